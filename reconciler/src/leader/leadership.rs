@@ -1,0 +1,254 @@
+//! Which keys this process may write: what a controller asks before and during every pass.
+
+use std::{future::Future, sync::Arc};
+
+use tokio::{sync::watch, time::Instant};
+
+use super::Key;
+
+/// Which buckets of one controller this process leads. Cheap to clone; a clone has seen the changes that its
+/// original has.
+///
+/// A bucket is led from the moment its lease was acquired, and never beyond the renew deadline counted from the
+/// instant before the last successful renewal began: [`leads`](Self::leads) looks at the clock itself, so it
+/// answers no even where nothing else in the process got to run in time.
+///
+/// ```
+/// use reknit_reconciler::leader::{Key, Leadership};
+///
+/// let leadership = Leadership::always();
+/// assert!(leadership.leads(&Key::new("default", "web")));
+/// assert!(leadership.known());
+/// ```
+#[derive(Clone, Debug)]
+pub struct Leadership {
+    /// None: every key, for good.
+    buckets: Option<Buckets>,
+    /// The term in which each bucket was led when `changed` last answered.
+    seen: Vec<Option<u64>>,
+}
+
+/// The buckets that were gained and lost since the last time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Change {
+    /// Led now, in a term that is new: every key they own has to be looked at.
+    pub gained: Vec<Arc<str>>,
+    /// Led the last time, and not any more.
+    pub lost: Vec<Arc<str>>,
+}
+
+#[derive(Clone, Debug)]
+struct Buckets {
+    names: Arc<[Arc<str>]>,
+    seats: watch::Receiver<Vec<Seat>>,
+}
+
+/// What is known of one bucket.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seat {
+    standing: Standing,
+    /// How often the bucket was promoted.
+    term: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Standing {
+    #[default]
+    Unknown,
+    Elsewhere,
+    /// Until that instant; for good without one.
+    Led(Option<Instant>),
+}
+
+impl Seat {
+    /// The term in which this process leads the bucket, if it does.
+    fn term(&self) -> Option<u64> {
+        match self.standing {
+            Standing::Led(until) if until.is_none_or(|until| Instant::now() < until) => Some(self.term),
+            _ => None,
+        }
+    }
+}
+
+impl Leadership {
+    /// Leads every key, for good: a process without leader election (`--disable-ha`).
+    pub fn always() -> Self {
+        Self { buckets: None, seen: Vec::new() }
+    }
+
+    /// Nothing is led yet; the chairs, one a bucket, decide.
+    pub(super) fn contended(names: Vec<Arc<str>>) -> (Self, Vec<Chair>) {
+        let count = names.len();
+        let (sender, seats) = watch::channel(vec![Seat::default(); count]);
+        let sender = Arc::new(sender);
+        let chairs = (0..count).map(|bucket| Chair { bucket, seats: sender.clone() }).collect();
+        (Self { buckets: Some(Buckets { names: names.into(), seats }), seen: vec![None; count] }, chairs)
+    }
+
+    /// Whether this process leads the bucket that owns the key, at this moment.
+    pub fn leads(&self, key: &Key) -> bool {
+        self.buckets.as_ref().is_none_or(|buckets| buckets.term(buckets.owner(key)).is_some())
+    }
+
+    /// Resolves when the key's bucket is not led, or not any longer in the term of this call; never for a process
+    /// that leads [always](Self::always).
+    ///
+    /// ```
+    /// # use reknit_reconciler::leader::{Key, Leadership};
+    /// # async fn pass() {}
+    /// # async fn example(leadership: Leadership, key: Key) {
+    /// tokio::select! {
+    ///     () = leadership.lost(&key) => {} // the pass is dropped where it stands
+    ///     () = pass() => {}
+    /// }
+    /// # }
+    /// ```
+    pub fn lost(&self, key: &Key) -> impl Future<Output = ()> + Send + use<> {
+        let led = self.buckets.clone().map(|buckets| {
+            let owner = buckets.owner(key);
+            let term = buckets.term(owner);
+            (buckets, owner, term)
+        });
+        async move {
+            match led {
+                None => std::future::pending().await,
+                Some((_, _, None)) => {}
+                Some((buckets, owner, Some(term))) => buckets.ended(owner, term).await,
+            }
+        }
+    }
+
+    /// Waits until a bucket was promoted or demoted since the last answer, and says which. What was led before
+    /// the first call counts as gained by it. A bucket that was lost and gained again between two calls is gained:
+    /// what was skipped in between has to be looked at.
+    ///
+    /// Never resolves where nothing can change. Safe to drop and call again.
+    pub async fn changed(&mut self) -> Change {
+        let Some(buckets) = &mut self.buckets else { return std::future::pending().await };
+        loop {
+            let now = buckets.terms();
+            let change = buckets.change(&self.seen, &now);
+            if change != Change::default() {
+                self.seen = now;
+                return change;
+            }
+            if buckets.seats.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// Whether every bucket is either led here or known to be held by somebody else: what readiness asks.
+    pub fn known(&self) -> bool {
+        self.buckets.as_ref().is_none_or(|buckets| {
+            buckets
+                .seats
+                .borrow()
+                .iter()
+                .all(|seat| seat.standing == Standing::Elsewhere || seat.term().is_some())
+        })
+    }
+
+    /// Whether the bucket of this name owns the key, whoever leads it.
+    pub fn owns(&self, bucket: &str, key: &Key) -> bool {
+        self.buckets.as_ref().is_none_or(|buckets| &*buckets.names[buckets.owner(key)] == bucket)
+    }
+}
+
+impl Buckets {
+    fn owner(&self, _key: &Key) -> usize {
+        0
+    }
+
+    fn term(&self, bucket: usize) -> Option<u64> {
+        self.seats.borrow().get(bucket).and_then(Seat::term)
+    }
+
+    fn terms(&mut self) -> Vec<Option<u64>> {
+        self.seats.borrow_and_update().iter().map(Seat::term).collect()
+    }
+
+    fn change(&self, seen: &[Option<u64>], now: &[Option<u64>]) -> Change {
+        let mut change = Change::default();
+        for ((name, seen), now) in self.names.iter().zip(seen).zip(now) {
+            match now {
+                _ if seen == now => {}
+                Some(_) => change.gained.push(name.clone()),
+                None => change.lost.push(name.clone()),
+            }
+        }
+        change
+    }
+
+    /// Waits for the end of the term. A renewal only moves the end, so it wakes nobody.
+    async fn ended(mut self, bucket: usize, term: u64) {
+        let mut open = true;
+        loop {
+            let seat = self.seats.borrow_and_update().get(bucket).copied().unwrap_or_default();
+            let Standing::Led(until) = seat.standing else { return };
+            if seat.term() != Some(term) {
+                return;
+            }
+            tokio::select! {
+                changed = self.seats.changed(), if open => open = changed.is_ok(),
+                () = reached(until) => {}
+            }
+        }
+    }
+}
+
+async fn reached(until: Option<Instant>) {
+    match until {
+        Some(until) => tokio::time::sleep_until(until).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The writing end of one bucket, held by its elector.
+#[derive(Debug)]
+pub(super) struct Chair {
+    bucket: usize,
+    seats: Arc<watch::Sender<Vec<Seat>>>,
+}
+
+impl Chair {
+    /// The lease is ours until then. True where that is a promotion.
+    pub(super) fn lead(&self, until: Instant) -> bool {
+        self.change(|seat| {
+            let promoted = seat.term().is_none();
+            if promoted {
+                seat.term += 1;
+            }
+            seat.standing = Standing::Led(Some(until));
+            promoted
+        })
+    }
+
+    /// Somebody else holds the lease. True where that is a change.
+    pub(super) fn elsewhere(&self) -> bool {
+        self.change(|seat| std::mem::replace(&mut seat.standing, Standing::Elsewhere) != Standing::Elsewhere)
+    }
+
+    /// Not led, and nobody knows by whom instead. True where it was led before.
+    pub(super) fn vacate(&self) -> bool {
+        self.change(|seat| {
+            let led = matches!(seat.standing, Standing::Led(_));
+            if led {
+                seat.standing = Standing::Unknown;
+            }
+            led
+        })
+    }
+
+    /// When leadership ends unless it is renewed; none where the bucket is not led.
+    pub(super) fn until(&self) -> Option<Instant> {
+        match self.seats.borrow().get(self.bucket).map(|seat| seat.standing) {
+            Some(Standing::Led(until)) => until,
+            _ => None,
+        }
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Seat) -> bool) -> bool {
+        self.seats.send_if_modified(|seats| seats.get_mut(self.bucket).is_some_and(change))
+    }
+}
