@@ -1,0 +1,127 @@
+//! The shape that Knative's Kinds share: a status with conditions and the generation it speaks of.
+
+use std::{collections::BTreeMap, fmt::Debug};
+
+use kube::{Resource, core::object::HasStatus};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use crate::{
+    condition::{Condition, ConditionSet},
+    kind::Scope,
+};
+
+/// The part of a status that every Knative-shaped Kind shares; embedded with `#[serde(flatten)]`.
+///
+/// ```
+/// use reknit_apis::DuckStatus;
+/// use serde_json::json;
+///
+/// let stored = json!({"observedGeneration": 3, "conditions": [{"type": "Ready", "status": "True"}]});
+/// let status: DuckStatus = serde_json::from_value(stored)?;
+/// assert_eq!(status.observed_generation, Some(3));
+/// assert_eq!(status.condition("Ready").unwrap().status, "True");
+/// # Ok::<_, serde_json::Error>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DuckStatus {
+    /// The `metadata.generation` that the controller last worked on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// Whether the object is as its spec wants it, and why not. One of each type, sorted by type.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+    /// Further facts about the status that have no field of their own.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub annotations: BTreeMap<String, String>,
+}
+
+impl DuckStatus {
+    /// The condition of this type, if it is there.
+    pub fn condition(&self, kind: &str) -> Option<&Condition> {
+        self.conditions.iter().find(|condition| condition.kind == kind)
+    }
+
+    /// Gives each condition that says what it said before the time it had before.
+    ///
+    /// So a condition that went away and came back within one pass has not changed.
+    pub fn keep_transition_times(&mut self, before: &Self) {
+        for condition in &mut self.conditions {
+            if let Some(same) = before.conditions.iter().find(|old| old.says_what(condition)) {
+                condition.last_transition_time.clone_from(&same.last_transition_time);
+            }
+        }
+    }
+
+    /// Whether the two are equal but for when their conditions changed.
+    pub fn says_what(&self, other: &Self) -> bool {
+        self.observed_generation == other.observed_generation
+            && self.annotations == other.annotations
+            && self.conditions.len() == other.conditions.len()
+            && self.conditions.iter().zip(&other.conditions).all(|(a, b)| a.says_what(b))
+    }
+}
+
+/// A status that embeds [`DuckStatus`].
+///
+/// ```
+/// use reknit_apis::{DuckShaped, DuckStatus};
+///
+/// #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
+/// #[serde(rename_all = "camelCase")]
+/// struct LampStatus {
+///     #[serde(flatten)]
+///     duck: DuckStatus,
+///     #[serde(default)]
+///     switched_on: bool,
+/// }
+///
+/// impl DuckShaped for LampStatus {
+///     fn duck(&self) -> &DuckStatus {
+///         &self.duck
+///     }
+///     fn duck_mut(&mut self) -> &mut DuckStatus {
+///         &mut self.duck
+///     }
+/// }
+/// ```
+// An own trait, not `AsRef + AsMut`: a foreign trait cannot carry a readable error.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a Knative-shaped status",
+    label = "lacks the duck part (observedGeneration, conditions)",
+    note = "add the field `#[serde(flatten)] duck: DuckStatus` and `impl DuckShaped for {Self}`",
+    note = "for a Kind without conditions write `impl Kind for …` instead of `impl KRShaped for …`"
+)]
+pub trait DuckShaped: Clone + Default + PartialEq + Serialize + DeserializeOwned + Send + Sync {
+    /// The duck part, to read.
+    fn duck(&self) -> &DuckStatus;
+    /// The duck part, to write.
+    fn duck_mut(&mut self) -> &mut DuckStatus;
+}
+
+/// A Kind shaped as Knative's are: conditions, and the generation they speak of. Of either scope.
+///
+/// Each is a [`Kind`](crate::Kind): say `impl KRShaped` or `impl Kind`, never both. The crate's first page has a
+/// whole example.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a Knative-shaped Kind",
+    note = "write `impl KRShaped for {Self}`, naming its conditions; its status must embed `DuckStatus`"
+)]
+pub trait KRShaped:
+    Resource<DynamicType = (), Scope: Scope>
+    + HasStatus<Status: DuckShaped>
+    + Clone
+    + Debug
+    + Serialize
+    + DeserializeOwned
+    + Send
+    + Sync
+    + 'static
+{
+    /// The conditions that decide over an object of this Kind.
+    const CONDITIONS: ConditionSet;
+
+    /// Fills in what the spec leaves open, in memory, before a pass: an object may have been stored before a
+    /// default existed.
+    fn set_defaults(&mut self) {}
+}

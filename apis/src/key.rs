@@ -1,0 +1,98 @@
+//! The name of an object within its Kind: what a queue holds and a controller is woken for.
+
+use std::{fmt, str::FromStr};
+
+use kube::Resource;
+
+/// Namespace and name; no namespace for cluster-scoped objects.
+///
+/// Written as `namespace/name`, or `/name` where there is no namespace; parsed from either, and from a bare `name`.
+///
+/// ```
+/// use reknit_apis::Key;
+///
+/// let key: Key = "default/web".parse()?;
+/// assert_eq!(key, Key::new("default", "web"));
+/// assert_eq!(Key::new(None, "north").to_string(), "/north");
+/// assert!("a/b/c".parse::<Key>().is_err());
+/// # Ok::<_, reknit_apis::KeyError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key {
+    /// The namespace; none for a cluster-scoped object.
+    pub namespace: Option<String>,
+    /// The name.
+    pub name: String,
+}
+
+/// A text that is no [`Key`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("malformed key {0:?}: want `namespace/name`, or `name` for a cluster-scoped object")]
+pub struct KeyError(String);
+
+impl Key {
+    /// The key of this name, in this namespace if there is one.
+    pub fn new<'a>(namespace: impl Into<Option<&'a str>>, name: &str) -> Self {
+        Self { namespace: namespace.into().map(Into::into), name: name.into() }
+    }
+
+    /// The key of this object. An object that has no name yet (`generateName`) has an empty one.
+    pub fn of<K: Resource>(object: &K) -> Self {
+        let meta = object.meta();
+        Self { namespace: meta.namespace.clone(), name: meta.name.clone().unwrap_or_default() }
+    }
+}
+
+/// For texts known to be well-formed, such as literals: what follows the first slash is the name, whatever it
+/// holds. Parse anything else.
+impl From<&str> for Key {
+    fn from(text: &str) -> Self {
+        match text.split_once('/') {
+            Some((namespace, name)) => Self::new((!namespace.is_empty()).then_some(namespace), name),
+            None => Self::new(None, text),
+        }
+    }
+}
+
+impl FromStr for Key {
+    type Err = KeyError;
+
+    fn from_str(text: &str) -> Result<Self, KeyError> {
+        let key = Self::from(text);
+        if key.name.is_empty() || key.name.contains('/') {
+            return Err(KeyError(text.into()));
+        }
+        Ok(key)
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace.as_deref().unwrap_or_default(), self.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_reads_back_what_it_writes() {
+        for key in [Key::new("default", "web"), Key::new(None, "north")] {
+            assert_eq!(key.to_string().parse(), Ok(key));
+        }
+    }
+
+    #[test]
+    fn a_bare_name_is_cluster_scoped() {
+        assert_eq!("north".parse(), Ok(Key::new(None, "north")));
+    }
+
+    #[test]
+    fn a_malformed_key_is_an_error_that_shows_it() {
+        for text in ["", "/", "ns/", "a/b/c", "//c"] {
+            let error = text.parse::<Key>().unwrap_err().to_string();
+            assert!(error.starts_with(&format!("malformed key {text:?}")), "{error}");
+        }
+    }
+}
