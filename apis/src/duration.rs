@@ -1,0 +1,108 @@
+//! Durations as Go writes them, which is how they stand in Knative's ConfigMaps.
+
+use std::time::Duration;
+
+const HOUR: u64 = 60 * MINUTE;
+const MINUTE: u64 = 60 * SECOND;
+const SECOND: u64 = 1_000_000_000;
+
+/// A text that is no duration.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("invalid duration {0:?}: want one or more numbers, each with its unit, as in 1h30m or 1.5s")]
+pub struct DurationError(String);
+
+/// Reads a duration as Go's `time.ParseDuration` does, but for negative ones, which are refused.
+///
+/// A sequence of decimal numbers, each with its unit: `h`, `m`, `s`, `ms`, `us` (or `µs`), `ns`; or a bare `0`.
+///
+/// ```
+/// use std::time::Duration;
+/// use reknit_apis::parse_duration;
+///
+/// assert_eq!(parse_duration("1h2m3.5s")?, Duration::from_millis(3_723_500));
+/// assert!(parse_duration("15").is_err());
+/// # Ok::<_, reknit_apis::DurationError>(())
+/// ```
+///
+/// # Errors
+///
+/// Anything else, spaces included, and what exceeds 584 years.
+pub fn parse_duration(text: &str) -> Result<Duration, DurationError> {
+    match text.strip_prefix('+').unwrap_or(text) {
+        "0" => Some(Duration::ZERO),
+        "" => None,
+        terms => nanos(terms).map(Duration::from_nanos),
+    }
+    .ok_or_else(|| DurationError(text.into()))
+}
+
+fn nanos(mut terms: &str) -> Option<u64> {
+    let mut total = 0_u64;
+    while !terms.is_empty() {
+        let (whole, rest) = digits(terms);
+        let (part, rest) = rest.strip_prefix('.').map_or(("", rest), digits);
+        if whole.is_empty() && part.is_empty() {
+            return None;
+        }
+        let end = rest.find(|c: char| c == '.' || c.is_ascii_digit()).unwrap_or(rest.len());
+        let (unit, rest) = rest.split_at(end);
+        let unit = unit_nanos(unit)?;
+        let whole = if whole.is_empty() { 0 } else { whole.parse::<u64>().ok()? };
+        total = total.checked_add(whole.checked_mul(unit)?)?.checked_add(fraction(part, unit))?;
+        terms = rest;
+    }
+    Some(total)
+}
+
+fn digits(text: &str) -> (&str, &str) {
+    text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()))
+}
+
+/// What these digits after the point are worth; what is less than a nanosecond is dropped.
+fn fraction(digits: &str, unit: u64) -> u64 {
+    let mut worth = 0_u128;
+    let mut scale = 1_u128;
+    for digit in digits.bytes().take(18) {
+        worth = worth * 10 + u128::from(digit - b'0');
+        scale *= 10;
+    }
+    u64::try_from(worth * u128::from(unit) / scale).unwrap_or(unit)
+}
+
+fn unit_nanos(unit: &str) -> Option<u64> {
+    Some(match unit {
+        "h" => HOUR,
+        "m" => MINUTE,
+        "s" => SECOND,
+        "ms" => 1_000_000,
+        // Both signs for micro: U+00B5 and U+03BC.
+        "us" | "µs" | "μs" => 1_000,
+        "ns" => 1,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_unit_counts_as_in_go() {
+        let text = "1h1m1s1ms1us1µs1μs1ns";
+        assert_eq!(parse_duration(text), Ok(Duration::new(3661, 1_003_001)));
+        assert_eq!(parse_duration("+.5s"), Ok(Duration::from_millis(500)));
+        assert_eq!(parse_duration("1.s"), Ok(Duration::from_secs(1)));
+        assert_eq!(parse_duration("0.0000000019s"), Ok(Duration::from_nanos(1)));
+        assert_eq!(parse_duration("0"), Ok(Duration::ZERO));
+    }
+
+    #[test]
+    fn what_is_no_duration_is_shown() {
+        for text in
+            ["", "+", "15", "s", ".s", "1 s", " 1s", "1s ", "-1s", "1d", "1s2", "9999999999999h", "1e3s"]
+        {
+            let error = parse_duration(text).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("invalid duration {text:?}")), "{error}");
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! How leader election is configured: the ConfigMap `config-leader-election`.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use reknit_apis::parse_duration;
+
+const LEASE: &str = "lease-duration";
+const RENEW: &str = "renew-deadline";
+const RETRY: &str = "retry-period";
+const BUCKETS: &str = "buckets";
+const PREFIX: &str = "map-lease-prefix.";
+const MAX_BUCKETS: u32 = 10;
+
+/// The settings of leader election, as `config-leader-election` holds them.
+///
+/// ```
+/// use std::{collections::BTreeMap, time::Duration};
+/// use reknit_reconciler::leader::LeaderElectionConfig;
+///
+/// let data = BTreeMap::from([("lease-duration".into(), "15s".into()), ("renew-deadline".into(), "11s".into())]);
+/// let config = LeaderElectionConfig::from_data(&data)?;
+/// assert_eq!(config.lease_duration, Duration::from_secs(15));
+/// assert_eq!(config.retry_period, Duration::from_secs(10));
+/// config.check_times()?;
+/// assert_eq!(config.bucket_names("controller", "Lamps.demo"), ["controller.lamps.demo.00-of-01"]);
+/// # Ok::<_, reknit_reconciler::leader::ConfigError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaderElectionConfig {
+    /// How long a lease is valid once its holder was last heard of (`lease-duration`, 60s).
+    pub lease_duration: Duration,
+    /// How long a leader works on without having renewed its lease (`renew-deadline`, 40s).
+    pub renew_deadline: Duration,
+    /// How often a lease is renewed, or tried to be acquired (`retry-period`, 10s).
+    pub retry_period: Duration,
+    /// Into how many buckets each controller's keys are split, each with a lease of its own (`buckets`, 1 to 10).
+    pub buckets: u32,
+    /// What the names of leases start with, by what they would start with (`map-lease-prefix.<prefix>`).
+    pub lease_prefixes: BTreeMap<String, String>,
+}
+
+/// Leader election cannot work with these settings.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// A value that cannot be read.
+    #[error("failed to parse {key:?}: {why}")]
+    Unreadable {
+        /// The key in the ConfigMap.
+        key: String,
+        /// What is wrong with its value, showing it.
+        why: String,
+    },
+    /// Fewer buckets than one, or too many.
+    #[error("buckets: value must be between 1 <= {0} <= {MAX_BUCKETS}")]
+    Buckets(u32),
+    /// A leader would be deposed before it could renew, or not stop before the next one starts.
+    #[error(
+        "{LEASE} ({lease:?}) must be longer than {RENEW} ({renew:?}), that longer than {RETRY} ({retry:?}), and that \
+         at least 1s: only whole seconds count"
+    )]
+    Times {
+        /// The lease duration.
+        lease: Duration,
+        /// The renew deadline.
+        renew: Duration,
+        /// The retry period.
+        retry: Duration,
+    },
+}
+
+impl Default for LeaderElectionConfig {
+    fn default() -> Self {
+        Self {
+            lease_duration: Duration::from_secs(60),
+            renew_deadline: Duration::from_secs(40),
+            retry_period: Duration::from_secs(10),
+            buckets: 1,
+            lease_prefixes: BTreeMap::new(),
+        }
+    }
+}
+
+impl LeaderElectionConfig {
+    /// Reads the data of the ConfigMap. Keys it does not know are ignored.
+    ///
+    /// The older camelCase keys (`leaseDuration`) are read too; where both are there, the dashed one counts.
+    ///
+    /// # Errors
+    ///
+    /// A duration or number that cannot be read, naming key and value; buckets out of bounds. How the durations
+    /// relate is [another question](Self::check_times), asked where an elector starts.
+    pub fn from_data(data: &BTreeMap<String, String>) -> Result<Self, ConfigError> {
+        let mut config = Self::default();
+        for (keys, field) in [
+            (["leaseDuration", LEASE], &mut config.lease_duration),
+            (["renewDeadline", RENEW], &mut config.renew_deadline),
+            (["retryPeriod", RETRY], &mut config.retry_period),
+        ] {
+            for key in keys {
+                if let Some(text) = data.get(key) {
+                    *field = parse_duration(text).map_err(|error| unreadable(key, error))?;
+                }
+            }
+        }
+        if let Some(text) = data.get(BUCKETS) {
+            config.buckets = parse_count(text).map_err(|why| unreadable(BUCKETS, why))?;
+        }
+        if !(1..=MAX_BUCKETS).contains(&config.buckets) {
+            return Err(ConfigError::Buckets(config.buckets));
+        }
+        let prefixes = data.iter().filter_map(|(key, value)| Some((key.strip_prefix(PREFIX)?, value)));
+        config.lease_prefixes = prefixes.map(|(from, to)| (from.to_owned(), to.clone())).collect();
+        Ok(config)
+    }
+
+    /// Whether a leader has the time to renew before its deadline, and stops before its lease can be taken.
+    ///
+    /// Leases count whole seconds, so fractions are dropped before comparing.
+    ///
+    /// # Errors
+    ///
+    /// Naming the three: lease duration > renew deadline > retry period ≥ 1s does not hold.
+    pub fn check_times(&self) -> Result<(), ConfigError> {
+        let (lease, renew, retry) = (self.lease_duration, self.renew_deadline, self.retry_period);
+        let ordered = lease.as_secs() > renew.as_secs() && renew.as_secs() > retry.as_secs();
+        if ordered && retry.as_secs() >= 1 {
+            return Ok(());
+        }
+        Err(ConfigError::Times { lease, renew, retry })
+    }
+
+    /// The names of a controller's buckets, which are those of their leases:
+    /// `<component>.<queue>.00-of-03`, in lower case, the part before the number replaceable.
+    pub fn bucket_names(&self, component: &str, queue: &str) -> Vec<String> {
+        let plain = format!("{component}.{queue}");
+        let prefix = self.lease_prefixes.get(&plain).filter(|mapped| !mapped.is_empty()).unwrap_or(&plain);
+        let prefix = prefix.to_lowercase();
+        (0..self.buckets).map(|bucket| format!("{prefix}.{bucket:02}-of-{:02}", self.buckets)).collect()
+    }
+}
+
+fn unreadable(key: &str, why: impl ToString) -> ConfigError {
+    ConfigError::Unreadable { key: key.into(), why: why.to_string() }
+}
+
+fn parse_count(text: &str) -> Result<u32, String> {
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let count = digits.then(|| text.parse().ok()).flatten();
+    count.ok_or_else(|| format!("invalid number {text:?}: want digits, and at most {}", u32::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(data: &[(&str, &str)]) -> Result<LeaderElectionConfig, ConfigError> {
+        let data = data.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        LeaderElectionConfig::from_data(&data)
+    }
+
+    #[test]
+    fn times_are_compared_in_whole_seconds_and_named() {
+        let times = |lease, renew, retry| {
+            read(&[(LEASE, lease), (RENEW, renew), (RETRY, retry)]).unwrap().check_times()
+        };
+        assert_eq!(times("15s", "10s", "2s"), Ok(()));
+        for (lease, renew, retry) in
+            [("10.9s", "10.1s", "2s"), ("10s", "15s", "2s"), ("15s", "2s", "2s"), ("15s", "10s", "900ms")]
+        {
+            let error = times(lease, renew, retry).unwrap_err().to_string();
+            for part in [LEASE, RENEW, RETRY, lease, renew, retry] {
+                assert!(error.contains(part), "{error} does not name {part}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_defaults_can_elect() {
+        assert_eq!(LeaderElectionConfig::default().check_times(), Ok(()));
+    }
+
+    #[test]
+    fn a_mapped_prefix_names_the_leases() {
+        let config = read(&[("map-lease-prefix.controller.lamps", "Old"), (BUCKETS, "2")]).unwrap();
+        assert_eq!(config.bucket_names("controller", "lamps"), ["old.00-of-02", "old.01-of-02"]);
+        assert_eq!(config.bucket_names("other", "lamps")[1], "other.lamps.01-of-02");
+    }
+
+    #[test]
+    fn a_bad_value_is_refused_even_where_the_other_spelling_counts() {
+        let error = read(&[("leaseDuration", "never"), (LEASE, "15s")]).unwrap_err().to_string();
+        assert!(error.starts_with(r#"failed to parse "leaseDuration": invalid duration "never""#), "{error}");
+    }
+}

@@ -1,0 +1,144 @@
+//! Which bucket owns a key: consistent hashing, with the arithmetic of Knative's Go library.
+//!
+//! Replicas of either language agree on who works on what, so one can take over from the other.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use reknit_apis::Key;
+
+/// The number of slots on the ring.
+const UNIVERSE: u64 = 1 << 11;
+
+/// A set of buckets, each key being owned by one.
+///
+/// ```
+/// use reknit_apis::Key;
+/// use reknit_reconciler::leader::Ring;
+///
+/// let ring = Ring::new(["controller.demo.00-of-02", "controller.demo.01-of-02"]);
+/// assert_eq!(ring.owner(&Key::new("default", "web")), "controller.demo.00-of-02");
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Ring {
+    buckets: BTreeSet<String>,
+}
+
+impl Ring {
+    /// The ring of buckets with these names, in whatever order.
+    ///
+    /// Takes up to 2048 names, the number of slots; more than that are ignored, the last in order first.
+    pub fn new<S: Into<String>>(buckets: impl IntoIterator<Item = S>) -> Self {
+        let mut buckets: BTreeSet<String> = buckets.into_iter().map(Into::into).collect();
+        while buckets.len() as u64 > UNIVERSE {
+            buckets.pop_last();
+        }
+        Self { buckets }
+    }
+
+    /// The bucket that owns the key; empty for a ring without buckets.
+    pub fn owner(&self, key: &Key) -> &str {
+        if self.buckets.len() <= 1 {
+            return self.buckets.first().map_or("", String::as_str);
+        }
+        let target = key.to_string();
+        let slots = self.slots(&target);
+        next(&slots, start(&target)).map_or("", |(_, bucket)| bucket)
+    }
+
+    /// The `n` buckets chosen for this target, in byte order; all of them where there are no more.
+    pub fn subset(&self, target: &str, n: usize) -> Vec<&str> {
+        if n >= self.buckets.len() {
+            return self.buckets.iter().map(String::as_str).collect();
+        }
+        let mut left = self.slots(target);
+        let all = left.clone();
+        let step = slot(fnv(&[target, "step-angle-salt"]));
+        let mut angle = start(target);
+        let mut chosen = BTreeSet::new();
+        while chosen.len() < n {
+            // Where the bucket at this angle is taken already, the next free one after it.
+            let at = next(&all, angle).map_or(0, |(at, _)| at);
+            let Some((at, bucket)) = next(&left, at) else { break };
+            left.remove(&at);
+            chosen.insert(bucket);
+            angle = (angle + step) % UNIVERSE;
+        }
+        chosen.into_iter().collect()
+    }
+
+    /// Where each bucket stands on the ring, for this target.
+    fn slots(&self, target: &str) -> BTreeMap<u64, &str> {
+        let mut slots = BTreeMap::new();
+        for bucket in &self.buckets {
+            let mut text = format!("{bucket}{target}");
+            let mut hash = fnv(&[&text]);
+            while slots.contains_key(&slot(hash)) {
+                text.push_str(&format!("{hash:x}"));
+                hash = fnv(&[&text]);
+            }
+            slots.insert(slot(hash), bucket.as_str());
+        }
+        slots
+    }
+}
+
+/// The first bucket at this slot or after it, wrapping around.
+fn next<'a>(slots: &BTreeMap<u64, &'a str>, from: u64) -> Option<(u64, &'a str)> {
+    slots.range(from..).next().or_else(|| slots.iter().next()).map(|(slot, bucket)| (*slot, *bucket))
+}
+
+fn start(target: &str) -> u64 {
+    slot(fnv(&[target, "start-angle-salt"]))
+}
+
+fn slot(hash: u64) -> u64 {
+    hash % UNIVERSE
+}
+
+/// FNV-1a, 64 bits, of the texts one after the other.
+fn fnv(texts: &[&str]) -> u64 {
+    let bytes = texts.iter().flat_map(|text| text.bytes());
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_bucket_owns_everything_and_no_bucket_nothing() {
+        let key = Key::new("default", "web");
+        assert_eq!(Ring::new(["only"]).owner(&key), "only");
+        assert_eq!(Ring::default().owner(&key), "");
+    }
+
+    #[test]
+    fn the_order_of_names_does_not_matter() {
+        let (one, other) = (Ring::new(["a", "b", "c"]), Ring::new(["c", "a", "b"]));
+        for number in 0..100 {
+            let key = Key::new("default", &number.to_string());
+            assert_eq!(one.owner(&key), other.owner(&key));
+        }
+    }
+
+    #[test]
+    fn a_bucket_that_leaves_moves_only_its_own_keys() {
+        let names: Vec<_> = (0..10).map(|number| format!("bucket-{number}")).collect();
+        let (before, after) = (Ring::new(&names), Ring::new(&names[1..]));
+        let mut moved = 0;
+        for number in 0..1000 {
+            let key = Key::new("default", &number.to_string());
+            if before.owner(&key) == "bucket-0" {
+                moved += 1;
+            } else {
+                assert_eq!(before.owner(&key), after.owner(&key), "{key}");
+            }
+        }
+        assert!((1..500).contains(&moved), "{moved} of 1000 moved");
+    }
+
+    #[test]
+    fn there_are_never_more_buckets_than_slots() {
+        assert_eq!(Ring::new((0..3000).map(|number| number.to_string())).buckets.len(), 2048);
+    }
+}
