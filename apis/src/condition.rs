@@ -22,6 +22,7 @@ use crate::duck::{DuckShaped, DuckStatus};
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(description = "One aspect of an object's state.")]
 pub struct Condition {
     /// The aspect, in CamelCase: `Ready`, `PodsScheduled`.
     #[serde(rename = "type")]
