@@ -1,1 +1,5 @@
-//! To be filled.
+//! The Kinds of the sample controller, one file each.
+
+mod addressable_service;
+
+pub use addressable_service::{AddressableService, AddressableServiceSpec, AddressableServiceStatus};

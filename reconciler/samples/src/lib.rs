@@ -1,1 +1,1 @@
-//! To be filled.
+//! The sample controllers, one file a Kind.

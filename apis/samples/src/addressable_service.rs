@@ -1,0 +1,124 @@
+//! A Service whose address is published in a status, where anything that looks for an address finds it.
+
+use kube::CustomResource;
+use reknit::prelude::*;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Names a Service and publishes its address.
+#[derive(CustomResource, Serialize, Deserialize, Clone, Debug, Default, PartialEq, JsonSchema)]
+#[kube(
+    group = "samples.knative.dev",
+    version = "v1alpha1",
+    kind = "AddressableService",
+    doc = "Names a Service and publishes its address.",
+    namespaced,
+    status = "AddressableServiceStatus",
+    derive = "Default",
+    derive = "PartialEq",
+    shortname = "asvc",
+    category = "all",
+    category = "knative",
+    label("samples.knative.dev/release", "devel"),
+    label("knative.dev/crd-install", "true"),
+    printcolumn = r#"{"name": "Address", "type": "string", "jsonPath": ".status.address.url"}"#,
+    printcolumn = r#"{"name": "Ready", "type": "string", "jsonPath": ".status.conditions[?(@.type=='Ready')].status"}"#,
+    printcolumn = r#"{"name": "Reason", "type": "string", "jsonPath": ".status.conditions[?(@.type=='Ready')].reason"}"#
+)]
+#[serde(rename_all = "camelCase")]
+pub struct AddressableServiceSpec {
+    /// The name of a Service in the same namespace.
+    pub service_name: String,
+}
+
+/// What the controller found.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AddressableServiceStatus {
+    /// Conditions, and the generation they speak of.
+    #[serde(flatten)]
+    pub duck: DuckStatus,
+    /// Where the Service is reached, while there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<Addressable>,
+}
+
+impl DuckShaped for AddressableServiceStatus {
+    fn duck(&self) -> &DuckStatus {
+        &self.duck
+    }
+
+    fn duck_mut(&mut self) -> &mut DuckStatus {
+        &mut self.duck
+    }
+}
+
+impl KRShaped for AddressableService {
+    const CONDITIONS: ConditionSet = ConditionSet::living(&[]);
+}
+
+impl AddressableServiceStatus {
+    /// There is no Service of this name: not ready, and no address.
+    pub fn mark_service_unavailable(&mut self, name: &str) {
+        self.address = None;
+        let message = format!("Service {name:?} wasn't found.");
+        AddressableService::CONDITIONS.manage(self).mark_false("Ready", "ServiceUnavailable", message);
+    }
+
+    /// The Service is there, and reached at this address.
+    pub fn mark_service_available(&mut self, address: Addressable) {
+        self.address = Some(address);
+        AddressableService::CONDITIONS.manage(self).mark_true("Ready");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn available() -> AddressableServiceStatus {
+        let mut status = AddressableServiceStatus::default();
+        let url = "http://web.default.svc.cluster.local".parse().unwrap();
+        status.mark_service_available(Addressable { url: Some(url), ..Addressable::default() });
+        status
+    }
+
+    fn without_times(status: &AddressableServiceStatus) -> serde_json::Value {
+        let mut status = serde_json::to_value(status).unwrap();
+        for condition in status["conditions"].as_array_mut().unwrap() {
+            condition.as_object_mut().unwrap().remove("lastTransitionTime");
+        }
+        status
+    }
+
+    #[test]
+    fn an_available_service_makes_it_ready_with_its_url() {
+        let expected = json!({
+            "address": {"url": "http://web.default.svc.cluster.local"},
+            "conditions": [{"type": "Ready", "status": "True"}],
+        });
+        assert_eq!(without_times(&available()), expected);
+    }
+
+    #[test]
+    fn an_unavailable_service_clears_the_address_and_says_why() {
+        let mut status = available();
+        status.mark_service_unavailable("web");
+        let ready = json!({
+            "type": "Ready", "status": "False", "reason": "ServiceUnavailable",
+            "message": "Service \"web\" wasn't found.",
+        });
+        assert_eq!(without_times(&status), json!({"conditions": [ready]}));
+    }
+
+    #[test]
+    fn a_stored_object_reads_back_as_it_was() {
+        let mut stored = AddressableService::new("x", AddressableServiceSpec { service_name: "web".into() });
+        stored.status = Some(available());
+        let json = serde_json::to_value(&stored).unwrap();
+        let again: AddressableService = serde_json::from_value(json.clone()).unwrap();
+        assert_eq!(serde_json::to_value(&again).unwrap(), json);
+    }
+}
