@@ -2,9 +2,10 @@
 
 use std::{future::Future, sync::Arc};
 
+use reknit_apis::Key;
 use tokio::{sync::watch, time::Instant};
 
-use super::Key;
+use super::Ring;
 
 /// Which buckets of one controller this process leads. Cheap to clone; a clone has seen the changes that its
 /// original has.
@@ -14,7 +15,8 @@ use super::Key;
 /// answers no even where nothing else in the process got to run in time.
 ///
 /// ```
-/// use reknit_reconciler::leader::{Key, Leadership};
+/// use reknit_apis::Key;
+/// use reknit_reconciler::leader::Leadership;
 ///
 /// let leadership = Leadership::always();
 /// assert!(leadership.leads(&Key::new("default", "web")));
@@ -39,6 +41,7 @@ pub struct Change {
 
 #[derive(Clone, Debug)]
 struct Buckets {
+    ring: Arc<Ring>,
     names: Arc<[Arc<str>]>,
     seats: watch::Receiver<Vec<Seat>>,
 }
@@ -78,11 +81,28 @@ impl Leadership {
 
     /// Nothing is led yet; the chairs, one a bucket, decide.
     pub(super) fn contended(names: Vec<Arc<str>>) -> (Self, Vec<Chair>) {
-        let count = names.len();
-        let (sender, seats) = watch::channel(vec![Seat::default(); count]);
+        let (sender, seats) = watch::channel(vec![Seat::default(); names.len()]);
         let sender = Arc::new(sender);
-        let chairs = (0..count).map(|bucket| Chair { bucket, seats: sender.clone() }).collect();
-        (Self { buckets: Some(Buckets { names: names.into(), seats }), seen: vec![None; count] }, chairs)
+        let chair =
+            |(bucket, name): (_, &Arc<str>)| Chair { bucket, name: name.clone(), seats: sender.clone() };
+        let chairs = names.iter().enumerate().map(chair).collect();
+        (Self::of(names, seats), chairs)
+    }
+
+    /// The bucket of this index is led for good, and the others are elsewhere.
+    pub(super) fn fixed(names: Vec<Arc<str>>, led: usize) -> Self {
+        let seat = |bucket| match bucket == led {
+            true => Seat { standing: Standing::Led(None), term: 1 },
+            false => Seat { standing: Standing::Elsewhere, term: 0 },
+        };
+        let (_, seats) = watch::channel((0..names.len()).map(seat).collect());
+        Self::of(names, seats)
+    }
+
+    fn of(names: Vec<Arc<str>>, seats: watch::Receiver<Vec<Seat>>) -> Self {
+        let ring = Arc::new(Ring::new(names.iter().map(|name| &**name)));
+        let seen = vec![None; names.len()];
+        Self { buckets: Some(Buckets { ring, names: names.into(), seats }), seen }
     }
 
     /// Whether this process leads the bucket that owns the key, at this moment.
@@ -94,7 +114,8 @@ impl Leadership {
     /// that leads [always](Self::always).
     ///
     /// ```
-    /// # use reknit_reconciler::leader::{Key, Leadership};
+    /// # use reknit_apis::Key;
+    /// # use reknit_reconciler::leader::Leadership;
     /// # async fn pass() {}
     /// # async fn example(leadership: Leadership, key: Key) {
     /// tokio::select! {
@@ -151,13 +172,14 @@ impl Leadership {
 
     /// Whether the bucket of this name owns the key, whoever leads it.
     pub fn owns(&self, bucket: &str, key: &Key) -> bool {
-        self.buckets.as_ref().is_none_or(|buckets| &*buckets.names[buckets.owner(key)] == bucket)
+        self.buckets.as_ref().is_none_or(|buckets| buckets.ring.owner(key) == bucket)
     }
 }
 
 impl Buckets {
-    fn owner(&self, _key: &Key) -> usize {
-        0
+    fn owner(&self, key: &Key) -> usize {
+        let owner = self.ring.owner(key);
+        self.names.iter().position(|name| &**name == owner).unwrap_or_default()
     }
 
     fn term(&self, bucket: usize) -> Option<u64> {
@@ -205,14 +227,25 @@ async fn reached(until: Option<Instant>) {
 }
 
 /// The writing end of one bucket, held by its elector.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Chair {
     bucket: usize,
+    name: Arc<str>,
     seats: Arc<watch::Sender<Vec<Seat>>>,
 }
 
 impl Chair {
-    /// The lease is ours until then. True where that is a promotion.
+    /// The bucket's name, which is its lease's.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether the bucket is led, at this moment.
+    pub(super) fn leads(&self) -> bool {
+        self.seats.borrow().get(self.bucket).is_some_and(|seat| seat.term().is_some())
+    }
+
+    /// The lease is ours until then. True where that is a promotion; that the end of a term moves wakes nobody.
     pub(super) fn lead(&self, until: Instant) -> bool {
         self.change(|seat| {
             let promoted = seat.term().is_none();
@@ -229,7 +262,7 @@ impl Chair {
         self.change(|seat| std::mem::replace(&mut seat.standing, Standing::Elsewhere) != Standing::Elsewhere)
     }
 
-    /// Not led, and nobody knows by whom instead. True where it was led before.
+    /// Not led any longer, and nobody knows by whom instead. True where it was led before.
     pub(super) fn vacate(&self) -> bool {
         self.change(|seat| {
             let led = matches!(seat.standing, Standing::Led(_));
@@ -240,11 +273,29 @@ impl Chair {
         })
     }
 
-    /// When leadership ends unless it is renewed; none where the bucket is not led.
-    pub(super) fn until(&self) -> Option<Instant> {
-        match self.seats.borrow().get(self.bucket).map(|seat| seat.standing) {
-            Some(Standing::Led(until)) => until,
-            _ => None,
+    /// Ends the term if its time has come. True where it has.
+    pub(super) fn expire(&self) -> bool {
+        self.change(|seat| {
+            let over = matches!(seat.standing, Standing::Led(_)) && seat.term().is_none();
+            if over {
+                seat.standing = Standing::Unknown;
+            }
+            over
+        })
+    }
+
+    /// Waits until the bucket is led, and says when that ends unless it is renewed.
+    pub(super) async fn until(&self) -> Instant {
+        let mut seats = self.seats.subscribe();
+        loop {
+            if let Some(Seat { standing: Standing::Led(Some(until)), .. }) =
+                seats.borrow_and_update().get(self.bucket)
+            {
+                return *until;
+            }
+            if seats.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
         }
     }
 

@@ -1,11 +1,21 @@
 //! Which replica works on which keys: buckets of keys, one Lease for each, and who holds it.
 
+mod candidate;
 mod config;
-mod key;
+mod elector;
+mod error;
+mod guard;
+mod identity;
 mod leadership;
 mod ring;
+mod sighting;
+mod stateful;
+mod trouble;
 
+pub use candidate::{Candidate, Electors, lease_client};
 pub use config::{ConfigError, LeaderElectionConfig};
-pub use key::Key;
+pub use error::Error;
+pub use identity::Identity;
 pub use leadership::{Change, Leadership};
 pub use ring::Ring;
+pub use stateful::StatefulReplica;

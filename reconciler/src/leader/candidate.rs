@@ -1,0 +1,148 @@
+//! A process that stands for election: what it needs once, and the leadership of each controller it runs.
+
+use std::{future::Future, sync::Arc};
+
+use futures::{FutureExt, future::join_all};
+use kube::{Client, client::ClientBuilder};
+use prometheus::{IntGaugeVec, Opts, Registry};
+
+use super::{Error, Identity, LeaderElectionConfig, Leadership, elector::Elector};
+
+/// A client for [`Candidate`]s: one that never repeats a request by itself. A client's own retries would hold an
+/// answer back until it is worth nothing, with no leadership decided meanwhile.
+///
+/// # Errors
+///
+/// A configuration that no client can be made of. Has to be called within a tokio runtime.
+pub fn lease_client(mut config: kube::Config) -> Result<Client, Error> {
+    config.default_retry = false;
+    Ok(ClientBuilder::try_from(config).map_err(Error::Client)?.build())
+}
+
+/// What the electors of one process have in common.
+///
+/// ```no_run
+/// # async fn example(config: kube::Config, registry: prometheus::Registry) -> Result<(), Box<dyn std::error::Error>> {
+/// # let (sigterm, drained) = (std::future::pending(), std::future::pending());
+/// use reknit_reconciler::leader::{Candidate, Identity, LeaderElectionConfig, lease_client};
+///
+/// let election = LeaderElectionConfig::default();
+/// let client = lease_client(config)?;
+/// let candidate = Candidate::new(client, "knative-samples", "controller", Identity::of_process(), &election)?
+///     .metrics(&registry)?;
+/// let (leadership, electors) = candidate.stand("addressableservices.samples.knative.dev")?;
+/// // The controller gets the leadership; the electors run beside it until it has drained.
+/// electors.run(sigterm, drained).await;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Candidate {
+    pub(super) client: Client,
+    pub(super) namespace: String,
+    pub(super) identity: Identity,
+    pub(super) config: LeaderElectionConfig,
+    component: String,
+    status: Option<IntGaugeVec>,
+}
+
+impl Candidate {
+    /// A candidate for the leases of this component in the system namespace, by a client that [`lease_client`] made.
+    ///
+    /// # Errors
+    ///
+    /// Durations that [cannot elect a leader](LeaderElectionConfig::check_times).
+    pub fn new(
+        client: Client,
+        namespace: &str,
+        component: &str,
+        identity: Identity,
+        config: &LeaderElectionConfig,
+    ) -> Result<Self, Error> {
+        config.check_times()?;
+        Ok(Self {
+            client,
+            namespace: namespace.into(),
+            component: component.into(),
+            identity,
+            config: config.clone(),
+            status: None,
+        })
+    }
+
+    /// Shows in this registry which leases are held, as the gauge `leader_election_master_status` with the
+    /// label `name`: 1 for a lease held here, 0 for the others.
+    ///
+    /// # Errors
+    ///
+    /// A registry that has such a metric already: one candidate is enough for a process.
+    pub fn metrics(mut self, registry: &Registry) -> Result<Self, Error> {
+        let opts = Opts::new(
+            "leader_election_master_status",
+            "Gauge of if the reporting system is master of the relevant lease, 0 indicates backup, 1 indicates master. \
+             'name' is the string used to identify the lease. Please make sure to group by name.",
+        );
+        let status = IntGaugeVec::new(opts, &["name"])?;
+        registry.register(Box::new(status.clone()))?;
+        self.status = Some(status);
+        Ok(self)
+    }
+
+    /// Stands for the buckets of one queue, each a Lease of its own. Nothing is contended for until the electors
+    /// run.
+    ///
+    /// # Errors
+    ///
+    /// A queue name of which no lease can be named.
+    pub fn stand(&self, queue: &str) -> Result<(Leadership, Electors), Error> {
+        let leases = self.leases(queue)?;
+        let (leadership, chairs) = Leadership::contended(leases);
+        let electors = chairs.into_iter().map(|chair| {
+            let status = self.status.as_ref().map(|status| status.with_label_values(&[chair.name()]));
+            Elector::new(self, chair, status)
+        });
+        Ok((leadership, Electors(electors.collect())))
+    }
+
+    fn leases(&self, queue: &str) -> Result<Vec<Arc<str>>, Error> {
+        let names = self.config.bucket_names(&self.component, queue);
+        if let Some(name) = names.iter().find(|name| !valid(name)) {
+            let (component, queue, name) = (self.component.clone(), queue.into(), name.clone());
+            return Err(Error::LeaseName { component, queue, name });
+        }
+        Ok(names.into_iter().map(Arc::from).collect())
+    }
+}
+
+/// The electors of one controller's buckets. Leadership is contended for, and kept, while they [run](Self::run).
+#[must_use = "nothing is ever led unless the electors run"]
+pub struct Electors(Vec<Elector>);
+
+impl Electors {
+    /// Contends for every bucket, and keeps what was acquired. Once `stopping` resolves no further bucket is
+    /// acquired, but what is led goes on being renewed, so that work in flight can end; once `drained` resolves as
+    /// well the leases are released, and another process takes over at its next look. Returns when that is done,
+    /// or could not be done within five seconds: a lease not released lapses after its duration.
+    ///
+    /// Where this is dropped instead, leadership ends by the renew deadline and leases lapse.
+    pub async fn run(
+        self,
+        stopping: impl Future<Output = ()> + Send,
+        drained: impl Future<Output = ()> + Send,
+    ) {
+        let (stopping, drained) = (stopping.shared(), drained.shared());
+        join_all(self.0.into_iter().map(|elector| elector.run(stopping.clone(), drained.clone()))).await;
+    }
+}
+
+/// A DNS subdomain, as object names have to be.
+fn valid(name: &str) -> bool {
+    let allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    let label = |label: &str| {
+        let bytes = label.as_bytes();
+        bytes.iter().all(|b| allowed(*b) || *b == b'-')
+            && bytes.first().is_some_and(|b| allowed(*b))
+            && bytes.last().is_some_and(|b| allowed(*b))
+    };
+    name.len() <= 253 && name.split('.').all(label)
+}

@@ -1,0 +1,142 @@
+//! Leadership without leases: a StatefulSet's replica N leads bucket N.
+
+use super::{Error, Leadership};
+
+const ORDINAL: &str = "STATEFUL_CONTROLLER_ORDINAL";
+const SERVICE: &str = "STATEFUL_SERVICE_NAME";
+const PORT: &str = "STATEFUL_SERVICE_PORT";
+const PROTOCOL: &str = "STATEFUL_SERVICE_PROTOCOL";
+
+/// What a replica of a StatefulSet knows of itself from its environment.
+///
+/// ```
+/// use reknit_reconciler::leader::StatefulReplica;
+///
+/// let env = |name: &str| match name {
+///     "STATEFUL_CONTROLLER_ORDINAL" => Some("autoscaler-1".to_owned()),
+///     "STATEFUL_SERVICE_NAME" => Some("autoscaler".to_owned()),
+///     _ => None,
+/// };
+/// let replica = StatefulReplica::from_env(env)?.expect("both variables are set");
+/// assert_eq!(
+///     replica.bucket(1, "knative-serving", "cluster.local"),
+///     "http://autoscaler-1.autoscaler.knative-serving.svc.cluster.local:80"
+/// );
+/// # Ok::<_, reknit_reconciler::leader::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StatefulReplica {
+    set: String,
+    ordinal: u32,
+    service: String,
+    port: u16,
+    protocol: String,
+}
+
+impl StatefulReplica {
+    /// Reads `STATEFUL_CONTROLLER_ORDINAL` (`name-N`), `STATEFUL_SERVICE_NAME`, and if they are set
+    /// `STATEFUL_SERVICE_PORT` (80) and `STATEFUL_SERVICE_PROTOCOL` (http). None where one of the first two is
+    /// unset or empty: leases decide then.
+    ///
+    /// # Errors
+    ///
+    /// A malformed value, by the name of its variable.
+    pub fn from_env(env: impl Fn(&str) -> Option<String>) -> Result<Option<Self>, Error> {
+        let set = |name| env(name).filter(|value| !value.is_empty());
+        let (Some(ordinal), Some(service)) = (set(ORDINAL), set(SERVICE)) else { return Ok(None) };
+        let (set_name, number) = parse_ordinal(&ordinal).ok_or_else(|| Error::Variable {
+            name: ORDINAL,
+            value: ordinal.clone(),
+            want: "the name of a StatefulSet's pod, such as `controller-0`",
+        })?;
+        let port = set(PORT).map_or(Ok(80), |value| {
+            value.parse().map_err(|_| Error::Variable { name: PORT, value, want: "a port number" })
+        })?;
+        let protocol = set(PROTOCOL).unwrap_or_else(|| "http".into());
+        Ok(Some(Self { set: set_name.into(), ordinal: number, service, port, protocol }))
+    }
+
+    /// The name of the bucket that replica `ordinal` leads: the URL under which the others reach it.
+    pub fn bucket(&self, ordinal: u32, namespace: &str, domain: &str) -> String {
+        let Self { set, service, port, protocol, .. } = self;
+        format!("{protocol}://{set}-{ordinal}.{service}.{namespace}.svc.{domain}:{port}")
+    }
+}
+
+impl Leadership {
+    /// Leads, for good, the bucket of this replica's ordinal out of `buckets`; the others are their replicas'.
+    ///
+    /// # Errors
+    ///
+    /// An ordinal for which there is no bucket.
+    pub fn stateful(
+        replica: &StatefulReplica,
+        buckets: u32,
+        namespace: &str,
+        domain: &str,
+    ) -> Result<Self, Error> {
+        if replica.ordinal >= buckets {
+            return Err(Error::Ordinal { name: ORDINAL, ordinal: replica.ordinal, buckets });
+        }
+        let names = (0..buckets).map(|ordinal| replica.bucket(ordinal, namespace, domain).into());
+        Ok(Self::fixed(names.collect(), replica.ordinal as usize))
+    }
+}
+
+fn parse_ordinal(text: &str) -> Option<(&str, u32)> {
+    let (set, number) = text.rsplit_once('-')?;
+    let digits = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+    if set.is_empty() || !digits { None } else { Some((set, number.parse().ok()?)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use reknit_apis::Key;
+
+    use super::*;
+
+    fn replica(vars: &[(&str, &str)]) -> Result<Option<StatefulReplica>, Error> {
+        let vars: BTreeMap<_, _> = vars.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
+        StatefulReplica::from_env(|name| vars.get(name).cloned())
+    }
+
+    #[test]
+    fn without_both_variables_leases_decide() {
+        assert_eq!(replica(&[]).unwrap(), None);
+        assert_eq!(replica(&[(ORDINAL, "as-1")]).unwrap(), None);
+        assert_eq!(replica(&[(SERVICE, "as")]).unwrap(), None);
+        assert_eq!(replica(&[(ORDINAL, "as-1"), (SERVICE, "")]).unwrap(), None);
+    }
+
+    #[test]
+    fn a_malformed_variable_is_an_error_that_names_it_and_its_value() {
+        for bad in ["as", "as-", "as-x", "-1", "as-+1", "as-99999999999"] {
+            let error = replica(&[(ORDINAL, bad), (SERVICE, "as")]).unwrap_err().to_string();
+            assert!(error.contains(ORDINAL) && error.contains(bad), "{error}");
+        }
+        let error = replica(&[(ORDINAL, "as-1"), (SERVICE, "as"), (PORT, "high")]).unwrap_err().to_string();
+        assert!(error.contains(PORT) && error.contains("high"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_replica_leads_the_keys_of_its_own_bucket_and_no_others() {
+        let replica = replica(&[(ORDINAL, "as-1"), (SERVICE, "as")]).unwrap().unwrap();
+        let mut leadership = Leadership::stateful(&replica, 3, "ns", "cluster.local").unwrap();
+        let own = replica.bucket(1, "ns", "cluster.local");
+        let keys: Vec<_> = (0..100).map(|n| Key::new("default", &format!("object-{n}"))).collect();
+        assert!(keys.iter().all(|key| leadership.leads(key) == leadership.owns(&own, key)));
+        let led = keys.iter().filter(|key| leadership.leads(key)).count();
+        assert!((1..100).contains(&led), "{led} of 100");
+        assert!(leadership.known());
+        assert_eq!(leadership.changed().await.gained, [own.into()]);
+    }
+
+    #[test]
+    fn an_ordinal_without_a_bucket_is_an_error() {
+        let replica = replica(&[(ORDINAL, "as-3"), (SERVICE, "as")]).unwrap().unwrap();
+        let error = Leadership::stateful(&replica, 3, "ns", "cluster.local").unwrap_err().to_string();
+        assert!(error.contains(ORDINAL), "{error}");
+    }
+}

@@ -1,0 +1,119 @@
+//! Why an attempt at a lease failed, and how often to say so.
+
+use std::{fmt, time::Duration};
+
+use kube_leader_election::Error as LockError;
+use tokio::time::Instant;
+
+/// How often the same trouble is complained of.
+const EVERY: Duration = Duration::from_secs(60);
+
+/// Why an attempt failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Trouble {
+    /// Another write came first: read again.
+    Race(String),
+    /// There is nothing to release.
+    NotHeld,
+    /// The lease cannot be created because its namespace is absent.
+    NoNamespace,
+    /// The API server allows it to others only.
+    Forbidden(String),
+    /// The API server refused, and so wrote nothing.
+    Refused(String),
+    /// No answer, or none that can be read: if this was a write, it may have been applied.
+    Unanswered(String),
+}
+
+impl Trouble {
+    pub(super) fn of(error: &LockError) -> Self {
+        match error {
+            LockError::ReleaseLockWhenNotLeading { .. } => Self::NotHeld,
+            LockError::CreateLease(kube::Error::Api(status)) if status.code == 404 => Self::NoNamespace,
+            LockError::ApiError { response } => Self::answered(response),
+            LockError::GetLease(kube::Error::Api(status)) if status.code == 404 => Self::NotHeld,
+            LockError::GetLease(kube::Error::Api(status))
+            | LockError::CreateLease(kube::Error::Api(status))
+            | LockError::AcquireLease(kube::Error::Api(status))
+            | LockError::RenewLease(kube::Error::Api(status))
+            | LockError::ReleaseLease(kube::Error::Api(status))
+            | LockError::Kube(kube::Error::Api(status)) => Self::answered(status),
+            other => Self::Unanswered(other.to_string()),
+        }
+    }
+
+    fn answered(status: &kube::core::Status) -> Self {
+        let message = status.message.clone();
+        match status.code {
+            409 => Self::Race(message),
+            403 => Self::Forbidden(message),
+            // A server that gave up on a request may have begun it.
+            500.. => Self::Unanswered(message),
+            _ => Self::Refused(message),
+        }
+    }
+
+    /// Whether the lease may bear our name in spite of the trouble.
+    pub(super) fn may_have_written(&self) -> bool {
+        matches!(self, Self::Unanswered(_))
+    }
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Race(message) => write!(f, "the lease changed meanwhile: {message}"),
+            Self::NotHeld => f.write_str("the lease is not held by this process"),
+            Self::NoNamespace => f.write_str(
+                "the lease cannot be created: its namespace does not exist; create it, or set SYSTEM_NAMESPACE to \
+                 the one this process runs in",
+            ),
+            Self::Forbidden(message) => {
+                write!(f, "not allowed to elect a leader, which takes get, create and patch on leases: {message}")
+            }
+            Self::Refused(message) => write!(f, "the API server refused the lease: {message}"),
+            Self::Unanswered(message) => write!(f, "cannot reach the lease: {message}"),
+        }
+    }
+}
+
+/// Keeps one trouble from filling the log.
+#[derive(Debug, Default)]
+pub(super) struct Complaints(Option<(Trouble, Instant)>);
+
+impl Complaints {
+    /// Whether to complain: of a new trouble at once, of the same one once a minute.
+    pub(super) fn due(&mut self, trouble: &Trouble) -> bool {
+        let now = Instant::now();
+        if self.0.as_ref().is_some_and(|(last, at)| last == trouble && now.duration_since(*at) < EVERY) {
+            return false;
+        }
+        self.0 = Some((trouble.clone(), now));
+        true
+    }
+
+    /// The trouble is over: it is news if it comes back.
+    pub(super) fn clear(&mut self) {
+        self.0 = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_same_trouble_is_complained_of_once_a_minute() {
+        let mut complaints = Complaints::default();
+        let trouble = Trouble::Forbidden("no".into());
+        assert!(complaints.due(&trouble));
+        tokio::time::advance(EVERY - Duration::from_secs(1)).await;
+        assert!(!complaints.due(&trouble));
+        assert!(complaints.due(&Trouble::NoNamespace));
+        assert!(complaints.due(&trouble));
+        tokio::time::advance(EVERY).await;
+        assert!(complaints.due(&trouble));
+        complaints.clear();
+        assert!(complaints.due(&trouble));
+    }
+}
