@@ -383,6 +383,9 @@ impl Conditions<'_> {
 
     /// The condition that the top should copy: the newest False one, else the newest Unknown one.
     fn unhappy_dependent(&self) -> Option<Condition> {
+        if self.set.dependents.is_empty() {
+            return None;
+        }
         let stored = &self.duck.conditions;
         let mut terminal: Vec<_> =
             stored.iter().filter(|one| one.severity.is_error() && one.kind != self.set.top).collect();

@@ -42,20 +42,29 @@
 //! ```
 
 mod addressable;
+mod checksum;
 mod condition;
 mod core_kinds;
+mod destination;
 mod duck;
 mod duration;
+mod field_error;
 mod key;
 mod kind;
+mod names;
 mod reference;
 mod url;
+mod validation;
 
 pub use addressable::{AddressStatus, Addressable};
+pub use checksum::{EXAMPLE_CHECKSUM_ANNOTATION, example_checksum};
 pub use condition::{ClearError, Condition, ConditionSet, ConditionStatus, Conditions, Severity};
+pub use destination::Destination;
 pub use duck::{DuckShaped, DuckStatus, KRShaped};
 pub use duration::{DurationError, parse_duration};
+pub use field_error::{FieldError, Level};
 pub use key::{Key, KeyError};
 pub use kind::{Kind, Scope, Sees, StatusOf};
-pub use reference::KReference;
+pub use names::{child_name, cluster_domain, kind_to_resource, service_host_name};
+pub use reference::{InvalidReference, KReference, Reference};
 pub use url::{Url, UrlError};

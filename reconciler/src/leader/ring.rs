@@ -16,7 +16,7 @@ const UNIVERSE: u64 = 1 << 11;
 /// use reknit_reconciler::leader::Ring;
 ///
 /// let ring = Ring::new(["controller.demo.00-of-02", "controller.demo.01-of-02"]);
-/// assert_eq!(ring.owner(&Key::new("default", "web")), "controller.demo.00-of-02");
+/// assert_eq!(ring.owner(&Key::new("default", "web")), "controller.demo.01-of-02");
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Ring {

@@ -1,0 +1,97 @@
+//! Where to send something: to an object that has an address, to a URL, or to a URL below an object's.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{field_error::FieldError, reference::KReference, url::Url};
+
+/// What a user names as the target of messages.
+///
+/// ```
+/// use reknit_apis::Destination;
+///
+/// let sink: Destination = serde_json::from_str(r#"{"uri": "/relative"}"#).unwrap();
+/// let wrong = sink.validate().via_field("sink").into_result().unwrap_err();
+/// assert!(wrong.to_string().ends_with("is absent: sink.uri"));
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(from = "Wire", into = "Wire")]
+pub struct Destination {
+    /// The object to send to (`ref`).
+    pub reference: Option<KReference>,
+    /// The group of that object's Kind (`ref.group`), which is reserved: [validation](Self::validate) refuses it.
+    pub group: Option<String>,
+    /// The URL to send to; where an object is named, relative to that object's.
+    pub uri: Option<Url>,
+    /// The certificate authorities, in PEM, to trust beside those of the object.
+    pub ca_certs: Option<String>,
+    /// The OIDC audience that tokens must name, where it is not that of the object.
+    pub audience: Option<String>,
+}
+
+impl Destination {
+    /// Whether it says where to send.
+    pub fn validate(&self) -> FieldError {
+        let unplaced = |uri: &Url| !uri.is_absolute() || uri.host().is_empty();
+        match (&self.reference, &self.uri) {
+            (None, None) => FieldError::generic("expected at least one, got none", ["ref", "uri"]),
+            (Some(_), Some(uri)) if uri.is_absolute() => FieldError::generic(
+                "Absolute URI is not allowed when Ref or [apiVersion, kind, name] is present",
+                ["[apiVersion, kind, name]", "ref", "uri"],
+            ),
+            (None, Some(uri)) if unplaced(uri) => FieldError::invalid_value(
+                "Relative URI is not allowed when Ref and [apiVersion, kind, name] is absent",
+                "uri",
+            ),
+            (Some(reference), None) => reference.validate().also(self.validate_group()).via_field("ref"),
+            _ => FieldError::none(),
+        }
+    }
+
+    fn validate_group(&self) -> FieldError {
+        match self.group.as_deref() {
+            None | Some("") => FieldError::none(),
+            Some(_) => FieldError::disallowed(["group"]),
+        }
+    }
+}
+
+/// Where to send something: to an object, a URL, or a URL below an object's.
+#[derive(Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct Wire {
+    /// The object to send to.
+    #[serde(rename = "ref", default, skip_serializing_if = "Option::is_none")]
+    reference: Option<WireReference>,
+    /// The URL to send to; where an object is named, relative to that object's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    uri: Option<Url>,
+    /// The certificate authorities, in PEM, to trust beside those of the object.
+    #[serde(rename = "CACerts", default, skip_serializing_if = "Option::is_none")]
+    ca_certs: Option<String>,
+    /// The OIDC audience that tokens must name, where it is not that of the object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    audience: Option<String>,
+}
+
+#[derive(Serialize, Deserialize, schemars::JsonSchema)]
+struct WireReference {
+    #[serde(flatten)]
+    reference: KReference,
+    /// Reserved: leave it out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    group: Option<String>,
+}
+
+impl From<Wire> for Destination {
+    fn from(Wire { reference, uri, ca_certs, audience }: Wire) -> Self {
+        let (reference, group) = reference.map(|named| (named.reference, named.group)).unzip();
+        Self { reference, group: group.flatten(), uri, ca_certs, audience }
+    }
+}
+
+impl From<Destination> for Wire {
+    fn from(Destination { reference, group, uri, ca_certs, audience }: Destination) -> Self {
+        let reference = reference.map(|reference| WireReference { reference, group });
+        Self { reference, uri, ca_certs, audience }
+    }
+}
