@@ -1,1 +1,66 @@
-//! To be filled.
+//! What tests of controllers need: a real API server, and a way to wait for what a controller does.
+//!
+//! # A real API server
+//!
+//! [`ControlPlane`] starts etcd and kube-apiserver for a test, on 127.0.0.1 and in a temporary folder, in three seconds.
+//! Watches, conflicts, finalizers, RBAC, admission and server-side apply are then the real ones, which no fake gets right.
+//!
+//! The programs are found as controller-runtime's envtest finds them: in the folder that `KUBEBUILDER_ASSETS` names. Where
+//! it is not set, they are looked for in `${XDG_CACHE_HOME:-~/.cache}/reknit/envtest`, which the script
+//! hack/setup-envtest.sh of reknit's repository fills; `setup-envtest use -p path`, from the controller-runtime project,
+//! fetches a folder for `KUBEBUILDER_ASSETS` too.
+//!
+//! ```no_run
+//! use std::time::Duration;
+//!
+//! use k8s_openapi::api::core::v1::ConfigMap;
+//! use kube::{
+//!     Api, CustomResource,
+//!     api::{Patch, PatchParams},
+//! };
+//! use reknit_testing::{ControlPlane, eventually};
+//! use schemars::JsonSchema;
+//! use serde::{Deserialize, Serialize};
+//! use serde_json::json;
+//!
+//! /// The Kind of the controller under test.
+//! #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
+//! #[kube(group = "example.com", version = "v1", kind = "Greeting", namespaced)]
+//! struct GreetingSpec {
+//!     text: String,
+//! }
+//!
+//! # async fn run(client: kube::Client) {}
+//! #[tokio::test]
+//! # async fn hidden() {}
+//! async fn a_greeting_is_copied_into_a_config_map() -> Result<(), Box<dyn std::error::Error>> {
+//!     let plane = ControlPlane::shared().await?;
+//!     plane.install::<Greeting>().await?;
+//!     let namespace = plane.namespace("greeting").await?;
+//!
+//!     // With the rights it has where it is deployed; `plane.client()?` may do everything.
+//!     plane.apply_path("config/200-rbac.yaml").await?;
+//!     let controller = tokio::spawn(run(plane.client_as("example", "controller").await?));
+//!
+//!     let hello = Greeting::new("hello", GreetingSpec { text: "Hello".into() });
+//!     let greetings: Api<Greeting> = Api::namespaced(plane.client()?, &namespace);
+//!     greetings.create(&Default::default(), &hello).await?;
+//!
+//!     let config_maps: Api<ConfigMap> = Api::namespaced(plane.client()?, &namespace);
+//!     let copy = eventually("the copy", Duration::from_secs(10), async || config_maps.get("hello").await).await;
+//!     assert_eq!(copy.data.unwrap_or_default()["text"], "Hello");
+//!     controller.abort();
+//!     Ok(())
+//! }
+//! ```
+//!
+//! Tests that stop the API server, or make it forget, [start](ControlPlane::start) one for themselves; the others share
+//! [one for each process](ControlPlane::shared), each in a namespace of its own.
+
+mod control_plane;
+mod eventually;
+
+pub use self::{
+    control_plane::{Builder, ControlPlane, Error},
+    eventually::{Check, eventually},
+};

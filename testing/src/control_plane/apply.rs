@@ -1,0 +1,106 @@
+//! Applies YAML as `kubectl apply` does: any Kind, several documents, a folder of files.
+
+use std::{
+    ffi::OsStr,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{
+    Api, Client,
+    api::{DynamicObject, Patch, PatchParams},
+    core::GroupVersionKind,
+    discovery::{Scope, pinned_kind},
+};
+use serde::Deserialize;
+use serde_json::Value;
+use serde_yaml_ng::Deserializer;
+
+use super::{ControlPlane, Error, crds};
+
+pub(super) const FIELD_MANAGER: &str = "reknit-testing";
+
+impl ControlPlane {
+    /// Applies every document of the text, in order, by server-side apply. After a custom resource definition it waits
+    /// until that is served. What is namespaced and names no namespace goes to `default`.
+    pub async fn apply_yaml(&self, text: &str) -> Result<(), Error> {
+        self.apply("text", text).await
+    }
+
+    /// Applies a file, or the `.yaml` and `.yml` files of a folder in the order of their names; as
+    /// [`apply_yaml`](Self::apply_yaml).
+    pub async fn apply_path(&self, path: impl AsRef<Path>) -> Result<(), Error> {
+        for file in files(path.as_ref())? {
+            let text = fs::read_to_string(&file).map_err(Error::file("read", &file))?;
+            self.apply(&file.display().to_string(), &text).await?;
+        }
+        Ok(())
+    }
+
+    async fn apply(&self, origin: &str, text: &str) -> Result<(), Error> {
+        let client = self.client()?;
+        for (number, document) in Deserializer::from_str(text).enumerate() {
+            let origin = format!("{origin}, document {}", number + 1);
+            let wrong = |problem: String| Error::Yaml { origin: origin.clone(), problem };
+            let value = Value::deserialize(document).map_err(|error| wrong(error.to_string()))?;
+            if !value.is_null() {
+                let object =
+                    serde_json::from_value(value.clone()).map_err(|error| wrong(error.to_string()))?;
+                apply_object(&client, &object, wrong).await?;
+                wait_if_crd(&client, &object, value).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+async fn apply_object(
+    client: &Client,
+    object: &DynamicObject,
+    wrong: impl Fn(String) -> Error,
+) -> Result<(), Error> {
+    let types = object.types.as_ref().ok_or_else(|| wrong("no apiVersion and kind".into()))?;
+    let name =
+        object.metadata.name.as_deref().ok_or_else(|| wrong(format!("a {} without a name", types.kind)))?;
+    let kind = GroupVersionKind::try_from(types).map_err(|error| wrong(error.to_string()))?;
+    let (resource, capabilities) = pinned_kind(client, &kind)
+        .await
+        .map_err(Error::api(format!("find the Kind {} {}", types.api_version, types.kind)))?;
+    let api: Api<DynamicObject> = match capabilities.scope {
+        Scope::Cluster => Api::all_with(client.clone(), &resource),
+        Scope::Namespaced => {
+            let namespace = object.metadata.namespace.as_deref().unwrap_or("default");
+            Api::namespaced_with(client.clone(), namespace, &resource)
+        }
+    };
+    api.patch(name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(object))
+        .await
+        .map_err(Error::api(format!("apply {} {name}", types.kind)))?;
+    Ok(())
+}
+
+async fn wait_if_crd(client: &Client, object: &DynamicObject, value: Value) -> Result<(), Error> {
+    if object.types.as_ref().is_none_or(|types| types.kind != "CustomResourceDefinition") {
+        return Ok(());
+    }
+    match serde_json::from_value::<CustomResourceDefinition>(value) {
+        Ok(crd) => crds::served(client, &crd).await,
+        Err(error) => {
+            Err(Error::Yaml { origin: "CustomResourceDefinition".into(), problem: error.to_string() })
+        }
+    }
+}
+
+fn files(path: &Path) -> Result<Vec<PathBuf>, Error> {
+    if !path.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let is_yaml = |file: &PathBuf| matches!(file.extension().and_then(OsStr::to_str), Some("yaml" | "yml"));
+    let entries = fs::read_dir(path).map_err(Error::file("read", path))?;
+    let paths: Result<Vec<PathBuf>, _> = entries.map(|entry| entry.map(|entry| entry.path())).collect();
+    let mut files: Vec<PathBuf> =
+        paths.map_err(Error::file("read", path))?.into_iter().filter(is_yaml).collect();
+    files.sort();
+    Ok(files)
+}

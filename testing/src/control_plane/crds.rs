@@ -1,0 +1,78 @@
+//! Installs custom resource definitions, and waits until their objects can be read and written.
+
+use std::time::Duration;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{
+    Api, Client, CustomResourceExt, ResourceExt,
+    api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams},
+};
+
+use super::{ControlPlane, Error, apply::FIELD_MANAGER};
+use crate::eventually::until;
+
+const LIMIT: Duration = Duration::from_secs(30);
+
+impl ControlPlane {
+    /// Installs the definition of a Kind, and waits until the API server serves it. If it is there already, it becomes
+    /// the one given.
+    pub async fn install<K: CustomResourceExt>(&self) -> Result<(), Error> {
+        self.install_crd(K::crd()).await
+    }
+
+    /// Installs a definition made by hand; as [`install`](Self::install).
+    pub async fn install_crd(&self, crd: CustomResourceDefinition) -> Result<(), Error> {
+        let client = self.client()?;
+        let name = crd.name_any();
+        Api::all(client.clone())
+            .patch(&name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(&crd))
+            .await
+            .map_err(Error::api(format!("apply CustomResourceDefinition {name}")))
+            .map(|_: CustomResourceDefinition| ())?;
+        served(&client, &crd).await
+    }
+}
+
+/// Waits until every version of it that should be served can be listed, and is found by discovery.
+pub(super) async fn served(client: &Client, crd: &CustomResourceDefinition) -> Result<(), Error> {
+    until(LIMIT, || async {
+        established(client, &crd.name_any()).await?;
+        for version in crd.spec.versions.iter().filter(|version| version.served) {
+            listed(client, &resource(crd, &version.name)).await?;
+        }
+        Ok::<_, String>(())
+    })
+    .await
+    .map_err(|last| Error::TooLate { what: format!("serving {}", crd.name_any()), limit: LIMIT, last })
+}
+
+async fn established(client: &Client, name: &str) -> Result<(), String> {
+    let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let crd = crds.get(name).await.map_err(|error| error.to_string())?;
+    let conditions = crd.status.and_then(|status| status.conditions).unwrap_or_default();
+    match conditions.iter().any(|condition| condition.type_ == "Established" && condition.status == "True") {
+        true => Ok(()),
+        false => Err(format!("not Established: {conditions:?}")),
+    }
+}
+
+async fn listed(client: &Client, resource: &ApiResource) -> Result<(), String> {
+    let discovered =
+        client.list_api_group_resources(&resource.api_version).await.map_err(|error| error.to_string())?;
+    if !discovered.resources.iter().any(|found| found.name == resource.plural) {
+        return Err(format!("discovery of {} does not have {}", resource.api_version, resource.plural));
+    }
+    let objects: Api<DynamicObject> = Api::all_with(client.clone(), resource);
+    objects.list(&ListParams::default().limit(1)).await.map(|_| ()).map_err(|error| error.to_string())
+}
+
+fn resource(crd: &CustomResourceDefinition, version: &str) -> ApiResource {
+    let group = crd.spec.group.clone();
+    ApiResource {
+        api_version: format!("{group}/{version}"),
+        group,
+        version: version.into(),
+        kind: crd.spec.names.kind.clone(),
+        plural: crd.spec.names.plural.clone(),
+    }
+}

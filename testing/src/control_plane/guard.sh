@@ -1,0 +1,61 @@
+# Runs the programs of one control plane, and ends them once the process that started it is gone, however it went: this
+# shell reads a pipe that only that process holds, and reaches its end when the process does.
+#
+# $1 is the folder, which goes too. Each further argument names a program, in the order to start them: NAME.command in
+# the folder runs it, NAME.log is what it says, NAME.pid its process and NAME.ended its exit status once there is one.
+dir=$1
+shift
+
+reversed=
+for name in "$@"; do
+  reversed="$name $reversed"
+done
+
+run() {
+  sh "$dir/$1.command" >>"$dir/$1.log" 2>&1 &
+  echo $! >"$dir/$1.pid"
+  wait $!
+  echo $? >"$dir/$1.ended"
+}
+
+start() {
+  for name in "$@"; do
+    rm -f "$dir/$name.pid"
+    run "$name" </dev/null &
+    until [ -s "$dir/$name.pid" ]; do sleep 0.01; done
+  done
+}
+
+# Asks with SIGTERM, and after ten seconds with SIGKILL.
+end() {
+  [ -s "$dir/$1.pid" ] || return 0
+  waited=0
+  until [ -e "$dir/$1.ended" ]; do
+    [ $waited -ne 0 ] || kill -TERM "$(cat "$dir/$1.pid")"
+    [ $waited -ne 200 ] || kill -KILL "$(cat "$dir/$1.pid")"
+    [ $waited -lt 300 ] || return 0
+    waited=$((waited + 1))
+    sleep 0.05
+  done
+}
+
+stop() {
+  for name in $reversed; do
+    end "$name"
+  done
+}
+
+finish() {
+  stop
+  rm -rf "$dir"
+}
+
+trap finish EXIT
+trap 'exit 143' HUP INT TERM
+
+while read -r word; do
+  case $word in
+    start) start "$@" ;;
+    stop) stop ;;
+  esac
+done

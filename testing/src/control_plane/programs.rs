@@ -1,0 +1,128 @@
+//! Where the programs of a control plane are: what `KUBEBUILDER_ASSETS` names, or the cache of hack/setup-envtest.sh.
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+};
+
+use super::Error;
+
+/// The programs a control plane runs.
+#[derive(Debug)]
+pub(super) struct Programs {
+    pub(super) etcd: PathBuf,
+    pub(super) api_server: PathBuf,
+}
+
+impl Programs {
+    /// Looks in the folder that `KUBEBUILDER_ASSETS` names, then in the cache, newest version first.
+    pub(super) fn find() -> Result<Self, Error> {
+        let mut folders: Vec<PathBuf> =
+            env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from).into_iter().collect();
+        folders.extend(cache().map(|cache| versions(&cache)).unwrap_or_default());
+        Self::find_in(folders)
+    }
+
+    fn find_in(folders: Vec<PathBuf>) -> Result<Self, Error> {
+        let find = |program: &'static str| {
+            folders
+                .iter()
+                .map(|folder| folder.join(program))
+                .find(|path| path.is_file())
+                .ok_or_else(|| Error::NoProgram { program, looked_in: folders.clone() })
+        };
+        Ok(Self { etcd: find("etcd")?, api_server: find("kube-apiserver")? })
+    }
+}
+
+fn cache() -> Option<PathBuf> {
+    let set = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let cache = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")))?;
+    Some(cache.join("reknit/envtest"))
+}
+
+/// The folders in the cache for this platform, newest version first; the cache itself where it has none, so that an
+/// error can name it.
+fn versions(cache: &Path) -> Vec<PathBuf> {
+    let names = fs::read_dir(cache)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| entry.file_name().into_string().ok());
+    let mut found: Vec<([u32; 3], String)> = names.filter_map(|name| Some((version(&name)?, name))).collect();
+    found.sort();
+    match found.is_empty() {
+        true => vec![cache.to_owned()],
+        false => found.into_iter().rev().map(|(_, name)| cache.join(name)).collect(),
+    }
+}
+
+/// The version in `v1.36.3-linux-amd64` or `v1.36.3-linux-amd64-control-plane`, if it is for this platform.
+fn version(folder: &str) -> Option<[u32; 3]> {
+    let (version, platform) = folder.strip_prefix('v')?.split_once('-')?;
+    let ours = platform.strip_prefix(&this_platform())?;
+    if !(ours.is_empty() || ours == "-control-plane") {
+        return None;
+    }
+    let mut numbers = version.splitn(3, '.').map(|number| number.parse().ok());
+    Some([numbers.next()??, numbers.next()??, numbers.next()??])
+}
+
+fn this_platform() -> String {
+    let os = if env::consts::OS == "macos" { "darwin" } else { env::consts::OS };
+    let arch = match env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    };
+    format!("{os}-{arch}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder_with(parent: &Path, name: &str, programs: &[&str]) -> PathBuf {
+        let folder = parent.join(name);
+        fs::create_dir_all(&folder).unwrap();
+        for program in programs {
+            fs::write(folder.join(program), "").unwrap();
+        }
+        folder
+    }
+
+    #[test]
+    fn the_newest_version_for_this_platform_is_taken() {
+        let cache = tempfile::tempdir().unwrap();
+        let platform = this_platform();
+        for name in ["v1.9.0", "v1.36.10", "v1.36.9"] {
+            folder_with(cache.path(), &format!("{name}-{platform}"), &[]);
+        }
+        for name in ["v1.99.0-plan9-mips", "v1.99.0", "build", ".new.x"] {
+            folder_with(cache.path(), name, &[]);
+        }
+        folder_with(cache.path(), &format!("v1.99.0-{platform}-with-1"), &[]);
+        let names =
+            ["v1.36.10", "v1.36.9", "v1.9.0"].map(|name| cache.path().join(format!("{name}-{platform}")));
+        assert_eq!(versions(cache.path()), names);
+    }
+
+    #[test]
+    fn what_one_folder_lacks_comes_from_the_next() {
+        let parent = tempfile::tempdir().unwrap();
+        let first = folder_with(parent.path(), "first", &["etcd"]);
+        let second = folder_with(parent.path(), "second", &["etcd", "kube-apiserver"]);
+        let found = Programs::find_in(vec![first.clone(), second.clone()]).unwrap();
+        assert_eq!(found.etcd, first.join("etcd"));
+        assert_eq!(found.api_server, second.join("kube-apiserver"));
+    }
+
+    #[test]
+    fn a_missing_program_is_named_with_the_script_and_the_variable() {
+        let folder = PathBuf::from("/nowhere");
+        let error = Programs::find_in(vec![folder]).unwrap_err().to_string();
+        for part in ["found no etcd", "hack/setup-envtest.sh", "KUBEBUILDER_ASSETS", "/nowhere"] {
+            assert!(error.contains(part), "{error} names no {part}");
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! The processes of one control plane and their folder, which can stop and start again.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use http::Request;
+use kube::Client;
+use tokio::sync::Mutex;
+
+use super::{
+    Error,
+    access::Access,
+    commands::{self, API_SERVER, CERTIFICATES},
+    credentials,
+    guard::Guard,
+    ports::Ports,
+    programs::Programs,
+};
+use crate::eventually::until;
+
+const START_LIMIT: Duration = Duration::from_secs(120);
+const STOP_LIMIT: Duration = Duration::from_secs(40);
+const LOG_LINES: usize = 20;
+
+#[derive(Debug)]
+pub(super) struct Running {
+    pub(super) folder: PathBuf,
+    pub(super) ports: Ports,
+    pub(super) admin: Access,
+    guard: Mutex<Guard>,
+}
+
+impl Running {
+    pub(super) async fn start(
+        programs: &Programs,
+        audited: bool,
+        arguments: &[String],
+    ) -> Result<Self, Error> {
+        let prepared = Self::prepare(programs, audited, arguments)?;
+        prepared.serve().await?;
+        Ok(prepared)
+    }
+
+    fn prepare(programs: &Programs, audited: bool, arguments: &[String]) -> Result<Self, Error> {
+        let temporary = tempfile::Builder::new().prefix("reknit-testing-").tempdir();
+        let temporary = temporary.map_err(Error::file("create a folder in", std::env::temp_dir()))?;
+        let folder = temporary.path();
+        let ports = Ports::free()?;
+        let token = credentials::create(folder)?;
+        commands::write(folder, programs, ports, audited, arguments)?;
+        let guard = Mutex::new(Guard::over(folder, &commands::ALL)?);
+        let certificate = folder.join(CERTIFICATES).join("apiserver.crt");
+        let admin = Access { port: ports.api_server, certificate, token };
+        // The guard removes it from here on.
+        Ok(Self { folder: temporary.keep(), ports, admin, guard })
+    }
+
+    /// Starts the programs, with the data of the last time if there was one, and waits until they are ready.
+    pub(super) async fn serve(&self) -> Result<(), Error> {
+        let mut guard = self.guard.lock().await;
+        guard.start(&commands::ALL)?;
+        let outcome = until(START_LIMIT, || async {
+            match self.early_end(&guard) {
+                Some(error) => Ok(Err(error)),
+                None => self.ready().await.map(Ok),
+            }
+        });
+        outcome.await.unwrap_or_else(|last| {
+            let last = format!("{last}; the end of the API server's log:\n{}", self.log(API_SERVER));
+            Err(Error::TooLate { what: "a ready API server".into(), limit: START_LIMIT, last })
+        })
+    }
+
+    pub(super) async fn stop(&self) -> Result<(), Error> {
+        let mut guard = self.guard.lock().await;
+        guard.stop()?;
+        for program in commands::ALL.into_iter().rev() {
+            until(STOP_LIMIT, || async { guard.ended(program).is_some() })
+                .await
+                .map_err(|_| Error::NotStopped { program, limit: STOP_LIMIT })?;
+        }
+        Ok(())
+    }
+
+    fn early_end(&self, guard: &Guard) -> Option<Error> {
+        commands::ALL.into_iter().find_map(|program| {
+            Some(Error::Ended { program, status: guard.ended(program)?, log: self.log(program) })
+        })
+    }
+
+    /// Ready is when it says so and has made the namespaces that every cluster has.
+    async fn ready(&self) -> Result<(), String> {
+        let mut config = self.admin.config().map_err(|error| error.to_string())?;
+        config.default_retry = false;
+        let client = Client::try_from(config).map_err(|error| error.to_string())?;
+        for path in ["/readyz", "/api/v1/namespaces/default"] {
+            let request = Request::get(path).body(Vec::new()).map_err(|error| error.to_string())?;
+            client.request_text(request).await.map_err(|error| format!("{path}: {error}"))?;
+        }
+        Ok(())
+    }
+
+    fn log(&self, program: &str) -> String {
+        last_lines(&self.folder.join(format!("{program}.log")))
+    }
+}
+
+fn last_lines(path: &Path) -> String {
+    let text = fs::read(path).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(LOG_LINES)..].join("\n")
+}

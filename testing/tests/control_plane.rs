@@ -1,0 +1,214 @@
+//! A control plane does what tests count on, on the real programs.
+
+use std::{error::Error, time::Duration};
+
+use futures::{StreamExt, TryStreamExt};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
+use kube::{
+    Api, Config, CustomResource, ResourceExt,
+    api::{DeleteParams, ListParams, ObjectMeta, PostParams, WatchEvent, WatchParams},
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use reknit_testing::{ControlPlane, eventually};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+type Outcome = Result<(), Box<dyn Error>>;
+
+const SOON: Duration = Duration::from_secs(10);
+
+/// A Kind that the API server does not know of itself.
+#[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[kube(group = "testing.reknit.dev", version = "v1", kind = "Greeting", namespaced)]
+struct GreetingSpec {
+    text: String,
+}
+
+fn greeting(text: &str) -> Greeting {
+    Greeting::new("hello", GreetingSpec { text: text.into() })
+}
+
+fn config_map(name: &str) -> ConfigMap {
+    let metadata = ObjectMeta { name: Some(name.into()), ..ObjectMeta::default() };
+    ConfigMap { metadata, ..ConfigMap::default() }
+}
+
+#[tokio::test]
+async fn an_installed_kind_is_served_at_once() -> Outcome {
+    let plane = ControlPlane::shared().await?;
+    let namespace = plane.namespace("installed").await?;
+    plane.install::<Greeting>().await?;
+    plane.install::<Greeting>().await?;
+    let greetings: Api<Greeting> = Api::namespaced(plane.client()?, &namespace);
+    greetings.create(&PostParams::default(), &greeting("Hello")).await?;
+    assert_eq!(greetings.get("hello").await?.spec.text, "Hello");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_folder_of_yaml_is_applied_with_kinds_it_defines_itself() -> Outcome {
+    let plane = ControlPlane::shared().await?;
+    let folder = tempfile::tempdir()?;
+    let kind = "apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: shouts.yaml.reknit.dev}
+spec:
+  group: yaml.reknit.dev
+  scope: Cluster
+  names: {kind: Shout, plural: shouts, singular: shout, listKind: ShoutList}
+  versions:
+    - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}
+---
+# a comment alone is no object
+---
+apiVersion: yaml.reknit.dev/v1
+kind: Shout
+metadata: {name: loud}
+";
+    let settings = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: of-the-folder}\ndata: {volume: high}\n";
+    std::fs::write(folder.path().join("100-kind.yaml"), kind)?;
+    std::fs::write(folder.path().join("200-settings.yml"), settings)?;
+    std::fs::write(folder.path().join("README.md"), "no object")?;
+    plane.apply_path(folder.path()).await?;
+    plane.apply_path(folder.path()).await?;
+    let config_maps: Api<ConfigMap> = Api::default_namespaced(plane.client()?);
+    assert_eq!(config_maps.get("of-the-folder").await?.data.unwrap_or_default()["volume"], "high");
+    Ok(())
+}
+
+#[tokio::test]
+async fn yaml_that_is_no_object_is_refused_with_its_place() -> Outcome {
+    let plane = ControlPlane::shared().await?;
+    let refused = async |text: &str| plane.apply_yaml(text).await.unwrap_err().to_string();
+    assert_eq!(
+        refused("---\nkind: ConfigMap\napiVersion: v1\n").await,
+        "text, document 1: a ConfigMap without a name"
+    );
+    assert_eq!(refused("metadata: {name: x}").await, "text, document 1: no apiVersion and kind");
+    assert!(refused("a: [").await.starts_with("text, document 1: "));
+    assert_eq!(
+        refused("apiVersion: nobody.dev/v1\nkind: Nothing\nmetadata: {name: x}").await,
+        "cannot find the Kind nobody.dev/v1 Nothing"
+    );
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_service_account_may_do_what_rbac_grants_and_no_more() -> Outcome {
+    let plane = ControlPlane::shared().await?;
+    let namespace = plane.namespace("granted").await?;
+    let role = format!(
+        "apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {{name: reader, namespace: {namespace}}}
+rules: [{{apiGroups: [''], resources: [configmaps], verbs: [list]}}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {{name: reader, namespace: {namespace}}}
+roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: Role, name: reader}}
+subjects: [{{kind: ServiceAccount, name: reader, namespace: {namespace}}}]
+"
+    );
+    plane.apply_yaml(&role).await?;
+    let client = plane.client_as(&namespace, "reader").await?;
+    let config_maps: Api<ConfigMap> = Api::namespaced(client.clone(), &namespace);
+    eventually("the right to list", SOON, async || config_maps.list(&ListParams::default()).await).await;
+    let refused = |answer: kube::Result<_>| match answer {
+        Err(kube::Error::Api(status)) => status.code,
+        _ => 200,
+    };
+    let written = config_maps.create(&PostParams::default(), &config_map("x")).await;
+    assert_eq!(refused(written.map(drop)), 403);
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), &namespace);
+    assert_eq!(refused(secrets.list(&ListParams::default()).await.map(drop)), 403);
+    let elsewhere: Api<ConfigMap> = Api::namespaced(client, "default");
+    assert_eq!(refused(elsewhere.list(&ListParams::default()).await.map(drop)), 403);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_kubeconfig_is_a_way_in_for_the_user_it_was_made_for() -> Outcome {
+    let plane = ControlPlane::shared().await?;
+    let namespace = plane.namespace("kubeconfigs").await?;
+    let answer = async |path: &std::path::Path| -> Result<String, Box<dyn Error>> {
+        let options = KubeConfigOptions::default();
+        let config = Config::from_custom_kubeconfig(Kubeconfig::read_from(path)?, &options).await?;
+        let namespaces: Api<Namespace> = Api::all(kube::Client::try_from(config)?);
+        Ok(namespaces.get(&namespace).await.map_or_else(|error| error.to_string(), |found| found.name_any()))
+    };
+    assert_eq!(answer(plane.kubeconfig()).await?, namespace);
+    let refusal = answer(&plane.kubeconfig_as(&namespace, "somebody").await?).await?;
+    let user = format!("\"system:serviceaccount:{namespace}:somebody\" cannot get resource \"namespaces\"");
+    assert!(refusal.contains(&user), "{refusal}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn data_addresses_and_tokens_outlive_a_stop() -> Outcome {
+    let plane = ControlPlane::start().await?;
+    let client = plane.client()?;
+    let as_somebody = plane.client_as("default", "somebody").await?;
+    let config_maps: Api<ConfigMap> = Api::default_namespaced(client);
+    config_maps.create(&PostParams::default(), &config_map("kept")).await?;
+    plane.stop().await?;
+    assert!(config_maps.get("kept").await.is_err(), "nothing answers while it is stopped");
+    plane.stop().await?;
+    plane.restart().await?;
+    config_maps.get("kept").await?;
+    let refused = Api::<Secret>::default_namespaced(as_somebody).get("x").await.unwrap_err().to_string();
+    assert!(refused.contains("default:somebody"), "known, and not granted: {refused}");
+    plane.restart().await?;
+    config_maps.get("kept").await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_old_resource_version_is_gone_after_compaction() -> Outcome {
+    let plane = ControlPlane::builder().arg("--watch-cache=false").start().await?;
+    let config_maps: Api<ConfigMap> = Api::default_namespaced(plane.client()?);
+    let old = config_maps
+        .create(&PostParams::default(), &config_map("first"))
+        .await?
+        .resource_version()
+        .unwrap_or_default();
+    config_maps.create(&PostParams::default(), &config_map("second")).await?;
+    let first_event = async || {
+        let events = config_maps.watch(&WatchParams::default(), &old).await?;
+        events.boxed().try_next().await
+    };
+    assert!(matches!(first_event().await?, Some(WatchEvent::Added(map)) if map.name_any() == "second"));
+    config_maps.delete("first", &DeleteParams::default()).await?;
+    plane.compact().await?;
+    plane.compact().await?;
+    match first_event().await? {
+        Some(WatchEvent::Error(status)) => assert_eq!(status.code, 410, "{status:?}"),
+        other => panic!("not told that it is too old: {other:?}"),
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn requests_are_in_the_audit_log() -> Outcome {
+    let plane = ControlPlane::builder().audited().start().await?;
+    let client = plane.client_as("default", "curious").await?;
+    Api::<Secret>::default_namespaced(client).get("treasure").await.unwrap_err();
+    eventually("the refusal in the log", SOON, async || {
+        let events = plane.audit_events()?;
+        let user = "system:serviceaccount:default:curious";
+        let refusal = events.iter().find(|event| event["user"]["username"] == user);
+        Ok::<_, reknit_testing::Error>(refusal.map(|event| {
+            assert_eq!(event["responseStatus"]["code"], 403);
+            assert_eq!(event["objectRef"]["resource"], "secrets");
+        }))
+    })
+    .await;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_flag_that_the_api_server_does_not_know_is_named() {
+    let error = ControlPlane::builder().arg("--no-such-flag=1").start().await.unwrap_err().to_string();
+    assert!(error.contains("kube-apiserver ended with status 1"), "{error}");
+    assert!(error.contains("unknown flag: --no-such-flag"), "{error}");
+}
