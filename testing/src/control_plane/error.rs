@@ -41,12 +41,10 @@ pub enum Error {
         last: String,
     },
     /// The programs did not end when asked to.
-    #[error("{program} did not end within {} s, though killed", .limit.as_secs())]
+    #[error("{program} did not end, though killed")]
     NotStopped {
         /// `kube-apiserver` or `etcd`.
         program: &'static str,
-        /// How long it was waited for.
-        limit: Duration,
     },
     /// A file of the control plane, or one to apply, could not be read or written.
     #[error("cannot {action} {}", .path.display())]

@@ -6,10 +6,14 @@ use std::{
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Child, ChildStdin, Command, Stdio},
+    time::Duration,
 };
 
 use super::Error;
+use crate::eventually::until;
 
+/// Longer than the shell gives two programs to end.
+const LIMIT: Duration = Duration::from_secs(60);
 const SCRIPT: &str = include_str!("guard.sh");
 
 /// When this is dropped, or the process that has it ends in whatever way, the programs end and their folder goes.
@@ -17,6 +21,7 @@ const SCRIPT: &str = include_str!("guard.sh");
 pub(super) struct Guard {
     folder: PathBuf,
     orders: ChildStdin,
+    given: u32,
     /// Never waited for: it ends after this process does.
     _shell: Child,
 }
@@ -36,20 +41,17 @@ impl Guard {
             .spawn()
             .map_err(Error::Guard)?;
         let orders = shell.stdin.take().ok_or_else(|| Error::Guard(io::ErrorKind::BrokenPipe.into()))?;
-        Ok(Self { folder: folder.to_owned(), orders, _shell: shell })
+        Ok(Self { folder: folder.to_owned(), orders, given: 0, _shell: shell })
     }
 
     /// Starts the programs. Whether they serve is for the caller to find out.
-    pub(super) fn start(&mut self, programs: &[&str]) -> Result<(), Error> {
-        for program in programs {
-            forget(&self.ended_path(program))?;
-        }
-        self.order("start")
+    pub(super) async fn start(&mut self) -> Result<(), Error> {
+        self.order("start").await
     }
 
-    /// Asks the programs to end, the last one started first.
-    pub(super) fn stop(&mut self) -> Result<(), Error> {
-        self.order("stop")
+    /// Ends the programs, the last one started first.
+    pub(super) async fn stop(&mut self) -> Result<(), Error> {
+        self.order("stop").await
     }
 
     /// The exit status of a program that ended.
@@ -57,18 +59,22 @@ impl Guard {
         fs::read_to_string(self.ended_path(program)).ok().map(|status| status.trim().to_owned())
     }
 
+    /// Whether a program was started and has not ended.
+    pub(super) fn is_running(&self, program: &str) -> bool {
+        self.folder.join(format!("{program}.pid")).exists() && self.ended(program).is_none()
+    }
+
     fn ended_path(&self, program: &str) -> PathBuf {
         self.folder.join(format!("{program}.ended"))
     }
 
-    fn order(&mut self, order: &str) -> Result<(), Error> {
-        writeln!(self.orders, "{order}").and_then(|()| self.orders.flush()).map_err(Error::Guard)
-    }
-}
-
-fn forget(path: &Path) -> Result<(), Error> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::file("remove", path)(error)),
-        _ => Ok(()),
+    async fn order(&mut self, order: &str) -> Result<(), Error> {
+        writeln!(self.orders, "{order}").and_then(|()| self.orders.flush()).map_err(Error::Guard)?;
+        self.given += 1;
+        let (given, done) = (self.given, self.folder.join("orders"));
+        let obeyed = until(LIMIT, async || {
+            fs::read_to_string(&done).is_ok_and(|done| done.trim().parse() == Ok(given))
+        });
+        obeyed.await.map_err(|_| Error::Guard(io::ErrorKind::TimedOut.into()))
     }
 }

@@ -3,6 +3,7 @@
 #
 # $1 is the folder, which goes too. Each further argument names a program, in the order to start them: NAME.command in
 # the folder runs it, NAME.log is what it says, NAME.pid its process and NAME.ended its exit status once there is one.
+# Orders come as lines, start or stop; the file orders holds how many of them are done.
 dir=$1
 shift
 
@@ -20,7 +21,7 @@ run() {
 
 start() {
   for name in "$@"; do
-    rm -f "$dir/$name.pid"
+    rm -f "$dir/$name.pid" "$dir/$name.ended"
     run "$name" </dev/null &
     until [ -s "$dir/$name.pid" ]; do sleep 0.01; done
   done
@@ -53,9 +54,12 @@ finish() {
 trap finish EXIT
 trap 'exit 143' HUP INT TERM
 
-while read -r word; do
-  case $word in
+orders=0
+while read -r order; do
+  case $order in
     start) start "$@" ;;
     stop) stop ;;
   esac
+  orders=$((orders + 1))
+  echo $orders >"$dir/orders"
 done

@@ -22,7 +22,6 @@ use super::{
 use crate::eventually::until;
 
 const START_LIMIT: Duration = Duration::from_secs(120);
-const STOP_LIMIT: Duration = Duration::from_secs(40);
 const LOG_LINES: usize = 20;
 
 #[derive(Debug)]
@@ -61,7 +60,7 @@ impl Running {
     /// Starts the programs, with the data of the last time if there was one, and waits until they are ready.
     pub(super) async fn serve(&self) -> Result<(), Error> {
         let mut guard = self.guard.lock().await;
-        guard.start(&commands::ALL)?;
+        guard.start().await?;
         let outcome = until(START_LIMIT, || async {
             match self.early_end(&guard) {
                 Some(error) => Ok(Err(error)),
@@ -76,13 +75,11 @@ impl Running {
 
     pub(super) async fn stop(&self) -> Result<(), Error> {
         let mut guard = self.guard.lock().await;
-        guard.stop()?;
-        for program in commands::ALL.into_iter().rev() {
-            until(STOP_LIMIT, || async { guard.ended(program).is_some() })
-                .await
-                .map_err(|_| Error::NotStopped { program, limit: STOP_LIMIT })?;
+        guard.stop().await?;
+        match commands::ALL.into_iter().find(|program| guard.is_running(program)) {
+            Some(program) => Err(Error::NotStopped { program }),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     fn early_end(&self, guard: &Guard) -> Option<Error> {
