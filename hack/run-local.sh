@@ -51,15 +51,6 @@ give_up() {
   exit 1
 }
 
-free_port() {
-  local port
-  while :; do
-    port=$((RANDOM % 20000 + 20000))
-    (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null || break
-  done
-  echo "$port"
-}
-
 say "looking for kube-apiserver and etcd; where they can't be downloaded, they are built once, which takes minutes"
 KUBEBUILDER_ASSETS=$(hack/setup-envtest.sh --control-plane | tail -n 1)
 export KUBEBUILDER_ASSETS
@@ -76,7 +67,7 @@ target=$(cargo metadata --no-deps --format-version 1 | sed 's/.*"target_director
 # should this script be killed.
 mkfifo "$dir/alive"
 set -m
-"$target/debug/examples/control-plane" "$dir/kubeconfig" <"$dir/alive" >"$dir/control-plane.log" 2>&1 &
+"$target/debug/examples/control-plane" <"$dir/alive" >"$dir/kubeconfig" 2>"$dir/control-plane.log" &
 control_plane=$!
 set +m
 exec 9>"$dir/alive"
@@ -86,7 +77,8 @@ until [ -s "$dir/kubeconfig" ]; do
   running "$control_plane" || give_up "the API server did not start" "$dir/control-plane.log"
   sleep 0.2
 done
-export KUBECONFIG="$dir/kubeconfig"
+read -r KUBECONFIG <"$dir/kubeconfig"
+export KUBECONFIG
 
 say "applying config/"
 kubectl apply -f config/ >"$dir/apply.log" || give_up "kubectl failed" "$dir/apply.log"
@@ -99,7 +91,7 @@ kubectl --kubeconfig "$dir/controller.kubeconfig" config set-credentials control
 kubectl --kubeconfig "$dir/controller.kubeconfig" config set-context --current --user=controller >/dev/null
 set -m
 SYSTEM_NAMESPACE=knative-samples \
-  KNATIVE_HEALTH_PROBES_PORT=$(free_port) METRICS_PROMETHEUS_PORT=$(free_port) \
+  KNATIVE_HEALTH_PROBES_PORT=0 METRICS_PROMETHEUS_PORT=0 \
   "$target/debug/controller" --kubeconfig "$dir/controller.kubeconfig" --bind-address 127.0.0.1 \
   >"$dir/controller.log" 2>&1 9>&- &
 controller=$!
@@ -108,7 +100,7 @@ set +m
 say "creating an AddressableService, and then the Service that it names"
 kubectl apply -f config/example/ >/dev/null
 if ! $once; then
-  say "in another terminal: export KUBECONFIG=$dir/kubeconfig"
+  say "in another terminal: export KUBECONFIG=$KUBECONFIG"
   say "the controller's log: $dir/controller.log"
   say "Ctrl-C ends it all"
 fi

@@ -7,7 +7,8 @@ schema() {
   cargo run --quiet --package samples-controller --bin schema -- "$@"
 }
 
-for kind in $(schema list); do
+kinds=$(schema list)
+for kind in $kinds; do
   file="config/300-$(tr '[:upper:]' '[:lower:]' <<<"$kind").yaml"
   {
     echo "# Generated from apis/samples by hack/update-codegen.sh: change the type and run that."
