@@ -1,5 +1,7 @@
 //! A framework for Kubernetes controllers with the programming model of Knative's Go libraries.
 
+pub use reknit_apis as apis;
+
 /// What a reconciler needs.
 pub mod prelude {
     pub use reknit_apis::{
