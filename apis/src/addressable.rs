@@ -16,6 +16,7 @@ use crate::url::Url;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(description = "An address that others can send to.")]
 pub struct Addressable {
     /// Tells several addresses of one object apart.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -43,6 +44,7 @@ pub struct Addressable {
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(description = "Where the object can be reached.")]
 pub struct AddressStatus {
     /// The address, and the first choice where there are several.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -15,6 +15,7 @@ use crate::{field_error::FieldError, reference::KReference, url::Url};
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(from = "Wire", into = "Wire")]
+#[schemars(description = "What messages are sent to: an object, a URL, or a URL below an object's.")]
 pub struct Destination {
     /// The object to send to (`ref`).
     pub reference: Option<KReference>,

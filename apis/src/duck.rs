@@ -5,10 +5,7 @@ use std::{collections::BTreeMap, fmt::Debug};
 use kube::{Resource, core::object::HasStatus};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use crate::{
-    condition::{Condition, ConditionSet},
-    kind::Scope,
-};
+use crate::{condition::Condition, condition_set::ConditionSet, kind::Scope};
 
 /// The part of a status that every Knative-shaped Kind shares; embedded with `#[serde(flatten)]`.
 ///
@@ -24,6 +21,7 @@ use crate::{
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(description = "How far the controller got with the object.")]
 pub struct DuckStatus {
     /// The `metadata.generation` that the controller last worked on.
     #[serde(default, skip_serializing_if = "Option::is_none")]

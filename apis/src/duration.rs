@@ -26,12 +26,12 @@ pub struct DurationError(String);
 ///
 /// # Errors
 ///
-/// Anything else, spaces included, and what exceeds 584 years.
+/// Anything else, spaces included, and what exceeds 292 years.
 pub fn parse_duration(text: &str) -> Result<Duration, DurationError> {
     match text.strip_prefix('+').unwrap_or(text) {
         "0" => Some(Duration::ZERO),
         "" => None,
-        terms => nanos(terms).map(Duration::from_nanos),
+        terms => nanos(terms).filter(|total| i64::try_from(*total).is_ok()).map(Duration::from_nanos),
     }
     .ok_or_else(|| DurationError(text.into()))
 }

@@ -9,7 +9,7 @@ use kube::{
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{
-    condition::Conditions,
+    condition_set::Conditions,
     duck::{DuckShaped, KRShaped},
 };
 
@@ -154,5 +154,111 @@ impl<K: KRShaped> Kind for K {
         let mut status = status.clone();
         status.duck_mut().clone_from(other.duck());
         status == *other
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::{core::v1::Pod, rbac::v1::ClusterRole};
+    use serde::Deserialize;
+
+    use super::*;
+    use crate::{ConditionSet, DuckStatus};
+
+    #[derive(kube::CustomResource, Serialize, Deserialize, Clone, Debug, schemars::JsonSchema)]
+    #[kube(group = "demo.reknit.dev", version = "v1", kind = "Lamp", namespaced, status = "LampStatus")]
+    struct LampSpec {}
+
+    #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, schemars::JsonSchema)]
+    struct LampStatus {
+        #[serde(flatten)]
+        duck: DuckStatus,
+        #[serde(default)]
+        lumens: u32,
+    }
+
+    impl DuckShaped for LampStatus {
+        fn duck(&self) -> &DuckStatus {
+            &self.duck
+        }
+        fn duck_mut(&mut self) -> &mut DuckStatus {
+            &mut self.duck
+        }
+    }
+
+    impl KRShaped for Lamp {
+        const CONDITIONS: ConditionSet = ConditionSet::living(&["Wired"]);
+    }
+
+    fn conditions(status: &mut LampStatus) -> Conditions<'_> {
+        Lamp::CONDITIONS.manage(status)
+    }
+
+    fn ready(generation: i64) -> LampStatus {
+        let mut status = LampStatus::default();
+        conditions(&mut status).mark_true("Wired");
+        Lamp::observe_generation(&mut status, Some(generation));
+        status
+    }
+
+    #[test]
+    fn a_condition_that_comes_back_as_it_was_keeps_its_time() {
+        let before = ready(1);
+        let mut status = before.clone();
+        conditions(&mut status).mark_false("Wired", "Loose", "a wire is loose");
+        conditions(&mut status).mark_true("Wired");
+        assert_ne!(status, before);
+        Lamp::keep_transition_times(&mut status, &before);
+        assert_eq!(status, before);
+    }
+
+    #[test]
+    fn a_condition_that_changed_keeps_its_new_time() {
+        let before = ready(1);
+        let mut status = before.clone();
+        conditions(&mut status).mark_false("Wired", "Loose", "a wire is loose");
+        let changed = status.clone();
+        Lamp::keep_transition_times(&mut status, &before);
+        assert_eq!(status, changed);
+        assert_ne!(
+            status.duck.condition("Wired").unwrap().last_transition_time,
+            before.duck.condition("Wired").unwrap().last_transition_time
+        );
+    }
+
+    #[test]
+    fn times_alone_are_no_difference_and_anything_else_is() {
+        let (one, mut other) = (ready(1), ready(1));
+        assert_ne!(one, other);
+        assert!(Lamp::says_what(&one, &other));
+        other.lumens = 800;
+        assert!(!Lamp::says_what(&one, &other));
+        assert!(!Lamp::says_what(&one, &ready(2)));
+        let mut loose = ready(1);
+        conditions(&mut loose).mark_false("Wired", "Loose", "");
+        assert!(!Lamp::says_what(&one, &loose));
+    }
+
+    #[test]
+    fn a_generation_not_observed_makes_the_top_unknown_until_the_pass_says_otherwise() {
+        let mut status = ready(1);
+        conditions(&mut status).expect_generation(Some(1));
+        assert!(conditions(&mut status).is_happy());
+        conditions(&mut status).expect_generation(Some(2));
+        let top = status.duck.condition("Ready").unwrap();
+        assert_eq!(top.status, "Unknown");
+        assert_eq!(top.reason.as_deref(), Some("NewObservedGenFailure"));
+        assert_eq!(top.message.as_deref(), Some("unsuccessfully observed a new generation"));
+        conditions(&mut status).mark_true("Wired");
+        assert!(conditions(&mut status).is_happy());
+    }
+
+    #[test]
+    fn kubernetes_own_kinds_have_no_status_to_write_and_know_their_scope() {
+        fn namespaced<K: Kind<Status = ()>>() -> bool {
+            K::Scope::NAMESPACED
+        }
+        assert!(namespaced::<Pod>());
+        assert!(!namespaced::<ClusterRole>());
     }
 }

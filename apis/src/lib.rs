@@ -44,6 +44,7 @@
 mod addressable;
 mod checksum;
 mod condition;
+mod condition_set;
 mod core_kinds;
 mod destination;
 mod duck;
@@ -58,7 +59,8 @@ mod validation;
 
 pub use addressable::{AddressStatus, Addressable};
 pub use checksum::{EXAMPLE_CHECKSUM_ANNOTATION, example_checksum};
-pub use condition::{ClearError, Condition, ConditionSet, ConditionStatus, Conditions, Severity};
+pub use condition::{Condition, ConditionStatus, Severity};
+pub use condition_set::{ClearError, ConditionSet, Conditions};
 pub use destination::Destination;
 pub use duck::{DuckShaped, DuckStatus, KRShaped};
 pub use duration::{DurationError, parse_duration};

@@ -23,6 +23,7 @@ use crate::{
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(description = "Names one object of any Kind.")]
 pub struct KReference {
     /// Group and version, as in the object: `v1`, `apps/v1`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -59,6 +60,7 @@ impl KReference {
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(description = "Names one object of any Kind, or selects several in a namespace by their labels.")]
 pub struct Reference {
     /// Group and version, as in the object: `v1`, `apps/v1`.
     #[serde(default, skip_serializing_if = "String::is_empty")]

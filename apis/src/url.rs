@@ -3,7 +3,9 @@
 //! The `url` crate follows browsers instead: it refuses relative references, lower-cases hosts and adds slashes, so
 //! an address that another controller wrote would not come back as it was.
 
-use std::{borrow::Cow, fmt, str::FromStr};
+mod escape;
+
+use std::{borrow::Cow, fmt, net::Ipv6Addr, str::FromStr};
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -266,7 +268,7 @@ fn parse(text: &str) -> Parsed<Url> {
     if has_authority {
         let authority = &rest[2..];
         let (authority, after) = authority.split_at(authority.find('/').unwrap_or(authority.len()));
-        (url.user, url.host) = parse_authority(authority)?;
+        (url.user, url.host) = parse_authority(&url.scheme, authority)?;
         path = after;
     } else {
         url.omit_host = url.is_absolute();
@@ -285,8 +287,8 @@ fn split_scheme(text: &str) -> Parsed<(&str, &str)> {
     }
 }
 
-fn parse_authority(text: &str) -> Parsed<(Option<String>, String)> {
-    let Some((user, host)) = text.rsplit_once('@') else { return Ok((None, parse_host(text)?)) };
+fn parse_authority(scheme: &str, text: &str) -> Parsed<(Option<String>, String)> {
+    let Some((user, host)) = text.rsplit_once('@') else { return Ok((None, parse_host(scheme, text)?)) };
     let in_user = |c: char| c.is_ascii_alphanumeric() || "-._:~!$&'()*+,;=%@".contains(c);
     if !user.chars().all(in_user) {
         return Err("invalid userinfo");
@@ -296,23 +298,48 @@ fn parse_authority(text: &str) -> Parsed<(Option<String>, String)> {
         Some((name, password)) => format!("{}:{}", recode(name)?, recode(password)?),
         None => recode(user)?,
     };
-    Ok((Some(user), parse_host(host)?))
+    Ok((Some(user), parse_host(scheme, host)?))
 }
 
-fn parse_host(host: &str) -> Parsed<String> {
-    let port = if let Some(literal) = host.strip_prefix('[') {
-        literal.rsplit_once(']').ok_or("missing ']' in host")?.1
-    } else {
-        host.rfind(':').map_or("", |colon| &host[colon..])
-    };
-    let digits = port.strip_prefix(':').unwrap_or(port);
-    if digits.bytes().any(|byte| !byte.is_ascii_digit()) || (digits == port && !port.is_empty()) {
-        return Err("invalid port after host");
+fn parse_host(scheme: &str, host: &str) -> Parsed<String> {
+    match host.rfind('[') {
+        Some(0) => return parse_ip_literal(&host[1..]),
+        Some(_) => return Err("invalid IP-literal"),
+        None => {}
     }
+    // Lists of hosts with their ports, which some databases use, have further colons.
+    let is_http = matches!(scheme, "http" | "https");
+    let colon = if is_http { host.find(':') } else { host.rfind(':') };
+    check_port(colon.map_or("", |colon| &host[colon..]))?;
     Ok(encode(&escape::unescape(host, Part::Host)?, Part::Host))
 }
 
-/// Joins the paths and takes `.` and `..` out, as Go does: an empty result stays so, any other starts with a slash.
+/// An IPv6 address after its opening bracket, with or without a zone and a port.
+fn parse_ip_literal(text: &str) -> Parsed<String> {
+    let (literal, port) = text.rsplit_once(']').ok_or("missing ']' in host")?;
+    check_port(port)?;
+    let (address, zone) = literal.split_once("%25").map_or((literal, None), |(one, zone)| (one, Some(zone)));
+    let address = escape::unescape(address, Part::Host)?;
+    let address = String::from_utf8_lossy(&address);
+    address.parse::<Ipv6Addr>().map_err(|_| "invalid IP-literal")?;
+    let zone = match zone.map(|zone| escape::unescape(zone, Part::Zone)).transpose()? {
+        None => String::new(),
+        Some(zone) if zone.is_empty() => return Err("invalid IP-literal"),
+        Some(zone) => format!("%25{}", encode(&zone, Part::Host)),
+    };
+    Ok(format!("[{address}{zone}]{port}"))
+}
+
+fn check_port(port: &str) -> Parsed<()> {
+    let digits = port.strip_prefix(':').unwrap_or("");
+    let is_port =
+        port.is_empty() || port.starts_with(':') && digits.bytes().all(|byte| byte.is_ascii_digit());
+    if is_port { Ok(()) } else { Err("invalid port after host") }
+}
+
+/// Joins the paths and takes `.` and `..` out. An empty result stays so, any other starts with a slash.
+///
+/// As in Go, and unlike in the RFC, an empty element right after the first folder was left adds no slash.
 fn resolve_path(base: &str, reference: &str) -> String {
     let full = match reference {
         "" => base.to_owned(),
@@ -322,90 +349,62 @@ fn resolve_path(base: &str, reference: &str) -> String {
     if full.is_empty() {
         return full;
     }
-    let mut kept: Vec<&str> = Vec::new();
-    for element in full.strip_prefix('/').unwrap_or(&full).split('/') {
+    let (mut path, mut first, mut last) = (String::new(), true, "");
+    for element in full.split('/') {
+        last = element;
         match element {
-            "." => {}
-            ".." => drop(kept.pop()),
-            _ => kept.push(element),
+            "." => first = false,
+            ".." => {
+                path.truncate(path.rfind('/').unwrap_or(0));
+                first = path.is_empty();
+            }
+            _ => {
+                if !first {
+                    path.push('/');
+                }
+                path.push_str(element);
+                first = false;
+            }
         }
     }
-    let is_folder = full.ends_with("/.") || full.ends_with("/..") || full == "." || full == "..";
-    let slash = if is_folder && !kept.is_empty() { "/" } else { "" };
-    format!("/{}{slash}", kept.join("/"))
+    if matches!(last, "." | "..") {
+        path.push('/');
+    }
+    if path.starts_with('/') { path } else { format!("/{path}") }
 }
 
-mod escape {
-    //! Percent-encoding, which differs from part to part.
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-    use std::borrow::Cow;
-
-    #[derive(Clone, Copy, PartialEq)]
-    pub(super) enum Part {
-        User,
-        Host,
-        Path,
-        Fragment,
+    #[test]
+    fn a_password_is_written_and_not_logged() {
+        let url: Url = "http://me:secret@host/path".parse().unwrap();
+        assert_eq!(url.to_string(), "http://me:secret@host/path");
+        assert_eq!(format!("{url:?}"), "http://me:xxxxx@host/path");
     }
 
-    fn stands_for_itself(byte: u8, part: Part) -> bool {
-        let others: &[u8] = match part {
-            Part::User => b"$&+,;=",
-            Part::Host => b"!$&'()*+,;=:[]<>\"",
-            Part::Path => b"$&+,/:;=@",
-            Part::Fragment => b"$&+,/:;=?@!()*",
-        };
-        byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) || others.contains(&byte)
+    #[test]
+    fn an_empty_text_is_no_url_and_reads_as_the_empty_one() {
+        assert_eq!(Url::parse(""), Ok(None));
+        assert!("".parse::<Url>().unwrap().is_empty());
+        assert_eq!(serde_json::from_str::<Url>("\"\"").unwrap(), Url::default());
     }
 
-    pub(super) fn encode(bytes: &[u8], part: Part) -> String {
-        let mut text = String::with_capacity(bytes.len());
-        for &byte in bytes {
-            if stands_for_itself(byte, part) {
-                text.push(byte.into());
-            } else {
-                text.push_str(&format!("%{byte:02X}"));
-            }
+    #[test]
+    fn a_host_in_brackets_is_an_ipv6_address() {
+        for (text, host) in [("http://[::1]:80", "[::1]:80"), ("http://[fe80::1%25en0]/x", "[fe80::1%en0]")] {
+            let url: Url = text.parse().unwrap();
+            assert_eq!((&*url.host(), url.to_string()), (host, text.to_owned()));
         }
-        text
-    }
-
-    pub(super) fn unescape(text: &str, part: Part) -> Result<Vec<u8>, &'static str> {
-        let mut bytes = text.bytes();
-        let mut plain = Vec::with_capacity(text.len());
-        while let Some(byte) = bytes.next() {
-            if byte != b'%' {
-                if part == Part::Host && byte.is_ascii() && !stands_for_itself(byte, part) {
-                    return Err("invalid character in host name");
-                }
-                plain.push(byte);
-                continue;
-            }
-            let byte = hex(bytes.next()).zip(hex(bytes.next())).map(|(high, low)| high << 4 | low);
-            match byte {
-                Some(byte) if part != Part::Host || !byte.is_ascii() || byte == b'%' => plain.push(byte),
-                _ => return Err("invalid URL escape"),
-            }
+        for text in ["http://[::1", "http://a[::1]", "http://[1.2.3.4]", "http://[::1%25]", "http://[::1]x"] {
+            assert!(text.parse::<Url>().is_err(), "{text}");
         }
-        Ok(plain)
     }
 
-    fn hex(digit: Option<u8>) -> Option<u8> {
-        char::from(digit?).to_digit(16).and_then(|value| value.try_into().ok())
-    }
-
-    /// Keeps an encoding that is valid as it is, and makes any other one so.
-    pub(super) fn normalise(text: &str, part: Part) -> Result<String, &'static str> {
-        let plain = unescape(text, part)?;
-        let valid = |byte| stands_for_itself(byte, part) || b"!$&'()*+,;=:@[]%".contains(&byte);
-        Ok(if text.bytes().all(valid) { text.into() } else { encode(&plain, part) })
-    }
-
-    /// What an encoded text means. Bytes that are no UTF-8 are replaced.
-    pub(super) fn decode(text: &str) -> Cow<'_, str> {
-        match unescape(text, Part::Path) {
-            Ok(plain) if plain != text.as_bytes() => String::from_utf8_lossy(&plain).into_owned().into(),
-            _ => text.into(),
-        }
+    #[test]
+    fn an_error_shows_the_text_and_the_reason() {
+        let error = "http://host:port".parse::<Url>().unwrap_err();
+        assert_eq!(error.to_string(), r#"parse "http://host:port": invalid port after host"#);
     }
 }

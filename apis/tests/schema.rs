@@ -1,0 +1,107 @@
+//! What ends in a CustomResourceDefinition has a structural schema, or the API server refuses it.
+
+use kube::{CustomResource, CustomResourceExt};
+use reknit_apis::{AddressStatus, Addressable, Destination, DuckStatus, KReference, Reference, Url};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+#[derive(CustomResource, Serialize, Deserialize, Clone, Debug, JsonSchema)]
+#[kube(
+    group = "demo.reknit.dev",
+    version = "v1",
+    kind = "Everything",
+    namespaced,
+    status = "EverythingStatus"
+)]
+struct EverythingSpec {
+    reference: KReference,
+    tracked: Vec<Reference>,
+    sink: Option<Destination>,
+    url: Option<Url>,
+}
+
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, JsonSchema)]
+struct EverythingStatus {
+    #[serde(flatten)]
+    duck: DuckStatus,
+    #[serde(flatten)]
+    addresses: AddressStatus,
+    further: Option<Addressable>,
+}
+
+fn schema() -> serde_json::Result<Value> {
+    let crd = serde_json::to_value(Everything::crd())?;
+    Ok(crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone())
+}
+
+/// Calls with each node of the schema and its path.
+fn visit(node: &Value, path: &str, see: &mut impl FnMut(&Value, &str)) {
+    see(node, path);
+    for (name, property) in node["properties"].as_object().into_iter().flatten() {
+        visit(property, &format!("{path}.{name}"), see);
+    }
+    for inner in ["items", "additionalProperties"] {
+        if node[inner].is_object() {
+            visit(&node[inner], &format!("{path}.{inner}"), see);
+        }
+    }
+}
+
+#[test]
+fn every_node_has_one_type_and_no_reference() {
+    let mut nodes = 0;
+    visit(&schema().unwrap(), "", &mut |node, path| {
+        nodes += 1;
+        assert!(node["type"].is_string(), "{path} has no type: {node}");
+        for forbidden in ["$ref", "$defs", "definitions", "oneOf", "anyOf", "allOf", "not", "const"] {
+            assert!(node.get(forbidden).is_none(), "{path} has {forbidden}: {node}");
+        }
+    });
+    println!("{nodes} nodes");
+    assert!(nodes > 40, "only {nodes} nodes were seen");
+}
+
+#[test]
+fn fields_have_the_names_of_knative() {
+    let schema = schema().unwrap();
+    for path in [
+        "/spec/properties/reference/properties/apiVersion",
+        "/spec/properties/tracked/items/properties/selector/properties/matchLabels",
+        "/spec/properties/sink/properties/ref/properties/apiVersion",
+        "/spec/properties/sink/properties/ref/properties/group",
+        "/spec/properties/sink/properties/CACerts",
+        "/status/properties/observedGeneration",
+        "/status/properties/annotations/additionalProperties",
+        "/status/properties/conditions/items/properties/lastTransitionTime",
+        "/status/properties/address/properties/CACerts",
+        "/status/properties/addresses/items/properties/audience",
+    ] {
+        assert!(schema.pointer(&format!("/properties{path}")).is_some(), "no {path}");
+    }
+    assert_eq!(
+        schema.pointer("/properties/status/properties/conditions/items/required").unwrap(),
+        &serde_json::json!(["status", "type"])
+    );
+}
+
+#[test]
+fn descriptions_are_for_those_who_write_yaml() {
+    visit(&schema().unwrap(), "", &mut |node, path| {
+        let description = node["description"].as_str().unwrap_or_default();
+        for code in ["```", "](", "`]", "use reknit"] {
+            assert!(!description.contains(code), "{path}: {description}");
+        }
+    });
+}
+
+#[test]
+fn a_destination_reads_back_what_it_writes() {
+    let stored = serde_json::json!({
+        "ref": {"apiVersion": "v1", "kind": "Service", "name": "web", "namespace": "default", "group": "g"},
+        "uri": "/below", "CACerts": "pem", "audience": "me"
+    });
+    let read: Destination = serde_json::from_value(stored.clone()).unwrap();
+    assert_eq!(read.reference.as_ref().unwrap().name, "web");
+    assert_eq!(serde_json::to_value(read).unwrap(), stored);
+}
