@@ -74,7 +74,7 @@ impl Url {
         if text.is_empty() {
             return Ok(None);
         }
-        parse(text).map(Some).map_err(|why| UrlError { text: text.into(), why })
+        parse(text).map(Some).map_err(|why| UrlError { text: without_user(text).into_owned(), why })
     }
 
     /// Whether there is nothing in it.
@@ -277,6 +277,16 @@ fn parse(text: &str) -> Parsed<Url> {
     Ok(url)
 }
 
+/// What may be shown of a text that cannot be parsed: who calls and with what password is left out.
+fn without_user(text: &str) -> Cow<'_, str> {
+    match (text.find("//"), text.rfind('@')) {
+        (Some(slashes), Some(at)) if slashes < at => {
+            format!("{}//xxxxx{}", &text[..slashes], &text[at..]).into()
+        }
+        _ => text.into(),
+    }
+}
+
 fn split_scheme(text: &str) -> Parsed<(&str, &str)> {
     let in_scheme = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.');
     let (scheme, rest) = text.split_at(text.find(|c| !in_scheme(c)).unwrap_or(text.len()));
@@ -406,5 +416,7 @@ mod tests {
     fn an_error_shows_the_text_and_the_reason() {
         let error = "http://host:port".parse::<Url>().unwrap_err();
         assert_eq!(error.to_string(), r#"parse "http://host:port": invalid port after host"#);
+        let error = "http://me:secret@host:port".parse::<Url>().unwrap_err();
+        assert_eq!(error.to_string(), r#"parse "http://xxxxx@host:port": invalid port after host"#);
     }
 }
