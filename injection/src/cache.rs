@@ -1,0 +1,171 @@
+//! A store and everybody who is told of its changes.
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+use kube::{Resource, discovery::ApiResource};
+use parking_lot::{Mutex, RwLock};
+use reknit_apis::Key;
+
+use crate::{
+    change::Change,
+    feed::Progress,
+    informer::Cached,
+    metrics::Meters,
+    raw::{Decoded, Raw},
+    selection::Selection,
+    store::Store,
+    undecodable::Undecodable,
+    waiters::Waiters,
+};
+
+pub(crate) type Handler<K> = Box<dyn Fn(&Change<K>) + Send + Sync>;
+type OnUndecodable = Box<dyn Fn(&Key, &str) + Send + Sync>;
+
+/// What an informer holds, fed by its list and watch, by own writes, and by hand.
+///
+/// Two locks: readers share `store` for a moment; whoever changes it holds `told` from the change until everybody
+/// was told, so that all are told in one order, may read meanwhile, and an own write has been told once it returns.
+pub(crate) struct Cache<K> {
+    pub(crate) name: String,
+    pub(crate) kind: ApiResource,
+    pub(crate) selection: Selection,
+    pub(crate) progress: Progress,
+    pub(crate) waiters: Waiters,
+    pub(crate) meters: Meters,
+    store: RwLock<Store<K>>,
+    told: Mutex<Told<K>>,
+    /// Handlers that come late are told what is held.
+    pub(crate) replays: AtomicBool,
+}
+
+/// Everybody who is told.
+struct Told<K> {
+    /// Before the handlers, which may read them.
+    indexes: Vec<Handler<K>>,
+    handlers: Vec<Handler<K>>,
+    on_undecodable: Vec<OnUndecodable>,
+    undecodable: Undecodable,
+}
+
+impl<K: Cached> Cache<K> {
+    pub(crate) fn new(name: String, kind: ApiResource, selection: Selection, meters: Meters) -> Self {
+        let told = Told {
+            indexes: Vec::new(),
+            handlers: Vec::new(),
+            on_undecodable: Vec::new(),
+            undecodable: Undecodable::default(),
+        };
+        Self {
+            name,
+            kind,
+            selection,
+            progress: Progress::not_started(),
+            waiters: Waiters::default(),
+            meters,
+            store: RwLock::default(),
+            told: Mutex::new(told),
+            replays: AtomicBool::new(false),
+        }
+    }
+
+    /// What is held, for as long as `read` takes.
+    pub(crate) fn read<T>(&self, read: impl FnOnce(&Store<K>) -> T) -> T {
+        read(&self.store.read())
+    }
+
+    /// Changes what is held and tells of it.
+    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut Store<K>) -> T)
+    where
+        T: IntoIterator<Item = Option<Change<K>>>,
+    {
+        let told = self.told.lock();
+        let changes = change(&mut self.store.write());
+        for change in changes.into_iter().flatten() {
+            self.tell(&told, &change);
+        }
+    }
+
+    fn tell(&self, told: &Told<K>, change: &Change<K>) {
+        let (objects, bytes) = self.read(|store| (store.table.len(), store.table.bytes()));
+        self.meters.changed(objects, bytes);
+        for handler in told.indexes.iter().chain(&told.handlers) {
+            self.call(handler, change);
+        }
+        self.waiters.wake(|| change.key());
+    }
+
+    fn call(&self, handler: &Handler<K>, change: &Change<K>) {
+        if catch_unwind(AssertUnwindSafe(|| handler(change))).is_err() {
+            tracing::error!(informer = self.name, key = %change.key(), "a handler panicked");
+        }
+    }
+
+    pub(crate) fn on(&self, handler: Handler<K>) {
+        let mut told = self.told.lock();
+        if self.replays.load(Ordering::Relaxed) {
+            self.replay(&handler);
+        }
+        told.handlers.push(handler);
+    }
+
+    /// Like a handler, but told of what is held in any case, and before all handlers.
+    pub(crate) fn on_index(&self, handler: Handler<K>) {
+        let mut told = self.told.lock();
+        self.replay(&handler);
+        told.indexes.push(handler);
+    }
+
+    fn replay(&self, handler: &Handler<K>) {
+        let held: Vec<_> = self.read(|store| store.table.all().cloned().collect());
+        for object in held {
+            self.call(handler, &Change::Added(object));
+        }
+    }
+
+    pub(crate) fn on_undecodable(&self, handler: OnUndecodable) {
+        let mut told = self.told.lock();
+        for (key, why) in told.undecodable.all() {
+            self.call_undecodable(&handler, key, why);
+        }
+        told.on_undecodable.push(handler);
+    }
+
+    fn call_undecodable(&self, handler: &OnUndecodable, key: &Key, why: &str) {
+        if catch_unwind(AssertUnwindSafe(|| handler(key, why))).is_err() {
+            tracing::error!(informer = self.name, %key, "a handler panicked");
+        }
+    }
+
+    /// The object, if it can be decoded; if not, those who want to know are told, once a version.
+    pub(crate) fn decode(&self, raw: &Raw<'_>) -> Option<Decoded<K>> {
+        let decoded = raw.decode::<K>(&self.kind, self.selection.keeps_managed_fields());
+        let mut told = self.told.lock();
+        match decoded {
+            Ok(decoded) => {
+                told.undecodable.forget(|| raw.key());
+                Some(decoded)
+            }
+            Err(why) => {
+                if told.undecodable.is_news(raw, &why) {
+                    self.tell_undecodable(&told, raw, &why);
+                }
+                None
+            }
+        }
+    }
+
+    fn tell_undecodable(&self, told: &Told<K>, raw: &Raw<'_>, why: &str) {
+        let key = raw.key();
+        tracing::error!(informer = self.name, %key, error = why, "cannot decode an object, going on without it");
+        for handler in &told.on_undecodable {
+            self.call_undecodable(handler, &key, why);
+        }
+    }
+
+    pub(crate) fn undecodable(&self, change: impl FnOnce(&mut Undecodable)) {
+        change(&mut self.told.lock().undecodable);
+    }
+}

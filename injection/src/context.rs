@@ -1,0 +1,306 @@
+//! What every constructor gets: the registry of everything that controllers share.
+
+use std::{any::type_name, cell::RefCell, fmt, marker::PhantomData, rc::Rc};
+
+use kube::{Client, api::DynamicObject, discovery::ApiResource};
+use serde_json::Value;
+use typemap_rev::{TypeMap, TypeMapKey};
+
+use crate::{
+    informer::{Cached, Informer},
+    registry::{Informers, Source},
+    selection::{Selection, select},
+    shutdown::Shutdown,
+};
+
+/// Something the [`Context`] can make, once, the first time it is asked for.
+///
+/// ```
+/// use k8s_openapi::api::core::v1::Service;
+/// use reknit_injection::{Context, Informer, Inject};
+///
+/// #[derive(Clone)]
+/// struct Prober {
+///     services: Informer<Service>,
+/// }
+///
+/// impl Inject for Prober {
+///     fn inject(cx: &Context) -> Self {
+///         Self { services: cx.get() }
+///     }
+/// }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "the Context does not know how to make a `{Self}`",
+    note = "`impl Inject for {Self}`, or `cx.provide(value)` in main and `cx.provided::<{Self}>()?` here",
+    note = "`Tracked`, `Owned` and `Config` belong to one controller: `build.track()`, `build.owns()`, `build.config()`"
+)]
+pub trait Inject: Clone + Send + Sync + 'static {
+    /// Makes it, of whatever else the Context has.
+    fn inject(cx: &Context) -> Self;
+}
+
+/// A value was asked for that nobody provided.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no {0} was provided")]
+pub struct Missing(&'static str);
+
+struct Slot<T>(PhantomData<fn() -> T>);
+
+impl<T: Clone + Send + Sync + 'static> TypeMapKey for Slot<T> {
+    type Value = T;
+}
+
+/// What every constructor gets: the client, the informers, and one of each thing that controllers share.
+///
+/// It lives while controllers are constructed, and no reconciler can keep it, since it is not `Send`: whatever a pass
+/// may read is a field of the reconciler, visible there. Clones are one Context.
+///
+/// ```compile_fail,E0277
+/// fn keeps(cx: reknit_injection::Context) -> impl Send {
+///     cx
+/// }
+/// ```
+///
+/// Asking for an informer, or for anything that is [`Inject`], cannot fail:
+///
+/// ```no_run
+/// use k8s_openapi::api::core::v1::{Pod, Service};
+/// use reknit_injection::{Context, Informer, Missing, select};
+///
+/// #[derive(Clone)]
+/// struct Flags {
+///     namespace: String,
+/// }
+///
+/// struct Reconciler {
+///     services: Informer<Service>,
+///     spaces: Informer<Pod>,
+/// }
+///
+/// fn reconciler(cx: &Context) -> Result<Reconciler, Missing> {
+///     let flags: Flags = cx.provided()?;
+///     let spaces = cx.informer(select().namespace(&flags.namespace).label("kind", "cloud-ide"));
+///     Ok(Reconciler { services: cx.get(), spaces })
+/// }
+/// ```
+#[derive(Clone)]
+pub struct Context(Rc<Inner>);
+
+struct Inner {
+    client: Client,
+    component: String,
+    system_namespace: Option<String>,
+    metrics: prometheus::Registry,
+    shutdown: Shutdown,
+    informers: Informers,
+    values: RefCell<TypeMap>,
+    making: RefCell<Vec<&'static str>>,
+}
+
+/// A [`Context`] in the making.
+#[must_use]
+pub struct Builder {
+    component: String,
+    client: Client,
+    given: Option<Vec<Value>>,
+    system_namespace: Option<String>,
+    metrics: prometheus::Registry,
+    shutdown: Shutdown,
+}
+
+impl Builder {
+    /// Where the process keeps its ConfigMaps and leases; none where it was not told.
+    pub fn system_namespace(mut self, namespace: Option<String>) -> Self {
+        self.system_namespace = namespace;
+        self
+    }
+
+    /// Where what is measured is registered; a registry of its own unless told.
+    pub fn metrics(mut self, registry: prometheus::Registry) -> Self {
+        self.metrics = registry;
+        self
+    }
+
+    /// What says that the process is to end; never unless told.
+    pub fn shutdown(mut self, shutdown: Shutdown) -> Self {
+        self.shutdown = shutdown;
+        self
+    }
+
+    /// Informers hold exactly these objects, each of its Kind and selection, and what is written; they never watch.
+    pub fn preloaded(mut self, objects: Vec<Value>) -> Self {
+        self.given = Some(objects);
+        self
+    }
+
+    /// The Context. To be called within a tokio runtime.
+    pub fn build(self) -> Context {
+        let source = self.given.map_or_else(|| Source::Watch(self.client.clone()), Source::Given);
+        let informers = Informers::new(source, &self.metrics);
+        Context(Rc::new(Inner {
+            client: informers.reading_own_writes(self.client),
+            component: self.component,
+            system_namespace: self.system_namespace,
+            metrics: self.metrics,
+            shutdown: self.shutdown,
+            informers,
+            values: RefCell::new(TypeMap::new()),
+            making: RefCell::default(),
+        }))
+    }
+}
+
+impl Context {
+    /// One for this component of a system: its name is that of its leases, logs and `loglevel.<component>`.
+    pub fn builder(component: &str, client: Client) -> Builder {
+        Builder {
+            component: component.into(),
+            client,
+            given: None,
+            system_namespace: None,
+            metrics: prometheus::Registry::new(),
+            shutdown: Shutdown::never(),
+        }
+    }
+
+    /// One without system namespace. To be called within a tokio runtime.
+    pub fn new(component: &str, client: Client) -> Self {
+        Self::builder(component, client).build()
+    }
+
+    /// For tests: informers hold exactly these objects, each of its Kind and selection, and what is written; they
+    /// never watch. To be called within a tokio runtime.
+    pub fn preloaded(component: &str, client: Client, objects: Vec<Value>) -> Self {
+        Self::builder(component, client).preloaded(objects).build()
+    }
+
+    /// The one `T` of this process: what was provided, or else what [`Inject`] makes, once.
+    ///
+    /// # Panics
+    ///
+    /// If making a `T` asks for a `T`, with the types on the way.
+    pub fn get<T: Inject>(&self) -> T {
+        if let Some(held) = self.held() {
+            return held;
+        }
+        let _making = self.making(type_name::<T>());
+        let made = T::inject(self);
+        self.provide(made.clone());
+        made
+    }
+
+    /// Gives every later asker this value. It wins over [`Inject`], so that a test replaces a clock by providing one.
+    pub fn provide<T: Clone + Send + Sync + 'static>(&self, value: T) {
+        self.0.values.borrow_mut().insert::<Slot<T>>(value);
+    }
+
+    /// What was [provided](Self::provide), such as a process's own flags; the error names the type that is missing.
+    pub fn provided<T: Clone + Send + Sync + 'static>(&self) -> Result<T, Missing> {
+        self.held().ok_or(Missing(type_name::<T>()))
+    }
+
+    fn held<T: Clone + Send + Sync + 'static>(&self) -> Option<T> {
+        self.0.values.borrow().get::<Slot<T>>().cloned()
+    }
+
+    #[expect(
+        clippy::panic,
+        reason = "a mistake in the program, found when it starts; an error would be in every signature"
+    )]
+    fn making(&self, name: &'static str) -> Making<'_> {
+        let mut making = self.0.making.borrow_mut();
+        if making.contains(&name) {
+            let path = making.join(" → ");
+            drop(making);
+            panic!("Inject goes round in a circle: {path} → {name}");
+        }
+        making.push(name);
+        Making(&self.0.making)
+    }
+
+    /// The client. What is written through it is in the informers when the write returns.
+    pub fn client(&self) -> Client {
+        self.0.client.clone()
+    }
+
+    /// The name of this component.
+    pub fn component(&self) -> &str {
+        &self.0.component
+    }
+
+    /// Where this process keeps its ConfigMaps and leases.
+    pub fn system_namespace(&self) -> Option<&str> {
+        self.0.system_namespace.as_deref()
+    }
+
+    /// Where what is measured is registered.
+    pub fn metrics(&self) -> &prometheus::Registry {
+        &self.0.metrics
+    }
+
+    /// Says whether the process is to end.
+    pub fn shutdown(&self) -> Shutdown {
+        self.0.shutdown.clone()
+    }
+
+    /// All informers, to be kept by what opens them at run time.
+    pub fn informers(&self) -> Informers {
+        self.0.informers.clone()
+    }
+
+    /// The informer of this selection of a Kind: one in the process, however many ask.
+    pub fn informer<K: Cached<DynamicType = ()>>(&self, selection: Selection) -> Informer<K> {
+        self.0.informers.get(&(), selection)
+    }
+
+    /// The same for a Kind known only at run time.
+    pub fn informer_of(&self, kind: &ApiResource, selection: Selection) -> Informer<DynamicObject> {
+        self.0.informers.get_dynamic(kind, selection)
+    }
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context").field("component", &self.0.component).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder").field("component", &self.component).finish_non_exhaustive()
+    }
+}
+
+/// What is being made now; a panic on the way leaves nothing behind.
+struct Making<'a>(&'a RefCell<Vec<&'static str>>);
+
+impl Drop for Making<'_> {
+    fn drop(&mut self) {
+        self.0.borrow_mut().pop();
+    }
+}
+
+impl<K: Cached<DynamicType = ()>> Inject for Informer<K> {
+    fn inject(cx: &Context) -> Self {
+        cx.informer(select())
+    }
+}
+
+impl Inject for Client {
+    fn inject(cx: &Context) -> Self {
+        cx.client()
+    }
+}
+
+impl Inject for Informers {
+    fn inject(cx: &Context) -> Self {
+        cx.informers()
+    }
+}
+
+impl Inject for Shutdown {
+    fn inject(cx: &Context) -> Self {
+        cx.shutdown()
+    }
+}

@@ -1,0 +1,225 @@
+//! Watches a selection of a Kind and keeps it.
+
+use std::{
+    fmt::{self, Debug},
+    pin::pin,
+    sync::{Arc, OnceLock, atomic::Ordering},
+};
+
+use futures::future::BoxFuture;
+use kube::{Client, Resource, core::PartialObjectMeta};
+use reknit_apis::Key;
+use serde::de::DeserializeOwned;
+use tokio::{runtime, task::AbortHandle};
+
+use crate::{
+    cache::Cache,
+    change::Change,
+    feed::{Feed, FeedState},
+    index::Index,
+    list_watch,
+    raw::Decoded,
+};
+
+/// What an informer can hold: any type that kube can watch. Nobody implements it by hand.
+pub trait Cached: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static {}
+
+impl<K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static> Cached for K {}
+
+/// Only the metadata of a Kind, for a fraction of the memory: `cx.get::<Informer<Metadata<Pod>>>()`.
+pub type Metadata<K> = PartialObjectMeta<K>;
+
+/// Holds the objects of a selection of a Kind as the API server last told of them, and what this process has
+/// written since.
+///
+/// Reading never waits and never fails; it is meant for passes, which run once all is [synced](Self::synced). What
+/// [`Context::client`](crate::Context::client) wrote is there as soon as the write returns. Clones are one informer;
+/// it stops when the last of them is dropped.
+///
+/// ```no_run
+/// use k8s_openapi::api::core::v1::{Pod, Service};
+/// use reknit_apis::Key;
+/// use reknit_injection::{Context, Informer, select};
+///
+/// fn look(cx: &Context) {
+///     let services: Informer<Service> = cx.get();
+///     let web = services.get(&Key::new("shop", "web"));
+///
+///     let spaces = cx.informer::<Pod>(select().namespace("ide").label("kind", "cloud-ide"));
+///     let running = spaces.list().filter(|pod| pod.metadata.deletion_timestamp.is_none()).count();
+/// #   let _ = (web, running);
+/// }
+/// ```
+pub struct Informer<K: Cached>(pub(crate) Arc<Handle<K>>);
+
+/// What the handles of one informer share; its task ends with it.
+pub(crate) struct Handle<K: Cached> {
+    pub(crate) cache: Arc<Cache<K>>,
+    task: OnceLock<AbortHandle>,
+}
+
+impl<K: Cached> Clone for Informer<K> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<K: Cached> Debug for Informer<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Informer").field("name", &self.0.cache.name).field("len", &self.len()).finish()
+    }
+}
+
+impl<K: Cached> Informer<K> {
+    pub(crate) fn of(cache: Cache<K>) -> Self {
+        Self(Arc::new(Handle { cache: Arc::new(cache), task: OnceLock::new() }))
+    }
+
+    /// The object of this key, as it is now.
+    pub fn get(&self, key: &Key) -> Option<Arc<K>> {
+        self.0.cache.read(|store| store.table.get(key).map(|held| held.object.clone()))
+    }
+
+    /// All objects, as they are at one moment, in no particular order.
+    pub fn list(&self) -> impl Iterator<Item = Arc<K>> + use<K> {
+        let all: Vec<_> = self.0.cache.read(|store| store.table.all().cloned().collect());
+        all.into_iter()
+    }
+
+    /// Those of one namespace, without looking at the others.
+    pub fn list_in(&self, namespace: &str) -> impl Iterator<Item = Arc<K>> + use<K> {
+        let all: Vec<_> = self.0.cache.read(|store| store.table.within(namespace).cloned().collect());
+        all.into_iter()
+    }
+
+    /// How many objects it holds.
+    pub fn len(&self) -> usize {
+        self.0.cache.read(|store| store.table.len())
+    }
+
+    /// Whether it holds none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How large they are together: the size of their compact JSON, without what was dropped. Decoded they take
+    /// about four times that.
+    pub fn bytes(&self) -> usize {
+        self.0.cache.read(|store| store.table.bytes())
+    }
+
+    /// Ends once it holds everything that its first list told; at once if it does already.
+    pub async fn synced(&self) {
+        Feed::synced(&*self.0).await;
+    }
+
+    /// How far it has come.
+    pub fn state(&self) -> FeedState {
+        self.0.cache.progress.state()
+    }
+
+    /// The resource and the selection, as logs name it.
+    pub fn name(&self) -> &str {
+        &self.0.cache.name
+    }
+
+    /// Waits until `seen` has an answer. It is shown the present state first, and then again after each change of
+    /// this object; `None` is "absent". Changes in quick succession may be shown as one.
+    ///
+    /// It waits for as long as it takes: put a `tokio::time::timeout` around it, or drop it.
+    pub async fn until<T>(&self, key: &Key, mut seen: impl FnMut(Option<&K>) -> Option<T>) -> T {
+        let waiting = self.0.cache.waiters.join(key);
+        loop {
+            let mut changed = pin!(waiting.changed.notified());
+            changed.as_mut().enable();
+            if let Some(answer) = seen(self.get(key).as_deref()) {
+                return answer;
+            }
+            changed.await;
+        }
+    }
+
+    /// Calls `handler` with each change, one at a time and in order. One that is added once the informer was started
+    /// is first told that each object held was `Added`.
+    ///
+    /// Handlers run wherever the change came from, which may be the task of an own write: they must not block, and
+    /// may read this informer but neither feed it nor add handlers to it. One that panics is logged and called again
+    /// with the next change.
+    pub fn on(&self, handler: impl Fn(&Change<K>) + Send + Sync + 'static) {
+        self.0.cache.on(Box::new(handler));
+    }
+
+    /// Calls `handler` with the key of an object that cannot be decoded, and why, once for each version of it. If a
+    /// version before could be decoded, that is what the informer goes on holding. It is logged in any case.
+    pub fn on_undecodable(&self, handler: impl Fn(&Key, &str) + Send + Sync + 'static) {
+        self.0.cache.on_undecodable(Box::new(handler));
+    }
+
+    /// An index by what `values` finds in an object: nothing, one value or several.
+    pub fn index<V>(&self, values: impl Fn(&K) -> V + Send + Sync + 'static) -> Index<K>
+    where
+        V: IntoIterator<Item = String> + 'static,
+    {
+        let index = Index::empty();
+        self.0.cache.on_index(Box::new(index.follow(values)));
+        index
+    }
+
+    /// Whether both are one informer: of the same type, Kind and selection in this process.
+    pub fn same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Holds this object, whatever was held, and tells the handlers: for tests. An object that is not of the
+    /// selection is forgotten instead.
+    pub fn apply(&self, object: K) {
+        self.0.cache.apply(Decoded { object, bytes: 0 });
+    }
+
+    /// Holds no object of this key, and tells the handlers: for tests.
+    pub fn forget(&self, key: &Key) {
+        self.0.cache.forget(key);
+    }
+
+    /// Itself, for those who need not know what it holds.
+    pub fn feed(&self) -> Arc<dyn Feed> {
+        self.0.clone()
+    }
+}
+
+impl<K: Cached> Handle<K> {
+    pub(crate) fn start(&self, runtime: &runtime::Handle, client: &Client) {
+        self.task.get_or_init(|| {
+            self.cache.replays.store(true, Ordering::Relaxed);
+            self.cache.progress.started();
+            runtime.spawn(list_watch::run(self.cache.clone(), client.clone())).abort_handle()
+        });
+    }
+}
+
+impl<K: Cached> Drop for Handle<K> {
+    fn drop(&mut self) {
+        if let Some(task) = self.task.get() {
+            task.abort();
+        }
+    }
+}
+
+impl<K: Cached> Feed for Handle<K> {
+    fn name(&self) -> &str {
+        &self.cache.name
+    }
+
+    fn state(&self) -> FeedState {
+        self.cache.progress.state()
+    }
+
+    fn synced(&self) -> BoxFuture<'static, ()> {
+        let (cache, mut synced) = (self.cache.clone(), self.cache.progress.synced());
+        Box::pin(async move {
+            // The sender is in the cache, so this cannot fail.
+            let _ = synced.wait_for(|synced| *synced).await;
+            drop(cache);
+        })
+    }
+}

@@ -1,0 +1,119 @@
+//! The client whose writes are in the stores once they return.
+
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures::{FutureExt, future::BoxFuture};
+use http::{Method, Request, Response};
+use http_body_util::BodyExt;
+use kube::{Client, client::Body};
+use serde::Deserialize;
+
+use crate::{registry::Informers, resource_path::ResourcePath};
+
+impl Informers {
+    /// The same client, with the answers to successful writes going to the informers they concern, before the caller
+    /// gets them.
+    pub(crate) fn reading_own_writes(&self, client: Client) -> Client {
+        let namespace = client.default_namespace().to_owned();
+        let valid_until = *client.valid_until();
+        Client::new(OwnWrites { client, informers: self.clone() }, namespace).with_valid_until(valid_until)
+    }
+}
+
+#[derive(Clone)]
+struct OwnWrites {
+    client: Client,
+    informers: Informers,
+}
+
+impl tower::Service<Request<Body>> for OwnWrites {
+    type Response = Response<Body>;
+    type Error = kube::Error;
+    type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
+
+    /// `Client::send` waits for room by itself.
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let Self { client, informers } = self.clone();
+        Box::pin(async move {
+            let Some(write) = Write::of(&request, &informers) else { return client.send(request).await };
+            let answer = client.send(request).await?;
+            if !answer.status().is_success() {
+                return Ok(answer);
+            }
+            let (head, body) = answer.into_parts();
+            let answered = body.collect().await?.to_bytes();
+            write.answered(&answered, &informers);
+            Ok(Response::from_parts(head, Body::from(answered)))
+        })
+    }
+}
+
+/// A request that changes something that informers hold.
+struct Write {
+    path: String,
+    deleting: bool,
+}
+
+/// What a deletion answers where it does not answer the object.
+#[derive(Deserialize)]
+struct Status {
+    kind: String,
+    status: String,
+    #[serde(default)]
+    details: Details,
+}
+
+#[derive(Default, Deserialize)]
+struct Details {
+    uid: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct DeleteOptions {
+    #[serde(default)]
+    dry_run: Vec<String>,
+}
+
+impl Write {
+    fn of(request: &Request<Body>, informers: &Informers) -> Option<Self> {
+        let deleting = *request.method() == Method::DELETE;
+        let writes = deleting || [Method::POST, Method::PUT, Method::PATCH].contains(request.method());
+        if !writes || request.uri().query().is_some_and(|query| query.contains("dryRun")) {
+            return None;
+        }
+        let path = ResourcePath::read(request.uri().path())?;
+        // These answer with streams, or with whatever another server says.
+        let foreign = matches!(path.subresource(), Some("proxy" | "exec" | "attach" | "portforward"));
+        if foreign || !informers.concerns(&path) || (deleting && is_dry(request.body())) {
+            return None;
+        }
+        Some(Self { path: request.uri().path().to_owned(), deleting })
+    }
+
+    fn answered(&self, answer: &Bytes, informers: &Informers) {
+        let Some(path) = ResourcePath::read(&self.path) else { return };
+        let Ok(text) = std::str::from_utf8(answer) else { return };
+        match serde_json::from_str::<Status>(text) {
+            Ok(said) if self.deleting && said.kind == "Status" && said.status == "Success" => {
+                if let Some(key) = path.key().filter(|_| path.subresource().is_none()) {
+                    informers.erased(&path, &key, said.details.uid.as_deref());
+                }
+            }
+            _ => informers.wrote(&path, text, self.deleting),
+        }
+    }
+}
+
+/// Whether the options in a deletion's body ask only what would happen. A body that cannot be looked at is taken so.
+fn is_dry(body: &Body) -> bool {
+    let Some(Some(Ok(bytes))) = body.try_clone().map(|body| body.collect_bytes().now_or_never()) else {
+        return true;
+    };
+    !bytes.is_empty() && serde_json::from_slice::<DeleteOptions>(&bytes).is_ok_and(|o| !o.dry_run.is_empty())
+}

@@ -1,0 +1,80 @@
+//! The path of a request, read as Kubernetes lays its API out.
+
+use kube::discovery::ApiResource;
+use reknit_apis::Key;
+
+/// `/api/v1/namespaces/shop/pods/web/status` and the like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ResourcePath<'a> {
+    group: &'a str,
+    version: &'a str,
+    namespace: Option<&'a str>,
+    plural: &'a str,
+    name: Option<&'a str>,
+    subresource: Option<&'a str>,
+}
+
+impl<'a> ResourcePath<'a> {
+    pub(crate) fn read(path: &'a str) -> Option<Self> {
+        let parts: Vec<_> = path.trim_matches('/').split('/').collect();
+        let (group, version, rest) = match parts.as_slice() {
+            ["api", version, rest @ ..] => ("", *version, rest),
+            ["apis", group, version, rest @ ..] => (*group, *version, rest),
+            _ => return None,
+        };
+        let (namespace, rest) = match rest {
+            // A subresource of a namespace itself.
+            ["namespaces", _, "status" | "finalize"] => (None, rest),
+            ["namespaces", namespace, rest @ ..] if !rest.is_empty() => (Some(*namespace), rest),
+            _ => (None, rest),
+        };
+        let (plural, rest) = rest.split_first()?;
+        let (name, subresource) = (rest.first().copied(), rest.get(1).copied());
+        Some(Self { group, version, namespace, plural, name, subresource })
+    }
+
+    pub(crate) fn is_of(&self, kind: &ApiResource) -> bool {
+        (self.group, self.version, self.plural) == (&kind.group, &kind.version, &kind.plural)
+    }
+
+    /// The object; none where the path is that of a collection.
+    pub(crate) fn key(&self) -> Option<Key> {
+        self.name.map(|name| Key::new(self.namespace, name))
+    }
+
+    pub(crate) fn subresource(&self) -> Option<&'a str> {
+        self.subresource
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_read_as_kubernetes_lays_them_out() {
+        for (path, group, plural, key, subresource) in [
+            ("/api/v1/namespaces/shop/pods/web/status", "", "pods", Some("shop/web"), Some("status")),
+            ("/api/v1/namespaces/shop/pods", "", "pods", None, None),
+            ("/api/v1/namespaces", "", "namespaces", None, None),
+            ("/api/v1/namespaces/shop", "", "namespaces", Some("/shop"), None),
+            ("/api/v1/namespaces/shop/finalize", "", "namespaces", Some("/shop"), Some("finalize")),
+            ("/api/v1/nodes/n/status", "", "nodes", Some("/n"), Some("status")),
+            (
+                "/apis/apps/v1/namespaces/shop/deployments/web/scale",
+                "apps",
+                "deployments",
+                Some("shop/web"),
+                Some("scale"),
+            ),
+            ("/apis/g.io/v1/things/a/?x=y", "g.io", "things", Some("/a"), Some("?x=y")),
+        ] {
+            let read = ResourcePath::read(path).unwrap();
+            assert_eq!((read.group, read.plural), (group, plural), "{path}");
+            assert_eq!((read.key(), read.subresource), (key.map(Key::from), subresource), "{path}");
+        }
+        for path in ["/healthz", "/", "/api", "/api/v1", "/apis/apps", "/openapi/v3"] {
+            assert_eq!(ResourcePath::read(path), None, "{path}");
+        }
+    }
+}

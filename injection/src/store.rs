@@ -1,0 +1,274 @@
+//! What an informer holds, and the rules by which lists, watches and own writes change it.
+//!
+//! Three sources tell of the same objects, each in its own time: a list, whose pages are one snapshot; a watch, which
+//! tells everything after that snapshot in order; and the answers to this process's own writes, which come at any
+//! moment, before or after their echo in the watch. The rules:
+//!
+//! - A list is the truth about everything but what this process wrote since the list began. (Lists are consistent
+//!   reads: what was written before they began is in them. So a server whose store became younger needs no rule.)
+//! - Of two states of an object the one of the higher version is the newer; the older is dropped, the equal one is
+//!   an echo. An object of another uid under the same name is another object.
+//! - The watch has told everything up to the version `seen`: what a write left at or below it, and is not held, has
+//!   been deleted since.
+//! - What a write removed is remembered in [`Gone`] until the watch has said so too.
+//! - Where a version cannot be read, the order of the watch is trusted, and own writes wait for it.
+
+use std::sync::Arc;
+
+use kube::{Resource, core::ObjectMeta};
+use reknit_apis::Key;
+
+use crate::{
+    change::Change,
+    gone::Gone,
+    raw::Decoded,
+    table::{Entry, Table},
+    version::Version,
+};
+
+/// At most two: an object deleted and created again under its name is both.
+pub(crate) type Told<K> = [Option<Change<K>>; 2];
+
+/// The objects, and how far each source has told of them.
+pub(crate) struct Store<K> {
+    pub(crate) table: Table<K>,
+    gone: Gone,
+    /// How many lists have begun.
+    lists: u32,
+    /// Everything up to here has been told by the last list or the watch; empty before the first list.
+    seen: String,
+    /// The highest version heard of since the last list.
+    highest: String,
+    /// The last list had no version that can be ordered.
+    unordered: bool,
+}
+
+/// Which object, and which state of it.
+#[derive(Clone, Copy)]
+pub(crate) struct State<'a> {
+    pub(crate) namespace: Option<&'a str>,
+    pub(crate) name: &'a str,
+    pub(crate) uid: Option<&'a str>,
+    pub(crate) version: Option<Version<'a>>,
+}
+
+impl<'a> State<'a> {
+    pub(crate) fn of(meta: &'a ObjectMeta) -> Self {
+        Self {
+            namespace: meta.namespace.as_deref(),
+            name: meta.name.as_deref().unwrap_or_default(),
+            uid: meta.uid.as_deref(),
+            version: Version::of(meta),
+        }
+    }
+
+    pub(crate) fn key(&self) -> Key {
+        Key::new(self.namespace, self.name)
+    }
+}
+
+/// Whether the one state is older than the other. Without versions nobody knows, and what comes later counts as newer.
+fn older(one: Option<Version<'_>>, other: Option<Version<'_>>) -> bool {
+    matches!((one, other), (Some(one), Some(other)) if one < other)
+}
+
+fn same(one: &ObjectMeta, other: &ObjectMeta) -> bool {
+    one.resource_version.is_some() && one.resource_version == other.resource_version && one.uid == other.uid
+}
+
+impl<K> Default for Store<K> {
+    fn default() -> Self {
+        Self {
+            table: Table::default(),
+            gone: Gone::default(),
+            lists: 0,
+            seen: String::new(),
+            highest: String::new(),
+            unordered: false,
+        }
+    }
+}
+
+impl<K: Resource> Store<K> {
+    /// Before the first request of a list is sent.
+    pub(crate) fn list_begins(&mut self) {
+        self.lists += 1;
+        self.gone.list_begins();
+    }
+
+    /// An item of the list under way.
+    pub(crate) fn listed(&mut self, item: Decoded<K>) -> Told<K> {
+        let meta = item.object.meta();
+        if self.gone.covers_listed(&State::of(meta)) || self.keeps(meta) {
+            return [None, None];
+        }
+        self.put(item, 0)
+    }
+
+    /// Whether what is held stays in spite of this item: it is the same state, or was written since the list began.
+    fn keeps(&mut self, item: &ObjectMeta) -> bool {
+        let lists = self.lists;
+        let Some(held) = self.table.get_mut(&State::of(item).key()) else { return false };
+        held.listed = lists;
+        let newer = held.written == lists && !older(held.version(), Version::of(item));
+        newer || same(held.object.meta(), item)
+    }
+
+    /// An item of the list under way that cannot be decoded. What is held of it stays: it must not look absent.
+    pub(crate) fn listed_undecodable(&mut self, key: &Key) {
+        if let Some(held) = self.table.get_mut(key) {
+            held.listed = self.lists;
+        }
+    }
+
+    /// The list was read to its end: what it did not show is gone.
+    pub(crate) fn list_ends(&mut self, version: &str) -> Vec<Arc<K>> {
+        let (snapshot, lists) = (Version::parse(version), self.lists);
+        let mut highest = version.to_owned();
+        let removed = self.table.retain(|held| {
+            let since = held.written == lists && snapshot.is_some() && older(snapshot, held.version());
+            if since {
+                raise(&mut highest, held.version());
+            }
+            held.listed == lists || since
+        });
+        self.unordered = snapshot.is_none();
+        self.gone.list_ends(snapshot);
+        version.clone_into(&mut self.seen);
+        self.highest = highest;
+        removed
+    }
+
+    /// The watch told of an object that is there.
+    pub(crate) fn watched(&mut self, item: Decoded<K>) -> Told<K> {
+        let meta = item.object.meta();
+        self.passed(Version::of(meta));
+        let stale =
+            |held: &Entry<K>| older(Version::of(meta), held.version()) || same(held.object.meta(), meta);
+        if self.gone.covers(&State::of(meta)) || self.table.namesake(meta).is_some_and(stale) {
+            return [None, None];
+        }
+        self.put(item, 0)
+    }
+
+    /// The watch told that an object is gone, or left the selection.
+    pub(crate) fn deleted(&mut self, key: &Key, version: Option<Version<'_>>) -> Told<K> {
+        self.passed(version);
+        self.gone.confirmed(key, version);
+        if self.table.get(key).is_some_and(|held| older(version, held.version())) {
+            return [None, None];
+        }
+        self.remove(key)
+    }
+
+    /// The watch, or an event of it that says no more, has told everything up to here.
+    pub(crate) fn passed(&mut self, version: Option<Version<'_>>) {
+        raise(&mut self.seen, version);
+        raise(&mut self.highest, version);
+    }
+
+    /// The watch has nothing to tell but how far it has come.
+    pub(crate) fn bookmark(&mut self, version: &str) {
+        let version = Version::parse(version);
+        self.passed(version);
+        if let Some(version) = version {
+            self.gone.passed(version);
+        }
+    }
+
+    /// This process wrote the object; `admitted` says whether the selection holds it now.
+    pub(crate) fn wrote(&mut self, item: Decoded<K>, admitted: bool) -> Told<K> {
+        let meta = item.object.meta();
+        let state = State::of(meta);
+        if !self.is_news(&state) {
+            return [None, None];
+        }
+        if admitted {
+            let lists = self.lists;
+            raise(&mut self.highest, state.version);
+            return self.put(item, lists);
+        }
+        match state.version {
+            Some(version) if self.table.namesake(meta).is_some() => self.removed(&state.key(), version),
+            _ => [None, None],
+        }
+    }
+
+    /// Whether the answer to an own write tells more than is known already.
+    fn is_news(&mut self, state: &State<'_>) -> bool {
+        if state.version.is_none() || self.unordered {
+            return false;
+        }
+        match self.table.get(&state.key()) {
+            Some(held) => held.version().is_some() && older(held.version(), state.version),
+            None => !self.has_seen(state.version) && !self.gone.covers(state),
+        }
+    }
+
+    fn has_seen(&self, version: Option<Version<'_>>) -> bool {
+        version.is_some() && version <= Version::parse(&self.seen)
+    }
+
+    /// This process removed the object, or took it out of the selection, and knows by which version.
+    pub(crate) fn removed(&mut self, key: &Key, by: Version<'_>) -> Told<K> {
+        if self.unordered {
+            return [None, None];
+        }
+        if !self.has_seen(Some(by)) {
+            self.gone.add(key.clone(), by, None);
+        }
+        match self.table.get(key).map(|held| held.version().is_none_or(|held| held > by)) {
+            Some(false) => self.remove(key),
+            _ => [None, None],
+        }
+    }
+
+    /// This process deleted the object of this uid; no version was told.
+    pub(crate) fn erased(&mut self, key: &Key, uid: &str) -> Told<K> {
+        let Some(held) = self.table.get(key) else { return [None, None] };
+        let meta = held.object.meta();
+        let lingers = meta.deletion_timestamp.is_some() && meta.deletion_grace_period_seconds > Some(0);
+        if self.unordered || lingers || meta.uid.as_deref() != Some(uid) {
+            return [None, None];
+        }
+        let Some(version) = held.version() else { return [None, None] };
+        self.gone.add(key.clone(), version, Some(uid));
+        self.remove(key)
+    }
+
+    /// Holds the object, whatever was held.
+    pub(crate) fn put(&mut self, item: Decoded<K>, written: u32) -> Told<K> {
+        let new = Arc::new(item.object);
+        let entry = Entry { object: new.clone(), bytes: item.bytes, listed: self.lists, written };
+        match self.table.put(entry) {
+            None => [Some(Change::Added(new)), None],
+            Some(old) if another(old.meta(), new.meta()) => {
+                [Some(Change::Deleted { last: old }), Some(Change::Added(new))]
+            }
+            Some(old) => [Some(Change::Updated { old, new }), None],
+        }
+    }
+
+    /// Holds no object of this key.
+    pub(crate) fn remove(&mut self, key: &Key) -> Told<K> {
+        [self.table.remove(key).map(|last| Change::Deleted { last }), None]
+    }
+
+    /// Whether a server whose lists have this version has lost what was heard of before.
+    pub(crate) fn is_ahead_of(&self, version: &str) -> bool {
+        older(Version::parse(version), Version::parse(&self.highest))
+    }
+}
+
+fn another(old: &ObjectMeta, new: &ObjectMeta) -> bool {
+    old.uid.is_some() && new.uid.is_some() && old.uid != new.uid
+}
+
+fn raise(mark: &mut String, version: Option<Version<'_>>) {
+    if let Some(version) = version
+        && Version::parse(mark).is_none_or(|marked| marked < version)
+    {
+        mark.clear();
+        mark.push_str(version.as_str());
+    }
+}
