@@ -1,0 +1,266 @@
+//! Puts a controller together: what wakes it, what it reads, what it does.
+
+mod options;
+#[cfg(test)]
+mod tests;
+mod with_reconciler;
+
+use std::{marker::PhantomData, sync::Arc, time::Duration};
+
+use kube::Client;
+use reknit_apis::{Key, Kind, Scope};
+use reknit_injection::{Cached, Config, Context, Feed, FromConfigMap, Informer, Selection, select};
+
+use self::options::Options;
+pub use self::with_reconciler::WithReconciler;
+use crate::{
+    Controller, Owned, Queue, ReconcileKey, ReconcileKind, Recorder, Tracked, TrackedAny, Watch,
+    controller::Parts,
+    driver::KeyDriver,
+    every::Every,
+    metrics::Metrics,
+    tracker::{Trackers, owner_key},
+};
+
+/// Stands for the Kind of a controller that has none, only [keys](crate::ReconcileKey).
+#[derive(Debug)]
+pub enum Keys {}
+
+/// A controller that is being put together: first what it reads and is woken by, then its reconciler, then its
+/// options.
+///
+/// Made by [`Controller::of`], [`Controller::selected`] and [`Controller::named`]. The controller waits for the
+/// first list of every informer that passes through here before its first pass.
+///
+/// ```
+/// use k8s_openapi::api::{apps::v1::ReplicaSet, core::v1::{Namespace, Pod}};
+/// use reknit_injection::{Context, Informer};
+/// use reknit_reconciler::{Controller, Outcome, Owned, ReconcileKind, Result};
+///
+/// struct Counter {
+///     sets: Owned<ReplicaSet>,
+///     pods: Informer<Pod>,
+/// }
+///
+/// impl ReconcileKind for Counter {
+///     type Kind = Namespace;
+///     async fn reconcile_kind(&self, namespace: &Namespace, _status: &mut ()) -> Result<Outcome> {
+///         println!("{} sets, {} pods at all", self.sets.of(namespace).count(), self.pods.list().count());
+///         Ok(Outcome::done())
+///     }
+/// }
+///
+/// fn controller(cx: &Context) -> Result<Controller> {
+///     let mut build = Controller::of::<Namespace>(cx);
+///     let sets = build.owns::<ReplicaSet>();
+///     let pods = build.reads(&cx.get::<Informer<Pod>>());
+///     Ok(build.reconciler(Counter { sets, pods }).workers(4).build())
+/// }
+/// ```
+#[must_use = "nothing is watched for a controller that is not built"]
+pub struct Builder<K> {
+    cx: Context,
+    queue: Queue,
+    options: Options,
+    selection: Selection,
+    /// Group and Kind, as the log says them; empty where there is no Kind.
+    full_kind: String,
+    /// What its events are recorded as.
+    reporter: String,
+    feeds: Vec<Arc<dyn Feed>>,
+    trackers: Trackers,
+    every: Arc<Every>,
+    has_kind: bool,
+    kind: PhantomData<fn() -> K>,
+}
+
+impl Controller {
+    /// A controller of this Kind, named `<plural>.<group>`. Of several over one Kind in a process, all but one need
+    /// a [name](WithReconciler::name) of their own.
+    pub fn of<K: Kind>(cx: &Context) -> Builder<K> {
+        Self::selected(cx, select())
+    }
+
+    /// A controller of the objects of this Kind that are selected: of one namespace, say, for which it then needs
+    /// no ClusterRole.
+    ///
+    /// ```
+    /// use k8s_openapi::api::apps::v1::Deployment;
+    /// use reknit_injection::{Context, select};
+    /// use reknit_reconciler::{Builder, Controller};
+    ///
+    /// fn of_one_namespace(cx: &Context, namespace: &str) -> Builder<Deployment> {
+    ///     Controller::selected(cx, select().namespace(namespace))
+    /// }
+    /// ```
+    pub fn selected<K: Kind>(cx: &Context, which: Selection) -> Builder<K> {
+        let (plural, group) = (K::plural(&()), K::group(&()));
+        let name = if group.is_empty() { plural.into_owned() } else { format!("{plural}.{group}") };
+        let kind = K::kind(&());
+        let mut build = Builder::new(cx, name, &kind.to_lowercase(), which.clone());
+        build.full_kind = if group.is_empty() { kind.into_owned() } else { format!("{group}.{kind}") };
+        let informer = cx.informer::<K>(which);
+        build.needs(&informer);
+        build.has_kind = true;
+        build.every.add(move |keys| keys.extend(informer.list().map(|object| Key::of(&*object))));
+        build
+    }
+
+    /// A controller without a Kind of its own: its keys are what its watches make of what they see.
+    pub fn named(name: &str, cx: &Context) -> Builder<Keys> {
+        Builder::new(cx, name.into(), name, select())
+    }
+}
+
+impl<K> Builder<K> {
+    fn new(cx: &Context, name: String, reporter: &str, selection: Selection) -> Self {
+        Self {
+            cx: cx.clone(),
+            queue: Queue::new(),
+            options: Options::new(name),
+            selection,
+            full_kind: String::new(),
+            reporter: format!("{reporter}-controller"),
+            feeds: Vec::new(),
+            trackers: Trackers::default(),
+            every: Arc::default(),
+            has_kind: false,
+            kind: PhantomData,
+        }
+    }
+
+    /// Wakes keys of this controller when objects of another informer change.
+    pub fn watch<T: Cached>(&mut self, informer: &Informer<T>) -> Watch<'_, T> {
+        self.needs(informer);
+        Watch::new(informer.clone(), &self.queue, Some(&self.every).filter(|_| !self.has_kind))
+    }
+
+    /// An informer that passes read without being woken by it: the first of them waits for its first list.
+    pub fn reads<T: Cached>(&mut self, informer: &Informer<T>) -> Informer<T> {
+        self.needs(informer);
+        informer.clone()
+    }
+
+    /// A ConfigMap as a value, the same throughout a pass. A changed value wakes every key, slowly.
+    pub fn config<T: FromConfigMap>(&mut self) -> Config<T> {
+        let (every, queue) = (Arc::downgrade(&self.every), self.queue.clone());
+        let config = Config::new(&self.cx, move || {
+            let keys = every.upgrade().map(|every| every.keys()).unwrap_or_default();
+            keys.into_iter().for_each(|key| queue.add_slow(key));
+        });
+        self.feeds.extend(config.feed());
+        config
+    }
+
+    /// The client to write with: what it wrote is read at once from every informer that selects it.
+    pub fn client(&self) -> Client {
+        self.cx.client()
+    }
+
+    /// To wake keys from outside the watches.
+    pub fn queue(&self) -> Queue {
+        self.queue.clone()
+    }
+
+    /// To record events other than those that end a pass.
+    pub fn recorder(&self) -> Recorder {
+        Recorder::new(&self.cx, &self.reporter)
+    }
+
+    fn needs<T: Cached>(&mut self, informer: &Informer<T>) {
+        let feed = informer.feed();
+        if !self.feeds.iter().any(|known| Arc::ptr_eq(known, &feed)) {
+            self.feeds.push(feed);
+        }
+    }
+
+    /// Everything about the controller but what it does.
+    fn parts(self) -> Parts {
+        let metrics = self.cx.get::<Metrics>();
+        self.queue.measure(&self.options.name, &metrics);
+        Parts {
+            metrics: metrics.passes(&self.options.name),
+            recorder: Recorder::new(&self.cx, &self.reporter),
+            name: self.options.name,
+            kind: self.full_kind,
+            queue: self.queue,
+            feeds: self.feeds.into(),
+            workers: self.options.workers,
+            resync: self.options.resync,
+            slow_after: self.options.limits.slow_after,
+            every: self.every,
+            finalizer: None,
+        }
+    }
+}
+
+impl<K: Kind> Builder<K> {
+    /// Objects of another Kind to read: what a pass read wakes its key when it changes.
+    pub fn track<T: Cached<DynamicType = (), Scope: Scope>>(&mut self) -> Tracked<T> {
+        self.track_in(&self.cx.get())
+    }
+
+    /// The same through a selected informer.
+    pub fn track_in<T: Cached<DynamicType = (), Scope: Scope>>(
+        &mut self,
+        informer: &Informer<T>,
+    ) -> Tracked<T> {
+        self.needs(informer);
+        let tracker = self.trackers.join();
+        tracker.wake(informer, self.queue.clone());
+        Tracked::new(informer.clone(), tracker)
+    }
+
+    /// Objects of Kinds that only a reference names.
+    pub fn track_any(&mut self) -> TrackedAny {
+        TrackedAny::new(self.cx.client(), self.cx.informers(), self.queue.clone(), self.trackers.clone())
+    }
+
+    /// The objects of another Kind that those of this one control: each wakes its controller when it changes.
+    pub fn owns<T: Cached<DynamicType = ()>>(&mut self) -> Owned<T> {
+        self.owns_in(&self.cx.get())
+    }
+
+    /// The same through a selected informer.
+    pub fn owns_in<T: Cached<DynamicType = ()>>(&mut self, informer: &Informer<T>) -> Owned<T> {
+        self.watch(informer).keys(owner_key::<K, T>);
+        Owned::new(informer.clone())
+    }
+
+    /// What the controller does; its roles and options follow.
+    pub fn reconciler<R: ReconcileKind<Kind = K>>(self, reconciler: R) -> WithReconciler<R> {
+        WithReconciler::new(self, reconciler)
+    }
+}
+
+impl Builder<Keys> {
+    /// How many keys are worked on at once, unless the process is told otherwise. Default 2.
+    pub fn workers(mut self, workers: usize) -> Self {
+        self.options.workers = workers;
+        self
+    }
+
+    /// How often every key is looked at although nothing happened. Default 10 hours, give or take a tenth.
+    pub fn resync(mut self, every: Duration) -> Self {
+        self.options.resync = every;
+        self
+    }
+
+    /// When a pass is told of as slow, in the log. Default one minute.
+    pub fn slow_after(mut self, limit: Duration) -> Self {
+        self.options.limits.slow_after = limit;
+        self
+    }
+
+    /// When a pass is dropped, which counts as an error. Default never.
+    pub fn deadline(mut self, limit: Duration) -> Self {
+        self.options.limits.deadline = Some(limit);
+        self
+    }
+
+    /// What the controller does.
+    pub fn reconciler<R: ReconcileKey>(self, reconciler: R) -> Controller {
+        let driver = KeyDriver { reconciler, limits: self.options.limits, every: self.every.clone() };
+        Controller::new(self.parts(), driver)
+    }
+}

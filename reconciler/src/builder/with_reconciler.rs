@@ -1,0 +1,184 @@
+//! The roles and options of a controller that has a Kind.
+
+use std::time::Duration;
+
+use futures::FutureExt;
+use reknit_injection::{Change, Filter, Informer};
+
+use super::Builder;
+use crate::{
+    Controller, Event, FinalizeKind, ObserveDeletion, ObserveKind, ReconcileKind, Recorder,
+    driver::{KindDriver, Roles, unread},
+    endpoint::Endpoint,
+    finalizer::Finalizer,
+};
+
+/// A controller that knows what it does: what else it does, and how, is said here, and then it is built.
+///
+/// ```
+/// use std::time::Duration;
+/// use k8s_openapi::api::core::v1::Namespace;
+/// use reknit_injection::{Context, label};
+/// use reknit_reconciler::{Controller, ReconcileKind, Result};
+///
+/// fn tuned<R: ReconcileKind<Kind = Namespace>>(cx: &Context, reconciler: R) -> Result<Controller> {
+///     Ok(Controller::of::<Namespace>(cx)
+///         .reconciler(reconciler)
+///         .name("tenants")
+///         .workers(8)
+///         .class("example.com/tenant-class", "shared")
+///         .promote(!label("example.com/idle", "true"))
+///         .deadline(Duration::from_secs(120))
+///         .build())
+/// }
+/// ```
+#[must_use = "nothing runs before `.build()`"]
+pub struct WithReconciler<R: ReconcileKind> {
+    build: Builder<R::Kind>,
+    reconciler: R,
+    roles: Roles<R>,
+    promote: Option<Filter<R::Kind>>,
+}
+
+impl<R: ReconcileKind> WithReconciler<R> {
+    pub(super) fn new(build: Builder<R::Kind>, reconciler: R) -> Self {
+        let roles = Roles { finalize: None, observe: None, deleted: None };
+        Self { build, reconciler, roles, promote: None }
+    }
+
+    /// Objects wait for [`finalize_kind`](FinalizeKind::finalize_kind) before they go.
+    pub fn finalizing(mut self) -> Self
+    where
+        R: FinalizeKind,
+    {
+        self.roles.finalize =
+            Some(|reconciler, object, status| reconciler.finalize_kind(object, status).boxed());
+        self
+    }
+
+    /// Processes that do not lead a key run [`observe_kind`](ObserveKind::observe_kind) for it.
+    pub fn observing(mut self) -> Self
+    where
+        R: ObserveKind,
+    {
+        self.roles.observe = Some(|reconciler, object| reconciler.observe_kind(object).boxed());
+        self
+    }
+
+    /// Keys whose object is gone go to [`observe_deletion`](ObserveDeletion::observe_deletion).
+    pub fn observing_deletion(mut self) -> Self
+    where
+        R: ObserveDeletion,
+    {
+        self.roles.deleted = Some(|reconciler, key| reconciler.observe_deletion(key).boxed());
+        self
+    }
+
+    /// The name of the controller, of its queue and of its leases. Default `<plural>.<group>`.
+    pub fn name(mut self, name: &str) -> Self {
+        self.build.options.name = name.into();
+        self
+    }
+
+    /// How many keys are worked on at once, unless the process is told otherwise. Default 2.
+    pub fn workers(mut self, workers: usize) -> Self {
+        self.build.options.workers = workers;
+        self
+    }
+
+    /// The finalizer, a qualified name. Default `<plural>.<group>`; a Kind of the core group has no default.
+    pub fn finalizer(mut self, name: &str) -> Self {
+        self.build.options.finalizer = Some(name.into());
+        self
+    }
+
+    /// Writes the finalizer by server-side apply under this field manager, rather than as a merge patch of the whole
+    /// list: it then never conflicts with other controllers' finalizers, and costs one pass more when it is added.
+    pub fn server_side_apply(mut self, field_manager: &str) -> Self {
+        self.build.options.field_manager = Some(field_manager.into());
+        self
+    }
+
+    /// How often every object is looked at although nothing happened. Default 10 hours, give or take a tenth.
+    pub fn resync(mut self, every: Duration) -> Self {
+        self.build.options.resync = every;
+        self
+    }
+
+    /// Only touches objects whose annotation has this value.
+    pub fn class(mut self, annotation: &str, value: &str) -> Self {
+        self.build.options.class = Some((annotation.into(), value.into()));
+        self
+    }
+
+    /// Which objects are looked at when this process comes to lead them; others wait until something happens to
+    /// them.
+    pub fn promote(mut self, which: Filter<R::Kind>) -> Self {
+        self.promote = Some(which);
+        self
+    }
+
+    /// When a pass is told of as slow, in the log and as an event. Default one minute.
+    pub fn slow_after(mut self, limit: Duration) -> Self {
+        self.build.options.limits.slow_after = limit;
+        self
+    }
+
+    /// When a pass is dropped where it stands, which counts as an error. Default never.
+    pub fn deadline(mut self, limit: Duration) -> Self {
+        self.build.options.limits.deadline = Some(limit);
+        self
+    }
+
+    /// The controller, ready to run.
+    pub fn build(self) -> Controller {
+        let Self { build, reconciler, roles, promote } = self;
+        let informer = build.cx.informer::<R::Kind>(build.selection.clone());
+        let options = build.options.clone();
+        let finalizer =
+            Finalizer::of::<R::Kind>(options.finalizer.as_deref(), options.field_manager.as_deref());
+        let finalizes = finalizer.as_ref().ok().filter(|_| roles.finalize.is_some());
+        let finalizes = finalizes.map(|finalizer| finalizer.name().to_owned());
+        let tells_deletion = roles.deleted.is_some();
+        let (endpoint, trackers) = (
+            Endpoint::new(build.cx.client(), build.queue.id(), build.cx.component()),
+            build.trackers.clone(),
+        );
+        let mut parts = build.parts();
+        parts.finalizer = finalizes;
+        wake_own_key(&informer, &parts.queue, tells_deletion);
+        tell_undecodable(&informer, parts.recorder.clone());
+        let driver = KindDriver {
+            reconciler,
+            roles,
+            informer,
+            endpoint,
+            recorder: parts.recorder.clone(),
+            finalizer,
+            class: options.class,
+            promote,
+            limits: options.limits,
+            trackers,
+            metrics: parts.metrics.clone(),
+        };
+        Controller::new(parts, driver)
+    }
+}
+
+/// An object's own changes wake it. That it is gone is news also where its own pass took the last finalizer off, if
+/// anybody is to be told.
+fn wake_own_key<K: reknit_apis::Kind>(informer: &Informer<K>, queue: &crate::Queue, tells_deletion: bool) {
+    let queue = queue.clone();
+    informer.on(move |change| match change {
+        Change::Deleted { .. } if tells_deletion => queue.add(change.key()),
+        _ => queue.changed(change.key()),
+    });
+}
+
+/// An object that cannot be read is left alone, and said to be.
+fn tell_undecodable<K: reknit_apis::Kind>(informer: &Informer<K>, recorder: Recorder) {
+    informer.on_undecodable(move |key, error| {
+        tracing::error!(%key, error, "an object cannot be decoded");
+        recorder.record_at(unread::<K>(key), Event::warning("DecodeFailed", error));
+    });
+}

@@ -1,0 +1,148 @@
+//! A controller: its queue, its workers, and the one pass they run.
+
+mod health;
+mod run;
+#[cfg(test)]
+mod tests;
+
+use std::{sync::Arc, time::Duration};
+
+use reknit_apis::Key;
+use reknit_injection::Feed;
+use tokio::time::Instant;
+use tracing::Instrument;
+
+pub use self::{
+    health::{Health, Working},
+    run::{Drained, Run},
+};
+use crate::{
+    Outcome, Queue, Recorder, Result, driver::Pass, every::Every, limits::CutShort, metrics::PassMetrics,
+    outcome::Next, span,
+};
+
+/// Something that keeps objects as they are wanted: made by a constructor, run by the process.
+///
+/// [`Controller::of`] begins one. Tests run single passes of it with [`once`](Controller::once).
+pub struct Controller {
+    parts: Parts,
+    pass: Arc<dyn Pass>,
+}
+
+/// Everything about a controller but what it does.
+pub(crate) struct Parts {
+    pub(crate) name: String,
+    /// Group and Kind of its objects, if it has any: `samples.knative.dev.AddressableService`.
+    pub(crate) kind: String,
+    pub(crate) queue: Queue,
+    pub(crate) feeds: Arc<[Arc<dyn Feed>]>,
+    pub(crate) workers: usize,
+    pub(crate) resync: Duration,
+    pub(crate) slow_after: Duration,
+    pub(crate) recorder: Recorder,
+    pub(crate) metrics: PassMetrics,
+    pub(crate) every: Arc<Every>,
+    pub(crate) finalizer: Option<String>,
+}
+
+impl Controller {
+    pub(crate) fn new(parts: Parts, pass: impl Pass + 'static) -> Self {
+        Self { parts, pass: Arc::new(pass) }
+    }
+
+    /// What its queue, its log and its leases are named by. Unique in a process.
+    pub fn name(&self) -> &str {
+        &self.parts.name
+    }
+
+    /// The finalizer that it puts on objects, if it does. Unique among the controllers of a Kind.
+    pub fn finalizer(&self) -> Option<&str> {
+        self.parts.finalizer.as_deref()
+    }
+
+    /// The informers whose first list it waits for.
+    pub fn feeds(&self) -> &[Arc<dyn Feed>] {
+        &self.parts.feeds
+    }
+
+    /// How it is doing, also while it runs.
+    pub fn health(&self) -> Health {
+        Health::new(&self.parts)
+    }
+
+    /// Takes the keys that wait, sorted: what a test asks to see who was woken.
+    pub fn queued(&self) -> Vec<Key> {
+        self.parts.queue.take_all()
+    }
+
+    /// One pass, now, as the leader of the key, without the queue; its events are published when it returns.
+    ///
+    /// # Errors
+    ///
+    /// What the pass fails with.
+    pub async fn once(&self, key: &Key) -> Result<Outcome> {
+        self.alone(key, true).await
+    }
+
+    /// The same as a process that does not lead the key.
+    ///
+    /// # Errors
+    ///
+    /// What the pass fails with.
+    pub async fn once_following(&self, key: &Key) -> Result<Outcome> {
+        self.alone(key, false).await
+    }
+
+    async fn alone(&self, key: &Key, leading: bool) -> Result<Outcome> {
+        let result = self.pass(key, leading).await;
+        self.parts.recorder.flush().await;
+        result
+    }
+
+    /// One pass within its span, counted and logged.
+    async fn pass(&self, key: &Key, leading: bool) -> Result<Outcome> {
+        let counted = async {
+            let start = Instant::now();
+            let result = self.pass.pass(key, leading).await;
+            self.parts.metrics.ended(name_of(&result), start.elapsed());
+            tell(&result, start.elapsed());
+            result
+        };
+        counted.instrument(span::of_pass(&self.parts.name, &self.parts.kind, key)).await
+    }
+}
+
+/// How a pass ended, as it is counted.
+fn name_of(result: &Result<Outcome>) -> &'static str {
+    match result {
+        Ok(outcome) => match outcome.next() {
+            Next::Done => "success",
+            Next::After(_) => "requeue",
+            Next::Skip => "skip",
+        },
+        Err(error) => match CutShort::of(error) {
+            Some(CutShort::Panic(_)) => "panic",
+            Some(CutShort::Deadline(_)) => "deadline",
+            None if error.is_conflict() => "conflict",
+            None => "error",
+        },
+    }
+}
+
+/// A conflict is part of the work; every other error is for somebody to see.
+fn tell(result: &Result<Outcome>, took: Duration) {
+    match result {
+        Ok(_) => tracing::debug!(?took, result = name_of(result), "the pass ended"),
+        Err(error) if error.is_conflict() => {
+            tracing::debug!(?took, error = error.in_full(), "the pass met a conflict")
+        }
+        Err(error) => {
+            tracing::error!(
+                ?took,
+                error = error.in_full(),
+                permanent = error.is_permanent(),
+                "the pass failed"
+            );
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Runs a controller from its first list to its last pass.
+
+use std::{sync::Arc, time::Duration};
+
+use futures::future::join_all;
+use reknit_injection::Shutdown;
+use tokio::task::JoinSet;
+
+use super::Controller;
+use crate::{Outcome, Result, leader::Leadership, outcome::Next, queue::Claimed};
+
+/// What a controller is told when it runs.
+#[derive(Clone)]
+pub struct Run {
+    /// Which keys it may write.
+    pub leadership: Leadership,
+    /// When it has to stop.
+    pub stop: Shutdown,
+    /// How long the passes that run then may still take.
+    pub drain: Duration,
+    /// How many workers, where that is not left to the controller.
+    pub workers: Option<usize>,
+}
+
+/// How a controller stopped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Drained {
+    /// How many passes were still running at the end, and were dropped.
+    pub dropped: usize,
+}
+
+impl Controller {
+    /// Waits for the first list of each of its informers, then works until it is told to stop: it takes no more
+    /// keys then, lets the passes that run come to their end for as long as it may, and drops the rest.
+    ///
+    /// Somebody else starts the informers. Dropping the future drops every pass at once.
+    pub async fn run(self, run: Run) -> Drained {
+        let Run { leadership, stop, drain, workers } = run;
+        tokio::select! {
+            () = self.synced() => {}
+            () = stop.wait() => return Drained::default(),
+        }
+        let workers = workers.unwrap_or(self.parts.workers).max(1);
+        tracing::info!("knative.dev/controller" = self.parts.name, workers, "the controller starts");
+        let controller = Arc::new(self);
+        let mut tasks = JoinSet::new();
+        for _ in 0..workers {
+            tasks.spawn(controller.clone().work(leadership.clone()));
+        }
+        tokio::select! {
+            () = stop.wait() => {}
+            () = controller.resync() => {}
+            () = controller.follow(leadership.clone()) => {}
+            () = replace(&mut tasks, || controller.clone().work(leadership.clone())) => {}
+        }
+        controller.drain(tasks, drain).await
+    }
+
+    async fn synced(&self) {
+        join_all(self.parts.feeds.iter().map(|feed| feed.synced())).await;
+    }
+
+    /// One worker: a key at a time, until the queue is closed.
+    async fn work(self: Arc<Self>, leadership: Leadership) {
+        while let Some(claimed) = self.parts.queue.next().await {
+            self.work_on(&claimed, &leadership).await;
+            drop(claimed);
+            tokio::task::consume_budget().await; // many short passes in a row leave others their turn
+        }
+    }
+
+    /// A pass, dropped where it stands if its key is no longer led here.
+    async fn work_on(&self, claimed: &Claimed, leadership: &Leadership) {
+        if !leadership.leads(claimed) {
+            let result = self.pass(claimed, false).await;
+            return self.conclude(claimed, &result);
+        }
+        tokio::select! {
+            biased;
+            () = leadership.lost(claimed) => {
+                tracing::info!("knative.dev/controller" = self.parts.name, key = %**claimed, "lost the lead in a pass: it is dropped");
+                self.parts.queue.forget(claimed);
+            }
+            result = self.pass(claimed, true) => self.conclude(claimed, &result),
+        }
+    }
+
+    /// What becomes of the key, in Knative's order of test.
+    fn conclude(&self, claimed: &Claimed, result: &Result<Outcome>) {
+        let queue = &self.parts.queue;
+        match result {
+            Ok(outcome) => match outcome.next() {
+                Next::Skip | Next::Done => queue.forget(claimed),
+                Next::After(wait) => queue.add_after((**claimed).clone(), wait),
+            },
+            Err(error) if error.is_conflict() => queue.retry(claimed),
+            Err(error) if error.is_permanent() => queue.forget(claimed),
+            Err(_) => queue.retry(claimed),
+        }
+    }
+
+    /// Looks at every key once in a while. Not all controllers of all processes at the same time.
+    async fn resync(&self) {
+        loop {
+            tokio::time::sleep(self.parts.resync.mul_f64(rand::random_range(0.9..1.1))).await;
+            self.parts.every.keys().into_iter().for_each(|key| self.parts.queue.add_slow(key));
+        }
+    }
+
+    /// Looks at every key of a bucket that is led from now on.
+    async fn follow(&self, mut leadership: Leadership) {
+        loop {
+            let change = leadership.changed().await;
+            tracing::info!("knative.dev/controller" = self.parts.name, gained = ?change.gained, lost = ?change.lost, "leadership changed");
+            for key in self.pass.promoted() {
+                if change.gained.iter().any(|bucket| leadership.owns(bucket, &key)) {
+                    self.parts.queue.add_slow(key);
+                }
+            }
+        }
+    }
+
+    async fn drain(&self, mut tasks: JoinSet<()>, limit: Duration) -> Drained {
+        self.parts.queue.close();
+        let all_ended = async { while tasks.join_next().await.is_some() {} };
+        if tokio::time::timeout(limit, all_ended).await.is_ok() {
+            return Drained::default();
+        }
+        let dropped = self.parts.queue.working();
+        for (key, since) in &dropped {
+            tracing::warn!("knative.dev/controller" = self.parts.name, %key, age = ?since.elapsed(), "the pass is dropped: it does not end");
+        }
+        tasks.shutdown().await;
+        Drained { dropped: dropped.len() }
+    }
+}
+
+/// A worker ends only where dropping a user's future panics; another takes its place. Never resolves.
+async fn replace<F: Future<Output = ()> + Send + 'static>(tasks: &mut JoinSet<()>, worker: impl Fn() -> F) {
+    while tasks.join_next().await.is_some() {
+        tracing::error!("a worker ended, and is replaced");
+        tasks.spawn(worker());
+    }
+}

@@ -1,0 +1,41 @@
+//! The pass of a controller that has only keys.
+
+use std::sync::Arc;
+
+use futures::{FutureExt, future::BoxFuture};
+use reknit_apis::Key;
+use reknit_injection::pinned;
+
+use super::Pass;
+use crate::{Outcome, ReconcileKey, Result, every::Every, limits::Limits};
+
+pub(crate) struct KeyDriver<R> {
+    pub(crate) reconciler: R,
+    pub(crate) limits: Limits,
+    pub(crate) every: Arc<Every>,
+}
+
+impl<R: ReconcileKey> Pass for KeyDriver<R> {
+    fn pass<'a>(&'a self, key: &'a Key, leading: bool) -> BoxFuture<'a, Result<Outcome>> {
+        if !leading {
+            return std::future::ready(Ok(Outcome::skip())).boxed();
+        }
+        pinned(async move {
+            let slow = |limit| tracing::warn!(?limit, "the pass is slow");
+            let result = self.limits.hold(self.reconciler.reconcile_key(key), slow).await;
+            if let Some(event) = result.as_ref().ok().and_then(Outcome::recorded) {
+                tracing::info!(
+                    reason = event.reason,
+                    message = event.message,
+                    "there is no object for this event"
+                );
+            }
+            result
+        })
+        .boxed()
+    }
+
+    fn promoted(&self) -> Vec<Key> {
+        self.every.keys()
+    }
+}

@@ -1,0 +1,294 @@
+//! The pass of a controller that has a Kind: who may act on the object, what the user's code is given, and what of
+//! its result is written where.
+
+use std::sync::Arc;
+
+use futures::{FutureExt, future::BoxFuture};
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::{Resource, api::ObjectMeta};
+use reknit_apis::{Key, Kind, Scope, StatusOf};
+use reknit_injection::{Filter, Informer, pinned};
+
+use super::Pass;
+use crate::{
+    Error, Event, Outcome, Permanent, ReconcileKind, Recorder, Result,
+    endpoint::Endpoint,
+    error::said,
+    finalizer::{Finalizer, Unqualified},
+    limits::{CutShort, Limits},
+    metrics::PassMetrics,
+    status::{self, StatusChange, StatusError, Written},
+    tracker::Trackers,
+};
+
+type KindOf<R> = <R as ReconcileKind>::Kind;
+type StatusFor<R> = StatusOf<KindOf<R>>;
+type Finalize<R> = for<'a> fn(&'a R, &'a KindOf<R>, &'a mut StatusFor<R>) -> BoxFuture<'a, Result<Outcome>>;
+type Observe<R> = for<'a> fn(&'a R, &'a KindOf<R>) -> BoxFuture<'a, Result<Outcome>>;
+type Deleted<R> = for<'a> fn(&'a R, &'a Key) -> BoxFuture<'a, Result<Outcome>>;
+
+/// What a reconciler does beside reconciling.
+pub(crate) struct Roles<R: ReconcileKind> {
+    pub(crate) finalize: Option<Finalize<R>>,
+    pub(crate) observe: Option<Observe<R>>,
+    pub(crate) deleted: Option<Deleted<R>>,
+}
+
+/// What this pass is to do.
+enum Act<R: ReconcileKind> {
+    Reconcile,
+    Finalize(Finalize<R>),
+    Observe(Observe<R>),
+}
+
+pub(crate) struct KindDriver<R: ReconcileKind> {
+    pub(crate) reconciler: R,
+    pub(crate) roles: Roles<R>,
+    pub(crate) informer: Informer<R::Kind>,
+    pub(crate) endpoint: Endpoint<R::Kind>,
+    pub(crate) recorder: Recorder,
+    /// Only where the reconciler finalizes.
+    pub(crate) finalizer: Result<Finalizer, Unqualified>,
+    pub(crate) class: Option<(String, String)>,
+    pub(crate) promote: Option<Filter<R::Kind>>,
+    pub(crate) limits: Limits,
+    pub(crate) trackers: Trackers,
+    pub(crate) metrics: PassMetrics,
+}
+
+/// What could not be written, and to which object.
+#[derive(Debug, thiserror::Error)]
+enum WriteError {
+    #[error("failed to update finalizers for {name:?}")]
+    Finalizers { name: String, source: kube::Error },
+    #[error("failed to update status for {name:?}")]
+    Status { name: String, source: StatusError },
+}
+
+impl<R: ReconcileKind> Pass for KindDriver<R> {
+    fn pass<'a>(&'a self, key: &'a Key, leading: bool) -> BoxFuture<'a, Result<Outcome>> {
+        pinned(self.pass_of(key, leading)).boxed()
+    }
+
+    fn promoted(&self) -> Vec<Key> {
+        let admitted =
+            |object: &Arc<R::Kind>| self.promote.as_ref().is_none_or(|filter| filter.admits(object));
+        self.informer.list().filter(admitted).map(|object| Key::of(&*object)).collect()
+    }
+}
+
+impl<R: ReconcileKind> KindDriver<R> {
+    async fn pass_of(&self, key: &Key, leading: bool) -> Result<Outcome> {
+        if key.name.is_empty() || key.namespace.is_some() != <R::Kind as Resource>::Scope::NAMESPACED {
+            tracing::error!(%key, "a malformed key is dropped");
+            return Ok(Outcome::skip());
+        }
+        let Some(object) = self.informer.get(key) else { return self.absent(key, leading).await };
+        if !self.is_of_class(&object) {
+            self.trackers.forget(key);
+            return Ok(Outcome::skip());
+        }
+        let Some(act) = self.act(&object, leading)? else { return Ok(Outcome::skip()) };
+        self.trackers.begin(key);
+        let slow = |limit| self.tell_slow(&object, limit);
+        let result = self.limits.hold(self.perform(act, &object), slow).await;
+        if let Some(cut_short) = result.as_ref().err().filter(|error| CutShort::of(error).is_some()) {
+            self.record_error(&*object, cut_short);
+        }
+        self.settle(key, result.is_ok());
+        result
+    }
+
+    async fn absent(&self, key: &Key, leading: bool) -> Result<Outcome> {
+        self.trackers.forget(key);
+        match self.roles.deleted.filter(|_| leading || self.roles.observe.is_some()) {
+            Some(deleted) => {
+                let slow = |limit| tracing::warn!(?limit, "the pass is slow");
+                self.limits.hold(deleted(&self.reconciler, key), slow).await
+            }
+            None => Ok(Outcome::skip()),
+        }
+    }
+
+    /// What was read stays tracked for as long as it may still decide something.
+    fn settle(&self, key: &Key, ended_well: bool) {
+        if self.informer.get(key).is_none() {
+            self.trackers.forget(key);
+        } else if ended_well {
+            self.trackers.settle(key);
+        }
+    }
+
+    fn is_of_class(&self, object: &R::Kind) -> bool {
+        self.class.as_ref().is_none_or(|(annotation, value)| {
+            object.meta().annotations.as_ref().and_then(|all| all.get(annotation)) == Some(value)
+        })
+    }
+
+    /// A leader reconciles and finalizes, others observe; what is going without this controller's finalizer on it
+    /// is nobody's here.
+    fn act(&self, object: &R::Kind, leading: bool) -> Result<Option<Act<R>>> {
+        let meta = object.meta();
+        let act = match (leading, meta.deletion_timestamp.is_some()) {
+            (true, false) => Some(Act::Reconcile),
+            (true, true) => match self.roles.finalize {
+                Some(finalize) if self.finalizer()?.is_on(meta) => Some(Act::Finalize(finalize)),
+                _ => None,
+            },
+            (false, false) => self.roles.observe.map(Act::Observe),
+            (false, true) => None,
+        };
+        Ok(act)
+    }
+
+    async fn perform(&self, act: Act<R>, object: &Arc<R::Kind>) -> Result<Outcome> {
+        match act {
+            Act::Reconcile => self.reconcile(object).await,
+            Act::Finalize(finalize) => self.finalize(finalize, object).await,
+            Act::Observe(observe) => {
+                let said = observe(&self.reconciler, &defaulted(object)).await;
+                self.record_result(&**object, &said);
+                said
+            }
+        }
+    }
+
+    async fn reconcile(&self, object: &Arc<R::Kind>) -> Result<Outcome> {
+        let object = self.with_finalizer(object).await?;
+        let generation = object.meta().generation;
+        let mut status = object.read_status().cloned().unwrap_or_default();
+        if let Some(mut conditions) = R::Kind::conditions(&mut status) {
+            conditions.initialise();
+            conditions.expect_generation(generation);
+        }
+        let said = self.reconciler.reconcile_kind(&defaulted(&object), &mut status).await;
+        self.record_result(&*object, &said);
+        R::Kind::observe_generation(&mut status, generation);
+        match self.write_status(&object, status).await {
+            Ok(_) => said,
+            Err(failed) => Err(after(said, failed)),
+        }
+    }
+
+    /// Status first, then the finalizer with the version just answered. An object that goes with the finalizer
+    /// needs no status.
+    async fn finalize(&self, finalize: Finalize<R>, object: &Arc<R::Kind>) -> Result<Outcome> {
+        let mut status = object.read_status().cloned().unwrap_or_default();
+        let said = finalize(&self.reconciler, &defaulted(object), &mut status).await;
+        self.record_result(&**object, &said);
+        let done = said.as_ref().is_ok_and(Outcome::is_done);
+        let written = match done && self.finalizer()?.is_last_on(object.meta()) {
+            true => Ok(Written::Is(Box::new(object.meta().clone()))),
+            false => self.write_status(object, status).await,
+        };
+        match written {
+            Err(failed) => Err(after(said, failed)),
+            Ok(Written::Is(meta)) if done => self.without_finalizer(object, *meta).await.and(said),
+            Ok(_) => said,
+        }
+    }
+
+    async fn with_finalizer(&self, object: &Arc<R::Kind>) -> Result<Arc<R::Kind>> {
+        if self.roles.finalize.is_none() || self.finalizer()?.is_on(object.meta()) {
+            return Ok(object.clone());
+        }
+        let added = self.finalizer()?.add(&self.endpoint, object).await;
+        self.record_finalizer(&**object, added.as_ref().err());
+        added.map(Arc::new).map_err(|source| finalizers(&**object, source))
+    }
+
+    async fn without_finalizer(&self, object: &Arc<R::Kind>, newest: ObjectMeta) -> Result<()> {
+        let mut object = R::Kind::clone(object);
+        *object.meta_mut() = newest;
+        let removed = self.finalizer()?.remove(&self.endpoint, &object).await;
+        self.record_finalizer(&object, removed.as_ref().err());
+        removed.map_err(|source| finalizers(&object, source))
+    }
+
+    async fn write_status(&self, object: &R::Kind, left: StatusFor<R>) -> Result<Written> {
+        let written = match StatusChange::between::<R::Kind>(object.read_status(), left) {
+            Ok(None) => return Ok(Written::Is(Box::new(object.meta().clone()))),
+            Ok(Some(change)) => status::write(&self.endpoint, object, change, &self.metrics).await,
+            Err(error) => Err(error.into()),
+        };
+        written.map_err(|source| {
+            let error = Error::from(WriteError::Status { name: Key::of(object).name, source });
+            if !error.is_conflict() {
+                self.recorder.record(object, Event::warning("UpdateFailed", capitalised(&error.in_full())));
+            }
+            error
+        })
+    }
+
+    fn finalizer(&self) -> Result<&Finalizer> {
+        self.finalizer.as_ref().map_err(Clone::clone).permanent()
+    }
+
+    fn record_result(&self, object: &R::Kind, result: &Result<Outcome>) {
+        match result {
+            Ok(outcome) => {
+                outcome.recorded().into_iter().for_each(|event| self.recorder.record(object, event.clone()))
+            }
+            Err(error) if error.is_conflict() => {}
+            Err(error) => self.record_error(object, error),
+        }
+    }
+
+    fn record_error(&self, object: &R::Kind, error: &Error) {
+        self.recorder.record(object, Event::warning(error.event_reason(), error.in_full()));
+    }
+
+    fn record_finalizer(&self, object: &R::Kind, failure: Option<&kube::Error>) {
+        let name = Key::of(object).name;
+        self.recorder.record(
+            object,
+            match failure {
+                None => Event::normal("FinalizerUpdate", format!("Updated {name:?} finalizers")),
+                Some(error) => Event::warning(
+                    "FinalizerUpdateFailed",
+                    format!("Failed to update finalizers for {name:?}: {}", said(error)),
+                ),
+            },
+        );
+    }
+
+    fn tell_slow(&self, object: &R::Kind, limit: std::time::Duration) {
+        tracing::warn!(?limit, "the pass is slow");
+        let message = format!("the pass has been running for {} s", limit.as_secs_f64());
+        self.recorder.record(object, Event::warning("SlowReconcile", message));
+    }
+}
+
+/// A reference to an object that could not be read.
+pub(crate) fn unread<K: Kind>(key: &Key) -> ObjectReference {
+    ObjectReference {
+        api_version: Some(K::api_version(&()).into_owned()),
+        kind: Some(K::kind(&()).into_owned()),
+        name: Some(key.name.clone()),
+        namespace: key.namespace.clone(),
+        ..ObjectReference::default()
+    }
+}
+
+fn defaulted<K: Kind>(object: &Arc<K>) -> K {
+    let mut object = K::clone(object);
+    object.default_in_place();
+    object
+}
+
+/// A framework's write failed after user code said that: both are told.
+fn after(said: Result<Outcome>, failed: Error) -> Error {
+    match said {
+        Ok(_) => failed,
+        Err(error) => error.and(failed),
+    }
+}
+
+fn finalizers<K: Kind>(object: &K, source: kube::Error) -> Error {
+    WriteError::Finalizers { name: Key::of(object).name, source }.into()
+}
+
+fn capitalised(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+}

@@ -1,0 +1,24 @@
+//! The one pass of a key, from the cache to the status.
+
+mod key;
+mod kind;
+#[cfg(test)]
+mod tests;
+
+use futures::future::BoxFuture;
+use reknit_apis::Key;
+
+pub(crate) use self::{
+    key::KeyDriver,
+    kind::{KindDriver, Roles, unread},
+};
+use crate::{Outcome, Result};
+
+/// What a controller runs for each key, whatever its Kind.
+pub(crate) trait Pass: Send + Sync {
+    /// One pass, in a process that leads the key or does not.
+    fn pass<'a>(&'a self, key: &'a Key, leading: bool) -> BoxFuture<'a, Result<Outcome>>;
+
+    /// The keys that a newly led bucket may hold work for.
+    fn promoted(&self) -> Vec<Key>;
+}

@@ -1,0 +1,125 @@
+//! Where the objects of one Kind are read and written, one by one, by the framework itself.
+
+use std::marker::PhantomData;
+
+use kube::{
+    Client,
+    api::{ObjectMeta, Patch, PatchParams},
+    core::Request,
+};
+use reknit_apis::{Key, Kind};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::concluding;
+
+/// Reads and patches objects of a Kind of either scope, in the name of one controller.
+pub(crate) struct Endpoint<K> {
+    client: Client,
+    /// Whose key a write that ends its pass does not wake.
+    queue: usize,
+    /// Who is shown to have written, in `metadata.managedFields`.
+    manager: String,
+    kind: PhantomData<fn() -> K>,
+}
+
+/// The part of an answer that every object has.
+#[derive(Deserialize)]
+struct Answer {
+    metadata: ObjectMeta,
+}
+
+impl<K: Kind> Endpoint<K> {
+    pub(crate) fn new(client: Client, queue: usize, component: &str) -> Self {
+        let manager = component.chars().filter(|c| !c.is_control()).take(100).collect();
+        Self { client, queue, manager, kind: PhantomData }
+    }
+
+    /// The object as the API server has it, if it is there.
+    pub(crate) async fn get(&self, key: &Key) -> Result<Option<K>, kube::Error> {
+        let request = self.at(key).get(&key.name, &Default::default()).map_err(kube::Error::BuildRequest)?;
+        match self.client.request(request).await {
+            Err(error) if code(&error) == Some(404) => Ok(None),
+            answer => answer.map(Some),
+        }
+    }
+
+    /// Whether this very object is not there any more: gone, or another of its name in its place.
+    pub(crate) async fn is_gone(&self, object: &K) -> Result<bool, kube::Error> {
+        let now = self.get(&Key::of(object)).await?;
+        Ok(now.is_none_or(|now| now.meta().uid != object.meta().uid))
+    }
+
+    /// Merges into the metadata, provided that the object is as it was read. Ends the pass of its key.
+    pub(crate) async fn patch_metadata(&self, object: &K, metadata: Value) -> Result<K, kube::Error> {
+        let body = json!({ "metadata": preconditioned(metadata, object.meta()) });
+        let key = Key::of(object);
+        let request = self
+            .at(&key)
+            .patch(&key.name, &self.params(), &Patch::Merge(body))
+            .map_err(kube::Error::BuildRequest)?;
+        concluding::concluding(self.queue, key, self.client.request(request)).await
+    }
+
+    /// Applies metadata under a field manager, whatever else changed meanwhile; so it is news to its own key too.
+    pub(crate) async fn apply_metadata(
+        &self,
+        object: &K,
+        metadata: Value,
+        manager: &str,
+    ) -> Result<K, kube::Error> {
+        let body = json!({
+            "apiVersion": K::api_version(&()), "kind": K::kind(&()), "metadata": metadata,
+        });
+        let key = Key::of(object);
+        let request = self
+            .at(&key)
+            .patch(&key.name, &PatchParams::apply(manager).force(), &Patch::Apply(body))
+            .map_err(kube::Error::BuildRequest)?;
+        self.client.request(request).await
+    }
+
+    /// Merges into the status, provided that the object has this version. The first attempt of a pass ends it;
+    /// later ones go by what was read meanwhile, which the pass has not seen.
+    pub(crate) async fn patch_status(
+        &self,
+        key: &Key,
+        meta: &ObjectMeta,
+        status: &Value,
+        first: bool,
+    ) -> Result<ObjectMeta, kube::Error> {
+        let body = json!({ "metadata": preconditioned(json!({}), meta), "status": status });
+        let request = self
+            .at(key)
+            .patch_subresource("status", &key.name, &self.params(), &Patch::Merge(body))
+            .map_err(kube::Error::BuildRequest)?;
+        let write = self.client.request(request);
+        let answer: Answer =
+            if first { concluding::concluding(self.queue, key.clone(), write).await? } else { write.await? };
+        Ok(answer.metadata)
+    }
+
+    /// Works for either scope: the path holds the namespace that the key has.
+    fn at(&self, key: &Key) -> Request {
+        Request::new(K::url_path(&(), key.namespace.as_deref()))
+    }
+
+    fn params(&self) -> PatchParams {
+        PatchParams { field_manager: Some(self.manager.clone()), ..PatchParams::default() }
+    }
+}
+
+/// The code of the API server's answer, if that is the error.
+pub(crate) fn code(error: &kube::Error) -> Option<u16> {
+    match error {
+        kube::Error::Api(status) => Some(status.code),
+        _ => None,
+    }
+}
+
+fn preconditioned(mut metadata: Value, read: &ObjectMeta) -> Value {
+    if let Some(version) = &read.resource_version {
+        metadata["resourceVersion"] = json!(version);
+    }
+    metadata
+}

@@ -1,0 +1,199 @@
+//! How a pass fails.
+
+use std::{error::Error as StdError, fmt};
+
+type Source = Box<dyn StdError + Send + Sync>;
+
+/// What went wrong in a pass. It is retried with backoff, unless it is [permanent](Error::permanent).
+///
+/// Any error becomes one through `?`, and so do texts. It is not itself a [`std::error::Error`]: that is what lets
+/// `?` take all the others.
+///
+/// ```
+/// use reknit_reconciler::{Error, Permanent, Result};
+///
+/// fn port(text: &str) -> Result<u16> {
+///     if text.is_empty() {
+///         return Err("no port is given".into());
+///     }
+///     Ok(text.parse().permanent()?) // no retry makes a number of it
+/// }
+/// assert!(!port("").unwrap_err().is_permanent());
+/// assert!(port("x").unwrap_err().is_permanent());
+///
+/// let refused = Error::permanent("the name is taken").reason("NameTaken");
+/// assert_eq!(refused.to_string(), "the name is taken");
+/// ```
+pub struct Error {
+    source: Source,
+    permanent: bool,
+    reason: Option<String>,
+}
+
+/// What fails with an [`Error`] unless another is named.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Marks what no retry can mend: `text.parse().permanent()?`.
+pub trait Permanent<T> {
+    /// The same result, its error permanent: the key is not retried, only looked at again once something changes.
+    ///
+    /// # Errors
+    ///
+    /// Whatever error was there before.
+    fn permanent(self) -> Result<T>;
+}
+
+impl<T, E: Into<Error>> Permanent<T> for Result<T, E> {
+    fn permanent(self) -> Result<T> {
+        self.map_err(Error::permanent)
+    }
+}
+
+impl<E: Into<Source>> From<E> for Error {
+    fn from(source: E) -> Self {
+        Self { source: source.into(), permanent: false, reason: None }
+    }
+}
+
+impl Error {
+    /// The same error, not to be retried.
+    pub fn permanent(source: impl Into<Error>) -> Self {
+        Self { permanent: true, ..source.into() }
+    }
+
+    /// The reason of the Warning event that tells of it, instead of `InternalError`.
+    #[must_use]
+    pub fn reason(mut self, reason: &str) -> Self {
+        self.reason = Some(reason.into());
+        self
+    }
+
+    /// Whether it is not to be retried.
+    pub fn is_permanent(&self) -> bool {
+        self.permanent
+    }
+
+    /// Whether the API server answered 409, anywhere down the chain of sources: somebody else was faster. Such a
+    /// pass is retried without event or error in the log.
+    pub fn is_conflict(&self) -> bool {
+        self.chain().filter_map(answer).any(|status| status.code == 409)
+    }
+
+    /// The error as others know it, for its own sources.
+    pub fn source(&self) -> &(dyn StdError + Send + Sync + 'static) {
+        &*self.source
+    }
+
+    /// The whole chain of sources in one line, each that its predecessor does not quote already.
+    pub(crate) fn in_full(&self) -> String {
+        self.chain().map(said).fold(String::new(), |text, source| match text.as_str() {
+            "" => source,
+            _ if text.contains(&source) => text,
+            _ => format!("{text}: {source}"),
+        })
+    }
+
+    pub(crate) fn event_reason(&self) -> &str {
+        self.reason.as_deref().unwrap_or("InternalError")
+    }
+
+    /// Both errors: what user code said and what the framework failed at after it. Retried, since the second may
+    /// pass.
+    pub(crate) fn and(self, then: Error) -> Self {
+        let reason = self.reason.clone();
+        Self { source: Box::new(Both { first: self, then }), permanent: false, reason }
+    }
+
+    fn chain(&self) -> impl Iterator<Item = &(dyn StdError + 'static)> {
+        let first: &(dyn StdError + 'static) = &*self.source;
+        std::iter::successors(Some(first), |error| match answer(*error) {
+            Some(_) => None, // it only repeats itself as its source
+            None => (*error).source(),
+        })
+    }
+}
+
+/// An error in words: of an answer of the API server its message and code, where kube would show the whole Status.
+pub(crate) fn said(error: &(dyn StdError + 'static)) -> String {
+    match answer(error) {
+        Some(status) => format!("{} ({} {})", status.message, status.code, status.reason),
+        None => error.to_string(),
+    }
+}
+
+/// What the API server answered, if that is the error.
+fn answer<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a kube::core::Status> {
+    match error.downcast_ref() {
+        Some(kube::Error::Api(status)) => Some(status),
+        _ => None,
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.source, f)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.source, f)
+    }
+}
+
+#[derive(Debug)]
+struct Both {
+    first: Error,
+    then: Error,
+}
+
+impl fmt::Display for Both {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}; then: {}", self.first.in_full(), self.then.in_full())
+    }
+}
+
+impl StdError for Both {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        Some(&*self.first.source)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("creating the pod failed")]
+    struct Wrapped(#[source] kube::Error);
+
+    fn conflict() -> kube::Error {
+        kube::Error::Api(Box::new(kube::core::Status::failure("stale", "Conflict").with_code(409)))
+    }
+
+    #[test]
+    fn a_conflict_is_found_below_the_users_own_error() {
+        assert!(Error::from(Wrapped(conflict())).is_conflict());
+        assert!(!Error::from("words").is_conflict());
+    }
+
+    #[test]
+    fn an_error_through_question_mark_stays_permanent() {
+        let again = || -> Result<()> { Err(Error::permanent("no"))? };
+        assert!(again().unwrap_err().is_permanent());
+    }
+
+    #[test]
+    fn the_line_in_the_log_holds_each_source_once() {
+        let said = Error::from(Wrapped(conflict())).in_full();
+        assert_eq!(said, "creating the pod failed: stale (409 Conflict)");
+    }
+
+    #[test]
+    fn two_errors_are_both_told_and_retried() {
+        let both = Error::permanent("the first").reason("Mine").and("the second".into());
+        assert_eq!(both.to_string(), "the first; then: the second");
+        assert!(!both.is_permanent());
+        assert_eq!(both.event_reason(), "Mine");
+    }
+}

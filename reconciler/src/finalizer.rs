@@ -1,0 +1,119 @@
+//! The entry in `metadata.finalizers` that keeps an object until its controller has finalized it.
+
+use kube::api::ObjectMeta;
+use reknit_apis::{Key, Kind};
+use serde_json::json;
+
+use crate::endpoint::{Endpoint, code};
+
+/// The finalizer of one controller, and how it is written.
+pub(crate) struct Finalizer {
+    name: String,
+    /// Applied under this field manager rather than merged.
+    manager: Option<String>,
+}
+
+/// A Kind of the core group has no group to name its finalizers by.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error(
+    "{name:?} is no name for a finalizer: want a qualified one such as `example.com/{name}`: `.finalizer(…)`"
+)]
+pub(crate) struct Unqualified {
+    name: String,
+}
+
+impl Finalizer {
+    /// Of this name, or `<plural>.<group>`.
+    pub(crate) fn of<K: Kind>(name: Option<&str>, manager: Option<&str>) -> Result<Self, Unqualified> {
+        let name = match name {
+            Some(name) => name.to_owned(),
+            None if K::group(&()).is_empty() => K::plural(&()).into_owned(),
+            None => format!("{}.{}", K::plural(&()), K::group(&())),
+        };
+        if !is_qualified(&name) {
+            return Err(Unqualified { name });
+        }
+        Ok(Self { name, manager: manager.map(Into::into) })
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether the object waits for this finalizer.
+    pub(crate) fn is_on(&self, meta: &ObjectMeta) -> bool {
+        names(meta).contains(&self.name)
+    }
+
+    /// Whether nothing but this finalizer keeps the object.
+    pub(crate) fn is_last_on(&self, meta: &ObjectMeta) -> bool {
+        matches!(names(meta), [only] if *only == self.name)
+    }
+
+    /// Puts the finalizer on the object, and answers it as it is then.
+    pub(crate) async fn add<K: Kind>(&self, endpoint: &Endpoint<K>, object: &K) -> Result<K, kube::Error> {
+        match &self.manager {
+            Some(manager) => endpoint.apply_metadata(object, applied(object, &[&self.name]), manager).await,
+            None => {
+                let mut all = names(object.meta()).to_vec();
+                all.push(self.name.clone());
+                endpoint.patch_metadata(object, json!({ "finalizers": all })).await
+            }
+        }
+    }
+
+    /// Takes the finalizer off the object. An object that is gone already needs none of that.
+    pub(crate) async fn remove<K: Kind>(
+        &self,
+        endpoint: &Endpoint<K>,
+        object: &K,
+    ) -> Result<(), kube::Error> {
+        let removed = self.try_to_remove(endpoint, object).await;
+        match removed {
+            Err(error) if code(&error).is_some() && endpoint.is_gone(object).await.unwrap_or(false) => Ok(()),
+            removed => removed,
+        }
+    }
+
+    async fn try_to_remove<K: Kind>(&self, endpoint: &Endpoint<K>, object: &K) -> Result<(), kube::Error> {
+        let Some(manager) = &self.manager else { return self.merge_away(endpoint, object).await };
+        let answer = endpoint.apply_metadata(object, applied(object, &[]), manager).await?;
+        if self.is_on(answer.meta()) {
+            return self.merge_away(endpoint, &answer).await; // put there by somebody else, or by a merge patch
+        }
+        Ok(())
+    }
+
+    async fn merge_away<K: Kind>(&self, endpoint: &Endpoint<K>, object: &K) -> Result<(), kube::Error> {
+        let others: Vec<_> = names(object.meta()).iter().filter(|name| **name != self.name).collect();
+        endpoint.patch_metadata(object, json!({ "finalizers": others })).await.map(drop)
+    }
+}
+
+fn names(meta: &ObjectMeta) -> &[String] {
+    meta.finalizers.as_deref().unwrap_or_default()
+}
+
+/// The uid sees to it that applying never brings an object back.
+fn applied<K: Kind>(object: &K, finalizers: &[&str]) -> serde_json::Value {
+    let Key { namespace, name } = Key::of(object);
+    let mut metadata = json!({ "name": name, "finalizers": finalizers });
+    if let Some(namespace) = namespace {
+        metadata["namespace"] = json!(namespace);
+    }
+    if let Some(uid) = &object.meta().uid {
+        metadata["uid"] = json!(uid);
+    }
+    metadata
+}
+
+/// As Kubernetes wants finalizers: a domain, or a domain and a name.
+fn is_qualified(name: &str) -> bool {
+    let plain = |text: &str| {
+        !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
+    };
+    match name.split_once('/') {
+        Some((domain, name)) => plain(domain) && plain(name),
+        None => plain(name) && name.contains('.'),
+    }
+}

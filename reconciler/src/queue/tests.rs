@@ -1,0 +1,258 @@
+use std::collections::HashSet;
+
+use super::*;
+
+fn key(name: &str) -> Key {
+    Key::new("default", name)
+}
+
+fn queue(names: &[&str]) -> Queue {
+    let queue = Queue::new();
+    names.iter().for_each(|name| queue.add(key(name)));
+    queue
+}
+
+/// What the queue hands out without anything having to happen first.
+async fn now(queue: &Queue) -> Option<Claimed> {
+    tokio::select! {
+        biased;
+        claimed = queue.next() => claimed,
+        () = tokio::task::yield_now() => None,
+    }
+}
+
+async fn name_of_next(queue: &Queue) -> String {
+    queue.next().await.unwrap().name.clone()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_waits_is_added_once() {
+    let queue = queue(&["a", "b", "a"]);
+    assert_eq!(name_of_next(&queue).await, "a");
+    assert_eq!(name_of_next(&queue).await, "b");
+    assert!(now(&queue).await.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claimed_key_is_given_to_nobody_else() {
+    let queue = queue(&["a"]);
+    let _claimed = queue.next().await.unwrap();
+    queue.add(key("a"));
+    assert!(now(&queue).await.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_added_while_claimed_runs_again() {
+    let queue = queue(&["a"]);
+    let claimed = queue.next().await.unwrap();
+    queue.add(key("a"));
+    queue.add(key("a"));
+    drop(claimed);
+    drop(now(&queue).await.unwrap());
+    assert!(now(&queue).await.is_none(), "once, not twice");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claimer_that_waits_is_woken_by_an_add_and_by_the_end_of_a_claim() {
+    let queue = queue(&["a"]);
+    let claimed = queue.next().await.unwrap();
+    let waiting = tokio::spawn({
+        let queue = queue.clone();
+        async move { [name_of_next(&queue).await, name_of_next(&queue).await] }
+    });
+    tokio::task::yield_now().await;
+    queue.add(key("b"));
+    queue.add(key("a"));
+    tokio::task::yield_now().await;
+    drop(claimed);
+    assert_eq!(waiting.await.unwrap(), ["b", "a"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_fast_lane_goes_first_and_a_slow_key_gets_one_turn_in_ten() {
+    let queue = Queue::new();
+    for n in 0..3 {
+        queue.add_slow(key(&format!("slow{n}")));
+    }
+    for n in 0..40 {
+        queue.add(key(&format!("fast{n}")));
+    }
+    let mut turns = Vec::new();
+    for _ in 0..43 {
+        turns.push(name_of_next(&queue).await);
+    }
+    let slow: Vec<_> =
+        turns.iter().enumerate().filter(|(_, n)| n.starts_with("slow")).map(|(at, _)| at).collect();
+    assert_eq!(slow, [9, 19, 29]);
+    assert_eq!(turns[0], "fast0");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_key_that_something_happens_to_moves_up_and_runs_once() {
+    let queue = Queue::new();
+    queue.add_slow(key("a"));
+    queue.add_slow(key("b"));
+    queue.add(key("c"));
+    queue.add(key("b"));
+    let turns = [name_of_next(&queue).await, name_of_next(&queue).await, name_of_next(&queue).await];
+    assert_eq!(turns, ["c", "b", "a"]);
+    assert!(now(&queue).await.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_added_slowly_and_fast_while_claimed_waits_in_the_fast_lane() {
+    let queue = queue(&["a"]);
+    let claimed = queue.next().await.unwrap();
+    queue.add_slow(key("a"));
+    queue.add_slow(key("b"));
+    queue.add(key("a"));
+    drop(claimed);
+    assert_eq!(name_of_next(&queue).await, "a");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delayed_key_comes_when_it_is_due_and_the_earliest_time_counts() {
+    let queue = Queue::new();
+    let start = Instant::now();
+    queue.add_after(key("a"), Duration::from_secs(10));
+    queue.add_after(key("b"), Duration::from_secs(3));
+    queue.add_after(key("a"), Duration::from_secs(5));
+    queue.add_after(key("a"), Duration::from_secs(7));
+    assert_eq!((name_of_next(&queue).await.as_str(), start.elapsed().as_secs()), ("b", 3));
+    assert_eq!((name_of_next(&queue).await.as_str(), start.elapsed().as_secs()), ("a", 5));
+    assert!(queue.0.state.lock().delayed.next_due().is_none(), "nothing is left behind");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claimer_that_waits_for_a_later_key_takes_an_earlier_one_that_comes_meanwhile() {
+    let queue = Queue::new();
+    let start = Instant::now();
+    queue.add_after(key("late"), Duration::from_secs(100));
+    let waiting = tokio::spawn({
+        let queue = queue.clone();
+        async move { name_of_next(&queue).await }
+    });
+    tokio::task::yield_now().await;
+    queue.add_after(key("soon"), Duration::from_secs(1));
+    assert_eq!(waiting.await.unwrap(), "soon");
+    assert_eq!(start.elapsed().as_secs(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_due_while_one_claimer_works_goes_to_the_other() {
+    let queue = Queue::new();
+    let idle = tokio::spawn({
+        let queue = queue.clone();
+        async move { (name_of_next(&queue).await, Instant::now()) }
+    });
+    tokio::task::yield_now().await;
+    let start = Instant::now();
+    queue.add_after(key("due"), Duration::from_secs(1));
+    let worker = queue.clone();
+    let busy = tokio::spawn(async move { worker.next().await.unwrap() });
+    tokio::task::yield_now().await;
+    queue.add(key("now"));
+    let busy_or_idle = tokio::join!(busy, idle);
+    let (name, when) = busy_or_idle.1.unwrap();
+    let other = busy_or_idle.0.unwrap();
+    let names: HashSet<_> = [name, other.name.clone()].into();
+    assert_eq!(names, ["now".to_owned(), "due".to_owned()].into());
+    assert!(when.duration_since(start).as_secs() <= 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_key_is_retried_after_its_backoff_until_it_is_forgotten() {
+    let queue = queue(&["a"]);
+    for wait in [5, 10, 20] {
+        let claimed = queue.next().await.unwrap();
+        queue.retry(&claimed);
+        drop(claimed);
+        let start = Instant::now();
+        let again = queue.next().await.unwrap();
+        assert_eq!(start.elapsed().as_millis(), wait);
+        queue.add(key("a"));
+        drop(again);
+    }
+    queue.forget(&key("a"));
+    assert_eq!(queue.0.state.lock().backoff.failures(&key("a")), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_closed_queue_hands_out_nothing_and_takes_nothing() {
+    let queue = queue(&["a"]);
+    let claimed = queue.next().await.unwrap();
+    let waiting = tokio::spawn({
+        let queue = queue.clone();
+        async move { queue.next().await.is_none() }
+    });
+    tokio::task::yield_now().await;
+    queue.close();
+    assert!(waiting.await.unwrap());
+    queue.add(key("b"));
+    drop(claimed);
+    assert!(queue.next().await.is_none());
+    assert!(queue.take_all().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claimer_that_gives_up_leaves_its_key_to_the_next() {
+    let queue = Queue::new();
+    {
+        let mut waiting = std::pin::pin!(queue.next());
+        assert!(futures::poll!(waiting.as_mut()).is_pending());
+        queue.add(key("a"));
+    }
+    assert_eq!(name_of_next(&queue).await, "a");
+}
+
+#[tokio::test]
+async fn a_change_that_ends_the_pass_of_a_key_does_not_wake_that_key_of_that_queue() {
+    let (mine, other) = (Queue::new(), Queue::new());
+    concluding::concluding(mine.id(), key("a"), async {
+        for queue in [&mine, &other] {
+            queue.changed(key("a"));
+            queue.changed(key("b"));
+        }
+    })
+    .await;
+    assert_eq!(mine.take_all(), [key("b")]);
+    assert_eq!(other.take_all(), [key("a"), key("b")]);
+    mine.changed(key("a"));
+    assert_eq!(mine.take_all(), [key("a")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_key_is_worked_on_once_at_a_time_by_many_workers() {
+    let queue = Queue::new();
+    let running: Arc<Mutex<HashSet<Key>>> = Arc::default();
+    let passes = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let workers: Vec<_> = (0..8)
+        .map(|_| {
+            let (queue, running, passes) = (queue.clone(), running.clone(), passes.clone());
+            tokio::spawn(async move {
+                while let Some(claimed) = queue.next().await {
+                    assert!(running.lock().insert(claimed.clone()), "two passes of one key at once");
+                    tokio::time::sleep(Duration::from_millis(3)).await;
+                    running.lock().remove(&*claimed);
+                    passes.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                }
+            })
+        })
+        .collect();
+    for n in 0..200 {
+        queue.add(key(&(n % 10).to_string()));
+        if n % 7 == 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+    let idle = || queue.0.state.lock().working.is_empty() && queue.0.state.lock().lanes.len() == 0;
+    while !idle() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    queue.close();
+    for worker in workers {
+        worker.await.unwrap();
+    }
+    let passes = passes.load(std::sync::atomic::Ordering::Relaxed);
+    assert!((10..=200).contains(&passes), "{passes}");
+}

@@ -1,0 +1,262 @@
+//! Publishes what was recorded: a bounded queue, emptied by one task at a time.
+
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::{core::v1::ObjectReference, events::v1::Event as Stored},
+    apimachinery::pkg::apis::meta::v1::MicroTime,
+};
+use kube::{
+    Api, Client,
+    api::{ObjectMeta, Patch, PatchParams, PostParams},
+};
+use parking_lot::Mutex;
+use prometheus::Counter;
+use reknit_injection::{Context, Inject};
+use serde_json::json;
+use tokio::sync::Notify;
+
+use super::series::{Fingerprint, Series};
+use crate::{Event, error::said, metrics::Metrics};
+
+const CAPACITY: usize = 1000;
+/// What the events API allows.
+const LONGEST_NOTE: usize = 1024;
+const LONGEST_WORD: usize = 128;
+/// How long to wait before another try, where the API server was not reached.
+const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
+
+/// An event that is to be published.
+pub(super) struct Waiting {
+    pub(super) regarding: ObjectReference,
+    pub(super) event: Event,
+    pub(super) controller: Arc<str>,
+}
+
+/// The one publisher of a process.
+#[derive(Clone)]
+pub(super) struct Publisher(Arc<Inner>);
+
+struct Inner {
+    client: Client,
+    /// Which process it was: the pod, or the host.
+    instance: String,
+    outbox: Mutex<Outbox>,
+    /// Held by whoever publishes.
+    series: tokio::sync::Mutex<Series>,
+    flushes: AtomicUsize,
+    hurry: Notify,
+    dropped: Counter,
+}
+
+#[derive(Default)]
+struct Outbox {
+    waiting: VecDeque<Waiting>,
+    /// Whether a task is about to empty it.
+    attended: bool,
+}
+
+impl Inject for Publisher {
+    fn inject(cx: &Context) -> Self {
+        Self(Arc::new(Inner {
+            client: cx.client(),
+            instance: cut(&instance(), LONGEST_WORD).to_owned(),
+            outbox: Mutex::default(),
+            series: tokio::sync::Mutex::default(),
+            flushes: AtomicUsize::new(0),
+            hurry: Notify::new(),
+            dropped: cx.get::<Metrics>().events_dropped(),
+        }))
+    }
+}
+
+impl Publisher {
+    /// Puts the event into the outbox, and sees to it that somebody empties it.
+    pub(super) fn publish(&self, waiting: Waiting) {
+        let attended = {
+            let mut outbox = self.0.outbox.lock();
+            if outbox.waiting.len() >= CAPACITY {
+                drop(outbox);
+                return self.0.drop_event(&waiting, "too many events wait to be published");
+            }
+            outbox.waiting.push_back(waiting);
+            std::mem::replace(&mut outbox.attended, true)
+        };
+        if !attended {
+            self.attend();
+        }
+    }
+
+    /// Publishes in the background; where there is no runtime yet, with the next event or flush.
+    fn attend(&self) {
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) => {
+                let publisher = self.clone();
+                drop(runtime.spawn(async move { publisher.0.empty_outbox().await }));
+            }
+            Err(_) => self.0.outbox.lock().attended = false,
+        }
+    }
+
+    pub(super) async fn flush(&self) {
+        let _flushing = Flushing::begin(&self.0);
+        self.0.empty_outbox().await;
+    }
+}
+
+/// While there is one of these, no event is tried twice.
+struct Flushing<'a>(&'a Inner);
+
+impl<'a> Flushing<'a> {
+    fn begin(inner: &'a Inner) -> Self {
+        inner.flushes.fetch_add(1, Ordering::SeqCst);
+        inner.hurry.notify_waiters();
+        Self(inner)
+    }
+}
+
+impl Drop for Flushing<'_> {
+    fn drop(&mut self) {
+        self.0.flushes.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Inner {
+    async fn empty_outbox(&self) {
+        let mut series = self.series.lock().await;
+        while let Some(waiting) = self.next() {
+            self.store_patiently(&mut series, &waiting).await;
+        }
+    }
+
+    fn next(&self) -> Option<Waiting> {
+        let mut outbox = self.outbox.lock();
+        let next = outbox.waiting.pop_front();
+        if next.is_none() {
+            outbox.attended = false;
+        }
+        next
+    }
+
+    async fn store_patiently(&self, series: &mut Series, waiting: &Waiting) {
+        let mut pauses = PAUSES.iter();
+        while let Err(error) = self.store(series, waiting).await {
+            let unreached = !matches!(error, kube::Error::Api(_));
+            match pauses.next().filter(|_| unreached) {
+                Some(pause) if self.paused(*pause).await => {}
+                _ => return self.drop_event(waiting, &said(&error)),
+            }
+        }
+    }
+
+    /// Waits; false where somebody flushes.
+    async fn paused(&self, pause: Duration) -> bool {
+        let hurried = self.hurry.notified();
+        if self.flushes.load(Ordering::SeqCst) > 0 {
+            return false;
+        }
+        tokio::select! {
+            () = tokio::time::sleep(pause) => true,
+            () = hurried => false,
+        }
+    }
+
+    async fn store(&self, series: &mut Series, waiting: &Waiting) -> Result<(), kube::Error> {
+        let reason = cut(&waiting.event.reason, LONGEST_WORD);
+        let note = cut(&waiting.event.message, LONGEST_NOTE);
+        let fingerprint = Fingerprint::of(waiting, reason, note);
+        if let Some(seen) = series.again(&fingerprint) {
+            let body =
+                json!({ "series": { "count": seen.count, "lastObservedTime": MicroTime(Timestamp::now()) } });
+            match self
+                .events(&seen.namespace)
+                .patch(&seen.name, &PatchParams::default(), &Patch::Merge(body))
+                .await
+            {
+                Err(error) if is(&error, 404) => series.lost(&fingerprint), // it expired
+                answer => return answer.map(drop),
+            }
+        }
+        let event = self.to_store(waiting, reason, note);
+        let (namespace, name) = (of(&event.metadata.namespace), of(&event.metadata.name));
+        match self.events(&namespace).create(&PostParams::default(), &event).await {
+            Err(error) if !is(&error, 409) => return Err(error),
+            _ => {} // 409: an earlier try arrived after all
+        }
+        series.stored(fingerprint, namespace, name);
+        Ok(())
+    }
+
+    fn to_store(&self, waiting: &Waiting, reason: &str, note: &str) -> Stored {
+        let about = &waiting.regarding;
+        Stored {
+            metadata: ObjectMeta {
+                name: Some(event_name(about.name.as_deref().unwrap_or_default())),
+                // events are namespaced, also about cluster-scoped objects
+                namespace: Some(about.namespace.clone().unwrap_or_else(|| "default".into())),
+                ..ObjectMeta::default()
+            },
+            action: Some("Reconcile".into()),
+            event_time: Some(MicroTime(Timestamp::now())),
+            note: Some(note.into()),
+            reason: Some(if reason.is_empty() { "Unspecified" } else { reason }.into()),
+            regarding: Some(about.clone()),
+            reporting_controller: Some(waiting.controller.to_string()),
+            reporting_instance: Some(self.instance.clone()),
+            type_: Some(waiting.event.type_name().into()),
+            ..Stored::default()
+        }
+    }
+
+    fn events(&self, namespace: &str) -> Api<Stored> {
+        Api::namespaced(self.client.clone(), namespace)
+    }
+
+    fn drop_event(&self, waiting: &Waiting, why: &str) {
+        self.dropped.inc();
+        tracing::warn!(
+            kind = waiting.regarding.kind,
+            namespace = waiting.regarding.namespace,
+            name = waiting.regarding.name,
+            reason = waiting.event.reason,
+            why,
+            "an event was dropped"
+        );
+    }
+}
+
+/// The object's name and something that nobody else chooses, as client-go names events. A retry uses it again.
+fn event_name(about: &str) -> String {
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
+    let about = if about.chars().all(plain) { cut(about, 230) } else { "" };
+    let about = about.trim_end_matches(['.', '-']);
+    let about = if about.is_empty() { "event" } else { about };
+    format!("{about}.{:016x}", rand::random::<u64>())
+}
+
+/// The pod, where it says its name, or the host.
+fn instance() -> String {
+    let pod = std::env::var("POD_NAME").ok().filter(|name| !name.is_empty());
+    pod.unwrap_or_else(|| gethostname::gethostname().to_string_lossy().into_owned())
+}
+
+/// As much of the text as fits into so many bytes.
+fn cut(text: &str, bytes: usize) -> &str {
+    &text[..text.floor_char_boundary(bytes)]
+}
+
+fn of(text: &Option<String>) -> String {
+    text.clone().unwrap_or_default()
+}
+
+fn is(error: &kube::Error, code: u16) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == code)
+}

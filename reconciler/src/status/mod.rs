@@ -1,0 +1,109 @@
+//! Writes what a pass did to a status: only what differs, and never over somebody else's write.
+
+mod diff;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use kube::api::ObjectMeta;
+use reknit_apis::{Key, Kind, StatusOf};
+use serde_json::{Value, json};
+
+pub(crate) use self::diff::{diff, merge};
+use crate::{
+    endpoint::{Endpoint, code},
+    metrics::PassMetrics,
+};
+
+const TRIES: usize = 5;
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// What a pass did to a status, as a merge patch.
+pub(crate) struct StatusChange(Value);
+
+/// Why a status could not be written.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StatusError {
+    #[error("the status is no JSON")]
+    Json(#[from] serde_json::Error),
+    #[error(transparent)]
+    Write(#[from] kube::Error),
+}
+
+/// What came of writing a status.
+pub(crate) enum Written {
+    /// The object, as far as is known now.
+    Is(Box<ObjectMeta>),
+    /// There is nothing left to write to.
+    Gone,
+}
+
+impl StatusChange {
+    /// What differs between the status that was read and the one that the pass left; none where nothing does. When
+    /// conditions changed counts for nothing.
+    pub(crate) fn between<K: Kind>(
+        read: Option<&StatusOf<K>>,
+        mut left: StatusOf<K>,
+    ) -> Result<Option<Self>, serde_json::Error> {
+        let empty = StatusOf::<K>::default();
+        let before = read.unwrap_or(&empty);
+        K::keep_transition_times(&mut left, before);
+        if K::says_what(before, &left) {
+            return Ok(None);
+        }
+        let after = serde_json::to_value(&left)?;
+        let before = serde_json::to_value(before)?;
+        let differs = before != after;
+        // the API server holds nothing yet of what an absent status would have by default
+        let known = if read.is_some() { before } else { json!({}) };
+        Ok(diff(&known, &after).filter(|_| differs).map(Self))
+    }
+
+    /// What is left to be done to this object, which changed since.
+    fn again<K: Kind>(&self, object: &K) -> Result<Option<Self>, serde_json::Error> {
+        let mut wanted = match object.read_status() {
+            Some(status) => serde_json::to_value(status)?,
+            None => json!({}),
+        };
+        merge(&mut wanted, &self.0);
+        Self::between::<K>(object.read_status(), serde_json::from_value(wanted)?)
+    }
+}
+
+/// Writes the change to the object it was computed from. Where somebody else was faster, the object is read again
+/// and what is still missing there is written, up to five times.
+pub(crate) async fn write<K: Kind>(
+    endpoint: &Endpoint<K>,
+    object: &K,
+    change: StatusChange,
+    metrics: &PassMetrics,
+) -> Result<Written, StatusError> {
+    let key = Key::of(object);
+    let (mut meta, mut missing) = (object.meta().clone(), change);
+    for attempt in 1.. {
+        let answer = endpoint.patch_status(&key, &meta, &missing.0, attempt == 1).await;
+        metrics.status_write(answer.is_ok());
+        let error = match answer {
+            Ok(meta) => return Ok(Written::Is(Box::new(meta))),
+            Err(error) => error,
+        };
+        let conflict = code(&error) == Some(409);
+        if !(conflict && attempt < TRIES || code(&error) == Some(404)) {
+            return Err(error.into());
+        }
+        tokio::time::sleep(PAUSE.mul_f64(rand::random_range(0.5..1.5))).await;
+        let Some(now) = endpoint.get(&key).await?.filter(|now| now.meta().uid == object.meta().uid) else {
+            return Ok(Written::Gone);
+        };
+        if !conflict {
+            return Err(error.into()); // the object is there: what is not is its status subresource
+        }
+        meta = now.meta().clone();
+        match missing.again(&now)? {
+            Some(still) => missing = still,
+            None => break,
+        }
+    }
+    Ok(Written::Is(Box::new(meta)))
+}

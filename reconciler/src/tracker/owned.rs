@@ -1,0 +1,62 @@
+//! Lists what an object controls.
+
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::Resource;
+use reknit_apis::{Key, Scope};
+use reknit_injection::{Cached, Index, Informer, controller_name};
+
+/// Objects of one Kind by the object that controls them; each wakes its controller when it changes.
+///
+/// Comes from [`Builder::owns`](crate::Builder::owns).
+///
+/// ```
+/// use k8s_openapi::api::{apps::v1::ReplicaSet, core::v1::Pod};
+/// use reknit_reconciler::Owned;
+///
+/// fn missing(pods: &Owned<Pod>, set: &ReplicaSet) -> usize {
+///     let wanted = set.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
+///     usize::try_from(wanted).unwrap_or_default().saturating_sub(pods.of(set).count())
+/// }
+/// ```
+pub struct Owned<T: Cached> {
+    informer: Informer<T>,
+    by_owner: Index<T>,
+}
+
+impl<T: Cached<DynamicType = ()>> Owned<T> {
+    pub(crate) fn new(informer: Informer<T>) -> Self {
+        let by_owner = informer.index(|object: &T| controller_of(object).map(|owner| owner.uid.clone()));
+        Self { informer, by_owner }
+    }
+
+    /// What this object controls: the objects whose controlling owner reference holds its uid. An owner without a
+    /// uid, which no API server made, is known by its Kind and name.
+    pub fn of<O: Resource<DynamicType = ()>>(&self, owner: &O) -> impl Iterator<Item = Arc<T>> + use<T, O> {
+        let found: Vec<_> = match owner.meta().uid.as_deref() {
+            Some(uid) => self.by_owner.get(uid).collect(),
+            None => self.by_name(&Key::of(owner), |object| controller_name::<O, T>(object)),
+        };
+        found.into_iter()
+    }
+
+    fn by_name(&self, owner: &Key, name: impl Fn(&T) -> Option<&str>) -> Vec<Arc<T>> {
+        let is_owned = |object: &Arc<T>| {
+            name(object) == Some(&owner.name)
+                && (owner.namespace.is_none() || object.meta().namespace == owner.namespace)
+        };
+        self.informer.list().filter(is_owned).collect()
+    }
+}
+
+/// The key of the `O` that controls the object, if one does.
+pub(crate) fn owner_key<O: Resource<DynamicType = (), Scope: Scope>, T: Resource>(object: &T) -> Option<Key> {
+    let namespace = object.meta().namespace.as_deref().filter(|_| O::Scope::NAMESPACED);
+    Some(Key::new(namespace, controller_name::<O, T>(object)?))
+}
+
+fn controller_of<T: Resource>(object: &T) -> Option<&OwnerReference> {
+    let owners = object.meta().owner_references.as_deref().unwrap_or_default();
+    owners.iter().find(|owner| owner.controller == Some(true))
+}
