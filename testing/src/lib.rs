@@ -57,10 +57,12 @@
 //! Tests that stop the API server, or make it forget, [start](ControlPlane::start) one for themselves; the others share
 //! [one for each process](ControlPlane::shared), each in a namespace of its own.
 
+mod api_server;
 mod control_plane;
 mod eventually;
 
 pub use self::{
+    api_server::{ApiServer, Verb, Write},
     control_plane::{Builder, ControlPlane, Error},
     eventually::{Check, eventually},
 };

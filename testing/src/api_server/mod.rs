@@ -1,0 +1,178 @@
+//! A small API server in memory: a map of objects, and a tape of what was asked of it.
+
+mod answer;
+mod labels;
+mod objects;
+mod request;
+#[cfg(test)]
+mod tests;
+mod write;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use http::{Response, StatusCode};
+use http_body_util::BodyExt;
+use kube::{Client, Resource, client::Body};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+
+pub use self::write::{Verb, Write};
+use self::{
+    answer::{Answer, failure},
+    objects::{Objects, Place},
+    request::Request,
+};
+
+/// An API server in memory, for tests of single passes: what a client asks of it is answered at once, by the rules
+/// that controllers build on.
+///
+/// Those are: names made of `generateName`; uid, generation and creation time; a resourceVersion that is raised by
+/// changes only; 409 for a stale one, for another uid, for a name that is taken; the status apart from the rest;
+/// finalizers, which hold a deleted object until the last is removed; dry runs; label selectors. All patches are
+/// merge patches, but that applied finalizers are kept apart by field manager. It neither watches nor defaults nor
+/// validates, and knows no other subresource: for those there is [`ControlPlane`](crate::ControlPlane).
+///
+/// ```
+/// use k8s_openapi::api::core::v1::ConfigMap;
+/// use kube::{Api, api::PostParams};
+/// use reknit_testing::{ApiServer, Verb};
+/// use serde_json::json;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let server = ApiServer::new();
+/// let maps: Api<ConfigMap> = Api::namespaced(server.client(), "default");
+/// let map: ConfigMap = serde_json::from_value(json!({"metadata": {"generateName": "settings-"}}))?;
+/// maps.create(&PostParams::default(), &map).await?;
+/// assert_eq!(maps.list(&Default::default()).await?.items.len(), 1);
+///
+/// server.fail(Verb::Create, "configmaps", 500);
+/// assert!(maps.create(&PostParams::default(), &map).await.is_err());
+/// assert_eq!(server.writes().len(), 2);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Default)]
+pub struct ApiServer(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    objects: Objects,
+    failures: Vec<Failure>,
+    tape: Vec<Write>,
+}
+
+struct Failure {
+    verb: Verb,
+    resource: String,
+    code: u16,
+    /// How often; without end where none.
+    left: Option<usize>,
+}
+
+impl ApiServer {
+    /// One that holds nothing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Holds this object, as it is, whatever it held; what an object of an API server always has is filled in.
+    ///
+    /// # Panics
+    ///
+    /// Where the object is no JSON.
+    pub fn hold<K: Resource<DynamicType = ()> + Serialize>(&self, object: &K) -> Value {
+        let place = Place::of_kind::<K>(object.meta().namespace.as_deref());
+        #[expect(clippy::expect_used, reason = "objects of Kubernetes are JSON, and this is for tests")]
+        let value = serde_json::to_value(object).expect("an object is JSON");
+        self.state().objects.hold(&place, value)
+    }
+
+    /// Answers every such request with this code, from now on.
+    pub fn fail(&self, verb: Verb, resource: &str, code: u16) {
+        self.state().failures.push(Failure { verb, resource: resource.into(), code, left: None });
+    }
+
+    /// Answers the next so many such requests with this code.
+    pub fn fail_times(&self, verb: Verb, resource: &str, code: u16, times: usize) {
+        self.state().failures.push(Failure { verb, resource: resource.into(), code, left: Some(times) });
+    }
+
+    /// The object as it is now.
+    ///
+    /// # Panics
+    ///
+    /// Where the object does not decode as a `K`.
+    pub fn object<K: Resource<DynamicType = ()> + DeserializeOwned>(
+        &self,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> Option<K> {
+        let found = self.state().objects.get(&Place::of_kind::<K>(namespace), name)?.clone();
+        #[expect(clippy::expect_used, reason = "a test has to see what is wrong with the object")]
+        Some(serde_json::from_value(found).expect("the object decodes"))
+    }
+
+    /// Takes the tape: every request that was to write something, in order, also those that failed.
+    pub fn writes(&self) -> Vec<Write> {
+        std::mem::take(&mut self.state().tape)
+    }
+
+    /// A client of this server.
+    pub fn client(&self) -> Client {
+        let server = self.clone();
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let server = server.clone();
+            async move {
+                let (head, body) = request.into_parts();
+                let body = body.collect().await?.to_bytes();
+                let (code, answer) = match Request::parse(&head, &body) {
+                    Ok(request) => server.answer(&request),
+                    Err(why) => failure(StatusCode::BAD_REQUEST, "BadRequest", &why),
+                };
+                let mut response = Response::new(Body::from(answer.to_string().into_bytes()));
+                *response.status_mut() = code;
+                Ok::<_, kube::Error>(response)
+            }
+        });
+        Client::new(service, "default")
+    }
+
+    fn answer(&self, request: &Request) -> Answer {
+        let mut state = self.state();
+        if request.verb.writes() {
+            state.tape.push(request.write());
+        }
+        match state.failing(request) {
+            Some(code) => failure(code, "Injected", "inducing failure"),
+            None => state.objects.answer(request).unwrap_or_else(|failure| failure),
+        }
+    }
+
+    /// A test that panicked elsewhere does not make this one panic.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn failing(&mut self, request: &Request) -> Option<StatusCode> {
+        let meant = |failure: &&mut Failure| {
+            failure.verb == request.verb && failure.resource == request.resource() && failure.left != Some(0)
+        };
+        let failure = self.failures.iter_mut().find(meant)?;
+        failure.left = failure.left.map(|left| left - 1);
+        StatusCode::from_u16(failure.code).ok()
+    }
+}
+
+/// What the metadata of an object of an API server always has.
+fn metadata(value: &mut Value) -> &mut serde_json::Map<String, Value> {
+    if !value["metadata"].is_object() {
+        value["metadata"] = json!({});
+    }
+    match &mut value["metadata"] {
+        Value::Object(metadata) => metadata,
+        _ => unreachable!("it was made an object"),
+    }
+}
