@@ -11,7 +11,7 @@ pub mod prelude {
         KReference, Key, Kind, Scope, StatusOf, Url,
     };
     pub use reknit_injection::{
-        Change, Config, Context, Filter, FromConfigMap, Index, Informer, Inject, Metadata, Missing, Selection,
-        Shutdown, annotation, controlled_by, controller_name, label, named, namespace, select,
+        Change, Config, Context, Filter, FromConfigMap, Index, Informer, Inject, Metadata, Missing,
+        Selection, Shutdown, annotation, controlled_by, controller_name, label, named, namespace, select,
     };
 }
