@@ -218,3 +218,295 @@ impl Post {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+    use http::Method;
+    use rand::{Rng, SeedableRng, rngs::StdRng};
+    use reknit_apis::Key;
+    use serde_json::{Value, json};
+    use tokio::{sync::oneshot, task::JoinHandle};
+
+    use super::{
+        super::{
+            LeaderElectionConfig, Leadership,
+            fake::{FakeApi, Fault},
+        },
+        *,
+    };
+
+    const LEASE: Duration = Duration::from_secs(15);
+    const RENEW: Duration = Duration::from_secs(10);
+    const RETRY: Duration = Duration::from_secs(2);
+
+    /// A process that stands for the lease, until it is told to stop or killed.
+    struct Process {
+        identity: Identity,
+        leadership: Leadership,
+        stop: Option<oneshot::Sender<()>>,
+        drained: Option<oneshot::Sender<()>>,
+        electors: JoinHandle<()>,
+    }
+
+    impl Process {
+        fn start(api: &FakeApi, name: &str) -> Self {
+            let config = LeaderElectionConfig {
+                lease_duration: LEASE,
+                renew_deadline: RENEW,
+                retry_period: RETRY,
+                ..Default::default()
+            };
+            let identity = Identity::on(name);
+            let candidate = Candidate::new(api.client(), "ns", "test", identity.clone(), &config).unwrap();
+            let (leadership, electors) = candidate.stand("queue").unwrap();
+            let ((stop, stopping), (drain, drained)) = (oneshot::channel(), oneshot::channel());
+            let electors = tokio::spawn(async move {
+                electors.run(stopping.map(drop), drained.map(drop)).await;
+            });
+            Self { identity, leadership, stop: Some(stop), drained: Some(drain), electors }
+        }
+
+        fn leads(&self) -> bool {
+            self.leadership.leads(&key())
+        }
+
+        async fn led(&mut self) {
+            self.leadership.changed().await;
+            assert!(self.leads());
+        }
+
+        fn stop(&mut self) {
+            self.stop.take();
+        }
+
+        fn drained(&mut self) {
+            self.drained.take();
+        }
+    }
+
+    impl Drop for Process {
+        fn drop(&mut self) {
+            self.electors.abort();
+        }
+    }
+
+    fn key() -> Key {
+        Key::new("default", "web")
+    }
+
+    fn held_by(holder: &str) -> Value {
+        json!({"holderIdentity": holder, "leaseDurationSeconds": 15, "leaseTransitions": 1,
+            "acquireTime": "2020-01-01T00:00:00.000000Z", "renewTime": "2020-01-01T00:00:00.000000Z"})
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn leadership_goes_on_while_the_lease_is_renewed() {
+        let api = FakeApi::default();
+        let mut process = Process::start(&api, "a");
+        process.led().await;
+        let lost = process.leadership.lost(&key());
+        assert!(timeout(LEASE * 20, lost).await.is_err());
+        assert_eq!(api.holder(), process.identity.as_str());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn leadership_ends_at_the_renew_deadline_after_the_last_successful_attempt_began() {
+        let api = FakeApi::default();
+        api.put(json!({}));
+        api.fault(Method::GET, Fault::LateAnswer(Duration::from_secs(3)));
+        let began = Instant::now();
+        let mut process = Process::start(&api, "a");
+        process.led().await;
+        assert_eq!(began.elapsed().as_secs(), 3);
+        api.down(true);
+        process.leadership.lost(&key()).await;
+        assert_eq!(began.elapsed().as_secs(), RENEW.as_secs());
+        assert!(!process.leadership.known());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn leadership_comes_back_with_the_api_server_as_a_new_term() {
+        let api = FakeApi::default();
+        let mut process = Process::start(&api, "a");
+        process.led().await;
+        api.down(true);
+        assert_eq!(process.leadership.changed().await.lost.len(), 1);
+        api.down(false);
+        assert_eq!(process.leadership.changed().await.gained.len(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_conflict_on_renewal_is_not_lost_leadership() {
+        let api = FakeApi::default();
+        let mut process = Process::start(&api, "a");
+        process.led().await;
+        for _ in 0..3 {
+            api.fault(Method::PATCH, Fault::Refused(409));
+        }
+        assert!(timeout(LEASE * 4, process.leadership.lost(&key())).await.is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_that_somebody_else_took_ends_leadership_at_the_next_look() {
+        let api = FakeApi::default();
+        let mut process = Process::start(&api, "a");
+        process.led().await;
+        api.put(held_by("usurper"));
+        let lost = process.leadership.lost(&key());
+        assert!(timeout(RETRY, lost).await.is_ok());
+        assert!(process.leadership.known());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_killed_leader_is_succeeded_after_the_lease_duration() {
+        let api = FakeApi::default();
+        let mut leader = Process::start(&api, "a");
+        leader.led().await;
+        let mut standby = Process::start(&api, "b");
+        sleep(RETRY).await;
+        assert!(standby.leadership.known() && !standby.leads());
+        let killed = Instant::now();
+        drop(leader);
+        standby.led().await;
+        let after = killed.elapsed();
+        assert!(after > LEASE - RETRY * 2 && after < LEASE + RETRY * 2, "{after:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stopping_leader_leads_until_it_drained_and_then_hands_over() {
+        let api = FakeApi::default();
+        let mut leader = Process::start(&api, "a");
+        leader.led().await;
+        let mut standby = Process::start(&api, "b");
+        leader.stop();
+        sleep(LEASE * 4).await;
+        assert!(leader.leads() && !standby.leads());
+        let began = Instant::now();
+        leader.drained();
+        standby.led().await;
+        assert!(began.elapsed() <= RETRY, "{:?}", began.elapsed());
+        assert!(!leader.leads());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stopping_standby_acquires_nothing_and_waits_for_nobody() {
+        let api = FakeApi::default();
+        api.put(held_by("other"));
+        let mut standby = Process::start(&api, "a");
+        sleep(RETRY).await;
+        standby.stop();
+        (&mut standby.electors).await.unwrap();
+        assert_eq!(api.holder(), "other");
+        assert!(api.requests(&Method::PATCH).is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_is_released_even_if_the_answer_to_acquiring_it_was_lost() {
+        let api = FakeApi::default();
+        api.put(json!({}));
+        api.fault(Method::PATCH, Fault::AnswerLost);
+        let mut process = Process::start(&api, "a");
+        sleep(Duration::from_secs(1)).await;
+        assert_eq!(api.holder(), process.identity.as_str());
+        process.stop();
+        process.drained();
+        (&mut process.electors).await.unwrap();
+        assert_eq!(api.holder(), "");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_release_that_loses_a_race_is_tried_again() {
+        let api = FakeApi::default();
+        let mut process = Process::start(&api, "a");
+        process.led().await;
+        process.stop();
+        api.fault(Method::PATCH, Fault::Refused(409));
+        process.drained();
+        (&mut process.electors).await.unwrap();
+        assert_eq!(api.holder(), "");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_unreachable_server_does_not_hold_up_a_stop() {
+        let api = FakeApi::default();
+        let mut process = Process::start(&api, "a");
+        process.led().await;
+        api.down(true);
+        let began = Instant::now();
+        process.stop();
+        process.drained();
+        (&mut process.electors).await.unwrap();
+        assert!(began.elapsed() <= FAREWELL * 3, "{:?}", began.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_missing_namespace_is_not_asked_for_again_and_again() {
+        let api = FakeApi::default().without_namespace();
+        let process = Process::start(&api, "a");
+        sleep(RETRY * 30).await;
+        assert!(!process.leads());
+        let asked = api.requests(&Method::POST).len();
+        assert!((20..=61).contains(&asked), "{asked} in a minute");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_always_answers_conflict_is_not_asked_in_a_hot_loop() {
+        let api = FakeApi::default();
+        api.put(json!({}));
+        for _ in 0..1000 {
+            api.fault(Method::PATCH, Fault::Refused(409));
+        }
+        let _process = Process::start(&api, "a");
+        sleep(RETRY * 30).await;
+        let asked = api.requests(&Method::PATCH).len();
+        assert!((20..=75).contains(&asked), "{asked} in a minute");
+    }
+
+    /// Processes come and go, by stop and by kill, while requests are refused, delayed and lost at random: at no
+    /// moment do two of them lead, and in the end one does. What a killed process led counts until its deadline.
+    #[tokio::test(start_paused = true)]
+    async fn two_never_lead_at_once_whatever_goes_wrong() {
+        let (mut handovers, mut led, mut sampled) = (0, 0, 0);
+        for seed in 0..20 {
+            let mut random = StdRng::seed_from_u64(seed);
+            let api = FakeApi::default();
+            api.chaos(seed, 30);
+            let mut running: Vec<Process> = (0..3).map(|n| Process::start(&api, &format!("p{n}"))).collect();
+            let mut gone: Vec<Leadership> = Vec::new();
+            let mut last = None;
+            for tick in 0..6_000 {
+                sleep(Duration::from_millis(50)).await;
+                if random.random_ratio(1, 400) {
+                    let mut process = running.swap_remove(random.random_range(0..running.len()));
+                    gone.push(process.leadership.clone());
+                    if random.random() {
+                        process.stop();
+                        process.drained();
+                        (&mut process.electors).await.unwrap();
+                    }
+                    drop(process);
+                    running.push(Process::start(&api, &format!("q{tick}")));
+                }
+                let leaders: Vec<_> = running.iter().filter(|process| process.leads()).collect();
+                let lingering = gone.iter().filter(|leadership| leadership.leads(&key())).count();
+                assert!(
+                    leaders.len() + lingering <= 1,
+                    "seed {seed}, tick {tick}: {} and {lingering} lead",
+                    leaders.len()
+                );
+                if let Some(leader) = leaders.first() {
+                    led += 1;
+                    handovers +=
+                        u32::from(last.replace(leader.identity.clone()) != Some(leader.identity.clone()));
+                }
+                sampled += 1;
+            }
+        }
+        println!("{handovers} handovers; led in {led} of {sampled} samples");
+        assert!(
+            handovers > 100 && led * 2 > sampled,
+            "{handovers} handovers; led in {led} of {sampled} samples"
+        );
+    }
+}

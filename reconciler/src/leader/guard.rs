@@ -149,3 +149,155 @@ fn refusal(message: &str) -> Answer {
     *answer.status_mut() = StatusCode::CONFLICT;
     answer
 }
+
+#[cfg(test)]
+mod tests {
+    use kube::Api;
+    use kube_leader_election::{LeaseLock, LeaseLockParams, LeaseLockResult};
+
+    use super::{
+        super::fake::{FakeApi, Fault},
+        *,
+    };
+
+    const TIMEOUT: Duration = Duration::from_secs(3);
+
+    fn lock(api: &FakeApi, identity: &str) -> LeaseLock {
+        let params = LeaseLockParams {
+            lease_name: "lease".into(),
+            holder_id: identity.into(),
+            lease_ttl: Duration::from_secs(15),
+        };
+        LeaseLock::new(guarded(api.client(), identity, TIMEOUT), "ns", params)
+    }
+
+    async fn acquires(lock: &LeaseLock) -> bool {
+        matches!(lock.try_acquire_or_renew().await, Ok(LeaseLockResult::Acquired(_)))
+    }
+
+    fn held_by(holder: &str) -> Value {
+        json!({"holderIdentity": holder, "leaseDurationSeconds": 15, "leaseTransitions": 1,
+            "acquireTime": "2020-01-01T00:00:00.000000Z", "renewTime": "2020-01-01T00:00:00.000000Z"})
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn every_patch_is_preconditioned_on_what_was_read() {
+        let api = FakeApi::default();
+        api.put(held_by("me"));
+        let lock = lock(&api, "me");
+        assert!(acquires(&lock).await);
+        assert!(acquires(&lock).await);
+        let versions: Vec<_> = api
+            .requests(&Method::PATCH)
+            .iter()
+            .map(|patch| patch["metadata"]["resourceVersion"].clone())
+            .collect();
+        assert_eq!(versions, [json!("1"), json!("2")]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_old_renew_time_alone_does_not_free_a_lease() {
+        let api = FakeApi::default();
+        api.put(held_by("other"));
+        let lock = lock(&api, "me");
+        assert!(!acquires(&lock).await);
+        tokio::time::advance(Duration::from_secs(15)).await;
+        assert!(!acquires(&lock).await);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert!(acquires(&lock).await);
+        assert_eq!(api.spec()["leaseTransitions"], 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_vacant_lease_is_taken_at_once() {
+        let mut full = held_by("other");
+        full["leaseTransitions"] = json!(i32::MAX);
+        full["leaseDurationSeconds"] = Value::Null;
+        for spec in [Value::Null, json!({}), json!({"holderIdentity": ""}), full] {
+            let api = FakeApi::default();
+            api.put(spec.clone());
+            assert!(acquires(&lock(&api, "me")).await, "{spec}");
+            assert_eq!(api.holder(), "me");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_two_that_read_the_same_free_lease_the_later_writer_loses() {
+        let api = FakeApi::default();
+        api.put(json!({}));
+        api.fault(Method::PATCH, Fault::Late(Duration::from_secs(1)));
+        let (slow, quick) = (lock(&api, "slow"), lock(&api, "quick"));
+        let (slow, quick) = tokio::join!(slow.try_acquire_or_renew(), async {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            quick.try_acquire_or_renew().await
+        });
+        assert!(matches!(quick, Ok(LeaseLockResult::Acquired(_))), "{quick:?}");
+        assert!(slow.is_err(), "{slow:?}");
+        assert_eq!(api.holder(), "quick");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_without_a_read_before_it_is_refused_unsent() {
+        let api = FakeApi::default();
+        api.put(held_by("me"));
+        let leases: Api<k8s_openapi::api::coordination::v1::Lease> =
+            Api::namespaced(guarded(api.client(), "me", TIMEOUT), "ns");
+        let patch =
+            kube::api::Patch::Merge(json!({"metadata": {"name": "lease"}, "spec": {"leaseTransitions": 9}}));
+        let result = leases.patch("lease", &Default::default(), &patch).await;
+        assert!(matches!(&result, Err(kube::Error::Api(status)) if status.code == 409), "{result:?}");
+        assert!(api.requests(&Method::PATCH).is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_never_ends_is_given_up() {
+        for fault in [Fault::AnswerLost, Fault::BodyLost] {
+            let api = FakeApi::default();
+            api.put(held_by("me"));
+            api.fault(Method::PATCH, fault);
+            let lock = lock(&api, "me");
+            let began = Instant::now();
+            let error = lock.try_acquire_or_renew().await.unwrap_err().to_string();
+            assert!(error.contains("no complete answer"), "{error}");
+            assert_eq!(began.elapsed(), TIMEOUT);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_rewritten_answer_does_not_claim_the_length_it_had() {
+        let api = FakeApi::default();
+        api.put(json!({}));
+        let request = || Request::get("/apis/coordination.k8s.io/v1/namespaces/ns/leases/lease");
+        let bare = api.client().send(request().body(Body::empty()).unwrap()).await.unwrap();
+        assert!(bare.headers().contains_key(CONTENT_LENGTH));
+        let guarded =
+            guarded(api.client(), "me", TIMEOUT).send(request().body(Body::empty()).unwrap()).await.unwrap();
+        assert!(!guarded.headers().contains_key(CONTENT_LENGTH));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_that_changed_nothing_did_not_renew() {
+        let api = FakeApi::default();
+        api.put(held_by("me"));
+        let leases: Api<k8s_openapi::api::coordination::v1::Lease> =
+            Api::namespaced(guarded(api.client(), "me", TIMEOUT), "ns");
+        leases.get("lease").await.unwrap();
+        let patch =
+            kube::api::Patch::Merge(json!({"metadata": {"name": "lease"}, "spec": {"leaseTransitions": 1}}));
+        let result = leases.patch("lease", &Default::default(), &patch).await;
+        assert!(matches!(&result, Err(kube::Error::Api(status)) if status.code == 409), "{result:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_deleted_under_its_holder_is_free_when_its_time_ran_out() {
+        let api = FakeApi::default();
+        api.put(held_by("other"));
+        let lock = lock(&api, "me");
+        assert!(!acquires(&lock).await);
+        api.delete();
+        assert!(!acquires(&lock).await);
+        assert!(api.requests(&Method::POST).is_empty());
+        tokio::time::advance(Duration::from_secs(16)).await;
+        assert!(acquires(&lock).await);
+    }
+}

@@ -303,3 +303,124 @@ impl Chair {
         self.seats.send_if_modified(|seats| seats.get_mut(self.bucket).is_some_and(change))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use futures::FutureExt;
+
+    use super::*;
+
+    const TERM: Duration = Duration::from_secs(10);
+
+    fn contended<const N: usize>() -> (Leadership, [Chair; N]) {
+        let names = (0..N).map(|bucket| format!("bucket-{bucket}").into()).collect();
+        let (leadership, chairs) = Leadership::contended(names);
+        (leadership, chairs.try_into().unwrap())
+    }
+
+    fn key() -> Key {
+        Key::new("default", "web")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_bucket_is_led_until_its_time_ends_even_if_nobody_says_so() {
+        let (leadership, [chair]) = contended();
+        assert!(!leadership.leads(&key()));
+        chair.lead(Instant::now() + TERM);
+        assert!(leadership.leads(&key()));
+        let (began, lost) = (Instant::now(), leadership.lost(&key()));
+        lost.await;
+        assert_eq!(began.elapsed().as_secs(), TERM.as_secs());
+        assert!(!leadership.leads(&key()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_renewal_moves_the_end_and_wakes_nobody() {
+        let (mut leadership, [chair]) = contended();
+        chair.lead(Instant::now() + TERM);
+        leadership.changed().await;
+        let (began, lost) = (Instant::now(), leadership.lost(&key()));
+        tokio::time::advance(TERM / 2).await;
+        chair.lead(Instant::now() + TERM);
+        assert_eq!(leadership.changed().now_or_never(), None);
+        lost.await;
+        assert_eq!(began.elapsed().as_secs(), (TERM * 3 / 2).as_secs());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_term_is_lost_even_if_the_next_one_has_begun() {
+        let (mut leadership, [chair]) = contended();
+        chair.lead(Instant::now() + TERM);
+        assert_eq!(leadership.changed().await.gained, ["bucket-0".into()]);
+        let lost = leadership.lost(&key());
+        chair.elsewhere();
+        chair.lead(Instant::now() + TERM);
+        assert_eq!(lost.now_or_never(), Some(()));
+        let change = leadership.changed().await;
+        assert_eq!(change, Change { gained: vec!["bucket-0".into()], lost: vec![] });
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_renewal_after_the_end_is_a_new_term() {
+        let (mut leadership, [chair]) = contended();
+        chair.lead(Instant::now() + TERM);
+        leadership.changed().await;
+        tokio::time::advance(TERM).await;
+        assert!(!leadership.leads(&key()));
+        assert!(chair.lead(Instant::now() + TERM));
+        assert_eq!(leadership.changed().await.gained.len(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_demotion_ends_passes_and_is_told() {
+        let (mut leadership, [chair]) = contended();
+        chair.lead(Instant::now() + TERM);
+        leadership.changed().await;
+        let lost = leadership.lost(&key());
+        assert!(chair.elsewhere());
+        assert_eq!(lost.now_or_never(), Some(()));
+        assert_eq!(leadership.changed().await.lost, ["bucket-0".into()]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_keys_of_the_led_bucket_are_led() {
+        let (leadership, [_zero, one, _two]) = contended();
+        one.lead(Instant::now() + TERM);
+        let keys: Vec<_> = (0..100).map(|number| Key::new("default", &number.to_string())).collect();
+        let led = keys.iter().filter(|key| leadership.leads(key)).count();
+        assert!((1..100).contains(&led), "{led} of 100");
+        for key in &keys {
+            assert_eq!(leadership.leads(key), leadership.owns("bucket-1", key));
+            assert_eq!(leadership.lost(key).now_or_never().is_none(), leadership.leads(key));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn readiness_knows_who_leads_every_bucket_or_says_no() {
+        let (leadership, [zero, one]) = contended();
+        zero.lead(Instant::now() + TERM);
+        assert!(!leadership.known());
+        one.elsewhere();
+        assert!(leadership.known());
+        tokio::time::advance(TERM).await;
+        assert!(!leadership.known());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_clone_hears_of_what_was_led_before_it_asked() {
+        let (leadership, [chair]) = contended();
+        chair.lead(Instant::now() + TERM);
+        assert_eq!(leadership.clone().changed().await.gained.len(), 1);
+        assert_eq!(leadership.clone().changed().await.gained.len(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_electors_nothing_changes_and_everything_is_led() {
+        let mut leadership = Leadership::always();
+        assert!(leadership.leads(&key()) && leadership.known() && leadership.owns("any", &key()));
+        assert_eq!(leadership.lost(&key()).now_or_never(), None);
+        assert_eq!(leadership.changed().now_or_never(), None);
+    }
+}

@@ -4,6 +4,8 @@ mod candidate;
 mod config;
 mod elector;
 mod error;
+#[cfg(test)]
+mod fake;
 mod guard;
 mod identity;
 mod leadership;
