@@ -63,7 +63,9 @@ impl FakeApi {
         let api = self.clone();
         let service = tower::service_fn(move |request| {
             let api = api.clone();
-            async move { api.answer(request).await }
+            // A request that was sent is answered, even if nobody waits for it any more.
+            let answer = tokio::spawn(async move { api.answer(request).await });
+            async move { answer.await? }
         });
         Client::new(service, "default")
     }
