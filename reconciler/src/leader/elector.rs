@@ -230,7 +230,7 @@ mod tests {
 
     use super::{
         super::{
-            LeaderElectionConfig, Leadership,
+            Change, LeaderElectionConfig, Leadership,
             fake::{FakeApi, Fault},
         },
         *,
@@ -271,9 +271,17 @@ mod tests {
             self.leadership.leads(&key())
         }
 
+        async fn changed(&mut self) -> Change {
+            timeout(LEASE * 10, self.leadership.changed()).await.expect("leadership changes in time")
+        }
+
         async fn led(&mut self) {
-            self.leadership.changed().await;
+            self.changed().await;
             assert!(self.leads());
+        }
+
+        async fn lost(&self) {
+            timeout(LEASE * 10, self.leadership.lost(&key())).await.expect("leadership ends in time");
         }
 
         fn stop(&mut self) {
@@ -320,7 +328,7 @@ mod tests {
         process.led().await;
         assert_eq!(began.elapsed().as_secs(), 3);
         api.down(true);
-        process.leadership.lost(&key()).await;
+        process.lost().await;
         assert_eq!(began.elapsed().as_secs(), RENEW.as_secs());
         assert!(!process.leadership.known());
     }
@@ -331,9 +339,9 @@ mod tests {
         let mut process = Process::start(&api, "a");
         process.led().await;
         api.down(true);
-        assert_eq!(process.leadership.changed().await.lost.len(), 1);
+        assert_eq!(process.changed().await.lost.len(), 1);
         api.down(false);
-        assert_eq!(process.leadership.changed().await.gained.len(), 1);
+        assert_eq!(process.changed().await.gained.len(), 1);
     }
 
     #[tokio::test(start_paused = true)]

@@ -250,6 +250,21 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_read_that_failed_takes_back_what_an_earlier_one_allowed() {
+        let api = FakeApi::default();
+        api.put(held_by("me"));
+        let leases: Api<k8s_openapi::api::coordination::v1::Lease> =
+            Api::namespaced(guarded(api.client(), "me", TIMEOUT), "ns");
+        leases.get("lease").await.unwrap();
+        api.fault(Method::GET, Fault::Refused(503));
+        leases.get("lease").await.unwrap_err();
+        let patch =
+            kube::api::Patch::Merge(json!({"metadata": {"name": "lease"}, "spec": {"leaseTransitions": 9}}));
+        leases.patch("lease", &Default::default(), &patch).await.unwrap_err();
+        assert!(api.requests(&Method::PATCH).is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn an_answer_that_never_ends_is_given_up() {
         for fault in [Fault::AnswerLost, Fault::BodyLost] {
             let api = FakeApi::default();

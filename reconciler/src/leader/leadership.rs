@@ -320,6 +320,10 @@ mod tests {
         (leadership, chairs.try_into().unwrap())
     }
 
+    async fn in_time(lost: impl Future<Output = ()>) {
+        tokio::time::timeout(TERM * 10, lost).await.expect("leadership ends in time");
+    }
+
     fn key() -> Key {
         Key::new("default", "web")
     }
@@ -331,7 +335,7 @@ mod tests {
         chair.lead(Instant::now() + TERM);
         assert!(leadership.leads(&key()));
         let (began, lost) = (Instant::now(), leadership.lost(&key()));
-        lost.await;
+        in_time(lost).await;
         assert_eq!(began.elapsed().as_secs(), TERM.as_secs());
         assert!(!leadership.leads(&key()));
     }
@@ -345,7 +349,7 @@ mod tests {
         tokio::time::advance(TERM / 2).await;
         chair.lead(Instant::now() + TERM);
         assert_eq!(leadership.changed().now_or_never(), None);
-        lost.await;
+        in_time(lost).await;
         assert_eq!(began.elapsed().as_secs(), (TERM * 3 / 2).as_secs());
     }
 
