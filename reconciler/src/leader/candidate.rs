@@ -146,3 +146,66 @@ fn valid(name: &str) -> bool {
     };
     name.len() <= 253 && name.split('.').all(label)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use reknit_apis::Key;
+
+    use super::{super::fake::FakeApi, *};
+
+    fn candidate(config: &LeaderElectionConfig) -> Result<Candidate, Error> {
+        let client = FakeApi::default().client();
+        Candidate::new(client, "ns", "Controller", Identity::on("host"), config)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_bucket_is_a_lease_that_one_process_can_lead_alone() {
+        let config = LeaderElectionConfig { buckets: 2, ..Default::default() };
+        let registry = Registry::new();
+        let candidate = candidate(&config).unwrap().metrics(&registry).unwrap();
+        let (mut leadership, electors) = candidate.stand("lamps.demo").unwrap();
+        let shown = || {
+            registry.gather()[0].get_metric().iter().map(|m| m.get_gauge().get_value()).collect::<Vec<_>>()
+        };
+        assert_eq!(shown(), [0.0, 0.0]);
+
+        // The fake knows only one lease, which whoever reads it holds: one identity leads both.
+        let run = tokio::spawn(electors.run(std::future::pending(), std::future::pending()));
+        let mut gained = Vec::new();
+        while gained.len() < 2 {
+            gained.extend(leadership.changed().await.gained);
+        }
+        gained.sort();
+        assert_eq!(
+            gained,
+            ["controller.lamps.demo.00-of-02".into(), "controller.lamps.demo.01-of-02".into()]
+        );
+        assert!(leadership.leads(&Key::new("default", "web")) && leadership.known());
+        assert_eq!(shown(), [1.0, 1.0]);
+        run.abort();
+    }
+
+    #[tokio::test]
+    async fn a_queue_of_which_no_lease_can_be_named_is_refused() {
+        for queue in ["lamps/demo", "", "lämps", ".lamps", &"l".repeat(250)] {
+            let error = candidate(&Default::default()).unwrap().stand(queue).err().unwrap().to_string();
+            assert!(error.contains("map-lease-prefix.Controller."), "{error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn durations_that_let_two_lead_are_refused() {
+        let config = LeaderElectionConfig { renew_deadline: Duration::from_secs(60), ..Default::default() };
+        assert!(matches!(candidate(&config), Err(Error::Config(_))));
+    }
+
+    #[tokio::test]
+    async fn metrics_are_registered_once_a_process() {
+        let registry = Registry::new();
+        candidate(&Default::default()).unwrap().metrics(&registry).unwrap();
+        let error = candidate(&Default::default()).unwrap().metrics(&registry).err().unwrap();
+        assert!(matches!(error, Error::Metrics(_)), "{error}");
+    }
+}

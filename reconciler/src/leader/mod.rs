@@ -9,6 +9,7 @@ mod fake;
 mod guard;
 mod identity;
 mod leadership;
+mod post;
 mod ring;
 mod sighting;
 mod stateful;

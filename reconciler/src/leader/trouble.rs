@@ -21,7 +21,9 @@ pub(super) enum Trouble {
     Forbidden(String),
     /// The API server refused, and so wrote nothing.
     Refused(String),
-    /// No answer, or none that can be read: if this was a write, it may have been applied.
+    /// The lease could not be read.
+    Unread(String),
+    /// A write without an answer, or without one that can be understood: it may have been applied.
     Unanswered(String),
 }
 
@@ -29,27 +31,31 @@ impl Trouble {
     pub(super) fn of(error: &LockError) -> Self {
         match error {
             LockError::ReleaseLockWhenNotLeading { .. } => Self::NotHeld,
+            LockError::ApiError { response } => Self::refused(response).unwrap_or_else(Self::Unread),
+            LockError::Kube(error) | LockError::GetLease(error) => match error {
+                kube::Error::Api(status) if status.code == 404 => Self::NotHeld,
+                kube::Error::Api(status) => Self::refused(status).unwrap_or_else(Self::Unread),
+                _ => Self::Unread(error.to_string()),
+            },
             LockError::CreateLease(kube::Error::Api(status)) if status.code == 404 => Self::NoNamespace,
-            LockError::ApiError { response } => Self::answered(response),
-            LockError::GetLease(kube::Error::Api(status)) if status.code == 404 => Self::NotHeld,
-            LockError::GetLease(kube::Error::Api(status))
-            | LockError::CreateLease(kube::Error::Api(status))
+            LockError::CreateLease(kube::Error::Api(status))
             | LockError::AcquireLease(kube::Error::Api(status))
             | LockError::RenewLease(kube::Error::Api(status))
-            | LockError::ReleaseLease(kube::Error::Api(status))
-            | LockError::Kube(kube::Error::Api(status)) => Self::answered(status),
+            | LockError::ReleaseLease(kube::Error::Api(status)) => {
+                Self::refused(status).unwrap_or_else(Self::Unanswered)
+            }
             other => Self::Unanswered(other.to_string()),
         }
     }
 
-    fn answered(status: &kube::core::Status) -> Self {
+    /// What the API server certainly did not do, and why; or its words, where it may have done it.
+    fn refused(status: &kube::core::Status) -> Result<Self, String> {
         let message = status.message.clone();
         match status.code {
-            409 => Self::Race(message),
-            403 => Self::Forbidden(message),
-            // A server that gave up on a request may have begun it.
-            500.. => Self::Unanswered(message),
-            _ => Self::Refused(message),
+            409 => Ok(Self::Race(message)),
+            403 => Ok(Self::Forbidden(message)),
+            500.. => Err(message),
+            _ => Ok(Self::Refused(message)),
         }
     }
 
@@ -72,7 +78,8 @@ impl fmt::Display for Trouble {
                 write!(f, "not allowed to elect a leader, which takes get, create and patch on leases: {message}")
             }
             Self::Refused(message) => write!(f, "the API server refused the lease: {message}"),
-            Self::Unanswered(message) => write!(f, "cannot reach the lease: {message}"),
+            Self::Unread(message) => write!(f, "cannot read the lease: {message}"),
+            Self::Unanswered(message) => write!(f, "cannot tell whether the lease was written: {message}"),
         }
     }
 }
