@@ -2,15 +2,17 @@
 
 use std::{
     error::Error,
-    io::{self, BufRead, BufReader},
+    io,
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Command, Stdio},
     time::Duration,
 };
 
 use reknit_testing::{ControlPlane, eventually};
 
 const SOON: Duration = Duration::from_secs(30);
+const START: Duration = Duration::from_secs(120);
+const HOLD: &str = "REKNIT_TESTING_HOLD_A_CONTROL_PLANE";
 
 fn processes(folder: &Path) -> io::Result<Vec<String>> {
     let process = |program| std::fs::read_to_string(folder.join(format!("{program}.pid")));
@@ -36,24 +38,30 @@ async fn gone(folder: &Path, processes: &[String]) {
     .await;
 }
 
-fn holder() -> io::Result<Command> {
-    let test = std::env::current_exe()?;
-    let target = test.ancestors().nth(2).ok_or(io::ErrorKind::NotFound)?;
-    Ok(Command::new(target.join("examples/holds_a_control_plane")))
+/// This test program again, running only the test that holds a control plane and writes its folder to the file.
+fn holder(file: &Path) -> io::Result<Command> {
+    let mut holder = Command::new(std::env::current_exe()?);
+    holder.args(["--exact", "a_control_plane_is_held_for_as_long_as_asked", "--nocapture"]).env(HOLD, file);
+    Ok(holder)
 }
 
-/// Starts a process that holds a control plane, and returns it with the folder it says.
-fn start_holder() -> io::Result<(Child, PathBuf)> {
-    let mut holder = holder()?.stdout(Stdio::piped()).spawn()?;
-    let mut line = String::new();
-    BufReader::new(holder.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?).read_line(&mut line)?;
-    let folder = Path::new(line.trim()).parent().ok_or(io::ErrorKind::NotFound)?;
-    Ok((holder, folder.to_owned()))
+#[tokio::test]
+async fn a_control_plane_is_held_for_as_long_as_asked() -> Result<(), Box<dyn Error>> {
+    let Some(file) = std::env::var_os(HOLD) else { return Ok(()) };
+    let plane = ControlPlane::start().await?;
+    std::fs::write(file, format!("{}\n", plane.folder().display()))?;
+    std::future::pending().await
 }
 
 #[tokio::test]
 async fn a_process_that_is_killed_leaves_nothing_running() -> Result<(), Box<dyn Error>> {
-    let (mut holder, folder) = start_holder()?;
+    let own = tempfile::tempdir()?;
+    let file = own.path().join("folder");
+    let mut holder = holder(&file)?.spawn()?;
+    let started = eventually("a control plane in another process", START, async || {
+        std::fs::read_to_string(&file).ok().filter(|folder| folder.ends_with('\n'))
+    });
+    let folder = PathBuf::from(started.await.trim_end());
     let processes = processes(&folder)?;
     assert!(processes.iter().all(|process| is_alive(process)), "{processes:?} in {}", folder.display());
     holder.kill()?;
@@ -66,7 +74,7 @@ async fn a_process_that_is_killed_leaves_nothing_running() -> Result<(), Box<dyn
 async fn a_test_that_panics_leaves_nothing_running() {
     let test = tokio::spawn(async {
         let plane = ControlPlane::start().await.unwrap();
-        let folder = plane.kubeconfig().parent().unwrap().to_owned();
+        let folder = plane.folder().to_owned();
         std::panic::panic_any((processes(&folder).unwrap(), folder));
     });
     let payload = test.await.unwrap_err().into_panic();
@@ -77,9 +85,10 @@ async fn a_test_that_panics_leaves_nothing_running() {
 #[tokio::test]
 async fn without_programs_the_error_names_what_brings_them() -> Result<(), Box<dyn Error>> {
     let nothing = tempfile::tempdir()?;
+    let mut holder = holder(&nothing.path().join("folder"))?;
     let output =
-        holder()?.env("KUBEBUILDER_ASSETS", nothing.path()).env("XDG_CACHE_HOME", nothing.path()).output()?;
-    let error = String::from_utf8(output.stderr)?;
+        holder.env("KUBEBUILDER_ASSETS", nothing.path()).env("XDG_CACHE_HOME", nothing.path()).output()?;
+    let error = String::from_utf8([output.stdout, output.stderr].concat())?;
     assert!(!output.status.success());
     for part in ["found no etcd", "hack/setup-envtest.sh", "KUBEBUILDER_ASSETS"] {
         assert!(error.contains(part), "{error} names no {part}");

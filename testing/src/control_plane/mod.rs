@@ -122,6 +122,11 @@ impl ControlPlane {
         Ok(path)
     }
 
+    /// The folder of its data, keys and logs. It goes when the control plane does.
+    pub fn folder(&self) -> &Path {
+        &self.running.folder
+    }
+
     async fn token(&self, namespace: &str, account: &str) -> Result<String, Error> {
         let accounts: Api<ServiceAccount> = Api::namespaced(self.client()?, namespace);
         let metadata = ObjectMeta { name: Some(account.into()), ..ObjectMeta::default() };
