@@ -1,1 +1,120 @@
-//! To be filled.
+//! Runs controllers as a process: flags, signals, logging, leader election, probes, metrics, and the order in which
+//! all of it starts and stops.
+//!
+//! ```no_run
+//! use std::process::ExitCode;
+//!
+//! use reknit_injection::Context;
+//! use reknit_reconciler::{Controller, Key, Outcome, ReconcileKey, Result};
+//! use reknit_sharedmain as sharedmain;
+//!
+//! /// Looks at the keys it is woken for.
+//! struct Looker;
+//!
+//! impl ReconcileKey for Looker {
+//!     async fn reconcile_key(&self, key: &Key) -> Result<Outcome> {
+//!         tracing::info!(%key, "looked at");
+//!         Ok(Outcome::done())
+//!     }
+//! }
+//!
+//! fn controller(cx: &Context) -> Result<Controller> {
+//!     Ok(Controller::named("looker", cx).reconciler(Looker))
+//! }
+//!
+//! fn main() -> ExitCode {
+//!     sharedmain::main("controller", &[controller])
+//! }
+//! ```
+//!
+//! [`main`] is all that most programs need. [`Main`] takes tasks that run beside the controllers, values that
+//! constructors ask for, and flags of the program's own.
+//!
+//! # How a process starts
+//!
+//! In this order, and each step may end it with one line that says why (exit status 1; 2 for the command line):
+//!
+//! 1. Flags and environment are read and checked; signals are heeded; the port of the probes is taken.
+//! 2. The API server and the credentials are found: `--kubeconfig`, `KUBECONFIG` (a list of paths, as kubectl has it),
+//!    `~/.kube/config`, `--server` alone, the service account of the pod.
+//! 3. All constructors run. Nothing has started yet, so nothing has to be undone where one fails.
+//! 4. The API server is asked for its version. What may pass by itself (refused or reset connections, time-outs, names
+//!    that do not resolve, 429, 5xx) is tried again for a minute (`--startup-timeout`), and said so; what cannot pass
+//!    (credentials that are refused, bad TLS) is not.
+//! 5. `config-logging`, `config-observability` and `config-leader-election` are read; the port of the metrics is taken.
+//! 6. Informers start, then controllers, each of which waits for its own informers only, electors and tasks.
+//!
+//! # How it ends
+//!
+//! On SIGTERM or SIGINT readiness says `shutting down`, controllers take no more keys, and the passes and tasks that
+//! run may go on until the deadline (`--shutdown-timeout`). Then leases are released, events that wait are published,
+//! and the exit status is 0. A second signal ends the process at once, with 1. A task that fails ends it in the same
+//! order, with 1.
+//!
+//! # Flags
+//!
+//! | flag | meaning |
+//! | --- | --- |
+//! | `--kubeconfig`, `--context`, `--cluster`, `--server` | which API server, as whom |
+//! | `--kube-api-qps`, `--kube-api-burst` | the most requests a second, and at once after a pause; no limit unless given |
+//! | `--disable-ha` | no leader election: only where no other replica runs |
+//! | `--disable-controllers a,b` | controllers that are not to run, by name |
+//! | `--bind-address` | what probes and metrics listen on, all interfaces unless given |
+//! | `--startup-timeout`, `--shutdown-timeout` | `60s` and `25s`; keep the second below the pod's grace period |
+//!
+//! # Environment
+//!
+//! | variable | meaning |
+//! | --- | --- |
+//! | `SYSTEM_NAMESPACE` | where leases and ConfigMaps live; without it `--disable-ha` is needed, and no ConfigMap is read |
+//! | `POD_NAME`, else `HOSTNAME` | who this is, in the log and in leases |
+//! | `K_THREADS_PER_CONTROLLER` | workers of each controller, instead of what its code says |
+//! | `KNATIVE_HEALTH_PROBES_PORT` | port of `GET /readiness` and `GET /health`, 8080 |
+//! | `METRICS_PROMETHEUS_PORT`, `METRICS_PROMETHEUS_HOST` | where `GET /metrics` is answered, 9090 |
+//! | `KUBERNETES_MIN_VERSION` | the oldest API server to work with, v1.33.0 |
+//! | `CONFIG_LOGGING_NAME`, `CONFIG_OBSERVABILITY_NAME`, `CONFIG_LEADERELECTION_NAME` | other names for the ConfigMaps |
+//! | `RUST_LOG` | what is logged, instead of what `config-logging` says |
+//! | `HTTPS_PROXY`, `HTTP_PROXY`, `NO_PROXY` | the way to the API server, where the kubeconfig names none |
+//! | `STATEFUL_CONTROLLER_ORDINAL`, `STATEFUL_SERVICE_NAME` | share the work by ordinal rather than by leases |
+//!
+//! # What is not there
+//!
+//! `config-observability` may ask for metrics that are pushed, for traces, and for profiling; it is checked and said
+//! that there are none (`PROFILING_PORT` is not read). An exec plugin whose credentials bear no expiry, or are a
+//! client certificate, is run at the start only.
+
+mod cause;
+mod certificate;
+mod client;
+mod config_error;
+mod config_logging;
+mod config_maps;
+mod config_observability;
+mod construct;
+mod election;
+mod entry;
+mod environment;
+mod failure;
+mod flags;
+mod followed;
+mod kube_version;
+mod kubeconfig;
+mod listen;
+mod log_line;
+mod logging;
+mod metrics;
+mod panics;
+mod probes;
+mod process;
+mod proxy;
+mod rate_limit;
+mod running;
+mod signals;
+mod startup;
+mod stop;
+mod task;
+mod token_file;
+mod vitals;
+
+pub use entry::{Main, main};
+pub use task::Task;

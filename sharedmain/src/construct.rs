@@ -1,0 +1,172 @@
+//! Runs the constructors of a process, and refuses what cannot run together.
+use std::collections::BTreeMap;
+
+use reknit_injection::Context;
+use reknit_reconciler::{Controller, Result};
+
+use crate::{failure::Failure, panics, task::Task};
+
+type Make<T> = Box<dyn FnOnce(&Context) -> Result<T>>;
+type Provide<T = ()> = Box<dyn FnOnce(&Context) -> T>;
+
+/// Everything that is made before anything starts.
+#[derive(Default)]
+pub(crate) struct Constructors {
+    pub(crate) flags: Vec<Provide<clap::error::Result<()>>>,
+    pub(crate) values: Vec<Provide>,
+    pub(crate) controllers: Vec<Make<Controller>>,
+    pub(crate) tasks: Vec<Make<Task>>,
+}
+
+impl Constructors {
+    /// Flags and values first, so that all constructors find them; then controllers, then tasks. Those disabled are
+    /// made, because only then is their name known, and dropped: their informers never start.
+    pub(crate) fn run(
+        self,
+        cx: &Context,
+        disabled: &[String],
+    ) -> Result<(Vec<Controller>, Vec<Task>), Failure> {
+        for flags in self.flags {
+            flags(cx).map_err(|e| Failure::usage(e.to_string().trim_start_matches("error: ")))?;
+        }
+        self.values.into_iter().for_each(|provide| provide(cx));
+        let mut controllers = all("controller", self.controllers, cx)?;
+        check_names(&controllers)?;
+        check_finalizers(&controllers)?;
+        check_disabled(&controllers, disabled)?;
+        controllers.retain(|controller| !disabled.iter().any(|name| name == controller.name()));
+        let tasks = all("task", self.tasks, cx)?;
+        Ok((controllers, tasks))
+    }
+}
+
+fn all<T>(what: &str, makes: Vec<Make<T>>, cx: &Context) -> Result<Vec<T>, Failure> {
+    let count = makes.len();
+    let numbered = makes.into_iter().zip(1..);
+    let failed = |n: usize, why: String| {
+        Failure::new(format!("{what} {n} of {count} could not be constructed: {why}"))
+    };
+    numbered
+        .map(|(make, n)| match panics::caught(|| make(cx)) {
+            Ok(made) => made.map_err(|e| failed(n, e.to_string())),
+            Err(panic) => Err(failed(n, panic)),
+        })
+        .collect()
+}
+
+fn check_names(controllers: &[Controller]) -> Result<(), Failure> {
+    match twice(controllers.iter().map(|controller| (controller.name(), controller.name()))) {
+        Some((name, ..)) => Err(Failure::new(format!(
+            "two controllers are named {name}: give one of them another by .name(..)"
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// Each would take the other's finalizer for its own, and let the object go before the other is done.
+fn check_finalizers(controllers: &[Controller]) -> Result<(), Failure> {
+    let finalizers = controllers.iter().filter_map(|c| Some((c.finalizer()?, c.name())));
+    match twice(finalizers) {
+        Some((finalizer, one, other)) => Err(Failure::new(format!(
+            "the controllers {one} and {other} share the finalizer {finalizer}: give one of them another by \
+             .finalizer(..)"
+        ))),
+        None => Ok(()),
+    }
+}
+
+fn check_disabled(controllers: &[Controller], disabled: &[String]) -> Result<(), Failure> {
+    let known: Vec<_> = controllers.iter().map(Controller::name).collect();
+    match disabled.iter().find(|name| !known.contains(&name.as_str())) {
+        Some(unknown) => Err(Failure::usage(format!(
+            "--disable-controllers: there is no controller {unknown:?}, only: {}",
+            if known.is_empty() { "(there is none)".into() } else { known.join(", ") }
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// What is there twice, and whose it is.
+fn twice<'a>(named: impl Iterator<Item = (&'a str, &'a str)>) -> Option<(&'a str, &'a str, &'a str)> {
+    let mut owners = BTreeMap::new();
+    named.into_iter().find_map(|(name, owner)| owners.insert(name, owner).map(|first| (name, first, owner)))
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::{Client, client::Body};
+    use reknit_reconciler::{FinalizeKind, Outcome, ReconcileKind};
+
+    use super::*;
+
+    struct Idle;
+    impl ReconcileKind for Idle {
+        type Kind = ConfigMap;
+        async fn reconcile_kind(&self, _: &ConfigMap, _: &mut ()) -> Result<Outcome> {
+            Ok(Outcome::done())
+        }
+    }
+    impl FinalizeKind for Idle {
+        async fn finalize_kind(&self, _: &ConfigMap, _: &mut ()) -> Result<Outcome> {
+            Ok(Outcome::done())
+        }
+    }
+
+    fn context() -> Context {
+        let nobody = tower::service_fn(|_: http::Request<Body>| async {
+            Err::<http::Response<Body>, _>(std::io::Error::from(std::io::ErrorKind::ConnectionRefused))
+        });
+        Context::preloaded("test", Client::new(nobody, "default"), vec![])
+    }
+
+    fn controller(name: &'static str, finalizer: Option<&'static str>) -> Make<Controller> {
+        Box::new(move |cx| {
+            let build = Controller::of::<ConfigMap>(cx).reconciler(Idle).name(name);
+            Ok(match finalizer {
+                Some(finalizer) => build.finalizing().finalizer(finalizer).build(),
+                None => build.build(),
+            })
+        })
+    }
+
+    fn constructed(controllers: Vec<Make<Controller>>, disabled: &[&str]) -> Result<Vec<String>, String> {
+        let constructors = Constructors { controllers, ..Constructors::default() };
+        let disabled: Vec<_> = disabled.iter().map(ToString::to_string).collect();
+        let (controllers, _) =
+            constructors.run(&context(), &disabled).map_err(|failure| failure.to_string())?;
+        Ok(controllers.iter().map(|controller| controller.name().to_owned()).collect())
+    }
+
+    #[tokio::test]
+    async fn two_controllers_of_one_name_are_refused() {
+        let failure = constructed(vec![controller("a", None), controller("a", None)], &[]).unwrap_err();
+        assert_eq!(failure, "two controllers are named a: give one of them another by .name(..)");
+    }
+
+    #[tokio::test]
+    async fn two_controllers_that_share_a_finalizer_are_refused() {
+        let twins = vec![controller("a", Some("x.dev/f")), controller("b", Some("x.dev/f"))];
+        let failure = constructed(twins, &[]).unwrap_err();
+        assert!(failure.starts_with("the controllers a and b share the finalizer x.dev/f"), "{failure}");
+        let apart = vec![controller("a", Some("x.dev/f")), controller("b", None), controller("c", None)];
+        assert_eq!(constructed(apart, &[]), Ok(vec!["a".into(), "b".into(), "c".into()]));
+    }
+
+    #[tokio::test]
+    async fn disabled_controllers_are_left_out_and_unknown_ones_refused() {
+        let three = || vec![controller("a", None), controller("b", None), controller("c", None)];
+        assert_eq!(constructed(three(), &["b", "c"]), Ok(vec!["a".into()]));
+        let failure = constructed(three(), &["b", "d"]).unwrap_err();
+        assert_eq!(failure, "--disable-controllers: there is no controller \"d\", only: a, b, c");
+    }
+
+    #[tokio::test]
+    async fn values_are_provided_before_anything_is_constructed() {
+        let mut constructors = Constructors::default();
+        constructors.tasks.push(Box::new(|cx| Ok(Task::new(&cx.provided::<String>()?, async { Ok(()) }))));
+        constructors.values.push(Box::new(|cx| cx.provide("named by a value".to_owned())));
+        let (_, tasks) = constructors.run(&context(), &[]).unwrap();
+        assert_eq!(tasks[0].name(), "named by a value");
+    }
+}

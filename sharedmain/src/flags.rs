@@ -1,0 +1,178 @@
+//! The command line: the framework's flags, and the user's own beside them.
+use std::{net::IpAddr, path::PathBuf, time::Duration};
+
+use clap::{ArgMatches, Args, Command, FromArgMatches, error::ErrorKind};
+
+/// The flags that every process has.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Flags {
+    /// Path to a kubeconfig; without it ~/.kube/config is used, and in a pod its service account
+    #[arg(long, env = "KUBECONFIG", hide_env_values = true, value_name = "PATH")]
+    pub(crate) kubeconfig: Option<PathList>,
+
+    /// The context of the kubeconfig to use, instead of its current one
+    #[arg(long, value_name = "NAME")]
+    pub(crate) context: Option<String>,
+
+    /// The cluster of the kubeconfig to use, instead of the context's
+    #[arg(long, value_name = "NAME")]
+    pub(crate) cluster: Option<String>,
+
+    /// The address of the API server, instead of the kubeconfig's
+    #[arg(long, value_name = "URL")]
+    pub(crate) server: Option<String>,
+
+    /// Requests a second to the API server, 0 for no limit
+    #[arg(long, value_name = "N", default_value_t = 0.0, value_parser = rate)]
+    pub(crate) kube_api_qps: f64,
+
+    /// How many requests may go at once before --kube-api-qps holds them back
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) kube_api_burst: u32,
+
+    /// Run without leader election: then no other replica may run
+    #[arg(long)]
+    pub(crate) disable_ha: bool,
+
+    /// Names of controllers that are not to run
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    pub(crate) disable_controllers: Vec<String>,
+
+    /// The address that probes and metrics listen on [default: all interfaces]
+    #[arg(long, value_name = "IP")]
+    pub(crate) bind_address: Option<IpAddr>,
+
+    /// How long to wait at the start for an API server that cannot be reached
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration)]
+    pub(crate) startup_timeout: Duration,
+
+    /// How long passes in flight and tasks may go on after SIGTERM; keep it below the pod's grace period
+    #[arg(long, value_name = "DURATION", default_value = "25s", value_parser = duration)]
+    pub(crate) shutdown_timeout: Duration,
+}
+
+/// Paths as KUBECONFIG lists them, divided by colons (semicolons on Windows).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PathList(pub(crate) Vec<PathBuf>);
+
+impl From<std::ffi::OsString> for PathList {
+    fn from(list: std::ffi::OsString) -> Self {
+        Self(std::env::split_paths(&list).filter(|path| !path.as_os_str().is_empty()).collect())
+    }
+}
+
+/// One group of user flags: how clap learns of it.
+pub(crate) type Augment = fn(Command) -> Command;
+
+/// The whole command of a component.
+pub(crate) fn command(component: &str, version: &str, users: &[Augment]) -> Command {
+    let command = Command::new(component.to_owned())
+        .version(version.to_owned())
+        .about(format!("Runs the controllers of {component}"));
+    users.iter().fold(Flags::augment_args(command), |command, augment| augment(command))
+}
+
+/// Flags of the user that are named as one of the framework's, or as another of their own.
+pub(crate) fn clashes(users: &[Augment]) -> Vec<String> {
+    let ours = Flags::augment_args(Command::new(""));
+    let mut seen: Vec<String> = names(&ours);
+    seen.extend(["help".into(), "version".into()]);
+    let mut twice = Vec::new();
+    for augment in users {
+        for name in names(&augment(Command::new(""))) {
+            if seen.contains(&name) {
+                twice.push(name.clone());
+            }
+            seen.push(name);
+        }
+    }
+    twice
+}
+
+fn names(command: &Command) -> Vec<String> {
+    command.get_arguments().map(|arg| arg.get_long().unwrap_or(arg.get_id().as_str()).to_owned()).collect()
+}
+
+/// What the command line said; an `Err` is clap's own: help, version or a usage error.
+pub(crate) fn parse(
+    command: Command,
+    args: &[std::ffi::OsString],
+) -> clap::error::Result<(Flags, ArgMatches)> {
+    let matches = command.try_get_matches_from(args)?;
+    Ok((Flags::from_arg_matches(&matches)?, matches))
+}
+
+/// Whether clap only wants to print what was asked for.
+pub(crate) fn is_answer(error: &clap::Error) -> bool {
+    matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion)
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(rate) if rate.is_finite() && rate >= 0.0 => Ok(rate),
+        _ => Err("not a number of requests a second, 0 or more".into()),
+    }
+}
+
+/// `25s`, `1m30s`, `500ms`.
+fn duration(text: &str) -> Result<Duration, String> {
+    reknit_apis::parse_duration(text).map_err(|e| e.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(args: &[&str]) -> clap::error::Result<Flags> {
+        let args: Vec<_> = ["controller"].iter().chain(args).map(Into::into).collect();
+        parse(command("controller", "1", &[]), &args).map(|(flags, _)| flags)
+    }
+
+    #[derive(Debug, Clone, Args)]
+    struct Clashing {
+        #[arg(long)]
+        server: Option<String>,
+        #[arg(long)]
+        mine: Option<String>,
+    }
+
+    #[test]
+    fn the_command_is_well_formed() {
+        command("controller", "1", &[]).debug_assert();
+    }
+
+    #[test]
+    fn disabled_controllers_are_divided_by_commas() {
+        let flags = parsed(&["--disable-controllers", "a.example.com,b.example.com"]).unwrap();
+        assert_eq!(flags.disable_controllers, ["a.example.com", "b.example.com"]);
+    }
+
+    #[test]
+    fn several_kubeconfigs_are_divided_as_paths_are() {
+        let flags = parsed(&["--kubeconfig", "/a::/b"]).unwrap();
+        assert_eq!(flags.kubeconfig, Some(PathList(vec!["/a".into(), "/b".into()])));
+    }
+
+    #[test]
+    fn durations_are_written_as_in_go() {
+        assert_eq!(duration("1m30s"), Ok(Duration::from_secs(90)));
+        assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(duration("0s"), Ok(Duration::ZERO));
+        assert!(duration("-1s").is_err() && duration("soon").is_err() && duration("").is_err());
+    }
+
+    #[test]
+    fn a_rate_is_neither_negative_nor_infinite() {
+        assert!(parsed(&["--kube-api-qps", "0.5"]).is_ok());
+        for bad in ["-1", "inf", "NaN", "many"] {
+            assert!(parsed(&[&format!("--kube-api-qps={bad}")]).is_err(), "{bad}");
+        }
+        assert!(parsed(&["--kube-api-burst", "0"]).is_err());
+    }
+
+    #[test]
+    fn a_flag_that_the_framework_has_already_is_found() {
+        assert_eq!(clashes(&[Clashing::augment_args]), ["server"]);
+        assert_eq!(clashes(&[]), Vec::<String>::new());
+    }
+}

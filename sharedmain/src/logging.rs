@@ -1,0 +1,195 @@
+//! The log of the process: what tracing's events become, on standard error, and at which level.
+use std::{
+    fmt,
+    io::{IsTerminal, Write},
+    sync::Arc,
+};
+
+use parking_lot::Mutex;
+use tracing::{Event, Subscriber, span};
+use tracing_subscriber::{
+    EnvFilter, Registry,
+    layer::{Context, Layer, SubscriberExt},
+    registry::LookupSpan,
+    reload,
+};
+
+use crate::{
+    failure::Failure,
+    log_line::{Fields, Line, Severity, caller},
+};
+
+/// The log, set up once for the process.
+#[derive(Clone)]
+pub(crate) struct Logging {
+    style: Arc<Style>,
+    filter: reload::Handle<EnvFilter, Registry>,
+    level: Arc<Mutex<LogLevel>>,
+    /// RUST_LOG is set, and wins over the ConfigMap.
+    fixed: bool,
+}
+
+/// What stays the same from line to line.
+struct Style {
+    component: String,
+    always: Fields,
+    json: bool,
+    colors: bool,
+}
+
+impl Logging {
+    /// From now on events are written. Where another subscriber is installed already (a test's), that one stays.
+    pub(crate) fn install(component: &str, pod: Option<&str>, rust_log: Option<&str>) -> Self {
+        let mut always = Fields::default();
+        if let Some(pod) = pod {
+            always.set("knative.dev/pod", pod);
+        }
+        let json = !std::io::stderr().is_terminal();
+        let colors = std::env::var_os("NO_COLOR").is_none();
+        let style = Arc::new(Style { component: component.to_owned(), always, json, colors });
+        let filter = rust_log.map_or_else(|| filter(LogLevel::default()), EnvFilter::new);
+        let (filter, handle) = reload::Layer::new(filter);
+        let lines = Registry::default().with(filter).with(Lines(style.clone()));
+        let _ = tracing::subscriber::set_global_default(lines);
+        Self { style, filter: handle, level: Arc::default(), fixed: rust_log.is_some() }
+    }
+
+    /// What config-logging says. RUST_LOG wins over it.
+    pub(crate) fn set_level(&self, level: LogLevel) {
+        let mut held = self.level.lock();
+        if self.fixed || *held == level {
+            return;
+        }
+        tracing::info!("the level of the log changes from {held} to {level}");
+        match self.filter.reload(filter(level)) {
+            Ok(()) => *held = level,
+            Err(error) => tracing::error!(%error, "the level of the log cannot be changed any more"),
+        }
+    }
+
+    /// Writes the line that ends the process, whatever the level.
+    pub(crate) fn fatal(&self, failure: &Failure) {
+        let mut fields = Fields::default();
+        fields.set("message", failure.to_string());
+        self.style.write(Severity::Emergency, None, fields);
+    }
+}
+
+/// As zap's levels go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub(crate) enum LogLevel {
+    Debug,
+    #[default]
+    Info,
+    Warn,
+    Error,
+    /// Only the line that ends the process.
+    Fatal,
+}
+
+impl std::str::FromStr for LogLevel {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.to_ascii_lowercase().as_str() {
+            "debug" => Ok(Self::Debug),
+            "info" | "" => Ok(Self::Info),
+            "warn" => Ok(Self::Warn),
+            "error" => Ok(Self::Error),
+            "dpanic" | "panic" | "fatal" => Ok(Self::Fatal),
+            _ => Err("not one of debug, info, warn, error, dpanic, panic, fatal".into()),
+        }
+    }
+}
+
+impl fmt::Display for LogLevel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Debug => "debug",
+            Self::Info => "info",
+            Self::Warn => "warn",
+            Self::Error => "error",
+            Self::Fatal => "off",
+        })
+    }
+}
+
+/// The client's own events are left out: it logs a body it cannot read as it stands, which may be a Secret, and each
+/// failed request without saying which. Whoever made the request says more. Below, connections and their bytes are
+/// noise even to who debugs a controller.
+fn filter(level: LogLevel) -> EnvFilter {
+    let below = match level {
+        LogLevel::Debug => ",hyper=info,hyper_util=info,rustls=info,tower=info",
+        _ => "",
+    };
+    EnvFilter::new(format!("{level},kube_client::client=off{below}"))
+}
+
+impl Style {
+    fn write(&self, severity: Severity, caller: Option<String>, mut fields: Fields) {
+        if self.json {
+            fields.extend(&self.always);
+        }
+        let line = Line { severity, time: jiff::Timestamp::now(), logger: &self.component, caller, fields };
+        let line = if self.json { line.json() } else { line.text(self.colors) };
+        // There is nowhere to report that reporting failed.
+        let _ = std::io::stderr().lock().write_all(line.as_bytes());
+    }
+}
+
+/// Writes every event with the fields of the spans around it.
+struct Lines(Arc<Style>);
+
+impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Lines {
+    fn on_new_span(&self, attributes: &span::Attributes<'_>, id: &span::Id, cx: Context<'_, S>) {
+        let Some(span) = cx.span(id) else { return };
+        let mut fields = Fields::default();
+        attributes.record(&mut fields);
+        span.extensions_mut().replace(fields);
+    }
+
+    fn on_record(&self, id: &span::Id, values: &span::Record<'_>, cx: Context<'_, S>) {
+        let Some(span) = cx.span(id) else { return };
+        if let Some(fields) = span.extensions_mut().get_mut::<Fields>() {
+            values.record(fields);
+        }
+    }
+
+    fn on_event(&self, event: &Event<'_>, cx: Context<'_, S>) {
+        let mut fields = Fields::default();
+        for span in cx.event_scope(event).into_iter().flat_map(|scope| scope.from_root()) {
+            if let Some(of_span) = span.extensions().get::<Fields>() {
+                fields.extend(of_span);
+            }
+        }
+        event.record(&mut fields);
+        let metadata = event.metadata();
+        self.0.write(metadata.level().into(), caller(metadata), fields);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_are_zaps() {
+        for (text, level) in [
+            ("debug", LogLevel::Debug),
+            ("INFO", LogLevel::Info),
+            ("warn", LogLevel::Warn),
+            ("error", LogLevel::Error),
+            ("fatal", LogLevel::Fatal),
+        ] {
+            assert_eq!(text.parse(), Ok(level));
+        }
+        assert!("verbose".parse::<LogLevel>().is_err());
+    }
+
+    #[test]
+    fn each_level_is_a_filter() {
+        for level in [LogLevel::Debug, LogLevel::Info, LogLevel::Warn, LogLevel::Error, LogLevel::Fatal] {
+            assert!(EnvFilter::try_new(filter(level).to_string()).is_ok(), "{level}");
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! The life of a process, from its command line to its exit status.
+use std::{process::ExitCode, sync::Arc, thread};
+
+use kube::Client;
+use prometheus::Registry;
+use reknit_injection::{Context, Feed, Informers, Shutdown};
+use reknit_reconciler::{Controller, Recorder};
+
+use crate::{
+    client,
+    config_maps::ConfigMaps,
+    config_observability::{Metrics, ObservabilityConfig},
+    construct::Constructors,
+    election::{Election, Voter},
+    environment::Environment,
+    failure::Failure,
+    flags::Flags,
+    followed::follow,
+    kubeconfig::{self, Access},
+    listen,
+    logging::Logging,
+    metrics, panics,
+    probes::Probes,
+    running::Running,
+    signals,
+    startup::Startup,
+    stop::Stop,
+    task::Task,
+};
+
+/// What is to run, and what the command line said.
+pub(crate) struct Process {
+    pub(crate) component: String,
+    pub(crate) version: String,
+    pub(crate) flags: Flags,
+    pub(crate) constructors: Constructors,
+}
+
+impl Process {
+    /// Everything, until it is over.
+    pub(crate) fn run(self) -> ExitCode {
+        let environment = Environment::read();
+        let known = environment.as_ref().ok();
+        let pod = known.and_then(|environment| environment.pod.as_deref());
+        let rust_log = known.and_then(|environment| environment.rust_log.as_deref());
+        let logging = Logging::install(&self.component, pod, rust_log);
+        panics::log_them();
+        match environment.and_then(|environment| self.live(environment, logging.clone())) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(failure) => {
+                logging.fatal(&failure);
+                failure.exit_code()
+            }
+        }
+    }
+
+    fn live(self, environment: Environment, logging: Logging) -> Result<(), Failure> {
+        let failed = |e| Failure::new(format!("the runtime cannot be started: {e}"));
+        let runtime = runtime().map_err(failed)?;
+        let ended = runtime.block_on(self.phases(environment, logging));
+        // Blocking code that a task left behind must not keep the process alive.
+        runtime.shutdown_background();
+        ended
+    }
+
+    /// What is local is checked first, and what is remote only then; nothing of the user's runs before all of it is
+    /// known to be there.
+    async fn phases(self, environment: Environment, logging: Logging) -> Result<(), Failure> {
+        let probes = Probes::starting("waiting for the API server");
+        let (stop, shutdown) = Stop::new(&probes);
+        heed_signals(&stop)?;
+        let voter = Voter::of(self.flags.disable_ha, &environment)?;
+        serve_probes(&probes, &self.flags, &environment).await?;
+        let access = kubeconfig::find(&self.flags).await?;
+        let assembly = self.assemble(&access, environment, logging, voter, shutdown.clone())?;
+        let ready = tokio::select! {
+            ready = assembly.await_remote(&access) => ready?,
+            () = shutdown.wait() => return Ok(()),
+        };
+        let running = ready.start(&probes, stop, shutdown)?;
+        running.until_over().await
+    }
+
+    /// Makes the clients and runs the constructors. The Context ends here.
+    fn assemble(
+        self,
+        access: &Access,
+        environment: Environment,
+        logging: Logging,
+        voter: Option<Voter>,
+        shutdown: Shutdown,
+    ) -> Result<Assembly, Failure> {
+        let Self { component, version, flags, constructors } = self;
+        let bare = client::bare(access, &client::user_agent(&component, &version))?;
+        let namespace = &access.config.default_namespace;
+        let client = client::for_controllers(&bare, namespace, flags.kube_api_qps, flags.kube_api_burst);
+        let registry = metrics::registry();
+        let cx = Context::builder(&component, client)
+            .system_namespace(environment.system_namespace.clone())
+            .metrics(registry.clone())
+            .shutdown(shutdown)
+            .build();
+        let (controllers, tasks) = constructors.run(&cx, &flags.disable_controllers)?;
+        let followed = follow(&cx, &environment, &logging);
+        Ok(Assembly {
+            informers: cx.informers(),
+            recorder: cx.get(),
+            followed,
+            component,
+            flags,
+            environment,
+            logging,
+            voter,
+            bare,
+            registry,
+            controllers,
+            tasks,
+        })
+    }
+}
+
+/// A worker thread for each processor that this process may use, which in a container is what its limit allows: a
+/// pass waits for the API server most of the time, and more threads would only take turns.
+fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    let threads = thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build()
+}
+
+fn heed_signals(stop: &Stop) -> Result<(), Failure> {
+    let stop = stop.clone();
+    signals::watch(move |signal| {
+        tracing::info!("received {signal}: shutting down");
+        stop.now();
+    })
+}
+
+async fn serve_probes(probes: &Probes, flags: &Flags, environment: &Environment) -> Result<(), Failure> {
+    let port = environment.probes_port;
+    let listener = listen::bind("probes", flags.bind_address, port, "KNATIVE_HEALTH_PROBES_PORT").await?;
+    listen::serve("probes", listener, probes.router());
+    Ok(())
+}
+
+/// Everything constructed, and nothing started.
+struct Assembly {
+    component: String,
+    flags: Flags,
+    environment: Environment,
+    logging: Logging,
+    voter: Option<Voter>,
+    bare: Client,
+    registry: Registry,
+    informers: Informers,
+    recorder: Recorder,
+    followed: Vec<Arc<dyn Feed>>,
+    controllers: Vec<Controller>,
+    tasks: Vec<Task>,
+}
+
+/// An assembly whose API server answers, with all that is known from there.
+struct Ready {
+    assembly: Assembly,
+    election: Election,
+}
+
+impl Assembly {
+    async fn await_remote(mut self, access: &Access) -> Result<Ready, Failure> {
+        let startup = Startup::new(access, self.flags.startup_timeout);
+        let version = startup.check_version(&self.bare, &self.environment.min_version).await?;
+        tracing::info!(server = %access.config.cluster_url, %version, "API server found by {}", access.origin);
+        let maps = ConfigMaps::read(&startup, &self.bare, &self.environment).await?;
+        self.logging.set_level(maps.logging.level_of(&self.component));
+        self.serve_metrics(&maps.observability).await?;
+        let election = match self.voter.take() {
+            None => Election::Disabled,
+            Some(voter) => {
+                let pod = self.environment.pod.as_deref();
+                voter.elect(&self.component, pod, self.bare.clone(), &maps.election, &self.registry)?
+            }
+        };
+        Ok(Ready { assembly: self, election })
+    }
+
+    async fn serve_metrics(&self, config: &ObservabilityConfig) -> Result<(), Failure> {
+        for setting in config.unsupported() {
+            tracing::warn!("config-observability: {setting} is not supported, and has no effect");
+        }
+        let Metrics::Prometheus { host, port } = &config.metrics else { return Ok(()) };
+        let port = self.environment.metrics_port.or(*port).unwrap_or(9090);
+        let host = self.environment.metrics_host.as_deref().or(host.as_deref());
+        let address =
+            host.map(|host| listen::resolve("metrics", host)).transpose()?.or(self.flags.bind_address);
+        let listener = listen::bind("metrics", address, port, "METRICS_PROMETHEUS_PORT").await?;
+        listen::serve("metrics", listener, metrics::router(self.registry.clone()));
+        Ok(())
+    }
+}
+
+impl Ready {
+    fn start(self, probes: &Probes, stop: Stop, shutdown: Shutdown) -> Result<Running, Failure> {
+        let Self { assembly, election } = self;
+        let mut running = Running::new(
+            stop,
+            shutdown,
+            assembly.flags.shutdown_timeout,
+            assembly.recorder,
+            assembly.followed,
+        );
+        assembly.informers.start();
+        for controller in assembly.controllers {
+            running.controller(controller, &election, assembly.environment.workers)?;
+        }
+        assembly.tasks.into_iter().for_each(|task| running.task(task));
+        probes.running(Arc::new(running.vitals(assembly.informers)));
+        Ok(running)
+    }
+}

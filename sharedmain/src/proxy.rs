@@ -1,0 +1,149 @@
+//! Which HTTP proxy, if any, leads to an address: `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY` as Go reads them.
+use std::{env, net::IpAddr};
+
+use http::Uri;
+
+use crate::failure::Failure;
+
+/// What the environment says about proxies; either case of the names, as curl has it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Proxy {
+    https: Option<String>,
+    http: Option<String>,
+    except: String,
+}
+
+impl Proxy {
+    pub(crate) fn of_environment() -> Self {
+        let read = |upper: &str| {
+            let value = env::var(upper).or_else(|_| env::var(upper.to_lowercase())).ok();
+            value.filter(|value| !value.is_empty())
+        };
+        Self {
+            https: read("HTTPS_PROXY"),
+            http: read("HTTP_PROXY"),
+            except: read("NO_PROXY").unwrap_or_default(),
+        }
+    }
+
+    /// The proxy for this address. This machine itself is never reached through one.
+    pub(crate) fn for_url(&self, url: &Uri) -> Result<Option<Uri>, Failure> {
+        let proxy = if url.scheme_str() == Some("http") { &self.http } else { &self.https };
+        let (Some(proxy), Some(host)) = (proxy, url.host()) else { return Ok(None) };
+        let host = host.trim_matches(['[', ']']);
+        if is_local(host) || self.except.split(',').any(|except| excepts(except.trim(), host, port(url))) {
+            return Ok(None);
+        }
+        let with_scheme = if proxy.contains("://") { proxy.clone() } else { format!("http://{proxy}") };
+        // The value is not shown: it may hold a password.
+        with_scheme.parse().map(Some).map_err(|e| {
+            Failure::new(format!("HTTPS_PROXY or HTTP_PROXY in the environment is not an address: {e}"))
+        })
+    }
+}
+
+fn port(url: &Uri) -> u16 {
+    url.port_u16().unwrap_or(if url.scheme_str() == Some("http") { 80 } else { 443 })
+}
+
+fn is_local(host: &str) -> bool {
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+/// One entry of NO_PROXY: `*`, an address, a range, or a domain (with `.` before it only what is below), each but
+/// the range with a port if need be.
+fn excepts(entry: &str, host: &str, port: u16) -> bool {
+    if let Some((network, bits)) = entry.split_once('/') {
+        return in_range(host, network, bits).unwrap_or(false);
+    }
+    let (name, only_port) = match entry.rsplit_once(':') {
+        Some((name, number)) if !name.contains(':') || name.ends_with(']') => {
+            (name, number.parse::<u16>().ok())
+        }
+        _ => (entry, None),
+    };
+    if only_port.is_some_and(|only| only != port) {
+        return false;
+    }
+    matches_name(&name.trim_matches(['[', ']']).to_ascii_lowercase(), &host.to_ascii_lowercase())
+}
+
+fn matches_name(name: &str, host: &str) -> bool {
+    let below = name.strip_prefix("*.").or_else(|| name.strip_prefix('.'));
+    match (name, below) {
+        ("", _) => false,
+        ("*", _) => true,
+        (_, Some(domain)) => host.strip_suffix(domain).is_some_and(|rest| rest.ends_with('.')),
+        (domain, None) => host == domain || host.strip_suffix(domain).is_some_and(|rest| rest.ends_with('.')),
+    }
+}
+
+fn in_range(host: &str, network: &str, bits: &str) -> Option<bool> {
+    let (host, network): (IpAddr, IpAddr) = (host.parse().ok()?, network.parse().ok()?);
+    let bits: u32 = bits.parse().ok()?;
+    let (a, b, width) = match (host, network) {
+        (IpAddr::V4(a), IpAddr::V4(b)) => (u128::from(a.to_bits()), u128::from(b.to_bits()), 32),
+        (IpAddr::V6(a), IpAddr::V6(b)) => (a.to_bits(), b.to_bits(), 128),
+        _ => return Some(false),
+    };
+    let rest = u32::checked_sub(width, bits)?;
+    Some((a ^ b).checked_shr(rest).unwrap_or(0) == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn leads(except: &str, url: &str) -> bool {
+        let proxy = Proxy { https: Some("proxy.example.com:3128".into()), http: None, except: except.into() };
+        proxy.for_url(&url.parse().unwrap()).unwrap().is_some()
+    }
+
+    #[test]
+    fn a_proxy_without_a_scheme_is_an_http_proxy() {
+        let proxy = Proxy { https: Some("proxy.example.com:3128".into()), ..Proxy::default() };
+        let found = proxy.for_url(&Uri::from_static("https://api.example.com:6443")).unwrap().unwrap();
+        assert_eq!((found.scheme_str(), found.port_u16()), (Some("http"), Some(3128)));
+        assert_eq!(proxy.for_url(&Uri::from_static("http://api.example.com:8080")).unwrap(), None);
+    }
+
+    #[test]
+    fn this_machine_is_reached_directly() {
+        assert!(!leads("", "https://localhost:6443"));
+        assert!(!leads("", "https://127.0.0.1:6443"));
+        assert!(!leads("", "https://[::1]:6443"));
+        assert!(leads("", "https://10.0.0.1:6443"));
+    }
+
+    #[test]
+    fn exceptions_are_names_domains_addresses_ranges_and_ports() {
+        for (except, url, through) in [
+            ("*", "https://api.example.com", false),
+            ("example.com", "https://api.example.com", false),
+            ("example.com", "https://example.com", false),
+            ("example.com", "https://notexample.com", true),
+            (".example.com", "https://api.example.com", false),
+            (".example.com", "https://example.com", true),
+            ("*.example.com", "https://API.example.com", false),
+            ("example.com:6443", "https://example.com:6443", false),
+            ("example.com:6443", "https://example.com", true),
+            ("a, 10.96.0.1", "https://10.96.0.1", false),
+            ("10.0.0.0/8", "https://10.96.0.1", false),
+            ("10.0.0.0/8", "https://11.96.0.1", true),
+            ("0.0.0.0/0", "https://11.96.0.1", false),
+            ("10.0.0.0/33", "https://10.96.0.1", true),
+            ("fd00::/8", "https://[fd00::1]:6443", false),
+            ("fd00::1", "https://[fd00::1]:6443", false),
+            ("", "https://api.example.com", true),
+        ] {
+            assert_eq!(leads(except, url), through, "NO_PROXY={except} {url}");
+        }
+    }
+
+    #[test]
+    fn a_bad_proxy_is_not_shown() {
+        let proxy = Proxy { https: Some("http://user:hunter2@bad host".into()), ..Proxy::default() };
+        let failure = proxy.for_url(&Uri::from_static("https://api.example.com")).unwrap_err().to_string();
+        assert!(!failure.contains("hunter2"), "{failure}");
+    }
+}

@@ -1,0 +1,192 @@
+//! Controllers and tasks at work, and how they end.
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
+
+use futures::{FutureExt, future::join_all};
+use reknit_injection::{Feed, Informers, Shutdown, ShutdownTrigger};
+use reknit_reconciler::{
+    Controller, Drained, Health, Recorder, Run,
+    leader::{Electors, Leadership},
+};
+use tokio::{
+    task::{JoinError, JoinSet},
+    time::{Instant, timeout, timeout_at},
+};
+
+use crate::{election::Election, failure::Failure, panics, stop::Stop, task::Task, vitals::ControllerVitals};
+
+/// How much longer than its deadline a controller is waited for: at the deadline it drops its passes itself.
+const GRACE: Duration = Duration::from_secs(1);
+/// How long leases may take to be released: electors give up by themselves before that.
+const RELEASE: Duration = Duration::from_secs(15);
+/// How long the events that wait may take to be published.
+const PUBLISH: Duration = Duration::from_secs(5);
+
+/// Everything that runs until the process is asked to stop.
+pub(crate) struct Running {
+    stop: Stop,
+    shutdown: Shutdown,
+    drain: Duration,
+    controllers: JoinSet<Drained>,
+    tasks: JoinSet<Result<String, String>>,
+    electors: JoinSet<()>,
+    /// Tells the electors that nothing works any more under what they hold.
+    drained: ShutdownTrigger,
+    all_drained: Shutdown,
+    recorder: Recorder,
+    /// Held so that it goes on.
+    _followed: Vec<Arc<dyn Feed>>,
+    /// How each controller is doing, and what it leads.
+    watched: Vec<(Health, Leadership)>,
+}
+
+impl Running {
+    pub(crate) fn new(
+        stop: Stop,
+        shutdown: Shutdown,
+        drain: Duration,
+        recorder: Recorder,
+        followed: Vec<Arc<dyn Feed>>,
+    ) -> Self {
+        let (drained, all_drained) = Shutdown::new();
+        Self {
+            stop,
+            shutdown,
+            drain,
+            controllers: JoinSet::new(),
+            tasks: JoinSet::new(),
+            electors: JoinSet::new(),
+            drained,
+            all_drained,
+            recorder,
+            _followed: followed,
+            watched: Vec::new(),
+        }
+    }
+
+    /// Starts a controller, and the electors for its leases.
+    pub(crate) fn controller(
+        &mut self,
+        controller: Controller,
+        election: &Election,
+        workers: Option<usize>,
+    ) -> Result<(), Failure> {
+        let (leadership, electors) = election.stand(controller.name())?;
+        electors.into_iter().for_each(|electors| self.elect(electors, &controller));
+        self.watched.push((controller.health(), leadership.clone()));
+        let run = Run { leadership, stop: self.shutdown.clone(), drain: self.drain, workers };
+        self.controllers.spawn(controller.run(run));
+        Ok(())
+    }
+
+    /// A replica that cannot work yet, because it knows too little, must not keep others from working.
+    fn elect(&mut self, electors: Electors, controller: &Controller) {
+        let synced = join_all(controller.feeds().iter().map(|feed| feed.synced()));
+        let (shutdown, all_drained) = (self.shutdown.clone(), self.all_drained.clone());
+        self.electors.spawn(async move {
+            tokio::select! {
+                _ = synced => electors.run(shutdown.wait(), all_drained.wait()).await,
+                () = shutdown.wait() => {}
+            }
+        });
+    }
+
+    pub(crate) fn task(&mut self, task: Task) {
+        let (name, run) = task.into_parts();
+        self.tasks.spawn(async move {
+            let ended = AssertUnwindSafe(run).catch_unwind().await;
+            match ended {
+                Ok(Ok(())) => Ok(name),
+                Ok(Err(e)) => Err(format!("task {name} failed: {e}")),
+                Err(panic) => Err(format!("task {name} panicked: {}", panics::text(&*panic))),
+            }
+        });
+    }
+
+    /// What the probes look at.
+    pub(crate) fn vitals(&self, informers: Informers) -> ControllerVitals {
+        ControllerVitals { controllers: self.watched.clone(), informers }
+    }
+
+    /// Until the process is asked to stop, or something ends that must not; then in good order to the end.
+    pub(crate) async fn until_over(mut self) -> Result<(), Failure> {
+        let failed = self.until_stopped().await;
+        self.stop.now();
+        self.wind_down().await;
+        failed
+    }
+
+    async fn until_stopped(&mut self) -> Result<(), Failure> {
+        loop {
+            tokio::select! {
+                () = self.shutdown.wait() => return Ok(()),
+                Some(ended) = self.tasks.join_next() => task_ended(ended)?,
+                Some(ended) = self.controllers.join_next() => controller_ended(ended, &self.shutdown)?,
+            }
+        }
+    }
+
+    /// Passes and tasks may go on until the deadline; leases are held until the passes have ended.
+    async fn wind_down(&mut self) {
+        let deadline = Instant::now() + self.drain;
+        tokio::join!(
+            async {
+                drain(&mut self.controllers, deadline + GRACE).await;
+                self.drained.pull();
+                release(&mut self.electors).await;
+            },
+            end(&mut self.tasks, deadline),
+        );
+        if timeout(PUBLISH, self.recorder.flush()).await.is_err() {
+            tracing::warn!("events that waited to be published were dropped");
+        }
+    }
+}
+
+fn task_ended(ended: Result<Result<String, String>, JoinError>) -> Result<(), Failure> {
+    let name = ended.map_err(|e| e.to_string()).flatten().map_err(Failure::new)?;
+    tracing::info!(task = name, "task ended");
+    Ok(())
+}
+
+fn controller_ended(ended: Result<Drained, JoinError>, shutdown: &Shutdown) -> Result<(), Failure> {
+    match ended {
+        Ok(_) if shutdown.is_down() => Ok(()),
+        Ok(_) => Err(Failure::new("a controller ended, though nobody asked it to")),
+        Err(e) => Err(Failure::new(format!("a controller panicked: {}", panic_text(e)))),
+    }
+}
+
+fn panic_text(error: JoinError) -> String {
+    match error.try_into_panic() {
+        Ok(payload) => panics::text(&*payload).to_owned(),
+        Err(error) => error.to_string(),
+    }
+}
+
+async fn drain(controllers: &mut JoinSet<Drained>, deadline: Instant) {
+    let mut dropped = 0;
+    while let Ok(Some(drained)) = timeout_at(deadline, controllers.join_next()).await {
+        dropped += drained.map_or(0, |drained| drained.dropped);
+    }
+    if dropped > 0 {
+        tracing::warn!(dropped, "passes that had not ended by the deadline were dropped");
+    }
+    controllers.abort_all();
+}
+
+async fn release(electors: &mut JoinSet<()>) {
+    let deadline = Instant::now() + RELEASE;
+    while let Ok(Some(_)) = timeout_at(deadline, electors.join_next()).await {}
+}
+
+async fn end(tasks: &mut JoinSet<Result<String, String>>, deadline: Instant) {
+    while let Ok(Some(ended)) = timeout_at(deadline, tasks.join_next()).await {
+        if let Err(failure) = task_ended(ended) {
+            tracing::error!("{failure}");
+        }
+    }
+    if !tasks.is_empty() {
+        tracing::warn!(dropped = tasks.len(), "tasks that had not ended by the deadline were dropped");
+        tasks.abort_all();
+    }
+}

@@ -1,0 +1,71 @@
+//! What SIGTERM and Ctrl-C do: the first asks the process to end in good order, the second ends it.
+use std::{io, sync::mpsc, thread};
+
+use crate::failure::Failure;
+
+/// Calls `first` on the first signal, and ends the process with status 1 on the second. Signals are waited for by
+/// a thread of their own, so that they work also while user code keeps all others busy.
+pub(crate) fn watch(first: impl FnOnce(&'static str) + Send + 'static) -> Result<(), Failure> {
+    let failed = |e: io::Error| Failure::new(format!("signals cannot be waited for: {e}"));
+    let (ready, installed) = mpsc::channel();
+    thread::Builder::new().name("signals".into()).spawn(move || wait(first, &ready)).map_err(failed)?;
+    installed.recv().unwrap_or_else(|_| Err(io::Error::other("their thread ended"))).map_err(failed)
+}
+
+fn wait(first: impl FnOnce(&'static str), ready: &mpsc::Sender<io::Result<()>>) {
+    let waited = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .build()
+        .and_then(|runtime| runtime.block_on(both(first, ready)));
+    if let Err(error) = waited {
+        // The receiver is gone only where the process ends.
+        let _ = ready.send(Err(error));
+    }
+}
+
+async fn both(first: impl FnOnce(&'static str), ready: &mpsc::Sender<io::Result<()>>) -> io::Result<()> {
+    let mut signals = Signals::new()?;
+    let _ = ready.send(Ok(()));
+    first(signals.next().await);
+    let second = signals.next().await;
+    tracing::warn!("received {second} while shutting down: ending at once");
+    std::process::exit(1)
+}
+
+#[cfg(unix)]
+struct Signals {
+    terminate: tokio::signal::unix::Signal,
+    interrupt: tokio::signal::unix::Signal,
+}
+
+#[cfg(unix)]
+impl Signals {
+    fn new() -> io::Result<Self> {
+        use tokio::signal::unix::{SignalKind, signal};
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+        }
+    }
+}
+
+#[cfg(not(unix))]
+struct Signals;
+
+#[cfg(not(unix))]
+impl Signals {
+    fn new() -> io::Result<Self> {
+        Ok(Self)
+    }
+
+    async fn next(&mut self) -> &'static str {
+        if tokio::signal::ctrl_c().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+        "Ctrl-C"
+    }
+}

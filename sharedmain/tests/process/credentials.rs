@@ -1,0 +1,105 @@
+//! What users' kubeconfigs hold.
+use std::{fs, os::unix::fs::PermissionsExt};
+
+use crate::{
+    child::{Start, failed_with_one_line},
+    server::{self, Http},
+    trials,
+};
+
+trials![
+    an_exec_plugin_hands_out_the_token,
+    an_exec_plugin_that_fails_is_named_with_its_complaint,
+    a_token_file_is_used_though_it_ends_with_a_line_end,
+    the_proxy_of_the_environment_is_used_unless_excepted,
+    requests_say_who_makes_them,
+];
+
+fn config(server: &str, user: &str) -> String {
+    format!(
+        "{{current-context: c, contexts: [{{name: c, context: {{cluster: c, user: u}}}}],
+          clusters: [{{name: c, cluster: {{server: '{server}'}}}}], users: [{{name: u, user: {user}}}]}}"
+    )
+}
+
+/// Takes only this token.
+fn server_for(token: &'static str) -> Http {
+    Http::new(move |head| {
+        if head.contains(&format!("authorization: bearer {token}")) {
+            (200, server::VERSION.into())
+        } else {
+            server::status(401, "Unauthorized", "Unauthorized")
+        }
+    })
+}
+
+fn plugin(start: &Start, script: &str) {
+    let path = start.file("plugin", &format!("#!/bin/sh\n{script}\n"));
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+fn an_exec_plugin_hands_out_the_token() {
+    let server = server_for("from-plugin");
+    let start = Start::new().arg("--disable-ha");
+    let credential = r#"{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"from-plugin"}}"#;
+    plugin(&start, &format!("echo called >> \"$HOME/calls\"; echo '{credential}'"));
+    let user =
+        "{exec: {apiVersion: client.authentication.k8s.io/v1, command: ./plugin, interactiveMode: Never}}";
+    let path = start.file("config", &config(&server.url(), user));
+    let calls = start.home().join("calls");
+    let child = start.env("KUBECONFIG", path).spawn();
+    child.line("greeter runs");
+    assert!(fs::read_to_string(calls).unwrap().starts_with("called\n"));
+}
+
+fn an_exec_plugin_that_fails_is_named_with_its_complaint() {
+    let start = Start::new().arg("--disable-ha");
+    plugin(&start, "echo hunter2; echo 'please log in first' >&2; exit 3");
+    let user =
+        "{exec: {apiVersion: client.authentication.k8s.io/v1, command: ./plugin, interactiveMode: Never}}";
+    let path = start.file("config", &config("http://127.0.0.1:1", user));
+    let said = failed_with_one_line(start.env("KUBECONFIG", &path).end());
+    for part in
+        [&*path.display().to_string(), "the credential plugin", "exit status: 3", "please log in first"]
+    {
+        assert!(said.contains(part), "{said}");
+    }
+    assert!(!said.contains("hunter2"), "{said}");
+}
+
+fn a_token_file_is_used_though_it_ends_with_a_line_end() {
+    let server = server_for("from-file");
+    let start = Start::new().arg("--disable-ha");
+    start.file("token", "from-file\n");
+    let path = start.file(".kube/config", &config(&server.url(), "{tokenFile: ../token}"));
+    assert!(path.exists());
+    start.spawn().line("greeter runs");
+}
+
+fn the_proxy_of_the_environment_is_used_unless_excepted() {
+    let proxy = Http::new(|_| (502, String::new()));
+    let start = || {
+        Start::new().args([
+            "--disable-ha",
+            "--startup-timeout=0s",
+            "--server=https://api.nowhere.invalid:6443",
+        ])
+    };
+    let through = start().env("HTTPS_PROXY", proxy.url());
+    let said = failed_with_one_line(through.end());
+    assert!(said.contains(&format!("through the proxy {}", proxy.address)), "{said}");
+    assert!(proxy.heads()[0][0].starts_with("CONNECT api.nowhere.invalid:6443 "), "{:?}", proxy.heads());
+    let asked = proxy.heads().len();
+    let direct = start().env("HTTPS_PROXY", proxy.url()).env("NO_PROXY", ".invalid");
+    let said = failed_with_one_line(direct.end());
+    assert!(said.contains("failed to lookup address information"), "{said}");
+    assert_eq!(proxy.heads().len(), asked);
+}
+
+fn requests_say_who_makes_them() {
+    let server = Http::empty();
+    let child = Start::new().args(["--disable-ha", "--server", &server.url()]).spawn();
+    child.line("greeter runs");
+    let agent = format!("user-agent: faulty/1.2.3 reknit/{}", env!("CARGO_PKG_VERSION"));
+    assert!(server.heads()[0].contains(&agent), "{:?}", server.heads());
+}

@@ -1,0 +1,131 @@
+//! The process under test: a framework process that misbehaves as its environment asks.
+use std::{env, process::ExitCode, thread, time::Duration};
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{CustomResource, ResourceExt};
+use reknit_apis::Kind;
+use reknit_injection::{Context, Selection, select};
+use reknit_reconciler::{Controller, Outcome, ReconcileKind, Result};
+use reknit_sharedmain::{Main, Task};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+const FAULT: &str = "FAULTY";
+/// What ConfigMaps bear that are reconciled.
+const LABEL: &str = "process.reknit.dev/reconciled";
+
+/// Whether this executable was started as the process under test.
+pub(crate) fn is_asked_for() -> bool {
+    env::var_os(FAULT).is_some()
+}
+
+/// How the process is told what to do wrong.
+pub(crate) fn variable(fault: &str) -> (&'static str, String) {
+    (FAULT, fault.to_owned())
+}
+
+#[derive(Debug, Clone, clap::Args)]
+struct Own {
+    /// A flag of the user's own
+    #[arg(long, default_value = "hello")]
+    greeting: String,
+}
+
+#[derive(Debug, Clone, clap::Args)]
+struct Clashing {
+    #[arg(long)]
+    server: Option<String>,
+}
+
+/// A Kind that only some tests install.
+#[derive(CustomResource, Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[kube(group = "process.reknit.dev", version = "v1", kind = "Lamp", namespaced)]
+struct LampSpec {}
+
+impl Kind for Lamp {
+    type Status = ();
+}
+
+pub(crate) fn run() -> ExitCode {
+    let main = Main::new("faulty").version("1.2.3").flags::<Own>().task(|cx| {
+        let (own, shutdown) = (cx.provided::<Own>()?, cx.shutdown());
+        Ok(Task::new("greeter", async move {
+            tracing::info!(greeting = own.greeting, "greeter runs");
+            shutdown.wait().await;
+            tracing::info!("greeter ends");
+            Ok(())
+        }))
+    });
+    faulty(main, &env::var(FAULT).unwrap_or_default()).run()
+}
+
+fn faulty(main: Main, fault: &str) -> Main {
+    match fault {
+        "maps" => main.controller(maps),
+        "maps and lamps" => main.controller(maps).controller(lamps),
+        "twins" => main.controller(maps).controller(maps),
+        "task fails" => main.task(|_| Ok(Task::new("wrong", async { Err("no luck".into()) }))),
+        "task panics" => main.task(|_| Ok(Task::new("wrong", async { panic!("no luck at all") }))),
+        "task ends" => main.task(|_| Ok(Task::new("short", async { Ok(()) }))),
+        "task hangs" => main.task(|_| Ok(Task::new("hung", std::future::pending()))),
+        "task blocks" => main.task(|_| {
+            Ok(Task::new("blocking", async {
+                tracing::info!("blocking");
+                loop {
+                    thread::sleep(Duration::from_secs(1));
+                }
+            }))
+        }),
+        "constructor fails" => main.task(|_| Err("no such file".into())),
+        "constructor panics" => main.task(|_| panic!("Inject goes round in a circle: A → B → A")),
+        "flags clash" => main.flags::<Clashing>(),
+        _ => main,
+    }
+}
+
+/// Only what lies in the namespace of the test.
+fn watched() -> Selection {
+    select().namespace(&env::var("WATCHED").unwrap_or_default())
+}
+
+fn maps(cx: &Context) -> Result<Controller> {
+    let build = Controller::selected::<ConfigMap>(cx, watched().label(LABEL, "yes"));
+    Ok(build.reconciler(Maps).name("maps").build())
+}
+
+fn lamps(cx: &Context) -> Result<Controller> {
+    Ok(Controller::selected::<Lamp>(cx, watched()).reconciler(Lamps).build())
+}
+
+/// Does as the map says: sleeps so many milliseconds, or panics.
+struct Maps;
+
+impl ReconcileKind for Maps {
+    type Kind = ConfigMap;
+
+    async fn reconcile_kind(&self, map: &ConfigMap, _status: &mut ()) -> Result<Outcome> {
+        let name = map.name_any();
+        tracing::info!("pass of {name} begins");
+        tracing::debug!("a word only for debugging");
+        let told = |key: &str| map.data.as_ref().and_then(|data| data.get(key));
+        if let Some(why) = told("panic") {
+            panic!("{why}");
+        }
+        if let Some(milliseconds) = told("sleep") {
+            tokio::time::sleep(Duration::from_millis(milliseconds.parse()?)).await;
+        }
+        tracing::info!("pass of {name} ends");
+        Ok(Outcome::done())
+    }
+}
+
+struct Lamps;
+
+impl ReconcileKind for Lamps {
+    type Kind = Lamp;
+
+    async fn reconcile_kind(&self, lamp: &Lamp, _status: &mut ()) -> Result<Outcome> {
+        tracing::info!("lamp {} seen", lamp.name_any());
+        Ok(Outcome::done())
+    }
+}

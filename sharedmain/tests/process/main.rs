@@ -1,0 +1,42 @@
+//! Whole processes, started as their users start them: this executable runs itself as the process under test.
+#[cfg(test)]
+mod bad_input;
+#[cfg(test)]
+mod child;
+#[cfg(test)]
+mod credentials;
+#[cfg(test)]
+mod faulty;
+#[cfg(test)]
+mod life;
+#[cfg(test)]
+mod server;
+
+use std::process::ExitCode;
+
+use libtest_mimic::{Arguments, Failed, Trial};
+
+fn main() -> ExitCode {
+    if faulty::is_asked_for() {
+        return faulty::run();
+    }
+    let trials = [bad_input::trials(), credentials::trials(), life::trials()].into_iter().flatten();
+    libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
+}
+
+/// A test by the name of its function.
+macro_rules! trials {
+    ($($name:ident),* $(,)?) => {
+        pub(crate) fn trials() -> Vec<libtest_mimic::Trial> {
+            vec![$($crate::trial(stringify!($name), $name)),*]
+        }
+    };
+}
+pub(crate) use trials;
+
+fn trial(name: &str, run: fn()) -> Trial {
+    Trial::test(name, move || {
+        run();
+        Ok::<_, Failed>(())
+    })
+}
