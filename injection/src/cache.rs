@@ -5,7 +5,7 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-use kube::{Resource, discovery::ApiResource};
+use kube::discovery::ApiResource;
 use parking_lot::{Mutex, RwLock};
 use reknit_apis::Key;
 

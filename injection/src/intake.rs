@@ -49,15 +49,14 @@ impl<K: Cached> Cache<K> {
     }
 
     pub(crate) fn watched(&self, event: Event, raw: &Raw<'_>) {
-        let version = Version::parse(raw.version());
         if event == Event::Deleted {
             self.undecodable(|all| all.forget(|| raw.key()));
-            return self.change(|store| store.deleted(&raw.key(), version));
+            return self.change(|store| store.deleted(&raw.state()));
         }
         match self.decode(raw) {
             Some(item) => self.change(|store| store.watched(item)),
             None => self.change(|store| {
-                store.passed(version);
+                store.passed(raw.state().version);
                 []
             }),
         }

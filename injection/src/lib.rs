@@ -25,10 +25,13 @@
 //! # }
 //! ```
 
+mod answer;
+mod backoff;
 mod cache;
 mod change;
 mod config;
 mod context;
+mod discovery;
 mod feed;
 mod filter;
 mod gone;
@@ -37,12 +40,15 @@ mod informer;
 mod intake;
 mod list_watch;
 mod metrics;
+#[cfg(test)]
+mod model;
 mod own_writes;
 mod raw;
 mod registry;
 mod resource_path;
 mod selection;
 mod shutdown;
+mod source;
 mod store;
 mod table;
 mod undecodable;
@@ -52,6 +58,7 @@ mod waiters;
 pub use change::Change;
 pub use config::{Config, FromConfigMap, pinned};
 pub use context::{Builder, Context, Inject, Missing};
+pub use discovery::Unresolved;
 pub use feed::{Feed, FeedState};
 pub use filter::{Filter, annotation, controlled_by, controller_name, label, named, namespace};
 pub use index::Index;

@@ -1,11 +1,235 @@
-//! Keeps a cache in step with the API server.
+//! Keeps a cache in step with the API server: lists once, then watches, and recovers from whatever goes wrong.
+//!
+//! A watch that ends or breaks is resumed after the last version it told. A list comes first, and again where that is
+//! not possible: the server has forgotten the version (410), the resource was gone for a while (404), or the server's
+//! store has become younger than what was heard of it before (it was restored from a backup), which a look at a list
+//! of one item shows before a watch is resumed that broke or told nothing: such a server would accept the watch and
+//! say nothing.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use kube::Client;
+use tokio::time::{Instant, sleep, timeout};
 
-use crate::{cache::Cache, informer::Cached};
+use crate::{
+    answer::Failure,
+    backoff::Backoff,
+    cache::Cache,
+    informer::Cached,
+    intake::Event,
+    raw::Raw,
+    source::{Line, PAGE, Page, Source},
+    version::Version,
+};
 
-pub(crate) async fn run<K: Cached>(_cache: Arc<Cache<K>>, _client: Client) {
-    std::future::pending::<()>().await;
+/// The server ends a watch after a time between these, in seconds.
+const LASTING: std::ops::Range<u64> = 240..290;
+
+/// A watch that says nothing for so long is cut: bookmarks come every minute, and a broken connection does not show.
+const SILENCE: Duration = Duration::from_secs(120);
+
+/// A watch that stood for so long has worked.
+const STOOD: Duration = Duration::from_secs(10);
+
+/// A resource that is installed later is found within this time.
+const ABSENT: Duration = Duration::from_secs(2);
+
+/// The same complaint is not made more often.
+const COMPLAINT: Duration = Duration::from_secs(60);
+
+/// Never ends; dropped with the informer.
+pub(crate) async fn run<K: Cached>(cache: Arc<Cache<K>>, client: Client) {
+    let source = Source::new(client, &cache.kind, &cache.selection, K::metadata_api());
+    let mut task = ListWatch {
+        cache,
+        source,
+        version: None,
+        doubtful: false,
+        backoff: Backoff::default(),
+        complained: None,
+    };
+    loop {
+        if let Err(failure) = task.step().await {
+            task.recover(failure).await;
+        }
+    }
+}
+
+struct ListWatch<K> {
+    cache: Arc<Cache<K>>,
+    source: Source,
+    /// Everything up to here was told; none where only a list can tell.
+    version: Option<String>,
+    /// The server may have become younger since the last watch.
+    doubtful: bool,
+    backoff: Backoff,
+    complained: Option<Instant>,
+}
+
+/// How a watch ended that did not tell why.
+#[derive(PartialEq)]
+enum Ended {
+    Told,
+    Silent,
+    Broken,
+}
+
+impl<K: Cached> ListWatch<K> {
+    async fn step(&mut self) -> Result<(), Failure> {
+        if self.version.is_none() {
+            return self.list().await;
+        }
+        if self.doubtful && self.is_younger().await? {
+            tracing::warn!(
+                informer = self.cache.name,
+                "the API server's store is younger than it was, listing again"
+            );
+            self.version = None;
+            return Ok(());
+        }
+        self.doubtful = true;
+        let opened = Instant::now();
+        let ended = self.watch().await;
+        if opened.elapsed() >= STOOD {
+            self.backoff.reset();
+        }
+        self.doubtful = ended? != Ended::Told;
+        if self.doubtful && opened.elapsed() < STOOD {
+            sleep(self.backoff.next(Duration::MAX)).await;
+        }
+        Ok(())
+    }
+
+    async fn list(&mut self) -> Result<(), Failure> {
+        self.cache.meters.lists.inc();
+        self.cache.list_begins();
+        let (version, mut next) = self.page(None).await?;
+        while next.is_some() {
+            (_, next) = self.page(next).await?;
+        }
+        self.cache.list_ends(&version);
+        tracing::debug!(informer = self.cache.name, version, "listed");
+        self.version = Some(version);
+        self.doubtful = false;
+        Ok(())
+    }
+
+    /// Takes in a page; what it says of the version of the whole list, and of the next page.
+    async fn page(&self, after: Option<String>) -> Result<(String, Option<String>), Failure> {
+        let bytes = self.source.page(PAGE, after).await?;
+        self.cache.progress.heard();
+        let page = Page::read(&bytes)?;
+        for item in page.items.iter().flatten() {
+            match Raw::read(item.get()) {
+                Ok(raw) => self.cache.listed(&raw),
+                Err(error) => self.unreadable(&error),
+            }
+        }
+        Ok((page.metadata.resource_version.clone().into_owned(), page.next()))
+    }
+
+    /// Whether the server's version is below what was heard of.
+    async fn is_younger(&self) -> Result<bool, Failure> {
+        let heard_of = self.cache.read(|store| store.highest().to_owned());
+        let bytes = self.source.page(1, None).await?;
+        self.cache.progress.heard();
+        let page = Page::read(&bytes)?;
+        let (now, before) = (Version::parse(&page.metadata.resource_version), Version::parse(&heard_of));
+        Ok(now.is_some() && now < before)
+    }
+
+    /// Takes in what a watch tells until it ends.
+    async fn watch(&mut self) -> Result<Ended, Failure> {
+        self.cache.meters.watches.inc();
+        let from = self.version.clone().unwrap_or_default();
+        let lasting = Duration::from_secs(rand::random_range(LASTING));
+        let mut lines = self.source.watch(&from, lasting).await?;
+        self.cache.progress.heard();
+        let mut ended = Ended::Silent;
+        loop {
+            let line = timeout(SILENCE, lines.next()).await.unwrap_or(Err(Failure::Silence(SILENCE)));
+            let line = match line.and_then(|line| line.map(Line::read).transpose()) {
+                Ok(Some(line)) => line,
+                Ok(None) => return Ok(ended),
+                Err(failure) => return Ok(self.broken(&failure)),
+            };
+            self.cache.progress.heard();
+            self.event(&line)?;
+            self.backoff.reset();
+            ended = Ended::Told;
+        }
+    }
+
+    /// Connections break; only that one cannot be opened again is worth a warning.
+    fn broken(&self, failure: &Failure) -> Ended {
+        self.cache.meters.failures.inc();
+        tracing::debug!(informer = self.cache.name, why = %failure, "a watch broke");
+        Ended::Broken
+    }
+
+    fn event(&mut self, line: &Line<'_>) -> Result<(), Failure> {
+        self.cache.meters.events.inc();
+        if line.event == "ERROR" {
+            return Err(line.error());
+        }
+        let raw = match Raw::read(line.object.get()) {
+            Ok(raw) => raw,
+            Err(error) => {
+                self.unreadable(&error);
+                return Ok(());
+            }
+        };
+        match &*line.event {
+            "ADDED" | "MODIFIED" => self.cache.watched(Event::There, &raw),
+            "DELETED" => self.cache.watched(Event::Deleted, &raw),
+            "BOOKMARK" => self.cache.bookmark(raw.version()),
+            other => {
+                tracing::debug!(informer = self.cache.name, event = other, "a watch told of an unknown event")
+            }
+        }
+        if !raw.version().is_empty() {
+            self.version = Some(raw.version().to_owned());
+        }
+        Ok(())
+    }
+
+    fn unreadable(&self, error: &serde_json::Error) {
+        tracing::error!(
+            informer = self.cache.name,
+            column = error.column(),
+            "an object has no readable metadata"
+        );
+    }
+
+    /// Decides from where to go on, says what is wrong, and waits.
+    async fn recover(&mut self, failure: Failure) {
+        self.cache.meters.failures.inc();
+        let wait = match &failure {
+            Failure::Gone(_) if self.backoff.is_fresh() => self.backoff.next(Duration::ZERO),
+            Failure::Absent(_) => self.backoff.next(ABSENT),
+            _ => self.backoff.next(Duration::MAX),
+        };
+        // What is wrong with the request will still be wrong when the version is the same.
+        let hopeless = matches!(failure, Failure::Refused { code: 400 | 422, .. });
+        if hopeless || matches!(failure, Failure::Gone(_) | Failure::Absent(_) | Failure::Watch(_)) {
+            self.version = None;
+        }
+        if failure.is_answer() {
+            self.cache.progress.heard();
+        }
+        self.complain(&failure);
+        sleep(wait).await;
+    }
+
+    fn complain(&mut self, failure: &Failure) {
+        let why = failure.explain(&self.cache.kind);
+        self.cache.progress.stuck(&why);
+        let lately = self.complained.is_some_and(|when| when.elapsed() < COMPLAINT);
+        if lately || matches!(failure, Failure::Gone(_)) {
+            tracing::debug!(informer = self.cache.name, why, "trying again");
+        } else {
+            tracing::warn!(informer = self.cache.name, why, "trying again, and saying so once a minute");
+            self.complained = Some(Instant::now());
+        }
+    }
 }

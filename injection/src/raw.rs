@@ -7,7 +7,7 @@ use reknit_apis::Key;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::informer::Cached;
+use crate::{informer::Cached, store::State, version::Version};
 
 /// An object's text and the little of it that an informer must know even where the rest cannot be decoded.
 pub(crate) struct Raw<'a> {
@@ -55,11 +55,17 @@ impl<'a> Raw<'a> {
     }
 
     pub(crate) fn key(&self) -> Key {
-        Key::new(self.head.metadata.namespace.as_deref(), &self.head.metadata.name)
+        self.state().key()
     }
 
-    pub(crate) fn uid(&self) -> Option<&str> {
-        self.head.metadata.uid.as_deref()
+    pub(crate) fn state(&self) -> State<'_> {
+        let Meta { name, namespace, uid, .. } = &self.head.metadata;
+        State {
+            namespace: namespace.as_deref(),
+            name,
+            uid: uid.as_deref(),
+            version: Version::parse(self.version()),
+        }
     }
 
     pub(crate) fn version(&self) -> &str {

@@ -6,7 +6,12 @@ use std::{
     sync::{Arc, Weak},
 };
 
-use kube::{Client, api::DynamicObject, discovery::ApiResource};
+use kube::{
+    Client,
+    api::DynamicObject,
+    core::GroupVersionKind,
+    discovery::{ApiResource, Scope},
+};
 use parking_lot::{Mutex, RwLock};
 use reknit_apis::Key;
 use serde_json::Value;
@@ -36,7 +41,11 @@ struct Registry {
     held: Mutex<TypeMap>,
     members: RwLock<Vec<Weak<dyn Member>>>,
     started: Mutex<Option<runtime::Handle>>,
+    resolved: Mutex<Resolved>,
 }
+
+/// The Kinds that discovery has found.
+type Resolved = HashMap<GroupVersionKind, (ApiResource, Scope)>;
 
 /// Where objects come from.
 pub(crate) enum Source {
@@ -70,6 +79,7 @@ impl Informers {
             held: Mutex::default(),
             members: RwLock::default(),
             started: Mutex::default(),
+            resolved: Mutex::default(),
         }))
     }
 
@@ -102,6 +112,10 @@ impl Informers {
 
     pub(crate) fn source(&self) -> &Source {
         &self.0.source
+    }
+
+    pub(crate) fn resolved(&self) -> &Mutex<Resolved> {
+        &self.0.resolved
     }
 
     fn open<K: Cached>(&self, kind: ApiResource, selection: Selection) -> Informer<K> {

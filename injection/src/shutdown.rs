@@ -31,7 +31,6 @@ pub struct ShutdownTrigger(Arc<watch::Sender<bool>>);
 
 impl Shutdown {
     /// A trigger and what hears of it.
-    #[expect(clippy::new_ret_no_self, reason = "a channel's two ends, as tokio's own channels return them")]
     pub fn new() -> (ShutdownTrigger, Self) {
         let (sender, receiver) = watch::channel(false);
         (ShutdownTrigger(Arc::new(sender)), Self(receiver))

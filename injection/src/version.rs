@@ -36,6 +36,16 @@ impl PartialOrd for Version<'_> {
     }
 }
 
+/// Sets the mark to this version if that is higher; an empty mark is below all.
+pub(crate) fn raise(mark: &mut String, version: Option<Version<'_>>) {
+    if let Some(version) = version
+        && Version::parse(mark).is_none_or(|marked| marked < version)
+    {
+        mark.clear();
+        mark.push_str(version.as_str());
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,0 +1,74 @@
+//! Finds the resource of a Kind that is known only at run time.
+
+use http::Request;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResourceList;
+use kube::{
+    core::GroupVersionKind,
+    discovery::{ApiResource, Scope},
+};
+use serde_json::Value;
+
+use crate::{
+    answer::{Failure, fetch},
+    registry::{Informers, Source},
+};
+
+/// The API server could not be asked for a Kind.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot ask the API server what {kind} of {api_version} is: {source}")]
+pub struct Unresolved {
+    api_version: String,
+    kind: String,
+    source: Failure,
+}
+
+impl Informers {
+    /// The resource of this Kind, and whether it is namespaced; `None` if the API server does not have it, which a
+    /// later call may find. Asked once for each Kind that there is.
+    ///
+    /// Preloaded informers ask nobody: the plural is guessed as kube does, and a Kind is cluster-scoped if an object
+    /// of it was given that has no namespace.
+    pub async fn resolve(&self, kind: &GroupVersionKind) -> Result<Option<(ApiResource, Scope)>, Unresolved> {
+        let client = match self.source() {
+            Source::Watch(client) => client,
+            Source::Given(objects) => return Ok(Some(guess(kind, objects))),
+        };
+        if let Some(found) = self.resolved().lock().get(kind) {
+            return Ok(Some(found.clone()));
+        }
+        let root = if kind.group.is_empty() { "/api" } else { "/apis" };
+        let request = Request::get(format!("{root}/{}", kind.api_version())).body(Vec::new());
+        let unresolved =
+            |source| Unresolved { api_version: kind.api_version(), kind: kind.kind.clone(), source };
+        let request = request.map_err(|error| unresolved(kube::Error::HttpError(error).into()))?;
+        let answer = match fetch(client, request).await {
+            Ok(answer) => answer,
+            Err(Failure::Absent(_)) => return Ok(None),
+            Err(failure) => return Err(unresolved(failure)),
+        };
+        let listed =
+            serde_json::from_slice(&answer).map_err(|error| unresolved(Failure::malformed(&error)))?;
+        let found = find(kind, listed);
+        if let Some(found) = &found {
+            self.resolved().lock().insert(kind.clone(), found.clone());
+        }
+        Ok(found)
+    }
+}
+
+fn find(kind: &GroupVersionKind, listed: APIResourceList) -> Option<(ApiResource, Scope)> {
+    // `pods/status` is of Kind Pod as well.
+    let is_it = |plural: &str, of: &str| of == kind.kind && !plural.contains('/');
+    let found = listed.resources.into_iter().find(|resource| is_it(&resource.name, &resource.kind))?;
+    let scope = if found.namespaced { Scope::Namespaced } else { Scope::Cluster };
+    Some((ApiResource::from_gvk_with_plural(kind, &found.name), scope))
+}
+
+fn guess(kind: &GroupVersionKind, objects: &[Value]) -> (ApiResource, Scope) {
+    let is_it = |object: &&Value| object["kind"] == kind.kind && object["apiVersion"] == kind.api_version();
+    let scope = match objects.iter().find(is_it) {
+        Some(object) if object["metadata"]["namespace"].is_null() => Scope::Cluster,
+        _ => Scope::Namespaced,
+    };
+    (ApiResource::from_gvk(kind), scope)
+}

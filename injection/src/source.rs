@@ -1,0 +1,183 @@
+//! How a selection of a resource is listed and watched: requests, pages and lines.
+
+use std::{borrow::Cow, ops::Range, time::Duration};
+
+use bytes::Bytes;
+use http::{HeaderValue, header::ACCEPT};
+use http_body_util::BodyExt;
+use kube::{
+    Client, Resource,
+    api::DynamicObject,
+    client::Body,
+    core::{
+        Request, Status,
+        discovery::ApiResource,
+        params::{ListParams, WatchParams},
+    },
+};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tokio::time::timeout;
+
+use crate::{
+    answer::{Failure, PATIENCE, fetch, open},
+    selection::Selection,
+};
+
+/// Items a page: fewer cost more requests and save no memory.
+pub(crate) const PAGE: u32 = 500;
+
+/// A line of a watch is one object, and etcd holds none larger than a few MiB.
+const LONGEST_LINE: usize = 64 << 20;
+
+const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+
+/// A selection of a resource at the API server.
+pub(crate) struct Source {
+    client: Client,
+    path: Request,
+    labels: Option<String>,
+    fields: Option<String>,
+    metadata: bool,
+}
+
+/// A page of a list, its items not decoded: one that cannot be must not fail the others.
+#[derive(Deserialize)]
+pub(crate) struct Page<'a> {
+    #[serde(borrow)]
+    pub(crate) metadata: PageMeta<'a>,
+    #[serde(borrow, default)]
+    pub(crate) items: Option<Vec<&'a RawValue>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct PageMeta<'a> {
+    #[serde(borrow, default)]
+    pub(crate) resource_version: Cow<'a, str>,
+    #[serde(borrow, default)]
+    pub(crate) r#continue: Option<Cow<'a, str>>,
+}
+
+/// A line of a watch.
+#[derive(Deserialize)]
+pub(crate) struct Line<'a> {
+    #[serde(borrow, rename = "type")]
+    pub(crate) event: Cow<'a, str>,
+    #[serde(borrow)]
+    pub(crate) object: &'a RawValue,
+}
+
+impl Source {
+    pub(crate) fn new(client: Client, kind: &ApiResource, selection: &Selection, metadata: bool) -> Self {
+        Self {
+            client,
+            path: Request::new(DynamicObject::url_path(kind, selection.in_namespace())),
+            labels: selection.label_selector(),
+            fields: selection.field_selector(),
+            metadata,
+        }
+    }
+
+    /// A page of at most `limit` items; `after` is what the page before said.
+    pub(crate) async fn page(&self, limit: u32, after: Option<String>) -> Result<Bytes, Failure> {
+        let params = ListParams {
+            label_selector: self.labels.clone(),
+            field_selector: self.fields.clone(),
+            limit: Some(limit),
+            continue_token: after,
+            ..ListParams::default()
+        };
+        let request = self.path.list(&params).map_err(kube::Error::BuildRequest)?;
+        fetch(&self.client, self.accepting(request, METADATA_LIST)).await
+    }
+
+    /// The events after version `from`; the server ends it after `lasting`.
+    pub(crate) async fn watch(&self, from: &str, lasting: Duration) -> Result<Lines, Failure> {
+        let params = WatchParams {
+            label_selector: self.labels.clone(),
+            field_selector: self.fields.clone(),
+            timeout: u32::try_from(lasting.as_secs()).ok(),
+            bookmarks: true,
+            ..WatchParams::default()
+        };
+        let request = self.path.watch(&params, from).map_err(kube::Error::BuildRequest)?;
+        let opening = open(&self.client, self.accepting(request, METADATA));
+        let body = timeout(PATIENCE, opening).await.unwrap_or(Err(Failure::Silence(PATIENCE)))?;
+        Ok(Lines { body, buffer: Vec::new(), line: 0..0 })
+    }
+
+    fn accepting(&self, mut request: http::Request<Vec<u8>>, what: &'static str) -> http::Request<Vec<u8>> {
+        if self.metadata {
+            request.headers_mut().insert(ACCEPT, HeaderValue::from_static(what));
+        }
+        request
+    }
+}
+
+impl Page<'_> {
+    pub(crate) fn read(bytes: &Bytes) -> Result<Page<'_>, Failure> {
+        serde_json::from_slice(bytes).map_err(|error| Failure::malformed(&error))
+    }
+
+    /// What asks for the next page; none on the last.
+    pub(crate) fn next(&self) -> Option<String> {
+        self.metadata.r#continue.as_deref().filter(|token| !token.is_empty()).map(str::to_owned)
+    }
+}
+
+impl Line<'_> {
+    pub(crate) fn read(line: &[u8]) -> Result<Line<'_>, Failure> {
+        serde_json::from_slice(line).map_err(|error| Failure::malformed(&error))
+    }
+
+    /// What an `ERROR` event says.
+    pub(crate) fn error(&self) -> Failure {
+        match serde_json::from_str::<Status>(self.object.get()) {
+            Ok(status) => Failure::of_event(&status),
+            Err(_) => Failure::Watch("it does not say why".into()),
+        }
+    }
+}
+
+/// The lines of an answer that goes on.
+pub(crate) struct Lines {
+    body: Body,
+    buffer: Vec<u8>,
+    /// The one handed out last; what follows it has not been looked at.
+    line: Range<usize>,
+}
+
+impl Lines {
+    /// The next line; none once the server has ended the answer. What is cut off in the middle is no line.
+    pub(crate) async fn next(&mut self) -> Result<Option<&[u8]>, Failure> {
+        let mut start = self.line.end;
+        let mut looked = start;
+        loop {
+            if let Some(end) = self.buffer[looked..].iter().position(|byte| *byte == b'\n') {
+                let end = looked + end;
+                self.line = start..end + 1;
+                return Ok(Some(&self.buffer[start..end]));
+            }
+            self.buffer.drain(..start);
+            (start, self.line) = (0, 0..0);
+            looked = self.buffer.len();
+            if !self.read_more().await? {
+                return Ok(None);
+            }
+        }
+    }
+
+    async fn read_more(&mut self) -> Result<bool, Failure> {
+        tokio::task::consume_budget().await;
+        let Some(frame) = self.body.frame().await else { return Ok(false) };
+        if let Some(data) = frame?.data_ref() {
+            self.buffer.extend_from_slice(data);
+        }
+        if self.buffer.len() > LONGEST_LINE {
+            return Err(Failure::Broken(format!("an event is longer than {LONGEST_LINE} bytes")));
+        }
+        Ok(true)
+    }
+}
