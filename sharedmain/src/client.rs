@@ -52,3 +52,74 @@ pub(crate) fn for_controllers(bare: &Client, namespace: &str, per_second: f64, b
         builder.build()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        convert::Infallible,
+        sync::atomic::{AtomicU32, Ordering},
+        time::Duration,
+    };
+
+    use http::{Response, StatusCode};
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::Api;
+    use tokio::time::Instant;
+
+    use super::*;
+
+    /// Refuses so many requests as too many, and answers the others.
+    fn busy_for(refusals: u32) -> (Client, Arc<AtomicU32>) {
+        let asked = Arc::new(AtomicU32::new(0));
+        let count = asked.clone();
+        let service = tower::service_fn(move |_: Request<Body>| {
+            let busy = count.fetch_add(1, Ordering::Relaxed) < refusals;
+            async move {
+                let (status, body) = if busy {
+                    (StatusCode::TOO_MANY_REQUESTS, "{}")
+                } else {
+                    (StatusCode::OK, r#"{"metadata":{"name":"a"}}"#)
+                };
+                let body = Body::from(body.as_bytes().to_vec());
+                let mut answer = Response::new(body);
+                *answer.status_mut() = status;
+                Ok::<_, Infallible>(answer)
+            }
+        });
+        (Client::new(service, "default"), asked)
+    }
+
+    async fn get(client: &Client) -> kube::Result<ConfigMap> {
+        Api::default_namespaced(client.clone()).get("a").await
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn controllers_wait_for_a_busy_server_and_a_bare_client_does_not() {
+        let (bare, asked) = busy_for(2);
+        assert!(get(&bare).await.is_err());
+        assert!(get(&for_controllers(&bare, "default", 0.0, 1)).await.is_ok());
+        assert_eq!(asked.load(Ordering::Relaxed), 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn all_clones_of_a_limited_client_keep_to_one_rate() {
+        let client = for_controllers(&busy_for(0).0, "default", 10.0, 2);
+        let start = Instant::now();
+        let requests = (0..12).map(|_| {
+            let client = client.clone();
+            tokio::spawn(async move { get(&client).await })
+        });
+        for request in requests.collect::<Vec<_>>() {
+            request.await.unwrap().unwrap();
+        }
+        let took = start.elapsed();
+        assert!(took >= Duration::from_secs(1) && took < Duration::from_millis(1200), "{took:?}");
+    }
+
+    #[test]
+    fn a_user_agent_is_a_header() {
+        let agent = user_agent("contrôleur\n", "1.0");
+        assert!(HeaderValue::try_from(&agent).is_ok());
+        assert!(agent.starts_with("contrleur/1.0 reknit/"), "{agent}");
+    }
+}
