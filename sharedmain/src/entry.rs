@@ -1,5 +1,5 @@
 //! What a user's `main` calls.
-use std::{ffi::OsString, process::ExitCode};
+use std::{ffi::OsString, io::Write, process::ExitCode};
 
 use clap::{ArgMatches, Args};
 use reknit_injection::Context;
@@ -7,7 +7,6 @@ use reknit_reconciler::{Controller, ControllerConstructor, Result};
 
 use crate::{
     construct::Constructors,
-    failure::Failure,
     flags::{self, Augment, Flags},
     process::Process,
     task::Task,
@@ -136,10 +135,15 @@ impl Main {
     fn run_with(self, args: Vec<OsString>) -> ExitCode {
         match self.process(&args) {
             Ok(process) => process.run(),
+            // Where even this cannot be written the status still tells.
+            Err(answer) if flags::is_answer(&answer) => {
+                let _ = answer.print();
+                ExitCode::SUCCESS
+            }
             Err(error) => {
-                // Where even this cannot be written the status still tells.
-                let _ = error.print();
-                ExitCode::from(if flags::is_answer(&error) { 0 } else { 2 })
+                let failure = flags::usage_failure(&error);
+                let _ = writeln!(std::io::stderr(), "{failure}");
+                failure.exit_code()
             }
         }
     }
@@ -175,8 +179,8 @@ fn parse(
     let augments: Vec<Augment> = users.iter().map(|flags| flags.augment).collect();
     let twice = flags::clashes(&augments);
     if !twice.is_empty() {
-        let failure = Failure::usage(format!("flags that there are already: {}\n", twice.join(", ")));
-        return Err(clap::Error::raw(clap::error::ErrorKind::ArgumentConflict, failure.to_string() + "\n"));
+        let failure = format!("flags that there are already: {}\n", twice.join(", "));
+        return Err(clap::Error::raw(clap::error::ErrorKind::ArgumentConflict, failure));
     }
     let (own, matches) = flags::parse(flags::command(component, version, &augments), args)?;
     for flags in users {

@@ -1,6 +1,7 @@
 //! The command line: the framework's flags, and the user's own beside them.
 use std::{net::IpAddr, path::PathBuf, time::Duration};
 
+use crate::failure::Failure;
 use clap::{ArgMatches, Args, Command, FromArgMatches, error::ErrorKind};
 
 /// The flags that every process has.
@@ -66,10 +67,10 @@ pub(crate) type Augment = fn(Command) -> Command;
 
 /// The whole command of a component.
 pub(crate) fn command(component: &str, version: &str, users: &[Augment]) -> Command {
-    let command = Command::new(component.to_owned())
-        .version(version.to_owned())
-        .about(format!("Runs the controllers of {component}"));
-    users.iter().fold(Flags::augment_args(command), |command, augment| augment(command))
+    let command = Flags::augment_args(Command::new(component.to_owned()).version(version.to_owned()));
+    let command = users.iter().fold(command, |command, augment| augment(command));
+    // Last, because the comment on a type of flags becomes that of the command.
+    command.about(format!("Runs the controllers of {component}")).long_about(None)
 }
 
 /// Flags of the user that are named as one of the framework's, or as another of their own.
@@ -105,6 +106,15 @@ pub(crate) fn parse(
 /// Whether clap only wants to print what was asked for.
 pub(crate) fn is_answer(error: &clap::Error) -> bool {
     matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion)
+}
+
+/// What is wrong with the command line, on one line.
+pub(crate) fn usage_failure(error: &clap::Error) -> Failure {
+    let text = error.render().to_string();
+    let said = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let said: Vec<_> =
+        said.filter(|line| !line.starts_with("Usage:") && !line.contains("try '--help'")).collect();
+    Failure::usage(format!("{}; try --help", said.join("; ").replace(":; ", ": ")))
 }
 
 fn rate(text: &str) -> Result<f64, String> {
@@ -145,6 +155,26 @@ mod tests {
     fn disabled_controllers_are_divided_by_commas() {
         let flags = parsed(&["--disable-controllers", "a.example.com,b.example.com"]).unwrap();
         assert_eq!(flags.disable_controllers, ["a.example.com", "b.example.com"]);
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_on_one_line() {
+        for (args, told) in [
+            (
+                &["--sever", "x"][..],
+                "error: unexpected argument '--sever' found; tip: a similar argument exists: '--server'; try --help",
+            ),
+            (
+                &["--server"],
+                "error: a value is required for '--server <URL>' but none was supplied; try --help",
+            ),
+            (
+                &["--shutdown-timeout=x"],
+                "error: invalid value 'x' for '--shutdown-timeout <DURATION>': invalid duration \"x\": want one or more numbers, each with its unit, as in 1h30m or 1.5s; try --help",
+            ),
+        ] {
+            assert_eq!(usage_failure(&parsed(args).unwrap_err()).to_string(), told);
+        }
     }
 
     #[test]

@@ -41,30 +41,29 @@ fn missing(feed: &str, state: &FeedState) -> Option<String> {
     match state {
         FeedState::NotStarted => Some(format!("the informer of {feed} is not started yet")),
         FeedState::Waiting { since, why } if why.is_empty() => {
-            Some(format!("waiting for the first list of {feed} for {:.0?}", age(*since)))
+            Some(format!("waiting for the first list of {feed} for {}s", age(*since)))
         }
-        FeedState::Waiting { since, why } => {
-            Some(format!("waiting for {feed} for {:.0?}: {why}", age(*since)))
-        }
+        FeedState::Waiting { since, why } => Some(format!("waiting for {feed} for {}s: {why}", age(*since))),
         FeedState::Synced { .. } => None,
     }
 }
 
 fn stopped(feed: &str, state: &FeedState) -> Option<String> {
     match state {
-        FeedState::Synced { last_heard } if age(*last_heard) > TOO_LONG => {
-            Some(format!("the watch of {feed} heard nothing for {:.0?}", age(*last_heard)))
+        FeedState::Synced { last_heard } if last_heard.elapsed() > TOO_LONG => {
+            Some(format!("the watch of {feed} heard nothing for {}s", age(*last_heard)))
         }
         _ => None,
     }
 }
 
 fn stuck(controller: &str, pass: &Working) -> String {
-    format!("{controller}: the pass of {} has been running for {:.0?}", pass.key, pass.age)
+    format!("{controller}: the pass of {} has been running for {}s", pass.key, pass.age.as_secs())
 }
 
-fn age(since: Instant) -> Duration {
-    Duration::from_secs(since.elapsed().as_secs())
+/// In seconds.
+fn age(since: Instant) -> u64 {
+    since.elapsed().as_secs()
 }
 
 #[cfg(test)]

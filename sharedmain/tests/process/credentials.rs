@@ -11,6 +11,7 @@ trials![
     an_exec_plugin_hands_out_the_token,
     an_exec_plugin_that_fails_is_named_with_its_complaint,
     a_token_file_is_used_though_it_ends_with_a_line_end,
+    a_token_file_that_rotates_is_followed,
     the_proxy_of_the_environment_is_used_unless_excepted,
     requests_say_who_makes_them,
 ];
@@ -74,6 +75,19 @@ fn a_token_file_is_used_though_it_ends_with_a_line_end() {
     let path = start.file(".kube/config", &config(&server.url(), "{tokenFile: ../token}"));
     assert!(path.exists());
     start.spawn().line("greeter runs");
+}
+
+fn a_token_file_that_rotates_is_followed() {
+    let server = Http::empty();
+    let start = Start::new().arg("--disable-ha").env("SYSTEM_NAMESPACE", "system");
+    let token = start.file("token", "first");
+    start.file(".kube/config", &config(&server.url(), "{tokenFile: ../token}"));
+    let child = start.spawn();
+    child.line("greeter runs");
+    assert!(server.heads()[0].contains(&"authorization: bearer first".to_owned()));
+    fs::write(token, "second").unwrap();
+    // Its informers go on asking for the ConfigMaps that there are none of.
+    server.until_asked("authorization: bearer second");
 }
 
 fn the_proxy_of_the_environment_is_used_unless_excepted() {

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 const FAULT: &str = "FAULTY";
 /// What ConfigMaps bear that are reconciled.
-const LABEL: &str = "process.reknit.dev/reconciled";
+pub(crate) const LABEL: &str = "process.reknit.dev/reconciled";
 
 /// Whether this executable was started as the process under test.
 pub(crate) fn is_asked_for() -> bool {
@@ -40,7 +40,7 @@ struct Clashing {
 /// A Kind that only some tests install.
 #[derive(CustomResource, Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[kube(group = "process.reknit.dev", version = "v1", kind = "Lamp", namespaced)]
-struct LampSpec {}
+pub(crate) struct LampSpec {}
 
 impl Kind for Lamp {
     type Status = ();

@@ -4,6 +4,8 @@ mod bad_input;
 #[cfg(test)]
 mod child;
 #[cfg(test)]
+mod cluster;
+#[cfg(test)]
 mod credentials;
 #[cfg(test)]
 mod faulty;
@@ -20,7 +22,8 @@ fn main() -> ExitCode {
     if faulty::is_asked_for() {
         return faulty::run();
     }
-    let trials = [bad_input::trials(), credentials::trials(), life::trials()].into_iter().flatten();
+    let trials =
+        [bad_input::trials(), credentials::trials(), life::trials(), cluster::trials()].into_iter().flatten();
     libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
 }
 

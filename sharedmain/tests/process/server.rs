@@ -4,6 +4,7 @@ use std::{
     net::{SocketAddr, TcpListener, TcpStream},
     sync::{Arc, Mutex},
     thread,
+    time::{Duration, Instant},
 };
 
 use rcgen::{CertificateParams, KeyPair, date_time_ymd};
@@ -70,6 +71,15 @@ impl Http {
 
     pub(crate) fn url(&self) -> String {
         format!("http://{}", self.address)
+    }
+
+    /// Waits for a request with this header.
+    pub(crate) fn until_asked(&self, header: &str) {
+        let began = Instant::now();
+        while !self.heads().iter().any(|head| head.iter().any(|line| line == header)) {
+            assert!(began.elapsed() < Duration::from_secs(60), "nobody asked with {header}");
+            thread::sleep(Duration::from_millis(20));
+        }
     }
 
     pub(crate) fn heads(&self) -> Vec<Head> {
