@@ -11,13 +11,13 @@ use reknit_apis::{Key, Kind};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::concluding;
+use crate::{Queue, concluding::concluding};
 
 /// Reads and patches objects of a Kind of either scope, in the name of one controller.
 pub(crate) struct Endpoint<K> {
     client: Client,
     /// Whose key a write that ends its pass does not wake.
-    queue: usize,
+    queue: Queue,
     /// Who is shown to have written, in `metadata.managedFields`.
     manager: String,
     kind: PhantomData<fn() -> K>,
@@ -29,8 +29,14 @@ struct Answer {
     metadata: ObjectMeta,
 }
 
+impl Answer {
+    fn version(&self) -> Option<&str> {
+        self.metadata.resource_version.as_deref()
+    }
+}
+
 impl<K: Kind> Endpoint<K> {
-    pub(crate) fn new(client: Client, queue: usize, component: &str) -> Self {
+    pub(crate) fn new(client: Client, queue: Queue, component: &str) -> Self {
         let manager = component.chars().filter(|c| !c.is_control()).take(100).collect();
         Self { client, queue, manager, kind: PhantomData }
     }
@@ -58,7 +64,8 @@ impl<K: Kind> Endpoint<K> {
             .at(&key)
             .patch(&key.name, &self.params(), &Patch::Merge(body))
             .map_err(kube::Error::BuildRequest)?;
-        concluding::concluding(self.queue, key, self.client.request(request)).await
+        let write = self.client.request(request);
+        concluding(&self.queue, key, write, |object: &K| object.meta().resource_version.as_deref()).await
     }
 
     /// Applies metadata under a field manager, whatever else changed meanwhile; so it is news to its own key too.
@@ -94,9 +101,11 @@ impl<K: Kind> Endpoint<K> {
             .patch_subresource("status", &key.name, &self.params(), &Patch::Merge(body))
             .map_err(kube::Error::BuildRequest)?;
         let write = self.client.request(request);
-        let answer: Answer =
-            if first { concluding::concluding(self.queue, key.clone(), write).await? } else { write.await? };
-        Ok(answer.metadata)
+        let answer = match first {
+            true => concluding(&self.queue, key.clone(), write, Answer::version).await,
+            false => write.await,
+        };
+        answer.map(|answer| answer.metadata)
     }
 
     /// Works for either scope: the path holds the namespace that the key has.

@@ -141,7 +141,7 @@ impl<R: ReconcileKind> WithReconciler<R> {
         let finalizes = finalizes.map(|finalizer| finalizer.name().to_owned());
         let tells_deletion = roles.deleted.is_some();
         let (endpoint, trackers) = (
-            Endpoint::new(build.cx.client(), build.queue.id(), build.cx.component()),
+            Endpoint::new(build.cx.client(), build.queue.clone(), build.cx.component()),
             build.trackers.clone(),
         );
         let mut parts = build.parts();
@@ -171,7 +171,8 @@ fn wake_own_key<K: reknit_apis::Kind>(informer: &Informer<K>, queue: &crate::Que
     let queue = queue.clone();
     informer.on(move |change| match change {
         Change::Deleted { .. } if tells_deletion => queue.add(change.key()),
-        _ => queue.changed(change.key()),
+        Change::Deleted { .. } => queue.changed_to(change.key(), None),
+        _ => queue.changed_to(change.key(), change.latest().meta().resource_version.as_deref()),
     });
 }
 

@@ -1,6 +1,7 @@
 //! The keys that wait for a pass: each once, never two passes of one key at a time.
 
 mod delayed;
+mod echoes;
 mod lanes;
 #[cfg(test)]
 mod tests;
@@ -14,6 +15,7 @@ use tokio::{sync::Notify, time::Instant};
 pub(crate) use self::lanes::Lane;
 use self::{
     delayed::Delayed,
+    echoes::Echoes,
     lanes::{Added, Lanes},
 };
 use crate::{
@@ -48,6 +50,7 @@ struct State {
     lanes: Lanes,
     delayed: Delayed,
     backoff: Backoff,
+    echoes: Echoes,
     /// The claimed keys, and since when: as many as there are workers.
     working: Vec<(Arc<Key>, Instant)>,
     closed: bool,
@@ -60,6 +63,7 @@ impl Queue {
             lanes: Lanes::default(),
             delayed: Delayed::default(),
             backoff: Backoff::new(Instant::now()),
+            echoes: Echoes::default(),
             working: Vec::new(),
             closed: false,
             metrics: None,
@@ -87,6 +91,14 @@ impl Queue {
     /// key.
     pub(crate) fn changed(&self, key: Key) {
         if !concluding::concludes(self.id(), &key) {
+            self.add(key);
+        }
+    }
+
+    /// The same for the object of the key itself, which has this version now, or none where it is gone. A change that
+    /// is told while such a write is under way may be its echo: whether it is shows when the answer is there.
+    pub(crate) fn changed_to(&self, key: Key, version: Option<&str>) {
+        if !concluding::concludes(self.id(), &key) && !self.0.state.lock().echoes.note(&key, version) {
             self.add(key);
         }
     }

@@ -208,17 +208,53 @@ async fn a_claimer_that_gives_up_leaves_its_key_to_the_next() {
 #[tokio::test]
 async fn a_change_that_ends_the_pass_of_a_key_does_not_wake_that_key_of_that_queue() {
     let (mine, other) = (Queue::new(), Queue::new());
-    concluding::concluding(mine.id(), key("a"), async {
+    let write = async {
         for queue in [&mine, &other] {
             queue.changed(key("a"));
+            queue.changed_to(key("a"), Some("2"));
             queue.changed(key("b"));
         }
-    })
-    .await;
+        Ok::<_, ()>("2".to_owned())
+    };
+    concluding::concluding(&mine, key("a"), write, |version| Some(version)).await.unwrap();
     assert_eq!(mine.take_all(), [key("b")]);
     assert_eq!(other.take_all(), [key("a"), key("b")]);
     mine.changed(key("a"));
     assert_eq!(mine.take_all(), [key("a")]);
+}
+
+/// What wakes `a` when the watch tells of these versions of it while the write is under way that is answered so.
+async fn woken_by(told: &[Option<&str>], answer: Result<&str, ()>) -> Vec<Key> {
+    let queue = Queue::new();
+    let (send, answered) = tokio::sync::oneshot::channel();
+    let writing = tokio::spawn({
+        let queue = queue.clone();
+        async move {
+            let write = async { answered.await.unwrap() };
+            concluding::concluding(&queue, key("a"), write, |version: &String| Some(version)).await
+        }
+    });
+    tokio::task::yield_now().await;
+    told.iter().for_each(|version| queue.changed_to(key("a"), *version));
+    queue.changed_to(key("b"), Some("2"));
+    assert_eq!(queue.take_all(), [key("b")], "before the answer");
+    send.send(answer.map(str::to_owned)).unwrap();
+    let _ = writing.await.unwrap();
+    queue.take_all()
+}
+
+#[tokio::test]
+async fn an_echo_that_comes_before_its_answer_wakes_nobody() {
+    assert_eq!(woken_by(&[Some("2")], Ok("2")).await, []);
+    assert_eq!(woken_by(&[Some("2"), None], Ok("2")).await, [], "the last finalizer went");
+}
+
+#[tokio::test]
+async fn news_told_while_a_write_is_under_way_wakes_its_key() {
+    assert_eq!(woken_by(&[Some("2"), Some("3")], Ok("2")).await, [key("a")]);
+    assert_eq!(woken_by(&[Some("2")], Err(())).await, [key("a")], "nobody knows whose write that was");
+    assert_eq!(woken_by(&[None], Err(())).await, [key("a")]);
+    assert_eq!(woken_by(&[], Err(())).await, []);
 }
 
 #[tokio::test(start_paused = true)]
