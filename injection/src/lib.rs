@@ -46,6 +46,8 @@ mod own_writes;
 mod raw;
 mod registry;
 mod resource_path;
+#[cfg(test)]
+mod scripted;
 mod selection;
 mod shutdown;
 mod source;

@@ -233,3 +233,6 @@ impl<K: Cached> ListWatch<K> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,376 @@
+use std::{sync::Mutex, time::Duration};
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use reknit_apis::Key;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::*;
+use crate::{
+    Change, Context, FeedState, Informer, Metadata,
+    scripted::{Log, Server, Stream, map, server},
+    select,
+};
+
+/// What a handler was told, in words such as `+a@5`.
+#[derive(Clone, Default)]
+struct Told(Arc<Mutex<Vec<String>>>);
+
+impl Told {
+    fn by(informer: &Informer<ConfigMap>) -> Self {
+        let told = Self::default();
+        let words = told.clone();
+        informer.on(move |change| words.0.lock().unwrap().push(word(change)));
+        let words = told.clone();
+        informer.on_undecodable(move |key, _| words.0.lock().unwrap().push(format!("?{}", key.name)));
+        told
+    }
+
+    fn take(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+}
+
+fn word(change: &Change<ConfigMap>) -> String {
+    let sign = match change {
+        Change::Added(_) => '+',
+        Change::Updated { .. } => '~',
+        Change::Deleted { .. } => '-',
+    };
+    let meta = &change.latest().metadata;
+    format!("{sign}{}@{}", meta.name.as_deref().unwrap(), meta.resource_version.as_deref().unwrap())
+}
+
+/// A started informer of all ConfigMaps.
+fn started() -> (Informer<ConfigMap>, Told, Server) {
+    let (client, server) = server();
+    let cx = Context::new("test", client);
+    let maps: Informer<ConfigMap> = cx.get();
+    let told = Told::by(&maps);
+    cx.informers().start();
+    (maps, told, server)
+}
+
+/// One that has read its list, with its watch.
+async fn synced(version: &str, items: &[Value]) -> (Informer<ConfigMap>, Told, Server, Stream) {
+    let (maps, told, mut server) = started();
+    let watch = server.sync(version, items).await;
+    maps.synced().await;
+    told.take();
+    (maps, told, server, watch)
+}
+
+async fn until_told(told: &Told, wanted: &str) {
+    while !told.0.lock().unwrap().iter().any(|word| word == wanted) {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_is_read_page_by_page_and_watched_from_the_version_of_its_first() {
+    let (maps, told, mut server) = started();
+    let first = server.list().await;
+    assert_eq!((first.path.as_str(), first.query.get("continue")), ("/api/v1/configmaps", None));
+    first.page("10", "more", &[map("a", "5")]);
+    let second = server.list().await;
+    assert_eq!(second.query["continue"], "more");
+    assert!(matches!(maps.state(), FeedState::Waiting { .. }), "half a list is none");
+    second.items("17", &[map("b", "6")]);
+    let _watch = server.watch("10").await.stream();
+    maps.synced().await;
+    assert_eq!(told.take(), ["+a@5", "+b@6"]);
+    assert!(maps.bytes() > 100 && maps.len() == 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_item_that_cannot_be_decoded_fails_no_other() {
+    let (maps, told, mut server) = started();
+    let mut bad = map("bad", "7");
+    bad["data"] = json!("not a map");
+    let nameless = json!({"metadata": 3});
+    let watch = server.sync("10", &[map("a", "5"), bad.clone(), nameless, map("b", "6")]).await;
+    maps.synced().await;
+    assert_eq!(told.take(), ["+a@5", "?bad", "+b@6"]);
+
+    let mut worse = map("a", "11");
+    worse["data"] = json!(3);
+    watch.event("MODIFIED", &worse);
+    watch.event("MODIFIED", &bad);
+    watch.event("ADDED", &map("c", "12"));
+    until_told(&told, "+c@12").await;
+    assert_eq!(told.take(), ["?a", "+c@12"], "one version is told once");
+    let held = maps.get(&Key::new("n", "a")).unwrap();
+    assert_eq!(held.metadata.resource_version.as_deref(), Some("5"), "what could be decoded is held on");
+
+    watch.event("ERROR", &json!({"kind": "Status", "message": "too old", "reason": "Expired", "code": 410}));
+    server.list().await.items("20", &[worse, map("c", "12")]);
+    let watch = server.watch("20").await.stream();
+    watch.event("MODIFIED", &map("a", "21"));
+    until_told(&told, "~a@21").await;
+    assert_eq!(told.take(), ["-b@6", "~a@21"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_breaks_is_resumed_after_the_last_version() {
+    let (_maps, told, mut server, watch) = synced("10", &[map("a", "5")]).await;
+    watch.event("MODIFIED", &map("a", "11"));
+    watch.chunk(r#"{"type":"MODIFIED","object":{"met"#);
+    until_told(&told, "~a@11").await;
+    watch.cut();
+    server.look().await.items("30", &[]);
+    let watch = server.watch("11").await.stream();
+    watch.event("BOOKMARK", &json!({"kind": "ConfigMap", "metadata": {"resourceVersion": "25"}}));
+    drop(watch);
+    let watch = server.watch("25").await.stream();
+    watch.event("DELETED", &map("a", "26"));
+    until_told(&told, "-a@11").await;
+    assert_eq!(told.take(), ["~a@11", "-a@11"], "the last object is the one that was held");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_in_pieces_is_one_event() {
+    let (_maps, told, _server, watch) = synced("10", &[]).await;
+    let two = format!(
+        "{}\n{}\n",
+        json!({"type": "ADDED", "object": map("ä", "11")}),
+        json!({"object": map("b", "12"), "type": "ADDED"})
+    );
+    let bytes = two.as_bytes();
+    for piece in bytes.chunks(7) {
+        watch.chunk(&String::from_utf8_lossy(piece));
+    }
+    watch.event("ADDED", &map("c", "13"));
+    until_told(&told, "+c@13").await;
+    assert_eq!(told.take()[1..], ["+b@12", "+c@13"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn deletions_of_a_gap_are_told_with_the_last_object() {
+    let (_maps, told, mut server, watch) = synced("10", &[map("a", "5"), map("b", "6")]).await;
+    watch.event("MODIFIED", &map("a", "11"));
+    watch.event("ERROR", &json!({"kind": "Status", "message": "too old", "reason": "Expired", "code": 410}));
+    let before = Instant::now();
+    server.list().await.items("50", &[map("b", "6"), map("c", "40")]);
+    assert_eq!(before.elapsed(), Duration::ZERO, "the first 410 is no failure to wait for");
+    let _watch = server.watch("50").await.stream();
+    assert_eq!(told.take(), ["~a@11", "+c@40", "-a@11"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_whose_continuation_is_gone_begins_again() {
+    let (maps, told, mut server) = started();
+    server.list().await.page("10", "more", &[map("a", "5"), map("b", "6")]);
+    server.list().await.fail(410, "the provided continue parameter is too old");
+    let again = server.list().await;
+    assert_eq!(again.query.get("continue"), None);
+    again.items("20", &[map("b", "6")]);
+    maps.synced().await;
+    assert_eq!(told.take(), ["+a@5", "+b@6", "-a@5"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn being_told_410_again_and_again_is_slowed_down() {
+    let (_maps, _told, mut server) = started();
+    let before = Instant::now();
+    for _ in 0..8 {
+        server.list().await.items("10", &[]);
+        server.watch("10").await.fail(410, "too old");
+    }
+    assert!(before.elapsed() > Duration::from_secs(20), "{:?}", before.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_in_a_watch_leads_to_a_new_list() {
+    let (_maps, told, mut server, watch) = synced("10", &[map("a", "5")]).await;
+    watch.event(
+        "ERROR",
+        &json!({"kind": "Status", "message": "etcd is upset", "reason": "Internal", "code": 500}),
+    );
+    server.list().await.items("50", &[]);
+    let _watch = server.watch("50").await.stream();
+    assert_eq!(told.take(), ["-a@5"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_is_installed_later_is_found_and_asked_for_once_a_minute_in_the_log() {
+    let log = Log::start();
+    let (maps, told, mut server) = started();
+    let before = Instant::now();
+    while before.elapsed() < Duration::from_secs(150) {
+        let asked = Instant::now();
+        server.list().await.answer(404, "404 page not found");
+        assert!(asked.elapsed() <= Duration::from_secs(2), "asked again after {:?}", asked.elapsed());
+    }
+    let FeedState::Waiting { why, .. } = maps.state() else { panic!("{:?}", maps.state()) };
+    assert!(
+        why.contains("configmaps of v1 (ConfigMap)") && why.contains("CustomResourceDefinition"),
+        "{why}"
+    );
+    assert_eq!(log.lines("WARN").len(), 3, "at once, after one minute and after two: {:?}", log.lines(""));
+    let _watch = server.sync("10", &[map("a", "5")]).await;
+    maps.synced().await;
+    assert_eq!(told.take(), ["+a@5"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_is_removed_and_installed_again_is_listed_again() {
+    let (_maps, told, mut server, watch) = synced("10", &[map("a", "5")]).await;
+    watch.event("DELETED", &map("a", "11"));
+    drop(watch);
+    server.watch("11").await.answer(404, "404 page not found");
+    server.list().await.answer(404, "404 page not found");
+    let _watch = server.sync("30", &[map("b", "29")]).await;
+    until_told(&told, "+b@29").await;
+    assert_eq!(told.take(), ["-a@5", "+b@29"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_refused_is_asked_for_less_and_less_and_says_what_is_needed() {
+    let log = Log::start();
+    let (maps, _told, mut server) = started();
+    let before = Instant::now();
+    for _ in 0..10 {
+        server.list().await.fail(403, "configmaps is forbidden");
+    }
+    assert!(before.elapsed() > Duration::from_secs(60), "{:?}", before.elapsed());
+    let FeedState::Waiting { why, .. } = maps.state() else { panic!("{:?}", maps.state()) };
+    assert!(why.starts_with("configmaps is forbidden") && why.contains("verbs list and watch"), "{why}");
+    assert!(log.lines("WARN").len() <= 4, "{:?}", log.lines("WARN"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_may_list_but_not_watch_is_not_asked_in_a_loop() {
+    let (_maps, _told, mut server) = started();
+    server.list().await.items("10", &[]);
+    let before = Instant::now();
+    server.watch("10").await.fail(403, "you may not watch");
+    for _ in 0..8 {
+        server.look().await.items("10", &[]);
+        server.watch("10").await.fail(403, "you may not watch");
+    }
+    assert!(before.elapsed() > Duration::from_secs(30), "{:?}", before.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_watch_is_cut_and_resumed() {
+    let (_maps, told, mut server, watch) = synced("10", &[]).await;
+    let before = Instant::now();
+    let look = server.look().await;
+    assert_eq!(before.elapsed(), SILENCE);
+    look.items("10", &[]);
+    let again = server.watch("10").await.stream();
+    watch.event("ADDED", &map("ghost", "11"));
+    again.event("ADDED", &map("a", "11"));
+    until_told(&told, "+a@11").await;
+    assert_eq!(told.take(), ["+a@11"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_is_not_answered_is_asked_for_again() {
+    let (maps, _told, mut server) = started();
+    let _unanswered = server.list().await;
+    let _watch = server.sync("10", &[]).await;
+    maps.synced().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_away_is_found_again_and_watched_from_where_it_was() {
+    let (_maps, told, mut server, watch) = synced("10", &[map("a", "5")]).await;
+    watch.cut();
+    for _ in 0..5 {
+        server.look().await.refuse();
+    }
+    server.look().await.items("12", &[]);
+    let watch = server.watch("10").await.stream();
+    watch.event("MODIFIED", &map("a", "12"));
+    until_told(&told, "~a@12").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_comes_back_younger_is_listed_again() {
+    let log = Log::start();
+    let (_maps, told, mut server, watch) = synced("50", &[map("a", "45"), map("b", "5")]).await;
+    watch.cut();
+    server.look().await.items("20", &[]);
+    server.list().await.items("20", &[map("a", "15"), map("b", "5")]);
+    let watch = server.watch("20").await.stream();
+    watch.event("MODIFIED", &map("a", "21"));
+    until_told(&told, "~a@21").await;
+    assert_eq!(told.take(), ["~a@15", "~a@21"]);
+    assert_eq!(log.lines("younger").len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_selection_is_what_the_server_is_asked_for() {
+    let (client, mut server) = server();
+    let cx = Context::new("test", client);
+    let which = select().namespace("n").label("b", "2").label("a", "1").field("metadata.name", "x");
+    let _maps = cx.informer::<Metadata<ConfigMap>>(which);
+    cx.informers().start();
+    let list = server.list().await;
+    assert_eq!(list.path, "/api/v1/namespaces/n/configmaps");
+    assert_eq!(
+        (list.query["labelSelector"].as_str(), list.query["fieldSelector"].as_str()),
+        ("a=1,b=2", "metadata.name=x")
+    );
+    assert!(list.accept.contains("as=PartialObjectMetadataList"), "{}", list.accept);
+    list.items("10", &[]);
+    let watch = server.watch("10").await;
+    assert!(watch.accept.contains("as=PartialObjectMetadata;"), "{}", watch.accept);
+    assert_eq!(
+        (watch.query["allowWatchBookmarks"].as_str(), watch.query["labelSelector"].as_str()),
+        ("true", "a=1,b=2")
+    );
+    assert!((240..290).contains(&watch.query["timeoutSeconds"].parse::<u64>().unwrap()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_informer_that_nobody_keeps_stops() {
+    let (client, mut server) = server();
+    let cx = Context::new("test", client);
+    let maps = cx.informer::<ConfigMap>(select());
+    drop(cx.informer::<ConfigMap>(select().namespace("never")));
+    cx.informers().start();
+    let watch = server.sync("10", &[]).await;
+    let feed = maps.feed();
+    drop(maps);
+    assert_eq!(cx.informers().states().len(), 1, "the feed keeps it");
+    drop(feed);
+    watch.closed().await;
+    assert!(server.is_idle() && cx.informers().states().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_informer_opened_later_starts_at_once_and_late_handlers_are_told_what_is_held() {
+    let (client, mut server) = server();
+    let cx = Context::new("test", client);
+    cx.informers().start();
+    let maps: Informer<ConfigMap> = cx.get();
+    let mut bad = map("bad", "6");
+    bad["data"] = json!(1);
+    let _watch = server.sync("10", &[map("a", "5"), bad]).await;
+    maps.synced().await;
+    assert_eq!(Told::by(&maps).take(), ["+a@5", "?bad"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_measured_is_of_each_informer() {
+    let (client, mut server) = server();
+    let cx = Context::new("test", client);
+    let maps = cx.informer::<ConfigMap>(select());
+    cx.informers().start();
+    let _watch = server.sync("10", &[map("a", "5")]).await;
+    maps.synced().await;
+    let value = |name: &str| {
+        let family = cx.metrics().gather().into_iter().find(|family| family.name() == name)?;
+        let metric = family.get_metric().iter().find(|m| m.get_label()[0].value() == "configmaps")?;
+        Some(metric.get_gauge().get_value() + metric.get_counter().get_value())
+    };
+    assert_eq!(value("reflector_objects"), Some(1.0));
+    assert_eq!(value("reflector_object_bytes"), Some(maps.bytes() as f64));
+    assert_eq!(value("reflector_lists_total"), Some(1.0));
+    assert_eq!(value("reflector_watches_total"), Some(1.0));
+    drop((maps, _watch));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(value("reflector_objects"), None, "gone with the informer");
+}
