@@ -117,3 +117,6 @@ fn is_dry(body: &Body) -> bool {
     };
     !bytes.is_empty() && serde_json::from_slice::<DeleteOptions>(&bytes).is_ok_and(|o| !o.dry_run.is_empty())
 }
+
+#[cfg(test)]
+mod tests;
