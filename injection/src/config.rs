@@ -62,8 +62,8 @@ pub struct Config<T> {
 
 struct Latest<T> {
     value: Arc<T>,
-    /// What the value was read from.
-    data: BTreeMap<String, String>,
+    /// What the value was read from; none while it is the default.
+    data: Option<BTreeMap<String, String>>,
 }
 
 impl<T> Clone for Config<T> {
@@ -82,7 +82,7 @@ impl<T: FromConfigMap> Config<T> {
     /// Follows the ConfigMap, and calls `on_changed` when its data has become another good value. Data that is equal
     /// to what was read last, `_example` aside, is no change.
     pub fn new(cx: &Context, on_changed: impl Fn() + Send + Sync + 'static) -> Self {
-        let start = Latest { value: Arc::default(), data: BTreeMap::new() };
+        let start = Latest { value: Arc::default(), data: None };
         let latest = Arc::new(Mutex::new(start));
         let map = cx.system_namespace().map(|namespace| {
             cx.informer::<ConfigMap>(select().namespace(namespace).field("metadata.name", T::NAME))
@@ -125,13 +125,13 @@ impl<T: FromConfigMap> Latest<T> {
     fn follow(&mut self, map: &ConfigMap) -> bool {
         let mut data = map.data.clone().unwrap_or_default();
         data.remove(EXAMPLE);
-        if data == self.data {
+        if self.data.as_ref() == Some(&data) {
             return false;
         }
         match T::from_config_map(&data) {
             Ok(value) => {
                 tracing::info!(config_map = T::NAME, "configuration read");
-                *self = Self { value: Arc::new(value), data };
+                *self = Self { value: Arc::new(value), data: Some(data) };
                 true
             }
             Err(error) => {
@@ -151,4 +151,94 @@ tokio::task_local! {
 /// Within this future, each [`Config`] answers what it answered first.
 pub fn pinned<F: Future>(pass: F) -> impl Future<Output = F::Output> {
     PINNED.scope(RefCell::default(), pass)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::scripted::server;
+
+    #[derive(Debug, Default, PartialEq)]
+    struct Limit(u32);
+
+    impl FromConfigMap for Limit {
+        const NAME: &'static str = "config-limit";
+
+        fn from_config_map(data: &BTreeMap<String, String>) -> Result<Self, Box<dyn Error + Send + Sync>> {
+            assert!(!data.contains_key("_example"));
+            Ok(Self(data.get("limit").map_or(Ok(10), |text| text.parse())?))
+        }
+    }
+
+    fn map(name: &str, data: &[(&str, &str)]) -> ConfigMap {
+        let mut map = ConfigMap::default();
+        map.metadata.namespace = Some("system".into());
+        map.metadata.name = Some(name.into());
+        map.data = Some(data.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect());
+        map
+    }
+
+    struct Given {
+        maps: Informer<ConfigMap>,
+        limit: Config<Limit>,
+        changes: Arc<AtomicUsize>,
+    }
+
+    fn given() -> Given {
+        let cx = Context::builder("test", server().0).system_namespace(Some("system".into())).build();
+        let maps = cx.informer(select().namespace("system").field("metadata.name", Limit::NAME));
+        let changes = Arc::new(AtomicUsize::new(0));
+        let count = changes.clone();
+        let limit = Config::new(&cx, move || {
+            count.fetch_add(1, Ordering::Relaxed);
+        });
+        Given { maps, limit, changes }
+    }
+
+    #[tokio::test]
+    async fn it_follows_its_config_map_and_no_other() {
+        let Given { maps, limit, changes } = given();
+        assert_eq!(*limit.get(), Limit(0), "the default of the type, while there is none");
+        maps.apply(map("config-limit", &[("_example", "limit: 7")]));
+        assert_eq!(*limit.get(), Limit(10), "that of an empty one");
+        maps.apply(map("config-limit", &[("limit", "5"), ("_example", "limit: 7")]));
+        maps.apply(map("config-other", &[("limit", "6")]));
+        assert_eq!((&*limit.get(), changes.load(Ordering::Relaxed)), (&Limit(5), 2));
+    }
+
+    #[tokio::test]
+    async fn equal_data_is_no_change_and_bad_data_keeps_the_value_before() {
+        let Given { maps, limit, changes } = given();
+        maps.apply(map("config-limit", &[("limit", "5")]));
+        maps.apply(map("config-limit", &[("limit", "5"), ("_example", "new")]));
+        maps.apply(map("config-limit", &[("limit", "many")]));
+        maps.forget(&reknit_apis::Key::new("system", "config-limit"));
+        assert_eq!((&*limit.get(), changes.load(Ordering::Relaxed)), (&Limit(5), 1));
+        maps.apply(map("config-limit", &[("limit", "8")]));
+        assert_eq!((&*limit.get(), changes.load(Ordering::Relaxed)), (&Limit(8), 2));
+    }
+
+    #[tokio::test]
+    async fn one_pass_reads_one_value() {
+        let Given { maps, limit, .. } = given();
+        maps.apply(map("config-limit", &[("limit", "5")]));
+        let before = limit.clone();
+        pinned(async move {
+            assert_eq!(*before.get(), Limit(5));
+            maps.apply(map("config-limit", &[("limit", "8")]));
+            assert_eq!(*before.get(), Limit(5), "the same throughout");
+        })
+        .await;
+        assert_eq!(*limit.get(), Limit(8));
+    }
+
+    #[tokio::test]
+    async fn without_a_system_namespace_the_default_holds() {
+        let cx = Context::new("test", server().0);
+        let limit = Config::<Limit>::new(&cx, || {});
+        assert_eq!(*limit.get(), Limit(0));
+        assert!(limit.feed().is_none());
+    }
 }

@@ -304,3 +304,101 @@ impl Inject for Shutdown {
         cx.shutdown()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use k8s_openapi::api::core::v1::{Pod, Service};
+
+    use super::*;
+    use crate::scripted::server;
+
+    #[derive(Clone)]
+    struct Probe(Informer<Service>);
+
+    impl Inject for Probe {
+        fn inject(cx: &Context) -> Self {
+            Self(cx.get())
+        }
+    }
+
+    #[derive(Clone)]
+    struct Deep {
+        probe: Probe,
+        _pods: Informer<Pod>,
+        number: u8,
+    }
+
+    impl Inject for Deep {
+        fn inject(cx: &Context) -> Self {
+            Self { probe: cx.get(), _pods: cx.get(), number: cx.provided().unwrap_or(1) }
+        }
+    }
+
+    #[derive(Clone)]
+    struct Egg;
+
+    #[derive(Clone)]
+    struct Hen;
+
+    impl Inject for Egg {
+        fn inject(cx: &Context) -> Self {
+            let _: Hen = cx.get();
+            Self
+        }
+    }
+
+    impl Inject for Hen {
+        fn inject(cx: &Context) -> Self {
+            let _: Egg = cx.get();
+            Self
+        }
+    }
+
+    fn context() -> Context {
+        Context::new("test", server().0)
+    }
+
+    #[tokio::test]
+    async fn injected_things_are_made_of_injected_things_and_shared() {
+        let cx = context();
+        cx.provide(9u8);
+        let deep: Deep = cx.get();
+        assert!(deep.probe.0.same(&cx.get::<Probe>().0) && deep.probe.0.same(&cx.get()));
+        assert_eq!(deep.number, 9);
+    }
+
+    #[tokio::test]
+    async fn what_is_provided_wins() {
+        let cx = context();
+        let pods = cx.informer::<Pod>(select().namespace("x"));
+        cx.provide(pods.clone());
+        assert!(cx.get::<Informer<Pod>>().same(&pods));
+    }
+
+    #[tokio::test]
+    async fn a_circle_is_named_and_leaves_the_context_usable() {
+        let cx = context();
+        let said = catch_unwind(AssertUnwindSafe(|| cx.get::<Hen>())).err().unwrap();
+        let said = said.downcast_ref::<String>().unwrap();
+        assert!(said.contains("Hen → ") && said.contains("Egg → ") && said.ends_with("Hen"), "{said}");
+        let _: Probe = cx.get();
+    }
+
+    #[tokio::test]
+    async fn what_nobody_provided_is_named() {
+        assert_eq!(context().provided::<u8>().unwrap_err().to_string(), "no u8 was provided");
+    }
+
+    #[tokio::test]
+    async fn what_nobody_keeps_never_starts() {
+        let informers = {
+            let cx = context();
+            let _: Deep = cx.get();
+            cx.informers()
+        };
+        informers.start();
+        assert!(informers.states().is_empty());
+    }
+}
