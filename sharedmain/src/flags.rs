@@ -4,8 +4,9 @@ use std::{net::IpAddr, path::PathBuf, time::Duration};
 use crate::failure::Failure;
 use clap::{ArgMatches, Args, Command, FromArgMatches, error::ErrorKind};
 
-/// The flags that every process has.
+/// The flags that every process has. Not a group of clap's: it would be named `Flags`, as the user's own may be.
 #[derive(Debug, Clone, Args)]
+#[group(skip)]
 pub(crate) struct Flags {
     /// Path to a kubeconfig; without it ~/.kube/config is used, and in a pod its service account
     #[arg(long, env = "KUBECONFIG", hide_env_values = true, value_name = "PATH")]
@@ -149,6 +150,22 @@ mod tests {
     #[test]
     fn the_command_is_well_formed() {
         command("controller", "1", &[]).debug_assert();
+    }
+
+    #[test]
+    fn the_users_flags_may_be_named_and_documented_as_they_like() {
+        /// This is about these flags.
+        #[derive(Debug, Clone, Args)]
+        struct Flags {
+            #[arg(long)]
+            mine: Option<String>,
+        }
+        let command = command("controller", "1", &[Flags::augment_args]);
+        command.clone().debug_assert();
+        assert_eq!(
+            command.get_about().map(ToString::to_string).as_deref(),
+            Some("Runs the controllers of controller")
+        );
     }
 
     #[test]

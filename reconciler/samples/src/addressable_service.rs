@@ -1,0 +1,48 @@
+//! Publishes the address of the Service an `AddressableService` names.
+
+use k8s_openapi::api::core::v1::Service;
+use reknit::prelude::*;
+use samples_apis::{AddressableService, AddressableServiceStatus};
+
+use crate::{ClusterDomain, Flags};
+
+/// Watches AddressableServices, and the Services they name.
+pub fn controller(cx: &Context) -> Result<Controller> {
+    let selection = cx.provided::<Flags>().unwrap_or_default().selection();
+    let mut build = Controller::selected::<AddressableService>(cx, selection.clone());
+    let services = build.track_in(&cx.informer::<Service>(selection));
+    Ok(build.reconciler(Reconciler { services, domain: cx.get() }).finalizing().build())
+}
+
+struct Reconciler {
+    services: Tracked<Service>,
+    domain: ClusterDomain,
+}
+
+impl ReconcileKind for Reconciler {
+    type Kind = AddressableService;
+
+    async fn reconcile_kind(
+        &self,
+        object: &AddressableService,
+        status: &mut AddressableServiceStatus,
+    ) -> Result<Outcome> {
+        let name = &object.spec.service_name;
+        match self.services.get(object, name) {
+            None => status.mark_service_unavailable(name),
+            Some(service) => status.mark_service_available(self.domain.address_of(&service)),
+        }
+        Ok(Outcome::done())
+    }
+}
+
+impl FinalizeKind for Reconciler {
+    async fn finalize_kind(
+        &self,
+        object: &AddressableService,
+        _: &mut AddressableServiceStatus,
+    ) -> Result<Outcome> {
+        self.services.forget(object);
+        Ok(Outcome::done().event(Event::normal("AddressWithdrawn", "The address is no longer published")))
+    }
+}
