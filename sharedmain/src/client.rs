@@ -1,16 +1,25 @@
 //! The clients of a process: a bare one, and one for controllers on top of it.
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use http::{HeaderValue, Request, header};
 use kube::{
     Client,
     client::{Body, ClientBuilder, retry::RetryPolicy},
 };
+use tokio::time::timeout;
 use tower::{Layer, retry::RetryLayer, util::MapRequestLayer};
 
 use crate::{
     cause::root, failure::Failure, kubeconfig::Access, rate_limit::RateLimitLayer, token_file::TokenFile,
 };
+
+/// An API server ends every request that is not long-running after 60 seconds, unless it is told otherwise.
+const ANSWER: Duration = Duration::from_secs(75);
+
+/// The connection is held to be dead.
+#[derive(Debug, thiserror::Error)]
+#[error("the API server did not answer within {ANSWER:?}")]
+struct NoAnswer;
 
 /// The user agent of every request, cut where a header could not hold it.
 pub(crate) fn user_agent(component: &str, version: &str) -> String {
@@ -37,12 +46,21 @@ pub(crate) fn bare(access: &Access, agent: &str) -> Result<Client, Failure> {
     })
 }
 
-/// The client that controllers get: it retries what a busy API server refused, and keeps to a rate if there is one.
+/// The client that controllers get: it retries what a busy API server refused, keeps to a rate if there is one, and
+/// does not wait for ever on a connection whose other end is gone without a word.
 pub(crate) fn for_controllers(bare: &Client, namespace: &str, per_second: f64, burst: u32) -> Client {
     let inner = bare.clone();
     let service = tower::service_fn(move |request: Request<Body>| {
         let client = inner.clone();
-        async move { client.send(request).await.map_err(tower::BoxError::from) }
+        async move {
+            if is_long_running(request.uri()) {
+                return Ok(client.send(request).await?);
+            }
+            match timeout(ANSWER, client.send(request)).await {
+                Ok(answer) => Ok(answer?),
+                Err(_) => Err(tower::BoxError::from(NoAnswer)),
+            }
+        }
     });
     let retried = RetryLayer::new(RetryPolicy::server_retry()).layer(service);
     let builder = ClientBuilder::new(retried, namespace);
@@ -53,17 +71,23 @@ pub(crate) fn for_controllers(bare: &Client, namespace: &str, per_second: f64, b
     }
 }
 
+/// What the API server itself counts as such: it may answer when it likes.
+fn is_long_running(uri: &http::Uri) -> bool {
+    let watches = |query: &str| query.split('&').any(|pair| matches!(pair, "watch=true" | "watch=1"));
+    let last = uri.path().rsplit('/').next().unwrap_or_default();
+    uri.query().is_some_and(watches) || matches!(last, "attach" | "exec" | "log" | "portforward" | "proxy")
+}
+
 #[cfg(test)]
 mod tests {
     use std::{
         convert::Infallible,
         sync::atomic::{AtomicU32, Ordering},
-        time::Duration,
     };
 
     use http::{Response, StatusCode};
     use k8s_openapi::api::core::v1::ConfigMap;
-    use kube::Api;
+    use kube::{Api, api::WatchParams};
     use tokio::time::Instant;
 
     use super::*;
@@ -114,6 +138,34 @@ mod tests {
         }
         let took = start.elapsed();
         assert!(took >= Duration::from_secs(1) && took < Duration::from_millis(1200), "{took:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_is_gone_without_a_word_is_an_error_unless_the_request_is_long_running() {
+        let never = tower::service_fn(|_: Request<Body>| {
+            std::future::pending::<Result<Response<Body>, Infallible>>()
+        });
+        let client = for_controllers(&Client::new(never, "default"), "default", 0.0, 1);
+        let error = get(&client).await.unwrap_err();
+        assert!(error.to_string().contains("did not answer within 75s"), "{error}");
+        let maps: Api<ConfigMap> = Api::default_namespaced(client);
+        let params = WatchParams::default();
+        let watch = maps.watch(&params, "0");
+        assert!(timeout(Duration::from_secs(3600), watch).await.is_err());
+    }
+
+    #[test]
+    fn watches_and_streams_are_long_running() {
+        for (path, long) in [
+            ("/api/v1/pods?limit=500", false),
+            ("/api/v1/pods?limit=500&watch=true", true),
+            ("/api/v1/namespaces/a/pods/p/log?follow=true", true),
+            ("/api/v1/namespaces/a/pods/p/exec", true),
+            ("/api/v1/namespaces/a/pods/log", true),
+            ("/api/v1/namespaces/a/pods/p/status", false),
+        ] {
+            assert_eq!(is_long_running(&path.parse().unwrap()), long, "{path}");
+        }
     }
 
     #[test]

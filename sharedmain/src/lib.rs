@@ -77,6 +77,12 @@
 //! | `HTTPS_PROXY`, `HTTP_PROXY`, `NO_PROXY` | the way to the API server, where the kubeconfig names none |
 //! | `STATEFUL_CONTROLLER_ORDINAL`, `STATEFUL_SERVICE_NAME` | share the work by ordinal rather than by leases |
 //!
+//! # The client
+//!
+//! Constructors get a client that repeats what a busy API server refused (429, 503, 504), and that gives up a request
+//! after 75 seconds, watches and streams apart: the API server itself ends them after 60, so by then the connection is
+//! dead. Leases are kept through a client of their own.
+//!
 //! # What is not there
 //!
 //! `config-observability` may ask for metrics that are pushed, for traces, and for profiling; it is checked and said

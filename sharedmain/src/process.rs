@@ -172,7 +172,10 @@ impl Assembly {
         self.logging.set_level(maps.logging.level_of(&self.component));
         self.serve_metrics(&maps.observability).await?;
         let election = match self.voter.take() {
-            None => Election::Disabled,
+            None => {
+                tracing::info!("leader election is disabled");
+                Election::Disabled
+            }
             Some(voter) => {
                 let pod = self.environment.pod.as_deref();
                 voter.elect(&self.component, pod, self.bare.clone(), &maps.election, &self.registry)?

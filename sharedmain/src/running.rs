@@ -111,8 +111,7 @@ impl Running {
     pub(crate) async fn until_over(mut self) -> Result<(), Failure> {
         let failed = self.until_stopped().await;
         self.stop.now();
-        self.wind_down().await;
-        failed
+        failed.and(self.wind_down().await)
     }
 
     async fn until_stopped(&mut self) -> Result<(), Failure> {
@@ -126,9 +125,9 @@ impl Running {
     }
 
     /// Passes and tasks may go on until the deadline; leases are held until the passes have ended.
-    async fn wind_down(&mut self) {
+    async fn wind_down(&mut self) -> Result<(), Failure> {
         let deadline = Instant::now() + self.drain;
-        tokio::join!(
+        let ((), ended) = tokio::join!(
             async {
                 drain(&mut self.controllers, deadline + GRACE).await;
                 self.drained.pull();
@@ -139,6 +138,7 @@ impl Running {
         if timeout(PUBLISH, self.recorder.flush()).await.is_err() {
             tracing::warn!("events that waited to be published were dropped");
         }
+        ended
     }
 }
 
@@ -179,14 +179,15 @@ async fn release(electors: &mut JoinSet<()>) {
     while let Ok(Some(_)) = timeout_at(deadline, electors.join_next()).await {}
 }
 
-async fn end(tasks: &mut JoinSet<Result<String, String>>, deadline: Instant) {
+/// All get the time they have, also where one fails.
+async fn end(tasks: &mut JoinSet<Result<String, String>>, deadline: Instant) -> Result<(), Failure> {
+    let mut result = Ok(());
     while let Ok(Some(ended)) = timeout_at(deadline, tasks.join_next()).await {
-        if let Err(failure) = task_ended(ended) {
-            tracing::error!("{failure}");
-        }
+        result = result.and(task_ended(ended));
     }
     if !tasks.is_empty() {
         tracing::warn!(dropped = tasks.len(), "tasks that had not ended by the deadline were dropped");
         tasks.abort_all();
     }
+    result
 }

@@ -79,12 +79,14 @@ fn begun(child: &Child, name: &str) {
 
 fn a_pass_in_flight_at_sigterm_ends_and_the_lease_is_released() {
     within(async |world| {
-        world.set("slow", json!({"sleep": "1500"}), true).await;
+        world.set("slow", json!({"sleep": "3000"}), true).await;
         let child = world.start("maps").spawn();
         begun(&child, "slow");
         assert!(world.lease_holder().await.is_some());
         child.signal("TERM");
         child.line("received SIGTERM");
+        assert!(world.lease_holder().await.is_some(), "nobody else may begin while this pass runs");
+        assert!(!child.lines().iter().any(|line| line.contains("pass of slow ends")));
         world.set("late", json!({}), true).await;
         let (status, lines) = child.end();
         assert_eq!(status, 0, "{lines:#?}");

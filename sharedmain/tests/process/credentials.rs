@@ -1,5 +1,5 @@
 //! What users' kubeconfigs hold.
-use std::{fs, os::unix::fs::PermissionsExt};
+use std::{collections::BTreeSet, fs, os::unix::fs::PermissionsExt};
 
 use crate::{
     child::{Start, failed_with_one_line},
@@ -9,6 +9,7 @@ use crate::{
 
 trials![
     an_exec_plugin_hands_out_the_token,
+    an_exec_plugin_is_run_again_before_its_token_expires,
     an_exec_plugin_that_fails_is_named_with_its_complaint,
     a_token_file_is_used_though_it_ends_with_a_line_end,
     a_token_file_that_rotates_is_followed,
@@ -51,6 +52,25 @@ fn an_exec_plugin_hands_out_the_token() {
     let child = start.env("KUBECONFIG", path).spawn();
     child.line("greeter runs");
     assert!(fs::read_to_string(calls).unwrap().starts_with("called\n"));
+}
+
+fn an_exec_plugin_is_run_again_before_its_token_expires() {
+    let server = Http::empty();
+    let start = Start::new().arg("--disable-ha").env("SYSTEM_NAMESPACE", "system");
+    // Half a minute is so little that it is run for each request.
+    let script = r#"echo called >> "$HOME/calls"
+        in_half_a_minute=$(date -u -d @$(($(date +%s) + 30)) +%Y-%m-%dT%H:%M:%SZ)
+        echo "{\"apiVersion\":\"client.authentication.k8s.io/v1\",\"kind\":\"ExecCredential\",\"status\":{
+            \"token\":\"call-$(wc -l < "$HOME/calls")\",\"expirationTimestamp\":\"$in_half_a_minute\"}}""#;
+    plugin(&start, script);
+    let user =
+        "{exec: {apiVersion: client.authentication.k8s.io/v1, command: ./plugin, interactiveMode: Never}}";
+    let path = start.file("config", &config(&server.url(), user));
+    let child = start.env("KUBECONFIG", path).spawn();
+    child.line("greeter runs");
+    let tokens: BTreeSet<_> =
+        server.heads().iter().flatten().filter(|line| line.contains("bearer call-")).cloned().collect();
+    assert!(tokens.len() >= 3, "{tokens:?}");
 }
 
 fn an_exec_plugin_that_fails_is_named_with_its_complaint() {

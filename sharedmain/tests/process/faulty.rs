@@ -66,6 +66,13 @@ fn faulty(main: Main, fault: &str) -> Main {
         "twins" => main.controller(maps).controller(maps),
         "task fails" => main.task(|_| Ok(Task::new("wrong", async { Err("no luck".into()) }))),
         "task panics" => main.task(|_| Ok(Task::new("wrong", async { panic!("no luck at all") }))),
+        "task fails late" => main.task(|cx| {
+            let shutdown = cx.shutdown();
+            Ok(Task::new("wrong", async move {
+                shutdown.wait().await;
+                Err("no luck".into())
+            }))
+        }),
         "task ends" => main.task(|_| Ok(Task::new("short", async { Ok(()) }))),
         "task hangs" => main.task(|_| Ok(Task::new("hung", std::future::pending()))),
         "task blocks" => main.task(|_| {

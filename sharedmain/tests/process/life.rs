@@ -18,6 +18,7 @@ trials![
     a_signal_while_it_waits_for_the_server_ends_it,
     a_task_that_hangs_is_dropped_at_the_deadline,
     a_task_that_fails_ends_the_process,
+    a_task_that_fails_to_end_is_a_failure,
     a_task_that_panics_ends_the_process,
     a_task_that_ends_is_done,
     signals_are_heeded_while_all_threads_are_busy,
@@ -103,6 +104,16 @@ fn ends_the_process(fault: &str, with: &str) {
 
 fn a_task_that_fails_ends_the_process() {
     ends_the_process("task fails", "task wrong failed: no luck");
+}
+
+fn a_task_that_fails_to_end_is_a_failure() {
+    let (start, _server) = start("task fails late");
+    let child = start.spawn();
+    child.line("greeter runs");
+    child.signal("TERM");
+    let (status, lines) = child.end();
+    assert_eq!(status, 1, "{lines:#?}");
+    assert_eq!(messages(&lines).last().unwrap(), "task wrong failed: no luck");
 }
 
 fn a_task_that_panics_ends_the_process() {
