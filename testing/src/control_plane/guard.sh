@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 # Runs the programs of one control plane, and ends them once the process that started it is gone, however it went: this
 # shell reads a pipe that only that process holds, and reaches its end when the process does.
 #
