@@ -9,7 +9,10 @@ use std::{
 };
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use reknit::apis::{EXAMPLE_CHECKSUM_ANNOTATION, example_checksum};
+use reknit::{
+    apis::{EXAMPLE_CHECKSUM_ANNOTATION, example_checksum},
+    reconciler::leader::LeaderElectionConfig,
+};
 
 type Checked = Result<(), Box<dyn Error>>;
 
@@ -65,18 +68,45 @@ fn an_unknown_kind_is_a_usage_error_that_lists_the_known_ones() -> Checked {
     Ok(())
 }
 
+/// The ConfigMaps of `config/` by file name, and the example that each one has.
+fn examples() -> Result<BTreeMap<String, (ConfigMap, String)>, Box<dyn Error>> {
+    let mut examples = BTreeMap::new();
+    for (file, yaml) in files("config-")? {
+        let map: ConfigMap = serde_yaml_ng::from_str(&yaml)?;
+        let example = map.data.iter().flatten().find(|(key, _)| *key == "_example");
+        let example = example.ok_or_else(|| format!("{file} has no example"))?.1.clone();
+        examples.insert(file, (map, example));
+    }
+    let expected = ["config-leader-election.yaml", "config-logging.yaml", "config-observability.yaml"];
+    assert!(examples.keys().eq(expected), "{:?}", examples.keys());
+    Ok(examples)
+}
+
 #[test]
 fn every_example_carries_its_checksum() -> Checked {
-    let maps = files("config-")?;
-    let expected = ["config-leader-election.yaml", "config-logging.yaml", "config-observability.yaml"];
-    assert!(maps.keys().eq(expected), "{:?}", maps.keys());
-    for (file, yaml) in &maps {
-        let map: ConfigMap = serde_yaml_ng::from_str(yaml)?;
-        let data = map.data.unwrap_or_default();
-        let annotations = map.metadata.annotations.unwrap_or_default();
-        let example = data.get("_example").ok_or("no example")?;
-        assert_eq!(annotations.get(EXAMPLE_CHECKSUM_ANNOTATION), Some(&example_checksum(example)), "{file}");
-        assert_eq!(data.len(), 1, "{file} sets something: what is deployed are the defaults");
+    for (file, (map, example)) in examples()? {
+        let noted = map.metadata.annotations.unwrap_or_default().remove(EXAMPLE_CHECKSUM_ANNOTATION);
+        assert_eq!(noted, Some(example_checksum(&example)), "{file}");
     }
+    Ok(())
+}
+
+#[test]
+fn what_is_deployed_are_the_defaults_and_the_examples_can_be_copied_out() -> Checked {
+    for (file, (map, example)) in examples()? {
+        assert_eq!(map.data.unwrap_or_default().len(), 1, "{file} sets something");
+        let copied: BTreeMap<String, String> = serde_yaml_ng::from_str(&example)?;
+        assert!(!copied.is_empty(), "{file}");
+    }
+    Ok(())
+}
+
+#[test]
+fn the_example_of_leader_election_shows_the_defaults() -> Checked {
+    let (_, example) = &examples()?["config-leader-election.yaml"];
+    let mut shown = LeaderElectionConfig::from_data(&serde_yaml_ng::from_str(example)?)?;
+    assert_eq!(shown.lease_prefixes.len(), 1);
+    shown.lease_prefixes.clear();
+    assert_eq!(shown, LeaderElectionConfig::default());
     Ok(())
 }
