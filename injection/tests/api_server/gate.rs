@@ -1,0 +1,92 @@
+//! A client whose watches can be held back and cut.
+
+use std::{io, sync::Arc};
+
+use bytes::Bytes;
+use http::{Method, Request, Response};
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody, combinators::UnsyncBoxBody};
+use kube::{Client, client::Body};
+use tokio::sync::watch;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum State {
+    Open,
+    /// Nothing that a watch tells comes through.
+    Held,
+    /// Watches break, and neither lists nor watches are answered.
+    Cut,
+}
+
+/// What stands between informers and their server. Writes and single reads always pass.
+#[derive(Clone)]
+pub(crate) struct Gate(Arc<watch::Sender<State>>);
+
+impl Gate {
+    pub(crate) fn before(client: Client) -> (Client, Self) {
+        let gate = Self(Arc::new(watch::Sender::new(State::Open)));
+        let (passing, namespace) = (gate.clone(), client.default_namespace().to_owned());
+        let service = tower::service_fn(move |request| passing.clone().pass(client.clone(), request));
+        (Client::new(service, namespace), gate)
+    }
+
+    pub(crate) fn open(&self) {
+        self.0.send_replace(State::Open);
+    }
+
+    pub(crate) fn hold(&self) {
+        self.0.send_replace(State::Held);
+    }
+
+    pub(crate) fn cut(&self) {
+        self.0.send_replace(State::Cut);
+    }
+
+    async fn pass(
+        self,
+        client: Client,
+        request: Request<Body>,
+    ) -> Result<Response<UnsyncBoxBody<Bytes, kube::Error>>, io::Error> {
+        let query = request.uri().query().unwrap_or_default();
+        let (watches, lists) = (query.contains("watch=true"), query.contains("limit="));
+        let gated = *request.method() == Method::GET && (watches || lists);
+        if gated && *self.0.borrow() == State::Cut {
+            return Err(io::ErrorKind::ConnectionRefused.into());
+        }
+        let (head, body) = client.send(request).await.map_err(io::Error::other)?.into_parts();
+        let body = if watches { self.gated(body) } else { body.boxed_unsync() };
+        Ok(Response::from_parts(head, body))
+    }
+
+    fn gated(self, body: Body) -> UnsyncBoxBody<Bytes, kube::Error> {
+        let state = self.0.subscribe();
+        let frames = futures::stream::unfold((body, state), |(mut body, mut state)| async {
+            let frame = next(&mut body, &mut state).await?;
+            Some((frame, (body, state)))
+        });
+        StreamBody::new(frames).boxed_unsync()
+    }
+}
+
+async fn next(
+    body: &mut Body,
+    state: &mut watch::Receiver<State>,
+) -> Option<Result<Frame<Bytes>, kube::Error>> {
+    loop {
+        let now = *state.borrow_and_update();
+        let frame = async {
+            if now == State::Held {
+                std::future::pending::<()>().await;
+            }
+            body.frame().await
+        };
+        tokio::select! {
+            biased;
+            changed = state.changed() => changed.ok()?,
+            _ = std::future::ready(()), if now == State::Cut => {
+                return Some(Err(kube::Error::ReadEvents(io::ErrorKind::ConnectionReset.into())));
+            }
+            frame = frame => return frame,
+        }
+    }
+}

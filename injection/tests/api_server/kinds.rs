@@ -1,0 +1,121 @@
+use std::sync::{Arc, Mutex};
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{
+    Api, CustomResource, CustomResourceExt, Resource, ResourceExt,
+    api::{DeleteParams, DynamicObject, PostParams},
+    core::GroupVersionKind,
+    discovery::Scope,
+};
+use reknit_apis::Key;
+use reknit_injection::{Context, FeedState, select};
+use reknit_testing::{ControlPlane, eventually};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::{SOON, told::Told};
+
+#[derive(CustomResource, Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
+#[kube(group = "kinds.reknit.dev", version = "v1", kind = "Late", plural = "latecomers", namespaced)]
+pub(crate) struct LateSpec {
+    number: u8,
+}
+
+#[derive(CustomResource, Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
+#[kube(group = "kinds.reknit.dev", version = "v1", kind = "Loose", namespaced)]
+pub(crate) struct LooseSpec {
+    number: u8,
+}
+
+/// The definition with a schema that lets everything through.
+fn loose() -> CustomResourceDefinition {
+    let mut crd = Loose::crd();
+    for version in &mut crd.spec.versions {
+        version.schema = serde_json::from_value(json!({
+            "openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}
+        }))
+        .unwrap();
+    }
+    crd
+}
+
+#[tokio::test]
+async fn a_kind_that_is_installed_later_and_again_is_followed() {
+    let plane = ControlPlane::shared().await.unwrap();
+    let namespace = plane.namespace("late").await.unwrap();
+    let cx = Context::new("test", plane.client().unwrap());
+    let gvk = GroupVersionKind::gvk("kinds.reknit.dev", "v1", "Late");
+    assert!(cx.informers().resolve(&gvk).await.unwrap().is_none());
+    let late = cx.informer::<Late>(select().namespace(&namespace));
+    let told = Told::by(&late);
+    cx.informers().start();
+    let why = || match late.state() {
+        FeedState::Waiting { why, .. } if !why.is_empty() => Some(why),
+        _ => None,
+    };
+    let why = eventually("the reason", SOON, async || why()).await;
+    assert!(why.contains("latecomers of kinds.reknit.dev/v1 (Late)"), "{why}");
+
+    let api: Api<Late> = Api::namespaced(plane.client().unwrap(), &namespace);
+    let object = Late::new("a", LateSpec { number: 1 });
+    plane.install::<Late>().await.unwrap();
+    let installed = tokio::time::Instant::now();
+    late.synced().await;
+    println!("found {:?} after it was installed", installed.elapsed());
+    assert!(installed.elapsed() < std::time::Duration::from_secs(4));
+    api.create(&PostParams::default(), &object).await.unwrap();
+    told.until("+a").await;
+    let (resource, scope) = cx.informers().resolve(&gvk).await.unwrap().unwrap();
+    assert_eq!((resource.plural.as_str(), scope), ("latecomers", Scope::Namespaced));
+
+    let definitions: Api<CustomResourceDefinition> = Api::all(plane.client().unwrap());
+    definitions.delete(&Late::crd().name_any(), &DeleteParams::default()).await.unwrap();
+    told.until("-a").await;
+    eventually("the definition to go", SOON, async || {
+        definitions.get_opt(&Late::crd().name_any()).await.unwrap().is_none()
+    })
+    .await;
+    plane.install::<Late>().await.unwrap();
+    api.create(&PostParams::default(), &Late::new("b", LateSpec { number: 2 })).await.unwrap();
+    told.until("+b").await;
+    assert_eq!(told.take(), ["+a", "-a", "+b"]);
+}
+
+#[tokio::test]
+async fn an_object_that_cannot_be_decoded_is_named_and_hinders_no_other() {
+    let plane = ControlPlane::shared().await.unwrap();
+    let namespace = plane.namespace("loose").await.unwrap();
+    plane.install_crd(loose()).await.unwrap();
+    let kind = kube::discovery::ApiResource::erase::<Loose>(&());
+    let api: Api<DynamicObject> = Api::namespaced_with(plane.client().unwrap(), &namespace, &kind);
+    let object = |name: &str, number: serde_json::Value| {
+        DynamicObject::new(name, &kind).data(json!({"spec": {"number": number}}))
+    };
+    api.create(&PostParams::default(), &object("bad", json!("many"))).await.unwrap();
+    api.create(&PostParams::default(), &object("good", json!(1))).await.unwrap();
+
+    let cx = Context::new("test", plane.client().unwrap());
+    let loose = cx.informer::<Loose>(select().namespace(&namespace));
+    let (told, undecodable) = (Told::by(&loose), Arc::new(Mutex::new(Vec::new())));
+    let errors = undecodable.clone();
+    loose.on_undecodable(move |key, why| errors.lock().unwrap().push(format!("{} {why}", key.name)));
+    cx.informers().start();
+    loose.synced().await;
+    assert_eq!(told.take(), ["+good"]);
+    let first = undecodable.lock().unwrap().pop().unwrap();
+    assert!(first.starts_with("bad invalid type: string \"many\", expected u8"), "{first}");
+
+    let mut good = api.get("good").await.unwrap();
+    good.data["spec"]["number"] = json!(300);
+    api.replace("good", &PostParams::default(), &good).await.unwrap();
+    let mut bad = api.get("bad").await.unwrap();
+    bad.data["spec"]["number"] = json!(3);
+    api.replace("bad", &PostParams::default(), &bad).await.unwrap();
+    told.until("+bad").await;
+    assert!(undecodable.lock().unwrap().pop().unwrap().starts_with("good invalid value"));
+    assert_eq!(loose.get(&Key::new(&*namespace, "good")).unwrap().spec.number, 1, "what could be decoded");
+    api.delete("good", &DeleteParams::default()).await.unwrap();
+    told.until("-good").await;
+    assert_eq!(told.take(), ["+bad", "-good"]);
+    assert_eq!(Loose::kind(&()), "Loose");
+}

@@ -1,0 +1,116 @@
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{
+    Api, ResourceExt,
+    api::{Patch, PatchParams, PostParams},
+    core::Expression,
+    discovery::ApiResource,
+};
+use reknit_apis::Key;
+use reknit_injection::{Context, FeedState, Informer, Metadata, select};
+use reknit_testing::{ControlPlane, eventually};
+use serde_json::json;
+
+use crate::{SOON, map};
+
+#[tokio::test]
+async fn every_selection_holds_what_it_says() {
+    let plane = ControlPlane::shared().await.unwrap();
+    let (here, there) = (plane.namespace("here").await.unwrap(), plane.namespace("there").await.unwrap());
+    let cx = Context::new("test", plane.client().unwrap());
+    let all: Informer<ConfigMap> = cx.get();
+    let local = cx.informer::<ConfigMap>(select().namespace(&here));
+    let labelled = cx.informer::<ConfigMap>(select().namespace(&here).label("tier", "web"));
+    let tiers = Expression::In("tier".into(), ["web".into(), "db".into()].into());
+    let either = cx.informer::<ConfigMap>(select().namespace(&here).labels([tiers]));
+    let named = cx.informer::<ConfigMap>(select().namespace(&here).field("metadata.name", "two"));
+    let names = cx.informer::<Metadata<ConfigMap>>(select().namespace(&here));
+    let kind = ApiResource::erase::<ConfigMap>(&());
+    let dynamic = cx.informer_of(&kind, select().namespace(&here));
+    cx.informers().start();
+
+    // Not through the Context's client: the watches are to tell.
+    let client = plane.client().unwrap();
+    let create = async |namespace: &str, name, labels: &[(&str, &str)]| {
+        let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+        api.create(&PostParams::default(), &map(name, labels)).await.unwrap();
+    };
+    create(&here, "one", &[("tier", "web")]).await;
+    create(&here, "two", &[("tier", "db")]).await;
+    create(&here, "three", &[]).await;
+    create(&there, "one", &[("tier", "web")]).await;
+    let counts = || {
+        let of_all = |namespace| all.list_in(namespace).count();
+        (
+            of_all(&here),
+            of_all(&there),
+            local.len(),
+            labelled.len(),
+            either.len(),
+            named.len(),
+            names.len(),
+            dynamic.len(),
+        )
+    };
+    eventually("what was selected", SOON, async || {
+        (counts() == (3, 1, 3, 1, 2, 1, 3, 3)).then_some(()).ok_or(format!("{:?}", counts()))
+    })
+    .await;
+
+    let api: Api<ConfigMap> = Api::namespaced(client.clone(), &here);
+    let patch = Patch::Merge(json!({"metadata": {"labels": {"tier": "none"}}}));
+    api.patch("one", &PatchParams::default(), &patch).await.unwrap();
+    eventually("one to leave", SOON, async || labelled.is_empty() && either.len() == 1).await;
+    assert_eq!(local.len(), 3);
+
+    let one = dynamic.get(&Key::new(&*here, "two")).unwrap();
+    assert_eq!(
+        (one.types.as_ref().unwrap().kind.as_str(), one.labels()["tier"].as_str()),
+        ("ConfigMap", "db")
+    );
+    for (_, state) in cx.informers().states() {
+        assert!(matches!(state, FeedState::Synced { .. }), "{state:?}");
+    }
+}
+
+#[tokio::test]
+async fn managed_fields_are_dropped_unless_asked_for() {
+    let plane = ControlPlane::shared().await.unwrap();
+    let namespace = plane.namespace("managed").await.unwrap();
+    let cx = Context::new("test", plane.client().unwrap());
+    let without = cx.informer::<ConfigMap>(select().namespace(&namespace));
+    let with = cx.informer::<ConfigMap>(select().namespace(&namespace).keeping_managed_fields());
+    cx.informers().start();
+    let api: Api<ConfigMap> = Api::namespaced(cx.client(), &namespace);
+    api.create(&PostParams::default(), &map("a", &[("x", "y")])).await.unwrap();
+    let fields = |informer: &Informer<ConfigMap>| {
+        informer.get(&Key::new(&*namespace, "a")).map(|map| map.metadata.managed_fields.is_some())
+    };
+    assert_eq!(
+        (fields(&without), fields(&with)),
+        (Some(false), Some(true)),
+        "from the answer to an own write"
+    );
+    tokio::join!(without.synced(), with.synced());
+    api.create(&PostParams::default(), &map("b", &[("x", "y")])).await.unwrap();
+    assert!(2 * with.bytes() > 3 * without.bytes(), "{} and {}", with.bytes(), without.bytes());
+}
+
+#[tokio::test]
+async fn long_lists_are_read_in_pages() {
+    let plane = ControlPlane::shared().await.unwrap();
+    let namespace = plane.namespace("pages").await.unwrap();
+    let api: Api<ConfigMap> = Api::namespaced(plane.client().unwrap(), &namespace);
+    let params = PostParams::default();
+    let create = |n: usize| {
+        let (api, params) = (api.clone(), params.clone());
+        async move { api.create(&params, &map(&format!("m{n}"), &[])).await.map(|_| ()) }
+    };
+    for batch in (0..1_100).collect::<Vec<_>>().chunks(50) {
+        futures::future::try_join_all(batch.iter().map(|n| create(*n))).await.unwrap();
+    }
+    let cx = Context::new("test", plane.client().unwrap());
+    let maps = cx.informer::<ConfigMap>(select().namespace(&namespace));
+    cx.informers().start();
+    maps.synced().await;
+    assert_eq!(maps.len(), 1_100);
+}

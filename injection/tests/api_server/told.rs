@@ -1,0 +1,54 @@
+//! What handlers are told, and that nobody is told twice.
+
+use std::{
+    collections::HashSet,
+    sync::{Arc, Mutex},
+};
+
+use kube::ResourceExt;
+use reknit_injection::{Cached, Change, Informer};
+use reknit_testing::eventually;
+
+use crate::SOON;
+
+/// In words such as `+web`, `~web`, `-web`.
+#[derive(Clone, Default)]
+pub(crate) struct Told(Arc<Mutex<Vec<String>>>);
+
+impl Told {
+    /// Panics in the handler, and says so, where one state of an object is told again.
+    pub(crate) fn by<K: Cached>(informer: &Informer<K>) -> Self {
+        let told = Self::default();
+        let (words, states) = (told.clone(), Mutex::new(HashSet::new()));
+        informer.on(move |change| {
+            let mut words = words.0.lock().unwrap();
+            let (sign, new) = match change {
+                Change::Added(new) => ('+', Some(new)),
+                Change::Updated { new, .. } => ('~', Some(new)),
+                Change::Deleted { .. } => ('-', None),
+            };
+            words.push(format!("{sign}{}", change.key().name));
+            if let Some(new) = new
+                && !states.lock().unwrap().insert((new.uid(), new.resource_version()))
+            {
+                words.push(format!("{} was told twice", change.key()));
+            }
+        });
+        told
+    }
+
+    pub(crate) fn all(&self) -> Vec<String> {
+        self.0.lock().unwrap().clone()
+    }
+
+    pub(crate) fn take(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+
+    pub(crate) async fn until(&self, word: &str) {
+        eventually(word, SOON, async || {
+            self.all().iter().any(|told| told == word).then_some(()).ok_or(self.all().join(" "))
+        })
+        .await;
+    }
+}
