@@ -57,7 +57,8 @@ impl Follower {
             let truth = self.api.list(&Default::default()).await.map_err(|error| error.to_string())?;
             let mut truth: Vec<_> = truth.iter().map(version).collect();
             let mut held: Vec<_> = self.maps.list().map(|map| version(&map)).collect();
-            (truth.sort(), held.sort());
+            truth.sort();
+            held.sort();
             if truth == held { Ok(()) } else { Err(format!("{held:?} is held of {truth:?}")) }
         };
         eventually("the end state", SOON, agree).await;

@@ -102,7 +102,8 @@ async fn many_writers_and_a_watch_that_comes_and_goes_agree_in_the_end() {
     let agree = async || {
         let mut truth: Vec<_> = other.list(&Default::default()).await.unwrap().iter().map(version).collect();
         let mut held: Vec<_> = maps.list().map(|map| version(&map)).collect();
-        (truth.sort(), held.sort());
+        truth.sort();
+        held.sort();
         if truth == held { Ok(()) } else { Err(format!("{held:?} is held of {truth:?}")) }
     };
     eventually("both to agree", SOON, agree).await;
