@@ -76,6 +76,11 @@ impl<K: Cached> Cache<K> {
         read(&self.store.read())
     }
 
+    /// Changes what is known, but nothing that is held.
+    pub(crate) fn write<T>(&self, write: impl FnOnce(&mut Store<K>) -> T) -> T {
+        write(&mut self.store.write())
+    }
+
     /// Changes what is held and tells of it.
     pub(crate) fn change<T>(&self, change: impl FnOnce(&mut Store<K>) -> T)
     where

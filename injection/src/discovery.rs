@@ -72,3 +72,51 @@ fn guess(kind: &GroupVersionKind, objects: &[Value]) -> (ApiResource, Scope) {
     };
     (ApiResource::from_gvk(kind), scope)
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::{Context, scripted::server};
+
+    fn lamp() -> GroupVersionKind {
+        GroupVersionKind::gvk("example.com", "v1", "Lamp")
+    }
+
+    #[tokio::test]
+    async fn a_kind_is_asked_for_until_it_is_found_and_then_known() {
+        let (client, mut server) = server();
+        let informers = Context::new("test", client).informers();
+        let resolve = async || informers.resolve(&lamp()).await;
+        let (absent, ()) =
+            tokio::join!(resolve(), async { server.next().await.answer(404, "404 page not found") });
+        assert!(absent.unwrap().is_none());
+        let (failed, ()) =
+            tokio::join!(resolve(), async { server.next().await.fail(403, "you may not look") });
+        let said = failed.unwrap_err().to_string();
+        assert_eq!(said, "cannot ask the API server what Lamp of example.com/v1 is: you may not look (403)");
+        let all = json!({"kind": "APIResourceList", "groupVersion": "example.com/v1", "resources": [
+            {"name": "lampen/status", "kind": "Lamp", "namespaced": false, "singularName": "", "verbs": ["get"]},
+            {"name": "lampen", "kind": "Lamp", "namespaced": false, "singularName": "lamp", "verbs": ["get"]},
+        ]});
+        let (found, ()) = tokio::join!(resolve(), async { server.next().await.answer(200, all) });
+        let (resource, scope) = found.unwrap().unwrap();
+        assert_eq!((resource.plural.as_str(), scope), ("lampen", Scope::Cluster));
+        assert_eq!(resolve().await.unwrap().unwrap().0, resource);
+        assert!(server.is_idle());
+    }
+
+    #[tokio::test]
+    async fn preloaded_informers_ask_nobody() {
+        let (client, mut server) = server();
+        let given = |namespace| json!({"apiVersion": "example.com/v1", "kind": "Lamp", "metadata": {"name": "a", "namespace": namespace}});
+        for (object, expected) in [(given(Some("n")), Scope::Namespaced), (given(None), Scope::Cluster)] {
+            let informers = Context::preloaded("test", client.clone(), vec![object]).informers();
+            let (resource, scope) = informers.resolve(&lamp()).await.unwrap().unwrap();
+            assert_eq!((resource.plural.as_str(), scope), ("lamps", expected));
+            assert_eq!(informers.get_dynamic(&resource, crate::select()).len(), 1);
+        }
+        assert!(server.is_idle());
+    }
+}

@@ -36,7 +36,7 @@ struct Erased {
 
 impl Removal {
     fn covers(&self, state: &State<'_>) -> bool {
-        let before = state.version.is_some_and(|v| Some(v) <= Version::parse(&self.until));
+        let before = state.version().is_some_and(|v| Some(v) <= Version::parse(&self.until));
         before || self.erased.as_ref().is_some_and(|erased| state.uid == Some(&erased.uid))
     }
 }
@@ -105,7 +105,7 @@ impl Gone {
         let key = state.key();
         let Some(removal) = self.0.get_mut(&key) else { return };
         removal.erased.take_if(|erased| state.uid == Some(&erased.uid));
-        if state.version.is_none_or(|v| Some(v) >= Version::parse(&removal.until)) {
+        if state.version().is_none_or(|v| Some(v) >= Version::parse(&removal.until)) {
             self.0.remove(&key);
         }
     }

@@ -70,7 +70,12 @@ impl<K: Cached> Index<K> {
 
 fn insert<K>(index: &RwLock<ByValue<K>>, object: &Arc<K>, values: impl IntoIterator<Item = String>) {
     for value in values {
-        index.write().entry(value).or_default().push(object.clone());
+        let mut index = index.write();
+        let found = index.entry(value).or_default();
+        // The same value twice is one.
+        if !found.last().is_some_and(|last| Arc::ptr_eq(last, object)) {
+            found.push(object.clone());
+        }
     }
 }
 

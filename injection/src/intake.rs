@@ -23,19 +23,15 @@ pub(crate) enum Event {
 impl<K: Cached> Cache<K> {
     pub(crate) fn list_begins(&self) {
         self.undecodable(|all| all.list_begins());
-        self.change(|store| {
-            store.list_begins();
-            []
-        });
+        self.write(|store| store.list_begins());
     }
 
     pub(crate) fn listed(&self, raw: &Raw<'_>) {
-        match self.decode(raw) {
-            Some(item) => self.change(|store| store.listed(item)),
-            None => self.change(|store| {
-                store.listed_undecodable(&raw.key());
-                []
-            }),
+        if self.write(|store| store.knows_listed(&raw.state())) {
+            return;
+        }
+        if let Some(item) = self.decode(raw) {
+            self.change(|store| store.listed(item));
         }
     }
 
@@ -53,20 +49,16 @@ impl<K: Cached> Cache<K> {
             self.undecodable(|all| all.forget(|| raw.key()));
             return self.change(|store| store.deleted(&raw.state()));
         }
-        match self.decode(raw) {
-            Some(item) => self.change(|store| store.watched(item)),
-            None => self.change(|store| {
-                store.passed(raw.state().version);
-                []
-            }),
+        if self.write(|store| store.knows_watched(&raw.state())) {
+            return;
+        }
+        if let Some(item) = self.decode(raw) {
+            self.change(|store| store.watched(item));
         }
     }
 
     pub(crate) fn bookmark(&self, version: &str) {
-        self.change(|store| {
-            store.bookmark(version);
-            []
-        });
+        self.write(|store| store.bookmark(version));
     }
 
     /// The answer to a write of this process. `deleting` says that it was a deletion.

@@ -188,7 +188,7 @@ impl<K: Cached> ListWatch<K> {
             }
         }
         if !raw.version().is_empty() {
-            self.version = Some(raw.version().to_owned());
+            raw.version().clone_into(self.version.get_or_insert_default());
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use reknit_apis::Key;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::{informer::Cached, store::State, version::Version};
+use crate::{informer::Cached, store::State};
 
 /// An object's text and the little of it that an informer must know even where the rest cannot be decoded.
 pub(crate) struct Raw<'a> {
@@ -60,12 +60,8 @@ impl<'a> Raw<'a> {
 
     pub(crate) fn state(&self) -> State<'_> {
         let Meta { name, namespace, uid, .. } = &self.head.metadata;
-        State {
-            namespace: namespace.as_deref(),
-            name,
-            uid: uid.as_deref(),
-            version: Version::parse(self.version()),
-        }
+        let resource_version = self.version();
+        State { namespace: namespace.as_deref(), name, uid: uid.as_deref(), resource_version }
     }
 
     pub(crate) fn version(&self) -> &str {

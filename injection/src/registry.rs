@@ -94,7 +94,7 @@ impl Informers {
     }
 
     /// Starts all informers that somebody keeps, and from now on each new one at once. Called within a tokio
-    /// runtime; a second call does nothing.
+    /// runtime; a second call does nothing. A [`Context`](crate::Context) keeps what was asked of it: drop it before.
     pub fn start(&self) {
         let runtime = runtime::Handle::current();
         *self.0.started.lock() = Some(runtime);

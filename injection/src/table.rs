@@ -6,7 +6,7 @@ use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 use kube::{Resource, core::ObjectMeta};
 use reknit_apis::Key;
 
-use crate::version::Version;
+use crate::{store::State, version::Version};
 
 /// One table for each namespace, hashed by the objects' own names: no second copy of a key, and a namespace is
 /// listed without looking at the others. Cluster-scoped objects are in the namespace `""`.
@@ -28,6 +28,13 @@ pub(crate) struct Entry<K> {
 }
 
 impl<K: Resource> Entry<K> {
+    /// Whether it is this very state.
+    pub(crate) fn is(&self, state: &State<'_>) -> bool {
+        let held = State::of(self.object.meta());
+        !held.resource_version.is_empty()
+            && (held.resource_version, held.uid) == (state.resource_version, state.uid)
+    }
+
     pub(crate) fn version(&self) -> Option<Version<'_>> {
         Version::of(self.object.meta())
     }
@@ -61,15 +68,14 @@ impl<K: Resource> Table<K> {
         self.find(key.namespace.as_deref().unwrap_or_default(), &key.name)
     }
 
-    pub(crate) fn get_mut(&mut self, key: &Key) -> Option<&mut Entry<K>> {
-        let table = self.namespaces.get_mut(key.namespace.as_deref().unwrap_or_default())?;
-        table
-            .find_mut(self.hasher.hash_one(key.name.as_str()), |held| name_of(held.object.meta()) == key.name)
+    /// What is held under this name.
+    pub(crate) fn namesake(&self, state: &State<'_>) -> Option<&Entry<K>> {
+        self.find(state.namespace.unwrap_or_default(), state.name)
     }
 
-    /// What is held under the name of the object with this metadata.
-    pub(crate) fn namesake(&self, meta: &ObjectMeta) -> Option<&Entry<K>> {
-        self.find(namespace_of(meta), name_of(meta))
+    pub(crate) fn namesake_mut(&mut self, state: &State<'_>) -> Option<&mut Entry<K>> {
+        let table = self.namespaces.get_mut(state.namespace.unwrap_or_default())?;
+        table.find_mut(self.hasher.hash_one(state.name), |held| name_of(held.object.meta()) == state.name)
     }
 
     fn find(&self, namespace: &str, name: &str) -> Option<&Entry<K>> {
