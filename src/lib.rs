@@ -18,7 +18,7 @@ pub mod prelude {
     };
     pub use reknit_reconciler::{
         Controller, ControllerConstructor, Error, Event, FinalizeKind, ObserveDeletion, ObserveKind, Outcome,
-        Owned, Permanent, Queue, ReconcileKey, ReconcileKind, Recorder, Result, Tracked, TrackedAny,
+        Owned, Permanent, Queue, ReconcileKey, ReconcileKind, Recorder, Result, Tracked, TrackedAny, keys,
     };
     pub use reknit_sharedmain::{self as sharedmain, Main, Task};
 }
