@@ -1,13 +1,17 @@
 //! The clients of a process: a bare one, and one for controllers on top of it.
 use std::{sync::Arc, time::Duration};
 
-use http::{HeaderValue, Request, header};
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use kube::{
     Client,
     client::{Body, ClientBuilder, retry::RetryPolicy},
 };
-use tokio::time::timeout;
-use tower::{Layer, retry::RetryLayer, util::MapRequestLayer};
+use tokio::time::{Sleep, timeout};
+use tower::{
+    BoxError, Layer,
+    retry::{Policy, RetryLayer},
+    util::MapRequestLayer,
+};
 
 use crate::{
     cause::root, failure::Failure, kubeconfig::Access, rate_limit::RateLimitLayer, token_file::TokenFile,
@@ -56,13 +60,13 @@ pub(crate) fn for_controllers(bare: &Client, namespace: &str, per_second: f64, b
             if is_long_running(request.uri()) {
                 return Ok(client.send(request).await?);
             }
-            match timeout(ANSWER, client.send(request)).await {
+            match timeout(ANSWER, whole(client, request)).await {
                 Ok(answer) => Ok(answer?),
-                Err(_) => Err(tower::BoxError::from(NoAnswer)),
+                Err(_) => Err(BoxError::from(NoAnswer)),
             }
         }
     });
-    let retried = RetryLayer::new(RetryPolicy::server_retry()).layer(service);
+    let retried = RetryLayer::new(Repeat(RetryPolicy::server_retry())).layer(service);
     let builder = ClientBuilder::new(retried, namespace);
     if per_second > 0.0 {
         builder.with_layer(&RateLimitLayer::new(per_second, burst)).build()
@@ -71,11 +75,44 @@ pub(crate) fn for_controllers(bare: &Client, namespace: &str, per_second: f64, b
     }
 }
 
-/// What the API server itself counts as such: it may answer when it likes.
+/// The answer with its body, which the connection may fail to deliver as well.
+async fn whole(client: Client, request: Request<Body>) -> kube::Result<Response<Body>> {
+    let (head, body) = client.send(request).await?.into_parts();
+    Ok(Response::from_parts(head, Body::from(body.collect_bytes().await?)))
+}
+
+/// Repeats what a busy API server refused. What timed out at a gateway (504) may have been done all the same, so only
+/// what changes nothing is repeated then: a second POST would create a second object under a generated name.
+#[derive(Clone)]
+struct Repeat(RetryPolicy);
+
+impl Policy<Request<Body>, Response<Body>, BoxError> for Repeat {
+    type Future = Sleep;
+
+    fn retry(
+        &mut self,
+        request: &mut Request<Body>,
+        result: &mut Result<Response<Body>, BoxError>,
+    ) -> Option<Sleep> {
+        let timed_out = result.as_ref().is_ok_and(|answer| answer.status() == StatusCode::GATEWAY_TIMEOUT);
+        if timed_out && request.method() != Method::GET {
+            return None;
+        }
+        self.0.retry(request, result)
+    }
+
+    fn clone_request(&mut self, request: &Request<Body>) -> Option<Request<Body>> {
+        Policy::<_, Response<Body>, _>::clone_request(&mut self.0, request)
+    }
+}
+
+/// What the API server itself counts as such: it may answer when it likes, and so may what it is a proxy for.
 fn is_long_running(uri: &http::Uri) -> bool {
     let watches = |query: &str| query.split('&').any(|pair| matches!(pair, "watch=true" | "watch=1"));
     let last = uri.path().rsplit('/').next().unwrap_or_default();
-    uri.query().is_some_and(watches) || matches!(last, "attach" | "exec" | "log" | "portforward" | "proxy")
+    uri.query().is_some_and(watches)
+        || uri.path().contains("/proxy/")
+        || matches!(last, "attach" | "exec" | "log" | "portforward" | "proxy")
 }
 
 #[cfg(test)]
@@ -85,25 +122,28 @@ mod tests {
         sync::atomic::{AtomicU32, Ordering},
     };
 
-    use http::{Response, StatusCode};
     use k8s_openapi::api::core::v1::ConfigMap;
-    use kube::{Api, api::WatchParams};
+    use kube::{
+        Api,
+        api::{PostParams, WatchParams},
+    };
     use tokio::time::Instant;
 
     use super::*;
 
     /// Refuses so many requests as too many, and answers the others.
     fn busy_for(refusals: u32) -> (Client, Arc<AtomicU32>) {
+        refusing(StatusCode::TOO_MANY_REQUESTS, refusals)
+    }
+
+    fn refusing(refusal: StatusCode, refusals: u32) -> (Client, Arc<AtomicU32>) {
         let asked = Arc::new(AtomicU32::new(0));
         let count = asked.clone();
         let service = tower::service_fn(move |_: Request<Body>| {
             let busy = count.fetch_add(1, Ordering::Relaxed) < refusals;
             async move {
-                let (status, body) = if busy {
-                    (StatusCode::TOO_MANY_REQUESTS, "{}")
-                } else {
-                    (StatusCode::OK, r#"{"metadata":{"name":"a"}}"#)
-                };
+                let (status, body) =
+                    if busy { (refusal, "{}") } else { (StatusCode::OK, r#"{"metadata":{"name":"a"}}"#) };
                 let body = Body::from(body.as_bytes().to_vec());
                 let mut answer = Response::new(body);
                 *answer.status_mut() = status;
@@ -123,6 +163,37 @@ mod tests {
         assert!(get(&bare).await.is_err());
         assert!(get(&for_controllers(&bare, "default", 0.0, 1)).await.is_ok());
         assert_eq!(asked.load(Ordering::Relaxed), 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_a_get_is_repeated_that_may_have_been_done() {
+        for (refusal, gets, posts) in [
+            (StatusCode::TOO_MANY_REQUESTS, 2, 2),
+            (StatusCode::SERVICE_UNAVAILABLE, 2, 2),
+            (StatusCode::GATEWAY_TIMEOUT, 2, 1),
+        ] {
+            let (bare, asked) = refusing(refusal, 1);
+            get(&for_controllers(&bare, "default", 0.0, 1)).await.unwrap();
+            assert_eq!(asked.load(Ordering::Relaxed), gets, "GET, {refusal}");
+            let (bare, asked) = refusing(refusal, 1);
+            let maps: Api<ConfigMap> = Api::default_namespaced(for_controllers(&bare, "default", 0.0, 1));
+            let created = maps.create(&PostParams::default(), &ConfigMap::default()).await;
+            assert_eq!(asked.load(Ordering::Relaxed), posts, "POST, {refusal}");
+            assert_eq!(created.is_ok(), posts == 2, "POST, {refusal}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_is_never_complete_is_an_error_and_a_watch_may_go_on() {
+        let endless = tower::service_fn(|_: Request<Body>| async {
+            let chunks = futures::stream::pending::<Result<Vec<u8>, Infallible>>();
+            Ok::<_, Infallible>(Response::new(axum::body::Body::from_stream(chunks)))
+        });
+        let client = for_controllers(&Client::new(endless, "default"), "default", 0.0, 1);
+        let answer = timeout(Duration::from_secs(100), get(&client)).await.unwrap();
+        assert!(answer.unwrap_err().to_string().contains("did not answer within 75s"));
+        let maps: Api<ConfigMap> = Api::default_namespaced(client);
+        assert!(maps.watch(&WatchParams::default(), "0").await.is_ok());
     }
 
     #[tokio::test(start_paused = true)]
@@ -162,6 +233,7 @@ mod tests {
             ("/api/v1/namespaces/a/pods/p/log?follow=true", true),
             ("/api/v1/namespaces/a/pods/p/exec", true),
             ("/api/v1/namespaces/a/pods/log", true),
+            ("/api/v1/namespaces/a/services/s/proxy/events", true),
             ("/api/v1/namespaces/a/pods/p/status", false),
         ] {
             assert_eq!(is_long_running(&path.parse().unwrap()), long, "{path}");
