@@ -54,11 +54,6 @@ impl Failure {
         Self::Broken(format!("malformed answer: {error}"))
     }
 
-    /// Whether the API server itself said so.
-    pub(crate) fn is_answer(&self) -> bool {
-        !matches!(self, Self::Silence(_) | Self::Broken(_))
-    }
-
     /// In words for whoever is to do something about it.
     pub(crate) fn explain(&self, kind: &ApiResource) -> String {
         let ApiResource { api_version, kind, plural, .. } = kind;

@@ -34,8 +34,9 @@ pub enum FeedState {
     },
     /// It holds what it is to hold.
     Synced {
-        /// When the API server last answered it, whatever it answered.
-        last_heard: Instant,
+        /// When it was last seen at work: it heard from the API server, or failed to and is to try again. It goes on
+        /// while the API server is away, and an informer for which it does not is stuck.
+        last_attempt: Instant,
     },
 }
 
@@ -62,9 +63,9 @@ impl Progress {
         *self.state.lock() = FeedState::Waiting { since: now(), why: String::new() };
     }
 
-    pub(crate) fn heard(&self) {
-        if let FeedState::Synced { last_heard } = &mut *self.state.lock() {
-            *last_heard = now();
+    pub(crate) fn attempted(&self) {
+        if let FeedState::Synced { last_attempt } = &mut *self.state.lock() {
+            *last_attempt = now();
         }
     }
 
@@ -75,7 +76,7 @@ impl Progress {
     }
 
     pub(crate) fn complete(&self) {
-        *self.state.lock() = FeedState::Synced { last_heard: now() };
+        *self.state.lock() = FeedState::Synced { last_attempt: now() };
         self.synced.send_replace(true);
     }
 

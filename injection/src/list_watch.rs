@@ -117,7 +117,7 @@ impl<K: Cached> ListWatch<K> {
     /// Takes in a page; what it says of the version of the whole list, and of the next page.
     async fn page(&self, after: Option<String>) -> Result<(String, Option<String>), Failure> {
         let bytes = self.source.page(PAGE, after).await?;
-        self.cache.progress.heard();
+        self.cache.progress.attempted();
         let page = Page::read(&bytes)?;
         for item in page.items.iter().flatten() {
             match Raw::read(item.get()) {
@@ -132,7 +132,7 @@ impl<K: Cached> ListWatch<K> {
     async fn is_younger(&self) -> Result<bool, Failure> {
         let heard_of = self.cache.read(|store| store.highest().to_owned());
         let bytes = self.source.page(1, None).await?;
-        self.cache.progress.heard();
+        self.cache.progress.attempted();
         let page = Page::read(&bytes)?;
         let (now, before) = (Version::parse(&page.metadata.resource_version), Version::parse(&heard_of));
         Ok(now.is_some() && now < before)
@@ -144,7 +144,7 @@ impl<K: Cached> ListWatch<K> {
         let from = self.version.clone().unwrap_or_default();
         let lasting = Duration::from_secs(rand::random_range(LASTING));
         let mut lines = self.source.watch(&from, lasting).await?;
-        self.cache.progress.heard();
+        self.cache.progress.attempted();
         let mut ended = Ended::Silent;
         loop {
             let line = timeout(SILENCE, lines.next()).await.unwrap_or(Err(Failure::Silence(SILENCE)));
@@ -153,7 +153,7 @@ impl<K: Cached> ListWatch<K> {
                 Ok(None) => return Ok(ended),
                 Err(failure) => return Ok(self.broken(&failure)),
             };
-            self.cache.progress.heard();
+            self.cache.progress.attempted();
             self.event(&line)?;
             self.backoff.reset();
             ended = Ended::Told;
@@ -214,9 +214,7 @@ impl<K: Cached> ListWatch<K> {
         if hopeless || matches!(failure, Failure::Gone(_) | Failure::Absent(_) | Failure::Watch(_)) {
             self.version = None;
         }
-        if failure.is_answer() {
-            self.cache.progress.heard();
-        }
+        self.cache.progress.attempted();
         self.complain(&failure);
         sleep(wait).await;
     }

@@ -6,8 +6,8 @@ use reknit_reconciler::{Health, Working, leader::Leadership};
 
 use crate::probes::Vitals;
 
-/// A watch that heard nothing for so long does not move: the API server ends each within minutes, and bookmarks
-/// come in between. A pass that runs for so long is stuck, unless its controller says that it may be slow.
+/// An informer that attempted nothing for so long does not move: a watch ends within minutes, and what fails is tried
+/// again within one, however long the API server is away. A pass that runs for so long is stuck, unless its controller says that it may be slow.
 const TOO_LONG: Duration = Duration::from_secs(15 * 60);
 
 /// All controllers that run, and all informers of the process.
@@ -50,8 +50,8 @@ fn missing(feed: &str, state: &FeedState) -> Option<String> {
 
 fn stopped(feed: &str, state: &FeedState) -> Option<String> {
     match state {
-        FeedState::Synced { last_heard } if last_heard.elapsed() > TOO_LONG => {
-            Some(format!("the watch of {feed} heard nothing for {}s", age(*last_heard)))
+        FeedState::Synced { last_attempt } if last_attempt.elapsed() > TOO_LONG => {
+            Some(format!("the informer of {feed} attempted nothing for {}s", age(*last_attempt)))
         }
         _ => None,
     }
@@ -84,14 +84,14 @@ mod tests {
         let told = missing("lamps.example.com", &FeedState::Waiting { since: ago(2), why: String::new() });
         assert_eq!(told.unwrap(), "waiting for the first list of lamps.example.com for 2s");
         assert!(missing("lamps.example.com", &FeedState::NotStarted).unwrap().ends_with("not started yet"));
-        assert_eq!(missing("lamps.example.com", &FeedState::Synced { last_heard: ago(0) }), None);
+        assert_eq!(missing("lamps.example.com", &FeedState::Synced { last_attempt: ago(0) }), None);
     }
 
     #[test]
-    fn a_watch_that_hears_nothing_is_unhealthy_and_one_that_waits_is_not() {
-        let told = stopped("pods", &FeedState::Synced { last_heard: ago(1000) });
-        assert_eq!(told.unwrap(), "the watch of pods heard nothing for 1000s");
-        assert_eq!(stopped("pods", &FeedState::Synced { last_heard: ago(600) }), None);
+    fn an_informer_that_attempts_nothing_is_unhealthy_and_one_that_waits_is_not() {
+        let told = stopped("pods", &FeedState::Synced { last_attempt: ago(1000) });
+        assert_eq!(told.unwrap(), "the informer of pods attempted nothing for 1000s");
+        assert_eq!(stopped("pods", &FeedState::Synced { last_attempt: ago(600) }), None);
         assert_eq!(stopped("pods", &FeedState::Waiting { since: ago(1000), why: String::new() }), None);
     }
 

@@ -239,6 +239,18 @@ async fn what_is_refused_is_asked_for_less_and_less_and_says_what_is_needed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_informer_is_at_work_while_the_server_is_away() {
+    let (maps, _told, mut server, watch) = synced("10", &[]).await;
+    drop(watch);
+    let before = Instant::now();
+    while before.elapsed() < Duration::from_secs(3600) {
+        server.next().await.refuse();
+        let FeedState::Synced { last_attempt } = maps.state() else { panic!("{:?}", maps.state()) };
+        assert!(Instant::now().into_std() - last_attempt < Duration::from_secs(60), "{:?}", before.elapsed());
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn who_may_list_but_not_watch_is_not_asked_in_a_loop() {
     let (_maps, _told, mut server) = started();
     server.list().await.items("10", &[]);
