@@ -1,0 +1,18 @@
+//! reknit and its sample controller against a real API server, with real processes.
+#![cfg(test)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod bad_input;
+mod crd;
+mod leaders;
+mod life;
+mod misbehaving;
+mod outage;
+mod own_writes;
+mod passes;
+mod rbac;
+mod scale;
+mod signals;
+mod through_the_proxy;

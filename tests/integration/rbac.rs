@@ -1,0 +1,88 @@
+//! The sample as the service account that config/ gives it, with only its rights.
+
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+use kube::{Api, Client, api::DeleteParams};
+use reknit::testing::ControlPlane;
+use serde_json::Value;
+
+use crate::support::{objects::Objects, process, server::Server};
+
+const SYSTEM: &str = "knative-samples";
+const USER: &str = "system:serviceaccount:knative-samples:controller";
+const CONFIG: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/config");
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_rights_of_config_are_enough_and_nothing_is_refused() {
+    let server = Server::own(ControlPlane::builder().audited()).await;
+    server.apply_path(CONFIG).await.expect("config/ is applied");
+    let kubeconfig = server.kubeconfig_as(SYSTEM, "controller").await.expect("the service account");
+    let objects = server.objects("anywhere").await;
+    let start = |pod| process::controller(&kubeconfig).electing(SYSTEM, pod).spawn();
+
+    let (first, second) = (start("one"), start("two"));
+    first.ready().await;
+    second.ready().await;
+    lives(&objects).await;
+    first.stop().await;
+    lives(&objects).await;
+    second.stop().await;
+    nothing_was_refused(&server);
+
+    confined(&server, &kubeconfig).await;
+}
+
+/// The same account without its ClusterRole, with a Role in one namespace.
+async fn confined(server: &Server, kubeconfig: &std::path::Path) {
+    let client = server.client().expect("a client");
+    delete_cluster_role(&client).await;
+    server
+        .apply_yaml("{apiVersion: v1, kind: Namespace, metadata: {name: team-a}}")
+        .await
+        .expect("a namespace");
+    server.apply_path(format!("{CONFIG}/namespaced")).await.expect("config/namespaced is applied");
+    let objects = Objects { client, namespace: "team-a".into() };
+    let controller = process::controller(kubeconfig).electing(SYSTEM, "three").within("team-a").spawn();
+    controller.ready().await;
+    lives(&objects).await;
+    controller.stop().await;
+    nothing_was_refused(server);
+}
+
+/// Everything that the sample does.
+async fn lives(objects: &Objects) {
+    objects.create("x", "web").await;
+    objects.shows("x", &objects.unavailable("web")).await;
+    objects.create_service("web").await;
+    objects.ready("x", "web").await;
+    objects.delete_service("web").await;
+    objects.shows("x", &objects.unavailable("web")).await;
+    objects.delete("x").await;
+    objects.event("x", "AddressWithdrawn").await;
+    objects.gone("x").await;
+}
+
+async fn delete_cluster_role(client: &Client) {
+    let roles: Api<ClusterRole> = Api::all(client.clone());
+    roles.delete("knative-samples-core", &DeleteParams::default()).await.expect("the ClusterRole goes");
+    let bindings: Api<ClusterRoleBinding> = Api::all(client.clone());
+    let gone = bindings.delete("knative-samples-controller-admin", &DeleteParams::default()).await;
+    gone.expect("the ClusterRoleBinding goes");
+}
+
+fn nothing_was_refused(server: &Server) {
+    let events = server.audit_events().expect("the audit log");
+    let ours: Vec<&Value> = events.iter().filter(|event| event["user"]["username"] == USER).collect();
+    let refused: Vec<String> =
+        ours.iter().filter(|event| is_refusal(event)).map(|event| shown(event)).collect();
+    println!("the audit log holds {} requests of the controller, {} refused", ours.len(), refused.len());
+    assert!(!ours.is_empty(), "the audit log knows nothing of the controller");
+    assert_eq!(refused, [""; 0]);
+}
+
+fn is_refusal(event: &Value) -> bool {
+    matches!(event["responseStatus"]["code"].as_u64(), Some(401 | 403))
+}
+
+fn shown(event: &Value) -> String {
+    format!("{} {}: {}", event["verb"], event["requestURI"], event["responseStatus"])
+}

@@ -1,0 +1,51 @@
+//! A gate that holds back what comes to it until the test lets it through.
+
+use tokio::sync::watch;
+
+use super::wait::SOON;
+
+/// Things arrive in order and leave in order, as many as were let through.
+#[derive(Clone, Debug)]
+pub(crate) struct Gate(watch::Sender<Count>);
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Count {
+    arrived: usize,
+    let_through: usize,
+}
+
+impl Default for Gate {
+    fn default() -> Self {
+        Self(watch::channel(Count::default()).0)
+    }
+}
+
+impl Gate {
+    /// Arrives, and waits to be let through.
+    pub(crate) async fn pass(&self) {
+        let mut number = 0;
+        self.0.send_modify(|count| {
+            number = count.arrived;
+            count.arrived += 1;
+        });
+        let mut count = self.0.subscribe();
+        count.wait_for(|count| count.let_through > number).await.expect("the gate holds its own sender");
+    }
+
+    /// Waits until `n` things have come to the gate since it was made, and fails the test when they do not.
+    pub(crate) async fn arrived(&self, n: usize) {
+        let mut count = self.0.subscribe();
+        let came = tokio::time::timeout(SOON, count.wait_for(|count| count.arrived >= n)).await;
+        assert!(came.is_ok(), "waited {SOON:?} for {n} at the gate: {:?}", *self.0.borrow());
+    }
+
+    /// Lets the next one through, whether it waits already or is still to come.
+    pub(crate) fn let_one_through(&self) {
+        self.0.send_modify(|count| count.let_through = count.let_through.saturating_add(1));
+    }
+
+    /// Holds nothing back any more.
+    pub(crate) fn open(&self) {
+        self.0.send_modify(|count| count.let_through = usize::MAX);
+    }
+}

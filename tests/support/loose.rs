@@ -1,0 +1,74 @@
+//! A Kind whose hand-made definition lets everything through.
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{Api, CustomResource, api::DynamicObject, discovery::ApiResource};
+use reknit::{prelude::*, testing::eventually};
+use samples_apis::AddressableServiceStatus;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::{objects::Objects, wait::SOON};
+
+/// What our version of its type knows.
+#[derive(CustomResource, Serialize, Deserialize, Clone, Debug, JsonSchema)]
+#[kube(group = "tests.reknit.dev", version = "v1", kind = "Loose", plural = "loose", namespaced)]
+#[kube(status = "AddressableServiceStatus")]
+pub(crate) struct LooseSpec {
+    pub replicas: i32,
+}
+
+impl KRShaped for Loose {
+    const CONDITIONS: ConditionSet = ConditionSet::living(&[]);
+}
+
+/// A definition that checks nothing and drops nothing.
+pub(crate) fn definition() -> CustomResourceDefinition {
+    let anything = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": { "name": "loose.tests.reknit.dev" },
+        "spec": {
+            "group": "tests.reknit.dev", "scope": "Namespaced",
+            "names": { "kind": "Loose", "plural": "loose", "singular": "loose", "listKind": "LooseList" },
+            "versions": [{
+                "name": "v1", "served": true, "storage": true, "subresources": { "status": {} },
+                "schema": { "openAPIV3Schema": anything },
+            }],
+        },
+    });
+    serde_json::from_value(definition).expect("a definition")
+}
+
+/// The objects as whoever knows nothing of the type sees them.
+pub(crate) fn untyped(objects: &Objects) -> Api<DynamicObject> {
+    Api::namespaced_with(objects.client.clone(), &objects.namespace, &ApiResource::erase::<Loose>(&()))
+}
+
+/// A controller that marks each object as seen.
+pub(crate) fn marking(namespace: &str) -> impl FnOnce(&Context) -> Result<Controller> + 'static {
+    let selection = select().namespace(namespace);
+    move |cx| Ok(Controller::selected::<Loose>(cx, selection).reconciler(Marking).build())
+}
+
+/// Waits until the controller has seen the latest generation, and answers the object.
+pub(crate) async fn seen(objects: &Objects, name: &str) -> DynamicObject {
+    let api = untyped(objects);
+    eventually(format!("{name} was reconciled"), SOON, async || {
+        let object = api.get(name).await.ok()?;
+        let observed = object.data["status"]["observedGeneration"].as_i64();
+        (observed.is_some() && observed == object.metadata.generation).then_some(object)
+    })
+    .await
+}
+
+struct Marking;
+
+impl ReconcileKind for Marking {
+    type Kind = Loose;
+
+    async fn reconcile_kind(&self, _: &Loose, status: &mut AddressableServiceStatus) -> Result<Outcome> {
+        status.mark_service_unavailable("seen");
+        Ok(Outcome::done())
+    }
+}

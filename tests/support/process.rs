@@ -1,0 +1,212 @@
+//! The sample controller as a process of its own.
+
+use std::{
+    path::{Path, PathBuf},
+    process::{ExitStatus, Stdio},
+    sync::{Arc, OnceLock},
+    time::{Duration, Instant},
+};
+
+use parking_lot::Mutex;
+use reknit::testing::eventually;
+pub(crate) use rustix::process::Signal;
+use rustix::process::{Pid, kill_process};
+use serde_json::Value;
+use tokio::{
+    io::{AsyncBufReadExt, AsyncRead, BufReader},
+    process::{Child, Command},
+    task::JoinHandle,
+};
+
+use super::wait::SOON;
+
+/// What a process is started with; from [`controller`].
+pub(crate) struct Builder(Command);
+
+/// The sample controller, with what a test needs: free ports on 127.0.0.1, and no leader election until
+/// [`Builder::electing`].
+pub(crate) fn controller(kubeconfig: &Path) -> Builder {
+    let mut command = Command::new(binary());
+    command.env_clear().envs(std::env::vars().filter(|(name, _)| name == "PATH" || name == "HOME"));
+    command.arg("--kubeconfig").arg(kubeconfig).args(["--bind-address", "127.0.0.1"]);
+    Builder(command).env("KNATIVE_HEALTH_PROBES_PORT", "0").env("METRICS_PROMETHEUS_PORT", "0")
+}
+
+impl Builder {
+    pub(crate) fn env(mut self, name: &str, value: &str) -> Self {
+        self.0.env(name, value);
+        self
+    }
+
+    pub(crate) fn args(mut self, args: &[&str]) -> Self {
+        self.0.args(args);
+        self
+    }
+
+    /// Confined to one namespace, as tests that share a server have to be.
+    pub(crate) fn within(self, namespace: &str) -> Self {
+        self.args(&["--namespace", namespace])
+    }
+
+    pub(crate) fn alone(self) -> Self {
+        self.args(&["--disable-ha"])
+    }
+
+    /// With leases in `namespace`.
+    pub(crate) fn electing(self, namespace: &str, pod: &str) -> Self {
+        self.env("SYSTEM_NAMESPACE", namespace).env("POD_NAME", pod)
+    }
+
+    pub(crate) fn spawn(mut self) -> Process {
+        let command =
+            self.0.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+        let mut child = command.spawn().expect("the controller's binary runs");
+        let lines = Arc::default();
+        let reading = [
+            collect(child.stdout.take().expect("a pipe"), &lines),
+            collect(child.stderr.take().expect("a pipe"), &lines),
+        ];
+        Process { child, lines, reading }
+    }
+}
+
+/// A running process; killed when dropped.
+pub(crate) struct Process {
+    child: Child,
+    lines: Arc<Mutex<Vec<Value>>>,
+    /// Done once it has written its last.
+    reading: [JoinHandle<()>; 2],
+}
+
+impl Process {
+    /// What it wrote until now: JSON lines parsed, others as strings.
+    pub(crate) fn lines(&self) -> Vec<Value> {
+        self.lines.lock().clone()
+    }
+
+    /// Waits for a line that matches, and fails the test with what there was instead.
+    pub(crate) async fn line(&self, what: &str, matching: impl Fn(&Value) -> bool) -> Value {
+        let began = Instant::now();
+        loop {
+            let over = self.reading.iter().all(JoinHandle::is_finished);
+            if let Some(line) = self.lines.lock().iter().find(|line| matching(line)) {
+                return line.clone();
+            }
+            assert!(!over && began.elapsed() < SOON, "no line: {what}; there were:\n{}", self.tail());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// The last of what it wrote, for a failing test.
+    pub(crate) fn tail(&self) -> String {
+        let lines = self.lines.lock();
+        let last = lines.iter().skip(lines.len().saturating_sub(40));
+        last.map(Value::to_string).collect::<Vec<_>>().join("\n")
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        let id = self.child.id().expect("it still runs");
+        let id = Pid::from_raw(i32::try_from(id).expect("a process id")).expect("a process id");
+        kill_process(id, signal).expect("the signal is sent");
+    }
+
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.child.try_wait().expect("a child").is_none()
+    }
+
+    /// Waits for its end, and fails the test when it goes on for a minute.
+    pub(crate) async fn ended(&mut self) -> ExitStatus {
+        let ended = tokio::time::timeout(SOON, self.child.wait()).await;
+        ended.unwrap_or_else(|_| panic!("it goes on:\n{}", self.tail())).expect("a child")
+    }
+
+    /// SIGTERM, and its clean end.
+    pub(crate) async fn stop(mut self) {
+        self.signal(Signal::TERM);
+        let status = self.ended().await;
+        assert!(status.success(), "{status} after SIGTERM:\n{}", self.tail());
+    }
+
+    /// The value of one series, all its labels added up: `metric("passes_total", &[("result", "ok")])`.
+    pub(crate) async fn metric(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
+        let text = get(&self.address("metrics").await, "/metrics").await.1;
+        sum(&text, name, labels)
+    }
+
+    /// The status and body of a probe: `/readiness`, `/health`.
+    pub(crate) async fn probe(&self, path: &str) -> (u16, String) {
+        get(&self.address("probes").await, path).await
+    }
+
+    pub(crate) async fn ready(&self) {
+        eventually("the controller is ready", SOON, async || {
+            let (status, _) = self.probe("/readiness").await;
+            (status == 200).then_some(())
+        })
+        .await;
+    }
+
+    /// Where it said that it listens.
+    async fn address(&self, what: &str) -> String {
+        let line = self.line(&format!("where {what} listen"), |line| says(line, what)).await;
+        line["address"].as_str().expect("an address").to_owned()
+    }
+}
+
+fn says(line: &Value, what: &str) -> bool {
+    line["address"].is_string() && line["message"].as_str().is_some_and(|message| message.contains(what))
+}
+
+fn collect(from: impl AsyncRead + Unpin + Send + 'static, into: &Arc<Mutex<Vec<Value>>>) -> JoinHandle<()> {
+    let into = into.clone();
+    tokio::spawn(async move {
+        let mut lines = BufReader::new(from).lines();
+        while let Ok(Some(line)) = lines.next_line().await {
+            let line = serde_json::from_str(&line).unwrap_or(Value::String(line));
+            into.lock().push(line);
+        }
+    })
+}
+
+/// Builds the sample controller, once, with the cargo that runs the tests.
+fn binary() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let mut build = std::process::Command::new(env!("CARGO"));
+        build.current_dir(env!("CARGO_MANIFEST_DIR")).args(["build", "--quiet", "--bin", "controller"]);
+        build.args(["--message-format", "json-render-diagnostics"]);
+        let output = build.stderr(Stdio::inherit()).output().expect("cargo runs");
+        assert!(output.status.success(), "cargo build --bin controller failed");
+        executable(&output.stdout).expect("cargo names the binary it built")
+    })
+}
+
+/// The executable that cargo's messages name.
+fn executable(messages: &[u8]) -> Option<PathBuf> {
+    let text = String::from_utf8_lossy(messages);
+    let messages = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let mut named = messages.filter(|message| message["target"]["name"] == "controller");
+    named.find_map(|message| message["executable"].as_str().map(PathBuf::from))
+}
+
+/// The status and the body of an answer to a GET.
+pub(crate) async fn get(address: &str, path: &str) -> (u16, String) {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let mut stream = tokio::net::TcpStream::connect(address).await.expect("it listens");
+    let request = format!("GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.expect("it reads");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.expect("it answers");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("HTTP");
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
+    (status, body.to_owned())
+}
+
+fn sum(text: &str, name: &str, labels: &[(&str, &str)]) -> f64 {
+    let series = text.lines().filter(|line| {
+        let rest = line.strip_prefix(name);
+        rest.is_some_and(|rest| rest.starts_with('{') || rest.starts_with(' '))
+            && labels.iter().all(|(label, value)| line.contains(&format!("{label}=\"{value}\"")))
+    });
+    series.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+}

@@ -1,0 +1,273 @@
+//! Passes requests and watches on, as the rules of the proxy say.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use futures::{
+    SinkExt, StreamExt,
+    channel::mpsc::{self, Receiver, Sender},
+};
+use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
+use hyper::{body::Frame, body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::TokioIo;
+use kube::{Client, Config, client::Body, config::AuthInfo};
+use parking_lot::Mutex;
+use tokio::{
+    net::TcpListener,
+    sync::{broadcast, watch},
+    task::JoinSet,
+};
+
+use super::{
+    gate::Gate,
+    request::{Line, Request},
+};
+
+/// A request that was answered.
+#[derive(Clone, Debug)]
+pub(crate) struct Answered {
+    pub request: Request,
+    pub status: u16,
+}
+
+/// What the connections of one proxy share.
+pub(super) struct Relay {
+    server: Client,
+    pub(super) rules: Mutex<Vec<Rule>>,
+    pub(super) answered: Mutex<Vec<Answered>>,
+    pub(super) delivered: Mutex<Vec<Line>>,
+    /// Lines that no server sent, with their resource.
+    pub(super) injected: broadcast::Sender<(String, Bytes)>,
+    /// Counts up when the watches are cut.
+    pub(super) cuts: watch::Sender<u64>,
+    pub(super) open: watch::Sender<bool>,
+    /// What the accept loop made of `open`.
+    pub(super) listening: watch::Sender<bool>,
+}
+
+/// What happens to requests and lines.
+pub(super) enum Rule {
+    HoldAnswer(Matching<Request>, Gate),
+    HoldLine(Matching<Line>, Gate),
+    DelayLines(String, Duration),
+    Expire(String),
+}
+
+pub(super) type Matching<T> = Arc<dyn Fn(&T) -> bool + Send + Sync>;
+type Answer = http::Response<UnsyncBoxBody<Bytes, BoxError>>;
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+type Chunk = Result<Frame<Bytes>, BoxError>;
+
+/// A client without credentials of its own, that tries once.
+fn bare_client(config: &Config) -> Client {
+    let mut bare = config.clone();
+    bare.auth_info = AuthInfo::default();
+    bare.default_retry = false;
+    bare.read_timeout = None;
+    Client::try_from(bare).expect("a client of the API server")
+}
+
+/// Takes connections for as long as the proxy is open.
+pub(super) async fn accept(shared: Arc<Relay>, listener: TcpListener) {
+    let address = listener.local_addr().expect("an address");
+    let mut listener = Some(listener);
+    let mut open = shared.open.subscribe();
+    loop {
+        let listening = match listener.take() {
+            Some(listener) => listener,
+            None => TcpListener::bind(address).await.expect("the same port again"),
+        };
+        shared.listening.send_replace(true);
+        let mut connections = JoinSet::new();
+        loop {
+            tokio::select! {
+                accepted = listening.accept() => {
+                    let (stream, _) = accepted.expect("a connection");
+                    connections.spawn(serve(shared.clone(), stream));
+                }
+                _ = open.wait_for(|open| !open) => break,
+            }
+        }
+        drop(listening);
+        connections.shutdown().await;
+        shared.listening.send_replace(false);
+        open.wait_for(|open| *open).await.expect("the proxy runs");
+    }
+}
+
+async fn serve(shared: Arc<Relay>, stream: tokio::net::TcpStream) {
+    // A response is small writes of lines: each must leave at once.
+    stream.set_nodelay(true).expect("TCP");
+    let service = service_fn(|request| shared.clone().answer(request));
+    // An error here is a client that hung up, or a cut.
+    let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+}
+
+impl Relay {
+    /// In front of the server that `config` names.
+    pub(super) fn to(config: &Config) -> Self {
+        Self {
+            server: bare_client(config),
+            rules: Mutex::default(),
+            answered: Mutex::default(),
+            delivered: Mutex::default(),
+            injected: broadcast::channel(100).0,
+            cuts: watch::channel(0).0,
+            open: watch::channel(true).0,
+            listening: watch::channel(true).0,
+        }
+    }
+
+    /// An error breaks off the connection, as a server that goes away does.
+    async fn answer(self: Arc<Self>, request: http::Request<Incoming>) -> Result<Answer, BoxError> {
+        let (head, body) = request.into_parts();
+        let body = body.collect().await?.to_bytes();
+        let asked = Request::read(&head.method, head.uri.path(), head.uri.query().unwrap_or_default(), &body);
+        if asked.verb == "watch" && self.expires(&asked) {
+            self.note(asked, 200);
+            return Ok(expired());
+        }
+        let mut head = head;
+        head.headers.remove(http::header::HOST);
+        let answer = self.server.send(http::Request::from_parts(head, Body::from(body))).await?;
+        let (head, body) = answer.into_parts();
+        self.note(asked.clone(), head.status.as_u16());
+        if asked.verb == "watch" && head.status.is_success() {
+            return Ok(http::Response::from_parts(head, self.watching(&asked, body)));
+        }
+        let bytes = body.collect().await?.to_bytes();
+        for gate in self.gates_for(&asked) {
+            gate.pass().await;
+        }
+        Ok(http::Response::from_parts(head, whole(bytes)))
+    }
+
+    fn note(&self, request: Request, status: u16) {
+        self.answered.lock().push(Answered { request, status });
+    }
+
+    /// Whether this watch is to be told that it asks for too old a version; it is told once.
+    fn expires(&self, asked: &Request) -> bool {
+        let mut rules = self.rules.lock();
+        let found = rules
+            .iter()
+            .position(|rule| matches!(rule, Rule::Expire(resource) if *resource == asked.resource));
+        found.map(|at| rules.remove(at)).is_some()
+    }
+
+    fn gates_for(&self, asked: &Request) -> Vec<Gate> {
+        let rules = self.rules.lock();
+        let held = rules.iter().filter_map(|rule| match rule {
+            Rule::HoldAnswer(matching, gate) if matching(asked) => Some(gate.clone()),
+            _ => None,
+        });
+        held.collect()
+    }
+
+    fn gates_for_line(&self, line: &Line) -> Vec<Gate> {
+        let rules = self.rules.lock();
+        let held = rules.iter().filter_map(|rule| match rule {
+            Rule::HoldLine(matching, gate) if matching(line) => Some(gate.clone()),
+            _ => None,
+        });
+        held.collect()
+    }
+
+    fn delay_of(&self, resource: &str) -> Duration {
+        let rules = self.rules.lock();
+        let delays = rules.iter().filter_map(|rule| match rule {
+            Rule::DelayLines(of, delay) if of == resource => Some(*delay),
+            _ => None,
+        });
+        delays.sum()
+    }
+
+    /// The lines of `body`, each as late as the rules say.
+    fn watching(self: Arc<Self>, asked: &Request, body: Body) -> UnsyncBoxBody<Bytes, BoxError> {
+        let (reading, lines) = mpsc::channel(100_000);
+        let (writing, chunks) = mpsc::channel(0);
+        let (resource, delay) = (asked.resource.clone(), self.delay_of(&asked.resource));
+        let mut cuts = self.cuts.subscribe();
+        let injected = self.injected.subscribe();
+        tokio::spawn(async move {
+            let injects = inject_lines(injected, resource.clone(), reading.clone());
+            let deliver = self.deliver(resource, delay, lines, writing.clone());
+            let reads = async {
+                tokio::select! { () = read_lines(body, reading) => {} () = injects => {} }
+            };
+            let pumps = async { tokio::join!(reads, deliver) };
+            let mut broken = writing;
+            tokio::select! {
+                _ = pumps => {}
+                _ = cuts.changed() => drop(broken.send(Err("the proxy cut the watch".into())).await),
+            }
+        });
+        StreamBody::new(chunks).boxed_unsync()
+    }
+
+    async fn deliver(
+        &self,
+        resource: String,
+        delay: Duration,
+        mut lines: Receiver<(Instant, Bytes)>,
+        mut to: Sender<Chunk>,
+    ) {
+        while let Some((came, bytes)) = lines.next().await {
+            let line = Line::read(&resource, &bytes);
+            tokio::time::sleep_until((came + delay).into()).await;
+            for gate in self.gates_for_line(&line) {
+                gate.pass().await;
+            }
+            // Noted first: whoever acts on the line must find it noted.
+            self.delivered.lock().push(line);
+            if to.send(Ok(Frame::data(bytes))).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+async fn inject_lines(
+    mut from: broadcast::Receiver<(String, Bytes)>,
+    of: String,
+    mut to: Sender<(Instant, Bytes)>,
+) {
+    while let Ok((resource, line)) = from.recv().await {
+        if resource == of && to.send((Instant::now(), line)).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Cuts the body of a watch into its lines, with the instant at which each came.
+async fn read_lines(mut body: Body, mut to: Sender<(Instant, Bytes)>) {
+    let mut rest = Vec::new();
+    while let Some(Ok(frame)) = body.frame().await {
+        let Ok(data) = frame.into_data() else { continue };
+        rest.extend_from_slice(&data);
+        while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = rest.drain(..=end).collect();
+            if to.send((Instant::now(), line.into())).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+fn whole(bytes: impl Into<Bytes>) -> UnsyncBoxBody<Bytes, BoxError> {
+    Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
+}
+
+/// What a server says of a resourceVersion that it no longer has.
+fn expired() -> Answer {
+    let status = serde_json::json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": "too old resource version", "reason": "Expired", "code": 410,
+    });
+    let line = serde_json::json!({ "type": "ERROR", "object": status });
+    let json = (http::header::CONTENT_TYPE, "application/json");
+    http::Response::builder().header(json.0, json.1).body(whole(format!("{line}\n"))).expect("a response")
+}

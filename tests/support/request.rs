@@ -1,0 +1,94 @@
+//! A request to an API server, named as RBAC names it, and a line of a watch.
+
+use http::Method;
+use serde_json::Value;
+
+/// What was asked.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`.
+    pub verb: &'static str,
+    /// `pods`, `addressableservices/status`; empty where the path names no resource.
+    pub resource: String,
+    pub path: String,
+    /// Null where there was none.
+    pub body: Value,
+}
+
+impl Request {
+    pub(crate) fn read(method: &Method, path: &str, query: &str, body: &[u8]) -> Self {
+        let (resource, named) = resource_in(path);
+        Self {
+            verb: verb(method, named, query),
+            resource,
+            path: path.to_owned(),
+            body: serde_json::from_slice(body).unwrap_or_default(),
+        }
+    }
+
+    pub(crate) fn is(&self, verb: &str, resource: &str) -> bool {
+        self.verb == verb && self.resource == resource
+    }
+
+    pub(crate) fn writes(&self) -> bool {
+        matches!(self.verb, "create" | "update" | "patch" | "delete")
+    }
+}
+
+fn verb(method: &Method, named: bool, query: &str) -> &'static str {
+    let watching = query.split('&').any(|pair| matches!(pair, "watch=true" | "watch=1" | "watch"));
+    match method.as_str() {
+        "GET" if watching => "watch",
+        "GET" if named => "get",
+        "GET" => "list",
+        "POST" => "create",
+        "PUT" => "update",
+        "PATCH" => "patch",
+        "DELETE" => "delete",
+        _ => "other",
+    }
+}
+
+/// The resource with its subresource, and whether one object is named.
+fn resource_in(path: &str) -> (String, bool) {
+    let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
+    let rest = match parts.as_slice() {
+        ["api", _, rest @ ..] | ["apis", _, _, rest @ ..] => rest,
+        _ => &[],
+    };
+    let rest = match rest {
+        ["namespaces", _, rest @ ..] if !rest.is_empty() => rest,
+        _ => rest,
+    };
+    let resource = match rest {
+        [resource, _, subresource] => format!("{resource}/{subresource}"),
+        [resource, ..] => (*resource).to_owned(),
+        [] => String::new(),
+    };
+    (resource, rest.len() > 1)
+}
+
+/// One event of a watch.
+#[derive(Clone, Debug)]
+pub(crate) struct Line {
+    pub resource: String,
+    /// `ADDED`, `MODIFIED`, `DELETED`, `BOOKMARK`, `ERROR`.
+    pub event: String,
+    pub object: Value,
+}
+
+impl Line {
+    pub(crate) fn read(resource: &str, line: &[u8]) -> Self {
+        let mut line: Value = serde_json::from_slice(line).unwrap_or_default();
+        let event = line["type"].as_str().unwrap_or_default().to_owned();
+        Self { resource: resource.to_owned(), event, object: line["object"].take() }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        self.object["metadata"]["name"].as_str().unwrap_or_default()
+    }
+
+    pub(crate) fn is(&self, event: &str, resource: &str, name: &str) -> bool {
+        self.event == event && self.resource == resource && self.name() == name
+    }
+}
