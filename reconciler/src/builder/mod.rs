@@ -1,8 +1,6 @@
 //! Puts a controller together: what wakes it, what it reads, what it does.
 
 mod options;
-#[cfg(test)]
-mod tests;
 mod with_reconciler;
 
 use std::{marker::PhantomData, sync::Arc, time::Duration};

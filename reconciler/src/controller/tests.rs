@@ -1,1 +1,356 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use futures::{FutureExt, future::BoxFuture};
+use k8s_openapi::api::core::v1::ConfigMap;
+use reknit_injection::{Context, Informer, Shutdown, ShutdownTrigger, label};
+use reknit_testing::ApiServer;
+use serde_json::{Value, json};
+use tokio::{sync::watch, task::JoinHandle};
+
+use super::*;
+use crate::{Error, ReconcileKey, ReconcileKind, leader::Leadership};
+
+/// Does what the test says, given the key and how many passes of it there were before.
+struct Does<F> {
+    act: F,
+    passes: Passes,
+}
+
+/// The keys of all passes that began, and when.
+type Passes = Arc<watch::Sender<Vec<(String, Instant)>>>;
+type Pending = BoxFuture<'static, Result<Outcome>>;
+
+trait Act: Fn(usize) -> Pending + Send + Sync + 'static {}
+impl<F: Fn(usize) -> Pending + Send + Sync + 'static> Act for F {}
+
+impl<F: Act> Does<F> {
+    fn begin(&self, key: &Key) -> Pending {
+        let before = self.passes.borrow().iter().filter(|(name, _)| *name == key.name).count();
+        self.passes.send_modify(|passes| passes.push((key.name.clone(), Instant::now())));
+        (self.act)(before)
+    }
+}
+
+impl<F: Act> ReconcileKind for Does<F> {
+    type Kind = ConfigMap;
+    async fn reconcile_kind(&self, map: &ConfigMap, _: &mut ()) -> Result<Outcome> {
+        self.begin(&Key::of(map)).await
+    }
+}
+
+impl<F: Act> ReconcileKey for Does<F> {
+    async fn reconcile_key(&self, key: &Key) -> Result<Outcome> {
+        self.begin(key).await
+    }
+}
+
+/// A controller that runs.
+struct Running {
+    passes: Passes,
+    queue: Queue,
+    health: Health,
+    maps: Informer<ConfigMap>,
+    stop: ShutdownTrigger,
+    run: JoinHandle<Drained>,
+}
+
+fn map(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "default", "resourceVersion": "1"}})
+}
+
+fn key(name: &str) -> Key {
+    Key::new("default", name)
+}
+
+fn context(maps: &[&str]) -> Context {
+    Context::preloaded("test", ApiServer::new().client(), maps.iter().map(|name| map(name)).collect())
+}
+
+type Made<F> = crate::WithReconciler<Does<F>>;
+
+fn start<F: Act>(
+    cx: &Context,
+    leadership: Leadership,
+    act: F,
+    tune: impl FnOnce(Made<F>) -> Made<F>,
+) -> Running {
+    let (build, passes) = (Controller::of::<ConfigMap>(cx), Passes::default());
+    let queue = build.queue();
+    let made = tune(build.reconciler(Does { act, passes: passes.clone() })).build();
+    let (stop, stopped) = Shutdown::new();
+    let health = made.health();
+    let run = Run { leadership, stop: stopped, drain: Duration::from_secs(10), workers: None };
+    let run = tokio::spawn(made.run(run));
+    Running { passes, queue, health, maps: cx.get(), stop, run }
+}
+
+fn run<F: Act>(maps: &[&str], act: F) -> Running {
+    start(&context(maps), Leadership::always(), act, |made| made.deadline(Duration::from_secs(3600)))
+}
+
+fn at_once(result: impl Fn() -> Result<Outcome>) -> Pending {
+    std::future::ready(result()).boxed()
+}
+
+impl Running {
+    /// Waits for so many passes, and says how long after the first each began.
+    async fn passes(&self, count: usize) -> Vec<Duration> {
+        let mut passes = self.passes.subscribe();
+        let enough = passes.wait_for(|passes| passes.len() >= count);
+        let passes = tokio::time::timeout(Duration::from_secs(1_000_000), enough).await.unwrap().unwrap();
+        passes.iter().map(|(_, began)| began.duration_since(passes[0].1)).collect()
+    }
+
+    /// How many passes there are in so long.
+    async fn passes_within(&self, time: Duration) -> usize {
+        tokio::time::sleep(time).await;
+        self.passes.borrow().len()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_is_retried_with_backoff_and_success_forgets_it() {
+    let running = run(&["a"], |n| at_once(|| if n % 4 < 3 { Err("no".into()) } else { Ok(Outcome::done()) }));
+    running.queue.add(key("a"));
+    let began: Vec<_> = running.passes(4).await.iter().map(Duration::as_millis).collect();
+    assert_eq!(began, [0, 5, 15, 35]);
+    assert_eq!(running.passes_within(Duration::from_secs(5000)).await, 4, "then it is well");
+    running.queue.add(key("a"));
+    let began = running.passes(6).await;
+    assert_eq!(began[5] - began[4], Duration::from_millis(5), "from the start again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_comes_after_a_pass_follows_its_result() {
+    let conflict = || {
+        let status = kube::core::Status::failure("stale", "Conflict").with_code(409);
+        Error::from(kube::Error::Api(Box::new(status)))
+    };
+    let runs_again = async |result: fn(fn() -> Error) -> Result<Outcome>, conflict: fn() -> Error| {
+        let running =
+            run(&["a"], move |n| at_once(|| if n == 0 { result(conflict) } else { Ok(Outcome::skip()) }));
+        running.queue.add(key("a"));
+        running.passes_within(Duration::from_secs(3000)).await > 1
+    };
+    assert!(!runs_again(|_| Ok(Outcome::done()), conflict).await);
+    assert!(!runs_again(|_| Ok(Outcome::skip()), conflict).await);
+    assert!(runs_again(|_| Ok(Outcome::after(Duration::from_secs(2000))), conflict).await);
+    assert!(runs_again(|_| Err("no".into()), conflict).await);
+    assert!(!runs_again(|_| Err(Error::permanent("no")), conflict).await);
+    assert!(runs_again(|conflict| Err(conflict()), conflict).await);
+    assert!(runs_again(|conflict| Err(Error::permanent(conflict())), conflict).await, "somebody was faster");
+    assert!(runs_again(|_| panic!("once"), conflict).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pass_that_wants_another_after_a_while_keeps_its_backoff() {
+    let act =
+        |n| at_once(|| if n == 1 { Ok(Outcome::after(Duration::from_secs(7))) } else { Err("no".into()) });
+    let running = run(&["a"], act);
+    running.queue.add(key("a"));
+    let began = running.passes(4).await;
+    assert_eq!(began[2] - began[1], Duration::from_secs(7));
+    assert_eq!(began[3] - began[2], Duration::from_millis(10), "the second failure");
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_pass_begins_before_the_informers_have_their_first_list() {
+    let cx = Context::new("test", ApiServer::new().client());
+    let running = start(&cx, Leadership::always(), |_| at_once(|| Ok(Outcome::done())), |made| made);
+    running.queue.add(key("a"));
+    assert_eq!(running.passes_within(Duration::from_secs(60)).await, 0);
+    assert!(!running.health.is_synced());
+    running.stop.pull();
+    assert_eq!(running.run.await.unwrap(), Drained { dropped: 0 });
+}
+
+#[tokio::test(start_paused = true)]
+async fn at_the_end_passes_that_run_come_to_theirs_and_no_other_begins() {
+    let act = |_| tokio::time::sleep(Duration::from_secs(5)).map(|()| Ok(Outcome::done())).boxed();
+    let running = run(&["a", "b", "c"], act);
+    ["a", "b", "c"].iter().for_each(|name| running.queue.add(key(name)));
+    running.passes(2).await;
+    running.stop.pull();
+    assert_eq!(running.run.await.unwrap(), Drained { dropped: 0 });
+    assert_eq!(running.passes.borrow().len(), 2, "two workers, so the third key never began");
+}
+
+#[tokio::test(start_paused = true)]
+async fn passes_that_do_not_end_are_dropped_at_the_end_and_counted() {
+    let running = run(&["a", "b"], |n| {
+        assert_eq!(n, 0);
+        std::future::pending().boxed()
+    });
+    ["a", "b"].iter().for_each(|name| running.queue.add(key(name)));
+    running.passes(2).await;
+    let pulled = Instant::now();
+    running.stop.pull();
+    assert_eq!(running.run.await.unwrap(), Drained { dropped: 2 });
+    assert_eq!(pulled.elapsed().as_secs(), 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pass_is_dropped_where_it_stands_when_its_key_is_no_longer_led() {
+    struct Counts(Arc<AtomicUsize>);
+    impl Drop for Counts {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    let (leadership, chairs) = Leadership::contended(vec!["bucket".into()]);
+    let dropped = Arc::new(AtomicUsize::new(0));
+    let counts = dropped.clone();
+    let act = move |_| {
+        let counted = Counts(counts.clone());
+        async move {
+            tokio::time::sleep(Duration::from_secs(1000)).await;
+            drop(counted);
+            Ok(Outcome::done())
+        }
+        .boxed()
+    };
+    let running = start(&context(&["a"]), leadership, act, |made| made);
+    running.queue.add(key("a"));
+    assert_eq!(running.passes_within(Duration::from_secs(10)).await, 0, "it is led elsewhere");
+    chairs[0].lead(Instant::now() + Duration::from_secs(100_000));
+    running.passes(1).await;
+    assert_eq!(running.health.working().len(), 1);
+    chairs[0].vacate();
+    assert_eq!(running.passes_within(Duration::from_secs(10)).await, 1);
+    assert_eq!(dropped.load(Ordering::SeqCst), 1);
+    assert!(running.health.working().is_empty());
+    chairs[0].lead(Instant::now() + Duration::from_secs(100_000));
+    running.passes(2).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_promotion_looks_at_every_object_that_may_be_promoted() {
+    let (leadership, chairs) = Leadership::contended(vec!["bucket".into()]);
+    let cx = context(&["a", "b"]);
+    let mut idle = map("idle");
+    idle["metadata"]["labels"] = json!({"idle": "true"});
+    cx.get::<Informer<ConfigMap>>().apply(serde_json::from_value(idle).unwrap());
+    let running = start(
+        &cx,
+        leadership,
+        |_| at_once(|| Ok(Outcome::done())),
+        |made| made.promote(!label("idle", "true")),
+    );
+    assert_eq!(running.passes_within(Duration::from_secs(10)).await, 0);
+    chairs[0].lead(Instant::now() + Duration::from_secs(100_000));
+    running.passes(2).await;
+    assert_eq!(running.passes_within(Duration::from_secs(10)).await, 2);
+    let mut names: Vec<_> = running.passes.borrow().iter().map(|(name, _)| name.clone()).collect();
+    names.sort();
+    assert_eq!(names, ["a", "b"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_key_is_looked_at_once_in_a_while() {
+    let act = |_| at_once(|| Ok(Outcome::done()));
+    let every = Duration::from_secs(1000);
+    let running = start(&context(&["a", "b"]), Leadership::always(), act, |made| made.resync(every));
+    let start = Instant::now();
+    running.passes(6).await;
+    let began: Vec<_> = running.passes.borrow().iter().map(|(_, at)| at.duration_since(start)).collect();
+    for pair in [0, 2, 4].map(|at| began[at]).windows(2) {
+        let pause = (pair[1] - pair[0]).as_secs();
+        assert!((900..=1100).contains(&pause), "{pause}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_controller_without_a_kind_looks_at_what_its_watches_know() {
+    let cx = context(&["a", "b"]);
+    let mut build = Controller::named("keys", &cx);
+    build.watch(&cx.get::<Informer<ConfigMap>>()).keys(|map| [Key::of(map)]);
+    let (passes, (_stop, stopped)) = (Passes::default(), Shutdown::new());
+    let act = |_: usize| at_once(|| Ok(Outcome::done()));
+    let made =
+        build.workers(1).resync(Duration::from_secs(1000)).reconciler(Does { act, passes: passes.clone() });
+    let (leadership, chairs) = Leadership::contended(vec!["bucket".into()]);
+    let run = Run { leadership, stop: stopped, drain: Duration::ZERO, workers: None };
+    let _run = tokio::spawn(made.run(run));
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert!(passes.borrow().is_empty(), "it does not lead");
+    chairs[0].lead(Instant::now() + Duration::from_secs(100_000));
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(passes.borrow().len(), 2, "promoted");
+    tokio::time::sleep(Duration::from_secs(1100)).await;
+    assert_eq!(passes.borrow().len(), 4, "resynced");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_of_an_object_wakes_its_key() {
+    let running = run(&[], |_| at_once(|| Ok(Outcome::done())));
+    running.maps.apply(serde_json::from_value(map("new")).unwrap());
+    running.passes(1).await;
+    assert_eq!(running.passes.borrow()[0].0, "new");
+}
+
+#[tokio::test(start_paused = true)]
+async fn health_names_the_keys_that_take_long() {
+    let running = run(&["a"], |_| std::future::pending().boxed());
+    running.queue.add(key("a"));
+    running.passes(1).await;
+    tokio::time::sleep(Duration::from_secs(90)).await;
+    assert_eq!(running.health.stuck(Duration::from_secs(80))[0].key, key("a"));
+    assert!(running.health.stuck(Duration::from_secs(100)).is_empty());
+    assert!(running.health.is_synced());
+    assert_eq!(running.health.name(), "configmaps");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_future_that_panics_when_it_is_dropped_takes_no_worker_along() {
+    struct Panics;
+    impl Drop for Panics {
+        fn drop(&mut self) {
+            panic!("in drop");
+        }
+    }
+    let running = run(&["a", "b", "c"], |_| {
+        let panics = Panics;
+        async move {
+            std::future::pending::<()>().await;
+            drop(panics);
+            Ok(Outcome::done())
+        }
+        .boxed()
+    });
+    for (count, name) in [(1, "a"), (2, "b"), (3, "c")] {
+        running.queue.add(key(name));
+        running.passes(count).await;
+        tokio::time::sleep(Duration::from_secs(3700)).await; // beyond the deadline of each
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn passes_are_counted_by_how_they_ended() {
+    let cx = context(&["a"]);
+    let act = |n| {
+        at_once(|| match n {
+            0 => Err("no".into()),
+            1 => panic!("no"),
+            2 => Ok(Outcome::after(Duration::from_secs(1))),
+            _ => Ok(Outcome::done()),
+        })
+    };
+    let running = start(&cx, Leadership::always(), act, |made| made.name("counted"));
+    running.queue.add(key("a"));
+    running.passes(4).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let families = cx.metrics().gather();
+    let passes = families.iter().find(|family| family.name() == "reknit_reconcile_total").unwrap();
+    let mut counts: Vec<_> = passes
+        .get_metric()
+        .iter()
+        .map(|metric| {
+            let labels: Vec<_> = metric.get_label().iter().map(|label| label.value()).collect();
+            format!("{} {}", labels.join(" "), metric.get_counter().get_value())
+        })
+        .collect();
+    counts.sort();
+    assert_eq!(counts, ["counted error 1", "counted panic 1", "counted requeue 1", "counted success 1"]);
+    let depth = families.iter().find(|family| family.name() == "workqueue_depth").unwrap();
+    assert_eq!(depth.get_metric()[0].get_label()[0].value(), "counted");
+}

@@ -2,8 +2,6 @@
 
 mod key;
 mod kind;
-#[cfg(test)]
-mod tests;
 
 use futures::future::BoxFuture;
 use reknit_apis::Key;

@@ -80,7 +80,7 @@ impl Leadership {
     }
 
     /// Nothing is led yet; the chairs, one a bucket, decide.
-    pub(super) fn contended(names: Vec<Arc<str>>) -> (Self, Vec<Chair>) {
+    pub(crate) fn contended(names: Vec<Arc<str>>) -> (Self, Vec<Chair>) {
         let (sender, seats) = watch::channel(vec![Seat::default(); names.len()]);
         let sender = Arc::new(sender);
         let chair =
@@ -228,7 +228,7 @@ async fn reached(until: Option<Instant>) {
 
 /// The writing end of one bucket, held by its elector.
 #[derive(Clone, Debug)]
-pub(super) struct Chair {
+pub(crate) struct Chair {
     bucket: usize,
     name: Arc<str>,
     seats: Arc<watch::Sender<Vec<Seat>>>,
@@ -246,7 +246,7 @@ impl Chair {
     }
 
     /// The lease is ours until then. True where that is a promotion; that the end of a term moves wakes nobody.
-    pub(super) fn lead(&self, until: Instant) -> bool {
+    pub(crate) fn lead(&self, until: Instant) -> bool {
         self.change(|seat| {
             let promoted = seat.term().is_none();
             if promoted {
@@ -263,7 +263,7 @@ impl Chair {
     }
 
     /// Not led any longer, and nobody knows by whom instead. True where it was led before.
-    pub(super) fn vacate(&self) -> bool {
+    pub(crate) fn vacate(&self) -> bool {
         self.change(|seat| {
             let led = matches!(seat.standing, Standing::Led(_));
             if led {

@@ -1,8 +1,6 @@
 //! Writes what a pass did to a status: only what differs, and never over somebody else's write.
 
 mod diff;
-#[cfg(test)]
-mod tests;
 
 use std::time::Duration;
 

@@ -1,1 +1,87 @@
+use k8s_openapi::api::core::v1::Service;
+use kube::core::Expression;
 
+use super::*;
+
+fn key(name: &str) -> Key {
+    Key::new("default", name)
+}
+
+fn sizes(tracker: &Tracker) -> [usize; 3] {
+    tracker.0.lock().sizes()
+}
+
+fn web() -> Selector {
+    Expression::Equal("app".into(), "web".into()).into()
+}
+
+#[test]
+fn an_observer_that_changes_its_mind_a_thousand_times_leaves_nothing_behind() {
+    let trackers = Trackers::default();
+    let tracker = trackers.join();
+    for n in 0..1000 {
+        trackers.begin(&key("observer"));
+        tracker.read(&key("observer"), key(&n.to_string()));
+        let selector = Expression::Equal("app".into(), n.to_string()).into();
+        tracker.read_matching(&key("observer"), Some("default"), &selector);
+        trackers.settle(&key("observer"));
+        assert_eq!(sizes(&tracker), [1, 1, 1]);
+    }
+    trackers.begin(&key("observer"));
+    trackers.settle(&key("observer"));
+    assert_eq!(sizes(&tracker), [0, 0, 0]);
+}
+
+#[test]
+fn an_observer_that_goes_takes_its_targets_along_and_leaves_those_of_others() {
+    let trackers = Trackers::default();
+    let tracker = trackers.join();
+    for observer in ["one", "two"] {
+        tracker.read(&key(observer), key("shared"));
+        tracker.read(&key(observer), key(observer));
+        tracker.read_matching(&key(observer), None, &web());
+    }
+    assert_eq!(sizes(&tracker), [3, 1, 2]);
+    trackers.forget(&key("one"));
+    assert_eq!(sizes(&tracker), [2, 1, 1]);
+    trackers.forget(&key("two"));
+    assert_eq!(sizes(&tracker), [0, 0, 0]);
+}
+
+#[test]
+fn a_pass_that_fails_keeps_what_was_read_and_the_next_that_ends_well_does_not() {
+    let trackers = Trackers::default();
+    let tracker = trackers.join();
+    for target in ["a", "b", "c"] {
+        trackers.begin(&key("observer"));
+        tracker.read(&key("observer"), key(target));
+    }
+    assert_eq!(sizes(&tracker), [3, 0, 1]);
+    trackers.settle(&key("observer"));
+    assert_eq!(sizes(&tracker), [1, 0, 1]);
+}
+
+#[test]
+fn selectors_that_say_the_same_are_one() {
+    let tracker = Tracker::default();
+    let other: Selector = Expression::Exists("tier".into()).into();
+    let both = |first: Selector, second: Selector| first.into_iter().chain(second).collect::<Selector>();
+    tracker.read_matching(&key("one"), None, &both(web(), other.clone()));
+    tracker.read_matching(&key("two"), None, &both(other, web()));
+    assert_eq!(sizes(&tracker), [0, 1, 2]);
+}
+
+#[test]
+fn whoever_read_an_object_by_name_or_by_labels_observes_it_once() {
+    let tracker = Tracker::default();
+    tracker.read(&key("one"), key("web"));
+    tracker.read_matching(&key("one"), Some("default"), &web());
+    tracker.read_matching(&key("elsewhere"), Some("other"), &web());
+    let mut service = Service::default();
+    service.metadata.name = Some("web".into());
+    service.metadata.namespace = Some("default".into());
+    let old = Arc::new(service.clone());
+    service.metadata.labels = Some([("app".into(), "web".into())].into());
+    let change = Change::Updated { old, new: Arc::new(service) };
+    assert_eq!(tracker.observers(&change), HashSet::from([Arc::new(key("one"))]));
+}
