@@ -1,4 +1,131 @@
-//! A framework for Kubernetes controllers with the programming model of Knative's Go libraries.
+//! A framework for Kubernetes controllers with the programming model of Knative's Go libraries: say what your
+//! controller reads and what its status means, and the framework does the watching, caching, queueing, leader
+//! election, finalizers, status and events.
+//!
+//! # A Kind, a reconciler, a program
+//!
+//! ```no_run
+//! use std::process::ExitCode;
+//!
+//! use k8s_openapi::api::core::v1::Service;
+//! use kube::CustomResource;
+//! use reknit::prelude::*;
+//! use schemars::JsonSchema;
+//! use serde::{Deserialize, Serialize};
+//!
+//! /// Wants a Service to exist.
+//! #[derive(CustomResource, Serialize, Deserialize, Clone, Debug, JsonSchema)]
+//! #[kube(group = "demo.reknit.dev", version = "v1", kind = "Wish", namespaced, status = "WishStatus")]
+//! pub struct WishSpec {
+//!     service: String,
+//! }
+//!
+//! #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, JsonSchema)]
+//! pub struct WishStatus {
+//!     #[serde(flatten)]
+//!     duck: DuckStatus, // observedGeneration and conditions
+//! }
+//!
+//! impl DuckShaped for WishStatus {
+//!     fn duck(&self) -> &DuckStatus {
+//!         &self.duck
+//!     }
+//!     fn duck_mut(&mut self) -> &mut DuckStatus {
+//!         &mut self.duck
+//!     }
+//! }
+//!
+//! impl KRShaped for Wish {
+//!     const CONDITIONS: ConditionSet = ConditionSet::living(&[]);
+//! }
+//!
+//! struct Reconciler {
+//!     services: Tracked<Service>,
+//! }
+//!
+//! impl ReconcileKind for Reconciler {
+//!     type Kind = Wish;
+//!
+//!     async fn reconcile_kind(&self, wish: &Wish, status: &mut WishStatus) -> Result<Outcome> {
+//!         let mut conditions = Wish::CONDITIONS.manage(status);
+//!         match self.services.get(wish, &wish.spec.service) {
+//!             Some(_) => conditions.mark_true("Ready"),
+//!             None => conditions.mark_false("Ready", "Missing", format!("Service {:?} wasn't found.", wish.spec.service)),
+//!         }
+//!         Ok(Outcome::done())
+//!     }
+//! }
+//!
+//! fn controller(cx: &Context) -> Result<Controller> {
+//!     let mut build = Controller::of::<Wish>(cx);
+//!     let services = build.track();
+//!     Ok(build.reconciler(Reconciler { services }).build())
+//! }
+//!
+//! fn main() -> ExitCode {
+//!     sharedmain::main("wishes", &[controller])
+//! }
+//! ```
+//!
+//! # What to know of it
+//!
+//! **A pass** is given the object to read and a status to fill in. The status is written afterwards if it differs, and
+//! that is all that a pass changes of its own object. It ends in an [`Outcome`](prelude::Outcome) (done, again after a
+//! while, skip; with an event if it likes) or in an [`Error`](prelude::Error), which takes anything through `?` and is
+//! retried with backoff unless it is [`permanent`](prelude::Permanent).
+//!
+//! **Reading** is from memory. A [`Tracked`](prelude::Tracked) lister remembers who asked for what, and wakes it when that
+//! changes, also when it was not there yet. [`Owned`](prelude::Owned) lists what an object controls. A plain
+//! [`Informer`](prelude::Informer) wakes nobody by itself: `build.watch(&informer).keys(..)` says whom. What a pass writes
+//! with `build.client()` is in these listers when the call returns.
+//!
+//! **The constructor** is the only place where a [`Context`](prelude::Context) exists. What a pass may read is a field of
+//! the reconciler. A type that implements [`Inject`](prelude::Inject) is made on first request, once in a process.
+//!
+//! **Roles** beyond reconciling are traits and a word to the builder: [`FinalizeKind`](prelude::FinalizeKind) and
+//! `.finalizing()`, [`ObserveKind`](prelude::ObserveKind) and `.observing()` on replicas that do not lead,
+//! [`ObserveDeletion`](prelude::ObserveDeletion) and `.observing_deletion()`. A controller without a Kind of its own is a
+//! [`ReconcileKey`](prelude::ReconcileKey).
+//!
+//! **Blocking** code belongs in `tokio::task::spawn_blocking`, and long waits outside the pass: start them, end the
+//! pass, and wake its key by `build.queue()` when there is an answer.
+//!
+//! **The process** is [`sharedmain`]: its documentation lists flags, environment, ConfigMaps, probes and metrics.
+//!
+//! # Testing
+//!
+//! [`testing`] has two kinds of tests: a table test runs one pass of the program's own constructor over given objects
+//! and says what it wrote; a [`ControlPlane`](testing::ControlPlane) is a real API server on 127.0.0.1.
+//!
+//! ```
+//! # use k8s_openapi::api::core::v1::Namespace;
+//! # use reknit::prelude::*;
+//! # struct Greeter;
+//! # impl ReconcileKind for Greeter {
+//! #     type Kind = Namespace;
+//! #     async fn reconcile_kind(&self, _: &Namespace, _: &mut ()) -> Result<Outcome> {
+//! #         Ok(Outcome::done().event(Event::normal("Greeted", "hello")))
+//! #     }
+//! # }
+//! # fn controller(cx: &Context) -> Result<Controller> {
+//! #     Ok(Controller::of::<Namespace>(cx).reconciler(Greeter).build())
+//! # }
+//! use reknit::testing::given;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() {
+//! let mut namespace = Namespace::default();
+//! namespace.metadata.name = Some("quiet".into());
+//! let passed = given(namespace).pass(controller, "quiet").await;
+//! assert!(passed.writes().is_empty());
+//! assert_eq!(passed.events()[0].reason, "Greeted");
+//! # }
+//! ```
+//!
+//! # Versions
+//!
+//! kube 4 and k8s-openapi 0.28 belong together, and kube-leader-election would take a later k8s-openapi: in a new
+//! project run `cargo update k8s-openapi@0.29.0 --precise 0.28.0` once. TLS is rustls with ring.
 
 pub use reknit_apis as apis;
 pub use reknit_injection as injection;
@@ -18,7 +145,12 @@ pub mod prelude {
     };
     pub use reknit_reconciler::{
         Controller, ControllerConstructor, Error, Event, FinalizeKind, ObserveDeletion, ObserveKind, Outcome,
-        Owned, Permanent, Queue, ReconcileKey, ReconcileKind, Recorder, Result, Tracked, TrackedAny,
+        Owned, Permanent, Queue, ReconcileKey, ReconcileKind, Recorder, Result, Tracked, TrackedAny, keys,
     };
     pub use reknit_sharedmain::{self as sharedmain, Main, Task};
 }
+
+/// The README's controller compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

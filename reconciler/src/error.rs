@@ -2,7 +2,7 @@
 
 use std::{error::Error as StdError, fmt};
 
-type Source = Box<dyn StdError + Send + Sync>;
+pub(crate) type Source = Box<dyn StdError + Send + Sync>;
 
 /// What went wrong in a pass. It is retried with backoff, unless it is [permanent](Error::permanent).
 ///
@@ -82,6 +82,11 @@ impl Error {
     /// The error as others know it, for its own sources.
     pub fn source(&self) -> &(dyn StdError + Send + Sync + 'static) {
         &*self.source
+    }
+
+    /// The error as others know it, to be the source of another.
+    pub(crate) fn into_source(self) -> Source {
+        self.source
     }
 
     /// The whole chain of sources in one line, each that its predecessor does not quote already.

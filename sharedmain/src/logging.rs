@@ -47,7 +47,7 @@ impl Logging {
         let json = !std::io::stderr().is_terminal();
         let colors = std::env::var_os("NO_COLOR").is_none();
         let style = Arc::new(Style { component: component.to_owned(), always, json, colors });
-        let filter = rust_log.map_or_else(|| filter(LogLevel::default()), EnvFilter::new);
+        let filter = rust_log.map_or_else(|| filter(LogLevel::default()), asked_for);
         let (filter, handle) = reload::Layer::new(filter);
         let lines = Registry::default().with(filter).with(Lines(style.clone()));
         let _ = tracing::subscriber::set_global_default(lines);
@@ -115,14 +115,27 @@ impl fmt::Display for LogLevel {
 }
 
 /// The client's own events are left out: it logs a body it cannot read as it stands, which may be a Secret, and each
-/// failed request without saying which. Whoever made the request says more. Below, connections and their bytes are
-/// noise even to who debugs a controller.
+/// failed request without saying which. Whoever made the request says more.
+const NO_BODIES: &str = "kube_client::client=off";
+
+/// Below, connections and their bytes are noise even to who debugs a controller.
 fn filter(level: LogLevel) -> EnvFilter {
     let below = match level {
         LogLevel::Debug => ",hyper=info,hyper_util=info,rustls=info,tower=info",
         _ => "",
     };
-    EnvFilter::new(format!("{level},kube_client::client=off{below}"))
+    EnvFilter::new(format!("{level},{NO_BODIES}{below}"))
+}
+
+/// As RUST_LOG says. The client's events have to be asked for by name: who asks for all at a level does not ask for
+/// Secrets.
+fn asked_for(rust_log: &str) -> EnvFilter {
+    let target = |directive: &str| directive.split(['=', '[']).next().unwrap_or_default().trim().to_owned();
+    let by_name = |target: String| target == "kube_client" || target.starts_with("kube_client::client");
+    if rust_log.split(',').map(target).any(by_name) {
+        return EnvFilter::new(rust_log);
+    }
+    EnvFilter::new(format!("{rust_log},{NO_BODIES}"))
 }
 
 impl Style {
@@ -190,6 +203,25 @@ mod tests {
     fn each_level_is_a_filter() {
         for level in [LogLevel::Debug, LogLevel::Info, LogLevel::Warn, LogLevel::Error, LogLevel::Fatal] {
             assert!(EnvFilter::try_new(filter(level).to_string()).is_ok(), "{level}");
+        }
+    }
+
+    #[test]
+    fn rust_log_gets_the_clients_events_only_by_name() {
+        for (rust_log, clients, others) in [
+            ("info", false, true),
+            ("trace", false, true),
+            ("kube=debug,info", false, true),
+            ("info,kube_client::api=debug", false, true),
+            ("error", false, false),
+            ("info,kube_client=warn", true, true),
+            ("info, kube_client::client=debug", true, true),
+        ] {
+            tracing::subscriber::with_default(Registry::default().with(asked_for(rust_log)), || {
+                let heard = tracing::enabled!(target: "kube_client::client", tracing::Level::WARN);
+                assert_eq!(heard, clients, "{rust_log}");
+                assert_eq!(tracing::enabled!(target: "lamps", tracing::Level::INFO), others, "{rust_log}");
+            });
         }
     }
 }

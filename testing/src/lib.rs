@@ -60,9 +60,11 @@
 mod api_server;
 mod control_plane;
 mod eventually;
+mod table;
 
 pub use self::{
     api_server::{ApiServer, Verb, Write},
     control_plane::{Builder, ControlPlane, Error},
     eventually::{Check, eventually},
+    table::{Given, Passed, given, nothing},
 };

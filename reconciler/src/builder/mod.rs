@@ -211,7 +211,7 @@ impl<K: Kind> Builder<K> {
 
     /// Objects of Kinds that only a reference names.
     pub fn track_any(&mut self) -> TrackedAny {
-        TrackedAny::new(self.cx.client(), self.cx.informers(), self.queue.clone(), self.trackers.clone())
+        TrackedAny::new(self.cx.informers(), self.queue.clone(), self.trackers.clone())
     }
 
     /// The objects of another Kind that those of this one control: each wakes its controller when it changes.

@@ -13,11 +13,11 @@ use super::Pass;
 use crate::{
     Error, Event, Outcome, Permanent, ReconcileKind, Recorder, Result,
     endpoint::Endpoint,
-    error::said,
+    error::{Source, said},
     finalizer::{Finalizer, Unqualified},
     limits::{CutShort, Limits},
     metrics::PassMetrics,
-    status::{self, StatusChange, StatusError, Written},
+    status::{self, StatusChange, Written},
     tracker::Trackers,
 };
 
@@ -62,7 +62,7 @@ enum WriteError {
     #[error("failed to update finalizers for {name:?}")]
     Finalizers { name: String, source: kube::Error },
     #[error("failed to update status for {name:?}")]
-    Status { name: String, source: StatusError },
+    Status { name: String, source: Source },
 }
 
 impl<R: ReconcileKind> Pass for KindDriver<R> {
@@ -209,10 +209,11 @@ impl<R: ReconcileKind> KindDriver<R> {
         let written = match StatusChange::between::<R::Kind>(object.read_status(), left) {
             Ok(None) => return Ok(Written::Is(Box::new(object.meta().clone()))),
             Ok(Some(change)) => status::write(&self.endpoint, object, change, &self.metrics).await,
-            Err(error) => Err(error.into()),
+            Err(error) => Err(error),
         };
         written.map_err(|source| {
-            let error = Error::from(WriteError::Status { name: Key::of(object).name, source });
+            let error =
+                Error::from(WriteError::Status { name: Key::of(object).name, source: source.into_source() });
             if !error.is_conflict() {
                 self.recorder.record(object, Event::warning("UpdateFailed", capitalised(&error.in_full())));
             }

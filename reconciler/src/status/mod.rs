@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 pub(crate) use self::diff::{diff, merge};
 use crate::{
+    Result,
     endpoint::{Endpoint, code},
     metrics::PassMetrics,
 };
@@ -19,15 +20,6 @@ const PAUSE: Duration = Duration::from_millis(10);
 
 /// What a pass did to a status, as a merge patch.
 pub(crate) struct StatusChange(Value);
-
-/// Why a status could not be written.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum StatusError {
-    #[error("the status is no JSON")]
-    Json(#[from] serde_json::Error),
-    #[error(transparent)]
-    Write(#[from] kube::Error),
-}
 
 /// What came of writing a status.
 pub(crate) enum Written {
@@ -43,7 +35,7 @@ impl StatusChange {
     pub(crate) fn between<K: Kind>(
         read: Option<&StatusOf<K>>,
         mut left: StatusOf<K>,
-    ) -> Result<Option<Self>, serde_json::Error> {
+    ) -> Result<Option<Self>> {
         let empty = StatusOf::<K>::default();
         let before = read.unwrap_or(&empty);
         K::keep_transition_times(&mut left, before);
@@ -59,7 +51,7 @@ impl StatusChange {
     }
 
     /// What is left to be done to this object, which changed since.
-    fn again<K: Kind>(&self, object: &K) -> Result<Option<Self>, serde_json::Error> {
+    fn again<K: Kind>(&self, object: &K) -> Result<Option<Self>> {
         let mut wanted = match object.read_status() {
             Some(status) => serde_json::to_value(status)?,
             None => json!({}),
@@ -76,7 +68,7 @@ pub(crate) async fn write<K: Kind>(
     object: &K,
     change: StatusChange,
     metrics: &PassMetrics,
-) -> Result<Written, StatusError> {
+) -> Result<Written> {
     let key = Key::of(object);
     let (mut meta, mut missing) = (object.meta().clone(), change);
     for attempt in 1.. {

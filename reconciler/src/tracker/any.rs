@@ -3,10 +3,10 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use kube::{
-    Client, Resource,
+    Resource,
     api::DynamicObject,
     core::{GroupVersionKind, Selector},
-    discovery::{Scope, oneshot},
+    discovery::Scope,
 };
 use parking_lot::Mutex;
 use reknit_apis::{KReference, Key, Reference};
@@ -33,7 +33,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// }
 /// ```
 pub struct TrackedAny {
-    client: Client,
     informers: Informers,
     queue: Queue,
     trackers: Trackers,
@@ -47,6 +46,20 @@ struct Opened {
     namespaced: bool,
 }
 
+/// A Kind that the API server may come to know.
+#[derive(Debug, thiserror::Error)]
+#[error("the API server does not know {kind} of {api_version}: is its CustomResourceDefinition installed?")]
+struct UnknownKind {
+    api_version: String,
+    kind: String,
+}
+
+impl UnknownKind {
+    fn of(reference: &Reference) -> Self {
+        Self { api_version: reference.api_version.clone(), kind: reference.kind.clone() }
+    }
+}
+
 /// A Kind whose objects could not be listed in time.
 #[derive(Debug, thiserror::Error)]
 #[error("waited {} s for the first list of {feed}: {why}", PATIENCE.as_secs())]
@@ -56,8 +69,8 @@ struct NotSynced {
 }
 
 impl TrackedAny {
-    pub(crate) fn new(client: Client, informers: Informers, queue: Queue, trackers: Trackers) -> Self {
-        Self { client, informers, queue, trackers, opened: Mutex::default() }
+    pub(crate) fn new(informers: Informers, queue: Queue, trackers: Trackers) -> Self {
+        Self { informers, queue, trackers, opened: Mutex::default() }
     }
 
     /// The object that the reference names, in the observer's namespace where it says none.
@@ -116,8 +129,9 @@ impl TrackedAny {
         if let Some(opened) = self.opened.lock().get(&kind) {
             return Ok(opened.clone());
         }
-        let (resource, abilities) = oneshot::pinned_kind(&self.client, &kind).await?;
-        let namespaced = abilities.scope == Scope::Namespaced;
+        let found = self.informers.resolve(&kind).await?;
+        let (resource, scope) = found.ok_or_else(|| UnknownKind::of(reference))?;
+        let namespaced = scope == Scope::Namespaced;
         let informer = self.informers.get_dynamic(&resource, select());
         let mut all = self.opened.lock();
         let opened = all.entry(kind).or_insert_with(|| {

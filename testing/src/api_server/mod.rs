@@ -76,7 +76,7 @@ impl ApiServer {
         Self::default()
     }
 
-    /// Holds this object, as it is, whatever it held; what an object of an API server always has is filled in.
+    /// Holds this object as it is, whatever it held, in version 1 unless it has one; returns it as it is held.
     ///
     /// # Panics
     ///
@@ -166,7 +166,6 @@ impl State {
     }
 }
 
-/// What the metadata of an object of an API server always has.
 fn metadata(value: &mut Value) -> &mut serde_json::Map<String, Value> {
     if !value["metadata"].is_object() {
         value["metadata"] = json!({});

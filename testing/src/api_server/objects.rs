@@ -45,17 +45,13 @@ impl Place {
     }
 }
 
+#[derive(Default)]
 pub(super) struct Objects {
     held: BTreeMap<(Place, String), Value>,
     /// The finalizers that each field manager applied to an object.
     applied: BTreeMap<(Place, String, String), BTreeSet<String>>,
-    version: u64,
-}
-
-impl Default for Objects {
-    fn default() -> Self {
-        Self { held: BTreeMap::new(), applied: BTreeMap::new(), version: 1000 }
-    }
+    /// How often each resource has changed: versions of different resources do not compare.
+    changes: BTreeMap<String, u64>,
 }
 
 impl Objects {
@@ -63,12 +59,9 @@ impl Objects {
         self.held.get(&(place.clone(), name.to_owned()))
     }
 
-    /// Holds an object as it is given.
+    /// Holds an object as it is given, in version 1 unless it has one.
     pub(super) fn hold(&mut self, place: &Place, mut object: Value) -> Value {
-        let uid = format!("uid-{}", self.held.len() + 1);
-        let fields = metadata(&mut object);
-        fields.entry("resourceVersion").or_insert_with(|| json!("1"));
-        fields.entry("uid").or_insert_with(|| json!(uid));
+        metadata(&mut object).entry("resourceVersion").or_insert_with(|| json!("1"));
         let name = text(&object["metadata"]["name"]);
         self.held.insert((place.clone(), name), object.clone());
         object
@@ -110,7 +103,7 @@ impl Objects {
             .collect();
         let kind = items.first().map_or("List".into(), |item| format!("{}List", text(&item["kind"])));
         let api_version = request.place.api.split_once('/').map_or("v1", |(_, version)| version);
-        let version = self.version.to_string();
+        let version = self.version(&request.place).to_string();
         let list = json!({
             "kind": kind, "apiVersion": api_version, "metadata": { "resourceVersion": version }, "items": items,
         });
@@ -119,7 +112,7 @@ impl Objects {
 
     fn create(&mut self, request: &Request) -> Result<Answer, Answer> {
         let mut object = request.body.clone();
-        let next = self.version + 1;
+        let next = self.version(&request.place) + 1;
         let fields = metadata(&mut object);
         let given =
             request.name.clone().or_else(|| fields.get("name").map(text)).filter(|name| !name.is_empty());
@@ -201,10 +194,11 @@ impl Objects {
             if !request.is_dry() {
                 self.held.remove(&(request.place.clone(), name.to_owned()));
             }
-            return Ok((
-                StatusCode::OK,
-                json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success" }),
-            ));
+            let status = json!({
+                "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success",
+                "details": { "name": name, "uid": old["metadata"]["uid"] },
+            });
+            return Ok((StatusCode::OK, status));
         }
         if old["metadata"]["deletionTimestamp"].is_null() {
             let generation = old["metadata"]["generation"].as_i64().unwrap_or_default() + 1;
@@ -221,12 +215,12 @@ impl Objects {
 
     /// Stores the object under a new version; one that was to go and has no finalizer left is gone.
     fn store(&mut self, request: &Request, name: &str, mut object: Value) -> Value {
-        let version = self.version + 1;
+        let version = self.version(&request.place) + 1;
         metadata(&mut object).insert("resourceVersion".into(), json!(version.to_string()));
         if request.is_dry() {
             return object;
         }
-        self.version = version;
+        *self.changes.entry(request.place.full_resource()).or_default() += 1;
         let slot = (request.place.clone(), name.to_owned());
         let fields = &object["metadata"];
         let held = fields["finalizers"].as_array().is_some_and(|all| !all.is_empty());
@@ -236,6 +230,11 @@ impl Objects {
             self.held.remove(&slot);
         }
         object
+    }
+
+    /// The version of the latest change: later than that of any object that was given.
+    fn version(&self, place: &Place) -> u64 {
+        1000 + self.changes.get(&place.full_resource()).copied().unwrap_or_default()
     }
 
     fn missing(&self, request: &Request, name: &str) -> Answer {

@@ -1,1 +1,152 @@
+use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap};
+use kube::{
+    Api,
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+};
 
+use super::*;
+
+fn map(fields: Value) -> ConfigMap {
+    serde_json::from_value(fields).unwrap()
+}
+
+fn maps(server: &ApiServer) -> Api<ConfigMap> {
+    Api::namespaced(server.client(), "default")
+}
+
+fn code(error: kube::Error) -> (u16, String) {
+    match error {
+        kube::Error::Api(status) => (status.code, status.message.clone()),
+        other => panic!("no answer of the server: {other}"),
+    }
+}
+
+async fn created(server: &ApiServer, name: &str) -> ConfigMap {
+    maps(server).create(&PostParams::default(), &map(json!({"metadata": {"name": name}}))).await.unwrap()
+}
+
+async fn merge(server: &ApiServer, name: &str, patch: Value) -> Result<ConfigMap, kube::Error> {
+    maps(server).patch(name, &PatchParams::default(), &Patch::Merge(patch)).await
+}
+
+#[tokio::test]
+async fn a_created_object_has_what_every_object_has() {
+    let server = ApiServer::new();
+    let made = created(&server, "a").await;
+    assert_eq!(made.metadata.namespace.as_deref(), Some("default"));
+    assert!(made.metadata.uid.is_some() && made.metadata.creation_timestamp.is_some());
+    let generated = map(json!({"metadata": {"generateName": "a-"}}));
+    let generated = maps(&server).create(&PostParams::default(), &generated).await.unwrap();
+    assert!(generated.metadata.name.unwrap().len() > 2);
+    let again = maps(&server).create(&PostParams::default(), &made).await.unwrap_err();
+    assert_eq!(code(again), (409, "configmaps \"a\" already exists".into()));
+}
+
+#[tokio::test]
+async fn only_a_change_raises_the_version() {
+    let server = ApiServer::new();
+    let version = |map: &ConfigMap| map.metadata.resource_version.clone().unwrap();
+    let made = created(&server, "a").await;
+    let same = merge(&server, "a", json!({"data": null})).await.unwrap();
+    assert_eq!(version(&same), version(&made));
+    let changed = merge(&server, "a", json!({"data": {"k": "v"}})).await.unwrap();
+    assert_ne!(version(&changed), version(&made));
+}
+
+#[tokio::test]
+async fn a_stale_version_or_another_uid_is_a_conflict() {
+    let server = ApiServer::new();
+    let made = created(&server, "a").await;
+    merge(&server, "a", json!({"data": {"k": "v"}})).await.unwrap();
+    let stale = json!({"metadata": {"resourceVersion": made.metadata.resource_version}, "data": {"k": "w"}});
+    let (status, message) = code(merge(&server, "a", stale).await.unwrap_err());
+    assert_eq!(status, 409);
+    assert!(message.contains("the object has been modified"), "{message}");
+    let other = json!({"metadata": {"uid": "another"}});
+    assert_eq!(code(merge(&server, "a", other).await.unwrap_err()).0, 409);
+    assert_eq!(code(maps(&server).replace("a", &PostParams::default(), &made).await.unwrap_err()).0, 409);
+}
+
+#[tokio::test]
+async fn finalizers_hold_a_deleted_object_until_the_last_is_gone() {
+    let server = ApiServer::new();
+    server.hold(&map(
+        json!({"metadata": {"name": "a", "namespace": "default", "finalizers": ["x.io/a", "x.io/b"]}}),
+    ));
+    maps(&server).delete("a", &DeleteParams::default()).await.unwrap();
+    assert!(maps(&server).get("a").await.unwrap().metadata.deletion_timestamp.is_some());
+    merge(&server, "a", json!({"metadata": {"finalizers": ["x.io/b"]}})).await.unwrap();
+    assert!(server.object::<ConfigMap>(Some("default"), "a").is_some());
+    merge(&server, "a", json!({"metadata": {"finalizers": []}})).await.unwrap();
+    assert_eq!(code(maps(&server).get("a").await.unwrap_err()), (404, "configmaps \"a\" not found".into()));
+}
+
+#[tokio::test]
+async fn the_status_is_apart_from_the_rest() {
+    let server = ApiServer::new();
+    let all: Api<Deployment> = Api::namespaced(server.client(), "default");
+    let made: Deployment =
+        serde_json::from_value(json!({"metadata": {"name": "a"}, "status": {"replicas": 3}})).unwrap();
+    let made = all.create(&PostParams::default(), &made).await.unwrap();
+    assert_eq!(made.status, None, "nobody creates a status");
+    let both = Patch::Merge(
+        json!({"spec": {"paused": true, "selector": {}, "template": {}}, "status": {"replicas": 4}}),
+    );
+    let main = all.patch("a", &PatchParams::default(), &both).await.unwrap();
+    assert_eq!((main.status, main.metadata.generation), (None, Some(2)));
+    let change = Patch::Merge(json!({"spec": {"paused": false}, "status": {"replicas": 5}}));
+    let status = all.patch_status("a", &PatchParams::default(), &change).await.unwrap();
+    assert_eq!(status.status.unwrap().replicas, Some(5));
+    assert_eq!((status.spec.unwrap().paused, status.metadata.generation), (Some(true), Some(2)));
+}
+
+#[tokio::test]
+async fn applied_finalizers_are_each_managers_own() {
+    let server = ApiServer::new();
+    server
+        .hold(&map(json!({"metadata": {"name": "a", "namespace": "default", "finalizers": ["other.io/x"]}})));
+    let apply = async |finalizers: Value| {
+        let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "finalizers": finalizers}});
+        let applied = maps(&server).patch("a", &PatchParams::apply("me"), &Patch::Apply(body)).await.unwrap();
+        applied.metadata.finalizers.unwrap_or_default()
+    };
+    assert_eq!(apply(json!(["mine.io/y"])).await, ["other.io/x", "mine.io/y"]);
+    assert_eq!(apply(json!([])).await, ["other.io/x"]);
+}
+
+#[tokio::test]
+async fn lists_select_by_label_and_namespace_and_dry_runs_store_nothing() {
+    let server = ApiServer::new();
+    for (namespace, name, tier) in [("a", "one", "web"), ("a", "two", "db"), ("b", "three", "web")] {
+        let labels = json!({"tier": tier, "app": "shop"});
+        server.hold(&map(json!({"metadata": {"name": name, "namespace": namespace, "labels": labels}})));
+    }
+    let names = async |api: Api<ConfigMap>, labels: &str| {
+        let found = api.list(&ListParams::default().labels(labels)).await.unwrap();
+        found.items.into_iter().map(|map| map.metadata.name.unwrap()).collect::<Vec<_>>()
+    };
+    let (all, a) = (Api::all(server.client()), Api::namespaced(server.client(), "a"));
+    assert_eq!(names(all.clone(), "tier=web,app").await, ["one", "three"]);
+    assert_eq!(names(all.clone(), "tier notin (web, other)").await, ["two"]);
+    assert_eq!(names(all.clone(), "tier in (db),!gone").await, ["two"]);
+    assert_eq!(names(a, "tier!=db").await, ["one"]);
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    maps(&server).create(&dry, &map(json!({"metadata": {"name": "dry"}}))).await.unwrap();
+    assert_eq!(names(all, "").await.len(), 3);
+}
+
+#[tokio::test]
+async fn requests_fail_as_told_and_are_taped() {
+    let server = ApiServer::new();
+    server.fail_times(Verb::Create, "configmaps", 503, 0);
+    server.fail_times(Verb::Patch, "configmaps", 500, 1);
+    created(&server, "a").await;
+    assert_eq!(code(merge(&server, "a", json!({"data": {"k": "v"}})).await.unwrap_err()).0, 500);
+    merge(&server, "a", json!({"data": {"k": "v"}})).await.unwrap();
+    let tape: Vec<_> = server.writes().iter().map(ToString::to_string).collect();
+    assert_eq!(
+        tape,
+        ["create configmaps default/a", "patch configmaps default/a", "patch configmaps default/a"]
+    );
+    assert!(server.writes().is_empty());
+}

@@ -1,0 +1,146 @@
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use reknit_injection::Context;
+use reknit_reconciler::{Event, Permanent, Recorder};
+use reknit_testing::{ApiServer, Verb, given};
+
+use super::*;
+
+fn recorder(server: &ApiServer) -> Recorder {
+    Controller::of::<Lamp>(&Context::preloaded("test", server.client(), vec![])).recorder()
+}
+
+#[tokio::test]
+async fn an_outcomes_event_is_recorded_in_the_controllers_name() {
+    let server = ApiServer::new();
+    let held = server.hold(&lamp());
+    let made = {
+        let cx = Context::preloaded("test", server.client(), vec![held]);
+        reconciling(|_, _| Ok(Outcome::skip().event(Event::normal("Seen", "it is there"))))(&cx).unwrap()
+    };
+    let _ = made.once(&key()).await.unwrap();
+    let events: Vec<_> = server.writes().into_iter().filter(|write| write.resource == "events").collect();
+    let event = &events[0].body;
+    assert_eq!(event["regarding"]["kind"], "Lamp");
+    assert_eq!(event["regarding"]["uid"], "uid-x");
+    assert_eq!(event["regarding"]["apiVersion"], "demo.reknit.dev/v1");
+    assert_eq!([&event["reason"], &event["note"], &event["type"]], ["Seen", "it is there", "Normal"]);
+    assert_eq!([&event["reportingController"], &event["action"]], ["lamp-controller", "Reconcile"]);
+    assert!(!event["reportingInstance"].as_str().unwrap().is_empty() && event["eventTime"].is_string());
+    assert_eq!(event["metadata"]["namespace"], "default");
+    assert!(event["metadata"]["name"].as_str().unwrap().starts_with("x."));
+}
+
+#[tokio::test]
+async fn an_errors_own_reason_is_the_events_and_conflicts_have_none() {
+    let failing =
+        |_: &Lamp, _: &mut LampStatus| Err("x".parse::<u8>().permanent().unwrap_err().reason("NoNumber"));
+    let passed = given(lamp()).pass(reconciling(failing), "default/x").await;
+    assert_eq!(passed.events(), [Event::warning("NoNumber", "invalid digit found in string")]);
+    let conflicting = |_: &Lamp, _: &mut LampStatus| {
+        let status = kube::core::Status::failure("stale", "Conflict").with_code(409);
+        Err(kube::Error::Api(Box::new(status)).into())
+    };
+    assert!(given(lamp()).pass(reconciling(conflicting), "default/x").await.events().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_again_within_six_minutes_is_counted_on_the_first() {
+    let server = ApiServer::new();
+    let recorder = recorder(&server);
+    for _ in 0..3 {
+        recorder.record(&lamp(), Event::normal("Again", "and again"));
+    }
+    recorder.record(&lamp(), Event::normal("Again", "but otherwise"));
+    recorder.flush().await;
+    let tape = server.writes();
+    let verbs: Vec<_> = tape.iter().map(|write| write.verb).collect();
+    assert_eq!(verbs, [Verb::Create, Verb::Patch, Verb::Patch, Verb::Create]);
+    assert_eq!(tape[1].key, Key::new("default", tape[0].body["metadata"]["name"].as_str().unwrap()));
+    assert_eq!([&tape[1].body["series"]["count"], &tape[2].body["series"]["count"]], [2, 3]);
+    assert!(tape[1].body["series"]["lastObservedTime"].is_string());
+    tokio::time::advance(std::time::Duration::from_secs(361)).await;
+    recorder.record(&lamp(), Event::normal("Again", "and again"));
+    recorder.flush().await;
+    assert_eq!(server.writes()[0].verb, Verb::Create, "it is another one by now");
+}
+
+#[tokio::test]
+async fn a_series_whose_first_event_expired_begins_again() {
+    let server = ApiServer::new();
+    let recorder = recorder(&server);
+    let event = || Event::normal("Again", "and again");
+    recorder.record(&lamp(), event());
+    recorder.flush().await;
+    server.fail_times(Verb::Patch, "events", 404, 1);
+    recorder.record(&lamp(), event());
+    recorder.record(&lamp(), event());
+    recorder.flush().await;
+    let verbs: Vec<_> = server.writes().iter().map(|write| write.verb).collect();
+    assert_eq!(verbs, [Verb::Create, Verb::Patch, Verb::Create, Verb::Patch]);
+}
+
+#[tokio::test]
+async fn events_about_cluster_scoped_objects_lie_in_the_namespace_default() {
+    let server = ApiServer::new();
+    let mut shop = Namespace::default();
+    shop.metadata.name = Some("shop".into());
+    let recorder = recorder(&server);
+    recorder.record(&shop, Event::normal("Opened", ""));
+    recorder.flush().await;
+    assert_eq!(server.writes()[0].key.namespace.as_deref(), Some("default"));
+}
+
+#[tokio::test]
+async fn long_texts_are_cut_between_characters() {
+    let server = ApiServer::new();
+    let recorder = recorder(&server);
+    let mut odd = ConfigMap::default();
+    odd.metadata.name = Some(format!("system:{}", "Ä".repeat(100)));
+    recorder.record(&odd, Event::warning(&"R".repeat(200), "ä".repeat(600)));
+    recorder.flush().await;
+    let event = &server.writes()[0].body;
+    assert_eq!(event["note"].as_str().unwrap(), "ä".repeat(512));
+    assert_eq!(event["reason"].as_str().unwrap().len(), 128);
+    let name = event["metadata"]["name"].as_str().unwrap();
+    assert!(name.len() < 253 && name.starts_with("event."), "{name}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_that_cannot_be_recorded_are_dropped_and_decide_nothing() {
+    let saying = |_: &Lamp, status: &mut LampStatus| {
+        status.light();
+        Ok(Outcome::done().event(Event::normal("Lit", "")))
+    };
+    let passed =
+        given(lamp()).failing(Verb::Create, "events", 403).pass(reconciling(saying), "default/x").await;
+    assert!(passed.result.is_ok());
+    assert_eq!(passed.writes(), ["patch lamps/status default/x"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn recording_never_waits_and_holds_no_more_than_a_thousand() {
+    let server = ApiServer::new();
+    let (recorder, metrics) = {
+        let cx = Context::preloaded("test", server.client(), vec![]);
+        (Controller::of::<Lamp>(&cx).recorder(), cx.metrics().clone())
+    };
+    for n in 0..1500 {
+        recorder.record(&lamp(), Event::normal("Many", n.to_string()));
+    }
+    recorder.flush().await;
+    assert_eq!(server.writes().len(), 1000);
+    let families = metrics.gather();
+    let dropped = families.iter().find(|family| family.name() == "reknit_events_dropped_total").unwrap();
+    assert_eq!(dropped.get_metric()[0].get_counter().get_value(), 500.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_are_published_in_the_background_without_a_flush() {
+    let server = ApiServer::new();
+    recorder(&server).record(&lamp(), Event::normal("Seen", ""));
+    while server.object::<k8s_openapi::api::events::v1::Event>(Some("default"), "x").is_none()
+        && server.writes().is_empty()
+    {
+        tokio::task::yield_now().await;
+    }
+}

@@ -1,0 +1,190 @@
+use kube::api::{Api, DeleteParams};
+use reknit_injection::Context;
+use reknit_reconciler::{Error, Event};
+use reknit_testing::{ApiServer, Verb, given};
+use serde_json::json;
+
+use super::*;
+
+fn done(_: &Lamp, _: &mut LampStatus) -> Result<Outcome> {
+    Ok(Outcome::done())
+}
+
+fn saying(_: &Lamp, status: &mut LampStatus) -> Result<Outcome> {
+    status.lit = Some(false);
+    Ok(Outcome::done().event(Event::normal("Unplugged", "out")))
+}
+
+#[tokio::test]
+async fn the_finalizer_is_on_the_object_before_its_first_pass() {
+    let mut fresh = lamp();
+    fresh.metadata.finalizers = Some(vec!["other.io/x".into()]);
+    let passed = given(fresh).pass(finalizing(lighting), "default/x").await;
+    assert_eq!(passed.writes(), ["patch lamps default/x", "patch lamps/status default/x"]);
+    let sent = json!({"metadata": {"finalizers": ["other.io/x", FINALIZER], "resourceVersion": "1"}});
+    assert_eq!(passed.write(0).body, sent);
+    let version = &passed.write(1).body["metadata"]["resourceVersion"];
+    assert_eq!(version, "1001", "the pass goes on with the patched object");
+    assert_eq!(passed.events(), [Event::normal("FinalizerUpdate", "Updated \"x\" finalizers")]);
+    assert!(passed.woken.is_empty());
+}
+
+#[tokio::test]
+async fn a_pass_that_could_not_put_its_finalizer_does_not_reach_user_code() {
+    let never = |_: &Lamp, _: &mut LampStatus| panic!("without a finalizer");
+    let given = given(lamp()).failing(Verb::Patch, "lamps", 403);
+    let passed = given.pass(finalizing(never), "default/x").await;
+    let said = passed.result.as_ref().unwrap_err().to_string();
+    assert_eq!(said, "failed to update finalizers for \"x\"");
+    let event = "Failed to update finalizers for \"x\": inducing failure (403 Injected)";
+    assert_eq!(passed.events(), [Event::warning("FinalizerUpdateFailed", event)]);
+}
+
+#[tokio::test]
+async fn the_status_is_written_before_the_finalizer_goes_with_the_version_just_answered() {
+    let passed = given(dying(&[FINALIZER, "other.io/x"])).pass(finalizing(saying), "default/x").await;
+    assert_eq!(passed.writes(), ["patch lamps/status default/x", "patch lamps default/x"]);
+    let sent = json!({"metadata": {"finalizers": ["other.io/x"], "resourceVersion": "1001"}});
+    assert_eq!(passed.write(1).body, sent);
+    let unplugged = Event::normal("Unplugged", "out");
+    assert_eq!(passed.events(), [unplugged, Event::normal("FinalizerUpdate", "Updated \"x\" finalizers")]);
+    assert!(passed.woken.is_empty());
+}
+
+#[tokio::test]
+async fn an_object_that_goes_with_its_last_finalizer_gets_no_status() {
+    let passed = given(dying(&[FINALIZER])).pass(finalizing(saying), "default/x").await;
+    assert_eq!(passed.writes(), ["patch lamps default/x"]);
+    assert!(passed.object::<Lamp>("default/x").is_none());
+}
+
+#[tokio::test]
+async fn anything_but_done_keeps_the_finalizer_and_writes_the_status() {
+    let outcomes: [fn() -> Result<Outcome>; 3] = [
+        || Ok(Outcome::after(std::time::Duration::from_secs(1))),
+        || Ok(Outcome::skip()),
+        || Err(Error::permanent("stuck")),
+    ];
+    for outcome in outcomes {
+        let waiting = move |_: &Lamp, status: &mut LampStatus| {
+            status.lit = Some(false);
+            outcome()
+        };
+        let passed = given(dying(&[FINALIZER])).pass(finalizing(waiting), "default/x").await;
+        assert_eq!(passed.writes(), ["patch lamps/status default/x"]);
+        assert!(passed.object::<Lamp>("default/x").is_some());
+    }
+}
+
+#[tokio::test]
+async fn a_finalizer_whose_status_could_not_be_written_stays() {
+    let given = given(dying(&[FINALIZER, "other.io/x"])).failing(Verb::Patch, "lamps/status", 500);
+    let passed = given.pass(finalizing(saying), "default/x").await;
+    assert_eq!(passed.writes(), ["patch lamps/status default/x"]);
+    assert!(passed.result.is_err());
+}
+
+#[tokio::test]
+async fn an_object_that_never_carried_the_finalizer_is_left_alone() {
+    let never = |_: &Lamp, _: &mut LampStatus| panic!("it was never ours");
+    let passed = given(dying(&["other.io/x"])).pass(finalizing(never), "default/x").await;
+    assert_eq!(passed.result.as_ref().unwrap(), &Outcome::skip());
+    assert!(passed.writes().is_empty());
+}
+
+#[tokio::test]
+async fn a_finalizer_that_could_not_be_removed_since_the_object_is_gone_is_done() {
+    let server = ApiServer::new();
+    let held = serde_json::to_value(dying(&[FINALIZER])).unwrap();
+    let made = finalizing(done)(&Context::preloaded("test", server.client(), vec![held])).unwrap();
+    assert_eq!(made.once(&key()).await.unwrap(), Outcome::done());
+    let tape: Vec<_> = server.writes().iter().map(ToString::to_string).collect();
+    assert_eq!(tape[0], "patch lamps default/x");
+}
+
+#[tokio::test]
+async fn a_conflict_on_removal_is_an_error_to_be_retried() {
+    let passed =
+        given(dying(&[FINALIZER])).failing(Verb::Patch, "lamps", 409).pass(finalizing(done), "default/x");
+    let passed = passed.await;
+    let error = passed.result.as_ref().unwrap_err();
+    assert!(error.is_conflict() && !error.is_permanent());
+}
+
+#[tokio::test]
+async fn server_side_apply_leaves_the_finalizers_of_others_alone() {
+    let server = ApiServer::new();
+    let mut fresh = lamp();
+    fresh.metadata.finalizers = Some(vec!["other.io/x".into()]);
+    let held = server.hold(&fresh);
+    let made = {
+        let cx = Context::preloaded("test", server.client(), vec![held]);
+        of(&cx, lighting).finalizing().finalizer("demo.reknit.dev/lamp").server_side_apply("lamps").build()
+    };
+    let finalizers =
+        || server.object::<Lamp>(Some("default"), "x").unwrap().metadata.finalizers.unwrap_or_default();
+    let _ = made.once(&key()).await.unwrap();
+    let applied = &server.writes()[0].body;
+    assert_eq!(applied["metadata"]["finalizers"], json!(["demo.reknit.dev/lamp"]));
+    assert_eq!(applied["metadata"]["uid"], "uid-x", "so that nothing is ever brought back");
+    assert_eq!(finalizers(), ["other.io/x", "demo.reknit.dev/lamp"]);
+    assert_eq!(made.queued(), [key()], "whatever else changed meanwhile is news");
+    Api::<Lamp>::namespaced(server.client(), "default").delete("x", &DeleteParams::default()).await.unwrap();
+    let _ = made.once(&key()).await.unwrap();
+    let now = serde_json::to_value(server.object::<Lamp>(Some("default"), "x").unwrap()).unwrap();
+    let again = {
+        let cx = Context::preloaded("test", server.client(), vec![now]);
+        of(&cx, done).finalizing().finalizer("demo.reknit.dev/lamp").server_side_apply("lamps").build()
+    };
+    let _ = again.once(&key()).await.unwrap();
+    assert_eq!(finalizers(), ["other.io/x"]);
+}
+
+#[tokio::test]
+async fn server_side_apply_also_removes_a_finalizer_that_was_merged_in_before() {
+    let server = ApiServer::new();
+    let held = server.hold(&dying(&[FINALIZER]));
+    let made = {
+        let cx = Context::preloaded("test", server.client(), vec![held]);
+        of(&cx, done).finalizing().server_side_apply("lamps").build()
+    };
+    let _ = made.once(&key()).await.unwrap();
+    assert!(server.object::<Lamp>(Some("default"), "x").is_none());
+}
+
+#[tokio::test]
+async fn a_core_kind_needs_a_qualified_name_for_its_finalizer() {
+    use k8s_openapi::api::core::v1::ConfigMap;
+
+    struct Idle;
+    impl ReconcileKind for Idle {
+        type Kind = ConfigMap;
+        async fn reconcile_kind(&self, _: &ConfigMap, _: &mut ()) -> Result<Outcome> {
+            Ok(Outcome::done())
+        }
+    }
+    impl FinalizeKind for Idle {
+        async fn finalize_kind(&self, _: &ConfigMap, _: &mut ()) -> Result<Outcome> {
+            Ok(Outcome::done())
+        }
+    }
+    let mut map = ConfigMap::default();
+    map.metadata.name = Some("x".into());
+    map.metadata.namespace = Some("default".into());
+    let bare = |cx: &Context| Ok(Controller::of::<ConfigMap>(cx).reconciler(Idle).finalizing().build());
+    let passed = given(map.clone()).pass(bare, "default/x").await;
+    let error = passed.result.as_ref().unwrap_err();
+    assert!(error.is_permanent());
+    assert!(error.to_string().contains("\"configmaps\" is no name for a finalizer"), "{error}");
+    let named = |cx: &Context| {
+        let made = Controller::of::<ConfigMap>(cx)
+            .reconciler(Idle)
+            .finalizing()
+            .finalizer("demo.reknit.dev/map")
+            .build();
+        assert_eq!(made.finalizer(), Some("demo.reknit.dev/map"));
+        Ok(made)
+    };
+    let passed = given(map).pass(named, "default/x").await;
+    assert_eq!(passed.writes(), ["patch configmaps default/x"]);
+}

@@ -1,0 +1,124 @@
+//! What one pass does, whatever it meets: through the public API, against an API server in memory.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "these are tests")]
+
+mod events;
+mod finalizers;
+mod limits;
+mod roles;
+mod status;
+mod tracking;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use reknit_apis::{ConditionSet, DuckShaped, DuckStatus, KRShaped};
+use reknit_injection::Context;
+use reknit_reconciler::{
+    Controller, FinalizeKind, Key, ObserveKind, Outcome, ReconcileKind, Result, WithReconciler,
+};
+use serde::{Deserialize, Serialize};
+
+/// A Kind with everything: defaults, conditions, a status that newer versions add to.
+#[derive(kube::CustomResource, Serialize, Deserialize, Clone, Debug, schemars::JsonSchema)]
+#[kube(group = "demo.reknit.dev", version = "v1", kind = "Lamp", namespaced, status = "LampStatus")]
+pub(crate) struct LampSpec {
+    #[serde(default)]
+    pub(crate) watts: Option<u32>,
+}
+
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, schemars::JsonSchema)]
+pub(crate) struct LampStatus {
+    #[serde(flatten)]
+    pub(crate) duck: DuckStatus,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) lit: Option<bool>,
+}
+
+impl DuckShaped for LampStatus {
+    fn duck(&self) -> &DuckStatus {
+        &self.duck
+    }
+    fn duck_mut(&mut self) -> &mut DuckStatus {
+        &mut self.duck
+    }
+}
+
+impl KRShaped for Lamp {
+    const CONDITIONS: ConditionSet = ConditionSet::living(&[]);
+
+    fn set_defaults(&mut self) {
+        self.spec.watts.get_or_insert(40);
+    }
+}
+
+pub(crate) const FINALIZER: &str = "lamps.demo.reknit.dev";
+
+impl LampStatus {
+    pub(crate) fn light(&mut self) {
+        self.lit = Some(true);
+        Lamp::CONDITIONS.manage(self).mark_true("Ready");
+    }
+}
+
+/// A lamp named `x`, in generation 1.
+pub(crate) fn lamp() -> Lamp {
+    let mut lamp = Lamp::new("x", LampSpec { watts: None });
+    lamp.metadata.namespace = Some("default".into());
+    lamp.metadata.generation = Some(1);
+    lamp.metadata.uid = Some("uid-x".into());
+    lamp
+}
+
+/// One that is being deleted and waits for these.
+pub(crate) fn dying(finalizers: &[&str]) -> Lamp {
+    let mut lamp = lamp();
+    lamp.metadata.deletion_timestamp = Some(Time("2026-01-01T00:00:00Z".parse().unwrap()));
+    lamp.metadata.finalizers = Some(finalizers.iter().map(|&name| name.into()).collect());
+    lamp
+}
+
+pub(crate) fn key() -> Key {
+    Key::new("default", "x")
+}
+
+/// Does the same in every role.
+pub(crate) struct Does<F>(pub(crate) F);
+
+pub(crate) trait Act: Fn(&Lamp, &mut LampStatus) -> Result<Outcome> + Send + Sync + 'static {}
+impl<F: Fn(&Lamp, &mut LampStatus) -> Result<Outcome> + Send + Sync + 'static> Act for F {}
+
+impl<F: Act> ReconcileKind for Does<F> {
+    type Kind = Lamp;
+    async fn reconcile_kind(&self, lamp: &Lamp, status: &mut LampStatus) -> Result<Outcome> {
+        (self.0)(lamp, status)
+    }
+}
+
+impl<F: Act> FinalizeKind for Does<F> {
+    async fn finalize_kind(&self, lamp: &Lamp, status: &mut LampStatus) -> Result<Outcome> {
+        (self.0)(lamp, status)
+    }
+}
+
+impl<F: Act> ObserveKind for Does<F> {
+    async fn observe_kind(&self, lamp: &Lamp) -> Result<Outcome> {
+        (self.0)(lamp, &mut LampStatus::default())
+    }
+}
+
+pub(crate) fn of<F: Act>(cx: &Context, act: F) -> WithReconciler<Does<F>> {
+    Controller::of::<Lamp>(cx).reconciler(Does(act))
+}
+
+/// The constructor of a controller that only reconciles.
+pub(crate) fn reconciling<F: Act>(act: F) -> impl FnOnce(&Context) -> Result<Controller> {
+    |cx| Ok(of(cx, act).build())
+}
+
+pub(crate) fn finalizing<F: Act>(act: F) -> impl FnOnce(&Context) -> Result<Controller> {
+    |cx| Ok(of(cx, act).finalizing().build())
+}
+
+pub(crate) fn lighting(_: &Lamp, status: &mut LampStatus) -> Result<Outcome> {
+    status.light();
+    Ok(Outcome::done())
+}

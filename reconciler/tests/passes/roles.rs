@@ -1,0 +1,104 @@
+use reknit_injection::{Context, label, select};
+use reknit_reconciler::ObserveDeletion;
+use reknit_testing::{given, nothing};
+
+use super::*;
+
+impl<F: Act> ObserveDeletion for Does<F> {
+    async fn observe_deletion(&self, key: &Key) -> Result<Outcome> {
+        Err(format!("{key} is gone").into())
+    }
+}
+
+fn never(_: &Lamp, _: &mut LampStatus) -> Result<Outcome> {
+    panic!("nothing is to be done here")
+}
+
+#[tokio::test]
+async fn only_objects_of_the_controllers_class_are_touched() {
+    let of_class = |act: fn(&Lamp, &mut LampStatus) -> Result<Outcome>| {
+        move |cx: &Context| Ok(of(cx, act).class("demo.reknit.dev/class", "desk").build())
+    };
+    let mut desk = lamp();
+    desk.metadata.annotations = Some([("demo.reknit.dev/class".into(), "desk".into())].into());
+    let mut street = desk.clone();
+    street.metadata.annotations = Some([("demo.reknit.dev/class".into(), "street".into())].into());
+    assert_eq!(given(desk).pass(of_class(lighting), "default/x").await.writes().len(), 1);
+    for other in [street, lamp()] {
+        let passed = given(other).pass(of_class(never), "default/x").await;
+        assert_eq!(passed.result.unwrap(), Outcome::skip());
+    }
+}
+
+#[tokio::test]
+async fn a_follower_does_nothing_unless_it_observes_and_never_writes() {
+    let passed = given(lamp()).following().pass(reconciling(never), "default/x").await;
+    assert_eq!(passed.result.unwrap(), Outcome::skip());
+    let observing = |cx: &Context| Ok(of(cx, lighting).observing().finalizing().build());
+    let passed = given(lamp()).following().pass(observing, "default/x").await;
+    assert_eq!(passed.result.as_ref().unwrap(), &Outcome::done());
+    assert!(passed.writes().is_empty());
+    let observing = |cx: &Context| Ok(of(cx, never).observing().finalizing().build());
+    let passed = given(dying(&[FINALIZER])).following().pass(observing, "default/x").await;
+    assert_eq!(passed.result.unwrap(), Outcome::skip(), "what is going is the leader's");
+}
+
+#[tokio::test]
+async fn who_does_not_finalize_leaves_alone_what_is_going() {
+    let passed = given(dying(&["other.io/x"])).pass(reconciling(never), "default/x").await;
+    assert_eq!(passed.result.unwrap(), Outcome::skip());
+}
+
+#[tokio::test]
+async fn an_absent_object_is_told_to_who_asked_to_know_and_who_may_act() {
+    let telling = || |cx: &Context| Ok(of(cx, never).observing_deletion().build());
+    let passed = nothing().pass(telling(), "default/x").await;
+    assert_eq!(passed.result.unwrap_err().to_string(), "default/x is gone");
+    assert_eq!(nothing().following().pass(telling(), "default/x").await.result.unwrap(), Outcome::skip());
+    let observing = |cx: &Context| Ok(of(cx, never).observing().observing_deletion().build());
+    assert!(nothing().following().pass(observing, "default/x").await.result.is_err());
+    assert_eq!(nothing().pass(reconciling(never), "default/x").await.result.unwrap(), Outcome::skip());
+}
+
+#[tokio::test]
+async fn who_observes_deletion_is_woken_by_its_own_last_finalizer_too() {
+    let telling = |cx: &Context| {
+        let act = |_: &Lamp, _: &mut LampStatus| Ok(Outcome::done());
+        let informer = cx.informer::<Lamp>(select());
+        let made = of(cx, act).finalizing().observing_deletion().build();
+        informer.forget(&key());
+        Ok(made)
+    };
+    assert_eq!(given(dying(&[FINALIZER])).pass(telling, "default/y").await.woken, [key()]);
+}
+
+#[tokio::test]
+async fn a_malformed_key_is_dropped() {
+    for key in ["", "default/", "x"] {
+        let passed = given(lamp()).pass(reconciling(never), key).await;
+        assert_eq!(passed.result.unwrap(), Outcome::skip(), "{key:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_selected_controller_sees_only_what_it_selected() {
+    let of_desks = |act: fn(&Lamp, &mut LampStatus) -> Result<Outcome>| {
+        move |cx: &Context| {
+            let build = Controller::selected::<Lamp>(cx, select().label("kind", "desk").namespace("default"));
+            Ok(build.reconciler(Does(act)).promote(label("kind", "desk")).build())
+        }
+    };
+    let mut desk = lamp();
+    desk.metadata.labels = Some([("kind".into(), "desk".into())].into());
+    assert_eq!(given(desk).pass(of_desks(lighting), "default/x").await.writes().len(), 1);
+    assert_eq!(given(lamp()).pass(of_desks(never), "default/x").await.result.unwrap(), Outcome::skip());
+}
+
+#[tokio::test]
+async fn names_follow_the_kind_unless_told() {
+    let cx = Context::preloaded("test", reknit_testing::ApiServer::new().client(), vec![]);
+    assert_eq!(of(&cx, never).build().name(), "lamps.demo.reknit.dev");
+    assert_eq!(of(&cx, never).name("desk-lamps").build().name(), "desk-lamps");
+    assert_eq!(of(&cx, never).finalizing().build().finalizer(), Some(FINALIZER));
+    assert_eq!(of(&cx, never).build().finalizer(), None);
+}

@@ -1,0 +1,262 @@
+use kube::{
+    Api,
+    api::{Patch, PatchParams, PostParams},
+};
+use reknit_injection::Context;
+use reknit_reconciler::Event;
+use reknit_testing::{ApiServer, Verb, given};
+use serde_json::{Value, json};
+
+use super::*;
+
+/// A controller whose informer holds this, while the server may hold something else.
+fn over(server: &ApiServer, held: &Lamp, act: impl Act) -> Controller {
+    let mut held = serde_json::to_value(held).unwrap();
+    held["metadata"]["resourceVersion"] = json!("1");
+    reconciling(act)(&Context::preloaded("test", server.client(), vec![held])).unwrap()
+}
+
+async fn merge(server: &ApiServer, patch: Value) {
+    let lamps: Api<Lamp> = Api::namespaced(server.client(), "default");
+    let (params, patch) = (PatchParams::default(), Patch::Merge(patch));
+    if patch_has_status(&patch) {
+        lamps.patch_status("x", &params, &patch).await.unwrap();
+    } else {
+        lamps.patch("x", &params, &patch).await.unwrap();
+    }
+    server.writes();
+}
+
+fn patch_has_status(patch: &Patch<Value>) -> bool {
+    matches!(patch, Patch::Merge(patch) if patch["status"].is_object())
+}
+
+async fn raw(server: &ApiServer) -> Value {
+    let request =
+        http::Request::get("/apis/demo.reknit.dev/v1/namespaces/default/lamps/x").body(vec![]).unwrap();
+    server.client().request(request).await.unwrap()
+}
+
+fn lit() -> Lamp {
+    let mut lamp = lamp();
+    let mut status = LampStatus::default();
+    status.light();
+    status.duck.observed_generation = Some(1);
+    lamp.status = Some(status);
+    lamp
+}
+
+#[tokio::test]
+async fn only_what_differs_is_sent_with_the_version_it_was_computed_from() {
+    let passed = given(lit()).pass(
+        reconciling(|_, status| {
+            status.lit = Some(false);
+            Ok(Outcome::done())
+        }),
+        "default/x",
+    );
+    let passed = passed.await;
+    assert_eq!(passed.writes(), ["patch lamps/status default/x"]);
+    let wanted = json!({"metadata": {"resourceVersion": "1"}, "status": {"lit": false}});
+    assert_eq!(passed.write(0).body, wanted);
+    assert!(passed.woken.is_empty(), "the write that ends a pass does not wake its key");
+}
+
+#[tokio::test]
+async fn a_field_that_the_pass_cleared_is_removed() {
+    let clearing = |_: &Lamp, status: &mut LampStatus| {
+        status.lit = None;
+        Ok(Outcome::done())
+    };
+    let passed = given(lit()).pass(reconciling(clearing), "default/x").await;
+    assert_eq!(passed.write(0).body["status"], json!({"lit": null}));
+}
+
+#[tokio::test]
+async fn nothing_is_sent_where_only_a_transition_time_would_differ() {
+    let flapping = |_: &Lamp, status: &mut LampStatus| {
+        Lamp::CONDITIONS.manage(status).mark_false("Ready", "Flap", "for a moment");
+        status.light();
+        Ok(Outcome::done())
+    };
+    let mut lamp = lit();
+    let long_ago = Time("2020-01-01T00:00:00Z".parse().unwrap());
+    lamp.status.as_mut().unwrap().duck.conditions[0].last_transition_time = Some(long_ago);
+    let passed = given(lamp).pass(reconciling(flapping), "default/x").await;
+    passed.result.as_ref().unwrap();
+    assert!(passed.writes().is_empty(), "{:?}", passed.write(0).body);
+}
+
+#[tokio::test]
+async fn an_unmarked_new_generation_is_not_ready_and_says_so() {
+    let mut lamp = lit();
+    lamp.metadata.generation = Some(2);
+    let passed = given(lamp).pass(reconciling(|_, _| Ok(Outcome::done())), "default/x").await;
+    let status = &passed.write(0).body["status"];
+    assert_eq!(status["observedGeneration"], 2);
+    let ready = &status["conditions"][0];
+    assert_eq!([&ready["status"], &ready["reason"]], ["Unknown", "NewObservedGenFailure"]);
+    assert_eq!(ready["message"], "unsuccessfully observed a new generation");
+}
+
+#[tokio::test]
+async fn the_status_of_a_failed_pass_is_written_too() {
+    let failing = |_: &Lamp, status: &mut LampStatus| {
+        status.lit = Some(false);
+        Err("no power".into())
+    };
+    let passed = given(lit()).pass(reconciling(failing), "default/x").await;
+    assert_eq!(passed.write(0).body["status"], json!({"lit": false}));
+    assert_eq!(passed.result.as_ref().unwrap_err().to_string(), "no power");
+    assert_eq!(passed.events(), [Event::warning("InternalError", "no power")]);
+}
+
+#[tokio::test]
+async fn the_error_of_the_pass_and_that_of_its_status_write_are_both_told() {
+    let failing = |_: &Lamp, status: &mut LampStatus| {
+        status.lit = Some(false);
+        Err(reknit_reconciler::Error::permanent("no power"))
+    };
+    let given = given(lit()).failing(Verb::Patch, "lamps/status", 500);
+    let passed = given.pass(reconciling(failing), "default/x").await;
+    let update_failed = "Failed to update status for \"x\": inducing failure (500 Injected)";
+    let events = [Event::warning("InternalError", "no power"), Event::warning("UpdateFailed", update_failed)];
+    assert_eq!(passed.events(), events);
+    let error = passed.result.unwrap_err();
+    let said = "no power; then: failed to update status for \"x\": inducing failure (500 Injected)";
+    assert_eq!(error.to_string(), said);
+    assert!(!error.is_permanent(), "the write may pass");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_conflict_is_tried_again_five_times_at_most() {
+    let of = async |times| {
+        let given = given(lamp()).failing_times(Verb::Patch, "lamps/status", 409, times);
+        given.pass(reconciling(lighting), "default/x").await
+    };
+    let passed = of(4).await;
+    passed.result.as_ref().unwrap();
+    assert_eq!(passed.writes().len(), 5);
+    assert_eq!(passed.woken, [key()], "what was read again, the pass has not seen");
+    let passed = of(9).await;
+    assert_eq!(passed.writes().len(), 5);
+    assert!(passed.result.as_ref().unwrap_err().is_conflict());
+    assert!(passed.events().is_empty(), "a conflict is part of the work");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_others_changed_meanwhile_survives() {
+    let server = ApiServer::new();
+    server.hold(&lamp());
+    let made = over(&server, &lamp(), lighting);
+    merge(&server, json!({"spec": {"watts": 60}})).await;
+    merge(&server, json!({"status": {"annotations": {"by": "another"}, "newer": {"field": 1}}})).await;
+    let _ = made.once(&key()).await.unwrap();
+    let writes: Vec<_> = server.writes().iter().map(ToString::to_string).collect();
+    assert_eq!(writes, ["patch lamps/status default/x"; 2]);
+    let after = raw(&server).await;
+    assert_eq!(after["spec"]["watts"], 60);
+    assert_eq!(after["status"]["newer"]["field"], 1, "unknown status fields of newer versions survive");
+    assert_eq!(after["status"]["annotations"]["by"], "another");
+    assert_eq!(after["status"]["lit"], true);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_conflict_that_left_nothing_to_write_writes_nothing() {
+    let server = ApiServer::new();
+    server.hold(&lamp());
+    let made = over(&server, &lamp(), lighting);
+    merge(
+        &server,
+        json!({"status": {
+            "lit": true, "observedGeneration": 1,
+            "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2020-01-01T00:00:00Z"}],
+        }}),
+    )
+    .await;
+    let before = raw(&server).await;
+    let _ = made.once(&key()).await.unwrap();
+    assert_eq!(server.writes().len(), 1);
+    assert_eq!(raw(&server).await, before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_is_gone_or_another_of_its_name_needs_no_status() {
+    for replaced in [false, true] {
+        let server = ApiServer::new();
+        let made = over(&server, &lamp(), lighting);
+        if replaced {
+            let lamps: Api<Lamp> = Api::namespaced(server.client(), "default");
+            lamps.create(&PostParams::default(), &lamp()).await.unwrap();
+            server.writes();
+        }
+        let outcome = made.once(&key()).await.unwrap();
+        assert_eq!(outcome, Outcome::done());
+        assert_eq!(server.writes().len(), 1, "one try; replaced: {replaced}");
+        if replaced {
+            assert!(raw(&server).await["status"].is_null());
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_without_status_subresource_is_an_error_that_names_the_object() {
+    let given = given(lamp()).failing(Verb::Patch, "lamps/status", 404);
+    let passed = given.pass(reconciling(lighting), "default/x").await;
+    let said = passed.result.as_ref().unwrap_err().to_string();
+    assert_eq!(said, "failed to update status for \"x\"");
+    assert_eq!(passed.events()[0].reason, "UpdateFailed");
+}
+
+#[tokio::test]
+async fn the_pass_sees_its_defaults_and_the_api_server_does_not() {
+    let seeing = |lamp: &Lamp, status: &mut LampStatus| {
+        status.lit = Some(lamp.spec.watts == Some(40));
+        Ok(Outcome::done())
+    };
+    let passed = given(lamp()).pass(reconciling(seeing), "default/x").await;
+    let after = passed.object::<Lamp>("default/x").unwrap();
+    assert_eq!((after.status.unwrap().lit, after.spec.watts), (Some(true), None));
+}
+
+#[tokio::test]
+async fn an_untouched_default_status_is_not_written_to_an_object_without_one() {
+    use k8s_openapi::api::apps::v1::Deployment;
+    use reknit_apis::Kind;
+
+    #[derive(kube::CustomResource, Serialize, Deserialize, Clone, Debug, schemars::JsonSchema)]
+    #[kube(group = "demo.reknit.dev", version = "v1", kind = "Plain", namespaced, status = "PlainStatus")]
+    struct PlainSpec {}
+    #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, schemars::JsonSchema)]
+    struct PlainStatus {
+        one: u8,
+        two: u8,
+    }
+    impl Kind for Plain {
+        type Status = PlainStatus;
+        fn read_status(&self) -> Option<&PlainStatus> {
+            self.status.as_ref()
+        }
+    }
+    struct Sets(u8);
+    impl ReconcileKind for Sets {
+        type Kind = Plain;
+        async fn reconcile_kind(&self, _: &Plain, status: &mut PlainStatus) -> Result<Outcome> {
+            status.one = self.0;
+            Ok(Outcome::done())
+        }
+    }
+    let pass = async |one| {
+        let mut plain = Plain::new("x", PlainSpec {});
+        plain.metadata.namespace = Some("default".into());
+        let make = |cx: &Context| Ok(Controller::of::<Plain>(cx).reconciler(Sets(one)).build());
+        given(plain).and(Deployment::default()).pass(make, "default/x").await
+    };
+    assert!(pass(0).await.writes().is_empty());
+    let whole = pass(1).await;
+    assert_eq!(
+        whole.write(0).body["status"],
+        json!({"one": 1, "two": 0}),
+        "whole, or it could not be read again"
+    );
+}

@@ -1,0 +1,298 @@
+use std::sync::Mutex;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret, Service};
+use kube::{
+    Resource, ResourceExt,
+    api::DynamicObject,
+    core::{Expression, Selector},
+};
+use reknit_apis::{KReference, Reference};
+use reknit_injection::{Context, Informer, select};
+use reknit_reconciler::{Owned, ReconcileKey, Tracked, TrackedAny, keys};
+use reknit_testing::ApiServer;
+use serde_json::json;
+
+use super::*;
+
+type Reads = Box<dyn Fn(&Tracked<Service>, &Lamp) -> Result<Outcome> + Send + Sync>;
+
+/// Reads what the test says.
+struct Reading {
+    services: Tracked<Service>,
+    reads: std::sync::Arc<Mutex<Reads>>,
+}
+
+impl ReconcileKind for Reading {
+    type Kind = Lamp;
+    async fn reconcile_kind(&self, lamp: &Lamp, _: &mut LampStatus) -> Result<Outcome> {
+        (self.reads.lock().unwrap())(&self.services, lamp)
+    }
+}
+
+struct Desk {
+    made: Controller,
+    reads: std::sync::Arc<Mutex<Reads>>,
+    services: Informer<Service>,
+    lamps: Informer<Lamp>,
+}
+
+impl Desk {
+    fn new() -> Self {
+        let held = serde_json::to_value(lamp()).unwrap();
+        let cx = Context::preloaded("test", ApiServer::new().client(), vec![held]);
+        let mut build = Controller::of::<Lamp>(&cx);
+        let services = build.track();
+        let reads: std::sync::Arc<Mutex<Reads>> =
+            std::sync::Arc::new(Mutex::new(Box::new(|_, _| Ok(Outcome::done()))));
+        let made = build.reconciler(Reading { services, reads: reads.clone() }).build();
+        Self { made, reads, services: cx.get(), lamps: cx.get() }
+    }
+
+    async fn pass(
+        &self,
+        reads: impl Fn(&Tracked<Service>, &Lamp) -> Result<Outcome> + Send + Sync + 'static,
+    ) {
+        *self.reads.lock().unwrap() = Box::new(reads);
+        let _ = self.made.once(&key()).await;
+        self.made.queued();
+    }
+
+    fn wakes(&self, service: &str, labels: &[(&str, &str)]) -> bool {
+        let mut changed = Service::default();
+        changed.metadata.name = Some(service.into());
+        changed.metadata.namespace = Some("default".into());
+        changed.metadata.labels = Some(labels.iter().map(|&(k, v)| (k.into(), v.into())).collect());
+        self.services.apply(changed);
+        self.services.forget(&Key::new("default", service));
+        !self.made.queued().is_empty()
+    }
+}
+
+fn reading(
+    name: &'static str,
+) -> impl Fn(&Tracked<Service>, &Lamp) -> Result<Outcome> + Send + Sync + 'static {
+    move |services, lamp| {
+        services.get(lamp, name);
+        Ok(Outcome::done())
+    }
+}
+
+#[tokio::test]
+async fn what_a_pass_read_wakes_it_and_what_it_no_longer_reads_does_not() {
+    let desk = Desk::new();
+    desk.pass(reading("one")).await;
+    assert!(desk.wakes("one", &[]) && !desk.wakes("two", &[]));
+    desk.pass(reading("two")).await;
+    assert!(!desk.wakes("one", &[]) && desk.wakes("two", &[]));
+}
+
+#[tokio::test]
+async fn after_a_failed_pass_all_that_was_read_before_it_and_in_it_wakes() {
+    let desk = Desk::new();
+    desk.pass(reading("one")).await;
+    desk.pass(|services, lamp| {
+        services.get(lamp, "two");
+        Err("before it could read one".into())
+    })
+    .await;
+    assert!(desk.wakes("one", &[]) && desk.wakes("two", &[]));
+}
+
+#[tokio::test]
+async fn selectors_wake_what_comes_to_match_and_what_stops_to() {
+    let desk = Desk::new();
+    let web = || Selector::from(Expression::Equal("app".into(), "web".into()));
+    desk.pass(move |services, lamp| {
+        assert_eq!(services.matching(lamp, &web()).count(), 0);
+        Ok(Outcome::done())
+    })
+    .await;
+    assert!(desk.wakes("any", &[("app", "web")]) && !desk.wakes("any", &[("app", "db")]));
+    desk.pass(reading("one")).await;
+    assert!(!desk.wakes("any", &[("app", "web")]));
+}
+
+#[tokio::test]
+async fn a_forgotten_or_deleted_observer_is_woken_no_more() {
+    let desk = Desk::new();
+    desk.pass(|services, lamp| {
+        services.get(lamp, "one");
+        services.forget(lamp);
+        Ok(Outcome::done())
+    })
+    .await;
+    assert!(!desk.wakes("one", &[]));
+    desk.pass(reading("one")).await;
+    desk.lamps.forget(&key());
+    desk.made.queued();
+    let _ = desk.made.once(&key()).await.unwrap();
+    assert!(!desk.wakes("one", &[]));
+}
+
+#[tokio::test]
+async fn an_observer_deleted_during_its_pass_leaves_nothing_behind() {
+    let desk = Desk::new();
+    let lamps = desk.lamps.clone();
+    desk.pass(move |services, lamp| {
+        lamps.forget(&key());
+        services.get(lamp, "one");
+        Ok(Outcome::done())
+    })
+    .await;
+    assert!(!desk.wakes("one", &[]));
+}
+
+/// Follows whatever is referred to.
+struct Following {
+    anything: TrackedAny,
+    reference: Reference,
+    found: std::sync::Arc<Mutex<Vec<String>>>,
+}
+
+impl ReconcileKind for Following {
+    type Kind = Lamp;
+    async fn reconcile_kind(&self, lamp: &Lamp, _: &mut LampStatus) -> Result<Outcome> {
+        let found = self.anything.all(lamp, &self.reference).await?;
+        *self.found.lock().unwrap() = found.iter().map(|object| object.name_any()).collect();
+        Ok(Outcome::done())
+    }
+}
+
+fn following(reference: Reference) -> (Context, Controller, std::sync::Arc<Mutex<Vec<String>>>) {
+    let server = ApiServer::new();
+    let cx = Context::preloaded("test", server.client(), vec![server.hold(&lamp())]);
+    let mut build = Controller::of::<Lamp>(&cx);
+    let found = std::sync::Arc::default();
+    let anything = build.track_any();
+    let made =
+        build.reconciler(Following { anything, reference, found: std::sync::Arc::clone(&found) }).build();
+    (cx, made, found)
+}
+
+#[tokio::test]
+async fn a_reference_of_any_kind_is_followed_in_the_observers_namespace_unless_it_says_another() {
+    let reference = KReference {
+        api_version: "serving.knative.dev/v1".into(),
+        kind: "Service".into(),
+        namespace: None,
+        name: "s".into(),
+    };
+    let (cx, made, found) = following(reference.into());
+    let _ = made.once(&key()).await.unwrap();
+    made.queued();
+    let gvk = kube::core::GroupVersionKind::gvk("serving.knative.dev", "v1", "Service");
+    let (kind, _) = cx.informers().resolve(&gvk).await.unwrap().unwrap();
+    let informer = cx.informer_of(&kind, select());
+    informer.apply(DynamicObject::new("s", &kind).within("other"));
+    assert!(made.queued().is_empty());
+    informer.apply(DynamicObject::new("s", &kind).within("default"));
+    assert_eq!(made.queued(), [key()]);
+    let _ = made.once(&key()).await.unwrap();
+    assert_eq!(*found.lock().unwrap(), ["s"]);
+}
+
+#[tokio::test]
+async fn a_reference_may_select_and_a_malformed_one_is_a_permanent_error() {
+    let selecting = json!({"apiVersion": "v1", "kind": "Pod", "selector": {"matchLabels": {"app": "web"}}});
+    let (cx, made, found) = following(serde_json::from_value(selecting).unwrap());
+    let _ = made.once(&key()).await.unwrap();
+    made.queued();
+    let gvk = kube::core::GroupVersionKind::gvk("", "v1", "Pod");
+    let (kind, _) = cx.informers().resolve(&gvk).await.unwrap().unwrap();
+    let mut pod = DynamicObject::new("p", &kind).within("default");
+    pod.labels_mut().insert("app".into(), "web".into());
+    cx.informer_of(&kind, select()).apply(pod);
+    assert_eq!(made.queued(), [key()]);
+    let _ = made.once(&key()).await.unwrap();
+    assert_eq!(*found.lock().unwrap(), ["p"]);
+
+    let (_cx, made, _) =
+        following(serde_json::from_value(json!({"apiVersion": "v1", "kind": "Pod"})).unwrap());
+    let error = made.once(&key()).await.unwrap_err();
+    assert!(error.is_permanent());
+    assert_eq!(error.to_string(), "invalid Reference:\nmust provide either Name or Selector");
+}
+
+/// Counts what each lamp controls.
+struct Owning {
+    secrets: Owned<Secret>,
+    found: std::sync::Arc<Mutex<Vec<String>>>,
+}
+
+impl ReconcileKind for Owning {
+    type Kind = Lamp;
+    async fn reconcile_kind(&self, lamp: &Lamp, _: &mut LampStatus) -> Result<Outcome> {
+        *self.found.lock().unwrap() = self.secrets.of(lamp).map(|secret| secret.name_any()).collect();
+        Ok(Outcome::done())
+    }
+}
+
+#[tokio::test]
+async fn what_an_object_controls_is_found_by_uid_and_wakes_it() {
+    let server = ApiServer::new();
+    let cx = Context::preloaded("test", server.client(), vec![server.hold(&lamp())]);
+    let mut build = Controller::of::<Lamp>(&cx);
+    let (secrets, found) = (build.owns(), std::sync::Arc::<Mutex<Vec<String>>>::default());
+    let made = build.reconciler(Owning { secrets, found: found.clone() }).build();
+    let child = |name: &str, uid: &str| {
+        let mut owner = lamp();
+        owner.metadata.uid = Some(uid.into());
+        let mut child = Secret::default();
+        child.metadata.name = Some(name.into());
+        child.metadata.namespace = Some("default".into());
+        child.metadata.owner_references = owner.controller_owner_ref(&()).map(|owner| vec![owner]);
+        child
+    };
+    let informer = cx.get::<Informer<Secret>>();
+    informer.apply(child("mine", "uid-x"));
+    assert_eq!(made.queued(), [key()]);
+    informer.apply(child("of-the-lamp-before", "uid-before"));
+    let _ = made.once(&key()).await.unwrap();
+    assert_eq!(*found.lock().unwrap(), ["mine"]);
+    informer.forget(&Key::new("default", "mine"));
+    assert_eq!(made.queued(), [key()]);
+}
+
+/// Has no Kind.
+struct Idle;
+
+impl ReconcileKey for Idle {
+    async fn reconcile_key(&self, _: &Key) -> Result<Outcome> {
+        Ok(Outcome::done())
+    }
+}
+
+#[tokio::test]
+async fn labels_and_namespaces_name_parents() {
+    let cx = Context::preloaded("test", ApiServer::new().client(), vec![]);
+    let mut build = Controller::named("parents", &cx);
+    let maps = cx.get::<Informer<ConfigMap>>();
+    build.watch(&maps).keys(keys::label("parent"));
+    build.watch(&maps).keys(keys::labels("parent-namespace", "parent"));
+    build.watch(&maps).keys(keys::cluster_label("tenant"));
+    build.watch(&maps).keys(keys::namespace);
+    let made = build.workers(1).reconciler(Idle);
+    let mut map = ConfigMap::default();
+    map.metadata.name = Some("m".into());
+    map.metadata.namespace = Some("shop".into());
+    let labels = [("parent", "p"), ("parent-namespace", "elsewhere"), ("tenant", "t")];
+    map.metadata.labels = Some(labels.map(|(name, value)| (name.into(), value.into())).into());
+    maps.apply(map);
+    let wanted =
+        [Key::new(None, "shop"), Key::new(None, "t"), Key::new("elsewhere", "p"), Key::new("shop", "p")];
+    assert_eq!(made.queued(), wanted);
+}
+
+#[tokio::test]
+async fn a_controller_waits_for_each_informer_it_was_told_of_once() {
+    let cx = Context::preloaded("test", ApiServer::new().client(), vec![]);
+    let mut build = Controller::of::<Lamp>(&cx);
+    let _services: Tracked<Service> = build.track();
+    let _again: Tracked<Service> = build.track();
+    let _pods: Owned<Pod> = build.owns();
+    let _namespaces = build.reads(&cx.get::<Informer<Namespace>>());
+    let made = build.reconciler(Does(lighting)).build();
+    let names: Vec<_> = made.feeds().iter().map(|feed| feed.name().to_owned()).collect();
+    assert_eq!(names, ["lamps.demo.reknit.dev", "services", "pods", "namespaces"]);
+    assert!(made.health().is_synced());
+}

@@ -1,0 +1,145 @@
+//! What a pass finds.
+
+use kube::Resource;
+use reknit_apis::Key;
+use reknit_injection::Context;
+use reknit_reconciler::{Controller, Result};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::Passed;
+use crate::{ApiServer, Verb};
+
+/// What a pass finds: objects, values to inject, requests that fail. It ends in [`pass`](Self::pass).
+///
+/// The constructor is the very one that main uses. Its informers hold these objects and what is written during the
+/// pass; requests are answered by an [`ApiServer`] in memory that holds the same objects.
+///
+/// ```
+/// use k8s_openapi::api::core::v1::{Namespace, ResourceQuota};
+/// use reknit_injection::Context;
+/// use reknit_reconciler::{Controller, Event, Outcome, Owned, ReconcileKind, Result};
+/// use reknit_testing::{Verb, given};
+///
+/// struct Quotas {
+///     quotas: Owned<ResourceQuota>,
+/// }
+///
+/// impl ReconcileKind for Quotas {
+///     type Kind = Namespace;
+///     async fn reconcile_kind(&self, namespace: &Namespace, _status: &mut ()) -> Result<Outcome> {
+///         match self.quotas.of(namespace).count() {
+///             0 => Ok(Outcome::done().event(Event::warning("NoQuota", "the namespace has no quota"))),
+///             _ => Ok(Outcome::done()),
+///         }
+///     }
+/// }
+///
+/// fn controller(cx: &Context) -> Result<Controller> {
+///     let mut build = Controller::of::<Namespace>(cx);
+///     let quotas = build.owns();
+///     Ok(build.reconciler(Quotas { quotas }).build())
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let mut shop = Namespace::default();
+/// shop.metadata.name = Some("shop".into());
+///
+/// let passed = given(shop).failing(Verb::Create, "pods", 403).pass(controller, "shop").await;
+/// assert!(passed.result.is_ok());
+/// assert_eq!(passed.events(), [Event::warning("NoQuota", "the namespace has no quota")]);
+/// assert!(passed.writes().is_empty());
+/// # }
+/// ```
+#[must_use = "nothing happens before `.pass(…)`"]
+pub struct Given {
+    server: ApiServer,
+    objects: Vec<Value>,
+    provide: Vec<Provide>,
+    system_namespace: String,
+    following: bool,
+}
+
+type Provide = Box<dyn FnOnce(&Context)>;
+
+/// A pass that finds this object.
+pub fn given(object: impl Resource<DynamicType = ()> + Serialize) -> Given {
+    nothing().and(object)
+}
+
+/// A pass that finds no object at all.
+pub fn nothing() -> Given {
+    Given {
+        server: ApiServer::new(),
+        objects: Vec::new(),
+        provide: Vec::new(),
+        system_namespace: "reknit-system".into(),
+        following: false,
+    }
+}
+
+impl Given {
+    /// This object as well; its resourceVersion is 1 unless it has one.
+    pub fn and(mut self, object: impl Resource<DynamicType = ()> + Serialize) -> Self {
+        let held = self.server.hold(&object);
+        self.objects.push(held);
+        self
+    }
+
+    /// Such requests fail with this code: `failing(Verb::Patch, "addressableservices/status", 409)`.
+    pub fn failing(self, verb: Verb, resource: &str, code: u16) -> Self {
+        self.server.fail(verb, resource, code);
+        self
+    }
+
+    /// The next so many such requests fail with this code.
+    pub fn failing_times(self, verb: Verb, resource: &str, code: u16, times: usize) -> Self {
+        self.server.fail_times(verb, resource, code, times);
+        self
+    }
+
+    /// Gives the constructor's [`Context`] this value; it wins over what would be injected.
+    pub fn provide<T: Clone + Send + Sync + 'static>(mut self, value: T) -> Self {
+        self.provide.push(Box::new(|cx| cx.provide(value)));
+        self
+    }
+
+    /// The namespace in which the process finds its ConfigMaps. Default `reknit-system`.
+    pub fn system_namespace(mut self, namespace: &str) -> Self {
+        self.system_namespace = namespace.into();
+        self
+    }
+
+    /// The pass is that of a process that does not lead the key.
+    pub fn following(mut self) -> Self {
+        self.following = true;
+        self
+    }
+
+    /// Runs one pass over this key: `namespace/name`, or the name alone of a cluster-scoped object.
+    ///
+    /// # Panics
+    ///
+    /// Where the constructor fails.
+    pub async fn pass(self, constructor: impl FnOnce(&Context) -> Result<Controller>, key: &str) -> Passed {
+        let Self { server, objects, provide, system_namespace, following } = self;
+        let controller = {
+            let cx = Context::builder("test", server.client())
+                .system_namespace(Some(system_namespace))
+                .preloaded(objects)
+                .build();
+            provide.into_iter().for_each(|provide| provide(&cx));
+            constructed(constructor(&cx))
+        };
+        let key = Key::from(key);
+        let result =
+            if following { controller.once_following(&key).await } else { controller.once(&key).await };
+        Passed::new(result, controller.queued(), server)
+    }
+}
+
+#[expect(clippy::panic, reason = "a test whose controller cannot be made has failed")]
+fn constructed(result: Result<Controller>) -> Controller {
+    result.unwrap_or_else(|error| panic!("the constructor failed: {error}"))
+}

@@ -1,0 +1,80 @@
+//! Kinds without conditions (foo), without any status (mydemo), and core Kinds.
+use k8s_openapi::api::core::v1::Namespace;
+use kube::CustomResource;
+use reknit::{prelude::*, testing::given};
+use serde::{Deserialize, Serialize};
+
+#[derive(CustomResource, Serialize, Deserialize, Clone, Debug, schemars::JsonSchema)]
+#[kube(group = "crddemo.k8s.io", version = "v1", kind = "Mydemo", namespaced)]
+pub struct MydemoSpec {
+    pub ip: String,
+    pub port: u16,
+}
+impl Kind for Mydemo {
+    type Status = ();
+}
+#[derive(CustomResource, Serialize, Deserialize, Clone, Debug, schemars::JsonSchema)]
+#[kube(
+    group = "samplecontroller.k8s.io",
+    version = "v1alpha1",
+    kind = "Foo",
+    namespaced,
+    status = "FooStatus"
+)]
+#[serde(rename_all = "camelCase")]
+pub struct FooSpec {
+    pub deployment_name: String,
+}
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, schemars::JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FooStatus {
+    pub available_replicas: i32,
+}
+impl Kind for Foo {
+    type Status = FooStatus;
+    fn read_status(&self) -> Option<&FooStatus> {
+        self.status.as_ref()
+    }
+}
+
+struct Demo;
+impl ReconcileKind for Demo {
+    type Kind = Mydemo;
+    async fn reconcile_kind(&self, _: &Mydemo, _: &mut ()) -> Result<Outcome> {
+        Ok(Outcome::done().event(Event::normal("Synced", "Mydemo synced successfully")))
+    }
+}
+struct Foos;
+impl ReconcileKind for Foos {
+    type Kind = Foo;
+    async fn reconcile_kind(&self, _: &Foo, status: &mut FooStatus) -> Result<Outcome> {
+        status.available_replicas = 2;
+        Ok(Outcome::done())
+    }
+}
+struct Namespaces;
+impl ReconcileKind for Namespaces {
+    type Kind = Namespace;
+    async fn reconcile_kind(&self, _: &Namespace, _: &mut ()) -> Result<Outcome> {
+        Ok(Outcome::done())
+    }
+}
+#[tokio::test]
+async fn a_plain_status_is_written_and_no_status_is_not() {
+    let demo =
+        crate::at(Mydemo::new("d", MydemoSpec { ip: "1.1.1.1".into(), port: 8080 }), Some("default"), 1);
+    let passed =
+        given(demo).pass(|cx| Ok(Controller::of::<Mydemo>(cx).reconciler(Demo).build()), "default/d").await;
+    assert!(passed.writes().is_empty());
+    assert_eq!(passed.events()[0].reason, "Synced");
+    let foo = crate::at(Foo::new("f", FooSpec { deployment_name: "d".into() }), Some("default"), 1);
+    let passed =
+        given(foo).pass(|cx| Ok(Controller::of::<Foo>(cx).reconciler(Foos).build()), "default/f").await;
+    assert_eq!(passed.write(0).body["status"], serde_json::json!({"availableReplicas": 2}));
+    let mut namespace = Namespace::default();
+    namespace.metadata.name = Some("n".into());
+    let passed = given(namespace)
+        .pass(|cx| Ok(Controller::of::<Namespace>(cx).reconciler(Namespaces).build()), "n")
+        .await;
+    assert_eq!(passed.result.unwrap(), Outcome::done());
+}
