@@ -56,21 +56,29 @@ impl<K: Cached> Index<K> {
         F: Fn(&K) -> V,
     {
         let index = self.0.clone();
+        let values = move |object: &K| values(object).into_iter().collect::<Vec<_>>();
+        // All values are found before the lock is taken, and none is seen half changed.
         move |change| match change {
-            Change::Added(new) => insert(&index, new, values(new)),
-            Change::Deleted { last } => remove(&index, last, values(last)),
+            Change::Added(new) => {
+                let joined = values(new);
+                insert(&mut index.write(), new, joined);
+            }
+            Change::Deleted { last } => {
+                let left = values(last);
+                remove(&mut index.write(), last, &left);
+            }
             Change::Updated { old, new } => {
                 let (left, joined) = (values(old), values(new));
-                remove(&index, old, left);
-                insert(&index, new, joined);
+                let mut index = index.write();
+                remove(&mut index, old, &left);
+                insert(&mut index, new, joined);
             }
         }
     }
 }
 
-fn insert<K>(index: &RwLock<ByValue<K>>, object: &Arc<K>, values: impl IntoIterator<Item = String>) {
+fn insert<K>(index: &mut ByValue<K>, object: &Arc<K>, values: Vec<String>) {
     for value in values {
-        let mut index = index.write();
         let found = index.entry(value).or_default();
         // The same value twice is one.
         if !found.last().is_some_and(|last| Arc::ptr_eq(last, object)) {
@@ -79,13 +87,54 @@ fn insert<K>(index: &RwLock<ByValue<K>>, object: &Arc<K>, values: impl IntoItera
     }
 }
 
-fn remove<K>(index: &RwLock<ByValue<K>>, object: &Arc<K>, values: impl IntoIterator<Item = String>) {
+fn remove<K>(index: &mut ByValue<K>, object: &Arc<K>, values: &[String]) {
     for value in values {
-        let mut index = index.write();
-        let Some(found) = index.get_mut(&value) else { continue };
+        let Some(found) = index.get_mut(value) else { continue };
         found.retain(|held| !Arc::ptr_eq(held, object));
         if found.is_empty() {
-            index.remove(&value);
+            index.remove(value);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        sync::atomic::{AtomicBool, Ordering},
+        thread,
+    };
+
+    use k8s_openapi::api::core::v1::ConfigMap;
+
+    use super::*;
+    use crate::scripted::map;
+
+    #[test]
+    fn whoever_reads_meanwhile_sees_an_updated_object_once() {
+        let index = Index::empty();
+        let follow = index.follow(|_: &ConfigMap| (0..50).map(|n| n.to_string()).collect::<Vec<_>>());
+        let state = |version| Arc::new(serde_json::from_value::<ConfigMap>(map("a", version)).unwrap());
+        let states = [state("1"), state("2")];
+        follow(&Change::Added(states[0].clone()));
+        let (reader, done) = (index.clone(), AtomicBool::new(false));
+        thread::scope(|scope| {
+            let counts = scope.spawn(|| {
+                let mut counts = Vec::new();
+                while !done.load(Ordering::Relaxed) {
+                    counts.extend((0..50).map(|n| reader.get(&n.to_string()).count()));
+                    counts.sort_unstable();
+                    counts.dedup();
+                }
+                counts
+            });
+            for n in 0..2000 {
+                let (old, new) = (states[n % 2].clone(), states[(n + 1) % 2].clone());
+                follow(&Change::Updated { old, new });
+            }
+            done.store(true, Ordering::Relaxed);
+            let counts = counts.join().unwrap();
+            assert!(counts.iter().all(|count| *count == 1), "{counts:?}");
+        });
+        assert!(Arc::ptr_eq(&index.get("7").next().unwrap(), &states[0]), "the newest is held");
     }
 }
