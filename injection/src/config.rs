@@ -7,12 +7,21 @@ use std::{
     error::Error,
     fmt,
     sync::Arc,
+    time::Instant,
 };
 
+use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::ConfigMap;
 use parking_lot::Mutex;
+use tokio::sync::watch;
 
-use crate::{change::Change, context::Context, feed::Feed, informer::Informer, selection::select};
+use crate::{
+    change::Change,
+    context::Context,
+    feed::{Feed, FeedState},
+    informer::Informer,
+    selection::select,
+};
 
 /// Knative's documentation block within a ConfigMap; no setting.
 const EXAMPLE: &str = "_example";
@@ -30,8 +39,9 @@ pub trait FromConfigMap: Default + Send + Sync + 'static {
 /// The latest good value of a ConfigMap, as a controller reads it.
 ///
 /// Within one pass every [`get`](Self::get) answers the same, whatever happens to the ConfigMap meanwhile. A ConfigMap
-/// that cannot be read is logged, and the value before it stays, as it does when the ConfigMap is deleted. Without a
-/// system namespace the default holds.
+/// that cannot be read is logged, and the value before it stays, as it does when the ConfigMap is deleted. Where it
+/// cannot be read from the start, there is no value before it: then the [`feed`](Self::feed) waits until it can, or
+/// is deleted. Without a system namespace the default holds.
 ///
 /// ```
 /// use std::{collections::BTreeMap, error::Error};
@@ -64,6 +74,8 @@ struct Latest<T> {
     value: Arc<T>,
     /// What the value was read from; none while it is the default.
     data: Option<BTreeMap<String, String>>,
+    /// Since when there has been a ConfigMap of which nothing could be read, and why.
+    unread: watch::Sender<Option<(Instant, String)>>,
 }
 
 impl<T> Clone for Config<T> {
@@ -82,7 +94,7 @@ impl<T: FromConfigMap> Config<T> {
     /// Follows the ConfigMap, and calls `on_changed` when its data has become another good value. Data that is equal
     /// to what was read last, `_example` aside, is no change.
     pub fn new(cx: &Context, on_changed: impl Fn() + Send + Sync + 'static) -> Self {
-        let start = Latest { value: Arc::default(), data: None };
+        let start = Latest { value: Arc::default(), data: None, unread: watch::Sender::new(None) };
         let latest = Arc::new(Mutex::new(start));
         let map = cx.system_namespace().map(|namespace| {
             cx.informer::<ConfigMap>(select().namespace(namespace).field("metadata.name", T::NAME))
@@ -94,9 +106,14 @@ impl<T: FromConfigMap> Config<T> {
             });
             let latest = config.latest.clone();
             map.on(move |change| {
-                if let Change::Added(new) | Change::Updated { new, .. } = change
-                    && latest.lock().follow(new)
-                {
+                let changed = match change {
+                    Change::Added(new) | Change::Updated { new, .. } => latest.lock().follow(new),
+                    Change::Deleted { .. } => {
+                        latest.lock().unread.send_replace(None);
+                        false
+                    }
+                };
+                if changed {
                     on_changed();
                 }
             });
@@ -114,9 +131,43 @@ impl<T: FromConfigMap> Config<T> {
         PINNED.try_with(pin).ok().flatten().unwrap_or_else(latest)
     }
 
-    /// What a controller waits for before its first pass; none without a system namespace.
+    /// What a controller waits for before its first pass; none without a system namespace. It also waits for a
+    /// ConfigMap that could not be read from the start.
     pub fn feed(&self) -> Option<Arc<dyn Feed>> {
-        self.map.as_ref().map(Informer::feed)
+        let map = self.map.as_ref()?.feed();
+        let unread = self.latest.lock().unread.subscribe();
+        Some(Arc::new(Readable { map, name: T::NAME, unread }))
+    }
+}
+
+/// The feed of a ConfigMap, which waits until what it says can be read.
+struct Readable {
+    map: Arc<dyn Feed>,
+    name: &'static str,
+    unread: watch::Receiver<Option<(Instant, String)>>,
+}
+
+impl Feed for Readable {
+    fn name(&self) -> &str {
+        self.map.name()
+    }
+
+    fn state(&self) -> FeedState {
+        match (self.map.state(), &*self.unread.borrow()) {
+            (FeedState::Synced { .. }, Some((since, why))) => {
+                FeedState::Waiting { since: *since, why: format!("ConfigMap {}: {why}", self.name) }
+            }
+            (state, _) => state,
+        }
+    }
+
+    fn synced(&self) -> BoxFuture<'static, ()> {
+        let (map, mut unread) = (self.map.synced(), self.unread.clone());
+        Box::pin(async move {
+            map.await;
+            // Nobody is left to tell of it where this fails.
+            let _ = unread.wait_for(Option::is_none).await;
+        })
     }
 }
 
@@ -131,11 +182,15 @@ impl<T: FromConfigMap> Latest<T> {
         match T::from_config_map(&data) {
             Ok(value) => {
                 tracing::info!(config_map = T::NAME, "configuration read");
-                *self = Self { value: Arc::new(value), data: Some(data) };
+                (self.value, self.data) = (Arc::new(value), Some(data));
+                self.unread.send_replace(None);
                 true
             }
             Err(error) => {
                 tracing::error!(config_map = T::NAME, %error, "cannot read the configuration, keeping the one before");
+                if self.data.is_none() {
+                    self.unread.send_replace(Some((Instant::now(), error.to_string())));
+                }
                 false
             }
         }
@@ -156,6 +211,8 @@ pub fn pinned<F: Future>(pass: F) -> impl Future<Output = F::Output> {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use futures::FutureExt;
 
     use super::*;
     use crate::scripted::server;
@@ -218,6 +275,33 @@ mod tests {
         assert_eq!((&*limit.get(), changes.load(Ordering::Relaxed)), (&Limit(5), 1));
         maps.apply(map("config-limit", &[("limit", "8")]));
         assert_eq!((&*limit.get(), changes.load(Ordering::Relaxed)), (&Limit(8), 2));
+    }
+
+    #[tokio::test]
+    async fn a_config_map_that_is_bad_from_the_start_is_waited_for() {
+        let (limit, maps) = preloaded(&[("limit", "many")]);
+        let feed = limit.feed().unwrap();
+        let FeedState::Waiting { why, .. } = feed.state() else { panic!("{:?}", feed.state()) };
+        assert!(why.starts_with("ConfigMap config-limit: invalid digit"), "{why}");
+        assert!(feed.synced().now_or_never().is_none());
+        maps.apply(map("config-limit", &[("limit", "5")]));
+        assert!(matches!(feed.state(), FeedState::Synced { .. }) && feed.synced().now_or_never().is_some());
+        maps.apply(map("config-limit", &[("limit", "many")]));
+        assert!(matches!(feed.state(), FeedState::Synced { .. }), "the value before it holds");
+
+        let (limit, maps) = preloaded(&[("limit", "many")]);
+        maps.forget(&reknit_apis::Key::new("system", "config-limit"));
+        assert!(matches!(limit.feed().unwrap().state(), FeedState::Synced { .. }), "so the default holds");
+    }
+
+    fn preloaded(data: &[(&str, &str)]) -> (Config<Limit>, Informer<ConfigMap>) {
+        let mut object = serde_json::to_value(map("config-limit", data)).unwrap();
+        object["apiVersion"] = "v1".into();
+        object["kind"] = "ConfigMap".into();
+        let builder = Context::builder("test", server().0).system_namespace(Some("system".into()));
+        let cx = builder.preloaded(vec![object]).build();
+        let maps = cx.informer(select().namespace("system").field("metadata.name", Limit::NAME));
+        (Config::new(&cx, || {}), maps)
     }
 
     #[tokio::test]
