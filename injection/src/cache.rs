@@ -37,6 +37,8 @@ pub(crate) struct Cache<K> {
     pub(crate) meters: Meters,
     store: RwLock<Store<K>>,
     told: Mutex<Told<K>>,
+    /// Of its own lock: handlers may ask.
+    undecodable: RwLock<Undecodable>,
     /// Handlers that come late are told what is held.
     pub(crate) replays: AtomicBool,
 }
@@ -47,17 +49,11 @@ struct Told<K> {
     indexes: Vec<Handler<K>>,
     handlers: Vec<Handler<K>>,
     on_undecodable: Vec<OnUndecodable>,
-    undecodable: Undecodable,
 }
 
 impl<K: Cached> Cache<K> {
     pub(crate) fn new(name: String, kind: ApiResource, selection: Selection, meters: Meters) -> Self {
-        let told = Told {
-            indexes: Vec::new(),
-            handlers: Vec::new(),
-            on_undecodable: Vec::new(),
-            undecodable: Undecodable::default(),
-        };
+        let told = Told { indexes: Vec::new(), handlers: Vec::new(), on_undecodable: Vec::new() };
         Self {
             name,
             kind,
@@ -67,6 +63,7 @@ impl<K: Cached> Cache<K> {
             meters,
             store: RwLock::default(),
             told: Mutex::new(told),
+            undecodable: RwLock::default(),
             replays: AtomicBool::new(false),
         }
     }
@@ -132,7 +129,9 @@ impl<K: Cached> Cache<K> {
 
     pub(crate) fn on_undecodable(&self, handler: OnUndecodable) {
         let mut told = self.told.lock();
-        for (key, why) in told.undecodable.all() {
+        let all: Vec<_> =
+            self.undecodable.read().all().map(|(key, why)| (key.clone(), why.to_owned())).collect();
+        for (key, why) in &all {
             self.call_undecodable(&handler, key, why);
         }
         told.on_undecodable.push(handler);
@@ -147,14 +146,15 @@ impl<K: Cached> Cache<K> {
     /// The object, if it can be decoded; if not, those who want to know are told, once a version.
     pub(crate) fn decode(&self, raw: &Raw<'_>) -> Option<Decoded<K>> {
         let decoded = raw.decode::<K>(&self.kind, self.selection.keeps_managed_fields());
-        let mut told = self.told.lock();
         match decoded {
             Ok(decoded) => {
-                told.undecodable.forget(|| raw.key());
+                self.undecodable(|all| all.forget(|| raw.key()));
                 Some(decoded)
             }
             Err(why) => {
-                if told.undecodable.is_news(raw, &why) {
+                let told = self.told.lock();
+                let news = self.undecodable.write().is_news(raw, &why);
+                if news {
                     self.tell_undecodable(&told, raw, &why);
                 }
                 None
@@ -171,6 +171,10 @@ impl<K: Cached> Cache<K> {
     }
 
     pub(crate) fn undecodable(&self, change: impl FnOnce(&mut Undecodable)) {
-        change(&mut self.told.lock().undecodable);
+        change(&mut self.undecodable.write());
+    }
+
+    pub(crate) fn is_undecodable(&self, key: &Key) -> bool {
+        self.undecodable.read().contains(key)
     }
 }

@@ -24,9 +24,10 @@ pub trait Feed: Send + Sync {
 pub enum FeedState {
     /// Nobody has started it yet.
     NotStarted,
-    /// It has not read its first list to the end.
+    /// It has not read its first list to the end, or it waits again, since the resource itself was removed from the
+    /// API server. Then it holds nothing.
     Waiting {
-        /// When it was started.
+        /// When it was started, or found the resource removed.
         since: Instant,
         /// What stands in the way, as in "the API server does not know addressableservices…"; empty while nothing
         /// has failed.
@@ -72,6 +73,15 @@ impl Progress {
     pub(crate) fn stuck(&self, reason: &str) {
         if let FeedState::Waiting { why, .. } = &mut *self.state.lock() {
             reason.clone_into(why);
+        }
+    }
+
+    /// What it held is gone: it waits again.
+    pub(crate) fn lost(&self, reason: &str) {
+        let mut state = self.state.lock();
+        if let FeedState::Synced { .. } = &*state {
+            *state = FeedState::Waiting { since: now(), why: reason.into() };
+            self.synced.send_replace(false);
         }
     }
 

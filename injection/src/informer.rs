@@ -155,6 +155,13 @@ impl<K: Cached> Informer<K> {
         self.0.cache.on_undecodable(Box::new(handler));
     }
 
+    /// Whether the API server was last heard to hold a state of this object that cannot be decoded. What
+    /// [`get`](Self::get) answers is then out of date, if it answers anything, and a write that builds on it fails
+    /// with a conflict. Cheap, and handlers may ask.
+    pub fn is_undecodable(&self, key: &Key) -> bool {
+        self.0.cache.is_undecodable(key)
+    }
+
     /// An index by what `values` finds in an object: nothing, one value or several.
     pub fn index<V>(&self, values: impl Fn(&K) -> V + Send + Sync + 'static) -> Index<K>
     where

@@ -44,16 +44,28 @@ impl<K: Cached> Cache<K> {
         self.progress.complete();
     }
 
+    /// The resource is no longer served, and its objects went with it.
+    pub(crate) fn removed(&self, why: &str) {
+        self.progress.lost(why);
+        self.undecodable(|all| all.list_ends());
+        self.change(|store| {
+            let removed = store.table.retain(|_| false);
+            removed.into_iter().map(|last| Some(Change::Deleted { last }))
+        });
+    }
+
     pub(crate) fn watched(&self, event: Event, raw: &Raw<'_>) {
         if event == Event::Deleted {
             self.undecodable(|all| all.forget(|| raw.key()));
             return self.change(|store| store.deleted(&raw.state()));
         }
-        if self.write(|store| store.knows_watched(&raw.state())) {
-            return;
+        if self.read(|store| store.knows_watched(&raw.state())) {
+            self.undecodable(|all| all.superseded(raw));
+            return self.write(|store| store.passed(raw.state().version()));
         }
-        if let Some(item) = self.decode(raw) {
-            self.change(|store| store.watched(item));
+        match self.decode(raw) {
+            Some(item) => self.change(|store| store.watched(item)),
+            None => self.write(|store| store.passed(raw.state().version())),
         }
     }
 
@@ -67,6 +79,7 @@ impl<K: Cached> Cache<K> {
             return;
         }
         let Ok(item) = raw.decode::<K>(&self.kind, self.selection.keeps_managed_fields()) else { return };
+        self.undecodable(|all| all.superseded(raw));
         let meta = item.object.meta();
         let Some(admitted) = self.selection.admits(meta) else { return };
         if is_gone(meta, deleting) {

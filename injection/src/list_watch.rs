@@ -4,7 +4,7 @@
 //! not possible: the server has forgotten the version (410), the resource was gone for a while (404), or the server's
 //! store has become younger than what was heard of it before (it was restored from a backup), which a look at a list
 //! of one item shows before a watch is resumed that broke or told nothing: such a server would accept the watch and
-//! say nothing.
+//! say nothing. What is held stays meanwhile, except where the resource itself turns out to be removed.
 
 use std::{sync::Arc, time::Duration};
 
@@ -34,6 +34,10 @@ const STOOD: Duration = Duration::from_secs(10);
 /// A resource that is installed later is found within this time.
 const ABSENT: Duration = Duration::from_secs(2);
 
+/// So many lists in a row that find no such resource mean that it has been removed: one alone may be an API server
+/// that is starting, and does not know all its resources yet.
+const REMOVED: u32 = 3;
+
 /// The same complaint is not made more often.
 const COMPLAINT: Duration = Duration::from_secs(60);
 
@@ -45,6 +49,7 @@ pub(crate) async fn run<K: Cached>(cache: Arc<Cache<K>>, client: Client) {
         source,
         version: None,
         doubtful: false,
+        absences: 0,
         backoff: Backoff::default(),
         complained: None,
     };
@@ -62,6 +67,8 @@ struct ListWatch<K> {
     version: Option<String>,
     /// The server may have become younger since the last watch.
     doubtful: bool,
+    /// How many lists in a row found no such resource.
+    absences: u32,
     backoff: Backoff,
     complained: Option<Instant>,
 }
@@ -111,6 +118,7 @@ impl<K: Cached> ListWatch<K> {
         tracing::debug!(informer = self.cache.name, version, "listed");
         self.version = Some(version);
         self.doubtful = false;
+        self.absences = 0;
         Ok(())
     }
 
@@ -209,6 +217,11 @@ impl<K: Cached> ListWatch<K> {
             Failure::Absent(_) => self.backoff.next(ABSENT),
             _ => self.backoff.next(Duration::MAX),
         };
+        let listing = self.version.is_none();
+        self.absences = if listing && matches!(failure, Failure::Absent(_)) { self.absences + 1 } else { 0 };
+        if self.absences >= REMOVED {
+            self.cache.removed(&failure.explain(&self.cache.kind));
+        }
         // What is wrong with the request will still be wrong when the version is the same.
         let hopeless = matches!(failure, Failure::Refused { code: 400 | 422, .. });
         if hopeless || matches!(failure, Failure::Gone(_) | Failure::Absent(_) | Failure::Watch(_)) {

@@ -138,15 +138,15 @@ impl<K: Resource> Store<K> {
 
     /// The watch told of an object that is there.
     pub(crate) fn watched(&mut self, item: Decoded<K>) -> Told<K> {
-        if self.knows_watched(&State::of(item.object.meta())) {
-            return [None, None];
-        }
-        self.put(item, 0)
+        let state = State::of(item.object.meta());
+        let known = self.knows_watched(&state);
+        self.passed(state.version());
+        if known { [None, None] } else { self.put(item, 0) }
     }
 
-    /// Whether what the watch tells is no news: an echo, or older than what is held. To be asked before it is decoded.
-    pub(crate) fn knows_watched(&mut self, item: &State<'_>) -> bool {
-        self.passed(item.version());
+    /// Whether what the watch tells is no news: an echo, or older than what is held. To be asked before it is decoded;
+    /// until that is done it has not [`passed`](Self::passed), since the answer to an own write may come in between.
+    pub(crate) fn knows_watched(&self, item: &State<'_>) -> bool {
         let stale = |held: &Entry<K>| held.is(item) || older(item.version(), held.version());
         self.gone.covers(item) || self.table.namesake(item).is_some_and(stale)
     }
@@ -258,7 +258,6 @@ impl<K: Resource> Store<K> {
     }
 
     /// How many removals the watch has yet to tell.
-    #[cfg(test)]
     #[cfg(test)]
     pub(crate) fn remembers(&self) -> usize {
         self.gone.len()

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use reknit_apis::Key;
 
-use crate::raw::Raw;
+use crate::{raw::Raw, version::Version};
 
 /// The versions that could not be decoded, so that each is told once; as many as the API server holds of them.
 #[derive(Default)]
@@ -32,6 +32,22 @@ impl Undecodable {
         if !self.0.is_empty() {
             self.0.remove(&key());
         }
+    }
+
+    /// This state can be decoded, or is known already: what could not be decoded before it does not matter any more.
+    pub(crate) fn superseded(&mut self, by: &Raw<'_>) {
+        if self.0.is_empty() {
+            return;
+        }
+        let (key, state) = (by.key(), by.state());
+        let newer = |entry: &Entry| Version::parse(&entry.version) > state.version();
+        if self.0.get(&key).is_some_and(|entry| !newer(entry)) {
+            self.0.remove(&key);
+        }
+    }
+
+    pub(crate) fn contains(&self, key: &Key) -> bool {
+        self.0.contains_key(key)
     }
 
     pub(crate) fn list_begins(&mut self) {

@@ -111,6 +111,38 @@ async fn an_item_that_cannot_be_decoded_fails_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_cannot_be_decoded_is_known_until_an_own_write_or_the_watch_repairs_it() {
+    let (maps, told, mut server, watch) = synced("10", &[map("a", "5"), map("b", "6")]).await;
+    let asking = maps.clone();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let answers = seen.clone();
+    maps.on_undecodable(move |key, _| answers.lock().unwrap().push(asking.is_undecodable(key)));
+    for (name, version) in [("a", "11"), ("b", "12")] {
+        let mut bad = map(name, version);
+        bad["data"] = json!("not a map");
+        watch.event("MODIFIED", &bad);
+    }
+    until_told(&told, "?b").await;
+    let (a, b) = (Key::new("n", "a"), Key::new("n", "b"));
+    assert!(maps.is_undecodable(&a) && maps.is_undecodable(&b) && !maps.is_undecodable(&Key::new("n", "c")));
+    assert_eq!(*seen.lock().unwrap(), [true, true], "handlers may ask");
+
+    let wrote = |version| {
+        let text = map("a", version).to_string();
+        maps.0.cache.wrote(&Raw::read(&text).unwrap(), false);
+    };
+    wrote("10");
+    assert!(maps.is_undecodable(&a), "an answer from before");
+    wrote("13");
+    assert!(!maps.is_undecodable(&a), "repaired by this process");
+    watch.event("MODIFIED", &map("b", "14"));
+    until_told(&told, "~b@14").await;
+    assert!(!maps.is_undecodable(&b), "repaired by somebody");
+    watch.cut();
+    server.look().await.refuse();
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_watch_that_breaks_is_resumed_after_the_last_version() {
     let (_maps, told, mut server, watch) = synced("10", &[map("a", "5")]).await;
     watch.event("MODIFIED", &map("a", "11"));
@@ -222,6 +254,42 @@ async fn a_kind_that_is_removed_and_installed_again_is_listed_again() {
     let _watch = server.sync("30", &[map("b", "29")]).await;
     until_told(&told, "+b@29").await;
     assert_eq!(told.take(), ["-a@5", "+b@29"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_objects_of_a_kind_that_is_removed_unwatched_are_told_as_deleted() {
+    let (maps, told, mut server, watch) = synced("10", &[map("a", "5")]).await;
+    watch.cut();
+    server.look().await.answer(404, "404 page not found");
+    for _ in 0..2 {
+        server.list().await.answer(404, "404 page not found");
+    }
+    let third = server.list().await;
+    assert!(told.take().is_empty() && matches!(maps.state(), FeedState::Synced { .. }), "it may be starting");
+    third.answer(404, "404 page not found");
+    until_told(&told, "-a@5").await;
+    let FeedState::Waiting { why, .. } = maps.state() else { panic!("{:?}", maps.state()) };
+    assert!(why.contains("CustomResourceDefinition"), "{why}");
+
+    server.list().await.answer(404, "404 page not found");
+    let _watch = server.sync("30", &[map("a", "29")]).await;
+    maps.synced().await;
+    assert_eq!(told.take(), ["-a@5", "+a@29"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_knows_no_resources_while_it_starts_deletes_nothing() {
+    let (_maps, told, mut server, watch) = synced("10", &[map("a", "5")]).await;
+    watch.cut();
+    server.look().await.answer(404, "404 page not found");
+    for _ in 0..3 {
+        server.list().await.answer(404, "404 page not found");
+        server.list().await.answer(404, "404 page not found");
+        server.list().await.refuse();
+    }
+    let _watch = server.sync("12", &[map("a", "11")]).await;
+    until_told(&told, "~a@11").await;
+    assert_eq!(told.take(), ["~a@11"]);
 }
 
 #[tokio::test(start_paused = true)]

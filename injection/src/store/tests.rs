@@ -65,6 +65,17 @@ fn an_echo_before_the_answer_leaves_no_news() {
 }
 
 #[test]
+fn an_answer_that_comes_while_its_echo_is_decoded_is_held() {
+    let mut store = listed();
+    let created = State { namespace: Some("n"), name: "b", uid: Some("w"), resource_version: "12" };
+    assert!(!store.knows_watched(&created), "so it is decoded");
+    assert_eq!(words(store.wrote(map("b", "w", "12"), true)), "+12", "and meanwhile the write returns");
+    assert_eq!(words(store.watched(map("b", "w", "12"))), "");
+    assert_eq!(words(store.deleted(&State { resource_version: "13", ..created })), "-12");
+    assert_eq!(words(store.wrote(map("b", "w", "12"), true)), "", "an answer that took its time");
+}
+
+#[test]
 fn an_answer_that_comes_after_the_deletion_brings_nothing_back() {
     let mut store = listed();
     assert_eq!(words(store.deleted(&state("u", "14"))), "-5");
