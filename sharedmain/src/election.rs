@@ -1,8 +1,9 @@
 //! How the replicas of a process share the work.
 use kube::Client;
 use prometheus::Registry;
-use reknit_reconciler::leader::{
-    Candidate, Electors, Identity, LeaderElectionConfig, Leadership, StatefulReplica,
+use reknit_reconciler::{
+    Controller,
+    leader::{Candidate, Electors, Identity, LeaderElectionConfig, Leadership, StatefulReplica},
 };
 
 use crate::{environment::Environment, failure::Failure};
@@ -17,9 +18,22 @@ pub(crate) enum Election {
     Leases(Box<Candidate>),
 }
 
+/// A controller that may start: its leases have names.
+pub(crate) struct Standing {
+    pub(crate) controller: Controller,
+    pub(crate) leadership: Leadership,
+    /// What has to run for it.
+    pub(crate) electors: Option<Electors>,
+}
+
 impl Election {
+    pub(crate) fn stand(&self, controller: Controller) -> Result<Standing, Failure> {
+        let (leadership, electors) = self.lead(controller.name())?;
+        Ok(Standing { controller, leadership, electors })
+    }
+
     /// The leadership of one controller, and what has to run for it.
-    pub(crate) fn stand(&self, controller: &str) -> Result<(Leadership, Option<Electors>), Failure> {
+    fn lead(&self, controller: &str) -> Result<(Leadership, Option<Electors>), Failure> {
         match self {
             Self::Disabled => Ok((Leadership::always(), None)),
             Self::Stateful { replica, buckets, namespace } => {

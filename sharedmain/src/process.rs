@@ -11,7 +11,7 @@ use crate::{
     config_maps::ConfigMaps,
     config_observability::{Metrics, ObservabilityConfig},
     construct::Constructors,
-    election::{Election, Voter},
+    election::{Election, Standing, Voter},
     environment::Environment,
     failure::Failure,
     flags::Flags,
@@ -77,8 +77,7 @@ impl Process {
             ready = assembly.await_remote(&access) => ready?,
             () = shutdown.wait() => return Ok(()),
         };
-        let running = ready.start(&probes, stop, shutdown)?;
-        running.until_over().await
+        ready.start(&probes, stop, shutdown).until_over().await
     }
 
     /// Makes the clients and runs the constructors. The Context ends here.
@@ -157,10 +156,10 @@ struct Assembly {
     tasks: Vec<Task>,
 }
 
-/// An assembly whose API server answers, with all that is known from there.
+/// An assembly whose API server answers, with all that is known from there: nothing can fail any more.
 struct Ready {
     assembly: Assembly,
-    election: Election,
+    standing: Vec<Standing>,
 }
 
 impl Assembly {
@@ -181,7 +180,9 @@ impl Assembly {
                 voter.elect(&self.component, pod, self.bare.clone(), &maps.election, &self.registry)?
             }
         };
-        Ok(Ready { assembly: self, election })
+        let standing = self.controllers.drain(..).map(|controller| election.stand(controller));
+        let standing = standing.collect::<Result<_, _>>()?;
+        Ok(Ready { assembly: self, standing })
     }
 
     async fn serve_metrics(&self, config: &ObservabilityConfig) -> Result<(), Failure> {
@@ -200,8 +201,8 @@ impl Assembly {
 }
 
 impl Ready {
-    fn start(self, probes: &Probes, stop: Stop, shutdown: Shutdown) -> Result<Running, Failure> {
-        let Self { assembly, election } = self;
+    fn start(self, probes: &Probes, stop: Stop, shutdown: Shutdown) -> Running {
+        let Self { assembly, standing } = self;
         let mut running = Running::new(
             stop,
             shutdown,
@@ -210,11 +211,9 @@ impl Ready {
             assembly.followed,
         );
         assembly.informers.start();
-        for controller in assembly.controllers {
-            running.controller(controller, &election, assembly.environment.workers)?;
-        }
+        standing.into_iter().for_each(|one| running.controller(one, assembly.environment.workers));
         assembly.tasks.into_iter().for_each(|task| running.task(task));
         probes.running(Arc::new(running.vitals(assembly.informers)));
-        Ok(running)
+        running
     }
 }

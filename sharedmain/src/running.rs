@@ -12,7 +12,7 @@ use tokio::{
     time::{Instant, timeout, timeout_at},
 };
 
-use crate::{election::Election, failure::Failure, panics, stop::Stop, task::Task, vitals::ControllerVitals};
+use crate::{election::Standing, failure::Failure, panics, stop::Stop, task::Task, vitals::ControllerVitals};
 
 /// How much longer than its deadline a controller is waited for: at the deadline it drops its passes itself.
 const GRACE: Duration = Duration::from_secs(1);
@@ -64,18 +64,12 @@ impl Running {
     }
 
     /// Starts a controller, and the electors for its leases.
-    pub(crate) fn controller(
-        &mut self,
-        controller: Controller,
-        election: &Election,
-        workers: Option<usize>,
-    ) -> Result<(), Failure> {
-        let (leadership, electors) = election.stand(controller.name())?;
+    pub(crate) fn controller(&mut self, standing: Standing, workers: Option<usize>) {
+        let Standing { controller, leadership, electors } = standing;
         electors.into_iter().for_each(|electors| self.elect(electors, &controller));
         self.watched.push((controller.health(), leadership.clone()));
         let run = Run { leadership, stop: self.shutdown.clone(), drain: self.drain, workers };
         self.controllers.spawn(controller.run(run));
-        Ok(())
     }
 
     /// A replica that cannot work yet, because it knows too little, must not keep others from working.

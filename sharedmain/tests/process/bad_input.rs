@@ -35,6 +35,7 @@ trials![
     a_bad_config_map_is_named_with_its_key_and_value,
     a_config_map_that_may_not_be_read_is_named,
     two_controllers_of_one_name_are_refused,
+    a_controller_whose_lease_has_no_name_ends_the_process_before_anything_is_followed,
     a_constructor_that_fails_ends_the_process,
     a_constructor_that_panics_ends_the_process_with_one_line,
 ];
@@ -284,6 +285,17 @@ fn a_config_map_that_may_not_be_read_is_named() {
     });
     let said = failed_with_one_line(start(&server.url(), "{}").env("SYSTEM_NAMESPACE", "system").end());
     assert!(said.contains(r#"configmaps "config-logging" is forbidden (403)"#), "{said}");
+}
+
+fn a_controller_whose_lease_has_no_name_ends_the_process_before_anything_is_followed() {
+    let server = Http::empty();
+    let start = Start::with_fault("long name").args(["--server", &server.url()]);
+    let (status, lines) = start.env("SYSTEM_NAMESPACE", "system").end();
+    assert_eq!(status, 1, "{lines:#?}");
+    let said = json(lines.last().unwrap())["message"].as_str().unwrap().to_owned();
+    assert!(said.contains("lease") && said.contains("xxx"), "{said}");
+    let followed = |line: &str| line.contains("limit=");
+    assert!(!server.heads().iter().any(|head| followed(&head[0])), "{:#?}", server.heads());
 }
 
 fn two_controllers_of_one_name_are_refused() {

@@ -63,6 +63,7 @@ fn faulty(main: Main, fault: &str) -> Main {
     match fault {
         "maps" => main.controller(maps),
         "maps and lamps" => main.controller(maps).controller(lamps),
+        "long name" => main.controller(maps).controller(long_name),
         "twins" => main.controller(maps).controller(maps),
         "task fails" => main.task(|_| Ok(Task::new("wrong", async { Err("no luck".into()) }))),
         "task panics" => main.task(|_| Ok(Task::new("wrong", async { panic!("no luck at all") }))),
@@ -98,6 +99,11 @@ fn watched() -> Selection {
 fn maps(cx: &Context) -> Result<Controller> {
     let build = Controller::selected::<ConfigMap>(cx, watched().label(LABEL, "yes"));
     Ok(build.reconciler(Maps).name("maps").build())
+}
+
+/// No lease can have such a name.
+fn long_name(cx: &Context) -> Result<Controller> {
+    Ok(Controller::selected::<ConfigMap>(cx, watched()).reconciler(Maps).name(&"x".repeat(300)).build())
 }
 
 fn lamps(cx: &Context) -> Result<Controller> {
