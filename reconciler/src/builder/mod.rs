@@ -238,7 +238,8 @@ impl Builder<Keys> {
         self
     }
 
-    /// How often every key is looked at although nothing happened. Default 10 hours, give or take a tenth.
+    /// How often every key is looked at although nothing happened. Default 10 hours, give or take a tenth;
+    /// zero is never.
     pub fn resync(mut self, every: Duration) -> Self {
         self.options.resync = every;
         self

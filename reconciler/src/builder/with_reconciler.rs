@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use futures::FutureExt;
+use reknit_apis::Kind;
 use reknit_injection::{Change, Filter, Informer};
 
 use super::Builder;
 use crate::{
-    Controller, Event, FinalizeKind, ObserveDeletion, ObserveKind, ReconcileKind, Recorder,
+    Controller, Event, FinalizeKind, ObserveDeletion, ObserveKind, Queue, ReconcileKind, Recorder,
     driver::{KindDriver, Roles, unread},
     endpoint::Endpoint,
     finalizer::Finalizer,
@@ -99,7 +100,8 @@ impl<R: ReconcileKind> WithReconciler<R> {
         self
     }
 
-    /// How often every object is looked at although nothing happened. Default 10 hours, give or take a tenth.
+    /// How often every object is looked at although nothing happened. Default 10 hours, give or take a
+    /// tenth; zero is never.
     pub fn resync(mut self, every: Duration) -> Self {
         self.build.options.resync = every;
         self
@@ -147,7 +149,7 @@ impl<R: ReconcileKind> WithReconciler<R> {
         let mut parts = build.parts();
         parts.finalizer = finalizes;
         wake_own_key(&informer, &parts.queue, tells_deletion);
-        tell_undecodable(&informer, parts.recorder.clone());
+        tell_undecodable(&informer, parts.queue.clone(), parts.recorder.clone());
         let driver = KindDriver {
             reconciler,
             roles,
@@ -167,7 +169,7 @@ impl<R: ReconcileKind> WithReconciler<R> {
 
 /// An object's own changes wake it. That it is gone is news also where its own pass took the last finalizer off, if
 /// anybody is to be told.
-fn wake_own_key<K: reknit_apis::Kind>(informer: &Informer<K>, queue: &crate::Queue, tells_deletion: bool) {
+fn wake_own_key<K: Kind>(informer: &Informer<K>, queue: &Queue, tells_deletion: bool) {
     let queue = queue.clone();
     informer.on(move |change| match change {
         Change::Deleted { .. } if tells_deletion => queue.add(change.key()),
@@ -176,10 +178,11 @@ fn wake_own_key<K: reknit_apis::Kind>(informer: &Informer<K>, queue: &crate::Que
     });
 }
 
-/// An object that cannot be read is left alone, and said to be.
-fn tell_undecodable<K: reknit_apis::Kind>(informer: &Informer<K>, recorder: Recorder) {
+/// An object that cannot be read is left alone, and said to be; the informer logs it.
+fn tell_undecodable<K: Kind>(informer: &Informer<K>, queue: Queue, recorder: Recorder) {
     informer.on_undecodable(move |key, error| {
-        tracing::error!(%key, error, "an object cannot be decoded");
-        recorder.record_at(unread::<K>(key), Event::warning("DecodeFailed", error));
+        if !queue.is_closed() {
+            recorder.record_at(unread::<K>(key), Event::warning("DecodeFailed", error));
+        }
     });
 }

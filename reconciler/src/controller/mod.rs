@@ -112,6 +112,14 @@ impl Controller {
     }
 }
 
+/// Its informers may live on with other controllers, which must not feed one that never runs, such as one that is
+/// disabled.
+impl Drop for Controller {
+    fn drop(&mut self) {
+        self.parts.queue.close();
+    }
+}
+
 /// How a pass ended, as it is counted.
 fn name_of(result: &Result<Outcome>) -> &'static str {
     match result {

@@ -157,10 +157,14 @@ impl Queue {
         self.0.state.lock().backoff.forget(key);
     }
 
-    /// Hands out no more keys.
+    /// Hands out no more keys, takes none, and forgets those that wait.
     pub(crate) fn close(&self) {
-        self.0.state.lock().closed = true;
+        self.0.state.lock().close();
         self.0.news.notify_waiters();
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.0.state.lock().closed
     }
 
     /// Takes the keys that wait now, in order of name.
@@ -217,6 +221,13 @@ impl State {
         }
         self.show_depth();
         added == Added::Waits
+    }
+
+    fn close(&mut self) {
+        self.closed = true;
+        self.lanes.take_all();
+        self.delayed = Delayed::default();
+        self.show_depth();
     }
 
     fn add_what_is_due(&mut self) {

@@ -1,7 +1,10 @@
 use std::time::Duration;
 
-use reknit_reconciler::Event;
-use reknit_testing::given;
+use k8s_openapi::api::core::v1::ConfigMap;
+use reknit_injection::{Informer, Shutdown};
+use reknit_reconciler::{Event, ReconcileKey, Run, leader::Leadership};
+use reknit_testing::{ApiServer, given};
+use tokio::sync::mpsc;
 
 use super::*;
 
@@ -60,4 +63,60 @@ async fn a_pass_is_dropped_at_its_deadline_and_its_status_is_not_written() {
 async fn a_quick_pass_is_told_of_to_nobody() {
     let passed = given(lamp()).pass(slow(4), "default/x").await;
     assert!(passed.events().is_empty());
+}
+
+/// Takes note of its keys.
+struct Notes(mpsc::UnboundedSender<Key>);
+
+impl ReconcileKey for Notes {
+    async fn reconcile_key(&self, key: &Key) -> Result<Outcome> {
+        self.0.send(key.clone()).unwrap();
+        Ok(Outcome::done())
+    }
+}
+
+fn forever() -> Run {
+    Run { leadership: Leadership::always(), stop: Shutdown::never(), drain: Duration::ZERO, workers: None }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mapping_that_panics_at_one_object_is_applied_to_the_others_also_at_a_resync() {
+    let cx = Context::preloaded("test", ApiServer::new().client(), vec![]);
+    let maps: Informer<ConfigMap> = cx.get();
+    for name in ["a", "b"] {
+        let mut map = ConfigMap::default();
+        map.metadata.name = Some(name.into());
+        maps.apply(map);
+    }
+    let mut build = Controller::named("notes", &cx);
+    build.watch(&maps).keys(|map| {
+        assert_ne!(map.metadata.name.as_deref(), Some("a"), "as planned");
+        [Key::of(map)]
+    });
+    let (told, mut noted) = mpsc::unbounded_channel();
+    tokio::spawn(build.resync(Duration::from_secs(60)).reconciler(Notes(told)).run(forever()));
+    assert_eq!(noted.recv().await.unwrap().name, "b");
+    assert_eq!(noted.recv().await.unwrap().name, "b");
+}
+
+#[tokio::test]
+async fn a_controller_that_is_dropped_without_having_run_is_fed_no_more() {
+    let cx = Context::preloaded("test", ApiServer::new().client(), vec![]);
+    let build = Controller::of::<Lamp>(&cx);
+    let queue = build.queue();
+    let disabled = build.reconciler(Does(lighting)).name("disabled").build();
+    let kept = of(&cx, lighting).build();
+    let depth = || {
+        let families = cx.metrics().gather();
+        let depth = families.iter().find(|family| family.name() == "workqueue_depth").unwrap();
+        let of = |label: &str| depth.get_metric().iter().find(|one| one.get_label()[0].value() == label);
+        of("disabled").unwrap().get_gauge().get_value()
+    };
+    queue.add(Key::new("default", "early"));
+    assert_eq!(depth(), 1.0);
+    drop(disabled);
+    assert_eq!(depth(), 0.0);
+    cx.get::<Informer<Lamp>>().apply(lamp());
+    queue.add_after(key(), Duration::ZERO);
+    assert_eq!((depth(), kept.queued()), (0.0, vec![key()]));
 }
