@@ -101,10 +101,11 @@ impl Controller {
 
     /// Looks at every key once in a while. Not all controllers of all processes at the same time.
     async fn resync(&self) {
-        loop {
-            tokio::time::sleep(self.parts.resync.mul_f64(rand::random_range(0.9..1.1))).await;
+        while let Some(wait) = jittered(self.parts.resync) {
+            tokio::time::sleep(wait).await;
             self.parts.every.keys().into_iter().for_each(|key| self.parts.queue.add_slow(key));
         }
+        std::future::pending().await
     }
 
     /// Looks at every key of a bucket that is led from now on.
@@ -135,10 +136,29 @@ impl Controller {
     }
 }
 
+/// Until the next resync. None where there is to be none: zero, as in client-go, or longer than can be counted.
+fn jittered(resync: Duration) -> Option<Duration> {
+    let wait = resync.as_secs_f64() * rand::random_range(0.9..1.1);
+    Duration::try_from_secs_f64(wait).ok().filter(|wait| !wait.is_zero())
+}
+
 /// A worker ends only where dropping a user's future panics; another takes its place. Never resolves.
 async fn replace<F: Future<Output = ()> + Send + 'static>(tasks: &mut JoinSet<()>, worker: impl Fn() -> F) {
     while tasks.join_next().await.is_some() {
         tracing::error!("a worker ended, and is replaced");
         tasks.spawn(worker());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_resync_that_is_zero_or_endless_is_none_and_another_comes_within_a_tenth() {
+        assert_eq!(jittered(Duration::ZERO), None);
+        assert!(jittered(Duration::MAX).is_none_or(|wait| wait > Duration::MAX / 2));
+        let wait = jittered(Duration::from_secs(100)).unwrap().as_secs_f64();
+        assert!((90.0..=110.0).contains(&wait), "{wait}");
     }
 }
