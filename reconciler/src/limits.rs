@@ -3,6 +3,7 @@
 use std::{any::Any, future::Future, panic::AssertUnwindSafe, time::Duration};
 
 use futures::FutureExt;
+use reknit_apis::Key;
 
 use crate::{Error, Outcome, Result};
 
@@ -70,7 +71,27 @@ async fn after(limit: Option<Duration>) -> Duration {
     }
 }
 
+/// What a user's closure makes of one object; nothing where it panics, which is logged. The others are none the worse.
+pub(crate) fn caught<T>(about: &Key, run: impl FnOnce() -> T) -> Option<T> {
+    let log = |why: &Box<dyn Any + Send>| {
+        tracing::error!(key = %about, panic = text(&**why), "a filter or mapping panicked at an object, which it is not applied to");
+    };
+    std::panic::catch_unwind(AssertUnwindSafe(run)).inspect_err(log).ok()
+}
+
 fn text(panic: &(dyn Any + Send)) -> String {
     let literal = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     literal.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_closure_that_panics_answers_nothing() {
+        let about = Key::new("default", "x");
+        assert_eq!(caught(&about, || 1), Some(1));
+        assert_eq!(caught::<u8>(&about, || panic!("as planned")), None);
+    }
 }

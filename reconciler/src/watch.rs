@@ -5,7 +5,7 @@ use std::sync::Arc;
 use reknit_apis::Key;
 use reknit_injection::{Cached, Filter, Informer};
 
-use crate::{Queue, every::Every};
+use crate::{Queue, every::Every, limits::caught};
 
 /// Says which keys a changed object wakes; from [`Builder::watch`](crate::Builder::watch).
 ///
@@ -57,9 +57,11 @@ impl<'a, T: Cached> Watch<'a, T> {
         let Self { informer, queue, every, filter } = self;
         let queue = queue.clone();
         let of = Arc::new(move |object: &T, act: &mut dyn FnMut(Key)| {
-            if filter.as_ref().is_none_or(|filter| filter.admits(object)) {
-                keys(object).into_iter().for_each(act);
-            }
+            caught(&Key::of(object), || {
+                if filter.as_ref().is_none_or(|filter| filter.admits(object)) {
+                    keys(object).into_iter().for_each(act);
+                }
+            });
         });
         if let Some(every) = every {
             let (informer, of) = (informer.clone(), of.clone());

@@ -2,7 +2,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures::{FutureExt, future::BoxFuture};
 use k8s_openapi::api::core::v1::ConfigMap;
-use reknit_injection::{Context, Informer, Shutdown, ShutdownTrigger, label};
+use reknit_injection::{Context, Filter, Informer, Shutdown, ShutdownTrigger, label};
 use reknit_testing::ApiServer;
 use serde_json::{Value, json};
 use tokio::{sync::watch, task::JoinHandle};
@@ -230,12 +230,13 @@ async fn a_promotion_looks_at_every_object_that_may_be_promoted() {
     let mut idle = map("idle");
     idle["metadata"]["labels"] = json!({"idle": "true"});
     cx.get::<Informer<ConfigMap>>().apply(serde_json::from_value(idle).unwrap());
-    let running = start(
-        &cx,
-        leadership,
-        |_| at_once(|| Ok(Outcome::done())),
-        |made| made.promote(!label("idle", "true")),
-    );
+    cx.get::<Informer<ConfigMap>>().apply(serde_json::from_value(map("broken")).unwrap());
+    let sound = Filter::new(|map: &ConfigMap| {
+        assert_ne!(map.metadata.name.as_deref(), Some("broken"), "as planned");
+        true
+    });
+    let act = |_| at_once(|| Ok(Outcome::done()));
+    let running = start(&cx, leadership, act, |made| made.promote(!label("idle", "true") & sound));
     assert_eq!(running.passes_within(Duration::from_secs(10)).await, 0);
     chairs[0].lead(Instant::now() + Duration::from_secs(100_000));
     running.passes(2).await;

@@ -15,7 +15,7 @@ use crate::{
     endpoint::Endpoint,
     error::{Source, said},
     finalizer::{Finalizer, Unqualified},
-    limits::{CutShort, Limits},
+    limits::{CutShort, Limits, caught},
     metrics::PassMetrics,
     status::{self, StatusChange, Written},
     tracker::Trackers,
@@ -71,9 +71,9 @@ impl<R: ReconcileKind> Pass for KindDriver<R> {
     }
 
     fn promoted(&self) -> Vec<Key> {
-        let admitted =
-            |object: &Arc<R::Kind>| self.promote.as_ref().is_none_or(|filter| filter.admits(object));
-        self.informer.list().filter(admitted).map(|object| Key::of(&*object)).collect()
+        let Some(filter) = &self.promote else { return keys_of(self.informer.list()) };
+        let admits = |object: &R::Kind| caught(&Key::of(object), || filter.admits(object)).unwrap_or(false);
+        keys_of(self.informer.list().filter(|object| admits(object)))
     }
 }
 
@@ -269,6 +269,10 @@ pub(crate) fn unread<K: Kind>(key: &Key) -> ObjectReference {
         namespace: key.namespace.clone(),
         ..ObjectReference::default()
     }
+}
+
+fn keys_of<K: Kind>(objects: impl Iterator<Item = Arc<K>>) -> Vec<Key> {
+    objects.map(|object| Key::of(&*object)).collect()
 }
 
 fn defaulted<K: Kind>(object: &Arc<K>) -> K {
