@@ -1,6 +1,6 @@
 //! How a pass fails.
 
-use std::{error::Error as StdError, fmt};
+use std::{error::Error as StdError, fmt, time::Duration};
 
 pub(crate) type Source = Box<dyn StdError + Send + Sync>;
 
@@ -28,6 +28,7 @@ pub struct Error {
     source: Source,
     permanent: bool,
     reason: Option<String>,
+    retry_within: Option<Duration>,
 }
 
 /// What fails with an [`Error`] unless another is named.
@@ -51,7 +52,7 @@ impl<T, E: Into<Error>> Permanent<T> for Result<T, E> {
 
 impl<E: Into<Source>> From<E> for Error {
     fn from(source: E) -> Self {
-        Self { source: source.into(), permanent: false, reason: None }
+        Self { source: source.into(), permanent: false, reason: None, retry_within: None }
     }
 }
 
@@ -74,8 +75,11 @@ impl Error {
     }
 
     /// Whether the API server answered 409, anywhere down the chain of sources: somebody else was faster. Such a
-    /// pass is retried without event or error in the log.
+    /// pass is retried without event or error in the log. Of two errors in one pass both have to be conflicts.
     pub fn is_conflict(&self) -> bool {
+        if let Some(Both { first, then }) = self.source.downcast_ref() {
+            return first.is_conflict() && then.is_conflict();
+        }
         self.chain().filter_map(answer).any(|status| status.code == 409)
     }
 
@@ -106,7 +110,18 @@ impl Error {
     /// pass.
     pub(crate) fn and(self, then: Error) -> Self {
         let reason = self.reason.clone();
-        Self { source: Box::new(Both { first: self, then }), permanent: false, reason }
+        Self { source: Box::new(Both { first: self, then }), permanent: false, reason, retry_within: None }
+    }
+
+    /// The same error, retried after this long even where its backoff is longer.
+    pub(crate) fn retry_within(mut self, limit: Duration) -> Self {
+        self.retry_within = Some(limit);
+        self
+    }
+
+    /// After how long it is retried at the latest, whatever its backoff.
+    pub(crate) fn latest_retry(&self) -> Option<Duration> {
+        self.retry_within
     }
 
     fn chain(&self) -> impl Iterator<Item = &(dyn StdError + 'static)> {
@@ -192,6 +207,13 @@ mod tests {
     fn the_line_in_the_log_holds_each_source_once() {
         let said = Error::from(Wrapped(conflict())).in_full();
         assert_eq!(said, "creating the pod failed: stale (409 Conflict)");
+    }
+
+    #[test]
+    fn of_two_errors_both_have_to_be_conflicts() {
+        assert!(!Error::from(conflict()).and("the disk is full".into()).is_conflict());
+        assert!(!Error::from("no").and(conflict().into()).is_conflict());
+        assert!(Error::from(conflict()).and(conflict().into()).is_conflict());
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use futures::future::join_all;
 use reknit_injection::Shutdown;
-use tokio::task::JoinSet;
+use tokio::{task::JoinSet, time::Instant};
 
 use super::Controller;
 use crate::{Outcome, Result, leader::Leadership, outcome::Next, queue::Claimed};
@@ -75,9 +75,11 @@ impl Controller {
             let result = self.pass(claimed, false).await;
             return self.conclude(claimed, &result);
         }
+        let start = Instant::now();
         tokio::select! {
             biased;
             () = leadership.lost(claimed) => {
+                self.parts.metrics.ended("lost", start.elapsed());
                 tracing::info!("knative.dev/controller" = self.parts.name, key = %**claimed, "lost the lead in a pass: it is dropped");
                 self.parts.queue.forget(claimed);
             }
@@ -95,7 +97,12 @@ impl Controller {
             },
             Err(error) if error.is_conflict() => queue.retry(claimed),
             Err(error) if error.is_permanent() => queue.forget(claimed),
-            Err(_) => queue.retry(claimed),
+            Err(error) => {
+                queue.retry(claimed);
+                if let Some(limit) = error.latest_retry() {
+                    queue.add_after((**claimed).clone(), limit); // the earlier of the two counts
+                }
+            }
         }
     }
 

@@ -154,6 +154,16 @@ async fn a_pass_that_wants_another_after_a_while_keeps_its_backoff() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_error_that_says_when_is_retried_no_later_than_that() {
+    let limit = Duration::from_secs(30);
+    let running = run(&["a"], move |_| at_once(|| Err(Error::from("nobody knows it").retry_within(limit))));
+    running.queue.add(key("a"));
+    let began = running.passes(20).await;
+    assert_eq!(began[1] - began[0], Duration::from_millis(5), "as any other");
+    assert_eq!(began[19] - began[18], limit);
+}
+
+#[tokio::test(start_paused = true)]
 async fn no_pass_begins_before_the_informers_have_their_first_list() {
     let cx = Context::new("test", ApiServer::new().client());
     let running = start(&cx, Leadership::always(), |_| at_once(|| Ok(Outcome::done())), |made| made);
@@ -209,7 +219,8 @@ async fn a_pass_is_dropped_where_it_stands_when_its_key_is_no_longer_led() {
         }
         .boxed()
     };
-    let running = start(&context(&["a"]), leadership, act, |made| made);
+    let cx = context(&["a"]);
+    let running = start(&cx, leadership, act, |made| made.name("counted"));
     running.queue.add(key("a"));
     assert_eq!(running.passes_within(Duration::from_secs(10)).await, 0, "it is led elsewhere");
     chairs[0].lead(Instant::now() + Duration::from_secs(100_000));
@@ -219,6 +230,7 @@ async fn a_pass_is_dropped_where_it_stands_when_its_key_is_no_longer_led() {
     assert_eq!(running.passes_within(Duration::from_secs(10)).await, 1);
     assert_eq!(dropped.load(Ordering::SeqCst), 1);
     assert!(running.health.working().is_empty());
+    assert_eq!(counts_of_passes(&cx), ["counted lost 1", "counted skip 1"]);
     chairs[0].lead(Instant::now() + Duration::from_secs(100_000));
     running.passes(2).await;
 }
@@ -340,6 +352,15 @@ async fn passes_are_counted_by_how_they_ended() {
     running.queue.add(key("a"));
     running.passes(4).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
+    let counts = counts_of_passes(&cx);
+    assert_eq!(counts, ["counted error 1", "counted panic 1", "counted requeue 1", "counted success 1"]);
+    let families = cx.metrics().gather();
+    let depth = families.iter().find(|family| family.name() == "workqueue_depth").unwrap();
+    assert_eq!(depth.get_metric()[0].get_label()[0].value(), "counted");
+}
+
+/// Controller, result and how many.
+fn counts_of_passes(cx: &Context) -> Vec<String> {
     let families = cx.metrics().gather();
     let passes = families.iter().find(|family| family.name() == "reknit_reconcile_total").unwrap();
     let mut counts: Vec<_> = passes
@@ -351,7 +372,5 @@ async fn passes_are_counted_by_how_they_ended() {
         })
         .collect();
     counts.sort();
-    assert_eq!(counts, ["counted error 1", "counted panic 1", "counted requeue 1", "counted success 1"]);
-    let depth = families.iter().find(|family| family.name() == "workqueue_depth").unwrap();
-    assert_eq!(depth.get_metric()[0].get_label()[0].value(), "counted");
+    counts
 }

@@ -13,10 +13,12 @@ use reknit_apis::{KReference, Key, Reference};
 use reknit_injection::{FeedState, Informer, Informers, select};
 
 use super::{Tracker, Trackers, tracked::matching};
-use crate::{Permanent, Queue, Result};
+use crate::{Error, Permanent, Queue, Result};
 
 /// How long a pass waits for the first list of a Kind that nobody asked for before.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How soon to ask again for a Kind that the API server does not know: nothing tells that it came to know it.
+const ASK_AGAIN: Duration = Duration::from_secs(30);
 
 /// Objects of any Kind for a pass to read by reference; what it read wakes it again, as with
 /// [`Tracked`](crate::Tracked).
@@ -54,15 +56,36 @@ struct UnknownKind {
     kind: String,
 }
 
+impl NoNamespace {
+    fn of(reference: &Reference, observer: &Key) -> Self {
+        Self {
+            api_version: reference.api_version.clone(),
+            kind: reference.kind.clone(),
+            observer: observer.name.clone(),
+        }
+    }
+}
+
 impl UnknownKind {
     fn of(reference: &Reference) -> Self {
         Self { api_version: reference.api_version.clone(), kind: reference.kind.clone() }
     }
 }
 
-/// A Kind whose objects could not be listed in time.
+/// A reference from an object without a namespace to one that must have one.
 #[derive(Debug, thiserror::Error)]
-#[error("waited {} s for the first list of {feed}: {why}", PATIENCE.as_secs())]
+#[error(
+    "the reference to a {kind} of {api_version} names no namespace, and {observer} lies in none: name the namespace"
+)]
+struct NoNamespace {
+    api_version: String,
+    kind: String,
+    observer: String,
+}
+
+/// A Kind whose objects have not been listed yet.
+#[derive(Debug, thiserror::Error)]
+#[error("the first list of {feed} is not there yet: {why}")]
 struct NotSynced {
     feed: String,
     why: String,
@@ -77,8 +100,9 @@ impl TrackedAny {
     ///
     /// # Errors
     ///
-    /// A malformed reference, which is permanent; a Kind that the API server does not know; one whose objects could
-    /// not be listed within ten seconds. All but the first may pass, so they are retried.
+    /// A malformed reference, or one without a namespace from an observer that has none to an object that must have
+    /// one: these are permanent. A Kind that the API server does not know, which is asked for again every half
+    /// minute at least; one whose objects cannot be listed, or not within ten seconds: these are retried.
     pub async fn get<O: Resource + Sync>(
         &self,
         observer: &O,
@@ -104,6 +128,9 @@ impl TrackedAny {
         let namespace = reference.namespace.as_deref().filter(|said| !said.is_empty()).or(home);
         let namespace = namespace.filter(|_| namespaced);
         let observer = Key::of(observer);
+        if namespaced && namespace.is_none() {
+            return Err(NoNamespace::of(reference, &observer)).permanent();
+        }
         if let Some(labels) = &reference.selector {
             let selector: Selector = labels.clone().try_into().permanent()?;
             tracker.read_matching(&observer, namespace, &selector);
@@ -130,7 +157,8 @@ impl TrackedAny {
             return Ok(opened.clone());
         }
         let found = self.informers.resolve(&kind).await?;
-        let (resource, scope) = found.ok_or_else(|| UnknownKind::of(reference))?;
+        let (resource, scope) =
+            found.ok_or_else(|| Error::from(UnknownKind::of(reference)).retry_within(ASK_AGAIN))?;
         let namespaced = scope == Scope::Namespaced;
         let informer = self.informers.get_dynamic(&resource, select());
         let mut all = self.opened.lock();
@@ -143,16 +171,16 @@ impl TrackedAny {
     }
 }
 
+/// Waits for the first list, unless it is known already what stands in its way.
 async fn first_list(informer: &Informer<DynamicObject>) -> Result<()> {
-    let synced = tokio::time::timeout(PATIENCE, informer.synced()).await;
-    if synced.is_ok() {
-        return Ok(());
+    if !matches!(informer.state(), FeedState::Waiting { why, .. } if !why.is_empty()) {
+        let _ = tokio::time::timeout(PATIENCE, informer.synced()).await;
     }
-    let feed = informer.feed();
-    let why = match feed.state() {
-        FeedState::Waiting { why, .. } => why,
-        FeedState::NotStarted => "nothing is watched in this process yet".into(),
+    let why = match informer.state() {
         FeedState::Synced { .. } => return Ok(()),
+        FeedState::NotStarted => "nothing is watched in this process yet".into(),
+        FeedState::Waiting { why, .. } if why.is_empty() => "the API server takes its time".into(),
+        FeedState::Waiting { why, .. } => why,
     };
-    Err(NotSynced { feed: feed.name().into(), why }.into())
+    Err(NotSynced { feed: informer.name().into(), why }.into())
 }

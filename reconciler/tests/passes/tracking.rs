@@ -2,8 +2,9 @@ use std::sync::Mutex;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret, Service};
 use kube::{
-    Resource, ResourceExt,
+    Client, Resource, ResourceExt,
     api::DynamicObject,
+    client::Body,
     core::{Expression, Selector},
 };
 use reknit_apis::{KReference, Reference};
@@ -295,4 +296,61 @@ async fn a_controller_waits_for_each_informer_it_was_told_of_once() {
     let names: Vec<_> = made.feeds().iter().map(|feed| feed.name().to_owned()).collect();
     assert_eq!(names, ["lamps.demo.reknit.dev", "services", "pods", "namespaces"]);
     assert!(made.health().is_synced());
+}
+
+#[tokio::test]
+async fn a_reference_without_a_namespace_from_an_object_without_one_is_a_permanent_error() {
+    let cx = Context::preloaded("test", ApiServer::new().client(), vec![]);
+    let anything = Controller::of::<Namespace>(&cx).track_any();
+    let mut shop = Namespace::default();
+    shop.metadata.name = Some("shop".into());
+    let reference = |namespace: Option<&str>| KReference {
+        api_version: "v1".into(),
+        kind: "Service".into(),
+        namespace: namespace.map(Into::into),
+        name: "s".into(),
+    };
+    let error = anything.get(&shop, &reference(None)).await.unwrap_err();
+    assert!(error.is_permanent());
+    let said =
+        "the reference to a Service of v1 names no namespace, and shop lies in none: name the namespace";
+    assert_eq!(error.to_string(), said);
+    assert!(anything.get(&shop, &reference(Some("other"))).await.unwrap().is_none());
+}
+
+/// Knows ConfigMaps, and lets nobody list them.
+fn forbidding() -> Client {
+    let answer = |request: http::Request<Body>| async move {
+        let (code, body) = match request.uri().path() {
+            "/api/v1" => (
+                200,
+                json!({"kind": "APIResourceList", "groupVersion": "v1", "resources": [
+                    {"name": "configmaps", "kind": "ConfigMap", "namespaced": true, "singularName": "", "verbs": []},
+                ]}),
+            ),
+            _ => (
+                403,
+                json!({"kind": "Status", "status": "Failure", "code": 403, "reason": "Forbidden", "message": "no"}),
+            ),
+        };
+        let body = Body::from(body.to_string().into_bytes());
+        http::Response::builder().status(code).body(body)
+    };
+    Client::new(tower::service_fn(answer), "default")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_cannot_be_listed_is_waited_for_once() {
+    let cx = Context::new("test", forbidding());
+    let anything = Controller::of::<Lamp>(&cx).track_any();
+    cx.informers().start();
+    let reference =
+        KReference { api_version: "v1".into(), kind: "ConfigMap".into(), namespace: None, name: "m".into() };
+    for patience in [10, 0, 0] {
+        let began = tokio::time::Instant::now();
+        let error = anything.get(&lamp(), &reference).await.unwrap_err();
+        assert_eq!(began.elapsed().as_secs(), patience);
+        assert!(error.to_string().starts_with("the first list of configmaps is not there yet: "), "{error}");
+        assert!(!error.is_permanent());
+    }
 }
