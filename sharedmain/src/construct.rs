@@ -32,6 +32,7 @@ impl Constructors {
         self.values.into_iter().for_each(|provide| provide(cx));
         let mut controllers = all("controller", self.controllers, cx)?;
         check_names(&controllers)?;
+        check_each(&controllers)?;
         check_finalizers(&controllers)?;
         check_disabled(&controllers, disabled)?;
         controllers.retain(|controller| !disabled.iter().any(|name| name == controller.name()));
@@ -59,6 +60,15 @@ fn check_names(controllers: &[Controller]) -> Result<(), Failure> {
         Some((name, ..)) => Err(Failure::new(format!(
             "two controllers are named {name}: give one of them another by .name(..)"
         ))),
+        None => Ok(()),
+    }
+}
+
+/// What would fail in every pass fails here.
+fn check_each(controllers: &[Controller]) -> Result<(), Failure> {
+    let failed = |c: &Controller| c.check().err().map(|error| (c.name().to_owned(), error));
+    match controllers.iter().find_map(failed) {
+        Some((name, error)) => Err(Failure::new(format!("the controller {name} cannot run: {error}"))),
         None => Ok(()),
     }
 }
@@ -151,6 +161,14 @@ mod tests {
         assert!(failure.starts_with("the controllers a and b share the finalizer x.dev/f"), "{failure}");
         let apart = vec![controller("a", Some("x.dev/f")), controller("b", None), controller("c", None)];
         assert_eq!(constructed(apart, &[]), Ok(vec!["a".into(), "b".into(), "c".into()]));
+    }
+
+    #[tokio::test]
+    async fn a_finalizer_that_kubernetes_would_not_take_is_refused() {
+        let failure = constructed(vec![controller("a", Some("unqualified"))], &[]).unwrap_err();
+        let said =
+            "the controller a cannot run: \"unqualified\" is no name for a finalizer: want a qualified one";
+        assert!(failure.starts_with(said), "{failure}");
     }
 
     #[tokio::test]

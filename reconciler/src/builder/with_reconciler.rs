@@ -139,8 +139,8 @@ impl<R: ReconcileKind> WithReconciler<R> {
         let options = build.options.clone();
         let finalizer =
             Finalizer::of::<R::Kind>(options.finalizer.as_deref(), options.field_manager.as_deref());
-        let finalizes = finalizer.as_ref().ok().filter(|_| roles.finalize.is_some());
-        let finalizes = finalizes.map(|finalizer| finalizer.name().to_owned());
+        let named = || finalizer.as_ref().map(|finalizer| finalizer.name().to_owned()).map_err(Clone::clone);
+        let finalizes = roles.finalize.map(|_| named());
         let tells_deletion = roles.deleted.is_some();
         let (endpoint, trackers) = (
             Endpoint::new(build.cx.client(), build.queue.clone(), build.cx.component()),

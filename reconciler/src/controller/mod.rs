@@ -17,8 +17,8 @@ pub use self::{
     run::{Drained, Run},
 };
 use crate::{
-    Outcome, Queue, Recorder, Result, driver::Pass, every::Every, limits::CutShort, metrics::PassMetrics,
-    outcome::Next, span,
+    Outcome, Permanent, Queue, Recorder, Result, driver::Pass, every::Every, finalizer::Unqualified,
+    limits::CutShort, metrics::PassMetrics, outcome::Next, span,
 };
 
 /// Something that keeps objects as they are wanted: made by a constructor, run by the process.
@@ -42,7 +42,8 @@ pub(crate) struct Parts {
     pub(crate) recorder: Recorder,
     pub(crate) metrics: PassMetrics,
     pub(crate) every: Arc<Every>,
-    pub(crate) finalizer: Option<String>,
+    /// None where it does not finalize.
+    pub(crate) finalizer: Option<Result<String, Unqualified>>,
 }
 
 impl Controller {
@@ -57,7 +58,20 @@ impl Controller {
 
     /// The finalizer that it puts on objects, if it does. Unique among the controllers of a Kind.
     pub fn finalizer(&self) -> Option<&str> {
-        self.parts.finalizer.as_deref()
+        self.parts.finalizer.as_ref()?.as_deref().ok()
+    }
+
+    /// Whether it can do its work as it was put together: what a process asks before it starts.
+    ///
+    /// # Errors
+    ///
+    /// A finalizer that Kubernetes would not take, such as the default one of a Kind of the core group. Every pass
+    /// would fail with it.
+    pub fn check(&self) -> Result<()> {
+        match &self.parts.finalizer {
+            Some(Err(unqualified)) => Err(unqualified.clone()).permanent(),
+            _ => Ok(()),
+        }
     }
 
     /// The informers whose first list it waits for.
