@@ -50,8 +50,22 @@ impl Finalizer {
         matches!(names(meta), [only] if *only == self.name)
     }
 
-    /// Puts the finalizer on the object, and answers it as it is then.
-    pub(crate) async fn add<K: Kind>(&self, endpoint: &Endpoint<K>, object: &K) -> Result<K, kube::Error> {
+    /// Puts the finalizer on the object, and answers it as it is then; none where it is gone.
+    pub(crate) async fn add<K: Kind>(
+        &self,
+        endpoint: &Endpoint<K>,
+        object: &K,
+    ) -> Result<Option<K>, kube::Error> {
+        let added = self.try_to_add(endpoint, object).await;
+        match added {
+            Err(error) if is_of_absence(&error) && endpoint.is_gone(object).await.unwrap_or(false) => {
+                Ok(None)
+            }
+            added => added.map(Some),
+        }
+    }
+
+    async fn try_to_add<K: Kind>(&self, endpoint: &Endpoint<K>, object: &K) -> Result<K, kube::Error> {
         match &self.manager {
             Some(manager) => endpoint.apply_metadata(object, applied(object, &[&self.name]), manager).await,
             None => {
@@ -88,6 +102,11 @@ impl Finalizer {
         let others: Vec<_> = names(object.meta()).iter().filter(|name| **name != self.name).collect();
         endpoint.patch_metadata(object, json!({ "finalizers": others })).await.map(drop)
     }
+}
+
+/// What the API server answers of an object that is gone, or that another took the place of.
+fn is_of_absence(error: &kube::Error) -> bool {
+    matches!(code(error), Some(404 | 409))
 }
 
 fn names(meta: &ObjectMeta) -> &[String] {

@@ -12,7 +12,7 @@ use reknit_injection::{Filter, Informer, pinned};
 use super::Pass;
 use crate::{
     Error, Event, Outcome, Permanent, ReconcileKind, Recorder, Result,
-    endpoint::Endpoint,
+    endpoint::{Endpoint, code},
     error::{Source, said},
     finalizer::{Finalizer, Unqualified},
     limits::{CutShort, Limits, caught},
@@ -104,7 +104,11 @@ impl<R: ReconcileKind> KindDriver<R> {
         match self.roles.deleted.filter(|_| leading || self.roles.observe.is_some()) {
             Some(deleted) => {
                 let slow = |limit| tracing::warn!(?limit, "the pass is slow");
-                self.limits.hold(deleted(&self.reconciler, key), slow).await
+                let result = self.limits.hold(deleted(&self.reconciler, key), slow).await;
+                if let Some(event) = result.as_ref().ok().and_then(Outcome::recorded) {
+                    self.recorder.record_at(unread::<R::Kind>(key), event.clone());
+                }
+                result
             }
             None => Ok(Outcome::skip()),
         }
@@ -154,7 +158,7 @@ impl<R: ReconcileKind> KindDriver<R> {
     }
 
     async fn reconcile(&self, object: &Arc<R::Kind>) -> Result<Outcome> {
-        let object = self.with_finalizer(object).await?;
+        let Some(object) = self.with_finalizer(object).await? else { return Ok(Outcome::skip()) };
         let generation = object.meta().generation;
         let mut status = object.read_status().cloned().unwrap_or_default();
         if let Some(mut conditions) = R::Kind::conditions(&mut status) {
@@ -188,13 +192,16 @@ impl<R: ReconcileKind> KindDriver<R> {
         }
     }
 
-    async fn with_finalizer(&self, object: &Arc<R::Kind>) -> Result<Arc<R::Kind>> {
+    /// The object with the finalizer on it; none where it is gone.
+    async fn with_finalizer(&self, object: &Arc<R::Kind>) -> Result<Option<Arc<R::Kind>>> {
         if self.roles.finalize.is_none() || self.finalizer()?.is_on(object.meta()) {
-            return Ok(object.clone());
+            return Ok(Some(object.clone()));
         }
         let added = self.finalizer()?.add(&self.endpoint, object).await;
-        self.record_finalizer(&**object, added.as_ref().err());
-        added.map(Arc::new).map_err(|source| finalizers(&**object, source))
+        if !matches!(added, Ok(None)) {
+            self.record_finalizer(&**object, added.as_ref().err());
+        }
+        added.map(|added| added.map(Arc::new)).map_err(|source| finalizers(&**object, source))
     }
 
     async fn without_finalizer(&self, object: &Arc<R::Kind>, newest: ObjectMeta) -> Result<()> {
@@ -241,16 +248,15 @@ impl<R: ReconcileKind> KindDriver<R> {
 
     fn record_finalizer(&self, object: &R::Kind, failure: Option<&kube::Error>) {
         let name = Key::of(object).name;
-        self.recorder.record(
-            object,
-            match failure {
-                None => Event::normal("FinalizerUpdate", format!("Updated {name:?} finalizers")),
-                Some(error) => Event::warning(
-                    "FinalizerUpdateFailed",
-                    format!("Failed to update finalizers for {name:?}: {}", said(error)),
-                ),
-            },
-        );
+        let event = match failure {
+            None => Event::normal("FinalizerUpdate", format!("Updated {name:?} finalizers")),
+            Some(error) if code(error) == Some(409) => return, // somebody was faster
+            Some(error) => Event::warning(
+                "FinalizerUpdateFailed",
+                format!("Failed to update finalizers for {name:?}: {}", said(error)),
+            ),
+        };
+        self.recorder.record(object, event);
     }
 
     fn tell_slow(&self, object: &R::Kind, limit: std::time::Duration) {
@@ -260,7 +266,7 @@ impl<R: ReconcileKind> KindDriver<R> {
     }
 }
 
-/// A reference to an object that could not be read.
+/// A reference to an object that could not be read, or is gone.
 pub(crate) fn unread<K: Kind>(key: &Key) -> ObjectReference {
     ObjectReference {
         api_version: Some(K::api_version(&()).into_owned()),

@@ -103,6 +103,27 @@ async fn a_finalizer_that_could_not_be_removed_since_the_object_is_gone_is_done(
 }
 
 #[tokio::test]
+async fn an_object_that_went_before_it_got_its_finalizer_is_left_alone() {
+    let never = |_: &Lamp, _: &mut LampStatus| panic!("without a finalizer");
+    let server = ApiServer::new();
+    let held = serde_json::to_value(lamp()).unwrap();
+    let made = finalizing(never)(&Context::preloaded("test", server.client(), vec![held])).unwrap();
+    assert_eq!(made.once(&key()).await.unwrap(), Outcome::skip());
+    let tape: Vec<_> = server.writes().iter().map(ToString::to_string).collect();
+    assert_eq!(tape, ["patch lamps default/x"], "and no event");
+}
+
+#[tokio::test]
+async fn a_conflict_on_the_finalizer_is_no_event() {
+    for object in [lamp(), dying(&[FINALIZER])] {
+        let given = given(object).failing(Verb::Patch, "lamps", 409);
+        let passed = given.pass(finalizing(done), "default/x").await;
+        assert!(passed.result.as_ref().unwrap_err().is_conflict());
+        assert!(passed.events().is_empty());
+    }
+}
+
+#[tokio::test]
 async fn a_conflict_on_removal_is_an_error_to_be_retried() {
     let passed =
         given(dying(&[FINALIZER])).failing(Verb::Patch, "lamps", 409).pass(finalizing(done), "default/x");
@@ -172,6 +193,8 @@ async fn a_core_kind_needs_a_qualified_name_for_its_finalizer() {
     map.metadata.name = Some("x".into());
     map.metadata.namespace = Some("default".into());
     let bare = |cx: &Context| Ok(Controller::of::<ConfigMap>(cx).reconciler(Idle).finalizing().build());
+    let unfit = bare(&Context::preloaded("test", ApiServer::new().client(), vec![])).unwrap();
+    assert!(unfit.check().unwrap_err().to_string().contains("no name for a finalizer"));
     let passed = given(map.clone()).pass(bare, "default/x").await;
     let error = passed.result.as_ref().unwrap_err();
     assert!(error.is_permanent());
@@ -183,6 +206,7 @@ async fn a_core_kind_needs_a_qualified_name_for_its_finalizer() {
             .finalizer("demo.reknit.dev/map")
             .build();
         assert_eq!(made.finalizer(), Some("demo.reknit.dev/map"));
+        assert!(made.check().is_ok());
         Ok(made)
     };
     let passed = given(map).pass(named, "default/x").await;

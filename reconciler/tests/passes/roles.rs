@@ -1,6 +1,6 @@
 use reknit_injection::{Context, label, select};
-use reknit_reconciler::ObserveDeletion;
-use reknit_testing::{given, nothing};
+use reknit_reconciler::{Event, ObserveDeletion};
+use reknit_testing::{ApiServer, given, nothing};
 
 use super::*;
 
@@ -96,9 +96,33 @@ async fn a_selected_controller_sees_only_what_it_selected() {
 
 #[tokio::test]
 async fn names_follow_the_kind_unless_told() {
-    let cx = Context::preloaded("test", reknit_testing::ApiServer::new().client(), vec![]);
+    let cx = Context::preloaded("test", ApiServer::new().client(), vec![]);
     assert_eq!(of(&cx, never).build().name(), "lamps.demo.reknit.dev");
     assert_eq!(of(&cx, never).name("desk-lamps").build().name(), "desk-lamps");
     assert_eq!(of(&cx, never).finalizing().build().finalizer(), Some(FINALIZER));
     assert_eq!(of(&cx, never).build().finalizer(), None);
+}
+
+#[tokio::test]
+async fn an_event_about_an_object_that_is_gone_is_recorded_by_its_key() {
+    struct Mourns;
+    impl ReconcileKind for Mourns {
+        type Kind = Lamp;
+        async fn reconcile_kind(&self, _: &Lamp, _: &mut LampStatus) -> Result<Outcome> {
+            Ok(Outcome::done())
+        }
+    }
+    impl ObserveDeletion for Mourns {
+        async fn observe_deletion(&self, _: &Key) -> Result<Outcome> {
+            Ok(Outcome::done().event(Event::normal("Gone", "it is dark")))
+        }
+    }
+    let telling =
+        |cx: &Context| Ok(Controller::of::<Lamp>(cx).reconciler(Mourns).observing_deletion().build());
+    let server = ApiServer::new();
+    let made: Result<Controller> = telling(&Context::preloaded("test", server.client(), vec![]));
+    let _ = made.unwrap().once(&key()).await.unwrap();
+    let event = &server.writes()[0].body;
+    assert_eq!([&event["reason"], &event["metadata"]["namespace"]], ["Gone", "default"]);
+    assert_eq!([&event["regarding"]["kind"], &event["regarding"]["name"]], ["Lamp", "x"]);
 }
