@@ -47,7 +47,7 @@ impl Recorder {
 
     /// The same about an object that is only known by reference.
     pub(crate) fn record_at(&self, regarding: ObjectReference, event: Event) {
-        self.publisher.publish(Waiting { regarding, event, controller: self.controller.clone() });
+        self.publisher.publish(Waiting::new(regarding, event, self.controller.clone()));
     }
 
     /// Waits until everything that was recorded so far is published or dropped. Nothing is tried again meanwhile.

@@ -22,9 +22,9 @@ use parking_lot::Mutex;
 use prometheus::Counter;
 use reknit_injection::{Context, Inject};
 use serde_json::json;
-use tokio::sync::Notify;
+use tokio::{sync::Notify, time::Instant};
 
-use super::series::{Fingerprint, Series};
+use super::series::{Fingerprint, Seen, Series};
 use crate::{Event, error::said, metrics::Metrics};
 
 const CAPACITY: usize = 1000;
@@ -33,12 +33,37 @@ const LONGEST_NOTE: usize = 1024;
 const LONGEST_WORD: usize = 128;
 /// How long to wait before another try, where the API server was not reached.
 const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
+/// How often the log says that events are dropped.
+const TELL_EVERY: Duration = Duration::from_secs(60);
 
 /// An event that is to be published.
 pub(super) struct Waiting {
     pub(super) regarding: ObjectReference,
     pub(super) event: Event,
     pub(super) controller: Arc<str>,
+    /// What it is stored as, however often that is tried.
+    name: String,
+    at: Timestamp,
+}
+
+impl Waiting {
+    pub(super) fn new(regarding: ObjectReference, event: Event, controller: Arc<str>) -> Self {
+        let name = event_name(regarding.name.as_deref().unwrap_or_default());
+        Self { regarding, event, controller, name, at: Timestamp::now() }
+    }
+
+    /// Events are namespaced, also those about cluster-scoped objects.
+    fn namespace(&self) -> &str {
+        self.regarding.namespace.as_deref().unwrap_or("default")
+    }
+
+    fn reason(&self) -> &str {
+        cut(&self.event.reason, LONGEST_WORD)
+    }
+
+    fn note(&self) -> &str {
+        cut(&self.event.message, LONGEST_NOTE)
+    }
 }
 
 /// The one publisher of a process.
@@ -55,6 +80,26 @@ struct Inner {
     flushes: AtomicUsize,
     hurry: Notify,
     dropped: Counter,
+    untold: Mutex<Untold>,
+}
+
+/// The events that were dropped since the log last said so, which it does once a minute.
+#[derive(Default)]
+struct Untold {
+    count: u64,
+    told: Option<Instant>,
+}
+
+impl Untold {
+    /// How many to tell of, if it is time.
+    fn one_more(&mut self) -> Option<u64> {
+        self.count += 1;
+        if self.told.is_some_and(|told| told.elapsed() < TELL_EVERY) {
+            return None;
+        }
+        self.told = Some(Instant::now());
+        Some(std::mem::take(&mut self.count))
+    }
 }
 
 #[derive(Default)]
@@ -74,6 +119,7 @@ impl Inject for Publisher {
             flushes: AtomicUsize::new(0),
             hurry: Notify::new(),
             dropped: cx.get::<Metrics>().events_dropped(),
+            untold: Mutex::default(),
         }))
     }
 }
@@ -147,13 +193,23 @@ impl Inner {
     }
 
     async fn store_patiently(&self, series: &mut Series, waiting: &Waiting) {
+        let fingerprint = Fingerprint::of(waiting, waiting.reason(), waiting.note());
+        let mut seen = series.again(&fingerprint);
         let mut pauses = PAUSES.iter();
-        while let Err(error) = self.store(series, waiting).await {
+        while let Err(error) = self.store(seen.as_ref(), waiting).await {
+            if seen.is_some() && is(&error, 404) {
+                seen = None; // it expired
+                series.lost(&fingerprint);
+                continue;
+            }
             let unreached = !matches!(error, kube::Error::Api(_));
             match pauses.next().filter(|_| unreached) {
                 Some(pause) if self.paused(*pause).await => {}
                 _ => return self.drop_event(waiting, &said(&error)),
             }
+        }
+        if seen.is_none() {
+            series.stored(fingerprint, waiting.namespace().to_owned(), waiting.name.clone());
         }
     }
 
@@ -169,46 +225,33 @@ impl Inner {
         }
     }
 
-    async fn store(&self, series: &mut Series, waiting: &Waiting) -> Result<(), kube::Error> {
-        let reason = cut(&waiting.event.reason, LONGEST_WORD);
-        let note = cut(&waiting.event.message, LONGEST_NOTE);
-        let fingerprint = Fingerprint::of(waiting, reason, note);
-        if let Some(seen) = series.again(&fingerprint) {
+    /// Stores the event, or counts it on the one that was seen before.
+    async fn store(&self, seen: Option<&Seen>, waiting: &Waiting) -> Result<(), kube::Error> {
+        if let Some(seen) = seen {
             let body =
-                json!({ "series": { "count": seen.count, "lastObservedTime": MicroTime(Timestamp::now()) } });
-            match self
-                .events(&seen.namespace)
-                .patch(&seen.name, &PatchParams::default(), &Patch::Merge(body))
-                .await
-            {
-                Err(error) if is(&error, 404) => series.lost(&fingerprint), // it expired
-                answer => return answer.map(drop),
-            }
+                json!({ "series": { "count": seen.count, "lastObservedTime": MicroTime(waiting.at) } });
+            let events = self.events(&seen.namespace);
+            return events.patch(&seen.name, &PatchParams::default(), &Patch::Merge(body)).await.map(drop);
         }
-        let event = self.to_store(waiting, reason, note);
-        let (namespace, name) = (of(&event.metadata.namespace), of(&event.metadata.name));
-        match self.events(&namespace).create(&PostParams::default(), &event).await {
-            Err(error) if !is(&error, 409) => return Err(error),
-            _ => {} // 409: an earlier try arrived after all
+        match self.events(waiting.namespace()).create(&PostParams::default(), &self.to_store(waiting)).await {
+            Err(error) if !is(&error, 409) => Err(error),
+            _ => Ok(()), // 409: an earlier try arrived after all
         }
-        series.stored(fingerprint, namespace, name);
-        Ok(())
     }
 
-    fn to_store(&self, waiting: &Waiting, reason: &str, note: &str) -> Stored {
-        let about = &waiting.regarding;
+    fn to_store(&self, waiting: &Waiting) -> Stored {
+        let reason = waiting.reason();
         Stored {
             metadata: ObjectMeta {
-                name: Some(event_name(about.name.as_deref().unwrap_or_default())),
-                // events are namespaced, also about cluster-scoped objects
-                namespace: Some(about.namespace.clone().unwrap_or_else(|| "default".into())),
+                name: Some(waiting.name.clone()),
+                namespace: Some(waiting.namespace().into()),
                 ..ObjectMeta::default()
             },
             action: Some("Reconcile".into()),
-            event_time: Some(MicroTime(Timestamp::now())),
-            note: Some(note.into()),
+            event_time: Some(MicroTime(waiting.at)),
+            note: Some(waiting.note().into()),
             reason: Some(if reason.is_empty() { "Unspecified" } else { reason }.into()),
-            regarding: Some(about.clone()),
+            regarding: Some(waiting.regarding.clone()),
             reporting_controller: Some(waiting.controller.to_string()),
             reporting_instance: Some(self.instance.clone()),
             type_: Some(waiting.event.type_name().into()),
@@ -222,13 +265,15 @@ impl Inner {
 
     fn drop_event(&self, waiting: &Waiting, why: &str) {
         self.dropped.inc();
+        let Some(dropped) = self.untold.lock().one_more() else { return };
         tracing::warn!(
+            dropped,
             kind = waiting.regarding.kind,
             namespace = waiting.regarding.namespace,
             name = waiting.regarding.name,
             reason = waiting.event.reason,
             why,
-            "an event was dropped"
+            "events were dropped: this is the last of them"
         );
     }
 }
@@ -253,10 +298,19 @@ fn cut(text: &str, bytes: usize) -> &str {
     &text[..text.floor_char_boundary(bytes)]
 }
 
-fn of(text: &Option<String>) -> String {
-    text.clone().unwrap_or_default()
-}
-
 fn is(error: &kube::Error, code: u16) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn that_events_are_dropped_is_said_once_a_minute_with_their_number() {
+        let mut untold = Untold::default();
+        assert_eq!([untold.one_more(), untold.one_more(), untold.one_more()], [Some(1), None, None]);
+        tokio::time::advance(TELL_EVERY).await;
+        assert_eq!([untold.one_more(), untold.one_more()], [Some(3), None]);
+    }
 }

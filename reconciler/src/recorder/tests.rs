@@ -6,7 +6,7 @@ use super::{
 fn fingerprint(note: &str) -> Fingerprint {
     let regarding = ObjectReference { uid: Some("u".into()), ..ObjectReference::default() };
     let event = Event::normal("Reason", note);
-    Fingerprint::of(&Waiting { regarding, event, controller: "c".into() }, "Reason", note)
+    Fingerprint::of(&Waiting::new(regarding, event, "c".into()), "Reason", note)
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,7 +1,15 @@
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use kube::{Client, client::Body};
 use reknit_injection::Context;
 use reknit_reconciler::{Event, Permanent, Recorder};
 use reknit_testing::{ApiServer, Verb, given};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
 
 use super::*;
 
@@ -143,4 +151,40 @@ async fn events_are_published_in_the_background_without_a_flush() {
     {
         tokio::task::yield_now().await;
     }
+}
+
+/// Takes note of the requests for events, and loses its first and third answer.
+fn forgetful() -> (Client, mpsc::UnboundedReceiver<Value>) {
+    let (told, requests) = mpsc::unbounded_channel();
+    let answers = Arc::new(AtomicUsize::new(0));
+    let answer = move |request: http::Request<Body>| {
+        let (told, nth) = (told.clone(), answers.fetch_add(1, Ordering::SeqCst));
+        async move {
+            let body = request.into_body().collect_bytes().await.unwrap();
+            told.send(serde_json::from_slice(&body).unwrap()).unwrap();
+            if nth % 2 == 0 {
+                return Err(std::io::Error::other("the connection broke"));
+            }
+            let code = if nth == 1 { 409 } else { 200 };
+            let status = json!({"kind": "Status", "status": "Failure", "code": code, "reason": "AlreadyExists", "message": ""});
+            let answer = if code == 409 { status } else { serde_json::from_slice(&body).unwrap() };
+            let answer = Body::from(answer.to_string().into_bytes());
+            Ok(http::Response::builder().status(code).body(answer).unwrap())
+        }
+    };
+    (Client::new(tower::service_fn(answer), "default"), requests)
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_whose_answer_was_lost_is_stored_and_counted_once() {
+    let (client, mut requests) = forgetful();
+    let recorder = Controller::of::<Lamp>(&Context::preloaded("test", client, vec![])).recorder();
+    for _ in 0..2 {
+        recorder.record(&lamp(), Event::normal("Again", "and again"));
+    }
+    let (first, again) = (requests.recv().await.unwrap(), requests.recv().await.unwrap());
+    assert_eq!(first, again, "the same name and time");
+    let (first, again) = (requests.recv().await.unwrap(), requests.recv().await.unwrap());
+    assert_eq!(first["series"]["count"], 2);
+    assert_eq!(first, again);
 }
