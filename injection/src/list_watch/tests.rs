@@ -286,6 +286,7 @@ async fn a_server_that_knows_no_resources_while_it_starts_deletes_nothing() {
         server.list().await.answer(404, "404 page not found");
         server.list().await.answer(404, "404 page not found");
         server.list().await.refuse();
+        assert_eq!(told.take(), [""; 0]);
     }
     let _watch = server.sync("12", &[map("a", "11")]).await;
     until_told(&told, "~a@11").await;
