@@ -83,6 +83,12 @@ impl<R: ReconcileKind> KindDriver<R> {
             tracing::error!(%key, "a malformed key is dropped");
             return Ok(Outcome::skip());
         }
+        if self.informer.is_undecodable(key) {
+            tracing::warn!(
+                "the object cannot be decoded, and is left alone until it can: what is held of it is out of date"
+            );
+            return Ok(Outcome::skip());
+        }
         let Some(object) = self.informer.get(key) else { return self.absent(key, leading).await };
         if !self.is_of_class(&object) {
             self.trackers.forget(key);

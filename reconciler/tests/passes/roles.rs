@@ -1,6 +1,8 @@
+use kube::{Client, client::Body};
 use reknit_injection::{Context, label, select};
 use reknit_reconciler::{Event, ObserveDeletion};
 use reknit_testing::{ApiServer, given, nothing};
+use serde_json::json;
 
 use super::*;
 
@@ -125,4 +127,28 @@ async fn an_event_about_an_object_that_is_gone_is_recorded_by_its_key() {
     let event = &server.writes()[0].body;
     assert_eq!([&event["reason"], &event["metadata"]["namespace"]], ["Gone", "default"]);
     assert_eq!([&event["regarding"]["kind"], &event["regarding"]["name"]], ["Lamp", "x"]);
+}
+
+/// Lists one lamp that nobody can read.
+fn unreadable() -> Client {
+    let answer = |request: http::Request<Body>| async move {
+        if request.uri().query().is_some_and(|query| query.contains("watch=")) {
+            std::future::pending::<()>().await;
+        }
+        let list = json!({"apiVersion": "demo.reknit.dev/v1", "kind": "LampList", "metadata": {"resourceVersion": "5"},
+            "items": [{"apiVersion": "demo.reknit.dev/v1", "kind": "Lamp", "spec": {"watts": "many"},
+                "metadata": {"name": "x", "namespace": "default", "uid": "uid-x", "resourceVersion": "4"}}]});
+        http::Response::builder().body(Body::from(list.to_string().into_bytes()))
+    };
+    Client::new(tower::service_fn(answer), "default")
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_cannot_be_decoded_is_left_alone_and_not_taken_for_gone() {
+    let cx = Context::new("test", unreadable());
+    let made = of(&cx, never).observing_deletion().build();
+    cx.informers().start();
+    cx.informer::<Lamp>(select()).synced().await;
+    assert_eq!(made.once(&key()).await.unwrap(), Outcome::skip());
+    assert!(made.once(&Key::new("default", "y")).await.is_err(), "that one is gone");
 }
