@@ -32,14 +32,20 @@ use crate::{Queue, every::Every, limits::caught};
 pub struct Watch<'a, T: Cached> {
     informer: Informer<T>,
     queue: &'a Queue,
-    /// Where a controller without a Kind finds all of its keys.
-    every: Option<&'a Arc<Every>>,
+    every: &'a Arc<Every>,
+    /// Whether the keys of what is watched are all the keys that the controller has.
+    is_source: bool,
     filter: Option<Filter<T>>,
 }
 
 impl<'a, T: Cached> Watch<'a, T> {
-    pub(crate) fn new(informer: Informer<T>, queue: &'a Queue, every: Option<&'a Arc<Every>>) -> Self {
-        Self { informer, queue, every, filter: None }
+    pub(crate) fn new(
+        informer: Informer<T>,
+        queue: &'a Queue,
+        every: &'a Arc<Every>,
+        is_source: bool,
+    ) -> Self {
+        Self { informer, queue, every, is_source, filter: None }
     }
 
     /// Only changes of objects that were or are admitted. Of two filters both have to admit.
@@ -54,7 +60,7 @@ impl<'a, T: Cached> Watch<'a, T> {
     /// Wakes these keys. Both the old and the new object are asked, so that an object that moves away wakes whom it
     /// left.
     pub fn keys<I: IntoIterator<Item = Key>>(self, keys: impl Fn(&T) -> I + Send + Sync + 'static) {
-        let Self { informer, queue, every, filter } = self;
+        let Self { informer, queue, every, is_source, filter } = self;
         let queue = queue.clone();
         let of = Arc::new(move |object: &T, act: &mut dyn FnMut(Key)| {
             caught(&Key::of(object), || {
@@ -63,7 +69,7 @@ impl<'a, T: Cached> Watch<'a, T> {
                 }
             });
         });
-        if let Some(every) = every {
+        if is_source {
             let (informer, of) = (informer.clone(), of.clone());
             every.add(move |all| informer.list().for_each(|object| of(&object, &mut |key| all.push(key))));
         }
@@ -71,6 +77,20 @@ impl<'a, T: Cached> Watch<'a, T> {
             for object in change.objects() {
                 of(object, &mut |key| queue.changed(key));
             }
+        });
+    }
+
+    /// Wakes every key of the controller, slowly: for what all of them depend on.
+    pub fn every_key(self) {
+        let Self { informer, queue, every, filter, .. } = self;
+        let (queue, every) = (queue.clone(), Arc::downgrade(every));
+        informer.on(move |change| {
+            caught(&change.key(), || {
+                let admitted = |object: &Arc<T>| filter.as_ref().is_none_or(|filter| filter.admits(object));
+                if let Some(every) = every.upgrade().filter(|_| change.objects().any(admitted)) {
+                    every.keys().into_iter().for_each(|key| queue.add_slow(key));
+                }
+            });
         });
     }
 }

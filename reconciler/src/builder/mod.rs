@@ -130,7 +130,7 @@ impl<K> Builder<K> {
     /// Wakes keys of this controller when objects of another informer change.
     pub fn watch<T: Cached>(&mut self, informer: &Informer<T>) -> Watch<'_, T> {
         self.needs(informer);
-        Watch::new(informer.clone(), &self.queue, Some(&self.every).filter(|_| !self.has_kind))
+        Watch::new(informer.clone(), &self.queue, &self.every, !self.has_kind)
     }
 
     /// An informer that passes read without being woken by it: the first of them waits for its first list.

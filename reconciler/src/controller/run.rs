@@ -120,10 +120,16 @@ impl Controller {
         loop {
             let change = leadership.changed().await;
             tracing::info!("knative.dev/controller" = self.parts.name, gained = ?change.gained, lost = ?change.lost, "leadership changed");
-            for key in self.pass.promoted() {
-                if change.gained.iter().any(|bucket| leadership.owns(bucket, &key)) {
-                    self.parts.queue.add_slow(key);
-                }
+            if !change.gained.is_empty() {
+                self.promote(&change.gained, &leadership);
+            }
+        }
+    }
+
+    fn promote(&self, gained: &[Arc<str>], leadership: &Leadership) {
+        for key in self.pass.promoted() {
+            if gained.iter().any(|bucket| leadership.owns(bucket, &key)) {
+                self.parts.queue.add_slow(key);
             }
         }
     }

@@ -205,6 +205,7 @@ impl Inner {
             let unreached = !matches!(error, kube::Error::Api(_));
             match pauses.next().filter(|_| unreached) {
                 Some(pause) if self.paused(*pause).await => {}
+                _ if namespace_goes(&error) => return, // its events would go with it
                 _ => return self.drop_event(waiting, &said(&error)),
             }
         }
@@ -296,6 +297,13 @@ fn instance() -> String {
 /// As much of the text as fits into so many bytes.
 fn cut(text: &str, bytes: usize) -> &str {
     &text[..text.floor_char_boundary(bytes)]
+}
+
+/// Whether the namespace takes nothing new any more, or is gone.
+fn namespace_goes(error: &kube::Error) -> bool {
+    let kube::Error::Api(status) = error else { return false };
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    status.code == 404 || causes.into_iter().any(|cause| cause.reason == "NamespaceTerminating")
 }
 
 fn is(error: &kube::Error, code: u16) -> bool {

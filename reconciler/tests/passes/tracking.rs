@@ -8,7 +8,7 @@ use kube::{
     core::{Expression, Selector},
 };
 use reknit_apis::{KReference, Reference};
-use reknit_injection::{Context, Informer, select};
+use reknit_injection::{Context, Informer, named, select};
 use reknit_reconciler::{Owned, ReconcileKey, Tracked, TrackedAny, keys};
 use reknit_testing::ApiServer;
 use serde_json::json;
@@ -353,4 +353,26 @@ async fn a_kind_that_cannot_be_listed_is_waited_for_once() {
         assert!(error.to_string().starts_with("the first list of configmaps is not there yet: "), "{error}");
         assert!(!error.is_permanent());
     }
+}
+
+#[tokio::test]
+async fn what_all_depend_on_wakes_every_key() {
+    let lamps = ["x", "y"].map(|name| {
+        let mut lamp = lamp();
+        lamp.metadata.name = Some(name.into());
+        serde_json::to_value(lamp).unwrap()
+    });
+    let cx = Context::preloaded("test", ApiServer::new().client(), lamps.into());
+    let mut build = Controller::of::<Lamp>(&cx);
+    let maps = cx.get::<Informer<ConfigMap>>();
+    build.watch(&maps).filter(named("power")).every_key();
+    let made = build.reconciler(Does(lighting)).build();
+    let change = |name: &str| {
+        let mut map = ConfigMap::default();
+        map.metadata.name = Some(name.into());
+        maps.apply(map);
+        made.queued()
+    };
+    assert_eq!(change("other"), []);
+    assert_eq!(change("power"), [key(), Key::new("default", "y")]);
 }
