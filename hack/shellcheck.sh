@@ -39,6 +39,7 @@ fetch() {
 shellcheck=$(command -v shellcheck || echo "$cache/shellcheck")
 [ -x "$shellcheck" ] || fetch
 
-scripts=$(git ls-files --cached --others --exclude-standard -- '*.sh' .ci/run)
+scripts=$(find . \( -name target -o -name .git \) -prune -o -name '*.sh' -print | sort)
+scripts+=$'\n'./.ci/run
 echo "$scripts"
 xargs "$shellcheck" --external-sources <<<"$scripts"
