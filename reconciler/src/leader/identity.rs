@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::uuid::random_uuid;
+
 /// The longest holder name. It is also the field manager of every write to the lease, and the API server refuses
 /// longer ones.
 const LONGEST: usize = 128;
@@ -43,14 +45,6 @@ impl fmt::Display for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
-}
-
-/// Version 4 of RFC 9562.
-fn random_uuid() -> String {
-    let random: u128 = rand::random();
-    let bits = random & !(0xf << 76) & !(0x3 << 62) | 0x4 << 76 | 0x2 << 62;
-    let hex = format!("{bits:032x}");
-    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
 }
 
 #[cfg(test)]

@@ -1,0 +1,23 @@
+//! Names that nobody else makes.
+
+/// Version 4 of RFC 9562.
+pub(crate) fn random_uuid() -> String {
+    let random: u128 = rand::random();
+    let bits = random & !(0xf << 76) & !(0x3 << 62) | 0x4 << 76 | 0x2 << 62;
+    let hex = format!("{bits:032x}");
+    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_random_uuid_says_that_it_is_one() {
+        let (one, other) = (random_uuid(), random_uuid());
+        assert_ne!(one, other);
+        let parts: Vec<_> = one.split('-').map(str::len).collect();
+        assert_eq!(parts, [8, 4, 4, 4, 12]);
+        assert!(one[14..].starts_with('4') && "89ab".contains(&one[19..20]), "{one}");
+    }
+}
