@@ -1,0 +1,34 @@
+use kube::CustomResource;
+use reknit::prelude::*;
+use serde::{Deserialize, Serialize};
+#[derive(CustomResource, Serialize, Deserialize, Clone, Debug, schemars::JsonSchema)]
+#[kube(group = "g.io", version = "v1", kind = "Thing", namespaced, status = "ThingStatus")]
+pub struct ThingSpec {
+    pub n: u8,
+}
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, schemars::JsonSchema)]
+pub struct ThingStatus {
+    #[serde(flatten)]
+    pub duck: DuckStatus,
+}
+impl DuckShaped for ThingStatus {
+    fn duck(&self) -> &DuckStatus {
+        &self.duck
+    }
+    fn duck_mut(&mut self) -> &mut DuckStatus {
+        &mut self.duck
+    }
+}
+impl KRShaped for Thing {
+    const CONDITIONS: ConditionSet = ConditionSet::living(&[]);
+}
+struct R {
+    cx: Context,
+}
+impl ReconcileKind for R {
+    type Kind = Thing;
+    async fn reconcile_kind(&self, _: &Thing, _: &mut ThingStatus) -> Result<Outcome> {
+        Ok(Outcome::done())
+    }
+}
+fn main() {}

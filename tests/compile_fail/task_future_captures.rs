@@ -1,0 +1,14 @@
+use reknit::prelude::*;
+fn serve(cx: &Context) -> impl Future<Output = Result<()>> + Send {
+    let down = cx.shutdown().wait();
+    async move {
+        down.await;
+        Ok(())
+    }
+}
+fn task(cx: &Context) -> Result<Task> {
+    Ok(Task::new("grpc", serve(cx)))
+}
+fn main() {
+    sharedmain::Main::new("x").task(task).run();
+}
