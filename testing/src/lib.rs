@@ -1,4 +1,5 @@
-//! What tests of controllers need: a real API server, and a way to wait for what a controller does.
+//! What tests of controllers need: a real API server, a way to wait for what a controller does, and single passes
+//! against an API server in memory.
 //!
 //! # A real API server
 //!
@@ -56,6 +57,41 @@
 //!
 //! Tests that stop the API server, or make it forget, [start](ControlPlane::start) one for themselves; the others share
 //! [one for each process](ControlPlane::shared), each in a namespace of its own.
+//!
+//! # One pass, in memory
+//!
+//! [`given`] some objects, [`pass`](Given::pass) runs one pass of a controller, made by its own constructor, and says
+//! what it wrote and recorded. Requests are answered by an [`ApiServer`] in memory, at once and without any program:
+//! that is for the many cases of a reconciler, a [`ControlPlane`] for how it works together with Kubernetes.
+//!
+//! ```
+//! use k8s_openapi::api::core::v1::Namespace;
+//! use reknit_injection::Context;
+//! use reknit_reconciler::{Controller, Event, Outcome, ReconcileKind, Result};
+//! use reknit_testing::given;
+//!
+//! struct Greeter;
+//!
+//! impl ReconcileKind for Greeter {
+//!     type Kind = Namespace;
+//!     async fn reconcile_kind(&self, _: &Namespace, _: &mut ()) -> Result<Outcome> {
+//!         Ok(Outcome::done().event(Event::normal("Greeted", "hello")))
+//!     }
+//! }
+//!
+//! fn controller(cx: &Context) -> Result<Controller> {
+//!     Ok(Controller::of::<Namespace>(cx).reconciler(Greeter).build())
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() {
+//! let mut shop = Namespace::default();
+//! shop.metadata.name = Some("shop".into());
+//! let passed = given(shop).pass(controller, "shop").await;
+//! assert_eq!(passed.events(), [Event::normal("Greeted", "hello")]);
+//! assert!(passed.writes().is_empty());
+//! # }
+//! ```
 
 mod api_server;
 mod control_plane;
