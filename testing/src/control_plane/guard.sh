@@ -17,7 +17,9 @@ run() {
   sh "$dir/$1.command" >>"$dir/$1.log" 2>&1 &
   echo $! >"$dir/$1.pid"
   wait $!
-  echo $? >"$dir/$1.ended"
+  # Whole at once: whoever finds the file reads a status in it.
+  echo $? >"$dir/$1.ending"
+  mv "$dir/$1.ending" "$dir/$1.ended"
 }
 
 start() {
