@@ -124,8 +124,9 @@
 //!
 //! # Versions
 //!
-//! kube 4 and k8s-openapi 0.28 belong together, and kube-leader-election would take a later k8s-openapi: in a new
-//! project run `cargo update k8s-openapi@0.29.0 --precise 0.28.0` once. TLS is rustls with ring.
+//! kube 4 and k8s-openapi 0.28 belong together, and kube-leader-election would take a later k8s-openapi: where
+//! `cargo tree -i k8s-openapi` finds two, run `cargo update k8s-openapi@0.29.0 --precise 0.28.0`. TLS is rustls with
+//! ring. Beside reknit a Kind of one's own needs kube, schemars, serde and serde_json.
 
 pub use reknit_apis as apis;
 pub use reknit_injection as injection;
