@@ -115,7 +115,7 @@ async fn own_writes_stand_though_a_relist_begun_before_them_ends_after_them() {
         create(&watched.others, name, "1").await;
         watched.holds(name, "1").await;
     }
-    let lists = watched.proxy.hold_answers(|request| request.is("list", "configmaps"));
+    let lists = watched.proxy.hold_answers(|request| request.lists_all("configmaps"));
     watched.proxy.expire("configmaps");
     lists.arrived(1).await;
 
@@ -215,7 +215,7 @@ async fn a_relist_that_still_has_the_old_object_does_not_bring_it_back() {
     let watched = Watched::new("relistagain").await;
     create(&watched.others, "x", "old").await;
     watched.holds("x", "old").await;
-    let lists = watched.proxy.hold_answers(|request| request.is("list", "configmaps"));
+    let lists = watched.proxy.hold_answers(|request| request.lists_all("configmaps"));
     watched.proxy.expire("configmaps");
     lists.arrived(1).await;
     delete(&watched.others, "x").await;
@@ -224,4 +224,18 @@ async fn a_relist_that_still_has_the_old_object_does_not_bring_it_back() {
     lists.open();
     watched.told_are(&["added x old", "deleted x old", "added x new"]).await;
     assert_eq!(watched.held("x").and_then(|map| map.uid()), new.uid());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_own_deletion_stands_though_the_watch_still_tells_of_what_was_before() {
+    let watched = Watched::new("deletion").await;
+    create(&watched.others, "x", "1").await;
+    watched.holds("x", "1").await;
+    let lines = watched.proxy.hold_lines(|line| line.resource == "configmaps" && line.name() == "x");
+    change(&watched.others, "x", "2").await;
+    lines.arrived(1).await;
+    delete(&watched.own, "x").await;
+    lines.open();
+    watched.told_are(&["added x 1", "deleted x 1"]).await;
+    assert!(watched.held("x").is_none());
 }

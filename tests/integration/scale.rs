@@ -63,10 +63,11 @@ async fn one_pass_and_one_status_write_each(controller: &Process, tally: &Tally,
     println!(
         "{passes} passes; status events: {statuses}, {fewest} to {most} an object; status patches sent: {asked}"
     );
+    let counted = controller.metric("reknit_status_writes_total", &[("controller", NAME)]).await as usize;
     println!("finalizer events: {} to {} an object; other events: {}", finalizers.0, finalizers.1, others.2);
     assert_eq!(passes, OBJECTS, "passes");
     assert_eq!((fewest, most, statuses), (1, 1, OBJECTS), "status writes seen by a watch");
-    assert_eq!(asked, OBJECTS, "status writes sent");
+    assert_eq!((asked, counted), (OBJECTS, OBJECTS), "status writes sent, and counted by the controller");
     assert_eq!(bare, 0, "status writes that name no resourceVersion");
     assert_eq!(finalizers, (1, 1, OBJECTS), "finalizer writes seen by a watch");
     assert_eq!(others.2, 0, "other writes seen by a watch");

@@ -1,5 +1,7 @@
 //! SIGTERM and SIGKILL in the middle of work.
 
+use std::time::Duration;
+
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, api::ListParams};
 use reknit::testing::eventually;
@@ -10,8 +12,12 @@ use crate::support::{
     proxy::Proxy,
     request::Request,
     server::Server,
-    wait::SOON,
+    wait::{SOON, settled},
 };
+
+fn says_dropped(controller: &Process) -> bool {
+    controller.lines().into_iter().any(|line| line.to_string().contains("dropped"))
+}
 
 fn is_status_write(request: &Request) -> bool {
     request.is("patch", "addressableservices/status")
@@ -40,12 +46,14 @@ async fn after_sigterm_the_pass_in_flight_is_finished_and_the_lease_released() {
 
     controller.signal(Signal::TERM);
     controller.line("that it shuts down", |line| line.to_string().contains("shutting down")).await;
+    settled(Duration::from_millis(500), "what it says", async || controller.lines().len()).await;
     assert!(controller.is_running(), "it did not wait for its pass:\n{}", controller.tail());
     assert_eq!(holders(&objects).await.len(), 1, "it gave up its lease before its work was done");
     gate.open();
 
     let status = controller.ended().await;
     assert_eq!(status.code(), Some(0), "{}", controller.tail());
+    assert!(!says_dropped(&controller), "it dropped its pass:\n{}", controller.tail());
     assert_eq!(holders(&objects).await, [""; 0], "the lease is still held");
     objects.shows("x", &objects.unavailable("web")).await;
 }
@@ -67,8 +75,7 @@ async fn after_sigterm_a_pass_that_does_not_end_is_dropped_at_the_deadline() {
     assert_eq!(status.code(), Some(0), "{}", controller.tail());
     assert!(began.elapsed().as_secs_f64() >= 1.9, "it did not wait for the deadline");
     assert_eq!(holders(&objects).await, [""; 0], "the lease is still held");
-    let told = controller.lines().into_iter().any(|line| line.to_string().contains("dropped"));
-    assert!(told, "nothing says that a pass was dropped:\n{}", controller.tail());
+    assert!(says_dropped(&controller), "nothing says that a pass was dropped:\n{}", controller.tail());
 }
 
 #[tokio::test(flavor = "multi_thread")]

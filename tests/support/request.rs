@@ -11,6 +11,7 @@ pub(crate) struct Request {
     /// `pods`, `addressableservices/status`; empty where the path names no resource.
     pub resource: String,
     pub path: String,
+    pub query: String,
     /// Null where there was none.
     pub body: Value,
 }
@@ -22,12 +23,18 @@ impl Request {
             verb: verb(method, named, query),
             resource,
             path: path.to_owned(),
+            query: query.to_owned(),
             body: serde_json::from_slice(body).unwrap_or_default(),
         }
     }
 
     pub(crate) fn is(&self, verb: &str, resource: &str) -> bool {
         self.verb == verb && self.resource == resource
+    }
+
+    /// Whether it asks for all objects: an informer looks at a single one to learn the server's version.
+    pub(crate) fn lists_all(&self, resource: &str) -> bool {
+        self.is("list", resource) && self.query.split('&').all(|pair| pair != "limit=1")
     }
 
     pub(crate) fn writes(&self) -> bool {
