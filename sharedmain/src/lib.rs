@@ -34,10 +34,11 @@
 //!
 //! In this order, and each step may end it with one line that says why (exit status 1; 2 for the command line):
 //!
-//! 1. Flags and environment are read and checked; signals are heeded; the port of the probes is taken.
+//! 1. Flags and environment are read and checked; signals are heeded.
 //! 2. The API server and the credentials are found: `--kubeconfig`, `KUBECONFIG` (a list of paths, as kubectl has it),
 //!    `~/.kube/config`, `--server` alone, the service account of the pod.
-//! 3. All constructors run. Nothing has started yet, so nothing has to be undone where one fails.
+//! 3. All constructors run. Nothing has started yet, so nothing has to be undone where one fails. The port of the
+//!    probes is taken.
 //! 4. The API server is asked for its version. What may pass by itself (refused or reset connections, time-outs, names
 //!    that do not resolve, 429, 5xx) is tried again for a minute (`--startup-timeout`), and said so; what cannot pass
 //!    (credentials that are refused, bad TLS) is not.

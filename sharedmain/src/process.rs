@@ -70,9 +70,9 @@ impl Process {
         let (stop, shutdown) = Stop::new(&probes);
         heed_signals(&stop)?;
         let voter = Voter::of(self.flags.disable_ha, &environment)?;
-        serve_probes(&probes, &self.flags, &environment).await?;
         let access = kubeconfig::find(&self.flags).await?;
         let assembly = self.assemble(&access, environment, logging, voter, shutdown.clone())?;
+        serve_probes(&probes, &assembly.flags, &assembly.environment).await?;
         let ready = tokio::select! {
             ready = assembly.await_remote(&access) => ready?,
             () = shutdown.wait() => return Ok(()),

@@ -4,7 +4,7 @@ use std::net::TcpListener;
 use rcgen::{CertificateParams, KeyPair, date_time_ymd};
 
 use crate::{
-    child::{Start, failed_with_one_line, json},
+    child::{Start, failed_at_once_with_one_line, failed_with_one_line, json},
     server::{self, Http, Tls},
     trials,
 };
@@ -69,7 +69,7 @@ fn without_a_system_namespace_leader_election_says_how_to_go_on() {
 fn without_any_kubeconfig_it_says_where_it_looked() {
     let start = Start::new().arg("--disable-ha");
     let home = start.home().join(".kube/config").display().to_string();
-    let said = failed_with_one_line(start.end());
+    let said = failed_at_once_with_one_line(start.end());
     for place in ["no kubeconfig found", "--kubeconfig", "KUBECONFIG", &home, "KUBERNETES_SERVICE_HOST"] {
         assert!(said.contains(place), "{said}");
     }
@@ -78,14 +78,15 @@ fn without_any_kubeconfig_it_says_where_it_looked() {
 fn a_malformed_kubeconfig_is_named() {
     let start = Start::new().arg("--disable-ha");
     let path = start.file("config", "clusters: [\n- token: hunter2\n");
-    let said = failed_with_one_line(start.arg("--kubeconfig").arg(&path).end());
+    let said = failed_at_once_with_one_line(start.arg("--kubeconfig").arg(&path).end());
     assert!(said.starts_with(&format!("kubeconfig {}: it is malformed: ", path.display())), "{said}");
     assert!(!said.contains("hunter2"), "{said}");
 }
 
 fn a_missing_kubeconfig_is_named() {
-    let said =
-        failed_with_one_line(Start::new().arg("--disable-ha").arg("--kubeconfig=/nowhere/config").end());
+    let said = failed_at_once_with_one_line(
+        Start::new().arg("--disable-ha").arg("--kubeconfig=/nowhere/config").end(),
+    );
     assert!(said.starts_with("kubeconfig /nowhere/config: No such file"), "{said}");
 }
 
@@ -240,7 +241,8 @@ fn help_and_version_are_no_errors() {
 fn a_probes_port_in_use_is_named() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
-    let start = Start::new().arg("--disable-ha").env("KNATIVE_HEALTH_PROBES_PORT", &port);
+    let server = Http::empty();
+    let start = start(&server.url(), "{}").env("KNATIVE_HEALTH_PROBES_PORT", &port);
     let said = failed_with_one_line(start.end());
     assert!(
         said.starts_with(&format!("cannot listen on 127.0.0.1:{port} for probes: Address already in use"))

@@ -163,3 +163,10 @@ pub(crate) fn failed_with_one_line((status, lines): (i32, Vec<String>)) -> Strin
     assert!(before.iter().all(|line| json(line)["severity"] == "INFO"), "{lines:#?}");
     last["message"].as_str().unwrap().to_owned()
 }
+
+/// The same of a failure that needs nothing but what is on this machine: not a line stands before it.
+#[track_caller]
+pub(crate) fn failed_at_once_with_one_line(ended: (i32, Vec<String>)) -> String {
+    assert_eq!(ended.1.len(), 1, "{:#?}", ended.1);
+    failed_with_one_line(ended)
+}
