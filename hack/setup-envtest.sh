@@ -3,7 +3,7 @@
 #
 #   hack/setup-envtest.sh                  kube-apiserver, etcd, kubectl; and what nodes need: kube-controller-manager,
 #                                          kube-scheduler, and kwok with its stages
-#   hack/setup-envtest.sh --control-plane  the first three only, which is all that a ControlPlane starts
+#   hack/setup-envtest.sh --control-plane  the first three only, which is all that a ControlPlane without nodes starts
 #
 # Each program comes from the first of these that has it; stderr says which one it was:
 #

@@ -19,7 +19,7 @@ stage() {
 }
 
 control_plane() {
-  KUBEBUILDER_ASSETS=$(hack/setup-envtest.sh --control-plane | tail -n 1) || return
+  KUBEBUILDER_ASSETS=$(hack/setup-envtest.sh | tail -n 1) || return
   export KUBEBUILDER_ASSETS
   echo "KUBEBUILDER_ASSETS=$KUBEBUILDER_ASSETS"
 }

@@ -55,6 +55,9 @@
 //! }
 //! ```
 //!
+//! A control plane that is given [nodes](ControlPlane::nodes) runs Kubernetes' own controllers too: Deployments get pods,
+//! and pods run. The script fetches what that takes; the folder that `setup-envtest` of controller-runtime fetches lacks it.
+//!
 //! Tests that stop the API server, or make it forget, [start](ControlPlane::start) one for themselves; the others share
 //! [one for each process](ControlPlane::shared), each in a namespace of its own.
 //!

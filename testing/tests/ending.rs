@@ -16,7 +16,8 @@ const HOLD: &str = "REKNIT_TESTING_HOLD_A_CONTROL_PLANE";
 
 fn processes(folder: &Path) -> io::Result<Vec<String>> {
     let process = |program| std::fs::read_to_string(folder.join(format!("{program}.pid")));
-    ["etcd", "kube-apiserver"].map(process).into_iter().map(|text| Ok(text?.trim().to_owned())).collect()
+    let programs = ["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok"];
+    programs.map(process).into_iter().map(|text| Ok(text?.trim().to_owned())).collect()
 }
 
 fn is_alive(process: &str) -> bool {
@@ -49,6 +50,7 @@ fn holder(file: &Path) -> io::Result<Command> {
 async fn a_control_plane_is_held_for_as_long_as_asked() -> Result<(), Box<dyn Error>> {
     let Some(file) = std::env::var_os(HOLD) else { return Ok(()) };
     let plane = ControlPlane::start().await?;
+    plane.nodes(1).await?;
     std::fs::write(file, format!("{}\n", plane.folder().display()))?;
     std::future::pending().await
 }
@@ -74,6 +76,7 @@ async fn a_process_that_is_killed_leaves_nothing_running() -> Result<(), Box<dyn
 async fn a_test_that_panics_leaves_nothing_running() {
     let test = tokio::spawn(async {
         let plane = ControlPlane::start().await.unwrap();
+        plane.nodes(1).await.unwrap();
         let folder = plane.folder().to_owned();
         std::panic::panic_any((processes(&folder).unwrap(), folder));
     });
@@ -85,13 +88,35 @@ async fn a_test_that_panics_leaves_nothing_running() {
 #[tokio::test]
 async fn without_programs_the_error_names_what_brings_them() -> Result<(), Box<dyn Error>> {
     let nothing = tempfile::tempdir()?;
-    let mut holder = holder(&nothing.path().join("folder"))?;
-    let output =
-        holder.env("KUBEBUILDER_ASSETS", nothing.path()).env("XDG_CACHE_HOME", nothing.path()).output()?;
-    let error = String::from_utf8([output.stdout, output.stderr].concat())?;
+    assert_named("etcd", &refusal(nothing.path())?);
+    Ok(())
+}
+
+#[tokio::test]
+async fn without_the_programs_that_make_nodes_the_error_names_what_brings_them() -> Result<(), Box<dyn Error>>
+{
+    let plane = ControlPlane::start().await?;
+    let archive = tempfile::tempdir()?;
+    for program in ["etcd", "kube-apiserver"] {
+        let command = std::fs::read_to_string(plane.folder().join(format!("{program}.command")))?;
+        let path = command.split('\'').nth(1).ok_or("a quoted path")?;
+        std::os::unix::fs::symlink(path, archive.path().join(program))?;
+    }
+    assert_named("kube-controller-manager", &refusal(archive.path())?);
+    Ok(())
+}
+
+/// What the holder says where only this folder has programs.
+fn refusal(folder: &Path) -> Result<String, Box<dyn Error>> {
+    let mut holder = holder(&folder.join("folder"))?;
+    let output = holder.env("KUBEBUILDER_ASSETS", folder).env("XDG_CACHE_HOME", folder).output()?;
     assert!(!output.status.success());
-    for part in ["found no etcd", "hack/setup-envtest.sh", "KUBEBUILDER_ASSETS"] {
+    Ok(String::from_utf8([output.stdout, output.stderr].concat())?)
+}
+
+fn assert_named(program: &str, error: &str) {
+    let found_no = format!("found no {program}");
+    for part in [&found_no, "hack/setup-envtest.sh", "KUBEBUILDER_ASSETS"] {
         assert!(error.contains(part), "{error} names no {part}");
     }
-    Ok(())
 }

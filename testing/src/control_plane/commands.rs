@@ -6,13 +6,35 @@ use super::{
     Error,
     credentials::{SIGNING_KEY, TOKENS, VERIFYING_KEY},
     ports::Ports,
-    programs::Programs,
+    programs::{NodePrograms, Programs},
 };
 
-pub(super) const ETCD: &str = "etcd";
-pub(super) const API_SERVER: &str = "kube-apiserver";
-/// In the order to start them.
-pub(super) const ALL: [&str; 2] = [ETCD, API_SERVER];
+const ETCD: &str = "etcd";
+const API_SERVER: &str = "kube-apiserver";
+const CONTROLLER_MANAGER: &str = "kube-controller-manager";
+const SCHEDULER: &str = "kube-scheduler";
+const KWOK: &str = "kwok";
+/// What every control plane runs, in the order to start them.
+pub(super) const CORE: [&str; 2] = [ETCD, API_SERVER];
+/// What one with nodes runs beside.
+pub(super) const NODES: [&str; 3] = [CONTROLLER_MANAGER, SCHEDULER, KWOK];
+pub(super) const ALL: [&str; 5] = [ETCD, API_SERVER, CONTROLLER_MANAGER, SCHEDULER, KWOK];
+
+/// What makes workloads real and lets things go with what they belong to. The others cost memory and requests, and
+/// some of them put objects into each new namespace.
+const CONTROLLERS: [&str; 11] = [
+    "clusterrole-aggregation-controller",
+    "cronjob-controller",
+    "daemonset-controller",
+    "deployment-controller",
+    "endpointslice-controller",
+    "garbage-collector-controller",
+    "job-controller",
+    "namespace-controller",
+    "node-lifecycle-controller",
+    "replicaset-controller",
+    "statefulset-controller",
+];
 
 pub(super) const CERTIFICATES: &str = "certificates";
 pub(super) const AUDIT_LOG: &str = "audit.log";
@@ -70,9 +92,34 @@ fn api_server(folder: &Path, ports: Ports) -> Vec<String> {
         "--service-cluster-ip-range=10.96.0.0/16".into(),
         "--authorization-mode=RBAC".into(),
         "--allow-privileged=true".into(),
-        // It refuses pods until a controller has made their service account; no controllers run here.
+        // It refuses pods until a controller has made their service account; none does here.
         "--disable-admission-plugins=ServiceAccount".into(),
     ]
+}
+
+/// The same for what makes nodes. None of them listens anywhere.
+pub(super) fn write_nodes(folder: &Path, programs: &NodePrograms, kubeconfig: &Path) -> Result<(), Error> {
+    let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
+    let alone = [kubeconfig.clone(), "--leader-elect=false".into(), "--secure-port=0".into()];
+    let mut controllers = alone.to_vec();
+    controllers.push(format!("--controllers={}", CONTROLLERS.join(",")));
+    // The nodes have no leases to miss, and write their status every twenty minutes.
+    controllers.push("--node-monitor-grace-period=1h".into());
+    controllers.extend(["--kube-api-qps=200".into(), "--kube-api-burst=400".into()]);
+    let mut kwok = vec![kubeconfig, "--manage-all-nodes".into(), "--node-lease-duration-seconds=0".into()];
+    kwok.extend(stages(&programs.stages)?);
+    write_command(folder, CONTROLLER_MANAGER, &programs.controller_manager, &controllers)?;
+    write_command(folder, SCHEDULER, &programs.scheduler, &alone)?;
+    write_command(folder, KWOK, &programs.kwok, &kwok)
+}
+
+/// Each file says how nodes or pods go from one state to the next.
+fn stages(folder: &Path) -> Result<Vec<String>, Error> {
+    let entries = fs::read_dir(folder).and_then(Iterator::collect::<std::io::Result<Vec<_>>>);
+    let mut paths: Vec<_> =
+        entries.map_err(Error::file("read", folder))?.into_iter().map(|entry| entry.path()).collect();
+    paths.sort();
+    Ok(paths.iter().map(|path| format!("--config={}", path.display())).collect())
 }
 
 fn write_command(folder: &Path, name: &str, program: &Path, arguments: &[String]) -> Result<(), Error> {

@@ -10,12 +10,12 @@ use std::{error::Error as _, fmt, io, iter, path::PathBuf, time::Duration};
 pub enum Error {
     /// No folder that is looked in has the program.
     #[error(
-        "found no {program}: run reknit's hack/setup-envtest.sh, or set KUBEBUILDER_ASSETS to a folder that holds \
-         kube-apiserver and etcd (looked in {})",
+        "found no {program}: run reknit's hack/setup-envtest.sh, or set KUBEBUILDER_ASSETS to a folder that holds it \
+         (looked in {})",
         list(.looked_in)
     )]
     NoProgram {
-        /// `kube-apiserver` or `etcd`.
+        /// `etcd`, `kube-apiserver`, …
         program: &'static str,
         /// The folders looked in, in this order.
         looked_in: Vec<PathBuf>,
@@ -23,7 +23,7 @@ pub enum Error {
     /// A program ended by itself, mostly for a flag it does not know.
     #[error("{program} ended with status {status} instead of serving; the end of its log:\n{log}")]
     Ended {
-        /// `kube-apiserver` or `etcd`.
+        /// `etcd`, `kube-apiserver`, …
         program: &'static str,
         /// Its exit status.
         status: String,
@@ -43,7 +43,7 @@ pub enum Error {
     /// The programs did not end when asked to.
     #[error("{program} did not end, though killed")]
     NotStopped {
-        /// `kube-apiserver` or `etcd`.
+        /// `etcd`, `kube-apiserver`, …
         program: &'static str,
     },
     /// A file of the control plane, or one to apply, could not be read or written.

@@ -12,8 +12,8 @@ use std::{
 use super::Error;
 use crate::eventually::until;
 
-/// Longer than the shell gives two programs to end.
-const LIMIT: Duration = Duration::from_secs(60);
+/// Longer than the shell gives all programs to end.
+const LIMIT: Duration = Duration::from_secs(120);
 const SCRIPT: &str = include_str!("guard.sh");
 
 /// When this is dropped, or the process that has it ends in whatever way, the programs end and their folder goes.
@@ -44,12 +44,12 @@ impl Guard {
         Ok(Self { folder: folder.to_owned(), orders, given: 0, _shell: shell })
     }
 
-    /// Starts the programs. Whether they serve is for the caller to find out.
-    pub(super) async fn start(&mut self) -> Result<(), Error> {
-        self.order("start").await
+    /// Starts these programs. Whether they serve is for the caller to find out.
+    pub(super) async fn start(&mut self, programs: &[&str]) -> Result<(), Error> {
+        self.order(&format!("start {}", programs.join(" "))).await
     }
 
-    /// Ends the programs, the last one started first.
+    /// Ends all programs, the last one first.
     pub(super) async fn stop(&mut self) -> Result<(), Error> {
         self.order("stop").await
     }

@@ -4,7 +4,7 @@
 #
 # $1 is the folder, which goes too. Each further argument names a program, in the order to start them: NAME.command in
 # the folder runs it, NAME.log is what it says, NAME.pid its process and NAME.ended its exit status once there is one.
-# Orders come as lines, start or stop; the file orders holds how many of them are done.
+# Orders come as lines, "start NAME…" or "stop", which ends them all; the file orders holds how many of them are done.
 dir=$1
 shift
 
@@ -58,9 +58,10 @@ trap finish EXIT
 trap 'exit 143' HUP INT TERM
 
 orders=0
-while read -r order; do
+while read -r order names; do
+  # shellcheck disable=SC2086 # several names, none with a space in it
   case $order in
-    start) start "$@" ;;
+    start) start $names ;;
     stop) stop ;;
   esac
   orders=$((orders + 1))

@@ -9,6 +9,7 @@ mod crds;
 mod credentials;
 mod error;
 mod guard;
+mod nodes;
 mod ports;
 mod programs;
 mod running;
@@ -34,8 +35,8 @@ const ONE_DAY: i64 = 24 * 60 * 60;
 
 /// A real etcd and kube-apiserver on 127.0.0.1, with a data folder of their own.
 ///
-/// There are no nodes and no controllers behind it: pods never start, and what belongs to a deleted owner stays. RBAC is
-/// on; a client is the administrator unless it was asked for as a service account.
+/// Until it is given [nodes](Self::nodes) there are no controllers behind it: pods never start, and what belongs to a
+/// deleted owner stays. RBAC is on; a client is the administrator unless it was asked for as a service account.
 ///
 /// The programs end and their folder goes when this value is dropped, and also when the test panics, or its process is
 /// killed with SIGKILL or by Ctrl-C. Etcd does not sync to disk: what a power cut would do cannot be tested.
@@ -176,7 +177,7 @@ impl ControlPlane {
         events.map_err(|error| Error::Yaml { origin: path.display().to_string(), problem: error.to_string() })
     }
 
-    /// Stops the API server, then etcd, and waits until both have ended. Data, addresses, certificates and tokens stay.
+    /// Stops what makes nodes, the API server, then etcd, and waits until all have ended. Data, addresses, certificates and tokens stay.
     pub async fn stop(&self) -> Result<(), Error> {
         self.running.stop().await
     }

@@ -14,25 +14,52 @@ pub(super) struct Programs {
     pub(super) api_server: PathBuf,
 }
 
+/// What makes nodes: the programs beside the API server, and the folder that says how nodes and pods behave.
+#[derive(Debug)]
+pub(super) struct NodePrograms {
+    pub(super) controller_manager: PathBuf,
+    pub(super) scheduler: PathBuf,
+    pub(super) kwok: PathBuf,
+    pub(super) stages: PathBuf,
+}
+
 impl Programs {
     /// Looks in the folder that `KUBEBUILDER_ASSETS` names, then in the cache, newest version first.
     pub(super) fn find() -> Result<Self, Error> {
-        let mut folders: Vec<PathBuf> =
-            env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from).into_iter().collect();
-        folders.extend(cache().map(|cache| versions(&cache)).unwrap_or_default());
-        Self::find_in(folders)
+        Self::find_in(&folders())
     }
 
-    fn find_in(folders: Vec<PathBuf>) -> Result<Self, Error> {
-        let find = |program: &'static str| {
-            folders
-                .iter()
-                .map(|folder| folder.join(program))
-                .find(|path| path.is_file())
-                .ok_or_else(|| Error::NoProgram { program, looked_in: folders.clone() })
-        };
-        Ok(Self { etcd: find("etcd")?, api_server: find("kube-apiserver")? })
+    fn find_in(folders: &[PathBuf]) -> Result<Self, Error> {
+        Ok(Self { etcd: find(folders, "etcd")?, api_server: find(folders, "kube-apiserver")? })
     }
+}
+
+impl NodePrograms {
+    /// Looks where [`Programs::find`] does.
+    pub(super) fn find() -> Result<Self, Error> {
+        let folders = folders();
+        Ok(Self {
+            controller_manager: find(&folders, "kube-controller-manager")?,
+            scheduler: find(&folders, "kube-scheduler")?,
+            kwok: find(&folders, "kwok")?,
+            stages: find(&folders, "kwok-stages")?,
+        })
+    }
+}
+
+fn folders() -> Vec<PathBuf> {
+    let mut folders: Vec<PathBuf> =
+        env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from).into_iter().collect();
+    folders.extend(cache().map(|cache| versions(&cache)).unwrap_or_default());
+    folders
+}
+
+fn find(folders: &[PathBuf], program: &'static str) -> Result<PathBuf, Error> {
+    folders
+        .iter()
+        .map(|folder| folder.join(program))
+        .find(|path| path.exists())
+        .ok_or_else(|| Error::NoProgram { program, looked_in: folders.to_vec() })
 }
 
 fn cache() -> Option<PathBuf> {
@@ -112,15 +139,14 @@ mod tests {
         let parent = tempfile::tempdir().unwrap();
         let first = folder_with(parent.path(), "first", &["etcd"]);
         let second = folder_with(parent.path(), "second", &["etcd", "kube-apiserver"]);
-        let found = Programs::find_in(vec![first.clone(), second.clone()]).unwrap();
+        let found = Programs::find_in(&[first.clone(), second.clone()]).unwrap();
         assert_eq!(found.etcd, first.join("etcd"));
         assert_eq!(found.api_server, second.join("kube-apiserver"));
     }
 
     #[test]
     fn a_missing_program_is_named_with_the_script_and_the_variable() {
-        let folder = PathBuf::from("/nowhere");
-        let error = Programs::find_in(vec![folder]).unwrap_err().to_string();
+        let error = Programs::find_in(&[PathBuf::from("/nowhere")]).unwrap_err().to_string();
         for part in ["found no etcd", "hack/setup-envtest.sh", "KUBEBUILDER_ASSETS", "/nowhere"] {
             assert!(error.contains(part), "{error} names no {part}");
         }

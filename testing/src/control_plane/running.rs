@@ -3,6 +3,7 @@
 use std::{
     fs,
     path::{Path, PathBuf},
+    sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
 
@@ -13,11 +14,11 @@ use tokio::sync::Mutex;
 use super::{
     Error,
     access::Access,
-    commands::{self, API_SERVER, CERTIFICATES},
+    commands::{self, CERTIFICATES},
     credentials,
     guard::Guard,
     ports::Ports,
-    programs::Programs,
+    programs::{NodePrograms, Programs},
 };
 use crate::eventually::until;
 
@@ -30,6 +31,8 @@ pub(super) struct Running {
     pub(super) ports: Ports,
     pub(super) admin: Access,
     guard: Mutex<Guard>,
+    /// Whether programs that make nodes run beside the API server.
+    has_nodes: AtomicBool,
 }
 
 impl Running {
@@ -54,22 +57,58 @@ impl Running {
         let certificate = folder.join(CERTIFICATES).join("apiserver.crt");
         let admin = Access { port: ports.api_server, certificate, token };
         // The guard removes it from here on.
-        Ok(Self { folder: temporary.keep(), ports, admin, guard })
+        Ok(Self { folder: temporary.keep(), ports, admin, guard, has_nodes: AtomicBool::new(false) })
     }
 
     /// Starts the programs, with the data of the last time if there was one, and waits until they are ready.
     pub(super) async fn serve(&self) -> Result<(), Error> {
         let mut guard = self.guard.lock().await;
-        guard.start().await?;
+        guard.start(&commands::CORE).await?;
+        self.reached("a ready API server", &commands::CORE, &guard, || self.ready()).await?;
+        match self.has_nodes.load(Ordering::Relaxed) {
+            true => guard.start(&commands::NODES).await,
+            false => Ok(()),
+        }
+    }
+
+    /// Starts what makes nodes, unless it runs, and waits for what `ready` waits for.
+    pub(super) async fn serve_nodes<F: Future<Output = Result<(), String>>>(
+        &self,
+        kubeconfig: &Path,
+        ready: impl Fn() -> F,
+    ) -> Result<(), Error> {
+        let mut guard = self.guard.lock().await;
+        if !self.has_nodes.load(Ordering::Relaxed) {
+            commands::write_nodes(&self.folder, &NodePrograms::find()?, kubeconfig)?;
+            guard.start(&commands::NODES).await?;
+            self.has_nodes.store(true, Ordering::Relaxed);
+        }
+        self.reached("nodes that take pods", &commands::NODES, &guard, ready).await
+    }
+
+    /// Waits for a state of these programs, for as long as none of them ends.
+    async fn reached<F: Future<Output = Result<(), String>>>(
+        &self,
+        what: &str,
+        programs: &[&'static str],
+        guard: &Guard,
+        ready: impl Fn() -> F,
+    ) -> Result<(), Error> {
         let outcome = until(START_LIMIT, || async {
-            match self.early_end(&guard) {
+            match self.early_end(programs, guard) {
                 Some(error) => Ok(Err(error)),
-                None => self.ready().await.map(Ok),
+                None => ready().await.map(Ok),
             }
         });
         outcome.await.unwrap_or_else(|last| {
-            let last = format!("{last}; the end of the API server's log:\n{}", self.log(API_SERVER));
-            Err(Error::TooLate { what: "a ready API server".into(), limit: START_LIMIT, last })
+            let logs = programs
+                .iter()
+                .map(|program| format!("; the end of {program}'s log:\n{}", self.log(program)));
+            Err(Error::TooLate {
+                what: what.into(),
+                limit: START_LIMIT,
+                last: last + &logs.collect::<String>(),
+            })
         })
     }
 
@@ -82,8 +121,8 @@ impl Running {
         }
     }
 
-    fn early_end(&self, guard: &Guard) -> Option<Error> {
-        commands::ALL.into_iter().find_map(|program| {
+    fn early_end(&self, programs: &[&'static str], guard: &Guard) -> Option<Error> {
+        programs.iter().find_map(|program| {
             Some(Error::Ended { program, status: guard.ended(program)?, log: self.log(program) })
         })
     }

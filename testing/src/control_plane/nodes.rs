@@ -1,0 +1,86 @@
+//! Nodes that take pods, and the controllers that make workloads of them.
+
+use k8s_openapi::api::core::v1::Node;
+use kube::{
+    Api, ResourceExt,
+    api::{Patch, PatchParams},
+};
+use serde_json::json;
+
+use super::{ControlPlane, Error, apply::FIELD_MANAGER};
+
+impl ControlPlane {
+    /// Gives it nodes: `node-1` and so on, at least this many, each with room for any pod. Returns once they are Ready and
+    /// take pods: some four seconds the first time, 250 MB.
+    ///
+    /// The controllers of workloads run from then on (Deployments, ReplicaSets, StatefulSets, DaemonSets, Jobs and
+    /// CronJobs), those of EndpointSlices, of namespaces and of aggregated ClusterRoles, the garbage collector and the
+    /// scheduler: real ones. What would be a kubelet is [kwok](https://kwok.sigs.k8s.io): no container runs, but a pod
+    /// that is scheduled becomes Running and Ready and has an address, one of a Job succeeds, and one that is deleted or
+    /// evicted goes.
+    ///
+    /// A pod that a test wants to fail is given the phase by its status: kwok leaves what has run alone. One that never
+    /// starts has a `nodeSelector` or a scheduling gate. Controllers of volumes, quotas, service accounts, disruption
+    /// budgets and autoscaling do not run.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// use k8s_openapi::api::apps::v1::Deployment;
+    /// use kube::Api;
+    /// use reknit_testing::{ControlPlane, eventually};
+    ///
+    /// # async fn test() -> Result<(), Box<dyn std::error::Error>> {
+    /// let plane = ControlPlane::shared().await?;
+    /// plane.nodes(1).await?;
+    /// plane.apply_path("config/deployment.yaml").await?;
+    /// let deployments: Api<Deployment> = Api::default_namespaced(plane.client()?);
+    /// eventually("two replicas", Duration::from_secs(30), async || {
+    ///     let deployment = deployments.get("web").await.ok()?;
+    ///     (deployment.status?.available_replicas == Some(2)).then_some(())
+    /// })
+    /// .await;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Where kube-controller-manager, kube-scheduler or kwok is missing, which official envtest archives do not have:
+    /// the error names what brings them. Where one of them ends by itself, with the end of its log.
+    pub async fn nodes(&self, count: usize) -> Result<(), Error> {
+        let nodes: Api<Node> = Api::all(self.client()?);
+        let names: Vec<_> = (1..=count).map(|number| format!("node-{number}")).collect();
+        for name in &names {
+            apply(&nodes, name).await?;
+        }
+        self.running.serve_nodes(&self.kubeconfig, || all_take_pods(&nodes, &names)).await
+    }
+}
+
+async fn apply(nodes: &Api<Node>, name: &str) -> Result<(), Error> {
+    let node = json!({
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": {"type": "kwok", "kubernetes.io/hostname": name}},
+    });
+    let applied = nodes.patch(name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(node)).await;
+    applied.map(drop).map_err(Error::api(format!("apply Node {name}")))
+}
+
+async fn all_take_pods(nodes: &Api<Node>, names: &[String]) -> Result<(), String> {
+    for name in names {
+        let node = nodes.get(name).await.map_err(|error| error.to_string())?;
+        takes_pods(&node)?;
+    }
+    Ok(())
+}
+
+fn takes_pods(node: &Node) -> Result<(), String> {
+    let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let ready =
+        conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True");
+    let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten()).count();
+    match ready && taints == 0 {
+        true => Ok(()),
+        false => Err(format!("{}: {:?}, {:?}", node.name_any(), node.spec, node.status)),
+    }
+}
