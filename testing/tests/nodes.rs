@@ -1,4 +1,5 @@
 //! A control plane with nodes makes Deployments and pods real.
+#![cfg(test)]
 
 use std::{error::Error, time::Duration};
 
