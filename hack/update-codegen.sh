@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Writes config/300-*.yaml, the CustomResourceDefinitions, from the types in apis/samples.
+# Writes the CustomResourceDefinitions: config/300-*.yaml from the types in apis/samples, and examples/*/crd.yaml from
+# those in each main.rs.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -17,3 +18,6 @@ for kind in $kinds; do
   mv "$file.new" "$file"
   echo "$file"
 done
+
+UPDATE_DEFINITIONS=1 cargo test --quiet --package examples --test programs the_definitions_are_those_of_the_types >/dev/null
+ls examples/*/crd.yaml

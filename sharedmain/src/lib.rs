@@ -110,6 +110,7 @@ mod listen;
 mod log_line;
 mod logging;
 mod metrics;
+mod namespace;
 mod panics;
 mod probes;
 mod process;
@@ -124,4 +125,5 @@ mod token_file;
 mod vitals;
 
 pub use entry::{Main, main};
+pub use namespace::{NamespaceFlag, namespace};
 pub use task::Task;

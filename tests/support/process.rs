@@ -1,9 +1,11 @@
-//! The sample controller as a process of its own.
+//! Controllers as processes of their own: the sample, and the examples.
+#![allow(dead_code, reason = "each test crate that shares this uses a part of it")]
 
 use std::{
+    collections::BTreeMap,
     path::{Path, PathBuf},
     process::{ExitStatus, Stdio},
-    sync::{Arc, OnceLock},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -20,13 +22,22 @@ use tokio::{
 
 use super::wait::SOON;
 
-/// What a process is started with; from [`controller`].
+/// What a process is started with; from [`controller`] or [`example`].
 pub(crate) struct Builder(Command);
 
 /// The sample controller, with what a test needs: free ports on 127.0.0.1, and no leader election until
 /// [`Builder::electing`].
 pub(crate) fn controller(kubeconfig: &Path) -> Builder {
-    let mut command = Command::new(binary());
+    of(&["--bin", "controller"], kubeconfig)
+}
+
+/// One of the examples, as [`controller`].
+pub(crate) fn example(name: &str, kubeconfig: &Path) -> Builder {
+    of(&["--example", name], kubeconfig)
+}
+
+fn of(target: &[&str], kubeconfig: &Path) -> Builder {
+    let mut command = Command::new(built(target));
     command.env_clear().envs(std::env::vars().filter(|(name, _)| name == "PATH" || name == "HOME"));
     command.arg("--kubeconfig").arg(kubeconfig).args(["--bind-address", "127.0.0.1"]);
     Builder(command).env("KNATIVE_HEALTH_PROBES_PORT", "0").env("METRICS_PROMETHEUS_PORT", "0")
@@ -168,24 +179,32 @@ fn collect(from: impl AsyncRead + Unpin + Send + 'static, into: &Arc<Mutex<Vec<V
     })
 }
 
-/// Builds the sample controller, once, with the cargo that runs the tests.
-fn binary() -> &'static Path {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let mut build = std::process::Command::new(env!("CARGO"));
-        build.current_dir(env!("CARGO_MANIFEST_DIR")).args(["build", "--quiet", "--bin", "controller"]);
-        build.args(["--message-format", "json-render-diagnostics"]);
-        let output = build.stderr(Stdio::inherit()).output().expect("cargo runs");
-        assert!(output.status.success(), "cargo build --bin controller failed");
-        executable(&output.stdout).expect("cargo names the binary it built")
-    })
+/// Builds a target, once, with the cargo that runs the tests. Of the whole workspace, and without the variables that
+/// cargo sets for a test: either would have dependencies built anew.
+fn built(target: &[&str]) -> PathBuf {
+    static BUILT: Mutex<BTreeMap<Vec<String>, PathBuf>> = Mutex::new(BTreeMap::new());
+    let named = target.iter().map(ToString::to_string).collect();
+    BUILT.lock().entry(named).or_insert_with(|| build(target)).clone()
 }
 
-/// The executable that cargo's messages name.
-fn executable(messages: &[u8]) -> Option<PathBuf> {
+fn build(target: &[&str]) -> PathBuf {
+    let mut build = std::process::Command::new(env!("CARGO"));
+    build.current_dir(env!("CARGO_MANIFEST_DIR")).args(["build", "--quiet", "--workspace"]).args(target);
+    build.args(["--message-format", "json-render-diagnostics"]);
+    let ours = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+    for (name, _) in std::env::vars().filter(|(name, _)| ours(name)) {
+        build.env_remove(name);
+    }
+    let output = build.stderr(Stdio::inherit()).output().expect("cargo runs");
+    assert!(output.status.success(), "cargo build {} failed", target.join(" "));
+    executable(&output.stdout, target[target.len() - 1]).expect("cargo names the binary it built")
+}
+
+/// The executable of this name in cargo's messages.
+fn executable(messages: &[u8], name: &str) -> Option<PathBuf> {
     let text = String::from_utf8_lossy(messages);
     let messages = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let mut named = messages.filter(|message| message["target"]["name"] == "controller");
+    let mut named = messages.filter(|message| message["target"]["name"] == name);
     named.find_map(|message| message["executable"].as_str().map(PathBuf::from))
 }
 

@@ -1,14 +1,14 @@
 //! Publishes the address of the Service an `AddressableService` names.
 
 use k8s_openapi::api::core::v1::Service;
-use reknit::prelude::*;
+use reknit::{prelude::*, sharedmain::NamespaceFlag};
 use samples_apis::{AddressableService, AddressableServiceStatus};
 
-use crate::{ClusterDomain, Flags};
+use crate::ClusterDomain;
 
 /// Watches AddressableServices, and the Services they name.
 pub fn controller(cx: &Context) -> Result<Controller> {
-    let selection = cx.provided::<Flags>().unwrap_or_default().selection();
+    let selection = cx.get::<NamespaceFlag>().selection();
     let mut build = Controller::selected::<AddressableService>(cx, selection.clone());
     let services = build.track_in(&cx.informer::<Service>(selection));
     Ok(build.reconciler(Reconciler { services, domain: cx.get() }).finalizing().build())

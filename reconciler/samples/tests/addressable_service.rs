@@ -8,10 +8,11 @@ use k8s_openapi::{
 };
 use reknit::{
     prelude::*,
+    sharedmain::NamespaceFlag,
     testing::{ApiServer, Given, Passed, Verb, given},
 };
 use samples_apis::{AddressableService, AddressableServiceSpec, AddressableServiceStatus};
-use samples_controller::{ClusterDomain, Flags, addressable_service::controller};
+use samples_controller::{ClusterDomain, addressable_service::controller};
 use serde_json::{Value, json};
 
 type Checked = std::result::Result<(), Box<dyn StdError>>;
@@ -121,7 +122,7 @@ async fn finalizing_says_so_and_lets_the_object_go() {
 
 #[tokio::test]
 async fn confined_to_one_namespace_it_reads_nothing_of_another() {
-    let flags = Flags { namespace: Some("shop".into()) };
+    let flags = NamespaceFlag { namespace: Some("shop".into()) };
     let passed = passing(given(naming("web")).and(service("default", "web")).provide(flags)).await;
     assert_eq!(passed.writes(), [""; 0]);
 }

@@ -2,12 +2,12 @@
 
 use std::process::ExitCode;
 
-use reknit::prelude::*;
-use samples_controller::{Flags, addressable_service};
+use reknit::{prelude::*, sharedmain::NamespaceFlag};
+use samples_controller::addressable_service;
 
 fn main() -> ExitCode {
     Main::new("controller")
-        .flags::<Flags>()
+        .flags::<NamespaceFlag>()
         .controller(addressable_service::controller)
         .version(env!("CARGO_PKG_VERSION"))
         .run()
