@@ -75,7 +75,8 @@
 //! retried with backoff unless it is [`permanent`](prelude::Permanent).
 //!
 //! **Reading** is from memory. A [`Tracked`](prelude::Tracked) lister remembers who asked for what, and wakes it when that
-//! changes, also when it was not there yet. [`Owned`](prelude::Owned) lists what an object controls. A plain
+//! changes, also when it was not there yet. [`Owned`](prelude::Owned) lists what an object controls, and
+//! [applies](prelude::Owned::apply) it. A plain
 //! [`Informer`](prelude::Informer) wakes nobody by itself: `build.watch(&informer).keys(..)` says whom. What a pass writes
 //! with `build.client()` is in these listers when the call returns.
 //!
@@ -145,8 +146,9 @@ pub mod prelude {
         Selection, Shutdown, annotation, controlled_by, controller_name, label, named, namespace, select,
     };
     pub use reknit_reconciler::{
-        Controller, ControllerConstructor, Error, Event, FinalizeKind, ObserveDeletion, ObserveKind, Outcome,
-        Owned, Permanent, Queue, ReconcileKey, ReconcileKind, Recorder, Result, Tracked, TrackedAny, keys,
+        Controller, ControllerConstructor, Error, Event, FinalizeKind, NotApplied, ObserveDeletion,
+        ObserveKind, Outcome, Owned, Permanent, Queue, ReconcileKey, ReconcileKind, Recorder, Result,
+        Tracked, TrackedAny, keys,
     };
     pub use reknit_sharedmain::{self as sharedmain, Main, Task};
 }

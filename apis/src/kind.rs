@@ -38,6 +38,14 @@ pub trait Sees<Other> {}
 impl<S> Sees<ClusterResourceScope> for S {}
 impl Sees<NamespaceResourceScope> for NamespaceResourceScope {}
 
+/// An object of this scope can be controlled by one of that scope: Kubernetes deletes a cluster-scoped object whose owner
+/// is namespaced, since it looks for the owner in no namespace.
+#[diagnostic::on_unimplemented(message = "a namespaced object cannot control a cluster-scoped one")]
+pub trait OwnedBy<Owner> {}
+
+impl<S> OwnedBy<ClusterResourceScope> for S {}
+impl OwnedBy<NamespaceResourceScope> for NamespaceResourceScope {}
+
 /// A Kind that a controller can reconcile.
 ///
 /// Every [`KRShaped`] Kind is one, and so are Kubernetes' own. Others, which have no conditions or no status at

@@ -66,7 +66,7 @@ pub use duck::{DuckShaped, DuckStatus, KRShaped};
 pub use duration::{DurationError, parse_duration};
 pub use field_error::{FieldError, Level};
 pub use key::{Key, KeyError};
-pub use kind::{Kind, Scope, Sees, StatusOf};
+pub use kind::{Kind, OwnedBy, Scope, Sees, StatusOf};
 pub use names::{child_name, cluster_domain, kind_to_resource, service_host_name};
 pub use reference::{InvalidReference, KReference, Reference};
 pub use url::{Url, UrlError};

@@ -37,8 +37,7 @@ impl Answer {
 
 impl<K: Kind> Endpoint<K> {
     pub(crate) fn new(client: Client, queue: Queue, component: &str) -> Self {
-        let manager = component.chars().filter(|c| !c.is_control()).take(100).collect();
-        Self { client, queue, manager, kind: PhantomData }
+        Self { client, queue, manager: field_manager(component), kind: PhantomData }
     }
 
     /// The object as the API server has it, if it is there.
@@ -116,6 +115,11 @@ impl<K: Kind> Endpoint<K> {
     fn params(&self) -> PatchParams {
         PatchParams { field_manager: Some(self.manager.clone()), ..PatchParams::default() }
     }
+}
+
+/// Who a component is shown to be in `metadata.managedFields`, which has room for 128 bytes.
+pub(crate) fn field_manager(component: &str) -> String {
+    component.chars().filter(|c| !c.is_control()).take(100).collect()
 }
 
 /// The code of the API server's answer, if that is the error.

@@ -143,7 +143,9 @@ pub(crate) fn said(error: &(dyn StdError + 'static)) -> String {
 
 /// What the API server answered, if that is the error.
 fn answer<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a kube::core::Status> {
-    match error.downcast_ref() {
+    // A source in a box is the box, as far as its type can be asked for.
+    let boxed = || error.downcast_ref::<Box<kube::Error>>().map(|error| &**error);
+    match error.downcast_ref().or_else(boxed) {
         Some(kube::Error::Api(status)) => Some(status),
         _ => None,
     }
@@ -187,6 +189,10 @@ mod tests {
     #[error("creating the pod failed")]
     struct Wrapped(#[source] kube::Error);
 
+    #[derive(Debug, thiserror::Error)]
+    #[error("creating the pod failed")]
+    struct Boxed(#[source] Box<kube::Error>);
+
     fn conflict() -> kube::Error {
         kube::Error::Api(Box::new(kube::core::Status::failure("stale", "Conflict").with_code(409)))
     }
@@ -194,6 +200,7 @@ mod tests {
     #[test]
     fn a_conflict_is_found_below_the_users_own_error() {
         assert!(Error::from(Wrapped(conflict())).is_conflict());
+        assert!(Error::from(Boxed(Box::new(conflict()))).is_conflict());
         assert!(!Error::from("words").is_conflict());
     }
 

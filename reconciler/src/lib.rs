@@ -67,6 +67,7 @@
 
 mod backoff;
 mod builder;
+mod child;
 mod concluding;
 mod controller;
 mod driver;
@@ -90,6 +91,7 @@ mod uuid;
 mod watch;
 
 pub use builder::{Builder, Keys, WithReconciler};
+pub use child::NotApplied;
 pub use controller::{Controller, Drained, Health, Run, Working};
 pub use error::{Error, Permanent, Result};
 pub use event::Event;

@@ -6,15 +6,17 @@ mod with_reconciler;
 use std::{marker::PhantomData, sync::Arc, time::Duration};
 
 use kube::Client;
-use reknit_apis::{Key, Kind, Scope};
+use reknit_apis::{Key, Kind, OwnedBy, Scope};
 use reknit_injection::{Cached, Config, Context, Feed, FromConfigMap, Informer, Selection, select};
 
 use self::options::Options;
 pub use self::with_reconciler::WithReconciler;
 use crate::{
     Controller, Owned, Queue, ReconcileKey, ReconcileKind, Recorder, Tracked, TrackedAny, Watch,
+    child::Children,
     controller::Parts,
     driver::KeyDriver,
+    endpoint::field_manager,
     every::Every,
     metrics::Metrics,
     tracker::{Trackers, owner_key},
@@ -214,15 +216,25 @@ impl<K: Kind> Builder<K> {
         TrackedAny::new(self.cx.informers(), self.queue.clone(), self.trackers.clone())
     }
 
-    /// The objects of another Kind that those of this one control: each wakes its controller when it changes.
-    pub fn owns<T: Cached<DynamicType = ()>>(&mut self) -> Owned<T> {
+    /// The objects of another Kind that those of this one control, to list and to [apply](Owned::apply): each wakes its
+    /// controller when it changes.
+    pub fn owns<T>(&mut self) -> Owned<T>
+    where
+        T: Cached<DynamicType = (), Scope: OwnedBy<K::Scope>>,
+    {
         self.owns_in(&self.cx.get())
     }
 
     /// The same through a selected informer.
-    pub fn owns_in<T: Cached<DynamicType = ()>>(&mut self, informer: &Informer<T>) -> Owned<T> {
+    pub fn owns_in<T>(&mut self, informer: &Informer<T>) -> Owned<T>
+    where
+        T: Cached<DynamicType = (), Scope: OwnedBy<K::Scope>>,
+    {
         self.watch(informer).keys(owner_key::<K, T>);
-        Owned::new(informer.clone())
+        let tracker = self.trackers.join();
+        tracker.wake(informer, self.queue.clone());
+        let manager = field_manager(self.cx.component());
+        Owned::new(Children::new(informer.clone(), self.client(), manager, tracker))
     }
 
     /// What the controller does; its roles and options follow.

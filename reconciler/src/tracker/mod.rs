@@ -18,7 +18,7 @@ use reknit_apis::Key;
 use reknit_injection::{Cached, Change, Informer};
 
 use self::index::Index;
-pub(crate) use self::owned::owner_key;
+pub(crate) use self::owned::{controller_of, owner_key};
 pub use self::{any::TrackedAny, owned::Owned, tracked::Tracked};
 use crate::Queue;
 
@@ -46,7 +46,7 @@ impl Tracker {
         observers
     }
 
-    fn read(&self, observer: &Key, target: Key) {
+    pub(crate) fn read(&self, observer: &Key, target: Key) {
         self.0.lock().read(observer, target);
     }
 

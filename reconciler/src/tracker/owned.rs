@@ -7,6 +7,8 @@ use kube::Resource;
 use reknit_apis::{Key, Scope};
 use reknit_injection::{Cached, Index, Informer, controller_name};
 
+use crate::child::Children;
+
 /// Objects of one Kind by the object that controls them; each wakes its controller when it changes.
 ///
 /// Comes from [`Builder::owns`](crate::Builder::owns).
@@ -23,12 +25,14 @@ use reknit_injection::{Cached, Index, Informer, controller_name};
 pub struct Owned<T: Cached> {
     informer: Informer<T>,
     by_owner: Index<T>,
+    pub(crate) children: Children<T>,
 }
 
 impl<T: Cached<DynamicType = ()>> Owned<T> {
-    pub(crate) fn new(informer: Informer<T>) -> Self {
+    pub(crate) fn new(children: Children<T>) -> Self {
+        let informer = children.informer.clone();
         let by_owner = informer.index(|object: &T| controller_of(object).map(|owner| owner.uid.clone()));
-        Self { informer, by_owner }
+        Self { informer, by_owner, children }
     }
 
     /// What this object controls: the objects whose controlling owner reference holds its uid. An owner without a
@@ -56,7 +60,7 @@ pub(crate) fn owner_key<O: Resource<DynamicType = (), Scope: Scope>, T: Resource
     Some(Key::new(namespace, controller_name::<O, T>(object)?))
 }
 
-fn controller_of<T: Resource>(object: &T) -> Option<&OwnerReference> {
+pub(crate) fn controller_of<T: Resource>(object: &T) -> Option<&OwnerReference> {
     let owners = object.meta().owner_references.as_deref().unwrap_or_default();
     owners.iter().find(|owner| owner.controller == Some(true))
 }

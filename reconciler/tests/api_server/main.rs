@@ -1,6 +1,8 @@
 //! What a real API server makes of the writes and events of a pass.
 #![cfg(test)]
 
+mod children;
+
 use std::time::Duration;
 
 use k8s_openapi::api::{

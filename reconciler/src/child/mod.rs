@@ -1,0 +1,239 @@
+//! Applies what an object controls: creates it, puts drift back, and sends nothing where nothing differs.
+
+mod error;
+mod wanted;
+
+use std::{borrow::Borrow, collections::HashMap, sync::Arc};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::{
+    Client, Resource,
+    api::{GetParams, Patch, PatchParams},
+    core::{Request, request::Error as RequestError},
+};
+use parking_lot::Mutex;
+use reknit_apis::{Key, OwnedBy, Scope};
+use reknit_injection::{Cached, Change, Informer, controller_name};
+use serde::Serialize;
+use serde_json::Value;
+
+pub use self::error::NotApplied;
+use self::{error::said, wanted::Wanted};
+use crate::{
+    Owned,
+    endpoint::code,
+    tracker::{Tracker, controller_of},
+};
+
+/// What writes the objects of one Kind that a controller's objects control.
+pub(crate) struct Children<T: Cached> {
+    pub(crate) informer: Informer<T>,
+    pub(crate) client: Client,
+    /// Who is shown to have written, in `metadata.managedFields`.
+    pub(crate) manager: String,
+    /// Wakes the owners whose child's name is taken.
+    pub(crate) tracker: Tracker,
+    /// What the API server made of what was applied, where it reads differently (`1000m` as `1`).
+    normal: Arc<Mutex<HashMap<Key, Normal>>>,
+}
+
+struct Normal {
+    hash: String,
+    fields: Value,
+}
+
+/// Of whom an object is, as far as this owner is concerned.
+enum Control<T> {
+    /// There is none of this name.
+    Absent,
+    Ours(T),
+    Foreign(Option<OwnerReference>),
+}
+
+impl<T: Cached<DynamicType = ()>> Owned<T> {
+    /// Makes the child of this name what it is to be: creates it, or puts back what differs; answers the child as it is
+    /// then.
+    ///
+    /// The child is applied by server-side apply, under the name of this component and by force: the fields that are set
+    /// here become what they are here, those that were set here before and are no longer go, and those that others set
+    /// stay. So set what the controller decides and nothing else. The child gets the owner's namespace, if it has one,
+    /// and the owner as its controller; of its metadata labels, annotations, finalizers and further owners are
+    /// applied; a status is not.
+    ///
+    /// Nothing is sent where the child has all that would be set, and was last set to just this. (The annotation
+    /// `reknit.dev/applied` holds a hash of what was applied, since the cache does not know whose a field is. A
+    /// child that the API server writes in another form than it was given, `1000m` as `1`, is applied once more by each
+    /// process, which then remembers.) What is answered is in the cache before this returns.
+    ///
+    /// A child that is being deleted is left as it is, and the owner is woken when it is gone.
+    ///
+    /// It takes the verbs get, create and patch on the child, beside list and watch, and where the admission plugin
+    /// OwnerReferencesPermissionEnforcement is on, update on the owner's `finalizers` subresource.
+    ///
+    /// ```
+    /// use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+    /// use reknit_reconciler::{Error, NotApplied, Outcome, Owned, Result};
+    ///
+    /// struct Reconciler {
+    ///     maps: Owned<ConfigMap>,
+    /// }
+    ///
+    /// impl Reconciler {
+    ///     async fn greet(&self, namespace: &Namespace) -> Result<Outcome> {
+    ///         let mut map = ConfigMap::default();
+    ///         map.metadata.name = Some("greeting".into());
+    ///         map.metadata.namespace = namespace.metadata.name.clone();
+    ///         map.data = Some([("text".into(), "hello".into())].into());
+    ///         match self.maps.apply(namespace, map).await {
+    ///             Err(NotApplied::Taken { .. }) => {
+    ///                 Err(Error::permanent("somebody else has a ConfigMap of this name").reason("NameTaken"))
+    ///             }
+    ///             applied => {
+    ///                 applied?;
+    ///                 Ok(Outcome::done())
+    ///             }
+    ///         }
+    ///     }
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`NotApplied::Taken`], where an object of this name exists that this owner does not control, be it another's or
+    /// nobody's: it is not touched, and the owner is woken when it changes or goes, so the error may be made permanent.
+    /// [`NotApplied::OwnerDeleted`], where the owner is being deleted. [`NotApplied::Refused`] with what the API server
+    /// answered, say of a field that cannot be changed; a conflict in it counts as one for the pass.
+    pub async fn apply<O>(&self, owner: &O, child: T) -> Result<Arc<T>, NotApplied>
+    where
+        O: Resource<DynamicType = (), Scope: Scope>,
+        T: Serialize + Resource<Scope: Scope + OwnedBy<O::Scope>>,
+    {
+        let wanted = Wanted::of(owner, child)?;
+        if owner.meta().deletion_timestamp.is_some() {
+            return Err(NotApplied::OwnerDeleted { child: wanted.said, owner: said(owner) });
+        }
+        match self.children.control(owner, &wanted.key) {
+            Control::Foreign(controller) => Err(taken(owner, wanted, controller)),
+            Control::Ours(held) if self.children.is_settled(&wanted, &held) => Ok(held),
+            Control::Ours(held) => self.children.send(wanted, Some(&*held)).await,
+            Control::Absent => self.children.create(owner, wanted).await,
+        }
+    }
+}
+
+impl<T: Cached<DynamicType = ()>> Children<T> {
+    pub(crate) fn new(informer: Informer<T>, client: Client, manager: String, tracker: Tracker) -> Self {
+        let normal = Arc::<Mutex<HashMap<Key, Normal>>>::default();
+        let forgetting = normal.clone();
+        informer.on(move |change: &Change<T>| {
+            if let Change::Deleted { .. } = change {
+                forgetting.lock().remove(&change.key());
+            }
+        });
+        Self { informer, client, manager, tracker, normal }
+    }
+
+    /// Looks in the cache. What stands in the way is tracked before it is believed.
+    fn control<O: Resource<DynamicType = ()>>(&self, owner: &O, key: &Key) -> Control<Arc<T>> {
+        let look = || control::<O, T, _>(owner, self.informer.get(key));
+        match look() {
+            Control::Foreign(_) => {
+                self.tracker.read(&Key::of(owner), key.clone());
+                look()
+            }
+            control => control,
+        }
+    }
+}
+
+impl<T: Cached<DynamicType = ()> + Serialize> Children<T> {
+    /// Whether the child is as it was last set, and that is what is wanted; or is to go, whatever is wanted.
+    fn is_settled(&self, wanted: &Wanted, held: &T) -> bool {
+        if held.meta().deletion_timestamp.is_some() {
+            return true;
+        }
+        let Ok(fields) = wanted.fields_of(held) else { return false };
+        let is_normal = |normal: &Normal| normal.hash == wanted.hash && normal.fields == fields;
+        fields == wanted.body || self.normal.lock().get(&wanted.key).is_some_and(is_normal)
+    }
+
+    /// The cache holds no child, but it may be late, or hold a selection only: what it does not know must not be taken
+    /// over. So the API server is asked first; and whoever comes in between is not forced.
+    async fn create<O: Resource<DynamicType = ()>>(
+        &self,
+        owner: &O,
+        wanted: Wanted,
+    ) -> Result<Arc<T>, NotApplied> {
+        match control::<O, T, _>(owner, self.read(&wanted).await?) {
+            Control::Absent => self.send(wanted, None).await,
+            Control::Ours(live) => self.send(wanted, Some(&live)).await,
+            Control::Foreign(controller) => {
+                self.tracker.read(&Key::of(owner), wanted.key.clone());
+                Err(taken(owner, wanted, controller))
+            }
+        }
+    }
+
+    async fn read(&self, wanted: &Wanted) -> Result<Option<T>, NotApplied> {
+        let request = at::<T>(&wanted.key).get(&wanted.key.name, &GetParams::default());
+        match self.request(request).await {
+            Err(error) if code(&error) == Some(404) => Ok(None),
+            answer => answer.map(Some).map_err(|error| wanted.refused(error)),
+        }
+    }
+
+    /// Applies over this very object, or over none.
+    async fn send(&self, wanted: Wanted, over: Option<&T>) -> Result<Arc<T>, NotApplied> {
+        let params = PatchParams { force: over.is_some(), ..PatchParams::apply(&self.manager) };
+        let uid = over.and_then(|over| over.meta().uid.clone());
+        let body = wanted.to_send(uid);
+        let request = at::<T>(&wanted.key).patch(&wanted.key.name, &params, &Patch::Apply(body));
+        let answer = self.request(request).await.map_err(|error| wanted.refused(error))?;
+        self.remember(wanted, &answer);
+        Ok(Arc::new(answer))
+    }
+
+    async fn request(&self, request: Result<http::Request<Vec<u8>>, RequestError>) -> Result<T, kube::Error> {
+        self.client.request(request.map_err(kube::Error::BuildRequest)?).await
+    }
+
+    fn remember(&self, wanted: Wanted, answer: &T) {
+        let mut normal = self.normal.lock();
+        match wanted.fields_of(answer) {
+            Ok(fields) if fields != wanted.body => {
+                normal.insert(wanted.key, Normal { hash: wanted.hash, fields })
+            }
+            _ => normal.remove(&wanted.key),
+        };
+    }
+}
+
+fn control<O, T, P>(owner: &O, found: Option<P>) -> Control<P>
+where
+    O: Resource<DynamicType = ()>,
+    T: Resource,
+    P: Borrow<T>,
+{
+    match found {
+        None => Control::Absent,
+        Some(child) if is_controlled_by(owner, child.borrow()) => Control::Ours(child),
+        Some(child) => Control::Foreign(controller_of(child.borrow()).cloned()),
+    }
+}
+
+/// By uid; where the owner has none, which no API server made, by Kind and name.
+fn is_controlled_by<O: Resource<DynamicType = ()>, T: Resource>(owner: &O, child: &T) -> bool {
+    match &owner.meta().uid {
+        Some(uid) => controller_of(child).is_some_and(|controller| controller.uid == *uid),
+        None => controller_name::<O, T>(child) == owner.meta().name.as_deref(),
+    }
+}
+
+fn taken<O: Resource<DynamicType = ()>>(owner: &O, wanted: Wanted, by: Option<OwnerReference>) -> NotApplied {
+    NotApplied::Taken { child: wanted.said, owner: said(owner), by: by.map(Box::new) }
+}
+
+/// Works for either scope: the path holds the namespace that the key has.
+fn at<T: Resource<DynamicType = ()>>(key: &Key) -> Request {
+    Request::new(T::url_path(&(), key.namespace.as_deref()))
+}
