@@ -1,37 +1,119 @@
 //! What an API server says when it does not do as it was asked.
 
 use http::StatusCode;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-use super::request::Request;
+use super::{place::Place, request::Request};
 
 pub(super) type Answer = (StatusCode, Value);
 
+const MODIFIED: &str =
+    "the object has been modified; please apply your changes to the latest version and try again";
+
 pub(super) fn failure(code: StatusCode, reason: &str, message: &str) -> Answer {
-    let status = json!({
+    let mut status = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
         "message": message, "reason": reason, "code": code.as_u16(),
     });
+    if reason.is_empty() {
+        remove(&mut status, "reason");
+    }
     (code, status)
+}
+
+pub(super) fn bad_request(message: &str) -> Answer {
+    failure(StatusCode::BAD_REQUEST, "BadRequest", message)
+}
+
+/// What the real one can do and this one cannot.
+pub(super) fn not_supported(what: &str) -> Answer {
+    let message =
+        format!("the API server in memory does not support {what}: a test of that needs a ControlPlane");
+    failure(StatusCode::NOT_IMPLEMENTED, "NotImplemented", &message)
+}
+
+pub(super) fn no_such_resource() -> Answer {
+    let answer =
+        failure(StatusCode::NOT_FOUND, "NotFound", "the server could not find the requested resource");
+    with_details(answer, json!({}))
 }
 
 pub(super) fn not_found(request: &Request, name: &str) -> Answer {
     let message = format!("{} {name:?} not found", request.place.full_resource());
-    failure(StatusCode::NOT_FOUND, "NotFound", &message)
+    about(request, name, failure(StatusCode::NOT_FOUND, "NotFound", &message))
 }
 
-pub(super) fn already_exists(request: &Request, name: &str) -> Answer {
-    let message = format!("{} {name:?} already exists", request.place.full_resource());
-    failure(StatusCode::CONFLICT, "AlreadyExists", &message)
+pub(super) fn already_exists(request: &Request, name: &str, old: &Value) -> Answer {
+    let going = if old["metadata"]["deletionTimestamp"].is_null() { "" } else { "object is being deleted: " };
+    let message = format!("{going}{} {name:?} already exists", request.place.full_resource());
+    about(request, name, failure(StatusCode::CONFLICT, "AlreadyExists", &message))
+}
+
+pub(super) fn modified(request: &Request, name: &str) -> Answer {
+    conflict(request, name, MODIFIED)
 }
 
 pub(super) fn conflict(request: &Request, name: &str, why: &str) -> Answer {
     let resource = request.place.full_resource();
     let message = format!("Operation cannot be fulfilled on {resource} {name:?}: {why}");
-    failure(StatusCode::CONFLICT, "Conflict", &message)
+    about(request, name, failure(StatusCode::CONFLICT, "Conflict", &message))
 }
 
-pub(super) fn invalid(request: &Request, why: &str) -> Answer {
-    let message = format!("{} is invalid: {why}", request.place.full_resource());
-    failure(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", &message)
+/// The same of a precondition of a delete, which names the Kind.
+pub(super) fn precondition(request: &Request, kind: &str, name: &str, why: &str) -> Answer {
+    let group = request.place.group();
+    let qualified = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
+    let message = format!("Operation cannot be fulfilled on {qualified} {name:?}: {why}");
+    with_details(failure(StatusCode::CONFLICT, "Conflict", &message), details(group, kind, name))
+}
+
+/// A field that is wrong, and why: `Required value`, `Invalid value`, `Forbidden`.
+pub(super) struct Wrong<'a> {
+    pub(super) field: &'a str,
+    /// `FieldValueRequired`, and so on.
+    pub(super) reason: &'a str,
+    pub(super) message: String,
+}
+
+pub(super) fn invalid(group: &str, kind: &str, name: &str, wrong: &Wrong<'_>) -> Answer {
+    let qualified = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
+    let message = format!("{qualified} {name:?} is invalid: {}: {}", wrong.field, wrong.message);
+    let mut details = details(group, kind, name);
+    details["causes"] = json!([{ "reason": wrong.reason, "message": wrong.message, "field": wrong.field }]);
+    with_details(failure(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", &message), details)
+}
+
+pub(super) fn immutable(place: &Place, kind: &str, name: &str, field: &str, value: &Value) -> Answer {
+    let message = format!("Invalid value: {value}: field is immutable");
+    invalid(place.group(), kind, name, &Wrong { field, reason: "FieldValueInvalid", message })
+}
+
+pub(super) fn deleted(request: &Request, name: &str, uid: &Value) -> Answer {
+    let mut details = details(request.place.group(), &request.place.plural, name);
+    details["uid"] = uid.clone();
+    let status = json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details,
+    });
+    (StatusCode::OK, status)
+}
+
+pub(super) fn with_details((code, mut status): Answer, details: Value) -> Answer {
+    status["details"] = details;
+    (code, status)
+}
+
+fn about(request: &Request, name: &str, answer: Answer) -> Answer {
+    with_details(answer, details(request.place.group(), &request.place.plural, name))
+}
+
+fn details(group: &str, kind: &str, name: &str) -> Value {
+    let all = [("name", name), ("group", group), ("kind", kind)];
+    let said = all.into_iter().filter(|(_, text)| !text.is_empty());
+    Value::Object(said.map(|(field, text)| (field.to_owned(), json!(text))).collect::<Map<_, _>>())
+}
+
+fn remove(object: &mut Value, field: &str) {
+    if let Some(fields) = object.as_object_mut() {
+        fields.remove(field);
+    }
 }

@@ -1,8 +1,16 @@
 //! A small API server in memory: a map of objects, and a tape of what was asked of it.
 
 mod answer;
+mod change;
+mod create;
+mod delete;
+mod fieldpath;
+mod fields;
 mod labels;
 mod objects;
+mod ownership;
+mod patch;
+mod place;
 mod request;
 #[cfg(test)]
 mod tests;
@@ -19,18 +27,26 @@ use serde_json::{Value, json};
 pub use self::write::{Verb, Write};
 use self::{
     answer::{Answer, failure},
-    objects::{Objects, Place},
+    objects::Objects,
+    ownership::Owners,
+    place::Place,
     request::Request,
 };
 
-/// An API server in memory, for tests of single passes: what a client asks of it is answered at once, by the rules
-/// that controllers build on.
+/// An API server in memory, for tests of single passes: what a client asks of it is answered at once, as the real one
+/// answers it, which a test of this crate compares verb by verb.
 ///
-/// Those are: names made of `generateName`; uid, generation and creation time; a resourceVersion that is raised by
-/// changes only; 409 for a stale one, for another uid, for a name that is taken; the status apart from the rest;
-/// finalizers, which hold a deleted object until the last is removed; dry runs; label selectors. All patches are
-/// merge patches, but that applied finalizers are kept apart by field manager. It neither watches nor defaults nor
-/// validates, and knows no other subresource: for those there is [`ControlPlane`](crate::ControlPlane).
+/// It gets, lists (label and field selectors, pages), creates, updates, patches (merge patches, JSON patches, server-side
+/// apply with owners and conflicts), deletes, and deletes collections, and the same of `status`. With names made of
+/// `generateName`; uid, generation and creation time; a resourceVersion that is raised by changes only; 409 for a stale
+/// one, for another uid, for a name that is taken; the status apart from the rest; finalizers, which hold a deleted
+/// object until the last is removed; propagation policies, preconditions and dry runs.
+///
+/// What it does not: it knows no schema, so it neither defaults, validates nor prunes; every Kind of
+/// somebody's own has a status, and its lists are applied as a whole. No controllers run: dependents are not collected,
+/// a namespace need not be there, and pods are gone at once. What it does not support it answers with 501 and a message
+/// that names it: watches, strategic merge patches, other subresources. For all of that there is
+/// [`ControlPlane`](crate::ControlPlane).
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::ConfigMap;
@@ -84,8 +100,9 @@ impl ApiServer {
     pub fn hold<K: Resource<DynamicType = ()> + Serialize>(&self, object: &K) -> Value {
         let place = Place::of_kind::<K>(object.meta().namespace.as_deref());
         #[expect(clippy::expect_used, reason = "objects of Kubernetes are JSON, and this is for tests")]
-        let value = serde_json::to_value(object).expect("an object is JSON");
-        self.state().objects.hold(&place, value)
+        let mut value = serde_json::to_value(object).expect("an object is JSON");
+        identify::<K>(&mut value);
+        self.state().objects.hold(&place, value, Owners::default())
     }
 
     /// Answers every such request with this code, from now on.
@@ -128,7 +145,7 @@ impl ApiServer {
                 let body = body.collect().await?.to_bytes();
                 let (code, answer) = match Request::parse(&head, &body) {
                     Ok(request) => server.answer(&request),
-                    Err(why) => failure(StatusCode::BAD_REQUEST, "BadRequest", &why),
+                    Err(refusal) => refusal,
                 };
                 let mut response = Response::new(Body::from(answer.to_string().into_bytes()));
                 *response.status_mut() = code;
@@ -140,13 +157,19 @@ impl ApiServer {
 
     fn answer(&self, request: &Request) -> Answer {
         let mut state = self.state();
+        let mut after = state.objects.clone();
+        let answer = after.answer(request);
         if request.verb.writes() {
-            state.tape.push(request.write());
+            let meant =
+                answer.as_ref().ok().filter(|_| request.verb.leaves_one()).map(|(_, object)| object.clone());
+            state.tape.push(request.write(meant));
         }
-        match state.failing(request) {
-            Some(code) => failure(code, "Injected", "inducing failure"),
-            None => state.objects.answer(request).unwrap_or_else(|failure| failure),
+        if let Some(code) = state.failing(request) {
+            let message = format!("inducing failure for {} {}", request.verb, request.resource());
+            return failure(code, "Injected", &message);
         }
+        state.objects = after;
+        answer.unwrap_or_else(|refusal| refusal)
     }
 
     /// A test that panicked elsewhere does not make this one panic.
@@ -166,6 +189,13 @@ impl State {
     }
 }
 
+fn identify<K: Resource<DynamicType = ()>>(object: &mut Value) {
+    if let Some(fields) = object.as_object_mut() {
+        fields.entry("apiVersion").or_insert_with(|| json!(K::api_version(&())));
+        fields.entry("kind").or_insert_with(|| json!(K::kind(&())));
+    }
+}
+
 fn metadata(value: &mut Value) -> &mut serde_json::Map<String, Value> {
     if !value["metadata"].is_object() {
         value["metadata"] = json!({});
@@ -174,4 +204,13 @@ fn metadata(value: &mut Value) -> &mut serde_json::Map<String, Value> {
         Value::Object(metadata) => metadata,
         _ => unreachable!("it was made an object"),
     }
+}
+
+/// Lists and maps without members are not kept.
+fn prune(fields: &mut serde_json::Map<String, Value>) {
+    fields.retain(|_, value| match value {
+        Value::Array(all) => !all.is_empty(),
+        Value::Object(all) => !all.is_empty(),
+        value => !value.is_null(),
+    });
 }

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use http::{Method, request::Parts};
+use http::{Method, StatusCode, header::CONTENT_TYPE, request::Parts};
 use reknit_apis::Key;
 use serde_json::Value;
 
 use super::{
-    objects::Place,
+    answer::{Answer, bad_request, failure, not_supported},
+    place::Place,
     write::{Verb, Write},
 };
 
@@ -17,37 +18,39 @@ pub(super) struct Request {
     pub(super) name: Option<String>,
     pub(super) subresource: Option<String>,
     pub(super) query: BTreeMap<String, String>,
-    /// Whether it is server-side apply.
-    pub(super) applies: bool,
+    /// How the body of a patch is to be read.
+    pub(super) patch: PatchKind,
     pub(super) body: Value,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PatchKind {
+    Merge,
+    Json,
+    /// Server-side apply.
+    Apply,
+}
+
 impl Request {
-    pub(super) fn parse(head: &Parts, body: &[u8]) -> Result<Self, String> {
-        let query = query_of(head.uri.query().unwrap_or_default());
-        let content = head.headers.get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    pub(super) fn parse(head: &Parts, body: &[u8]) -> Result<Self, Answer> {
+        let query = head.uri.query().unwrap_or_default();
+        let query: BTreeMap<_, _> = form_urlencoded::parse(query.as_bytes()).into_owned().collect();
         let (place, name, subresource) = split(head.uri.path())?;
-        let verb = match (&head.method, &name) {
-            _ if query.get("watch").is_some_and(|watch| watch != "false") => {
-                return Err("this server does not watch".into());
-            }
-            (&Method::GET, Some(_)) => Verb::Get,
-            (&Method::GET, None) => Verb::List,
-            (&Method::POST, None) => Verb::Create,
-            (&Method::PUT, Some(_)) => Verb::Update,
-            (&Method::PATCH, Some(_)) => Verb::Patch,
-            (&Method::DELETE, Some(_)) => Verb::Delete,
-            (method, _) => return Err(format!("this server does not {method} {}", head.uri.path())),
-        };
-        let is = |kind| content.is_some_and(|content: &str| content.contains(kind));
-        if verb == Verb::Patch && is("json-patch") {
-            return Err("this server does not take JSON patches".into());
+        if query.get("watch").is_some_and(|watch| watch != "false" && watch != "0") {
+            return Err(not_supported(&format!("watching {}", place.plural)));
         }
+        let verb = verb(&head.method, name.is_some())
+            .ok_or_else(|| not_supported(&format!("{} {}", head.method, head.uri.path())))?;
+        let content =
+            head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let patch = if verb == Verb::Patch { patch_kind(content, &place)? } else { PatchKind::Merge };
         let body = match body {
             [] => Value::Null,
-            sent => serde_json::from_slice(sent).map_err(|error| format!("the body is no JSON: {error}"))?,
+            sent => serde_json::from_slice(sent).map_err(|error| {
+                bad_request(&format!("the body of {} is no JSON: {error}", head.uri.path()))
+            })?,
         };
-        Ok(Self { verb, place, name, subresource, query, applies: is("apply-patch"), body })
+        Ok(Self { verb, place, name, subresource, query, patch, body })
     }
 
     /// `pods`, `pods/status`.
@@ -58,31 +61,91 @@ impl Request {
         }
     }
 
-    pub(super) fn write(&self) -> Write {
+    pub(super) fn write(&self, meant: Option<Value>) -> Write {
         let sent = |field: &str| self.body["metadata"][field].as_str().filter(|name| !name.is_empty());
         let name = self.name.as_deref().or(sent("name")).or(sent("generateName")).unwrap_or_default();
+        let selector = self.query.get("labelSelector").filter(|_| self.verb == Verb::DeleteCollection);
         Write {
             verb: self.verb,
             resource: self.resource(),
             key: Key::new(self.place.namespace.as_deref(), name),
+            selector: selector.cloned(),
             body: self.body.clone(),
+            meant,
         }
     }
 
+    pub(super) fn applies(&self) -> bool {
+        self.verb == Verb::Patch && self.patch == PatchKind::Apply
+    }
+
+    /// A delete's body, where there is one, stands in place of its query.
     pub(super) fn is_dry(&self) -> bool {
-        self.query.contains_key("dryRun")
+        let deletes = matches!(self.verb, Verb::Delete | Verb::DeleteCollection);
+        match &self.body {
+            Value::Object(options) if deletes => options.contains_key("dryRun"),
+            _ => self.query.contains_key("dryRun"),
+        }
+    }
+
+    /// What is asked of a delete, in its body or else in its query.
+    pub(super) fn policy(&self) -> Option<&str> {
+        match &self.body {
+            Value::Object(options) => options.get("propagationPolicy").and_then(Value::as_str),
+            _ => self.query.get("propagationPolicy").map(String::as_str),
+        }
+    }
+
+    pub(super) fn manager(&self) -> &str {
+        self.query.get("fieldManager").map_or("unknown", String::as_str)
+    }
+
+    /// A text of the query; empty where there is none.
+    pub(super) fn asked(&self, name: &str) -> &str {
+        self.query.get(name).map_or("", String::as_str)
+    }
+}
+
+fn verb(method: &Method, named: bool) -> Option<Verb> {
+    Some(match (method.as_str(), named) {
+        ("GET", true) => Verb::Get,
+        ("GET", false) => Verb::List,
+        ("POST", false) => Verb::Create,
+        ("PUT", true) => Verb::Update,
+        ("PATCH", true) => Verb::Patch,
+        ("DELETE", true) => Verb::Delete,
+        ("DELETE", false) => Verb::DeleteCollection,
+        _ => return None,
+    })
+}
+
+fn patch_kind(content: &str, place: &Place) -> Result<PatchKind, Answer> {
+    match content.split(';').next().unwrap_or_default() {
+        "application/merge-patch+json" => Ok(PatchKind::Merge),
+        "application/json-patch+json" => Ok(PatchKind::Json),
+        "application/apply-patch+yaml" => Ok(PatchKind::Apply),
+        "application/strategic-merge-patch+json" if place.is_built_in() => {
+            Err(not_supported(&format!("strategic merge patches, here of {}", place.plural)))
+        }
+        _ => {
+            let message = "the body of the request was in an unknown format - accepted media types include: \
+                application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml";
+            Err(failure(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message))
+        }
     }
 }
 
 /// Where the objects are, and which one, and which part of it.
-fn split(path: &str) -> Result<(Place, Option<String>, Option<String>), String> {
+fn split(path: &str) -> Result<(Place, Option<String>, Option<String>), Answer> {
+    let nowhere = || not_supported(&format!("the path {path}"));
     let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
     let (api, rest) = match parts.as_slice() {
         ["api", version, rest @ ..] => (format!("api/{version}"), rest),
         ["apis", group, version, rest @ ..] => (format!("apis/{group}/{version}"), rest),
-        _ => return Err(format!("no resource has the path {path}")),
+        _ => return Err(nowhere()),
     };
     let (namespace, rest) = match rest {
+        ["namespaces", _, "status" | "finalize"] => (None, rest),
         ["namespaces", namespace, rest @ ..] if !rest.is_empty() => (Some((*namespace).to_owned()), rest),
         rest => (None, rest),
     };
@@ -90,34 +153,7 @@ fn split(path: &str) -> Result<(Place, Option<String>, Option<String>), String> 
         [plural] => (plural, None, None),
         [plural, name] => (plural, Some((*name).to_owned()), None),
         [plural, name, subresource] => (plural, Some((*name).to_owned()), Some((*subresource).to_owned())),
-        _ => return Err(format!("no resource has the path {path}")),
+        _ => return Err(nowhere()),
     };
     Ok((Place { api, plural: (*plural).to_owned(), namespace }, name, subresource))
-}
-
-fn query_of(text: &str) -> BTreeMap<String, String> {
-    let pairs = text.split('&').filter(|pair| !pair.is_empty());
-    pairs
-        .map(|pair| {
-            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            (unescaped(name), unescaped(value))
-        })
-        .collect()
-}
-
-/// A text of a query as it was before it was escaped.
-fn unescaped(text: &str) -> String {
-    let mut bytes = text.bytes();
-    let mut plain = Vec::new();
-    while let Some(byte) = bytes.next() {
-        plain.push(match byte {
-            b'+' => b' ',
-            b'%' => {
-                let hex: String = bytes.by_ref().take(2).map(char::from).collect();
-                u8::from_str_radix(&hex, 16).unwrap_or(b'%')
-            }
-            byte => byte,
-        });
-    }
-    String::from_utf8_lossy(&plain).into_owned()
 }

@@ -38,7 +38,8 @@ async fn a_created_object_has_what_every_object_has() {
     let generated = map(json!({"metadata": {"generateName": "a-"}}));
     let generated = maps(&server).create(&PostParams::default(), &generated).await.unwrap();
     assert!(generated.metadata.name.unwrap().len() > 2);
-    let again = maps(&server).create(&PostParams::default(), &made).await.unwrap_err();
+    let named = map(json!({"metadata": {"name": "a"}}));
+    let again = maps(&server).create(&PostParams::default(), &named).await.unwrap_err();
     assert_eq!(code(again), (409, "configmaps \"a\" already exists".into()));
 }
 
@@ -63,7 +64,7 @@ async fn a_stale_version_or_another_uid_is_a_conflict() {
     assert_eq!(status, 409);
     assert!(message.contains("the object has been modified"), "{message}");
     let other = json!({"metadata": {"uid": "another"}});
-    assert_eq!(code(merge(&server, "a", other).await.unwrap_err()).0, 409);
+    assert_eq!(code(merge(&server, "a", other).await.unwrap_err()).0, 422, "a patch may not change it");
     assert_eq!(code(maps(&server).replace("a", &PostParams::default(), &made).await.unwrap_err()).0, 409);
 }
 
@@ -112,6 +113,42 @@ async fn applied_finalizers_are_each_managers_own() {
     };
     assert_eq!(apply(json!(["mine.io/y"])).await, ["other.io/x", "mine.io/y"]);
     assert_eq!(apply(json!([])).await, ["other.io/x"]);
+}
+
+#[tokio::test]
+async fn an_applied_field_that_another_manager_changed_is_refused_unless_forced() {
+    let server = ApiServer::new();
+    let by = |manager: &str| PatchParams::apply(manager);
+    let apply = |value: &str| {
+        Patch::Apply(json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"k": value, "mine": "1"}}))
+    };
+    maps(&server).patch("a", &by("me"), &apply("v")).await.unwrap();
+    merge(&server, "a", json!({"data": {"k": "by hand", "other": "2"}})).await.unwrap();
+    let (status, message) = code(maps(&server).patch("a", &by("me"), &apply("v")).await.unwrap_err());
+    let said = "Apply failed with 1 conflict: conflict with \"unknown\" using v1: .data.k";
+    assert_eq!((status, message.as_str()), (409, said));
+    maps(&server).patch("a", &by("me").force(), &apply("v")).await.unwrap();
+    let nothing = Patch::Apply(json!({"apiVersion": "v1", "kind": "ConfigMap"}));
+    let left = maps(&server).patch("a", &by("me"), &nothing).await.unwrap();
+    assert_eq!(left.data.unwrap(), [("other".to_owned(), "2".to_owned())].into());
+}
+
+#[tokio::test]
+async fn what_is_not_supported_is_said_by_name() {
+    let server = ApiServer::new();
+    created(&server, "a").await;
+    let strategic = Patch::Strategic(json!({"data": {}}));
+    let refused = maps(&server).patch("a", &PatchParams::default(), &strategic).await.unwrap_err();
+    let (status, message) = code(refused);
+    assert_eq!(status, 501);
+    assert!(message.contains("strategic merge patches, here of configmaps"), "{message}");
+    let all: Api<Deployment> = Api::namespaced(server.client(), "default");
+    let (status, message) = code(all.get_scale("a").await.unwrap_err());
+    assert_eq!(status, 501);
+    assert!(message.contains("deployments/scale"), "{message}");
+    let watch = http::Request::get("/api/v1/configmaps?watch=true").body(Body::empty()).unwrap();
+    let (head, _) = server.client().send(watch).await.unwrap().into_parts();
+    assert_eq!(head.status.as_u16(), 501);
 }
 
 #[tokio::test]

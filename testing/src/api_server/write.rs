@@ -20,11 +20,25 @@ pub enum Verb {
     Patch,
     /// An object gone.
     Delete,
+    /// All objects gone that a selector selects.
+    DeleteCollection,
 }
 
 impl Verb {
     pub(super) fn writes(self) -> bool {
         !matches!(self, Self::Get | Self::List)
+    }
+
+    /// Whether there is an object afterwards.
+    pub(super) fn leaves_one(self) -> bool {
+        matches!(self, Self::Create | Self::Update | Self::Patch)
+    }
+}
+
+/// It shows as RBAC names it: `deletecollection`.
+impl fmt::Display for Verb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&format!("{self:?}").to_lowercase())
     }
 }
 
@@ -35,14 +49,21 @@ pub struct Write {
     pub verb: Verb,
     /// `pods`, `addressableservices/status`.
     pub resource: String,
-    /// To which object; one that was to be created has the name or the `generateName` that it was sent with.
+    /// To which object; one that was to be created has the name or the `generateName` that it was sent with, and a
+    /// collection has no name.
     pub key: Key,
+    /// Which objects of a collection were to be deleted, by their labels; none for all.
+    pub selector: Option<String>,
     /// What was sent.
     pub body: Value,
+    /// The object as it was to be afterwards, also where the request was [made to fail](super::ApiServer::fail). None
+    /// where it was to be gone, and where the server refused of itself.
+    pub meant: Option<Value>,
 }
 
 impl fmt::Display for Write {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} {}", format!("{:?}", self.verb).to_lowercase(), self.resource, self.key)
+        write!(f, "{} {} {}", self.verb, self.resource, self.key)?;
+        self.selector.iter().try_for_each(|selector| write!(f, "?{selector}"))
     }
 }

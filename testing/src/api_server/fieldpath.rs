@@ -1,0 +1,225 @@
+//! Paths to the fields of an object, through its lists.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value, json};
+
+/// From the object's root to a field.
+pub(super) type Path = Vec<Step>;
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Step {
+    Field(String),
+    /// An element, by what tells it from the others: `name="web"`, or its value.
+    Element(String),
+}
+
+/// `.spec.template.spec.containers[name="web"].image`.
+pub(super) fn shown(path: &Path) -> String {
+    let step = |step: &Step| match step {
+        Step::Field(name) => format!(".{name}"),
+        Step::Element(name) => format!("[{name}]"),
+    };
+    path.iter().map(step).collect()
+}
+
+/// How lists are put together.
+enum List {
+    /// As a whole.
+    Atomic,
+    /// Each value once.
+    Set,
+    /// Each element by the values of these fields.
+    Map(&'static [&'static str]),
+}
+
+/// Which lists are whose: a CustomResourceDefinition's are taken as a whole, those of metadata aside.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
+    pub(super) built_in: bool,
+}
+
+impl Shape {
+    /// What Kubernetes' own types say of their lists (`x-kubernetes-list-type`).
+    fn list(self, path: &[Step]) -> List {
+        let Some(Step::Field(name)) = path.last() else { return List::Atomic };
+        let within = matches!(path.iter().rev().nth(1), Some(Step::Element(_)));
+        let of_metadata = matches!(path, [Step::Field(root), _] if root == "metadata");
+        match name.as_str() {
+            "finalizers" if of_metadata => List::Set,
+            "ownerReferences" if of_metadata => List::Map(&["uid"]),
+            _ if !self.built_in => List::Atomic,
+            "containers"
+            | "initContainers"
+            | "ephemeralContainers"
+            | "env"
+            | "volumes"
+            | "secrets"
+            | "webhooks" => List::Map(&["name"]),
+            "imagePullSecrets" if path.len() > 1 => List::Map(&["name"]),
+            "ports" if within => List::Map(&["containerPort", "protocol"]),
+            "ports" => List::Map(&["port", "protocol"]),
+            "volumeMounts" => List::Map(&["mountPath"]),
+            "volumeDevices" => List::Map(&["devicePath"]),
+            "hostAliases" => List::Map(&["ip"]),
+            "conditions" => List::Map(&["type"]),
+            _ => List::Atomic,
+        }
+    }
+
+    fn step(list: &List, element: &Value) -> Step {
+        let of_field = |field: &&str| match (&element[*field], *field) {
+            (Value::Null, "protocol") => "protocol=\"TCP\"".to_owned(),
+            (value, field) => format!("{field}={value}"),
+        };
+        match list {
+            List::Map(fields) => Step::Element(fields.iter().map(of_field).collect::<Vec<_>>().join(",")),
+            _ => Step::Element(element.to_string()),
+        }
+    }
+
+    /// The paths of everything that has a value, and of each element of a list of elements.
+    pub(super) fn leaves(self, value: &Value) -> BTreeSet<Path> {
+        let mut leaves = BTreeSet::new();
+        self.collect(value, &mut Vec::new(), &mut leaves);
+        leaves
+    }
+
+    fn collect(self, value: &Value, at: &mut Path, leaves: &mut BTreeSet<Path>) {
+        match value {
+            Value::Object(fields) if !fields.is_empty() => {
+                for (name, value) in fields {
+                    at.push(Step::Field(name.clone()));
+                    self.collect(value, at, leaves);
+                    at.pop();
+                }
+            }
+            Value::Array(all) => {
+                let list = self.list(at);
+                if matches!(list, List::Atomic) {
+                    leaves.insert(at.clone());
+                    return;
+                }
+                for element in all {
+                    at.push(Self::step(&list, element));
+                    leaves.insert(at.clone());
+                    if matches!(list, List::Map(_)) {
+                        self.collect(element, at, leaves);
+                    }
+                    at.pop();
+                }
+            }
+            _ if !at.is_empty() => {
+                leaves.insert(at.clone());
+            }
+            _ => {}
+        }
+    }
+
+    /// The value at the path; of an element, only that it is there.
+    pub(super) fn get(self, value: &Value, path: &Path) -> Option<Value> {
+        let found = (0..path.len()).try_fold(value, |value, n| self.child(value, path, n))?;
+        Some(match path.last() {
+            Some(Step::Element(_)) => json!(true),
+            _ => found.clone(),
+        })
+    }
+
+    fn child<'a>(self, value: &'a Value, path: &Path, n: usize) -> Option<&'a Value> {
+        match path.get(n)? {
+            Step::Field(name) => value.get(name),
+            element => value.as_array()?.get(self.position(value, path, n, element)?),
+        }
+    }
+
+    fn position(self, value: &Value, path: &Path, n: usize, element: &Step) -> Option<usize> {
+        let list = self.list(&path[..n]);
+        value.as_array()?.iter().position(|one| Self::step(&list, one) == *element)
+    }
+
+    /// Removes what is at the path, and what has no fields left then.
+    pub(super) fn remove(self, value: &mut Value, path: &Path) {
+        self.remove_at(value, path, 0);
+    }
+
+    fn remove_at(self, value: &mut Value, path: &Path, n: usize) {
+        let Some(step) = path.get(n) else { return };
+        let last = n + 1 == path.len();
+        match step {
+            Step::Field(name) if last => {
+                if let Some(fields) = value.as_object_mut() {
+                    fields.remove(name);
+                }
+            }
+            Step::Field(name) => {
+                let Some(child) = value.get_mut(name) else { return };
+                self.remove_at(child, path, n + 1);
+                if let (true, Some(fields)) =
+                    (*child == json!({}) || *child == json!([]), value.as_object_mut())
+                {
+                    fields.remove(name);
+                }
+            }
+            element => {
+                let Some(at) = self.position(value, path, n, element) else { return };
+                let Some(all) = value.as_array_mut() else { return };
+                if last {
+                    all.remove(at);
+                } else if let Some(child) = all.get_mut(at) {
+                    self.remove_at(child, path, n + 1);
+                }
+            }
+        }
+    }
+
+    /// The object with what is applied to it.
+    pub(super) fn merged(self, live: &Value, applied: &Value) -> Value {
+        self.merged_at(live, applied, &mut Vec::new())
+    }
+
+    fn merged_at(self, live: &Value, applied: &Value, at: &mut Path) -> Value {
+        match (live, applied) {
+            (Value::Object(live), Value::Object(applied)) => {
+                Value::Object(self.merged_fields(live, applied, at))
+            }
+            (Value::Array(live), Value::Array(applied)) => Value::Array(self.merged_lists(live, applied, at)),
+            _ => applied.clone(),
+        }
+    }
+
+    fn merged_fields(
+        self,
+        live: &Map<String, Value>,
+        applied: &Map<String, Value>,
+        at: &mut Path,
+    ) -> Map<String, Value> {
+        let mut merged = live.clone();
+        for (name, value) in applied {
+            at.push(Step::Field(name.clone()));
+            let value = live.get(name).map_or_else(|| value.clone(), |live| self.merged_at(live, value, at));
+            at.pop();
+            merged.insert(name.clone(), value);
+        }
+        merged
+    }
+
+    fn merged_lists(self, live: &[Value], applied: &[Value], at: &mut Path) -> Vec<Value> {
+        let list = self.list(at);
+        if matches!(list, List::Atomic) {
+            return applied.to_vec();
+        }
+        let mut merged = live.to_vec();
+        for element in applied {
+            let step = Self::step(&list, element);
+            match merged.iter_mut().find(|one| Self::step(&list, one) == step) {
+                Some(one) => {
+                    at.push(step);
+                    *one = self.merged_at(one, element, at);
+                    at.pop();
+                }
+                None => merged.push(element.clone()),
+            }
+        }
+        merged
+    }
+}

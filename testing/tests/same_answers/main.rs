@@ -1,0 +1,35 @@
+//! The API server in memory answers as the real one does: both are sent the same requests, and each answer is compared.
+
+mod asked;
+mod requests;
+
+use std::error::Error;
+
+use reknit_testing::{ApiServer, ControlPlane};
+use similar::TextDiff;
+
+use self::asked::Asked;
+
+/// What the two servers are asked about beside what every API server has.
+const KINDS: &str = include_str!("kinds.yaml");
+
+#[tokio::test]
+async fn every_verb_is_answered_as_the_real_api_server_answers_it() -> Result<(), Box<dyn Error>> {
+    let plane = ControlPlane::shared().await?;
+    plane.apply_yaml(KINDS).await?;
+    let mut real = Asked::of(plane.client()?);
+    let mut memory = Asked::of(ApiServer::new().client());
+    requests::send(&mut real).await?;
+    requests::send(&mut memory).await?;
+
+    let (real, memory) = (real.answers(), memory.answers());
+    assert_eq!(real.len(), memory.len());
+    let differ: Vec<_> = real.iter().zip(&memory).filter(|(real, memory)| real != memory).collect();
+    for (real, memory) in &differ {
+        let diff = TextDiff::from_lines(real.as_str(), memory.as_str());
+        println!("{}", diff.unified_diff().context_radius(20).header("real", "in memory"));
+    }
+    println!("{} requests, {} answered differently", real.len(), differ.len());
+    assert!(differ.is_empty());
+    Ok(())
+}
