@@ -2,7 +2,10 @@
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use kube::discovery::ApiResource;
@@ -14,9 +17,10 @@ use crate::{
     feed::Progress,
     informer::Cached,
     metrics::Meters,
-    raw::{Decoded, Raw},
+    raw::{Incoming, Raw},
+    record::{Packed, Records},
     selection::Selection,
-    store::Store,
+    store::{News, Store},
     undecodable::Undecodable,
     waiters::Waiters,
 };
@@ -35,7 +39,7 @@ pub(crate) struct Cache<K> {
     pub(crate) progress: Progress,
     pub(crate) waiters: Waiters,
     pub(crate) meters: Meters,
-    store: RwLock<Store<K>>,
+    store: RwLock<Store>,
     told: Mutex<Told<K>>,
     /// Of its own lock: handlers may ask.
     undecodable: RwLock<Undecodable>,
@@ -69,24 +73,48 @@ impl<K: Cached> Cache<K> {
     }
 
     /// What is held, for as long as `read` takes.
-    pub(crate) fn read<T>(&self, read: impl FnOnce(&Store<K>) -> T) -> T {
+    pub(crate) fn read<T>(&self, read: impl FnOnce(&Store) -> T) -> T {
         read(&self.store.read())
     }
 
     /// Changes what is known, but nothing that is held.
-    pub(crate) fn write<T>(&self, write: impl FnOnce(&mut Store<K>) -> T) -> T {
+    pub(crate) fn write<T>(&self, write: impl FnOnce(&mut Store) -> T) -> T {
         write(&mut self.store.write())
     }
 
     /// Changes what is held and tells of it.
-    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut Store<K>) -> T)
+    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut Store) -> T)
     where
-        T: IntoIterator<Item = Option<Change<K>>>,
+        T: IntoIterator<Item = Option<News<K>>>,
     {
         let told = self.told.lock();
         let changes = change(&mut self.store.write());
-        for change in changes.into_iter().flatten() {
+        for change in changes.into_iter().flatten().filter_map(|news| self.as_change(news)) {
             self.tell(&told, &change);
+        }
+    }
+
+    fn as_change(&self, news: News<K>) -> Option<Change<K>> {
+        Some(match news {
+            News::Added(new) => Change::Added(new),
+            News::Updated { old, new } => Change::Updated { old: self.typed(old.packed())?, new },
+            News::Deleted { last } => Change::Deleted { last: self.typed(last.packed())? },
+        })
+    }
+
+    /// What is held could be decoded when it came in, and so it can be again.
+    pub(crate) fn typed(&self, record: Packed<'_>) -> Option<Arc<K>> {
+        match record.decode(&self.kind) {
+            Ok(object) => Some(Arc::new(object)),
+            Err(error) => {
+                tracing::error!(
+                    informer = self.name,
+                    key = %record.state().key(),
+                    column = error.column(),
+                    "an object that was decoded before cannot be decoded again"
+                );
+                None
+            }
         }
     }
 
@@ -121,9 +149,9 @@ impl<K: Cached> Cache<K> {
     }
 
     fn replay(&self, handler: &Handler<K>) {
-        let held: Vec<_> = self.read(|store| store.table.all().cloned().collect());
-        for object in held {
-            self.call(handler, &Change::Added(object));
+        let mut held: Records = self.read(|store| store.table.all().collect());
+        while let Some(object) = held.next(|record| self.typed(record)) {
+            object.into_iter().for_each(|object| self.call(handler, &Change::Added(object)));
         }
     }
 
@@ -144,7 +172,7 @@ impl<K: Cached> Cache<K> {
     }
 
     /// The object, if it can be decoded; if not, those who want to know are told, once a version.
-    pub(crate) fn decode(&self, raw: &Raw<'_>) -> Option<Decoded<K>> {
+    pub(crate) fn decode(&self, raw: &Raw<'_>) -> Option<Incoming<K>> {
         let decoded = raw.decode::<K>(&self.kind, self.selection.keeps_managed_fields());
         match decoded {
             Ok(decoded) => {

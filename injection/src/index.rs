@@ -1,10 +1,19 @@
 //! Finds the objects of an informer by a value computed from them.
 
-use std::{collections::HashMap, fmt, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashMap},
+    fmt,
+    sync::Arc,
+};
 
 use parking_lot::RwLock;
+use reknit_apis::Key;
 
-use crate::{Change, informer::Cached};
+use crate::{
+    Change,
+    cache::{Cache, Handler},
+    informer::Cached,
+};
 
 /// The objects of an informer by a value that a function finds in them: Pods by node, Secrets by who uses them.
 ///
@@ -23,9 +32,18 @@ use crate::{Change, informer::Cached};
 ///     by_node.get(node).count() > 100
 /// }
 /// ```
-pub struct Index<K>(Arc<RwLock<ByValue<K>>>);
+pub struct Index<K>(Arc<Shared<K>>);
 
-type ByValue<K> = HashMap<String, Vec<Arc<K>>>;
+struct Shared<K> {
+    cache: Arc<Cache<K>>,
+    values: Values<K>,
+    keys: Arc<Keys>,
+}
+
+type Values<K> = Arc<dyn Fn(&K) -> BTreeSet<String> + Send + Sync>;
+
+/// The keys of the objects by value; what is read of them is read from the store.
+type Keys = RwLock<HashMap<String, Vec<Key>>>;
 
 impl<K> Clone for Index<K> {
     fn clone(&self) -> Self {
@@ -35,66 +53,58 @@ impl<K> Clone for Index<K> {
 
 impl<K> fmt::Debug for Index<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Index").field("values", &self.0.read().len()).finish()
+        f.debug_struct("Index").field("values", &self.0.keys.read().len()).finish()
     }
 }
 
 impl<K: Cached> Index<K> {
-    pub(crate) fn empty() -> Self {
-        Self(Arc::default())
+    /// And what keeps it up to date.
+    pub(crate) fn of<V: IntoIterator<Item = String>>(
+        cache: Arc<Cache<K>>,
+        values: impl Fn(&K) -> V + Send + Sync + 'static,
+    ) -> (Self, Handler<K>) {
+        let values: Values<K> = Arc::new(move |object| values(object).into_iter().collect());
+        let keys = Arc::new(Keys::default());
+        let follow = follow(values.clone(), keys.clone());
+        (Self(Arc::new(Shared { cache, values, keys })), follow)
     }
 
-    /// The objects of this value, in no particular order.
+    /// The objects of this value, in no particular order. Each is decoded when the iterator comes to it.
     pub fn get(&self, value: &str) -> impl Iterator<Item = Arc<K>> + use<K> {
-        self.0.read().get(value).cloned().unwrap_or_default().into_iter()
-    }
-
-    /// What keeps it up to date.
-    pub(crate) fn follow<V, F>(&self, values: F) -> impl Fn(&Change<K>) + use<K, V, F>
-    where
-        V: IntoIterator<Item = String>,
-        F: Fn(&K) -> V,
-    {
-        let index = self.0.clone();
-        let values = move |object: &K| values(object).into_iter().collect::<Vec<_>>();
-        // All values are found before the lock is taken, and none is seen half changed.
-        move |change| match change {
-            Change::Added(new) => {
-                let joined = values(new);
-                insert(&mut index.write(), new, joined);
-            }
-            Change::Deleted { last } => {
-                let left = values(last);
-                remove(&mut index.write(), last, &left);
-            }
-            Change::Updated { old, new } => {
-                let (left, joined) = (values(old), values(new));
-                let mut index = index.write();
-                remove(&mut index, old, &left);
-                insert(&mut index, new, joined);
-            }
-        }
+        let keys = self.0.keys.read().get(value).cloned().unwrap_or_default();
+        let (shared, value) = (self.0.clone(), value.to_owned());
+        keys.into_iter().filter_map(move |key| {
+            let record =
+                shared.cache.read(|store| store.table.get(&key).map(|held| held.record.to_record()))?;
+            // It may have changed since the index was looked at.
+            shared.cache.typed(record.packed()).filter(|object| (shared.values)(object).contains(&value))
+        })
     }
 }
 
-fn insert<K>(index: &mut ByValue<K>, object: &Arc<K>, values: Vec<String>) {
-    for value in values {
-        let found = index.entry(value).or_default();
-        // The same value twice is one.
-        if !found.last().is_some_and(|last| Arc::ptr_eq(last, object)) {
-            found.push(object.clone());
+/// All values are found before the lock is taken, and none is seen half changed.
+fn follow<K: Cached>(values: Values<K>, keys: Arc<Keys>) -> Handler<K> {
+    Box::new(move |change| {
+        let (left, joined) = match change {
+            Change::Added(new) => (BTreeSet::new(), values(new)),
+            Change::Deleted { last } => (values(last), BTreeSet::new()),
+            Change::Updated { old, new } => (values(old), values(new)),
+        };
+        if left == joined {
+            return;
         }
-    }
-}
-
-fn remove<K>(index: &mut ByValue<K>, object: &Arc<K>, values: &[String]) {
-    for value in values {
-        let Some(found) = index.get_mut(value) else { continue };
-        found.retain(|held| !Arc::ptr_eq(held, object));
-        if found.is_empty() {
-            index.remove(value);
+        let (key, mut keys) = (change.key(), keys.write());
+        for value in left.difference(&joined) {
+            let Some(found) = keys.get_mut(value) else { continue };
+            found.retain(|held| *held != key);
+            if found.is_empty() {
+                keys.remove(value);
+            }
         }
-    }
+        for value in joined.difference(&left) {
+            keys.entry(value.clone()).or_default().push(key.clone());
+        }
+    })
 }
 
 #[cfg(test)]
@@ -106,16 +116,18 @@ mod tests {
 
     use k8s_openapi::api::core::v1::ConfigMap;
 
-    use super::*;
-    use crate::scripted::map;
+    use crate::{
+        Context, Informer,
+        scripted::{map, server},
+    };
 
-    #[test]
-    fn whoever_reads_meanwhile_sees_an_updated_object_once() {
-        let index = Index::empty();
-        let follow = index.follow(|_: &ConfigMap| (0..50).map(|n| n.to_string()).collect::<Vec<_>>());
-        let state = |version| Arc::new(serde_json::from_value::<ConfigMap>(map("a", version)).unwrap());
-        let states = [state("1"), state("2")];
-        follow(&Change::Added(states[0].clone()));
+    #[tokio::test]
+    async fn whoever_reads_meanwhile_sees_an_updated_object_once() {
+        let maps: Informer<ConfigMap> = Context::new("test", server().0).get();
+        let index = maps.index(|_| (0..50).map(|n| n.to_string()).collect::<Vec<_>>());
+        let apply =
+            |version: usize| maps.apply(serde_json::from_value(map("a", &version.to_string())).unwrap());
+        apply(1);
         let (reader, done) = (index.clone(), AtomicBool::new(false));
         thread::scope(|scope| {
             let counts = scope.spawn(|| {
@@ -127,14 +139,12 @@ mod tests {
                 }
                 counts
             });
-            for n in 0..2000 {
-                let (old, new) = (states[n % 2].clone(), states[(n + 1) % 2].clone());
-                follow(&Change::Updated { old, new });
-            }
+            (2..1000).for_each(apply);
             done.store(true, Ordering::Relaxed);
             let counts = counts.join().unwrap();
             assert!(counts.iter().all(|count| *count == 1), "{counts:?}");
         });
-        assert!(Arc::ptr_eq(&index.get("7").next().unwrap(), &states[0]), "the newest is held");
+        let newest = index.get("7").next().unwrap();
+        assert_eq!(newest.metadata.resource_version.as_deref(), Some("999"), "the newest is held");
     }
 }

@@ -6,10 +6,9 @@ use serde_json::Value;
 
 use crate::{
     cache::Cache,
-    change::Change,
     informer::Cached,
-    raw::{Decoded, Raw},
-    version::Version,
+    raw::{Incoming, Raw},
+    store::News,
 };
 
 /// What an event of a watch says of its object.
@@ -39,7 +38,7 @@ impl<K: Cached> Cache<K> {
         self.undecodable(|all| all.list_ends());
         self.change(|store| {
             let removed = store.list_ends(version);
-            removed.into_iter().map(|last| Some(Change::Deleted { last }))
+            removed.into_iter().map(|last| Some(News::Deleted { last }))
         });
         self.progress.complete();
     }
@@ -50,7 +49,7 @@ impl<K: Cached> Cache<K> {
         self.undecodable(|all| all.list_ends());
         self.change(|store| {
             let removed = store.table.retain(|_| false);
-            removed.into_iter().map(|last| Some(Change::Deleted { last }))
+            removed.into_iter().map(|last| Some(News::Deleted { last }))
         });
     }
 
@@ -83,8 +82,8 @@ impl<K: Cached> Cache<K> {
         let meta = item.object.meta();
         let Some(admitted) = self.selection.admits(meta) else { return };
         if is_gone(meta, deleting) {
-            let key = Key::of(&item.object);
-            return self.change(|store| match Version::of(item.object.meta()) {
+            let key = raw.key();
+            return self.change(|store| match raw.state().version() {
                 Some(version) => store.removed(&key, version),
                 None => [None, None],
             });
@@ -98,9 +97,11 @@ impl<K: Cached> Cache<K> {
     }
 
     /// By hand: what is given is held, if it is of the selection.
-    pub(crate) fn apply(&self, item: Decoded<K>) {
+    pub(crate) fn apply(&self, item: Incoming<K>) {
         let admitted = self.selection.admits(item.object.meta()).unwrap_or(true);
-        self.change(|store| if admitted { store.put(item, 0) } else { store.remove(&Key::of(&item.object)) });
+        self.change(|store| {
+            if admitted { store.put(item, 0) } else { store.remove(&item.record.packed().state().key()) }
+        });
     }
 
     /// An object of a preloaded informer, or the answer to a write where nothing watches.

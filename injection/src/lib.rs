@@ -26,6 +26,7 @@
 //! ```
 
 mod answer;
+mod arena;
 mod backoff;
 mod cache;
 mod change;
@@ -44,6 +45,7 @@ mod metrics;
 mod model;
 mod own_writes;
 mod raw;
+mod record;
 mod registry;
 mod resource_path;
 #[cfg(test)]

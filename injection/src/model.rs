@@ -4,13 +4,14 @@
 use std::collections::{BTreeMap, HashSet};
 
 use k8s_openapi::api::core::v1::ConfigMap;
+use kube::discovery::ApiResource;
 use rand::{Rng, SeedableRng, rngs::StdRng, seq::SliceRandom};
 use reknit_apis::Key;
 
 use crate::{
-    change::Change,
-    raw::Decoded,
-    store::{State, Store, Told},
+    raw::Incoming,
+    record::Record,
+    store::{News, State, Store, Told},
     version::Version,
 };
 
@@ -31,14 +32,23 @@ impl Object {
         Key::new("n", self.name)
     }
 
-    fn decoded(&self) -> Decoded<ConfigMap> {
+    fn incoming(&self) -> Incoming<ConfigMap> {
         let mut object = ConfigMap::default();
         object.metadata.namespace = Some("n".into());
         object.metadata.name = Some(self.name.into());
         object.metadata.uid = Some(self.uid.to_string());
         object.metadata.resource_version = Some(self.version.to_string());
-        Decoded { object, bytes: 1 }
+        given(&object)
     }
+}
+
+fn given(object: &ConfigMap) -> Incoming<ConfigMap> {
+    Incoming::given(object, &ApiResource::erase::<ConfigMap>(&())).unwrap()
+}
+
+/// Its name, and its uid and version.
+fn of(state: State<'_>) -> (String, (String, String)) {
+    (state.name.into(), (state.uid.unwrap().into(), state.resource_version.into()))
 }
 
 #[derive(Clone, Default)]
@@ -119,7 +129,7 @@ enum Follows {
 struct World {
     random: StdRng,
     server: Server,
-    store: Store<ConfigMap>,
+    store: Store,
     follows: Follows,
     answers: Vec<Answer>,
     rewinds: bool,
@@ -181,17 +191,17 @@ impl World {
         let deleted = matches!(answer, Some(Answer::Deleted(_) | Answer::Erased(_)));
         let told = match answer {
             None => return,
-            Some(Answer::Wrote(object)) => self.store.wrote(object.decoded(), object.selected),
+            Some(Answer::Wrote(object)) => self.store.wrote(object.incoming(), object.selected),
             Some(Answer::Deleted(object)) => {
                 let version = object.version.to_string();
                 self.store.removed(&object.key(), Version::parse(&version).unwrap())
             }
             Some(Answer::Erased(object)) => self.store.erased(&object.key(), &object.uid.to_string()),
         };
-        if let [Some(Change::Deleted { last }), None] = &told
+        if let [Some(News::Deleted { last }), None] = &told
             && deleted
         {
-            self.dead.extend(last.metadata.uid.clone());
+            self.dead.extend(last.packed().state().uid.map(str::to_owned));
         }
         self.hear(told);
     }
@@ -206,10 +216,9 @@ impl World {
                 *version = *next;
                 let told = match event(*next, old.as_ref(), new.as_ref()) {
                     None => return,
-                    Some(Event::There(object)) => self.store.watched(object.decoded()),
+                    Some(Event::There(object)) => self.store.watched(object.incoming()),
                     Some(Event::Gone(object)) => {
-                        let gone = object.decoded().object;
-                        self.store.deleted(&State::of(&gone.metadata))
+                        self.store.deleted(&object.incoming().record.packed().state())
                     }
                 };
                 self.hear(told);
@@ -221,13 +230,13 @@ impl World {
             }
             Follows::List(Some((version, items))) => match items.pop() {
                 Some(object) => {
-                    let told = self.store.listed(object.decoded());
+                    let told = self.store.listed(object.incoming());
                     self.hear(told);
                 }
                 None => {
                     let version = *version;
                     for last in self.store.list_ends(&version.to_string()) {
-                        self.hear([Some(Change::Deleted { last }), None]);
+                        self.hear([Some(News::Deleted { last }), None]);
                     }
                     self.follows = Follows::Watch(version);
                 }
@@ -275,23 +284,25 @@ impl World {
 
     /// A handler checks that what it is told follows from what it was told before.
     fn hear(&mut self, told: Told<ConfigMap>) {
-        for change in told.into_iter().flatten() {
-            let state = |object: &ConfigMap| {
-                let meta = object.metadata.clone();
-                (meta.uid.unwrap(), meta.resource_version.unwrap())
+        for news in told.into_iter().flatten() {
+            let was = |record: &Record| of(record.packed().state());
+            let (before, now) = match &news {
+                News::Added(new) => (None, Some(new)),
+                News::Updated { old, new } => (Some(was(old)), Some(new)),
+                News::Deleted { last } => (Some(was(last)), None),
             };
-            let name = change.key().name;
-            let before = match &change {
-                Change::Added(_) => None,
-                Change::Updated { old, .. } => Some(state(old)),
-                Change::Deleted { last } => Some(state(last)),
-            };
-            assert_eq!(self.believed.remove(&name), before, "{name}: {change:?}");
-            if let Change::Added(new) | Change::Updated { new, .. } = &change {
-                assert!(self.told.insert(state(new)) || self.rewinds, "{name} was told twice: {change:?}");
-                let back = self.dead.contains(&state(new).0);
-                assert!(!back || self.selects || self.rewinds, "{name} came back: {change:?}");
-                self.believed.insert(name, state(new));
+            let now = now.map(|new| of(given(new).record.packed().state()));
+            let name = now.as_ref().or(before.as_ref()).unwrap().0.clone();
+            assert_eq!(
+                self.believed.remove(&name),
+                before.clone().map(|b| b.1),
+                "{name}: {before:?} {now:?}"
+            );
+            if let Some((_, new)) = now {
+                assert!(self.told.insert(new.clone()) || self.rewinds, "{name} was told twice: {new:?}");
+                let back = self.dead.contains(&new.0);
+                assert!(!back || self.selects || self.rewinds, "{name} came back: {new:?}");
+                self.believed.insert(name, new);
             }
         }
     }
@@ -315,10 +326,7 @@ impl World {
             |object: Object| (object.name.to_owned(), (object.uid.to_string(), object.version.to_string()));
         let truth: BTreeMap<_, _> = self.server.selected().into_iter().map(state).collect();
         assert_eq!(self.believed, truth, "what handlers believe, and the truth");
-        let held = self.store.table.all().map(|object| {
-            let meta = object.metadata.clone();
-            (meta.name.unwrap(), (meta.uid.unwrap(), meta.resource_version.unwrap()))
-        });
+        let held = self.store.table.all().map(|record| of(record.state()));
         assert_eq!(held.collect::<BTreeMap<_, _>>(), truth, "what is held, and the truth");
         assert_eq!(self.store.remembers(), 0, "nothing is remembered of what is gone");
     }

@@ -1,57 +1,53 @@
 //! One object as the API server wrote it, before anybody asks whether it can be decoded.
 
-use std::{any::Any, borrow::Cow, panic};
+use std::{borrow::Cow, fmt, panic, sync::Arc};
 
-use kube::{api::DynamicObject, core::TypeMeta, discovery::ApiResource};
+use kube::discovery::ApiResource;
 use reknit_apis::Key;
-use serde::Deserialize;
+use serde::{
+    Deserialize, Deserializer, Serialize,
+    de::{MapAccess, Visitor},
+};
 use serde_json::value::RawValue;
 
-use crate::{informer::Cached, store::State};
+use crate::{
+    informer::Cached,
+    record::{Parts, Record},
+    store::State,
+};
 
-/// An object's text and the little of it that an informer must know even where the rest cannot be decoded.
+/// An object's fields, and of them the few that an informer must know even where the rest cannot be decoded.
+#[derive(Default)]
 pub(crate) struct Raw<'a> {
-    text: &'a str,
-    head: Head<'a>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Head<'a> {
-    #[serde(borrow, default)]
     api_version: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
     kind: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
     metadata: Meta<'a>,
+    rest: Fields<'a>,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Default)]
 struct Meta<'a> {
-    #[serde(borrow, default)]
     name: Cow<'a, str>,
-    #[serde(borrow, default)]
     namespace: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
     uid: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
     resource_version: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
     managed_fields: Option<&'a RawValue>,
+    rest: Fields<'a>,
 }
 
-/// An object as an informer holds it.
-pub(crate) struct Decoded<K> {
-    pub(crate) object: K,
-    /// Of its text, without what was dropped.
-    pub(crate) bytes: u32,
+/// Fields as they were written, in their order.
+type Fields<'a> = Vec<(Cow<'a, str>, &'a RawValue)>;
+
+/// An object on its way into a store: typed for those who are told of it, packed for the store.
+pub(crate) struct Incoming<K> {
+    pub(crate) object: Arc<K>,
+    pub(crate) record: Record,
 }
 
 impl<'a> Raw<'a> {
     /// `Err` where not even the metadata can be read.
     pub(crate) fn read(text: &'a str) -> serde_json::Result<Self> {
-        Ok(Self { text, head: serde_json::from_str(text)? })
+        serde_json::from_str(text)
     }
 
     pub(crate) fn key(&self) -> Key {
@@ -59,60 +55,136 @@ impl<'a> Raw<'a> {
     }
 
     pub(crate) fn state(&self) -> State<'_> {
-        let Meta { name, namespace, uid, .. } = &self.head.metadata;
+        let Meta { name, namespace, uid, .. } = &self.metadata;
         let resource_version = self.version();
         State { namespace: namespace.as_deref(), name, uid: uid.as_deref(), resource_version }
     }
 
     pub(crate) fn version(&self) -> &str {
-        self.head.metadata.resource_version.as_deref().unwrap_or_default()
+        self.metadata.resource_version.as_deref().unwrap_or_default()
     }
 
     /// Whether it says that it is an object of this Kind and version.
     pub(crate) fn is_of(&self, kind: &ApiResource) -> bool {
-        self.head.api_version.as_deref() == Some(&kind.api_version)
-            && self.head.kind.as_deref() == Some(&kind.kind)
+        self.api_version.as_deref() == Some(&kind.api_version) && self.kind.as_deref() == Some(&kind.kind)
     }
 
-    /// The typed object. The error says why not, without a value of the object where that could be secret.
+    /// The typed object, read from what will be held of it. The error says why not, without a value of the object
+    /// where that could be secret.
     pub(crate) fn decode<K: Cached>(
         &self,
         kind: &ApiResource,
         managed_fields: bool,
-    ) -> Result<Decoded<K>, String> {
-        let text = if managed_fields { Cow::Borrowed(self.text) } else { self.without_managed_fields() };
-        let decoded = panic::catch_unwind(|| serde_json::from_str::<K>(&text));
-        let mut object = match decoded {
-            Ok(Ok(object)) => object,
-            Ok(Err(error)) => return Err(explain(&error, kind)),
-            Err(_) => return Err("its decoding panicked".into()),
-        };
-        if !managed_fields {
-            object.meta_mut().managed_fields = None;
-        }
-        fill_types(&mut object, kind);
-        Ok(Decoded { object, bytes: u32::try_from(text.len()).unwrap_or(u32::MAX) })
+    ) -> Result<Incoming<K>, String> {
+        let explain = |error| explain(&error, kind);
+        let mut record = self.pack::<K>(managed_fields).map_err(explain)?.ok_or("it is too large")?;
+        let decoded = panic::catch_unwind(|| record.packed().decode::<K>(kind));
+        let object = decoded.map_err(|_| "its decoding panicked")?.map_err(explain)?;
+        record.note(object.meta());
+        Ok(Incoming { object: Arc::new(object), record })
     }
 
-    /// Cut out of the text: decoding them only to drop them would cost more than all the rest.
-    fn without_managed_fields(&self) -> Cow<'a, str> {
-        let Some(fields) = self.head.metadata.managed_fields else { return Cow::Borrowed(self.text) };
-        let start = fields.get().as_ptr().addr() - self.text.as_ptr().addr();
-        let end = start + fields.get().len();
-        match (self.text.get(..start), self.text.get(end..)) {
-            (Some(before), Some(after)) => Cow::Owned([before, "[]", after].concat()),
-            _ => Cow::Borrowed(self.text),
+    fn pack<K: Cached>(&self, managed_fields: bool) -> serde_json::Result<Option<Record>> {
+        let managed_fields = self.metadata.managed_fields.filter(|_| managed_fields);
+        let mut metadata = write(&self.metadata.rest)?;
+        if let Some(fields) = managed_fields {
+            append(&mut metadata, "managedFields", fields)?;
         }
+        let rest = if K::metadata_api() { Vec::new() } else { write(&self.rest)? };
+        Ok(Record::of(&Parts { state: self.state(), metadata: &metadata, rest: &rest }))
     }
 }
 
-/// Items of a list of a built-in Kind do not say what they are; watch events do.
-fn fill_types<K: 'static>(object: &mut K, kind: &ApiResource) {
-    if let Some(dynamic) = (object as &mut dyn Any).downcast_mut::<DynamicObject>() {
-        dynamic.types.get_or_insert_with(|| TypeMeta {
-            api_version: kind.api_version.clone(),
-            kind: kind.kind.clone(),
-        });
+/// As the inside of a JSON object.
+fn write(fields: &Fields<'_>) -> serde_json::Result<Vec<u8>> {
+    let length = fields.iter().map(|(key, value)| key.len() + value.get().len() + 4).sum();
+    let mut text = Vec::with_capacity(length);
+    for (key, value) in fields {
+        append(&mut text, key, value)?;
+    }
+    Ok(text)
+}
+
+fn append(text: &mut Vec<u8>, key: &str, value: &RawValue) -> serde_json::Result<()> {
+    if !text.is_empty() {
+        text.push(b',');
+    }
+    serde_json::to_writer(&mut *text, key)?;
+    text.push(b':');
+    text.extend_from_slice(value.get().as_bytes());
+    Ok(())
+}
+
+impl<K: Cached + Serialize> Incoming<K> {
+    /// Of an object that no API server has told of.
+    pub(crate) fn given(object: &K, kind: &ApiResource) -> Result<Self, String> {
+        let text = serde_json::to_string(object).map_err(|error| explain(&error, kind))?;
+        let raw = Raw::read(&text).map_err(|error| explain(&error, kind))?;
+        raw.decode(kind, true)
+    }
+}
+
+/// A string of the text itself where it holds no escapes.
+#[derive(Deserialize)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Raw<'a> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Object;
+        impl<'de> Visitor<'de> for Object {
+            type Value = Raw<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Raw<'de>, M::Error> {
+                let mut object = Raw::default();
+                while let Some(Text(key)) = map.next_key()? {
+                    match &*key {
+                        "apiVersion" => {
+                            object.api_version = map.next_value::<Option<Text<'de>>>()?.map(|t| t.0)
+                        }
+                        "kind" => object.kind = map.next_value::<Option<Text<'de>>>()?.map(|t| t.0),
+                        "metadata" => object.metadata = map.next_value()?,
+                        _ => object.rest.push((key, map.next_value()?)),
+                    }
+                }
+                Ok(object)
+            }
+        }
+        from.deserialize_map(Object)
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Meta<'a> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Metadata;
+        impl<'de> Visitor<'de> for Metadata {
+            type Value = Meta<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object's metadata")
+            }
+
+            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Meta<'de>, M::Error> {
+                let mut meta = Meta::default();
+                while let Some(Text(key)) = map.next_key()? {
+                    match &*key {
+                        "name" => meta.name = map.next_value::<Text<'de>>()?.0,
+                        "namespace" => meta.namespace = map.next_value::<Option<Text<'de>>>()?.map(|t| t.0),
+                        "uid" => meta.uid = map.next_value::<Option<Text<'de>>>()?.map(|t| t.0),
+                        "resourceVersion" => {
+                            meta.resource_version = map.next_value::<Option<Text<'de>>>()?.map(|t| t.0);
+                        }
+                        "managedFields" => meta.managed_fields = Some(map.next_value()?),
+                        _ => meta.rest.push((key, map.next_value()?)),
+                    }
+                }
+                Ok(meta)
+            }
+        }
+        from.deserialize_map(Metadata)
     }
 }
 
@@ -127,7 +199,7 @@ fn explain(error: &serde_json::Error, kind: &ApiResource) -> String {
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-    use kube::Resource;
+    use kube::{Resource, api::DynamicObject};
 
     use super::*;
 
@@ -141,19 +213,19 @@ mod tests {
     #[test]
     fn managed_fields_are_dropped_and_nothing_else() {
         let raw = Raw::read(MAP).unwrap();
-        let Decoded { object, bytes } = raw.decode::<ConfigMap>(&kind::<ConfigMap>(), false).unwrap();
+        let Incoming { object, record } = raw.decode::<ConfigMap>(&kind::<ConfigMap>(), false).unwrap();
         assert_eq!(object.metadata.managed_fields, None);
-        assert_eq!(object.metadata.labels.unwrap()["a"], "b");
-        assert_eq!(object.data.unwrap()["k"], "v");
-        assert!((bytes as usize) < MAP.len() - 40, "{bytes} bytes are held of {}", MAP.len());
+        assert_eq!(object.metadata.labels.as_ref().unwrap()["a"], "b");
+        assert_eq!(object.data.as_ref().unwrap()["k"], "v");
+        let bytes = record.packed().bytes().len();
+        assert!(bytes < MAP.len() - 40, "{bytes} bytes are held of {}", MAP.len());
     }
 
     #[test]
     fn managed_fields_stay_where_asked_for() {
         let raw = Raw::read(MAP).unwrap();
         let kept = raw.decode::<ConfigMap>(&kind::<ConfigMap>(), true).unwrap();
-        assert_eq!(kept.object.metadata.managed_fields.unwrap().len(), 1);
-        assert_eq!(kept.bytes as usize, MAP.len());
+        assert_eq!(kept.object.metadata.managed_fields.as_ref().unwrap().len(), 1);
     }
 
     #[test]
@@ -180,6 +252,6 @@ mod tests {
     fn a_dynamic_object_says_what_it_is_wherever_it_came_from() {
         let object =
             Raw::read(MAP).unwrap().decode::<DynamicObject>(&kind::<ConfigMap>(), false).unwrap().object;
-        assert_eq!(object.types.unwrap().kind, "ConfigMap");
+        assert_eq!(object.types.clone().unwrap().kind, "ConfigMap");
     }
 }

@@ -15,23 +15,30 @@
 
 use std::sync::Arc;
 
-use kube::{Resource, core::ObjectMeta};
 use reknit_apis::Key;
 
 use crate::{
-    change::Change,
     gone::Gone,
-    raw::Decoded,
-    table::{Entry, Table},
+    raw::Incoming,
+    record::Record,
+    table::{Held, Table},
     version::{Version, raise},
 };
 
 /// At most two: an object deleted and created again under its name is both.
-pub(crate) type Told<K> = [Option<Change<K>>; 2];
+pub(crate) type Told<K> = [Option<News<K>>; 2];
+
+/// A change, of which the past is decoded only for somebody who is told.
+pub(crate) enum News<K> {
+    Added(Arc<K>),
+    Updated { old: Record, new: Arc<K> },
+    Deleted { last: Record },
+}
 
 /// The objects, and how far each source has told of them.
-pub(crate) struct Store<K> {
-    pub(crate) table: Table<K>,
+#[derive(Default)]
+pub(crate) struct Store {
+    pub(crate) table: Table,
     gone: Gone,
     /// How many lists have begun.
     lists: u32,
@@ -54,15 +61,6 @@ pub(crate) struct State<'a> {
 }
 
 impl<'a> State<'a> {
-    pub(crate) fn of(meta: &'a ObjectMeta) -> Self {
-        Self {
-            namespace: meta.namespace.as_deref(),
-            name: meta.name.as_deref().unwrap_or_default(),
-            uid: meta.uid.as_deref(),
-            resource_version: meta.resource_version.as_deref().unwrap_or_default(),
-        }
-    }
-
     pub(crate) fn key(&self) -> Key {
         Key::new(self.namespace, self.name)
     }
@@ -77,20 +75,7 @@ fn older(one: Option<Version<'_>>, other: Option<Version<'_>>) -> bool {
     matches!((one, other), (Some(one), Some(other)) if one < other)
 }
 
-impl<K> Default for Store<K> {
-    fn default() -> Self {
-        Self {
-            table: Table::default(),
-            gone: Gone::default(),
-            lists: 0,
-            seen: String::new(),
-            highest: String::new(),
-            unordered: false,
-        }
-    }
-}
-
-impl<K: Resource> Store<K> {
+impl Store {
     /// Before the first request of a list is sent.
     pub(crate) fn list_begins(&mut self) {
         self.lists += 1;
@@ -98,8 +83,8 @@ impl<K: Resource> Store<K> {
     }
 
     /// An item of the list under way.
-    pub(crate) fn listed(&mut self, item: Decoded<K>) -> Told<K> {
-        if self.knows_listed(&State::of(item.object.meta())) {
+    pub(crate) fn listed<K>(&mut self, item: Incoming<K>) -> Told<K> {
+        if self.knows_listed(&item.record.packed().state()) {
             return [None, None];
         }
         self.put(item, 0)
@@ -113,13 +98,12 @@ impl<K: Resource> Store<K> {
             return true;
         }
         let lists = self.lists;
-        let Some(held) = self.table.namesake_mut(item) else { return false };
-        held.listed = lists;
+        let Some(held) = self.table.listed(item, lists) else { return false };
         held.is(item) || (held.written == lists && !older(held.version(), item.version()))
     }
 
     /// The list was read to its end: what it did not show is gone.
-    pub(crate) fn list_ends(&mut self, version: &str) -> Vec<Arc<K>> {
+    pub(crate) fn list_ends(&mut self, version: &str) -> Vec<Record> {
         let (snapshot, lists) = (Version::parse(version), self.lists);
         let mut highest = version.to_owned();
         let removed = self.table.retain(|held| {
@@ -137,8 +121,8 @@ impl<K: Resource> Store<K> {
     }
 
     /// The watch told of an object that is there.
-    pub(crate) fn watched(&mut self, item: Decoded<K>) -> Told<K> {
-        let state = State::of(item.object.meta());
+    pub(crate) fn watched<K>(&mut self, item: Incoming<K>) -> Told<K> {
+        let state = item.record.packed().state();
         let known = self.knows_watched(&state);
         self.passed(state.version());
         if known { [None, None] } else { self.put(item, 0) }
@@ -147,12 +131,12 @@ impl<K: Resource> Store<K> {
     /// Whether what the watch tells is no news: an echo, or older than what is held. To be asked before it is decoded;
     /// until that is done it has not [`passed`](Self::passed), since the answer to an own write may come in between.
     pub(crate) fn knows_watched(&self, item: &State<'_>) -> bool {
-        let stale = |held: &Entry<K>| held.is(item) || older(item.version(), held.version());
+        let stale = |held: Held<'_>| held.is(item) || older(item.version(), held.version());
         self.gone.covers(item) || self.table.namesake(item).is_some_and(stale)
     }
 
     /// The watch told that an object is gone, or left the selection.
-    pub(crate) fn deleted(&mut self, state: &State<'_>) -> Told<K> {
+    pub(crate) fn deleted<K>(&mut self, state: &State<'_>) -> Told<K> {
         let key = state.key();
         self.passed(state.version());
         self.gone.confirmed(state);
@@ -178,9 +162,8 @@ impl<K: Resource> Store<K> {
     }
 
     /// This process wrote the object; `admitted` says whether the selection holds it now.
-    pub(crate) fn wrote(&mut self, item: Decoded<K>, admitted: bool) -> Told<K> {
-        let meta = item.object.meta();
-        let state = State::of(meta);
+    pub(crate) fn wrote<K>(&mut self, item: Incoming<K>, admitted: bool) -> Told<K> {
+        let state = item.record.packed().state();
         if !self.is_news(&state) {
             return [None, None];
         }
@@ -213,8 +196,8 @@ impl<K: Resource> Store<K> {
     }
 
     /// This process removed the object, or took it out of the selection, and knows by which version.
-    pub(crate) fn removed(&mut self, key: &Key, by: Version<'_>) -> Told<K> {
-        let newer = |held: &Entry<K>| held.version().is_none_or(|version| version > by);
+    pub(crate) fn removed<K>(&mut self, key: &Key, by: Version<'_>) -> Told<K> {
+        let newer = |held: Held<'_>| held.version().is_none_or(|version| version > by);
         if self.unordered || self.has_seen(Some(by)) || self.table.get(key).is_some_and(newer) {
             return [None, None];
         }
@@ -223,11 +206,9 @@ impl<K: Resource> Store<K> {
     }
 
     /// This process deleted the object of this uid; no version was told.
-    pub(crate) fn erased(&mut self, key: &Key, uid: &str) -> Told<K> {
+    pub(crate) fn erased<K>(&mut self, key: &Key, uid: &str) -> Told<K> {
         let Some(held) = self.table.get(key) else { return [None, None] };
-        let meta = held.object.meta();
-        let lingers = meta.deletion_timestamp.is_some() && meta.deletion_grace_period_seconds > Some(0);
-        if self.unordered || lingers || meta.uid.as_deref() != Some(uid) {
+        if self.unordered || held.record.lingers() || held.record.state().uid != Some(uid) {
             return [None, None];
         }
         let listed = held.listed == self.lists;
@@ -238,23 +219,23 @@ impl<K: Resource> Store<K> {
     }
 
     /// Holds the object, whatever was held.
-    pub(crate) fn put(&mut self, item: Decoded<K>, written: u32) -> Told<K> {
-        let new = Arc::new(item.object);
-        self.gone.returned(&State::of(new.meta()));
+    pub(crate) fn put<K>(&mut self, item: Incoming<K>, written: u32) -> Told<K> {
+        let Incoming { object: new, record } = item;
+        let state = record.packed().state();
+        self.gone.returned(&state);
         let listed = if written == 0 { self.lists } else { 0 };
-        let entry = Entry { object: new.clone(), bytes: item.bytes, listed, written };
-        match self.table.put(entry) {
-            None => [Some(Change::Added(new)), None],
-            Some(old) if another(old.meta(), new.meta()) => {
-                [Some(Change::Deleted { last: old }), Some(Change::Added(new))]
+        match self.table.put(&record, listed, written) {
+            None => [Some(News::Added(new)), None],
+            Some(old) if another(old.packed().state().uid, state.uid) => {
+                [Some(News::Deleted { last: old }), Some(News::Added(new))]
             }
-            Some(old) => [Some(Change::Updated { old, new }), None],
+            Some(old) => [Some(News::Updated { old, new }), None],
         }
     }
 
     /// Holds no object of this key.
-    pub(crate) fn remove(&mut self, key: &Key) -> Told<K> {
-        [self.table.remove(key).map(|last| Change::Deleted { last }), None]
+    pub(crate) fn remove<K>(&mut self, key: &Key) -> Told<K> {
+        [self.table.remove(key).map(|last| News::Deleted { last }), None]
     }
 
     /// How many removals the watch has yet to tell.
@@ -269,8 +250,8 @@ impl<K: Resource> Store<K> {
     }
 }
 
-fn another(old: &ObjectMeta, new: &ObjectMeta) -> bool {
-    old.uid.is_some() && new.uid.is_some() && old.uid != new.uid
+fn another(old: Option<&str>, new: Option<&str>) -> bool {
+    old.is_some() && new.is_some() && old != new
 }
 
 #[cfg(test)]

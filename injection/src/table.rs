@@ -1,172 +1,278 @@
 //! The objects an informer holds, by namespace and name.
 
-use std::{hash::BuildHasher, sync::Arc};
+use std::hash::BuildHasher;
 
 use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
-use kube::{Resource, core::ObjectMeta};
 use reknit_apis::Key;
 
-use crate::{store::State, version::Version};
+use crate::{
+    arena::{Arena, Slot},
+    record::{Packed, Record},
+    store::State,
+    version::Version,
+};
 
 /// One table for each namespace, hashed by the objects' own names: no second copy of a key, and a namespace is
 /// listed without looking at the others. Cluster-scoped objects are in the namespace `""`.
-pub(crate) struct Table<K> {
-    namespaces: HashMap<Box<str>, HashTable<Entry<K>>>,
+#[derive(Default)]
+pub(crate) struct Table {
+    namespaces: Namespaces,
+    records: Arena,
     hasher: DefaultHashBuilder,
     len: usize,
     bytes: usize,
 }
 
+type Namespaces = HashMap<Box<str>, HashTable<Entry>>;
+
+/// What is held of an object beside its record.
+#[derive(Clone, Copy)]
+struct Entry {
+    slot: Slot,
+    listed: u32,
+    written: u32,
+}
+
 /// An object and what has to be known about it to order what comes.
-pub(crate) struct Entry<K> {
-    pub(crate) object: Arc<K>,
-    pub(crate) bytes: u32,
+#[derive(Clone, Copy)]
+pub(crate) struct Held<'a> {
+    pub(crate) record: Packed<'a>,
     /// The last list that held it.
     pub(crate) listed: u32,
     /// The last list that had begun when this process wrote it; zero if it did not.
     pub(crate) written: u32,
 }
 
-impl<K: Resource> Entry<K> {
+impl<'a> Held<'a> {
+    fn of(entry: &Entry, records: &'a Arena) -> Self {
+        let Entry { slot, listed, written } = *entry;
+        Self { record: Packed::at(records.get(slot)), listed, written }
+    }
+
     /// Whether it is this very state.
     pub(crate) fn is(&self, state: &State<'_>) -> bool {
-        let held = State::of(self.object.meta());
+        let held = self.record.state();
         !held.resource_version.is_empty()
             && (held.resource_version, held.uid) == (state.resource_version, state.uid)
     }
 
-    pub(crate) fn version(&self) -> Option<Version<'_>> {
-        Version::of(self.object.meta())
+    pub(crate) fn version(&self) -> Option<Version<'a>> {
+        self.record.version()
     }
 }
 
-fn namespace_of(meta: &ObjectMeta) -> &str {
-    meta.namespace.as_deref().unwrap_or_default()
-}
-
-fn name_of(meta: &ObjectMeta) -> &str {
-    meta.name.as_deref().unwrap_or_default()
-}
-
-impl<K> Default for Table<K> {
-    fn default() -> Self {
-        Self { namespaces: HashMap::default(), hasher: DefaultHashBuilder::default(), len: 0, bytes: 0 }
-    }
-}
-
-impl<K: Resource> Table<K> {
+impl Table {
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// Of the objects' compact JSON.
+    /// Of the records together.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    pub(crate) fn get(&self, key: &Key) -> Option<&Entry<K>> {
+    pub(crate) fn get(&self, key: &Key) -> Option<Held<'_>> {
         self.find(key.namespace.as_deref().unwrap_or_default(), &key.name)
     }
 
     /// What is held under this name.
-    pub(crate) fn namesake(&self, state: &State<'_>) -> Option<&Entry<K>> {
+    pub(crate) fn namesake(&self, state: &State<'_>) -> Option<Held<'_>> {
         self.find(state.namespace.unwrap_or_default(), state.name)
     }
 
-    pub(crate) fn namesake_mut(&mut self, state: &State<'_>) -> Option<&mut Entry<K>> {
-        let table = self.namespaces.get_mut(state.namespace.unwrap_or_default())?;
-        table.find_mut(self.hasher.hash_one(state.name), |held| name_of(held.object.meta()) == state.name)
+    /// The same, and notes that this list held it.
+    pub(crate) fn listed(&mut self, state: &State<'_>, list: u32) -> Option<Held<'_>> {
+        let Self { namespaces, records, hasher, .. } = self;
+        let table = namespaces.get_mut(state.namespace.unwrap_or_default())?;
+        let found = table.find_mut(hasher.hash_one(state.name), |held| name(records, held) == state.name)?;
+        found.listed = list;
+        Some(Held::of(found, records))
     }
 
-    fn find(&self, namespace: &str, name: &str) -> Option<&Entry<K>> {
+    fn find(&self, namespace: &str, wanted: &str) -> Option<Held<'_>> {
         let table = self.namespaces.get(namespace)?;
-        table.find(self.hasher.hash_one(name), |held| name_of(held.object.meta()) == name)
+        let found = table.find(self.hasher.hash_one(wanted), |held| name(&self.records, held) == wanted);
+        found.map(|entry| Held::of(entry, &self.records))
     }
 
     /// Holds it, and hands out what was held under its name.
-    pub(crate) fn put(&mut self, entry: Entry<K>) -> Option<Arc<K>> {
-        let meta = entry.object.meta();
-        let hash = self.hasher.hash_one(name_of(meta));
-        self.bytes += entry.bytes as usize;
-        let table = match self.namespaces.get_mut(namespace_of(meta)) {
+    pub(crate) fn put(&mut self, record: &Record, listed: u32, written: u32) -> Option<Record> {
+        let Self { namespaces, records, hasher, .. } = self;
+        let (state, new) = (record.packed().state(), record.packed().bytes());
+        let namespace = state.namespace.unwrap_or_default();
+        self.bytes += new.len();
+        let table = match namespaces.get_mut(namespace) {
             Some(table) => table,
-            None => self.namespaces.entry(namespace_of(meta).into()).or_default(),
+            None => namespaces.entry(namespace.into()).or_default(),
         };
-        if let Some(held) = table.find_mut(hash, |held| name_of(held.object.meta()) == name_of(meta)) {
-            let old = std::mem::replace(held, entry);
-            self.bytes -= old.bytes as usize;
-            return Some(old.object);
+        let hash = hasher.hash_one(state.name);
+        let Some(held) = table.find_mut(hash, |held| name(records, held) == state.name) else {
+            let entry = Entry { slot: records.put(new), listed, written };
+            table.insert_unique(hash, entry, |held| hasher.hash_one(name(records, held)));
+            self.len += 1;
+            return None;
+        };
+        let old = Held::of(held, records).record.to_record();
+        let old_length = old.packed().bytes().len();
+        if old_length == new.len() {
+            records.replace(held.slot, new);
+        } else {
+            records.free(held.slot);
+            held.slot = records.put(new);
         }
-        table.insert_unique(hash, entry, |held| self.hasher.hash_one(name_of(held.object.meta())));
-        self.len += 1;
-        None
+        (held.listed, held.written) = (listed, written);
+        self.bytes -= old_length;
+        self.tidy();
+        Some(old)
     }
 
-    pub(crate) fn remove(&mut self, key: &Key) -> Option<Arc<K>> {
+    pub(crate) fn remove(&mut self, key: &Key) -> Option<Record> {
+        let Self { namespaces, records, hasher, .. } = self;
         let namespace = key.namespace.as_deref().unwrap_or_default();
-        let table = self.namespaces.get_mut(namespace)?;
-        let hash = self.hasher.hash_one(key.name.as_str());
-        let found = table.find_entry(hash, |held| name_of(held.object.meta()) == key.name).ok()?;
+        let table = namespaces.get_mut(namespace)?;
+        let hash = hasher.hash_one(key.name.as_str());
+        let found = table.find_entry(hash, |held| name(records, held) == key.name).ok()?;
         let (removed, _) = found.remove();
         if table.is_empty() {
-            self.namespaces.remove(namespace);
+            namespaces.remove(namespace);
         }
-        self.forget(&removed);
-        Some(removed.object)
+        let record = self.forget(removed);
+        self.tidy();
+        Some(record)
     }
 
     /// Keeps those of which `keep` is true, and hands out the others.
-    pub(crate) fn retain(&mut self, mut keep: impl FnMut(&Entry<K>) -> bool) -> Vec<Arc<K>> {
+    pub(crate) fn retain(&mut self, mut keep: impl FnMut(&Held<'_>) -> bool) -> Vec<Record> {
         let mut removed = Vec::new();
-        self.namespaces.retain(|_, table| {
-            removed.extend(table.extract_if(|held| !keep(held)));
+        let Self { namespaces, records, .. } = self;
+        namespaces.retain(|_, table| {
+            removed.extend(table.extract_if(|held| !keep(&Held::of(held, records))));
             !table.is_empty()
         });
-        for entry in &removed {
-            self.forget(entry);
-        }
-        removed.into_iter().map(|entry| entry.object).collect()
+        let removed = removed.into_iter().map(|entry| self.forget(entry)).collect();
+        while self.tidy() {}
+        removed
     }
 
-    fn forget(&mut self, removed: &Entry<K>) {
+    fn forget(&mut self, removed: Entry) -> Record {
+        let record = Packed::at(self.records.get(removed.slot)).to_record();
+        self.records.free(removed.slot);
         self.len -= 1;
-        self.bytes -= removed.bytes as usize;
+        self.bytes -= record.packed().bytes().len();
+        record
     }
 
-    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<K>> {
-        self.namespaces.values().flat_map(HashTable::iter).map(|held| &held.object)
+    /// Moves the records of one sparse chunk, if there is one: a bounded piece of work for each change.
+    fn tidy(&mut self) -> bool {
+        let Self { namespaces, records, hasher, .. } = self;
+        let Some(chunk) = records.sparse() else { return false };
+        let mut slots = records.close(chunk);
+        slots.retain(|slot| entry_at(namespaces, records, hasher, *slot).is_some());
+        let mut record = Vec::new();
+        for slot in slots {
+            record.clear();
+            record.extend_from_slice(records.get(slot));
+            if let Some(entry) = entry_at(namespaces, records, hasher, slot) {
+                records.free(slot);
+                entry.slot = records.put(&record);
+            }
+        }
+        true
     }
 
-    pub(crate) fn within(&self, namespace: &str) -> impl Iterator<Item = &Arc<K>> {
-        self.namespaces.get(namespace).into_iter().flat_map(HashTable::iter).map(|held| &held.object)
+    pub(crate) fn all(&self) -> impl Iterator<Item = Packed<'_>> {
+        self.namespaces.values().flat_map(|table| self.records_of(table))
     }
+
+    pub(crate) fn within(&self, namespace: &str) -> impl Iterator<Item = Packed<'_>> {
+        self.namespaces.get(namespace).into_iter().flat_map(|table| self.records_of(table))
+    }
+
+    fn records_of<'a>(&'a self, table: &'a HashTable<Entry>) -> impl Iterator<Item = Packed<'a>> {
+        table.iter().map(|held| Held::of(held, &self.records).record)
+    }
+}
+
+/// Whose record this is; of one that was freed nobody's.
+fn entry_at<'a>(
+    namespaces: &'a mut Namespaces,
+    records: &Arena,
+    hasher: &DefaultHashBuilder,
+    slot: Slot,
+) -> Option<&'a mut Entry> {
+    let State { namespace, name, .. } = Packed::at(records.get(slot)).state();
+    let table = namespaces.get_mut(namespace.unwrap_or_default())?;
+    table.find_mut(hasher.hash_one(name), |held| held.slot == slot)
+}
+
+fn name<'a>(records: &'a Arena, held: &Entry) -> &'a str {
+    Packed::at(records.get(held.slot)).state().name
 }
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::api::core::v1::ConfigMap;
+    use std::collections::BTreeMap;
+
+    use rand::{Rng, SeedableRng, rngs::StdRng};
 
     use super::*;
+    use crate::record::Parts;
 
-    fn entry(namespace: &str, name: &str, bytes: u32) -> Entry<ConfigMap> {
-        let mut map = ConfigMap::default();
-        map.metadata.name = Some(name.into());
-        map.metadata.namespace = Some(namespace.to_owned()).filter(|n| !n.is_empty());
-        Entry { object: Arc::new(map), bytes, listed: 0, written: 0 }
+    fn record(namespace: &str, name: &str, rest: &str) -> Record {
+        let namespace = Some(namespace).filter(|n| !n.is_empty());
+        let state = State { namespace, name, uid: None, resource_version: "1" };
+        Record::of(&Parts { state, metadata: b"", rest: rest.as_bytes() }).unwrap()
     }
 
     #[test]
     fn it_counts_what_it_holds_and_lets_go_of_empty_namespaces() {
         let mut table = Table::default();
+        let put =
+            |table: &mut Table, namespace, name: &str, rest| table.put(&record(namespace, name, rest), 0, 0);
         for n in 0..100 {
-            assert!(table.put(entry(["", "a", "b"][n % 3], &format!("m{n}"), 10)).is_none());
+            assert!(put(&mut table, ["", "a", "b"][n % 3], &format!("m{n:03}"), "").is_none());
         }
-        assert!(table.put(entry("a", "m1", 30)).is_some(), "the same name again replaces");
-        assert_eq!((table.len(), table.bytes()), (100, 1020));
+        let before = table.bytes();
+        assert!(put(&mut table, "a", "m001", "more").is_some(), "the same name again replaces");
+        assert_eq!((table.len(), table.bytes()), (100, before + 4));
         assert_eq!((table.all().count(), table.within("a").count(), table.within("").count()), (100, 33, 34));
-        assert!(table.get(&Key::new("a", "m1")).is_some() && table.get(&Key::new("b", "m1")).is_none());
-        assert!(table.remove(&Key::new("a", "m1")).is_some() && table.remove(&Key::new("a", "m1")).is_none());
-        let removed = table.retain(|held| held.object.metadata.namespace.is_none());
-        assert_eq!((removed.len(), table.len(), table.bytes(), table.namespaces.len()), (65, 34, 340, 1));
+        assert!(table.get(&Key::new("a", "m001")).is_some() && table.get(&Key::new("b", "m001")).is_none());
+        assert!(
+            table.remove(&Key::new("a", "m001")).is_some() && table.remove(&Key::new("a", "m001")).is_none()
+        );
+        let removed = table.retain(|held| held.record.state().namespace.is_none());
+        assert_eq!((removed.len(), table.len(), table.namespaces.len()), (65, 34, 1));
+        assert_eq!(table.bytes(), table.all().map(|record| record.bytes().len()).sum::<usize>());
+    }
+
+    #[test]
+    fn whatever_moves_inside_each_object_is_found_as_it_was_put() {
+        let (mut table, mut truth) = (Table::default(), BTreeMap::new());
+        let mut random = StdRng::seed_from_u64(3);
+        for _ in 0..20_000 {
+            let key =
+                Key::new(["a", "b"][random.random_range(0..2)], &format!("m{}", random.random_range(0..400)));
+            let namespace = key.namespace.clone().unwrap();
+            if random.random_bool(0.2) {
+                assert_eq!(table.remove(&key).is_some(), truth.remove(&key).is_some());
+                continue;
+            }
+            let rest = "x".repeat(random.random_range(0..600));
+            let old = table.put(&record(&namespace, &key.name, &rest), 0, 0);
+            let old = old.map(|old| old.packed().bytes().to_vec());
+            let before = truth.insert(key.clone(), rest);
+            assert_eq!(
+                old,
+                before.map(|rest| record(&namespace, &key.name, &rest).packed().bytes().to_vec())
+            );
+        }
+        assert_eq!(table.len(), truth.len());
+        for (key, rest) in &truth {
+            let held = table.get(key).unwrap().record;
+            assert_eq!(
+                held.bytes(),
+                record(key.namespace.as_deref().unwrap(), &key.name, rest).packed().bytes()
+            );
+        }
     }
 }

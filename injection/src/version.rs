@@ -1,7 +1,5 @@
 //! Which of two resourceVersions is the newer.
 
-use kube::core::ObjectMeta;
-
 /// A resourceVersion that can be ordered: decimal digits without leading zeros, of any length.
 ///
 /// Since 1.35 Kubernetes promises that the versions of one resource compare as numbers (KEP-5504); its own storage
@@ -13,10 +11,6 @@ impl<'a> Version<'a> {
     pub(crate) fn parse(text: &'a str) -> Option<Self> {
         let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
         (digits && !text.starts_with('0')).then_some(Self(text))
-    }
-
-    pub(crate) fn of(meta: &'a ObjectMeta) -> Option<Self> {
-        meta.resource_version.as_deref().and_then(Self::parse)
     }
 
     pub(crate) fn as_str(self) -> &'a str {

@@ -1,14 +1,23 @@
 use k8s_openapi::api::core::v1::ConfigMap;
+use kube::discovery::ApiResource;
 
 use super::*;
 
-fn map(name: &str, uid: &str, version: &str) -> Decoded<ConfigMap> {
+fn map(name: &str, uid: &str, version: &str) -> Incoming<ConfigMap> {
+    given(&object(name, uid, version))
+}
+
+fn given(object: &ConfigMap) -> Incoming<ConfigMap> {
+    Incoming::given(object, &ApiResource::erase::<ConfigMap>(&())).unwrap()
+}
+
+fn object(name: &str, uid: &str, version: &str) -> ConfigMap {
     let mut object = ConfigMap::default();
     object.metadata.namespace = Some("n".into());
     object.metadata.name = Some(name.into());
     object.metadata.uid = Some(uid.into());
     object.metadata.resource_version = Some(version.into());
-    Decoded { object, bytes: 1 }
+    object
 }
 
 fn a() -> Key {
@@ -24,18 +33,19 @@ fn state<'a>(uid: &'a str, version: &'a str) -> State<'a> {
 }
 
 /// As in `+1 ~1>2 -2`.
-fn words(told: impl IntoIterator<Item = Option<Change<ConfigMap>>>) -> String {
+fn words(told: impl IntoIterator<Item = Option<News<ConfigMap>>>) -> String {
     let of = |object: &Arc<ConfigMap>| object.metadata.resource_version.clone().unwrap_or_default();
-    let word = |change| match change {
-        Change::Added(new) => format!("+{}", of(&new)),
-        Change::Updated { old, new } => format!("~{}>{}", of(&old), of(&new)),
-        Change::Deleted { last } => format!("-{}", of(&last)),
+    let was = |record: &Record| record.packed().state().resource_version.to_owned();
+    let word = |news| match news {
+        News::Added(new) => format!("+{}", of(&new)),
+        News::Updated { old, new } => format!("~{}>{}", was(&old), of(&new)),
+        News::Deleted { last } => format!("-{}", was(&last)),
     };
     told.into_iter().flatten().map(word).collect::<Vec<_>>().join(" ")
 }
 
 /// A store whose list at version 10 held `a` at version 5.
-fn listed() -> Store<ConfigMap> {
+fn listed() -> Store {
     let mut store = Store::default();
     store.list_begins();
     assert_eq!(words(store.listed(map("a", "u", "5"))), "+5");
@@ -43,8 +53,8 @@ fn listed() -> Store<ConfigMap> {
     store
 }
 
-fn held(store: &Store<ConfigMap>) -> Option<&str> {
-    store.table.get(&a()).and_then(Entry::version).map(Version::as_str)
+fn held(store: &Store) -> Option<&str> {
+    store.table.get(&a()).and_then(|held| held.version()).map(Version::as_str)
 }
 
 #[test]
@@ -119,7 +129,7 @@ fn every_deletion_of_a_gap_is_told_with_the_last_object() {
     store.list_begins();
     let removed = store.list_ends("20");
     assert_eq!(removed.len(), 1);
-    assert_eq!(removed[0].metadata.resource_version.as_deref(), Some("11"));
+    assert_eq!(removed[0].packed().state().resource_version, "11");
 }
 
 #[test]
@@ -146,10 +156,10 @@ fn what_is_known_to_be_deleted_is_not_brought_back_by_the_watch() {
 #[test]
 fn a_pod_that_is_given_time_to_end_is_there_until_the_watch_says_otherwise() {
     let mut store = listed();
-    let mut going = map("a", "u", "11");
-    going.object.metadata.deletion_timestamp = serde_json::from_str(r#""2026-01-01T00:00:00Z""#).unwrap();
-    going.object.metadata.deletion_grace_period_seconds = Some(30);
-    store.watched(going);
+    let mut going = object("a", "u", "11");
+    going.metadata.deletion_timestamp = serde_json::from_str(r#""2026-01-01T00:00:00Z""#).unwrap();
+    going.metadata.deletion_grace_period_seconds = Some(30);
+    store.watched(given(&going));
     assert_eq!(words(store.erased(&a(), "u")), "");
 }
 
@@ -175,7 +185,7 @@ fn what_leaves_the_selection_by_an_own_write_may_come_back() {
 #[test]
 fn a_bookmark_settles_what_is_gone() {
     let mut store = listed();
-    store.removed(&a(), version("12"));
+    words(store.removed(&a(), version("12")));
     store.bookmark("11");
     assert_eq!(store.remembers(), 1);
     store.bookmark("12");
@@ -191,14 +201,14 @@ fn a_list_that_began_before_a_deletion_does_not_undo_it() {
     assert_eq!(words(store.listed(map("a", "u", "5"))), "");
     store.list_ends("11");
     assert_eq!((store.table.len(), store.remembers()), (0, 1), "the watch has yet to tell");
-    store.deleted(&state("u", "12"));
+    words(store.deleted(&state("u", "12")));
     assert_eq!(store.remembers(), 0);
 }
 
 #[test]
 fn a_list_that_began_after_a_deletion_is_believed() {
     let mut store = listed();
-    store.erased(&a(), "u");
+    words(store.erased(&a(), "u"));
     store.list_begins();
     assert_eq!(words(store.wrote(map("a", "u", "11"), true)), "", "a late answer");
     assert_eq!(words(store.listed(map("a", "u", "5"))), "+5", "whatever the deletion answered");

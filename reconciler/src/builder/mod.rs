@@ -6,7 +6,7 @@ mod with_reconciler;
 use std::{marker::PhantomData, sync::Arc, time::Duration};
 
 use kube::Client;
-use reknit_apis::{Key, Kind, OwnedBy, Scope};
+use reknit_apis::{Kind, OwnedBy, Scope};
 use reknit_injection::{Cached, Config, Context, Feed, FromConfigMap, Informer, Selection, select};
 
 use self::options::Options;
@@ -102,7 +102,7 @@ impl Controller {
         let informer = cx.informer::<K>(which);
         build.needs(&informer);
         build.has_kind = true;
-        build.every.add(move |keys| keys.extend(informer.list().map(|object| Key::of(&*object))));
+        build.every.add(move |keys| keys.extend(informer.keys()));
         build
     }
 

@@ -71,9 +71,9 @@ impl<R: ReconcileKind> Pass for KindDriver<R> {
     }
 
     fn promoted(&self) -> Vec<Key> {
-        let Some(filter) = &self.promote else { return keys_of(self.informer.list()) };
+        let Some(filter) = &self.promote else { return self.informer.keys() };
         let admits = |object: &R::Kind| caught(&Key::of(object), || filter.admits(object)).unwrap_or(false);
-        keys_of(self.informer.list().filter(|object| admits(object)))
+        self.informer.list().filter(|object| admits(object)).map(|object| Key::of(&*object)).collect()
     }
 }
 
@@ -281,10 +281,6 @@ pub(crate) fn unread<K: Kind>(key: &Key) -> ObjectReference {
         namespace: key.namespace.clone(),
         ..ObjectReference::default()
     }
-}
-
-fn keys_of<K: Kind>(objects: impl Iterator<Item = Arc<K>>) -> Vec<Key> {
-    objects.map(|object| Key::of(&*object)).collect()
 }
 
 fn defaulted<K: Kind>(object: &Arc<K>) -> K {

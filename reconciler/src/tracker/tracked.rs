@@ -85,13 +85,6 @@ pub(super) fn matching<T: Cached>(
     namespace: Option<&str>,
     selector: &Selector,
 ) -> std::vec::IntoIter<Arc<T>> {
-    let matches = |object: &Arc<T>| match &object.meta().labels {
-        Some(labels) => selector.matches(labels),
-        None => selector.matches(&Default::default()),
-    };
-    let found: Vec<_> = match namespace {
-        Some(namespace) => informer.list_in(namespace).filter(matches).collect(),
-        None => informer.list().filter(matches).collect(),
-    };
+    let found: Vec<_> = informer.list_labelled(namespace, |labels| selector.matches(labels)).collect();
     found.into_iter()
 }

@@ -1,0 +1,254 @@
+//! One object as it is held: a head that is read in place, and the rest of its JSON.
+//!
+//! Decoded, an object takes about four times the memory of its text. What all objects of an informer have in common
+//! (apiVersion and kind) is not held at all; what the rules of the store ask for is found without decoding.
+
+use std::collections::BTreeMap;
+
+use kube::{core::ObjectMeta, discovery::ApiResource};
+use serde::{Deserialize, de::DeserializeOwned};
+
+use crate::{store::State, version::Version};
+
+/// An object's bytes. They begin with the length of the whole, that of the rest of the metadata, and those of four
+/// texts: namespace, name, uid and resourceVersion. The texts follow, then the rest of the metadata and the rest of the
+/// object, both as the inside of a JSON object.
+#[derive(Clone, Debug)]
+pub(crate) struct Record(Box<[u8]>);
+
+/// A record where it is held.
+#[derive(Clone, Copy)]
+pub(crate) struct Packed<'a>(&'a [u8]);
+
+/// What a record is made of.
+pub(crate) struct Parts<'a> {
+    pub(crate) state: State<'a>,
+    pub(crate) metadata: &'a [u8],
+    pub(crate) rest: &'a [u8],
+}
+
+/// Six lengths and the flags.
+const HEAD: usize = 17;
+
+const NAMESPACED: u8 = 1;
+const HAS_UID: u8 = 2;
+/// It is being deleted, and was given time for that.
+const LINGERS: u8 = 4;
+
+impl Record {
+    /// None where a part is longer than anything that the API server lets through.
+    pub(crate) fn of(parts: &Parts<'_>) -> Option<Self> {
+        let Parts { state, metadata, rest } = parts;
+        let texts = [state.namespace, Some(state.name), state.uid, Some(state.resource_version)]
+            .map(Option::unwrap_or_default);
+        let length = HEAD + texts.map(str::len).iter().sum::<usize>() + metadata.len() + rest.len();
+        let mut bytes = Vec::with_capacity(length);
+        bytes.extend(u32::try_from(length).ok()?.to_le_bytes());
+        bytes.extend(u32::try_from(metadata.len()).ok()?.to_le_bytes());
+        for text in texts {
+            bytes.extend(u16::try_from(text.len()).ok()?.to_le_bytes());
+        }
+        let flag = |set: bool, flag: u8| if set { flag } else { 0 };
+        bytes.push(flag(state.namespace.is_some(), NAMESPACED) | flag(state.uid.is_some(), HAS_UID));
+        texts.iter().for_each(|text| bytes.extend_from_slice(text.as_bytes()));
+        bytes.extend_from_slice(metadata);
+        bytes.extend_from_slice(rest);
+        Some(Self(bytes.into()))
+    }
+
+    /// Takes note of what only the decoded metadata say.
+    pub(crate) fn note(&mut self, meta: &ObjectMeta) {
+        if meta.deletion_timestamp.is_some() && meta.deletion_grace_period_seconds > Some(0) {
+            self.0[HEAD - 1] |= LINGERS;
+        }
+    }
+
+    pub(crate) fn packed(&self) -> Packed<'_> {
+        Packed(&self.0)
+    }
+}
+
+impl<'a> Packed<'a> {
+    /// Of the bytes of a record.
+    pub(crate) fn at(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+
+    pub(crate) fn bytes(self) -> &'a [u8] {
+        self.0
+    }
+
+    pub(crate) fn to_record(self) -> Record {
+        Record(self.0.into())
+    }
+
+    pub(crate) fn state(self) -> State<'a> {
+        let ([namespace, name, uid, resource_version], _) = self.texts();
+        let has = |flag| self.0[HEAD - 1] & flag != 0;
+        State {
+            namespace: has(NAMESPACED).then_some(namespace),
+            name,
+            uid: has(HAS_UID).then_some(uid),
+            resource_version,
+        }
+    }
+
+    pub(crate) fn version(self) -> Option<Version<'a>> {
+        self.state().version()
+    }
+
+    /// Whether it is being deleted, and was given time for that.
+    pub(crate) fn lingers(self) -> bool {
+        self.0[HEAD - 1] & LINGERS != 0
+    }
+
+    /// The labels, without decoding the rest.
+    pub(crate) fn labels(self) -> BTreeMap<String, String> {
+        #[derive(Default, Deserialize)]
+        struct Labelled {
+            #[serde(default)]
+            labels: Option<BTreeMap<String, String>>,
+        }
+        let (metadata, _) = self.json();
+        let metadata: Labelled = serde_json::from_slice(&[b"{", metadata, b"}"].concat()).unwrap_or_default();
+        metadata.labels.unwrap_or_default()
+    }
+
+    /// The typed object.
+    pub(crate) fn decode<K: DeserializeOwned>(self, kind: &ApiResource) -> serde_json::Result<K> {
+        serde_json::from_slice(&self.text(kind)?)
+    }
+
+    /// The whole object as JSON.
+    fn text(self, kind: &ApiResource) -> serde_json::Result<Vec<u8>> {
+        let (State { namespace, name, uid, resource_version }, (metadata, rest)) =
+            (self.state(), self.json());
+        let mut text = Vec::with_capacity(self.0.len() + 160);
+        let fields = [
+            ("{\"apiVersion\":", Some(&*kind.api_version)),
+            (",\"kind\":", Some(&kind.kind)),
+            (",\"metadata\":{\"name\":", Some(name)),
+            (",\"namespace\":", namespace),
+            (",\"uid\":", uid),
+            (",\"resourceVersion\":", Some(resource_version).filter(|version| !version.is_empty())),
+        ];
+        for (key, value) in fields {
+            if let Some(value) = value {
+                text.extend_from_slice(key.as_bytes());
+                serde_json::to_writer(&mut text, value)?;
+            }
+        }
+        for (inside, end) in [(metadata, b"}"), (rest, b"}")] {
+            if !inside.is_empty() {
+                text.push(b',');
+                text.extend_from_slice(inside);
+            }
+            text.extend_from_slice(end);
+        }
+        Ok(text)
+    }
+
+    /// The four texts of the head, and where they end.
+    fn texts(self) -> ([&'a str; 4], usize) {
+        let mut end = HEAD;
+        let texts = [8, 10, 12, 14].map(|at| {
+            let start = end;
+            end += usize::from(u16::from_le_bytes([self.0[at], self.0[at + 1]]));
+            std::str::from_utf8(&self.0[start..end]).unwrap_or_default()
+        });
+        (texts, end)
+    }
+
+    /// The rest of the metadata, and the rest of the object.
+    fn json(self) -> (&'a [u8], &'a [u8]) {
+        let (_, start) = self.texts();
+        let length = u32::from_le_bytes([self.0[4], self.0[5], self.0[6], self.0[7]]);
+        self.0[start..].split_at(length as usize)
+    }
+}
+
+/// Copies of many records, one after the other.
+pub(crate) struct Records {
+    bytes: Vec<u8>,
+    at: usize,
+}
+
+impl<'a> FromIterator<Packed<'a>> for Records {
+    fn from_iter<I: IntoIterator<Item = Packed<'a>>>(records: I) -> Self {
+        let mut bytes = Vec::new();
+        records.into_iter().for_each(|record| bytes.extend_from_slice(record.bytes()));
+        Self { bytes, at: 0 }
+    }
+}
+
+impl Records {
+    /// What `look` makes of the next one.
+    pub(crate) fn next<T>(&mut self, look: impl FnOnce(Packed<'_>) -> T) -> Option<T> {
+        let rest = &self.bytes[self.at..];
+        let length = u32::from_le_bytes(*rest.first_chunk()?) as usize;
+        self.at += length;
+        Some(look(Packed(&rest[..length])))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::Pod;
+    use kube::api::DynamicObject;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::raw::Raw;
+
+    fn pod() -> Value {
+        json!({
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": "p", "namespace": "n", "uid": "u", "resourceVersion": "7",
+                "labels": {"app": "a \"quoted\" \\ one"}, "annotations": {"ä": "\u{1f980}\n"},
+            },
+            "spec": {"containers": [{"name": "c", "args": ["}", "{", ","]}]},
+            "status": {"phase": "Running"},
+        })
+    }
+
+    fn record(object: &Value) -> Record {
+        let text = object.to_string();
+        let kind = ApiResource::erase::<Pod>(&());
+        Raw::read(&text).unwrap().decode::<DynamicObject>(&kind, false).unwrap().record
+    }
+
+    #[test]
+    fn what_comes_out_is_what_went_in() {
+        let (object, kind) = (pod(), ApiResource::erase::<Pod>(&()));
+        assert_eq!(record(&object).packed().decode::<Value>(&kind).unwrap(), object);
+        let bare = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}});
+        assert_eq!(record(&bare).packed().decode::<Value>(&kind).unwrap(), bare);
+    }
+
+    #[test]
+    fn the_head_and_the_labels_are_read_without_decoding() {
+        let record = record(&pod());
+        let State { namespace, name, uid, resource_version } = record.packed().state();
+        assert_eq!((namespace, name, uid, resource_version), (Some("n"), "p", Some("u"), "7"));
+        assert_eq!(record.packed().labels()["app"], "a \"quoted\" \\ one");
+        assert!(!record.packed().lingers());
+    }
+
+    #[test]
+    fn a_record_is_smaller_than_its_text() {
+        let (object, record) = (pod(), record(&pod()));
+        assert!(record.packed().bytes().len() + 60 < object.to_string().len());
+    }
+
+    #[test]
+    fn an_object_that_is_given_time_to_end_lingers() {
+        let mut object = pod();
+        object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        for (grace, lingers) in [(30, true), (0, false)] {
+            object["metadata"]["deletionGracePeriodSeconds"] = json!(grace);
+            assert_eq!(record(&object).packed().lingers(), lingers);
+        }
+    }
+}
