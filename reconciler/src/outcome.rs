@@ -1,6 +1,6 @@
 //! How a pass that did not fail ends.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use crate::Event;
 
@@ -29,6 +29,17 @@ pub(crate) enum Next {
     Done,
     After(Duration),
     Skip,
+}
+
+/// `done`, `after 30s`, `skip`.
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.next {
+            Next::Done => f.write_str("done"),
+            Next::After(wait) => write!(f, "after {wait:?}"),
+            Next::Skip => f.write_str("skip"),
+        }
+    }
 }
 
 impl Outcome {

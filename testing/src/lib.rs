@@ -63,15 +63,18 @@
 //!
 //! # One pass, in memory
 //!
-//! [`given`] some objects, [`pass`](Given::pass) runs one pass of a controller, made by its own constructor, and says
-//! what it wrote and recorded. Requests are answered by an [`ApiServer`] in memory, at once and without any program:
-//! that is for the many cases of a reconciler, a [`ControlPlane`] for how it works together with Kubernetes.
+//! [`given`] some objects, [`pass`](Given::pass) runs one pass of a controller, made by its own constructor, and
+//! [`check`](Passed::check) compares what it did with a [`Want`]: how it ended, what it wrote in which order, which events
+//! it recorded, and nothing else. Times are left out; failures are injected by verb and resource; an object changed in
+//! memory is told; what differs is shown as a diff. A [`table`] runs many such cases and reports all that fail.
+//! Requests are answered by an [`ApiServer`] in memory, at once and without any program: that is for the many cases of a
+//! reconciler, a [`ControlPlane`] for how it works together with Kubernetes.
 //!
 //! ```
 //! use k8s_openapi::api::core::v1::Namespace;
 //! use reknit_injection::Context;
 //! use reknit_reconciler::{Controller, Event, Outcome, ReconcileKind, Result};
-//! use reknit_testing::given;
+//! use reknit_testing::{Verb, Want, given, nothing, table};
 //!
 //! struct Greeter;
 //!
@@ -90,9 +93,14 @@
 //! # async fn main() {
 //! let mut shop = Namespace::default();
 //! shop.metadata.name = Some("shop".into());
-//! let passed = given(shop).pass(controller, "shop").await;
-//! assert_eq!(passed.events(), [Event::normal("Greeted", "hello")]);
-//! assert!(passed.writes().is_empty());
+//! let greeted = Event::normal("Greeted", "hello");
+//! given(shop.clone()).pass(controller, "shop").await.check(Want::done().event(greeted.clone()));
+//!
+//! table(controller)
+//!     .row("a refused event fails no pass", "shop", given(shop).failing(Verb::Create, "events", 403), Want::done().event(greeted))
+//!     .row("what is not there is not greeted", "shop", nothing(), Want::skip())
+//!     .run()
+//!     .await;
 //! # }
 //! ```
 
@@ -105,5 +113,5 @@ pub use self::{
     api_server::{ApiServer, Verb, Write},
     control_plane::{Builder, ControlPlane, Error},
     eventually::{Check, eventually},
-    table::{Given, Passed, given, nothing},
+    table::{Given, Passed, Table, Want, given, nothing, table},
 };

@@ -1,7 +1,5 @@
 //! Single passes over an AddressableService, through the constructor that the binary uses.
 
-use std::error::Error as StdError;
-
 use k8s_openapi::{
     api::core::v1::Service,
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
@@ -9,13 +7,10 @@ use k8s_openapi::{
 use reknit::{
     prelude::*,
     sharedmain::NamespaceFlag,
-    testing::{ApiServer, Given, Passed, Verb, given},
+    testing::{ApiServer, Given, Verb, Want, given, nothing, table},
 };
 use samples_apis::{AddressableService, AddressableServiceSpec, AddressableServiceStatus};
 use samples_controller::{ClusterDomain, addressable_service::controller};
-use serde_json::{Value, json};
-
-type Checked = std::result::Result<(), Box<dyn StdError>>;
 
 const FINALIZER: &str = "addressableservices.samples.knative.dev";
 
@@ -39,92 +34,118 @@ fn service(namespace: &str, name: &str) -> Service {
     Service { metadata, ..Service::default() }
 }
 
-fn passing(given: Given) -> impl Future<Output = Passed> {
-    given.provide(ClusterDomain::new("example.org")).pass(controller, "default/x")
+/// It and these, in a cluster whose domain is not the default.
+fn in_cluster(given: Given) -> Given {
+    given.provide(ClusterDomain::new("example.org"))
 }
 
-/// What the object shows after the pass: its address, and its Ready condition without the time.
-fn shown(passed: &Passed) -> (Value, Value) {
-    let status = passed.object::<AddressableService>("default/x").and_then(|object| object.status);
-    let mut ready = json!(status.as_ref().and_then(|status| status.duck.condition("Ready")));
-    if let Some(ready) = ready.as_object_mut() {
-        ready.remove("lastTransitionTime");
-    }
-    (json!(status.and_then(|status| status.address)), ready)
+fn observed(status: AddressableServiceStatus) -> AddressableServiceStatus {
+    let mut status = status;
+    status.duck.observed_generation = Some(3);
+    status
 }
 
-fn available(url: &str) -> (Value, Value) {
-    (json!({"url": url}), json!({"type": "Ready", "status": "True"}))
-}
-
-fn unavailable(service: &str) -> (Value, Value) {
-    let message = format!("Service \"{service}\" wasn't found.");
-    (
-        Value::Null,
-        json!({"type": "Ready", "status": "False", "reason": "ServiceUnavailable", "message": message}),
-    )
-}
-
-#[tokio::test]
-async fn the_address_of_an_existing_service_is_published_once() -> Checked {
-    let passed = passing(given(naming("web")).and(service("default", "web"))).await;
-    assert_eq!(passed.result.as_ref().ok(), Some(&Outcome::done()));
-    assert_eq!(passed.writes(), ["patch addressableservices/status default/x"]);
-    assert_eq!(passed.write(0).body["status"]["observedGeneration"], 3);
-    assert_eq!(shown(&passed), available("http://web.default.svc.example.org"));
-    assert_eq!(passed.events(), []);
-
-    let after = passed.object::<AddressableService>("default/x").ok_or("the object went")?;
-    let again = passing(given(after).and(service("default", "web"))).await;
-    assert!(again.result.is_ok());
-    assert_eq!(again.writes(), [""; 0]);
-    Ok(())
-}
-
-#[tokio::test]
-async fn a_service_of_another_name_or_namespace_is_not_the_one() {
-    let passed =
-        passing(given(naming("web")).and(service("default", "www")).and(service("shop", "web"))).await;
-    assert_eq!(shown(&passed), unavailable("web"));
-}
-
-#[tokio::test]
-async fn the_address_is_cleared_when_its_service_is_gone() {
-    let mut object = naming("web");
+fn available() -> AddressableService {
     let mut status = AddressableServiceStatus::default();
-    status.mark_service_available(Addressable { url: Some(Url::http("web")), ..Addressable::default() });
-    object.status = Some(status);
-    let passed = passing(given(object)).await;
-    assert_eq!(passed.writes(), ["patch addressableservices/status default/x"]);
-    assert_eq!(shown(&passed), unavailable("web"));
+    let url = Url::http("web.default.svc.example.org");
+    status.mark_service_available(Addressable { url: Some(url), ..Addressable::default() });
+    AddressableService { status: Some(observed(status)), ..naming("web") }
 }
 
-#[tokio::test]
-async fn a_new_object_gets_its_finalizer_before_its_status() {
-    let mut object = naming("web");
+fn unavailable() -> AddressableService {
+    let mut status = AddressableServiceStatus::default();
+    status.mark_service_unavailable("web");
+    AddressableService { status: Some(observed(status)), ..naming("web") }
+}
+
+fn without_finalizer(mut object: AddressableService) -> AddressableService {
     object.metadata.finalizers = None;
-    let passed = passing(given(object)).await;
-    assert_eq!(
-        passed.writes(),
-        ["patch addressableservices default/x", "patch addressableservices/status default/x"]
-    );
-    assert_eq!(passed.write(0).body["metadata"]["finalizers"], json!([FINALIZER]));
+    object
 }
 
 #[tokio::test]
-async fn finalizing_says_so_and_lets_the_object_go() {
-    let passed = passing(given(dying(naming("web"))).and(service("default", "web"))).await;
-    assert!(passed.result.is_ok());
-    assert_eq!(passed.events()[0], Event::normal("AddressWithdrawn", "The address is no longer published"));
-    assert_eq!(passed.writes(), ["patch addressableservices default/x"]);
-    assert!(passed.object::<AddressableService>("default/x").is_none());
-}
-
-#[tokio::test]
-async fn confined_to_one_namespace_it_reads_nothing_of_another() {
-    let flags = NamespaceFlag { namespace: Some("shop".into()) };
-    let passed = passing(given(naming("web")).and(service("default", "web")).provide(flags)).await;
-    assert_eq!(passed.writes(), [""; 0]);
+async fn one_pass_does_what_the_sample_says() {
+    let withdrawn = Event::normal("AddressWithdrawn", "The address is no longer published");
+    let finalized = Event::normal("FinalizerUpdate", "Updated \"x\" finalizers");
+    let gone = "failed to update finalizers for \"x\"";
+    table(controller)
+        .row(
+            "the address of an existing Service is published",
+            "default/x",
+            in_cluster(given(naming("web")).and(service("default", "web"))),
+            Want::done().status(&available()),
+        )
+        .row(
+            "once",
+            "default/x",
+            in_cluster(given(available()).and(service("default", "web"))),
+            Want::done(),
+        )
+        .row(
+            "a Service of another name or namespace is not the one",
+            "default/x",
+            in_cluster(given(naming("web")).and(service("default", "www")).and(service("shop", "web"))),
+            Want::done().status(&unavailable()),
+        )
+        .row(
+            "the address is cleared when its Service is gone",
+            "default/x",
+            in_cluster(given(available())),
+            Want::done().status(&unavailable()),
+        )
+        .row(
+            "a new object gets its finalizer before its status",
+            "default/x",
+            in_cluster(given(without_finalizer(naming("web")))),
+            Want::done()
+                .finalizers::<AddressableService>("default/x", &[FINALIZER])
+                .status(&unavailable())
+                .event(finalized.clone()),
+        )
+        .row(
+            "no finalizer, no status",
+            "default/x",
+            in_cluster(given(without_finalizer(naming("web"))).failing(
+                Verb::Patch,
+                "addressableservices",
+                403,
+            )),
+            Want::error(gone).finalizers::<AddressableService>("default/x", &[FINALIZER]).event(
+                Event::warning(
+                    "FinalizerUpdateFailed",
+                    "Failed to update finalizers for \"x\": inducing failure for patch addressableservices (403 Injected)",
+                ),
+            ),
+        )
+        .row(
+            "a status that cannot be written fails the pass",
+            "default/x",
+            in_cluster(given(naming("web")).failing(Verb::Patch, "addressableservices/status", 500)),
+            Want::error("failed to update status for \"x\"").status(&unavailable()).event(Event::warning(
+                "UpdateFailed",
+                "Failed to update status for \"x\": inducing failure for patch addressableservices/status (500 Injected)",
+            )),
+        )
+        .row(
+            "finalizing says so and lets the object go",
+            "default/x",
+            in_cluster(given(dying(naming("web"))).and(service("default", "web"))),
+            Want::done()
+                .finalizers::<AddressableService>("default/x", &[])
+                .event(withdrawn)
+                .event(finalized),
+        )
+        .row(
+            "confined to one namespace it reads nothing of another",
+            "default/x",
+            given(naming("web"))
+                .and(service("default", "web"))
+                .provide(NamespaceFlag { namespace: Some("shop".into()) }),
+            Want::skip(),
+        )
+        .row("an object that is gone is nothing to do", "default/x", nothing(), Want::skip())
+        .run()
+        .await;
 }
 
 #[tokio::test]

@@ -90,7 +90,9 @@ pub(super) fn immutable(place: &Place, kind: &str, name: &str, field: &str, valu
 
 pub(super) fn deleted(request: &Request, name: &str, uid: &Value) -> Answer {
     let mut details = details(request.place.group(), &request.place.plural, name);
-    details["uid"] = uid.clone();
+    if uid.is_string() {
+        details["uid"] = uid.clone();
+    }
     let status = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details,
     });

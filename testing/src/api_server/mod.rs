@@ -92,17 +92,30 @@ impl ApiServer {
         Self::default()
     }
 
-    /// Holds this object as it is, whatever it held, in version 1 unless it has one; returns it as it is held.
+    /// Holds this object as it is, whatever it held, in version 1 unless it has one; returns it as it is held. Nobody owns
+    /// its fields.
     ///
     /// # Panics
     ///
     /// Where the object is no JSON.
     pub fn hold<K: Resource<DynamicType = ()> + Serialize>(&self, object: &K) -> Value {
-        let place = Place::of_kind::<K>(object.meta().namespace.as_deref());
-        #[expect(clippy::expect_used, reason = "objects of Kubernetes are JSON, and this is for tests")]
-        let mut value = serde_json::to_value(object).expect("an object is JSON");
-        identify::<K>(&mut value);
+        let (place, value) = placed(object);
         self.state().objects.hold(&place, value, Owners::default())
+    }
+
+    /// The same, with the fields owned by this field manager, as by server-side apply.
+    ///
+    /// # Panics
+    ///
+    /// Where the object is no JSON.
+    pub fn hold_applied<K: Resource<DynamicType = ()> + Serialize>(
+        &self,
+        object: &K,
+        manager: &str,
+    ) -> Value {
+        let (place, value) = placed(object);
+        let owners = Owners::of_applied(&place, manager, &value);
+        self.state().objects.hold(&place, value, owners)
     }
 
     /// Answers every such request with this code, from now on.
@@ -189,11 +202,15 @@ impl State {
     }
 }
 
-fn identify<K: Resource<DynamicType = ()>>(object: &mut Value) {
-    if let Some(fields) = object.as_object_mut() {
+/// The object, which says of what Kind it is, and where it belongs.
+fn placed<K: Resource<DynamicType = ()> + Serialize>(object: &K) -> (Place, Value) {
+    #[expect(clippy::expect_used, reason = "objects of Kubernetes are JSON, and this is for tests")]
+    let mut value = serde_json::to_value(object).expect("an object is JSON");
+    if let Some(fields) = value.as_object_mut() {
         fields.entry("apiVersion").or_insert_with(|| json!(K::api_version(&())));
         fields.entry("kind").or_insert_with(|| json!(K::kind(&())));
     }
+    (Place::of_kind::<K>(object.meta().namespace.as_deref()), value)
 }
 
 fn metadata(value: &mut Value) -> &mut serde_json::Map<String, Value> {

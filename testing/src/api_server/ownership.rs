@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 use super::{
     answer::{Answer, failure, with_details},
     fieldpath::{Path, Shape, shown},
+    place::Place,
     request::Request,
 };
 
@@ -55,6 +56,16 @@ impl Writer {
         Self { as_who, shape, has_status: request.place.has_status() }
     }
 
+    fn applying(place: &Place, manager: &str) -> Self {
+        let as_who = Who {
+            manager: manager.into(),
+            applies: true,
+            status: false,
+            version: place.api_version().into(),
+        };
+        Self { as_who, shape: Shape { built_in: place.is_built_in() }, has_status: place.has_status() }
+    }
+
     /// What of it can be owned and is this writer's to write.
     fn part(&self, object: &Value) -> Value {
         let mut fields = object.as_object().cloned().unwrap_or_default();
@@ -81,6 +92,13 @@ pub(super) struct Owners(BTreeMap<Who, BTreeSet<Path>>);
 type Conflict = (Who, Path);
 
 impl Owners {
+    /// Of an object that this manager applied.
+    pub(super) fn of_applied(place: &Place, manager: &str, object: &Value) -> Self {
+        let writer = Writer::applying(place, manager);
+        let fields = writer.shape.leaves(&writer.part(object));
+        Self(BTreeMap::from([(writer.as_who, fields)]))
+    }
+
     /// What is changed becomes the writer's, and nobody else's.
     pub(super) fn after_update(mut self, writer: &Writer, old: &Value, new: &Value) -> Self {
         let (old, new, shape) = (writer.part(old), writer.part(new), writer.shape);

@@ -70,6 +70,7 @@ impl Request {
             resource: self.resource(),
             key: Key::new(self.place.namespace.as_deref(), name),
             selector: selector.cloned(),
+            applies: self.applies(),
             body: self.body.clone(),
             meant,
         }

@@ -54,6 +54,8 @@ pub struct Write {
     pub key: Key,
     /// Which objects of a collection were to be deleted, by their labels; none for all.
     pub selector: Option<String>,
+    /// Whether it is server-side apply, which is a patch.
+    pub applies: bool,
     /// What was sent.
     pub body: Value,
     /// The object as it was to be afterwards, also where the request was [made to fail](super::ApiServer::fail). None

@@ -2,13 +2,17 @@
 
 use kube::Resource;
 use reknit_apis::Key;
-use reknit_injection::Context;
+use reknit_injection::{Cached, Context};
 use reknit_reconciler::{Controller, Result};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::Passed;
-use crate::{ApiServer, Verb};
+use super::{
+    Passed,
+    account::{difference, yaml},
+    input::{self, Opens},
+};
+use crate::{ApiServer, Verb, Write};
 
 /// What a pass finds: objects, values to inject, requests that fail. It ends in [`pass`](Self::pass).
 ///
@@ -56,6 +60,7 @@ use crate::{ApiServer, Verb};
 pub struct Given {
     server: ApiServer,
     objects: Vec<Value>,
+    inputs: Vec<Opens>,
     provide: Vec<Provide>,
     system_namespace: String,
     following: bool,
@@ -64,7 +69,7 @@ pub struct Given {
 type Provide = Box<dyn FnOnce(&Context)>;
 
 /// A pass that finds this object.
-pub fn given(object: impl Resource<DynamicType = ()> + Serialize) -> Given {
+pub fn given<K: Cached + Resource<DynamicType = ()> + Serialize>(object: K) -> Given {
     nothing().and(object)
 }
 
@@ -73,6 +78,7 @@ pub fn nothing() -> Given {
     Given {
         server: ApiServer::new(),
         objects: Vec::new(),
+        inputs: Vec::new(),
         provide: Vec::new(),
         system_namespace: "reknit-system".into(),
         following: false,
@@ -81,9 +87,22 @@ pub fn nothing() -> Given {
 
 impl Given {
     /// This object as well; its resourceVersion is 1 unless it has one.
-    pub fn and(mut self, object: impl Resource<DynamicType = ()> + Serialize) -> Self {
+    pub fn and<K: Cached + Resource<DynamicType = ()> + Serialize>(mut self, object: K) -> Self {
         let held = self.server.hold(&object);
-        self.objects.push(held);
+        self.objects.push(held.clone());
+        self.inputs.push(input::opens::<K>(held));
+        self
+    }
+
+    /// This object as well, as this field manager applied it before: what it does not apply any more goes.
+    pub fn applied<K: Cached + Resource<DynamicType = ()> + Serialize>(
+        mut self,
+        object: K,
+        manager: &str,
+    ) -> Self {
+        let held = self.server.hold_applied(&object, manager);
+        self.objects.push(held.clone());
+        self.inputs.push(input::opens::<K>(held));
         self
     }
 
@@ -121,25 +140,37 @@ impl Given {
     ///
     /// # Panics
     ///
-    /// Where the constructor fails.
+    /// Where the constructor fails, and where an object that was given is changed in memory by other than a request.
     pub async fn pass(self, constructor: impl FnOnce(&Context) -> Result<Controller>, key: &str) -> Passed {
-        let Self { server, objects, provide, system_namespace, following } = self;
-        let controller = {
+        let Self { server, objects, inputs, provide, system_namespace, following } = self;
+        let (controller, inputs) = {
             let cx = Context::builder("test", server.client())
                 .system_namespace(Some(system_namespace))
                 .preloaded(objects)
                 .build();
             provide.into_iter().for_each(|provide| provide(&cx));
-            constructed(constructor(&cx))
+            let controller = constructed(constructor(&cx));
+            (controller, inputs.into_iter().filter_map(|open| open(&cx)).collect::<Vec<_>>())
         };
         let key = Key::from(key);
         let result =
             if following { controller.once_following(&key).await } else { controller.once(&key).await };
-        Passed::new(result, controller.queued(), server)
+        let writes = server.writes();
+        check_untouched(&inputs, &writes);
+        Passed::new(result, controller.queued(), writes, server)
     }
 }
 
 #[expect(clippy::panic, reason = "a test whose controller cannot be made has failed")]
 fn constructed(result: Result<Controller>) -> Controller {
     result.unwrap_or_else(|error| panic!("the constructor failed: {error}"))
+}
+
+#[expect(clippy::panic, reason = "it is an assertion")]
+fn check_untouched(inputs: &[Box<dyn input::Given>], writes: &[Write]) {
+    let written = input::written(writes);
+    if let Some((before, after)) = inputs.iter().find_map(|input| input.touched(&written)) {
+        let difference = difference(&yaml(&before), &yaml(&after), "given", "now").unwrap_or_default();
+        panic!("the pass changed an object in memory that it was given to read:\n{difference}");
+    }
 }

@@ -6,9 +6,13 @@ use reknit_reconciler::{Event, Outcome, Result};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::{
+    Want,
+    account::{Account, Entry},
+};
 use crate::{ApiServer, Verb, Write};
 
-/// What a pass did: how it ended, what it wrote, which events it recorded.
+/// What a pass did: how it ended, what it wrote, which events it recorded. [`check`](Self::check) compares all of that.
 pub struct Passed {
     /// How it ended.
     pub result: Result<Outcome>,
@@ -20,9 +24,34 @@ pub struct Passed {
 }
 
 impl Passed {
-    pub(super) fn new(result: Result<Outcome>, woken: Vec<Key>, server: ApiServer) -> Self {
-        let (events, writes) = server.writes().into_iter().partition(|write| write.resource == "events");
+    pub(super) fn new(
+        result: Result<Outcome>,
+        woken: Vec<Key>,
+        writes: Vec<Write>,
+        server: ApiServer,
+    ) -> Self {
+        let (events, writes) = writes.into_iter().partition(|write| write.resource == "events");
         Self { result, woken, writes, events, server }
+    }
+
+    /// Whether it did this and nothing else.
+    ///
+    /// # Panics
+    ///
+    /// Where it did not, with the lines in which they differ.
+    #[track_caller]
+    #[expect(clippy::panic, reason = "it is an assertion")]
+    pub fn check(&self, want: Want) {
+        if let Some(difference) = self.difference(want) {
+            panic!("the pass did something else:\n{difference}");
+        }
+    }
+
+    pub(super) fn difference(&self, want: Want) -> Option<String> {
+        let mut done = Account::ending(&self.result);
+        done.writes = self.writes.iter().map(Entry::of).collect();
+        done.events = self.events();
+        done.difference(&want.account())
     }
 
     /// Everything it wrote or tried to, in order and as RBAC names it, events aside:

@@ -1,0 +1,170 @@
+//! What a pass did or is to do, as a text that can be compared.
+
+use jiff::Timestamp;
+use reknit_apis::Key;
+use reknit_reconciler::{Event, Outcome, Result};
+use serde_json::{Map, Value, json};
+use similar::TextDiff;
+
+use crate::{Verb, Write};
+
+/// How a pass ends, what it writes and which events it records.
+#[derive(Clone, Debug)]
+pub(super) struct Account {
+    ends: String,
+    pub(super) writes: Vec<Entry>,
+    pub(super) events: Vec<Event>,
+}
+
+/// Where what applies children notes a hash of what it applied.
+const APPLIED: &str = "reknit.dev/applied";
+
+/// One write: what is done to which object, and with what.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    title: String,
+    body: Value,
+}
+
+impl Account {
+    pub(super) fn ending(result: &Result<Outcome>) -> Self {
+        match result {
+            Ok(outcome) => Self { ends: outcome.to_string(), writes: Vec::new(), events: Vec::new() },
+            Err(error) => Self::failing(&error.to_string(), error.is_permanent()),
+        }
+    }
+
+    pub(super) fn failing(message: &str, permanent: bool) -> Self {
+        let kind = if permanent { "permanent error" } else { "error" };
+        Self { ends: format!("{kind}: {message}"), writes: Vec::new(), events: Vec::new() }
+    }
+
+    /// In what this differs from what was wanted; none where in nothing. Of an error, a part is enough to be wanted.
+    pub(super) fn difference(&mut self, wanted: &Self) -> Option<String> {
+        let kind = |ends: &str| ends.split_once(": ").map(|(kind, _)| kind.to_owned());
+        let (_, part) = wanted.ends.split_once(": ").unwrap_or_default();
+        if kind(&self.ends).is_some() && kind(&self.ends) == kind(&wanted.ends) && self.ends.contains(part) {
+            self.ends.clone_from(&wanted.ends);
+        }
+        difference(&wanted.yaml(), &self.yaml(), "wanted", "done")
+    }
+
+    fn yaml(&self) -> String {
+        let event = |event: &Event| {
+            let kind = if event.normal { "Normal" } else { "Warning" };
+            format!("{kind} {}: {}", event.reason, event.message)
+        };
+        let write = |entry: &Entry| match &entry.body {
+            Value::Null => json!(entry.title),
+            body => Value::Object(Map::from_iter([(entry.title.clone(), body.clone())])),
+        };
+        let mut text = yaml(&json!({ "ends": self.ends }));
+        text += &yaml(&json!({ "writes": self.writes.iter().map(write).collect::<Vec<_>>() }));
+        text + &yaml(&json!({ "events": self.events.iter().map(event).collect::<Vec<_>>() }))
+    }
+}
+
+impl Entry {
+    pub(super) fn of(write: &Write) -> Self {
+        let (resource, key) = (write.resource.as_str(), &write.key);
+        let whole = resource.strip_suffix("/status").zip(write.meant.as_ref());
+        match (write.verb, whole) {
+            (Verb::Update | Verb::Patch, Some((resource, meant))) => {
+                Self::status(resource, key, &meant["status"])
+            }
+            (Verb::Create, _) => Self::create(resource, key, write.body.clone()),
+            (Verb::Update, _) => Self::update(resource, key, write.body.clone()),
+            (Verb::Delete, _) => Self::delete(resource, key),
+            (Verb::DeleteCollection, _) => {
+                Self::delete_collection(resource, key, write.selector.as_deref().unwrap_or_default())
+            }
+            _ if write.applies => Self::apply(resource, key, write.body.clone()),
+            _ => Self::patch(resource, key, write.body.clone()),
+        }
+    }
+
+    pub(super) fn status(resource: &str, key: &Key, status: &Value) -> Self {
+        Self { title: format!("status of {resource} {key}"), body: without_times(status) }
+    }
+
+    pub(super) fn create(resource: &str, key: &Key, body: Value) -> Self {
+        Self { title: format!("create {resource} {key}"), body: without_volatile(body, &[]) }
+    }
+
+    pub(super) fn update(resource: &str, key: &Key, body: Value) -> Self {
+        let body = without_volatile(body, &["resourceVersion", "uid"]);
+        Self { title: format!("update {resource} {key}"), body }
+    }
+
+    pub(super) fn patch(resource: &str, key: &Key, body: Value) -> Self {
+        let body = without_volatile(body, &["resourceVersion", "uid"]);
+        Self { title: format!("patch {resource} {key}"), body }
+    }
+
+    pub(super) fn apply(resource: &str, key: &Key, body: Value) -> Self {
+        let body = without_volatile(body, &["resourceVersion", "uid"]);
+        Self { title: format!("apply {resource} {key}"), body }
+    }
+
+    pub(super) fn delete(resource: &str, key: &Key) -> Self {
+        Self { title: format!("delete {resource} {key}"), body: Value::Null }
+    }
+
+    pub(super) fn delete_collection(resource: &str, key: &Key, selector: &str) -> Self {
+        let title = format!("deletecollection {resource} {key} {selector}");
+        Self { title: title.trim_end().into(), body: Value::Null }
+    }
+}
+
+/// The lines in which two objects differ, and some around them.
+pub(super) fn difference(before: &str, after: &str, old: &str, new: &str) -> Option<String> {
+    let diff = TextDiff::from_lines(before, after);
+    (before != after).then(|| diff.unified_diff().context_radius(5).header(old, new).to_string())
+}
+
+pub(super) fn yaml(value: &Value) -> String {
+    serde_yaml_ng::to_string(value).unwrap_or_else(|_| value.to_string())
+}
+
+/// Without preconditions and times that no test can know.
+fn without_volatile(mut body: Value, preconditions: &[&str]) -> Value {
+    if let Some(fields) = body.as_object_mut() {
+        if let Some(status) = fields.get_mut("status") {
+            *status = without_times(status);
+        }
+        if let Some(metadata) = fields.get_mut("metadata") {
+            *metadata = without_times(metadata);
+        }
+        let left = fields.get_mut("metadata").and_then(Value::as_object_mut).map(|metadata| {
+            metadata.retain(|name, _| !preconditions.contains(&name.as_str()));
+            remove_note(metadata);
+            metadata.len()
+        });
+        if left == Some(0) {
+            fields.remove("metadata");
+        }
+    }
+    body
+}
+
+fn remove_note(metadata: &mut Map<String, Value>) {
+    let Some(Value::Object(annotations)) = metadata.get_mut("annotations") else { return };
+    if annotations.remove(APPLIED).is_some() && annotations.is_empty() {
+        metadata.remove("annotations");
+    }
+}
+
+fn without_times(value: &Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let kept = fields.iter().filter(|(_, value)| !is_time(value));
+            Value::Object(kept.map(|(name, value)| (name.clone(), without_times(value))).collect())
+        }
+        Value::Array(all) => all.iter().map(without_times).collect(),
+        other => other.clone(),
+    }
+}
+
+fn is_time(value: &Value) -> bool {
+    value.as_str().is_some_and(|text| text.parse::<Timestamp>().is_ok())
+}

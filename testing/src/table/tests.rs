@@ -1,0 +1,163 @@
+use std::sync::Mutex;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use kube::{Api, Client, ResourceExt, api::*};
+use reknit_injection::Context;
+use reknit_reconciler::{Controller, Error, Event, Outcome, Owned, ReconcileKind, Result};
+use serde_json::json;
+
+use super::*;
+use crate::Verb;
+
+fn shop() -> Namespace {
+    let mut shop = Namespace::default();
+    shop.metadata.name = Some("shop".into());
+    shop
+}
+
+fn map(name: &str, value: &str) -> ConfigMap {
+    serde_json::from_value(json!({"metadata": {"name": name, "namespace": "shop"}, "data": {"k": value}}))
+        .unwrap()
+}
+
+/// Does everything that can be done.
+struct Busy(Client);
+
+impl ReconcileKind for Busy {
+    type Kind = Namespace;
+
+    async fn reconcile_kind(&self, _: &Namespace, _: &mut ()) -> Result<Outcome> {
+        let maps: Api<ConfigMap> = Api::namespaced(self.0.clone(), "shop");
+        maps.create(&PostParams::default(), &map("new", "v")).await?;
+        let mut old = maps.get("old").await?;
+        old.data = map("old", "w").data;
+        maps.replace("old", &PostParams::default(), &old).await?;
+        maps.patch("old", &PatchParams::default(), &Patch::Merge(json!({"data": {"l": "x"}}))).await?;
+        maps.patch("old", &PatchParams::apply("busy").force(), &Patch::Apply(map("old", "v"))).await?;
+        maps.delete("old", &DeleteParams::default()).await?;
+        maps.delete_collection(&DeleteParams::default(), &ListParams::default().labels("a=b")).await?;
+        Ok(Outcome::skip().event(Event::normal("Done", "all of it")))
+    }
+}
+
+fn busy(cx: &Context) -> Result<Controller> {
+    Ok(Controller::of::<Namespace>(cx).reconciler(Busy(cx.client())).build())
+}
+
+fn all() -> Want {
+    Want::skip()
+        .create(&map("new", "v"))
+        .update(&map("old", "w"))
+        .patch::<ConfigMap>("shop/old", json!({"data": {"l": "x"}}))
+        .apply(&map("old", "v"))
+        .delete::<ConfigMap>("shop/old")
+        .delete_collection::<ConfigMap>("shop", "a=b")
+        .event(Event::normal("Done", "all of it"))
+}
+
+#[tokio::test]
+async fn what_was_wanted_and_nothing_else_passes() {
+    given(shop()).and(map("old", "v")).pass(busy, "shop").await.check(all());
+}
+
+#[tokio::test]
+async fn whatever_is_missing_wrong_or_too_much_fails_with_a_diff() {
+    let passed = given(shop()).and(map("old", "v")).pass(busy, "shop").await;
+    let said = |want: Want| passed.difference(want).unwrap_or_default();
+    assert!(said(all().delete::<ConfigMap>("shop/other")).contains("\n-- delete configmaps shop/other\n"));
+    assert!(said(all().event(Event::warning("No", "none"))).contains("\n-- 'Warning No: none'\n"));
+    assert!(said(Want::error("it failed")).starts_with("--- wanted\n+++ done\n@@ -1,3 +1,"));
+    let other = Want::skip().create(&map("new", "another value"));
+    let said = said(other);
+    assert!(said.contains("\n-      k: another value\n+      k: v\n"), "{said}");
+    assert!(said.contains("\n+- deletecollection configmaps shop/ a=b\n"), "{said}");
+}
+
+#[tokio::test]
+async fn a_write_that_was_made_to_fail_is_there_with_its_error() {
+    let given = given(shop()).and(map("old", "v")).failing(Verb::Create, "configmaps", 500);
+    let said = "inducing failure for create configmaps";
+    let passed = given.pass(busy, "shop").await;
+    let event = passed.events().remove(0);
+    assert_eq!(event.reason, "InternalError");
+    let error = passed.result.as_ref().err().map(ToString::to_string).unwrap();
+    assert!(error.contains(said), "{error}");
+    passed.check(Want::error(&error).create(&map("new", "v")).event(event));
+}
+
+#[tokio::test]
+async fn what_a_manager_applied_before_and_does_not_now_goes() {
+    struct Applies(Client);
+    impl ReconcileKind for Applies {
+        type Kind = Namespace;
+        async fn reconcile_kind(&self, shop: &Namespace, _: &mut ()) -> Result<Outcome> {
+            let maps: Api<ConfigMap> = Api::namespaced(self.0.clone(), &shop.name_any());
+            maps.patch("a", &PatchParams::apply("me"), &Patch::Apply(map("a", "v"))).await?;
+            Ok(Outcome::done())
+        }
+    }
+    let controller =
+        |cx: &Context| Ok(Controller::of::<Namespace>(cx).reconciler(Applies(cx.client())).build());
+    let mut before = map("a", "u");
+    before.data.get_or_insert_default().insert("gone".into(), "x".into());
+    let passed = given(shop()).applied(before.clone(), "me").pass(controller, "shop").await;
+    passed.check(Want::done().apply(&map("a", "v")));
+    assert_eq!(passed.object::<ConfigMap>("shop/a").unwrap().data, map("a", "v").data);
+    let passed = given(shop()).applied(before, "another").pass(controller, "shop").await;
+    assert!(passed.result.unwrap_err().is_conflict());
+}
+
+#[tokio::test]
+async fn a_child_is_wanted_as_the_reconciler_gives_it() {
+    struct Greeter(Owned<ConfigMap>);
+    impl ReconcileKind for Greeter {
+        type Kind = Namespace;
+        async fn reconcile_kind(&self, shop: &Namespace, _: &mut ()) -> Result<Outcome> {
+            self.0.apply(shop, map("greeting", "hello")).await?;
+            Ok(Outcome::done())
+        }
+    }
+    let controller = |cx: &Context| {
+        let mut build = Controller::of::<Namespace>(cx);
+        let maps = build.owns();
+        Ok(build.reconciler(Greeter(maps)).build())
+    };
+    let passed = given(shop()).pass(controller, "shop").await;
+    passed.check(Want::done().child(&shop(), &map("greeting", "hello")));
+    let made = passed.object::<ConfigMap>("shop/greeting").unwrap();
+    given(shop()).and(made).pass(controller, "shop").await.check(Want::done());
+    let taken = given(shop()).and(map("greeting", "another's")).pass(controller, "shop").await;
+    assert!(taken.result.is_err() && taken.writes().is_empty());
+}
+
+#[tokio::test]
+#[should_panic(expected = "1 of 2 cases failed:\n\nthe one that fails (testing/src/table/tests.rs:")]
+async fn a_table_names_each_case_that_failed() {
+    table(busy)
+        .row("the one that fails", "shop", given(shop()).and(map("old", "v")), Want::done())
+        .row("the one that passes", "shop", given(shop()).and(map("old", "v")), all())
+        .run()
+        .await;
+}
+
+#[tokio::test]
+#[should_panic(expected = "-  k: v\n+  k: changed\n")]
+async fn an_object_changed_in_memory_is_told() {
+    /// A reconciler cannot reach into what it is given: this stands in for one, through the informer.
+    struct Reaches(reknit_injection::Informer<ConfigMap>, Mutex<bool>);
+    impl ReconcileKind for Reaches {
+        type Kind = Namespace;
+        async fn reconcile_kind(&self, _: &Namespace, _: &mut ()) -> Result<Outcome> {
+            let mut map = map("old", "changed");
+            map.metadata.resource_version = Some("2".into());
+            self.0.apply(map);
+            *self.1.lock().map_err(|_| Error::from("poisoned"))? = true;
+            Ok(Outcome::done())
+        }
+    }
+    let controller = |cx: &Context| {
+        let reaches = Reaches(cx.get(), Mutex::default());
+        Ok(Controller::of::<Namespace>(cx).reconciler(reaches).build())
+    };
+    given(shop()).and(map("old", "v")).pass(controller, "shop").await;
+}
