@@ -73,7 +73,8 @@ impl Selection {
         self.managed_fields
     }
 
-    pub(crate) fn in_namespace(&self) -> Option<&str> {
+    /// The namespace that they are in, where it is but one.
+    pub fn in_namespace(&self) -> Option<&str> {
         self.namespace.as_deref()
     }
 

@@ -217,12 +217,13 @@ impl<K: Kind> Builder<K> {
     }
 
     /// The objects of another Kind that those of this one control, to list and to [apply](Owned::apply): each wakes its
-    /// controller when it changes.
+    /// controller when it changes. Of a controller of one namespace, those in that namespace.
     pub fn owns<T>(&mut self) -> Owned<T>
     where
         T: Cached<DynamicType = (), Scope: OwnedBy<K::Scope>>,
     {
-        self.owns_in(&self.cx.get())
+        let namespace = self.selection.in_namespace().unwrap_or_default();
+        self.owns_in(&self.cx.informer(select().namespace(namespace)))
     }
 
     /// The same through a selected informer.
