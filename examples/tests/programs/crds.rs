@@ -5,11 +5,13 @@ use std::fs;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
 
-use crate::{mydemo::program::Mydemo, support::file};
+use crate::{
+    foo::program::Foo, mydemo::program::Mydemo, support::file, waitdeployment::program::Waitdeployment,
+};
 
 /// Each example that has a Kind, and the definition of that.
 fn definitions() -> Vec<(&'static str, CustomResourceDefinition)> {
-    vec![("mydemo", Mydemo::crd())]
+    vec![("foo", Foo::crd()), ("mydemo", Mydemo::crd()), ("waitdeployment", Waitdeployment::crd())]
 }
 
 /// hack/update-codegen.sh has it write them.

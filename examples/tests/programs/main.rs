@@ -2,5 +2,8 @@
 #![cfg(test)]
 
 mod crds;
+mod foo;
 mod mydemo;
+mod place;
 mod support;
+mod waitdeployment;

@@ -1,0 +1,385 @@
+//! waitdeployment: a Deployment once something answers.
+
+#[path = "../../waitdeployment/main.rs"]
+#[expect(dead_code, unreachable_pub, reason = "it is a program: its main runs in a process of its own")]
+pub(crate) mod program;
+
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    time::{Duration, Instant},
+};
+
+use futures::{StreamExt, stream};
+use k8s_openapi::api::apps::v1::{Deployment, DeploymentCondition};
+use kube::{
+    ResourceExt,
+    api::{DeleteParams, PostParams},
+};
+use reknit::{
+    prelude::*,
+    testing::{ApiServer, eventually, given},
+};
+use serde_json::{Value, json};
+use tokio::{
+    net::{TcpListener, TcpSocket, TcpStream},
+    time::timeout,
+};
+
+use self::program::{Waitdeployment, controller};
+use crate::{
+    place::{self, Place, replicas},
+    support::{file, wait::SOON},
+};
+
+fn waiting(name: &str, probe: Value) -> Waitdeployment {
+    let object = json!({
+        "metadata": {"name": name},
+        "waitProbe": probe,
+        "spec": {
+            "replicas": 2,
+            "selector": {"matchLabels": {"app": name}},
+            "template": {
+                "metadata": {"labels": {"app": name}},
+                "spec": {"containers": [{"name": "a", "image": "a", "resources": {"limits": {"cpu": "1000m"}}}]},
+            },
+        },
+    });
+    serde_json::from_value(object).unwrap()
+}
+
+/// `default/x`
+fn given_waiting(probe: Value) -> Waitdeployment {
+    let mut object = waiting("x", probe);
+    object.metadata.namespace = Some("default".into());
+    object.metadata.uid = Some("uid-of-x".into());
+    object
+}
+
+fn probed(object: &Waitdeployment) -> Option<DeploymentCondition> {
+    let conditions = object.status.as_ref()?.conditions.as_ref()?;
+    conditions.iter().find(|condition| condition.type_ == "ProbeSucceeded").cloned()
+}
+
+/// Status, reason and message of the condition.
+fn said(object: &Waitdeployment) -> (String, String, String) {
+    let found = probed(object).unwrap_or_default();
+    (found.status, found.reason.unwrap_or_default(), found.message.unwrap_or_default())
+}
+
+/// An address at which nobody listens.
+async fn nobody() -> SocketAddr {
+    listener("127.0.0.1:0").await.local_addr().unwrap()
+}
+
+async fn listener(address: &str) -> TcpListener {
+    TcpListener::bind(address).await.unwrap()
+}
+
+/// A port at which each address of this machine swallows what comes: nobody accepts, and no more fit into the queue.
+struct BlackHole {
+    port: u16,
+    _listener: TcpListener,
+    _queued: Vec<TcpStream>,
+}
+
+impl BlackHole {
+    async fn dig() -> Self {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind("0.0.0.0:0".parse().unwrap()).unwrap();
+        let listener = socket.listen(1).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let mut queued = Vec::new();
+        while let Ok(connected) =
+            timeout(Duration::from_millis(500), TcpStream::connect((Ipv4Addr::LOCALHOST, port))).await
+        {
+            queued.push(connected.unwrap());
+        }
+        Self { port, _listener: listener, _queued: queued }
+    }
+
+    /// One of many that swallow everything.
+    fn address(&self, number: u32) -> String {
+        format!("{}:{}", Ipv4Addr::from_bits(Ipv4Addr::LOCALHOST.to_bits() + number), self.port)
+    }
+}
+
+#[tokio::test]
+async fn an_invalid_probe_is_said_to_be_one_and_nothing_is_created() {
+    let open = listener("127.0.0.1:0").await;
+    let open = open.local_addr().unwrap().to_string();
+    let long = "is not more than nothing and at most a minute";
+    let probes = [
+        (json!({"address": open, "timeout": "0s"}), long),
+        (json!({"address": open, "timeout": 0}), long),
+        (json!({"address": open, "timeout": -1}), long),
+        (json!({"address": open, "timeout": "-1s"}), long),
+        (json!({"address": open, "timeout": "61s"}), long),
+        (json!({"address": open, "timeout": 60_000_000_001_i64}), long),
+        (json!({"address": open, "timeout": "soon"}), "invalid duration \"soon\""),
+        (json!({"address": "127.0.0.1"}), "want host:port"),
+        (json!({"address": "127.0.0.1:0"}), "want host:port"),
+        (json!({"address": "::1:80"}), "want host:port"),
+        (json!({"address": ":80"}), "want host:port"),
+        (json!({"address": "http://x:80"}), "want host:port"),
+        (json!({"address": ""}), "want host:port"),
+    ];
+    for (probe, cause) in probes {
+        let passed = given(given_waiting(probe.clone())).pass(controller, "default/x").await;
+        assert!(passed.result.is_ok());
+        assert_eq!(passed.writes(), ["patch waitdeployments/status default/x"], "{probe}");
+        let after = passed.object::<Waitdeployment>("default/x").unwrap();
+        let (status, reason, message) = said(&after);
+        assert_eq!((status.as_str(), reason.as_str()), ("False", "InvalidProbe"), "{probe}");
+        assert!(message.contains(probe["address"].as_str().unwrap()) && message.contains(cause), "{message}");
+        let again = given(after).pass(controller, "default/x").await;
+        assert_eq!(again.writes(), [""; 0], "{probe}");
+    }
+}
+
+#[tokio::test]
+async fn a_timeout_may_be_left_out_written_out_or_counted_and_be_a_whole_minute() {
+    let nobody = nobody().await.to_string();
+    for probe in [
+        json!({"address": nobody}),
+        json!({"address": nobody, "timeout": null}),
+        json!({"address": nobody, "timeout": "1m"}),
+        json!({"address": nobody, "timeout": 60_000_000_000_i64}),
+        json!({"address": nobody, "timeout": "1ns"}),
+        json!({"address": "[::1]:80", "timeout": 2_000_000_000}),
+        json!({"address": "no-such-host.invalid:80"}),
+    ] {
+        let passed = given(given_waiting(probe.clone())).pass(controller, "default/x").await;
+        assert_eq!(passed.result.as_ref().unwrap(), &Outcome::done());
+        let address = probe["address"].as_str().unwrap();
+        let expected = ("False".into(), "Probing".into(), format!("connecting to {address}"));
+        assert_eq!(said(&passed.object("default/x").unwrap()), expected, "{probe}");
+    }
+}
+
+#[tokio::test]
+async fn a_deployment_that_is_there_follows_the_spec_without_a_probe() {
+    let object = given_waiting(json!({"address": "nonsense"}));
+    let server = ApiServer::new();
+    let made = {
+        let held = vec![server.hold(&object)];
+        let cx = Context::preloaded("waitdeployment", server.client(), held);
+        let deployments = Controller::of::<Waitdeployment>(&cx).owns::<Deployment>();
+        let mut child = Deployment { spec: Some(object.spec.clone()), ..Deployment::default() };
+        child.metadata.name = Some("x".into());
+        child.spec.as_mut().unwrap().replicas = Some(7);
+        let mut made = Deployment::clone(&*deployments.apply(&object, child).await.unwrap());
+        made.status = serde_json::from_value(json!({
+            "availableReplicas": 5,
+            "conditions": [{"type": "Available", "status": "True"}],
+        }))
+        .unwrap();
+        made
+    };
+    let passed = given(object).and(made).pass(controller, "default/x").await;
+    assert!(passed.result.is_ok());
+    assert_eq!(passed.writes(), ["patch deployments default/x", "patch waitdeployments/status default/x"]);
+    assert_eq!(replicas(&passed.object("default/x").unwrap()), Some(2));
+    let status = passed.object::<Waitdeployment>("default/x").unwrap().status.unwrap();
+    assert_eq!(status.available_replicas, Some(5));
+    let conditions: Vec<_> =
+        status.conditions.iter().flatten().map(|one| (&*one.type_, &*one.status)).collect();
+    assert_eq!(conditions, [("Available", "True"), ("ProbeSucceeded", "True")]);
+}
+
+#[tokio::test]
+async fn a_pass_ends_before_the_probe_does_which_then_wakes_its_key() {
+    let open = listener("127.0.0.1:0").await;
+    let object = given_waiting(json!({"address": open.local_addr().unwrap().to_string()}));
+    let server = ApiServer::new();
+    let key = Key::new("default", "x");
+    let held = vec![server.hold(&object)];
+    let cx = Context::preloaded("waitdeployment", server.client(), held);
+    let made = controller(&cx);
+    drop(cx);
+    let made = made.unwrap();
+    assert!(made.once(&key).await.is_ok());
+    assert_eq!(server.object::<Deployment>(Some("default"), "x"), None);
+    eventually("the end of the probe", SOON, async || made.queued().contains(&key)).await;
+    assert!(made.once(&key).await.is_ok());
+    let child = server.object::<Deployment>(Some("default"), "x").unwrap();
+    assert_eq!(place::controller(&child), Some(("Waitdeployment".into(), "x".into())));
+    let (status, reason, _) = said(&server.object(Some("default"), "x").unwrap());
+    assert_eq!((status.as_str(), reason.as_str()), ("True", "Connected"));
+    server.writes();
+    assert!(made.once(&key).await.is_ok());
+    assert_eq!(server.writes(), [], "and that is all");
+}
+
+impl Place {
+    async fn wait_for(&self, name: &str, probe: Value) {
+        self.api().create(&PostParams::default(), &waiting(name, probe)).await.expect("it is created");
+    }
+
+    /// Waits for an object that looks so.
+    async fn waiting(
+        &self,
+        name: &str,
+        what: &str,
+        looks: impl Fn(&Waitdeployment) -> bool,
+    ) -> Waitdeployment {
+        let objects = self.api::<Waitdeployment>();
+        eventually(format!("{name} {what}"), SOON, async || {
+            let found = objects.get(name).await.map_err(|error| error.to_string())?;
+            match looks(&found) {
+                true => Ok(found),
+                false => Err(format!("{:?}; the log:\n{}", found.status, self.process.tail())),
+            }
+        })
+        .await
+    }
+
+    async fn says(&self, name: &str, status: &str, reason: &str, message: &str) -> Waitdeployment {
+        let expected = (status.to_owned(), reason.to_owned(), message.to_owned());
+        self.waiting(name, &format!("says {expected:?}"), |object| said(object) == expected).await
+    }
+
+    async fn has_no_deployment(&self, name: &str) {
+        assert_eq!(self.api::<Deployment>().get_opt(name).await.unwrap(), None);
+    }
+}
+
+#[tokio::test]
+async fn it_waits_for_a_port_that_refuses_and_then_follows_the_spec() {
+    let place = Place::of("waitdeployment").await;
+    let (first, second) = (nobody().await, nobody().await);
+    place.wait_for("late", json!({"address": first.to_string()})).await;
+    let refused = |address| format!("cannot connect to {address}: connection refused");
+    let since = place.says("late", "False", "ProbeFailed", &refused(first)).await;
+    place.merge::<Waitdeployment>("late", json!({"waitProbe": {"address": second.to_string()}})).await;
+    let still = place.says("late", "False", "ProbeFailed", &refused(second)).await;
+    let time = |object: &Waitdeployment| probed(object).unwrap().last_transition_time;
+    assert_eq!(time(&since), time(&still), "it has not succeeded since");
+    place.has_no_deployment("late").await;
+
+    let open = listener(&second.to_string()).await;
+    place.says("late", "True", "Connected", &format!("connected to {second}")).await;
+    let made = place.deployment("late", "of two", |made| replicas(made) == Some(2)).await;
+    assert_eq!(place::controller(&made), Some(("Waitdeployment".into(), "late".into())));
+    let available = |object: &Waitdeployment, count| {
+        object.status.as_ref().and_then(|status| status.available_replicas) == Some(count)
+    };
+    let mirrored = place.waiting("late", "has two available", |object| available(object, 2)).await;
+    let conditions = mirrored.status.unwrap().conditions.unwrap();
+    assert!(conditions.iter().any(|one| one.type_ == "Available" && one.status == "True"), "{conditions:?}");
+
+    drop(open); // nobody asks any more
+    place.merge::<Waitdeployment>("late", json!({"spec": {"replicas": 3}})).await;
+    place.waiting("late", "has three available", |object| available(object, 3)).await;
+    place.merge::<Deployment>("late", json!({"spec": {"replicas": 1}})).await;
+    place.deployment("late", "put back", |made| replicas(made) == Some(3)).await;
+
+    place.api::<Deployment>().delete("late", &DeleteParams::default()).await.unwrap();
+    let anew = place.says("late", "False", "ProbeFailed", &refused(second)).await;
+    assert_eq!(anew.status.unwrap().available_replicas, None, "nothing is left of the Deployment's status");
+    place.has_no_deployment("late").await;
+    let _open = listener(&second.to_string()).await;
+    place.deployment("late", "made anew", |again| again.uid() != made.uid()).await;
+    place.process.stop().await;
+}
+
+#[tokio::test]
+async fn every_kind_of_address_and_timeout_is_tried_and_said() {
+    let place = Place::of("waitdeployment").await;
+    let hole = BlackHole::dig().await;
+    let six = listener("[::1]:0").await.local_addr().unwrap();
+    place.wait_for("six-refuses", json!({"address": six.to_string(), "timeout": "2s"})).await;
+    place.wait_for("swallows", json!({"address": hole.address(0), "timeout": "1s"})).await;
+    place.wait_for("swallows-too", json!({"address": hole.address(1), "timeout": 1_500_000_000})).await;
+    place.wait_for("no-name", json!({"address": "no-such-host.invalid:80", "timeout": "1m"})).await;
+    place.wait_for("too-long", json!({"address": six.to_string(), "timeout": "61s"})).await;
+    let failed = |name: &'static str, message: String| {
+        let place = &place;
+        async move { place.says(name, "False", "ProbeFailed", &message).await }
+    };
+    failed("six-refuses", format!("cannot connect to {six}: connection refused")).await;
+    failed("swallows", format!("cannot connect to {}: no answer within 1s", hole.address(0))).await;
+    failed("swallows-too", format!("cannot connect to {}: no answer within 1.5s", hole.address(1))).await;
+    let unresolved =
+        place.waiting("no-name", "is not resolved", |object| said(object).1 == "ProbeFailed").await;
+    assert!(said(&unresolved).2.starts_with("cannot connect to no-such-host.invalid:80: failed to lookup"));
+    place.waiting("too-long", "is refused", |object| said(object).1 == "InvalidProbe").await;
+    for name in ["six-refuses", "swallows", "swallows-too", "no-name", "too-long"] {
+        place.has_no_deployment(name).await;
+    }
+
+    let _six = listener(&six.to_string()).await;
+    place.merge::<Waitdeployment>("too-long", json!({"waitProbe": {"timeout": null}})).await;
+    for name in ["six-refuses", "too-long"] {
+        place.says(name, "True", "Connected", &format!("connected to {six}")).await;
+        place.deployment(name, "made", |_| true).await;
+    }
+    place.process.stop().await;
+}
+
+#[tokio::test]
+async fn a_thousand_that_wait_for_nothing_delay_none_whose_address_answers() {
+    let place = Place::of("waitdeployment").await;
+    let hole = BlackHole::dig().await;
+    let began = Instant::now();
+    // Most of them for one address, and more for others than are tried at once.
+    let probes = (0..1000_u32).map(|number| (number, hole.address(number.saturating_sub(500))));
+    stream::iter(probes)
+        .for_each_concurrent(16, async |(number, address)| {
+            place.wait_for(&format!("waits-{number}"), json!({"address": address, "timeout": "1m"})).await;
+        })
+        .await;
+    for number in [0_u32, 500, 999] {
+        let message = format!("connecting to {}", hole.address(number.saturating_sub(500)));
+        place.says(&format!("waits-{number}"), "False", "Probing", &message).await;
+    }
+    println!("a thousand wait after {:?}", began.elapsed());
+    let open = listener("127.0.0.1:0").await;
+    let asked = Instant::now();
+    place
+        .wait_for("answers", json!({"address": open.local_addr().unwrap().to_string(), "timeout": "1m"}))
+        .await;
+    place.deployment("answers", "made", |_| true).await;
+    let took = asked.elapsed();
+    println!("one whose address answers has its Deployment after {took:?}");
+    assert!(
+        took < Duration::from_secs(20),
+        "{took:?}: it waited for one of the others, which take a minute each"
+    );
+    assert_eq!(place.api::<Deployment>().list(&Default::default()).await.unwrap().items.len(), 1);
+    let all = DeleteParams::default();
+    place.api::<Waitdeployment>().delete_collection(&all, &Default::default()).await.unwrap();
+    place.process.stop().await;
+}
+
+#[tokio::test]
+async fn a_deployment_of_somebody_else_is_told_of_and_left_alone() {
+    let place = Place::of("waitdeployment").await;
+    let theirs = Deployment {
+        metadata: waiting("taken", json!({"address": ""})).metadata,
+        spec: Some(waiting("taken", json!({"address": ""})).spec),
+        status: None,
+    };
+    let theirs = place.api().create(&PostParams::default(), &theirs).await.unwrap();
+    let open = listener("127.0.0.1:0").await;
+    place.wait_for("taken", json!({"address": open.local_addr().unwrap().to_string()})).await;
+    let (kind, message) = place.event("taken", "ErrResourceExists").await;
+    assert_eq!(kind, "Warning");
+    let namespace = &place.namespace;
+    let expected = format!(
+        "Deployment {namespace}/taken already exists and is not controlled by Waitdeployment {namespace}/taken"
+    );
+    assert!(message.starts_with(&expected), "{message}");
+    let now = place.api::<Deployment>().get("taken").await.unwrap();
+    assert_eq!((now.spec, now.metadata.owner_references), (theirs.spec, None));
+    place.process.stop().await;
+}
+
+#[tokio::test]
+async fn the_example_is_taken() {
+    let place = Place::of("waitdeployment").await;
+    let example = std::fs::read_to_string(file("waitdeployment", "example.yaml")).unwrap();
+    let example: Waitdeployment = serde_yaml_ng::from_str(&example).unwrap();
+    let (name, address) = (example.name_any(), example.wait_probe.address.clone());
+    place.api().create(&PostParams::default(), &example).await.unwrap();
+    place.waiting(&name, "is probed", |object| said(object).2.contains(&address)).await;
+}

@@ -1,0 +1,98 @@
+//! The CustomResourceDefinition, put together from the schemas of Deployments.
+
+use k8s_openapi::{
+    api::apps::v1::{DeploymentSpec, DeploymentStatus},
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
+use kube::{CustomResourceExt, api::ApiResource, core::schema};
+use schemars::{JsonSchema, generate::SchemaSettings};
+use serde_json::{Value, json};
+
+use super::{WaitProbe, Waitdeployment};
+
+impl CustomResourceExt for Waitdeployment {
+    #[allow(clippy::expect_used, reason = "the literal below is a definition, as the tests see")]
+    fn crd() -> CustomResourceDefinition {
+        serde_json::from_value(definition()).expect("a definition")
+    }
+
+    fn crd_name() -> &'static str {
+        "waitdeployments.demo.reknit.dev"
+    }
+
+    fn api_resource() -> ApiResource {
+        ApiResource::erase::<Self>(&())
+    }
+
+    fn shortnames() -> &'static [&'static str] {
+        &[]
+    }
+}
+
+fn definition() -> Value {
+    json!({
+        "metadata": {"name": Waitdeployment::crd_name()},
+        "spec": {
+            "group": "demo.reknit.dev",
+            "names": {"kind": "Waitdeployment", "plural": "waitdeployments", "singular": "waitdeployment"},
+            "scope": "Namespaced",
+            "versions": [{
+                "name": "v1alpha1",
+                "served": true,
+                "storage": true,
+                "subresources": {"status": {}},
+                "additionalPrinterColumns": [
+                    {"name": "Address", "type": "string", "jsonPath": ".waitProbe.address"},
+                    {"name": "Probe", "type": "string",
+                     "jsonPath": ".status.conditions[?(@.type=='ProbeSucceeded')].reason"},
+                    {"name": "Available", "type": "integer", "jsonPath": ".status.availableReplicas"},
+                ],
+                "schema": {"openAPIV3Schema": {
+                    "type": "object",
+                    "description": "A Deployment that waits until something answers at an address.",
+                    "required": ["spec", "waitProbe"],
+                    "properties": {
+                        "spec": of_kubernetes::<DeploymentSpec>(),
+                        "status": of_kubernetes::<DeploymentStatus>(),
+                        "waitProbe": structural::<WaitProbe>(),
+                    },
+                }},
+            }],
+        },
+    })
+}
+
+/// Without descriptions: with them the definition is larger than `kubectl apply` can take.
+fn of_kubernetes<T: JsonSchema>() -> Value {
+    let mut schema = structural::<T>();
+    drop_descriptions(&mut schema);
+    schema
+}
+
+/// As kube's derive makes it.
+fn structural<T: JsonSchema>() -> Value {
+    let settings = SchemaSettings::openapi3().with(|settings| {
+        settings.inline_subschemas = true;
+        settings.meta_schema = None;
+    });
+    let generator = settings
+        .with_transform(schema::StructuralSchemaRewriter)
+        .with_transform(schema::OptionalEnum)
+        .with_transform(schema::OptionalIntOrString)
+        .into_generator();
+    let mut schema = generator.into_root_schema_for::<T>();
+    schema.remove("title");
+    schema.into()
+}
+
+fn drop_descriptions(schema: &mut Value) {
+    match schema {
+        Value::Object(fields) => {
+            // A property of that name is an object.
+            fields.retain(|name, value| name != "description" || !value.is_string());
+            fields.values_mut().for_each(drop_descriptions);
+        }
+        Value::Array(all) => all.iter_mut().for_each(drop_descriptions),
+        _ => {}
+    }
+}
