@@ -91,7 +91,7 @@ kubectl --kubeconfig "$dir/controller.kubeconfig" config set-credentials control
 kubectl --kubeconfig "$dir/controller.kubeconfig" config set-context --current --user=controller >/dev/null
 set -m
 SYSTEM_NAMESPACE=knative-samples \
-  KNATIVE_HEALTH_PROBES_PORT=0 METRICS_PROMETHEUS_PORT=0 \
+  KNATIVE_HEALTH_PROBES_PORT=0 METRICS_PROMETHEUS_PORT=0 PROFILING_PORT=0 \
   "$target/debug/controller" --kubeconfig "$dir/controller.kubeconfig" --bind-address 127.0.0.1 \
   >"$dir/controller.log" 2>&1 9>&- &
 controller=$!

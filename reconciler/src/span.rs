@@ -1,4 +1,4 @@
-//! The span of a pass: what every line that is logged within it says of where it comes from.
+//! The span of a pass: what every line that is logged within it says of where it comes from, and what a trace shows.
 
 use reknit_apis::Key;
 use tracing::{Span, field::Empty};
@@ -16,10 +16,21 @@ pub(crate) fn of_pass(controller: &str, kind: &str, key: &Key) -> Span {
         "knative.dev/namespace" = key.namespace,
         "knative.dev/name" = key.name,
         "knative.dev/kind" = kind,
+        result = Empty,
+        otel.status_code = Empty,
     );
     if !span.is_disabled() {
         span.record("knative.dev/key", tracing::field::display(key));
         span.record("knative.dev/traceid", random_uuid());
     }
     span
+}
+
+/// Says in the span how the pass ended. Nothing is logged in it any more.
+pub(crate) fn ended(result: &'static str, failed: bool) {
+    let span = Span::current();
+    span.record("result", result);
+    if failed {
+        span.record("otel.status_code", "ERROR");
+    }
 }

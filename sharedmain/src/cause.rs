@@ -57,7 +57,7 @@ fn auth_text(error: &AuthError) -> String {
 }
 
 /// The error and all its sources, those included that an `io::Error` wraps: its own `source` passes over them.
-fn chain<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = Link<'a>> {
+pub(crate) fn chain<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = Link<'a>> {
     std::iter::successors(Some(error), |error| next(*error))
 }
 

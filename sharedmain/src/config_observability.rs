@@ -1,15 +1,22 @@
-//! The ConfigMap `config-observability`: where metrics go.
-use std::{collections::BTreeMap, str::FromStr};
+//! The ConfigMap `config-observability`: where metrics and traces go, and whether profiles are served.
+use std::{collections::BTreeMap, time::Duration};
 
-use crate::config_error::ConfigError;
+use crate::{
+    config_error::ConfigError,
+    otlp::{Endpoint, Protocol},
+};
 
-/// What the map says. Metrics are served for Prometheus, or not at all; what would push them, or traces, is read
-/// and checked, and [`unsupported`](Self::unsupported) names it.
-#[derive(Debug, Clone, PartialEq)]
+/// As OpenTelemetry's readers have it.
+const EXPORT_INTERVAL: Duration = Duration::from_secs(60);
+
+/// What the map says.
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct ObservabilityConfig {
     pub(crate) metrics: Metrics,
-    tracing: String,
-    profiling: bool,
+    pub(crate) tracing: Tracing,
+    /// From 0 to 1: how many of all passes are traced.
+    pub(crate) sampling_rate: f64,
+    pub(crate) profiling: bool,
 }
 
 /// Whom metrics are for.
@@ -21,132 +28,148 @@ pub(crate) enum Metrics {
         host: Option<String>,
         port: Option<u16>,
     },
-    /// A protocol that pushes.
-    Push(String),
+    /// A collector that they are pushed to, so often.
+    Push {
+        endpoint: Endpoint,
+        every: Duration,
+    },
 }
 
-impl Default for ObservabilityConfig {
+impl Default for Metrics {
     fn default() -> Self {
-        Self {
-            metrics: Metrics::Prometheus { host: None, port: None },
-            tracing: "none".into(),
-            profiling: false,
-        }
+        Self::Prometheus { host: None, port: None }
     }
+}
+
+/// Whom traces are for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) enum Tracing {
+    #[default]
+    None,
+    Stdout,
+    Push(Endpoint),
 }
 
 impl ObservabilityConfig {
     pub(crate) fn parse(data: &BTreeMap<String, String>) -> Result<Self, ConfigError> {
-        let get = |key: &str| data.get(key).map_or("", |value| value.trim());
-        let profiling = match get("runtime-profiling") {
-            "" | "disabled" => false,
-            "enabled" => true,
-            other => {
-                return Err(ConfigError::new("runtime-profiling", other, "neither enabled nor disabled"));
-            }
-        };
-        interval(data, "metrics-export-interval")?;
-        interval(data, "runtime-export-interval")?;
-        let rate = number::<f64>(data, "tracing-sampling-rate", "a number from 0 to 1")?;
-        if rate.is_some_and(|rate| !(0.0..=1.0).contains(&rate)) {
-            let key = "tracing-sampling-rate";
-            return Err(ConfigError::new(key, get(key), "not a number from 0 to 1"));
-        }
+        let map = Values(data);
+        // Read by Go's processes for figures of their runtime, which there are none of here.
+        map.duration("runtime-export-interval")?;
         Ok(Self {
-            metrics: metrics(get("metrics-protocol"), get("metrics-endpoint"))?,
-            tracing: tracing(get("tracing-protocol"), get("tracing-endpoint"))?,
-            profiling,
+            metrics: map.metrics()?,
+            tracing: map.tracing()?,
+            sampling_rate: map.rate("tracing-sampling-rate")?,
+            profiling: match map.get("runtime-profiling") {
+                "" | "disabled" => false,
+                "enabled" => true,
+                _ => return Err(map.bad("runtime-profiling", "not one of enabled, disabled")),
+            },
         })
     }
 
-    /// What is asked for and not there, in a word each.
-    pub(crate) fn unsupported(&self) -> Vec<String> {
-        let mut missing = Vec::new();
-        if let Metrics::Push(protocol) = &self.metrics {
-            missing.push(format!("metrics-protocol {protocol}"));
-        }
-        if self.tracing != "none" {
-            missing.push(format!("tracing-protocol {}", self.tracing));
-        }
-        if self.profiling {
-            missing.push("runtime-profiling".into());
-        }
-        missing
+    /// Whether both have metrics and traces go the same way, which is settled at the start.
+    pub(crate) fn exports_as(&self, other: &Self) -> bool {
+        (&self.metrics, &self.tracing, self.sampling_rate)
+            == (&other.metrics, &other.tracing, other.sampling_rate)
     }
 }
 
-fn metrics(protocol: &str, endpoint: &str) -> Result<Metrics, ConfigError> {
-    match (protocol, endpoint) {
-        ("none", "") => Ok(Metrics::None),
-        ("none", _) => {
-            Err(ConfigError::new("metrics-endpoint", endpoint, "set, though metrics-protocol is none"))
+struct Values<'a>(&'a BTreeMap<String, String>);
+
+impl Values<'_> {
+    /// A value that is empty says nothing.
+    fn get(&self, key: &str) -> &str {
+        self.0.get(key).map_or("", |value| value.trim())
+    }
+
+    fn bad(&self, key: &str, why: impl Into<String>) -> ConfigError {
+        ConfigError::new(key, self.get(key), why)
+    }
+
+    fn metrics(&self) -> Result<Metrics, ConfigError> {
+        let every = self.duration("metrics-export-interval")?.unwrap_or(EXPORT_INTERVAL);
+        match self.get("metrics-protocol") {
+            "none" => self.unset("metrics").map(|()| Metrics::None),
+            "" | "prometheus" => self.listen("metrics-endpoint"),
+            "grpc" => Ok(Metrics::Push {
+                endpoint: self.endpoint("metrics", Protocol::Grpc, "/v1/metrics")?,
+                every,
+            }),
+            "http/protobuf" => {
+                let endpoint = self.endpoint("metrics", Protocol::HttpProtobuf, "/v1/metrics")?;
+                Ok(Metrics::Push { endpoint, every })
+            }
+            _ => Err(self.bad("metrics-protocol", "not one of none, prometheus, grpc, http/protobuf")),
         }
-        ("" | "prometheus", _) => listen(endpoint),
-        ("grpc" | "http/protobuf", "") => Err(ConfigError::new(
-            "metrics-endpoint",
-            "",
-            format!("needed where metrics-protocol is {protocol}"),
-        )),
-        ("grpc" | "http/protobuf", _) => Ok(Metrics::Push(protocol.to_owned())),
-        _ => Err(ConfigError::new(
-            "metrics-protocol",
-            protocol,
-            "not one of none, prometheus, grpc, http/protobuf",
-        )),
     }
-}
 
-fn listen(endpoint: &str) -> Result<Metrics, ConfigError> {
-    let wrong = || ConfigError::new("metrics-endpoint", endpoint, "not a host and a port, such as :9090");
-    if endpoint.is_empty() {
-        return Ok(Metrics::Prometheus { host: None, port: None });
-    }
-    let (host, port) = endpoint.rsplit_once(':').ok_or_else(wrong)?;
-    let host = host.trim_matches(['[', ']']);
-    let port = port.parse().map_err(|_| wrong())?;
-    Ok(Metrics::Prometheus { host: Some(host.to_owned()).filter(|host| !host.is_empty()), port: Some(port) })
-}
-
-fn tracing(protocol: &str, endpoint: &str) -> Result<String, ConfigError> {
-    match (protocol, endpoint) {
-        ("" | "none", "") => Ok("none".into()),
-        ("stdout", "") => Ok("stdout".into()),
-        ("" | "none" | "stdout", _) => {
-            Err(ConfigError::new("tracing-endpoint", endpoint, "set, though tracing-protocol sends nothing"))
+    fn tracing(&self) -> Result<Tracing, ConfigError> {
+        let push = |protocol| self.endpoint("tracing", protocol, "/v1/traces").map(Tracing::Push);
+        match self.get("tracing-protocol") {
+            "" | "none" => self.unset("tracing").map(|()| Tracing::None),
+            "stdout" => self.unset("tracing").map(|()| Tracing::Stdout),
+            "grpc" => push(Protocol::Grpc),
+            "http/protobuf" => push(Protocol::HttpProtobuf),
+            _ => Err(self.bad("tracing-protocol", "not one of none, grpc, http/protobuf, stdout")),
         }
-        ("grpc" | "http/protobuf", "") => Err(ConfigError::new(
-            "tracing-endpoint",
-            "",
-            format!("needed where tracing-protocol is {protocol}"),
-        )),
-        ("grpc" | "http/protobuf", _) => Ok(protocol.to_owned()),
-        _ => Err(ConfigError::new(
-            "tracing-protocol",
-            protocol,
-            "not one of none, stdout, grpc, http/protobuf",
-        )),
     }
-}
 
-fn interval(data: &BTreeMap<String, String>, key: &str) -> Result<(), ConfigError> {
-    match data.get(key).map(|value| value.trim()).filter(|value| !value.is_empty()) {
-        Some(value) => reknit_apis::parse_duration(value)
-            .map(drop)
-            .map_err(|_| ConfigError::new(key, value, "not a duration such as 30s")),
-        None => Ok(()),
-    }
-}
-
-fn number<T: FromStr>(
-    data: &BTreeMap<String, String>,
-    key: &str,
-    what: &str,
-) -> Result<Option<T>, ConfigError> {
-    match data.get(key).map(|value| value.trim()).filter(|value| !value.is_empty()) {
-        Some(value) => {
-            value.parse().map(Some).map_err(|_| ConfigError::new(key, value, format!("not {what}")))
+    fn endpoint(&self, of: &str, protocol: Protocol, path: &'static str) -> Result<Endpoint, ConfigError> {
+        let key = format!("{of}-endpoint");
+        match self.get(&key) {
+            "" => {
+                let protocol = self.get(&format!("{of}-protocol"));
+                Err(self
+                    .bad(&key, format!("needed where {of}-protocol is {protocol}: the collector's address")))
+            }
+            text => Endpoint::parse(protocol, text, path)
+                .ok_or_else(|| self.bad(&key, "not an address such as http://collector.example.com:4317")),
         }
-        None => Ok(None),
+    }
+
+    /// No endpoint is of use.
+    fn unset(&self, of: &str) -> Result<(), ConfigError> {
+        let (endpoint, protocol) = (format!("{of}-endpoint"), format!("{of}-protocol"));
+        match (self.get(&endpoint), self.get(&protocol)) {
+            ("", _) => Ok(()),
+            (_, "") => Err(self.bad(&endpoint, format!("set, though {protocol} is not"))),
+            (_, set) => Err(self.bad(&endpoint, format!("set, though {protocol} is {set}"))),
+        }
+    }
+
+    fn listen(&self, key: &str) -> Result<Metrics, ConfigError> {
+        let wrong = || self.bad(key, "not a host and a port, such as :9090");
+        let (host, port) = match self.get(key) {
+            "" => return Ok(Metrics::default()),
+            text => text.rsplit_once(':').ok_or_else(wrong)?,
+        };
+        let host = host.trim_matches(['[', ']']);
+        let port = port.parse().map_err(|_| wrong())?;
+        Ok(Metrics::Prometheus {
+            host: Some(host.to_owned()).filter(|host| !host.is_empty()),
+            port: Some(port),
+        })
+    }
+
+    /// None where there is none, or nothing, which means the default.
+    fn duration(&self, key: &str) -> Result<Option<Duration>, ConfigError> {
+        match self.get(key) {
+            "" => Ok(None),
+            text => reknit_apis::parse_duration(text)
+                .map(|duration| Some(duration).filter(|duration| !duration.is_zero()))
+                .map_err(|_| self.bad(key, "not a duration such as 30s")),
+        }
+    }
+
+    fn rate(&self, key: &str) -> Result<f64, ConfigError> {
+        match self.get(key) {
+            "" => Ok(0.0),
+            text => text
+                .parse()
+                .ok()
+                .filter(|rate| (0.0..=1.0).contains(rate))
+                .ok_or_else(|| self.bad(key, "not a number from 0 to 1")),
+        }
     }
 }
 
@@ -163,6 +186,7 @@ mod tests {
     fn an_empty_map_is_the_default() {
         assert_eq!(parse(&[]), Ok(ObservabilityConfig::default()));
         assert_eq!(parse(&[("metrics-protocol", "none")]).unwrap().metrics, Metrics::None);
+        assert_eq!(parse(&[("tracing-protocol", "stdout")]).unwrap().tracing, Tracing::Stdout);
     }
 
     #[test]
@@ -177,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_supported_is_accepted_and_named() {
+    fn metrics_and_traces_are_pushed_where_the_endpoints_say() {
         let config = parse(&[
             ("metrics-protocol", "grpc"),
             ("metrics-endpoint", "collector:4317"),
@@ -188,31 +212,64 @@ mod tests {
             ("runtime-profiling", "enabled"),
         ])
         .unwrap();
-        assert_eq!(
-            config.unsupported(),
-            ["metrics-protocol grpc", "tracing-protocol http/protobuf", "runtime-profiling"]
-        );
-        assert_eq!(ObservabilityConfig::default().unsupported(), [""; 0]);
+        let Metrics::Push { endpoint, every } = &config.metrics else { panic!("{config:?}") };
+        assert_eq!((endpoint.to_string(), every.as_secs()), ("https://collector:4317".into(), 30));
+        let Tracing::Push(endpoint) = &config.tracing else { panic!("{config:?}") };
+        assert_eq!(endpoint.to_string(), "http://collector:4318/v1/traces");
+        assert_eq!((config.sampling_rate, config.profiling), (0.5, true));
     }
 
     #[test]
-    fn a_bad_value_is_named_with_its_key() {
-        for (key, value) in [
-            ("metrics-protocol", "carrier-pigeon"),
-            ("metrics-endpoint", "nowhere"),
-            ("metrics-export-interval", "soon"),
-            ("tracing-protocol", "zipkin"),
-            ("tracing-sampling-rate", "2"),
-            ("tracing-sampling-rate", "half"),
-            ("runtime-profiling", "yes"),
+    fn an_interval_of_nothing_is_the_default() {
+        for interval in ["", "0", "0s"] {
+            let data = [
+                ("metrics-protocol", "grpc"),
+                ("metrics-endpoint", "http://a:1"),
+                ("metrics-export-interval", interval),
+            ];
+            let Metrics::Push { every, .. } = parse(&data).unwrap().metrics else { panic!() };
+            assert_eq!(every, EXPORT_INTERVAL, "{interval:?}");
+        }
+    }
+
+    #[test]
+    fn a_bad_value_is_named_with_its_key_and_what_is_allowed() {
+        for (key, value, allowed) in [
+            ("metrics-protocol", "carrier-pigeon", "none, prometheus, grpc, http/protobuf"),
+            ("metrics-endpoint", "nowhere", ":9090"),
+            ("metrics-export-interval", "soon", "30s"),
+            ("metrics-export-interval", "-5s", "30s"),
+            ("tracing-protocol", "zipkin", "none, grpc, http/protobuf, stdout"),
+            ("tracing-sampling-rate", "2", "0 to 1"),
+            ("tracing-sampling-rate", "NaN", "0 to 1"),
+            ("tracing-sampling-rate", "half", "0 to 1"),
+            ("runtime-profiling", "yes", "enabled, disabled"),
         ] {
             let error = parse(&[(key, value)]).unwrap_err();
-            assert!(error.starts_with(&format!("{key}: {value:?} is ")), "{error}");
+            assert!(error.starts_with(&format!("{key}: {value:?} is not ")), "{error}");
+            assert!(error.ends_with(allowed), "{error}");
         }
-        assert!(
-            parse(&[("metrics-protocol", "grpc")])
-                .unwrap_err()
-                .starts_with("metrics-endpoint: \"\" is needed")
-        );
+    }
+
+    #[test]
+    fn an_endpoint_is_there_exactly_where_a_protocol_needs_it() {
+        for (of, protocol) in [
+            ("metrics", "grpc"),
+            ("metrics", "http/protobuf"),
+            ("tracing", "grpc"),
+            ("tracing", "http/protobuf"),
+        ] {
+            let key = format!("{of}-protocol");
+            let error = parse(&[(&key, protocol)]).unwrap_err();
+            assert!(error.starts_with(&format!("{of}-endpoint: \"\" is needed")), "{error}");
+            let error = parse(&[(&key, protocol), (&format!("{of}-endpoint"), "ftp://a")]).unwrap_err();
+            assert!(error.starts_with(&format!("{of}-endpoint: \"ftp://a\" is not an address")), "{error}");
+        }
+        for (of, protocol) in [("metrics", "none"), ("tracing", "none"), ("tracing", "stdout")] {
+            let data = [(&*format!("{of}-protocol"), protocol), (&*format!("{of}-endpoint"), "http://a")];
+            let error = parse(&data).unwrap_err();
+            let said = format!("{of}-endpoint: \"http://a\" is set, though {of}-protocol is {protocol}");
+            assert_eq!(error, said);
+        }
     }
 }

@@ -20,6 +20,8 @@ pub(crate) struct Environment {
     pub(crate) metrics_port: Option<u16>,
     /// `METRICS_PROMETHEUS_HOST`: wins over the ConfigMap and `--bind-address`.
     pub(crate) metrics_host: Option<String>,
+    /// `PROFILING_PORT`, else 8008.
+    pub(crate) profiling_port: u16,
     /// `KUBERNETES_MIN_VERSION`, else what Knative asks for.
     pub(crate) min_version: Version,
     /// `RUST_LOG`, well-formed: wins over what config-logging says.
@@ -53,6 +55,7 @@ impl Environment {
             probes_port: port("KNATIVE_HEALTH_PROBES_PORT")?.unwrap_or(8080),
             metrics_port: port("METRICS_PROMETHEUS_PORT")?,
             metrics_host: text("METRICS_PROMETHEUS_HOST"),
+            profiling_port: port("PROFILING_PORT")?.unwrap_or(8008),
             min_version: min_version.unwrap_or_else(Version::minimum),
             rust_log: directives(text("RUST_LOG"))?,
             config_logging: text("CONFIG_LOGGING_NAME").unwrap_or_else(|| "config-logging".into()),
@@ -115,6 +118,7 @@ mod tests {
         assert_eq!(environment.system_namespace, None);
         assert_eq!(environment.workers, None);
         assert_eq!((environment.probes_port, environment.metrics_port), (8080, None));
+        assert_eq!(environment.profiling_port, 8008);
         assert_eq!(environment.config_leader_election, "config-leader-election");
     }
 
@@ -133,6 +137,7 @@ mod tests {
             ("K_THREADS_PER_CONTROLLER", "-1"),
             ("KNATIVE_HEALTH_PROBES_PORT", "65536"),
             ("METRICS_PROMETHEUS_PORT", "http"),
+            ("PROFILING_PORT", "80080"),
             ("KUBERNETES_MIN_VERSION", "new"),
             ("RUST_LOG", "my_crate=loud"),
         ] {

@@ -42,14 +42,16 @@
 //! 4. The API server is asked for its version. What may pass by itself (refused or reset connections, time-outs, names
 //!    that do not resolve, 429, 5xx) is tried again for a minute (`--startup-timeout`), and said so; what cannot pass
 //!    (credentials that are refused, bad TLS) is not.
-//! 5. `config-logging`, `config-observability` and `config-leader-election` are read; the port of the metrics is taken.
+//! 5. `config-logging`, `config-observability` and `config-leader-election` are read; the ports of the metrics and of
+//!    profiling are taken. A `SYSTEM_NAMESPACE` that does not exist ends the start here; where it holds none of them,
+//!    and may not be read, nobody can tell.
 //! 6. Informers start, then controllers, each of which waits for its own informers only, electors and tasks.
 //!
 //! # How it ends
 //!
 //! On SIGTERM or SIGINT readiness says `shutting down`, controllers take no more keys, and the passes and tasks that
 //! run may go on until the deadline (`--shutdown-timeout`). Then leases are released, events that wait are published,
-//! and the exit status is 0. A second signal ends the process at once, with 1. A task that fails ends it in the same
+//! the last metrics and spans are sent, and the exit status is 0. A second signal ends the process at once, with 1. A task that fails ends it in the same
 //! order, with 1.
 //!
 //! # Flags
@@ -60,7 +62,7 @@
 //! | `--kube-api-qps`, `--kube-api-burst` | the most requests a second, and at once after a pause; no limit unless given |
 //! | `--disable-ha` | no leader election: only where no other replica runs |
 //! | `--disable-controllers a,b` | controllers that are not to run, by name |
-//! | `--bind-address` | what probes and metrics listen on, all interfaces unless given |
+//! | `--bind-address` | what probes, metrics and profiling listen on, all interfaces unless given |
 //! | `--startup-timeout`, `--shutdown-timeout` | `60s` and `25s`; keep the second below the pod's grace period |
 //!
 //! # Environment
@@ -72,6 +74,7 @@
 //! | `K_THREADS_PER_CONTROLLER` | workers of each controller, instead of what its code says |
 //! | `KNATIVE_HEALTH_PROBES_PORT` | port of `GET /readiness` and `GET /health`, 8080 |
 //! | `METRICS_PROMETHEUS_PORT`, `METRICS_PROMETHEUS_HOST` | where `GET /metrics` is answered, 9090 |
+//! | `PROFILING_PORT` | where profiles are served, once they are enabled, 8008 |
 //! | `KUBERNETES_MIN_VERSION` | the oldest API server to work with, v1.33.0 |
 //! | `CONFIG_LOGGING_NAME`, `CONFIG_OBSERVABILITY_NAME`, `CONFIG_LEADERELECTION_NAME` | other names for the ConfigMaps |
 //! | `RUST_LOG` | what is logged, instead of what `config-logging` says |
@@ -84,10 +87,42 @@
 //! after 75 seconds, watches and streams apart: the API server itself ends them after 60, so by then the connection is
 //! dead. Leases are kept through a client of their own.
 //!
+//! # Observability
+//!
+//! `config-observability` has Knative's keys. A value that it does not know ends the start with one line.
+//!
+//! | key | values | changes |
+//! | --- | --- | --- |
+//! | `metrics-protocol` | `prometheus` (default), `none`, or `grpc` or `http/protobuf`: the same metrics, pushed by OTLP | at the next start |
+//! | `metrics-endpoint` | for Prometheus `:port` or `host:port`; else the collector, `http://host:4317` | at the next start |
+//! | `metrics-export-interval` | how often they are pushed, `60s` | at the next start |
+//! | `tracing-protocol` | `none` (default), `grpc`, `http/protobuf`, `stdout` (OTLP's JSON, a line a batch) | at the next start |
+//! | `tracing-endpoint` | the collector | at the next start |
+//! | `tracing-sampling-rate` | from 0 (default) to 1: how many of all passes | at the next start |
+//! | `runtime-profiling` | `disabled` (default), `enabled` | at once |
+//!
+//! An endpoint without a scheme is https, with the certificates of the system (`SSL_CERT_FILE`); one without a path has
+//! `/v1/metrics` or `/v1/traces`. `OTEL_EXPORTER_OTLP_HEADERS` is sent along, such as `authorization=Bearer%20…`, and
+//! `OTEL_RESOURCE_ATTRIBUTES` is added to what says who sends.
+//!
+//! Each pass is a span `reconcile` with the fields of its log lines (`knative.dev/controller`, `knative.dev/key` and the
+//! others), its `result` as `reknit_reconcile_total` counts it, and what was logged in it. The requests to the API
+//! server that it made, and spans of your own of level info or above, are its children. Without a protocol no
+//! span is made.
+//!
+//! A collector that cannot be reached is told of once a minute and holds nothing up: metrics are lost until the
+//! next time, spans wait for a minute, 2,048 of them at most (`OTEL_BSP_MAX_QUEUE_SIZE`). What there is at the end is sent
+//! before the deadline of the shutdown, within five seconds, or within one where passes took all the time.
+//!
+//! While profiling is enabled, `go tool pprof http://POD:8008/debug/pprof/profile?seconds=30` shows where the process
+//! spends its time (Linux and macOS; symbols as far as the binary holds them). The first profile needs a directory for
+//! temporary files and about 20 MB of memory, which are kept. There are no profiles of the heap: those paths answer 501.
+//! While it is disabled, every path answers 404. Without `SYSTEM_NAMESPACE` nothing could enable it, and the port is not
+//! taken.
+//!
 //! # What is not there
 //!
-//! `config-observability` may ask for metrics that are pushed, for traces, and for profiling; it is checked and said
-//! that there are none (`PROFILING_PORT` is not read). An exec plugin whose credentials bear no expiry, or are a
+//! An exec plugin whose credentials bear no expiry, or are a
 //! client certificate, is run at the start only.
 
 mod cause;
@@ -111,9 +146,11 @@ mod log_line;
 mod logging;
 mod metrics;
 mod namespace;
+mod otlp;
 mod panics;
 mod probes;
 mod process;
+mod profiling;
 mod proxy;
 mod rate_limit;
 mod running;
@@ -122,6 +159,7 @@ mod startup;
 mod stop;
 mod task;
 mod token_file;
+mod tracer;
 mod vitals;
 
 pub use entry::{Main, main};

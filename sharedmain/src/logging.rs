@@ -17,6 +17,7 @@ use tracing_subscriber::{
 use crate::{
     failure::Failure,
     log_line::{Fields, Line, Severity, caller},
+    tracer::LateTracer,
 };
 
 /// The log, set up once for the process.
@@ -27,6 +28,8 @@ pub(crate) struct Logging {
     level: Arc<Mutex<LogLevel>>,
     /// RUST_LOG is set, and wins over the ConfigMap.
     fixed: bool,
+    /// Sees what the level of the log leaves out, too.
+    tracer: LateTracer,
 }
 
 /// What stays the same from line to line.
@@ -49,9 +52,10 @@ impl Logging {
         let style = Arc::new(Style { component: component.to_owned(), always, json, colors });
         let filter = rust_log.map_or_else(|| filter(LogLevel::default()), asked_for);
         let (filter, handle) = reload::Layer::new(filter);
-        let lines = Registry::default().with(filter).with(Lines(style.clone()));
+        let tracer = LateTracer::default();
+        let lines = Registry::default().with(Lines(style.clone()).with_filter(filter)).with(tracer.layer());
         let _ = tracing::subscriber::set_global_default(lines);
-        Self { style, filter: handle, level: Arc::default(), fixed: rust_log.is_some() }
+        Self { style, filter: handle, level: Arc::default(), fixed: rust_log.is_some(), tracer }
     }
 
     /// What config-logging says. RUST_LOG wins over it.
@@ -65,6 +69,11 @@ impl Logging {
             Ok(()) => *held = level,
             Err(error) => tracing::error!(%error, "the level of the log cannot be changed any more"),
         }
+    }
+
+    /// What makes spans of OpenTelemetry's of those that are logged from.
+    pub(crate) fn tracer(&self) -> &LateTracer {
+        &self.tracer
     }
 
     /// Writes the line that ends the process, whatever the level.

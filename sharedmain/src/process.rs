@@ -15,11 +15,13 @@ use crate::{
     environment::Environment,
     failure::Failure,
     flags::Flags,
-    followed::follow,
+    followed::{Observed, follow},
     kubeconfig::{self, Access},
     listen,
     logging::Logging,
-    metrics, panics,
+    metrics,
+    otlp::{self, Exports},
+    panics,
     probes::Probes,
     running::Running,
     signals,
@@ -74,7 +76,7 @@ impl Process {
         let assembly = self.assemble(&access, environment, logging, voter, shutdown.clone())?;
         serve_probes(&probes, &assembly.flags, &assembly.environment).await?;
         let ready = tokio::select! {
-            ready = assembly.await_remote(&access) => ready?,
+            ready = assembly.await_remote(&access, &shutdown) => ready?,
             () = shutdown.wait() => return Ok(()),
         };
         ready.start(&probes, stop, shutdown).until_over().await
@@ -100,12 +102,16 @@ impl Process {
             .shutdown(shutdown)
             .build();
         let (controllers, tasks) = constructors.run(&cx, &flags.disable_controllers)?;
-        let followed = follow(&cx, &environment, &logging);
+        let observed = Observed::default();
+        let followed = follow(&cx, &environment, &logging, &observed);
         Ok(Assembly {
             informers: cx.informers(),
             recorder: cx.get(),
             followed,
+            observed,
+            exports: Exports::default(),
             component,
+            version,
             flags,
             environment,
             logging,
@@ -143,6 +149,7 @@ async fn serve_probes(probes: &Probes, flags: &Flags, environment: &Environment)
 /// Everything constructed, and nothing started.
 struct Assembly {
     component: String,
+    version: String,
     flags: Flags,
     environment: Environment,
     logging: Logging,
@@ -152,6 +159,8 @@ struct Assembly {
     informers: Informers,
     recorder: Recorder,
     followed: Vec<Arc<dyn Feed>>,
+    observed: Observed,
+    exports: Exports,
     controllers: Vec<Controller>,
     tasks: Vec<Task>,
 }
@@ -163,13 +172,13 @@ struct Ready {
 }
 
 impl Assembly {
-    async fn await_remote(mut self, access: &Access) -> Result<Ready, Failure> {
+    async fn await_remote(mut self, access: &Access, shutdown: &Shutdown) -> Result<Ready, Failure> {
         let startup = Startup::new(access, self.flags.startup_timeout);
         let version = startup.check_version(&self.bare, &self.environment.min_version).await?;
         tracing::info!(server = %access.config.cluster_url, %version, "API server found by {}", access.origin);
         let maps = ConfigMaps::read(&startup, &self.bare, &self.environment).await?;
         self.logging.set_level(maps.logging.level_of(&self.component));
-        self.serve_metrics(&maps.observability).await?;
+        self.observe(&maps.observability, shutdown).await?;
         let election = match self.voter.take() {
             None => {
                 tracing::info!("leader election is disabled");
@@ -185,10 +194,30 @@ impl Assembly {
         Ok(Ready { assembly: self, standing })
     }
 
-    async fn serve_metrics(&self, config: &ObservabilityConfig) -> Result<(), Failure> {
-        for setting in config.unsupported() {
-            tracing::warn!("config-observability: {setting} is not supported, and has no effect");
+    async fn observe(&mut self, config: &ObservabilityConfig, shutdown: &Shutdown) -> Result<(), Failure> {
+        self.observed.start(config);
+        self.serve_metrics(config).await?;
+        self.serve_profiles().await?;
+        let (namespace, pod) =
+            (self.environment.system_namespace.as_deref(), self.environment.pod.as_deref());
+        let resource = otlp::resource(&self.component, &self.version, namespace, pod);
+        let (registry, tracer) = (self.registry.clone(), self.logging.tracer());
+        self.exports = Exports::start(config, resource, registry, tracer, shutdown.clone())?;
+        Ok(())
+    }
+
+    /// Without ConfigMaps nothing could enable it.
+    async fn serve_profiles(&self) -> Result<(), Failure> {
+        if self.environment.system_namespace.is_none() {
+            return Ok(());
         }
+        let port = self.environment.profiling_port;
+        let listener = listen::bind("profiling", self.flags.bind_address, port, "PROFILING_PORT").await?;
+        listen::serve("profiling", listener, self.observed.profiling.router());
+        Ok(())
+    }
+
+    async fn serve_metrics(&self, config: &ObservabilityConfig) -> Result<(), Failure> {
         let Metrics::Prometheus { host, port } = &config.metrics else { return Ok(()) };
         let port = self.environment.metrics_port.or(*port).unwrap_or(9090);
         let host = self.environment.metrics_host.as_deref().or(host.as_deref());
@@ -209,6 +238,7 @@ impl Ready {
             assembly.flags.shutdown_timeout,
             assembly.recorder,
             assembly.followed,
+            assembly.exports,
         );
         assembly.informers.start();
         standing.into_iter().for_each(|one| running.controller(one, assembly.environment.workers));

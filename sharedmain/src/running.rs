@@ -12,7 +12,10 @@ use tokio::{
     time::{Instant, timeout, timeout_at},
 };
 
-use crate::{election::Standing, failure::Failure, panics, stop::Stop, task::Task, vitals::ControllerVitals};
+use crate::{
+    election::Standing, failure::Failure, otlp::Exports, panics, stop::Stop, task::Task,
+    vitals::ControllerVitals,
+};
 
 /// How much longer than its deadline a controller is waited for: at the deadline it drops its passes itself.
 const GRACE: Duration = Duration::from_secs(1);
@@ -20,6 +23,8 @@ const GRACE: Duration = Duration::from_secs(1);
 const RELEASE: Duration = Duration::from_secs(15);
 /// How long the events that wait may take to be published.
 const PUBLISH: Duration = Duration::from_secs(5);
+/// How long the last metrics and spans may take to be sent, where the deadline leaves as much: at least the first.
+const SEND: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
 
 /// Everything that runs until the process is asked to stop.
 pub(crate) struct Running {
@@ -33,6 +38,7 @@ pub(crate) struct Running {
     drained: ShutdownTrigger,
     all_drained: Shutdown,
     recorder: Recorder,
+    exports: Exports,
     /// Held so that it goes on.
     _followed: Vec<Arc<dyn Feed>>,
     /// How each controller is doing, and what it leads.
@@ -46,6 +52,7 @@ impl Running {
         drain: Duration,
         recorder: Recorder,
         followed: Vec<Arc<dyn Feed>>,
+        exports: Exports,
     ) -> Self {
         let (drained, all_drained) = Shutdown::new();
         Self {
@@ -58,6 +65,7 @@ impl Running {
             drained,
             all_drained,
             recorder,
+            exports,
             _followed: followed,
             watched: Vec::new(),
         }
@@ -119,7 +127,7 @@ impl Running {
     }
 
     /// Passes and tasks may go on until the deadline; leases are held until the passes have ended.
-    async fn wind_down(&mut self) -> Result<(), Failure> {
+    async fn wind_down(mut self) -> Result<(), Failure> {
         let deadline = Instant::now() + self.drain;
         let ((), ended) = tokio::join!(
             async {
@@ -132,6 +140,8 @@ impl Running {
         if timeout(PUBLISH, self.recorder.flush()).await.is_err() {
             tracing::warn!("events that waited to be published were dropped");
         }
+        let left = deadline.saturating_duration_since(Instant::now());
+        self.exports.flush(left.clamp(SEND[0], SEND[1])).await;
         ended
     }
 }

@@ -40,7 +40,8 @@ fn of(target: &[&str], kubeconfig: &Path) -> Builder {
     let mut command = Command::new(built(target));
     command.env_clear().envs(std::env::vars().filter(|(name, _)| name == "PATH" || name == "HOME"));
     command.arg("--kubeconfig").arg(kubeconfig).args(["--bind-address", "127.0.0.1"]);
-    Builder(command).env("KNATIVE_HEALTH_PROBES_PORT", "0").env("METRICS_PROMETHEUS_PORT", "0")
+    let ports = ["KNATIVE_HEALTH_PROBES_PORT", "METRICS_PROMETHEUS_PORT", "PROFILING_PORT"];
+    ports.into_iter().fold(Builder(command), |builder, port| builder.env(port, "0"))
 }
 
 impl Builder {

@@ -120,6 +120,8 @@ impl Controller {
             let result = self.pass.pass(key, leading).await;
             self.parts.metrics.ended(name_of(&result), start.elapsed());
             tell(&result, start.elapsed());
+            let failed = result.as_ref().is_err_and(|error| !error.is_conflict());
+            span::ended(name_of(&result), failed);
             result
         };
         counted.instrument(span::of_pass(&self.parts.name, &self.parts.kind, key)).await

@@ -31,7 +31,8 @@ impl Start {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.env_clear().envs([faulty::variable(fault)]).env("HOME", home.path());
         command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
-        command.envs([("KNATIVE_HEALTH_PROBES_PORT", "0"), ("METRICS_PROMETHEUS_PORT", "0")]);
+        let ports = ["KNATIVE_HEALTH_PROBES_PORT", "METRICS_PROMETHEUS_PORT", "PROFILING_PORT"];
+        command.envs(ports.map(|port| (port, "0")));
         command.args(["--bind-address", "127.0.0.1"]);
         Self { command, home }
     }

@@ -1,16 +1,16 @@
 //! Processes against a real API server.
-use std::{future::Future, time::Duration};
+use std::{collections::BTreeSet, future::Future, time::Duration};
 
 use k8s_openapi::api::{coordination::v1::Lease, core::v1::ConfigMap};
 use kube::{
     Api, Client,
-    api::{DeleteParams, Patch, PatchParams, PostParams},
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
 use reknit_testing::{ControlPlane, eventually};
 use serde_json::json;
 
 use crate::{
-    child::{Child, Start, json as line},
+    child::{Child, Start, failed_with_one_line, json as line},
     faulty::{LABEL, Lamp},
     life::{get, until_status},
     trials,
@@ -20,6 +20,8 @@ trials![
     a_pass_in_flight_at_sigterm_ends_and_the_lease_is_released,
     a_pass_that_does_not_end_is_dropped_at_the_deadline_and_the_lease_is_released,
     only_the_leader_works_and_the_other_goes_on_after_its_sigterm,
+    replicas_of_a_stateful_set_share_the_keys_without_leases,
+    a_system_namespace_that_does_not_exist_is_named,
     a_killed_process_loses_nothing,
     the_level_follows_config_logging_at_run_time,
     a_disabled_controller_does_not_run_and_its_informer_never_starts,
@@ -28,16 +30,16 @@ trials![
     the_number_of_workers_is_overridden,
 ];
 
-const LONG: Duration = Duration::from_secs(30);
+pub(crate) const LONG: Duration = Duration::from_secs(30);
 
 /// A namespace of a control plane, with the process's own settings in it.
-struct World {
+pub(crate) struct World {
     plane: &'static ControlPlane,
-    namespace: String,
+    pub(crate) namespace: String,
     client: Client,
 }
 
-fn within<F: Future<Output = ()>>(test: impl FnOnce(World) -> F) {
+pub(crate) fn within<F: Future<Output = ()>>(test: impl FnOnce(World) -> F) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     runtime.block_on(async {
         let plane = ControlPlane::shared().await.unwrap();
@@ -48,7 +50,7 @@ fn within<F: Future<Output = ()>>(test: impl FnOnce(World) -> F) {
 }
 
 impl World {
-    fn start(&self, fault: &str) -> Start {
+    pub(crate) fn start(&self, fault: &str) -> Start {
         let start = Start::with_fault(fault).arg("--kubeconfig").arg(self.plane.kubeconfig());
         start.env("SYSTEM_NAMESPACE", &self.namespace).env("WATCHED", &self.namespace)
     }
@@ -63,7 +65,7 @@ impl World {
         lease.spec.and_then(|spec| spec.holder_identity).filter(|holder| !holder.is_empty())
     }
 
-    async fn set(&self, name: &str, data: serde_json::Value, watched: bool) {
+    pub(crate) async fn set(&self, name: &str, data: serde_json::Value, watched: bool) {
         let labels = if watched { json!({ LABEL: "yes" }) } else { json!({}) };
         let map = json!({
             "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": labels}, "data": data,
@@ -73,7 +75,7 @@ impl World {
 }
 
 /// A pass of this map, while the process runs.
-fn begun(child: &Child, name: &str) {
+pub(crate) fn begun(child: &Child, name: &str) {
     child.line(&format!("pass of {name} begins"));
 }
 
@@ -135,6 +137,60 @@ fn only_the_leader_works_and_the_other_goes_on_after_its_sigterm() {
         let led = other.lines().iter().position(|line| line.contains("became leader")).unwrap();
         let worked = other.lines().iter().position(|line| line.contains("begins")).unwrap();
         assert!(led < worked, "{:#?}", other.lines());
+    });
+}
+
+/// The names of the maps whose passes began.
+fn served(child: &Child) -> BTreeSet<String> {
+    let begun = child.lines().into_iter().filter_map(|said| {
+        let message = line(&said)["message"].as_str()?.to_owned();
+        Some(message.strip_prefix("pass of ")?.strip_suffix(" begins")?.to_owned())
+    });
+    begun.collect()
+}
+
+fn replicas_of_a_stateful_set_share_the_keys_without_leases() {
+    within(async |world| {
+        world.set("config-leader-election", json!({"buckets": "2"}), false).await;
+        let names: BTreeSet<String> = (0..20).map(|n| format!("map-{n}")).collect();
+        for name in &names {
+            world.set(name, json!({}), true).await;
+        }
+        let start = |ordinal| {
+            let start = world.start("maps").env("STATEFUL_CONTROLLER_ORDINAL", format!("faulty-{ordinal}"));
+            start.env("STATEFUL_SERVICE_NAME", "faulty").spawn()
+        };
+        let (zero, one) = (start(0), start(1));
+        eventually("all keys served", LONG, async || {
+            let all = &served(&zero) | &served(&one);
+            if all == names { Ok(()) } else { Err(format!("{all:?}")) }
+        })
+        .await;
+        // What one of them would do to the other's keys it would have done when it became leader.
+        world.set("last", json!({}), true).await;
+        eventually("one more", LONG, async || {
+            let all = &served(&zero) | &served(&one);
+            if all.contains("last") { Ok(()) } else { Err(format!("{all:?}")) }
+        })
+        .await;
+        let (zeros, ones) = (served(&zero), served(&one));
+        println!("{} keys served by ordinal 0, {} by ordinal 1", zeros.len(), ones.len());
+        assert!(zeros.is_disjoint(&ones), "{zeros:?} {ones:?}");
+        assert!(!zeros.is_empty() && !ones.is_empty(), "{zeros:?} {ones:?}");
+        [zero, one].iter().for_each(|child| child.signal("TERM"));
+        let leases: Api<Lease> = Api::namespaced(world.client.clone(), &world.namespace);
+        assert_eq!(leases.list(&ListParams::default()).await.unwrap().items, []);
+    });
+}
+
+fn a_system_namespace_that_does_not_exist_is_named() {
+    within(async |world| {
+        let start = || world.start("maps").env("SYSTEM_NAMESPACE", "nowhere");
+        for start in [start(), start().arg("--disable-ha")] {
+            let said = failed_with_one_line(start.end());
+            assert!(said.starts_with("the namespace \"nowhere\" does not exist"), "{said}");
+            assert!(said.contains("SYSTEM_NAMESPACE"), "{said}");
+        }
     });
 }
 

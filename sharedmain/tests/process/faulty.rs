@@ -3,9 +3,9 @@ use std::{env, process::ExitCode, thread, time::Duration};
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{CustomResource, ResourceExt};
-use reknit_apis::Kind;
+use reknit_apis::{Key, Kind};
 use reknit_injection::{Context, Selection, select};
-use reknit_reconciler::{Controller, Outcome, ReconcileKind, Result};
+use reknit_reconciler::{Controller, Outcome, ReconcileKey, ReconcileKind, Result};
 use reknit_sharedmain::{Main, Task};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -63,6 +63,15 @@ fn faulty(main: Main, fault: &str) -> Main {
     match fault {
         "maps" => main.controller(maps),
         "maps and lamps" => main.controller(maps).controller(lamps),
+        "busy" => main.controller(busy),
+        "burns" => main.controller(maps).task(|_| {
+            thread::spawn(|| {
+                loop {
+                    burn_oil();
+                }
+            });
+            Ok(Task::new("burner", async { Ok(()) }))
+        }),
         "long name" => main.controller(maps).controller(long_name),
         "twins" => main.controller(maps).controller(maps),
         "task fails" => main.task(|_| Ok(Task::new("wrong", async { Err("no luck".into()) }))),
@@ -108,6 +117,29 @@ fn long_name(cx: &Context) -> Result<Controller> {
 
 fn lamps(cx: &Context) -> Result<Controller> {
     Ok(Controller::selected::<Lamp>(cx, watched()).reconciler(Lamps).build())
+}
+
+/// Looks at each of a hundred keys again and again.
+fn busy(cx: &Context) -> Result<Controller> {
+    let build = Controller::named("busy", cx);
+    let queue = build.queue();
+    (0..100).for_each(|n| queue.add(Key::new("busy", &format!("key-{n}"))));
+    Ok(build.reconciler(Busy))
+}
+
+struct Busy;
+
+impl ReconcileKey for Busy {
+    async fn reconcile_key(&self, _key: &Key) -> Result<Outcome> {
+        Ok(Outcome::after(Duration::from_millis(1)))
+    }
+}
+
+/// What a profile is to show.
+#[inline(never)]
+fn burn_oil() {
+    let burnt = (0..100_000_u64).fold(0, |sum: u64, n| std::hint::black_box(sum.wrapping_mul(31) ^ n));
+    std::hint::black_box(burnt);
 }
 
 /// Does as the map says: sleeps so many milliseconds, or panics.

@@ -140,12 +140,18 @@ fn signals_are_heeded_while_all_threads_are_busy() {
 }
 
 pub(crate) fn get(address: &str, path: &str) -> (u16, String) {
+    let (status, body) = get_bytes(address, path);
+    (status, String::from_utf8(body).unwrap())
+}
+
+pub(crate) fn get_bytes(address: &str, path: &str) -> (u16, Vec<u8>) {
     let mut stream = TcpStream::connect(address).unwrap();
     write!(stream, "GET {path} HTTP/1.1\r\nhost: probe\r\nconnection: close\r\n\r\n").unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    let end = answer.windows(4).position(|four| four == b"\r\n\r\n").unwrap();
+    let head = std::str::from_utf8(&answer[..end]).unwrap();
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), answer[end + 4..].to_vec())
 }
 
 /// Asks until it answers so.

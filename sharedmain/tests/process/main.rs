@@ -6,11 +6,15 @@ mod child;
 #[cfg(test)]
 mod cluster;
 #[cfg(test)]
+mod collector;
+#[cfg(test)]
 mod credentials;
 #[cfg(test)]
 mod faulty;
 #[cfg(test)]
 mod life;
+#[cfg(test)]
+mod observability;
 #[cfg(test)]
 mod server;
 
@@ -22,9 +26,14 @@ fn main() -> ExitCode {
     if faulty::is_asked_for() {
         return faulty::run();
     }
-    let trials =
-        [bad_input::trials(), credentials::trials(), life::trials(), cluster::trials()].into_iter().flatten();
-    libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
+    let trials = [
+        bad_input::trials(),
+        credentials::trials(),
+        life::trials(),
+        cluster::trials(),
+        observability::trials(),
+    ];
+    libtest_mimic::run(&Arguments::from_args(), trials.into_iter().flatten().collect()).exit_code()
 }
 
 /// A test by the name of its function.

@@ -1,0 +1,97 @@
+//! Where a collector is, and how it is spoken to.
+use std::fmt;
+
+use http::{
+    Uri,
+    uri::{Authority, PathAndQuery, Scheme},
+};
+
+/// The two ways of OTLP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    Grpc,
+    HttpProtobuf,
+}
+
+/// An address with its protocol.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Endpoint {
+    pub(crate) protocol: Protocol,
+    pub(crate) uri: Uri,
+}
+
+impl Endpoint {
+    /// An address such as `http://collector:4317`; https where it names no scheme. The path is `otherwise` where the
+    /// address has none; gRPC has paths of its own.
+    pub(crate) fn parse(protocol: Protocol, text: &str, otherwise: &'static str) -> Option<Self> {
+        let text = if text.contains("://") { text.to_owned() } else { format!("https://{text}") };
+        let mut parts = text.parse::<Uri>().ok()?.into_parts();
+        let scheme = parts.scheme.as_ref().map(Scheme::as_str);
+        let is_place = |at: &Authority| at.port_u16().is_some() || at.as_str() == at.host();
+        if !matches!(scheme, Some("http" | "https")) || !parts.authority.as_ref().is_some_and(is_place) {
+            return None;
+        }
+        let has_path = parts.path_and_query.as_ref().is_some_and(|path| path.as_str() != "/");
+        match protocol {
+            Protocol::Grpc => parts.path_and_query = Some(PathAndQuery::from_static("/")),
+            Protocol::HttpProtobuf if has_path => {}
+            Protocol::HttpProtobuf => parts.path_and_query = Some(PathAndQuery::from_static(otherwise)),
+        }
+        Some(Self { protocol, uri: Uri::from_parts(parts).ok()? })
+    }
+
+    pub(crate) fn is_encrypted(&self) -> bool {
+        self.uri.scheme_str() == Some("https")
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.protocol {
+            Protocol::Grpc => {
+                let authority = self.uri.authority().map_or("", |authority| authority.as_str());
+                write!(f, "{}://{authority}", self.uri.scheme_str().unwrap_or_default())
+            }
+            Protocol::HttpProtobuf => self.uri.fmt(f),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Option<String> {
+        let endpoint = Endpoint::parse(Protocol::HttpProtobuf, text, "/v1/traces")?;
+        Some(endpoint.to_string())
+    }
+
+    #[test]
+    fn an_address_is_https_and_has_the_usual_path_unless_it_says_otherwise() {
+        for (text, means) in [
+            ("http://collector:4318", "http://collector:4318/v1/traces"),
+            ("http://collector:4318/", "http://collector:4318/v1/traces"),
+            ("http://collector:4318/otlp/v1/x?a=b", "http://collector:4318/otlp/v1/x?a=b"),
+            ("collector:4318", "https://collector:4318/v1/traces"),
+            ("collector.example.com/v1/mine", "https://collector.example.com/v1/mine"),
+            ("https://[::1]:4318", "https://[::1]:4318/v1/traces"),
+        ] {
+            assert_eq!(parse(text).as_deref(), Some(means), "{text}");
+        }
+    }
+
+    #[test]
+    fn grpc_needs_no_path() {
+        for text in ["http://collector:4317", "http://collector:4317/", "http://collector:4317/v1/traces"] {
+            let endpoint = Endpoint::parse(Protocol::Grpc, text, "/v1/traces").unwrap();
+            assert_eq!((endpoint.uri.path(), &*endpoint.to_string()), ("/", "http://collector:4317"));
+        }
+    }
+
+    #[test]
+    fn what_is_no_address_is_none() {
+        for text in ["", "ftp://collector:4318", "http://", "://hello", "a b", "http://collector:port"] {
+            assert_eq!(parse(text), None, "{text}");
+        }
+    }
+}

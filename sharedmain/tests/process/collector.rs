@@ -1,0 +1,186 @@
+//! An OpenTelemetry collector that remembers what it was sent.
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    sync::{Arc, Mutex},
+};
+
+use axum::{Router, body::Bytes, extract::State, http::HeaderMap, routing::post};
+use opentelemetry_proto::tonic::{
+    collector::{
+        metrics::v1::{
+            ExportMetricsServiceRequest, ExportMetricsServiceResponse,
+            metrics_service_server::{MetricsService, MetricsServiceServer},
+        },
+        trace::v1::{
+            ExportTraceServiceRequest, ExportTraceServiceResponse,
+            trace_service_server::{TraceService, TraceServiceServer},
+        },
+    },
+    common::v1::{KeyValue, any_value},
+    metrics::v1::{Metric, metric::Data, number_data_point},
+    trace::v1::Span,
+};
+use prost::Message;
+use tokio::{net::TcpListener, runtime::Runtime};
+use tonic::{Request, Response, Status, transport::server::TcpIncoming};
+
+pub(crate) struct Collector {
+    pub(crate) address: SocketAddr,
+    got: Got,
+    runtime: Option<Runtime>,
+}
+
+#[derive(Clone, Default)]
+struct Got(Arc<Mutex<Requests>>);
+
+#[derive(Default)]
+struct Requests {
+    metrics: Vec<ExportMetricsServiceRequest>,
+    traces: Vec<ExportTraceServiceRequest>,
+    /// The values of this header.
+    scopes: Vec<String>,
+}
+
+/// The header that tests have sent along.
+pub(crate) const SCOPE: &str = "x-scope";
+
+impl Collector {
+    /// On a free port, with this protocol.
+    pub(crate) fn new(protocol: &str) -> Self {
+        Self::at(protocol, "127.0.0.1:0".parse().unwrap())
+    }
+
+    pub(crate) fn at(protocol: &str, address: SocketAddr) -> Self {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let listener = std::net::TcpListener::bind(address).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let (address, got) = (listener.local_addr().unwrap(), Got::default());
+        let (grpc, seen) = (protocol == "grpc", got.clone());
+        runtime.spawn(async move {
+            let listener = TcpListener::from_std(listener).unwrap();
+            if grpc {
+                let server = tonic::transport::Server::builder()
+                    .add_service(MetricsServiceServer::new(seen.clone()))
+                    .add_service(TraceServiceServer::new(seen));
+                server.serve_with_incoming(TcpIncoming::from(listener)).await.unwrap();
+            } else {
+                let routes =
+                    Router::new().route("/v1/metrics", post(metrics)).route("/v1/traces", post(traces));
+                axum::serve(listener, routes.with_state(seen)).await.unwrap();
+            }
+        });
+        Self { address, got, runtime: Some(runtime) }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    pub(crate) fn spans(&self) -> Vec<Span> {
+        let got = self.got.0.lock().unwrap();
+        let scopes = got.traces.iter().flat_map(|r| &r.resource_spans).flat_map(|r| &r.scope_spans);
+        scopes.flat_map(|scope| scope.spans.clone()).collect()
+    }
+
+    /// Those of the latest request.
+    pub(crate) fn metrics(&self) -> Vec<Metric> {
+        let got = self.got.0.lock().unwrap();
+        let latest = got.metrics.last().into_iter().flat_map(|r| &r.resource_metrics);
+        latest.flat_map(|r| &r.scope_metrics).flat_map(|scope| scope.metrics.clone()).collect()
+    }
+
+    /// Of whom the latest metrics are.
+    pub(crate) fn resource(&self) -> BTreeMap<String, String> {
+        let got = self.got.0.lock().unwrap();
+        let latest = got.metrics.last().and_then(|request| request.resource_metrics[0].resource.clone());
+        latest.map(|resource| attributes(&resource.attributes)).unwrap_or_default()
+    }
+
+    pub(crate) fn scopes(&self) -> Vec<String> {
+        self.got.0.lock().unwrap().scopes.clone()
+    }
+}
+
+/// With it all connections break.
+impl Drop for Collector {
+    fn drop(&mut self) {
+        self.runtime.take().unwrap().shutdown_background();
+    }
+}
+
+pub(crate) fn attributes(list: &[KeyValue]) -> BTreeMap<String, String> {
+    let text = |value: &KeyValue| match value.value.as_ref().and_then(|value| value.value.as_ref()) {
+        Some(any_value::Value::StringValue(text)) => text.clone(),
+        other => format!("{other:?}"),
+    };
+    list.iter().map(|pair| (pair.key.clone(), text(pair))).collect()
+}
+
+/// The value of a counter or a gauge, or the count of a histogram, of the series with this label.
+pub(crate) fn value(metrics: &[Metric], name: &str, label: (&str, &str)) -> Option<f64> {
+    let has = |attributes_of: &[KeyValue]| {
+        attributes(attributes_of).get(label.0).is_some_and(|value| value == label.1)
+    };
+    let metric = metrics.iter().find(|metric| metric.name == name)?;
+    let points = match metric.data.as_ref()? {
+        Data::Sum(sum) => &sum.data_points,
+        Data::Gauge(gauge) => &gauge.data_points,
+        Data::Histogram(histogram) => {
+            return histogram.data_points.iter().find(|p| has(&p.attributes)).map(|p| p.count as f64);
+        }
+        other => panic!("{other:?}"),
+    };
+    match points.iter().find(|point| has(&point.attributes))?.value? {
+        number_data_point::Value::AsDouble(value) => Some(value),
+        number_data_point::Value::AsInt(value) => Some(value as f64),
+    }
+}
+
+impl Got {
+    fn scope(&self, value: Option<&str>) {
+        self.0.lock().unwrap().scopes.extend(value.map(str::to_owned));
+    }
+}
+
+#[tonic::async_trait]
+impl MetricsService for Got {
+    async fn export(
+        &self,
+        request: Request<ExportMetricsServiceRequest>,
+    ) -> Result<Response<ExportMetricsServiceResponse>, Status> {
+        self.scope(request.metadata().get(SCOPE).map(|value| value.to_str().unwrap()));
+        self.0.lock().unwrap().metrics.push(request.into_inner());
+        Ok(Response::new(ExportMetricsServiceResponse::default()))
+    }
+}
+
+#[tonic::async_trait]
+impl TraceService for Got {
+    async fn export(
+        &self,
+        request: Request<ExportTraceServiceRequest>,
+    ) -> Result<Response<ExportTraceServiceResponse>, Status> {
+        self.scope(request.metadata().get(SCOPE).map(|value| value.to_str().unwrap()));
+        self.0.lock().unwrap().traces.push(request.into_inner());
+        Ok(Response::new(ExportTraceServiceResponse::default()))
+    }
+}
+
+fn check(got: &Got, headers: &HeaderMap) {
+    assert_eq!(headers["content-type"], "application/x-protobuf");
+    got.scope(headers.get(SCOPE).map(|value| value.to_str().unwrap()));
+}
+
+async fn metrics(State(got): State<Got>, headers: HeaderMap, body: Bytes) -> Vec<u8> {
+    check(&got, &headers);
+    got.0.lock().unwrap().metrics.push(ExportMetricsServiceRequest::decode(body).unwrap());
+    ExportMetricsServiceResponse::default().encode_to_vec()
+}
+
+async fn traces(State(got): State<Got>, headers: HeaderMap, body: Bytes) -> Vec<u8> {
+    check(&got, &headers);
+    got.0.lock().unwrap().traces.push(ExportTraceServiceRequest::decode(body).unwrap());
+    ExportTraceServiceResponse::default().encode_to_vec()
+}

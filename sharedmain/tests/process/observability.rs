@@ -1,0 +1,380 @@
+//! What operators see of a process: config-observability, with real collectors, on a real API server.
+use std::{net::TcpListener, time::Instant};
+
+use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
+use prost::Message;
+use reknit_testing::eventually;
+use serde_json::{Value, json};
+
+use crate::{
+    child::{Child, Start, failed_with_one_line},
+    cluster::{LONG, World, begun, within},
+    collector::{Collector, SCOPE, attributes, value},
+    life::{self, until_status},
+    server, trials,
+};
+
+trials![
+    metrics_are_pushed_as_prometheus_reads_them_over_grpc,
+    metrics_are_pushed_as_prometheus_reads_them_over_http,
+    passes_are_traced_over_grpc_with_key_and_result,
+    passes_are_traced_over_http_with_key_and_result,
+    traces_on_standard_output_are_lines_of_json,
+    nothing_is_traced_at_a_rate_of_zero,
+    a_collector_that_is_down_is_told_of_once_and_gets_the_spans_when_it_is_up,
+    a_collector_that_never_answers_holds_up_neither_work_nor_the_end,
+    spans_that_no_collector_takes_do_not_fill_the_memory,
+    where_metrics_and_traces_go_is_settled_at_the_start,
+    profiles_are_served_while_the_config_map_says_so,
+    a_bad_observability_setting_is_named_with_what_is_allowed,
+    a_profiling_port_in_use_is_named,
+];
+
+impl World {
+    async fn observe(&self, data: Value) {
+        self.set("config-observability", data, false).await;
+    }
+
+    /// Looks after three maps, alone.
+    async fn three(&self) -> Start {
+        for name in ["a", "b", "c"] {
+            self.set(name, json!({}), true).await;
+        }
+        self.start("maps").arg("--disable-ha")
+    }
+}
+
+fn all_begun(child: &Child) {
+    ["a", "b", "c"].iter().for_each(|name| begun(child, name));
+}
+
+fn metrics_are_pushed_as_prometheus_reads_them_over_grpc() {
+    metrics_are_pushed("grpc");
+}
+
+fn metrics_are_pushed_as_prometheus_reads_them_over_http() {
+    metrics_are_pushed("http/protobuf");
+}
+
+const NAME: (&str, &str) = ("name", "maps");
+const CONTROLLER: (&str, &str) = ("controller", "maps");
+
+fn metrics_are_pushed(protocol: &str) {
+    within(async |world| {
+        let scraped = world.three().await.spawn();
+        all_begun(&scraped);
+        let text = eventually("three passes counted", LONG, async || {
+            let (_, text) = life::get(&scraped.address("metrics"), "/metrics");
+            let three = text.contains("reknit_reconcile_total{controller=\"maps\",result=\"success\"} 3\n");
+            if three { Ok(text) } else { Err(text) }
+        })
+        .await;
+        let collector = Collector::new(protocol);
+        let settings = json!({
+            "metrics-protocol": protocol, "metrics-endpoint": collector.url(), "metrics-export-interval": "100ms",
+        });
+        world.observe(settings).await;
+        let start = world.three().await.env("POD_NAME", "faulty-0");
+        let pushing = start.env("OTEL_EXPORTER_OTLP_HEADERS", format!("{SCOPE}=lamps")).spawn();
+        let metrics = eventually("three passes pushed", LONG, async || {
+            let metrics = collector.metrics();
+            let three = value(&metrics, "reknit_reconcile_total", CONTROLLER) == Some(3.0);
+            if three { Ok(metrics) } else { Err(format!("{metrics:#?}")) }
+        })
+        .await;
+        let (mut names, mut read): (Vec<_>, Vec<_>) = (
+            metrics.iter().map(|metric| &*metric.name).collect(),
+            text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect(),
+        );
+        names.sort_unstable();
+        read.sort_unstable();
+        assert_eq!(names, read);
+        println!("{} families, the same by name over {protocol} and in /metrics", names.len());
+        for (name, label) in [
+            ("workqueue_adds_total", NAME),
+            ("workqueue_depth", NAME),
+            ("workqueue_work_duration_seconds", NAME),
+            ("reknit_reconcile_time_seconds", CONTROLLER),
+        ] {
+            let pushed = value(&metrics, name, label).unwrap();
+            let series = format!("{{{}=\"{}\"}} {pushed}\n", label.0, label.1);
+            let scraped = [format!("{name}{series}"), format!("{name}_count{series}")];
+            assert!(scraped.iter().any(|line| text.contains(line)), "{scraped:?} in {text}");
+        }
+        let resource = collector.resource();
+        assert_eq!(resource["service.name"], "faulty");
+        assert_eq!(resource["service.version"], "1.2.3");
+        assert_eq!(resource["k8s.pod.name"], "faulty-0");
+        assert_eq!(resource["k8s.namespace.name"], world.namespace);
+        assert!(collector.scopes().iter().all(|scope| scope == "lamps") && !collector.scopes().is_empty());
+        assert!(!pushing.lines().iter().any(|line| line.contains("listening for metrics")));
+    });
+}
+
+fn passes_are_traced_over_grpc_with_key_and_result() {
+    passes_are_traced("grpc");
+}
+
+fn passes_are_traced_over_http_with_key_and_result() {
+    passes_are_traced("http/protobuf");
+}
+
+/// They are sent at the end, within five seconds at the most, if not before.
+fn passes_are_traced(protocol: &str) {
+    within(async |world| {
+        let collector = Collector::new(protocol);
+        let settings = json!({
+            "tracing-protocol": protocol, "tracing-endpoint": collector.url(), "tracing-sampling-rate": "1",
+        });
+        world.observe(settings).await;
+        world.set("wrong", json!({"panic": "out of oil"}), true).await;
+        // Spans are not of the level that is logged.
+        let child = world.three().await.env("RUST_LOG", "error,process=info").spawn();
+        all_begun(&child);
+        child.line("panicked: out of oil");
+        child.signal("TERM");
+        assert_eq!(child.end().0, 0);
+        let spans = collector.spans();
+        for (name, result, status) in [
+            ("a", "success", StatusCode::Unset),
+            ("b", "success", StatusCode::Unset),
+            ("wrong", "panic", StatusCode::Error),
+        ] {
+            let key = format!("{}/{name}", world.namespace);
+            let of_key =
+                |at: &std::collections::BTreeMap<String, String>| at.get("knative.dev/key") == Some(&key);
+            let span = spans.iter().find(|span| of_key(&attributes(&span.attributes)));
+            let span = span.unwrap_or_else(|| panic!("no span of {key} in {spans:#?}"));
+            let told = attributes(&span.attributes);
+            assert_eq!(span.name, "reconcile");
+            assert_eq!(told["knative.dev/controller"], "maps");
+            assert_eq!(told["knative.dev/kind"], "ConfigMap");
+            assert_eq!(told["result"], result);
+            assert_eq!(span.status.as_ref().map_or(0, |status| status.code), status as i32, "{span:#?}");
+            let begins = format!("pass of {name} begins");
+            assert!(span.events.iter().any(|event| event.name == begins), "{span:#?}");
+        }
+    });
+}
+
+fn traces_on_standard_output_are_lines_of_json() {
+    within(async |world| {
+        world.observe(json!({"tracing-protocol": "stdout", "tracing-sampling-rate": "1.0"})).await;
+        let child = world.three().await.spawn();
+        all_begun(&child);
+        child.signal("TERM");
+        let (status, lines) = child.end();
+        assert_eq!(status, 0, "{lines:#?}");
+        let batches = lines.iter().filter(|line| line.starts_with(r#"{"resourceSpans":"#));
+        let batches: Vec<Value> = batches.map(|line| serde_json::from_str(line).unwrap()).collect();
+        let spans = batches.iter().flat_map(|batch| {
+            batch["resourceSpans"][0]["scopeSpans"][0]["spans"].as_array().unwrap().clone()
+        });
+        assert!(spans.filter(|span| span["name"] == "reconcile").count() >= 3, "{batches:#?}");
+    });
+}
+
+fn nothing_is_traced_at_a_rate_of_zero() {
+    within(async |world| {
+        let collector = Collector::new("grpc");
+        let settings = json!({
+            "tracing-protocol": "grpc", "tracing-endpoint": collector.url(), "tracing-sampling-rate": "0",
+            "metrics-protocol": "grpc", "metrics-endpoint": collector.url(), "metrics-export-interval": "1h",
+        });
+        world.observe(settings).await;
+        let child = world.three().await.spawn();
+        all_begun(&child);
+        child.signal("TERM");
+        assert_eq!(child.end().0, 0);
+        assert_eq!(value(&collector.metrics(), "reknit_reconcile_total", CONTROLLER), Some(3.0));
+        assert_eq!(collector.spans(), []);
+    });
+}
+
+fn told(child: &Child, text: &str) -> usize {
+    child.lines().iter().filter(|line| line.contains(text)).count()
+}
+
+fn a_collector_that_is_down_is_told_of_once_and_gets_the_spans_when_it_is_up() {
+    within(async |world| {
+        let address = server::nobody();
+        let endpoint = format!("http://{address}");
+        let settings = json!({
+            "tracing-protocol": "grpc", "tracing-endpoint": endpoint, "tracing-sampling-rate": "1",
+            "metrics-protocol": "grpc", "metrics-endpoint": endpoint, "metrics-export-interval": "50ms",
+        });
+        world.observe(settings).await;
+        let child = world.three().await.env("OTEL_BSP_SCHEDULE_DELAY", "100").spawn();
+        child.line(&format!("traces cannot be sent to {endpoint}: "));
+        child.line(&format!("metrics cannot be sent to {endpoint}: "));
+        all_begun(&child);
+        let began = Instant::now();
+        let collector = Collector::at("grpc", address);
+        child.line(&format!("traces are sent to {endpoint} again"));
+        child.line(&format!("metrics are sent to {endpoint} again"));
+        assert!(collector.spans().len() >= 3, "{:#?}", collector.spans());
+        println!("the spans came {:?} after the collector", began.elapsed());
+        assert_eq!((told(&child, "traces cannot"), told(&child, "metrics cannot")), (1, 1));
+        drop(collector);
+        world.set("d", json!({}), true).await;
+        begun(&child, "d");
+    });
+}
+
+fn a_collector_that_never_answers_holds_up_neither_work_nor_the_end() {
+    within(async |world| {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let endpoint = format!("http://{}", listener.local_addr().unwrap());
+        let settings = json!({
+            "tracing-protocol": "http/protobuf", "tracing-endpoint": endpoint, "tracing-sampling-rate": "1",
+            "metrics-protocol": "grpc", "metrics-endpoint": endpoint, "metrics-export-interval": "50ms",
+        });
+        world.observe(settings).await;
+        let child = world.three().await.env("OTEL_BSP_SCHEDULE_DELAY", "100").spawn();
+        all_begun(&child);
+        until_status(&child, "/health", 200);
+        world.set("d", json!({}), true).await;
+        begun(&child, "d");
+        child.signal("TERM");
+        let began = Instant::now();
+        assert_eq!(child.end().0, 0);
+        println!("ended {:?} after SIGTERM", began.elapsed());
+        assert!(began.elapsed().as_secs() < 10, "{:?}", began.elapsed());
+    });
+}
+
+/// The sum of all series of this name.
+fn scraped(child: &Child, name: &str) -> f64 {
+    let (_, text) = life::get(&child.address("metrics"), "/metrics");
+    let series =
+        text.lines().filter(|line| line.strip_prefix(name).is_some_and(|l| l.starts_with(['{', ' '])));
+    series.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum()
+}
+
+async fn resident_after(child: &Child, passes: f64) -> f64 {
+    eventually("so many passes", LONG * 4, async || {
+        let done = scraped(child, "reknit_reconcile_total");
+        if done >= passes { Ok(()) } else { Err(done.to_string()) }
+    })
+    .await;
+    scraped(child, "process_resident_memory_bytes") / 1e6
+}
+
+fn spans_that_no_collector_takes_do_not_fill_the_memory() {
+    within(async |world| {
+        let endpoint = format!("http://{}", server::nobody());
+        let settings =
+            json!({"tracing-protocol": "grpc", "tracing-endpoint": endpoint, "tracing-sampling-rate": "1"});
+        world.observe(settings).await;
+        let child = world.start("busy").arg("--disable-ha").spawn();
+        child.line("traces cannot be sent to");
+        let before = resident_after(&child, 10_000.0).await;
+        let after = resident_after(&child, 60_000.0).await;
+        println!("{before:.1} MB after 10,000 passes, {after:.1} MB after 60,000, each with a span");
+        assert!(after < before + 16.0, "{before} MB, then {after} MB");
+    });
+}
+
+fn where_metrics_and_traces_go_is_settled_at_the_start() {
+    within(async |world| {
+        let child = world.three().await.spawn();
+        all_begun(&child);
+        until_status(&child, "/readiness", 200);
+        world.observe(json!({"tracing-protocol": "stdout", "tracing-sampling-rate": "1"})).await;
+        child.line("where metrics and traces go changes with the next start");
+        world.observe(json!({"tracing-protocol": "zipkin"})).await;
+        let refused = child.line("what it said before is kept");
+        assert!(refused.contains("tracing-protocol: \\\"zipkin\\\" is not one of"), "{refused}");
+    });
+}
+
+/// As much of pprof's format as this asks for.
+#[derive(prost::Message)]
+struct Profile {
+    #[prost(message, repeated, tag = "2")]
+    samples: Vec<Sample>,
+    #[prost(message, repeated, tag = "5")]
+    functions: Vec<Function>,
+    #[prost(string, repeated, tag = "6")]
+    strings: Vec<String>,
+    #[prost(int64, tag = "10")]
+    nanoseconds: i64,
+}
+
+#[derive(prost::Message)]
+struct Sample {
+    #[prost(uint64, repeated, tag = "1")]
+    locations: Vec<u64>,
+    #[prost(int64, repeated, tag = "2")]
+    values: Vec<i64>,
+}
+
+#[derive(prost::Message)]
+struct Function {
+    #[prost(uint64, tag = "1")]
+    id: u64,
+    #[prost(int64, tag = "2")]
+    name: i64,
+}
+
+fn profiles_are_served_while_the_config_map_says_so() {
+    within(async |world| {
+        let child = world.start("burns").arg("--disable-ha").spawn();
+        until_status(&child, "/readiness", 200);
+        let address = child.address("profiling");
+        assert!(address.starts_with("127.0.0.1:"), "{address}");
+        let (status, why) = life::get(&address, "/debug/pprof/profile?seconds=1");
+        assert_eq!(status, 404);
+        assert!(why.starts_with("profiling is not enabled"), "{why}");
+        world.observe(json!({"runtime-profiling": "enabled"})).await;
+        child.line("profiling is enabled");
+        let (status, body) = life::get_bytes(&address, "/debug/pprof/profile?seconds=2");
+        assert_eq!(status, 200, "{}", String::from_utf8_lossy(&body));
+        if let Some(path) = std::env::var_os("KEEP_PROFILE") {
+            std::fs::write(path, &body).unwrap();
+        }
+        let profile = Profile::decode(&*body).unwrap();
+        let samples: i64 = profile.samples.iter().map(|sample| sample.values[0]).sum();
+        let name = |function: &Function| &profile.strings[function.name as usize];
+        let burns = profile.functions.iter().filter(|function| name(function).contains("burn_oil"));
+        let burns: Vec<_> = burns.map(|function| function.id).collect();
+        let burning =
+            profile.samples.iter().filter(|sample| sample.locations.iter().any(|l| burns.contains(l)));
+        let burning: i64 = burning.map(|sample| sample.values[0]).sum();
+        println!("{samples} samples in two seconds, {burning} of them of what burns");
+        assert_eq!(profile.nanoseconds, 2_000_000_000);
+        assert!(burning > 5 && burning * 2 > samples, "{burning} of {samples}: {:#?}", profile.strings);
+        assert_eq!(life::get(&address, "/debug/pprof/heap").0, 501);
+        world.observe(json!({"runtime-profiling": "disabled"})).await;
+        child.line("profiling is disabled");
+        assert_eq!(life::get(&address, "/debug/pprof/profile?seconds=1").0, 404);
+    });
+}
+
+fn a_bad_observability_setting_is_named_with_what_is_allowed() {
+    within(async |world| {
+        for (key, bad, allowed) in [
+            ("tracing-protocol", "zipkin", "none, grpc, http/protobuf, stdout"),
+            ("metrics-protocol", "statsd", "none, prometheus, grpc, http/protobuf"),
+            ("tracing-sampling-rate", "11", "a number from 0 to 1"),
+            ("runtime-profiling", "on", "enabled, disabled"),
+        ] {
+            world.observe(json!({key: bad})).await;
+            let said = failed_with_one_line(world.three().await.end());
+            let namespace = &world.namespace;
+            let named = format!("ConfigMap {namespace}/config-observability: {key}: {bad:?} is not ");
+            assert!(said.starts_with(&named) && said.ends_with(allowed), "{said}");
+        }
+    });
+}
+
+fn a_profiling_port_in_use_is_named() {
+    within(async |world| {
+        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = taken.local_addr().unwrap();
+        let start = world.three().await.env("PROFILING_PORT", address.port().to_string());
+        let said = failed_with_one_line(start.end());
+        let named = format!("cannot listen on {address} for profiling: Address already in use");
+        assert!(said.starts_with(&named) && said.ends_with("PROFILING_PORT chooses another port"), "{said}");
+    });
+}
