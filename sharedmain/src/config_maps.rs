@@ -1,7 +1,7 @@
 //! The ConfigMaps that a process reads about itself, from its system namespace.
 use std::{collections::BTreeMap, fmt::Display};
 
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::{Api, Client};
 use reknit_reconciler::leader::LeaderElectionConfig;
 
@@ -27,11 +27,30 @@ impl ConfigMaps {
     ) -> Result<Self, Failure> {
         let Some(namespace) = environment.system_namespace.as_deref() else { return Ok(Self::default()) };
         let maps = Reader { startup, api: Api::namespaced(client.clone(), namespace), namespace };
+        let logging = maps.read(&environment.config_logging, LoggingConfig::parse).await?;
+        let observability = maps.read(&environment.config_observability, ObservabilityConfig::parse).await?;
+        let election =
+            maps.read(&environment.config_leader_election, LeaderElectionConfig::from_data).await?;
+        if logging.is_none() && observability.is_none() && election.is_none() {
+            check_namespace(startup, client, namespace).await?;
+        }
         Ok(Self {
-            logging: maps.read(&environment.config_logging, LoggingConfig::parse).await?,
-            observability: maps.read(&environment.config_observability, ObservabilityConfig::parse).await?,
-            election: maps.read(&environment.config_leader_election, LeaderElectionConfig::from_data).await?,
+            logging: logging.unwrap_or_default(),
+            observability: observability.unwrap_or_default(),
+            election: election.unwrap_or_default(),
         })
+    }
+}
+
+/// A namespace without a single map may be a name misspelt. Where it may not be read, nobody can tell.
+async fn check_namespace(startup: &Startup<'_>, client: &Client, namespace: &str) -> Result<(), Failure> {
+    let api: Api<Namespace> = Api::all(client.clone());
+    match startup.persist(|| api.get_metadata(namespace)).await {
+        Err(trouble) if trouble.is_not_found() => Err(Failure::new(format!(
+            "the namespace {namespace:?} does not exist: SYSTEM_NAMESPACE names the one this process belongs to, with its \
+             leases and ConfigMaps"
+        ))),
+        _ => Ok(()),
     }
 }
 
@@ -42,17 +61,19 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    async fn read<T: Default, E: Display>(
+    /// None where there is no such map.
+    async fn read<T, E: Display>(
         &self,
         name: &str,
         parse: impl Fn(&BTreeMap<String, String>) -> Result<T, E>,
-    ) -> Result<T, Failure> {
+    ) -> Result<Option<T>, Failure> {
         let map = match self.startup.persist(|| self.api.get(name)).await {
             Ok(map) => map,
-            Err(trouble) if trouble.is_not_found() => return Ok(T::default()),
+            Err(trouble) if trouble.is_not_found() => return Ok(None),
             Err(trouble) => return Err(self.startup.trouble(&trouble)),
         };
         parse(&map.data.unwrap_or_default())
+            .map(Some)
             .map_err(|e| Failure::new(format!("ConfigMap {}/{name}: {e}", self.namespace)))
     }
 }

@@ -71,8 +71,8 @@ impl Process {
         let probes = Probes::starting("waiting for the API server");
         let (stop, shutdown) = Stop::new(&probes);
         heed_signals(&stop)?;
-        let voter = Voter::of(self.flags.disable_ha, &environment)?;
         let access = kubeconfig::find(&self.flags).await?;
+        let voter = Voter::of(self.flags.disable_ha, &environment)?;
         let assembly = self.assemble(&access, environment, logging, voter, shutdown.clone())?;
         serve_probes(&probes, &assembly.flags, &assembly.environment).await?;
         let ready = tokio::select! {

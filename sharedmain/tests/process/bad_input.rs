@@ -61,9 +61,14 @@ fn start(server: &str, user: &str) -> Start {
 }
 
 fn without_a_system_namespace_leader_election_says_how_to_go_on() {
-    let said = failed_with_one_line(Start::new().end());
+    let start = Start::new();
+    let path = start.file("config", &kubeconfig("https://127.0.0.1:6443", "{}"));
+    let start = || Start::new().env("KUBECONFIG", &path);
+    let said = failed_at_once_with_one_line(start().end());
     assert!(said.starts_with("SYSTEM_NAMESPACE is not set"), "{said}");
     assert!(said.contains("pass --disable-ha"), "{said}");
+    let said = failed_at_once_with_one_line(start().arg("--context=elsewhere").end());
+    assert!(said.ends_with("it has no context \"elsewhere\", only: here"), "{said}");
 }
 
 fn without_any_kubeconfig_it_says_where_it_looked() {
