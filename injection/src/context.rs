@@ -1,12 +1,13 @@
 //! What every constructor gets: the registry of everything that controllers share.
 
-use std::{any::type_name, cell::RefCell, fmt, marker::PhantomData, rc::Rc};
+use std::{any::type_name, cell::RefCell, fmt, marker::PhantomData, rc::Rc, sync::Arc};
 
 use kube::{Client, api::DynamicObject, discovery::ApiResource};
 use serde_json::Value;
 use typemap_rev::{TypeMap, TypeMapKey};
 
 use crate::{
+    feed::Feed,
     informer::{Cached, Informer},
     registry::{Informers, Source},
     selection::{Selection, select},
@@ -96,6 +97,8 @@ struct Inner {
     informers: Informers,
     values: RefCell<TypeMap>,
     making: RefCell<Vec<&'static str>>,
+    /// All that was asked for, so that whoever asks again gets the same, handlers and all.
+    kept: RefCell<Vec<Arc<dyn Feed>>>,
 }
 
 /// A [`Context`] in the making.
@@ -147,6 +150,7 @@ impl Builder {
             informers,
             values: RefCell::new(TypeMap::new()),
             making: RefCell::default(),
+            kept: RefCell::default(),
         }))
     }
 }
@@ -219,7 +223,7 @@ impl Context {
         Making(&self.0.making)
     }
 
-    /// The client. What is written through it is in the informers when the write returns.
+    /// The client. What is written through it, or read by name, is in the informers when the request returns.
     pub fn client(&self) -> Client {
         self.0.client.clone()
     }
@@ -249,14 +253,24 @@ impl Context {
         self.0.informers.clone()
     }
 
-    /// The informer of this selection of a Kind: one in the process, however many ask.
+    /// The informer of this selection of a Kind: one in the process, however many ask. It is kept for as long as this
+    /// Context is, and after that by whoever holds it; one that nobody holds then never starts.
     pub fn informer<K: Cached<DynamicType = ()>>(&self, selection: Selection) -> Informer<K> {
-        self.0.informers.get(&(), selection)
+        self.keep(self.0.informers.get(&(), selection))
     }
 
     /// The same for a Kind known only at run time.
     pub fn informer_of(&self, kind: &ApiResource, selection: Selection) -> Informer<DynamicObject> {
-        self.0.informers.get_dynamic(kind, selection)
+        self.keep(self.0.informers.get_dynamic(kind, selection))
+    }
+
+    fn keep<K: Cached>(&self, informer: Informer<K>) -> Informer<K> {
+        let mut kept = self.0.kept.borrow_mut();
+        let feed = informer.feed();
+        if !kept.iter().any(|known| Arc::ptr_eq(known, &feed)) {
+            kept.push(feed);
+        }
+        informer
     }
 }
 
@@ -389,6 +403,16 @@ mod tests {
     #[tokio::test]
     async fn what_nobody_provided_is_named() {
         assert_eq!(context().provided::<u8>().unwrap_err().to_string(), "no u8 was provided");
+    }
+
+    #[tokio::test]
+    async fn a_handler_is_there_for_whoever_asks_for_the_informer_later() {
+        let (cx, (told, heard)) = (context(), std::sync::mpsc::channel());
+        cx.informer::<Service>(select().namespace("x")).on(move |change| told.send(change.key()).unwrap());
+        let mut service = Service::default();
+        service.metadata.namespace = Some("x".into());
+        cx.informer::<Service>(select().namespace("x")).apply(service);
+        assert!(heard.try_recv().is_ok());
     }
 
     #[tokio::test]

@@ -36,7 +36,7 @@ pub type Metadata<K> = PartialObjectMeta<K>;
 /// written since.
 ///
 /// Reading never waits and never fails; it is meant for passes, which run once all is [synced](Self::synced). What
-/// [`Context::client`](crate::Context::client) wrote is there as soon as the write returns. Clones are one informer;
+/// [`Context::client`](crate::Context::client) wrote, or read by name, is there as soon as the request returns. Clones are one informer;
 /// it stops when the last of them is dropped.
 ///
 /// ```no_run

@@ -1,4 +1,4 @@
-//! The client whose writes are in the stores once they return.
+//! The client whose writes, and reads of single objects, are in the stores once they return.
 
 use std::task::{Context, Poll};
 
@@ -12,8 +12,8 @@ use serde::Deserialize;
 use crate::{registry::Informers, resource_path::ResourcePath};
 
 impl Informers {
-    /// The same client, with the answers to successful writes going to the informers they concern, before the caller
-    /// gets them.
+    /// The same client, with the answers to successful writes, and to reads of single objects, going to the informers
+    /// they concern, before the caller gets them.
     pub(crate) fn reading_own_writes(&self, client: Client) -> Client {
         let namespace = client.default_namespace().to_owned();
         let valid_until = *client.valid_until();
@@ -40,21 +40,21 @@ impl tower::Service<Request<Body>> for OwnWrites {
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let Self { client, informers } = self.clone();
         Box::pin(async move {
-            let Some(write) = Write::of(&request, &informers) else { return client.send(request).await };
+            let Some(told) = Told::of(&request, &informers) else { return client.send(request).await };
             let answer = client.send(request).await?;
             if !answer.status().is_success() {
                 return Ok(answer);
             }
             let (head, body) = answer.into_parts();
             let answered = body.collect().await?.to_bytes();
-            write.answered(&answered, &informers);
+            told.answered(&answered, &informers);
             Ok(Response::from_parts(head, Body::from(answered)))
         })
     }
 }
 
-/// A request that changes something that informers hold.
-struct Write {
+/// A request whose answer is the newest state of something that informers hold.
+struct Told {
     path: String,
     deleting: bool,
 }
@@ -80,14 +80,18 @@ struct DeleteOptions {
     dry_run: Vec<String>,
 }
 
-impl Write {
+impl Told {
     fn of(request: &Request<Body>, informers: &Informers) -> Option<Self> {
-        let deleting = *request.method() == Method::DELETE;
-        let writes = deleting || [Method::POST, Method::PUT, Method::PATCH].contains(request.method());
-        if !writes || request.uri().query().is_some_and(|query| query.contains("dryRun")) {
+        let (method, query) = (request.method(), request.uri().query().unwrap_or_default());
+        let deleting = *method == Method::DELETE;
+        let path = ResourcePath::read(request.uri().path())?;
+        // With a resourceVersion it may be answered from a cache; without a name it is a list.
+        let one = path.key().is_some() && path.subresource().is_none();
+        let reads = *method == Method::GET && query.is_empty() && one;
+        let writes = deleting || [Method::POST, Method::PUT, Method::PATCH].contains(method);
+        if !(reads || writes) || query.contains("dryRun") {
             return None;
         }
-        let path = ResourcePath::read(request.uri().path())?;
         // These answer with streams, or with whatever another server says.
         let foreign = matches!(path.subresource(), Some("proxy" | "exec" | "attach" | "portforward"));
         if foreign || !informers.concerns(&path) || (deleting && is_dry(request.body())) {

@@ -408,17 +408,19 @@ async fn a_selection_is_what_the_server_is_asked_for() {
 #[tokio::test(start_paused = true)]
 async fn an_informer_that_nobody_keeps_stops() {
     let (client, mut server) = server();
-    let cx = Context::new("test", client);
-    let maps = cx.informer::<ConfigMap>(select());
-    drop(cx.informer::<ConfigMap>(select().namespace("never")));
-    cx.informers().start();
+    let (maps, informers) = {
+        let cx = Context::new("test", client);
+        drop(cx.informer::<ConfigMap>(select().namespace("never")));
+        (cx.informer::<ConfigMap>(select()), cx.informers())
+    };
+    informers.start();
     let watch = server.sync("10", &[]).await;
     let feed = maps.feed();
     drop(maps);
-    assert_eq!(cx.informers().states().len(), 1, "the feed keeps it");
+    assert_eq!(informers.states().len(), 1, "the feed keeps it");
     drop(feed);
     watch.closed().await;
-    assert!(server.is_idle() && cx.informers().states().is_empty());
+    assert!(server.is_idle() && informers.states().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -437,13 +439,16 @@ async fn an_informer_opened_later_starts_at_once_and_late_handlers_are_told_what
 #[tokio::test(start_paused = true)]
 async fn what_is_measured_is_of_each_informer() {
     let (client, mut server) = server();
-    let cx = Context::new("test", client);
-    let maps = cx.informer::<ConfigMap>(select());
-    cx.informers().start();
+    let (maps, registry) = {
+        let cx = Context::new("test", client);
+        let maps = cx.informer::<ConfigMap>(select());
+        cx.informers().start();
+        (maps, cx.metrics().clone())
+    };
     let _watch = server.sync("10", &[map("a", "5")]).await;
     maps.synced().await;
     let value = |name: &str| {
-        let family = cx.metrics().gather().into_iter().find(|family| family.name() == name)?;
+        let family = registry.gather().into_iter().find(|family| family.name() == name)?;
         let metric = family.get_metric().iter().find(|m| m.get_label()[0].value() == "configmaps")?;
         Some(metric.get_gauge().get_value() + metric.get_counter().get_value())
     };

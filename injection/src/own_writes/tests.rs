@@ -276,3 +276,20 @@ async fn preloaded_informers_hold_what_was_given_and_what_is_written() {
     deleted.unwrap();
     assert_eq!((maps.len(), *told.lock().unwrap()), (1, 2));
 }
+
+#[tokio::test]
+async fn what_is_read_by_name_is_held_when_the_read_returns_unless_it_is_older() {
+    let mut process = Process::start().await;
+    for (name, answered, held) in [
+        ("a", "12", Some("12")),
+        ("a", "11", Some("12")),
+        ("b", "9", None), // the watch has come further than that: it has been deleted since
+    ] {
+        let (api, server) = (process.api.clone(), &mut process.server);
+        let (read, ()) =
+            tokio::join!(api.get(name), async { server.next().await.answer(200, map(name, answered)) });
+        read.unwrap();
+        assert_eq!(process.held(name).as_deref(), held);
+    }
+    assert_eq!(process.told(), ["5>12"]);
+}
