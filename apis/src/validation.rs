@@ -9,7 +9,7 @@ const QUALIFIED_NAME: &str = "must consist of alphanumeric characters, '-', '_' 
 type Complaints = Vec<String>;
 
 /// A label's key, or a group and version: an optional DNS prefix and a name, with a slash between them.
-pub(crate) fn qualified_name(text: &str) -> Complaints {
+pub(crate) fn qualified_name(text: &str) -> Vec<String> {
     let mut wrong = Complaints::new();
     let name = match text.split('/').collect::<Vec<_>>()[..] {
         [name] => name,
@@ -37,7 +37,7 @@ pub(crate) fn qualified_name(text: &str) -> Complaints {
 }
 
 /// A label's value.
-pub(crate) fn label_value(text: &str) -> Complaints {
+pub(crate) fn label_value(text: &str) -> Vec<String> {
     let mut wrong: Complaints = too_long(text, 63).into_iter().collect();
     if !text.is_empty() && !is_word(text, |byte| b"-_.".contains(&byte)) {
         wrong.push(
@@ -51,7 +51,7 @@ pub(crate) fn label_value(text: &str) -> Complaints {
 }
 
 /// A Kind.
-pub(crate) fn c_identifier(text: &str) -> Complaints {
+pub(crate) fn c_identifier(text: &str) -> Vec<String> {
     let in_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let starts_well = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
     if starts_well && text.chars().all(in_word) {
@@ -65,8 +65,14 @@ pub(crate) fn c_identifier(text: &str) -> Complaints {
     ]
 }
 
-/// A namespace, or the name of what becomes a host name.
-pub(crate) fn dns_label(text: &str) -> Complaints {
+/// What is wrong with a text as the name of a namespace, or of what becomes a host name, in Kubernetes' own words;
+/// nothing where it is an RFC 1123 label.
+///
+/// ```
+/// assert!(reknit_apis::dns_label("shop").is_empty());
+/// assert_eq!(reknit_apis::dns_label("a.shop"), ["must not contain dots"]);
+/// ```
+pub fn dns_label(text: &str) -> Vec<String> {
     let mut wrong: Complaints = too_long(text, 63).into_iter().collect();
     if is_dns_label(text) {
         return wrong;
@@ -82,8 +88,14 @@ pub(crate) fn dns_label(text: &str) -> Complaints {
     wrong
 }
 
-/// A name of most Kinds.
-pub(crate) fn dns_subdomain(text: &str) -> Complaints {
+/// What is wrong with a text as the name of an object of most Kinds, in Kubernetes' own words; nothing where it is an
+/// RFC 1123 subdomain. What is none must not become part of a request's path.
+///
+/// ```
+/// assert!(reknit_apis::dns_subdomain("web-1.shop").is_empty());
+/// assert!(!reknit_apis::dns_subdomain("web/status").is_empty());
+/// ```
+pub fn dns_subdomain(text: &str) -> Vec<String> {
     let mut wrong: Complaints = too_long(text, 253).into_iter().collect();
     if !text.split('.').all(is_dns_label) {
         wrong.push(

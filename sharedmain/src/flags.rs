@@ -40,7 +40,7 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     pub(crate) disable_controllers: Vec<String>,
 
-    /// The address that probes and metrics listen on [default: all interfaces]
+    /// The address that probes, metrics and other servers listen on [default: all interfaces]
     #[arg(long, value_name = "IP")]
     pub(crate) bind_address: Option<IpAddr>,
 

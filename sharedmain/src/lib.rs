@@ -62,7 +62,7 @@
 //! | `--kube-api-qps`, `--kube-api-burst` | the most requests a second, and at once after a pause; no limit unless given |
 //! | `--disable-ha` | no leader election: only where no other replica runs |
 //! | `--disable-controllers a,b` | controllers that are not to run, by name |
-//! | `--bind-address` | what probes, metrics and profiling listen on, all interfaces unless given |
+//! | `--bind-address` | what probes, metrics, profiling and each [`ListenAddress`] listen on, all interfaces unless given |
 //! | `--startup-timeout`, `--shutdown-timeout` | `60s` and `25s`; keep the second below the pod's grace period |
 //!
 //! # Environment
@@ -142,6 +142,7 @@ mod followed;
 mod kube_version;
 mod kubeconfig;
 mod listen;
+mod listen_address;
 mod log_line;
 mod logging;
 mod metrics;
@@ -163,5 +164,6 @@ mod tracer;
 mod vitals;
 
 pub use entry::{Main, main};
+pub use listen_address::ListenAddress;
 pub use namespace::{NamespaceFlag, namespace};
 pub use task::Task;

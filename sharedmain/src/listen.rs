@@ -9,14 +9,29 @@ use tokio::net::TcpListener;
 
 use crate::failure::Failure;
 
-/// Takes the port now, so that a port in use is told at the start. Without an address it is that of all interfaces,
-/// of either family where the machine has both.
+/// Takes the port now, so that a port in use is told at the start, with the variable that chooses another.
 pub(crate) async fn bind(
     what: &str,
     address: Option<IpAddr>,
     port: u16,
     variable: &str,
 ) -> Result<TcpListener, Failure> {
+    take(what, address, port)
+        .await
+        .map_err(|error| Failure::new(format!("{error}; {variable} chooses another port")))
+}
+
+/// A port that cannot be had.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot listen on {address} for {what}: {error}")]
+pub(crate) struct NotTaken {
+    what: String,
+    address: SocketAddr,
+    error: io::Error,
+}
+
+/// Without an address it is the port of all interfaces, of either family where the machine has both.
+pub(crate) async fn take(what: &str, address: Option<IpAddr>, port: u16) -> Result<TcpListener, NotTaken> {
     let bound = match address {
         Some(address) => TcpListener::bind((address, port)).await,
         None => match TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).await {
@@ -26,9 +41,9 @@ pub(crate) async fn bind(
             other => other,
         },
     };
-    bound.map_err(|e| {
+    bound.map_err(|error| {
         let address = SocketAddr::new(address.unwrap_or(Ipv4Addr::UNSPECIFIED.into()), port);
-        Failure::new(format!("cannot listen on {address} for {what}: {e}; {variable} chooses another port"))
+        NotTaken { what: what.to_owned(), address, error }
     })
 }
 
@@ -42,12 +57,17 @@ pub(crate) fn resolve(what: &str, host: &str) -> Result<IpAddr, Failure> {
     }
 }
 
-/// Serves in the background, for as long as the process runs.
-pub(crate) fn serve(what: &'static str, listener: TcpListener, router: Router) {
+/// Says where it listens, which is news where the port was any that is free.
+pub(crate) fn tell(what: &str, listener: &TcpListener) {
     match listener.local_addr() {
         Ok(address) => tracing::info!(%address, "listening for {what}"),
         Err(error) => tracing::info!(%error, "listening for {what}"),
     }
+}
+
+/// Serves in the background, for as long as the process runs.
+pub(crate) fn serve(what: &'static str, listener: TcpListener, router: Router) {
+    tell(what, &listener);
     tokio::spawn(async move {
         if let Err(error) = axum::serve(listener, router).await {
             tracing::error!(%error, "no longer listening for {what}");

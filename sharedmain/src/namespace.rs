@@ -1,4 +1,5 @@
 //! The flag that confines a process to one namespace.
+use reknit_apis::dns_label;
 use reknit_injection::{Context, Inject, Selection, select};
 
 /// `--namespace`, for programs that can do with the objects of one namespace: a Role there is then all they need.
@@ -51,22 +52,14 @@ impl Inject for NamespaceFlag {
     }
 }
 
-/// Reads the name of a namespace from the command line, for flags of your own: `value_parser = namespace`. It is an
-/// RFC 1123 label.
+/// Reads the name of a namespace from the command line, for flags of your own: `value_parser = namespace`.
 ///
 /// # Errors
 ///
-/// What such a name is made of.
-pub fn namespace(text: &str) -> Result<String, &'static str> {
-    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    let label = text.len() <= 63
-        && text.chars().all(|c| plain(c) || c == '-')
-        && text.starts_with(plain)
-        && text.ends_with(plain);
-    match label {
-        true => Ok(text.to_owned()),
-        false => Err("no name of a namespace: want lower-case letters, digits and '-', 63 at most"),
-    }
+/// What is wrong with the name, in Kubernetes' words.
+pub fn namespace(text: &str) -> Result<String, String> {
+    let wrong = dns_label(text);
+    if wrong.is_empty() { Ok(text.to_owned()) } else { Err(wrong.join("; ")) }
 }
 
 #[cfg(test)]

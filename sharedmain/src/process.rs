@@ -18,6 +18,7 @@ use crate::{
     followed::{Observed, follow},
     kubeconfig::{self, Access},
     listen,
+    listen_address::BindAddress,
     logging::Logging,
     metrics,
     otlp::{self, Exports},
@@ -101,6 +102,7 @@ impl Process {
             .metrics(registry.clone())
             .shutdown(shutdown)
             .build();
+        cx.provide(BindAddress(flags.bind_address));
         let (controllers, tasks) = constructors.run(&cx, &flags.disable_controllers)?;
         let observed = Observed::default();
         let followed = follow(&cx, &environment, &logging, &observed);
