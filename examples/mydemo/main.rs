@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 /// Where something listens.
 #[derive(CustomResource, Serialize, Deserialize, Clone, Debug, PartialEq, JsonSchema)]
 #[kube(group = "crddemo.k8s.io", version = "v1", kind = "Mydemo", plural = "mydemos", namespaced)]
+// Groups below k8s.io are refused without it.
+#[kube(annotation("api-approved.kubernetes.io", "unapproved, an example"))]
 pub struct MydemoSpec {
     /// Its address.
     pub ip: String,
@@ -32,11 +34,17 @@ pub fn controller(cx: &Context) -> Result<Controller> {
 fn log(change: &Change<Mydemo>) {
     let key = change.key();
     match change {
-        Change::Added(new) => tracing::info!(%key, spec = ?new.spec, "added"),
-        Change::Updated { old, new } if old.spec != new.spec => {
-            tracing::info!(%key, old = ?old.spec, new = ?new.spec, "changed");
+        Change::Added(new) => tracing::info!(%key, new.spec.ip, new.spec.port, "added"),
+        Change::Updated { old, new } => {
+            let (old, new) = (&old.spec, &new.spec);
+            if old.ip != new.ip {
+                tracing::info!(%key, old = old.ip, new = new.ip, "ip changed");
+            }
+            if old.port != new.port {
+                tracing::info!(%key, old = old.port, new = new.port, "port changed");
+            }
         }
-        Change::Updated { .. } | Change::Deleted { .. } => {}
+        Change::Deleted { .. } => {} // told below
     }
 }
 
@@ -51,8 +59,8 @@ impl ReconcileKind for Reconciler {
 }
 
 impl ObserveDeletion for Reconciler {
-    async fn observe_deletion(&self, key: &Key) -> Result<Outcome> {
-        tracing::info!(%key, "deleted");
+    async fn observe_deletion(&self, _: &Key) -> Result<Outcome> {
+        tracing::info!("deleted"); // the key is in each line of a pass
         Ok(Outcome::done())
     }
 }

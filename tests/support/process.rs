@@ -132,11 +132,15 @@ impl Process {
         ended.unwrap_or_else(|_| panic!("it goes on:\n{}", self.tail())).expect("a child")
     }
 
-    /// SIGTERM, and its clean end.
-    pub(crate) async fn stop(mut self) {
+    /// SIGTERM, and its clean end. All that it wrote.
+    pub(crate) async fn stop(mut self) -> Vec<Value> {
         self.signal(Signal::TERM);
         let status = self.ended().await;
         assert!(status.success(), "{status} after SIGTERM:\n{}", self.tail());
+        for reading in &mut self.reading {
+            reading.await.expect("it is read to its end");
+        }
+        self.lines()
     }
 
     /// The value of one series, all its labels added up: `metric("passes_total", &[("result", "ok")])`.
@@ -159,7 +163,7 @@ impl Process {
     }
 
     /// Where it said that it listens.
-    async fn address(&self, what: &str) -> String {
+    pub(crate) async fn address(&self, what: &str) -> String {
         let line = self.line(&format!("where {what} listen"), |line| says(line, what)).await;
         line["address"].as_str().expect("an address").to_owned()
     }

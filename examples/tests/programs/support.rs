@@ -3,7 +3,6 @@
 #[path = "../../../tests/support/process.rs"]
 pub(crate) mod process;
 #[path = "../../../tests/support/wait.rs"]
-#[expect(dead_code, reason = "the framework's tests use more of it")]
 pub(crate) mod wait;
 
 use std::path::PathBuf;
