@@ -1,0 +1,82 @@
+//! Spaces to work in: Pods that are asked for, waited for and deleted over gRPC. There is no Kind of its own.
+
+mod deadline;
+mod pod;
+mod server;
+mod service;
+mod spaces;
+
+use std::process::ExitCode;
+
+use k8s_openapi::api::core::v1::Pod;
+use reknit::{
+    prelude::*,
+    sharedmain::{self, ListenAddress},
+};
+use spaces::Spaces;
+
+/// What tonic makes of cloud_ide.proto.
+#[allow(missing_docs, unreachable_pub, reason = "generated")]
+pub mod pb {
+    tonic::include_proto!("pb");
+    /// The same, for reflection.
+    pub const DESCRIPTORS: &[u8] = tonic::include_file_descriptor_set!("cloud_ide_descriptor");
+}
+
+#[derive(Clone, clap::Args)]
+struct Flags {
+    /// The one namespace that spaces live in
+    #[arg(long, value_name = "NAME", default_value = "cloud-ide", value_parser = sharedmain::namespace)]
+    namespace: String,
+
+    /// Where gRPC is served
+    #[arg(long, value_name = "[IP]:PORT", default_value = ":6387")]
+    grpc_address: ListenAddress,
+}
+
+impl Flags {
+    fn selection(&self) -> Selection {
+        select().namespace(&self.namespace).label("kind", "cloud-ide")
+    }
+}
+
+/// Logs what becomes of each space.
+fn controller(cx: &Context) -> Result<Controller> {
+    let spaces = Controller::selected::<Pod>(cx, cx.provided::<Flags>()?.selection());
+    Ok(spaces.reconciler(Log).name("cloud-ide").observing_deletion().build())
+}
+
+struct Log;
+
+impl ReconcileKind for Log {
+    type Kind = Pod;
+
+    async fn reconcile_kind(&self, space: &Pod, _: &mut ()) -> Result<Outcome> {
+        tracing::info!(phase = pod::phase(space), "space");
+        Ok(Outcome::done())
+    }
+}
+
+impl ObserveDeletion for Log {
+    async fn observe_deletion(&self, _: &Key) -> Result<Outcome> {
+        tracing::info!("space is gone");
+        Ok(Outcome::done())
+    }
+}
+
+/// Serves the spaces over gRPC.
+fn grpc(cx: &Context) -> Result<Task> {
+    let flags = cx.provided::<Flags>()?;
+    let spaces = Spaces::new(cx, &flags.namespace, flags.selection());
+    let (listening, shutdown) = (flags.grpc_address.listen(cx, "gRPC"), cx.shutdown());
+    Ok(Task::new("grpc", async move {
+        tokio::select! {
+            () = spaces.known() => server::serve(spaces, listening.await?, shutdown).await,
+            () = shutdown.wait() => Ok(()),
+        }
+    }))
+}
+
+fn main() -> ExitCode {
+    Main::new("cloud-ide").flags::<Flags>().controller(controller).task(grpc).run()
+}

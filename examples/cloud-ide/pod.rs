@@ -1,0 +1,108 @@
+//! The Pod behind a space: how it is asked for, and what it says.
+
+use k8s_openapi::{
+    api::core::v1::{Container, ContainerPort, Pod, PodSpec, ResourceRequirements},
+    apimachinery::pkg::api::resource::Quantity,
+};
+use kube::api::ObjectMeta;
+use reknit::apis::dns_subdomain;
+use tonic::Status;
+
+use super::pb::{PodInfo, PodSpaceInfo, ResourceLimit};
+
+/// What the space was asked for with: the same request again is the same space.
+const REQUEST: &str = "cloud-ide.reknit.dev/request";
+
+/// The Pod that was asked for. Its image and quantities are for the API server to judge, which does so before it
+/// creates anything.
+pub(crate) fn wanted(request: &PodInfo) -> Result<Pod, Status> {
+    check_name(&request.name)?;
+    let port = u16::try_from(request.port).ok().filter(|port| *port > 0);
+    let port =
+        port.ok_or_else(|| Status::invalid_argument(format!("port {}: want 1 to 65535", request.port)))?;
+    let container = Container {
+        name: "space".into(),
+        image: Some(request.image.clone()),
+        ports: Some(vec![ContainerPort { container_port: port.into(), ..ContainerPort::default() }]),
+        resources: request.resource_limit.as_ref().map(resources),
+        ..Container::default()
+    };
+    let metadata = ObjectMeta {
+        name: Some(request.name.clone()),
+        labels: Some([("kind".into(), "cloud-ide".into())].into()),
+        annotations: Some([(REQUEST.into(), written(request))].into()),
+        ..ObjectMeta::default()
+    };
+    // Whoever works there is no part of the cluster.
+    let spec = PodSpec {
+        containers: vec![container],
+        automount_service_account_token: Some(false),
+        ..PodSpec::default()
+    };
+    Ok(Pod { metadata, spec: Some(spec), ..Pod::default() })
+}
+
+/// What cannot be the name of a Pod must not become part of a path either.
+pub(crate) fn check_name(name: &str) -> Result<(), Status> {
+    let wrong = dns_subdomain(name);
+    if wrong.is_empty() {
+        return Ok(());
+    }
+    Err(Status::invalid_argument(format!("name {name:?}: {}", wrong.join("; "))))
+}
+
+fn resources(limit: &ResourceLimit) -> ResourceRequirements {
+    let ResourceLimit { cpu, memory, storage } = limit;
+    let all = [("cpu", cpu), ("memory", memory), ("ephemeral-storage", storage)];
+    let given = all.into_iter().filter(|(_, quantity)| !quantity.is_empty());
+    let limits = given.map(|(name, quantity)| (name.to_owned(), Quantity(quantity.clone()))).collect();
+    ResourceRequirements { limits: Some(limits), ..ResourceRequirements::default() }
+}
+
+fn written(request: &PodInfo) -> String {
+    serde_json::json!(request).to_string()
+}
+
+/// Whether this is a space that this request made.
+pub(crate) fn is_of(pod: &Pod, request: &PodInfo) -> bool {
+    let annotations = pod.metadata.annotations.as_ref();
+    is_space(pod) && annotations.and_then(|all| all.get(REQUEST)) == Some(&written(request))
+}
+
+pub(crate) fn is_space(pod: &Pod) -> bool {
+    pod.metadata
+        .labels
+        .as_ref()
+        .is_some_and(|labels| labels.get("kind").is_some_and(|kind| kind == "cloud-ide"))
+}
+
+pub(crate) fn is_going(pod: &Pod) -> bool {
+    pod.metadata.deletion_timestamp.is_some()
+}
+
+/// Whether it never ran and still might.
+pub(crate) fn is_pending(pod: &Pod) -> bool {
+    matches!(phase(pod), "" | "Pending")
+}
+
+pub(crate) fn phase(pod: &Pod) -> &str {
+    pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
+}
+
+/// Why a Pod that ended did, as far as it says.
+pub(crate) fn cause(pod: &Pod) -> String {
+    let said = pod.status.iter().flat_map(|status| [&status.reason, &status.message]).flatten();
+    let said = said.map(String::as_str).collect::<Vec<_>>().join(": ");
+    if said.is_empty() { "it does not say why".into() } else { said }
+}
+
+/// Where it is reached; empty what it does not have yet.
+pub(crate) fn place(pod: &Pod) -> PodSpaceInfo {
+    let spec = pod.spec.as_ref();
+    let port = spec.and_then(|spec| spec.containers.first()?.ports.as_ref()?.first());
+    PodSpaceInfo {
+        node_name: spec.and_then(|spec| spec.node_name.clone()).unwrap_or_default(),
+        ip: pod.status.as_ref().and_then(|status| status.pod_ip.clone()).unwrap_or_default(),
+        port: port.map_or(0, |port| port.container_port),
+    }
+}

@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# Builds grpcurl, a gRPC client that is not ours, from its Go module into the cache, ${XDG_CACHE_HOME:-~/.cache}/reknit,
+# and prints its path as its last line: about a minute the first time. Go's module and build caches for it are the
+# script's own, and removed when it is done.
+set -euo pipefail
+
+version=v1.9.3
+cache=${XDG_CACHE_HOME:-${HOME:?is not set, and neither is XDG_CACHE_HOME}/.cache}/reknit/grpcurl
+program=$cache/grpcurl-$version
+
+say() { printf 'setup-grpcurl: %s\n' "$*" >&2; }
+die() {
+  say "$*"
+  exit 1
+}
+
+# Moved into place only when it is complete, so that two runs at once do each other no harm.
+build() {
+  local work
+  command -v go >/dev/null || die "no Go on PATH to build grpcurl with: install it from https://go.dev/dl"
+  mkdir -p "$cache"
+  work=$(mktemp -d "$cache/.new.XXXXXX")
+  # shellcheck disable=SC2064 # the name as it is now
+  trap "rm -rf '$work'" EXIT
+  say "building grpcurl $version from its Go module"
+  env -u GOOS -u GOARCH GOWORK=off GOTOOLCHAIN=auto CGO_ENABLED=0 GOFLAGS=-modcacherw GOBIN="$work" \
+    GOMODCACHE="$work/modules" GOCACHE="$work/objects" \
+    go install "github.com/fullstorydev/grpcurl/cmd/grpcurl@$version" >"$work/log" 2>&1 ||
+    die "grpcurl $version cannot be built; is a Go module proxy in reach? $(tail -n 1 "$work/log")"
+  mv -f "$work/grpcurl" "$program"
+}
+
+[ -x "$program" ] || build
+printf '%s\n' "$program"
