@@ -10,7 +10,7 @@ use kube::{
 use parking_lot::Mutex;
 use reknit::prelude::*;
 use tokio::{runtime::Handle, time::sleep};
-use tokio_util::task::TaskTracker;
+use tokio_util::task::{TaskTracker, task_tracker::TaskTrackerToken};
 use tonic::Status;
 
 use super::{
@@ -31,8 +31,8 @@ struct Inner {
     pods: Informer<Pod>,
     /// How many calls wait for what each request asked for.
     waiting: Mutex<HashMap<PodInfo, usize>>,
-    /// Deletions that are under way.
-    deletions: TaskTracker,
+    /// Calls that wait, and the deletions that come of them.
+    open: TaskTracker,
     runtime: Handle,
 }
 
@@ -40,6 +40,7 @@ struct Inner {
 struct Waiter {
     spaces: Spaces,
     request: PodInfo,
+    _open: TaskTrackerToken,
 }
 
 impl Spaces {
@@ -49,7 +50,7 @@ impl Spaces {
             api: Api::namespaced(cx.client(), namespace),
             pods: cx.informer(selection),
             waiting: Mutex::default(),
-            deletions: TaskTracker::new(),
+            open: TaskTracker::new(),
             runtime: Handle::current(),
         }))
     }
@@ -59,10 +60,10 @@ impl Spaces {
         self.0.pods.synced().await;
     }
 
-    /// Ends once no deletion is under way any more.
+    /// Ends once no call waits any more, and what nobody waits for is deleted.
     pub(crate) async fn settled(&self) {
-        self.0.deletions.close();
-        self.0.deletions.wait().await;
+        self.0.open.close();
+        self.0.open.wait().await;
     }
 
     /// Creates what was asked for, or finds it, and waits until it runs.
@@ -145,7 +146,7 @@ impl Spaces {
 
     fn waiter(&self, request: PodInfo) -> Waiter {
         *self.0.waiting.lock().entry(request.clone()).or_default() += 1;
-        Waiter { spaces: self.clone(), request }
+        Waiter { spaces: self.clone(), request, _open: self.0.open.token() }
     }
 
     fn is_waited_for(&self, request: &PodInfo) -> bool {
@@ -226,7 +227,7 @@ impl Drop for Waiter {
         let ran = |pod: Arc<Pod>| pod::is_of(&pod, &request) && !pod::is_pending(&pod);
         if spaces.leave(&request) && !spaces.0.pods.get(&key).is_some_and(ran) {
             let inner = spaces.0.clone();
-            inner.deletions.spawn_on(spaces.abandon(request), &inner.runtime);
+            inner.open.spawn_on(spaces.abandon(request), &inner.runtime);
         }
     }
 }
