@@ -1,0 +1,119 @@
+//! The least that the work takes: a client that sends the status writes it is told to send, and does nothing else.
+//!
+//! | run as | what it does |
+//! | --- | --- |
+//! | `bench-floor writes FILE` | sends each line of the file, a path and a merge patch, so many at a time |
+//! | `bench-floor follows NAMESPACE` | watches the namespace's Services as raw lines, and writes a status for each |
+//! | `bench-floor lists` | reads both Kinds in pages of 500, says `listed`, and ends |
+//!
+//! `KUBECONFIG` names the API server, and `K_THREADS_PER_CONTROLLER` is how many requests are in flight at once.
+
+use std::{env, error::Error, fs};
+
+use futures::{AsyncBufReadExt, TryStreamExt, stream};
+use http::Request;
+use kube::Client;
+use serde::Deserialize;
+
+type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
+
+const SERVICES: &str = "/api/v1/services";
+const ADDRESSABLE_SERVICES: &str = "/apis/samples.knative.dev/v1alpha1/addressableservices";
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let client = Client::try_default().await?;
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["writes", file] => write_all(&client, &fs::read_to_string(file)?).await,
+        ["follows", namespace] => follow(&client, namespace).await,
+        ["lists"] => list_both(&client).await,
+        _ => Err("bench-floor writes FILE | follows NAMESPACE | lists".into()),
+    }
+}
+
+fn in_flight() -> Result<usize> {
+    Ok(env::var("K_THREADS_PER_CONTROLLER")?.parse()?)
+}
+
+/// Stays when all is sent, as a controller does, so that its memory can be looked at.
+async fn write_all(client: &Client, lines: &str) -> Result<()> {
+    let writes = lines.lines().filter_map(|line| line.split_once('\t'));
+    stream::iter(writes.map(Ok))
+        .try_for_each_concurrent(in_flight()?, |(path, body)| write(client, path, body.to_owned()))
+        .await?;
+    std::future::pending().await
+}
+
+async fn write(client: &Client, path: &str, body: String) -> Result<()> {
+    let request = Request::patch(path).header("Content-Type", "application/merge-patch+json");
+    client.request_text(request.body(body.into_bytes())?).await?;
+    Ok(())
+}
+
+#[derive(Deserialize)]
+struct Line {
+    r#type: String,
+    object: Object,
+}
+
+#[derive(Deserialize)]
+struct Object {
+    metadata: Metadata,
+}
+
+#[derive(Deserialize)]
+struct Metadata {
+    name: String,
+}
+
+async fn follow(client: &Client, namespace: &str) -> Result<()> {
+    let path = format!("/api/v1/namespaces/{namespace}/services?watch=true");
+    let lines = client.request_stream(Request::get(path).body(Vec::new())?).await?.lines();
+    println!("watching");
+    lines
+        .map_err(Into::into)
+        .try_for_each_concurrent(in_flight()?, |line| mark_ready(client, namespace, line))
+        .await
+}
+
+async fn mark_ready(client: &Client, namespace: &str, line: String) -> Result<()> {
+    let line: Line = serde_json::from_str(&line)?;
+    if line.r#type != "ADDED" {
+        return Ok(());
+    }
+    let name = line.object.metadata.name;
+    let path = format!(
+        "/apis/samples.knative.dev/v1alpha1/namespaces/{namespace}/addressableservices/{name}/status"
+    );
+    write(client, &path, reknit_benches::ready_status(namespace, &name).to_string()).await
+}
+
+async fn list_both(client: &Client) -> Result<()> {
+    tokio::try_join!(list(client, SERVICES), list(client, ADDRESSABLE_SERVICES))?;
+    println!("listed");
+    Ok(())
+}
+
+#[derive(Deserialize)]
+struct Page {
+    metadata: PageMeta,
+}
+
+#[derive(Deserialize)]
+struct PageMeta {
+    r#continue: Option<String>,
+}
+
+async fn list(client: &Client, path: &str) -> Result<()> {
+    let mut token = String::new();
+    loop {
+        let page = format!("{path}?limit=500&continue={token}");
+        let text = client.request_text(Request::get(page).body(Vec::new())?).await?;
+        let page: Page = serde_json::from_str(&text)?;
+        match page.metadata.r#continue.filter(|token| !token.is_empty()) {
+            Some(next) => token = next,
+            None => return Ok(()),
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! The sample controller on reknit, as a process.
+
+use std::process::ExitCode;
+
+use reknit::sharedmain;
+
+fn main() -> ExitCode {
+    sharedmain::main("bench", &[reknit_benches::controller])
+}

@@ -1,0 +1,41 @@
+//! The programs that are measured.
+
+use std::path::{Path, PathBuf};
+
+/// A program, and how it is told to do the same as the others.
+#[derive(Clone, Debug)]
+pub(crate) struct Candidate {
+    pub(crate) name: &'static str,
+    pub(crate) program: PathBuf,
+    pub(crate) arguments: &'static [&'static str],
+}
+
+pub(crate) const REKNIT: &str = "reknit";
+pub(crate) const FLOOR: &str = "floor";
+
+const ALL: [(&str, &str, &[&str]); 6] = [
+    (REKNIT, "bench-reknit", &["--disable-ha", "--bind-address", "127.0.0.1"]),
+    ("kube-runtime", "bench-kube-runtime", &[]),
+    ("kube-runtime, tuned", "bench-kube-runtime", &["tuned"]),
+    ("controller-runtime", "bench-controller-runtime", &[]),
+    ("controller-runtime, tuned", "bench-controller-runtime", &["tuned"]),
+    (FLOOR, "bench-floor", &[]),
+];
+
+impl Candidate {
+    /// Those whose program is in the folder; the others are named and left out.
+    pub(crate) fn all(folder: &Path) -> Vec<Self> {
+        let candidates =
+            ALL.map(|(name, program, arguments)| Self { name, program: folder.join(program), arguments });
+        let (there, missing): (Vec<_>, Vec<_>) =
+            candidates.into_iter().partition(|candidate| candidate.program.is_file());
+        for candidate in missing {
+            eprintln!("{} is left out: there is no {}", candidate.name, candidate.program.display());
+        }
+        there
+    }
+
+    pub(crate) fn is_floor(&self) -> bool {
+        self.name == FLOOR
+    }
+}

@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# Measures reknit beside kube-runtime, controller-runtime and a bare client, in turns against one real API server, and
+# prints a table with ratios.
+#
+#   hack/bench.sh                  minutes: 5,000 objects of each Kind, 10 workers, three runs
+#   hack/bench.sh --full           hours: also 50,000 objects, 2 workers, five runs, and memory under relists and churn
+#   hack/bench.sh --write NAME     the same, and puts it into benches/results/NAME.json and NAME.svg
+#
+# Other options are passed on; `hack/bench.sh --help` lists them. The figures are worth something only on a machine that
+# does nothing else meanwhile.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+target=$(cargo metadata --no-deps --format-version 1 | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')
+programs=$target/release
+
+KUBEBUILDER_ASSETS=$(hack/setup-envtest.sh --control-plane | tail -n 1)
+export KUBEBUILDER_ASSETS
+
+cargo build --release --locked --package reknit-benches --bins
+# The same folder, so that what both workspaces need is compiled once.
+cargo build --release --locked --manifest-path benches/peers/kube-runtime/Cargo.toml --target-dir "$target"
+
+go_peer() (
+  cd benches/peers/controller-runtime
+  rm -f "$programs/bench-controller-runtime"
+  command -v go >/dev/null && CGO_ENABLED=0 go build -o "$programs/bench-controller-runtime" .
+)
+go_peer || echo "controller-runtime cannot be built: its program needs Go, and its modules" >&2
+
+# What is measured is on 127.0.0.1, which no proxy reaches.
+unset HTTP_PROXY HTTPS_PROXY ALL_PROXY http_proxy https_proxy all_proxy
+exec "$programs/bench" --programs "$programs" "$@"
