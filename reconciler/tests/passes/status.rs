@@ -222,7 +222,6 @@ async fn the_pass_sees_its_defaults_and_the_api_server_does_not() {
 
 #[tokio::test]
 async fn an_untouched_default_status_is_not_written_to_an_object_without_one() {
-    use k8s_openapi::api::apps::v1::Deployment;
     use reknit_apis::Kind;
 
     #[derive(kube::CustomResource, Serialize, Deserialize, Clone, Debug, schemars::JsonSchema)]
@@ -251,7 +250,7 @@ async fn an_untouched_default_status_is_not_written_to_an_object_without_one() {
         let mut plain = Plain::new("x", PlainSpec {});
         plain.metadata.namespace = Some("default".into());
         let make = |cx: &Context| Ok(Controller::of::<Plain>(cx).reconciler(Sets(one)).build());
-        given(plain).and(Deployment::default()).pass(make, "default/x").await
+        given(plain).pass(make, "default/x").await
     };
     assert!(pass(0).await.writes().is_empty());
     let whole = pass(1).await;
