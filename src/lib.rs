@@ -89,7 +89,8 @@
 //! [`ReconcileKey`](prelude::ReconcileKey).
 //!
 //! **Blocking** code belongs in `tokio::task::spawn_blocking`, and long waits outside the pass: start them, end the
-//! pass, and wake its key by `build.queue()` when there is an answer.
+//! pass, and wake its key by `build.queue()` when there is an answer. What is kept for a key meanwhile, such as the task
+//! that waits, goes into `build.per_key()`: it is dropped with the object.
 //!
 //! **The process** is [`sharedmain`]: its documentation lists flags, environment, ConfigMaps, probes and metrics.
 //!
@@ -147,7 +148,7 @@ pub mod prelude {
     };
     pub use reknit_reconciler::{
         Controller, ControllerConstructor, Error, Event, FinalizeKind, NotApplied, ObserveDeletion,
-        ObserveKind, Outcome, Owned, Permanent, Queue, ReconcileKey, ReconcileKind, Recorder, Result,
+        ObserveKind, Outcome, Owned, PerKey, Permanent, Queue, ReconcileKey, ReconcileKind, Recorder, Result,
         Tracked, TrackedAny, keys,
     };
     pub use reknit_sharedmain::{self as sharedmain, Main, Task};

@@ -19,6 +19,7 @@ use crate::{
     endpoint::field_manager,
     every::Every,
     metrics::Metrics,
+    per_key::{Kept, PerKey},
     tracker::{Trackers, owner_key},
 };
 
@@ -69,6 +70,7 @@ pub struct Builder<K> {
     reporter: String,
     feeds: Vec<Arc<dyn Feed>>,
     trackers: Trackers,
+    kept: Kept,
     every: Arc<Every>,
     has_kind: bool,
     kind: PhantomData<fn() -> K>,
@@ -123,6 +125,7 @@ impl<K> Builder<K> {
             reporter: format!("{reporter}-controller"),
             feeds: Vec::new(),
             trackers: Trackers::default(),
+            kept: Kept::default(),
             every: Arc::default(),
             has_kind: false,
             kind: PhantomData,
@@ -189,6 +192,7 @@ impl<K> Builder<K> {
             resync: self.options.resync,
             slow_after: self.options.limits.slow_after,
             every: self.every,
+            kept: self.kept,
             finalizer: None,
         }
     }
@@ -236,6 +240,11 @@ impl<K: Kind> Builder<K> {
         tracker.wake(informer, self.queue.clone());
         let manager = field_manager(self.cx.component());
         Owned::new(Children::new(informer.clone(), self.client(), manager, tracker))
+    }
+
+    /// What passes keep from one to the next, for each key; it goes with the object, and with the lead over it.
+    pub fn per_key<T: Send + 'static>(&mut self) -> PerKey<T> {
+        self.kept.join()
     }
 
     /// What the controller does; its roles and options follow.

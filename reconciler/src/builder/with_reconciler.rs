@@ -161,6 +161,7 @@ impl<R: ReconcileKind> WithReconciler<R> {
             promote,
             limits: options.limits,
             trackers,
+            kept: parts.kept.clone(),
             metrics: parts.metrics.clone(),
         };
         Controller::new(parts, driver)

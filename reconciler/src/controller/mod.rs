@@ -18,7 +18,7 @@ pub use self::{
 };
 use crate::{
     Outcome, Permanent, Queue, Recorder, Result, driver::Pass, every::Every, finalizer::Unqualified,
-    limits::CutShort, metrics::PassMetrics, outcome::Next, span,
+    limits::CutShort, metrics::PassMetrics, outcome::Next, per_key::Kept, span,
 };
 
 /// Something that keeps objects as they are wanted: made by a constructor, run by the process.
@@ -42,6 +42,7 @@ pub(crate) struct Parts {
     pub(crate) recorder: Recorder,
     pub(crate) metrics: PassMetrics,
     pub(crate) every: Arc<Every>,
+    pub(crate) kept: Kept,
     /// None where it does not finalize.
     pub(crate) finalizer: Option<Result<String, Unqualified>>,
 }

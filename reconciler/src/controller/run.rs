@@ -82,6 +82,7 @@ impl Controller {
                 self.parts.metrics.ended("lost", start.elapsed());
                 tracing::info!("knative.dev/controller" = self.parts.name, key = %**claimed, "lost the lead in a pass: it is dropped");
                 self.parts.queue.forget(claimed);
+                self.parts.kept.drop_of(claimed);
             }
             result = self.pass(claimed, true) => self.conclude(claimed, &result),
         }
@@ -120,6 +121,7 @@ impl Controller {
         loop {
             let change = leadership.changed().await;
             tracing::info!("knative.dev/controller" = self.parts.name, gained = ?change.gained, lost = ?change.lost, "leadership changed");
+            self.parts.kept.drop_where(|key| change.lost.iter().any(|bucket| leadership.owns(bucket, key)));
             if !change.gained.is_empty() {
                 self.promote(&change.gained, &leadership);
             }

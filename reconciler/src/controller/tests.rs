@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio::{sync::watch, task::JoinHandle};
 
 use super::*;
-use crate::{Error, ReconcileKey, ReconcileKind, leader::Leadership};
+use crate::{Error, PerKey, ReconcileKey, ReconcileKind, leader::Leadership};
 
 /// Does what the test says, given the key and how many passes of it there were before.
 struct Does<F> {
@@ -233,6 +233,53 @@ async fn a_pass_is_dropped_where_it_stands_when_its_key_is_no_longer_led() {
     assert_eq!(counts_of_passes(&cx), ["counted lost 1", "counted skip 1"]);
     chairs[0].lead(Instant::now() + Duration::from_secs(100_000));
     running.passes(2).await;
+}
+
+/// Keeps a clone of its mark for each key.
+struct Keeps {
+    kept: PerKey<Arc<()>>,
+    mark: Arc<()>,
+}
+
+impl ReconcileKind for Keeps {
+    type Kind = ConfigMap;
+    async fn reconcile_kind(&self, map: &ConfigMap, _: &mut ()) -> Result<Outcome> {
+        self.kept.insert(Key::of(map), self.mark.clone());
+        Ok(Outcome::done())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_kept_for_a_key_goes_with_its_object_and_with_the_lead() {
+    let (leadership, chairs) = Leadership::contended(vec!["bucket".into()]);
+    let (cx, mark) = (context(&["a", "b", "c"]), Arc::new(()));
+    let held = async |count: usize| {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(Arc::strong_count(&mark) - 2, count, "besides ours and the reconciler's");
+    };
+    let mut build = Controller::of::<ConfigMap>(&cx);
+    let keeps = Keeps { kept: build.per_key(), mark: mark.clone() };
+    let made = build.reconciler(keeps).class("class", "ours").build();
+    let (_stop, stopped) = Shutdown::new();
+    let run = Run { leadership, stop: stopped, drain: Duration::ZERO, workers: None };
+    let _run = tokio::spawn(made.run(run));
+    let maps = cx.get::<Informer<ConfigMap>>();
+    let apply = |name: &str, version: &str, class: &str| {
+        let mut map = map(name);
+        map["metadata"]["resourceVersion"] = json!(version);
+        map["metadata"]["annotations"] = json!({"class": class});
+        maps.apply(serde_json::from_value(map).unwrap());
+    };
+    ["a", "b", "c"].into_iter().for_each(|name| apply(name, "2", "ours"));
+    held(0).await;
+    chairs[0].lead(Instant::now() + Duration::from_secs(100_000));
+    held(3).await;
+    maps.forget(&key("a"));
+    held(2).await;
+    apply("b", "3", "another's");
+    held(1).await;
+    chairs[0].vacate();
+    held(0).await;
 }
 
 #[tokio::test(start_paused = true)]

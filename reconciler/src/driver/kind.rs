@@ -17,6 +17,7 @@ use crate::{
     finalizer::{Finalizer, Unqualified},
     limits::{CutShort, Limits, caught},
     metrics::PassMetrics,
+    per_key::Kept,
     status::{self, StatusChange, Written},
     tracker::Trackers,
 };
@@ -53,6 +54,7 @@ pub(crate) struct KindDriver<R: ReconcileKind> {
     pub(crate) promote: Option<Filter<R::Kind>>,
     pub(crate) limits: Limits,
     pub(crate) trackers: Trackers,
+    pub(crate) kept: Kept,
     pub(crate) metrics: PassMetrics,
 }
 
@@ -91,7 +93,7 @@ impl<R: ReconcileKind> KindDriver<R> {
         }
         let Some(object) = self.informer.get(key) else { return self.absent(key, leading).await };
         if !self.is_of_class(&object) {
-            self.trackers.forget(key);
+            self.forget(key);
             return Ok(Outcome::skip());
         }
         let Some(act) = self.act(&object, leading)? else { return Ok(Outcome::skip()) };
@@ -106,7 +108,7 @@ impl<R: ReconcileKind> KindDriver<R> {
     }
 
     async fn absent(&self, key: &Key, leading: bool) -> Result<Outcome> {
-        self.trackers.forget(key);
+        self.forget(key);
         match self.roles.deleted.filter(|_| leading || self.roles.observe.is_some()) {
             Some(deleted) => {
                 let slow = |limit| tracing::warn!(?limit, "the pass is slow");
@@ -120,10 +122,16 @@ impl<R: ReconcileKind> KindDriver<R> {
         }
     }
 
+    /// The object is gone, or none of this controller's: nothing is kept for it.
+    fn forget(&self, key: &Key) {
+        self.trackers.forget(key);
+        self.kept.drop_of(key);
+    }
+
     /// What was read stays tracked for as long as it may still decide something.
     fn settle(&self, key: &Key, ended_well: bool) {
         if self.informer.get(key).is_none() {
-            self.trackers.forget(key);
+            self.forget(key);
         } else if ended_well {
             self.trackers.settle(key);
         }

@@ -1,0 +1,119 @@
+//! What a controller keeps for a key beside its passes.
+
+use std::{collections::HashMap, sync::Arc};
+
+use parking_lot::Mutex;
+use reknit_apis::Key;
+
+/// One value for a key, from pass to pass: a task that runs beside them, a connection, an answer.
+///
+/// It is dropped when the object is gone, when it is none of this controller's class any more, and when this process loses
+/// the lead over it; so what its `Drop` ends goes on for no longer. Nothing of it outlives the process: what has to is
+/// part of the object. Clones are one. Comes from [`Builder::per_key`](crate::Builder::per_key).
+///
+/// ```
+/// use std::{sync::Arc, time::Duration};
+///
+/// use k8s_openapi::api::core::v1::Namespace;
+/// use reknit_injection::Context;
+/// use reknit_reconciler::{Controller, Key, Outcome, PerKey, Queue, ReconcileKind, Result};
+/// use tokio::task::JoinSet;
+///
+/// /// Looks something up that takes long, once for each namespace.
+/// struct Slow {
+///     lookups: PerKey<Arc<JoinSet<()>>>, // dropped, it ends its tasks
+///     queue: Queue,
+/// }
+///
+/// impl ReconcileKind for Slow {
+///     type Kind = Namespace;
+///
+///     async fn reconcile_kind(&self, namespace: &Namespace, _status: &mut ()) -> Result<Outcome> {
+///         let key = Key::of(namespace);
+///         if self.lookups.get(&key).is_none() {
+///             let (mut task, queue, woken) = (JoinSet::new(), self.queue.clone(), key.clone());
+///             task.spawn(async move {
+///                 tokio::time::sleep(Duration::from_secs(60)).await;
+///                 queue.add(woken);
+///             });
+///             self.lookups.insert(key, Arc::new(task));
+///         }
+///         Ok(Outcome::done())
+///     }
+/// }
+///
+/// fn controller(cx: &Context) -> Result<Controller> {
+///     let mut build = Controller::of::<Namespace>(cx);
+///     let (lookups, queue) = (build.per_key(), build.queue());
+///     Ok(build.reconciler(Slow { lookups, queue }).build())
+/// }
+/// ```
+pub struct PerKey<T>(Arc<Mutex<HashMap<Key, T>>>);
+
+impl<T> Clone for PerKey<T> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<T: Clone> PerKey<T> {
+    /// What is kept for the key.
+    pub fn get(&self, key: &Key) -> Option<T> {
+        self.0.lock().get(key).cloned()
+    }
+}
+
+impl<T> PerKey<T> {
+    /// Keeps this for the key, and answers what was kept before.
+    pub fn insert(&self, key: Key, value: T) -> Option<T> {
+        self.0.lock().insert(key, value)
+    }
+
+    /// Keeps nothing more for the key, and answers what was kept.
+    pub fn remove(&self, key: &Key) -> Option<T> {
+        self.0.lock().remove(key)
+    }
+}
+
+/// Everything that one controller keeps.
+#[derive(Clone, Default)]
+pub(crate) struct Kept(Arc<Mutex<Vec<Arc<dyn Keeps>>>>);
+
+trait Keeps: Send + Sync {
+    fn drop_where(&self, which: &dyn Fn(&Key) -> bool);
+    fn drop_of(&self, key: &Key);
+}
+
+// What is dropped may lock whatever it likes: no lock is held then.
+impl<T: Send> Keeps for Mutex<HashMap<Key, T>> {
+    fn drop_where(&self, which: &dyn Fn(&Key) -> bool) {
+        let dropped: Vec<_> = self.lock().extract_if(|key, _| which(key)).collect();
+        drop(dropped);
+    }
+
+    fn drop_of(&self, key: &Key) {
+        let dropped = self.lock().remove(key);
+        drop(dropped);
+    }
+}
+
+impl Kept {
+    pub(crate) fn join<T: Send + 'static>(&self) -> PerKey<T> {
+        let all = Arc::new(Mutex::new(HashMap::new()));
+        self.0.lock().push(all.clone());
+        PerKey(all)
+    }
+
+    pub(crate) fn drop_of(&self, key: &Key) {
+        self.each(|keeps| keeps.drop_of(key));
+    }
+
+    pub(crate) fn drop_where(&self, which: impl Fn(&Key) -> bool) {
+        self.each(|keeps| keeps.drop_where(&which));
+    }
+
+    fn each(&self, act: impl Fn(&dyn Keeps)) {
+        let all = self.0.lock().clone();
+        all.iter().for_each(|keeps| act(&**keeps));
+    }
+}
