@@ -108,8 +108,8 @@ impl Kind for Waitdeployment {
 /// Reconciles Waitdeployments, owns Deployments, and is woken by the probes.
 pub fn controller(cx: &Context) -> Result<Controller> {
     let mut build = Controller::selected::<Waitdeployment>(cx, cx.get::<NamespaceFlag>().selection());
-    let (deployments, probes) = (build.owns(), Probes::new(build.queue()));
-    Ok(build.reconciler(Reconciler { deployments, probes }).observing().observing_deletion().build())
+    let (deployments, probes) = (build.owns(), Probes::new(build.per_key(), build.queue()));
+    Ok(build.reconciler(Reconciler { deployments, probes }).build())
 }
 
 struct Reconciler {
@@ -187,21 +187,6 @@ impl Reconciler {
         self.probes.forget(&Key::of(object));
         *status = made.status.clone().unwrap_or_default();
         set(status, condition);
-        Ok(Outcome::done())
-    }
-}
-
-/// Another process may lead the key from now on.
-impl ObserveKind for Reconciler {
-    async fn observe_kind(&self, object: &Waitdeployment) -> Result<Outcome> {
-        self.probes.forget(&Key::of(object));
-        Ok(Outcome::done())
-    }
-}
-
-impl ObserveDeletion for Reconciler {
-    async fn observe_deletion(&self, key: &Key) -> Result<Outcome> {
-        self.probes.forget(key);
         Ok(Outcome::done())
     }
 }

@@ -3,7 +3,7 @@
 use std::{
     collections::{HashMap, HashSet},
     io,
-    sync::Arc,
+    sync::{Arc, Weak},
     time::Duration,
 };
 
@@ -38,112 +38,132 @@ pub(crate) enum Answer {
 /// An attempt waits for its turn among [`AT_ONCE`] others. What was never tried takes turns of its own, of a second at
 /// most, so that it does not wait for what never answers; where that was not enough, it has the whole of its timeout with
 /// the others.
-#[derive(Clone)]
-pub(crate) struct Probes(Arc<Shared>);
-
-struct Shared {
+pub(crate) struct Probes {
+    waiting: PerKey<Arc<Waiting>>,
+    tried: Mutex<HashMap<Target, Weak<Tried>>>,
+    turns: Arc<Turns>,
     queue: Queue,
-    state: Mutex<State>,
+}
+
+struct Turns {
     first: Semaphore,
     again: Semaphore,
 }
 
-#[derive(Default)]
-struct State {
-    waiting: HashMap<Key, Waiting>,
-    tried: HashMap<Target, Tried>,
-}
-
-struct Waiting {
+/// A key that waits, for as long as this is kept.
+pub(crate) struct Waiting {
+    key: Key,
     target: Target,
-    answer: Option<Answer>,
+    tried: Arc<Tried>,
 }
 
+/// A target that some key waits for; the task that tries it ends when none does.
+#[derive(Default)]
 struct Tried {
-    task: AbortHandle,
-    keys: HashSet<Key>,
+    task: Mutex<Option<AbortHandle>>,
+    known: Mutex<Known>,
+}
+
+#[derive(Default)]
+struct Known {
     answer: Option<Answer>,
+    keys: HashSet<Key>,
 }
 
 impl Probes {
-    pub(crate) fn new(queue: Queue) -> Self {
-        let (first, again) = (Semaphore::new(AT_ONCE), Semaphore::new(AT_ONCE));
-        Self(Arc::new(Shared { queue, state: Mutex::default(), first, again }))
+    pub(crate) fn new(waiting: PerKey<Arc<Waiting>>, queue: Queue) -> Self {
+        let turns = Turns { first: Semaphore::new(AT_ONCE), again: Semaphore::new(AT_ONCE) };
+        Self { waiting, tried: Mutex::default(), turns: Arc::new(turns), queue }
     }
 
     /// What came of trying this for this key, if anything has yet; from now on it is tried, and the key woken when
     /// something comes of it. A success stands until the key is [forgotten](Self::forget).
     pub(crate) fn ask(&self, key: Key, target: Target) -> Option<Answer> {
-        let state = &mut *self.0.state.lock();
-        if let Some(waiting) = state.waiting.get(&key).filter(|waiting| waiting.target == target) {
-            return waiting.answer.clone();
-        }
-        state.forget(&key);
-        let start = || {
-            let task = tokio::spawn(self.0.clone().keep_trying(target.clone())).abort_handle();
-            Tried { task, keys: HashSet::new(), answer: None }
-        };
-        let tried = state.tried.entry(target.clone()).or_insert_with(start);
-        tried.keys.insert(key.clone());
-        let answer = tried.answer.clone();
-        state.waiting.insert(key, Waiting { target, answer: answer.clone() });
-        answer
+        let waiting = self.waiting.get(&key).filter(|waiting| waiting.target == target);
+        let waiting = waiting.unwrap_or_else(|| self.wait(key, target));
+        waiting.tried.known.lock().answer.clone()
     }
 
     /// The key waits no longer.
     pub(crate) fn forget(&self, key: &Key) {
-        self.0.state.lock().forget(key);
+        self.waiting.remove(key);
+    }
+
+    fn wait(&self, key: Key, target: Target) -> Arc<Waiting> {
+        let tried = self.tried(&target);
+        tried.known.lock().keys.insert(key.clone());
+        let waiting = Arc::new(Waiting { key: key.clone(), target, tried });
+        self.waiting.insert(key, waiting.clone());
+        waiting
+    }
+
+    /// One that is still being tried, or a new one: a success is old news to who asks later.
+    fn tried(&self, target: &Target) -> Arc<Tried> {
+        let mut all = self.tried.lock();
+        let known = all.get(target).and_then(Weak::upgrade).filter(|tried| !tried.has_answered());
+        known.unwrap_or_else(|| {
+            all.retain(|_, tried| tried.strong_count() > 0);
+            let tried = self.start(target.clone());
+            all.insert(target.clone(), Arc::downgrade(&tried));
+            tried
+        })
+    }
+
+    fn start(&self, target: Target) -> Arc<Tried> {
+        let tried = Arc::new(Tried::default());
+        let (turns, queue, weak) = (self.turns.clone(), self.queue.clone(), Arc::downgrade(&tried));
+        let task = tokio::spawn(keep_trying(target, turns, queue, weak));
+        *tried.task.lock() = Some(task.abort_handle());
+        tried
     }
 }
 
-impl State {
-    fn forget(&mut self, key: &Key) {
-        let Some(Waiting { target, .. }) = self.waiting.remove(key) else { return };
-        let Some(tried) = self.tried.get_mut(&target) else { return };
-        tried.keys.remove(key);
-        if tried.keys.is_empty() {
-            tried.task.abort();
-            self.tried.remove(&target);
-        }
-    }
-
-    /// Notes what came of an attempt, and answers the keys to which that is news.
-    fn note(&mut self, target: &Target, answer: &Answer) -> Vec<Key> {
-        let Some(tried) = self.tried.get_mut(target) else { return Vec::new() };
-        tried.answer = Some(answer.clone());
-        let mut keys = tried.keys.clone();
-        if *answer == Answer::Connected {
-            self.tried.remove(target);
-        }
-        let mut is_news = |key: &Key| {
-            let waiting = self.waiting.get_mut(key);
-            waiting.is_some_and(|waiting| waiting.answer.replace(answer.clone()).as_ref() != Some(answer))
-        };
-        keys.retain(&mut is_news);
-        keys.into_iter().collect()
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.tried.known.lock().keys.remove(&self.key);
     }
 }
 
-impl Shared {
-    async fn keep_trying(self: Arc<Self>, target: Target) {
-        let look = target.timeout.min(LOOK);
-        let mut answer = attempt(&self.first, &target.address, look).await;
-        if answer.is_none() && look < target.timeout {
-            answer = attempt(&self.again, &target.address, target.timeout).await;
+impl Drop for Tried {
+    fn drop(&mut self) {
+        self.task.get_mut().iter().for_each(AbortHandle::abort);
+    }
+}
+
+impl Tried {
+    fn has_answered(&self) -> bool {
+        self.known.lock().answer == Some(Answer::Connected)
+    }
+
+    /// Wakes those who wait, if it is news.
+    fn tell(&self, answer: Answer, queue: &Queue) {
+        let mut known = self.known.lock();
+        if known.answer.as_ref() != Some(&answer) {
+            known.answer = Some(answer);
+            known.keys.iter().for_each(|key| queue.add(key.clone()));
         }
-        let mut pause = SHORTEST_PAUSE;
-        loop {
-            let silent = || Answer::Failed(format!("no answer within {:?}", target.timeout));
-            let known = answer.unwrap_or_else(silent);
-            let woken = self.state.lock().note(&target, &known);
-            woken.into_iter().for_each(|key| self.queue.add(key));
-            if known == Answer::Connected {
-                return;
-            }
-            sleep(pause).await;
-            pause = LONGEST_PAUSE.min(pause * 2);
-            answer = attempt(&self.again, &target.address, target.timeout).await;
+    }
+}
+
+async fn keep_trying(target: Target, turns: Arc<Turns>, queue: Queue, tried: Weak<Tried>) {
+    let look = target.timeout.min(LOOK);
+    let mut answer = attempt(&turns.first, &target.address, look).await;
+    if answer.is_none() && look < target.timeout {
+        answer = attempt(&turns.again, &target.address, target.timeout).await;
+    }
+    let mut pause = SHORTEST_PAUSE;
+    loop {
+        let silent = || Answer::Failed(format!("no answer within {:?}", target.timeout));
+        let known = answer.unwrap_or_else(silent);
+        let Some(tried) = tried.upgrade() else { return };
+        tried.tell(known.clone(), &queue);
+        drop(tried);
+        if known == Answer::Connected {
+            return;
         }
+        sleep(pause).await;
+        pause = LONGEST_PAUSE.min(pause * 2);
+        answer = attempt(&turns.again, &target.address, target.timeout).await;
     }
 }
 
@@ -165,6 +185,7 @@ fn in_words(error: &io::Error) -> String {
 mod tests {
     use std::net::Ipv4Addr;
 
+    use k8s_openapi::api::core::v1::ConfigMap;
     use reknit::testing::ApiServer;
     use tokio::net::TcpListener;
 
@@ -172,7 +193,8 @@ mod tests {
 
     fn probes() -> Probes {
         let cx = Context::preloaded("test", ApiServer::new().client(), vec![]);
-        Probes::new(Controller::named("test", &cx).queue())
+        let mut build = Controller::of::<ConfigMap>(&cx);
+        Probes::new(build.per_key(), build.queue())
     }
 
     /// Port 1 of this machine refuses.
@@ -184,12 +206,23 @@ mod tests {
         Key::new("default", &format!("key-{number}"))
     }
 
-    async fn until(probes: &Probes, number: u32, target: &Target) -> Answer {
-        loop {
-            if let Some(answer) = probes.ask(key(number), target.clone()) {
-                return answer;
+    impl Probes {
+        async fn answer(&self, number: u32, target: &Target) -> Answer {
+            loop {
+                if let Some(answer) = self.ask(key(number), target.clone()) {
+                    return answer;
+                }
+                tokio::task::yield_now().await;
             }
-            tokio::task::yield_now().await;
+        }
+
+        /// What is being tried.
+        fn tries(&self) -> Vec<Target> {
+            let all = self.tried.lock();
+            all.iter()
+                .filter(|(_, tried)| tried.strong_count() > 0)
+                .map(|(target, _)| target.clone())
+                .collect()
         }
     }
 
@@ -197,9 +230,9 @@ mod tests {
     async fn however_many_wait_for_a_target_it_is_tried_once_and_all_are_told() {
         let probes = probes();
         (0..1000).for_each(|number| assert_eq!(probes.ask(key(number), refusing(1)), None));
-        assert_eq!(probes.0.state.lock().tried.len(), 1);
+        assert_eq!(probes.tries().len(), 1);
         let refused = Answer::Failed("connection refused".into());
-        assert_eq!(until(&probes, 999, &refusing(1)).await, refused);
+        assert_eq!(probes.answer(999, &refusing(1)).await, refused);
         assert_eq!(
             probes.ask(key(1000), refusing(1)),
             Some(refused),
@@ -208,22 +241,22 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_is_left_of_keys_that_are_forgotten_or_ask_for_another_target() {
+    async fn nothing_is_tried_for_keys_that_are_forgotten_or_ask_for_another_target() {
         let probes = probes();
         probes.ask(key(1), refusing(1));
         probes.ask(key(2), refusing(1));
-        let task = probes.0.state.lock().tried[&refusing(1)].task.clone();
+        let task =
+            probes.waiting.get(&key(2)).map(|waiting| waiting.tried.task.lock().clone()).unwrap().unwrap();
         probes.ask(key(1), refusing(2));
-        assert_eq!(probes.0.state.lock().tried.len(), 2);
+        assert_eq!(probes.tries().len(), 2);
         probes.forget(&key(2));
-        assert_eq!(probes.0.state.lock().tried.keys().collect::<Vec<_>>(), [&refusing(2)]);
+        assert_eq!(probes.tries(), [refusing(2)]);
         probes.forget(&key(1));
         probes.forget(&key(1));
+        assert_eq!(probes.tries(), []);
         while !task.is_finished() {
             tokio::task::yield_now().await;
         }
-        let state = probes.0.state.lock();
-        assert!(state.tried.is_empty() && state.waiting.is_empty());
     }
 
     #[tokio::test]
@@ -232,7 +265,7 @@ mod tests {
         let address = listener.local_addr().unwrap().to_string();
         let target = Target { address, timeout: Duration::from_secs(5) };
         let probes = probes();
-        assert_eq!(until(&probes, 1, &target).await, Answer::Connected);
+        assert_eq!(probes.answer(1, &target).await, Answer::Connected);
         drop(listener);
         assert_eq!(probes.ask(key(1), target.clone()), Some(Answer::Connected));
         assert_eq!(probes.ask(key(2), target.clone()), None, "it is tried for this one");
