@@ -202,7 +202,11 @@ impl<K: Cached> Cache<K> {
         change(&mut self.undecodable.write());
     }
 
-    pub(crate) fn is_undecodable(&self, key: &Key) -> bool {
-        self.undecodable.read().contains(key)
+    pub(crate) fn undecodable_keys(&self) -> Vec<Key> {
+        self.undecodable.read().all().map(|(key, _)| key.clone()).collect()
+    }
+
+    pub(crate) fn why_undecodable(&self, key: &Key) -> Option<String> {
+        self.undecodable.read().why(key)
     }
 }

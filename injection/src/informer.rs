@@ -121,9 +121,16 @@ impl<K: Cached> Informer<K> {
         iter::from_fn(move || records.next(|record| cache.typed(record))).flatten()
     }
 
-    /// The keys of all objects, as they are at one moment, in no particular order. Nothing is decoded.
+    /// The keys of all objects, as they are at one moment, in no particular order; also of those that cannot be
+    /// decoded. Nothing is decoded for it.
     pub fn keys(&self) -> Vec<Key> {
-        self.0.cache.read(|store| store.table.all().map(|record| record.state().key()).collect())
+        let mut keys: Vec<_> =
+            self.0.cache.read(|store| store.table.all().map(|record| record.state().key()).collect());
+        let undecodable = self.0.cache.undecodable_keys();
+        keys.extend(
+            undecodable.into_iter().filter(|key| self.0.cache.read(|store| store.table.get(key).is_none())),
+        );
+        keys
     }
 
     /// How many objects it holds.
@@ -188,11 +195,11 @@ impl<K: Cached> Informer<K> {
         self.0.cache.on_undecodable(Box::new(handler));
     }
 
-    /// Whether the API server was last heard to hold a state of this object that cannot be decoded. What
-    /// [`get`](Self::get) answers is then out of date, if it answers anything, and a write that builds on it fails
-    /// with a conflict. Cheap, and handlers may ask.
-    pub fn is_undecodable(&self, key: &Key) -> bool {
-        self.0.cache.is_undecodable(key)
+    /// Why the state of this object that the API server was last heard to hold cannot be decoded; none where it can
+    /// be. What [`get`](Self::get) answers is then out of date, if it answers anything, and a write that builds on it
+    /// fails with a conflict. Cheap, and handlers may ask.
+    pub fn undecodable(&self, key: &Key) -> Option<String> {
+        self.0.cache.why_undecodable(key)
     }
 
     /// An index by what `values` finds in an object: nothing, one value or several.

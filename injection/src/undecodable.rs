@@ -46,8 +46,8 @@ impl Undecodable {
         }
     }
 
-    pub(crate) fn contains(&self, key: &Key) -> bool {
-        self.0.contains_key(key)
+    pub(crate) fn why(&self, key: &Key) -> Option<String> {
+        self.0.get(key).map(|entry| entry.why.clone())
     }
 
     pub(crate) fn list_begins(&mut self) {

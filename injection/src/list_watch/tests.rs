@@ -116,7 +116,7 @@ async fn what_cannot_be_decoded_is_known_until_an_own_write_or_the_watch_repairs
     let asking = maps.clone();
     let seen = Arc::new(Mutex::new(Vec::new()));
     let answers = seen.clone();
-    maps.on_undecodable(move |key, _| answers.lock().unwrap().push(asking.is_undecodable(key)));
+    maps.on_undecodable(move |key, _| answers.lock().unwrap().push(asking.undecodable(key).is_some()));
     for (name, version) in [("a", "11"), ("b", "12")] {
         let mut bad = map(name, version);
         bad["data"] = json!("not a map");
@@ -124,7 +124,11 @@ async fn what_cannot_be_decoded_is_known_until_an_own_write_or_the_watch_repairs
     }
     until_told(&told, "?b").await;
     let (a, b) = (Key::new("n", "a"), Key::new("n", "b"));
-    assert!(maps.is_undecodable(&a) && maps.is_undecodable(&b) && !maps.is_undecodable(&Key::new("n", "c")));
+    assert!(
+        maps.undecodable(&a).is_some()
+            && maps.undecodable(&b).is_some()
+            && maps.undecodable(&Key::new("n", "c")).is_none()
+    );
     assert_eq!(*seen.lock().unwrap(), [true, true], "handlers may ask");
 
     let wrote = |version| {
@@ -132,12 +136,12 @@ async fn what_cannot_be_decoded_is_known_until_an_own_write_or_the_watch_repairs
         maps.0.cache.wrote(&Raw::read(&text).unwrap(), false);
     };
     wrote("10");
-    assert!(maps.is_undecodable(&a), "an answer from before");
+    assert!(maps.undecodable(&a).is_some(), "an answer from before");
     wrote("13");
-    assert!(!maps.is_undecodable(&a), "repaired by this process");
+    assert!(maps.undecodable(&a).is_none(), "repaired by this process");
     watch.event("MODIFIED", &map("b", "14"));
     until_told(&told, "~b@14").await;
-    assert!(!maps.is_undecodable(&b), "repaired by somebody");
+    assert!(maps.undecodable(&b).is_none(), "repaired by somebody");
     watch.cut();
     server.look().await.refuse();
 }

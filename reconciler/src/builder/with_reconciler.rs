@@ -8,8 +8,8 @@ use reknit_injection::{Change, Filter, Informer};
 
 use super::Builder;
 use crate::{
-    Controller, Event, FinalizeKind, ObserveDeletion, ObserveKind, Queue, ReconcileKind, Recorder,
-    driver::{KindDriver, Roles, unread},
+    Controller, FinalizeKind, ObserveDeletion, ObserveKind, Queue, ReconcileKind,
+    driver::{KindDriver, Roles},
     endpoint::Endpoint,
     finalizer::Finalizer,
 };
@@ -149,7 +149,7 @@ impl<R: ReconcileKind> WithReconciler<R> {
         let mut parts = build.parts();
         parts.finalizer = finalizes;
         wake_own_key(&informer, &parts.queue, tells_deletion);
-        tell_undecodable(&informer, parts.queue.clone(), parts.recorder.clone());
+        wake_undecodable(&informer, &parts.queue);
         let driver = KindDriver {
             reconciler,
             roles,
@@ -179,11 +179,8 @@ fn wake_own_key<K: Kind>(informer: &Informer<K>, queue: &Queue, tells_deletion: 
     });
 }
 
-/// An object that cannot be read is left alone, and said to be; the informer logs it.
-fn tell_undecodable<K: Kind>(informer: &Informer<K>, queue: Queue, recorder: Recorder) {
-    informer.on_undecodable(move |key, error| {
-        if !queue.is_closed() {
-            recorder.record_at(unread::<K>(key), Event::warning("DecodeFailed", error));
-        }
-    });
+/// An object that cannot be read is left alone, and the pass of its key says so; the informer logs it.
+fn wake_undecodable<K: Kind>(informer: &Informer<K>, queue: &Queue) {
+    let queue = queue.clone();
+    informer.on_undecodable(move |key, _| queue.changed(key.clone()));
 }

@@ -85,11 +85,8 @@ impl<R: ReconcileKind> KindDriver<R> {
             tracing::error!(%key, "a malformed key is dropped");
             return Ok(Outcome::skip());
         }
-        if self.informer.is_undecodable(key) {
-            tracing::warn!(
-                "the object cannot be decoded, and is left alone until it can: what is held of it is out of date"
-            );
-            return Ok(Outcome::skip());
+        if let Some(why) = self.informer.undecodable(key) {
+            return Ok(self.left_alone(key, why, leading));
         }
         let Some(object) = self.informer.get(key) else { return self.absent(key, leading).await };
         if !self.is_of_class(&object) {
@@ -105,6 +102,15 @@ impl<R: ReconcileKind> KindDriver<R> {
         }
         self.settle(key, result.is_ok());
         result
+    }
+
+    /// What is held of such an object is out of date, if anything is.
+    fn left_alone(&self, key: &Key, why: String, leading: bool) -> Outcome {
+        tracing::warn!("the object cannot be decoded, and is left alone until it can");
+        if leading {
+            self.recorder.record_at(unread::<R::Kind>(key), Event::warning("DecodeFailed", why));
+        }
+        Outcome::skip()
     }
 
     async fn absent(&self, key: &Key, leading: bool) -> Result<Outcome> {
@@ -281,7 +287,7 @@ impl<R: ReconcileKind> KindDriver<R> {
 }
 
 /// A reference to an object that could not be read, or is gone.
-pub(crate) fn unread<K: Kind>(key: &Key) -> ObjectReference {
+fn unread<K: Kind>(key: &Key) -> ObjectReference {
     ObjectReference {
         api_version: Some(K::api_version(&()).into_owned()),
         kind: Some(K::kind(&()).into_owned()),

@@ -8,7 +8,7 @@ use reknit_apis::Key;
 
 pub(crate) use self::{
     key::KeyDriver,
-    kind::{KindDriver, Roles, unread},
+    kind::{KindDriver, Roles},
 };
 use crate::{Outcome, Result};
 

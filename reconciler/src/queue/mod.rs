@@ -163,10 +163,6 @@ impl Queue {
         self.0.news.notify_waiters();
     }
 
-    pub(crate) fn is_closed(&self) -> bool {
-        self.0.state.lock().closed
-    }
-
     /// Takes the keys that wait now, in order of name.
     pub(crate) fn take_all(&self) -> Vec<Key> {
         let mut state = self.0.state.lock();

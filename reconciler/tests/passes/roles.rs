@@ -152,3 +152,25 @@ async fn an_object_that_cannot_be_decoded_is_left_alone_and_not_taken_for_gone()
     assert_eq!(made.once(&key()).await.unwrap(), Outcome::skip());
     assert!(made.once(&Key::new("default", "y")).await.is_err(), "that one is gone");
 }
+
+/// A lamp as somebody wrote it where no schema was in the way.
+#[derive(kube::CustomResource, Serialize, Deserialize, Clone, Debug, schemars::JsonSchema)]
+#[kube(group = "demo.reknit.dev", version = "v1", kind = "Lamp", root = "Garbled", namespaced)]
+struct GarbledSpec {
+    watts: String,
+}
+
+#[tokio::test]
+async fn only_the_leader_tells_of_an_object_that_cannot_be_decoded_and_nobody_touches_it() {
+    let garbled = || {
+        let mut garbled = Garbled::new("x", GarbledSpec { watts: "many".into() });
+        garbled.metadata.namespace = Some("default".into());
+        given(garbled)
+    };
+    let passed = garbled().pass(reconciling(never), "default/x").await;
+    assert_eq!(passed.result.as_ref().unwrap(), &Outcome::skip());
+    let [event] = &passed.events()[..] else { panic!("{:?}", passed.events()) };
+    assert_eq!(event.reason, "DecodeFailed");
+    let passed = garbled().following().pass(reconciling(never), "default/x").await;
+    assert_eq!((passed.events().len(), passed.result.unwrap()), (0, Outcome::skip()));
+}
