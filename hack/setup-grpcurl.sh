@@ -8,6 +8,9 @@ version=v1.9.3
 cache=${XDG_CACHE_HOME:-${HOME:?is not set, and neither is XDG_CACHE_HOME}/.cache}/reknit/grpcurl
 program=$cache/grpcurl-$version
 
+# shellcheck source=hack/find-go.sh
+source "$(dirname "${BASH_SOURCE[0]}")/find-go.sh"
+
 say() { printf 'setup-grpcurl: %s\n' "$*" >&2; }
 die() {
   say "$*"
@@ -17,11 +20,11 @@ die() {
 # Moved into place only when it is complete, so that two runs at once do each other no harm.
 build() {
   local work
-  command -v go >/dev/null || die "no Go on PATH to build grpcurl with: install it from https://go.dev/dl"
   mkdir -p "$cache"
   work=$(mktemp -d "$cache/.new.XXXXXX")
   # shellcheck disable=SC2064 # the name as it is now
   trap "rm -rf '$work'" EXIT
+  find_go "$work" || die "no Go and no python3 with pip to build grpcurl with: install Go from https://go.dev/dl"
   say "building grpcurl $version from its Go module"
   env -u GOOS -u GOARCH GOWORK=off GOTOOLCHAIN=auto CGO_ENABLED=0 GOFLAGS=-modcacherw GOBIN="$work" \
     GOMODCACHE="$work/modules" GOCACHE="$work/objects" \
