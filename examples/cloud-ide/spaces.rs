@@ -81,6 +81,7 @@ impl Spaces {
                 tracing::info!(space = made.name_any(), "waiting for it to run");
                 return self.until_running(&made).await;
             }
+            tracing::info!(space = made.name_any(), "waiting for an older pod of this name to go");
             self.until_gone(&made).await;
         }
     }

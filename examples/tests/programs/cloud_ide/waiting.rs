@@ -57,7 +57,8 @@ async fn a_deletion_aborts_the_wait_also_while_the_pod_still_takes_its_time() {
 
     // Asked for again meanwhile it is created anew, once the name is free.
     let again = ide.create(ide.request("b"));
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    let waits = |line: &serde_json::Value| line["message"] == "waiting for an older pod of this name to go";
+    ide.program.line("that it waits for the older one to go", waits).await;
     assert!(!again.is_finished());
     let going = ide.uid("b").await;
     ide.patch("b", json!({"metadata": {"finalizers": null}})).await;
