@@ -94,6 +94,11 @@
 //!
 //! **The process** is [`sharedmain`]: its documentation lists flags, environment, ConfigMaps, probes and metrics.
 //!
+//! # Admission
+//!
+//! [`webhook`] fills in defaults and refuses what a Kind calls invalid before the API server stores it: a Kind says so by
+//! [`Validatable`](prelude::Validatable) and by its `set_defaults`, a [`Webhook`](prelude::Webhook) answers.
+//!
 //! # Testing
 //!
 //! [`testing`] has two kinds of tests: a table test runs one pass of the program's own constructor over given objects
@@ -135,12 +140,13 @@ pub use reknit_injection as injection;
 pub use reknit_reconciler as reconciler;
 pub use reknit_sharedmain as sharedmain;
 pub use reknit_testing as testing;
+pub use reknit_webhook as webhook;
 
 /// What a reconciler needs.
 pub mod prelude {
     pub use reknit_apis::{
-        AddressStatus, Addressable, Condition, ConditionSet, Conditions, DuckShaped, DuckStatus, KRShaped,
-        KReference, Key, Kind, Scope, StatusOf, Url,
+        AddressStatus, Addressable, Condition, ConditionSet, Conditions, Defaultable, DuckShaped, DuckStatus,
+        FieldError, KRShaped, KReference, Key, Kind, Request, Scope, StatusOf, Url, Validatable,
     };
     pub use reknit_injection::{
         Change, Config, Context, Filter, FromConfigMap, Index, Informer, Inject, Metadata, Missing,
@@ -152,6 +158,7 @@ pub mod prelude {
         Tracked, TrackedAny, keys,
     };
     pub use reknit_sharedmain::{self as sharedmain, Main, Task};
+    pub use reknit_webhook::Webhook;
 }
 
 /// The README's controller compiles.

@@ -42,6 +42,7 @@
 //! ```
 
 mod addressable;
+mod admission;
 mod checksum;
 mod condition;
 mod condition_set;
@@ -58,6 +59,7 @@ mod url;
 mod validation;
 
 pub use addressable::{AddressStatus, Addressable};
+pub use admission::{Defaultable, Operation, Request, Validatable};
 pub use checksum::{EXAMPLE_CHECKSUM_ANNOTATION, example_checksum};
 pub use condition::{Condition, ConditionStatus, Severity};
 pub use condition_set::{ClearError, ConditionSet, Conditions};

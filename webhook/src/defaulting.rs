@@ -1,0 +1,128 @@
+//! Fills in what objects leave open.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use kube::{
+    CustomResourceExt,
+    core::admission::{AdmissionRequest, AdmissionResponse},
+};
+use reknit_apis::{Defaultable, Kind, Operation, Request};
+use serde_json::{Value, json};
+
+use crate::{
+    asked::{About, Asked, refuse},
+    decode::{Decoder, leniently},
+    graft::graft,
+    raw::Raw,
+};
+
+/// Fills in what one Kind leaves open.
+type Fill<K> = fn(&mut K, Option<&K>, &Request);
+
+/// The Kinds with defaults.
+#[derive(Clone, Default)]
+pub(crate) struct Defaulting(BTreeMap<About, Arc<dyn Fills>>);
+
+/// What is the same for every Kind.
+trait Fills: Send + Sync {
+    fn fill(&self, asked: &Asked, object: &Value) -> Result<Value, String>;
+}
+
+struct Of<K> {
+    group: String,
+    decoder: Decoder<K>,
+    fill: Fill<K>,
+}
+
+impl Defaulting {
+    /// Objects of this Kind get the defaults of the Kind itself.
+    pub(crate) fn add<K: Kind + CustomResourceExt>(&mut self) {
+        self.add_filled::<K>(|_, _, _| {});
+    }
+
+    /// They get also those that depend on the request.
+    pub(crate) fn add_by_request<K: Defaultable + CustomResourceExt>(&mut self) {
+        self.add_filled::<K>(|object, old, request| object.set_request_defaults(old, request));
+    }
+
+    fn add_filled<K: Kind + CustomResourceExt>(&mut self, fill: Fill<K>) {
+        let of = Of { group: K::group(&()).into(), decoder: Decoder::<K>::new(), fill };
+        self.0.insert(About::of::<K>(), Arc::new(of));
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn has(&self, about: &About) -> bool {
+        self.0.contains_key(about)
+    }
+
+    pub(crate) fn answer(&self, asked: AdmissionRequest<Raw>) -> AdmissionResponse {
+        let (response, about) = (AdmissionResponse::from(&asked), About::asked(&asked));
+        match self.patch(&about, asked) {
+            Ok(None) => response,
+            Ok(Some(patch)) => match response.clone().with_patch(patch) {
+                Ok(patched) => patched,
+                Err(error) => refuse(response, format!("mutation failed: {error}")),
+            },
+            Err(why) => refuse(response, format!("mutation failed: {why}")),
+        }
+    }
+
+    /// What makes the object one with defaults; none where it is one.
+    fn patch(
+        &self,
+        about: &About,
+        asked: AdmissionRequest<Raw>,
+    ) -> Result<Option<json_patch::Patch>, String> {
+        let Some(asked) = Asked::new(asked).filter(|asked| asked.request.operation != Operation::Delete)
+        else {
+            return Ok(None);
+        };
+        let kind = self.0.get(about).ok_or_else(|| format!("unhandled kind: {about}"))?;
+        let object = asked.object.as_ref().ok_or("the new object may not be nil")?;
+        let patch = json_patch::diff(object, &kind.fill(&asked, object)?);
+        Ok(Some(patch).filter(|patch| !patch.is_empty()))
+    }
+}
+
+impl<K: Kind + CustomResourceExt> Fills for Of<K> {
+    fn fill(&self, asked: &Asked, object: &Value) -> Result<Value, String> {
+        let strict = self.decoder.strictly(object, asked.old.as_ref());
+        let decoded = strict.map_err(|why| format!("cannot decode incoming new object: {why}"))?;
+        // An object that is stored and cannot be read must not keep a better one out.
+        let old = asked.old.as_ref().and_then(|old| leniently::<K>(old).ok());
+        let mut filled = decoded.object;
+        filled.default_in_place();
+        (self.fill)(&mut filled, old.as_ref().map(|old| &old.object), &asked.request);
+        let after = serde_json::to_value(&filled).map_err(|error| error.to_string())?;
+        let mut result = object.clone();
+        graft(&mut result, &decoded.written, &after);
+        sign(&mut result, object, asked, &self.group);
+        Ok(result)
+    }
+}
+
+/// Notes who made the object, and who changed its spec last.
+fn sign(result: &mut Value, object: &Value, asked: &Asked, group: &str) {
+    let Some(user) = &asked.request.user.username else { return };
+    let notes = match (asked.request.operation, &asked.request.subresource) {
+        (Operation::Create, None) => &["creator", "lastModifier"][..],
+        (Operation::Update, None) => {
+            let old = asked.old.as_ref().map(|old| &old["spec"]);
+            if old == Some(&object["spec"]) || old == Some(&result["spec"]) {
+                return;
+            }
+            &["lastModifier"][..]
+        }
+        _ => return,
+    };
+    let metadata = &mut result["metadata"];
+    if !metadata["annotations"].is_object() {
+        metadata["annotations"] = json!({});
+    }
+    for note in notes {
+        metadata["annotations"][format!("{group}/{note}")] = json!(user);
+    }
+}

@@ -1,0 +1,47 @@
+//! What a webhook takes from its clients.
+
+use std::time::Duration;
+
+/// How much, how many and how long: what goes beyond is refused or cut off, and the others are served meanwhile.
+///
+/// ```
+/// use std::time::Duration;
+/// use reknit_webhook::{Limits, Webhook};
+///
+/// let webhook = Webhook::new("demo.reknit.dev").limits(Limits { answer: Duration::from_secs(5), ..Limits::default() });
+/// # let _ = webhook;
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// How many bytes the body of a request may have: 3 MiB, as much as etcd takes twice over. More is answered 413.
+    pub body: usize,
+    /// How many bytes of bodies are held and worked on at once: 32 MiB, of which a request counts for 64 KiB at least. What
+    /// finds no room waits until its time is over.
+    pub bodies: usize,
+    /// How many connections there are at once: 1,000. Others wait to be accepted.
+    pub connections: usize,
+    /// How long a client may take for its TLS handshake, for the head of a request, and for its body: 10 s each. The first
+    /// two end the connection, the last is answered 408.
+    pub receive: Duration,
+    /// How long a connection may be idle: 120 s, longer than the API server keeps one, so that it is the one to close it.
+    pub idle: Duration,
+    /// How long an answer may take: 30 s, the longest that an API server can be told to wait. Then it is 504.
+    pub answer: Duration,
+    /// How long nothing must have been asked, once the process is to end, before the webhook closes: 10 s. Until then it is
+    /// still asked by API servers that do not know that it is to end.
+    pub quiet: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            body: 3 << 20,
+            bodies: 32 << 20,
+            connections: 1_000,
+            receive: Duration::from_secs(10),
+            idle: Duration::from_secs(120),
+            answer: Duration::from_secs(30),
+            quiet: Duration::from_secs(10),
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Cuts off clients that take too long to say what they want.
+
+use std::{
+    future::Future,
+    io,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU8, Ordering},
+    },
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    time::{Instant, Sleep, sleep},
+};
+
+/// Nothing is asked: the client may wait for long.
+const IDLE: u8 = 0;
+/// A request has begun to come in: its head must be complete soon.
+const RECEIVING: u8 = 1;
+/// The head is there: how long the rest may take is decided elsewhere.
+const ANSWERING: u8 = 2;
+
+/// Where the requests of a connection are.
+#[derive(Clone, Debug)]
+pub(crate) struct Pace(Arc<AtomicU8>);
+
+/// A connection whose reads fail when its client is too slow.
+#[derive(Debug)]
+pub(crate) struct Paced<T> {
+    io: T,
+    pace: Pace,
+    seen: u8,
+    limits: [Duration; 2],
+    timer: Pin<Box<Sleep>>,
+}
+
+impl Pace {
+    /// The head of a request is there.
+    pub(crate) fn answering(&self) {
+        self.0.store(ANSWERING, Ordering::Release);
+    }
+
+    /// The request is answered.
+    pub(crate) fn idle(&self) {
+        self.0.store(IDLE, Ordering::Release);
+    }
+}
+
+impl<T> Paced<T> {
+    /// A client has `receive` for a head, counted from its first byte, and `idle` before that byte.
+    pub(crate) fn new(io: T, receive: Duration, idle: Duration) -> (Self, Pace) {
+        let pace = Pace(Arc::new(AtomicU8::new(RECEIVING)));
+        let paced = Self {
+            io,
+            pace: pace.clone(),
+            seen: RECEIVING,
+            limits: [idle, receive],
+            timer: Box::pin(sleep(receive)),
+        };
+        (paced, pace)
+    }
+
+    fn enter(&mut self, phase: u8) {
+        if self.seen != phase {
+            self.seen = phase;
+            if let Some(limit) = self.limits.get(usize::from(phase)) {
+                self.timer.as_mut().reset(Instant::now() + *limit);
+            }
+        }
+    }
+}
+
+impl<T: AsyncRead + Unpin> AsyncRead for Paced<T> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let phase = self.pace.0.load(Ordering::Acquire);
+        self.enter(phase);
+        let before = buffer.filled().len();
+        if let Poll::Ready(read) = Pin::new(&mut self.io).poll_read(cx, buffer) {
+            let begun = buffer.filled().len() > before;
+            if begun
+                && self.pace.0.compare_exchange(IDLE, RECEIVING, Ordering::AcqRel, Ordering::Acquire).is_ok()
+            {
+                self.enter(RECEIVING);
+            }
+            return Poll::Ready(read);
+        }
+        if self.seen == ANSWERING {
+            return Poll::Pending;
+        }
+        self.timer.as_mut().poll(cx).map(|()| Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+impl<T: AsyncWrite + Unpin> AsyncWrite for Paced<T> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+}

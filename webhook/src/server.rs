@@ -1,0 +1,144 @@
+//! Serves a webhook over TLS.
+
+use std::{convert::Infallible, future::Future, sync::Arc};
+
+use axum::{Router, body::Body};
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::{
+    rt::{TokioIo, TokioTimer},
+    server::graceful::GracefulShutdown,
+};
+use prometheus::Registry;
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::Semaphore,
+    time::timeout,
+};
+use tokio_rustls::TlsAcceptor;
+use tower::ServiceExt;
+
+use crate::{
+    identity::Identity,
+    limits::Limits,
+    metrics::Metrics,
+    pace::{Pace, Paced},
+    routes::{self, Drain},
+    webhook::Webhook,
+};
+
+/// A webhook that cannot be served.
+#[derive(Debug, thiserror::Error)]
+#[error("the webhook cannot be served: {0}")]
+pub struct ServeError(String);
+
+impl Webhook {
+    /// Serves until `stop`, and then until nobody has asked for a while ([`Limits::quiet`]): requests that came in are
+    /// answered. Probes are told in the meantime. To be called within a tokio runtime.
+    ///
+    /// TLS 1.3 with HTTP/1.1. The answers are Knative's:
+    ///
+    /// | request | answer |
+    /// | --- | --- |
+    /// | user agent `kube-probe/…`, any path | 200; 503 `shutting down` once it is to end |
+    /// | no `application/json` | 415 |
+    /// | another path than `/defaulting`, `/resource-validation` | 400 `no controller registered for: …` |
+    /// | a body that is no review | 400 `could not decode body: …` |
+    /// | a body of more than 3 MiB | 413 |
+    /// | a body that does not come in time | 408 |
+    /// | an answer that does not come in time | 504 |
+    /// | a panic in code of a Kind | 500, counted in `reknit_webhook_panics_total{path}` |
+    ///
+    /// Counted are also `reknit_webhook_requests_total{path,code,allowed}` and `reknit_webhook_request_seconds{path}`.
+    ///
+    /// # Errors
+    ///
+    /// At once, where the registry has these metrics already.
+    pub fn serve<S: Future<Output = ()> + Send + 'static>(
+        self,
+        listener: TcpListener,
+        identity: &Identity,
+        registry: &Registry,
+        stop: S,
+    ) -> Result<impl Future<Output = ()> + Send + use<S>, ServeError> {
+        let failed = |error: &dyn std::fmt::Display| ServeError(error.to_string());
+        let metrics = Metrics::new(registry).map_err(|error| failed(&error))?;
+        let tls = TlsAcceptor::from(Arc::new(identity.config().map_err(|error| failed(&error))?));
+        let (drain, limits) = (Drain::default(), Arc::new(self.limits.clone()));
+        let router = routes::router(Arc::new(self), metrics, drain.clone());
+        let server = Server { tls, router, limits, graceful: GracefulShutdown::new() };
+        Ok(server.run(listener, drain, stop))
+    }
+}
+
+struct Server {
+    tls: TlsAcceptor,
+    router: Router,
+    limits: Arc<Limits>,
+    graceful: GracefulShutdown,
+}
+
+impl Server {
+    async fn run(self, listener: TcpListener, drain: Drain, stop: impl Future<Output = ()> + Send) {
+        let quiet = self.limits.quiet;
+        let over = async move {
+            stop.await;
+            drain.quiet(quiet).await;
+        };
+        tokio::select! {
+            () = self.accept(&listener) => {}
+            () = over => {}
+        }
+        drop(listener);
+        self.graceful.shutdown().await;
+    }
+
+    /// Never ends.
+    async fn accept(&self, listener: &TcpListener) {
+        let room = Arc::new(Semaphore::new(self.limits.connections));
+        loop {
+            let Ok(place) = room.clone().acquire_owned().await else { return };
+            match listener.accept().await {
+                Ok((stream, _)) => {
+                    let connection = self.connection(stream);
+                    tokio::spawn(async move {
+                        connection.await;
+                        drop(place);
+                    });
+                }
+                // Out of files, most likely: there will be some once connections end.
+                Err(error) => {
+                    tracing::warn!(%error, "the webhook cannot accept a connection");
+                    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+                }
+            }
+        }
+    }
+
+    fn connection(&self, stream: TcpStream) -> impl Future<Output = ()> + Send + use<> {
+        let (tls, router, limits, watcher) =
+            (self.tls.clone(), self.router.clone(), self.limits.clone(), self.graceful.watcher());
+        async move {
+            let (paced, pace) = Paced::new(stream, limits.receive, limits.idle);
+            let Ok(Ok(stream)) = timeout(limits.receive, tls.accept(paced)).await else { return };
+            pace.idle();
+            let service = service_fn(move |request| answer(router.clone(), pace.clone(), request));
+            let mut http = http1::Builder::new();
+            http.timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(64 * 1024);
+            let connection = http.serve_connection(TokioIo::new(stream), service);
+            if let Err(error) = watcher.watch(connection).await {
+                tracing::debug!(%error, "a connection to the webhook ended");
+            }
+        }
+    }
+}
+
+async fn answer(
+    router: Router,
+    pace: Pace,
+    request: hyper::Request<Incoming>,
+) -> Result<axum::response::Response, Infallible> {
+    pace.answering();
+    let response = router.oneshot(request.map(Body::new)).await;
+    pace.idle();
+    response
+}

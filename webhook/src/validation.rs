@@ -1,0 +1,146 @@
+//! Refuses objects that are not as their Kind says.
+
+use std::{collections::BTreeMap, fmt::Display, future::Future, marker::PhantomData, sync::Arc};
+
+use futures::future::BoxFuture;
+use kube::{
+    CustomResourceExt,
+    core::admission::{AdmissionRequest, AdmissionResponse},
+};
+use reknit_apis::{FieldError, Kind, Level, Operation, Request, Validatable};
+use serde_json::Value;
+
+use crate::{
+    asked::{About, Asked, refuse},
+    decode::{Decoder, leniently},
+    raw::Raw,
+};
+
+/// The Kinds with rules.
+#[derive(Clone, Default)]
+pub(crate) struct Validation {
+    rules: BTreeMap<About, Arc<dyn Rules>>,
+    callbacks: BTreeMap<About, Vec<Arc<dyn Callback>>>,
+}
+
+/// What is the same for every Kind.
+trait Rules: Send + Sync {
+    fn check(&self, asked: &Asked) -> Result<FieldError, String>;
+}
+
+trait Callback: Send + Sync {
+    fn call(&self, object: &Value, request: &Request) -> BoxFuture<'static, Result<(), String>>;
+}
+
+struct Of<K>(Decoder<K>);
+
+struct Called<K, F> {
+    call: F,
+    kind: PhantomData<fn() -> K>,
+}
+
+impl Validation {
+    pub(crate) fn add<K: Validatable + CustomResourceExt>(&mut self) {
+        self.rules.insert(About::of::<K>(), Arc::new(Of(Decoder::<K>::new())));
+    }
+
+    pub(crate) fn call<K, F, C, E>(&mut self, call: F)
+    where
+        K: Kind,
+        F: Fn(K, Request) -> C + Send + Sync + 'static,
+        C: Future<Output = Result<(), E>> + Send + 'static,
+        E: Display + 'static,
+    {
+        let called = Called { call, kind: PhantomData };
+        self.callbacks.entry(About::of::<K>()).or_default().push(Arc::new(called));
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rules.is_empty() && self.callbacks.is_empty()
+    }
+
+    pub(crate) fn has(&self, about: &About) -> bool {
+        self.rules.contains_key(about) || self.callbacks.contains_key(about)
+    }
+
+    pub(crate) async fn answer(&self, asked: AdmissionRequest<Raw>) -> AdmissionResponse {
+        let (mut response, about) = (AdmissionResponse::from(&asked), About::asked(&asked));
+        if !self.has(&about) {
+            return refuse(response, format!("decoding request failed: unhandled kind: {about}"));
+        }
+        let Some(asked) = Asked::new(asked) else { return response };
+        let wrong = match self.check(&about, &asked) {
+            Ok(wrong) => wrong,
+            Err(why) => return refuse(response, format!("decoding request failed: {why}")),
+        };
+        response.warnings = warnings(&wrong);
+        let errors = wrong.filter(Level::Error);
+        if !errors.is_empty() {
+            return refuse(response, format!("validation failed: {errors}"));
+        }
+        match self.call_back(&about, &asked).await {
+            Ok(()) => response,
+            Err(why) => refuse(response, format!("validation callback failed: {why}")),
+        }
+    }
+
+    fn check(&self, about: &About, asked: &Asked) -> Result<FieldError, String> {
+        if asked.request.operation != Operation::Delete && asked.object.is_none() {
+            return Err("the new object may not be nil".into());
+        }
+        self.rules.get(about).map_or_else(|| Ok(FieldError::none()), |rules| rules.check(asked))
+    }
+
+    /// A dry run must have no effect, and nobody knows what a callback does.
+    async fn call_back(&self, about: &About, asked: &Asked) -> Result<(), String> {
+        let object = asked.object.as_ref().or(asked.old.as_ref());
+        let Some(object) = object.filter(|_| !asked.request.dry_run) else { return Ok(()) };
+        for callback in self.callbacks.get(about).into_iter().flatten() {
+            callback.call(object, &asked.request).await?;
+        }
+        Ok(())
+    }
+}
+
+impl<K: Validatable + CustomResourceExt> Rules for Of<K> {
+    fn check(&self, asked: &Asked) -> Result<FieldError, String> {
+        let request = &asked.request;
+        // An object that is stored and cannot be read must keep neither a better one out nor itself in.
+        let old = asked.old.as_ref().and_then(|old| leniently::<K>(old).ok()).map(|old| old.object);
+        let Some(object) = asked.object.as_ref().filter(|_| request.operation != Operation::Delete) else {
+            return Ok(old.map_or_else(FieldError::none, |old| old.validate_delete(request)));
+        };
+        let strict = self.0.strictly(object, asked.old.as_ref());
+        let object = strict.map_err(|why| format!("cannot decode incoming new object: {why}"))?.object;
+        Ok(match (&old, &request.subresource) {
+            (Some(old), Some(_)) => object.validate_subresource(old, request),
+            (Some(old), None) => object.validate_update(old, request),
+            (None, _) => object.validate(request),
+        })
+    }
+}
+
+impl<K, F, C, E> Callback for Called<K, F>
+where
+    K: Kind,
+    F: Fn(K, Request) -> C + Send + Sync,
+    C: Future<Output = Result<(), E>> + Send + 'static,
+    E: Display + 'static,
+{
+    fn call(&self, object: &Value, request: &Request) -> BoxFuture<'static, Result<(), String>> {
+        match leniently::<K>(object) {
+            Ok(decoded) => {
+                let called = (self.call)(decoded.object, request.clone());
+                Box::pin(async { called.await.map_err(|error| error.to_string()) })
+            }
+            Err(why) => Box::pin(async { Err(why) }),
+        }
+    }
+}
+
+/// A line each: a warning travels in an HTTP header.
+fn warnings(wrong: &FieldError) -> Option<Vec<String>> {
+    let warnings = wrong.clone().filter(Level::Warning).to_string();
+    let lines: Vec<String> = warnings.lines().map(str::to_owned).collect();
+    Some(lines).filter(|lines| !lines.is_empty())
+}

@@ -1,0 +1,139 @@
+//! What is filled in and refused, without a server.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU32, Ordering},
+};
+
+use crate::lamp::{Lamp, LampSpec, Shade};
+use reknit_webhook::{Proposal, Webhook};
+use serde_json::{Value, json};
+
+fn webhook() -> Webhook {
+    Webhook::new("demo.reknit.dev").defaulting_by_request::<Lamp>().validation::<Lamp>()
+}
+
+fn lamp(room: &str) -> Value {
+    let spec = LampSpec { room: room.into(), watts: None, owner: None, shade: Shade::default() };
+    json!(Lamp::new("x", spec))
+}
+
+fn with(mut lamp: Value, pointer: &str, value: impl Into<Value>) -> Value {
+    let (parent, key) = pointer.rsplit_once('/').unwrap();
+    lamp.pointer_mut(parent).unwrap()[key] = value.into();
+    lamp
+}
+
+async fn refusal(proposal: Proposal) -> String {
+    webhook().admit(proposal).await.unwrap_err().to_string()
+}
+
+#[tokio::test]
+async fn a_new_object_gets_its_defaults_those_of_the_request_and_its_creator() {
+    let admitted = webhook().admit(Proposal::create(lamp("hall")).by("alice")).await.unwrap();
+    assert_eq!(admitted.object["spec"], json!({"room": "hall", "watts": 40, "owner": "alice"}));
+    let annotations = json!({"tests.reknit.dev/creator": "alice", "tests.reknit.dev/lastModifier": "alice"});
+    assert_eq!(admitted.object["metadata"]["annotations"], annotations);
+}
+
+#[tokio::test]
+async fn an_update_notes_who_changed_the_spec_and_nobody_else() {
+    let old = webhook().admit(Proposal::create(lamp("hall")).by("alice")).await.unwrap().object;
+    let labelled = with(old.clone(), "/metadata/labels", json!({"a": "b"}));
+    let same = webhook().admit(Proposal::update(&old, labelled).by("bob")).await.unwrap();
+    assert_eq!(same.object["metadata"]["annotations"]["tests.reknit.dev/lastModifier"], "alice");
+    let brighter = with(old.clone(), "/spec/watts", 41);
+    let changed = webhook().admit(Proposal::update(&old, brighter).by("bob")).await.unwrap();
+    assert_eq!(changed.object["metadata"]["annotations"]["tests.reknit.dev/lastModifier"], "bob");
+    assert_eq!(changed.object["metadata"]["annotations"]["tests.reknit.dev/creator"], "alice");
+    assert_eq!(changed.object["spec"]["owner"], "alice");
+}
+
+#[tokio::test]
+async fn a_default_that_is_newer_than_the_object_makes_nobody_its_modifier() {
+    let update =
+        Proposal::update(lamp("hall"), with(lamp("hall"), "/metadata/labels", json!({"a": "b"}))).by("bob");
+    let admitted = webhook().admit(update).await.unwrap();
+    assert_eq!(admitted.object["spec"]["watts"], 40);
+    assert_eq!(admitted.object["metadata"]["annotations"], Value::Null);
+}
+
+#[tokio::test]
+async fn what_the_kind_does_not_know_is_refused_by_its_path_also_below_a_flattened_part() {
+    let misspelt =
+        with(with(lamp("hall"), "/spec/wats", 1), "/spec/fabric", json!({"colour": "red", "color": 1}));
+    assert_eq!(
+        refusal(Proposal::create(&misspelt)).await,
+        "mutation failed: cannot decode incoming new object: unknown field \"spec.fabric.color\", unknown field \
+         \"spec.wats\""
+    );
+    let validation = Webhook::new("demo.reknit.dev").validation::<Lamp>();
+    assert_eq!(
+        validation
+            .admit(Proposal::create(with(lamp("hall"), "/spec/wats", 1)))
+            .await
+            .unwrap_err()
+            .to_string(),
+        "decoding request failed: cannot decode incoming new object: unknown field \"spec.wats\""
+    );
+    let unfinished = with(misspelt.clone(), "/metadata/finalizers", json!([]));
+    assert!(webhook().admit(Proposal::update(misspelt, unfinished)).await.is_ok());
+}
+
+#[tokio::test]
+async fn refusals_have_knatives_words() {
+    let wrong = with(with(lamp(""), "/spec/watts", 1_000), "/spec/owner", "x");
+    assert_eq!(
+        refusal(Proposal::create(wrong)).await,
+        "validation failed: expected 1 <= 1000 <= 999: spec.watts\nmissing field(s): spec.room"
+    );
+    assert_eq!(
+        refusal(Proposal::update(lamp("hall"), lamp("attic"))).await,
+        "validation failed: must not set the field(s): spec.room"
+    );
+    assert_eq!(refusal(Proposal::delete(lamp("cellar"))).await, "validation failed: stays on: spec.room");
+    let dark = with(lamp("hall"), "/status", json!({"lumens": -1}));
+    assert_eq!(
+        refusal(Proposal::update(lamp("hall"), dark).subresource("status")).await,
+        "validation failed: invalid value: -1: status.lumens"
+    );
+    let missing = json!({"apiVersion": "tests.reknit.dev/v1", "kind": "Lamp", "spec": {}});
+    assert_eq!(
+        refusal(Proposal::create(missing)).await,
+        "mutation failed: cannot decode incoming new object: missing field(s): spec.room"
+    );
+    assert_eq!(
+        refusal(Proposal::create(with(lamp("hall"), "/spec/room", 1))).await,
+        "mutation failed: cannot decode incoming new object: spec.room: invalid type: integer `1`, expected a string"
+    );
+}
+
+#[tokio::test]
+async fn warnings_are_told_line_by_line_and_stand_in_nobodys_way() {
+    let admitted = webhook().admit(Proposal::create(with(lamp("hall"), "/spec/watts", 100))).await.unwrap();
+    assert_eq!(admitted.warnings, ["a lot of light: spec.watts", "100 W"]);
+}
+
+#[tokio::test]
+async fn an_object_that_cannot_be_read_can_be_replaced_and_deleted() {
+    let unreadable = with(lamp("cellar"), "/spec/room", json!({}));
+    assert!(webhook().admit(Proposal::delete(&unreadable)).await.is_ok());
+    assert!(webhook().admit(Proposal::update(&unreadable, lamp("cellar"))).await.is_ok());
+}
+
+#[tokio::test]
+async fn callbacks_come_last_and_never_in_a_dry_run() {
+    let calls = Arc::new(AtomicU32::new(0));
+    let counting = calls.clone();
+    let webhook = webhook().callback(move |lamp: Lamp, _| {
+        counting.fetch_add(1, Ordering::Relaxed);
+        async move { if lamp.spec.room == "attic" { Err("no lamps there") } else { Ok(()) } }
+    });
+    webhook.admit(Proposal::create(lamp("attic")).dry_run()).await.unwrap();
+    webhook.admit(Proposal::create(lamp(""))).await.unwrap_err();
+    assert_eq!(calls.load(Ordering::Relaxed), 0);
+    webhook.admit(Proposal::create(lamp("hall"))).await.unwrap();
+    let refused = webhook.admit(Proposal::delete(lamp("attic"))).await.unwrap_err();
+    assert_eq!(refused.to_string(), "validation callback failed: no lamps there");
+    assert_eq!(calls.load(Ordering::Relaxed), 2);
+}

@@ -1,0 +1,93 @@
+//! The Kinds of these tests.
+
+use reknit_apis::{Defaultable, FieldError, Kind, Level, Request, Validatable};
+use serde::{Deserialize, Serialize};
+
+/// A Kind whose schema preserves unknown fields.
+#[derive(kube::CustomResource, Serialize, Deserialize, Clone, Debug, schemars::JsonSchema)]
+#[kube(group = "tests.reknit.dev", version = "v1", kind = "Lamp", namespaced, status = "LampStatus")]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
+pub(crate) struct LampSpec {
+    pub(crate) room: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) watts: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) owner: Option<String>,
+    #[serde(flatten)]
+    pub(crate) shade: Shade,
+}
+
+#[derive(Serialize, Deserialize, Clone, Debug, Default, schemars::JsonSchema)]
+pub(crate) struct Shade {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) fabric: Option<Fabric>,
+}
+
+#[derive(Serialize, Deserialize, Clone, Debug, Default, schemars::JsonSchema)]
+#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
+pub(crate) struct Fabric {
+    #[serde(default)]
+    pub(crate) colour: String,
+}
+
+#[derive(Serialize, Deserialize, Clone, Debug, Default, schemars::JsonSchema)]
+pub(crate) struct LampStatus {
+    #[serde(default)]
+    pub(crate) lumens: i64,
+}
+
+impl Kind for Lamp {
+    type Status = ();
+
+    fn default_in_place(&mut self) {
+        self.spec.watts.get_or_insert(40);
+    }
+}
+
+impl Defaultable for Lamp {
+    fn set_request_defaults(&mut self, old: Option<&Self>, request: &Request) {
+        let kept = old.and_then(|old| old.spec.owner.clone());
+        self.spec.owner.get_or_insert_with(|| kept.unwrap_or_else(|| request.username().to_owned()));
+    }
+}
+
+impl Validatable for Lamp {
+    const SUBRESOURCES: &'static [&'static str] = &["status"];
+
+    fn validate(&self, _: &Request) -> FieldError {
+        let spec = &self.spec;
+        assert_ne!(spec.room, "panic", "asked to");
+        let room = if spec.room.is_empty() { FieldError::missing(["room"]) } else { FieldError::none() };
+        let watts = match spec.watts {
+            Some(watts @ 1_000..) => FieldError::out_of_bounds(watts, 1, 999, "watts"),
+            Some(watts @ 61..) => FieldError::generic("a lot of light", ["watts"])
+                .at(Level::Warning)
+                .details(format!("{watts} W")),
+            _ => FieldError::none(),
+        };
+        room.also(watts).via_field("spec")
+    }
+
+    fn validate_update(&self, old: &Self, request: &Request) -> FieldError {
+        let moved = self.spec.room != old.spec.room;
+        let moved = if moved { FieldError::disallowed(["spec.room"]) } else { FieldError::none() };
+        moved.also(self.validate(request))
+    }
+
+    fn validate_subresource(&self, _: &Self, request: &Request) -> FieldError {
+        match (request.subresource.as_deref(), self.status.as_ref()) {
+            (Some("status"), Some(status)) if status.lumens < 0 => {
+                FieldError::invalid_value(status.lumens, "status.lumens")
+            }
+            _ => FieldError::none(),
+        }
+    }
+
+    fn validate_delete(&self, _: &Request) -> FieldError {
+        match &*self.spec.room {
+            "cellar" => FieldError::generic("stays on", ["spec.room"]),
+            _ => FieldError::none(),
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! What is answered over HTTP to whatever comes, and what becomes of slow clients.
+
+use std::time::Duration;
+
+use crate::lamp::Lamp;
+use crate::served::{Served, serve, tls_client};
+use reknit_testing::eventually;
+use reknit_webhook::{Limits, Webhook};
+use rustls::version::{TLS12, TLS13};
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
+    net::TcpStream,
+    time::Instant,
+};
+
+type Stream = tokio_rustls::client::TlsStream<TcpStream>;
+
+fn webhook(limits: Limits) -> Webhook {
+    Webhook::new("demo.reknit.dev").defaulting::<Lamp>().validation::<Lamp>().limits(limits)
+}
+
+/// Limits that let a test end.
+fn quick() -> Limits {
+    Limits { receive: Duration::from_secs(1), quiet: Duration::from_millis(200), ..Limits::default() }
+}
+
+async fn connect(served: &Served) -> Stream {
+    let tcp = TcpStream::connect(served.address).await.unwrap();
+    tls_client(&served.ca, &TLS13).connect(served.address.ip().into(), tcp).await.unwrap()
+}
+
+/// Sends a request and reads the answer, of which the connection is closed after.
+async fn send(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), head: &str, body: &[u8]) -> (u16, String) {
+    let head =
+        format!("{head}\r\nhost: webhook\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", body.len());
+    stream.write_all(head.as_bytes()).await.unwrap();
+    // A server that refuses the head may close before it has read the body.
+    let _ = stream.write_all(body).await;
+    let _ = stream.flush().await;
+    read(stream).await
+}
+
+async fn read(stream: &mut (impl AsyncRead + Unpin)) -> (u16, String) {
+    let mut answer = Vec::new();
+    let mut buffer = [0; 4096];
+    while let Ok(count @ 1..) = stream.read(&mut buffer).await {
+        answer.extend_from_slice(&buffer[..count]);
+    }
+    let text = String::from_utf8(answer).unwrap();
+    let status = text.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or(0);
+    (status, text.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default())
+}
+
+async fn post(served: &Served, path: &str, body: &[u8]) -> (u16, String) {
+    let head = format!("POST {path} HTTP/1.1\r\ncontent-type: application/json");
+    send(&mut connect(served).await, &head, body).await
+}
+
+fn review(room: &str) -> Value {
+    let lamp =
+        json!({"apiVersion": "tests.reknit.dev/v1", "kind": "Lamp", "metadata": {}, "spec": {"room": room}});
+    json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+        "uid": "u1", "kind": {"group": "tests.reknit.dev", "version": "v1", "kind": "Lamp"},
+        "resource": {"group": "tests.reknit.dev", "version": "v1", "resource": "lamps"}, "operation": "CREATE",
+        "userInfo": {"username": "alice"}, "object": lamp, "oldObject": null,
+    }})
+}
+
+#[tokio::test]
+async fn a_review_is_answered_with_its_uid_and_what_was_decided() {
+    let served = serve(webhook(quick())).await;
+    let (code, body) = post(&served, "/resource-validation", review("").to_string().as_bytes()).await;
+    let answer: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!(
+        (code, &answer["kind"], &answer["apiVersion"]),
+        (200, &json!("AdmissionReview"), &json!("admission.k8s.io/v1"))
+    );
+    assert_eq!((&answer["response"]["uid"], &answer["response"]["allowed"]), (&json!("u1"), &json!(false)));
+    let status = &answer["response"]["status"];
+    assert_eq!(status["message"], "validation failed: missing field(s): spec.room");
+    assert_eq!((&status["reason"], &status["code"]), (&json!("BadRequest"), &json!(400)));
+    assert_eq!(served.counted("reknit_webhook_requests_total", "false"), 1.0);
+}
+
+#[tokio::test]
+async fn whatever_is_no_review_is_answered_as_the_table_says() {
+    let served = serve(webhook(quick())).await;
+    let deep = format!("{}{}", "[".repeat(10_000), "]".repeat(10_000));
+    let deep = review("hall").to_string().replace("\"hall\"", &deep);
+    let mut array = review("hall");
+    array["request"]["object"]["spec"]["room"] = vec![0; 1_000_000].into();
+    let whole = review("hall").to_string();
+    let bodies: [(&str, Vec<u8>, u16, &str); 6] = [
+        ("empty", vec![], 400, "could not decode body: "),
+        ("truncated", whole.as_bytes()[..whole.len() - 9].to_vec(), 400, "could not decode body: "),
+        ("10 MiB", vec![b' '; 10 << 20], 413, "the body has more than 3145728 bytes"),
+        ("10,000 deep", deep.into_bytes(), 400, "could not decode body: recursion limit exceeded"),
+        ("no UTF-8", b"{\"kind\": \"\xff\"}".to_vec(), 400, "could not decode body: "),
+        ("a million items", array.to_string().into_bytes(), 200, "{\"apiVersion\":\"admission.k8s.io/v1\""),
+    ];
+    for (what, body, code, text) in bodies {
+        let (got, said) = post(&served, "/defaulting", &body).await;
+        assert!((got, said.starts_with(text)) == (code, true), "{what}: {got} {said}");
+    }
+    let other =
+        send(&mut connect(&served).await, "POST /defaulting HTTP/1.1\r\ncontent-type: text/yaml", b"a: b")
+            .await;
+    assert_eq!(other.0, 415);
+    let nowhere = post(&served, "/nowhere", b"{}").await;
+    assert_eq!(nowhere, (400, "no controller registered for: /nowhere\n".into()));
+}
+
+#[tokio::test]
+async fn a_panic_in_code_of_a_kind_is_answered_and_counted() {
+    let served = serve(webhook(quick())).await;
+    let (code, said) = post(&served, "/resource-validation", review("panic").to_string().as_bytes()).await;
+    assert_eq!(code, 500);
+    assert!(said.starts_with("panicked: "), "{said}");
+    assert_eq!(served.counted("reknit_webhook_panics_total", "/resource-validation"), 1.0);
+    assert_eq!(post(&served, "/resource-validation", review("hall").to_string().as_bytes()).await.0, 200);
+}
+
+#[tokio::test]
+async fn an_answer_that_takes_too_long_is_given_up() {
+    let limits = Limits { answer: Duration::from_millis(100), ..quick() };
+    let webhook =
+        webhook(limits).callback(async |_: Lamp, _| std::future::pending::<Result<(), String>>().await);
+    let served = serve(webhook).await;
+    assert_eq!(post(&served, "/resource-validation", review("hall").to_string().as_bytes()).await.0, 504);
+}
+
+#[tokio::test]
+async fn older_tls_is_refused() {
+    let served = serve(webhook(quick())).await;
+    let tcp = TcpStream::connect(served.address).await.unwrap();
+    let refused = tls_client(&served.ca, &TLS12).connect(served.address.ip().into(), tcp).await.unwrap_err();
+    assert!(refused.to_string().contains("ProtocolVersion"), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn slow_clients_are_cut_off_and_others_are_served_meanwhile() {
+    let served = serve(webhook(quick())).await;
+    let slow = (0..500).map(|n| {
+        let (connector, address) = (tls_client(&served.ca, &TLS13), served.address);
+        tokio::spawn(async move {
+            let tcp = TcpStream::connect(address).await.unwrap();
+            let Ok(mut stream) = connector.connect(address.ip().into(), tcp).await else { return };
+            // Half of them are slow with the head, half with the body.
+            if n % 2 == 0 {
+                let head = "POST /defaulting HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 900\r\n\r\n";
+                let _ = stream.write_all(head.as_bytes()).await;
+            }
+            let (mut reads, mut writes) = tokio::io::split(stream);
+            let trickle = async {
+                while writes.write_all(b"P").await.is_ok() && writes.flush().await.is_ok() {
+                    tokio::time::sleep(Duration::from_millis(300)).await;
+                }
+            };
+            tokio::select! {
+                () = trickle => {}
+                _ = read(&mut reads) => {}
+            }
+        })
+    });
+    let slow: Vec<_> = slow.collect();
+    let (start, before) = (Instant::now(), resident());
+    let (mut answered, mut most) = (0, 0);
+    while slow.iter().any(|client| !client.is_finished()) {
+        assert!(start.elapsed() < Duration::from_secs(60), "slow clients are still there");
+        let body = review("hall").to_string();
+        let (code, _) =
+            tokio::time::timeout(Duration::from_secs(10), post(&served, "/defaulting", body.as_bytes()))
+                .await
+                .unwrap();
+        assert_eq!(code, 200);
+        answered += 1;
+        most = most.max(resident().saturating_sub(before));
+    }
+    let took = start.elapsed();
+    println!(
+        "500 slow clients cut off within {took:?} and {most} MiB, theirs included; {answered} others answered"
+    );
+    assert!(answered > 0 && most < 200, "{most} MiB");
+}
+
+/// The memory of this process, in MiB.
+fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() / 1024
+}
+
+#[tokio::test]
+async fn a_webhook_that_ends_tells_probes_answers_what_comes_and_closes_when_it_is_quiet() {
+    let mut served = serve(webhook(Limits { quiet: Duration::from_secs(2), ..quick() })).await;
+    let probe = "GET /any HTTP/1.1\r\nuser-agent: kube-probe/1.36";
+    assert_eq!(send(&mut connect(&served).await, probe, b"").await.0, 200);
+    served.stop();
+    let answer = eventually("the probe's answer", Duration::from_secs(2), async || {
+        let (code, said) = send(&mut connect(&served).await, probe, b"").await;
+        if code == 503 { Ok(said) } else { Err(code) }
+    });
+    assert_eq!(answer.await, "shutting down\n");
+    assert_eq!(post(&served, "/defaulting", review("hall").to_string().as_bytes()).await.0, 200);
+    tokio::time::timeout(Duration::from_secs(10), &mut served.served).await.unwrap().unwrap();
+    assert!(TcpStream::connect(served.address).await.is_err());
+}
