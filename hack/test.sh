@@ -38,6 +38,9 @@ stage formatting cargo fmt --all --check
 stage shellcheck hack/shellcheck.sh
 stage clippy cargo clippy --workspace --all-targets --locked -- -D warnings
 stage docs docs
+# That every crate could be published: its manifest, and what it is packed with. Not that the packed files compile, which
+# takes minutes: leave out --no-verify for that.
+stage packages cargo package --workspace --locked --offline --no-verify --allow-dirty
 stage "control plane" control_plane
 stage "unit tests" cargo test --workspace --locked --no-fail-fast --lib --bins
 stage "doc tests" cargo test --workspace --locked --no-fail-fast --doc

@@ -60,7 +60,7 @@ impl DuckStatus {
     }
 }
 
-/// A status that embeds [`DuckStatus`].
+/// A status that embeds [`DuckStatus`], or is one: where a Kind has nothing to add, `status = "DuckStatus"`.
 ///
 /// ```
 /// use reknit_apis::{DuckShaped, DuckStatus};
@@ -95,6 +95,16 @@ pub trait DuckShaped: Clone + Default + PartialEq + Serialize + DeserializeOwned
     fn duck(&self) -> &DuckStatus;
     /// The duck part, to write.
     fn duck_mut(&mut self) -> &mut DuckStatus;
+}
+
+impl DuckShaped for DuckStatus {
+    fn duck(&self) -> &DuckStatus {
+        self
+    }
+
+    fn duck_mut(&mut self) -> &mut DuckStatus {
+        self
+    }
 }
 
 /// A Kind shaped as Knative's are: conditions, and the generation they speak of. Of either scope.
