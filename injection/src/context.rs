@@ -223,7 +223,9 @@ impl Context {
         Making(&self.0.making)
     }
 
-    /// The client. What is written through it, or read by name, is in the informers when the request returns.
+    /// The client. What is written through it, or read by name, is in the informers when the request returns. Where the
+    /// answer to a write does not say what became of the object (the deletion of a collection, an eviction, a change of
+    /// `scale`), that costs a list.
     pub fn client(&self) -> Client {
         self.0.client.clone()
     }

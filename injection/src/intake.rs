@@ -72,11 +72,16 @@ impl<K: Cached> Cache<K> {
         self.write(|store| store.bookmark(version));
     }
 
-    /// The answer to a write of this process. `deleting` says that it was a deletion.
-    pub(crate) fn wrote(&self, raw: &Raw<'_>, deleting: bool) {
-        if !raw.is_of(&self.kind) {
-            return;
+    /// The answer to a write of this process. `deleting` says that it was a deletion. Whether it is of this Kind.
+    pub(crate) fn wrote(&self, raw: &Raw<'_>, deleting: bool) -> bool {
+        let ours = raw.is_of(&self.kind);
+        if ours {
+            self.wrote_ours(raw, deleting);
         }
+        ours
+    }
+
+    fn wrote_ours(&self, raw: &Raw<'_>, deleting: bool) {
         let Ok(item) = raw.decode::<K>(&self.kind, self.selection.keeps_managed_fields()) else { return };
         self.undecodable(|all| all.superseded(raw));
         let meta = item.object.meta();
@@ -105,13 +110,18 @@ impl<K: Cached> Cache<K> {
     }
 
     /// An object of a preloaded informer, or the answer to a write where nothing watches.
-    pub(crate) fn given(&self, object: &Value, deleting: bool) {
+    pub(crate) fn given(&self, object: &Value, deleting: bool) -> bool {
         let text = object.to_string();
-        let Ok(raw) = Raw::read(&text) else { return };
-        if !raw.is_of(&self.kind) {
-            return;
+        let Ok(raw) = Raw::read(&text) else { return false };
+        let ours = raw.is_of(&self.kind);
+        if ours {
+            self.given_ours(object, &raw, deleting);
         }
-        let Some(item) = self.decode(&raw) else { return };
+        ours
+    }
+
+    fn given_ours(&self, object: &Value, raw: &Raw<'_>, deleting: bool) {
+        let Some(item) = self.decode(raw) else { return };
         let meta = item.object.meta();
         let admitted = self.selection.admits(meta) != Some(false) && self.selection.admits_json(object);
         if admitted && !is_gone(meta, deleting) {

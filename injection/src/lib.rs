@@ -45,6 +45,7 @@ mod metrics;
 mod model;
 mod own_writes;
 mod raw;
+mod read_back;
 mod record;
 mod registry;
 mod resource_path;

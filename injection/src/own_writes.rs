@@ -9,7 +9,9 @@ use http_body_util::BodyExt;
 use kube::{Client, client::Body};
 use serde::Deserialize;
 
-use crate::{registry::Informers, resource_path::ResourcePath};
+use reknit_apis::Key;
+
+use crate::{read_back::read_back, registry::Informers, resource_path::ResourcePath};
 
 impl Informers {
     /// The same client, with the answers to successful writes, and to reads of single objects, going to the informers
@@ -47,7 +49,7 @@ impl tower::Service<Request<Body>> for OwnWrites {
             }
             let (head, body) = answer.into_parts();
             let answered = body.collect().await?.to_bytes();
-            told.answered(&answered, &informers);
+            told.answered(&answered, &client, &informers).await;
             Ok(Response::from_parts(head, Body::from(answered)))
         })
     }
@@ -56,6 +58,7 @@ impl tower::Service<Request<Body>> for OwnWrites {
 /// A request whose answer is the newest state of something that informers hold.
 struct Told {
     path: String,
+    writes: bool,
     deleting: bool,
 }
 
@@ -71,6 +74,22 @@ struct Status {
 #[derive(Default, Deserialize)]
 struct Details {
     uid: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct List {
+    items: Vec<Item>,
+}
+
+#[derive(Deserialize)]
+struct Item {
+    metadata: Named,
+}
+
+#[derive(Deserialize)]
+struct Named {
+    namespace: Option<String>,
+    name: String,
 }
 
 #[derive(Default, Deserialize)]
@@ -92,26 +111,50 @@ impl Told {
         if !(reads || writes) || query.contains("dryRun") {
             return None;
         }
-        // These answer with streams, or with whatever another server says.
-        let foreign = matches!(path.subresource(), Some("proxy" | "exec" | "attach" | "portforward"));
+        // These answer with streams, or with whatever another server says; a token leaves its account as it was.
+        let foreign =
+            matches!(path.subresource(), Some("proxy" | "exec" | "attach" | "portforward" | "token"));
         if foreign || !informers.concerns(&path) || (deleting && is_dry(request.body())) {
             return None;
         }
-        Some(Self { path: request.uri().path().to_owned(), deleting })
+        Some(Self { path: request.uri().path().to_owned(), writes, deleting })
     }
 
-    fn answered(&self, answer: &Bytes, informers: &Informers) {
+    /// Tells the informers what the answer says of the objects, and where it does not, what a list says of them.
+    async fn answered(&self, answer: &Bytes, client: &Client, informers: &Informers) {
         let Some(path) = ResourcePath::read(&self.path) else { return };
         let Ok(text) = std::str::from_utf8(answer) else { return };
-        match serde_json::from_str::<Status>(text) {
-            Ok(said) if self.deleting && said.kind == "Status" && said.status == "Success" => {
-                if let Some(key) = path.key().filter(|_| path.subresource().is_none()) {
-                    informers.erased(&path, &key, said.details.uid.as_deref());
-                }
+        let unsaid = match (path.key(), serde_json::from_str::<Status>(text)) {
+            (Some(key), Ok(said)) if self.deleting && said.is_success() && path.subresource().is_none() => {
+                informers.erased(&path, &key, said.details.uid.as_deref());
+                Vec::new()
             }
-            _ => informers.wrote(&path, text, self.deleting),
-        }
+            (Some(key), _) if !informers.wrote(&path, text, self.deleting) && self.writes => vec![key],
+            (None, _) if self.deleting => items(text),
+            (None, _) => {
+                informers.wrote(&path, text, false);
+                Vec::new()
+            }
+            (Some(_), _) => Vec::new(),
+        };
+        read_back(client, informers, &path, unsaid).await;
     }
+}
+
+impl Status {
+    fn is_success(&self) -> bool {
+        self.kind == "Status" && self.status == "Success"
+    }
+}
+
+/// Which objects a deletion of a collection says that it deleted.
+fn items(text: &str) -> Vec<Key> {
+    let Ok(deleted) = serde_json::from_str::<List>(text) else { return Vec::new() };
+    deleted
+        .items
+        .iter()
+        .map(|item| Key::new(item.metadata.namespace.as_deref(), item.metadata.name.as_str()))
+        .collect()
 }
 
 /// Whether the options in a deletion's body ask only what would happen. A body that cannot be looked at is taken so.

@@ -26,6 +26,7 @@ use crate::{
     raw::Raw,
     resource_path::ResourcePath,
     selection::Selection,
+    version::Version,
 };
 
 /// The informers of the process: one for each type, Kind and selection, however many ask for it.
@@ -58,9 +59,11 @@ pub(crate) enum Source {
 trait Member: Feed {
     fn start(&self, runtime: &runtime::Handle, client: &Client);
     fn resource(&self) -> &ApiResource;
-    fn wrote(&self, raw: &Raw<'_>, deleting: bool);
+    /// Whether it was of this Kind.
+    fn wrote(&self, raw: &Raw<'_>, deleting: bool) -> bool;
+    fn removed(&self, key: &Key, by: Version<'_>);
     fn erased(&self, key: &Key, uid: &str);
-    fn given(&self, object: &Value, deleting: bool);
+    fn given(&self, object: &Value, deleting: bool) -> bool;
     fn forget(&self, key: &Key);
 }
 
@@ -138,7 +141,9 @@ impl Informers {
         let meters = self.0.families.of(&name);
         let informer = Informer::of(Cache::new(name, kind, selection, meters));
         if let Source::Given(objects) = &self.0.source {
-            objects.iter().for_each(|object| informer.0.cache.given(object, false));
+            for object in objects {
+                informer.0.cache.given(object, false);
+            }
             informer.0.cache.progress.complete();
         }
         informer
@@ -174,13 +179,39 @@ impl Informers {
         self.concerned(path).next().is_some()
     }
 
-    /// An answer to a write of this process.
-    pub(crate) fn wrote(&self, path: &ResourcePath<'_>, text: &str, deleting: bool) {
-        let Ok(raw) = Raw::read(text) else { return };
+    /// An answer to a write of this process. Whether it says what became of the object.
+    pub(crate) fn wrote(&self, path: &ResourcePath<'_>, text: &str, deleting: bool) -> bool {
+        let Ok(raw) = Raw::read(text) else { return false };
+        let mut told = false;
         for member in self.concerned(path) {
-            match (&self.0.source, serde_json::from_str(text)) {
+            told |= match (&self.0.source, serde_json::from_str(text)) {
                 (Source::Given(_), Ok(object)) => member.given(&object, deleting),
                 _ => member.wrote(&raw, deleting),
+            };
+        }
+        told
+    }
+
+    /// An item of a list that was read after a write. (Items of a built-in Kind do not say what they are.)
+    pub(crate) fn found(&self, path: &ResourcePath<'_>, object: &mut Value) {
+        for member in self.concerned(path) {
+            let ApiResource { api_version, kind, .. } = member.resource();
+            object["apiVersion"] = api_version.as_str().into();
+            object["kind"] = kind.as_str().into();
+            match (&self.0.source, object.to_string()) {
+                (Source::Given(_), _) => member.given(object, false),
+                (Source::Watch(_), text) => Raw::read(&text).is_ok_and(|raw| member.wrote(&raw, false)),
+            };
+        }
+    }
+
+    /// A list of this version, read after a write, does not hold the object.
+    pub(crate) fn gone_by(&self, path: &ResourcePath<'_>, key: &Key, version: &str) {
+        for member in self.concerned(path) {
+            match (&self.0.source, Version::parse(version)) {
+                (Source::Given(_), _) => member.forget(key),
+                (Source::Watch(_), Some(version)) => member.removed(key, version),
+                (Source::Watch(_), None) => {}
             }
         }
     }
@@ -212,16 +243,20 @@ impl<K: Cached> Member for Handle<K> {
         &self.cache.kind
     }
 
-    fn wrote(&self, raw: &Raw<'_>, deleting: bool) {
-        self.cache.wrote(raw, deleting);
+    fn wrote(&self, raw: &Raw<'_>, deleting: bool) -> bool {
+        self.cache.wrote(raw, deleting)
+    }
+
+    fn removed(&self, key: &Key, by: Version<'_>) {
+        self.cache.change(|store| store.removed(key, by));
     }
 
     fn erased(&self, key: &Key, uid: &str) {
         self.cache.erased(key, uid);
     }
 
-    fn given(&self, object: &Value, deleting: bool) {
-        self.cache.given(object, deleting);
+    fn given(&self, object: &Value, deleting: bool) -> bool {
+        self.cache.given(object, deleting)
     }
 
     fn forget(&self, key: &Key) {

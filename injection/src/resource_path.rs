@@ -42,6 +42,16 @@ impl<'a> ResourcePath<'a> {
         self.name.map(|name| Key::new(self.namespace, name))
     }
 
+    /// The path of all objects among which it is.
+    pub(crate) fn collection(&self) -> String {
+        let Self { group, version, namespace, plural, .. } = self;
+        let root = if group.is_empty() { "/api".into() } else { format!("/apis/{group}") };
+        match namespace {
+            Some(namespace) => format!("{root}/{version}/namespaces/{namespace}/{plural}"),
+            None => format!("{root}/{version}/{plural}"),
+        }
+    }
+
     pub(crate) fn subresource(&self) -> Option<&'a str> {
         self.subresource
     }
@@ -72,6 +82,7 @@ mod tests {
             let read = ResourcePath::read(path).unwrap();
             assert_eq!((read.group, read.plural), (group, plural), "{path}");
             assert_eq!((read.key(), read.subresource), (key.map(Key::from), subresource), "{path}");
+            assert!(path.starts_with(&read.collection()), "{path}: {}", read.collection());
         }
         for path in ["/healthz", "/", "/api", "/api/v1", "/apis/apps", "/openapi/v3"] {
             assert_eq!(ResourcePath::read(path), None, "{path}");

@@ -93,8 +93,9 @@ impl Error {
         self.source
     }
 
-    /// The whole chain of sources in one line, each that its predecessor does not quote already.
-    pub(crate) fn in_full(&self) -> String {
+    /// The whole chain of sources in one line, each that its predecessor does not quote already: what the event says,
+    /// for a condition that is to say the same. Of an answer of the API server it holds message, code and reason.
+    pub fn in_full(&self) -> String {
         self.chain().map(said).fold(String::new(), |text, source| match text.as_str() {
             "" => source,
             _ if text.contains(&source) => text,
@@ -102,7 +103,8 @@ impl Error {
         })
     }
 
-    pub(crate) fn event_reason(&self) -> &str {
+    /// The reason of the Warning event that tells of it.
+    pub fn event_reason(&self) -> &str {
         self.reason.as_deref().unwrap_or("InternalError")
     }
 

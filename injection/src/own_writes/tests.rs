@@ -169,26 +169,60 @@ async fn what_changes_nothing_is_no_news() {
     assert_eq!((process.held("a").as_deref(), process.told().len()), (Some("5"), 0));
 }
 
+/// Answers a write, and then the list by which it is read back; answers what that asked for.
+async fn answer_and_list(server: &mut Server, said: Value, version: &str, items: &[Value]) -> String {
+    server.next().await.answer(200, said);
+    let asked = server.next().await;
+    let list = json!({"kind": "ConfigMapList", "apiVersion": "v1", "metadata": {"resourceVersion": version},
+        "items": items});
+    assert_eq!(asked.method, http::Method::GET);
+    let fields = asked.query.get("fieldSelector").cloned().unwrap_or_default();
+    let asked_for = format!("{} {fields}", asked.path);
+    asked.answer(200, list);
+    asked_for
+}
+
 #[tokio::test]
-async fn answers_of_another_kind_are_no_news_and_reach_the_caller() {
+async fn what_an_answer_does_not_say_of_the_object_is_read_back() {
     let mut process = Process::start().await;
     let client = process.client.clone();
     let scale =
         json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": {"name": "a", "namespace": "n"}});
     let request = http::Request::put("/api/v1/namespaces/n/configmaps/a/scale").body(Vec::new()).unwrap();
-    let answer = scale.clone();
-    let got: Value =
-        process.answering(client.request(request), |asked| asked.answer(200, answer)).await.unwrap();
-    assert_eq!(got, scale);
+    let items = [map("a", "11")];
+    let (got, listed) = tokio::join!(
+        client.request::<Value>(request),
+        answer_and_list(&mut process.server, scale.clone(), "12", &items)
+    );
+    assert_eq!(got.unwrap(), scale, "the answer reaches the caller");
+    assert_eq!(listed, "/api/v1/namespaces/n/configmaps metadata.name=a");
+    assert_eq!(process.held("a").as_deref(), Some("11"));
+
+    let deleted = json!({"kind": "ConfigMapList", "apiVersion": "v1", "metadata": {}, "items": [map("a", "11"), map("b", "3")]});
+    let (delete, list, all) = (DeleteParams::default(), ListParams::default(), process.api.clone());
+    let items = [map("other", "15")];
+    let (gone, _) = tokio::join!(
+        all.delete_collection(&delete, &list),
+        answer_and_list(&mut process.server, deleted, "20", &items)
+    );
+    gone.unwrap();
+    assert_eq!((process.held("a"), process.held("other")), (None, None), "only what was deleted is news");
+    assert_eq!(process.told(), ["5>11", "11"]);
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_back_is_left_to_the_watch() {
+    let mut process = Process::start().await;
+    let (all, delete, list) = (process.api.clone(), DeleteParams::default(), ListParams::default());
     let deleted =
         json!({"kind": "ConfigMapList", "apiVersion": "v1", "metadata": {}, "items": [map("a", "5")]});
-    let (delete, list) = (DeleteParams::default(), ListParams::default());
-    let all = process.api.clone();
-    process
-        .answering(all.delete_collection(&delete, &list), |asked| asked.answer(200, deleted))
-        .await
-        .unwrap();
-    assert_eq!((process.held("a").as_deref(), process.told().len()), (Some("5"), 0), "left to the watch");
+    let server = &mut process.server;
+    let (gone, ()) = tokio::join!(all.delete_collection(&delete, &list), async {
+        server.next().await.answer(200, deleted);
+        server.next().await.fail(403, "no");
+    });
+    gone.unwrap();
+    assert_eq!((process.held("a").as_deref(), process.told().len()), (Some("5"), 0));
 }
 
 #[tokio::test]

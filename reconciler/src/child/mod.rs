@@ -1,6 +1,8 @@
 //! Applies what an object controls: creates it, puts drift back, and sends nothing where nothing differs.
 
+mod claim;
 mod error;
+mod one_of_many;
 mod wanted;
 
 use std::{borrow::Borrow, collections::HashMap, sync::Arc};

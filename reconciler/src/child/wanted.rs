@@ -115,7 +115,7 @@ fn metadata<O: Resource<DynamicType = ()>>(owner: &O, given: &ObjectMeta, key: &
     }
 }
 
-fn controller<O: Resource<DynamicType = ()>>(owner: &O) -> OwnerReference {
+pub(super) fn controller<O: Resource<DynamicType = ()>>(owner: &O) -> OwnerReference {
     OwnerReference {
         api_version: O::api_version(&()).into_owned(),
         kind: O::kind(&()).into_owned(),

@@ -24,6 +24,7 @@ use crate::child::Children;
 /// ```
 pub struct Owned<T: Cached> {
     informer: Informer<T>,
+    /// By the uid of the controller, or where there is none by a slash and the namespace.
     by_owner: Index<T>,
     pub(crate) children: Children<T>,
 }
@@ -31,7 +32,10 @@ pub struct Owned<T: Cached> {
 impl<T: Cached<DynamicType = ()>> Owned<T> {
     pub(crate) fn new(children: Children<T>) -> Self {
         let informer = children.informer.clone();
-        let by_owner = informer.index(|object: &T| controller_of(object).map(|owner| owner.uid.clone()));
+        let by_owner = informer.index(|object: &T| match controller_of(object) {
+            Some(owner) => [owner.uid.clone()],
+            None => [orphans(object.meta().namespace.as_deref())],
+        });
         Self { informer, by_owner, children }
     }
 
@@ -43,6 +47,11 @@ impl<T: Cached<DynamicType = ()>> Owned<T> {
             None => self.by_name(&Key::of(owner), |object| controller_name::<O, T>(object)),
         };
         found.into_iter()
+    }
+
+    /// What no object of any Kind controls, in one namespace or of no namespace.
+    pub(crate) fn orphans_in(&self, namespace: Option<&str>) -> impl Iterator<Item = Arc<T>> + use<T> {
+        self.by_owner.get(&orphans(namespace))
     }
 
     fn by_name(&self, owner: &Key, name: impl Fn(&T) -> Option<&str>) -> Vec<Arc<T>> {
@@ -58,6 +67,11 @@ impl<T: Cached<DynamicType = ()>> Owned<T> {
 pub(crate) fn owner_key<O: Resource<DynamicType = (), Scope: Scope>, T: Resource>(object: &T) -> Option<Key> {
     let namespace = object.meta().namespace.as_deref().filter(|_| O::Scope::NAMESPACED);
     Some(Key::new(namespace, controller_name::<O, T>(object)?))
+}
+
+/// No uid has a slash.
+fn orphans(namespace: Option<&str>) -> String {
+    format!("/{}", namespace.unwrap_or_default())
 }
 
 pub(crate) fn controller_of<T: Resource>(object: &T) -> Option<&OwnerReference> {
