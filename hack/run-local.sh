@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A local API server with config/ applied, the sample controller running against it as its own service account, and
-# an example whose table is shown as it changes, until Ctrl-C. With --once it ends when the example is Ready.
+# examples whose table is shown as it changes, until Ctrl-C. With --once it ends when the example is Ready.
 # Everything listens on 127.0.0.1, on free ports, and is gone afterwards.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -82,7 +82,8 @@ export KUBECONFIG
 
 say "applying config/"
 kubectl apply -f config/ >"$dir/apply.log" || give_up "kubectl failed" "$dir/apply.log"
-kubectl wait --for=condition=Established --timeout=30s crd/addressableservices.samples.knative.dev >/dev/null
+kubectl wait --for=condition=Established --timeout=30s --filename config/300-addressableservice.yaml \
+  --filename config/300-simpledeployment.yaml >/dev/null
 
 say "starting the controller"
 token=$(kubectl --namespace knative-samples create token controller --duration=24h)
@@ -97,7 +98,8 @@ SYSTEM_NAMESPACE=knative-samples \
 controller=$!
 set +m
 
-say "creating an AddressableService, and then the Service that it names"
+say "creating an AddressableService and the Service that it names, and a SimpleDeployment: there are no nodes, so its"
+say "pods are created, but never ready"
 kubectl apply -f config/example/ >/dev/null
 if ! $once; then
   say "in another terminal: export KUBECONFIG=$KUBECONFIG"
@@ -109,9 +111,9 @@ shown=
 for ((waited = 0; ; waited++)); do
   running "$control_plane" || give_up "the API server ended" "$dir/control-plane.log"
   running "$controller" || give_up "the controller ended" "$dir/controller.log"
-  table=$(kubectl get asvc --all-namespaces)
+  table=$(kubectl get asvc --all-namespaces && echo && kubectl get simpledeployments --all-namespaces)
   if [ "$table" != "$shown" ]; then
-    say "kubectl get asvc --all-namespaces"
+    say "kubectl get asvc --all-namespaces; kubectl get simpledeployments --all-namespaces"
     echo "$table"
     shown=$table
   fi

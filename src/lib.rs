@@ -75,10 +75,11 @@
 //! retried with backoff unless it is [`permanent`](prelude::Permanent).
 //!
 //! **Reading** is from memory. A [`Tracked`](prelude::Tracked) lister remembers who asked for what, and wakes it when that
-//! changes, also when it was not there yet. [`Owned`](prelude::Owned) lists what an object controls, and
-//! [applies](prelude::Owned::apply) it. A plain
-//! [`Informer`](prelude::Informer) wakes nobody by itself: `build.watch(&informer).keys(..)` says whom. What a pass writes
-//! with `build.client()` is in these listers when the call returns.
+//! changes, also when it was not there yet. [`Owned`](prelude::Owned) lists what an object controls,
+//! [applies](prelude::Owned::apply) what has a name, [creates](prelude::Owned::create) and deletes what has only a number,
+//! and [claims](prelude::Owned::claim) orphans. A plain [`Informer`](prelude::Informer) wakes nobody by itself:
+//! `build.watch(&informer).keys(..)` says whom. What a pass writes with `build.client()` is in these listers when the
+//! call returns.
 //!
 //! **The constructor** is the only place where a [`Context`](prelude::Context) exists. What a pass may read is a field of
 //! the reconciler. A type that implements [`Inject`](prelude::Inject) is made on first request, once in a process.

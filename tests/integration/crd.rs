@@ -5,9 +5,10 @@ use reknit::{
     prelude::*,
     testing::{ControlPlane, eventually},
 };
-use samples_apis::{AddressableService, AddressableServiceStatus};
+use samples_apis::{AddressableService, AddressableServiceStatus, SimpleDeployment};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::support::{
     in_process::{InProcess, make},
@@ -76,11 +77,13 @@ async fn the_sample_waits_for_its_crd_and_says_so() {
 
     let lists = || proxy.count(|request| request.is("list", "addressableservices"));
     eventually("five tries", SOON, async || lists() >= 5).await;
-    let warnings = controller.lines().iter().filter(|line| line["severity"] == "WARNING").count();
+    let warns = |line: &&Value| line["severity"] == "WARNING" && line.to_string().contains(crd);
+    let warnings = controller.lines().iter().filter(warns).count();
     println!("{} tries before the CRD was there, {warnings} warnings", lists());
     assert_eq!(warnings, 1, "it warns once a minute:\n{}", controller.tail());
 
     server.install::<AddressableService>().await.expect("the CRD");
+    server.install::<SimpleDeployment>().await.expect("the CRD");
     objects.create_service("web").await;
     objects.create("x", "web").await;
     objects.ready("x", "web").await;

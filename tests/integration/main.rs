@@ -15,4 +15,5 @@ mod passes;
 mod rbac;
 mod scale;
 mod signals;
+mod simple_deployment;
 mod through_the_proxy;

@@ -8,7 +8,7 @@ use reknit::{
     prelude::*,
     testing::{ControlPlane, eventually},
 };
-use samples_apis::{AddressableService, AddressableServiceStatus};
+use samples_apis::{AddressableService, AddressableServiceStatus, SimpleDeployment};
 
 use crate::support::{
     in_process::{InProcess, make},
@@ -26,6 +26,7 @@ const OUTAGE: Duration = Duration::from_secs(10);
 async fn a_server_that_stops_for_ten_seconds_is_picked_up_again() {
     let server = Server::own(ControlPlane::builder()).await;
     server.install::<AddressableService>().await.expect("the CRD");
+    server.install::<SimpleDeployment>().await.expect("the CRD");
     let objects = server.objects("outage").await;
     let mut controller = process::controller(server.kubeconfig()).alone().within(&objects.namespace).spawn();
     some_ready(&objects).await;
@@ -80,6 +81,7 @@ async fn watches_that_are_cut_miss_nothing() {
 async fn no_deletion_is_missed_in_a_gap_after_which_etcd_was_compacted() {
     let server = Server::own(ControlPlane::builder()).await;
     server.install::<AddressableService>().await.expect("the CRD");
+    server.install::<SimpleDeployment>().await.expect("the CRD");
     let (objects, plain) = (server.objects("gap").await, server.objects("plain").await);
     let proxy = server.proxy().await;
     let kubeconfig = server.kubeconfig_through(&proxy, server.kubeconfig());

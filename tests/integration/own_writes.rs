@@ -2,16 +2,18 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::{
     Api, Client, ResourceExt,
-    api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams},
+    api::{DeleteParams, EvictParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams},
 };
 use parking_lot::Mutex;
 use reknit::{prelude::*, testing::eventually};
 use serde_json::json;
 
-use crate::support::{objects::Objects, proxy::Proxy, server::Server, wait::SOON};
+use crate::support::{
+    gate::Gate, objects::Objects, proxy::Proxy, replicas::labelled, server::Server, wait::SOON,
+};
 
 /// An informer behind a proxy, what its handlers were told, and the two who write: the process itself and others.
 struct Watched {
@@ -238,4 +240,125 @@ async fn an_own_deletion_stands_though_the_watch_still_tells_of_what_was_before(
     lines.open();
     watched.told_are(&["added x 1", "deleted x 1"]).await;
     assert!(watched.held("x").is_none());
+}
+
+/// A process whose watch of pods tells nothing at all, so that what it reads is what it wrote.
+struct Deaf {
+    informer: Informer<Pod>,
+    own: Api<Pod>,
+    others: Api<Pod>,
+    lines: Gate,
+    _proxy: Proxy,
+    _server: Server,
+}
+
+impl Deaf {
+    async fn new(prefix: &str) -> Self {
+        let server = Server::shared().await;
+        let objects = server.objects(prefix).await;
+        let proxy = server.proxy().await;
+        let lines = proxy.hold_lines(|line| line.resource == "pods");
+        let config = proxy.config(&server.config().expect("a configuration"));
+        let cx = Context::new("test", Client::try_from(config).expect("a client"));
+        let informer = cx.informer::<Pod>(select().namespace(&objects.namespace));
+        let own = Api::namespaced(cx.client(), &objects.namespace);
+        cx.informers().start();
+        informer.synced().await;
+        Self { informer, own, others: objects.pods(), lines, _proxy: proxy, _server: server }
+    }
+
+    async fn create(&self, name: &str, change: impl FnOnce(&mut Pod)) {
+        let mut pod = serde_json::from_value(labelled(name, "x", "pause")).expect("a pod");
+        change(&mut pod);
+        self.own.create(&PostParams::default(), &pod).await.expect("it is created");
+    }
+
+    /// Goes gracefully, since a kubelet would have to confirm it.
+    async fn create_on_node(&self, name: &str) {
+        self.create(name, |pod| pod.spec.as_mut().expect("a spec").node_name = Some("nowhere".into())).await;
+    }
+
+    /// By the store and by the server: each pod, its version, and whether it is going.
+    async fn agrees(&self, after: &str) -> Vec<(String, String, bool)> {
+        let shown = |pod: &Pod| {
+            (
+                pod.name_any(),
+                pod.resource_version().unwrap_or_default(),
+                pod.metadata.deletion_timestamp.is_some(),
+            )
+        };
+        let mut held: Vec<_> = self.informer.list().map(|pod| shown(&pod)).collect();
+        let there = self.others.list(&ListParams::default()).await.expect("the list");
+        let mut there: Vec<_> = there.iter().map(shown).collect();
+        held.sort();
+        there.sort();
+        println!("after {after}: {held:?}");
+        assert_eq!(held, there, "what is held after {after}, and what there is");
+        held
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whatever_a_deletion_answers_the_store_is_as_the_server_is() {
+    let deaf = Deaf::new("deaf").await;
+    let delete =
+        async |name: &str, params: DeleteParams| deaf.own.delete(name, &params).await.expect("it is deleted");
+    deaf.create("waiting", |_| ()).await;
+    deaf.create("finalized", |pod| pod.metadata.finalizers = Some(vec!["example.com/wait".into()])).await;
+    deaf.create_on_node("graceful").await;
+    deaf.create_on_node("forced").await;
+    assert_eq!(deaf.agrees("four creations").await.len(), 4);
+
+    let answer = delete("waiting", DeleteParams::default()).await;
+    assert!(answer.is_left(), "a pod on no node answers as the object that it was");
+    assert_eq!(deaf.agrees("the deletion of one on no node").await.len(), 3);
+    delete("graceful", DeleteParams::default()).await;
+    deaf.agrees("a graceful deletion").await;
+    delete("forced", DeleteParams::default().grace_period(0)).await;
+    deaf.agrees("a forced deletion").await;
+    delete("finalized", DeleteParams::default()).await;
+    let held = deaf.agrees("the deletion of one with a finalizer").await;
+    assert!(held.iter().all(|(.., going)| *going), "{held:?}");
+    delete("graceful", DeleteParams::default().grace_period(0)).await;
+    assert_eq!(deaf.agrees("the end of the graceful one").await.len(), 1);
+
+    let done = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
+    deaf.own.patch("finalized", &PatchParams::default(), &done).await.expect("it is patched");
+    assert_eq!(deaf.agrees("the last finalizer").await.len(), 0);
+    deaf.lines.open();
+    let last = serde_json::from_value(labelled("last", "x", "pause")).expect("a pod");
+    deaf.others.create(&PostParams::default(), &last).await.expect("it is created");
+    eventually("the watch tells the last of it", SOON, async || !deaf.informer.is_empty()).await;
+    assert_eq!(deaf.agrees("all that the watch had to tell").await.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deleted_collection_and_an_eviction_are_read_back() {
+    let deaf = Deaf::new("deafmany").await;
+    for name in ["a", "b", "other"] {
+        deaf.create(name, |_| ()).await;
+    }
+    for name in ["graceful", "evicted", "spared"] {
+        deaf.create_on_node(name).await;
+    }
+    let patch = Patch::Merge(json!({ "metadata": { "labels": { "spare": "me" } } }));
+    for name in ["other", "spared", "evicted"] {
+        deaf.own.patch(name, &PatchParams::default(), &patch).await.expect("it is patched");
+    }
+    assert_eq!(deaf.agrees("six creations").await.len(), 6);
+
+    let (dry, params) = (DeleteParams::default().dry_run(), DeleteParams::default());
+    let all_but_some = ListParams::default().labels("!spare");
+    deaf.own.delete_collection(&dry, &all_but_some).await.expect("nothing is deleted");
+    assert_eq!(deaf.agrees("a dry run").await.len(), 6);
+    deaf.own.delete_collection(&params, &all_but_some).await.expect("some are deleted");
+    let held = deaf.agrees("the deletion of some").await;
+    let going: Vec<_> = held.iter().map(|(name, _, going)| (name.as_str(), *going)).collect();
+    assert_eq!(going, [("evicted", false), ("graceful", true), ("other", false), ("spared", false)]);
+
+    deaf.own.evict("evicted", &EvictParams::default()).await.expect("it is evicted");
+    deaf.own.evict("other", &EvictParams::default()).await.expect("it is evicted");
+    let held = deaf.agrees("two evictions").await;
+    let going: Vec<_> = held.iter().map(|(name, _, going)| (name.as_str(), *going)).collect();
+    assert_eq!(going, [("evicted", true), ("graceful", true), ("spared", false)]);
 }

@@ -1,12 +1,19 @@
 //! The sample as the service account that config/ gives it, with only its rights.
 
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
-use kube::{Api, Client, api::DeleteParams};
-use reknit::testing::ControlPlane;
-use serde_json::Value;
+use kube::{Api, Client, ResourceExt, api::DeleteParams};
+use reknit::testing::{ControlPlane, eventually};
+use serde_json::{Value, json};
 
-use crate::support::{objects::Objects, process, server::Server};
+use crate::support::{
+    objects::Objects,
+    process,
+    replicas::{is_controlled_by, labelled, running},
+    server::Server,
+    wait::SOON,
+};
 
+const IMAGE: &str = "registry.k8s.io/pause:3.10";
 const SYSTEM: &str = "knative-samples";
 const USER: &str = "system:serviceaccount:knative-samples:controller";
 const CONFIG: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/config");
@@ -59,6 +66,36 @@ async fn lives(objects: &Objects) {
     objects.delete("x").await;
     objects.event("x", "AddressWithdrawn").await;
     objects.gone("x").await;
+    scales(objects).await;
+}
+
+/// Creates, adopts, replaces, releases and deletes pods.
+async fn scales(objects: &Objects) {
+    let object = objects.deploy("x", IMAGE, 3).await;
+    objects.all_alive(&object, 3).await;
+    objects.create_pod(labelled("adopted", "x", IMAGE)).await;
+    objects.adopted_and_down_to("adopted", &object, 3).await;
+    let pods = objects.alive(&object).await;
+    for pod in &pods {
+        objects.set_pod_status(&pod.name_any(), running(true)).await;
+    }
+    objects.all_pods_ready("x", 3).await;
+    objects.want("x", json!({ "image": " blank" })).await;
+    objects.pods_refused("x", "3 of 3 pods are missing").await;
+    objects.event("x", "FailedCreate").await;
+    objects.want("x", json!({ "image": IMAGE, "replicas": 1 })).await;
+    let left = objects.all_alive(&object, 1).await;
+    let released = left[0].name_any();
+    objects.relabel_pod(&released, "nobody").await;
+    eventually("it is released", SOON, async || {
+        let pod = objects.pod(&released).await.ok_or("it is gone")?;
+        if is_controlled_by(&pod, &object) { Err("it is not") } else { Ok(()) }
+    })
+    .await;
+    objects.want("x", json!({ "replicas": 0 })).await;
+    objects.all_pods_ready("x", 0).await;
+    objects.delete_deployment("x").await;
+    objects.delete_pod_now(&released).await;
 }
 
 async fn delete_cluster_role(client: &Client) {

@@ -124,10 +124,12 @@ async fn after_sigkill_nothing_is_lost() {
     controller.stop().await;
 }
 
-/// Who holds the leases of the namespace.
+/// Who holds the leases of AddressableServices in the namespace.
 pub(crate) async fn holders(objects: &Objects) -> Vec<String> {
     let leases: Api<Lease> = Api::namespaced(objects.client.clone(), &objects.namespace);
     let listed = eventually("the leases", SOON, async || leases.list(&ListParams::default()).await).await;
-    let holders = listed.into_iter().filter_map(|lease| lease.spec?.holder_identity);
+    let ours =
+        |lease: &Lease| lease.metadata.name.as_ref().is_some_and(|name| name.contains("addressableservices"));
+    let holders = listed.into_iter().filter(ours).filter_map(|lease| lease.spec?.holder_identity);
     holders.filter(|holder| !holder.is_empty()).collect()
 }

@@ -8,6 +8,7 @@ pub(crate) mod objects;
 pub(crate) mod process;
 pub(crate) mod proxy;
 pub(crate) mod relay;
+pub(crate) mod replicas;
 pub(crate) mod request;
 pub(crate) mod server;
 pub(crate) mod tally;

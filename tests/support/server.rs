@@ -3,7 +3,7 @@
 use std::{ops::Deref, path::PathBuf};
 
 use reknit::testing::{Builder, ControlPlane};
-use samples_apis::AddressableService;
+use samples_apis::{AddressableService, SimpleDeployment};
 use tokio::sync::{OnceCell, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::{objects::Objects, proxy::Proxy};
@@ -31,7 +31,7 @@ enum Turn {
 }
 
 impl Server {
-    /// The one that tests share: with AddressableServices, and a namespace for each test.
+    /// The one that tests share: with the Kinds of the sample, and a namespace for each test.
     pub(crate) async fn shared() -> Self {
         let turn = Turn::Beside(TURN.read().await);
         Self { plane: Plane::Shared(shared_plane().await), _turn: turn }
@@ -86,6 +86,10 @@ impl Deref for Server {
 
 async fn shared_plane() -> &'static ControlPlane {
     let plane = ControlPlane::shared().await.expect("a control plane");
-    INSTALLED.get_or_init(async || plane.install::<AddressableService>().await.expect("the CRD")).await;
+    let install = async || {
+        plane.install::<AddressableService>().await.expect("the CRD");
+        plane.install::<SimpleDeployment>().await.expect("the CRD");
+    };
+    INSTALLED.get_or_init(install).await;
     plane
 }

@@ -33,6 +33,14 @@ pub(crate) struct Seen {
     pub object: DynamicObject,
 }
 
+impl Seen {
+    /// The moment at the server: of two events of any Kinds the later one has the higher number.
+    pub(crate) fn version(&self) -> u64 {
+        let version = self.object.metadata.resource_version.as_deref().unwrap_or_default();
+        version.parse().expect("a resourceVersion is a number")
+    }
+}
+
 /// Counts the events of one Kind in one namespace, from its start until it is dropped.
 pub(crate) struct Tally {
     seen: Arc<Mutex<BTreeMap<String, Vec<Seen>>>>,
@@ -54,6 +62,13 @@ impl Tally {
     /// The events of one object, in order.
     pub(crate) fn seen(&self, name: &str) -> Vec<Seen> {
         self.seen.lock().get(name).cloned().unwrap_or_default()
+    }
+
+    /// The events of all objects, in the order of their resourceVersions, which is that of the server's writes.
+    pub(crate) fn all(&self) -> Vec<Seen> {
+        let mut all: Vec<_> = self.seen.lock().values().flatten().cloned().collect();
+        all.sort_by_key(Seen::version);
+        all
     }
 
     /// What was written to one object, in order.

@@ -1,5 +1,7 @@
 //! The Kinds of the sample controller, one file each.
 
 mod addressable_service;
+mod simple_deployment;
 
 pub use addressable_service::{AddressableService, AddressableServiceSpec, AddressableServiceStatus};
+pub use simple_deployment::{POD_OWNER, SimpleDeployment, SimpleDeploymentSpec, SimpleDeploymentStatus};

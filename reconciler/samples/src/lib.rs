@@ -2,5 +2,7 @@
 
 pub mod addressable_service;
 mod cluster_domain;
+mod pods;
+pub mod simple_deployment;
 
 pub use cluster_domain::ClusterDomain;

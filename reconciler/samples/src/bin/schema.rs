@@ -8,7 +8,7 @@ use std::{
 use clap::{Parser, Subcommand, ValueEnum};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
-use samples_apis::AddressableService;
+use samples_apis::{AddressableService, SimpleDeployment};
 
 /// The schemas of the sample Kinds
 #[derive(Parser)]
@@ -32,12 +32,14 @@ enum Command {
 #[value(rename_all = "PascalCase")]
 enum SampleKind {
     AddressableService,
+    SimpleDeployment,
 }
 
 impl SampleKind {
     fn definition(self) -> CustomResourceDefinition {
         match self {
             Self::AddressableService => AddressableService::crd(),
+            Self::SimpleDeployment => SimpleDeployment::crd(),
         }
     }
 }

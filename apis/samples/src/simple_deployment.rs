@@ -1,0 +1,116 @@
+//! So many pods of one image.
+
+use kube::CustomResource;
+use reknit::prelude::*;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The label by which a pod belongs to the `SimpleDeployment` of this name.
+pub const POD_OWNER: &str = "samples.knative.dev/podOwner";
+
+/// Keeps a number of pods of one image running.
+#[derive(CustomResource, Serialize, Deserialize, Clone, Debug, Default, PartialEq, JsonSchema)]
+#[kube(
+    group = "samples.knative.dev",
+    version = "v1alpha1",
+    kind = "SimpleDeployment",
+    doc = "Keeps a number of pods of one image running.",
+    namespaced,
+    status = "SimpleDeploymentStatus",
+    derive = "Default",
+    derive = "PartialEq",
+    category = "all",
+    category = "knative",
+    label("samples.knative.dev/release", "devel"),
+    label("knative.dev/crd-install", "true"),
+    // The pods carry it in a label.
+    validation = Rule::new("self.metadata.name.size() <= 63").message("the name may have 63 characters at most"),
+    printcolumn = r#"{"name": "Replicas", "type": "integer", "jsonPath": ".spec.replicas"}"#,
+    printcolumn = r#"{"name": "ReadyReplicas", "type": "integer", "jsonPath": ".status.readyReplicas"}"#,
+    printcolumn = r#"{"name": "Ready", "type": "string", "jsonPath": ".status.conditions[?(@.type=='Ready')].status"}"#,
+    printcolumn = r#"{"name": "Reason", "type": "string", "jsonPath": ".status.conditions[?(@.type=='Ready')].reason"}"#
+)]
+#[serde(rename_all = "camelCase")]
+pub struct SimpleDeploymentSpec {
+    /// What the pods run. Pods that run another image are replaced.
+    #[schemars(length(min = 1))]
+    pub image: String,
+    /// How many pods there are to be; one where it is not said.
+    #[serde(default = "one")]
+    #[schemars(range(min = 0))]
+    pub replicas: i32,
+}
+
+fn one() -> i32 {
+    1
+}
+
+/// What the controller found.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SimpleDeploymentStatus {
+    /// Conditions, and the generation they speak of.
+    #[serde(flatten)]
+    pub duck: DuckStatus,
+    /// How many of its pods are ready.
+    #[serde(default)]
+    pub ready_replicas: i32,
+}
+
+impl DuckShaped for SimpleDeploymentStatus {
+    fn duck(&self) -> &DuckStatus {
+        &self.duck
+    }
+
+    fn duck_mut(&mut self) -> &mut DuckStatus {
+        &mut self.duck
+    }
+}
+
+impl KRShaped for SimpleDeployment {
+    const CONDITIONS: ConditionSet = ConditionSet::living(&[]);
+}
+
+impl SimpleDeploymentStatus {
+    /// All pods are ready.
+    pub fn mark_pods_ready(&mut self) {
+        SimpleDeployment::CONDITIONS.manage(self).mark_true("Ready");
+    }
+
+    /// So many pods are not ready, or not there yet.
+    pub fn mark_pods_not_ready(&mut self, missing: i32) {
+        let message = format!("{missing} pods are not ready yet");
+        SimpleDeployment::CONDITIONS.manage(self).mark_false("Ready", "PodsNotReady", message);
+    }
+
+    /// The number of pods could not be brought to what is wanted, and why.
+    pub fn mark_pods_refused(&mut self, reason: &str, message: &str) {
+        SimpleDeployment::CONDITIONS.manage(self).mark_false("Ready", reason, message);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::CustomResourceExt;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn one_pod_is_wanted_where_no_number_is_said() {
+        let spec: SimpleDeploymentSpec = serde_json::from_value(json!({"image": "nginx"})).unwrap();
+        assert_eq!(spec.replicas, 1);
+    }
+
+    #[test]
+    fn the_api_server_knows_the_default_and_the_limits() {
+        let definition = serde_json::to_value(SimpleDeployment::crd()).unwrap();
+        let schema = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+        let spec = &schema["properties"]["spec"];
+        assert_eq!(spec["required"], json!(["image"]));
+        assert_eq!(spec["properties"]["image"]["minLength"], 1);
+        assert_eq!(spec["properties"]["replicas"]["default"], 1);
+        assert_eq!(spec["properties"]["replicas"]["minimum"].as_f64(), Some(0.0));
+        assert_eq!(schema["x-kubernetes-validations"][0]["rule"], "self.metadata.name.size() <= 63");
+    }
+}

@@ -1,0 +1,84 @@
+//! What of a pod decides whether it counts, and which one is missed least.
+
+use std::{cmp::Reverse, sync::Arc};
+
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use kube::ResourceExt;
+
+/// Neither ended nor told to: one that failed or was evicted is replaced, and stays for whoever wants to look at it.
+pub(crate) fn is_alive(pod: &Pod) -> bool {
+    pod.metadata.deletion_timestamp.is_none() && !matches!(phase(pod), "Failed" | "Succeeded")
+}
+
+/// Whether it answers requests.
+pub(crate) fn is_ready(pod: &Pod) -> bool {
+    let conditions = status(pod).and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+    conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+/// Whether a container of it, beside those that others may have put there, is of this image.
+pub(crate) fn runs(pod: &Pod, image: &str) -> bool {
+    let containers = pod.spec.as_ref().map_or(&[][..], |spec| &spec.containers);
+    containers.iter().any(|container| container.image.as_deref() == Some(image))
+}
+
+/// Those beyond `keep` of them, chosen as a ReplicaSet does: first what is on no node, then what does not run, then
+/// what is not ready, and of equals the youngest.
+pub(crate) fn least_useful(mut pods: Vec<Arc<Pod>>, keep: usize) -> Vec<Arc<Pod>> {
+    pods.sort_by_cached_key(|pod| {
+        let placed = pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
+        let young = Reverse(pod.creation_timestamp());
+        (placed, phase(pod) == "Running", is_ready(pod), young, pod.name_any())
+    });
+    pods.truncate(pods.len().saturating_sub(keep));
+    pods
+}
+
+fn phase(pod: &Pod) -> &str {
+    status(pod).and_then(|status| status.phase.as_deref()).unwrap_or_default()
+}
+
+fn status(pod: &Pod) -> Option<&PodStatus> {
+    pod.status.as_ref()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn pod(name: &str, node: Option<&str>, phase: &str, ready: &str, second: u8) -> Arc<Pod> {
+        let pod = json!({
+            "metadata": {"name": name, "creationTimestamp": format!("2026-01-01T00:00:{second:02}Z")},
+            "spec": {"nodeName": node, "containers": []},
+            "status": {"phase": phase, "conditions": [{"type": "Ready", "status": ready}]},
+        });
+        Arc::new(serde_json::from_value(pod).unwrap())
+    }
+
+    #[test]
+    fn the_least_useful_go_first() {
+        let pods = vec![
+            pod("old", Some("n"), "Running", "True", 1),
+            pod("young", Some("n"), "Running", "True", 9),
+            pod("unready", Some("n"), "Running", "False", 1),
+            pod("starting", Some("n"), "Pending", "False", 1),
+            pod("waiting", None, "Pending", "False", 1),
+        ];
+        let gone = least_useful(pods.clone(), 0);
+        let order: Vec<_> = gone.iter().map(|pod| pod.name_any()).collect();
+        assert_eq!(order, ["waiting", "starting", "unready", "young", "old"]);
+        assert_eq!(least_useful(pods.clone(), 4)[0].name_any(), "waiting");
+        assert!(least_useful(pods, 6).is_empty());
+    }
+
+    #[test]
+    fn a_sidecar_of_others_does_not_make_it_another_image() {
+        let two = json!({"spec": {"containers": [
+            {"name": "mesh", "image": "mesh:1"}, {"name": "main", "image": "nginx"},
+        ]}});
+        let two: Pod = serde_json::from_value(two).unwrap();
+        assert!(runs(&two, "nginx") && !runs(&two, "nginx:2") && !runs(&Pod::default(), "nginx"));
+    }
+}

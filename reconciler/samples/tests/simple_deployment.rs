@@ -1,0 +1,172 @@
+//! Single passes over a SimpleDeployment, through the constructor that the binary uses.
+#![cfg(test)]
+
+use k8s_openapi::api::core::v1::Pod;
+use reknit::{
+    prelude::*,
+    testing::{Given, Passed, Verb, given},
+};
+use samples_apis::{POD_OWNER, SimpleDeployment, SimpleDeploymentSpec};
+use samples_controller::simple_deployment::controller;
+use serde_json::{Value, json};
+
+const STATUS: &str = "patch simpledeployments/status default/x";
+const CREATE: &str = "create pods default/x-";
+
+/// `default/x`, which wants so many pods of this image.
+fn wanting(replicas: i32, image: &str) -> SimpleDeployment {
+    let mut object = SimpleDeployment::new("x", SimpleDeploymentSpec { image: image.into(), replicas });
+    object.metadata.namespace = Some("default".into());
+    object.metadata.uid = Some("uid-x".into());
+    object.metadata.generation = Some(1);
+    object
+}
+
+/// A pod that it controls, with what this merges into it.
+fn pod(name: &str, image: &str, status: Value) -> Value {
+    json!({
+        "metadata": {
+            "namespace": "default", "name": name, "uid": format!("uid-{name}"), "labels": { POD_OWNER: "x" },
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+            "ownerReferences": [{
+                "apiVersion": "samples.knative.dev/v1alpha1", "kind": "SimpleDeployment", "name": "x",
+                "uid": "uid-x", "controller": true,
+            }],
+        },
+        "spec": { "nodeName": "n", "containers": [{ "name": "main", "image": image }] },
+        "status": status,
+    })
+}
+
+fn ready() -> Value {
+    json!({ "phase": "Running", "conditions": [{ "type": "Ready", "status": "True" }] })
+}
+
+fn with(given: Given, pod: Value) -> Given {
+    given.and(serde_json::from_value::<Pod>(pod).expect("a pod"))
+}
+
+async fn passing(given: Given) -> Passed {
+    given.pass(controller, "default/x").await
+}
+
+/// What the object shows after the pass: its ready replicas, and its Ready condition without the time.
+fn shown(passed: &Passed) -> (i32, Value) {
+    let status =
+        passed.object::<SimpleDeployment>("default/x").and_then(|object| object.status).unwrap_or_default();
+    let mut ready = json!(status.duck.condition("Ready"));
+    if let Some(ready) = ready.as_object_mut() {
+        ready.remove("lastTransitionTime");
+    }
+    (status.ready_replicas, ready)
+}
+
+fn not_ready(reason: &str, message: &str) -> Value {
+    json!({ "type": "Ready", "status": "False", "reason": reason, "message": message })
+}
+
+#[tokio::test]
+async fn what_is_missing_is_created_with_label_and_owner() {
+    let passed = passing(given(wanting(3, "nginx"))).await;
+    assert_eq!(passed.writes(), [CREATE, CREATE, CREATE, STATUS]);
+    let body = &passed.write(0).body;
+    assert_eq!(body["metadata"]["labels"], json!({ POD_OWNER: "x" }));
+    let owner = &body["metadata"]["ownerReferences"][0];
+    assert_eq!((&owner["uid"], &owner["controller"]), (&json!("uid-x"), &json!(true)));
+    assert_eq!(body["spec"]["containers"][0]["image"], "nginx");
+    assert_eq!(shown(&passed), (0, not_ready("PodsNotReady", "3 pods are not ready yet")));
+}
+
+#[tokio::test]
+async fn where_all_are_ready_nothing_is_done_but_to_say_so() {
+    let two = with(with(given(wanting(2, "nginx")), pod("a", "nginx", ready())), pod("b", "nginx", ready()));
+    let passed = passing(two).await;
+    assert_eq!(passed.writes(), [STATUS]);
+    assert_eq!(shown(&passed), (2, json!({ "type": "Ready", "status": "True" })));
+}
+
+#[tokio::test]
+async fn of_a_surplus_the_pod_that_is_not_ready_goes_and_nothing_else_of_its_name() {
+    let two =
+        with(with(given(wanting(1, "nginx")), pod("a", "nginx", ready())), pod("b", "nginx", json!({})));
+    let passed = passing(two).await;
+    assert_eq!(passed.writes(), ["delete pods default/b", STATUS]);
+    assert_eq!(passed.write(0).body["preconditions"], json!({ "uid": "uid-b" }));
+    assert_eq!(shown(&passed).0, 1);
+}
+
+#[tokio::test]
+async fn pods_of_another_image_go_before_others_come() {
+    let passed = passing(with(given(wanting(1, "nginx:2")), pod("a", "nginx:1", ready()))).await;
+    assert_eq!(passed.writes(), ["delete pods default/a", CREATE, STATUS]);
+
+    let kept = with(given(wanting(1, "nginx:2")), pod("a", "nginx:1", ready()));
+    let passed = passing(kept.failing(Verb::Delete, "pods", 403)).await;
+    assert_eq!(passed.writes(), ["delete pods default/a", STATUS], "no other while the old one is there");
+    assert_eq!(passed.events()[0].reason, "FailedDelete");
+}
+
+#[tokio::test]
+async fn pods_that_ended_or_are_going_or_are_of_others_do_not_count_and_are_left_alone() {
+    let mut going = pod("going", "nginx", ready());
+    going["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    let mut foreign = pod("foreign", "nginx", ready());
+    foreign["metadata"]["ownerReferences"][0]["uid"] = json!("uid-other");
+    let mut nobodys = pod("nobodys", "nginx", ready());
+    nobodys["metadata"]["labels"] = json!({ POD_OWNER: "y" });
+    nobodys["metadata"]["ownerReferences"] = json!([]);
+    let failed = pod("failed", "nginx", json!({ "phase": "Failed", "reason": "Evicted" }));
+    let others = [going, foreign, nobodys, failed].into_iter().fold(given(wanting(1, "nginx")), with);
+    let passed = passing(others).await;
+    assert_eq!(passed.writes(), [CREATE, STATUS]);
+}
+
+fn orphan() -> Given {
+    let mut orphan = pod("orphan", "nginx", ready());
+    orphan["metadata"]["ownerReferences"] = json!([]);
+    with(given(wanting(1, "nginx")), orphan)
+}
+
+#[tokio::test]
+async fn an_orphan_with_the_label_is_adopted_as_it_was_read() {
+    let passed = passing(orphan()).await;
+    assert_eq!(passed.writes(), ["patch pods default/orphan", STATUS]);
+    let sent = &passed.write(0).body["metadata"];
+    assert_eq!((&sent["uid"], &sent["resourceVersion"]), (&json!("uid-orphan"), &json!("1")));
+    assert_eq!(sent["ownerReferences"][0]["uid"], "uid-x");
+    assert_eq!(shown(&passed).0, 1);
+}
+
+#[tokio::test]
+async fn an_orphan_that_somebody_else_took_meanwhile_is_a_conflict_and_said_to_nobody() {
+    let passed = passing(orphan().failing(Verb::Patch, "pods", 409)).await;
+    assert!(passed.result.as_ref().is_err_and(Error::is_conflict));
+    assert_eq!(passed.events(), []);
+    assert_eq!(passed.writes(), ["patch pods default/orphan", STATUS]);
+}
+
+#[tokio::test]
+async fn an_owner_that_is_gone_adopts_nothing_and_creates_nothing() {
+    let passed = passing(orphan().failing(Verb::Get, "simpledeployments", 404)).await;
+    assert!(passed.result.as_ref().is_err_and(Error::is_permanent));
+    assert_eq!(passed.writes(), [STATUS]);
+}
+
+#[tokio::test]
+async fn a_pod_whose_label_names_another_is_released_and_replaced() {
+    let mut strayed = pod("strayed", "nginx", ready());
+    strayed["metadata"]["labels"] = json!({ POD_OWNER: "y" });
+    let passed = passing(with(given(wanting(1, "nginx")), strayed)).await;
+    assert_eq!(passed.writes(), ["patch pods default/strayed", CREATE, STATUS]);
+    assert_eq!(passed.write(0).body["metadata"]["ownerReferences"], json!([]));
+}
+
+#[tokio::test]
+async fn a_refusal_costs_one_request_and_is_said_in_status_and_event() {
+    let passed = passing(given(wanting(9, "nginx")).failing(Verb::Create, "pods", 403)).await;
+    assert!(passed.result.is_err());
+    assert_eq!(passed.writes(), [CREATE, STATUS]);
+    let message = "error creating: 9 of 9 pods are missing: inducing failure for create pods (403 Injected)";
+    assert_eq!(shown(&passed), (0, not_ready("FailedCreate", message)));
+    assert_eq!(passed.events(), [Event::warning("FailedCreate", message)]);
+}
