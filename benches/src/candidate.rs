@@ -16,9 +16,9 @@ pub(crate) const FLOOR: &str = "floor";
 const ALL: [(&str, &str, &[&str]); 6] = [
     (REKNIT, "bench-reknit", &["--disable-ha", "--bind-address", "127.0.0.1"]),
     ("kube-runtime", "bench-kube-runtime", &[]),
-    ("kube-runtime, tuned", "bench-kube-runtime", &["tuned"]),
+    ("kube-runtime-tuned", "bench-kube-runtime", &["tuned"]),
     ("controller-runtime", "bench-controller-runtime", &[]),
-    ("controller-runtime, tuned", "bench-controller-runtime", &["tuned"]),
+    ("controller-runtime-tuned", "bench-controller-runtime", &["tuned"]),
     (FLOOR, "bench-floor", &[]),
 ];
 

@@ -152,7 +152,7 @@ impl Cluster {
 
     /// What happens to AddressableServices from now on.
     pub(crate) async fn watch(&self) -> Result<Watch> {
-        Watch::from(&self.client, &self.list().await?.metadata.resource_version).await
+        Ok(Watch::from(&self.client, self.list().await?.metadata.resource_version))
     }
 
     /// Ends all watches, and none can go on from where it was.
@@ -161,12 +161,19 @@ impl Cluster {
         Ok(self.plane.restart().await?)
     }
 
-    /// Takes one status away, and waits until it is there again: whoever writes it watches.
+    /// Has one AddressableService name a Service that is not there, and its own again; waits each time until its status
+    /// says so: whoever writes that watches.
     pub(crate) async fn served_again(&self) -> Result<()> {
-        let found = self.list().await?.items.into_iter().next().ok_or("there is no object")?;
+        let found = self.list().await?.items.into_iter().next().ok_or("there is no object")?.metadata;
+        let path = format!(
+            "/apis/samples.knative.dev/v1alpha1/namespaces/{}/addressableservices/{}",
+            found.namespace, found.name
+        );
         let mut watch = self.watch().await?;
-        self.merge(&found.status_path(), &json!({"status": null})).await?;
-        while watch.next().await?.ready != Some(true) {}
+        for (service, ready) in [("none", false), (&*found.name, true)] {
+            self.merge(&path, &json!({"spec": {"serviceName": service}})).await?;
+            while watch.next().await?.ready != Some(ready) {}
+        }
         Ok(())
     }
 

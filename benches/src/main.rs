@@ -23,6 +23,7 @@ use std::{
 };
 
 use clap::Parser;
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::{plan::Plan, report::Report};
 
@@ -47,13 +48,29 @@ struct Args {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    match run(Args::parse()).await {
+    let args = Args::parse();
+    // What was started ends with it, which dropping the run sees to.
+    let ended = tokio::select! {
+        ended = run(args) => ended,
+        interrupted = interrupted() => interrupted,
+    };
+    match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{error}");
             ExitCode::FAILURE
         }
     }
+}
+
+async fn interrupted() -> Result<()> {
+    let (mut interrupted, mut terminated) =
+        (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    tokio::select! {
+        _ = interrupted.recv() => {}
+        _ = terminated.recv() => {}
+    }
+    Err("interrupted".into())
 }
 
 async fn run(args: Args) -> Result<()> {

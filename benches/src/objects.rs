@@ -3,21 +3,25 @@
 use reknit::apis::service_host_name;
 use serde_json::{Value, json};
 
-/// A Service without an address of its own: addresses are taken from a range that is too small for many.
+/// A Service without an address of its own: addresses are taken from a range that is too small for many. What the API
+/// server would fill in is there.
 pub fn service(namespace: &str, name: &str) -> Value {
     json!({
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": {
-            "name": name,
-            "namespace": namespace,
-            "labels": {"app.kubernetes.io/name": name, "app.kubernetes.io/part-of": "bench"},
-        },
+        "metadata": {"name": name, "namespace": namespace},
         "spec": {
             "clusterIP": "None",
-            "selector": {"app.kubernetes.io/name": name},
-            "ports": [{"name": "http", "port": 80, "targetPort": 8080, "protocol": "TCP"}],
+            "clusterIPs": ["None"],
+            "internalTrafficPolicy": "Cluster",
+            "ipFamilies": ["IPv4"],
+            "ipFamilyPolicy": "SingleStack",
+            "ports": [{"port": 80, "protocol": "TCP", "targetPort": 8080}],
+            "selector": {"app": name},
+            "sessionAffinity": "None",
+            "type": "ClusterIP",
         },
+        "status": {"loadBalancer": {}},
     })
 }
 
@@ -26,11 +30,7 @@ pub fn addressable_service(namespace: &str, name: &str) -> Value {
     json!({
         "apiVersion": "samples.knative.dev/v1alpha1",
         "kind": "AddressableService",
-        "metadata": {
-            "name": name,
-            "namespace": namespace,
-            "labels": {"app.kubernetes.io/part-of": "bench"},
-        },
+        "metadata": {"name": name, "namespace": namespace},
         "spec": {"serviceName": name},
     })
 }

@@ -38,9 +38,11 @@ struct Object {
 }
 
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Metadata {
     namespace: String,
     name: String,
+    resource_version: String,
 }
 
 #[derive(Deserialize)]
@@ -56,21 +58,12 @@ struct Condition {
 }
 
 impl Watch {
-    pub(crate) async fn from(client: &Client, version: &str) -> Result<Self> {
-        let path = format!(
-            "/apis/samples.knative.dev/v1alpha1/addressableservices?watch=true&resourceVersion={version}"
-        );
-        let mut lines = client.request_stream(Request::get(path).body(Vec::new())?).await?.lines();
+    /// Goes on by itself where the server ends it, as it does when the definition of a Kind is still new.
+    pub(crate) fn from(client: &Client, version: String) -> Self {
         let (tell, events) = mpsc::unbounded_channel();
-        let follow = async move {
-            while let Some(Ok(line)) = lines.next().await {
-                let at = Instant::now();
-                // What is no event of an object is an error, after which nothing comes.
-                let Ok(line) = serde_json::from_str::<Line>(&line) else { return };
-                let _ = tell.send(line.object.seen(at));
-            }
-        };
-        Ok(Self { events, task: tokio::spawn(follow).abort_handle() })
+        let (client, mut version) = (client.clone(), version);
+        let follow = async move { while follow(&client, &mut version, &tell).await.is_ok() {} };
+        Self { events, task: tokio::spawn(follow).abort_handle() }
     }
 
     pub(crate) async fn next(&mut self) -> Result<Seen> {
@@ -81,6 +74,21 @@ impl Watch {
     pub(crate) fn drain(&mut self) -> usize {
         std::iter::from_fn(|| self.events.try_recv().ok()).count()
     }
+}
+
+/// Until the server ends it; an error is what cannot be gone on from.
+async fn follow(client: &Client, version: &mut String, tell: &mpsc::UnboundedSender<Seen>) -> Result<()> {
+    let path = format!(
+        "/apis/samples.knative.dev/v1alpha1/addressableservices?watch=true&resourceVersion={version}"
+    );
+    let mut lines = client.request_stream(Request::get(path).body(Vec::new())?).await?.lines();
+    while let Some(Ok(line)) = lines.next().await {
+        let at = Instant::now();
+        let Line { object } = serde_json::from_str(&line)?;
+        version.clone_from(&object.metadata.resource_version);
+        tell.send(object.seen(at))?;
+    }
+    Ok(())
 }
 
 impl Drop for Watch {

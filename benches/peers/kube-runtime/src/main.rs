@@ -28,6 +28,7 @@ use kube::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::json;
+use tokio::sync::OnceCell;
 
 #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[kube(
@@ -75,6 +76,8 @@ type Named = HashMap<ObjectRef<Service>, HashSet<ObjectRef<AddressableService>>>
 struct Context {
     client: Client,
     services: Store<Service>,
+    /// A store tells only the last of those who wait for it, so one waits for all.
+    services_ready: OnceCell<()>,
     named: Arc<Mutex<Named>>,
 }
 
@@ -99,13 +102,22 @@ async fn main() -> Result<(), Box<dyn Error>> {
         false => trigger.boxed(),
     };
     let named = Arc::new(Mutex::new(Named::default()));
-    let context = Arc::new(Context { client, services: services.0, named: named.clone() });
+    let context = Arc::new(Context {
+        client,
+        services: services.0,
+        services_ready: OnceCell::new(),
+        named: named.clone(),
+    });
     Controller::for_stream(trigger, objects.0)
         .watches_stream(related, move |service| naming(&named, &service))
         .with_config(Config::default().concurrency(workers))
         .shutdown_on_signal()
         .run(reconcile, |_, _, _| Action::requeue(Duration::from_secs(5)), context)
-        .for_each(|result| ready(if let Err(error) = result { eprintln!("{error}") }))
+        .for_each(|result| {
+            ready(if let Err(error) = result {
+                eprintln!("{error}")
+            })
+        })
         .await;
     Ok(())
 }
@@ -136,7 +148,7 @@ fn naming(named: &Mutex<Named>, service: &Service) -> Vec<ObjectRef<AddressableS
 }
 
 async fn reconcile(object: Arc<AddressableService>, context: Arc<Context>) -> Result<Action, Failure> {
-    context.services.wait_until_ready().await?;
+    context.services_ready.get_or_try_init(|| context.services.wait_until_ready()).await?;
     let namespace = object.namespace().unwrap_or_default();
     let service = ObjectRef::new(&object.spec.service_name).within(&namespace);
     {
