@@ -42,6 +42,7 @@ stage docs docs
 # takes minutes: leave out --no-verify for that.
 stage packages cargo package --workspace --locked --offline --no-verify --allow-dirty
 stage "control plane" control_plane
+stage instructions hack/instructions.sh
 stage "unit tests" cargo test --workspace --locked --no-fail-fast --lib --bins
 stage "doc tests" cargo test --workspace --locked --no-fail-fast --doc
 stage "parity and integration tests" integration
