@@ -95,10 +95,11 @@
 //!
 //! **The process** is [`sharedmain`]: its documentation lists flags, environment, ConfigMaps, probes and metrics.
 //!
-//! # Admission
+//! # Webhooks
 //!
 //! [`webhook`] fills in defaults and refuses what a Kind calls invalid before the API server stores it: a Kind says so by
-//! [`Validatable`](prelude::Validatable) and by its `set_defaults`, a [`Webhook`](prelude::Webhook) answers.
+//! [`Validatable`](prelude::Validatable) and by its `set_defaults`, a [`Webhook`](prelude::Webhook) answers, and
+//! [`Main::webhook`](prelude::Main::webhook) runs it, with certificates that are made, trusted and renewed by themselves.
 //!
 //! # Testing
 //!
@@ -146,8 +147,9 @@ pub use reknit_webhook as webhook;
 /// What a reconciler needs.
 pub mod prelude {
     pub use reknit_apis::{
-        AddressStatus, Addressable, Condition, ConditionSet, Conditions, Defaultable, DuckShaped, DuckStatus,
-        FieldError, KRShaped, KReference, Key, Kind, Request, Scope, StatusOf, Url, Validatable,
+        AddressStatus, Addressable, Condition, ConditionSet, Conditions, Convertible, Defaultable,
+        DuckShaped, DuckStatus, FieldError, KRShaped, KReference, Key, Kind, Request, Scope, StatusOf, Url,
+        Validatable,
     };
     pub use reknit_injection::{
         Change, Config, Context, Filter, FromConfigMap, Index, Informer, Inject, Metadata, Missing,

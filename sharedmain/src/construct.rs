@@ -3,8 +3,9 @@ use std::collections::BTreeMap;
 
 use reknit_injection::Context;
 use reknit_reconciler::{Controller, Result};
+use reknit_webhook::Webhook;
 
-use crate::{failure::Failure, panics, task::Task};
+use crate::{failure::Failure, panics, task::Task, webhook};
 
 type Make<T> = Box<dyn FnOnce(&Context) -> Result<T>>;
 type Provide<T = ()> = Box<dyn FnOnce(&Context) -> T>;
@@ -16,6 +17,7 @@ pub(crate) struct Constructors {
     pub(crate) values: Vec<Provide>,
     pub(crate) controllers: Vec<Make<Controller>>,
     pub(crate) tasks: Vec<Make<Task>>,
+    pub(crate) webhooks: Vec<Make<Webhook>>,
 }
 
 impl Constructors {
@@ -31,14 +33,22 @@ impl Constructors {
         }
         self.values.into_iter().for_each(|provide| provide(cx));
         let mut controllers = all("controller", self.controllers, cx)?;
+        let webhooks = self.webhooks.into_iter().map(webhook_maker).collect();
+        let (keepers, servers): (Vec<_>, Vec<_>) = all("webhook", webhooks, cx)?.into_iter().unzip();
+        controllers.extend(keepers);
         check_names(&controllers)?;
         check_each(&controllers)?;
         check_finalizers(&controllers)?;
         check_disabled(&controllers, disabled)?;
         controllers.retain(|controller| !disabled.iter().any(|name| name == controller.name()));
-        let tasks = all("task", self.tasks, cx)?;
+        let mut tasks = all("task", self.tasks, cx)?;
+        tasks.extend(servers);
         Ok((controllers, tasks))
     }
+}
+
+fn webhook_maker(make: Make<Webhook>) -> Make<(Controller, Task)> {
+    Box::new(move |cx| webhook::assemble(cx, make(cx)?))
 }
 
 fn all<T>(what: &str, makes: Vec<Make<T>>, cx: &Context) -> Result<Vec<T>, Failure> {

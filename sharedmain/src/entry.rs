@@ -4,6 +4,7 @@ use std::{ffi::OsString, io::Write, process::ExitCode};
 use clap::{ArgMatches, Args};
 use reknit_injection::Context;
 use reknit_reconciler::{Controller, ControllerConstructor, Result};
+use reknit_webhook::Webhook;
 
 use crate::{
     construct::Constructors,
@@ -106,6 +107,35 @@ impl Main {
     /// Something that runs beside the controllers.
     pub fn task(mut self, make: impl FnOnce(&Context) -> Result<Task> + 'static) -> Self {
         self.constructors.tasks.push(Box::new(make));
+        self
+    }
+
+    /// A webhook: its server, and a controller named `webhook` that keeps its certificate and has the API server trust it.
+    /// It runs beside the controllers, or alone in a process of its own. See [`Webhook::assemble`] for what has to be there.
+    ///
+    /// It refuses ConfigMaps that this process could not read: `config-logging`, `config-observability`,
+    /// `config-leader-election`, and those of [`Webhook::config_validation`].
+    ///
+    /// ```no_run
+    /// # use reknit_apis::{FieldError, Kind, Request, Validatable};
+    /// # use serde::{Deserialize, Serialize};
+    /// # #[derive(kube::CustomResource, Serialize, Deserialize, Clone, Debug, schemars::JsonSchema)]
+    /// # #[kube(group = "demo.reknit.dev", version = "v1", kind = "Lamp", namespaced)]
+    /// # struct LampSpec {}
+    /// # impl Kind for Lamp { type Status = (); }
+    /// # impl Validatable for Lamp { fn validate(&self, _: &Request) -> FieldError { FieldError::none() } }
+    /// use std::process::ExitCode;
+    ///
+    /// use reknit_sharedmain::Main;
+    /// use reknit_webhook::Webhook;
+    ///
+    /// fn main() -> ExitCode {
+    ///     let lamps = |_: &_| Ok(Webhook::new("demo.reknit.dev").defaulting::<Lamp>().validation::<Lamp>());
+    ///     Main::new("webhook").webhook(lamps).run()
+    /// }
+    /// ```
+    pub fn webhook(mut self, make: impl FnOnce(&Context) -> Result<Webhook> + 'static) -> Self {
+        self.constructors.webhooks.push(Box::new(make));
         self
     }
 

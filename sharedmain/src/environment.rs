@@ -22,6 +22,12 @@ pub(crate) struct Environment {
     pub(crate) metrics_host: Option<String>,
     /// `PROFILING_PORT`, else 8008.
     pub(crate) profiling_port: u16,
+    /// `WEBHOOK_PORT`.
+    pub(crate) webhook_port: Option<u16>,
+    /// `WEBHOOK_NAME`: the Service of the webhook.
+    pub(crate) webhook_name: Option<String>,
+    /// `WEBHOOK_SECRET_NAME`.
+    pub(crate) webhook_secret: Option<String>,
     /// `KUBERNETES_MIN_VERSION`, else what Knative asks for.
     pub(crate) min_version: Version,
     /// `RUST_LOG`, well-formed: wins over what config-logging says.
@@ -56,6 +62,9 @@ impl Environment {
             metrics_port: port("METRICS_PROMETHEUS_PORT")?,
             metrics_host: text("METRICS_PROMETHEUS_HOST"),
             profiling_port: port("PROFILING_PORT")?.unwrap_or(8008),
+            webhook_port: port("WEBHOOK_PORT")?,
+            webhook_name: text("WEBHOOK_NAME"),
+            webhook_secret: text("WEBHOOK_SECRET_NAME"),
             min_version: min_version.unwrap_or_else(Version::minimum),
             rust_log: directives(text("RUST_LOG"))?,
             config_logging: text("CONFIG_LOGGING_NAME").unwrap_or_else(|| "config-logging".into()),
@@ -138,6 +147,7 @@ mod tests {
             ("KNATIVE_HEALTH_PROBES_PORT", "65536"),
             ("METRICS_PROMETHEUS_PORT", "http"),
             ("PROFILING_PORT", "80080"),
+            ("WEBHOOK_PORT", "https"),
             ("KUBERNETES_MIN_VERSION", "new"),
             ("RUST_LOG", "my_crate=loud"),
         ] {

@@ -75,6 +75,7 @@
 //! | `KNATIVE_HEALTH_PROBES_PORT` | port of `GET /readiness` and `GET /health`, 8080 |
 //! | `METRICS_PROMETHEUS_PORT`, `METRICS_PROMETHEUS_HOST` | where `GET /metrics` is answered, 9090 |
 //! | `PROFILING_PORT` | where profiles are served, once they are enabled, 8008 |
+//! | `WEBHOOK_PORT`, `WEBHOOK_NAME`, `WEBHOOK_SECRET_NAME` | of a process with a webhook: 8443, its Service `webhook`, its Secret `webhook-certs` |
 //! | `KUBERNETES_MIN_VERSION` | the oldest API server to work with, v1.33.0 |
 //! | `CONFIG_LOGGING_NAME`, `CONFIG_OBSERVABILITY_NAME`, `CONFIG_LEADERELECTION_NAME` | other names for the ConfigMaps |
 //! | `RUST_LOG` | what is logged, instead of what `config-logging` says |
@@ -162,6 +163,7 @@ mod task;
 mod token_file;
 mod tracer;
 mod vitals;
+mod webhook;
 
 pub use entry::{Main, main};
 pub use listen_address::ListenAddress;

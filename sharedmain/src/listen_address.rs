@@ -50,6 +50,11 @@ pub struct ListenAddress {
 }
 
 impl ListenAddress {
+    /// This port, wherever the process listens.
+    pub(crate) const fn any(port: u16) -> Self {
+        Self { ip: None, port }
+    }
+
     /// Takes the port and logs the address: `listening for greetings`.
     ///
     /// # Errors

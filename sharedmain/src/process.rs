@@ -29,6 +29,7 @@ use crate::{
     startup::Startup,
     stop::Stop,
     task::Task,
+    webhook::Settings,
 };
 
 /// What is to run, and what the command line said.
@@ -103,6 +104,7 @@ impl Process {
             .shutdown(shutdown)
             .build();
         cx.provide(BindAddress(flags.bind_address));
+        cx.provide(Settings::of(&environment));
         let (controllers, tasks) = constructors.run(&cx, &flags.disable_controllers)?;
         let observed = Observed::default();
         let followed = follow(&cx, &environment, &logging, &observed);

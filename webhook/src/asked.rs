@@ -2,7 +2,7 @@
 
 use kube::core::admission::{AdmissionRequest, AdmissionResponse, Operation as Wire};
 use reknit_apis::{Operation, Request};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::raw::Raw;
 
@@ -29,6 +29,16 @@ impl About {
     pub(crate) fn asked(request: &AdmissionRequest<Raw>) -> Self {
         let kind = &request.kind;
         Self { group: kind.group.clone(), version: kind.version.clone(), kind: kind.kind.clone() }
+    }
+}
+
+impl About {
+    /// A rule of a webhook configuration.
+    pub(crate) fn rule(&self, operations: &[&str], resources: &[String]) -> Value {
+        json!({
+            "operations": operations, "apiGroups": [self.group], "apiVersions": [self.version],
+            "resources": resources, "scope": "*",
+        })
     }
 }
 

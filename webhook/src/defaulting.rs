@@ -26,9 +26,12 @@ pub(crate) struct Defaulting(BTreeMap<About, Arc<dyn Fills>>);
 /// What is the same for every Kind.
 trait Fills: Send + Sync {
     fn fill(&self, asked: &Asked, object: &Value) -> Result<Value, String>;
+    /// As rules of a configuration name it.
+    fn resource(&self) -> &str;
 }
 
 struct Of<K> {
+    plural: String,
     group: String,
     decoder: Decoder<K>,
     fill: Fill<K>,
@@ -46,12 +49,25 @@ impl Defaulting {
     }
 
     fn add_filled<K: Kind + CustomResourceExt>(&mut self, fill: Fill<K>) {
-        let of = Of { group: K::group(&()).into(), decoder: Decoder::<K>::new(), fill };
+        let of = Of {
+            plural: K::plural(&()).into(),
+            group: K::group(&()).into(),
+            decoder: Decoder::<K>::new(),
+            fill,
+        };
         self.0.insert(About::of::<K>(), Arc::new(of));
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// What the API server is to ask about.
+    pub(crate) fn rules(&self) -> Value {
+        let rule = |(about, of): (&About, &Arc<dyn Fills>)| {
+            about.rule(&["CREATE", "UPDATE"], &[of.resource().into()])
+        };
+        self.0.iter().map(rule).collect()
     }
 
     pub(crate) fn has(&self, about: &About) -> bool {
@@ -88,6 +104,10 @@ impl Defaulting {
 }
 
 impl<K: Kind + CustomResourceExt> Fills for Of<K> {
+    fn resource(&self) -> &str {
+        &self.plural
+    }
+
     fn fill(&self, asked: &Asked, object: &Value) -> Result<Value, String> {
         let strict = self.decoder.strictly(object, asked.old.as_ref());
         let decoded = strict.map_err(|why| format!("cannot decode incoming new object: {why}"))?;

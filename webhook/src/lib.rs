@@ -1,4 +1,4 @@
-//! Admission: what the API server asks before it stores objects of your Kinds.
+//! Webhooks: what the API server asks before it stores objects of your Kinds, and to read them in another version.
 //!
 //! A Kind says its rules by [`Validatable`](reknit_apis::Validatable) and its defaults by its own `set_defaults` (or, where
 //! they depend on the request, by [`Defaultable`](reknit_apis::Defaultable) on top); a [`Webhook`] puts the Kinds
@@ -26,15 +26,50 @@
 //! # Dry runs
 //!
 //! Nothing here has an effect beyond the answer; [callbacks](Webhook::callback) are not called in a dry run.
+//!
+//! # ConfigMaps
+//!
+//! [`config_validation`](Webhook::config_validation) refuses what the process could not read, with the parser's own words,
+//! and an edit of `_example`, which is documentation. Only in the system namespace.
+//!
+//! # Versions
+//!
+//! [`conversion`](Webhook::conversion) takes objects from one version to another by way of the hub
+//! ([`Convertible`](reknit_apis::Convertible)), and gives them the defaults of the version that they end in. Of the metadata
+//! only labels and annotations change. [`migrate_storage`] has all objects stored in the version that is the one to store.
+//!
+//! # Certificates
+//!
+//! A process ([`Webhook::assemble`]) keeps its certificate in the Secret `webhook-certs`: ECDSA P-256, for seven days,
+//! renewed a day before its end, for the names of the Service and for the hosts of the URLs by which configurations call the
+//! webhook. The leader writes; every replica shows what is in the Secret, from the moment it changes.
+//!
+//! Each rotation brings a new authority, and no handshake fails meanwhile: an authority is among those that are to be
+//! trusted (`ca-cert.pem`) one rotation before it issues what is shown, and one rotation after. A new certificate waits until
+//! all configurations trust its authority, unless the old one is over. If the Secret itself is lost, everything is made
+//! anew, and handshakes fail until the API server knows.
+//!
+//! | key of the Secret | what it is |
+//! | --- | --- |
+//! | `server-cert.pem`, `server-key.pem` | what is shown |
+//! | `ca-cert.pem` | the authorities that are trusted: what was, is and will be |
+//! | `next-ca-cert.pem`, `next-ca-key.pem` | the authority of the next certificate |
 
 mod asked;
+mod certificates;
+mod config_maps;
+mod configuration;
+mod conversion;
 mod decode;
 mod defaulting;
 mod graft;
 mod identity;
 mod limits;
 mod metrics;
+mod migration;
 mod pace;
+mod place;
+mod process;
 mod proposal;
 mod raw;
 mod routes;
@@ -44,6 +79,8 @@ mod webhook;
 
 pub use identity::{BadCertificate, Identity};
 pub use limits::Limits;
+pub use migration::{MigrationError, migrate_storage};
+pub use place::Place;
 pub use proposal::{Admitted, Proposal, Refused};
 pub use server::ServeError;
 pub use webhook::Webhook;

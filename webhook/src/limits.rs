@@ -13,7 +13,7 @@ use std::time::Duration;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// How many bytes the body of a request may have: 3 MiB, as much as etcd takes twice over. More is answered 413.
+    /// How many bytes the body of a request may have: 3 MiB. More is answered 413. Of a conversion it is [`bodies`](Self::bodies).
     pub body: usize,
     /// How many bytes of bodies are held and worked on at once: 32 MiB, of which a request counts for 64 KiB at least. What
     /// finds no room waits until its time is over.

@@ -49,8 +49,8 @@ impl Proposal {
 
     fn new(operation: Operation, object: Option<Value>, old: Option<Value>) -> Self {
         let of = object.as_ref().or(old.as_ref()).cloned().unwrap_or_default();
-        let (group, version) =
-            of["apiVersion"].as_str().unwrap_or_default().rsplit_once('/').unwrap_or_default();
+        let version = of["apiVersion"].as_str().unwrap_or_default();
+        let (group, version) = version.split_once('/').unwrap_or(("", version));
         let operation = match operation {
             Operation::Create => "CREATE",
             Operation::Update => "UPDATE",

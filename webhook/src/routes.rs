@@ -20,7 +20,10 @@ use axum::{
 use bytes::{Bytes, BytesMut};
 use futures::FutureExt;
 use http_body_util::BodyExt;
-use kube::core::admission::{AdmissionRequest, AdmissionResponse, AdmissionReview};
+use kube::core::{
+    admission::{AdmissionRequest, AdmissionResponse, AdmissionReview},
+    conversion::{ConversionRequest, ConversionReview},
+};
 use parking_lot::Mutex;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
@@ -33,6 +36,10 @@ use crate::{limits::Limits, metrics::Metrics, raw::Raw, webhook::Webhook};
 pub(crate) const DEFAULTING: &str = "/defaulting";
 /// Where objects are refused.
 pub(crate) const VALIDATION: &str = "/resource-validation";
+/// Where ConfigMaps are refused.
+pub(crate) const CONFIG_VALIDATION: &str = "/config-validation";
+/// Where objects become such of another version.
+pub(crate) const CONVERSION: &str = "/resource-conversion";
 
 const KIB: usize = 1024;
 /// What the smallest request counts for.
@@ -93,9 +100,17 @@ pub(crate) fn router(webhook: Arc<Webhook>, metrics: Metrics, drain: Drain) -> R
             .route(DEFAULTING, review(DEFAULTING, shared, move |asked| webhook.clone().defaults(asked)));
     }
     if !webhook.validation.is_empty() {
-        let shared = shared.clone();
+        let (webhook, shared) = (webhook.clone(), shared.clone());
         router = router
             .route(VALIDATION, review(VALIDATION, shared, move |asked| webhook.clone().validates(asked)));
+    }
+    if !webhook.config_maps.is_empty() {
+        let (webhook, shared) = (webhook.clone(), shared.clone());
+        let route = review(CONFIG_VALIDATION, shared, move |asked| webhook.clone().configures(asked));
+        router = router.route(CONFIG_VALIDATION, route);
+    }
+    if !webhook.conversion.is_empty() {
+        router = router.route(CONVERSION, convert(shared.clone(), webhook));
     }
     router.fallback(unknown_path).layer(from_fn_with_state(shared, at_the_door))
 }
@@ -148,9 +163,31 @@ where
             let response = answer(asked).await;
             let allowed = if response.allowed { "true" } else { "false" };
             let answer = serde_json::to_vec(&response.into_review());
-            Ok((answer.map_err(|error| (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?, allowed))
+            Ok((answer.map_err(unwritable)?, allowed))
         }
     })
+}
+
+/// The path on which objects are converted: a whole list in one request, so it may have as many bytes as there is room for.
+fn convert(mut shared: Shared, webhook: Arc<Webhook>) -> axum::routing::MethodRouter {
+    let limits = Limits { body: shared.limits.bodies, ..(*shared.limits).clone() };
+    shared.limits = Arc::new(limits);
+    serve(CONVERSION, shared, move |body: Bytes| {
+        let webhook = webhook.clone();
+        async move {
+            let review: ConversionReview = decoded(&body)?;
+            drop(body);
+            let response =
+                webhook.conversion.answer(ConversionRequest::from_review(review).map_err(undecodable)?);
+            let converted = response.result.is_success();
+            let answer = serde_json::to_vec(&response.into_review()).map_err(unwritable)?;
+            Ok((answer, if converted { "true" } else { "false" }))
+        }
+    })
+}
+
+fn unwritable(error: serde_json::Error) -> Refusal {
+    (StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
 }
 
 /// Status and text of an answer that is none.

@@ -41,12 +41,14 @@ impl Webhook {
     /// | --- | --- |
     /// | user agent `kube-probe/…`, any path | 200; 503 `shutting down` once it is to end |
     /// | no `application/json` | 415 |
-    /// | another path than `/defaulting`, `/resource-validation` | 400 `no controller registered for: …` |
+    /// | a path that nothing was added for: see below | 400 `no controller registered for: …` |
     /// | a body that is no review | 400 `could not decode body: …` |
-    /// | a body of more than 3 MiB | 413 |
+    /// | a body of more than 3 MiB; of more than 32 MiB for a conversion, which may be of a whole list | 413 |
     /// | a body that does not come in time | 408 |
     /// | an answer that does not come in time | 504 |
     /// | a panic in code of a Kind | 500, counted in `reknit_webhook_panics_total{path}` |
+    ///
+    /// The paths are `/defaulting`, `/resource-validation`, `/config-validation` and `/resource-conversion`.
     ///
     /// Counted are also `reknit_webhook_requests_total{path,code,allowed}` and `reknit_webhook_request_seconds{path}`.
     ///

@@ -21,11 +21,14 @@ use crate::{
 pub(crate) struct Validation {
     rules: BTreeMap<About, Arc<dyn Rules>>,
     callbacks: BTreeMap<About, Vec<Arc<dyn Callback>>>,
+    /// The plural name of each of them.
+    plurals: BTreeMap<About, String>,
 }
 
 /// What is the same for every Kind.
 trait Rules: Send + Sync {
     fn check(&self, asked: &Asked) -> Result<FieldError, String>;
+    fn subresources(&self) -> &'static [&'static str];
 }
 
 trait Callback: Send + Sync {
@@ -42,6 +45,7 @@ struct Called<K, F> {
 impl Validation {
     pub(crate) fn add<K: Validatable + CustomResourceExt>(&mut self) {
         self.rules.insert(About::of::<K>(), Arc::new(Of(Decoder::<K>::new())));
+        self.plurals.insert(About::of::<K>(), K::plural(&()).into());
     }
 
     pub(crate) fn call<K, F, C, E>(&mut self, call: F)
@@ -52,15 +56,27 @@ impl Validation {
         E: Display + 'static,
     {
         let called = Called { call, kind: PhantomData };
+        self.plurals.insert(About::of::<K>(), K::plural(&()).into());
         self.callbacks.entry(About::of::<K>()).or_default().push(Arc::new(called));
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.rules.is_empty() && self.callbacks.is_empty()
+        self.plurals.is_empty()
+    }
+
+    /// What the API server is to ask about.
+    pub(crate) fn rules(&self) -> Value {
+        let rule = |(about, plural): (&About, &String)| {
+            let parts = self.rules.get(about).map_or(&[][..], |rules| rules.subresources());
+            let parts = parts.iter().map(|part| format!("{plural}/{part}"));
+            let resources: Vec<_> = std::iter::once(plural.clone()).chain(parts).collect();
+            about.rule(&["CREATE", "UPDATE", "DELETE"], &resources)
+        };
+        self.plurals.iter().map(rule).collect()
     }
 
     pub(crate) fn has(&self, about: &About) -> bool {
-        self.rules.contains_key(about) || self.callbacks.contains_key(about)
+        self.plurals.contains_key(about)
     }
 
     pub(crate) async fn answer(&self, asked: AdmissionRequest<Raw>) -> AdmissionResponse {
@@ -103,6 +119,10 @@ impl Validation {
 }
 
 impl<K: Validatable + CustomResourceExt> Rules for Of<K> {
+    fn subresources(&self) -> &'static [&'static str] {
+        K::SUBRESOURCES
+    }
+
     fn check(&self, asked: &Asked) -> Result<FieldError, String> {
         let request = &asked.request;
         // An object that is stored and cannot be read must keep neither a better one out nor itself in.

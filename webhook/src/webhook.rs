@@ -1,16 +1,20 @@
 //! What a webhook does, put together.
 
-use std::{fmt, fmt::Display, future::Future, sync::Arc};
+use std::{collections::BTreeMap, fmt, fmt::Display, future::Future, sync::Arc, time::Duration};
 
 use kube::{
     CustomResourceExt,
     core::admission::{AdmissionRequest, AdmissionResponse},
 };
-use reknit_apis::{Defaultable, Kind, Request, Validatable};
+use reknit_apis::{Convertible, Defaultable, Kind, Request, Validatable};
+use reknit_injection::FromConfigMap;
 use serde_json::Value;
 
 use crate::{
     asked::About,
+    certificates::Lifetime,
+    config_maps::ConfigMaps,
+    conversion::Conversion,
     defaulting::Defaulting,
     limits::Limits,
     proposal::{Admitted, Proposal, Refused},
@@ -69,6 +73,9 @@ pub struct Webhook {
     pub(crate) domain: String,
     pub(crate) defaulting: Defaulting,
     pub(crate) validation: Validation,
+    pub(crate) config_maps: ConfigMaps,
+    pub(crate) conversion: Conversion,
+    pub(crate) lifetime: Lifetime,
     pub(crate) limits: Limits,
 }
 
@@ -80,6 +87,9 @@ impl Webhook {
             domain: domain.into(),
             defaulting: Defaulting::default(),
             validation: Validation::default(),
+            config_maps: ConfigMaps::default(),
+            conversion: Conversion::default(),
+            lifetime: Lifetime::default(),
             limits: Limits::default(),
         }
     }
@@ -128,6 +138,69 @@ impl Webhook {
         self
     }
 
+    /// This ConfigMap of the system namespace has to be as the process can read it, and its `_example` has to stay as its
+    /// checksum says.
+    ///
+    /// ```
+    /// use std::{collections::BTreeMap, error::Error};
+    ///
+    /// use k8s_openapi::api::core::v1::ConfigMap;
+    /// use reknit_injection::FromConfigMap;
+    /// use reknit_webhook::{Proposal, Webhook};
+    /// use serde_json::json;
+    ///
+    /// #[derive(Default)]
+    /// struct Features {
+    ///     fast: bool,
+    /// }
+    ///
+    /// impl FromConfigMap for Features {
+    ///     const NAME: &'static str = "config-features";
+    ///
+    ///     fn from_config_map(data: &BTreeMap<String, String>) -> Result<Self, Box<dyn Error + Send + Sync>> {
+    ///         let fast = data.get("fast").map(|text| text.parse()).transpose();
+    ///         Ok(Self { fast: fast.map_err(|e| format!("fast: {e}"))?.unwrap_or_default() })
+    ///     }
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let webhook = Webhook::new("demo.reknit.dev").config_validation::<Features>();
+    /// let map = json!({
+    ///     "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "config-features"}, "data": {"fast": "very"},
+    /// });
+    /// let refused = webhook.admit(Proposal::create(map)).await.unwrap_err();
+    /// assert!(refused.to_string().starts_with("validation failed: fast: "));
+    /// # }
+    /// ```
+    pub fn config_validation<T: FromConfigMap>(mut self) -> Self {
+        self.config_maps.add::<T>();
+        self
+    }
+
+    /// The same for one that something else than a type reads; `_example` is left out of what it is given.
+    pub fn config_parser(
+        mut self,
+        name: &str,
+        parse: impl Fn(&BTreeMap<String, String>) -> Result<(), String> + Send + Sync + 'static,
+    ) -> Self {
+        self.config_maps.add_parser(name, parse);
+        self
+    }
+
+    /// Objects of this version become such of the others by way of the hub, and get the defaults of the version that they
+    /// end in. To be called for every version but the hub.
+    pub fn conversion<K: Convertible>(mut self) -> Self {
+        self.conversion.add::<K>();
+        self
+    }
+
+    /// How long its certificates last (seven days), and how long before their end they are renewed (a day).
+    pub fn certificates(mut self, validity: Duration, renew_before: Duration) -> Self {
+        self.lifetime = Lifetime { validity, renew_before };
+        self
+    }
+
     /// What it takes from its clients; see [`Limits`].
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
@@ -147,6 +220,9 @@ impl Webhook {
             let patch = allowed(self.defaulting.answer(asked))?.patch;
             object = patched(object, patch.as_deref().unwrap_or(b"[]")).map_err(Refused)?;
         }
+        if self.config_maps.has(&about) {
+            allowed(self.config_maps.answer(proposal.asked(&object)?))?;
+        }
         let mut warnings = Vec::new();
         if self.validation.has(&about) {
             let response = allowed(self.validation.answer(proposal.asked(&object)?).await)?;
@@ -158,6 +234,10 @@ impl Webhook {
 
     pub(crate) async fn defaults(self: Arc<Self>, asked: AdmissionRequest<Raw>) -> AdmissionResponse {
         self.defaulting.answer(asked)
+    }
+
+    pub(crate) async fn configures(self: Arc<Self>, asked: AdmissionRequest<Raw>) -> AdmissionResponse {
+        self.config_maps.answer(asked)
     }
 
     pub(crate) async fn validates(self: Arc<Self>, asked: AdmissionRequest<Raw>) -> AdmissionResponse {

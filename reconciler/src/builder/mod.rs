@@ -6,7 +6,7 @@ mod with_reconciler;
 use std::{marker::PhantomData, sync::Arc, time::Duration};
 
 use kube::Client;
-use reknit_apis::{Kind, OwnedBy, Scope};
+use reknit_apis::{Key, Kind, OwnedBy, Scope};
 use reknit_injection::{Cached, Config, Context, Feed, FromConfigMap, Informer, Selection, select};
 
 use self::options::Options;
@@ -254,6 +254,25 @@ impl<K: Kind> Builder<K> {
 }
 
 impl Builder<Keys> {
+    /// A key that there is whatever the watches see: it is woken at the start, when its lead is gained, and with every
+    /// resync. For what has to be made where nothing is there yet.
+    ///
+    /// ```
+    /// use reknit_injection::Context;
+    /// use reknit_reconciler::{Builder, Controller, Key, Keys};
+    ///
+    /// fn of_one_secret(cx: &Context) -> Builder<Keys> {
+    ///     let mut build = Controller::named("passwords", cx);
+    ///     build.always(Key::new("shop", "password"));
+    ///     build
+    /// }
+    /// # let _ = of_one_secret;
+    /// ```
+    pub fn always(&mut self, key: Key) {
+        self.queue.add(key.clone());
+        self.every.add(move |keys| keys.push(key.clone()));
+    }
+
     /// How many keys are worked on at once, unless the process is told otherwise. Default 2.
     pub fn workers(mut self, workers: usize) -> Self {
         self.options.workers = workers;

@@ -6,7 +6,11 @@ mod api_server;
 #[cfg(test)]
 mod cases;
 #[cfg(test)]
+mod conversion;
+#[cfg(test)]
 mod lamp;
+#[cfg(test)]
+mod process;
 #[cfg(test)]
 mod served;
 #[cfg(test)]

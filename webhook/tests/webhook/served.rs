@@ -61,14 +61,16 @@ pub(crate) async fn serve(webhook: Webhook) -> Served {
     Served { address, ca, registry, stop: Some(stop), served }
 }
 
-/// A client that trusts this CA alone, and speaks this version of TLS.
+/// A client that trusts these CAs alone, and speaks this version of TLS.
 pub(crate) fn tls_client(
     ca: &str,
     version: &'static rustls::SupportedProtocolVersion,
 ) -> tokio_rustls::TlsConnector {
     use rustls::pki_types::{CertificateDer, pem::PemObject};
     let mut roots = rustls::RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_slice(ca.as_bytes()).unwrap()).unwrap();
+    for trusted in CertificateDer::pem_slice_iter(ca.as_bytes()) {
+        roots.add(trusted.unwrap()).unwrap();
+    }
     let builder =
         rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()));
     let builder = builder.with_protocol_versions(&[version]).unwrap();

@@ -1,0 +1,115 @@
+//! A certificate authority, which issues the certificate that a webhook shows.
+
+use std::time::Duration;
+
+use k8s_openapi::jiff::Timestamp;
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
+    KeyPair, KeyUsagePurpose,
+};
+use rustls::pki_types::{CertificateDer, pem::PemObject};
+use time::OffsetDateTime;
+use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
+
+/// As Knative's.
+const ORGANISATION: &str = "knative.dev";
+/// How far the clock of an API server may be behind.
+const SKEW: Duration = Duration::from_secs(60 * 60);
+
+/// A key or certificate that cannot be made or read.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    #[error("cannot make a certificate: {0}")]
+    Make(#[from] rcgen::Error),
+    #[error("a certificate cannot be read: {0}")]
+    Read(String),
+}
+
+/// A certificate, and the key that belongs to it: PEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Pair {
+    pub(crate) certificate: String,
+    pub(crate) key: String,
+}
+
+impl Pair {
+    /// An authority that trusts nobody else, valid for so long.
+    pub(crate) fn authority(now: Timestamp, validity: Duration) -> Result<Self, Error> {
+        let mut params = valid(CertificateParams::default(), now, validity);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
+        // Told apart by name: a client that trusts several looks for the issuer by it.
+        named(&mut params, &format!("webhook CA of {now}"));
+        let key = KeyPair::generate()?;
+        Ok(Self { certificate: params.self_signed(&key)?.pem(), key: key.serialize_pem() })
+    }
+
+    /// A certificate for a server of these names, issued by this authority.
+    pub(crate) fn issue(&self, names: &[String], now: Timestamp, validity: Duration) -> Result<Self, Error> {
+        let issuer = Issuer::from_ca_cert_pem(&self.certificate, KeyPair::from_pem(&self.key)?)?;
+        let mut params = valid(CertificateParams::new(names)?, now, validity);
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        params.use_authority_key_identifier_extension = true;
+        named(&mut params, names.first().map_or("webhook", String::as_str));
+        let key = KeyPair::generate()?;
+        Ok(Self { certificate: params.signed_by(&key, &issuer)?.pem(), key: key.serialize_pem() })
+    }
+}
+
+fn valid(mut params: CertificateParams, now: Timestamp, validity: Duration) -> CertificateParams {
+    let now = OffsetDateTime::from_unix_timestamp(now.as_second()).unwrap_or(OffsetDateTime::UNIX_EPOCH);
+    (params.not_before, params.not_after) = (now - SKEW, now + validity);
+    params
+}
+
+fn named(params: &mut CertificateParams, name: &str) {
+    let mut names = DistinguishedName::new();
+    names.push(DnType::OrganizationName, ORGANISATION);
+    names.push(DnType::CommonName, name);
+    params.distinguished_name = names;
+}
+
+/// What a certificate says of itself.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Seen {
+    pub(crate) until: Timestamp,
+    pub(crate) names: Vec<String>,
+}
+
+/// Reads the first certificate of a PEM text.
+pub(crate) fn read(pem: &str) -> Result<Seen, Error> {
+    let unreadable = |error: &dyn std::fmt::Display| Error::Read(error.to_string());
+    let der = CertificateDer::from_pem_slice(pem.as_bytes()).map_err(|error| unreadable(&error))?;
+    let (_, certificate) = X509Certificate::from_der(&der).map_err(|error| unreadable(&error))?;
+    let until = Timestamp::from_second(certificate.validity().not_after.timestamp());
+    let alternatives = certificate.subject_alternative_name().ok().flatten();
+    let names = alternatives.iter().flat_map(|names| &names.value.general_names).filter_map(name);
+    Ok(Seen { until: until.map_err(|error| unreadable(&error))?, names: names.collect() })
+}
+
+fn name(name: &GeneralName<'_>) -> Option<String> {
+    match name {
+        GeneralName::DNSName(name) => Some((*name).to_owned()),
+        GeneralName::IPAddress(bytes) => match bytes.len() {
+            4 => <[u8; 4]>::try_from(*bytes).ok().map(|bytes| std::net::Ipv4Addr::from(bytes).to_string()),
+            _ => <[u8; 16]>::try_from(*bytes).ok().map(|bytes| std::net::Ipv6Addr::from(bytes).to_string()),
+        },
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_certificate_says_for_whom_and_until_when_it_is() {
+        let (now, week) = (Timestamp::from_second(1_800_000_000).unwrap(), Duration::from_secs(7 * 86_400));
+        let authority = Pair::authority(now, week).unwrap();
+        let names = ["webhook.ns.svc".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
+        let issued = authority.issue(&names, now, week).unwrap();
+        assert_eq!(read(&issued.certificate).unwrap(), Seen { until: now + week, names: names.into() });
+        assert!(read("nonsense").is_err());
+    }
+}

@@ -1,0 +1,278 @@
+//! What the Secret holds: the certificate that is shown, and the authorities that were, are and will be.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use k8s_openapi::{ByteString, api::core::v1::Secret, jiff::Timestamp};
+
+use super::authority::{Error, Pair, read};
+
+const SERVER_KEY: &str = "server-key.pem";
+const SERVER_CERTIFICATE: &str = "server-cert.pem";
+const TRUSTED: &str = "ca-cert.pem";
+const NEXT_KEY: &str = "next-ca-key.pem";
+const NEXT_CERTIFICATE: &str = "next-ca-cert.pem";
+
+/// How long certificates last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lifetime {
+    /// From issue to end: seven days, as in Knative.
+    pub(crate) validity: Duration,
+    /// How long before their end they are renewed: a day.
+    pub(crate) renew_before: Duration,
+}
+
+impl Default for Lifetime {
+    fn default() -> Self {
+        Self { validity: Duration::from_secs(7 * 86_400), renew_before: Duration::from_secs(86_400) }
+    }
+}
+
+impl Lifetime {
+    /// An authority is trusted before it issues anything, while its certificate is shown, and one turn longer, since
+    /// replicas learn of a new one at different times.
+    fn of_authority(&self) -> Duration {
+        self.validity * 3
+    }
+}
+
+/// The contents of the Secret. An authority is published as trusted one rotation before it issues the certificate that
+/// is shown: so nobody meets a certificate whose authority is news.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Material {
+    /// What is shown.
+    pub(crate) server: Pair,
+    /// The authorities that clients are to trust, oldest first.
+    pub(crate) trusted: Vec<String>,
+    /// The authority that issues the next certificate. A Secret that Knative made has none.
+    pub(crate) next: Option<Pair>,
+}
+
+/// What is to be done about a Secret.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Nothing, for so long.
+    Wait(Duration),
+    /// It is to hold this.
+    Write(Box<Material>),
+    /// A new certificate is due, and the authority that would issue it is not known everywhere yet.
+    Publish,
+}
+
+impl Material {
+    /// None where a part is missing or is no text.
+    pub(crate) fn from_secret(secret: &Secret) -> Option<Self> {
+        let text = |key: &str| String::from_utf8(secret.data.as_ref()?.get(key)?.0.clone()).ok();
+        let pair = |certificate, key| Some(Pair { certificate: text(certificate)?, key: text(key)? });
+        Some(Self {
+            server: pair(SERVER_CERTIFICATE, SERVER_KEY)?,
+            trusted: certificates(&text(TRUSTED)?),
+            next: pair(NEXT_CERTIFICATE, NEXT_KEY),
+        })
+    }
+
+    pub(crate) fn data(&self) -> BTreeMap<String, ByteString> {
+        let server = [(SERVER_CERTIFICATE, &self.server.certificate), (SERVER_KEY, &self.server.key)];
+        let next =
+            self.next.iter().flat_map(|next| [(NEXT_CERTIFICATE, &next.certificate), (NEXT_KEY, &next.key)]);
+        let own = server.into_iter().chain(next).map(|(key, text)| (key, text.clone()));
+        let all = own.chain([(TRUSTED, self.bundle())]);
+        all.map(|(key, text)| (key.to_owned(), ByteString(text.into_bytes()))).collect()
+    }
+
+    /// What clients are to trust.
+    pub(crate) fn bundle(&self) -> String {
+        self.trusted.concat()
+    }
+
+    /// Everything anew. Clients that trust something else refuse it until they are told.
+    fn fresh(names: &[String], now: Timestamp, lifetime: Lifetime) -> Result<Self, Error> {
+        let authority = Pair::authority(now, lifetime.of_authority())?;
+        let server = authority.issue(names, now, lifetime.validity)?;
+        Self { server, trusted: vec![authority.certificate], next: None }.with_next(now, lifetime)
+    }
+
+    /// The authority of the next certificate is trusted from now on.
+    fn with_next(mut self, now: Timestamp, lifetime: Lifetime) -> Result<Self, Error> {
+        let next = Pair::authority(now, lifetime.of_authority())?;
+        self.trusted.push(next.certificate.clone());
+        self.next = Some(next);
+        Ok(self)
+    }
+
+    /// The next authority's turn. That before is trusted for one turn more.
+    fn promoted(
+        &self,
+        next: &Pair,
+        names: &[String],
+        now: Timestamp,
+        lifetime: Lifetime,
+    ) -> Result<Self, Error> {
+        let server = next.issue(names, now, lifetime.validity)?;
+        let before = self.trusted.iter().rev().find(|trusted| **trusted != next.certificate).cloned();
+        let trusted = before.into_iter().chain([next.certificate.clone()]).collect();
+        Self { server, trusted, next: None }.with_next(now, lifetime)
+    }
+
+    /// How long the certificate can be shown on; nothing where it has to be replaced.
+    fn left(&self, names: &[String], now: Timestamp, lifetime: Lifetime) -> Option<Duration> {
+        let seen = read(&self.server.certificate).ok()?;
+        let covers = names.iter().all(|name| seen.names.contains(name));
+        let renew = seen.until.checked_sub(lifetime.renew_before).ok().filter(|_| covers)?;
+        Duration::try_from(renew.duration_since(now)).ok().filter(|left| !left.is_zero())
+    }
+
+    /// Whether the certificate is for this name too.
+    pub(crate) fn covers(&self, name: &String) -> bool {
+        read(&self.server.certificate).is_ok_and(|seen| seen.names.contains(name))
+    }
+
+    fn is_expired(&self, now: Timestamp) -> bool {
+        read(&self.server.certificate).map_or(true, |seen| seen.until <= now)
+    }
+
+    /// An authority that could still issue something.
+    fn usable_next(&self, now: Timestamp, lifetime: Lifetime) -> Option<&Pair> {
+        let next = self.next.as_ref()?;
+        let lasts = read(&next.certificate).is_ok_and(|seen| seen.until >= now + lifetime.validity);
+        Some(next).filter(|next| lasts && self.trusted.contains(&next.certificate))
+    }
+}
+
+/// What is to be done about what the Secret holds, of which `is_published` says whether all clients trust it.
+pub(crate) fn step(
+    held: Option<&Material>,
+    names: &[String],
+    now: Timestamp,
+    lifetime: Lifetime,
+    is_published: bool,
+) -> Result<Step, Error> {
+    let write = |material| Ok(Step::Write(Box::new(material)));
+    let Some(held) = held else { return write(Material::fresh(names, now, lifetime)?) };
+    let Some(next) = held.usable_next(now, lifetime) else {
+        return match held.is_expired(now) {
+            true => write(Material::fresh(names, now, lifetime)?),
+            false => write(Material { next: None, ..held.clone() }.with_next(now, lifetime)?),
+        };
+    };
+    match held.left(names, now, lifetime) {
+        Some(left) => Ok(Step::Wait(left)),
+        None if is_published || held.is_expired(now) => write(held.promoted(next, names, now, lifetime)?),
+        None => Ok(Step::Publish),
+    }
+}
+
+/// The certificates of a PEM text, one by one.
+fn certificates(pem: &str) -> Vec<String> {
+    const END: &str = "-----END CERTIFICATE-----";
+    pem.split_inclusive(END)
+        .filter(|one| one.contains(END))
+        .map(|one| format!("{}\n", one.trim()).replace("\r\n", "\n"))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use rustls::{
+        RootCertStore,
+        client::{WebPkiServerVerifier, danger::ServerCertVerifier},
+        crypto::ring::default_provider,
+        pki_types::{CertificateDer, UnixTime, pem::PemObject},
+    };
+
+    use super::*;
+
+    const NOW: i64 = 1_800_000_000;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(NOW + second).unwrap()
+    }
+
+    fn names() -> Vec<String> {
+        vec!["webhook.ns.svc".into()]
+    }
+
+    #[track_caller]
+    fn stepped(held: Option<&Material>, second: i64, is_published: bool) -> Material {
+        match step(held, &names(), at(second), Lifetime::default(), is_published).unwrap() {
+            Step::Write(material) => {
+                assert!(material.next.is_some());
+                *material
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Whether a client that trusts this bundle takes that certificate then.
+    fn trusts(bundle: &Material, shown: &Material, second: i64) -> bool {
+        let mut roots = RootCertStore::empty();
+        roots.add_parsable_certificates(
+            CertificateDer::pem_slice_iter(bundle.bundle().as_bytes()).map(Result::unwrap),
+        );
+        let verifier =
+            WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::new(default_provider()));
+        let shown = CertificateDer::from_pem_slice(shown.server.certificate.as_bytes()).unwrap();
+        let now = UnixTime::since_unix_epoch(Duration::from_secs((NOW + second) as u64));
+        let name = "webhook.ns.svc".try_into().unwrap();
+        verifier.build().unwrap().verify_server_cert(&shown, &[], &name, &[], now).is_ok()
+    }
+
+    const DAY: i64 = 86_400;
+
+    #[test]
+    fn clients_and_replicas_that_are_one_turn_behind_or_ahead_still_understand_each_other() {
+        let mut before = stepped(None, 0, false);
+        for turn in 1..5 {
+            let due = turn * 6 * DAY + 1;
+            let after = stepped(Some(&before), due, true);
+            assert_ne!(after.server, before.server);
+            for (bundle, shown) in
+                [(&before, &before), (&before, &after), (&after, &before), (&after, &after)]
+            {
+                assert!(trusts(bundle, shown, due), "turn {turn}");
+            }
+            assert_eq!(after.trusted.len(), 3);
+            before = after;
+        }
+    }
+
+    #[test]
+    fn a_certificate_is_renewed_a_day_before_its_end_and_not_earlier() {
+        let held = stepped(None, 0, false);
+        let step = |second| step(Some(&held), &names(), at(second), Lifetime::default(), false).unwrap();
+        assert_eq!(step(0), Step::Wait(Duration::from_secs(6 * 86_400)));
+        assert_eq!(step(6 * DAY - 1), Step::Wait(Duration::from_secs(1)));
+        assert_eq!(step(6 * DAY), Step::Publish);
+    }
+
+    #[test]
+    fn a_certificate_whose_time_is_over_is_replaced_even_if_nobody_knows_the_authority_yet() {
+        let held = stepped(None, 0, false);
+        assert_ne!(stepped(Some(&held), 7 * DAY, false).server, held.server);
+    }
+
+    #[test]
+    fn a_name_that_is_missing_makes_it_due() {
+        let held = stepped(None, 0, false);
+        let more = [names(), vec!["127.0.0.1".into()]].concat();
+        assert_eq!(step(Some(&held), &more, at(1), Lifetime::default(), false).unwrap(), Step::Publish);
+    }
+
+    #[test]
+    fn what_knative_made_goes_on_and_gets_a_next_authority() {
+        let theirs = Material { next: None, ..stepped(None, 0, false) };
+        let theirs = Material { trusted: theirs.trusted[..1].to_vec(), ..theirs };
+        let ours = stepped(Some(&theirs), 1, false);
+        assert_eq!((&ours.server, &ours.trusted[..1]), (&theirs.server, &theirs.trusted[..]));
+        assert_eq!(ours.trusted.len(), 2);
+    }
+
+    #[test]
+    fn what_the_secret_holds_reads_back() {
+        let material = stepped(None, 0, false);
+        let secret = Secret { data: Some(material.data()), ..Secret::default() };
+        assert_eq!(Material::from_secret(&secret), Some(material));
+        assert_eq!(Material::from_secret(&Secret::default()), None);
+    }
+}

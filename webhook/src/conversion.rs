@@ -1,0 +1,115 @@
+//! Makes objects of one version objects of another.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use kube::core::conversion::{ConversionRequest, ConversionResponse};
+use reknit_apis::{Convertible, Kind};
+use serde_json::Value;
+
+use crate::{asked::About, decode::leniently};
+
+/// An object of the hub's version, as JSON. Between two versions there are two steps, and each is typed.
+type Convert = Arc<dyn Fn(Value) -> Result<Value, String> + Send + Sync>;
+
+/// The versions that are known, each with its way to the hub's and back.
+#[derive(Clone, Default)]
+pub(crate) struct Conversion {
+    ways: BTreeMap<About, Ways>,
+    definitions: BTreeSet<String>,
+}
+
+#[derive(Clone)]
+struct Ways {
+    to_hub: Convert,
+    /// Ends with the defaults of the version.
+    from_hub: Convert,
+}
+
+impl Conversion {
+    pub(crate) fn add<K: Convertible>(&mut self) {
+        let hub = Ways { to_hub: Arc::new(Ok), from_hub: Arc::new(|value| written(read::<K::Hub>(&value)?)) };
+        let ways = Ways {
+            to_hub: Arc::new(|value| {
+                json(&read::<K>(&value)?.into_hub().map_err(|error| error.to_string())?)
+            }),
+            from_hub: Arc::new(|value| {
+                written(K::from_hub(read::<K::Hub>(&value)?).map_err(|error| error.to_string())?)
+            }),
+        };
+        self.ways.insert(About::of::<K::Hub>(), hub);
+        self.ways.insert(About::of::<K>(), ways);
+        self.definitions.insert(format!("{}.{}", K::plural(&()), K::group(&())));
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ways.is_empty()
+    }
+
+    /// The names of the CustomResourceDefinitions.
+    pub(crate) fn definitions(&self) -> impl Iterator<Item = &String> {
+        self.definitions.iter()
+    }
+
+    pub(crate) fn answer(&self, mut asked: ConversionRequest) -> ConversionResponse {
+        let objects = std::mem::take(&mut asked.objects);
+        let version = asked.desired_api_version.clone();
+        let response = ConversionResponse::for_request(asked);
+        match objects.into_iter().map(|object| self.convert(object, &version)).collect() {
+            Ok(converted) => response.success(converted),
+            Err(why) => response.failure(kube::core::Status::failure(&why, "ConversionFailed")),
+        }
+    }
+
+    fn convert(&self, object: Value, version: &str) -> Result<Value, String> {
+        let (from, to) = (about(&object, None)?, about(&object, Some(version))?);
+        if from == to {
+            return Ok(object);
+        }
+        let ways =
+            |about: &About| self.ways.get(about).ok_or_else(|| format!("no conversion support for {about}"));
+        let failed = |why: String| {
+            let name = object["metadata"]["name"].as_str().unwrap_or_default();
+            format!("conversion failed to version {} for kind {} of {name:?}: {why}", to.version, to.kind)
+        };
+        let (there, back) = (&ways(&from)?.to_hub, &ways(&to)?.from_hub);
+        let mut converted = there(object.clone()).and_then(|hub| back(hub)).map_err(failed)?;
+        keep_metadata(&mut converted, object);
+        Ok(converted)
+    }
+}
+
+/// The API server lets nothing else of the metadata be changed, and the types may not know all of it.
+fn keep_metadata(converted: &mut Value, mut original: Value) {
+    let mut metadata = original["metadata"].take();
+    for changeable in ["labels", "annotations"] {
+        match converted["metadata"].get_mut(changeable).map(Value::take) {
+            Some(value) => metadata[changeable] = value,
+            None => drop(metadata.as_object_mut().and_then(|fields| fields.remove(changeable))),
+        }
+    }
+    converted["metadata"] = metadata;
+}
+
+fn about(object: &Value, version: Option<&str>) -> Result<About, String> {
+    let version = version.or(object["apiVersion"].as_str()).unwrap_or_default();
+    let (group, version) =
+        version.split_once('/').ok_or_else(|| format!("{version:?} is no group and version"))?;
+    let kind = object["kind"].as_str().unwrap_or_default();
+    Ok(About { group: group.into(), version: version.into(), kind: kind.into() })
+}
+
+fn read<K: Kind>(value: &Value) -> Result<K, String> {
+    leniently(value).map(|decoded| decoded.object)
+}
+
+fn written<K: Kind>(mut object: K) -> Result<Value, String> {
+    object.default_in_place();
+    json(&object)
+}
+
+fn json(object: &impl serde::Serialize) -> Result<Value, String> {
+    serde_json::to_value(object).map_err(|error| error.to_string())
+}

@@ -1,0 +1,76 @@
+//! A webhook within a process that has a Context.
+
+use reknit_injection::Context;
+use reknit_reconciler::{Controller, Result};
+use tokio::net::TcpListener;
+
+use crate::{
+    certificates::{Keeper, Kept},
+    config_maps::ConfigMaps,
+    configuration::Entries,
+    identity::Identity,
+    place::Place,
+    routes::{CONFIG_VALIDATION, DEFAULTING, VALIDATION},
+    webhook::Webhook,
+};
+
+impl Webhook {
+    /// The controller that keeps its certificate and has the API server trust it, and the server, which ends in good order
+    /// once the process is to end. `reknit_sharedmain::Main::webhook` runs both.
+    ///
+    /// The configurations have to be there, with an entry of their own name each; their rules, their
+    /// `namespaceSelector` (namespaces with the label `webhooks.knative.dev/exclude` are left alone), the CA bundle and, where
+    /// they name a Service, the path are filled in, and kept. So is the conversion part of the CustomResourceDefinitions.
+    ///
+    /// | object | entry |
+    /// | --- | --- |
+    /// | MutatingWebhookConfiguration | `defaulting.webhook.<domain>` |
+    /// | ValidatingWebhookConfiguration | `validation.webhook.<domain>` |
+    /// | ValidatingWebhookConfiguration | `config.webhook.<domain>` |
+    ///
+    /// # Errors
+    ///
+    /// At once, without a system namespace. The server fails where it cannot listen.
+    pub fn assemble<L: Future<Output = Result<TcpListener>> + Send + 'static>(
+        mut self,
+        cx: &Context,
+        place: &Place,
+        listening: L,
+    ) -> Result<(Controller, impl Future<Output = Result<()>> + Send + use<L>)> {
+        let namespace = cx.system_namespace().ok_or(
+            "SYSTEM_NAMESPACE is not set, and the webhook keeps its certificate in a Secret there: set it to the namespace \
+             of the webhook's Service",
+        )?;
+        self.config_maps.within(namespace);
+        let identity = Identity::default();
+        let (keeper, followed) =
+            Keeper::controller(cx, namespace, place, self.lifetime, self.kept(), &identity);
+        let (registry, shutdown) = (cx.metrics().clone(), cx.shutdown());
+        let server = async move {
+            let listener = listening.await?;
+            self.serve(listener, &identity, &registry, shutdown.wait())?.await;
+            drop(followed);
+            Ok(())
+        };
+        Ok((keeper, server))
+    }
+
+    fn kept(&self) -> Kept {
+        let entries = |what: &str, path, rules| Entries {
+            name: format!("{what}.webhook.{}", self.domain),
+            path,
+            rules,
+        };
+        let defaulting =
+            (!self.defaulting.is_empty()).then(|| entries("defaulting", DEFAULTING, self.defaulting.rules()));
+        let validation =
+            (!self.validation.is_empty()).then(|| entries("validation", VALIDATION, self.validation.rules()));
+        let config =
+            (!self.config_maps.is_empty()).then(|| entries("config", CONFIG_VALIDATION, ConfigMaps::rules()));
+        Kept {
+            mutating: defaulting.into_iter().collect(),
+            validating: validation.into_iter().chain(config).collect(),
+            conversions: self.conversion.definitions().cloned().collect(),
+        }
+    }
+}

@@ -1,0 +1,317 @@
+//! A webhook as a process runs it: with the controller that keeps its certificate, and the API server calling it.
+
+use std::{
+    collections::BTreeMap,
+    error::Error,
+    net::SocketAddr,
+    path::PathBuf,
+    process::Command,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use k8s_openapi::{
+    ByteString,
+    api::{
+        admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration},
+        core::v1::{ConfigMap, Secret},
+    },
+};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{Patch, PatchParams, PostParams},
+};
+use reknit_apis::{EXAMPLE_CHECKSUM_ANNOTATION, example_checksum};
+use reknit_injection::{Context, FromConfigMap, Shutdown, ShutdownTrigger};
+use reknit_reconciler::{Run, leader::Leadership};
+use reknit_testing::{ControlPlane, eventually};
+use reknit_webhook::{Place, Webhook};
+use rustls::version::TLS13;
+use serde_json::{Value, json};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    task::JoinSet,
+    time::{Instant, MissedTickBehavior, interval},
+};
+
+use crate::{
+    lamp::{Lamp, LampSpec, Shade},
+    served::tls_client,
+};
+
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// A webhook that runs, and the namespace whose requests go through it.
+pub(crate) struct Process {
+    pub(crate) plane: &'static ControlPlane,
+    pub(crate) client: Client,
+    pub(crate) namespace: String,
+    pub(crate) registry: prometheus::Registry,
+    pub(crate) address: SocketAddr,
+    domain: String,
+    stop: ShutdownTrigger,
+    tasks: JoinSet<()>,
+}
+
+impl Process {
+    pub(crate) async fn start(name: &str, make: impl FnOnce(Webhook) -> Webhook) -> Self {
+        let plane = ControlPlane::shared().await.unwrap();
+        plane.install::<Lamp>().await.unwrap();
+        let (client, namespace) = (plane.client().unwrap(), plane.namespace(name).await.unwrap());
+        let domain = format!("{namespace}.tests.dev");
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stop, shutdown) = Shutdown::new();
+        let registry = prometheus::Registry::new();
+        let cx = Context::builder("webhook", client.clone())
+            .system_namespace(Some(namespace.clone()))
+            .metrics(registry.clone())
+            .shutdown(shutdown.clone())
+            .build();
+        let listening = async { Ok(listener) };
+        let (keeper, server) =
+            make(Webhook::new(&domain)).assemble(&cx, &Place::default(), listening).unwrap();
+        cx.informers().start();
+        let mut tasks = JoinSet::new();
+        let run = Run {
+            leadership: Leadership::always(),
+            stop: shutdown,
+            drain: Duration::from_secs(5),
+            workers: None,
+        };
+        tasks.spawn(async {
+            keeper.run(run).await;
+        });
+        tasks.spawn(async { server.await.unwrap() });
+        Self { plane, client, namespace, registry, address, domain, stop, tasks }
+    }
+
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("https://{}{path}", self.address)
+    }
+
+    fn configuration(&self, what: &str, path: &str) -> Value {
+        let name = format!("{what}.webhook.{}", self.domain);
+        json!({"metadata": {"name": name}, "webhooks": [{
+            "name": name, "admissionReviewVersions": ["v1"], "sideEffects": "NoneOnDryRun",
+            "clientConfig": {"url": self.url(path)},
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": self.namespace}},
+        }]})
+    }
+
+    async fn defaulted(&self) {
+        let configuration: MutatingWebhookConfiguration =
+            serde_json::from_value(self.configuration("defaulting", "/defaulting")).unwrap();
+        self.mutating().create(&PostParams::default(), &configuration).await.unwrap();
+        eventually("the webhook to be called", LIMIT, async || self.asks().await.spec.watts == Some(40))
+            .await;
+    }
+
+    async fn validated(&self, what: &str, path: &str) {
+        let configuration: ValidatingWebhookConfiguration =
+            serde_json::from_value(self.configuration(what, path)).unwrap();
+        Api::all(self.client.clone()).create(&PostParams::default(), &configuration).await.unwrap();
+    }
+
+    fn mutating(&self) -> Api<MutatingWebhookConfiguration> {
+        Api::all(self.client.clone())
+    }
+
+    /// What clients trust.
+    async fn bundle(&self) -> String {
+        let configuration =
+            self.mutating().get(&format!("defaulting.webhook.{}", self.domain)).await.unwrap();
+        let bundle = configuration.webhooks.unwrap().remove(0).client_config.ca_bundle;
+        String::from_utf8(bundle.unwrap_or_default().0).unwrap()
+    }
+
+    async fn secret(&self) -> Secret {
+        Api::namespaced(self.client.clone(), &self.namespace).get("webhook-certs").await.unwrap()
+    }
+
+    /// A request that nothing becomes of, as it comes back from admission.
+    async fn asks(&self) -> Lamp {
+        try_asking(&self.client, &self.namespace).await.unwrap()
+    }
+}
+
+async fn try_asking(client: &Client, namespace: &str) -> kube::Result<Lamp> {
+    let spec = LampSpec { room: "hall".into(), watts: None, owner: None, shade: Shade::default() };
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    Api::namespaced(client.clone(), namespace).create(&dry, &Lamp::new("x", spec)).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_certificate_is_made_and_trusted_whoever_edits_the_configuration() {
+    let process = Process::start("certificate", |webhook| webhook.defaulting::<Lamp>()).await;
+    process.defaulted().await;
+    let secret = process.secret().await.data.unwrap();
+    for key in ["server-key.pem", "server-cert.pem", "ca-cert.pem"] {
+        assert!(secret.contains_key(key), "{key} is missing");
+    }
+    let name = format!("defaulting.webhook.{}", process.domain);
+    let before = process.mutating().get(&name).await.unwrap();
+    let hook = before.webhooks.as_ref().unwrap()[0].clone();
+    assert_eq!(hook.client_config.url, Some(process.url("/defaulting")));
+    let rule = &hook.rules.as_ref().unwrap()[0];
+    assert_eq!(
+        (&rule.resources, &rule.operations),
+        (&Some(vec!["lamps".into()]), &Some(vec!["CREATE".into(), "UPDATE".into()]))
+    );
+    let selector = hook.namespace_selector.clone().unwrap().match_expressions.unwrap();
+    assert_eq!((&*selector[0].key, &*selector[0].operator), ("webhooks.knative.dev/exclude", "DoesNotExist"));
+
+    let mut edited = before.clone();
+    edited.webhooks.as_mut().unwrap()[0].rules = None;
+    edited.webhooks.as_mut().unwrap()[0].client_config.ca_bundle = None;
+    process.mutating().replace(&name, &PostParams::default(), &edited).await.unwrap();
+    eventually("the configuration as it was", LIMIT, async || {
+        process.mutating().get(&name).await.unwrap().webhooks == before.webhooks
+    })
+    .await;
+    assert_eq!(process.asks().await.spec.watts, Some(40));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_secret_that_is_empty_is_filled_and_one_that_is_deleted_comes_back() {
+    let process = Process::start("secret", |webhook| webhook.defaulting::<Lamp>()).await;
+    process.defaulted().await;
+    let secrets: Api<Secret> = Api::namespaced(process.client.clone(), &process.namespace);
+    let emptied = Patch::Merge(json!({"data": null}));
+    secrets.patch("webhook-certs", &PatchParams::default(), &emptied).await.unwrap();
+    eventually("the Secret to be filled", LIMIT, async || {
+        secrets.get("webhook-certs").await.unwrap().data.is_some_and(|data| data.len() == 5)
+    })
+    .await;
+    secrets.delete("webhook-certs", &Default::default()).await.unwrap();
+    eventually("the Secret to come back", LIMIT, async || secrets.get("webhook-certs").await).await;
+    eventually("requests to go through", LIMIT, async || {
+        try_asking(&process.client, &process.namespace).await
+    })
+    .await;
+}
+
+#[derive(Default)]
+struct Features;
+
+impl FromConfigMap for Features {
+    const NAME: &'static str = "config-features";
+
+    fn from_config_map(data: &BTreeMap<String, String>) -> Result<Self, Box<dyn Error + Send + Sync>> {
+        let fast = data.get("fast").map(|text| text.parse::<bool>()).transpose();
+        fast.map_err(|_| "fast: neither true nor false")?;
+        Ok(Self)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_config_map_that_cannot_be_read_is_refused_and_so_is_an_edited_example() {
+    let process = Process::start("config", |webhook| webhook.config_validation::<Features>()).await;
+    process.validated("config", "/config-validation").await;
+    let maps: Api<ConfigMap> = Api::namespaced(process.client.clone(), &process.namespace);
+    let example = "fast: true";
+    let mut map = ConfigMap::default();
+    map.metadata.name = Some("config-features".into());
+    map.annotations_mut().insert(EXAMPLE_CHECKSUM_ANNOTATION.into(), example_checksum(example));
+    map.data = Some(BTreeMap::from([("_example".into(), example.into())]));
+    eventually("the map", LIMIT, async || maps.create(&PostParams::default(), &map).await).await;
+    let refusal = async |data: Value| {
+        let patch = Patch::Merge(json!({"data": data}));
+        match maps.patch("config-features", &PatchParams::default(), &patch).await {
+            Err(kube::Error::Api(status)) => status.message,
+            other => format!("{other:?}"),
+        }
+    };
+    let denied = format!("admission webhook \"config.webhook.{}\" denied the request: ", process.domain);
+    eventually("a refusal in the parser's words", LIMIT, async || {
+        let said = refusal(json!({"fast": "very"})).await;
+        let expected = format!("{denied}validation failed: fast: neither true nor false");
+        if said == expected { Ok(()) } else { Err(said) }
+    })
+    .await;
+    let said = refusal(json!({"_example": "fast: false"})).await;
+    let expected =
+        "validation failed: the update modifies a key in \"_example\" which is probably not what you want.";
+    assert!(said.starts_with(&format!("{denied}{expected}")), "{said}");
+    let other = Patch::Merge(json!({"data": {"fast": "true"}}));
+    maps.patch("config-features", &PatchParams::default(), &other).await.unwrap();
+}
+
+/// Certificates of twelve seconds, renewed after five.
+fn rotating(webhook: Webhook) -> Webhook {
+    webhook.defaulting::<Lamp>().certificates(Duration::from_secs(12), Duration::from_secs(7))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_request_fails_while_certificates_are_rotated_every_five_seconds() {
+    let process = Process::start("rotation", rotating).await;
+    process.defaulted().await;
+    let (failed, asked) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+    let mut requests = JoinSet::new();
+    let (mut ticks, start) = (interval(Duration::from_millis(20)), Instant::now());
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
+    let (mut shown, mut handshakes) = (Vec::<ByteString>::new(), 0);
+    for tick in 0.. {
+        if start.elapsed() >= Duration::from_secs(60) {
+            break;
+        }
+        ticks.tick().await;
+        let (client, namespace) = (process.client.clone(), process.namespace.clone());
+        let (failed, asked) = (failed.clone(), asked.clone());
+        requests.spawn(async move {
+            let answer = try_asking(&client, &namespace).await;
+            asked.fetch_add(1, Ordering::Relaxed);
+            if !answer.as_ref().is_ok_and(|lamp| lamp.spec.watts == Some(40)) {
+                println!("{answer:?}");
+                failed.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        // The API server keeps its connections: a client that makes a new one each time, and trusts what it trusts.
+        if tick % 10 == 0 {
+            let certificate = process.secret().await.data.unwrap()["server-cert.pem"].clone();
+            if shown.last() != Some(&certificate) {
+                shown.push(certificate);
+            }
+            let tcp = TcpStream::connect(process.address).await.unwrap();
+            let connector = tls_client(&process.bundle().await, &TLS13);
+            connector.connect(process.address.ip().into(), tcp).await.unwrap();
+            handshakes += 1;
+        }
+    }
+    while let Some(done) = requests.join_next().await {
+        done.unwrap();
+    }
+    let (failed, asked) = (failed.load(Ordering::Relaxed), asked.load(Ordering::Relaxed));
+    println!(
+        "{} certificates, {asked} requests, {handshakes} handshakes beside, {failed} failed",
+        shown.len()
+    );
+    assert!(shown.len() >= 9, "{} certificates", shown.len());
+    assert!(asked >= 2_500, "{asked} requests");
+    assert_eq!(failed, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_that_ends_stops_serving() {
+    let limits = reknit_webhook::Limits { quiet: Duration::from_millis(200), ..Default::default() };
+    let mut process = Process::start("ends", |webhook| webhook.defaulting::<Lamp>().limits(limits)).await;
+    process.defaulted().await;
+    process.stop.pull();
+    while let Some(ended) = process.tasks.join_next().await {
+        ended.unwrap();
+    }
+    assert!(TcpStream::connect(process.address).await.is_err());
+}
+
+/// kubectl, as the administrator.
+pub(crate) fn kubectl(plane: &ControlPlane, arguments: &[&str]) -> (bool, String) {
+    let mut kubectl =
+        Command::new(PathBuf::from(std::env::var("KUBEBUILDER_ASSETS").unwrap()).join("kubectl"));
+    let output = kubectl.arg("--kubeconfig").arg(plane.kubeconfig()).args(arguments).output().unwrap();
+    let said =
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    (output.status.success(), said)
+}
