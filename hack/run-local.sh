@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# A local API server with config/ applied, the sample controller running against it as its own service account, and
-# examples whose table is shown as it changes, until Ctrl-C. With --once it ends when the example is Ready.
+# A local API server with config/ applied, the sample controller and its webhook running against it, each as its own
+# service account, and examples whose table is shown as it changes, until Ctrl-C. With --once it ends when the example
+# is Ready and the webhook has refused one that is not valid.
 # Everything listens on 127.0.0.1, on free ports, and is gone afterwards.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -18,6 +19,7 @@ esac
 dir=$(mktemp -d "${TMPDIR:-/tmp}/reknit-local.XXXXXX")
 control_plane=
 controller=
+webhook=
 
 say() {
   printf '%s  %s\n' "$(date +%H:%M:%S)" "$*"
@@ -34,6 +36,7 @@ stop() {
 clean_up() {
   trap '' INT TERM
   stop "$controller"
+  stop "$webhook"
   stop "$control_plane"
   rm -rf "$dir"
 }
@@ -56,9 +59,9 @@ KUBEBUILDER_ASSETS=$(hack/setup-envtest.sh --control-plane | tail -n 1)
 export KUBEBUILDER_ASSETS
 export PATH="$KUBEBUILDER_ASSETS:$PATH"
 
-say "building the controller"
+say "building the controller and the webhook"
 # With the whole workspace's features, as hack/test.sh builds: neither builds again what the other has built.
-cargo build --workspace --bin controller --example control-plane
+cargo build --workspace --bin controller --bin webhook --example control-plane
 # From here on everything is on 127.0.0.1, which no proxy reaches.
 unset HTTP_PROXY HTTPS_PROXY ALL_PROXY http_proxy https_proxy all_proxy
 target=$(cargo metadata --no-deps --format-version 1 | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')
@@ -85,25 +88,61 @@ kubectl apply -f config/ >"$dir/apply.log" || give_up "kubectl failed" "$dir/app
 kubectl wait --for=condition=Established --timeout=30s --filename config/300-addressableservice.yaml \
   --filename config/300-simpledeployment.yaml >/dev/null
 
+# start NAME: starts this program as the service account of its name, and leaves its process id in $started.
+start() {
+  local kubeconfig="$dir/$1.kubeconfig" token
+  token=$(kubectl --namespace knative-samples create token "$1" --duration=24h)
+  kubectl config view --raw --flatten >"$kubeconfig"
+  kubectl --kubeconfig "$kubeconfig" config set-credentials "$1" --token="$token" >/dev/null
+  kubectl --kubeconfig "$kubeconfig" config set-context --current --user="$1" >/dev/null
+  set -m
+  SYSTEM_NAMESPACE=knative-samples \
+    KNATIVE_HEALTH_PROBES_PORT=0 METRICS_PROMETHEUS_PORT=0 PROFILING_PORT=0 WEBHOOK_PORT=0 \
+    "$target/debug/$1" --kubeconfig "$kubeconfig" --bind-address 127.0.0.1 \
+    >"$dir/$1.log" 2>&1 9>&- &
+  started=$!
+  set +m
+}
+
+# call KIND WHAT PATH: has the API server call the webhook at its address, since there is no Service network here.
+call() {
+  kubectl patch "$1" "$2.webhook.samples.knative.dev" --type=json --patch \
+    "[{\"op\": \"replace\", \"path\": \"/webhooks/0/clientConfig\", \"value\": {\"url\": \"https://$address$3\"}}]" >/dev/null
+}
+
+say "starting the webhook"
+start webhook
+webhook=$started
+until address=$(sed -n 's/.*listening for the webhook.*"address":"\([^"]*\)".*/\1/p' "$dir/webhook.log") && [ -n "$address" ]; do
+  running "$webhook" || give_up "the webhook did not start" "$dir/webhook.log"
+  sleep 0.2
+done
+call mutatingwebhookconfiguration defaulting /defaulting
+call validatingwebhookconfiguration validation /resource-validation
+call validatingwebhookconfiguration config /config-validation
+
 say "starting the controller"
-token=$(kubectl --namespace knative-samples create token controller --duration=24h)
-kubectl config view --raw --flatten >"$dir/controller.kubeconfig"
-kubectl --kubeconfig "$dir/controller.kubeconfig" config set-credentials controller --token="$token" >/dev/null
-kubectl --kubeconfig "$dir/controller.kubeconfig" config set-context --current --user=controller >/dev/null
-set -m
-SYSTEM_NAMESPACE=knative-samples \
-  KNATIVE_HEALTH_PROBES_PORT=0 METRICS_PROMETHEUS_PORT=0 PROFILING_PORT=0 \
-  "$target/debug/controller" --kubeconfig "$dir/controller.kubeconfig" --bind-address 127.0.0.1 \
-  >"$dir/controller.log" 2>&1 9>&- &
-controller=$!
-set +m
+start controller
+controller=$started
+
+# Until the webhook has filled in its rules and certificate, the invalid object is let through, or refused otherwise.
+say "waiting until an AddressableService without a serviceName is refused"
+for ((waited = 0; ; waited++)); do
+  running "$webhook" || give_up "the webhook ended" "$dir/webhook.log"
+  refusal=$(kubectl create --dry-run=server --validate=false -f - 2>&1 <<<'{"apiVersion": "samples.knative.dev/v1alpha1",
+    "kind": "AddressableService", "metadata": {"name": "nameless", "namespace": "default"}, "spec": {"serviceName": ""}}' || true)
+  case "$refusal" in *"validation failed: missing field(s): spec.serviceName"*) break ;; esac
+  [ "$waited" -lt 120 ] || give_up "the webhook was not called within a minute ($refusal)" "$dir/webhook.log"
+  sleep 0.5
+done
+echo "$refusal"
 
 say "creating an AddressableService and the Service that it names, and a SimpleDeployment: there are no nodes, so its"
 say "pods are created, but never ready"
 kubectl apply -f config/example/ >/dev/null
 if ! $once; then
   say "in another terminal: export KUBECONFIG=$KUBECONFIG"
-  say "the controller's log: $dir/controller.log"
+  say "the logs: $dir/controller.log, $dir/webhook.log"
   say "Ctrl-C ends it all"
 fi
 
@@ -111,6 +150,7 @@ shown=
 for ((waited = 0; ; waited++)); do
   running "$control_plane" || give_up "the API server ended" "$dir/control-plane.log"
   running "$controller" || give_up "the controller ended" "$dir/controller.log"
+  running "$webhook" || give_up "the webhook ended" "$dir/webhook.log"
   table=$(kubectl get asvc --all-namespaces && echo && kubectl get simpledeployments --all-namespaces)
   if [ "$table" != "$shown" ]; then
     say "kubectl get asvc --all-namespaces; kubectl get simpledeployments --all-namespaces"

@@ -57,6 +57,15 @@ impl KRShaped for AddressableService {
     const CONDITIONS: ConditionSet = ConditionSet::living(&[]);
 }
 
+impl Validatable for AddressableService {
+    fn validate(&self, _: &Request) -> FieldError {
+        match &*self.spec.service_name {
+            "" => FieldError::missing(["serviceName"]).via_field("spec"),
+            _ => FieldError::none(),
+        }
+    }
+}
+
 impl AddressableServiceStatus {
     /// There is no Service of this name: not ready, and no address.
     pub fn mark_service_unavailable(&mut self, name: &str) {

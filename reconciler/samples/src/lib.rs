@@ -4,5 +4,7 @@ pub mod addressable_service;
 mod cluster_domain;
 mod pods;
 pub mod simple_deployment;
+mod webhook;
 
 pub use cluster_domain::ClusterDomain;
+pub use webhook::webhook;
