@@ -4,22 +4,36 @@ use std::{
     error::Error,
     fs::File,
     io,
+    net::SocketAddr,
     path::{Path, PathBuf},
     process::{Child, Command},
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
     time::Duration,
 };
 
-use k8s_openapi::api::{
-    admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration},
-    core::v1::ConfigMap,
+use k8s_openapi::{
+    ByteString,
+    api::{
+        admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration},
+        core::v1::{ConfigMap, Secret},
+    },
 };
 use kube::{
     Api, Client, Resource, ResourceExt,
     api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams},
 };
+use parking_lot::Mutex;
 use reknit::testing::{ControlPlane, eventually};
 use samples_apis::{AddressableService, AddressableServiceSpec};
 use serde_json::{Value, json};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    task::JoinSet,
+    time::{Instant, interval},
+};
 
 type Tested<T = ()> = Result<T, Box<dyn Error>>;
 
@@ -34,8 +48,8 @@ struct Webhook {
 }
 
 impl Webhook {
-    fn start(kubeconfig: &Path, folder: &Path) -> io::Result<Self> {
-        let log = folder.join("webhook.log");
+    fn start(kubeconfig: &Path, folder: &Path, name: &str) -> io::Result<Self> {
+        let log = folder.join(format!("{name}.log"));
         let file = File::create(&log)?;
         let child = Command::new(env!("CARGO_BIN_EXE_webhook"))
             .arg("--kubeconfig")
@@ -54,6 +68,12 @@ impl Webhook {
 
     fn said(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    fn leads(&self) -> bool {
+        self.said()
+            .lines()
+            .any(|line| line.contains("leadership changed") && line.contains("webhook.webhook.00-of-01"))
     }
 
     /// Where it listens, once it says so.
@@ -100,7 +120,7 @@ async fn the_webhook_of_the_samples_refuses_and_completes_with_the_rights_it_is_
     let plane = ControlPlane::shared().await?;
     plane.apply_path(CONFIG).await?;
     let client = plane.client()?;
-    let webhook = Webhook::start(&plane.kubeconfig_as(SYSTEM, "webhook").await?, plane.folder())?;
+    let webhook = Webhook::start(&plane.kubeconfig_as(SYSTEM, "webhook").await?, plane.folder(), "webhook")?;
     let address = webhook.address().await;
     let url = |path: &str| format!("https://{address}{path}");
     call::<MutatingWebhookConfiguration>(&client, "defaulting", url("/defaulting")).await;
@@ -151,4 +171,128 @@ async fn the_webhook_of_the_samples_refuses_and_completes_with_the_rights_it_is_
     assert!(said.starts_with(&denied("config", "the update modifies a key in \"_example\"")), "{said}");
     edit("config-logging", "loglevel.webhook", "debug").await?;
     Ok(())
+}
+
+/// Passes connections on to whichever of these listens, in turn.
+async fn spread(backends: Vec<String>) -> io::Result<SocketAddr> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let address = listener.local_addr()?;
+    tokio::spawn(async move {
+        for turn in 0.. {
+            let Ok((mut client, _)) = listener.accept().await else { return };
+            let mut order = backends.clone();
+            order.rotate_left(turn % backends.len());
+            tokio::spawn(async move {
+                for backend in order {
+                    if let Ok(mut server) = TcpStream::connect(&backend).await {
+                        let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    Ok(address)
+}
+
+/// When each request that failed was begun, and what it met.
+type Failures = Arc<Mutex<Vec<(Instant, String)>>>;
+
+/// Fifty requests a second, until it is dropped.
+fn load(services: Api<AddressableService>, failures: Failures, asked: Arc<AtomicU32>) -> JoinSet<()> {
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move {
+        let mut ticks = interval(Duration::from_millis(20));
+        let mut requests = JoinSet::new();
+        loop {
+            ticks.tick().await;
+            let (services, failures, asked) = (services.clone(), failures.clone(), asked.clone());
+            requests.spawn(async move {
+                let (begun, dry) = (Instant::now(), PostParams { dry_run: true, ..PostParams::default() });
+                let spec = AddressableServiceSpec { service_name: "web".into() };
+                if let Err(error) = services.create(&dry, &AddressableService::new("load", spec)).await {
+                    failures.lock().push((begun, error.to_string()));
+                }
+                asked.fetch_add(1, Ordering::Relaxed);
+            });
+            while requests.try_join_next().is_some() {}
+        }
+    });
+    tasks
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn when_the_leader_is_killed_in_a_rotation_only_requests_in_flight_fail() -> Tested {
+    let plane = ControlPlane::start().await?;
+    plane.apply_path(CONFIG).await?;
+    let client = plane.client()?;
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), SYSTEM);
+    let hasty = json!({"data": {"lease-duration": "6s", "renew-deadline": "4s", "retry-period": "1s"}});
+    maps.patch("config-leader-election", &PatchParams::default(), &Patch::Merge(hasty)).await?;
+    let kubeconfig = plane.kubeconfig_as(SYSTEM, "webhook").await?;
+    let mut replicas = Vec::new();
+    for name in ["one", "two"] {
+        replicas.push(Webhook::start(&kubeconfig, plane.folder(), name)?);
+    }
+    let backends = vec![replicas[0].address().await, replicas[1].address().await];
+    let proxy = spread(backends).await?;
+    call::<MutatingWebhookConfiguration>(&client, "defaulting", format!("https://{proxy}/defaulting")).await;
+    call::<ValidatingWebhookConfiguration>(
+        &client,
+        "validation",
+        format!("https://{proxy}/resource-validation"),
+    )
+    .await;
+    let services: Api<AddressableService> = Api::namespaced(client.clone(), "default");
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    let nameless = AddressableService::new("x", AddressableServiceSpec::default());
+    eventually("both to be called", LIMIT, async || {
+        let made = services
+            .create(
+                &dry,
+                &AddressableService::new("x", AddressableServiceSpec { service_name: "web".into() }),
+            )
+            .await;
+        let defaulted = made.is_ok_and(|made| made.annotations().contains_key("samples.knative.dev/creator"));
+        let refused =
+            refusal(services.create(&dry, &nameless).await).contains("missing field(s): spec.serviceName");
+        defaulted && refused
+    })
+    .await;
+
+    let (failures, asked) = (Failures::default(), Arc::new(AtomicU32::new(0)));
+    let loaded = load(services, failures.clone(), asked.clone());
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), SYSTEM);
+    let before = shown(&secrets).await?;
+    // Another name that the certificate has to be for: a rotation is due.
+    call::<ValidatingWebhookConfiguration>(
+        &client,
+        "config",
+        format!("https://localhost:{}/config-validation", proxy.port()),
+    )
+    .await;
+    let leader = eventually("a leader", LIMIT, async || replicas.iter().position(Webhook::leads)).await;
+    drop(replicas.remove(leader));
+    let killed = Instant::now();
+    eventually("the other one to rotate", LIMIT, async || {
+        let now = shown(&secrets).await.map_err(|error| error.to_string())?;
+        if now != before && replicas[0].leads() { Ok(()) } else { Err(replicas[0].said()) }
+    })
+    .await;
+    let until = asked.load(Ordering::Relaxed) + 250;
+    eventually("five seconds more of it", LIMIT, async || asked.load(Ordering::Relaxed) >= until).await;
+    drop(loaded);
+    let (failures, asked) = (failures.lock().clone(), asked.load(Ordering::Relaxed));
+    println!(
+        "{asked} requests, {} failed, the leader killed for {:?}: {failures:?}",
+        failures.len(),
+        killed.elapsed()
+    );
+    let in_flight = |begun: Instant| begun <= killed + Duration::from_millis(50);
+    assert!(failures.iter().all(|(begun, _)| in_flight(*begun)), "{failures:?}");
+    Ok(())
+}
+
+async fn shown(secrets: &Api<Secret>) -> kube::Result<Option<ByteString>> {
+    Ok(secrets.get("webhook-certs").await?.data.and_then(|mut data| data.remove("server-cert.pem")))
 }
