@@ -1,7 +1,7 @@
 //! Who has read what: from a target to its observers, to wake them, and back, to forget one cheaply.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeSet, HashMap, HashSet},
     sync::Arc,
 };
 
@@ -11,54 +11,51 @@ use kube::{
 };
 use reknit_apis::Key;
 
-type Namespace = Option<Arc<str>>;
+/// A key as it is written: one allocation, shared by all that name it.
+type Text = Arc<str>;
+type Namespace = Option<Text>;
 
 /// What an observer read of one Kind: an object by name, whether it is there or not, or those that match.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Target {
-    Exact(Arc<Key>),
-    Matching(Namespace, Arc<str>),
+    Exact(Text),
+    Matching(Box<(Namespace, Text)>),
 }
 
 /// The reads of all observers of one Kind. An observer and its targets are held while a pass that read them may
-/// still stand; nothing expires, since nothing outlives its observer.
+/// still stand; nothing expires, since nothing outlives its observer. Pairs in ordered sets take a third of the memory
+/// that a set for each observer and each target takes, since most hold a single one.
 #[derive(Debug, Default)]
 pub(super) struct Index {
-    exact: HashMap<Arc<Key>, HashSet<Arc<Key>>>,
-    matching: HashMap<Namespace, HashMap<Arc<str>, Selected>>,
-    observers: HashMap<Arc<Key>, Reads>,
+    /// Target and observer.
+    exact: BTreeSet<(Text, Text)>,
+    matching: HashMap<Namespace, HashMap<Text, Selected>>,
+    /// Observer and target.
+    reads: BTreeSet<(Text, Target)>,
+    /// What the passes under way, and those that failed, have read.
+    latest: HashMap<Text, HashSet<Target>>,
 }
 
 #[derive(Debug)]
 struct Selected {
     selector: Selector,
-    observers: HashSet<Arc<Key>>,
-}
-
-/// What one observer read, and in which of its passes last.
-#[derive(Debug, Default)]
-struct Reads {
-    pass: u64,
-    targets: HashMap<Target, u64>,
+    observers: HashSet<Text>,
 }
 
 impl Index {
     pub(super) fn read(&mut self, observer: &Key, target: Key) {
         let observer = self.interned(observer);
-        let target = match self.exact.get_key_value(&target) {
-            Some((known, _)) => known.clone(),
-            None => Arc::new(target),
-        };
+        let target: Text = target.to_string().into();
+        let target = first(&self.exact, &target).cloned().unwrap_or(target);
         if self.note(&observer, Target::Exact(target.clone())) {
-            self.exact.entry(target).or_default().insert(observer);
+            self.exact.insert((target, observer));
         }
     }
 
     pub(super) fn read_matching(&mut self, observer: &Key, namespace: Option<&str>, selector: &Selector) {
         let observer = self.interned(observer);
-        let (namespace, text): (Namespace, Arc<str>) =
-            (namespace.map(Into::into), canonical(selector).into());
-        if self.note(&observer, Target::Matching(namespace.clone(), text.clone())) {
+        let (namespace, text): (Namespace, Text) = (namespace.map(Into::into), canonical(selector).into());
+        if self.note(&observer, Target::Matching(Box::new((namespace.clone(), text.clone())))) {
             let selected = self.matching.entry(namespace).or_default().entry(text);
             let made = || Selected { selector: selector.clone(), observers: HashSet::new() };
             selected.or_insert_with(made).observers.insert(observer);
@@ -66,8 +63,8 @@ impl Index {
     }
 
     /// Those who read this object, or would have, had it been there.
-    pub(super) fn observers_of<T: Resource>(&self, object: &T, into: &mut HashSet<Arc<Key>>) {
-        into.extend(self.exact.get(&Key::of(object)).into_iter().flatten().cloned());
+    pub(super) fn observers_of<T: Resource>(&self, object: &T, into: &mut HashSet<Text>) {
+        into.extend(of(&self.exact, &Key::of(object).to_string().into()).map(|(_, observer)| observer.clone()));
         if self.matching.is_empty() {
             return;
         }
@@ -84,57 +81,54 @@ impl Index {
 
     /// A pass of this observer begins.
     pub(super) fn begin(&mut self, observer: &Key) {
-        if let Some(reads) = self.observers.get_mut(observer) {
-            reads.pass += 1;
+        let observer = self.interned(observer);
+        if first(&self.reads, &observer).is_some() {
+            self.latest.insert(observer, HashSet::new());
         }
     }
 
     /// The pass ended well: what it did not read decides nothing any more.
     pub(super) fn settle(&mut self, observer: &Key) {
-        let Some(reads) = self.observers.get_mut(observer) else { return };
-        let pass = reads.pass;
+        let observer: Text = observer.to_string().into();
+        let Some(latest) = self.latest.remove(&observer) else { return };
         let stale: Vec<_> =
-            reads.targets.extract_if(|_, last| *last != pass).map(|(target, _)| target).collect();
-        if reads.targets.is_empty() {
-            self.observers.remove(observer);
-        }
-        for target in stale {
-            self.unread(observer, &target);
-        }
+            of(&self.reads, &observer).filter(|(_, target)| !latest.contains(target)).cloned().collect();
+        stale.iter().for_each(|read| self.unread(read));
     }
 
     /// The observer reads nothing any more.
     pub(super) fn forget(&mut self, observer: &Key) {
-        let Some(reads) = self.observers.remove(observer) else { return };
-        for target in reads.targets.into_keys() {
-            self.unread(observer, &target);
-        }
+        let observer: Text = observer.to_string().into();
+        self.latest.remove(&observer);
+        let reads: Vec<_> = of(&self.reads, &observer).cloned().collect();
+        reads.iter().for_each(|read| self.unread(read));
     }
 
     /// One copy of each observer's key, however many targets it reads.
-    fn interned(&self, observer: &Key) -> Arc<Key> {
-        match self.observers.get_key_value(observer) {
-            Some((known, _)) => known.clone(),
-            None => Arc::new(observer.clone()),
-        }
+    fn interned(&self, observer: &Key) -> Text {
+        let text = observer.to_string().into();
+        first(&self.reads, &text).cloned().unwrap_or(text)
     }
 
     /// True where the observer did not read that before.
-    fn note(&mut self, observer: &Arc<Key>, target: Target) -> bool {
-        let reads = self.observers.entry(observer.clone()).or_default();
-        reads.targets.insert(target, reads.pass).is_none()
+    fn note(&mut self, observer: &Text, target: Target) -> bool {
+        if let Some(latest) = self.latest.get_mut(observer) {
+            latest.insert(target.clone());
+        }
+        self.reads.insert((observer.clone(), target))
     }
 
-    fn unread(&mut self, observer: &Key, target: &Target) {
+    fn unread(&mut self, read: &(Text, Target)) {
+        self.reads.remove(read);
+        let (observer, target) = read;
         match target {
             Target::Exact(key) => {
-                if without(self.exact.get_mut(key), observer) {
-                    self.exact.remove(key);
-                }
+                self.exact.remove(&(key.clone(), observer.clone()));
             }
-            Target::Matching(namespace, text) => {
+            Target::Matching(matching) => {
+                let (namespace, text) = &**matching;
                 let Some(selectors) = self.matching.get_mut(namespace) else { return };
-                if without(selectors.get_mut(text).map(|selected| &mut selected.observers), observer) {
+                if without(selectors.get_mut(text), observer) {
                     selectors.remove(text);
                 }
                 if selectors.is_empty() {
@@ -144,18 +138,49 @@ impl Index {
         }
     }
 
+    /// How many objects, selectors and observers there are.
     #[cfg(test)]
     pub(super) fn sizes(&self) -> [usize; 3] {
         let matching = self.matching.values().map(HashMap::len).sum();
-        [self.exact.len(), matching, self.observers.len()]
+        let exact: HashSet<_> = self.exact.iter().map(|(target, _)| target).collect();
+        let observers: HashSet<_> = self.reads.iter().map(|(observer, _)| observer).collect();
+        [exact.len(), matching, observers.len()]
     }
 }
 
+/// Comes before all others.
+trait Least {
+    fn least() -> Self;
+}
+
+impl Least for Text {
+    fn least() -> Self {
+        Self::default()
+    }
+}
+
+impl Least for Target {
+    fn least() -> Self {
+        Self::Exact(Text::default())
+    }
+}
+
+/// The pairs that begin with this text.
+fn of<'a, T: Least + Ord>(pairs: &'a BTreeSet<(Text, T)>, text: &Text) -> impl Iterator<Item = &'a (Text, T)> {
+    let text = text.clone();
+    pairs.range((text.clone(), T::least())..).take_while(move |(first, _)| *first == text)
+}
+
+/// The copy of this text that the pairs share, if any begins with it.
+fn first<'a, T: Least + Ord>(pairs: &'a BTreeSet<(Text, T)>, text: &Text) -> Option<&'a Text> {
+    of(pairs, text).next().map(|(text, _)| text)
+}
+
 /// Removes the observer; true where none is left.
-fn without(observers: Option<&mut HashSet<Arc<Key>>>, observer: &Key) -> bool {
-    observers.is_some_and(|observers| {
-        observers.remove(observer);
-        observers.is_empty()
+fn without(selected: Option<&mut Selected>, observer: &Text) -> bool {
+    selected.is_some_and(|selected| {
+        selected.observers.remove(observer);
+        selected.observers.is_empty()
     })
 }
 

@@ -32,12 +32,12 @@ impl Tracker {
         let tracker = self.clone();
         informer.on(move |change| {
             for observer in tracker.observers(change) {
-                queue.changed(Key::clone(&observer));
+                queue.changed(Key::from(&*observer));
             }
         });
     }
 
-    fn observers<T: Resource>(&self, change: &Change<T>) -> HashSet<Arc<Key>> {
+    fn observers<T: Resource>(&self, change: &Change<T>) -> HashSet<Arc<str>> {
         let mut observers = HashSet::new();
         let index = self.0.lock();
         for object in change.objects() {

@@ -83,5 +83,5 @@ fn whoever_read_an_object_by_name_or_by_labels_observes_it_once() {
     let old = Arc::new(service.clone());
     service.metadata.labels = Some([("app".into(), "web".into())].into());
     let change = Change::Updated { old, new: Arc::new(service) };
-    assert_eq!(tracker.observers(&change), HashSet::from([Arc::new(key("one"))]));
+    assert_eq!(tracker.observers(&change), HashSet::from(["default/one".into()]));
 }
