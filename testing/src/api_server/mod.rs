@@ -170,19 +170,24 @@ impl ApiServer {
 
     fn answer(&self, request: &Request) -> Answer {
         let mut state = self.state();
-        let mut after = state.objects.clone();
-        let answer = after.answer(request);
+        let injected = state.failing(request);
+        let answer = match injected {
+            // What it would have written is on the tape; nothing is changed.
+            Some(_) => state.objects.clone().answer(request),
+            None => state.objects.answer(request),
+        };
         if request.verb.writes() {
             let meant =
                 answer.as_ref().ok().filter(|_| request.verb.leaves_one()).map(|(_, object)| object.clone());
             state.tape.push(request.write(meant));
         }
-        if let Some(code) = state.failing(request) {
-            let message = format!("inducing failure for {} {}", request.verb, request.resource());
-            return failure(code, "Injected", &message);
+        match injected {
+            Some(code) => {
+                let message = format!("inducing failure for {} {}", request.verb, request.resource());
+                failure(code, "Injected", &message)
+            }
+            None => answer.unwrap_or_else(|refusal| refusal),
         }
-        state.objects = after;
-        answer.unwrap_or_else(|refusal| refusal)
     }
 
     /// A test that panicked elsewhere does not make this one panic.
