@@ -1,0 +1,38 @@
+//! Has the objects of CustomResourceDefinitions stored in the version that is the one to store.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use kube::Client;
+use reknit::webhook::migrate_storage;
+
+/// Writes all objects anew, so that they are stored in the storage version of their Kind
+///
+/// It uses the cluster of KUBECONFIG or ~/.kube/config or, in a pod, the pod's own. It can be repeated.
+#[derive(Parser)]
+#[command(name = "storage-migration")]
+struct Migration {
+    /// The CustomResourceDefinitions, such as addressableservices.samples.knative.dev
+    #[arg(required = true)]
+    definitions: Vec<String>,
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    match migrate(&Migration::parse().definitions).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("the migration ended early: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn migrate(definitions: &[String]) -> Result<(), Box<dyn std::error::Error>> {
+    let client = Client::try_default().await?;
+    for definition in definitions {
+        let count = migrate_storage(&client, definition).await?;
+        println!("{definition}: {count} objects are stored in its storage version");
+    }
+    Ok(())
+}
