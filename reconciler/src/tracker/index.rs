@@ -64,7 +64,9 @@ impl Index {
 
     /// Those who read this object, or would have, had it been there.
     pub(super) fn observers_of<T: Resource>(&self, object: &T, into: &mut HashSet<Text>) {
-        into.extend(of(&self.exact, &Key::of(object).to_string().into()).map(|(_, observer)| observer.clone()));
+        into.extend(
+            of(&self.exact, &Key::of(object).to_string().into()).map(|(_, observer)| observer.clone()),
+        );
         if self.matching.is_empty() {
             return;
         }
@@ -166,7 +168,10 @@ impl Least for Target {
 }
 
 /// The pairs that begin with this text.
-fn of<'a, T: Least + Ord>(pairs: &'a BTreeSet<(Text, T)>, text: &Text) -> impl Iterator<Item = &'a (Text, T)> {
+fn of<'a, T: Least + Ord>(
+    pairs: &'a BTreeSet<(Text, T)>,
+    text: &Text,
+) -> impl Iterator<Item = &'a (Text, T)> {
     let text = text.clone();
     pairs.range((text.clone(), T::least())..).take_while(move |(first, _)| *first == text)
 }
