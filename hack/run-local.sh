@@ -151,14 +151,15 @@ for ((waited = 0; ; waited++)); do
   running "$control_plane" || give_up "the API server ended" "$dir/control-plane.log"
   running "$controller" || give_up "the controller ended" "$dir/controller.log"
   running "$webhook" || give_up "the webhook ended" "$dir/webhook.log"
-  table=$(kubectl get asvc --all-namespaces && echo && kubectl get simpledeployments --all-namespaces)
+  # What kubectl refuses is shown too: somebody may have deleted a definition, or the API server be busy.
+  table=$(kubectl get asvc --all-namespaces 2>&1 && echo && kubectl get simpledeployments --all-namespaces 2>&1) || true
   if [ "$table" != "$shown" ]; then
     say "kubectl get asvc --all-namespaces; kubectl get simpledeployments --all-namespaces"
     echo "$table"
     shown=$table
   fi
   if $once; then
-    ready=$(kubectl get asvc hello -o jsonpath='{.status.conditions[?(@.type=="Ready")].status}')
+    ready=$(kubectl get asvc hello -o jsonpath='{.status.conditions[?(@.type=="Ready")].status}' || true)
     [ "$ready" != True ] || exit 0
     [ "$waited" -lt 60 ] || give_up "the example was not Ready within a minute" "$dir/controller.log"
   fi
