@@ -26,14 +26,7 @@
 //!     duck: DuckStatus, // observedGeneration and conditions
 //! }
 //!
-//! impl DuckShaped for WishStatus {
-//!     fn duck(&self) -> &DuckStatus {
-//!         &self.duck
-//!     }
-//!     fn duck_mut(&mut self) -> &mut DuckStatus {
-//!         &mut self.duck
-//!     }
-//! }
+//! duck_shaped!(WishStatus.duck);
 //!
 //! impl KRShaped for Wish {
 //!     const CONDITIONS: ConditionSet = ConditionSet::living(&[]);
@@ -149,7 +142,7 @@ pub mod prelude {
     pub use reknit_apis::{
         AddressStatus, Addressable, Condition, ConditionSet, Conditions, Convertible, Defaultable,
         DuckShaped, DuckStatus, FieldError, KRShaped, KReference, Key, Kind, Request, Scope, StatusOf, Url,
-        Validatable,
+        Validatable, duck_shaped,
     };
     pub use reknit_injection::{
         Change, Config, Context, Filter, FromConfigMap, Index, Informer, Inject, Metadata, Missing,

@@ -63,7 +63,7 @@ impl DuckStatus {
 /// A status that embeds [`DuckStatus`], or is one: where a Kind has nothing to add, `status = "DuckStatus"`.
 ///
 /// ```
-/// use reknit_apis::{DuckShaped, DuckStatus};
+/// use reknit_apis::{DuckStatus, duck_shaped};
 ///
 /// #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 /// #[serde(rename_all = "camelCase")]
@@ -74,14 +74,7 @@ impl DuckStatus {
 ///     switched_on: bool,
 /// }
 ///
-/// impl DuckShaped for LampStatus {
-///     fn duck(&self) -> &DuckStatus {
-///         &self.duck
-///     }
-///     fn duck_mut(&mut self) -> &mut DuckStatus {
-///         &mut self.duck
-///     }
-/// }
+/// duck_shaped!(LampStatus.duck);
 /// ```
 // An own trait, not `AsRef + AsMut`: a foreign trait cannot carry a readable error.
 #[diagnostic::on_unimplemented(
@@ -95,6 +88,36 @@ pub trait DuckShaped: Clone + Default + PartialEq + Serialize + DeserializeOwned
     fn duck(&self) -> &DuckStatus;
     /// The duck part, to write.
     fn duck_mut(&mut self) -> &mut DuckStatus;
+}
+
+/// Says which field of a status is its duck part: `impl DuckShaped` for a status that embeds [`DuckStatus`].
+///
+/// ```
+/// use reknit_apis::{DuckShaped, DuckStatus, duck_shaped};
+///
+/// #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
+/// struct LampStatus {
+///     #[serde(flatten)]
+///     duck: DuckStatus,
+/// }
+///
+/// duck_shaped!(LampStatus.duck);
+///
+/// assert_eq!(LampStatus::default().duck(), &DuckStatus::default());
+/// ```
+#[macro_export]
+macro_rules! duck_shaped {
+    ($status:ident . $field:ident) => {
+        impl $crate::DuckShaped for $status {
+            fn duck(&self) -> &$crate::DuckStatus {
+                &self.$field
+            }
+
+            fn duck_mut(&mut self) -> &mut $crate::DuckStatus {
+                &mut self.$field
+            }
+        }
+    };
 }
 
 impl DuckShaped for DuckStatus {

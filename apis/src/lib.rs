@@ -5,7 +5,7 @@
 //! `knative.dev/pkg`, so that objects and tools of either side understand each other.
 //!
 //! ```
-//! use reknit_apis::{ConditionSet, DuckShaped, DuckStatus, KRShaped};
+//! use reknit_apis::{ConditionSet, DuckStatus, KRShaped, duck_shaped};
 //! use serde::{Deserialize, Serialize};
 //!
 //! #[derive(kube::CustomResource, Serialize, Deserialize, Clone, Debug, schemars::JsonSchema)]
@@ -20,14 +20,7 @@
 //!     pub duck: DuckStatus,
 //! }
 //!
-//! impl DuckShaped for LampStatus {
-//!     fn duck(&self) -> &DuckStatus {
-//!         &self.duck
-//!     }
-//!     fn duck_mut(&mut self) -> &mut DuckStatus {
-//!         &mut self.duck
-//!     }
-//! }
+//! duck_shaped!(LampStatus.duck);
 //!
 //! impl KRShaped for Lamp {
 //!     const CONDITIONS: ConditionSet = ConditionSet::living(&["Wired", "BulbPresent"]);

@@ -43,15 +43,7 @@ pub struct AddressableServiceStatus {
     pub address: Option<Addressable>,
 }
 
-impl DuckShaped for AddressableServiceStatus {
-    fn duck(&self) -> &DuckStatus {
-        &self.duck
-    }
-
-    fn duck_mut(&mut self) -> &mut DuckStatus {
-        &mut self.duck
-    }
-}
+duck_shaped!(AddressableServiceStatus.duck);
 
 impl KRShaped for AddressableService {
     const CONDITIONS: ConditionSet = ConditionSet::living(&[]);

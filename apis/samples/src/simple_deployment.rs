@@ -57,15 +57,7 @@ pub struct SimpleDeploymentStatus {
     pub ready_replicas: i32,
 }
 
-impl DuckShaped for SimpleDeploymentStatus {
-    fn duck(&self) -> &DuckStatus {
-        &self.duck
-    }
-
-    fn duck_mut(&mut self) -> &mut DuckStatus {
-        &mut self.duck
-    }
-}
+duck_shaped!(SimpleDeploymentStatus.duck);
 
 impl KRShaped for SimpleDeployment {
     const CONDITIONS: ConditionSet = ConditionSet::living(&[]);

@@ -9,7 +9,7 @@ use hyper_util::{
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api, ResourceExt,
-    api::{DeleteParams, ListParams, Patch, PatchParams},
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
 use reknit::testing::{ControlPlane, eventually};
 use serde_json::{Value, json};
@@ -115,6 +115,16 @@ impl Ide {
 
     pub(super) async fn remove(&self, name: &str) {
         self.pods.delete(name, &DeleteParams::default()).await.expect("it is deleted");
+    }
+
+    /// A pod that is a space, and that no client asked for.
+    pub(super) async fn space_by_hand(&self, name: &str) -> Pod {
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"kind": "cloud-ide"}},
+            "spec": {"containers": [{"name": "c", "image": "nginx"}]},
+        });
+        let pod = serde_json::from_value(pod).expect("a pod");
+        self.pods.create(&PostParams::default(), &pod).await.expect("it is created")
     }
 
     pub(super) async fn uid(&self, name: &str) -> Option<String> {

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use kube::ResourceExt;
 use serde_json::json;
 use tonic::{Code, Request};
 
 use super::ide::{Ide, ended, hang_up, refused};
+use crate::support::process::Signal;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_space_that_comes_to_run_is_told_with_its_place_and_stays() {
@@ -66,6 +68,20 @@ async fn a_deletion_aborts_the_wait_also_while_the_pod_still_takes_its_time() {
     reknit::testing::eventually("a new pod", crate::support::wait::SOON, is_new).await;
     ide.run("b").await;
     ended(again).await.expect("it runs");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_is_replaced_while_the_program_cannot_look_aborts_the_wait_and_the_new_one_stays() {
+    let ide = Ide::start().await;
+    let (call, old) = ide.waiting("a").await;
+    ide.program.signal(Signal::STOP);
+    ide.remove("a").await;
+    ide.gone("a").await;
+    let new = ide.space_by_hand("a").await;
+    assert_ne!(new.uid(), old.uid());
+    ide.program.signal(Signal::CONT);
+    assert_eq!(refused(call).await.0, Code::Aborted);
+    ide.stays(&new).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
