@@ -46,8 +46,9 @@
 //!
 //! Each rotation brings a new authority, and no handshake fails meanwhile: an authority is among those that are to be
 //! trusted (`ca-cert.pem`) one rotation before it issues what is shown, and one rotation after. A new certificate waits until
-//! all configurations trust its authority, unless the old one is over. If the Secret itself is lost, everything is made
-//! anew, and handshakes fail until the API server knows.
+//! all configurations trust its authority, unless nobody takes the old one any more: its time is over, or somebody wrote
+//! something else into the Secret. If the Secret itself is lost, everything is made anew, and handshakes fail until the API
+//! server knows.
 //!
 //! | key of the Secret | what it is |
 //! | --- | --- |

@@ -1,13 +1,19 @@
 //! A certificate authority, which issues the certificate that a webhook shows.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::jiff::Timestamp;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
     KeyPair, KeyUsagePurpose,
 };
-use rustls::pki_types::{CertificateDer, pem::PemObject};
+use rustls::{
+    RootCertStore,
+    client::{WebPkiServerVerifier, danger::ServerCertVerifier},
+    crypto::ring::default_provider,
+    pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject},
+    sign::CertifiedKey,
+};
 use time::OffsetDateTime;
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
@@ -57,6 +63,36 @@ impl Pair {
     }
 }
 
+impl Pair {
+    /// Whether the key is that of the certificate.
+    pub(crate) fn belongs_together(&self) -> bool {
+        let Some(chain) = chain(&self.certificate) else { return false };
+        let Ok(key) = PrivateKeyDer::from_pem_slice(self.key.as_bytes()) else { return false };
+        CertifiedKey::from_der(chain, key, &default_provider()).is_ok()
+    }
+
+    /// Whether a client that trusts these takes this for a server at that time: from its beginning to its end.
+    pub(crate) fn is_accepted(&self, trusted: &str, now: Timestamp) -> bool {
+        self.verified(trusted, now).is_some()
+    }
+
+    fn verified(&self, trusted: &str, now: Timestamp) -> Option<()> {
+        let mut roots = RootCertStore::empty();
+        roots.add_parsable_certificates(chain(trusted)?);
+        let provider = Arc::new(default_provider());
+        let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build().ok()?;
+        let name = ServerName::try_from(read(&self.certificate).ok()?.names.into_iter().next()?).ok()?;
+        let (chain, second) = (chain(&self.certificate)?, u64::try_from(now.as_second()).ok()?);
+        let (server, between) = chain.split_first()?;
+        let now = UnixTime::since_unix_epoch(Duration::from_secs(second));
+        verifier.verify_server_cert(server, between, &name, &[], now).ok().map(drop)
+    }
+}
+
+fn chain(pem: &str) -> Option<Vec<CertificateDer<'static>>> {
+    CertificateDer::pem_slice_iter(pem.as_bytes()).collect::<Result<_, _>>().ok()
+}
+
 fn valid(mut params: CertificateParams, now: Timestamp, validity: Duration) -> CertificateParams {
     let now = OffsetDateTime::from_unix_timestamp(now.as_second()).unwrap_or(OffsetDateTime::UNIX_EPOCH);
     (params.not_before, params.not_after) = (now - SKEW, now + validity);
@@ -73,6 +109,7 @@ fn named(params: &mut CertificateParams, name: &str) {
 /// What a certificate says of itself.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
+    pub(crate) from: Timestamp,
     pub(crate) until: Timestamp,
     pub(crate) names: Vec<String>,
 }
@@ -82,10 +119,12 @@ pub(crate) fn read(pem: &str) -> Result<Seen, Error> {
     let unreadable = |error: &dyn std::fmt::Display| Error::Read(error.to_string());
     let der = CertificateDer::from_pem_slice(pem.as_bytes()).map_err(|error| unreadable(&error))?;
     let (_, certificate) = X509Certificate::from_der(&der).map_err(|error| unreadable(&error))?;
-    let until = Timestamp::from_second(certificate.validity().not_after.timestamp());
+    let time = |second| Timestamp::from_second(second).map_err(|error| unreadable(&error));
+    let validity = certificate.validity();
+    let (from, until) = (time(validity.not_before.timestamp())?, time(validity.not_after.timestamp())?);
     let alternatives = certificate.subject_alternative_name().ok().flatten();
     let names = alternatives.iter().flat_map(|names| &names.value.general_names).filter_map(name);
-    Ok(Seen { until: until.map_err(|error| unreadable(&error))?, names: names.collect() })
+    Ok(Seen { from, until, names: names.collect() })
 }
 
 fn name(name: &GeneralName<'_>) -> Option<String> {
@@ -109,7 +148,8 @@ mod tests {
         let authority = Pair::authority(now, week).unwrap();
         let names = ["webhook.ns.svc".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
         let issued = authority.issue(&names, now, week).unwrap();
-        assert_eq!(read(&issued.certificate).unwrap(), Seen { until: now + week, names: names.into() });
+        let expected = Seen { from: now - SKEW, until: now + week, names: names.into() };
+        assert_eq!(read(&issued.certificate).unwrap(), expected);
         assert!(read("nonsense").is_err());
     }
 }

@@ -4,13 +4,16 @@ use std::{collections::BTreeMap, time::Duration};
 
 use k8s_openapi::{ByteString, api::core::v1::Secret, jiff::Timestamp};
 
-use super::authority::{Error, Pair, read};
+use super::authority::{Error, Pair, Seen, read};
 
 const SERVER_KEY: &str = "server-key.pem";
 const SERVER_CERTIFICATE: &str = "server-cert.pem";
 const TRUSTED: &str = "ca-cert.pem";
 const NEXT_KEY: &str = "next-ca-key.pem";
 const NEXT_CERTIFICATE: &str = "next-ca-cert.pem";
+
+/// How often the clock is looked at: it can be set, and stands still for timers while a machine is suspended.
+const LOOK_AGAIN: Duration = Duration::from_secs(60 * 60);
 
 /// How long certificates last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +53,7 @@ pub(crate) struct Material {
 /// What is to be done about a Secret.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Nothing, for so long.
+    /// Nothing, for so long at the most.
     Wait(Duration),
     /// It is to hold this.
     Write(Box<Material>),
@@ -115,7 +118,7 @@ impl Material {
 
     /// How long the certificate can be shown on; nothing where it has to be replaced.
     fn left(&self, names: &[String], now: Timestamp, lifetime: Lifetime) -> Option<Duration> {
-        let seen = read(&self.server.certificate).ok()?;
+        let seen = read(&self.server.certificate).ok().filter(|_| !self.is_over(now))?;
         let covers = names.iter().all(|name| seen.names.contains(name));
         let renew = seen.until.checked_sub(lifetime.renew_before).ok().filter(|_| covers)?;
         Duration::try_from(renew.duration_since(now)).ok().filter(|left| !left.is_zero())
@@ -126,14 +129,17 @@ impl Material {
         read(&self.server.certificate).is_ok_and(|seen| seen.names.contains(name))
     }
 
-    fn is_expired(&self, now: Timestamp) -> bool {
-        read(&self.server.certificate).map_or(true, |seen| seen.until <= now)
+    /// Whether nobody takes what is shown: its time is over, or has not come by this clock, somebody has put something else
+    /// into the Secret, or taken out who issued it.
+    fn is_over(&self, now: Timestamp) -> bool {
+        !self.server.belongs_together() || !self.server.is_accepted(&self.bundle(), now)
     }
 
     /// An authority that could still issue something.
     fn usable_next(&self, now: Timestamp, lifetime: Lifetime) -> Option<&Pair> {
-        let next = self.next.as_ref()?;
-        let lasts = read(&next.certificate).is_ok_and(|seen| seen.until >= now + lifetime.validity);
+        let next = self.next.as_ref().filter(|next| next.belongs_together())?;
+        let lasts = |seen: Seen| seen.from <= now && seen.until >= now + lifetime.validity;
+        let lasts = read(&next.certificate).is_ok_and(lasts);
         Some(next).filter(|next| lasts && self.trusted.contains(&next.certificate))
     }
 }
@@ -149,24 +155,25 @@ pub(crate) fn step(
     let write = |material| Ok(Step::Write(Box::new(material)));
     let Some(held) = held else { return write(Material::fresh(names, now, lifetime)?) };
     let Some(next) = held.usable_next(now, lifetime) else {
-        return match held.is_expired(now) {
+        return match held.is_over(now) {
             true => write(Material::fresh(names, now, lifetime)?),
             false => write(Material { next: None, ..held.clone() }.with_next(now, lifetime)?),
         };
     };
     match held.left(names, now, lifetime) {
-        Some(left) => Ok(Step::Wait(left)),
-        None if is_published || held.is_expired(now) => write(held.promoted(next, names, now, lifetime)?),
+        Some(left) => Ok(Step::Wait(left.min(LOOK_AGAIN))),
+        None if is_published || held.is_over(now) => write(held.promoted(next, names, now, lifetime)?),
         None => Ok(Step::Publish),
     }
 }
 
-/// The certificates of a PEM text, one by one.
+/// The certificates of a PEM text, one by one; what is none is left out.
 fn certificates(pem: &str) -> Vec<String> {
     const END: &str = "-----END CERTIFICATE-----";
     pem.split_inclusive(END)
         .filter(|one| one.contains(END))
         .map(|one| format!("{}\n", one.trim()).replace("\r\n", "\n"))
+        .filter(|one| read(one).is_ok())
         .collect()
 }
 
@@ -241,7 +248,7 @@ mod tests {
     fn a_certificate_is_renewed_a_day_before_its_end_and_not_earlier() {
         let held = stepped(None, 0, false);
         let step = |second| step(Some(&held), &names(), at(second), Lifetime::default(), false).unwrap();
-        assert_eq!(step(0), Step::Wait(Duration::from_secs(6 * 86_400)));
+        assert_eq!(step(0), Step::Wait(LOOK_AGAIN));
         assert_eq!(step(6 * DAY - 1), Step::Wait(Duration::from_secs(1)));
         assert_eq!(step(6 * DAY), Step::Publish);
     }
@@ -249,7 +256,7 @@ mod tests {
     #[test]
     fn a_certificate_whose_time_is_over_is_replaced_even_if_nobody_knows_the_authority_yet() {
         let held = stepped(None, 0, false);
-        assert_ne!(stepped(Some(&held), 7 * DAY, false).server, held.server);
+        assert_ne!(stepped(Some(&held), 7 * DAY + 1, false).server, held.server);
     }
 
     #[test]
@@ -266,6 +273,50 @@ mod tests {
         let ours = stepped(Some(&theirs), 1, false);
         assert_eq!((&ours.server, &ours.trusted[..1]), (&theirs.server, &theirs.trusted[..]));
         assert_eq!(ours.trusted.len(), 2);
+    }
+
+    #[test]
+    fn what_somebody_put_into_the_secret_is_replaced_at_once_and_shown_ones_that_are_good_stay() {
+        let (held, other) = (stepped(None, 0, false), stepped(None, 0, false));
+        let nonsense = || Pair { certificate: "nonsense".into(), key: "nonsense".into() };
+        let keyed =
+            |of: &Pair, key: &Pair| Pair { certificate: of.certificate.clone(), key: key.key.clone() };
+        let damaged = [
+            ("the certificate", Material { server: nonsense(), ..held.clone() }),
+            ("another's certificate", Material { server: other.server.clone(), ..held.clone() }),
+            ("another's key", Material { server: keyed(&held.server, &other.server), ..held.clone() }),
+            ("no authority", Material { trusted: vec![], ..held.clone() }),
+            ("another's authorities", Material { trusted: other.trusted.clone(), ..held.clone() }),
+        ];
+        for (what, damaged) in &damaged {
+            let mended = stepped(Some(damaged), 1, false);
+            assert!(trusts(&mended, &mended, 1) && mended.server.belongs_together(), "{what}");
+        }
+        let next = held.next.as_ref().unwrap();
+        for bad in [nonsense(), keyed(next, &held.server), other.next.clone().unwrap()] {
+            let mended = stepped(Some(&Material { next: Some(bad), ..held.clone() }), 1, false);
+            assert!(mended.server == held.server && trusts(&mended, &held, 1));
+            assert!(mended.usable_next(at(1), Lifetime::default()).is_some());
+        }
+    }
+
+    #[test]
+    fn a_certificate_of_a_clock_that_was_ahead_is_replaced_and_one_within_an_hour_is_not() {
+        let ahead = stepped(None, 2 * DAY, false);
+        let mended = stepped(Some(&ahead), 0, false);
+        assert!(!trusts(&ahead, &ahead, 0) && trusts(&mended, &mended, 0));
+        let somewhat = stepped(None, 3_000, false);
+        let step = step(Some(&somewhat), &names(), at(0), Lifetime::default(), false).unwrap();
+        assert_eq!(step, Step::Wait(LOOK_AGAIN));
+    }
+
+    #[test]
+    fn what_is_no_certificate_among_the_trusted_is_left_out() {
+        let material = stepped(None, 0, false);
+        let nonsense = "-----BEGIN CERTIFICATE-----\nbm9uc2Vuc2U=\n-----END CERTIFICATE-----\n";
+        let mut data = material.data();
+        data.insert(TRUSTED.into(), ByteString((nonsense.to_owned() + &material.bundle()).into_bytes()));
+        assert_eq!(Material::from_secret(&Secret { data: Some(data), ..Secret::default() }), Some(material));
     }
 
     #[test]

@@ -29,7 +29,10 @@ use reknit_injection::{Context, FromConfigMap, Shutdown, ShutdownTrigger};
 use reknit_reconciler::{Run, leader::Leadership};
 use reknit_testing::{ControlPlane, eventually};
 use reknit_webhook::{Place, Webhook};
-use rustls::version::TLS13;
+use rustls::{
+    pki_types::{CertificateDer, pem::PemObject},
+    version::TLS13,
+};
 use serde_json::{Value, json};
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -39,7 +42,7 @@ use tokio::{
 
 use crate::{
     lamp::{Lamp, LampSpec, Shade},
-    served::tls_client,
+    served::{certificate, tls_client},
 };
 
 const LIMIT: Duration = Duration::from_secs(30);
@@ -129,7 +132,19 @@ impl Process {
     }
 
     async fn secret(&self) -> Secret {
-        Api::namespaced(self.client.clone(), &self.namespace).get("webhook-certs").await.unwrap()
+        self.try_secret().await.unwrap()
+    }
+
+    pub(crate) async fn try_secret(&self) -> kube::Result<Secret> {
+        Api::namespaced(self.client.clone(), &self.namespace).get("webhook-certs").await
+    }
+
+    /// The certificate that is shown to a client that trusts what the API server is told to trust.
+    async fn handshake(&self) -> std::io::Result<CertificateDer<'static>> {
+        let tcp = TcpStream::connect(self.address).await?;
+        let connector = tls_client(&self.bundle().await, &TLS13);
+        let stream = connector.connect(self.address.ip().into(), tcp).await?;
+        Ok(stream.get_ref().1.peer_certificates().unwrap()[0].clone().into_owned())
     }
 
     /// A request that nothing becomes of, as it comes back from admission.
@@ -192,6 +207,41 @@ async fn a_secret_that_is_empty_is_filled_and_one_that_is_deleted_comes_back() {
         try_asking(&process.client, &process.namespace).await
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_somebody_else_writes_into_the_secret_is_mended() {
+    let process = Process::start("damage", |webhook| webhook.defaulting::<Lamp>()).await;
+    process.defaulted().await;
+    let secrets: Api<Secret> = Api::namespaced(process.client.clone(), &process.namespace);
+    let (ca, certificate, key) = certificate();
+    let damages = [
+        ("server-cert.pem", "nonsense".to_owned()),
+        ("server-cert.pem", certificate),
+        ("server-key.pem", key.clone()),
+        ("ca-cert.pem", String::new()),
+        ("ca-cert.pem", ca.clone()),
+        ("next-ca-key.pem", "nonsense".to_owned()),
+        ("next-ca-key.pem", key.clone()),
+        ("next-ca-cert.pem", ca.clone()),
+    ];
+    for (name, text) in damages {
+        let damage = Patch::Merge(json!({"data": {name: ByteString(text.clone().into_bytes())}}));
+        secrets.patch("webhook-certs", &PatchParams::default(), &damage).await.unwrap();
+        let mended = eventually(format!("{name} to be mended of {text:?}"), LIMIT, async || {
+            let data = process.secret().await.data.unwrap();
+            (data[name].0 != text.as_bytes()).then_some(data).ok_or("it is as it was")
+        });
+        let certificate = CertificateDer::from_pem_slice(&mended.await["server-cert.pem"].0).unwrap();
+        eventually(format!("the new certificate to be shown and trusted after {name}"), LIMIT, async || {
+            match process.handshake().await {
+                Ok(shown) if shown == certificate => Ok(()),
+                other => Err(format!("{other:?}")),
+            }
+        })
+        .await;
+    }
+    assert_eq!(process.asks().await.spec.watts, Some(40));
 }
 
 #[derive(Default)]
@@ -275,9 +325,7 @@ async fn no_request_fails_while_certificates_are_rotated_every_five_seconds() {
             if shown.last() != Some(&certificate) {
                 shown.push(certificate);
             }
-            let tcp = TcpStream::connect(process.address).await.unwrap();
-            let connector = tls_client(&process.bundle().await, &TLS13);
-            connector.connect(process.address.ip().into(), tcp).await.unwrap();
+            process.handshake().await.unwrap();
             handshakes += 1;
         }
     }
