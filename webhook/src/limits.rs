@@ -15,20 +15,23 @@ use std::time::Duration;
 pub struct Limits {
     /// How many bytes the body of a request may have: 3 MiB. More is answered 413. Of a conversion it is [`bodies`](Self::bodies).
     pub body: usize,
-    /// How many bytes of bodies are held and worked on at once: 32 MiB, of which a request counts for 64 KiB at least. What
-    /// finds no room waits until its time is over.
+    /// How many bytes of bodies are held at once, until they are answered: 32 MiB, of which a request counts for 64 KiB at
+    /// least. What finds no room waits until its time is over.
     pub bodies: usize,
+    /// How many bytes of bodies are decoded and checked at once, of which a request counts for 64 KiB at least, and for
+    /// everything if it is larger: 3 MiB. Decoded they take up to fifty times the memory.
+    pub work: usize,
     /// How many connections there are at once: 1,000. Others wait to be accepted.
     pub connections: usize,
-    /// How long a client may take for its TLS handshake, for the head of a request, and for its body: 10 s each. The first
-    /// two end the connection, the last is answered 408.
+    /// How long a client may take for its TLS handshake, for the head of a request, for its body and to read the answer: 10 s
+    /// each. A body that is late is answered 408, the others end the connection.
     pub receive: Duration,
     /// How long a connection may be idle: 120 s, longer than the API server keeps one, so that it is the one to close it.
     pub idle: Duration,
     /// How long an answer may take: 30 s, the longest that an API server can be told to wait. Then it is 504.
     pub answer: Duration,
     /// How long nothing must have been asked, once the process is to end, before the webhook closes: 10 s. Until then it is
-    /// still asked by API servers that do not know that it is to end.
+    /// still asked by API servers that do not know that it is to end; at the most for twice as long.
     pub quiet: Duration,
 }
 
@@ -37,6 +40,7 @@ impl Default for Limits {
         Self {
             body: 3 << 20,
             bodies: 32 << 20,
+            work: 3 << 20,
             connections: 1_000,
             receive: Duration::from_secs(10),
             idle: Duration::from_secs(120),

@@ -1,4 +1,4 @@
-//! Cuts off clients that take too long to say what they want.
+//! Cuts off clients that take too long to say what they want, or to take what they asked for.
 
 use std::{
     future::Future,
@@ -28,7 +28,7 @@ const ANSWERING: u8 = 2;
 #[derive(Clone, Debug)]
 pub(crate) struct Pace(Arc<AtomicU8>);
 
-/// A connection whose reads fail when its client is too slow.
+/// A connection whose reads and writes fail when its client is too slow.
 #[derive(Debug)]
 pub(crate) struct Paced<T> {
     io: T,
@@ -36,6 +36,8 @@ pub(crate) struct Paced<T> {
     seen: u8,
     limits: [Duration; 2],
     timer: Pin<Box<Sleep>>,
+    /// Since when what is written has not been taken.
+    writing: Option<Pin<Box<Sleep>>>,
 }
 
 impl Pace {
@@ -51,7 +53,8 @@ impl Pace {
 }
 
 impl<T> Paced<T> {
-    /// A client has `receive` for a head, counted from its first byte, and `idle` before that byte.
+    /// A client has `receive` for a head, counted from its first byte, and `idle` before that byte; and `receive` to take an
+    /// answer.
     pub(crate) fn new(io: T, receive: Duration, idle: Duration) -> (Self, Pace) {
         let pace = Pace(Arc::new(AtomicU8::new(RECEIVING)));
         let paced = Self {
@@ -60,6 +63,7 @@ impl<T> Paced<T> {
             seen: RECEIVING,
             limits: [idle, receive],
             timer: Box::pin(sleep(receive)),
+            writing: None,
         };
         (paced, pace)
     }
@@ -101,10 +105,17 @@ impl<T: AsyncRead + Unpin> AsyncRead for Paced<T> {
 
 impl<T: AsyncWrite + Unpin> AsyncWrite for Paced<T> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write(cx, bytes)
+        if let Poll::Ready(written) = Pin::new(&mut self.io).poll_write(cx, bytes) {
+            return Poll::Ready(written);
+        }
+        let [_, limit] = self.limits;
+        let writing = self.writing.get_or_insert_with(|| Box::pin(sleep(limit)));
+        writing.as_mut().poll(cx).map(|()| Err(io::ErrorKind::TimedOut.into()))
     }
 
+    /// Called once everything is written.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.writing = None;
         Pin::new(&mut self.io).poll_flush(cx)
     }
 

@@ -2,7 +2,7 @@
 
 use std::{
     any::Any,
-    future::Future,
+    future::ready,
     panic::AssertUnwindSafe,
     sync::Arc,
     time::{Duration, Instant},
@@ -12,23 +12,25 @@ use axum::{
     Router,
     body::Body,
     extract::{Request, State},
-    http::{HeaderMap, StatusCode, header},
+    http::{HeaderMap, HeaderValue, StatusCode, header},
     middleware::{Next, from_fn_with_state},
     response::{IntoResponse, Response},
     routing::any,
 };
 use bytes::{Bytes, BytesMut};
-use futures::FutureExt;
+use futures::{FutureExt, future::BoxFuture};
 use http_body_util::BodyExt;
 use kube::core::{
     admission::{AdmissionRequest, AdmissionResponse, AdmissionReview},
     conversion::{ConversionRequest, ConversionReview},
 };
 use parking_lot::Mutex;
+use prometheus::Registry;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     time::timeout,
 };
+use tower::ServiceExt;
 
 use crate::{limits::Limits, metrics::Metrics, raw::Raw, webhook::Webhook};
 
@@ -52,6 +54,8 @@ pub(crate) struct Shared {
     metrics: Metrics,
     /// In KiB.
     room: Arc<Semaphore>,
+    /// In KiB, of what is decoded.
+    work: Arc<Semaphore>,
     drain: Drain,
 }
 
@@ -66,13 +70,14 @@ struct Asked {
 }
 
 impl Drain {
-    /// From now on probes are told so; ends when nothing has been asked for so long.
+    /// From now on probes are told so; ends when nothing has been asked for so long, and after twice as long whatever is asked:
+    /// there has to be time to end in good order.
     pub(crate) async fn quiet(&self, period: Duration) {
         let start = tokio::time::Instant::now();
         self.0.lock().draining = true;
         loop {
             let last = self.0.lock().last.unwrap_or(start).max(start);
-            let until = last + period;
+            let until = (last + period).min(start + 2 * period);
             if until <= tokio::time::Instant::now() {
                 return;
             }
@@ -91,23 +96,24 @@ impl Drain {
 
 pub(crate) fn router(webhook: Arc<Webhook>, metrics: Metrics, drain: Drain) -> Router {
     let limits = Arc::new(webhook.limits.clone());
-    let room = Arc::new(Semaphore::new((limits.bodies / KIB).max(LEAST)));
-    let shared = Shared { limits, metrics, room, drain };
+    let semaphore = |bytes: usize| Arc::new(Semaphore::new((bytes / KIB).max(LEAST)));
+    let (room, work) = (semaphore(limits.bodies), semaphore(limits.work));
+    let shared = Shared { limits, metrics, room, work, drain };
     let mut router = Router::new();
     if !webhook.defaulting.is_empty() {
         let (webhook, shared) = (webhook.clone(), shared.clone());
-        router = router
-            .route(DEFAULTING, review(DEFAULTING, shared, move |asked| webhook.clone().defaults(asked)));
+        let answer = move |asked| ready(webhook.defaulting.answer(asked)).boxed();
+        router = router.route(DEFAULTING, review(DEFAULTING, shared, answer));
     }
     if !webhook.validation.is_empty() {
         let (webhook, shared) = (webhook.clone(), shared.clone());
-        router = router
-            .route(VALIDATION, review(VALIDATION, shared, move |asked| webhook.clone().validates(asked)));
+        let answer = move |asked| webhook.validation.answer(asked);
+        router = router.route(VALIDATION, review(VALIDATION, shared, answer));
     }
     if !webhook.config_maps.is_empty() {
         let (webhook, shared) = (webhook.clone(), shared.clone());
-        let route = review(CONFIG_VALIDATION, shared, move |asked| webhook.clone().configures(asked));
-        router = router.route(CONFIG_VALIDATION, route);
+        let answer = move |asked| ready(webhook.config_maps.answer(asked)).boxed();
+        router = router.route(CONFIG_VALIDATION, review(CONFIG_VALIDATION, shared, answer));
     }
     if !webhook.conversion.is_empty() {
         router = router.route(CONVERSION, convert(shared.clone(), webhook));
@@ -115,7 +121,29 @@ pub(crate) fn router(webhook: Arc<Webhook>, metrics: Metrics, drain: Drain) -> R
     router.fallback(unknown_path).layer(from_fn_with_state(shared, at_the_door))
 }
 
-/// Probes on any path, as the kubelet sends them, and what is no JSON on none.
+/// What is answered to this body on this path, status and body.
+pub(crate) async fn answer(webhook: Arc<Webhook>, path: &str, body: Bytes) -> (u16, Bytes) {
+    let unanswered = |error: &dyn std::fmt::Display| (400, Bytes::from(error.to_string()));
+    let json = (header::CONTENT_TYPE, "application/json");
+    let request = Request::post(path).header(json.0, json.1).body(Body::from(body));
+    let request = match request {
+        Ok(request) => request,
+        Err(error) => return unanswered(&error),
+    };
+    let metrics = match Metrics::new(&Registry::new()) {
+        Ok(metrics) => metrics,
+        Err(error) => return unanswered(&error),
+    };
+    let Ok(response) = router(webhook, metrics, Drain::default()).oneshot(request).await;
+    let code = response.status().as_u16();
+    match response.into_body().collect().await {
+        Ok(body) => (code, body.to_bytes()),
+        Err(error) => unanswered(&error),
+    }
+}
+
+/// Probes on any path, as the kubelet sends them, and what is no JSON on none. Whoever asks one that is to end is told to find
+/// another: a Service leads new connections elsewhere.
 async fn at_the_door(State(shared): State<Shared>, request: Request, next: Next) -> Response {
     if is_probe(request.headers()) {
         return match shared.drain.is_draining() {
@@ -124,12 +152,15 @@ async fn at_the_door(State(shared): State<Shared>, request: Request, next: Next)
         };
     }
     shared.drain.asked();
-    let response = match is_json(request.headers()) {
+    let mut response = match is_json(request.headers()) {
         true => next.run(request).await,
         false => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "invalid Content-Type, want `application/json`\n")
             .into_response(),
     };
     shared.drain.asked();
+    if shared.drain.is_draining() {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
     response
 }
 
@@ -149,22 +180,16 @@ async fn unknown_path(request: Request) -> Response {
 }
 
 /// A path on which requests to store objects are reviewed.
-fn review<F, A>(path: &'static str, shared: Shared, answer: F) -> axum::routing::MethodRouter
-where
-    F: Fn(AdmissionRequest<Raw>) -> A + Clone + Send + Sync + 'static,
-    A: Future<Output = AdmissionResponse> + Send + 'static,
-{
+fn review(
+    path: &'static str,
+    shared: Shared,
+    answer: impl Fn(AdmissionRequest<Raw>) -> BoxFuture<'static, AdmissionResponse> + Send + Sync + 'static,
+) -> axum::routing::MethodRouter {
     serve(path, shared, move |body: Bytes| {
-        let answer = answer.clone();
-        async move {
-            let review: AdmissionReview<Raw> = decoded(&body)?;
-            drop(body);
-            let asked: AdmissionRequest<Raw> = review.try_into().map_err(undecodable)?;
-            let response = answer(asked).await;
-            let allowed = if response.allowed { "true" } else { "false" };
-            let answer = serde_json::to_vec(&response.into_review());
-            Ok((answer.map_err(unwritable)?, allowed))
-        }
+        let review: AdmissionReview<Raw> = decoded(&body)?;
+        drop(body);
+        let response = answer(review.try_into().map_err(undecodable)?);
+        Ok(response.map(|response| written(response.allowed, &response.into_review())).boxed())
     })
 }
 
@@ -173,27 +198,27 @@ fn convert(mut shared: Shared, webhook: Arc<Webhook>) -> axum::routing::MethodRo
     let limits = Limits { body: shared.limits.bodies, ..(*shared.limits).clone() };
     shared.limits = Arc::new(limits);
     serve(CONVERSION, shared, move |body: Bytes| {
-        let webhook = webhook.clone();
-        async move {
-            let review: ConversionReview = decoded(&body)?;
-            drop(body);
-            let response =
-                webhook.conversion.answer(ConversionRequest::from_review(review).map_err(undecodable)?);
-            let converted = response.result.is_success();
-            let answer = serde_json::to_vec(&response.into_review()).map_err(unwritable)?;
-            Ok((answer, if converted { "true" } else { "false" }))
-        }
+        let review: ConversionReview = decoded(&body)?;
+        drop(body);
+        let asked = ConversionRequest::from_review(review).map_err(undecodable)?;
+        let response = webhook.conversion.answer(asked);
+        Ok(ready(written(response.result.is_success(), &response.into_review())).boxed())
     })
 }
 
-fn unwritable(error: serde_json::Error) -> Refusal {
-    (StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
+/// An answer, and what was decided.
+type Answer = Result<(Vec<u8>, &'static str), Refusal>;
+
+fn written(allowed: bool, review: &impl serde::Serialize) -> Answer {
+    let unwritable = |error: serde_json::Error| (StatusCode::INTERNAL_SERVER_ERROR, error.to_string());
+    let json = serde_json::to_vec(review).map_err(unwritable)?;
+    Ok((json, if allowed { "true" } else { "false" }))
 }
 
 /// Status and text of an answer that is none.
-pub(crate) type Refusal = (StatusCode, String);
+type Refusal = (StatusCode, String);
 
-pub(crate) fn decoded<T: serde::de::DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
+fn decoded<T: serde::de::DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
     serde_json::from_slice(body).map_err(undecodable)
 }
 
@@ -201,41 +226,86 @@ fn undecodable(error: impl std::fmt::Display) -> Refusal {
     (StatusCode::BAD_REQUEST, format!("could not decode body: {error}"))
 }
 
-/// A path on which JSON is answered with JSON, within limits, and counted. `answer` also says what was decided.
-pub(crate) fn serve<F, A>(path: &'static str, shared: Shared, answer: F) -> axum::routing::MethodRouter
-where
-    F: Fn(Bytes) -> A + Clone + Send + Sync + 'static,
-    A: Future<Output = Result<(Vec<u8>, &'static str), Refusal>> + Send + 'static,
-{
+/// A path on which JSON is answered with JSON, within limits, and counted.
+///
+/// What `answer` does at once may take a processor or wait as code likes that knows nothing of tokio; what is awaited after it
+/// must not.
+fn serve(
+    path: &'static str,
+    shared: Shared,
+    answer: impl Fn(Bytes) -> Result<BoxFuture<'static, Answer>, Refusal> + Send + Sync + 'static,
+) -> axum::routing::MethodRouter {
+    let answer = Arc::new(answer);
     any(async move |request: Request| {
         let received = receive(&shared, request.into_body()).await;
         let start = Instant::now();
-        let result = match received {
-            Ok((body, _room)) => {
-                let answered = AssertUnwindSafe(async { answer(body).await }).catch_unwind();
-                match timeout(shared.limits.answer, answered).await {
+        let (result, room) = match received {
+            Ok((body, room)) => {
+                let size = body.len();
+                let begun = move || answer(body);
+                let answered = AssertUnwindSafe(work(&shared, size, begun)).catch_unwind();
+                let result = match timeout(shared.limits.answer, answered).await {
                     Ok(Ok(result)) => result,
                     Ok(Err(panic)) => Err(panicked(path, &shared.metrics, &*panic)),
                     Err(_) => Err((StatusCode::GATEWAY_TIMEOUT, "the answer took too long".into())),
-                }
+                };
+                (result, Some(room))
             }
-            Err(refusal) => Err(refusal),
+            Err(refusal) => (Err(refusal), None),
         };
         let took = result.is_ok().then(|| start.elapsed());
         let (code, decided) =
             result.as_ref().map_or_else(|(code, _)| (*code, ""), |(_, decided)| (StatusCode::OK, *decided));
         shared.metrics.answered(path, code.as_u16(), decided, took);
-        respond(path, result)
+        respond(path, result, room)
     })
 }
 
-fn respond(path: &str, result: Result<(Vec<u8>, &'static str), Refusal>) -> Response {
+/// Begins in a thread of its own: neither the decoding of a large body nor code of a Kind that never ends may hold up the
+/// others, or the end of its own time. Panics if that does.
+async fn work(
+    shared: &Shared,
+    size: usize,
+    begin: impl FnOnce() -> Result<BoxFuture<'static, Answer>, Refusal> + Send + 'static,
+) -> Answer {
+    let most = (shared.limits.work / KIB).max(LEAST);
+    let place = take(&shared.work, size.div_ceil(KIB).clamp(LEAST, most)).await?;
+    let begun = tokio::task::spawn_blocking(move || {
+        let begun = begin();
+        drop(place);
+        begun
+    });
+    match begun.await {
+        Ok(begun) => begun?.await,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(_) => Err((StatusCode::SERVICE_UNAVAILABLE, "shutting down".into())),
+        },
+    }
+}
+
+fn respond(path: &str, result: Answer, room: Option<OwnedSemaphorePermit>) -> Response {
     match result {
-        Ok((json, _)) => ([(header::CONTENT_TYPE, "application/json")], json).into_response(),
+        Ok((json, _)) => {
+            let body = Bytes::from_owner(Written { json, _room: room });
+            ([(header::CONTENT_TYPE, "application/json")], body).into_response()
+        }
         Err((code, why)) => {
             tracing::warn!(path, code = code.as_u16(), "a request to the webhook was not answered: {why}");
             (code, why + "\n").into_response()
         }
+    }
+}
+
+/// An answer takes room until it is sent: its client may be slow to read it.
+struct Written {
+    json: Vec<u8>,
+    _room: Option<OwnedSemaphorePermit>,
+}
+
+impl AsRef<[u8]> for Written {
+    fn as_ref(&self) -> &[u8] {
+        &self.json
     }
 }
 
@@ -256,7 +326,7 @@ async fn receive(shared: &Shared, body: Body) -> Result<(Bytes, OwnedSemaphorePe
 /// Takes up room as the bytes come, so that a slow client holds no more than what it has sent.
 async fn collect(shared: &Shared, mut body: Body) -> Result<(Bytes, OwnedSemaphorePermit), Refusal> {
     let mut collected = BytesMut::new();
-    let mut room = take(shared, 0).await?;
+    let mut room = take(&shared.room, 0).await?;
     let mut held = 0;
     while let Some(frame) = body.frame().await {
         let frame =
@@ -269,18 +339,18 @@ async fn collect(shared: &Shared, mut body: Body) -> Result<(Bytes, OwnedSemapho
         collected.extend_from_slice(&data);
         let needed = collected.len().div_ceil(KIB);
         if needed > held {
-            room.merge(take(shared, needed - held).await?);
+            room.merge(take(&shared.room, needed - held).await?);
             held = needed;
         }
     }
     if held < LEAST {
-        room.merge(take(shared, LEAST - held).await?);
+        room.merge(take(&shared.room, LEAST - held).await?);
     }
     Ok((collected.freeze(), room))
 }
 
-async fn take(shared: &Shared, kib: usize) -> Result<OwnedSemaphorePermit, Refusal> {
+async fn take(of: &Arc<Semaphore>, kib: usize) -> Result<OwnedSemaphorePermit, Refusal> {
     let kib = u32::try_from(kib).unwrap_or(u32::MAX);
     let closed = |_| (StatusCode::SERVICE_UNAVAILABLE, "shutting down".into());
-    shared.room.clone().acquire_many_owned(kib).await.map_err(closed)
+    of.clone().acquire_many_owned(kib).await.map_err(closed)
 }

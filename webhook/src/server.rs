@@ -33,7 +33,7 @@ pub struct ServeError(String);
 
 impl Webhook {
     /// Serves until `stop`, and then until nobody has asked for a while ([`Limits::quiet`]): requests that came in are
-    /// answered. Probes are told in the meantime. To be called within a tokio runtime.
+    /// answered. Probes are told in the meantime, and connections closed after an answer. To be called within a tokio runtime.
     ///
     /// TLS 1.3 with HTTP/1.1. The answers are Knative's:
     ///

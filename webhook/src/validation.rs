@@ -1,8 +1,14 @@
 //! Refuses objects that are not as their Kind says.
 
-use std::{collections::BTreeMap, fmt::Display, future::Future, marker::PhantomData, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    fmt::Display,
+    future::{Future, ready},
+    marker::PhantomData,
+    sync::Arc,
+};
 
-use futures::future::BoxFuture;
+use futures::{FutureExt, future::BoxFuture};
 use kube::{
     CustomResourceExt,
     core::admission::{AdmissionRequest, AdmissionResponse},
@@ -79,25 +85,31 @@ impl Validation {
         self.plurals.contains_key(about)
     }
 
-    pub(crate) async fn answer(&self, asked: AdmissionRequest<Raw>) -> AdmissionResponse {
+    /// The rules are asked at once, the callbacks when the answer is awaited.
+    pub(crate) fn answer(&self, asked: AdmissionRequest<Raw>) -> BoxFuture<'static, AdmissionResponse> {
         let (mut response, about) = (AdmissionResponse::from(&asked), About::asked(&asked));
+        let refused = |response, why| ready(refuse(response, why)).boxed();
         if !self.has(&about) {
-            return refuse(response, format!("decoding request failed: unhandled kind: {about}"));
+            return refused(response, format!("decoding request failed: unhandled kind: {about}"));
         }
-        let Some(asked) = Asked::new(asked) else { return response };
+        let Some(asked) = Asked::new(asked) else { return ready(response).boxed() };
         let wrong = match self.check(&about, &asked) {
             Ok(wrong) => wrong,
-            Err(why) => return refuse(response, format!("decoding request failed: {why}")),
+            Err(why) => return refused(response, format!("decoding request failed: {why}")),
         };
         response.warnings = warnings(&wrong);
         let errors = wrong.filter(Level::Error);
         if !errors.is_empty() {
-            return refuse(response, format!("validation failed: {errors}"));
+            return refused(response, format!("validation failed: {errors}"));
         }
-        match self.call_back(&about, &asked).await {
-            Ok(()) => response,
-            Err(why) => refuse(response, format!("validation callback failed: {why}")),
-        }
+        let callbacks = self.callbacks.get(&about).cloned().unwrap_or_default();
+        let called = call_back(callbacks, asked);
+        called
+            .map(|called| match called {
+                Ok(()) => response,
+                Err(why) => refuse(response, format!("validation callback failed: {why}")),
+            })
+            .boxed()
     }
 
     fn check(&self, about: &About, asked: &Asked) -> Result<FieldError, String> {
@@ -106,16 +118,16 @@ impl Validation {
         }
         self.rules.get(about).map_or_else(|| Ok(FieldError::none()), |rules| rules.check(asked))
     }
+}
 
-    /// A dry run must have no effect, and nobody knows what a callback does.
-    async fn call_back(&self, about: &About, asked: &Asked) -> Result<(), String> {
-        let object = asked.object.as_ref().or(asked.old.as_ref());
-        let Some(object) = object.filter(|_| !asked.request.dry_run) else { return Ok(()) };
-        for callback in self.callbacks.get(about).into_iter().flatten() {
-            callback.call(object, &asked.request).await?;
-        }
-        Ok(())
+/// A dry run must have no effect, and nobody knows what a callback does.
+async fn call_back(callbacks: Vec<Arc<dyn Callback>>, asked: Asked) -> Result<(), String> {
+    let object = asked.object.or(asked.old);
+    let Some(object) = object.filter(|_| !asked.request.dry_run) else { return Ok(()) };
+    for callback in callbacks {
+        callback.call(&object, &asked.request).await?;
     }
+    Ok(())
 }
 
 impl<K: Validatable + CustomResourceExt> Rules for Of<K> {

@@ -2,10 +2,8 @@
 
 use std::{collections::BTreeMap, fmt, fmt::Display, future::Future, sync::Arc, time::Duration};
 
-use kube::{
-    CustomResourceExt,
-    core::admission::{AdmissionRequest, AdmissionResponse},
-};
+use bytes::Bytes;
+use kube::{CustomResourceExt, core::admission::AdmissionResponse};
 use reknit_apis::{Convertible, Defaultable, Kind, Request, Validatable};
 use reknit_injection::FromConfigMap;
 use serde_json::Value;
@@ -18,7 +16,7 @@ use crate::{
     defaulting::Defaulting,
     limits::Limits,
     proposal::{Admitted, Proposal, Refused},
-    raw::Raw,
+    routes,
     validation::Validation,
 };
 
@@ -232,16 +230,10 @@ impl Webhook {
         Ok(Admitted { object, warnings })
     }
 
-    pub(crate) async fn defaults(self: Arc<Self>, asked: AdmissionRequest<Raw>) -> AdmissionResponse {
-        self.defaulting.answer(asked)
-    }
-
-    pub(crate) async fn configures(self: Arc<Self>, asked: AdmissionRequest<Raw>) -> AdmissionResponse {
-        self.config_maps.answer(asked)
-    }
-
-    pub(crate) async fn validates(self: Arc<Self>, asked: AdmissionRequest<Raw>) -> AdmissionResponse {
-        self.validation.answer(asked).await
+    /// What the server answers to a body that is sent to this path: the HTTP status, and the body of the answer. Nothing but
+    /// the server itself is missing, so a fuzzer can ask it.
+    pub async fn answer(&self, path: &str, body: impl Into<Bytes>) -> (u16, Bytes) {
+        routes::answer(Arc::new(self.clone()), path, body.into()).await
     }
 }
 

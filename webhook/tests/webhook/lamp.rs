@@ -58,6 +58,9 @@ impl Validatable for Lamp {
     fn validate(&self, _: &Request) -> FieldError {
         let spec = &self.spec;
         assert_ne!(spec.room, "panic", "asked to");
+        if spec.room == "stuck" {
+            std::thread::sleep(std::time::Duration::from_secs(3));
+        }
         let room = if spec.room.is_empty() { FieldError::missing(["room"]) } else { FieldError::none() };
         let watts = match spec.watts {
             Some(watts @ 1_000..) => FieldError::out_of_bounds(watts, 1, 999, "watts"),

@@ -131,6 +131,77 @@ async fn an_answer_that_takes_too_long_is_given_up() {
 }
 
 #[tokio::test]
+async fn code_that_does_not_return_is_given_up_and_holds_up_nobody() {
+    let limits = Limits { answer: Duration::from_millis(500), ..quick() };
+    let served = serve(webhook(limits)).await;
+    let (stuck, fine) = (review("stuck").to_string(), review("hall").to_string());
+    let answers = (0..16).map(|n| {
+        let body = if n % 2 == 0 { &stuck } else { &fine };
+        post(&served, "/resource-validation", body.as_bytes())
+    });
+    for (n, (code, said)) in futures::future::join_all(answers).await.into_iter().enumerate() {
+        assert_eq!(code, if n % 2 == 0 { 504 } else { 200 }, "{said}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_does_not_take_its_answer_is_cut_off_and_gives_its_room_back() {
+    let limits = Limits { body: 20 << 20, bodies: 20 << 20, ..quick() };
+    let served = serve(webhook(limits)).await;
+    // An answer repeats the uid.
+    let mut asked = review("hall");
+    asked["request"]["uid"] = "u".repeat(12 << 20).into();
+    let body = asked.to_string();
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(4096).unwrap();
+    let tcp = socket.connect(served.address).await.unwrap();
+    let mut deaf = tls_client(&served.ca, &TLS13).connect(served.address.ip().into(), tcp).await.unwrap();
+    let head = "POST /defaulting HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json";
+    deaf.write_all(format!("{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len()).as_bytes())
+        .await
+        .unwrap();
+    deaf.flush().await.unwrap();
+    eventually("its answer", Duration::from_secs(10), async || {
+        served.counted("reknit_webhook_requests_total", "/defaulting") >= 1.0
+    })
+    .await;
+    // There is room for one such body at a time.
+    eventually("room for another", Duration::from_secs(10), async || {
+        let (code, said) = post(&served, "/defaulting", body.as_bytes()).await;
+        if code == 200 { Ok(()) } else { Err(said) }
+    })
+    .await;
+    let (_, got) = read(&mut deaf).await;
+    assert!(got.len() < 12 << 20, "{} bytes", got.len());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn large_bodies_at_once_take_little_memory_and_others_are_answered_meanwhile() {
+    let served = serve(webhook(quick())).await;
+    let mut array = review("hall");
+    array["request"]["object"]["spec"]["room"] = vec![0; 1_500_000].into();
+    let (large, small) = (array.to_string(), review("hall").to_string());
+    let before = resident();
+    let mut many = futures::future::join_all((0..20).map(|_| post(&served, "/defaulting", large.as_bytes())));
+    let (mut most, mut answered) = (0, 0);
+    let codes = loop {
+        tokio::select! {
+            done = &mut many => break done.into_iter().map(|(code, _)| code).collect::<Vec<_>>(),
+            (code, said) = post(&served, "/defaulting", small.as_bytes()) => {
+                assert_eq!(code, 200, "{said}");
+                (most, answered) = (most.max(resident().saturating_sub(before)), answered + 1);
+            }
+        }
+    };
+    println!(
+        "20 bodies of {} bytes: {codes:?}, {most} MiB, theirs included; {answered} others answered",
+        large.len()
+    );
+    assert!(codes.iter().all(|code| [200, 408, 504].contains(code)) && codes.contains(&200), "{codes:?}");
+    assert!(answered > 0 && most < 700, "{answered} others, {most} MiB");
+}
+
+#[tokio::test]
 async fn older_tls_is_refused() {
     let served = serve(webhook(quick())).await;
     let tcp = TcpStream::connect(served.address).await.unwrap();
@@ -205,4 +276,45 @@ async fn a_webhook_that_ends_tells_probes_answers_what_comes_and_closes_when_it_
     assert_eq!(post(&served, "/defaulting", review("hall").to_string().as_bytes()).await.0, 200);
     tokio::time::timeout(Duration::from_secs(10), &mut served.served).await.unwrap().unwrap();
     assert!(TcpStream::connect(served.address).await.is_err());
+}
+
+#[tokio::test]
+async fn a_client_that_keeps_its_connection_is_told_to_make_another_one_once_the_webhook_is_to_end() {
+    let mut served = serve(webhook(Limits { quiet: Duration::from_secs(2), ..quick() })).await;
+    let mut kept = connect(&served).await;
+    let body = review("hall").to_string();
+    let length = body.len();
+    let request = format!(
+        "POST /defaulting HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
+    );
+    let mut buffer = vec![0; 64 * 1024];
+    kept.write_all(request.as_bytes()).await.unwrap();
+    let count = kept.read(&mut buffer).await.unwrap();
+    let head = String::from_utf8_lossy(&buffer[..count]).into_owned();
+    assert!(head.starts_with("HTTP/1.1 200") && !head.contains("connection: close"), "{head}");
+    served.stop();
+    let probe = "GET /any HTTP/1.1\r\nuser-agent: kube-probe/1.36";
+    eventually("the probe's answer", Duration::from_secs(2), async || {
+        send(&mut connect(&served).await, probe, b"").await.0 == 503
+    })
+    .await;
+    kept.write_all(request.as_bytes()).await.unwrap();
+    // Returns at the end of the connection.
+    assert_eq!(read(&mut kept).await.0, 200);
+}
+
+#[tokio::test]
+async fn a_webhook_that_is_asked_all_the_time_ends_all_the_same() {
+    let mut served = serve(webhook(Limits { quiet: Duration::from_secs(1), ..quick() })).await;
+    served.stop();
+    let (start, body) = (Instant::now(), review("hall").to_string());
+    while !served.served.is_finished() {
+        assert!(start.elapsed() < Duration::from_secs(10), "it is still there");
+        let Ok(tcp) = TcpStream::connect(served.address).await else { continue };
+        let connected = tls_client(&served.ca, &TLS13).connect(served.address.ip().into(), tcp).await;
+        let Ok(mut stream) = connected else { continue };
+        let head = "POST /defaulting HTTP/1.1\r\ncontent-type: application/json";
+        assert_eq!(send(&mut stream, head, body.as_bytes()).await.0, 200);
+    }
+    assert!(start.elapsed() >= Duration::from_secs(1));
 }
