@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::{
     asked::{About, Asked, refuse},
-    decode::{Decoder, leniently},
+    decode::{Decoded, Decoder, leniently},
     graft::graft,
     raw::Raw,
 };
@@ -113,29 +113,52 @@ impl<K: Kind + CustomResourceExt> Fills for Of<K> {
         let decoded = strict.map_err(|why| format!("cannot decode incoming new object: {why}"))?;
         // An object that is stored and cannot be read must not keep a better one out.
         let old = asked.old.as_ref().and_then(|old| leniently::<K>(old).ok());
-        let mut filled = decoded.object;
-        filled.default_in_place();
-        (self.fill)(&mut filled, old.as_ref().map(|old| &old.object), &asked.request);
-        let after = serde_json::to_value(&filled).map_err(|error| error.to_string())?;
-        let mut result = object.clone();
-        graft(&mut result, &decoded.written, &after);
-        sign(&mut result, object, asked, &self.group);
+        let kept = old.as_ref().map(|old| old.object.clone());
+        let mut result = self.filled(object, decoded, kept.as_ref(), &asked.request)?;
+        let was = || {
+            let (raw, old) = (asked.old.as_ref()?, old?);
+            self.filled(raw, old, kept.as_ref(), &asked.request).ok()
+        };
+        if changed_spec(asked, object, &result, was) {
+            sign(&mut result, &asked.request, &self.group);
+        }
         Ok(result)
     }
 }
 
+impl<K: Kind> Of<K> {
+    fn filled(
+        &self,
+        raw: &Value,
+        decoded: Decoded<K>,
+        old: Option<&K>,
+        request: &Request,
+    ) -> Result<Value, String> {
+        let mut filled = decoded.object;
+        filled.default_in_place();
+        (self.fill)(&mut filled, old, request);
+        let after = serde_json::to_value(&filled).map_err(|error| error.to_string())?;
+        let mut result = raw.clone();
+        graft(&mut result, &decoded.written, &after);
+        Ok(result)
+    }
+}
+
+/// Whether who asks changes the spec: defaults that are newer than the object change it too, also where the API server asks a
+/// second time about an object that has them by now.
+fn changed_spec(asked: &Asked, object: &Value, result: &Value, was: impl FnOnce() -> Option<Value>) -> bool {
+    let old = asked.old.as_ref().map(|old| &old["spec"]);
+    old != Some(&object["spec"])
+        && old != Some(&result["spec"])
+        && was().is_none_or(|was| was["spec"] != result["spec"])
+}
+
 /// Notes who made the object, and who changed its spec last.
-fn sign(result: &mut Value, object: &Value, asked: &Asked, group: &str) {
-    let Some(user) = &asked.request.user.username else { return };
-    let notes = match (asked.request.operation, &asked.request.subresource) {
+fn sign(result: &mut Value, request: &Request, group: &str) {
+    let Some(user) = &request.user.username else { return };
+    let notes = match (request.operation, &request.subresource) {
         (Operation::Create, None) => &["creator", "lastModifier"][..],
-        (Operation::Update, None) => {
-            let old = asked.old.as_ref().map(|old| &old["spec"]);
-            if old == Some(&object["spec"]) || old == Some(&result["spec"]) {
-                return;
-            }
-            &["lastModifier"][..]
-        }
+        (Operation::Update, None) => &["lastModifier"][..],
         _ => return,
     };
     let metadata = &mut result["metadata"];

@@ -56,6 +56,9 @@ async fn a_default_that_is_newer_than_the_object_makes_nobody_its_modifier() {
     let admitted = webhook().admit(update).await.unwrap();
     assert_eq!(admitted.object["spec"]["watts"], 40);
     assert_eq!(admitted.object["metadata"]["annotations"], Value::Null);
+    // The API server asks again where another webhook changed the object after this one.
+    let again = Proposal::update(lamp("hall"), admitted.object).by("bob");
+    assert_eq!(webhook().admit(again).await.unwrap().object["metadata"]["annotations"], Value::Null);
 }
 
 #[tokio::test]

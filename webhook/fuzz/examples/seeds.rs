@@ -1,0 +1,12 @@
+//! Writes what a fuzzer starts from, a file each, into a folder.
+
+use std::{env, error::Error, fs, path::PathBuf};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let folder = PathBuf::from(env::args_os().nth(1).ok_or("usage: seeds FOLDER")?);
+    for (number, seed) in webhook_fuzz::seeds().iter().enumerate() {
+        fs::write(folder.join(format!("review-{number}.json")), seed.to_string())?;
+        fs::write(folder.join(format!("edited-{number}")), [u8::try_from(number)?])?;
+    }
+    Ok(())
+}

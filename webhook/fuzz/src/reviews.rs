@@ -1,0 +1,70 @@
+//! Reviews as an API server sends them.
+
+use serde_json::{Value, json};
+
+fn torch() -> Value {
+    json!({
+        "apiVersion": "fuzz.reknit.dev/v1", "kind": "Torch",
+        "metadata": {
+            "name": "x", "namespace": "default", "uid": "5a2f", "generation": 1, "resourceVersion": "7",
+            "creationTimestamp": "2026-01-02T03:04:05Z", "labels": {"a": "b"}, "annotations": {"c": "d"},
+            "finalizers": ["torches.fuzz.reknit.dev"],
+            "managedFields": [{"manager": "kubectl", "operation": "Apply", "apiVersion": "fuzz.reknit.dev/v1",
+                "time": "2026-01-02T03:04:05Z", "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {"f:room": {}}}}],
+        },
+        "spec": {
+            "room": "hall", "bulbs": [{"lumens": 1.5}, {"lumens": 2, "port": "http"}, {"lumens": 3, "port": 80}],
+            "volts": 230, "shade": {"sheets": 3}, "tags": {"a/b~c": {"lumens": 1}}, "any": {"x": [1, null]},
+        },
+    })
+}
+
+fn review(about: [&str; 3], operation: &str, object: Value, old: Value) -> Value {
+    let [group, version, kind] = about;
+    let resource = format!("{}s", kind.to_lowercase());
+    json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+        "uid": "705ab4f5-6393-11e8-b7cc-42010a800002",
+        "kind": {"group": group, "version": version, "kind": kind},
+        "resource": {"group": group, "version": version, "resource": resource},
+        "requestKind": {"group": group, "version": version, "kind": kind},
+        "requestResource": {"group": group, "version": version, "resource": resource},
+        "name": "x", "namespace": "default", "operation": operation,
+        "userInfo": {"username": "alice", "uid": "1", "groups": ["system:authenticated"], "extra": {"a": ["b"]}},
+        "object": object, "oldObject": old, "dryRun": false,
+        "options": {"kind": "UpdateOptions", "apiVersion": "meta.k8s.io/v1"},
+    }})
+}
+
+/// What mutations start from.
+pub fn seeds() -> Vec<Value> {
+    let of_torch = ["fuzz.reknit.dev", "v1", "Torch"];
+    let mut generated = torch();
+    generated["metadata"] = json!({"generateName": "x-"});
+    let mut changed = torch();
+    changed["spec"]["watts"] = json!(50);
+    let mut status = review(of_torch, "UPDATE", torch(), torch());
+    status["request"]["subResource"] = json!("status");
+    let map = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "config-features", "annotations": {"knative.dev/example-checksum": "47c04e6b"}},
+        "data": {"fast": "true", "_example": "fast: true"},
+    });
+    let older = json!({"apiVersion": "fuzz.reknit.dev/v1alpha1", "kind": "Torch", "metadata": {"name": "y"},
+        "spec": {"kilowatts": 0.04}});
+    let convert = |version: &str| {
+        json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview", "request": {
+            "uid": "705ab4f5", "desiredAPIVersion": format!("fuzz.reknit.dev/{version}"), "objects": [torch(), older],
+        }})
+    };
+    vec![
+        review(of_torch, "CREATE", torch(), Value::Null),
+        review(of_torch, "CREATE", generated, Value::Null),
+        review(of_torch, "UPDATE", changed, torch()),
+        review(of_torch, "DELETE", Value::Null, torch()),
+        status,
+        review(of_torch, "CONNECT", Value::Null, Value::Null),
+        review(["", "v1", "ConfigMap"], "UPDATE", map, Value::Null),
+        convert("v1"),
+        convert("v1alpha1"),
+    ]
+}
