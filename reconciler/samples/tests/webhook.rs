@@ -20,6 +20,7 @@ use k8s_openapi::{
         admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration},
         core::v1::{ConfigMap, Secret},
     },
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::{
     Api, Client, Resource, ResourceExt,
@@ -76,6 +77,12 @@ impl Webhook {
             .any(|line| line.contains("leadership changed") && line.contains("webhook.webhook.00-of-01"))
     }
 
+    /// Whether it wrote a Secret or a configuration.
+    fn writes(&self) -> bool {
+        let said = self.said();
+        ["the webhook has a new certificate", "the API server is told"].iter().any(|line| said.contains(line))
+    }
+
     /// Where it listens, once it says so.
     async fn address(&self) -> String {
         eventually("the address of the webhook", LIMIT, async || {
@@ -108,6 +115,24 @@ async fn call<K: Resource<DynamicType = ()>>(client: &Client, what: &str, url: S
     .await;
 }
 
+/// Waits until the configuration that names a Service says also on which path, and which authorities it is to trust.
+async fn serves<K: Resource<DynamicType = ()>>(client: &Client, what: &str, path: &str) {
+    let configurations: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::erase::<K>(&()));
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), SYSTEM);
+    let name = format!("{what}.webhook.samples.knative.dev");
+    eventually(format!("{name} with {path}"), LIMIT, async || {
+        let data = secrets.get("webhook-certs").await.map_err(|error| error.to_string())?.data;
+        let bundle = data.and_then(|mut data| data.remove("ca-cert.pem"));
+        let entry = configurations.get(&name).await.map_err(|error| error.to_string())?.data["webhooks"][0].take();
+        let expected = json!({
+            "service": {"name": "webhook", "namespace": SYSTEM, "port": 443, "path": path}, "caBundle": bundle,
+        });
+        let filled = bundle.is_some() && entry["clientConfig"] == expected && entry["rules"].is_array();
+        if filled { Ok(()) } else { Err(format!("{entry}")) }
+    })
+    .await;
+}
+
 fn refusal<T: std::fmt::Debug>(answer: kube::Result<T>) -> String {
     match answer {
         Err(kube::Error::Api(status)) => status.message.clone(),
@@ -122,6 +147,10 @@ async fn the_webhook_of_the_samples_refuses_and_completes_with_the_rights_it_is_
     let client = plane.client()?;
     let webhook = Webhook::start(&plane.kubeconfig_as(SYSTEM, "webhook").await?, plane.folder(), "webhook")?;
     let address = webhook.address().await;
+    // As they are applied they name the Service, which stays.
+    serves::<MutatingWebhookConfiguration>(&client, "defaulting", "/defaulting").await;
+    serves::<ValidatingWebhookConfiguration>(&client, "validation", "/resource-validation").await;
+    serves::<ValidatingWebhookConfiguration>(&client, "config", "/config-validation").await;
     let url = |path: &str| format!("https://{address}{path}");
     call::<MutatingWebhookConfiguration>(&client, "defaulting", url("/defaulting")).await;
     call::<ValidatingWebhookConfiguration>(&client, "validation", url("/resource-validation")).await;
@@ -170,6 +199,83 @@ async fn the_webhook_of_the_samples_refuses_and_completes_with_the_rights_it_is_
     let said = refusal(edit("config-observability", "_example", "nothing").await);
     assert!(said.starts_with(&denied("config", "the update modifies a key in \"_example\"")), "{said}");
     edit("config-logging", "loglevel.webhook", "debug").await?;
+    Ok(())
+}
+
+/// What kubectl says to this AddressableService, and whether it was content.
+fn kubectl_apply(plane: &ControlPlane, spec: &Value, arguments: &[&str]) -> io::Result<(bool, String)> {
+    let manifest = json!({"apiVersion": "samples.knative.dev/v1alpha1", "kind": "AddressableService",
+        "metadata": {"name": "applied", "namespace": "default"}, "spec": spec});
+    let file = plane.folder().join("applied.json");
+    std::fs::write(&file, manifest.to_string())?;
+    let assets = std::env::var("KUBEBUILDER_ASSETS").unwrap_or_default();
+    let mut kubectl = Command::new(Path::new(&assets).join("kubectl"));
+    let kubectl = kubectl.arg("--kubeconfig").arg(plane.kubeconfig()).args(["apply", "-f"]).arg(file);
+    let output = kubectl.args(arguments).output()?;
+    let said = [output.stdout, output.stderr].concat();
+    Ok((output.status.success(), String::from_utf8_lossy(&said).into_owned()))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kubectl_says_what_is_wrong_with_an_addressable_service_whatever_it_validates_itself() -> Tested {
+    let plane = ControlPlane::start().await?;
+    plane.apply_path(CONFIG).await?;
+    let client = plane.client()?;
+    let webhook = Webhook::start(&plane.kubeconfig_as(SYSTEM, "webhook").await?, plane.folder(), "webhook")?;
+    let address = webhook.address().await;
+    let url = |path: &str| format!("https://{address}{path}");
+    call::<MutatingWebhookConfiguration>(&client, "defaulting", url("/defaulting")).await;
+    call::<ValidatingWebhookConfiguration>(&client, "validation", url("/resource-validation")).await;
+
+    let (strict, warn, ignore) = ("--validate=strict", "--validate=warn", "--validate=false");
+    let ours = "denied the request: mutation failed: cannot decode incoming new object: ";
+    let nameless = "denied the request: validation failed: missing field(s): spec.serviceName";
+    for validate in [strict, warn, ignore] {
+        eventually("a nameless one to be refused", LIMIT, async || {
+            let (applied, said) =
+                kubectl_apply(&plane, &json!({"serviceName": ""}), &[validate, "--dry-run=server"])
+                    .map_err(|error| error.to_string())?;
+            if !applied && said.contains(nameless) { Ok(()) } else { Err(said) }
+        })
+        .await;
+        let (applied, said) = kubectl_apply(&plane, &json!({}), &[validate])?;
+        assert!(!applied && said.contains(&format!("{ours}missing field(s): spec.serviceName")), "{said}");
+        let (applied, said) = kubectl_apply(&plane, &json!({"serviceName": 1}), &[validate])?;
+        let wrong = format!("{ours}spec.serviceName: invalid type: integer `1`, expected a string");
+        assert!(!applied && said.contains(&wrong), "{said}");
+    }
+
+    // Its schema prunes what it does not know, unless kubectl has the API server refuse it.
+    let misspelt = json!({"serviceName": "web", "serviceNmae": "x"});
+    let unknown = "unknown field \"spec.serviceNmae\"";
+    let (applied, said) = kubectl_apply(&plane, &misspelt, &[strict])?;
+    assert!(!applied && said.contains(&format!("strict decoding error: {unknown}")), "{said}");
+    let services: Api<DynamicObject> =
+        Api::namespaced_with(client.clone(), "default", &ApiResource::erase::<AddressableService>(&()));
+    for (validate, warned) in [(warn, true), (ignore, false)] {
+        let (applied, said) = kubectl_apply(&plane, &misspelt, &[validate])?;
+        assert!(applied && said.contains(&format!("Warning: {unknown}")) == warned, "{said}");
+        assert_eq!(services.get("applied").await?.data["spec"], json!({"serviceName": "web"}));
+        services.delete("applied", &Default::default()).await?;
+    }
+
+    // Where it preserves everything, the refusal is ours.
+    let definitions: Api<DynamicObject> =
+        Api::all_with(client, &ApiResource::erase::<CustomResourceDefinition>(&()));
+    let mut definition = definitions.get("addressableservices.samples.knative.dev").await?;
+    let schema = "/spec/versions/0/schema/openAPIV3Schema/properties/spec";
+    let schema = definition.data.pointer_mut(schema).ok_or("no schema")?;
+    schema["x-kubernetes-preserve-unknown-fields"] = true.into();
+    let name = definition.name_any();
+    definitions.replace(&name, &PostParams::default(), &definition).await?;
+    for validate in [ignore, warn, strict] {
+        eventually("our refusal", LIMIT, async || {
+            let (applied, said) = kubectl_apply(&plane, &misspelt, &[validate, "--dry-run=server"])
+                .map_err(|error| error.to_string())?;
+            if !applied && said.contains(&format!("{ours}{unknown}")) { Ok(()) } else { Err(said) }
+        })
+        .await;
+    }
     Ok(())
 }
 
@@ -272,6 +378,7 @@ async fn when_the_leader_is_killed_in_a_rotation_only_requests_in_flight_fail() 
     )
     .await;
     let leader = eventually("a leader", LIMIT, async || replicas.iter().position(Webhook::leads)).await;
+    assert!(replicas[leader].writes() && !replicas[1 - leader].writes(), "the leader alone writes");
     drop(replicas.remove(leader));
     let killed = Instant::now();
     eventually("the other one to rotate", LIMIT, async || {

@@ -1,7 +1,9 @@
 //! Processes against a real API server.
 use std::{collections::BTreeSet, future::Future, time::Duration};
 
-use k8s_openapi::api::{coordination::v1::Lease, core::v1::ConfigMap};
+use k8s_openapi::api::{
+    admissionregistration::v1::ValidatingWebhookConfiguration, coordination::v1::Lease, core::v1::ConfigMap,
+};
 use kube::{
     Api, Client,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
@@ -28,6 +30,7 @@ trials![
     readiness_names_the_kind_that_is_missing_and_the_others_work,
     a_panic_of_a_reconciler_is_one_line_with_its_key,
     the_number_of_workers_is_overridden,
+    a_webhook_runs_beside_the_controllers_of_its_process,
 ];
 
 pub(crate) const LONG: Duration = Duration::from_secs(30);
@@ -283,5 +286,42 @@ fn the_number_of_workers_is_overridden() {
         let child = world.start("maps").arg("--disable-ha").arg("--shutdown-timeout=0s");
         let child = child.env("K_THREADS_PER_CONTROLLER", "4").spawn();
         ["a", "b", "c", "d"].iter().for_each(|name| begun(&child, name));
+    });
+}
+
+fn a_webhook_runs_beside_the_controllers_of_its_process() {
+    within(async |world| {
+        let child = world.start("maps and a webhook").env("WEBHOOK_PORT", "0").spawn();
+        let name = format!("config.webhook.{}", world.namespace);
+        let configuration = json!({"metadata": {"name": name}, "webhooks": [{
+            "name": name, "admissionReviewVersions": ["v1"], "sideEffects": "None",
+            "clientConfig": {"url": format!("https://{}/config-validation", child.address("the webhook"))},
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": world.namespace}},
+        }]});
+        let configuration: ValidatingWebhookConfiguration = serde_json::from_value(configuration).unwrap();
+        Api::all(world.client.clone()).create(&PostParams::default(), &configuration).await.unwrap();
+        let logging = |level: &str| {
+            let data = json!({"loglevel.faulty": level});
+            serde_json::from_value::<ConfigMap>(json!({"metadata": {"name": "config-logging"}, "data": data}))
+                .unwrap()
+        };
+        let dry = PostParams { dry_run: true, ..PostParams::default() };
+        eventually("a bad level to be refused", LONG, async || {
+            match world.maps().create(&dry, &logging("loud")).await {
+                Err(kube::Error::Api(status))
+                    if status.message.contains("loglevel.faulty: \"loud\" is not") =>
+                {
+                    Ok(())
+                }
+                other => Err(format!("{other:?}")),
+            }
+        })
+        .await;
+        world.maps().create(&dry, &logging("debug")).await.unwrap();
+        world.set("one", json!({}), true).await;
+        begun(&child, "one");
+        child.signal("TERM");
+        let (status, lines) = child.end();
+        assert_eq!(status, 0, "{lines:#?}");
     });
 }

@@ -7,6 +7,7 @@ use reknit_apis::{Key, Kind};
 use reknit_injection::{Context, Selection, select};
 use reknit_reconciler::{Controller, Outcome, ReconcileKey, ReconcileKind, Result};
 use reknit_sharedmain::{Main, Task};
+use reknit_webhook::{Limits, Webhook};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -62,6 +63,7 @@ pub(crate) fn run() -> ExitCode {
 fn faulty(main: Main, fault: &str) -> Main {
     match fault {
         "maps" => main.controller(maps),
+        "maps and a webhook" => main.controller(maps).webhook(webhook),
         "maps and lamps" => main.controller(maps).controller(lamps),
         "busy" => main.controller(busy),
         "burns" => main.controller(maps).task(|_| {
@@ -162,6 +164,12 @@ impl ReconcileKind for Maps {
         tracing::info!("pass of {name} ends");
         Ok(Outcome::done())
     }
+}
+
+/// It refuses what the process itself could not read.
+fn webhook(_: &Context) -> Result<Webhook> {
+    let limits = Limits { quiet: Duration::from_millis(100), ..Limits::default() };
+    Ok(Webhook::new(&env::var("WATCHED")?).limits(limits))
 }
 
 struct Lamps;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use k8s_openapi::ByteString;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
     Api, CustomResourceExt,
@@ -11,12 +12,16 @@ use kube::{
 use reknit_apis::{ConversionError, Convertible, Kind};
 use reknit_testing::eventually;
 use reknit_webhook::migrate_storage;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::process::{Process, kubectl};
+use crate::{
+    process::{Process, kubectl},
+    served::certificate,
+};
 
 const LIMIT: Duration = Duration::from_secs(30);
+const BULBS: &str = "bulbs.tests.reknit.dev";
 const SOCKET: &str = "bulbs.tests.reknit.dev/socket";
 
 /// The hub.
@@ -97,21 +102,51 @@ impl Convertible for v1alpha1::Bulb {
     }
 }
 
-fn definition(process: &Process, storage: &str) -> CustomResourceDefinition {
+fn definition(client: &Value, storage: &str) -> CustomResourceDefinition {
     let mut definition = merge_crds(vec![v1::Bulb::crd(), v1alpha1::Bulb::crd()], storage).unwrap();
     definition.spec.conversion = serde_json::from_value(json!({
         "strategy": "Webhook",
-        "webhook": {"conversionReviewVersions": ["v1"], "clientConfig": {"url": process.url("/resource-conversion")}},
+        "webhook": {"conversionReviewVersions": ["v1"], "clientConfig": client},
     }))
     .unwrap();
     definition
+}
+
+/// Waits until the definition says to call this client, and to trust what is in the Secret.
+async fn trusted(process: &Process, definitions: &Api<CustomResourceDefinition>, client: &Value) {
+    eventually(format!("{client} to be trusted"), LIMIT, async || {
+        let definition = json!(definitions.get(BULBS).await.unwrap());
+        let held = definition["spec"]["conversion"]["webhook"]["clientConfig"].clone();
+        let secret = process.try_secret().await.map_err(|error| error.to_string())?;
+        let mut expected = client.clone();
+        expected["caBundle"] = json!(secret.data.unwrap_or_default().get("ca-cert.pem"));
+        if held == expected { Ok(()) } else { Err(held.to_string()) }
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn both_versions_are_read_and_written_listed_and_migrated() {
     let process = Process::start("conversion", |webhook| webhook.conversion::<v1alpha1::Bulb>()).await;
     let definitions: Api<CustomResourceDefinition> = Api::all(process.client.clone());
-    definitions.create(&PostParams::default(), &definition(&process, "v1alpha1")).await.unwrap();
+    let service = json!({"name": "webhook", "namespace": process.namespace, "port": 8443, "path": "/other"});
+    let by_service = definition(&json!({"service": service}), "v1alpha1");
+    definitions.create(&PostParams::default(), &by_service).await.unwrap();
+    let mut expected = service;
+    expected["path"] = json!("/resource-conversion");
+    trusted(&process, &definitions, &json!({"service": expected})).await;
+    let url = json!({"url": process.url("/resource-conversion")});
+    let by_url = Patch::Merge(
+        json!({"spec": {"conversion": {"webhook": {"clientConfig": {"service": null, "url": url["url"]}}}}}),
+    );
+    definitions.patch(BULBS, &PatchParams::default(), &by_url).await.unwrap();
+    trusted(&process, &definitions, &url).await;
+    // Somebody else's authority does not stay.
+    let other = ByteString(certificate().0.into_bytes());
+    let edited =
+        Patch::Merge(json!({"spec": {"conversion": {"webhook": {"clientConfig": {"caBundle": other}}}}}));
+    definitions.patch(BULBS, &PatchParams::default(), &edited).await.unwrap();
+    trusted(&process, &definitions, &url).await;
     let old: Api<v1alpha1::Bulb> = Api::namespaced(process.client.clone(), &process.namespace);
     let new: Api<v1::Bulb> = Api::namespaced(process.client.clone(), &process.namespace);
 
@@ -184,10 +219,10 @@ async fn both_versions_are_read_and_written_listed_and_migrated() {
     assert!(requests >= 1);
 
     // Stored anew in the newer version.
-    let stores = Patch::Merge(json!({"spec": {"versions": definition(&process, "v1").spec.versions}}));
-    definitions.patch("bulbs.tests.reknit.dev", &PatchParams::default(), &stores).await.unwrap();
-    assert_eq!(migrate_storage(&process.client, "bulbs.tests.reknit.dev").await.unwrap(), 1_002);
-    let migrated = definitions.get("bulbs.tests.reknit.dev").await.unwrap();
+    let stores = Patch::Merge(json!({"spec": {"versions": definition(&url, "v1").spec.versions}}));
+    definitions.patch(BULBS, &PatchParams::default(), &stores).await.unwrap();
+    assert_eq!(migrate_storage(&process.client, BULBS).await.unwrap(), 1_002);
+    let migrated = definitions.get(BULBS).await.unwrap();
     assert_eq!(migrated.status.unwrap().stored_versions, Some(vec!["v1".into()]));
     // Nothing is stored in the older version any more: reading the newer one asks nobody.
     let before = conversions(&process).0;
