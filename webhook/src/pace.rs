@@ -14,6 +14,7 @@ use std::{
 
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
+    sync::Notify,
     time::{Instant, Sleep, sleep},
 };
 
@@ -26,7 +27,13 @@ const ANSWERING: u8 = 2;
 
 /// Where the requests of a connection are.
 #[derive(Clone, Debug)]
-pub(crate) struct Pace(Arc<AtomicU8>);
+pub(crate) struct Pace(Arc<Requests>);
+
+#[derive(Debug)]
+struct Requests {
+    phase: AtomicU8,
+    asked: Notify,
+}
 
 /// A connection whose reads and writes fail when its client is too slow.
 #[derive(Debug)]
@@ -43,12 +50,23 @@ pub(crate) struct Paced<T> {
 impl Pace {
     /// The head of a request is there.
     pub(crate) fn answering(&self) {
-        self.0.store(ANSWERING, Ordering::Release);
+        self.0.phase.store(ANSWERING, Ordering::Release);
+        self.0.asked.notify_one();
     }
 
     /// The request is answered.
     pub(crate) fn idle(&self) {
-        self.0.store(IDLE, Ordering::Release);
+        self.0.phase.store(IDLE, Ordering::Release);
+    }
+
+    /// Returns once the head of a request is there, or has been.
+    pub(crate) async fn asked(&self) {
+        self.0.asked.notified().await;
+    }
+
+    /// The first byte after a while.
+    fn begin(&self) -> bool {
+        self.0.phase.compare_exchange(IDLE, RECEIVING, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 }
 
@@ -56,7 +74,8 @@ impl<T> Paced<T> {
     /// A client has `receive` for a head, counted from its first byte, and `idle` before that byte; and `receive` to take an
     /// answer.
     pub(crate) fn new(io: T, receive: Duration, idle: Duration) -> (Self, Pace) {
-        let pace = Pace(Arc::new(AtomicU8::new(RECEIVING)));
+        let requests = Requests { phase: AtomicU8::new(RECEIVING), asked: Notify::new() };
+        let pace = Pace(Arc::new(requests));
         let paced = Self {
             io,
             pace: pace.clone(),
@@ -84,14 +103,11 @@ impl<T: AsyncRead + Unpin> AsyncRead for Paced<T> {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let phase = self.pace.0.load(Ordering::Acquire);
+        let phase = self.pace.0.phase.load(Ordering::Acquire);
         self.enter(phase);
         let before = buffer.filled().len();
         if let Poll::Ready(read) = Pin::new(&mut self.io).poll_read(cx, buffer) {
-            let begun = buffer.filled().len() > before;
-            if begun
-                && self.pace.0.compare_exchange(IDLE, RECEIVING, Ordering::AcqRel, Ordering::Acquire).is_ok()
-            {
+            if buffer.filled().len() > before && self.pace.begin() {
                 self.enter(RECEIVING);
             }
             return Poll::Ready(read);

@@ -1,17 +1,14 @@
 //! Serves a webhook over TLS.
 
-use std::{convert::Infallible, future::Future, sync::Arc};
+use std::{convert::Infallible, future::Future, pin::pin, sync::Arc};
 
 use axum::{Router, body::Body};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
-use hyper_util::{
-    rt::{TokioIo, TokioTimer},
-    server::graceful::GracefulShutdown,
-};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use prometheus::Registry;
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::Semaphore,
+    sync::{Semaphore, watch},
     time::timeout,
 };
 use tokio_rustls::TlsAcceptor;
@@ -67,7 +64,7 @@ impl Webhook {
         let tls = TlsAcceptor::from(Arc::new(identity.config().map_err(|error| failed(&error))?));
         let (drain, limits) = (Drain::default(), Arc::new(self.limits.clone()));
         let router = routes::router(Arc::new(self), metrics, drain.clone());
-        let server = Server { tls, router, limits, graceful: GracefulShutdown::new() };
+        let server = Server { tls, router, limits, ending: watch::Sender::default() };
         Ok(server.run(listener, drain, stop))
     }
 }
@@ -76,7 +73,8 @@ struct Server {
     tls: TlsAcceptor,
     router: Router,
     limits: Arc<Limits>,
-    graceful: GracefulShutdown,
+    /// Connections listen to it, and it is closed once there are none.
+    ending: watch::Sender<bool>,
 }
 
 impl Server {
@@ -91,7 +89,8 @@ impl Server {
             () = over => {}
         }
         drop(listener);
-        self.graceful.shutdown().await;
+        self.ending.send_replace(true);
+        self.ending.closed().await;
     }
 
     /// Never ends.
@@ -117,17 +116,30 @@ impl Server {
     }
 
     fn connection(&self, stream: TcpStream) -> impl Future<Output = ()> + Send + use<> {
-        let (tls, router, limits, watcher) =
-            (self.tls.clone(), self.router.clone(), self.limits.clone(), self.graceful.watcher());
+        let (tls, router, limits, mut ending) =
+            (self.tls.clone(), self.router.clone(), self.limits.clone(), self.ending.subscribe());
         async move {
             let (paced, pace) = Paced::new(stream, limits.receive, limits.idle);
             let Ok(Ok(stream)) = timeout(limits.receive, tls.accept(paced)).await else { return };
             pace.idle();
-            let service = service_fn(move |request| answer(router.clone(), pace.clone(), request));
+            let paced = pace.clone();
+            let service = service_fn(move |request| answer(router.clone(), paced.clone(), request));
             let mut http = http1::Builder::new();
             http.timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(64 * 1024);
-            let connection = http.serve_connection(TokioIo::new(stream), service);
-            if let Err(error) = watcher.watch(connection).await {
+            let mut connection = pin!(http.serve_connection(TokioIo::new(stream), service));
+            let end = async {
+                let _ = ending.wait_for(|ending| *ending).await;
+                // Who has just connected has not been answered at all, and hyper would close at once.
+                let _ = timeout(limits.receive, pace.asked()).await;
+            };
+            let ended = tokio::select! {
+                ended = connection.as_mut() => ended,
+                () = end => {
+                    connection.as_mut().graceful_shutdown();
+                    connection.await
+                }
+            };
+            if let Err(error) = ended {
                 tracing::debug!(%error, "a connection to the webhook ended");
             }
         }

@@ -318,3 +318,17 @@ async fn a_webhook_that_is_asked_all_the_time_ends_all_the_same() {
     }
     assert!(start.elapsed() >= Duration::from_secs(1));
 }
+
+#[tokio::test]
+async fn who_connected_before_the_end_is_answered_after_it() {
+    let mut served = serve(webhook(Limits { quiet: Duration::ZERO, ..quick() })).await;
+    let mut connected = connect(&served).await;
+    served.stop();
+    eventually("nobody to listen", Duration::from_secs(5), async || {
+        TcpStream::connect(served.address).await.is_err()
+    })
+    .await;
+    let head = "POST /defaulting HTTP/1.1\r\ncontent-type: application/json";
+    assert_eq!(send(&mut connected, head, review("hall").to_string().as_bytes()).await.0, 200);
+    tokio::time::timeout(Duration::from_secs(10), &mut served.served).await.unwrap().unwrap();
+}
