@@ -111,7 +111,10 @@ impl Material {
         lifetime: Lifetime,
     ) -> Result<Self, Error> {
         let server = next.issue(names, now, lifetime.validity)?;
-        let before = self.trusted.iter().rev().find(|trusted| **trusted != next.certificate).cloned();
+        // Who issued what replicas still show that have not heard of it: somebody may have added others.
+        let others = || self.trusted.iter().rev().filter(|trusted| **trusted != next.certificate);
+        let before =
+            others().find(|trusted| self.server.is_accepted(trusted, now)).or(others().next()).cloned();
         let trusted = before.into_iter().chain([next.certificate.clone()]).collect();
         Self { server, trusted, next: None }.with_next(now, lifetime)
     }
@@ -298,6 +301,15 @@ mod tests {
             assert!(mended.server == held.server && trusts(&mended, &held, 1));
             assert!(mended.usable_next(at(1), Lifetime::default()).is_some());
         }
+    }
+
+    #[test]
+    fn an_authority_that_somebody_added_does_not_end_the_trust_in_what_was_shown_before() {
+        let (mut before, foreign) = (stepped(None, 0, false), stepped(None, 0, false));
+        before.trusted.push(foreign.trusted[0].clone());
+        let due = 6 * DAY + 1;
+        let after = stepped(Some(&before), due, true);
+        assert!(trusts(&after, &before, due) && trusts(&before, &after, due));
     }
 
     #[test]
