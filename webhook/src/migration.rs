@@ -78,7 +78,14 @@ async fn rewrite(client: &Client, kind: &ApiResource) -> Result<usize, Migration
     let failed = |what: &str, source| MigrationError::Objects { what: what.into(), source };
     let (mut count, mut page) = (0, ListParams::default().limit(PAGE));
     loop {
-        let list = all.list_metadata(&page).await.map_err(|error| failed(&kind.plural, error))?;
+        let list = match all.list_metadata(&page).await {
+            Ok(list) => list,
+            Err(error) => {
+                let Some(token) = go_on(&error) else { return Err(failed(&kind.plural, error)) };
+                page = page.continue_token(&token);
+                continue;
+            }
+        };
         for object in &list.items {
             let (name, namespace) = (object.name_any(), object.namespace());
             let api: Api<DynamicObject> = match &namespace {
@@ -100,4 +107,12 @@ async fn rewrite(client: &Client, kind: &ApiResource) -> Result<usize, Migration
             None => return Ok(count),
         }
     }
+}
+
+/// Where to go on when the list that was begun is too old by now, which it is after some minutes. Objects that were created
+/// meanwhile, and would be missed, are stored in the right version anyway.
+fn go_on(error: &kube::Error) -> Option<String> {
+    let kube::Error::Api(status) = error else { return None };
+    let metadata = status.metadata.as_ref().filter(|_| status.code == 410)?;
+    metadata.continue_.clone().filter(|token| !token.is_empty())
 }

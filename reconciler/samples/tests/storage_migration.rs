@@ -2,9 +2,15 @@
 
 use std::{error::Error, process::Command};
 
-use kube::{Api, api::PostParams};
-use reknit::testing::ControlPlane;
+use futures::stream::{self, StreamExt};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{
+    Api,
+    api::{Patch, PatchParams, PostParams},
+};
+use reknit::{testing::ControlPlane, webhook::migrate_storage};
 use samples_apis::{AddressableService, AddressableServiceSpec};
+use serde_json::json;
 
 const DEFINITION: &str = "addressableservices.samples.knative.dev";
 
@@ -32,5 +38,36 @@ async fn the_command_says_how_many_objects_it_wrote_and_what_it_could_not() -> R
     assert_eq!(failed.status.code(), Some(1));
     assert!(said.contains("the CustomResourceDefinition nothing.example.com: "), "{said}");
     assert_eq!(run(&[])?.status.code(), Some(2));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_migration_goes_on_where_the_api_server_has_forgotten_the_list_that_it_began()
+-> Result<(), Box<dyn Error>> {
+    let plane = ControlPlane::builder().arg("--watch-cache=false").start().await?;
+    plane.install::<AddressableService>().await?;
+    let client = plane.client()?;
+    let services: Api<AddressableService> = Api::namespaced(client.clone(), "default");
+    // More than two pages.
+    let created = stream::iter(0..1_200).map(async |n| {
+        let spec = AddressableServiceSpec { service_name: "web".into() };
+        let service = AddressableService::new(&format!("service-{n}"), spec);
+        services.create(&PostParams::default(), &service).await.map(drop)
+    });
+    created.buffer_unordered(20).collect::<Vec<_>>().await.into_iter().collect::<Result<(), _>>()?;
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
+    let forgetting = async {
+        for n in 0_u32.. {
+            let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "count"}, "data": {"n": n.to_string()}});
+            maps.patch("count", &PatchParams::apply("test"), &Patch::Apply(map)).await?;
+            plane.compact().await?;
+        }
+        Ok::<_, Box<dyn Error>>(0)
+    };
+    let count = tokio::select! {
+        count = migrate_storage(&client, DEFINITION) => count?,
+        failed = forgetting => failed?,
+    };
+    assert_eq!(count, 1_200);
     Ok(())
 }
