@@ -93,6 +93,8 @@
 //! [`webhook`] fills in defaults and refuses what a Kind calls invalid before the API server stores it: a Kind says so by
 //! [`Validatable`](prelude::Validatable) and by its `set_defaults`, a [`Webhook`](prelude::Webhook) answers, and
 //! [`Main::webhook`](prelude::Main::webhook) runs it, with certificates that are made, trusted and renewed by themselves.
+//! [`Convertible`](prelude::Convertible) says how versions become each other. A test needs no server: [`Webhook`'s
+//! page](prelude::Webhook) shows one in five lines.
 //!
 //! # Testing
 //!

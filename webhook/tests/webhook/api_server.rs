@@ -187,6 +187,48 @@ async fn every_operation_and_subresource_is_refused_in_its_words() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_panic_is_told_and_counted_and_the_next_request_is_answered() {
+    let house = House::new("panics").await;
+    let said = refusal(house.create("a", json!({"room": "panic"})).await);
+    assert!(said.contains("failed calling webhook") && said.contains("panicked: "), "{said}");
+    assert_eq!(house._served.counted("reknit_webhook_panics_total", "/resource-validation"), 1.0);
+    house.create("a", json!({"room": "hall"})).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_object_without_a_name_gets_its_defaults_and_one_without_metadata_the_api_servers_own_refusal() {
+    let house = House::new("nameless").await;
+    let mut nameless = house.typed(json!({"room": "hall"}));
+    nameless.metadata = serde_json::from_value(json!({"generateName": "lamp-"})).unwrap();
+    let made = house.lamps.create(&PostParams::default(), &nameless).await.unwrap();
+    assert!(made.name_any().starts_with("lamp-"), "{made:?}");
+    assert_eq!((made.spec.watts, made.annotations().len()), (Some(40), 2));
+    let bare = json!({"apiVersion": "tests.reknit.dev/v1", "kind": "Lamp", "spec": {"room": "hall"}});
+    let request = kube::core::Request::new(house.lamps.resource_url().to_owned());
+    let request = request.create(&PostParams::default(), bare.to_string().into_bytes()).unwrap();
+    let said = refusal(house.plane.client().unwrap().request::<Lamp>(request).await);
+    assert!(said.contains("name or generateName is required"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn server_side_apply_is_defaulted_and_a_second_one_changes_nothing() {
+    let house = House::new("apply").await;
+    let (applied, said) = house.kubectl_apply(&manifest(json!({"room": "hall"})), &["--server-side"]);
+    assert!(applied, "{said}");
+    let before = house.lamps.get("applied").await.unwrap();
+    assert_eq!((before.spec.watts, before.annotations().len()), (Some(40), 2));
+    assert!(!before.managed_fields().is_empty());
+    let (applied, said) = house.kubectl_apply(&manifest(json!({"room": "hall"})), &["--server-side"]);
+    assert!(applied, "{said}");
+    assert_eq!(house.lamps.get("applied").await.unwrap().metadata, before.metadata);
+    let (applied, said) =
+        house.kubectl_apply(&manifest(json!({"room": "hall", "watts": 50})), &["--server-side"]);
+    assert!(applied, "{said}");
+    let after = house.lamps.get("applied").await.unwrap();
+    assert_eq!((after.spec.watts, after.spec.room), (Some(50), before.spec.room));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn kubectl_prints_paths_and_warnings() {
     let house = House::new("kubectl").await;
     let unvalidated = ["--validate=false"];

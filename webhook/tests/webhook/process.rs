@@ -188,6 +188,10 @@ async fn a_certificate_is_made_and_trusted_whoever_edits_the_configuration() {
     })
     .await;
     assert_eq!(process.asks().await.spec.watts, Some(40));
+
+    process.mutating().delete(&name, &Default::default()).await.unwrap();
+    assert_eq!(process.asks().await.spec.watts, None);
+    process.defaulted().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -20,6 +20,9 @@ fn webhook(limits: Limits) -> Webhook {
     Webhook::new("demo.reknit.dev").defaulting::<Lamp>().validation::<Lamp>().limits(limits)
 }
 
+/// Held by a test that measures the memory of the process.
+static MEASURING: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
 /// Limits that let a test end.
 fn quick() -> Limits {
     Limits { receive: Duration::from_secs(1), quiet: Duration::from_millis(200), ..Limits::default() }
@@ -177,6 +180,7 @@ async fn a_client_that_does_not_take_its_answer_is_cut_off_and_gives_its_room_ba
 
 #[tokio::test(flavor = "multi_thread")]
 async fn large_bodies_at_once_take_little_memory_and_others_are_answered_meanwhile() {
+    let _alone = MEASURING.lock().await;
     let served = serve(webhook(quick())).await;
     let mut array = review("hall");
     array["request"]["object"]["spec"]["room"] = vec![0; 1_500_000].into();
@@ -211,7 +215,8 @@ async fn older_tls_is_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn slow_clients_are_cut_off_and_others_are_served_meanwhile() {
-    let served = serve(webhook(quick())).await;
+    let _alone = MEASURING.lock().await;
+    let served = serve(webhook(Limits { receive: Duration::from_secs(5), ..quick() })).await;
     let slow = (0..500).map(|n| {
         let (connector, address) = (tls_client(&served.ca, &TLS13), served.address);
         tokio::spawn(async move {
@@ -225,7 +230,7 @@ async fn slow_clients_are_cut_off_and_others_are_served_meanwhile() {
             let (mut reads, mut writes) = tokio::io::split(stream);
             let trickle = async {
                 while writes.write_all(b"P").await.is_ok() && writes.flush().await.is_ok() {
-                    tokio::time::sleep(Duration::from_millis(300)).await;
+                    tokio::time::sleep(Duration::from_secs(1)).await;
                 }
             };
             tokio::select! {
@@ -253,6 +258,21 @@ async fn slow_clients_are_cut_off_and_others_are_served_meanwhile() {
         "500 slow clients cut off within {took:?} and {most} MiB, theirs included; {answered} others answered"
     );
     assert!(answered > 0 && most < 200, "{most} MiB");
+}
+
+#[tokio::test]
+async fn a_connection_beyond_the_limit_waits_for_another_to_end() {
+    let served = serve(webhook(Limits { connections: 2, ..quick() })).await;
+    let first = connect(&served).await;
+    let second = connect(&served).await;
+    let body = review("hall").to_string();
+    let mut third = Box::pin(post(&served, "/defaulting", body.as_bytes()));
+    let mut other = Box::pin(post(&served, "/defaulting", body.as_bytes()));
+    assert!(tokio::time::timeout(Duration::from_millis(300), &mut third).await.is_err());
+    drop(first);
+    assert_eq!(third.await.0, 200);
+    assert_eq!(other.as_mut().await.0, 200);
+    drop(second);
 }
 
 /// The memory of this process, in MiB.
@@ -299,8 +319,10 @@ async fn a_client_that_keeps_its_connection_is_told_to_make_another_one_once_the
     })
     .await;
     kept.write_all(request.as_bytes()).await.unwrap();
-    // Returns at the end of the connection.
-    assert_eq!(read(&mut kept).await.0, 200);
+    let count = kept.read(&mut buffer).await.unwrap();
+    let head = String::from_utf8_lossy(&buffer[..count]).into_owned();
+    assert!(head.starts_with("HTTP/1.1 200") && head.contains("connection: close"), "{head}");
+    assert_eq!(read(&mut kept).await, (0, String::new()), "the end of the connection");
 }
 
 #[tokio::test]
