@@ -118,7 +118,8 @@ impl Request {
     note = "`impl Validatable for {Self}`, with `fn validate(&self, request: &Request) -> FieldError`"
 )]
 pub trait Validatable: Kind {
-    /// The subresources that are validated too, such as `status` or `scale`.
+    /// The subresources that are validated too: `status`, as a rule. In requests for `scale` the object is a Scale and not
+    /// the Kind, so these would all be refused.
     const SUBRESOURCES: &'static [&'static str] = &[];
 
     /// What is wrong with an object that is to be created, or, unless [`validate_update`](Self::validate_update) says

@@ -72,6 +72,20 @@ impl Asked {
         let value = |raw: Option<Raw>| raw.map(|raw| raw.value).filter(|value| !value.is_null());
         Some(Self { request, object: value(asked.object), old: value(asked.old_object) })
     }
+
+    /// Whether an object that is being deleted is only let go: nothing but its metadata changes, its finalizers as a rule.
+    /// Whatever is wrong with it by now, that must be possible.
+    pub(crate) fn lets_go(&self) -> bool {
+        let (Some(object), Some(old)) = (&self.object, &self.old) else { return false };
+        let is_deleted = !old["metadata"]["deletionTimestamp"].is_null();
+        self.request.operation == Operation::Update && is_deleted && is_same_but_metadata(object, old)
+    }
+}
+
+fn is_same_but_metadata(one: &Value, other: &Value) -> bool {
+    let (Some(one), Some(other)) = (one.as_object(), other.as_object()) else { return false };
+    let same = |(key, value): (&String, &Value)| key == "metadata" || other.get(key) == Some(value);
+    one.iter().all(same) && other.keys().all(|key| key == "metadata" || one.contains_key(key))
 }
 
 /// A refusal, as Knative's webhooks answer it.

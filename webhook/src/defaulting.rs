@@ -92,10 +92,8 @@ impl Defaulting {
         about: &About,
         asked: AdmissionRequest<Raw>,
     ) -> Result<Option<json_patch::Patch>, String> {
-        let Some(asked) = Asked::new(asked).filter(|asked| asked.request.operation != Operation::Delete)
-        else {
-            return Ok(None);
-        };
+        let changes = |asked: &Asked| asked.request.operation != Operation::Delete && !asked.lets_go();
+        let Some(asked) = Asked::new(asked).filter(changes) else { return Ok(None) };
         let kind = self.0.get(about).ok_or_else(|| format!("unhandled kind: {about}"))?;
         let object = asked.object.as_ref().ok_or("the new object may not be nil")?;
         let patch = json_patch::diff(object, &kind.fill(&asked, object)?);

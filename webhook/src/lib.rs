@@ -14,7 +14,8 @@
 //!
 //! `decoding request failed: …`, `validation failed: …` with the field errors, `validation callback failed: …`. Field
 //! errors of warning level are returned as warnings, which kubectl prints. An object that is stored and cannot be decoded
-//! can be deleted, and be replaced by a better one.
+//! can be deleted, and be replaced by a better one; one that is being deleted can lose its finalizers whatever is wrong with
+//! it.
 //!
 //! # Strictness
 //!

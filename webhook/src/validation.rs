@@ -92,7 +92,9 @@ impl Validation {
         if !self.has(&about) {
             return refused(response, format!("decoding request failed: unhandled kind: {about}"));
         }
-        let Some(asked) = Asked::new(asked) else { return ready(response).boxed() };
+        let Some(asked) = Asked::new(asked).filter(|asked| !asked.lets_go()) else {
+            return ready(response).boxed();
+        };
         let wrong = match self.check(&about, &asked) {
             Ok(wrong) => wrong,
             Err(why) => return refused(response, format!("decoding request failed: {why}")),

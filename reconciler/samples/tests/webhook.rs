@@ -379,6 +379,9 @@ async fn when_the_leader_is_killed_in_a_rotation_only_requests_in_flight_fail() 
     .await;
     let leader = eventually("a leader", LIMIT, async || replicas.iter().position(Webhook::leads)).await;
     assert!(replicas[leader].writes() && !replicas[1 - leader].writes(), "the leader alone writes");
+    let shows =
+        |replica: &Webhook| replica.said().contains("the webhook shows the certificate of its Secret");
+    assert!(replicas.iter().all(shows), "every replica shows what is in the Secret");
     drop(replicas.remove(leader));
     let killed = Instant::now();
     eventually("the other one to rotate", LIMIT, async || {

@@ -248,7 +248,7 @@ async fn kubectl_prints_paths_and_warnings() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_field_that_was_stored_unknown_survives_and_holds_up_nobody() {
+async fn what_was_stored_wrong_survives_and_holds_up_nobody() {
     let house = House::new("stored").await;
     let client = house.plane.client().unwrap();
     // Stored past the webhook: in a namespace of which it is not asked.
@@ -257,12 +257,23 @@ async fn a_field_that_was_stored_unknown_survives_and_holds_up_nobody() {
     let lamps: Api<DynamicObject> = Api::namespaced_with(client.clone(), &elsewhere, &kind);
     let odd: DynamicObject = serde_json::from_value(manifest(json!({"room": "hall", "odd": 1}))).unwrap();
     lamps.create(&PostParams::default(), &odd).await.unwrap();
-    let configurations: Api<MutatingWebhookConfiguration> = Api::all(client);
+    let mut wrong: DynamicObject = serde_json::from_value(manifest(json!({"room": ""}))).unwrap();
+    wrong.metadata =
+        serde_json::from_value(json!({"name": "wrong", "finalizers": ["tests.reknit.dev/x"]})).unwrap();
+    lamps.create(&PostParams::default(), &wrong).await.unwrap();
+    let there = |path: &str, operations: &[&str]| {
+        let mut configuration = house.hook(path, operations);
+        configuration["webhooks"][0]["namespaceSelector"] =
+            json!({"matchLabels": {"kubernetes.io/metadata.name": elsewhere}});
+        Patch::Merge(configuration)
+    };
     let name = format!("{}.tests.reknit.dev", house.namespace);
-    let mut configuration = configurations.get(&name).await.unwrap();
-    configuration.webhooks.as_mut().unwrap()[0].namespace_selector =
-        serde_json::from_value(json!({"matchLabels": {"kubernetes.io/metadata.name": elsewhere}})).unwrap();
-    configurations.replace(&name, &PostParams::default(), &configuration).await.unwrap();
+    let mutating: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
+    let patch = there("/defaulting", &["CREATE", "UPDATE"]);
+    mutating.patch(&name, &PatchParams::default(), &patch).await.unwrap();
+    let validating: Api<ValidatingWebhookConfiguration> = Api::all(client);
+    let patch = there("/resource-validation", &["CREATE", "UPDATE", "DELETE"]);
+    validating.patch(&name, &PatchParams::default(), &patch).await.unwrap();
     let labelled = eventually("the webhook to be asked", LIMIT, async || {
         let label = Patch::Merge(json!({"metadata": {"labels": {"a": "b"}, "annotations": {"n": null}}}));
         let lamp = lamps.patch("applied", &PatchParams::default(), &label).await.unwrap();
@@ -272,4 +283,16 @@ async fn a_field_that_was_stored_unknown_survives_and_holds_up_nobody() {
     let worse = Patch::Merge(json!({"spec": {"odder": 1}}));
     let said = refusal(lamps.patch("applied", &PatchParams::default(), &worse).await);
     assert!(said.ends_with("unknown field \"spec.odder\""), "{said}");
+
+    // One that the rules refuse by now can still go.
+    let same = Patch::Merge(json!({"metadata": {"labels": {"a": "b"}}}));
+    eventually("the rules", LIMIT, async || {
+        let said = lamps.patch("wrong", &PatchParams::default(), &same).await.unwrap_err().to_string();
+        if said.contains("missing field(s): spec.room") { Ok(()) } else { Err(said) }
+    })
+    .await;
+    lamps.delete("wrong", &DeleteParams::default()).await.unwrap();
+    let released = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    lamps.patch("wrong", &PatchParams::default(), &released).await.unwrap();
+    assert!(lamps.get_opt("wrong").await.unwrap().is_none());
 }

@@ -125,6 +125,20 @@ async fn an_object_that_cannot_be_read_can_be_replaced_and_deleted() {
 }
 
 #[tokio::test]
+async fn an_object_that_is_being_deleted_loses_its_finalizers_whatever_is_wrong_with_it() {
+    let unreadable = with(lamp("hall"), "/spec/room", json!({}));
+    for wrong in [lamp(""), with(lamp("hall"), "/spec/wats", 1), unreadable] {
+        let deleted = with(wrong, "/metadata/deletionTimestamp", "2026-01-02T03:04:05Z");
+        let held = with(deleted.clone(), "/metadata/finalizers", json!(["a.dev/b"]));
+        let admitted = webhook().admit(Proposal::update(&held, &deleted).by("bob")).await.unwrap();
+        assert_eq!(admitted.object, deleted);
+        let moved = with(deleted, "/spec/room", "");
+        let moved = with(moved, "/spec/watts", 1_000);
+        assert!(webhook().admit(Proposal::update(&held, moved)).await.is_err());
+    }
+}
+
+#[tokio::test]
 async fn callbacks_come_last_and_never_in_a_dry_run() {
     let calls = Arc::new(AtomicU32::new(0));
     let counting = calls.clone();
