@@ -1,5 +1,7 @@
 //! The objects that tell the API server of a webhook, and what of them is the webhook's own to say.
 
+use std::net::IpAddr;
+
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 
@@ -55,10 +57,11 @@ pub(crate) fn trusts(client: &Value, bundle: &str) -> bool {
     client["caBundle"] == json!(ByteString(bundle.as_bytes().to_vec()))
 }
 
-/// The host of a client that is told a URL.
+/// The host of a client that is told a URL, an address as a certificate has it.
 pub(crate) fn host(client: &Value) -> Option<String> {
     let url: http::Uri = client["url"].as_str()?.parse().ok()?;
-    Some(url.host()?.trim_matches(['[', ']']).to_owned())
+    let host = url.host()?.trim_matches(['[', ']']);
+    Some(host.parse().map_or_else(|_| host.to_owned(), |address: IpAddr| address.to_string()))
 }
 
 fn exclude(selector: &mut Value) {
@@ -109,5 +112,7 @@ mod tests {
         assert_eq!(entries().filled(&webhooks, "CA", |name| name != "::1")[0]["rules"], Value::Null);
         assert_eq!(filled[0]["clientConfig"], json!({"url": "https://[::1]:8443/other", "caBundle": "Q0E="}));
         assert_eq!(host(&filled[0]["clientConfig"]).as_deref(), Some("::1"));
+        let long = json!({"url": "https://[0:0:0:0:0:0:0:1]:8443/other"});
+        assert_eq!(host(&long).as_deref(), Some("::1"), "it would never be found in a certificate");
     }
 }
