@@ -218,8 +218,9 @@ fn written(allowed: bool, review: &impl serde::Serialize) -> Answer {
 /// Status and text of an answer that is none.
 type Refusal = (StatusCode, String);
 
+/// JSON is UTF-8, also where nobody reads it.
 fn decoded<T: serde::de::DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
-    serde_json::from_slice(body).map_err(undecodable)
+    serde_json::from_str(str::from_utf8(body).map_err(undecodable)?).map_err(undecodable)
 }
 
 fn undecodable(error: impl std::fmt::Display) -> Refusal {

@@ -55,7 +55,8 @@ fn text(bytes: &[u8]) -> String {
 fn reviewed(path: &str, body: &[u8], said: &[u8]) {
     let review: AdmissionReview<DynamicObject> = serde_json::from_slice(said).unwrap();
     let response = review.response.unwrap();
-    let asked: Value = serde_json::from_slice(body).unwrap();
+    // A lone surrogate in a field that nobody reads is not found.
+    let Ok(asked) = serde_json::from_slice::<Value>(body) else { return };
     assert_eq!(asked["request"]["uid"], response.uid);
     assert_eq!(response.allowed, response.result.code != 400);
     if let Some(patch) = &response.patch {
@@ -105,8 +106,8 @@ fn without_what_is_filled_in(mut object: Value) -> Value {
 
 /// As many objects as were sent, or none and the reason.
 fn converted(body: &[u8], said: &[u8]) {
-    let (asked, said): (Value, Value) =
-        (serde_json::from_slice(body).unwrap(), serde_json::from_slice(said).unwrap());
+    let said: Value = serde_json::from_slice(said).unwrap();
+    let Ok(asked) = serde_json::from_slice::<Value>(body) else { return };
     assert_eq!(asked["request"]["uid"], said["response"]["uid"]);
     let count = |list: &Value| list.as_array().map_or(0, Vec::len);
     match said["response"]["result"]["status"].as_str() {

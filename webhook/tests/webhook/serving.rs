@@ -94,12 +94,15 @@ async fn whatever_is_no_review_is_answered_as_the_table_says() {
     let mut array = review("hall");
     array["request"]["object"]["spec"]["room"] = vec![0; 1_000_000].into();
     let whole = review("hall").to_string();
-    let bodies: [(&str, Vec<u8>, u16, &str); 6] = [
+    let unread = review("hall").to_string().replacen("\"uid\"", "\"unread\":\"?\",\"uid\"", 1);
+    let unread = unread.bytes().map(|byte| if byte == b'?' { 0xff } else { byte }).collect();
+    let bodies: [(&str, Vec<u8>, u16, &str); 7] = [
         ("empty", vec![], 400, "could not decode body: "),
         ("truncated", whole.as_bytes()[..whole.len() - 9].to_vec(), 400, "could not decode body: "),
         ("10 MiB", vec![b' '; 10 << 20], 413, "the body has more than 3145728 bytes"),
         ("10,000 deep", deep.into_bytes(), 400, "could not decode body: recursion limit exceeded"),
         ("no UTF-8", b"{\"kind\": \"\xff\"}".to_vec(), 400, "could not decode body: "),
+        ("no UTF-8 where nobody reads", unread, 400, "could not decode body: invalid utf-8"),
         ("a million items", array.to_string().into_bytes(), 200, "{\"apiVersion\":\"admission.k8s.io/v1\""),
     ];
     for (what, body, code, text) in bodies {
