@@ -35,12 +35,18 @@ impl Bytes<'_> {
     }
 }
 
-/// One of the reviews with some edits: at most as many as there are bytes.
+/// How many edits there are at the most: each may copy what is there, so that it doubles.
+const MOST: usize = 8;
+
+/// One of the reviews with some edits, until the bytes end.
 pub(crate) fn edited(seed: usize, edits: &[u8]) -> Value {
     let mut seeds = seeds();
     let mut review = seeds.swap_remove(seed % seeds.len());
     let mut bytes = Bytes(edits);
-    while !bytes.0.is_empty() {
+    for _ in 0..MOST {
+        if bytes.0.is_empty() {
+            break;
+        }
         let value = value(&mut bytes, &review);
         edit(node(&mut review, &mut bytes), &mut bytes, value);
     }
