@@ -1,5 +1,6 @@
 //! What everything here is measured with: objects, a controller, an API server in the same process, and scenarios.
 
+pub mod by_name;
 mod controller;
 pub mod events;
 mod objects;

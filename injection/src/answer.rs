@@ -1,6 +1,6 @@
 //! Requests of our own to the API server, and what went wrong with them.
 
-use std::{error::Error, time::Duration};
+use std::{error::Error, fmt, time::Duration};
 
 use http::{Request, StatusCode};
 use http_body_util::BodyExt;
@@ -50,7 +50,7 @@ impl Failure {
         }
     }
 
-    pub(crate) fn malformed(error: &serde_json::Error) -> Self {
+    pub(crate) fn malformed(error: impl fmt::Display) -> Self {
         Self::Broken(format!("malformed answer: {error}"))
     }
 

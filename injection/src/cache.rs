@@ -13,12 +13,12 @@ use parking_lot::{Mutex, RwLock};
 use reknit_apis::Key;
 
 use crate::{
-    change::Change,
+    change::{Change, Old},
     feed::Progress,
     informer::Cached,
     metrics::Meters,
     raw::{Incoming, Raw},
-    record::{Packed, Records},
+    record::{Packed, Record, Records},
     selection::Selection,
     store::{News, Store},
     undecodable::Undecodable,
@@ -34,7 +34,7 @@ type OnUndecodable = Box<dyn Fn(&Key, &str) + Send + Sync>;
 /// was told, so that all are told in one order, may read meanwhile, and an own write has been told once it returns.
 pub(crate) struct Cache<K> {
     pub(crate) name: String,
-    pub(crate) kind: ApiResource,
+    pub(crate) kind: Arc<ApiResource>,
     pub(crate) selection: Selection,
     pub(crate) progress: Progress,
     pub(crate) waiters: Waiters,
@@ -55,12 +55,26 @@ struct Told<K> {
     on_undecodable: Vec<OnUndecodable>,
 }
 
+/// What is held could be decoded when it came in, and so it can be again.
+fn typed<K: Cached>(record: Packed<'_>, kind: &ApiResource) -> Option<Arc<K>> {
+    let decoded = record.decode(kind).map(Arc::new);
+    let tell = |error: &serde_json::Error| {
+        tracing::error!(
+            kind = kind.kind,
+            key = %record.state().key(),
+            column = error.column(),
+            "an object that was decoded before cannot be decoded again"
+        );
+    };
+    decoded.inspect_err(tell).ok()
+}
+
 impl<K: Cached> Cache<K> {
     pub(crate) fn new(name: String, kind: ApiResource, selection: Selection, meters: Meters) -> Self {
         let told = Told { indexes: Vec::new(), handlers: Vec::new(), on_undecodable: Vec::new() };
         Self {
             name,
-            kind,
+            kind: Arc::new(kind),
             selection,
             progress: Progress::not_started(),
             waiters: Waiters::default(),
@@ -97,25 +111,19 @@ impl<K: Cached> Cache<K> {
     fn as_change(&self, news: News<K>) -> Option<Change<K>> {
         Some(match news {
             News::Added(new) => Change::Added(new),
-            News::Updated { old, new } => Change::Updated { old: self.typed(old.packed())?, new },
+            News::Updated { old, new } => Change::Updated { old: self.past(old, &new), new },
             News::Deleted { last } => Change::Deleted { last: self.typed(last.packed())? },
         })
     }
 
-    /// What is held could be decoded when it came in, and so it can be again.
+    /// Should it not decode again, nothing is known of how it differed.
+    fn past(&self, old: Record, new: &Arc<K>) -> Old<K> {
+        let (kind, new) = (self.kind.clone(), new.clone());
+        Old::new(move || typed(old.packed(), &kind).unwrap_or(new))
+    }
+
     pub(crate) fn typed(&self, record: Packed<'_>) -> Option<Arc<K>> {
-        match record.decode(&self.kind) {
-            Ok(object) => Some(Arc::new(object)),
-            Err(error) => {
-                tracing::error!(
-                    informer = self.name,
-                    key = %record.state().key(),
-                    column = error.column(),
-                    "an object that was decoded before cannot be decoded again"
-                );
-                None
-            }
-        }
+        typed(record, &self.kind)
     }
 
     fn tell(&self, told: &Told<K>, change: &Change<K>) {

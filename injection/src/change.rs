@@ -1,6 +1,10 @@
 //! What happened to an object of an informer.
 
-use std::sync::Arc;
+use std::{
+    fmt,
+    ops::Deref,
+    sync::{Arc, LazyLock},
+};
 
 use kube::Resource;
 use reknit_apis::Key;
@@ -16,7 +20,7 @@ pub enum Change<K> {
     /// Another version of an object.
     Updated {
         /// As it was held.
-        old: Arc<K>,
+        old: Old<K>,
         /// As it is held now.
         new: Arc<K>,
     },
@@ -25,6 +29,44 @@ pub enum Change<K> {
         /// As it was last held.
         last: Arc<K>,
     },
+}
+
+/// An object as it was before a change, decoded when it is first looked at: most who are told of a change look at the
+/// new one only.
+pub struct Old<K>(Arc<LazyLock<Arc<K>, Decode<K>>>);
+
+type Decode<K> = Box<dyn FnOnce() -> Arc<K> + Send>;
+
+impl<K> Old<K> {
+    pub(crate) fn new(decode: impl FnOnce() -> Arc<K> + Send + 'static) -> Self {
+        Self(Arc::new(LazyLock::new(Box::new(decode))))
+    }
+}
+
+impl<K: Send + Sync + 'static> From<Arc<K>> for Old<K> {
+    fn from(old: Arc<K>) -> Self {
+        Self::new(move || old)
+    }
+}
+
+impl<K> Deref for Old<K> {
+    type Target = Arc<K>;
+
+    fn deref(&self) -> &Arc<K> {
+        &self.0
+    }
+}
+
+impl<K> Clone for Old<K> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<K: fmt::Debug> fmt::Debug for Old<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
 }
 
 impl<K> Clone for Change<K> {
@@ -47,15 +89,15 @@ impl<K> Change<K> {
     /// use std::sync::Arc;
     /// use reknit_injection::Change;
     ///
-    /// let moved = Change::Updated { old: Arc::new("left"), new: Arc::new("joined") };
+    /// let moved = Change::Updated { old: Arc::new("left").into(), new: Arc::new("joined") };
     /// assert_eq!(moved.objects().map(|o| **o).collect::<Vec<_>>(), ["left", "joined"]);
     /// ```
     pub fn objects(&self) -> impl Iterator<Item = &Arc<K>> {
-        let (first, second) = match self {
-            Self::Added(object) | Self::Deleted { last: object } => (object, None),
-            Self::Updated { old, new } => (old, Some(new)),
+        let (old, latest) = match self {
+            Self::Added(object) | Self::Deleted { last: object } => (None, object),
+            Self::Updated { old, new } => (Some(old), new),
         };
-        std::iter::once(first).chain(second)
+        old.into_iter().map(|old| &**old).chain([latest])
     }
 
     /// The newest state there is: of a deleted object, its last.

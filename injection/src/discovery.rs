@@ -47,7 +47,7 @@ impl Informers {
             Err(failure) => return Err(unresolved(failure)),
         };
         let listed =
-            serde_json::from_slice(&answer).map_err(|error| unresolved(Failure::malformed(&error)))?;
+            serde_json::from_slice(&answer).map_err(|error| unresolved(Failure::malformed(error)))?;
         let found = find(kind, listed);
         if let Some(found) = &found {
             self.resolved().lock().insert(kind.clone(), found.clone());

@@ -138,6 +138,11 @@ impl<K: Cached> Informer<K> {
         self.0.cache.read(|store| store.table.len())
     }
 
+    /// Whether it holds an object of this key. Nothing is decoded for it.
+    pub fn contains(&self, key: &Key) -> bool {
+        self.0.cache.read(|store| store.table.get(key).is_some())
+    }
+
     /// Whether it holds none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0

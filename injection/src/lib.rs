@@ -60,7 +60,7 @@ mod undecodable;
 mod version;
 mod waiters;
 
-pub use change::Change;
+pub use change::{Change, Old};
 pub use config::{Config, FromConfigMap, pinned};
 pub use context::{Builder, Context, Inject, Missing};
 pub use discovery::Unresolved;

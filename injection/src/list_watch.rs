@@ -17,8 +17,7 @@ use crate::{
     cache::Cache,
     informer::Cached,
     intake::Event,
-    raw::Raw,
-    source::{Line, PAGE, Page, Source},
+    source::{Item, Line, PAGE, Page, Source},
     version::Version,
 };
 
@@ -128,9 +127,9 @@ impl<K: Cached> ListWatch<K> {
         self.cache.progress.attempted();
         let page = Page::read(&bytes)?;
         for item in page.items.iter().flatten() {
-            match Raw::read(item.get()) {
-                Ok(raw) => self.cache.listed(&raw),
-                Err(error) => self.unreadable(&error),
+            match item {
+                Ok(raw) => self.cache.listed(raw),
+                Err(error) => self.unreadable(error),
             }
         }
         Ok((page.metadata.resource_version.clone().into_owned(), page.next()))
@@ -162,7 +161,7 @@ impl<K: Cached> ListWatch<K> {
                 Err(failure) => return Ok(self.broken(&failure)),
             };
             self.cache.progress.attempted();
-            self.event(&line)?;
+            self.event(line)?;
             self.backoff.reset();
             ended = Ended::Told;
         }
@@ -175,12 +174,12 @@ impl<K: Cached> ListWatch<K> {
         Ended::Broken
     }
 
-    fn event(&mut self, line: &Line<'_>) -> Result<(), Failure> {
+    fn event(&mut self, line: Line<'_, Item<'_>>) -> Result<(), Failure> {
         self.cache.meters.events.inc();
         if line.event == "ERROR" {
             return Err(line.error());
         }
-        let raw = match Raw::read(line.object.get()) {
+        let raw = match line.object {
             Ok(raw) => raw,
             Err(error) => {
                 self.unreadable(&error);

@@ -124,9 +124,10 @@ impl Told {
     async fn answered(&self, answer: &Bytes, client: &Client, informers: &Informers) {
         let Some(path) = ResourcePath::read(&self.path) else { return };
         let Ok(text) = std::str::from_utf8(answer) else { return };
-        let unsaid = match (path.key(), serde_json::from_str::<Status>(text)) {
-            (Some(key), Ok(said)) if self.deleting && said.is_success() && path.subresource().is_none() => {
-                informers.erased(&path, &key, said.details.uid.as_deref());
+        let erased = self.deleting && path.subresource().is_none();
+        let unsaid = match (path.key(), erased.then(|| Status::success(text)).flatten()) {
+            (Some(key), Some(Details { uid })) => {
+                informers.erased(&path, &key, uid.as_deref());
                 Vec::new()
             }
             (Some(key), _) if !informers.wrote(&path, text, self.deleting) && self.writes => vec![key],
@@ -142,8 +143,10 @@ impl Told {
 }
 
 impl Status {
-    fn is_success(&self) -> bool {
-        self.kind == "Status" && self.status == "Success"
+    /// What it says of a success.
+    fn success(text: &str) -> Option<Details> {
+        let said: Self = serde_json::from_str(text).ok()?;
+        (said.kind == "Status" && said.status == "Success").then_some(said.details)
     }
 }
 

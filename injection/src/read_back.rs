@@ -6,7 +6,6 @@ use kube::{
     core::{Request, params::ListParams},
 };
 use reknit_apis::Key;
-use serde_json::Value;
 
 use crate::{
     answer::{Failure, fetch},
@@ -43,10 +42,9 @@ async fn read(
     let params = ListParams { field_selector: fields, ..ListParams::default() };
     let request = Request::new(path.collection()).list(&params).map_err(kube::Error::BuildRequest)?;
     let answer = fetch(client, request).await?;
-    let page = Page::read(&answer)?;
+    let page = Page::read_values(&answer)?;
     let mut gone: Vec<_> = keys.iter().collect();
-    for item in page.items.iter().flatten() {
-        let Ok(mut object) = serde_json::from_str::<Value>(item.get()) else { continue };
+    for mut object in page.items.into_iter().flatten() {
         let meta = &object["metadata"];
         let key = Key::new(meta["namespace"].as_str(), meta["name"].as_str().unwrap_or_default());
         if keys.contains(&key) {

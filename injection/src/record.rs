@@ -6,7 +6,10 @@
 use std::collections::BTreeMap;
 
 use kube::{core::ObjectMeta, discovery::ApiResource};
-use serde::{Deserialize, de::DeserializeOwned};
+use serde::{
+    Deserialize,
+    de::{DeserializeOwned, Error},
+};
 
 use crate::{store::State, version::Version};
 
@@ -83,7 +86,8 @@ impl<'a> Packed<'a> {
     }
 
     pub(crate) fn state(self) -> State<'a> {
-        let ([namespace, name, uid, resource_version], _) = self.texts();
+        let text = |bytes| std::str::from_utf8(bytes).unwrap_or_default();
+        let [namespace, name, uid, resource_version] = self.texts().0.map(text);
         let has = |flag| self.0[HEAD - 1] & flag != 0;
         State {
             namespace: has(NAMESPACED).then_some(namespace),
@@ -116,7 +120,9 @@ impl<'a> Packed<'a> {
 
     /// The typed object.
     pub(crate) fn decode<K: DeserializeOwned>(self, kind: &ApiResource) -> serde_json::Result<K> {
-        serde_json::from_slice(&self.text(kind)?)
+        let text = self.text(kind)?;
+        // All of it at once: serde_json would look at each string of a slice by itself.
+        serde_json::from_str(std::str::from_utf8(&text).map_err(serde_json::Error::custom)?)
     }
 
     /// The whole object as JSON.
@@ -148,22 +154,26 @@ impl<'a> Packed<'a> {
         Ok(text)
     }
 
-    /// The four texts of the head, and where they end.
-    fn texts(self) -> ([&'a str; 4], usize) {
-        let mut end = HEAD;
+    /// The object's own name.
+    pub(crate) fn name(self) -> &'a [u8] {
+        self.texts().0[1]
+    }
+
+    /// The four texts of the head, and what follows them.
+    fn texts(self) -> ([&'a [u8]; 4], &'a [u8]) {
+        let mut rest = &self.0[HEAD..];
         let texts = [8, 10, 12, 14].map(|at| {
-            let start = end;
-            end += usize::from(u16::from_le_bytes([self.0[at], self.0[at + 1]]));
-            std::str::from_utf8(&self.0[start..end]).unwrap_or_default()
+            let text;
+            (text, rest) = rest.split_at(usize::from(u16::from_le_bytes([self.0[at], self.0[at + 1]])));
+            text
         });
-        (texts, end)
+        (texts, rest)
     }
 
     /// The rest of the metadata, and the rest of the object.
     fn json(self) -> (&'a [u8], &'a [u8]) {
-        let (_, start) = self.texts();
         let length = u32::from_le_bytes([self.0[4], self.0[5], self.0[6], self.0[7]]);
-        self.0[start..].split_at(length as usize)
+        self.texts().1.split_at(length as usize)
     }
 }
 

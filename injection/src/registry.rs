@@ -184,9 +184,11 @@ impl Informers {
         let Ok(raw) = Raw::read(text) else { return false };
         let mut told = false;
         for member in self.concerned(path) {
-            told |= match (&self.0.source, serde_json::from_str(text)) {
-                (Source::Given(_), Ok(object)) => member.given(&object, deleting),
-                _ => member.wrote(&raw, deleting),
+            told |= match self.0.source {
+                Source::Given(_) => {
+                    serde_json::from_str(text).is_ok_and(|object| member.given(&object, deleting))
+                }
+                Source::Watch(_) => member.wrote(&raw, deleting),
             };
         }
         told

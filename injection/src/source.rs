@@ -16,11 +16,12 @@ use kube::{
     },
 };
 use serde::Deserialize;
-use serde_json::value::RawValue;
+use serde_json::{Value, value::RawValue};
 use tokio::time::timeout;
 
 use crate::{
     answer::{Failure, PATIENCE, fetch, open},
+    raw::Raw,
     selection::Selection,
 };
 
@@ -42,13 +43,14 @@ pub(crate) struct Source {
     metadata: bool,
 }
 
-/// A page of a list, its items not decoded: one that cannot be must not fail the others.
+/// A page of a list.
 #[derive(Deserialize)]
-pub(crate) struct Page<'a> {
+#[serde(bound(deserialize = "T: Deserialize<'de>"))]
+pub(crate) struct Page<'a, T> {
     #[serde(borrow)]
     pub(crate) metadata: PageMeta<'a>,
-    #[serde(borrow, default)]
-    pub(crate) items: Option<Vec<&'a RawValue>>,
+    #[serde(default)]
+    pub(crate) items: Option<Vec<T>>,
 }
 
 #[derive(Deserialize)]
@@ -62,12 +64,18 @@ pub(crate) struct PageMeta<'a> {
 
 /// A line of a watch.
 #[derive(Deserialize)]
-pub(crate) struct Line<'a> {
+#[serde(bound(deserialize = "T: Deserialize<'de>"))]
+pub(crate) struct Line<'a, T> {
     #[serde(borrow, rename = "type")]
     pub(crate) event: Cow<'a, str>,
-    #[serde(borrow)]
-    pub(crate) object: &'a RawValue,
+    pub(crate) object: T,
+    /// The whole of it.
+    #[serde(skip)]
+    text: &'a str,
 }
+
+/// An object, or why not even its metadata can be read.
+pub(crate) type Item<'a> = serde_json::Result<Raw<'a>>;
 
 impl Source {
     pub(crate) fn new(client: Client, kind: &ApiResource, selection: &Selection, metadata: bool) -> Self {
@@ -116,9 +124,29 @@ impl Source {
     }
 }
 
-impl Page<'_> {
-    pub(crate) fn read(bytes: &Bytes) -> Result<Page<'_>, Failure> {
-        serde_json::from_slice(bytes).map_err(|error| Failure::malformed(&error))
+impl<'a> Page<'a, Item<'a>> {
+    /// One item that cannot be read must not fail the others: then each is looked at by itself.
+    pub(crate) fn read(bytes: &'a Bytes) -> Result<Self, Failure> {
+        let text = text(bytes)?;
+        serde_json::from_str(text).map(|page: Page<'a, _>| page.map(Ok)).or_else(|_| Self::by_item(text))
+    }
+
+    fn by_item(text: &'a str) -> Result<Self, Failure> {
+        let page: Page<'a, &RawValue> = serde_json::from_str(text).map_err(Failure::malformed)?;
+        Ok(page.map(|item| Raw::read(item.get())))
+    }
+}
+
+impl<'a> Page<'a, Value> {
+    pub(crate) fn read_values(bytes: &'a Bytes) -> Result<Self, Failure> {
+        serde_json::from_str(text(bytes)?).map_err(Failure::malformed)
+    }
+}
+
+impl<'a, T> Page<'a, T> {
+    fn map<U>(self, item: impl FnMut(T) -> U) -> Page<'a, U> {
+        let Self { metadata, items } = self;
+        Page { metadata, items: items.map(|items| items.into_iter().map(item).collect()) }
     }
 
     /// What asks for the next page; none on the last.
@@ -127,18 +155,32 @@ impl Page<'_> {
     }
 }
 
-impl Line<'_> {
-    pub(crate) fn read(line: &[u8]) -> Result<Line<'_>, Failure> {
-        serde_json::from_slice(line).map_err(|error| Failure::malformed(&error))
+impl<'a> Line<'a, Item<'a>> {
+    pub(crate) fn read(line: &'a [u8]) -> Result<Self, Failure> {
+        let text = text(line)?;
+        match serde_json::from_str(text) {
+            Ok(Line { event, object, .. }) => Ok(Self { event, object: Ok(object), text }),
+            Err(_) => Self::by_object(text),
+        }
+    }
+
+    fn by_object(text: &'a str) -> Result<Self, Failure> {
+        let line: Line<'_, &RawValue> = serde_json::from_str(text).map_err(Failure::malformed)?;
+        Ok(Self { event: line.event, object: Raw::read(line.object.get()), text })
     }
 
     /// What an `ERROR` event says.
     pub(crate) fn error(&self) -> Failure {
-        match serde_json::from_str::<Status>(self.object.get()) {
-            Ok(status) => Failure::of_event(&status),
+        match serde_json::from_str::<Line<'_, Status>>(self.text) {
+            Ok(line) => Failure::of_event(&line.object),
             Err(_) => Failure::Watch("it does not say why".into()),
         }
     }
+}
+
+/// All of it is looked at once, which serde_json would do string by string.
+fn text(bytes: &[u8]) -> Result<&str, Failure> {
+    std::str::from_utf8(bytes).map_err(Failure::malformed)
 }
 
 /// The lines of an answer that goes on.
@@ -155,7 +197,7 @@ impl Lines {
         let mut start = self.line.end;
         let mut looked = start;
         loop {
-            if let Some(end) = self.buffer[looked..].iter().position(|byte| *byte == b'\n') {
+            if let Some(end) = memchr::memchr(b'\n', &self.buffer[looked..]) {
                 let end = looked + end;
                 self.line = start..end + 1;
                 return Ok(Some(&self.buffer[start..end]));

@@ -84,14 +84,16 @@ impl Table {
     pub(crate) fn listed(&mut self, state: &State<'_>, list: u32) -> Option<Held<'_>> {
         let Self { namespaces, records, hasher, .. } = self;
         let table = namespaces.get_mut(state.namespace.unwrap_or_default())?;
-        let found = table.find_mut(hasher.hash_one(state.name), |held| name(records, held) == state.name)?;
+        let found =
+            table.find_mut(hash(hasher, state.name), |held| name(records, held) == state.name.as_bytes())?;
         found.listed = list;
         Some(Held::of(found, records))
     }
 
     fn find(&self, namespace: &str, wanted: &str) -> Option<Held<'_>> {
         let table = self.namespaces.get(namespace)?;
-        let found = table.find(self.hasher.hash_one(wanted), |held| name(&self.records, held) == wanted);
+        let found =
+            table.find(hash(&self.hasher, wanted), |held| name(&self.records, held) == wanted.as_bytes());
         found.map(|entry| Held::of(entry, &self.records))
     }
 
@@ -105,8 +107,8 @@ impl Table {
             Some(table) => table,
             None => namespaces.entry(namespace.into()).or_default(),
         };
-        let hash = hasher.hash_one(state.name);
-        let Some(held) = table.find_mut(hash, |held| name(records, held) == state.name) else {
+        let hash = hash(hasher, state.name);
+        let Some(held) = table.find_mut(hash, |held| name(records, held) == state.name.as_bytes()) else {
             let entry = Entry { slot: records.put(new), listed, written };
             table.insert_unique(hash, entry, |held| hasher.hash_one(name(records, held)));
             self.len += 1;
@@ -130,8 +132,8 @@ impl Table {
         let Self { namespaces, records, hasher, .. } = self;
         let namespace = key.namespace.as_deref().unwrap_or_default();
         let table = namespaces.get_mut(namespace)?;
-        let hash = hasher.hash_one(key.name.as_str());
-        let found = table.find_entry(hash, |held| name(records, held) == key.name).ok()?;
+        let hash = hash(hasher, &key.name);
+        let found = table.find_entry(hash, |held| name(records, held) == key.name.as_bytes()).ok()?;
         let (removed, _) = found.remove();
         if table.is_empty() {
             namespaces.remove(namespace);
@@ -202,11 +204,15 @@ fn entry_at<'a>(
 ) -> Option<&'a mut Entry> {
     let State { namespace, name, .. } = Packed::at(records.get(slot)).state();
     let table = namespaces.get_mut(namespace.unwrap_or_default())?;
-    table.find_mut(hasher.hash_one(name), |held| held.slot == slot)
+    table.find_mut(hash(hasher, name), |held| held.slot == slot)
 }
 
-fn name<'a>(records: &'a Arena, held: &Entry) -> &'a str {
-    Packed::at(records.get(held.slot)).state().name
+fn name<'a>(records: &'a Arena, held: &Entry) -> &'a [u8] {
+    Packed::at(records.get(held.slot)).name()
+}
+
+fn hash(hasher: &DefaultHashBuilder, name: &str) -> u64 {
+    hasher.hash_one(name.as_bytes())
 }
 
 #[cfg(test)]

@@ -2,16 +2,19 @@
 
 use std::marker::PhantomData;
 
+use futures::{FutureExt, future::BoxFuture};
 use kube::{
     Client,
     api::{ObjectMeta, Patch, PatchParams},
     core::Request,
 };
 use reknit_apis::{Key, Kind};
-use serde::Deserialize;
+use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
 use crate::{Queue, concluding::concluding};
+
+type Built = Result<http::Request<Vec<u8>>, kube::core::request::Error>;
 
 /// Reads and patches objects of a Kind of either scope, in the name of one controller.
 pub(crate) struct Endpoint<K> {
@@ -23,16 +26,28 @@ pub(crate) struct Endpoint<K> {
     kind: PhantomData<fn() -> K>,
 }
 
-/// The part of an answer that every object has.
-#[derive(Deserialize)]
-struct Answer {
-    metadata: ObjectMeta,
+/// What a write must know of the state that it changes.
+#[derive(Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Newest {
+    pub(crate) resource_version: Option<String>,
+    pub(crate) finalizers: Option<Vec<String>>,
 }
 
-impl Answer {
-    fn version(&self) -> Option<&str> {
-        self.metadata.resource_version.as_deref()
+impl Newest {
+    pub(crate) fn of(meta: &ObjectMeta) -> Self {
+        Self { resource_version: meta.resource_version.clone(), finalizers: meta.finalizers.clone() }
     }
+
+    fn version(&self) -> Option<&str> {
+        self.resource_version.as_deref()
+    }
+}
+
+/// The part of an answer that is looked at.
+#[derive(Deserialize)]
+struct Answer {
+    metadata: Newest,
 }
 
 impl<K: Kind> Endpoint<K> {
@@ -42,8 +57,8 @@ impl<K: Kind> Endpoint<K> {
 
     /// The object as the API server has it, if it is there.
     pub(crate) async fn get(&self, key: &Key) -> Result<Option<K>, kube::Error> {
-        let request = self.at(key).get(&key.name, &Default::default()).map_err(kube::Error::BuildRequest)?;
-        match self.client.request(request).await {
+        let request = self.at(key).get(&key.name, &Default::default());
+        match self.send(request).await {
             Err(error) if code(&error) == Some(404) => Ok(None),
             answer => answer.map(Some),
         }
@@ -57,13 +72,10 @@ impl<K: Kind> Endpoint<K> {
 
     /// Merges into the metadata, provided that the object is as it was read. Ends the pass of its key.
     pub(crate) async fn patch_metadata(&self, object: &K, metadata: Value) -> Result<K, kube::Error> {
-        let body = json!({ "metadata": preconditioned(metadata, object.meta()) });
+        let body = json!({ "metadata": preconditioned(metadata, object.meta().resource_version.as_deref()) });
         let key = Key::of(object);
-        let request = self
-            .at(&key)
-            .patch(&key.name, &self.params(), &Patch::Merge(body))
-            .map_err(kube::Error::BuildRequest)?;
-        let write = self.client.request(request);
+        let request = self.at(&key).patch(&key.name, &self.params(), &Patch::Merge(body));
+        let write = self.send(request);
         concluding(&self.queue, key, write, |object: &K| object.meta().resource_version.as_deref()).await
     }
 
@@ -78,11 +90,9 @@ impl<K: Kind> Endpoint<K> {
             "apiVersion": K::api_version(&()), "kind": K::kind(&()), "metadata": metadata,
         });
         let key = Key::of(object);
-        let request = self
-            .at(&key)
-            .patch(&key.name, &PatchParams::apply(manager).force(), &Patch::Apply(body))
-            .map_err(kube::Error::BuildRequest)?;
-        self.client.request(request).await
+        let request =
+            self.at(&key).patch(&key.name, &PatchParams::apply(manager).force(), &Patch::Apply(body));
+        self.send(request).await
     }
 
     /// Merges into the status, provided that the object has this version. The first attempt of a pass ends it;
@@ -90,21 +100,26 @@ impl<K: Kind> Endpoint<K> {
     pub(crate) async fn patch_status(
         &self,
         key: &Key,
-        meta: &ObjectMeta,
+        version: Option<&str>,
         status: &Value,
         first: bool,
-    ) -> Result<ObjectMeta, kube::Error> {
-        let body = json!({ "metadata": preconditioned(json!({}), meta), "status": status });
-        let request = self
-            .at(key)
-            .patch_subresource("status", &key.name, &self.params(), &Patch::Merge(body))
-            .map_err(kube::Error::BuildRequest)?;
-        let write = self.client.request(request);
+    ) -> Result<Newest, kube::Error> {
+        let body = json!({ "metadata": preconditioned(json!({}), version), "status": status });
+        let request =
+            self.at(key).patch_subresource("status", &key.name, &self.params(), &Patch::Merge(body));
+        let write = self.send(request);
         let answer = match first {
-            true => concluding(&self.queue, key.clone(), write, Answer::version).await,
+            true => {
+                concluding(&self.queue, key.clone(), write, |answer: &Answer| answer.metadata.version()).await
+            }
             false => write.await,
         };
         answer.map(|answer| answer.metadata)
+    }
+
+    /// A box of its own, since every pass has room for this future, and few send anything.
+    fn send<T: DeserializeOwned>(&self, request: Built) -> BoxFuture<'_, Result<T, kube::Error>> {
+        async move { self.client.request(request.map_err(kube::Error::BuildRequest)?).await }.boxed()
     }
 
     /// Works for either scope: the path holds the namespace that the key has.
@@ -130,8 +145,8 @@ pub(crate) fn code(error: &kube::Error) -> Option<u16> {
     }
 }
 
-fn preconditioned(mut metadata: Value, read: &ObjectMeta) -> Value {
-    if let Some(version) = &read.resource_version {
+fn preconditioned(mut metadata: Value, version: Option<&str>) -> Value {
+    if let Some(version) = version {
         metadata["resourceVersion"] = json!(version);
     }
     metadata

@@ -8,22 +8,17 @@ use crate::uuid::random_uuid;
 /// Knative's fields, the controller and key first. At the level of errors, so that they stand on every line that is
 /// logged at all.
 pub(crate) fn of_pass(controller: &str, kind: &str, key: &Key) -> Span {
-    let span = tracing::error_span!(
+    tracing::error_span!(
         "reconcile",
         "knative.dev/controller" = controller,
-        "knative.dev/key" = Empty,
-        "knative.dev/traceid" = Empty,
+        "knative.dev/key" = %key,
+        "knative.dev/traceid" = random_uuid(),
         "knative.dev/namespace" = key.namespace,
         "knative.dev/name" = key.name,
         "knative.dev/kind" = kind,
         result = Empty,
         otel.status_code = Empty,
-    );
-    if !span.is_disabled() {
-        span.record("knative.dev/key", tracing::field::display(key));
-        span.record("knative.dev/traceid", random_uuid());
-    }
-    span
+    )
 }
 
 /// Says in the span how the pass ended. Nothing is logged in it any more.

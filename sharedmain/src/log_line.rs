@@ -12,14 +12,14 @@ const MESSAGE: &str = "message";
 
 /// The fields of a span or an event, in the order they were given. A later value of a name replaces the earlier.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Fields(Vec<(String, Value)>);
+pub(crate) struct Fields(Vec<(&'static str, Value)>);
 
 impl Fields {
-    pub(crate) fn set(&mut self, name: &str, value: impl Into<Value>) {
+    pub(crate) fn set(&mut self, name: &'static str, value: impl Into<Value>) {
         let value = value.into();
-        match self.0.iter_mut().find(|(held, _)| held == name) {
+        match self.0.iter_mut().find(|(held, _)| *held == name) {
             Some((_, held)) => *held = value,
-            None => self.0.push((name.to_owned(), value)),
+            None => self.0.push((name, value)),
         }
     }
 
@@ -28,7 +28,7 @@ impl Fields {
     }
 
     fn take(&mut self, name: &str) -> Option<Value> {
-        let at = self.0.iter().position(|(held, _)| held == name)?;
+        let at = self.0.iter().position(|(held, _)| *held == name)?;
         Some(self.0.remove(at).1)
     }
 }
@@ -133,7 +133,7 @@ impl Line<'_> {
         let mut line = String::from("{");
         for (at, (name, value)) in head.0.iter().chain(&self.fields.0).enumerate() {
             let comma = if at == 0 { "" } else { "," };
-            let _ = write!(line, "{comma}{}:{value}", Value::from(name.as_str()));
+            let _ = write!(line, "{comma}{}:{value}", Value::from(*name));
         }
         line + "}\n"
     }
@@ -201,6 +201,6 @@ mod tests {
         let mut later = Fields::default();
         later.set("a", 2);
         fields.extend(&later);
-        assert_eq!(fields.0, [("a".to_owned(), Value::from(2))]);
+        assert_eq!(fields.0, [("a", Value::from(2))]);
     }
 }

@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use super::*;
 use crate::{
     Change, Context, FeedState, Informer, Metadata,
+    raw::Raw,
     scripted::{Log, Server, Stream, map, server},
     select,
 };

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use futures::{FutureExt, future::BoxFuture};
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::{Resource, api::ObjectMeta};
+use kube::Resource;
 use reknit_apis::{Key, Kind, Scope, StatusOf};
 use reknit_injection::{Filter, Informer, pinned};
 
 use super::Pass;
 use crate::{
     Error, Event, Outcome, Permanent, ReconcileKind, Recorder, Result,
-    endpoint::{Endpoint, code},
+    endpoint::{Endpoint, Newest, code},
     error::{Source, said},
     finalizer::{Finalizer, Unqualified},
     limits::{CutShort, Limits, caught},
@@ -136,7 +136,7 @@ impl<R: ReconcileKind> KindDriver<R> {
 
     /// What was read stays tracked for as long as it may still decide something.
     fn settle(&self, key: &Key, ended_well: bool) {
-        if self.informer.get(key).is_none() {
+        if !self.informer.contains(key) {
             self.forget(key);
         } else if ended_well {
             self.trackers.settle(key);
@@ -202,12 +202,12 @@ impl<R: ReconcileKind> KindDriver<R> {
         self.record_result(&**object, &said);
         let done = said.as_ref().is_ok_and(Outcome::is_done);
         let written = match done && self.finalizer()?.is_last_on(object.meta()) {
-            true => Ok(Written::Is(Box::new(object.meta().clone()))),
+            true => Ok(Written::Is(Newest::of(object.meta()))),
             false => self.write_status(object, status).await,
         };
         match written {
             Err(failed) => Err(after(said, failed)),
-            Ok(Written::Is(meta)) if done => self.without_finalizer(object, *meta).await.and(said),
+            Ok(Written::Is(newest)) if done => self.without_finalizer(object, newest).await.and(said),
             Ok(_) => said,
         }
     }
@@ -224,9 +224,10 @@ impl<R: ReconcileKind> KindDriver<R> {
         added.map(|added| added.map(Arc::new)).map_err(|source| finalizers(&**object, source))
     }
 
-    async fn without_finalizer(&self, object: &Arc<R::Kind>, newest: ObjectMeta) -> Result<()> {
+    async fn without_finalizer(&self, object: &Arc<R::Kind>, newest: Newest) -> Result<()> {
         let mut object = R::Kind::clone(object);
-        *object.meta_mut() = newest;
+        let meta = object.meta_mut();
+        (meta.resource_version, meta.finalizers) = (newest.resource_version, newest.finalizers);
         let removed = self.finalizer()?.remove(&self.endpoint, &object).await;
         self.record_finalizer(&object, removed.as_ref().err());
         removed.map_err(|source| finalizers(&object, source))
@@ -234,7 +235,7 @@ impl<R: ReconcileKind> KindDriver<R> {
 
     async fn write_status(&self, object: &R::Kind, left: StatusFor<R>) -> Result<Written> {
         let written = match StatusChange::between::<R::Kind>(object.read_status(), left) {
-            Ok(None) => return Ok(Written::Is(Box::new(object.meta().clone()))),
+            Ok(None) => return Ok(Written::Is(Newest::of(object.meta()))),
             Ok(Some(change)) => status::write(&self.endpoint, object, change, &self.metrics).await,
             Err(error) => Err(error),
         };

@@ -4,14 +4,13 @@ mod diff;
 
 use std::time::Duration;
 
-use kube::api::ObjectMeta;
 use reknit_apis::{Key, Kind, StatusOf};
 use serde_json::{Value, json};
 
 pub(crate) use self::diff::{diff, merge};
 use crate::{
     Result,
-    endpoint::{Endpoint, code},
+    endpoint::{Endpoint, Newest, code},
     metrics::PassMetrics,
 };
 
@@ -24,7 +23,7 @@ pub(crate) struct StatusChange(Value);
 /// What came of writing a status.
 pub(crate) enum Written {
     /// The object, as far as is known now.
-    Is(Box<ObjectMeta>),
+    Is(Newest),
     /// There is nothing left to write to.
     Gone,
 }
@@ -70,12 +69,13 @@ pub(crate) async fn write<K: Kind>(
     metrics: &PassMetrics,
 ) -> Result<Written> {
     let key = Key::of(object);
-    let (mut meta, mut missing) = (object.meta().clone(), change);
+    let (mut newest, mut missing) = (Newest::of(object.meta()), change);
     for attempt in 1.. {
-        let answer = endpoint.patch_status(&key, &meta, &missing.0, attempt == 1).await;
+        let answer =
+            endpoint.patch_status(&key, newest.resource_version.as_deref(), &missing.0, attempt == 1).await;
         metrics.status_write(answer.is_ok());
         let error = match answer {
-            Ok(meta) => return Ok(Written::Is(Box::new(meta))),
+            Ok(newest) => return Ok(Written::Is(newest)),
             Err(error) => error,
         };
         let conflict = code(&error) == Some(409);
@@ -89,11 +89,11 @@ pub(crate) async fn write<K: Kind>(
         if !conflict {
             return Err(error.into()); // the object is there: what is not is its status subresource
         }
-        meta = now.meta().clone();
+        newest = Newest::of(now.meta());
         match missing.again(&now)? {
             Some(still) => missing = still,
             None => break,
         }
     }
-    Ok(Written::Is(Box::new(meta)))
+    Ok(Written::Is(newest))
 }

@@ -63,13 +63,17 @@ impl Index {
     }
 
     /// Those who read this object, or would have, had it been there.
-    pub(super) fn observers_of<T: Resource>(&self, object: &T, into: &mut HashSet<Text>) {
-        into.extend(
-            of(&self.exact, &Key::of(object).to_string().into()).map(|(_, observer)| observer.clone()),
-        );
-        if self.matching.is_empty() {
-            return;
-        }
+    pub(super) fn observers_by_name(&self, key: &Key, into: &mut HashSet<Text>) {
+        into.extend(of(&self.exact, &key.to_string().into()).map(|(_, observer)| observer.clone()));
+    }
+
+    /// Whether anybody reads by labels.
+    pub(super) fn selects(&self) -> bool {
+        !self.matching.is_empty()
+    }
+
+    /// Those who read what has such labels.
+    pub(super) fn observers_by_labels<T: Resource>(&self, object: &T, into: &mut HashSet<Text>) {
         let meta = object.meta();
         let namespace: Namespace = meta.namespace.as_deref().map(Into::into);
         let empty = Default::default();

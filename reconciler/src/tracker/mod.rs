@@ -40,8 +40,11 @@ impl Tracker {
     fn observers<T: Resource>(&self, change: &Change<T>) -> HashSet<Arc<str>> {
         let mut observers = HashSet::new();
         let index = self.0.lock();
-        for object in change.objects() {
-            index.observers_of(&**object, &mut observers);
+        index.observers_by_name(&change.key(), &mut observers);
+        if index.selects() {
+            for object in change.objects() {
+                index.observers_by_labels(&**object, &mut observers);
+            }
         }
         observers
     }

@@ -82,6 +82,6 @@ fn whoever_read_an_object_by_name_or_by_labels_observes_it_once() {
     service.metadata.namespace = Some("default".into());
     let old = Arc::new(service.clone());
     service.metadata.labels = Some([("app".into(), "web".into())].into());
-    let change = Change::Updated { old, new: Arc::new(service) };
+    let change = Change::Updated { old: old.into(), new: Arc::new(service) };
     assert_eq!(tracker.observers(&change), HashSet::from(["default/one".into()]));
 }

@@ -1,0 +1,37 @@
+//! What the hot paths cost grows no faster than n log n: counted in allocations and in bytes allocated, which no busy
+//! machine changes. (`hack/instructions.sh` counts instructions, where there is valgrind.)
+
+use reknit_benches::{by_name, scenarios::runtime};
+
+const FEW: usize = 500;
+const MANY: usize = 8_000;
+
+#[test]
+fn no_scenario_allocates_faster_than_n_log_n() {
+    for name in by_name::NAMES {
+        let (few, many) = (allocated(name, FEW), allocated(name, MANY));
+        println!("{name}: {FEW}: {} allocations, {MANY}: {}", few.count_total, many.count_total);
+        assert!(
+            few.count_total > 0 || name == "buckets",
+            "{name} allocates nothing, so that nothing is shown"
+        );
+        assert!(at_most_n_log_n(few.count_total, many.count_total), "{name}: allocations");
+        assert!(at_most_n_log_n(few.bytes_total, many.bytes_total), "{name}: bytes");
+    }
+}
+
+fn allocated(name: &str, size: usize) -> allocation_counter::AllocationInfo {
+    let runtime = runtime().expect("a runtime");
+    let _within = runtime.enter();
+    let work = by_name::prepared(name, size, &runtime).expect("it is prepared");
+    let mut ended = Ok(());
+    let info = allocation_counter::measure(|| ended = work());
+    ended.expect("it succeeds");
+    info
+}
+
+/// With a fifth for what is done once.
+fn at_most_n_log_n(few: u64, many: u64) -> bool {
+    let n_log_n = |n: usize| n as f64 * (n as f64).ln();
+    many as f64 <= 1.2 * few as f64 * n_log_n(MANY) / n_log_n(FEW)
+}
