@@ -31,7 +31,7 @@ use crate::{
 pub(crate) struct Children<T: Cached> {
     pub(crate) informer: Informer<T>,
     pub(crate) client: Client,
-    /// Who is shown to have written, in `metadata.managedFields`.
+    /// Who is shown to have written, in `metadata.managedFields`; what is applied also says for whom.
     pub(crate) manager: String,
     /// Wakes the owners whose child's name is taken.
     pub(crate) tracker: Tracker,
@@ -56,11 +56,11 @@ impl<T: Cached<DynamicType = ()>> Owned<T> {
     /// Makes the child of this name what it is to be: creates it, or puts back what differs; answers the child as it is
     /// then.
     ///
-    /// The child is applied by server-side apply, under the name of this component and by force: the fields that are set
-    /// here become what they are here, those that were set here before and are no longer go, and those that others set
-    /// stay. So set what the controller decides and nothing else. The child gets the owner's namespace, if it has one,
-    /// and the owner as its controller; of its metadata labels, annotations, finalizers and further owners are
-    /// applied; a status is not.
+    /// The child is applied by server-side apply, under the name of this component and the owner's uid (as in
+    /// `controller-4a5827a9-c3b8-4025-800f-b6b7920f7396`) and by force: the fields that are set here become what they
+    /// are here, those that were set here before and are no longer go, and those that others set stay. So set what the
+    /// controller decides and nothing else. The child gets the owner's namespace, if it has one, and the owner as its
+    /// controller; of its metadata labels, annotations, finalizers and further owners are applied; a status is not.
     ///
     /// Nothing is sent where the child has all that would be set, and was last set to just this. (The annotation
     /// `reknit.dev/applied` holds a hash of what was applied, since the cache does not know whose a field is. A
@@ -117,7 +117,7 @@ impl<T: Cached<DynamicType = ()>> Owned<T> {
         match self.children.control(owner, &wanted.key) {
             Control::Foreign(controller) => Err(taken(owner, wanted, controller)),
             Control::Ours(held) if self.children.is_settled(&wanted, &held) => Ok(held),
-            Control::Ours(held) => self.children.send(wanted, Some(&*held)).await,
+            Control::Ours(held) => self.children.send(owner, wanted, Some(&*held)).await,
             Control::Absent => self.children.create(owner, wanted).await,
         }
     }
@@ -167,13 +167,19 @@ impl<T: Cached<DynamicType = ()> + Serialize> Children<T> {
         wanted: Wanted,
     ) -> Result<Arc<T>, NotApplied> {
         match control::<O, T, _>(owner, self.read(&wanted).await?) {
-            Control::Absent => self.send(wanted, None).await,
-            Control::Ours(live) => self.send(wanted, Some(&live)).await,
-            Control::Foreign(controller) => {
-                self.tracker.read(&Key::of(owner), wanted.key.clone());
-                Err(taken(owner, wanted, controller))
-            }
+            Control::Absent => self.send(owner, wanted, None).await,
+            Control::Ours(live) => self.send(owner, wanted, Some(&live)).await,
+            Control::Foreign(controller) => Err(self.found_taken(owner, wanted, controller)),
         }
+    }
+
+    /// Taken by what the cache may not hold yet.
+    fn found_taken<O>(&self, owner: &O, wanted: Wanted, by: Option<OwnerReference>) -> NotApplied
+    where
+        O: Resource<DynamicType = ()>,
+    {
+        self.tracker.read(&Key::of(owner), wanted.key.clone());
+        taken(owner, wanted, by)
     }
 
     async fn read(&self, wanted: &Wanted) -> Result<Option<T>, NotApplied> {
@@ -185,14 +191,46 @@ impl<T: Cached<DynamicType = ()> + Serialize> Children<T> {
     }
 
     /// Applies over this very object, or over none.
-    async fn send(&self, wanted: Wanted, over: Option<&T>) -> Result<Arc<T>, NotApplied> {
-        let params = PatchParams { force: over.is_some(), ..PatchParams::apply(&self.manager) };
+    async fn send<O: Resource<DynamicType = ()>>(
+        &self,
+        owner: &O,
+        wanted: Wanted,
+        over: Option<&T>,
+    ) -> Result<Arc<T>, NotApplied> {
+        let params = PatchParams { force: over.is_some(), ..PatchParams::apply(&self.manager_for(owner)) };
         let uid = over.and_then(|over| over.meta().uid.clone());
         let body = wanted.to_send(uid);
         let request = at::<T>(&wanted.key).patch(&wanted.key.name, &params, &Patch::Apply(body));
-        let answer = self.request(request).await.map_err(|error| wanted.refused(error))?;
-        self.remember(wanted, &answer);
-        Ok(Arc::new(answer))
+        match self.request(request).await {
+            Ok(answer) => {
+                self.remember(wanted, &answer);
+                Ok(Arc::new(answer))
+            }
+            Err(error) => Err(self.refused(owner, wanted, error).await),
+        }
+    }
+
+    /// Another for each owner, and so the API server refuses that one takes over what another of the same Kind created a
+    /// moment ago: what a manager applied itself it replaces without a conflict, the controller too.
+    fn manager_for<O: Resource<DynamicType = ()>>(&self, owner: &O) -> String {
+        match &owner.meta().uid {
+            Some(uid) => format!("{:.91}-{uid}", self.manager),
+            None => self.manager.clone(),
+        }
+    }
+
+    /// A conflict, and a second controller, which is invalid, are what is answered where another came first.
+    async fn refused<O>(&self, owner: &O, wanted: Wanted, error: kube::Error) -> NotApplied
+    where
+        O: Resource<DynamicType = ()>,
+    {
+        if let Some(409 | 422) = code(&error)
+            && let Ok(found) = self.read(&wanted).await
+            && let Control::Foreign(controller) = control::<O, T, _>(owner, found)
+        {
+            return self.found_taken(owner, wanted, controller);
+        }
+        wanted.refused(error)
     }
 
     async fn request(&self, request: Result<http::Request<Vec<u8>>, RequestError>) -> Result<T, kube::Error> {

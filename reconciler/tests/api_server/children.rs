@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
+use futures::{FutureExt, future::OptionFuture};
 use k8s_openapi::{
     api::{
         apps::v1::Deployment,
@@ -136,6 +137,25 @@ fn noting(client: &Client) -> (Client, Arc<Mutex<Vec<String>>>) {
     (Client::new(service, "default"), asked)
 }
 
+/// Does this between the first patch and its arrival.
+fn before_the_patch(client: &Client, what: impl Future<Output = ()> + Send + 'static) -> Client {
+    let (client, what) = (client.clone(), Arc::new(Mutex::new(Some(what.boxed()))));
+    let service = tower::service_fn(move |request: http::Request<Body>| {
+        let first = (*request.method() == http::Method::PATCH).then(|| what.lock().unwrap().take()).flatten();
+        let client = client.clone();
+        async move {
+            OptionFuture::from(first).await;
+            client.send(request).await
+        }
+    });
+    Client::new(service, "default")
+}
+
+/// Those of a process that sees nothing of what happens.
+fn deployments_of(component: &str, client: Client) -> Owned<Deployment> {
+    Controller::of::<ConfigMap>(&Context::preloaded(component, client, vec![])).owns()
+}
+
 fn wanted(replicas: u8) -> Wanted {
     Arc::new(Mutex::new(json!({
         "metadata": {"name": "child", "labels": {"one": "1", "two": "2"}},
@@ -215,7 +235,7 @@ async fn a_child_is_created_once_and_is_there_before_the_next_pass() {
     expected.block_owner_deletion = Some(true);
     assert_eq!(place.child().await.owner_references(), [expected]);
     let managers = place.child().await.managed_fields().to_vec();
-    assert_eq!(managers[0].manager.as_deref(), Some("applier"));
+    assert_eq!(managers[0].manager, Some(format!("applier-{}", owner.uid().unwrap())));
     assert_eq!(managers[0].operation.as_deref(), Some("Apply"));
 }
 
@@ -357,8 +377,25 @@ async fn what_took_its_place_while_nobody_saw_is_not_changed() {
     assert!(place.deployments().get_opt("child").await.unwrap().is_none());
     let somebodys = place.made_by_somebody(None, json!({})).await;
     let another = process.pass().await.unwrap_err();
-    assert!(matches!(why(&another), NotApplied::Refused { .. }), "{another}");
+    assert!(matches!(why(&another), NotApplied::Taken { by: None, .. }), "{another}");
     place.is_untouched(&somebodys).await;
+}
+
+#[tokio::test]
+async fn of_two_that_want_a_child_of_one_name_at_once_the_later_is_told_so_in_the_same_pass() {
+    let place = Place::new("children").await;
+    let (first, later) = (place.create("first", &[]).await, place.create("later", &[]).await);
+    let child = |replicas| serde_json::from_value(wanted(replicas).lock().unwrap().clone()).unwrap();
+    for (component, replicas) in [("another", 3), ("another", 4), ("applier", 3), ("applier", 4)] {
+        let (firsts, owner) = (deployments_of(component, place.client.clone()), first.clone());
+        let client = before_the_patch(&place.client, async move {
+            firsts.apply(&owner, child(3)).await.unwrap();
+        });
+        let refused = deployments_of("applier", client).apply(&later, child(replicas)).await.unwrap_err();
+        let NotApplied::Taken { by: Some(by), .. } = refused else { panic!("{component}: {refused:?}") };
+        assert_eq!(Some(by.uid), first.uid());
+        place.deployments().delete("child", &DeleteParams::default()).await.unwrap();
+    }
 }
 
 #[tokio::test]
