@@ -208,6 +208,12 @@ async fn bad_values_are_refused_by_the_api_server_in_its_own_words() {
         (json!({"replicas": 1}), "spec.deploymentName: Required value"),
         (json!({"deploymentName": ""}), "spec.deploymentName in body should be at least 1 chars long"),
         (json!({"deploymentName": "No_Name"}), "spec.deploymentName in body should match"),
+        (json!({"deploymentName": "a..b"}), "spec.deploymentName in body should match"),
+        (json!({"deploymentName": "a.-b"}), "spec.deploymentName in body should match"),
+        (
+            json!({"deploymentName": "a".repeat(254)}),
+            "spec.deploymentName: Too long: may not be more than 253 bytes",
+        ),
     ];
     for (spec, said) in cases {
         let message = refused("bad", spec).await;
@@ -215,7 +221,7 @@ async fn bad_values_are_refused_by_the_api_server_in_its_own_words() {
     }
     let message = refused(&"n".repeat(64), json!({"deploymentName": "a"})).await;
     assert!(message.contains("63 bytes at most"), "{message}");
-    place.foo(foo("ten", "ten", 10)).await;
+    place.foo(foo("ten", "ten.of-them", 10)).await;
     place.available("ten", 10).await;
 }
 
