@@ -1,7 +1,7 @@
 //! The command line: the framework's flags, and the user's own beside them.
 use std::{net::IpAddr, path::PathBuf, time::Duration};
 
-use crate::failure::Failure;
+use crate::{failure::Failure, listen::Host};
 use clap::{ArgMatches, Args, Command, FromArgMatches, error::ErrorKind};
 
 /// The flags that every process has. Not a group of clap's: it would be named `Flags`, as the user's own may be.
@@ -51,6 +51,12 @@ pub(crate) struct Flags {
     /// How long passes in flight and tasks may go on after SIGTERM; keep it below the pod's grace period
     #[arg(long, value_name = "DURATION", default_value = "25s", value_parser = duration)]
     pub(crate) shutdown_timeout: Duration,
+}
+
+impl Flags {
+    pub(crate) fn host(&self) -> Option<Host> {
+        self.bind_address.map(Host::of_all)
+    }
 }
 
 /// Paths as KUBECONFIG lists them, divided by colons (semicolons on Windows).

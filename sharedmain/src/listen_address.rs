@@ -9,7 +9,7 @@ use reknit_injection::Context;
 use reknit_reconciler::Result;
 use tokio::net::TcpListener;
 
-use crate::listen;
+use crate::listen::{self, Host};
 
 /// What `--bind-address` said, for [`ListenAddress`].
 #[derive(Clone, Copy)]
@@ -59,15 +59,16 @@ impl ListenAddress {
     ///
     /// # Errors
     ///
-    /// Where the port is in use, or is not for this process to take.
+    /// Where the port is in use, or is not for this process to take, or the address is not of this machine.
     pub fn listen(
         self,
         cx: &Context,
         what: &'static str,
     ) -> impl Future<Output = Result<TcpListener>> + Send + use<> {
         let bind_address = cx.provided::<BindAddress>().ok().and_then(|BindAddress(ip)| ip);
+        let own = self.ip.map(|ip| Host { ip, setting: "the flag that names it" });
         async move {
-            let listener = listen::take(what, self.ip.or(bind_address), self.port).await?;
+            let listener = listen::take(what, own.or(bind_address.map(Host::of_all)), self.port).await?;
             listen::tell(what, &listener);
             Ok(listener)
         }

@@ -17,7 +17,7 @@ use crate::{
     flags::Flags,
     followed::{Observed, follow},
     kubeconfig::{self, Access},
-    listen,
+    listen::{self, Host},
     listen_address::BindAddress,
     logging::Logging,
     metrics,
@@ -145,7 +145,7 @@ fn heed_signals(stop: &Stop) -> Result<(), Failure> {
 
 async fn serve_probes(probes: &Probes, flags: &Flags, environment: &Environment) -> Result<(), Failure> {
     let port = environment.probes_port;
-    let listener = listen::bind("probes", flags.bind_address, port, "KNATIVE_HEALTH_PROBES_PORT").await?;
+    let listener = listen::bind("probes", flags.host(), port, "KNATIVE_HEALTH_PROBES_PORT").await?;
     listen::serve("probes", listener, probes.router());
     Ok(())
 }
@@ -216,7 +216,7 @@ impl Assembly {
             return Ok(());
         }
         let port = self.environment.profiling_port;
-        let listener = listen::bind("profiling", self.flags.bind_address, port, "PROFILING_PORT").await?;
+        let listener = listen::bind("profiling", self.flags.host(), port, "PROFILING_PORT").await?;
         listen::serve("profiling", listener, self.observed.profiling.router());
         Ok(())
     }
@@ -224,10 +224,15 @@ impl Assembly {
     async fn serve_metrics(&self, config: &ObservabilityConfig) -> Result<(), Failure> {
         let Metrics::Prometheus { host, port } = &config.metrics else { return Ok(()) };
         let port = self.environment.metrics_port.or(*port).unwrap_or(9090);
-        let host = self.environment.metrics_host.as_deref().or(host.as_deref());
-        let address =
-            host.map(|host| listen::resolve("metrics", host)).transpose()?.or(self.flags.bind_address);
-        let listener = listen::bind("metrics", address, port, "METRICS_PROMETHEUS_PORT").await?;
+        let by_variable =
+            self.environment.metrics_host.as_deref().map(|host| (host, "METRICS_PROMETHEUS_HOST"));
+        let host =
+            by_variable.or(host.as_deref().map(|host| (host, "metrics-endpoint in config-observability")));
+        let host = match host {
+            Some((host, setting)) => Some(Host { ip: listen::resolve("metrics", host)?, setting }),
+            None => self.flags.host(),
+        };
+        let listener = listen::bind("metrics", host, port, "METRICS_PROMETHEUS_PORT").await?;
         listen::serve("metrics", listener, metrics::router(self.registry.clone()));
         Ok(())
     }

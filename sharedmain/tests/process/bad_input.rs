@@ -32,6 +32,7 @@ trials![
     help_and_version_are_no_errors,
     a_probes_port_in_use_is_named,
     a_metrics_port_in_use_is_named,
+    an_address_of_another_machine_is_named,
     a_bad_config_map_is_named_with_its_key_and_value,
     a_config_map_that_may_not_be_read_is_named,
     two_controllers_of_one_name_are_refused,
@@ -262,6 +263,17 @@ fn a_metrics_port_in_use_is_named() {
     let said = failed_with_one_line(start(&server.url(), "{}").env("METRICS_PROMETHEUS_PORT", &port).end());
     assert!(
         said.starts_with(&format!("cannot listen on 127.0.0.1:{port} for metrics: Address already in use"))
+    );
+}
+
+fn an_address_of_another_machine_is_named() {
+    let server = Http::empty();
+    let start = start(&server.url(), "{}").env("METRICS_PROMETHEUS_HOST", "192.0.2.1");
+    let said = failed_with_one_line(start.env("METRICS_PROMETHEUS_PORT", "9090").end());
+    assert_eq!(
+        said,
+        "cannot listen on 192.0.2.1:9090 for metrics: 192.0.2.1 is not an address of this machine; \
+         METRICS_PROMETHEUS_HOST chooses another"
     );
 }
 
