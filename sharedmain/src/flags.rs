@@ -25,11 +25,17 @@ pub(crate) struct Flags {
     pub(crate) server: Option<String>,
 
     /// Requests a second to the API server, 0 for no limit
-    #[arg(long, value_name = "N", default_value_t = 0.0, value_parser = rate)]
+    #[arg(long, value_name = "N", default_value_t = 0.0, value_parser = rate, allow_negative_numbers = true)]
     pub(crate) kube_api_qps: f64,
 
     /// How many requests may go at once before --kube-api-qps holds them back
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 10,
+        value_parser = clap::value_parser!(u32).range(1..),
+        allow_negative_numbers = true
+    )]
     pub(crate) kube_api_burst: u32,
 
     /// Run without leader election: then no other replica may run
@@ -126,8 +132,9 @@ pub(crate) fn usage_failure(error: &clap::Error) -> Failure {
 
 fn rate(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
-        Ok(rate) if rate.is_finite() && rate >= 0.0 => Ok(rate),
-        _ => Err("not a number of requests a second, 0 or more".into()),
+        Ok(rate) if rate < 0.0 => Err("it is negative; 0 is for no limit".into()),
+        Ok(rate) if rate.is_finite() => Ok(rate),
+        _ => Err("not a number of requests a second".into()),
     }
 }
 
@@ -194,6 +201,10 @@ mod tests {
             (
                 &["--shutdown-timeout=x"],
                 "error: invalid value 'x' for '--shutdown-timeout <DURATION>': invalid duration \"x\": want one or more numbers, each with its unit, as in 1h30m or 1.5s; try --help",
+            ),
+            (
+                &["--kube-api-qps", "-1"],
+                "error: invalid value '-1' for '--kube-api-qps <N>': it is negative; 0 is for no limit; try --help",
             ),
         ] {
             assert_eq!(usage_failure(&parsed(args).unwrap_err()).to_string(), told);
