@@ -80,7 +80,7 @@ impl Error {
         if let Some(Both { first, then }) = self.source.downcast_ref() {
             return first.is_conflict() && then.is_conflict();
         }
-        self.chain().filter_map(answer).any(|status| status.code == 409)
+        chain(&*self.source).filter_map(answer).any(|status| status.code == 409)
     }
 
     /// The error as others know it, for its own sources.
@@ -96,11 +96,7 @@ impl Error {
     /// The whole chain of sources in one line, each that its predecessor does not quote already: what the event says,
     /// for a condition that is to say the same. Of an answer of the API server it holds message, code and reason.
     pub fn in_full(&self) -> String {
-        self.chain().map(said).fold(String::new(), |text, source| match text.as_str() {
-            "" => source,
-            _ if text.contains(&source) => text,
-            _ => format!("{text}: {source}"),
-        })
+        in_full(&*self.source)
     }
 
     /// The reason of the Warning event that tells of it.
@@ -125,14 +121,22 @@ impl Error {
     pub(crate) fn latest_retry(&self) -> Option<Duration> {
         self.retry_within
     }
+}
 
-    fn chain(&self) -> impl Iterator<Item = &(dyn StdError + 'static)> {
-        let first: &(dyn StdError + 'static) = &*self.source;
-        std::iter::successors(Some(first), |error| match answer(*error) {
-            Some(_) => None, // it only repeats itself as its source
-            None => (*error).source(),
-        })
-    }
+/// What [`Error::in_full`] says, of any error.
+pub(crate) fn in_full(error: &(dyn StdError + 'static)) -> String {
+    chain(error).map(said).fold(String::new(), |text, source| match text.as_str() {
+        "" => source,
+        _ if text.contains(&source) => text,
+        _ => format!("{text}: {source}"),
+    })
+}
+
+fn chain<'a>(first: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
+    std::iter::successors(Some(first), |error| match answer(*error) {
+        Some(_) => None, // it only repeats itself as its source
+        None => (*error).source(),
+    })
 }
 
 /// An error in words: of an answer of the API server its message and code, where kube would show the whole Status.

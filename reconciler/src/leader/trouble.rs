@@ -5,6 +5,8 @@ use std::{fmt, time::Duration};
 use kube_leader_election::Error as LockError;
 use tokio::time::Instant;
 
+use crate::error::in_full;
+
 /// How often the same trouble is complained of.
 const EVERY: Duration = Duration::from_secs(60);
 
@@ -35,15 +37,16 @@ impl Trouble {
             LockError::Kube(error) | LockError::GetLease(error) => match error {
                 kube::Error::Api(status) if status.code == 404 => Self::NotHeld,
                 kube::Error::Api(status) => Self::refused(status).unwrap_or_else(Self::Unread),
-                _ => Self::Unread(error.to_string()),
+                _ => Self::Unread(in_full(error)),
             },
             LockError::CreateLease(kube::Error::Api(status)) if status.code == 404 => Self::NoNamespace,
-            LockError::CreateLease(kube::Error::Api(status))
-            | LockError::AcquireLease(kube::Error::Api(status))
-            | LockError::RenewLease(kube::Error::Api(status))
-            | LockError::ReleaseLease(kube::Error::Api(status)) => {
-                Self::refused(status).unwrap_or_else(Self::Unanswered)
-            }
+            LockError::CreateLease(error)
+            | LockError::AcquireLease(error)
+            | LockError::RenewLease(error)
+            | LockError::ReleaseLease(error) => match error {
+                kube::Error::Api(status) => Self::refused(status).unwrap_or_else(Self::Unanswered),
+                _ => Self::Unanswered(in_full(error)),
+            },
             other => Self::Unanswered(other.to_string()),
         }
     }
@@ -107,7 +110,23 @@ impl Complaints {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("client error (Connect)")]
+    struct Connect(#[source] io::Error);
+
+    #[test]
+    fn what_is_behind_a_request_that_failed_is_told() {
+        let down =
+            || kube::Error::Service(Box::new(Connect(io::Error::from(io::ErrorKind::ConnectionRefused))));
+        for error in [LockError::GetLease(down()), LockError::RenewLease(down()), LockError::Kube(down())] {
+            let said = Trouble::of(&error).to_string();
+            assert!(said.ends_with("client error (Connect): connection refused"), "{said}");
+        }
+    }
 
     #[tokio::test(start_paused = true)]
     async fn the_same_trouble_is_complained_of_once_a_minute() {
