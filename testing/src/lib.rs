@@ -6,8 +6,8 @@
 //! [`ControlPlane`] starts etcd and kube-apiserver for a test, on 127.0.0.1 and in a temporary folder, in three seconds.
 //! Watches, conflicts, finalizers, RBAC, admission and server-side apply are then the real ones, which no fake gets right.
 //!
-//! The programs are found as controller-runtime's envtest finds them: in the folder that `KUBEBUILDER_ASSETS` names. Where
-//! it is not set, they are looked for in `${XDG_CACHE_HOME:-~/.cache}/reknit/envtest`, which the script
+//! The programs are found as controller-runtime's envtest finds them: in the folder that `KUBEBUILDER_ASSETS` names. What
+//! it lacks, or all where it is not set, is looked for in `${XDG_CACHE_HOME:-~/.cache}/reknit/envtest`, which the script
 //! hack/setup-envtest.sh of reknit's repository fills; `setup-envtest use -p path`, from the controller-runtime project,
 //! fetches a folder for `KUBEBUILDER_ASSETS` too.
 //!

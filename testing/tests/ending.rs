@@ -106,6 +106,15 @@ async fn without_the_programs_that_make_nodes_the_error_names_what_brings_them()
     Ok(())
 }
 
+#[tokio::test]
+async fn a_folder_that_is_named_and_is_not_there_is_an_error() -> Result<(), Box<dyn Error>> {
+    let absent = tempfile::tempdir()?.path().join("absent");
+    let said = refusal(&absent)?;
+    let expected = format!("KUBEBUILDER_ASSETS names {}, which is no folder", absent.display());
+    assert!(said.contains(&expected), "{said}");
+    Ok(())
+}
+
 /// What the holder says where only this folder has programs.
 fn refusal(folder: &Path) -> Result<String, Box<dyn Error>> {
     let mut holder = holder(&folder.join("folder"))?;

@@ -8,6 +8,15 @@ use std::{error::Error as _, fmt, io, iter, path::PathBuf, time::Duration};
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
+    /// `KUBEBUILDER_ASSETS` does not name a folder.
+    #[error(
+        "KUBEBUILDER_ASSETS names {}, which is no folder: unset it for the programs of reknit's hack/setup-envtest.sh",
+        .path.display()
+    )]
+    NoFolder {
+        /// What it names.
+        path: PathBuf,
+    },
     /// No folder that is looked in has the program.
     #[error(
         "found no {program}: run reknit's hack/setup-envtest.sh, or set KUBEBUILDER_ASSETS to a folder that holds it \

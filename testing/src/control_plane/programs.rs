@@ -24,9 +24,9 @@ pub(super) struct NodePrograms {
 }
 
 impl Programs {
-    /// Looks in the folder that `KUBEBUILDER_ASSETS` names, then in the cache, newest version first.
+    /// Looks in the folder that `KUBEBUILDER_ASSETS` names, which has to exist, then in the cache, newest version first.
     pub(super) fn find() -> Result<Self, Error> {
-        Self::find_in(&folders())
+        Self::find_in(&folders()?)
     }
 
     fn find_in(folders: &[PathBuf]) -> Result<Self, Error> {
@@ -37,7 +37,7 @@ impl Programs {
 impl NodePrograms {
     /// Looks where [`Programs::find`] does.
     pub(super) fn find() -> Result<Self, Error> {
-        let folders = folders();
+        let folders = folders()?;
         Ok(Self {
             controller_manager: find(&folders, "kube-controller-manager")?,
             scheduler: find(&folders, "kube-scheduler")?,
@@ -47,11 +47,18 @@ impl NodePrograms {
     }
 }
 
-fn folders() -> Vec<PathBuf> {
-    let mut folders: Vec<PathBuf> =
-        env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from).into_iter().collect();
-    folders.extend(cache().map(|cache| versions(&cache)).unwrap_or_default());
-    folders
+fn folders() -> Result<Vec<PathBuf>, Error> {
+    let named = set("KUBEBUILDER_ASSETS");
+    if let Some(path) = named.as_ref().filter(|path| !path.is_dir()) {
+        return Err(Error::NoFolder { path: path.clone() });
+    }
+    let versions = cache().map(|cache| versions(&cache)).unwrap_or_default();
+    Ok(named.into_iter().chain(versions).collect())
+}
+
+/// The path in a variable that is neither absent nor empty.
+fn set(variable: &str) -> Option<PathBuf> {
+    env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
 fn find(folders: &[PathBuf], program: &'static str) -> Result<PathBuf, Error> {
@@ -63,7 +70,6 @@ fn find(folders: &[PathBuf], program: &'static str) -> Result<PathBuf, Error> {
 }
 
 fn cache() -> Option<PathBuf> {
-    let set = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let cache = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")))?;
     Some(cache.join("reknit/envtest"))
 }
