@@ -6,15 +6,21 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
+usage="usage: hack/run-local.sh [--once]    # until Ctrl-C, or --once: until the example is Ready"
 once=false
-case "${1-}" in
-  "") ;;
-  --once) once=true ;;
-  *)
-    echo "usage: hack/run-local.sh [--once]" >&2
-    exit 2
-    ;;
-esac
+for argument in "$@"; do
+  case "$argument" in
+    --once) once=true ;;
+    --help)
+      echo "$usage"
+      exit
+      ;;
+    *)
+      echo "unknown argument $argument; $usage" >&2
+      exit 2
+      ;;
+  esac
+done
 
 dir=$(mktemp -d "${TMPDIR:-/tmp}/reknit-local.XXXXXX")
 control_plane=
