@@ -24,6 +24,11 @@ control_plane() {
   echo "KUBEBUILDER_ASSETS=$KUBEBUILDER_ASSETS"
 }
 
+# The peer is a workspace of its own.
+formatting() {
+  cargo fmt --all --check && cargo fmt --manifest-path benches/peers/kube-runtime/Cargo.toml --check
+}
+
 docs() {
   RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
 }
@@ -34,7 +39,7 @@ integration() {
   cargo test --workspace --locked --no-fail-fast --test '*' -- --test-threads=4 --show-output
 }
 
-stage formatting cargo fmt --all --check
+stage formatting formatting
 stage shellcheck hack/shellcheck.sh
 stage clippy cargo clippy --workspace --all-targets --locked -- -D warnings
 stage docs docs
