@@ -110,3 +110,17 @@ fn the_example_of_leader_election_shows_the_defaults() -> Checked {
     assert_eq!(shown, LeaderElectionConfig::default());
     Ok(())
 }
+
+#[test]
+fn an_image_is_built_from_every_member_of_the_workspace() -> Checked {
+    let root = config().join("..");
+    let sent = fs::read_to_string(root.join(".dockerignore"))?;
+    let manifest = fs::read_to_string(root.join("Cargo.toml"))?;
+    let members = manifest.lines().find_map(|line| line.strip_prefix("members = "));
+    let members: Vec<String> = serde_json::from_str(members.ok_or("the workspace has no members")?)?;
+    for member in members.iter().filter(|member| *member != ".") {
+        let folder = member.split('/').next().unwrap_or(member);
+        assert!(sent.lines().any(|line| line == format!("!{folder}")), "{folder} is not in .dockerignore");
+    }
+    Ok(())
+}
