@@ -7,9 +7,9 @@ use crate::{
     report::{COLUMNS, Report, Runs, Setting},
 };
 
-const PANEL: [f64; 2] = [260.0, 34.0];
+const PANEL: [f64; 2] = [150.0, 34.0];
 const BAR: f64 = 18.0;
-const GAP: f64 = 24.0;
+const GAP: f64 = 14.0;
 const NAMES: f64 = 170.0;
 const SHOWN: [&str; 5] = ["objects/s", "CPU µs/object", "settled MB", "first Ready s", "p99 ms"];
 /// Legible on white and on black.
