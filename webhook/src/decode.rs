@@ -1,10 +1,13 @@
 //! Decodes objects, and names every field that their Kind does not know.
 
-use std::marker::PhantomData;
+use std::{collections::HashSet, marker::PhantomData};
 
 use kube::CustomResourceExt;
 use reknit_apis::{FieldError, Kind};
 use serde_json::{Map, Value};
+
+/// How many of the fields that a Kind does not know a refusal names.
+const NAMED: usize = 20;
 
 /// Decodes one Kind strictly.
 ///
@@ -47,16 +50,12 @@ impl<K: Kind + CustomResourceExt> Decoder<K> {
         let mut unknown = self.unknown(value, &decoded.written);
         if let Some(old) = old.filter(|_| !unknown.is_empty()) {
             let written = leniently::<K>(old).map(|old| old.written).unwrap_or_default();
-            let before = self.unknown(old, &written);
-            unknown.retain(|path| !before.contains(path));
+            let before: HashSet<_> = self.unknown(old, &written).iter().map(|path| anywhere(path)).collect();
+            unknown.retain(|path| !before.contains(&anywhere(path)));
         }
         match unknown.is_empty() {
             true => Ok(decoded),
-            false => Err(unknown
-                .iter()
-                .map(|path| format!("unknown field {path:?}"))
-                .collect::<Vec<_>>()
-                .join(", ")),
+            false => Err(refusal(&unknown)),
         }
     }
 
@@ -69,6 +68,26 @@ impl<K: Kind + CustomResourceExt> Decoder<K> {
             }
         }
         unknown
+    }
+}
+
+/// The path without the places in lists: an item that is inserted in front moves all behind it.
+fn anywhere(path: &str) -> String {
+    let mut parts = path.split('[');
+    let mut general = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        general.push('[');
+        general += part.trim_start_matches(|character: char| character.is_ascii_digit());
+    }
+    general
+}
+
+fn refusal(unknown: &[String]) -> String {
+    let named = unknown.iter().take(NAMED).map(|path| format!("unknown field {path:?}"));
+    let named = named.collect::<Vec<_>>().join(", ");
+    match unknown.len().saturating_sub(NAMED) {
+        0 => named,
+        more => format!("{named} and {more} more"),
     }
 }
 
@@ -152,7 +171,10 @@ fn is_open(schema: &Value) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
+    use std::{
+        collections::BTreeMap,
+        time::{Duration, Instant},
+    };
 
     use serde::{Deserialize, Serialize};
     use serde_json::json;
@@ -266,5 +288,37 @@ mod tests {
         assert!(decoder.strictly(&with(&["a"]), Some(&with(&["a"]))).is_ok());
         let said = decoder.strictly(&with(&["a", "b"]), Some(&with(&["a"]))).err().unwrap();
         assert_eq!(said, "unknown field \"spec.b\"");
+    }
+
+    #[test]
+    fn what_was_unknown_in_a_list_before_may_move_within_it() {
+        let with = |bulbs: Value| lamp(json!({"room": "hall", "bulbs": bulbs}));
+        let old = with(json!([{"watts": 1, "odd": 1}]));
+        let decoder = Decoder::<Lamp>::new();
+        assert!(decoder.strictly(&with(json!([{"watts": 2}, {"watts": 1, "odd": 1}])), Some(&old)).is_ok());
+        let said =
+            decoder.strictly(&with(json!([{"watts": 2}, {"watts": 1, "new": 1}])), Some(&old)).err().unwrap();
+        assert_eq!(said, "unknown field \"spec.bulbs[1].new\"");
+    }
+
+    #[test]
+    fn very_many_unknown_fields_are_found_soon_and_counted() {
+        let with = |name: &str| {
+            let fields = (0..150_000).map(|n| (format!("{name}{n:06}"), json!(1)));
+            let mut spec: Map<_, _> = fields.collect();
+            spec.insert("room".into(), json!("hall"));
+            lamp(spec.into())
+        };
+        let (old, new) = (with("a"), with("b"));
+        let (decoder, start) = (Decoder::<Lamp>::new(), Instant::now());
+        assert!(decoder.strictly(&new, Some(&new)).is_ok());
+        let said = decoder.strictly(&new, Some(&old)).err().unwrap();
+        println!("compared in {:?}", start.elapsed());
+        assert!(
+            said.starts_with("unknown field \"spec.b000000\", unknown field \"spec.b000001\", "),
+            "{said}"
+        );
+        assert!(said.ends_with("unknown field \"spec.b000019\" and 149980 more"), "{said}");
+        assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
     }
 }

@@ -20,9 +20,9 @@
 //! # Strictness
 //!
 //! A field that the Kind does not know is refused with its path, `unknown field "spec.serviceNmae"`, also below a flattened
-//! part or in an untagged enum; fields that the stored object has already are let through. The API server prunes
-//! unknown fields before it asks, unless the schema of the Kind preserves them. A name that only `#[serde(alias)]` knows
-//! is unknown.
+//! part or in an untagged enum; of very many the first twenty are named. Fields that the stored object has already are let
+//! through, in whatever item of a list. The API server prunes unknown fields before it asks, unless the schema of the Kind
+//! preserves them. A name that only `#[serde(alias)]` knows is unknown.
 //!
 //! # Dry runs
 //!
