@@ -83,16 +83,16 @@ impl Keeper {
         build.watch(&secrets).every_key();
         build.always(secret.clone());
         let mutating = kept.mutating.into_iter().map(|entries| {
-            let informer = named(cx, &mut build, &entries.name);
+            let informer = named(cx, &mut build, &entries.name, &secret);
             Trusting::Mutating(entries, informer)
         });
         let mut trusting: Vec<_> = mutating.collect();
         for entries in kept.validating {
-            let informer = named(cx, &mut build, &entries.name);
+            let informer = named(cx, &mut build, &entries.name, &secret);
             trusting.push(Trusting::Validating(entries, informer));
         }
         for name in kept.conversions {
-            let informer = named(cx, &mut build, &name);
+            let informer = named(cx, &mut build, &name, &secret);
             trusting.push(Trusting::Conversion(name, informer));
         }
         let (client, service) = (build.client(), place.names(namespace));
@@ -265,10 +265,16 @@ impl Trusting {
     }
 }
 
-/// The one object of this name, which wakes the key of its name.
-fn named<K: Cached<DynamicType = ()>>(cx: &Context, build: &mut Builder<Keys>, name: &str) -> Informer<K> {
-    let informer = cx.informer::<K>(select().field("metadata.name", name));
-    build.watch(&informer).keys(|object| [Key::of(object)]);
+/// The one object of this name, which wakes the key of its name, and the Secret's: it may name a host that the certificate is
+/// not for yet.
+fn named<K: Cached<DynamicType = ()>>(
+    cx: &Context,
+    build: &mut Builder<Keys>,
+    name: &str,
+    secret: &Key,
+) -> Informer<K> {
+    let (informer, secret) = (cx.informer::<K>(select().field("metadata.name", name)), secret.clone());
+    build.watch(&informer).keys(move |object| [Key::of(object), secret.clone()]);
     informer
 }
 

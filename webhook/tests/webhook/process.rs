@@ -147,6 +147,25 @@ impl Process {
         Ok(stream.get_ref().1.peer_certificates().unwrap()[0].clone().into_owned())
     }
 
+    /// Returns once its controller has done nothing for a second: whatever is to be done comes from outside, or much later.
+    async fn rests(&self) {
+        let (start, mut ticks) = (Instant::now(), interval(Duration::from_millis(20)));
+        let mut last = (self.passes(), start);
+        while last.1.elapsed() < Duration::from_secs(1) {
+            assert!(start.elapsed() < LIMIT, "the controller does not come to rest");
+            ticks.tick().await;
+            if self.passes() != last.0 {
+                last = (self.passes(), Instant::now());
+            }
+        }
+    }
+
+    fn passes(&self) -> f64 {
+        let families = self.registry.gather();
+        let family = families.iter().filter(|family| family.name() == "reknit_reconcile_total");
+        family.flat_map(|family| family.get_metric()).map(|metric| metric.get_counter().get_value()).sum()
+    }
+
     /// A request that nothing becomes of, as it comes back from admission.
     async fn asks(&self) -> Lamp {
         try_asking(&self.client, &self.namespace).await.unwrap()
@@ -192,6 +211,29 @@ async fn a_certificate_is_made_and_trusted_whoever_edits_the_configuration() {
     process.mutating().delete(&name, &Default::default()).await.unwrap();
     assert_eq!(process.asks().await.spec.watts, None);
     process.defaulted().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_a_configuration_gets_later_is_soon_in_the_certificate() {
+    let process = Process::start("host", |webhook| webhook.defaulting::<Lamp>()).await;
+    process.defaulted().await;
+    process.rests().await;
+    assert!(process.passes() > 0.0);
+    let name = format!("defaulting.webhook.{}", process.domain);
+    let mut moved = process.mutating().get(&name).await.unwrap();
+    let url = format!("https://localhost:{}/defaulting", process.address.port());
+    moved.webhooks.as_mut().unwrap()[0].client_config.url = Some(url);
+    process.mutating().replace(&name, &PostParams::default(), &moved).await.unwrap();
+    eventually("a certificate for the new host", LIMIT, async || {
+        let tcp = TcpStream::connect(process.address).await?;
+        let connector = tls_client(&process.bundle().await, &TLS13);
+        connector.connect("localhost".try_into().unwrap(), tcp).await.map(drop)
+    })
+    .await;
+    eventually("the webhook to be called there", LIMIT, async || {
+        try_asking(&process.client, &process.namespace).await.is_ok_and(|lamp| lamp.spec.watts == Some(40))
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
