@@ -167,7 +167,9 @@ where
                 let called = (self.call)(decoded.object, request.clone());
                 Box::pin(async { called.await.map_err(|error| error.to_string()) })
             }
-            Err(why) => Box::pin(async { Err(why) }),
+            // What is stored and cannot be read must not be there for ever.
+            Err(_) if request.operation == Operation::Delete => Box::pin(ready(Ok(()))),
+            Err(why) => Box::pin(ready(Err(why))),
         }
     }
 }

@@ -112,7 +112,8 @@ impl Webhook {
     }
 
     /// Asks this too when an object of the Kind is created, changed or deleted (then it gets the object as it was), once
-    /// nothing else is wrong with it. Several are asked in turn. A dry run asks none.
+    /// nothing else is wrong with it. Several are asked in turn. A dry run asks none, nor does the deletion of an object that
+    /// cannot be decoded.
     ///
     /// ```
     /// use k8s_openapi::api::core::v1::Namespace;

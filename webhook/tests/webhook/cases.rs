@@ -122,6 +122,10 @@ async fn an_object_that_cannot_be_read_can_be_replaced_and_deleted() {
     let unreadable = with(lamp("cellar"), "/spec/room", json!({}));
     assert!(webhook().admit(Proposal::delete(&unreadable)).await.is_ok());
     assert!(webhook().admit(Proposal::update(&unreadable, lamp("cellar"))).await.is_ok());
+    let careful = Webhook::new("demo.reknit.dev").callback(async |_: Lamp, _| Err::<(), _>("ask me first"));
+    careful.admit(Proposal::delete(&unreadable)).await.unwrap();
+    assert!(careful.admit(Proposal::delete(lamp("hall"))).await.is_err());
+    assert!(careful.admit(Proposal::create(&unreadable)).await.is_err());
 }
 
 #[tokio::test]
