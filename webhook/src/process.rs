@@ -30,7 +30,8 @@ impl Webhook {
     ///
     /// # Errors
     ///
-    /// At once, without a system namespace. The server fails where it cannot listen.
+    /// At once, without a system namespace, or where certificates cannot last as [`certificates`](Self::certificates) says. The
+    /// server fails where it cannot listen.
     pub fn assemble<L: Future<Output = Result<TcpListener>> + Send + 'static>(
         mut self,
         cx: &Context,
@@ -41,6 +42,7 @@ impl Webhook {
             "SYSTEM_NAMESPACE is not set, and the webhook keeps its certificate in a Secret there: set it to the namespace \
              of the webhook's Service",
         )?;
+        self.lifetime.check()?;
         self.config_maps.within(namespace);
         let identity = Identity::default();
         let (keeper, followed) =

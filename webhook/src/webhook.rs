@@ -194,7 +194,8 @@ impl Webhook {
         self
     }
 
-    /// How long its certificates last (seven days), and how long before their end they are renewed (a day).
+    /// How long its certificates last (seven days; ten years at most), and how long before their end they are renewed (a day;
+    /// less than they last). [`assemble`](Self::assemble) refuses anything else.
     pub fn certificates(mut self, validity: Duration, renew_before: Duration) -> Self {
         self.lifetime = Lifetime { validity, renew_before };
         self

@@ -15,6 +15,9 @@ const NEXT_CERTIFICATE: &str = "next-ca-cert.pem";
 /// How often the clock is looked at: it can be set, and stands still for timers while a machine is suspended.
 const LOOK_AGAIN: Duration = Duration::from_secs(60 * 60);
 
+/// The longest that a certificate may last: ten years.
+const LONGEST: Duration = Duration::from_secs(3_652 * 86_400);
+
 /// How long certificates last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lifetime {
@@ -31,6 +34,21 @@ impl Default for Lifetime {
 }
 
 impl Lifetime {
+    /// Whether certificates of that lifetime can be made, and each is renewed once it has been shown for a while.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let Self { validity, renew_before } = *self;
+        if validity > LONGEST {
+            return Err(format!("certificates cannot last {validity:?}: ten years at most"));
+        }
+        if renew_before.is_zero() || renew_before >= validity {
+            return Err(format!(
+                "certificates that last {validity:?} cannot be renewed {renew_before:?} before their end: want more than \
+                 nothing and less than they last"
+            ));
+        }
+        Ok(())
+    }
+
     /// An authority is trusted before it issues anything, while its certificate is shown, and one turn longer, since
     /// replicas learn of a new one at different times.
     fn of_authority(&self) -> Duration {

@@ -1,12 +1,16 @@
 //! What is filled in and refused, without a server.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU32, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
 };
 
 use crate::lamp::{Lamp, LampSpec, Shade};
-use reknit_webhook::{Proposal, Webhook};
+use reknit_injection::Context;
+use reknit_webhook::{Place, Proposal, Webhook};
 use serde_json::{Value, json};
 
 fn webhook() -> Webhook {
@@ -157,4 +161,30 @@ async fn callbacks_come_last_and_never_in_a_dry_run() {
     let refused = webhook.admit(Proposal::delete(lamp("attic"))).await.unwrap_err();
     assert_eq!(refused.to_string(), "validation callback failed: no lamps there");
     assert_eq!(calls.load(Ordering::Relaxed), 2);
+}
+
+#[tokio::test]
+async fn certificates_that_could_not_be_kept_are_refused_before_anything_runs() {
+    let nobody = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
+    let client = kube::Client::try_from(nobody).unwrap();
+    let cx = Context::builder("webhook", client).system_namespace(Some("here".into())).build();
+    let day = Duration::from_secs(86_400);
+    let refusal = |validity, renew_before| {
+        let (webhook, listening) = (webhook().certificates(validity, renew_before), std::future::pending());
+        let assembled = webhook.assemble(&cx, &Place::default(), listening);
+        assembled.err().map(|error| error.to_string())
+    };
+    assert_eq!(refusal(day * 7, day), None);
+    let never = "certificates that last 86400s cannot be renewed ";
+    for renew_before in [Duration::ZERO, day, day * 2] {
+        let said = refusal(day, renew_before).unwrap_or_default();
+        assert!(said.starts_with(never), "{renew_before:?}: {said:?}");
+    }
+    for validity in [day * 3_653, Duration::MAX] {
+        let said = refusal(validity, day).unwrap_or_default();
+        assert!(
+            said.starts_with("certificates cannot last ") && said.ends_with(": ten years at most"),
+            "{said:?}"
+        );
+    }
 }
