@@ -1,6 +1,6 @@
 //! A certificate authority, which issues the certificate that a webhook shows.
 
-use std::{sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use k8s_openapi::jiff::Timestamp;
 use rcgen::{
@@ -32,10 +32,17 @@ pub(crate) enum Error {
 }
 
 /// A certificate, and the key that belongs to it: PEM.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Pair {
     pub(crate) certificate: String,
     pub(crate) key: String,
+}
+
+/// Without the key: what is formatted ends up in logs.
+impl fmt::Debug for Pair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pair").field("certificate", &self.certificate).finish_non_exhaustive()
+    }
 }
 
 impl Pair {
@@ -151,5 +158,14 @@ mod tests {
         let expected = Seen { from: now - SKEW, until: now + week, names: names.into() };
         assert_eq!(read(&issued.certificate).unwrap(), expected);
         assert!(read("nonsense").is_err());
+    }
+
+    #[test]
+    fn a_private_key_is_not_formatted() {
+        let now = Timestamp::from_second(1_800_000_000).unwrap();
+        let pair = Pair::authority(now, Duration::from_secs(86_400)).unwrap();
+        assert!(pair.key.contains("PRIVATE KEY"));
+        let said = format!("{pair:?}");
+        assert!(said.contains("BEGIN CERTIFICATE") && !said.contains("PRIVATE KEY"), "{said}");
     }
 }
