@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 
 use reknit_injection::Context;
 use reknit_reconciler::{Controller, Result};
-use reknit_webhook::Webhook;
+use reknit_webhook::{Health, Webhook};
 
 use crate::{failure::Failure, panics, task::Task, webhook};
 
@@ -20,22 +20,30 @@ pub(crate) struct Constructors {
     pub(crate) webhooks: Vec<Make<Webhook>>,
 }
 
+/// What the constructors made, and nothing started.
+pub(crate) struct Constructed {
+    pub(crate) controllers: Vec<Controller>,
+    pub(crate) tasks: Vec<Task>,
+    /// How each webhook is doing.
+    pub(crate) webhooks: Vec<Health>,
+}
+
 impl Constructors {
     /// Flags and values first, so that all constructors find them; then controllers, then tasks. Those disabled are
     /// made, because only then is their name known, and dropped: their informers never start.
-    pub(crate) fn run(
-        self,
-        cx: &Context,
-        disabled: &[String],
-    ) -> Result<(Vec<Controller>, Vec<Task>), Failure> {
+    pub(crate) fn run(self, cx: &Context, disabled: &[String]) -> Result<Constructed, Failure> {
         for flags in self.flags {
             flags(cx).map_err(|e| Failure::usage(e.to_string().trim_start_matches("error: ")))?;
         }
         self.values.into_iter().for_each(|provide| provide(cx));
         let mut controllers = all("controller", self.controllers, cx)?;
-        let webhooks = self.webhooks.into_iter().map(webhook_maker).collect();
-        let (keepers, servers): (Vec<_>, Vec<_>) = all("webhook", webhooks, cx)?.into_iter().unzip();
-        controllers.extend(keepers);
+        let makers = self.webhooks.into_iter().map(webhook_maker).collect();
+        let (mut servers, mut webhooks) = (Vec::new(), Vec::new());
+        for (keeper, server, health) in all("webhook", makers, cx)? {
+            controllers.push(keeper);
+            servers.push(server);
+            webhooks.push(health);
+        }
         check_names(&controllers)?;
         check_each(&controllers)?;
         check_finalizers(&controllers)?;
@@ -43,11 +51,11 @@ impl Constructors {
         controllers.retain(|controller| !disabled.iter().any(|name| name == controller.name()));
         let mut tasks = all("task", self.tasks, cx)?;
         tasks.extend(servers);
-        Ok((controllers, tasks))
+        Ok(Constructed { controllers, tasks, webhooks })
     }
 }
 
-fn webhook_maker(make: Make<Webhook>) -> Make<(Controller, Task)> {
+fn webhook_maker(make: Make<Webhook>) -> Make<(Controller, Task, Health)> {
     Box::new(move |cx| webhook::assemble(cx, make(cx)?))
 }
 
@@ -153,9 +161,8 @@ mod tests {
     fn constructed(controllers: Vec<Make<Controller>>, disabled: &[&str]) -> Result<Vec<String>, String> {
         let constructors = Constructors { controllers, ..Constructors::default() };
         let disabled: Vec<_> = disabled.iter().map(ToString::to_string).collect();
-        let (controllers, _) =
-            constructors.run(&context(), &disabled).map_err(|failure| failure.to_string())?;
-        Ok(controllers.iter().map(|controller| controller.name().to_owned()).collect())
+        let made = constructors.run(&context(), &disabled).map_err(|failure| failure.to_string())?;
+        Ok(made.controllers.iter().map(|controller| controller.name().to_owned()).collect())
     }
 
     #[tokio::test]
@@ -194,7 +201,7 @@ mod tests {
         let mut constructors = Constructors::default();
         constructors.tasks.push(Box::new(|cx| Ok(Task::new(&cx.provided::<String>()?, async { Ok(()) }))));
         constructors.values.push(Box::new(|cx| cx.provide("named by a value".to_owned())));
-        let (_, tasks) = constructors.run(&context(), &[]).unwrap();
-        assert_eq!(tasks[0].name(), "named by a value");
+        let made = constructors.run(&context(), &[]).unwrap();
+        assert_eq!(made.tasks[0].name(), "named by a value");
     }
 }

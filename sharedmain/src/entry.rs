@@ -194,7 +194,8 @@ impl Main {
     pub fn construct(self, cx: &Context) -> Result<(Vec<Controller>, Vec<Task>)> {
         let args = [OsString::from(&self.component)];
         let (_, constructors) = parse(&self.component, &self.version, self.flags, self.constructors, &args)?;
-        Ok(constructors.run(cx, &[]).map_err(|failure| failure.to_string())?)
+        let made = constructors.run(cx, &[]).map_err(|failure| failure.to_string())?;
+        Ok((made.controllers, made.tasks))
     }
 }
 

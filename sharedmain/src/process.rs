@@ -10,7 +10,7 @@ use crate::{
     client,
     config_maps::ConfigMaps,
     config_observability::{Metrics, ObservabilityConfig},
-    construct::Constructors,
+    construct::{Constructed, Constructors},
     election::{Election, Standing, Voter},
     environment::Environment,
     failure::Failure,
@@ -105,7 +105,8 @@ impl Process {
             .build();
         cx.provide(BindAddress(flags.bind_address));
         cx.provide(Settings::of(&environment));
-        let (controllers, tasks) = constructors.run(&cx, &flags.disable_controllers)?;
+        let Constructed { controllers, tasks, webhooks } =
+            constructors.run(&cx, &flags.disable_controllers)?;
         let observed = Observed::default();
         let followed = follow(&cx, &environment, &logging, &observed);
         Ok(Assembly {
@@ -124,6 +125,7 @@ impl Process {
             registry,
             controllers,
             tasks,
+            webhooks,
         })
     }
 }
@@ -167,6 +169,7 @@ struct Assembly {
     exports: Exports,
     controllers: Vec<Controller>,
     tasks: Vec<Task>,
+    webhooks: Vec<reknit_webhook::Health>,
 }
 
 /// An assembly whose API server answers, with all that is known from there: nothing can fail any more.
@@ -252,7 +255,7 @@ impl Ready {
         assembly.informers.start();
         standing.into_iter().for_each(|one| running.controller(one, assembly.environment.workers));
         assembly.tasks.into_iter().for_each(|task| running.task(task));
-        probes.running(Arc::new(running.vitals(assembly.informers)));
+        probes.running(Arc::new(running.vitals(assembly.informers, assembly.webhooks)));
         running
     }
 }

@@ -14,7 +14,7 @@ use tokio::{
 
 use crate::{
     election::Standing, failure::Failure, otlp::Exports, panics, stop::Stop, task::Task,
-    vitals::ControllerVitals,
+    vitals::ProcessVitals,
 };
 
 /// How much longer than its deadline a controller is waited for: at the deadline it drops its passes itself.
@@ -105,8 +105,12 @@ impl Running {
     }
 
     /// What the probes look at.
-    pub(crate) fn vitals(&self, informers: Informers) -> ControllerVitals {
-        ControllerVitals { controllers: self.watched.clone(), informers }
+    pub(crate) fn vitals(
+        &self,
+        informers: Informers,
+        webhooks: Vec<reknit_webhook::Health>,
+    ) -> ProcessVitals {
+        ProcessVitals { controllers: self.watched.clone(), informers, webhooks }
     }
 
     /// Until the process is asked to stop, or something ends that must not; then in good order to the end.

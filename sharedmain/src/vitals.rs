@@ -1,4 +1,4 @@
-//! How the controllers of the process are doing, in the words that the probes answer with.
+//! How the controllers and webhooks of the process are doing, in the words that the probes answer with.
 use std::time::{Duration, Instant};
 
 use reknit_injection::{FeedState, Informers};
@@ -10,13 +10,14 @@ use crate::probes::Vitals;
 /// again within one, however long the API server is away. A pass that runs for so long is stuck, unless its controller says that it may be slow.
 const TOO_LONG: Duration = Duration::from_secs(15 * 60);
 
-/// All controllers that run, and all informers of the process.
-pub(crate) struct ControllerVitals {
+/// All controllers that run, all informers of the process, and all its webhooks.
+pub(crate) struct ProcessVitals {
     pub(crate) controllers: Vec<(Health, Leadership)>,
     pub(crate) informers: Informers,
+    pub(crate) webhooks: Vec<reknit_webhook::Health>,
 }
 
-impl Vitals for ControllerVitals {
+impl Vitals for ProcessVitals {
     fn unready(&self) -> Vec<String> {
         let missing = self.controllers.iter().flat_map(|(health, leadership)| {
             let feeds = health.feeds().iter().filter_map(|feed| missing(feed.name(), &feed.state()));
@@ -32,7 +33,9 @@ impl Vitals for ControllerVitals {
         let stuck = self.controllers.iter().flat_map(|(health, _)| {
             health.stuck(TOO_LONG).into_iter().map(|pass| stuck(health.name(), &pass)).collect::<Vec<_>>()
         });
-        still.chain(stuck).collect()
+        let webhooks = self.webhooks.iter().filter_map(reknit_webhook::Health::stuck);
+        let webhooks = webhooks.map(|age| format!("webhook: code has been running for {}s", age.as_secs()));
+        still.chain(stuck).chain(webhooks).collect()
     }
 }
 
@@ -68,7 +71,12 @@ fn age(since: Instant) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use parking_lot::Mutex;
     use reknit_apis::Key;
+    use reknit_injection::Context;
+    use reknit_testing::eventually;
+    use reknit_webhook::{Limits, Webhook};
+    use serde_json::json;
 
     use super::*;
 
@@ -93,6 +101,37 @@ mod tests {
         assert_eq!(told.unwrap(), "the informer of pods attempted nothing for 1000s");
         assert_eq!(stopped("pods", &FeedState::Synced { last_attempt: ago(600) }), None);
         assert_eq!(stopped("pods", &FeedState::Waiting { since: ago(1000), why: String::new() }), None);
+    }
+
+    #[tokio::test]
+    async fn code_of_a_webhook_that_does_not_return_is_unhealthy_for_as_long() {
+        let limits = Limits { answer: Duration::from_millis(50), ..Limits::default() };
+        let (release, gate) = std::sync::mpsc::channel::<()>();
+        let gate = Mutex::new(gate);
+        let webhook =
+            Webhook::new("demo.reknit.dev").limits(limits).config_parser("config-gate", move |_| {
+                let _ = gate.lock().recv();
+                Ok(())
+            });
+        let nobody = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
+        let cx = Context::preloaded("test", kube::Client::try_from(nobody).unwrap(), vec![]);
+        let (informers, webhooks) = (cx.informers(), vec![webhook.health()]);
+        let vitals = ProcessVitals { controllers: vec![], informers, webhooks };
+        assert_eq!(vitals.unhealthy(), Vec::<String>::new());
+        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "config-gate"}});
+        let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+            "uid": "u1", "kind": {"group": "", "version": "v1", "kind": "ConfigMap"},
+            "resource": {"group": "", "version": "v1", "resource": "configmaps"}, "operation": "CREATE",
+            "userInfo": {}, "object": map,
+        }});
+        assert_eq!(webhook.answer("/config-validation", review.to_string()).await.0, 504);
+        let told = eventually("the process to be unhealthy", Duration::from_secs(5), async || {
+            vitals.unhealthy().into_iter().next().ok_or("it is well")
+        });
+        assert!(told.await.starts_with("webhook: code has been running for "));
+        drop(release);
+        eventually("the process to be well", Duration::from_secs(5), async || vitals.unhealthy().is_empty())
+            .await;
     }
 
     #[test]

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 
 use reknit_injection::Context;
 use reknit_reconciler::{Controller, Result, leader::LeaderElectionConfig};
-use reknit_webhook::{Place, Webhook};
+use reknit_webhook::{Health, Place, Webhook};
 
 use crate::{
     config_logging::LoggingConfig, config_observability::ObservabilityConfig, environment::Environment,
@@ -52,8 +52,8 @@ impl Settings {
     }
 }
 
-/// The controller that keeps its certificate, and the server. It also refuses what the process itself could not read.
-pub(crate) fn assemble(cx: &Context, webhook: Webhook) -> Result<(Controller, Task)> {
+/// The controller that keeps its certificate, the server, and how that is doing. It also refuses what the process itself could not read.
+pub(crate) fn assemble(cx: &Context, webhook: Webhook) -> Result<(Controller, Task, Health)> {
     let settings: Settings = cx.provided().unwrap_or_default();
     let webhook = webhook
         .config_parser(&settings.config_logging, |data| LoggingConfig::parse(data).map(drop).map_err(text))
@@ -62,8 +62,9 @@ pub(crate) fn assemble(cx: &Context, webhook: Webhook) -> Result<(Controller, Ta
         })
         .config_parser(&settings.config_leader_election, leader_election);
     let listening = ListenAddress::any(settings.port).listen(cx, "the webhook");
+    let health = webhook.health();
     let (controller, server) = webhook.assemble(cx, &settings.place, listening)?;
-    Ok((controller, Task::new("webhook", server)))
+    Ok((controller, Task::new("webhook", server), health))
 }
 
 /// With the question that electors ask where they start.

@@ -65,6 +65,7 @@ mod conversion;
 mod decode;
 mod defaulting;
 mod graft;
+mod health;
 mod identity;
 mod limits;
 mod metrics;
@@ -79,6 +80,7 @@ mod server;
 mod validation;
 mod webhook;
 
+pub use health::Health;
 pub use identity::{BadCertificate, Identity};
 pub use limits::Limits;
 pub use migration::{MigrationError, migrate_storage};

@@ -28,7 +28,8 @@ pub struct Limits {
     pub receive: Duration,
     /// How long a connection may be idle: 120 s, longer than the API server keeps one, so that it is the one to close it.
     pub idle: Duration,
-    /// How long an answer may take: 30 s, the longest that an API server can be told to wait. Then it is 504.
+    /// How long an answer may take: 30 s, the longest that an API server can be told to wait. Then it is 504. Code that runs for
+    /// three times as long is [stuck](crate::Health::stuck), and probes fail.
     pub answer: Duration,
     /// How long nothing must have been asked, once the process is to end, before the webhook closes: 10 s. Until then it is
     /// still asked by API servers that do not know that it is to end; at the most for twice as long.

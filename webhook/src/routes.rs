@@ -32,7 +32,7 @@ use tokio::{
 };
 use tower::ServiceExt;
 
-use crate::{limits::Limits, metrics::Metrics, raw::Raw, webhook::Webhook};
+use crate::{health::Health, limits::Limits, metrics::Metrics, raw::Raw, webhook::Webhook};
 
 /// Where objects get their defaults.
 pub(crate) const DEFAULTING: &str = "/defaulting";
@@ -56,6 +56,7 @@ pub(crate) struct Shared {
     room: Arc<Semaphore>,
     /// In KiB, of what is decoded.
     work: Arc<Semaphore>,
+    health: Health,
     drain: Drain,
 }
 
@@ -98,7 +99,7 @@ pub(crate) fn router(webhook: Arc<Webhook>, metrics: Metrics, drain: Drain) -> R
     let limits = Arc::new(webhook.limits.clone());
     let semaphore = |bytes: usize| Arc::new(Semaphore::new((bytes / KIB).max(LEAST)));
     let (room, work) = (semaphore(limits.bodies), semaphore(limits.work));
-    let shared = Shared { limits, metrics, room, work, drain };
+    let shared = Shared { limits, metrics, room, work, health: webhook.health(), drain };
     let mut router = Router::new();
     if !webhook.defaulting.is_empty() {
         let (webhook, shared) = (webhook.clone(), shared.clone());
@@ -146,10 +147,7 @@ pub(crate) async fn answer(webhook: Arc<Webhook>, path: &str, body: Bytes) -> (u
 /// another: a Service leads new connections elsewhere.
 async fn at_the_door(State(shared): State<Shared>, request: Request, next: Next) -> Response {
     if is_probe(request.headers()) {
-        return match shared.drain.is_draining() {
-            true => (StatusCode::SERVICE_UNAVAILABLE, "shutting down\n").into_response(),
-            false => StatusCode::OK.into_response(),
-        };
+        return probed(&shared);
     }
     shared.drain.asked();
     let mut response = match is_json(request.headers()) {
@@ -162,6 +160,19 @@ async fn at_the_door(State(shared): State<Shared>, request: Request, next: Next)
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     response
+}
+
+fn probed(shared: &Shared) -> Response {
+    if shared.drain.is_draining() {
+        return (StatusCode::SERVICE_UNAVAILABLE, "shutting down\n").into_response();
+    }
+    match shared.health.stuck() {
+        Some(age) => {
+            let said = format!("code has been running for {}s\n", age.as_secs());
+            (StatusCode::SERVICE_UNAVAILABLE, said).into_response()
+        }
+        None => StatusCode::OK.into_response(),
+    }
 }
 
 fn is_probe(headers: &HeaderMap) -> bool {
@@ -262,8 +273,9 @@ fn serve(
     })
 }
 
-/// Begins in a thread of its own: neither the decoding of a large body nor code of a Kind that never ends may hold up the
-/// others, or the end of its own time. Panics if that does.
+/// Begins in a thread of its own: neither the decoding of a large body nor code of a Kind that is slow may hold up the others,
+/// or the end of its own time. Panics if that does. Code that never returns keeps its place all the same, since no thread can
+/// be ended from outside: probes fail after a while, and the process is started anew.
 async fn work(
     shared: &Shared,
     size: usize,
@@ -271,10 +283,10 @@ async fn work(
 ) -> Answer {
     let most = (shared.limits.work / KIB).max(LEAST);
     let place = take(&shared.work, size.div_ceil(KIB).clamp(LEAST, most)).await?;
+    let health = shared.health.clone();
     let begun = tokio::task::spawn_blocking(move || {
-        let begun = begin();
-        drop(place);
-        begun
+        let (_place, _piece) = (place, health.begin());
+        begin()
     });
     match begun.await {
         Ok(begun) => begun?.await,

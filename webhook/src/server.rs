@@ -36,7 +36,7 @@ impl Webhook {
     ///
     /// | request | answer |
     /// | --- | --- |
-    /// | user agent `kube-probe/…`, any path | 200; 503 `shutting down` once it is to end |
+    /// | user agent `kube-probe/…`, any path | 200; 503 `shutting down` once it is to end, and where code is [stuck](crate::Health::stuck) |
     /// | no `application/json` | 415 |
     /// | a path that nothing was added for: see below | 400 `no controller registered for: …` |
     /// | a body that is no review | 400 `could not decode body: …` |

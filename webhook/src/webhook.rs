@@ -14,6 +14,7 @@ use crate::{
     config_maps::ConfigMaps,
     conversion::Conversion,
     defaulting::Defaulting,
+    health::{Health, Running},
     limits::Limits,
     proposal::{Admitted, Proposal, Refused},
     routes,
@@ -75,6 +76,7 @@ pub struct Webhook {
     pub(crate) conversion: Conversion,
     pub(crate) lifetime: Lifetime,
     pub(crate) limits: Limits,
+    pub(crate) running: Running,
 }
 
 impl Webhook {
@@ -89,6 +91,7 @@ impl Webhook {
             conversion: Conversion::default(),
             lifetime: Lifetime::default(),
             limits: Limits::default(),
+            running: Running::default(),
         }
     }
 
@@ -205,6 +208,12 @@ impl Webhook {
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
+    }
+
+    /// How it is doing, for whoever probes the process: `reknit_sharedmain::Main` does, at `/health`. To be called once its
+    /// limits are set.
+    pub fn health(&self) -> Health {
+        Health::new(&self.running, self.limits.answer)
     }
 
     /// What the API server would make of this: defaults first, the rules then. For tests.

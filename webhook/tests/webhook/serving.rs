@@ -150,6 +150,41 @@ async fn code_that_does_not_return_is_given_up_and_holds_up_nobody() {
     }
 }
 
+#[tokio::test]
+async fn probes_fail_while_code_does_not_return_for_long_and_keeps_others_from_being_answered() {
+    let limits = Limits { answer: Duration::from_millis(200), work: 64 << 10, ..quick() };
+    let (release, gate) = std::sync::mpsc::channel::<()>();
+    let gate = std::sync::Mutex::new(gate);
+    let webhook = webhook(limits).config_parser("config-gate", move |_| {
+        let _ = gate.lock().unwrap().recv();
+        Ok(())
+    });
+    let (health, served) = (webhook.health(), serve(webhook).await);
+    let probe = async || {
+        let head = "GET /any HTTP/1.1\r\nuser-agent: kube-probe/1.36";
+        send(&mut connect(&served).await, head, b"").await
+    };
+    let hall = review("hall").to_string();
+    assert_eq!(post(&served, "/resource-validation", hall.as_bytes()).await.0, 200);
+    assert_eq!((probe().await.0, health.stuck()), (200, None));
+    let mut gated = review("hall");
+    gated["request"]["kind"] = json!({"group": "", "version": "v1", "kind": "ConfigMap"});
+    gated["request"]["object"] =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "config-gate"}});
+    assert_eq!(post(&served, "/config-validation", gated.to_string().as_bytes()).await.0, 504);
+    assert_eq!(post(&served, "/resource-validation", hall.as_bytes()).await.0, 504);
+    eventually("the probe to fail", Duration::from_secs(5), async || {
+        let (code, said) = probe().await;
+        let stuck = code == 503 && said.starts_with("code has been running for ");
+        if stuck { Ok(()) } else { Err(format!("{code} {said}")) }
+    })
+    .await;
+    assert!(health.stuck().unwrap() > Duration::from_millis(600));
+    drop(release);
+    eventually("the probe to succeed", Duration::from_secs(5), async || probe().await.0 == 200).await;
+    assert_eq!(post(&served, "/resource-validation", hall.as_bytes()).await.0, 200);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_does_not_take_its_answer_is_cut_off_and_gives_its_room_back() {
     let limits = Limits { body: 20 << 20, bodies: 20 << 20, ..quick() };
