@@ -16,7 +16,9 @@ pub struct Limits {
     /// How many bytes the body of a request may have: 3 MiB. More is answered 413. Of a conversion it is [`bodies`](Self::bodies).
     pub body: usize,
     /// How many bytes of bodies are held at once, until they are answered: 32 MiB, of which a request counts for 64 KiB at
-    /// least. What finds no room waits until its time is over.
+    /// least, and for everything if it is larger. It counts from before its first byte, with its `Content-Length`, or with all
+    /// that it may have where it has none. Those of more than 64 KiB have half of it, so that small ones need not wait for them.
+    /// What finds no room waits until its time is over.
     pub bodies: usize,
     /// How many bytes of bodies are decoded and checked at once, of which a request counts for 64 KiB at least, and for
     /// everything if it is larger: 3 MiB. Decoded they take up to fifty times the memory.

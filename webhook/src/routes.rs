@@ -20,6 +20,7 @@ use axum::{
 use bytes::{Bytes, BytesMut};
 use futures::{FutureExt, future::BoxFuture};
 use http_body_util::BodyExt;
+use hyper::body::Body as _;
 use kube::core::{
     admission::{AdmissionRequest, AdmissionResponse, AdmissionReview},
     conversion::{ConversionRequest, ConversionReview},
@@ -54,6 +55,8 @@ pub(crate) struct Shared {
     metrics: Metrics,
     /// In KiB.
     room: Arc<Semaphore>,
+    /// What large bodies may take of it: half.
+    large: Arc<Semaphore>,
     /// In KiB, of what is decoded.
     work: Arc<Semaphore>,
     health: Health,
@@ -98,8 +101,9 @@ impl Drain {
 pub(crate) fn router(webhook: Arc<Webhook>, metrics: Metrics, drain: Drain) -> Router {
     let limits = Arc::new(webhook.limits.clone());
     let semaphore = |bytes: usize| Arc::new(Semaphore::new((bytes / KIB).max(LEAST)));
-    let (room, work) = (semaphore(limits.bodies), semaphore(limits.work));
-    let shared = Shared { limits, metrics, room, work, health: webhook.health(), drain };
+    let (room, large, work) =
+        (semaphore(limits.bodies), semaphore(limits.bodies / 2), semaphore(limits.work));
+    let shared = Shared { limits, metrics, room, large, work, health: webhook.health(), drain };
     let mut router = Router::new();
     if !webhook.defaulting.is_empty() {
         let (webhook, shared) = (webhook.clone(), shared.clone());
@@ -281,8 +285,7 @@ async fn work(
     size: usize,
     begin: impl FnOnce() -> Result<BoxFuture<'static, Answer>, Refusal> + Send + 'static,
 ) -> Answer {
-    let most = (shared.limits.work / KIB).max(LEAST);
-    let place = take(&shared.work, size.div_ceil(KIB).clamp(LEAST, most)).await?;
+    let place = take(&shared.work, share(size, shared.limits.work)).await?;
     let health = shared.health.clone();
     let begun = tokio::task::spawn_blocking(move || {
         let (_place, _piece) = (place, health.begin());
@@ -297,7 +300,7 @@ async fn work(
     }
 }
 
-fn respond(path: &str, result: Answer, room: Option<OwnedSemaphorePermit>) -> Response {
+fn respond(path: &str, result: Answer, room: Option<Room>) -> Response {
     match result {
         Ok((json, _)) => {
             let body = Bytes::from_owner(Written { json, _room: room });
@@ -313,7 +316,7 @@ fn respond(path: &str, result: Answer, room: Option<OwnedSemaphorePermit>) -> Re
 /// An answer takes room until it is sent: its client may be slow to read it.
 struct Written {
     json: Vec<u8>,
-    _room: Option<OwnedSemaphorePermit>,
+    _room: Option<Room>,
 }
 
 impl AsRef<[u8]> for Written {
@@ -331,35 +334,65 @@ fn panicked(path: &'static str, metrics: &Metrics, panic: &(dyn Any + Send)) -> 
 }
 
 /// The body, and the room that it takes while it is worked on.
-async fn receive(shared: &Shared, body: Body) -> Result<(Bytes, OwnedSemaphorePermit), Refusal> {
+async fn receive(shared: &Shared, body: Body) -> Result<(Bytes, Room), Refusal> {
     let late = |_| (StatusCode::REQUEST_TIMEOUT, "the body took too long".into());
     timeout(shared.limits.receive, collect(shared, body)).await.map_err(late)?
 }
 
-/// Takes up room as the bytes come, so that a slow client holds no more than what it has sent.
-async fn collect(shared: &Shared, mut body: Body) -> Result<(Bytes, OwnedSemaphorePermit), Refusal> {
+/// Takes room for the whole body before it reads any of it, since bodies that each had a part of theirs would wait for each
+/// other: for as much as it says, or as it may have where it does not say.
+async fn collect(shared: &Shared, mut body: Body) -> Result<(Bytes, Room), Refusal> {
+    let limit = shared.limits.body;
+    let too_large = || (StatusCode::PAYLOAD_TOO_LARGE, format!("the body has more than {limit} bytes"));
+    let length = body.size_hint().exact().map_or(Ok(limit), usize::try_from);
+    let length = length.ok().filter(|length| *length <= limit).ok_or_else(too_large)?;
+    let mut room = Room::take(shared, length).await?;
     let mut collected = BytesMut::new();
-    let mut room = take(&shared.room, 0).await?;
-    let mut held = 0;
     while let Some(frame) = body.frame().await {
         let frame =
             frame.map_err(|error| (StatusCode::BAD_REQUEST, format!("could not read body: {error}")))?;
         let Ok(data) = frame.into_data() else { continue };
-        if collected.len() + data.len() > shared.limits.body {
-            let limit = shared.limits.body;
-            return Err((StatusCode::PAYLOAD_TOO_LARGE, format!("the body has more than {limit} bytes")));
+        if collected.len() + data.len() > limit {
+            return Err(too_large());
         }
         collected.extend_from_slice(&data);
-        let needed = collected.len().div_ceil(KIB);
-        if needed > held {
-            room.merge(take(&shared.room, needed - held).await?);
-            held = needed;
-        }
     }
-    if held < LEAST {
-        room.merge(take(&shared.room, LEAST - held).await?);
-    }
+    room.shrink(shared, collected.len());
     Ok((collected.freeze(), room))
+}
+
+/// The room that a body takes while it is worked on.
+struct Room {
+    all: OwnedSemaphorePermit,
+    large: OwnedSemaphorePermit,
+}
+
+impl Room {
+    /// Large bodies wait for each other first, so that no small one waits behind them.
+    async fn take(shared: &Shared, bytes: usize) -> Result<Self, Refusal> {
+        let large = take(&shared.large, large_share(bytes, &shared.limits)).await?;
+        let all = take(&shared.room, share(bytes, shared.limits.bodies)).await?;
+        Ok(Self { all, large })
+    }
+
+    /// Gives back what so few bytes do not take.
+    fn shrink(&mut self, shared: &Shared, bytes: usize) {
+        let give_back = |permit: &mut OwnedSemaphorePermit, needed| {
+            drop(permit.split(permit.num_permits().saturating_sub(needed)));
+        };
+        give_back(&mut self.large, large_share(bytes, &shared.limits));
+        give_back(&mut self.all, share(bytes, shared.limits.bodies));
+    }
+}
+
+/// What so many bytes take of a budget of so many, in KiB: all of it at the most.
+fn share(bytes: usize, budget: usize) -> usize {
+    bytes.div_ceil(KIB).clamp(LEAST, (budget / KIB).max(LEAST))
+}
+
+/// What so many bytes take of what large bodies may take together.
+fn large_share(bytes: usize, limits: &Limits) -> usize {
+    if bytes > LEAST * KIB { share(bytes, limits.bodies / 2) } else { 0 }
 }
 
 async fn take(of: &Arc<Semaphore>, kib: usize) -> Result<OwnedSemaphorePermit, Refusal> {

@@ -244,6 +244,48 @@ async fn large_bodies_at_once_take_little_memory_and_others_are_answered_meanwhi
 }
 
 #[tokio::test]
+async fn large_bodies_that_come_at_once_wait_for_their_turn_and_not_for_each_other() {
+    let served =
+        serve(webhook(Limits { bodies: 1 << 20, receive: Duration::from_secs(10), ..quick() })).await;
+    let large = review(&"r".repeat(900 << 10)).to_string();
+    let small = review("hall").to_string();
+    let many = (0..16).map(|n| {
+        let body = if n % 2 == 0 { &large } else { &small };
+        post(&served, "/defaulting", body.as_bytes())
+    });
+    let answers = futures::future::join_all(many).await;
+    let refused: Vec<_> = answers.into_iter().filter(|(code, _)| *code != 200).collect();
+    assert!(refused.is_empty(), "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_body_that_says_that_it_is_too_large_is_refused_before_it_comes() {
+    let served = serve(webhook(quick())).await;
+    let mut stream = connect(&served).await;
+    let head = "POST /defaulting HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json";
+    stream.write_all(format!("{head}\r\ncontent-length: 3145729\r\n\r\n").as_bytes()).await.unwrap();
+    stream.flush().await.unwrap();
+    assert_eq!(read(&mut stream).await, (413, "the body has more than 3145728 bytes\n".into()));
+}
+
+#[tokio::test]
+async fn a_body_that_does_not_say_its_length_is_answered_and_limited_too() {
+    let served = serve(webhook(Limits { bodies: 4 << 20, ..quick() })).await;
+    let hall = review("hall").to_string();
+    for (body, expected) in [(hall, 200), (review(&"r".repeat(3 << 20)).to_string(), 413)] {
+        let mut stream = connect(&served).await;
+        let head =
+            "POST /defaulting HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json";
+        let chunked =
+            format!("{head}\r\ntransfer-encoding: chunked\r\n\r\n{:x}\r\n{body}\r\n0\r\n\r\n", body.len());
+        // A server that refuses the body may close before it has read it.
+        let _ = stream.write_all(chunked.as_bytes()).await;
+        let _ = stream.flush().await;
+        assert_eq!(read(&mut stream).await.0, expected);
+    }
+}
+
+#[tokio::test]
 async fn older_tls_is_refused() {
     let served = serve(webhook(quick())).await;
     let tcp = TcpStream::connect(served.address).await.unwrap();
