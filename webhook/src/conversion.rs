@@ -5,9 +5,13 @@ use std::{
     sync::Arc,
 };
 
-use kube::core::conversion::{ConversionRequest, ConversionResponse};
+use kube::core::Status;
 use reknit_apis::{Convertible, Kind};
-use serde_json::Value;
+use serde::{Deserialize, Serialize};
+use serde_json::{
+    Value,
+    value::{RawValue, to_raw_value},
+};
 
 use crate::{asked::About, decode::leniently};
 
@@ -19,6 +23,47 @@ type Convert = Arc<dyn Fn(Value) -> Result<Value, String> + Send + Sync>;
 pub(crate) struct Conversion {
     ways: BTreeMap<About, Ways>,
     definitions: BTreeSet<String>,
+}
+
+/// A ConversionReview. kube's holds trees of all its objects, which take up to fifty times the memory of their text.
+#[derive(Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Review<'a> {
+    api_version: String,
+    kind: String,
+    #[serde(borrow, skip_serializing)]
+    pub(crate) request: Option<Request<'a>>,
+    #[serde(skip_deserializing)]
+    response: Option<Response>,
+}
+
+#[derive(Deserialize)]
+pub(crate) struct Request<'a> {
+    uid: String,
+    #[serde(rename = "desiredAPIVersion")]
+    desired_api_version: String,
+    #[serde(borrow)]
+    objects: Vec<&'a RawValue>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Response {
+    uid: String,
+    result: Status,
+    converted_objects: Vec<Box<RawValue>>,
+}
+
+impl Response {
+    pub(crate) fn is_success(&self) -> bool {
+        self.result.is_success()
+    }
+}
+
+impl Review<'_> {
+    pub(crate) fn answered(self, response: Response) -> Self {
+        Self { request: None, response: Some(response), ..self }
+    }
 }
 
 #[derive(Clone)]
@@ -53,14 +98,25 @@ impl Conversion {
         self.definitions.iter()
     }
 
-    pub(crate) fn answer(&self, mut asked: ConversionRequest) -> ConversionResponse {
-        let objects = std::mem::take(&mut asked.objects);
-        let version = asked.desired_api_version.clone();
-        let response = ConversionResponse::for_request(asked);
-        match objects.into_iter().map(|object| self.convert(object, &version)).collect() {
-            Ok(converted) => response.success(converted),
-            Err(why) => response.failure(kube::core::Status::failure(&why, "ConversionFailed")),
+    /// Each object, decoded by itself and so of no more than `most` bytes, in the order in which they came.
+    pub(crate) fn answer(&self, asked: Request<'_>, most: usize) -> Response {
+        let version = &asked.desired_api_version;
+        let converted = asked.objects.into_iter().map(|object| self.convert_text(object, version, most));
+        let (result, converted_objects) = match converted.collect() {
+            Ok(converted) => (Status::success(), converted),
+            Err(why) => (Status::failure(&why, "ConversionFailed"), vec![]),
+        };
+        Response { uid: asked.uid, result, converted_objects }
+    }
+
+    fn convert_text(&self, object: &RawValue, version: &str, most: usize) -> Result<Box<RawValue>, String> {
+        let text = object.get();
+        if text.len() > most {
+            return Err(format!("an object has {} bytes, more than {most}", text.len()));
         }
+        let undecodable = |error: serde_json::Error| format!("could not decode an object: {error}");
+        let converted = self.convert(serde_json::from_str(text).map_err(undecodable)?, version)?;
+        to_raw_value(&converted).map_err(|error| error.to_string())
     }
 
     fn convert(&self, object: Value, version: &str) -> Result<Value, String> {

@@ -13,7 +13,8 @@ use std::time::Duration;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// How many bytes the body of a request may have: 3 MiB. More is answered 413. Of a conversion it is [`bodies`](Self::bodies).
+    /// How many bytes the body of a request may have: 3 MiB. More is answered 413. Of a conversion, which may be of a whole list,
+    /// it is [`bodies`](Self::bodies), and this is how many bytes each object may have: with a larger one the conversion fails.
     pub body: usize,
     /// How many bytes of bodies are held at once, until they are answered: 32 MiB, of which a request counts for 64 KiB at
     /// least, and for everything if it is larger. It counts from before its first byte, with its `Content-Length`, or with all
@@ -21,7 +22,8 @@ pub struct Limits {
     /// What finds no room waits until its time is over.
     pub bodies: usize,
     /// How many bytes of bodies are decoded and checked at once, of which a request counts for 64 KiB at least, and for
-    /// everything if it is larger: 3 MiB. Decoded they take up to fifty times the memory.
+    /// everything if it is larger: 3 MiB. Decoded they take up to fifty times the memory. The objects of a conversion are decoded
+    /// one after another.
     pub work: usize,
     /// How many connections there are at once: 1,000. Others wait to be accepted.
     pub connections: usize,

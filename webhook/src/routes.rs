@@ -21,10 +21,7 @@ use bytes::{Bytes, BytesMut};
 use futures::{FutureExt, future::BoxFuture};
 use http_body_util::BodyExt;
 use hyper::body::Body as _;
-use kube::core::{
-    admission::{AdmissionRequest, AdmissionResponse, AdmissionReview},
-    conversion::{ConversionRequest, ConversionReview},
-};
+use kube::core::admission::{AdmissionRequest, AdmissionResponse, AdmissionReview};
 use parking_lot::Mutex;
 use prometheus::Registry;
 use tokio::{
@@ -33,7 +30,9 @@ use tokio::{
 };
 use tower::ServiceExt;
 
-use crate::{health::Health, limits::Limits, metrics::Metrics, raw::Raw, webhook::Webhook};
+use crate::{
+    conversion::Review, health::Health, limits::Limits, metrics::Metrics, raw::Raw, webhook::Webhook,
+};
 
 /// Where objects get their defaults.
 pub(crate) const DEFAULTING: &str = "/defaulting";
@@ -208,16 +207,18 @@ fn review(
     })
 }
 
-/// The path on which objects are converted: a whole list in one request, so it may have as many bytes as there is room for.
+/// The path on which objects are converted: a whole list in one request, so it may have as many bytes as there is room for,
+/// and each of its objects as many as another body.
 fn convert(mut shared: Shared, webhook: Arc<Webhook>) -> axum::routing::MethodRouter {
+    let most = shared.limits.body;
     let limits = Limits { body: shared.limits.bodies, ..(*shared.limits).clone() };
     shared.limits = Arc::new(limits);
     serve(CONVERSION, shared, move |body: Bytes| {
-        let review: ConversionReview = decoded(&body)?;
-        drop(body);
-        let asked = ConversionRequest::from_review(review).map_err(undecodable)?;
-        let response = webhook.conversion.answer(asked);
-        Ok(ready(written(response.result.is_success(), &response.into_review())).boxed())
+        let mut review: Review<'_> = decoded(&body)?;
+        let asked = review.request.take().ok_or_else(|| undecodable("it has no request"))?;
+        let response = webhook.conversion.answer(asked, most);
+        let converted = response.is_success();
+        Ok(ready(written(converted, &review.answered(response))).boxed())
     })
 }
 
@@ -234,7 +235,7 @@ fn written(allowed: bool, review: &impl serde::Serialize) -> Answer {
 type Refusal = (StatusCode, String);
 
 /// JSON is UTF-8, also where nobody reads it.
-fn decoded<T: serde::de::DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
+fn decoded<'a, T: serde::Deserialize<'a>>(body: &'a [u8]) -> Result<T, Refusal> {
     serde_json::from_str(str::from_utf8(body).map_err(undecodable)?).map_err(undecodable)
 }
 

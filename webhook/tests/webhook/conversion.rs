@@ -11,6 +11,7 @@ use kube::{
 };
 use reknit_apis::{ConversionError, Convertible, Kind};
 use reknit_testing::eventually;
+use reknit_webhook::Webhook;
 use reknit_webhook::migrate_storage;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -18,6 +19,7 @@ use tokio::time::Instant;
 use crate::{
     process::{Process, kubectl},
     served::certificate,
+    serving::{MEASURING, resident},
 };
 
 const LIMIT: Duration = Duration::from_secs(30);
@@ -230,6 +232,56 @@ async fn both_versions_are_read_and_written_listed_and_migrated() {
     assert_eq!(conversions(&process).0, before);
     let unknown = migrate_storage(&process.client, "nothing.tests.reknit.dev").await.unwrap_err().to_string();
     assert!(unknown.starts_with("the CustomResourceDefinition nothing.tests.reknit.dev: "), "{unknown}");
+}
+
+/// A review of so many objects, each with so many numbers that no version knows.
+fn review(objects: usize, numbers: usize) -> String {
+    let bulb = json!({
+        "apiVersion": "tests.reknit.dev/v1alpha1", "kind": "Bulb", "metadata": {"name": "large"},
+        "spec": {"watts": 40.0, "numbers": vec![0; numbers]},
+    });
+    let objects = vec![bulb.to_string(); objects].join(",");
+    let request =
+        format!(r#"{{"uid":"u1","desiredAPIVersion":"tests.reknit.dev/v1","objects":[{objects}]}}"#);
+    format!(r#"{{"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview","request":{request}}}"#)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_list_is_converted_object_by_object_in_little_memory() {
+    let _alone = MEASURING.lock().await;
+    let webhook = Webhook::new("demo.reknit.dev").conversion::<v1alpha1::Bulb>();
+    let body = review(24, 500_000);
+    let (size, before) = (body.len(), resident());
+    let mut answer = std::pin::pin!(webhook.answer("/resource-conversion", body));
+    let (mut most, mut ticks) = (0, tokio::time::interval(Duration::from_millis(5)));
+    let (code, said) = loop {
+        tokio::select! {
+            answer = &mut answer => break answer,
+            _ = ticks.tick() => most = most.max(resident().saturating_sub(before)),
+        }
+    };
+    println!("{size} bytes converted in {most} MiB");
+    let answer: Value = serde_json::from_slice(&said).unwrap();
+    assert_eq!(
+        (code, &answer["kind"], &answer["response"]["uid"]),
+        (200, &json!("ConversionReview"), &json!("u1"))
+    );
+    let converted = answer["response"]["convertedObjects"].as_array().unwrap();
+    assert_eq!(converted.len(), 24);
+    assert!(converted.iter().all(|bulb| bulb["spec"] == json!({"milliwatts": 40_000, "colour": "warm"})));
+    assert!(size > 24_000_000 && most < 200, "{size} bytes, {most} MiB");
+}
+
+#[tokio::test]
+async fn an_object_that_is_larger_than_another_body_may_be_is_not_converted() {
+    let webhook = Webhook::new("demo.reknit.dev").conversion::<v1alpha1::Bulb>();
+    let (code, said) = webhook.answer("/resource-conversion", review(1, 2_000_000)).await;
+    let answer: Value = serde_json::from_slice(&said).unwrap();
+    let result = &answer["response"]["result"];
+    assert_eq!((code, &result["status"]), (200, &json!("Failure")));
+    let said = result["message"].as_str().unwrap();
+    assert!(said.starts_with("an object has 4000") && said.ends_with("bytes, more than 3145728"), "{said}");
+    assert_eq!(answer["response"]["convertedObjects"], json!([]));
 }
 
 /// How many conversion requests were answered, and how many seconds that took.

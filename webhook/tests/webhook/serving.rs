@@ -21,7 +21,7 @@ fn webhook(limits: Limits) -> Webhook {
 }
 
 /// Held by a test that measures the memory of the process.
-static MEASURING: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+pub(crate) static MEASURING: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 /// Limits that let a test end.
 fn quick() -> Limits {
@@ -356,7 +356,7 @@ async fn a_connection_beyond_the_limit_waits_for_another_to_end() {
 }
 
 /// The memory of this process, in MiB.
-fn resident() -> u64 {
+pub(crate) fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() / 1024
