@@ -1,15 +1,18 @@
 //! What the hot paths cost grows no faster than n log n: counted in allocations and in bytes allocated, which no busy
 //! machine changes. (`hack/instructions.sh` counts instructions, where there is valgrind.)
 
+use std::error::Error;
+
+use allocation_counter::AllocationInfo;
 use reknit_benches::{by_name, scenarios::runtime};
 
 const FEW: usize = 500;
 const MANY: usize = 8_000;
 
 #[test]
-fn no_scenario_allocates_faster_than_n_log_n() {
+fn no_scenario_allocates_faster_than_n_log_n() -> Result<(), Box<dyn Error>> {
     for name in by_name::NAMES {
-        let (few, many) = (allocated(name, FEW), allocated(name, MANY));
+        let (few, many) = (allocated(name, FEW)?, allocated(name, MANY)?);
         println!("{name}: {FEW}: {} allocations, {MANY}: {}", few.count_total, many.count_total);
         assert!(
             few.count_total > 0 || name == "buckets",
@@ -18,16 +21,17 @@ fn no_scenario_allocates_faster_than_n_log_n() {
         assert!(at_most_n_log_n(few.count_total, many.count_total), "{name}: allocations");
         assert!(at_most_n_log_n(few.bytes_total, many.bytes_total), "{name}: bytes");
     }
+    Ok(())
 }
 
-fn allocated(name: &str, size: usize) -> allocation_counter::AllocationInfo {
-    let runtime = runtime().expect("a runtime");
+fn allocated(name: &str, size: usize) -> Result<AllocationInfo, Box<dyn Error>> {
+    let runtime = runtime()?;
     let _within = runtime.enter();
-    let work = by_name::prepared(name, size, &runtime).expect("it is prepared");
+    let work = by_name::prepared(name, size, &runtime).map_err(|error| error.to_string())?;
     let mut ended = Ok(());
     let info = allocation_counter::measure(|| ended = work());
-    ended.expect("it succeeds");
-    info
+    ended.map_err(|error| error.to_string())?;
+    Ok(info)
 }
 
 /// With a fifth for what is done once.
