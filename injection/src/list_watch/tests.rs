@@ -89,7 +89,7 @@ async fn an_item_that_cannot_be_decoded_fails_no_other() {
     let mut bad = map("bad", "7");
     bad["data"] = json!("not a map");
     let nameless = json!({"metadata": 3});
-    let watch = server.sync("10", &[map("a", "5"), bad.clone(), nameless, map("b", "6")]).await;
+    let watch = server.sync("10", &[map("a", "5"), bad.clone(), nameless.clone(), map("b", "6")]).await;
     maps.synced().await;
     assert_eq!(told.take(), ["+a@5", "?bad", "+b@6"]);
 
@@ -97,6 +97,7 @@ async fn an_item_that_cannot_be_decoded_fails_no_other() {
     worse["data"] = json!(3);
     watch.event("MODIFIED", &worse);
     watch.event("MODIFIED", &bad);
+    watch.event("MODIFIED", &nameless);
     watch.event("ADDED", &map("c", "12"));
     until_told(&told, "+c@12").await;
     assert_eq!(told.take(), ["?a", "+c@12"], "one version is told once");

@@ -140,12 +140,17 @@ fn refusal<T: std::fmt::Debug>(answer: kube::Result<T>) -> String {
     }
 }
 
+/// What `config/` applies, and the webhook as its service account.
+async fn deployed(plane: &ControlPlane) -> Tested<(Client, Webhook)> {
+    plane.apply_path(CONFIG).await?;
+    let access = plane.kubeconfig_as(SYSTEM, "webhook").await?;
+    Ok((plane.client()?, Webhook::start(&access, plane.folder(), "webhook")?))
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_webhook_of_the_samples_refuses_and_completes_with_the_rights_it_is_given() -> Tested {
     let plane = ControlPlane::shared().await?;
-    plane.apply_path(CONFIG).await?;
-    let client = plane.client()?;
-    let webhook = Webhook::start(&plane.kubeconfig_as(SYSTEM, "webhook").await?, plane.folder(), "webhook")?;
+    let (client, webhook) = deployed(plane).await?;
     let address = webhook.address().await;
     // As they are applied they name the Service, which stays.
     serves::<MutatingWebhookConfiguration>(&client, "defaulting", "/defaulting").await;
@@ -219,9 +224,7 @@ fn kubectl_apply(plane: &ControlPlane, spec: &Value, arguments: &[&str]) -> io::
 #[tokio::test(flavor = "multi_thread")]
 async fn kubectl_says_what_is_wrong_with_an_addressable_service_whatever_it_validates_itself() -> Tested {
     let plane = ControlPlane::start().await?;
-    plane.apply_path(CONFIG).await?;
-    let client = plane.client()?;
-    let webhook = Webhook::start(&plane.kubeconfig_as(SYSTEM, "webhook").await?, plane.folder(), "webhook")?;
+    let (client, webhook) = deployed(&plane).await?;
     let address = webhook.address().await;
     let url = |path: &str| format!("https://{address}{path}");
     call::<MutatingWebhookConfiguration>(&client, "defaulting", url("/defaulting")).await;

@@ -68,9 +68,7 @@ impl Pair {
         let key = KeyPair::generate()?;
         Ok(Self { certificate: params.signed_by(&key, &issuer)?.pem(), key: key.serialize_pem() })
     }
-}
 
-impl Pair {
     /// Whether the key is that of the certificate.
     pub(crate) fn belongs_together(&self) -> bool {
         let Some(chain) = chain(&self.certificate) else { return false };
