@@ -3,13 +3,13 @@
 use std::{error::Error, fmt, time::Duration};
 
 use http::{Request, StatusCode};
-use http_body_util::BodyExt;
 use kube::{
-    Client,
-    client::Body,
+    client::{Body, DynBody},
     core::{Status, discovery::ApiResource},
 };
 use tokio::time::timeout;
+
+use crate::transport::{Transport, collect};
 
 /// Longer than any healthy answer takes; kube's client has no limit of its own.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -91,20 +91,20 @@ impl From<kube::Error> for Failure {
 
 /// Sends a request; the body of a successful answer is still to be read. (Kube's `request` copies each body twice,
 /// and logs each answer that is no `Status`.)
-pub(crate) async fn open(client: &Client, request: Request<Vec<u8>>) -> Result<Body, Failure> {
-    let answer = client.send(request.map(Body::from)).await?;
+pub(crate) async fn open(transport: &Transport, request: Request<Vec<u8>>) -> Result<Box<DynBody>, Failure> {
+    let answer = transport.send(request.map(Body::from)).await?;
     let code = answer.status();
     let body = answer.into_body();
     if code.is_success() {
         return Ok(body);
     }
-    let bytes = body.collect().await?.to_bytes();
+    let bytes = collect(body).await?;
     Err(Failure::of_code(code.as_u16(), message_of(&bytes, code)))
 }
 
 /// Sends a request and reads its answer.
-pub(crate) async fn fetch(client: &Client, request: Request<Vec<u8>>) -> Result<bytes::Bytes, Failure> {
-    let whole = async { Ok(open(client, request).await?.collect().await?.to_bytes()) };
+pub(crate) async fn fetch(transport: &Transport, request: Request<Vec<u8>>) -> Result<bytes::Bytes, Failure> {
+    let whole = async { Ok(collect(open(transport, request).await?).await?) };
     timeout(PATIENCE, whole).await.unwrap_or(Err(Failure::Silence(PATIENCE)))
 }
 

@@ -18,7 +18,7 @@ use crate::{
     informer::Cached,
     metrics::Meters,
     raw::{Incoming, Raw},
-    record::{Packed, Record, Records},
+    record::{Json, Packed, Record, Records},
     selection::Selection,
     store::{News, Store},
     undecodable::Undecodable,
@@ -55,18 +55,25 @@ struct Told<K> {
     on_undecodable: Vec<OnUndecodable>,
 }
 
-/// What is held could be decoded when it came in, and so it can be again.
 fn typed<K: Cached>(record: Packed<'_>, kind: &ApiResource) -> Option<Arc<K>> {
-    let decoded = record.decode(kind).map(Arc::new);
+    again(record.text(kind), kind, || record.state().key())
+}
+
+/// What is held could be decoded when it came in, and so it can be again.
+fn again<K: Cached>(
+    text: serde_json::Result<Json>,
+    kind: &ApiResource,
+    key: impl FnOnce() -> Key,
+) -> Option<Arc<K>> {
     let tell = |error: &serde_json::Error| {
         tracing::error!(
             kind = kind.kind,
-            key = %record.state().key(),
+            key = %key(),
             column = error.column(),
             "an object that was decoded before cannot be decoded again"
         );
     };
-    decoded.inspect_err(tell).ok()
+    text.and_then(|text| text.decode()).map(Arc::new).inspect_err(tell).ok()
 }
 
 impl<K: Cached> Cache<K> {
@@ -120,6 +127,12 @@ impl<K: Cached> Cache<K> {
     fn past(&self, old: Record, new: &Arc<K>) -> Old<K> {
         let (kind, new) = (self.kind.clone(), new.clone());
         Old::new(move || typed(old.packed(), &kind).unwrap_or(new))
+    }
+
+    /// The object of this key. It is written out while nobody can change it, and decoded after that.
+    pub(crate) fn get(&self, key: &Key) -> Option<Arc<K>> {
+        let text = self.read(|store| store.table.get(key).map(|held| held.record.text(&self.kind)))?;
+        again(text, &self.kind, || key.clone())
     }
 
     pub(crate) fn typed(&self, record: Packed<'_>) -> Option<Arc<K>> {

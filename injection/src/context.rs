@@ -12,6 +12,7 @@ use crate::{
     registry::{Informers, Source},
     selection::{Selection, select},
     shutdown::Shutdown,
+    transport::Transport,
 };
 
 /// Something the [`Context`] can make, once, the first time it is asked for.
@@ -89,6 +90,7 @@ impl<T: Clone + Send + Sync + 'static> TypeMapKey for Slot<T> {
 pub struct Context(Rc<Inner>);
 
 struct Inner {
+    transport: Transport,
     client: Client,
     component: String,
     system_namespace: Option<String>,
@@ -105,7 +107,7 @@ struct Inner {
 #[must_use]
 pub struct Builder {
     component: String,
-    client: Client,
+    transport: Transport,
     given: Option<Vec<Value>>,
     system_namespace: Option<String>,
     metrics: prometheus::Registry,
@@ -139,10 +141,12 @@ impl Builder {
 
     /// The Context. To be called within a tokio runtime.
     pub fn build(self) -> Context {
-        let source = self.given.map_or_else(|| Source::Watch(self.client.clone()), Source::Given);
+        let source = self.given.map_or_else(|| Source::Watch(self.transport.clone()), Source::Given);
         let informers = Informers::new(source, &self.metrics);
+        let transport = informers.reading_own_writes(&self.transport);
         Context(Rc::new(Inner {
-            client: informers.reading_own_writes(self.client),
+            client: transport.client(),
+            transport,
             component: self.component,
             system_namespace: self.system_namespace,
             metrics: self.metrics,
@@ -157,10 +161,10 @@ impl Builder {
 
 impl Context {
     /// One for this component of a system: its name is that of its leases, logs and `loglevel.<component>`.
-    pub fn builder(component: &str, client: Client) -> Builder {
+    pub fn builder(component: &str, transport: impl Into<Transport>) -> Builder {
         Builder {
             component: component.into(),
-            client,
+            transport: transport.into(),
             given: None,
             system_namespace: None,
             metrics: prometheus::Registry::new(),
@@ -169,14 +173,14 @@ impl Context {
     }
 
     /// One without system namespace. To be called within a tokio runtime.
-    pub fn new(component: &str, client: Client) -> Self {
-        Self::builder(component, client).build()
+    pub fn new(component: &str, transport: impl Into<Transport>) -> Self {
+        Self::builder(component, transport).build()
     }
 
     /// For tests: informers hold exactly these objects, each of its Kind and selection, and what is written; they
     /// never watch. To be called within a tokio runtime.
-    pub fn preloaded(component: &str, client: Client, objects: Vec<Value>) -> Self {
-        Self::builder(component, client).preloaded(objects).build()
+    pub fn preloaded(component: &str, transport: impl Into<Transport>, objects: Vec<Value>) -> Self {
+        Self::builder(component, transport).preloaded(objects).build()
     }
 
     /// The one `T` of this process: what was provided, or else what [`Inject`] makes, once.
@@ -228,6 +232,11 @@ impl Context {
     /// `scale`), that costs a list.
     pub fn client(&self) -> Client {
         self.0.client.clone()
+    }
+
+    /// What the client is made of: what is written through it is in the informers just the same.
+    pub fn transport(&self) -> Transport {
+        self.0.transport.clone()
     }
 
     /// The name of this component.

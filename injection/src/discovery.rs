@@ -29,8 +29,8 @@ impl Informers {
     /// Preloaded informers ask nobody: the plural is guessed as kube does, and a Kind is cluster-scoped if an object
     /// of it was given that has no namespace.
     pub async fn resolve(&self, kind: &GroupVersionKind) -> Result<Option<(ApiResource, Scope)>, Unresolved> {
-        let client = match self.source() {
-            Source::Watch(client) => client,
+        let transport = match self.source() {
+            Source::Watch(transport) => transport,
             Source::Given(objects) => return Ok(Some(guess(kind, objects))),
         };
         if let Some(found) = self.resolved().lock().get(kind) {
@@ -41,7 +41,7 @@ impl Informers {
         let unresolved =
             |source| Unresolved { api_version: kind.api_version(), kind: kind.kind.clone(), source };
         let request = request.map_err(|error| unresolved(kube::Error::HttpError(error).into()))?;
-        let answer = match fetch(client, request).await {
+        let answer = match fetch(transport, request).await {
             Ok(answer) => answer,
             Err(Failure::Absent(_)) => return Ok(None),
             Err(failure) => return Err(unresolved(failure)),

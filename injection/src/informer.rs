@@ -9,7 +9,7 @@ use std::{
 };
 
 use futures::future::BoxFuture;
-use kube::{Client, Resource, core::PartialObjectMeta};
+use kube::{Resource, core::PartialObjectMeta};
 use reknit_apis::Key;
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::{runtime, task::AbortHandle};
@@ -22,6 +22,7 @@ use crate::{
     list_watch,
     raw::Incoming,
     record::Records,
+    transport::Transport,
 };
 
 /// What an informer can hold: any type that kube can watch. Nobody implements it by hand.
@@ -83,8 +84,7 @@ impl<K: Cached> Informer<K> {
     /// Objects are held as compact JSON and decoded when they are read, in one to three microseconds: read once and
     /// keep the `Arc` for as long as it is needed.
     pub fn get(&self, key: &Key) -> Option<Arc<K>> {
-        let record = self.0.cache.read(|store| store.table.get(key).map(|held| held.record.to_record()))?;
-        self.0.cache.typed(record.packed())
+        self.0.cache.get(key)
     }
 
     /// All objects, as they are at one moment, in no particular order. Each is decoded when the iterator comes to it.
@@ -249,11 +249,11 @@ impl<K: Cached> Informer<K> {
 }
 
 impl<K: Cached> Handle<K> {
-    pub(crate) fn start(&self, runtime: &runtime::Handle, client: &Client) {
+    pub(crate) fn start(&self, runtime: &runtime::Handle, transport: &Transport) {
         self.task.get_or_init(|| {
             self.cache.replays.store(true, Ordering::Relaxed);
             self.cache.progress.started();
-            runtime.spawn(list_watch::run(self.cache.clone(), client.clone())).abort_handle()
+            runtime.spawn(list_watch::run(self.cache.clone(), transport.clone())).abort_handle()
         });
     }
 }

@@ -8,7 +8,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use kube::Client;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::{
@@ -18,6 +17,7 @@ use crate::{
     informer::Cached,
     intake::Event,
     source::{Item, Line, PAGE, Page, Source},
+    transport::Transport,
     version::Version,
 };
 
@@ -41,8 +41,8 @@ const REMOVED: u32 = 3;
 const COMPLAINT: Duration = Duration::from_secs(60);
 
 /// Never ends; dropped with the informer.
-pub(crate) async fn run<K: Cached>(cache: Arc<Cache<K>>, client: Client) {
-    let source = Source::new(client, &cache.kind, &cache.selection, K::metadata_api());
+pub(crate) async fn run<K: Cached>(cache: Arc<Cache<K>>, transport: Transport) {
+    let source = Source::new(transport, &cache.kind, &cache.selection, K::metadata_api());
     let mut task = ListWatch {
         cache,
         source,

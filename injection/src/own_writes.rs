@@ -1,56 +1,28 @@
 //! The client whose writes, and reads of single objects, are in the stores once they return.
 
-use std::task::{Context, Poll};
-
 use bytes::Bytes;
-use futures::{FutureExt, future::BoxFuture};
+use futures::FutureExt;
 use http::{Method, Request, Response};
-use http_body_util::BodyExt;
-use kube::{Client, client::Body};
+use kube::client::Body;
 use serde::Deserialize;
 
 use reknit_apis::Key;
 
-use crate::{read_back::read_back, registry::Informers, resource_path::ResourcePath};
+use crate::{
+    read_back::read_back,
+    registry::Informers,
+    resource_path::ResourcePath,
+    transport::{Answer, Transport, collect, whole},
+};
 
 impl Informers {
-    /// The same client, with the answers to successful writes, and to reads of single objects, going to the informers
-    /// they concern, before the caller gets them.
-    pub(crate) fn reading_own_writes(&self, client: Client) -> Client {
-        let namespace = client.default_namespace().to_owned();
-        let valid_until = *client.valid_until();
-        Client::new(OwnWrites { client, informers: self.clone() }, namespace).with_valid_until(valid_until)
-    }
-}
-
-#[derive(Clone)]
-struct OwnWrites {
-    client: Client,
-    informers: Informers,
-}
-
-impl tower::Service<Request<Body>> for OwnWrites {
-    type Response = Response<Body>;
-    type Error = kube::Error;
-    type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
-
-    /// `Client::send` waits for room by itself.
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let Self { client, informers } = self.clone();
-        Box::pin(async move {
-            let Some(told) = Told::of(&request, &informers) else { return client.send(request).await };
-            let answer = client.send(request).await?;
-            if !answer.status().is_success() {
-                return Ok(answer);
-            }
-            let (head, body) = answer.into_parts();
-            let answered = body.collect().await?.to_bytes();
-            told.answered(&answered, &client, &informers).await;
-            Ok(Response::from_parts(head, Body::from(answered)))
+    /// The same way, with the answers to successful writes, and to reads of single objects, going to the informers
+    /// they concern, before whoever asked gets them.
+    pub(crate) fn reading_own_writes(&self, transport: &Transport) -> Transport {
+        let (informers, below) = (self.clone(), transport.clone());
+        transport.with(move |request| match Told::of(&request, &informers) {
+            None => below.send(request),
+            Some(told) => told.send(request, below.clone(), informers.clone()).boxed(),
         })
     }
 }
@@ -120,8 +92,24 @@ impl Told {
         Some(Self { path: request.uri().path().to_owned(), writes, deleting })
     }
 
+    async fn send(
+        self,
+        request: Request<Body>,
+        transport: Transport,
+        informers: Informers,
+    ) -> kube::Result<Answer> {
+        let answer = transport.send(request).await?;
+        if !answer.status().is_success() {
+            return Ok(answer);
+        }
+        let (head, body) = answer.into_parts();
+        let answered = collect(body).await?;
+        self.answered(&answered, &transport, &informers).await;
+        Ok(Response::from_parts(head, whole(answered)))
+    }
+
     /// Tells the informers what the answer says of the objects, and where it does not, what a list says of them.
-    async fn answered(&self, answer: &Bytes, client: &Client, informers: &Informers) {
+    async fn answered(&self, answer: &Bytes, transport: &Transport, informers: &Informers) {
         let Some(path) = ResourcePath::read(&self.path) else { return };
         let Ok(text) = std::str::from_utf8(answer) else { return };
         let erased = self.deleting && path.subresource().is_none();
@@ -138,7 +126,9 @@ impl Told {
             }
             (Some(_), _) => Vec::new(),
         };
-        read_back(client, informers, &path, unsaid).await;
+        if !unsaid.is_empty() {
+            Box::pin(read_back(transport, informers, &path, unsaid)).await; // seldom, and large
+        }
     }
 }
 

@@ -23,6 +23,9 @@ pub(crate) struct Record(Box<[u8]>);
 #[derive(Clone, Copy)]
 pub(crate) struct Packed<'a>(&'a [u8]);
 
+/// A whole object as JSON.
+pub(crate) struct Json(Vec<u8>);
+
 /// What a record is made of.
 pub(crate) struct Parts<'a> {
     pub(crate) state: State<'a>,
@@ -120,13 +123,11 @@ impl<'a> Packed<'a> {
 
     /// The typed object.
     pub(crate) fn decode<K: DeserializeOwned>(self, kind: &ApiResource) -> serde_json::Result<K> {
-        let text = self.text(kind)?;
-        // All of it at once: serde_json would look at each string of a slice by itself.
-        serde_json::from_str(std::str::from_utf8(&text).map_err(serde_json::Error::custom)?)
+        self.text(kind)?.decode()
     }
 
     /// The whole object as JSON.
-    fn text(self, kind: &ApiResource) -> serde_json::Result<Vec<u8>> {
+    pub(crate) fn text(self, kind: &ApiResource) -> serde_json::Result<Json> {
         let (State { namespace, name, uid, resource_version }, (metadata, rest)) =
             (self.state(), self.json());
         let mut text = Vec::with_capacity(self.0.len() + 160);
@@ -151,7 +152,7 @@ impl<'a> Packed<'a> {
             }
             text.extend_from_slice(end);
         }
-        Ok(text)
+        Ok(Json(text))
     }
 
     /// The object's own name.
@@ -174,6 +175,13 @@ impl<'a> Packed<'a> {
     fn json(self) -> (&'a [u8], &'a [u8]) {
         let length = u32::from_le_bytes([self.0[4], self.0[5], self.0[6], self.0[7]]);
         self.texts().1.split_at(length as usize)
+    }
+}
+
+impl Json {
+    pub(crate) fn decode<K: DeserializeOwned>(&self) -> serde_json::Result<K> {
+        // All of it at once: serde_json would look at each string of a slice by itself.
+        serde_json::from_str(std::str::from_utf8(&self.0).map_err(serde_json::Error::custom)?)
     }
 }
 

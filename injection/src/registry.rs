@@ -7,7 +7,6 @@ use std::{
 };
 
 use kube::{
-    Client,
     api::DynamicObject,
     core::GroupVersionKind,
     discovery::{ApiResource, Scope},
@@ -26,6 +25,7 @@ use crate::{
     raw::Raw,
     resource_path::ResourcePath,
     selection::Selection,
+    transport::Transport,
     version::Version,
 };
 
@@ -50,14 +50,14 @@ type Resolved = HashMap<GroupVersionKind, (ApiResource, Scope)>;
 
 /// Where objects come from.
 pub(crate) enum Source {
-    Watch(Client),
+    Watch(Transport),
     /// Exactly these, and what is written.
     Given(Vec<Value>),
 }
 
 /// An informer, whatever its type.
 trait Member: Feed {
-    fn start(&self, runtime: &runtime::Handle, client: &Client);
+    fn start(&self, runtime: &runtime::Handle, transport: &Transport);
     fn resource(&self) -> &ApiResource;
     /// Whether it was of this Kind.
     fn wrote(&self, raw: &Raw<'_>, deleting: bool) -> bool;
@@ -159,8 +159,8 @@ impl Informers {
     }
 
     fn start_if_due(&self, member: &dyn Member) {
-        if let (Source::Watch(client), Some(runtime)) = (&self.0.source, &*self.0.started.lock()) {
-            member.start(runtime, client);
+        if let (Source::Watch(transport), Some(runtime)) = (&self.0.source, &*self.0.started.lock()) {
+            member.start(runtime, transport);
         }
     }
 
@@ -237,8 +237,8 @@ impl std::fmt::Debug for Informers {
 }
 
 impl<K: Cached> Member for Handle<K> {
-    fn start(&self, runtime: &runtime::Handle, client: &Client) {
-        Handle::start(self, runtime, client);
+    fn start(&self, runtime: &runtime::Handle, transport: &Transport) {
+        Handle::start(self, runtime, transport);
     }
 
     fn resource(&self) -> &ApiResource {

@@ -3,6 +3,9 @@
 use kube::discovery::ApiResource;
 use reknit_apis::Key;
 
+/// `apis`, group, version, `namespaces`, namespace, plural, name and subresource; what follows is the subresource's.
+const LONGEST: usize = 8;
+
 /// `/api/v1/namespaces/shop/pods/web/status` and the like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ResourcePath<'a> {
@@ -16,8 +19,12 @@ pub(crate) struct ResourcePath<'a> {
 
 impl<'a> ResourcePath<'a> {
     pub(crate) fn read(path: &'a str) -> Option<Self> {
-        let parts: Vec<_> = path.trim_matches('/').split('/').collect();
-        let (group, version, rest) = match parts.as_slice() {
+        let (mut parts, mut length) = ([""; LONGEST], 0);
+        for (at, part) in parts.iter_mut().zip(path.trim_matches('/').split('/')) {
+            *at = part;
+            length += 1;
+        }
+        let (group, version, rest) = match &parts[..length] {
             ["api", version, rest @ ..] => ("", *version, rest),
             ["apis", group, version, rest @ ..] => (*group, *version, rest),
             _ => return None,

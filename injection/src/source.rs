@@ -6,9 +6,9 @@ use bytes::Bytes;
 use http::{HeaderValue, header::ACCEPT};
 use http_body_util::BodyExt;
 use kube::{
-    Client, Resource,
+    Resource,
     api::DynamicObject,
-    client::Body,
+    client::DynBody,
     core::{
         Request, Status,
         discovery::ApiResource,
@@ -23,6 +23,7 @@ use crate::{
     answer::{Failure, PATIENCE, fetch, open},
     raw::Raw,
     selection::Selection,
+    transport::{Transport, as_kube},
 };
 
 /// Items a page: fewer cost more requests and save no memory.
@@ -36,7 +37,7 @@ const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=met
 
 /// A selection of a resource at the API server.
 pub(crate) struct Source {
-    client: Client,
+    transport: Transport,
     path: Request,
     labels: Option<String>,
     fields: Option<String>,
@@ -78,9 +79,14 @@ pub(crate) struct Line<'a, T> {
 pub(crate) type Item<'a> = serde_json::Result<Raw<'a>>;
 
 impl Source {
-    pub(crate) fn new(client: Client, kind: &ApiResource, selection: &Selection, metadata: bool) -> Self {
+    pub(crate) fn new(
+        transport: Transport,
+        kind: &ApiResource,
+        selection: &Selection,
+        metadata: bool,
+    ) -> Self {
         Self {
-            client,
+            transport,
             path: Request::new(DynamicObject::url_path(kind, selection.in_namespace())),
             labels: selection.label_selector(),
             fields: selection.field_selector(),
@@ -98,7 +104,7 @@ impl Source {
             ..ListParams::default()
         };
         let request = self.path.list(&params).map_err(kube::Error::BuildRequest)?;
-        fetch(&self.client, self.accepting(request, METADATA_LIST)).await
+        fetch(&self.transport, self.accepting(request, METADATA_LIST)).await
     }
 
     /// The events after version `from`; the server ends it after `lasting`.
@@ -111,7 +117,7 @@ impl Source {
             ..WatchParams::default()
         };
         let request = self.path.watch(&params, from).map_err(kube::Error::BuildRequest)?;
-        let opening = open(&self.client, self.accepting(request, METADATA));
+        let opening = open(&self.transport, self.accepting(request, METADATA));
         let body = timeout(PATIENCE, opening).await.unwrap_or(Err(Failure::Silence(PATIENCE)))?;
         Ok(Lines { body, buffer: Vec::new(), line: 0..0 })
     }
@@ -185,7 +191,7 @@ fn text(bytes: &[u8]) -> Result<&str, Failure> {
 
 /// The lines of an answer that goes on.
 pub(crate) struct Lines {
-    body: Body,
+    body: Box<DynBody>,
     buffer: Vec<u8>,
     /// The one handed out last; what follows it has not been looked at.
     line: Range<usize>,
@@ -214,7 +220,7 @@ impl Lines {
     async fn read_more(&mut self) -> Result<bool, Failure> {
         tokio::task::consume_budget().await;
         let Some(frame) = self.body.frame().await else { return Ok(false) };
-        if let Some(data) = frame?.data_ref() {
+        if let Some(data) = frame.map_err(as_kube)?.data_ref() {
             self.buffer.extend_from_slice(data);
         }
         if self.buffer.len() > LONGEST_LINE {

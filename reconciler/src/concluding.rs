@@ -1,13 +1,13 @@
 //! The writes that end a pass: whoever watches the object is told, but for the key whose pass it was.
 
-use std::future::Future;
+use std::{future::Future, sync::Arc};
 
 use reknit_apis::Key;
 
 use crate::Queue;
 
 tokio::task_local! {
-    static CONCLUDING: (usize, Key);
+    static CONCLUDING: (usize, Arc<Key>);
 }
 
 /// Runs a status or finalizer write of the framework's own, in the pass of this key of that queue. `version` finds the
@@ -17,7 +17,7 @@ tokio::task_local! {
 /// its key runs once more and finds that nothing is left to do.
 pub(crate) async fn concluding<T, E>(
     queue: &Queue,
-    key: Key,
+    key: Arc<Key>,
     write: impl Future<Output = Result<T, E>>,
     version: impl FnOnce(&T) -> Option<&str>,
 ) -> Result<T, E> {
@@ -31,5 +31,5 @@ pub(crate) async fn concluding<T, E>(
 
 /// Whether the caller runs inside such a write.
 pub(crate) fn concludes(queue: usize, key: &Key) -> bool {
-    CONCLUDING.try_with(|(its_queue, its_key)| *its_queue == queue && its_key == key).unwrap_or(false)
+    CONCLUDING.try_with(|(its_queue, its_key)| *its_queue == queue && **its_key == *key).unwrap_or(false)
 }

@@ -1,15 +1,18 @@
 //! Where the objects of one Kind are read and written, one by one, by the framework itself.
 
-use std::marker::PhantomData;
+use std::{marker::PhantomData, sync::Arc};
 
-use futures::{FutureExt, future::BoxFuture};
+use futures::{
+    FutureExt,
+    future::{BoxFuture, ready},
+};
 use kube::{
-    Client,
     api::{ObjectMeta, Patch, PatchParams},
     core::Request,
 };
 use reknit_apis::{Key, Kind};
-use serde::{Deserialize, de::DeserializeOwned};
+use reknit_injection::Transport;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
 use crate::{Queue, concluding::concluding};
@@ -18,7 +21,7 @@ type Built = Result<http::Request<Vec<u8>>, kube::core::request::Error>;
 
 /// Reads and patches objects of a Kind of either scope, in the name of one controller.
 pub(crate) struct Endpoint<K> {
-    client: Client,
+    transport: Transport,
     /// Whose key a write that ends its pass does not wake.
     queue: Queue,
     /// Who is shown to have written, in `metadata.managedFields`.
@@ -44,6 +47,20 @@ impl Newest {
     }
 }
 
+/// What a status write sends.
+#[derive(Debug, Serialize)]
+struct StatusPatch<'a> {
+    metadata: Precondition<'a>,
+    status: &'a Value,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Precondition<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resource_version: Option<&'a str>,
+}
+
 /// The part of an answer that is looked at.
 #[derive(Deserialize)]
 struct Answer {
@@ -51,8 +68,8 @@ struct Answer {
 }
 
 impl<K: Kind> Endpoint<K> {
-    pub(crate) fn new(client: Client, queue: Queue, component: &str) -> Self {
-        Self { client, queue, manager: field_manager(component), kind: PhantomData }
+    pub(crate) fn new(transport: Transport, queue: Queue, component: &str) -> Self {
+        Self { transport, queue, manager: field_manager(component), kind: PhantomData }
     }
 
     /// The object as the API server has it, if it is there.
@@ -73,7 +90,7 @@ impl<K: Kind> Endpoint<K> {
     /// Merges into the metadata, provided that the object is as it was read. Ends the pass of its key.
     pub(crate) async fn patch_metadata(&self, object: &K, metadata: Value) -> Result<K, kube::Error> {
         let body = json!({ "metadata": preconditioned(metadata, object.meta().resource_version.as_deref()) });
-        let key = Key::of(object);
+        let key = Arc::new(Key::of(object));
         let request = self.at(&key).patch(&key.name, &self.params(), &Patch::Merge(body));
         let write = self.send(request);
         concluding(&self.queue, key, write, |object: &K| object.meta().resource_version.as_deref()).await
@@ -99,12 +116,12 @@ impl<K: Kind> Endpoint<K> {
     /// later ones go by what was read meanwhile, which the pass has not seen.
     pub(crate) async fn patch_status(
         &self,
-        key: &Key,
+        key: &Arc<Key>,
         version: Option<&str>,
         status: &Value,
         first: bool,
     ) -> Result<Newest, kube::Error> {
-        let body = json!({ "metadata": preconditioned(json!({}), version), "status": status });
+        let body = StatusPatch { metadata: Precondition { resource_version: version }, status };
         let request =
             self.at(key).patch_subresource("status", &key.name, &self.params(), &Patch::Merge(body));
         let write = self.send(request);
@@ -118,8 +135,14 @@ impl<K: Kind> Endpoint<K> {
     }
 
     /// A box of its own, since every pass has room for this future, and few send anything.
-    fn send<T: DeserializeOwned>(&self, request: Built) -> BoxFuture<'_, Result<T, kube::Error>> {
-        async move { self.client.request(request.map_err(kube::Error::BuildRequest)?).await }.boxed()
+    fn send<T: DeserializeOwned + Send + 'static>(
+        &self,
+        request: Built,
+    ) -> BoxFuture<'static, Result<T, kube::Error>> {
+        match request {
+            Ok(request) => self.transport.request(request).boxed(),
+            Err(error) => ready(Err(kube::Error::BuildRequest(error))).boxed(),
+        }
     }
 
     /// Works for either scope: the path holds the namespace that the key has.

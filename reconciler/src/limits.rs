@@ -1,6 +1,6 @@
 //! What holds for every pass, whatever it does: panics are caught, slow ones are told of, endless ones dropped.
 
-use std::{any::Any, future::Future, panic::AssertUnwindSafe, time::Duration};
+use std::{any::Any, future::Future, panic::AssertUnwindSafe, pin::Pin, time::Duration};
 
 use futures::FutureExt;
 use reknit_apis::Key;
@@ -36,13 +36,14 @@ impl CutShort {
 }
 
 impl Limits {
-    /// Runs a pass; says once when it is slow.
+    /// Runs a pass; says once when it is slow. (A future that is handed over by value is held twice by the one that
+    /// awaits it.)
     pub(crate) async fn hold(
         &self,
-        pass: impl Future<Output = Result<Outcome>>,
+        pass: Pin<&mut impl Future<Output = Result<Outcome>>>,
         slow: impl Fn(Duration),
     ) -> Result<Outcome> {
-        let mut pass = std::pin::pin!(AssertUnwindSafe(pass).catch_unwind());
+        let mut pass = AssertUnwindSafe(pass).catch_unwind();
         let deadline = after(self.deadline);
         let mut deadline = std::pin::pin!(deadline);
         let mut slowness = std::pin::pin!(after(Some(self.slow_after)));

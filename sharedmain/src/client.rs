@@ -1,20 +1,21 @@
 //! The clients of a process: a bare one, and one for controllers on top of it.
-use std::{sync::Arc, time::Duration};
+use std::{cell::OnceCell, sync::Arc, time::Duration};
 
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
-use kube::{
-    Client,
-    client::{Body, ClientBuilder, retry::RetryPolicy},
-};
+use http_body_util::{BodyExt, Full};
+use kube::client::{Body, ClientBuilder, retry::RetryPolicy};
+use reknit_injection::{Answer, Transport};
 use tokio::time::{Sleep, timeout};
 use tower::{
     BoxError, Layer,
+    layer::layer_fn,
     retry::{Policy, RetryLayer},
     util::MapRequestLayer,
 };
 
 use crate::{
-    cause::root, failure::Failure, kubeconfig::Access, rate_limit::RateLimitLayer, token_file::TokenFile,
+    cause::root, failure::Failure, kubeconfig::Access, rate_limit::RateLimitLayer, shared::Shared,
+    token_file::TokenFile,
 };
 
 /// An API server ends every request that is not long-running after 60 seconds, unless it is told otherwise.
@@ -31,9 +32,9 @@ pub(crate) fn user_agent(component: &str, version: &str) -> String {
     agent.chars().filter(|c| c.is_ascii_graphic() || *c == ' ').collect()
 }
 
-/// A client that neither retries nor holds requests back: what leader election and the start need. Credential
-/// plugins are run here, once, and again before their credentials expire.
-pub(crate) fn bare(access: &Access, agent: &str) -> Result<Client, Failure> {
+/// What neither retries nor holds requests back: what leader election and the start need. Credential plugins are run
+/// here, once, and again before their credentials expire.
+pub(crate) fn bare(access: &Access, agent: &str) -> Result<Transport, Failure> {
     let failed = |why: String| Failure::new(format!("{}: {why}", access.origin));
     // Named, so that another provider that a dependency brings does not make the choice ambiguous. It fails where
     // one is installed already, which is as good.
@@ -44,41 +45,47 @@ pub(crate) fn bare(access: &Access, agent: &str) -> Result<Client, Failure> {
     config.headers.push((header::USER_AGENT, agent));
     let token = config.auth_info.token_file.take().map(TokenFile::open).transpose().map_err(failed)?;
     let builder = ClientBuilder::try_from(config).map_err(|e| failed(root(&e)))?;
-    Ok(match token.map(Arc::new) {
-        None => builder.build(),
-        Some(token) => builder.with_layer(&MapRequestLayer::new(move |r| token.authorize(r))).build(),
-    })
+    let token = token.map(Arc::new);
+    let authorize = MapRequestLayer::new(move |request| match &token {
+        Some(token) => token.authorize(request),
+        None => request,
+    });
+    // kube gives its service to a layer, and to nobody else
+    let transport = OnceCell::new();
+    let namespace = &access.config.default_namespace;
+    builder.with_layer(&authorize).with_layer(&layer_fn(|service| {
+        transport.set(Transport::new(Shared::of(service), namespace)).is_ok()
+    }));
+    transport.into_inner().ok_or_else(|| failed("kube made no client of it".into()))
 }
 
-/// The client that controllers get: it retries what a busy API server refused, keeps to a rate if there is one, and
-/// does not wait for ever on a connection whose other end is gone without a word.
-pub(crate) fn for_controllers(bare: &Client, namespace: &str, per_second: f64, burst: u32) -> Client {
-    let inner = bare.clone();
+/// What controllers get: it retries what a busy API server refused, keeps to a rate if there is one, and does not wait
+/// for ever on a connection whose other end is gone without a word.
+pub(crate) fn for_controllers(bare: &Transport, namespace: &str, per_second: f64, burst: u32) -> Transport {
+    let bare = bare.clone();
     let service = tower::service_fn(move |request: Request<Body>| {
-        let client = inner.clone();
+        let long_running = is_long_running(request.uri());
+        let answer = bare.send(request);
         async move {
-            if is_long_running(request.uri()) {
-                return Ok(client.send(request).await?);
+            if long_running {
+                return Ok(answer.await?);
             }
-            match timeout(ANSWER, whole(client, request)).await {
-                Ok(answer) => Ok(answer?),
-                Err(_) => Err(BoxError::from(NoAnswer)),
-            }
+            timeout(ANSWER, complete(answer)).await.unwrap_or_else(|_| Err(NoAnswer.into()))
         }
     });
     let retried = RetryLayer::new(Repeat(RetryPolicy::server_retry())).layer(service);
-    let builder = ClientBuilder::new(retried, namespace);
     if per_second > 0.0 {
-        builder.with_layer(&RateLimitLayer::new(per_second, burst)).build()
+        Transport::new(Shared::of(RateLimitLayer::new(per_second, burst).layer(retried)), namespace)
     } else {
-        builder.build()
+        Transport::new(retried, namespace)
     }
 }
 
 /// The answer with its body, which the connection may fail to deliver as well.
-async fn whole(client: Client, request: Request<Body>) -> kube::Result<Response<Body>> {
-    let (head, body) = client.send(request).await?.into_parts();
-    Ok(Response::from_parts(head, Body::from(body.collect_bytes().await?)))
+async fn complete(answer: impl Future<Output = kube::Result<Answer>>) -> Result<Answer, BoxError> {
+    let (head, body) = answer.await?.into_parts();
+    let body = Full::from(body.collect().await?.to_bytes());
+    Ok(Response::from_parts(head, Box::new(body.map_err(|never| match never {}))))
 }
 
 /// Repeats what a busy API server refused. What timed out at a gateway (504) may have been done all the same, so only
@@ -86,14 +93,10 @@ async fn whole(client: Client, request: Request<Body>) -> kube::Result<Response<
 #[derive(Clone)]
 struct Repeat(RetryPolicy);
 
-impl Policy<Request<Body>, Response<Body>, BoxError> for Repeat {
+impl Policy<Request<Body>, Answer, BoxError> for Repeat {
     type Future = Sleep;
 
-    fn retry(
-        &mut self,
-        request: &mut Request<Body>,
-        result: &mut Result<Response<Body>, BoxError>,
-    ) -> Option<Sleep> {
+    fn retry(&mut self, request: &mut Request<Body>, result: &mut Result<Answer, BoxError>) -> Option<Sleep> {
         let timed_out = result.as_ref().is_ok_and(|answer| answer.status() == StatusCode::GATEWAY_TIMEOUT);
         if timed_out && request.method() != Method::GET {
             return None;
@@ -102,7 +105,7 @@ impl Policy<Request<Body>, Response<Body>, BoxError> for Repeat {
     }
 
     fn clone_request(&mut self, request: &Request<Body>) -> Option<Request<Body>> {
-        Policy::<_, Response<Body>, _>::clone_request(&mut self.0, request)
+        Policy::<_, Answer, _>::clone_request(&mut self.0, request)
     }
 }
 
@@ -124,12 +127,17 @@ mod tests {
 
     use k8s_openapi::api::core::v1::ConfigMap;
     use kube::{
-        Api,
+        Api, Client,
         api::{PostParams, WatchParams},
     };
     use tokio::time::Instant;
 
     use super::*;
+
+    /// A controllers' client on top of this one.
+    fn on(bare: &Client, per_second: f64, burst: u32) -> Client {
+        for_controllers(&bare.clone().into(), "default", per_second, burst).client()
+    }
 
     /// Refuses so many requests as too many, and answers the others.
     fn busy_for(refusals: u32) -> (Client, Arc<AtomicU32>) {
@@ -161,7 +169,7 @@ mod tests {
     async fn controllers_wait_for_a_busy_server_and_a_bare_client_does_not() {
         let (bare, asked) = busy_for(2);
         assert!(get(&bare).await.is_err());
-        assert!(get(&for_controllers(&bare, "default", 0.0, 1)).await.is_ok());
+        assert!(get(&on(&bare, 0.0, 1)).await.is_ok());
         assert_eq!(asked.load(Ordering::Relaxed), 3);
     }
 
@@ -173,10 +181,10 @@ mod tests {
             (StatusCode::GATEWAY_TIMEOUT, 2, 1),
         ] {
             let (bare, asked) = refusing(refusal, 1);
-            get(&for_controllers(&bare, "default", 0.0, 1)).await.unwrap();
+            get(&on(&bare, 0.0, 1)).await.unwrap();
             assert_eq!(asked.load(Ordering::Relaxed), gets, "GET, {refusal}");
             let (bare, asked) = refusing(refusal, 1);
-            let maps: Api<ConfigMap> = Api::default_namespaced(for_controllers(&bare, "default", 0.0, 1));
+            let maps: Api<ConfigMap> = Api::default_namespaced(on(&bare, 0.0, 1));
             let created = maps.create(&PostParams::default(), &ConfigMap::default()).await;
             assert_eq!(asked.load(Ordering::Relaxed), posts, "POST, {refusal}");
             assert_eq!(created.is_ok(), posts == 2, "POST, {refusal}");
@@ -189,7 +197,7 @@ mod tests {
             let chunks = futures::stream::pending::<Result<Vec<u8>, Infallible>>();
             Ok::<_, Infallible>(Response::new(axum::body::Body::from_stream(chunks)))
         });
-        let client = for_controllers(&Client::new(endless, "default"), "default", 0.0, 1);
+        let client = on(&Client::new(endless, "default"), 0.0, 1);
         let answer = timeout(Duration::from_secs(100), get(&client)).await.unwrap();
         assert!(answer.unwrap_err().to_string().contains("did not answer within 75s"));
         let maps: Api<ConfigMap> = Api::default_namespaced(client);
@@ -198,7 +206,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn all_clones_of_a_limited_client_keep_to_one_rate() {
-        let client = for_controllers(&busy_for(0).0, "default", 10.0, 2);
+        let client = on(&busy_for(0).0, 10.0, 2);
         let start = Instant::now();
         let requests = (0..12).map(|_| {
             let client = client.clone();
@@ -216,7 +224,7 @@ mod tests {
         let never = tower::service_fn(|_: Request<Body>| {
             std::future::pending::<Result<Response<Body>, Infallible>>()
         });
-        let client = for_controllers(&Client::new(never, "default"), "default", 0.0, 1);
+        let client = on(&Client::new(never, "default"), 0.0, 1);
         let error = get(&client).await.unwrap_err();
         assert!(error.to_string().contains("did not answer within 75s"), "{error}");
         let maps: Api<ConfigMap> = Api::default_namespaced(client);

@@ -156,6 +156,7 @@ mod profiling;
 mod proxy;
 mod rate_limit;
 mod running;
+mod shared;
 mod signals;
 mod startup;
 mod stop;

@@ -96,9 +96,9 @@ impl Process {
         let Self { component, version, flags, constructors } = self;
         let bare = client::bare(access, &client::user_agent(&component, &version))?;
         let namespace = &access.config.default_namespace;
-        let client = client::for_controllers(&bare, namespace, flags.kube_api_qps, flags.kube_api_burst);
+        let transport = client::for_controllers(&bare, namespace, flags.kube_api_qps, flags.kube_api_burst);
         let registry = metrics::registry();
-        let cx = Context::builder(&component, client)
+        let cx = Context::builder(&component, transport)
             .system_namespace(environment.system_namespace.clone())
             .metrics(registry.clone())
             .shutdown(shutdown)
@@ -121,7 +121,7 @@ impl Process {
             environment,
             logging,
             voter,
-            bare,
+            bare: bare.client(),
             registry,
             controllers,
             tasks,

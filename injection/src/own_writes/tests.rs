@@ -1,8 +1,9 @@
 use std::sync::{Arc, Mutex};
 
+use http_body_util::BodyExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::{
-    Api,
+    Api, Client,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
 use reknit_apis::Key;

@@ -143,7 +143,7 @@ impl<R: ReconcileKind> WithReconciler<R> {
         let finalizes = roles.finalize.map(|_| named());
         let tells_deletion = roles.deleted.is_some();
         let (endpoint, trackers) = (
-            Endpoint::new(build.cx.client(), build.queue.clone(), build.cx.component()),
+            Endpoint::new(build.cx.transport(), build.queue.clone(), build.cx.component()),
             build.trackers.clone(),
         );
         let mut parts = build.parts();

@@ -1,6 +1,6 @@
 //! The pass of a controller that has only keys.
 
-use std::sync::Arc;
+use std::{pin::pin, sync::Arc};
 
 use futures::{FutureExt, future::BoxFuture};
 use reknit_apis::Key;
@@ -22,7 +22,7 @@ impl<R: ReconcileKey> Pass for KeyDriver<R> {
         }
         pinned(async move {
             let slow = |limit| tracing::warn!(?limit, "the pass is slow");
-            let result = self.limits.hold(self.reconciler.reconcile_key(key), slow).await;
+            let result = self.limits.hold(pin!(self.reconciler.reconcile_key(key)), slow).await;
             if let Some(event) = result.as_ref().ok().and_then(Outcome::recorded) {
                 tracing::info!(
                     reason = event.reason,

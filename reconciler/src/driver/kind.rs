@@ -1,7 +1,7 @@
 //! The pass of a controller that has a Kind: who may act on the object, what the user's code is given, and what of
 //! its result is written where.
 
-use std::sync::Arc;
+use std::{pin::pin, sync::Arc};
 
 use futures::{FutureExt, future::BoxFuture};
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -96,7 +96,7 @@ impl<R: ReconcileKind> KindDriver<R> {
         let Some(act) = self.act(&object, leading)? else { return Ok(Outcome::skip()) };
         self.trackers.begin(key);
         let slow = |limit| self.tell_slow(&object, limit);
-        let result = self.limits.hold(self.perform(act, &object), slow).await;
+        let result = self.limits.hold(pin!(self.perform(act, &object)), slow).await;
         if let Some(cut_short) = result.as_ref().err().filter(|error| CutShort::of(error).is_some()) {
             self.record_error(&*object, cut_short);
         }
@@ -118,7 +118,7 @@ impl<R: ReconcileKind> KindDriver<R> {
         match self.roles.deleted.filter(|_| leading || self.roles.observe.is_some()) {
             Some(deleted) => {
                 let slow = |limit| tracing::warn!(?limit, "the pass is slow");
-                let result = self.limits.hold(deleted(&self.reconciler, key), slow).await;
+                let result = self.limits.hold(pin!(deleted(&self.reconciler, key)), slow).await;
                 if let Some(event) = result.as_ref().ok().and_then(Outcome::recorded) {
                     self.recorder.record_at(unread::<R::Kind>(key), event.clone());
                 }
@@ -168,7 +168,8 @@ impl<R: ReconcileKind> KindDriver<R> {
     async fn perform(&self, act: Act<R>, object: &Arc<R::Kind>) -> Result<Outcome> {
         match act {
             Act::Reconcile => self.reconcile(object).await,
-            Act::Finalize(finalize) => self.finalize(finalize, object).await,
+            // boxed, since every pass has room for this future, and few take this way
+            Act::Finalize(finalize) => self.finalize(finalize, object).boxed().await,
             Act::Observe(observe) => {
                 let said = observe(&self.reconciler, &defaulted(object)).await;
                 self.record_result(&**object, &said);
@@ -178,7 +179,11 @@ impl<R: ReconcileKind> KindDriver<R> {
     }
 
     async fn reconcile(&self, object: &Arc<R::Kind>) -> Result<Outcome> {
-        let Some(object) = self.with_finalizer(object).await? else { return Ok(Outcome::skip()) };
+        let with_finalizer = match self.lacks_finalizer(object)? {
+            true => self.add_finalizer(object).boxed().await?,
+            false => Some(object.clone()),
+        };
+        let Some(object) = with_finalizer else { return Ok(Outcome::skip()) };
         let generation = object.meta().generation;
         let mut status = object.read_status().cloned().unwrap_or_default();
         if let Some(mut conditions) = R::Kind::conditions(&mut status) {
@@ -212,16 +217,17 @@ impl<R: ReconcileKind> KindDriver<R> {
         }
     }
 
+    fn lacks_finalizer(&self, object: &R::Kind) -> Result<bool> {
+        Ok(self.roles.finalize.is_some() && !self.finalizer()?.is_on(object.meta()))
+    }
+
     /// The object with the finalizer on it; none where it is gone.
-    async fn with_finalizer(&self, object: &Arc<R::Kind>) -> Result<Option<Arc<R::Kind>>> {
-        if self.roles.finalize.is_none() || self.finalizer()?.is_on(object.meta()) {
-            return Ok(Some(object.clone()));
-        }
+    async fn add_finalizer(&self, object: &R::Kind) -> Result<Option<Arc<R::Kind>>> {
         let added = self.finalizer()?.add(&self.endpoint, object).await;
         if !matches!(added, Ok(None)) {
-            self.record_finalizer(&**object, added.as_ref().err());
+            self.record_finalizer(object, added.as_ref().err());
         }
-        added.map(|added| added.map(Arc::new)).map_err(|source| finalizers(&**object, source))
+        added.map(|added| added.map(Arc::new)).map_err(|source| finalizers(object, source))
     }
 
     async fn without_finalizer(&self, object: &Arc<R::Kind>, newest: Newest) -> Result<()> {

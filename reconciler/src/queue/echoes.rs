@@ -1,5 +1,7 @@
 //! The writes under way that end passes, and what the watch tells of their objects meanwhile.
 
+use std::sync::Arc;
+
 use reknit_apis::Key;
 
 use super::Queue;
@@ -10,25 +12,25 @@ pub(super) struct Echoes(Vec<Echo>);
 
 #[derive(Debug)]
 struct Echo {
-    key: Key,
+    key: Arc<Key>,
     /// The versions told; none for a deletion.
     told: Vec<Option<String>>,
 }
 
 impl Echoes {
-    fn begin(&mut self, key: Key) {
+    fn begin(&mut self, key: Arc<Key>) {
         self.0.push(Echo { key, told: Vec::new() });
     }
 
     /// Notes what was told of an object that is being written to. False where it is not.
     pub(super) fn note(&mut self, key: &Key, version: Option<&str>) -> bool {
-        let Some(echo) = self.0.iter_mut().find(|echo| echo.key == *key) else { return false };
+        let Some(echo) = self.0.iter_mut().find(|echo| *echo.key == *key) else { return false };
         echo.told.push(version.map(str::to_owned));
         true
     }
 
     fn end(&mut self, key: &Key) -> Vec<Option<String>> {
-        let at = self.0.iter().position(|echo| echo.key == *key);
+        let at = self.0.iter().position(|echo| *echo.key == *key);
         at.map(|at| self.0.swap_remove(at).told).unwrap_or_default()
     }
 }
@@ -37,14 +39,14 @@ impl Echoes {
 /// the write itself.
 pub(crate) struct Writing {
     queue: Queue,
-    key: Key,
+    key: Arc<Key>,
     /// What the answer said, once there was one.
     answer: Option<Option<String>>,
 }
 
 impl Queue {
     /// Begins a write that ends the pass of this key.
-    pub(crate) fn writing(&self, key: Key) -> Writing {
+    pub(crate) fn writing(&self, key: Arc<Key>) -> Writing {
         self.0.state.lock().echoes.begin(key.clone());
         Writing { queue: self.clone(), key, answer: None }
     }
@@ -66,7 +68,7 @@ impl Drop for Writing {
     fn drop(&mut self) {
         let told = self.queue.0.state.lock().echoes.end(&self.key);
         if told.iter().any(|told| self.is_news(told)) {
-            self.queue.add(self.key.clone());
+            self.queue.add(Key::clone(&self.key));
         }
     }
 }

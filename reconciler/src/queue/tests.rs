@@ -216,7 +216,7 @@ async fn a_change_that_ends_the_pass_of_a_key_does_not_wake_that_key_of_that_que
         }
         Ok::<_, ()>("2".to_owned())
     };
-    concluding::concluding(&mine, key("a"), write, |version| Some(version)).await.unwrap();
+    concluding::concluding(&mine, key("a").into(), write, |version| Some(version)).await.unwrap();
     assert_eq!(mine.take_all(), [key("b")]);
     assert_eq!(other.take_all(), [key("a"), key("b")]);
     mine.changed(key("a"));
@@ -231,7 +231,7 @@ async fn woken_by(told: &[Option<&str>], answer: Result<&str, ()>) -> Vec<Key> {
         let queue = queue.clone();
         async move {
             let write = async { answered.await.unwrap() };
-            concluding::concluding(&queue, key("a"), write, |version: &String| Some(version)).await
+            concluding::concluding(&queue, key("a").into(), write, |version: &String| Some(version)).await
         }
     });
     tokio::task::yield_now().await;

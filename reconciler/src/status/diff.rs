@@ -6,23 +6,26 @@ use serde_json::{Map, Value};
 ///
 /// It names only fields that `before` or `after` has: what a newer version keeps beside them stays as it is, but
 /// for lists, which are replaced whole.
-pub(crate) fn diff(before: &Value, after: &Value) -> Option<Value> {
-    if before == after {
+pub(crate) fn diff(before: &Value, after: Value) -> Option<Value> {
+    if *before == after {
         return None;
     }
     match (before, after) {
         (Value::Object(before), Value::Object(after)) => Some(Value::Object(fields(before, after))),
-        _ => Some(after.clone()),
+        (_, after) => Some(after),
     }
 }
 
-fn fields(before: &Map<String, Value>, after: &Map<String, Value>) -> Map<String, Value> {
-    let changed = after.iter().filter_map(|(name, new)| {
-        let change = before.get(name).map_or_else(|| Some(new.clone()), |old| diff(old, new));
-        Some((name.clone(), change?))
+fn fields(before: &Map<String, Value>, after: Map<String, Value>) -> Map<String, Value> {
+    let gone = before.keys().filter(|name| !after.contains_key(*name));
+    let gone: Vec<_> = gone.map(|name| (name.clone(), Value::Null)).collect();
+    let changed = after.into_iter().filter_map(|(name, new)| {
+        let change = match before.get(&name) {
+            Some(old) => diff(old, new),
+            None => Some(new),
+        };
+        Some((name, change?))
     });
-    let gone =
-        before.keys().filter(|name| !after.contains_key(*name)).map(|name| (name.clone(), Value::Null));
     changed.chain(gone).collect()
 }
 
@@ -55,8 +58,8 @@ mod tests {
     fn a_diff_holds_only_what_differs() {
         let before = json!({"a": 1, "b": {"c": 2, "d": 3}, "gone": 4});
         let after = json!({"a": 1, "b": {"c": 2, "d": 4}, "new": {"x": 1}});
-        assert_eq!(diff(&before, &after), Some(json!({"b": {"d": 4}, "new": {"x": 1}, "gone": null})));
-        assert_eq!(diff(&before, &before), None);
+        assert_eq!(diff(&before, after), Some(json!({"b": {"d": 4}, "new": {"x": 1}, "gone": null})));
+        assert_eq!(diff(&before, before.clone()), None);
     }
 
     #[test]
@@ -72,7 +75,7 @@ mod tests {
         for before in &values {
             for after in &values {
                 let mut made = before.clone();
-                merge(&mut made, &diff(before, after).unwrap_or_else(|| json!({})));
+                merge(&mut made, &diff(before, after.clone()).unwrap_or_else(|| json!({})));
                 assert_eq!(&made, after, "from {before}");
             }
         }
@@ -81,7 +84,7 @@ mod tests {
     #[test]
     fn what_neither_side_knows_survives_a_merge() {
         let mut stored = json!({"known": 1, "newer": {"field": true}});
-        merge(&mut stored, &diff(&json!({"known": 1}), &json!({"known": 2})).unwrap());
+        merge(&mut stored, &diff(&json!({"known": 1}), json!({"known": 2})).unwrap());
         assert_eq!(stored, json!({"known": 2, "newer": {"field": true}}));
     }
 }

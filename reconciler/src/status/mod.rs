@@ -2,7 +2,7 @@
 
 mod diff;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use reknit_apis::{Key, Kind, StatusOf};
 use serde_json::{Value, json};
@@ -46,7 +46,7 @@ impl StatusChange {
         let differs = before != after;
         // the API server holds nothing yet of what an absent status would have by default
         let known = if read.is_some() { before } else { json!({}) };
-        Ok(diff(&known, &after).filter(|_| differs).map(Self))
+        Ok(diff(&known, after).filter(|_| differs).map(Self))
     }
 
     /// What is left to be done to this object, which changed since.
@@ -68,7 +68,7 @@ pub(crate) async fn write<K: Kind>(
     change: StatusChange,
     metrics: &PassMetrics,
 ) -> Result<Written> {
-    let key = Key::of(object);
+    let key = Arc::new(Key::of(object));
     let (mut newest, mut missing) = (Newest::of(object.meta()), change);
     for attempt in 1.. {
         let answer =

@@ -45,7 +45,7 @@ struct Selected {
 impl Index {
     pub(super) fn read(&mut self, observer: &Key, target: Key) {
         let observer = self.interned(observer);
-        let target: Text = target.to_string().into();
+        let target = written(&target);
         let target = first(&self.exact, &target).cloned().unwrap_or(target);
         if self.note(&observer, Target::Exact(target.clone())) {
             self.exact.insert((target, observer));
@@ -64,7 +64,7 @@ impl Index {
 
     /// Those who read this object, or would have, had it been there.
     pub(super) fn observers_by_name(&self, key: &Key, into: &mut HashSet<Text>) {
-        into.extend(of(&self.exact, &key.to_string().into()).map(|(_, observer)| observer.clone()));
+        into.extend(of(&self.exact, &written(key)).map(|(_, observer)| observer.clone()));
     }
 
     /// Whether anybody reads by labels.
@@ -95,7 +95,7 @@ impl Index {
 
     /// The pass ended well: what it did not read decides nothing any more.
     pub(super) fn settle(&mut self, observer: &Key) {
-        let observer: Text = observer.to_string().into();
+        let observer = written(observer);
         let Some(latest) = self.latest.remove(&observer) else { return };
         let stale: Vec<_> =
             of(&self.reads, &observer).filter(|(_, target)| !latest.contains(target)).cloned().collect();
@@ -104,7 +104,7 @@ impl Index {
 
     /// The observer reads nothing any more.
     pub(super) fn forget(&mut self, observer: &Key) {
-        let observer: Text = observer.to_string().into();
+        let observer = written(observer);
         self.latest.remove(&observer);
         let reads: Vec<_> = of(&self.reads, &observer).cloned().collect();
         reads.iter().for_each(|read| self.unread(read));
@@ -112,7 +112,7 @@ impl Index {
 
     /// One copy of each observer's key, however many targets it reads.
     fn interned(&self, observer: &Key) -> Text {
-        let text = observer.to_string().into();
+        let text = written(observer);
         first(&self.reads, &text).cloned().unwrap_or(text)
     }
 
@@ -152,6 +152,10 @@ impl Index {
         let observers: HashSet<_> = self.reads.iter().map(|(observer, _)| observer).collect();
         [exact.len(), matching, observers.len()]
     }
+}
+
+fn written(key: &Key) -> Text {
+    [key.namespace.as_deref().unwrap_or_default(), "/", &key.name].concat().into()
 }
 
 /// Comes before all others.

@@ -1,0 +1,205 @@
+//! How the requests of a process reach the API server.
+
+use std::{fmt, sync::Arc};
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http::{Request, Response};
+use http_body_util::BodyExt;
+use kube::{
+    Client,
+    client::{Body, DynBody},
+    core::Status,
+};
+use serde::de::DeserializeOwned;
+use tower::{BoxError, Service, ServiceExt};
+
+/// An answer whose body has yet to be read.
+pub type Answer = Response<Box<DynBody>>;
+
+type Answering = BoxFuture<'static, kube::Result<Answer>>;
+
+/// How the requests of a process reach the API server: what its [`Client`]s are made of.
+///
+/// A Client hands each request to a task of its own, which calls the service below: two switches between tasks. One
+/// that is made of another costs two more, and so on. A Transport is called where the request is made, however many
+/// layers it has. One of a Client is what tests give to a [`Context`](crate::Context).
+///
+/// ```no_run
+/// # async fn example() -> Result<(), kube::Error> {
+/// use reknit_injection::{Context, Transport};
+///
+/// let transport = Transport::from(kube::Client::try_default().await?);
+/// let cx = Context::new("example", transport);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Transport {
+    send: Arc<dyn Fn(Request<Body>) -> Answering + Send + Sync>,
+    default_namespace: Arc<str>,
+}
+
+impl Transport {
+    /// Of a service that is cloned for each request. What it fails with is [`kube::Error::Service`], unless it is a
+    /// [`kube::Error`] itself.
+    pub fn new<S>(service: S, default_namespace: &str) -> Self
+    where
+        S: Service<Request<Body>, Response = Answer, Error: Into<BoxError>, Future: Send>
+            + Clone
+            + Send
+            + Sync
+            + 'static,
+    {
+        let send = move |request| -> Answering {
+            let answer = service.clone().oneshot(request);
+            Box::pin(async { answer.await.map_err(|error| as_kube(error.into())) })
+        };
+        Self { send: Arc::new(send), default_namespace: default_namespace.into() }
+    }
+
+    /// A Client whose requests take this way.
+    pub fn client(&self) -> Client {
+        let send = self.send.clone();
+        Client::new(tower::service_fn(move |request| send(request)), &*self.default_namespace)
+    }
+
+    /// Sends a request whose path is that of the API; the answer, whatever it says.
+    pub fn send(&self, request: Request<Body>) -> BoxFuture<'static, kube::Result<Answer>> {
+        (self.send)(request)
+    }
+
+    /// Sends a request and decodes what a successful answer holds.
+    ///
+    /// # Errors
+    ///
+    /// [`kube::Error::Api`] for what the API server refuses, [`kube::Error::SerdeError`] for an answer that is no `T`,
+    /// and whatever became of the connection.
+    pub fn request<T: DeserializeOwned>(
+        &self,
+        request: Request<Vec<u8>>,
+    ) -> impl Future<Output = kube::Result<T>> + Send + use<T> {
+        let answer = self.send(request.map(Body::from));
+        async {
+            let (head, body) = answer.await?.into_parts();
+            let bytes = collect(body).await?;
+            if head.status.is_success() {
+                return serde_json::from_slice(&bytes).map_err(kube::Error::SerdeError);
+            }
+            let status = serde_json::from_slice(&bytes).unwrap_or_else(|_| {
+                Status::failure(&String::from_utf8_lossy(&bytes), "Failed to parse error data")
+                    .with_code(head.status.as_u16())
+            });
+            Err(kube::Error::Api(status.boxed()))
+        }
+    }
+
+    /// The same with something on top of it.
+    pub(crate) fn with(&self, send: impl Fn(Request<Body>) -> Answering + Send + Sync + 'static) -> Self {
+        Self { send: Arc::new(send), ..self.clone() }
+    }
+}
+
+impl From<Client> for Transport {
+    fn from(client: Client) -> Self {
+        let default_namespace = client.default_namespace().into();
+        let send = move |request| -> Answering {
+            let client = client.clone();
+            Box::pin(async move { Ok(client.send(request).await?.map(streamed)) })
+        };
+        Self { send: Arc::new(send), default_namespace }
+    }
+}
+
+impl fmt::Debug for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Transport")
+            .field("default_namespace", &self.default_namespace)
+            .finish_non_exhaustive()
+    }
+}
+
+/// All of a body.
+pub(crate) async fn collect(body: Box<DynBody>) -> kube::Result<Bytes> {
+    Ok(body.collect().await.map_err(as_kube)?.to_bytes())
+}
+
+/// A body that is all there.
+pub(crate) fn whole(bytes: Bytes) -> Box<DynBody> {
+    streamed(Body::from(bytes))
+}
+
+fn streamed(body: Body) -> Box<DynBody> {
+    Box::new(body.map_err(BoxError::from))
+}
+
+/// Layers say what failed in a box; what kube itself found stands as it was.
+pub(crate) fn as_kube(error: BoxError) -> kube::Error {
+    error.downcast().map_or_else(kube::Error::Service, |error| *error)
+}
+
+#[cfg(test)]
+mod tests {
+    use http::StatusCode;
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::Api;
+
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("the cable is cut")]
+    struct Cut;
+
+    /// Answers every request so.
+    fn answering(code: StatusCode, body: &'static str) -> Transport {
+        let service = tower::service_fn(move |_: Request<Body>| async move {
+            let mut answer = Response::new(whole(Bytes::from_static(body.as_bytes())));
+            *answer.status_mut() = code;
+            Ok::<_, BoxError>(answer)
+        });
+        Transport::new(service, "shop")
+    }
+
+    async fn asked(transport: &Transport) -> kube::Result<ConfigMap> {
+        transport.request(Request::new(Vec::new())).await
+    }
+
+    #[tokio::test]
+    async fn an_answer_is_decoded_and_a_refusal_is_told_as_the_api_server_tells_it() {
+        let answer = asked(&answering(StatusCode::OK, r#"{"data":{"a":"b"}}"#)).await.unwrap();
+        assert_eq!(answer.data.unwrap()["a"], "b");
+        let refused =
+            r#"{"kind":"Status","status":"Failure","message":"gone","reason":"NotFound","code":404}"#;
+        let error = asked(&answering(StatusCode::NOT_FOUND, refused)).await.unwrap_err();
+        assert!(
+            matches!(error, kube::Error::Api(status) if status.is_not_found() && status.message == "gone")
+        );
+        let error = asked(&answering(StatusCode::BAD_GATEWAY, "<html>")).await.unwrap_err();
+        assert!(
+            matches!(error, kube::Error::Api(status) if status.code == 502 && status.message == "<html>")
+        );
+    }
+
+    #[tokio::test]
+    async fn what_a_layer_or_kube_says_of_a_failure_arrives_as_it_was() {
+        let failing = |error: fn() -> BoxError| {
+            let service = tower::service_fn(move |_: Request<Body>| async move { Err::<Answer, _>(error()) });
+            Transport::new(service, "shop")
+        };
+        let error = asked(&failing(|| Cut.into())).await.unwrap_err();
+        assert!(matches!(&error, kube::Error::Service(cause) if cause.is::<Cut>()), "{error:?}");
+        let known: fn() -> BoxError = || kube::Error::LinesCodecMaxLineLengthExceeded.into();
+        let error = asked(&failing(known)).await.unwrap_err();
+        assert!(matches!(error, kube::Error::LinesCodecMaxLineLengthExceeded), "{error:?}");
+        let error = asked(&failing(known).client().into()).await.unwrap_err();
+        assert!(matches!(error, kube::Error::LinesCodecMaxLineLengthExceeded), "{error:?}");
+    }
+
+    #[tokio::test]
+    async fn its_client_asks_in_the_same_namespace() {
+        let transport = answering(StatusCode::OK, r#"{"metadata":{"name":"a"}}"#);
+        assert_eq!(Transport::from(transport.client()).client().default_namespace(), "shop");
+        let maps: Api<ConfigMap> = Api::default_namespaced(transport.client());
+        assert_eq!(maps.get("a").await.unwrap().metadata.name.as_deref(), Some("a"));
+    }
+}
