@@ -12,14 +12,14 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 target=$(cargo metadata --no-deps --format-version 1 | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')
-programs=$target/release
+programs=$target/deploy
 
 KUBEBUILDER_ASSETS=$(hack/setup-envtest.sh --control-plane | tail -n 1)
 export KUBEBUILDER_ASSETS
 
-cargo build --release --locked --package reknit-benches --bins
+cargo build --profile deploy --locked --package reknit-benches --bin bench --bin bench-floor --bin bench-reknit
 # The same folder, so that what both workspaces need is compiled once.
-cargo build --release --locked --manifest-path benches/peers/kube-runtime/Cargo.toml --target-dir "$target"
+cargo build --profile deploy --locked --manifest-path benches/peers/kube-runtime/Cargo.toml --target-dir "$target"
 
 go_peer() (
   cd benches/peers/controller-runtime

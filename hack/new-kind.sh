@@ -76,6 +76,11 @@ serde_yaml_ng = "0.10"
 
 [dev-dependencies]
 tokio = { version = "1", features = ["macros", "rt"] }
+
+# Slow to build, and a quarter less code.
+[profile.release]
+codegen-units = 1
+lto = "fat"
 END
 
 # With the versions that reknit is tested with; Cargo keeps of them what this project needs.
