@@ -20,9 +20,15 @@ impl Informers {
     /// they concern, before whoever asked gets them.
     pub(crate) fn reading_own_writes(&self, transport: &Transport) -> Transport {
         let (informers, below) = (self.clone(), transport.clone());
-        transport.with(move |request| match Told::of(&request, &informers) {
-            None => below.send(request),
-            Some(told) => told.send(request, below.clone(), informers.clone()).boxed(),
+        transport.with(move |request| {
+            let (below, informers) = (below.clone(), informers.clone());
+            async move {
+                match Told::of(&request, &informers) {
+                    None => below.send(request).await,
+                    Some(told) => told.send(request, &below, &informers).await,
+                }
+            }
+            .boxed()
         })
     }
 }
@@ -95,8 +101,8 @@ impl Told {
     async fn send(
         self,
         request: Request<Body>,
-        transport: Transport,
-        informers: Informers,
+        transport: &Transport,
+        informers: &Informers,
     ) -> kube::Result<Answer> {
         let answer = transport.send(request).await?;
         if !answer.status().is_success() {
@@ -104,7 +110,7 @@ impl Told {
         }
         let (head, body) = answer.into_parts();
         let answered = collect(body).await?;
-        self.answered(&answered, &transport, &informers).await;
+        self.answered(&answered, transport, informers).await;
         Ok(Response::from_parts(head, whole(answered)))
     }
 

@@ -77,6 +77,7 @@ mod tests {
             ("/api/v1/namespaces/shop", "", "namespaces", Some("/shop"), None),
             ("/api/v1/namespaces/shop/finalize", "", "namespaces", Some("/shop"), Some("finalize")),
             ("/api/v1/nodes/n/status", "", "nodes", Some("/n"), Some("status")),
+            ("/api/v1/namespaces/a/services/b/proxy/c/d/e/f", "", "services", Some("a/b"), Some("proxy")),
             (
                 "/apis/apps/v1/namespaces/shop/deployments/web/scale",
                 "apps",

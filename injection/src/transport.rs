@@ -6,12 +6,13 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{Request, Response};
 use http_body_util::BodyExt;
+use k8s_openapi::jiff::Timestamp;
 use kube::{
     Client,
     client::{Body, DynBody},
     core::Status,
 };
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, Error};
 use tower::{BoxError, Service, ServiceExt};
 
 /// An answer whose body has yet to be read.
@@ -38,6 +39,7 @@ type Answering = BoxFuture<'static, kube::Result<Answer>>;
 pub struct Transport {
     send: Arc<dyn Fn(Request<Body>) -> Answering + Send + Sync>,
     default_namespace: Arc<str>,
+    valid_until: Option<Timestamp>,
 }
 
 impl Transport {
@@ -55,13 +57,15 @@ impl Transport {
             let answer = service.clone().oneshot(request);
             Box::pin(async { answer.await.map_err(|error| as_kube(error.into())) })
         };
-        Self { send: Arc::new(send), default_namespace: default_namespace.into() }
+        Self { send: Arc::new(send), default_namespace: default_namespace.into(), valid_until: None }
     }
 
-    /// A Client whose requests take this way.
+    /// Makes a Client whose requests take this way, with the task that comes with one: once, and to be cloned. To be
+    /// called within a tokio runtime.
     pub fn client(&self) -> Client {
         let send = self.send.clone();
         Client::new(tower::service_fn(move |request| send(request)), &*self.default_namespace)
+            .with_valid_until(self.valid_until)
     }
 
     /// Sends a request whose path is that of the API; the answer, whatever it says.
@@ -84,7 +88,7 @@ impl Transport {
             let (head, body) = answer.await?.into_parts();
             let bytes = collect(body).await?;
             if head.status.is_success() {
-                return serde_json::from_slice(&bytes).map_err(kube::Error::SerdeError);
+                return decoded(&bytes).map_err(kube::Error::SerdeError);
             }
             let status = serde_json::from_slice(&bytes).unwrap_or_else(|_| {
                 Status::failure(&String::from_utf8_lossy(&bytes), "Failed to parse error data")
@@ -102,12 +106,12 @@ impl Transport {
 
 impl From<Client> for Transport {
     fn from(client: Client) -> Self {
-        let default_namespace = client.default_namespace().into();
+        let (default_namespace, valid_until) = (client.default_namespace().into(), *client.valid_until());
         let send = move |request| -> Answering {
             let client = client.clone();
             Box::pin(async move { Ok(client.send(request).await?.map(streamed)) })
         };
-        Self { send: Arc::new(send), default_namespace }
+        Self { send: Arc::new(send), default_namespace, valid_until }
     }
 }
 
@@ -117,6 +121,11 @@ impl fmt::Debug for Transport {
             .field("default_namespace", &self.default_namespace)
             .finish_non_exhaustive()
     }
+}
+
+/// All of it is looked at once, which serde_json would do string by string.
+fn decoded<T: DeserializeOwned>(bytes: &[u8]) -> serde_json::Result<T> {
+    serde_json::from_str(std::str::from_utf8(bytes).map_err(serde_json::Error::custom)?)
 }
 
 /// All of a body.

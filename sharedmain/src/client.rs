@@ -75,7 +75,7 @@ pub(crate) fn for_controllers(bare: &Transport, namespace: &str, per_second: f64
     });
     let retried = RetryLayer::new(Repeat(RetryPolicy::server_retry())).layer(service);
     if per_second > 0.0 {
-        Transport::new(Shared::of(RateLimitLayer::new(per_second, burst).layer(retried)), namespace)
+        Transport::new(RateLimitLayer::new(per_second, burst).layer(retried), namespace)
     } else {
         Transport::new(retried, namespace)
     }

@@ -1,13 +1,14 @@
 //! Holds requests to the API server back, for those who ask for it with `--kube-api-qps`.
 use std::{
-    future::Future,
-    pin::Pin,
-    task::{Context, Poll, ready},
+    sync::Arc,
+    task::{Context, Poll},
     time::Duration,
 };
 
-use tokio::time::{Instant, Sleep};
-use tower::{Layer, Service};
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+use tower::{Layer, Service, ServiceExt};
 
 /// So many requests a second, and so many at once after a pause: a token bucket, as client-go has.
 #[derive(Debug, Clone, Copy)]
@@ -27,62 +28,90 @@ impl<S> Layer<S> for RateLimitLayer {
 
     fn layer(&self, inner: S) -> RateLimit<S> {
         let bucket = Bucket { rate: *self, tokens: self.burst, at: Instant::now() };
-        RateLimit { inner, bucket, waiting: None }
+        RateLimit { inner, bucket: Arc::new(Mutex::new(bucket)) }
     }
 }
 
-/// Not ready while its bucket is empty.
-#[derive(Debug)]
+/// Each request takes its turn when it is made, and waits for it on its own: one that is not polled holds up no other.
+#[derive(Clone)]
 pub(crate) struct RateLimit<S> {
     inner: S,
-    bucket: Bucket,
-    waiting: Option<Pin<Box<Sleep>>>,
+    bucket: Arc<Mutex<Bucket>>,
 }
 
-impl<R, S: Service<R>> Service<R> for RateLimit<S> {
+impl<R, S> Service<R> for RateLimit<S>
+where
+    R: Send + 'static,
+    S: Service<R, Response: Send, Error: Send, Future: Send> + Clone + Send + 'static,
+{
     type Response = S::Response;
     type Error = S::Error;
-    type Future = S::Future;
+    type Future = BoxFuture<'static, Result<S::Response, S::Error>>;
 
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        while let Some(wait) = self.bucket.wait() {
-            let waiting = self.waiting.get_or_insert_with(|| Box::pin(tokio::time::sleep(wait)));
-            ready!(waiting.as_mut().poll(cx));
-            self.waiting = None;
-        }
-        self.inner.poll_ready(cx)
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: R) -> S::Future {
-        self.bucket.tokens -= 1.0;
-        self.inner.call(request)
+    fn call(&mut self, request: R) -> Self::Future {
+        let (inner, turn) = (self.inner.clone(), Turn::taken(&self.bucket));
+        Box::pin(async move {
+            turn.come().await;
+            inner.oneshot(request).await
+        })
     }
 }
 
 #[derive(Debug)]
 struct Bucket {
     rate: RateLimitLayer,
+    /// Below zero are those that are taken already and not earned yet.
     tokens: f64,
     at: Instant,
 }
 
 impl Bucket {
-    /// How long until there is a token, if there is none.
-    fn wait(&mut self) -> Option<Duration> {
+    /// Takes a token; how long until it is earned.
+    fn take(&mut self) -> Duration {
         let now = Instant::now();
         let earned = now.duration_since(self.at).as_secs_f64() * self.rate.per_second;
-        self.tokens = (self.tokens + earned).min(self.rate.burst);
+        self.tokens = (self.tokens + earned).min(self.rate.burst) - 1.0;
         self.at = now;
-        // A millisecond, because timers are no finer and rounding must not make this spin.
-        let missing = (1.0 - self.tokens).max(0.0) / self.rate.per_second;
-        (self.tokens < 1.0).then(|| Duration::from_secs_f64(missing.min(3600.0)) + Duration::from_millis(1))
+        let missing = (-self.tokens).max(0.0) / self.rate.per_second;
+        Duration::try_from_secs_f64(missing).unwrap_or(Duration::MAX)
+    }
+}
+
+/// A token that is taken, and given back if nothing is sent for it.
+struct Turn {
+    bucket: Arc<Mutex<Bucket>>,
+    wait: Duration,
+    came: bool,
+}
+
+impl Turn {
+    fn taken(bucket: &Arc<Mutex<Bucket>>) -> Self {
+        Self { bucket: bucket.clone(), wait: bucket.lock().take(), came: false }
+    }
+
+    async fn come(mut self) {
+        if !self.wait.is_zero() {
+            tokio::time::sleep(self.wait).await;
+        }
+        self.came = true;
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        if !self.came {
+            self.bucket.lock().tokens += 1.0;
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tower::ServiceExt;
 
     #[tokio::test(start_paused = true)]
     async fn after_the_burst_requests_go_at_the_rate() {
@@ -97,5 +126,23 @@ mod tests {
         assert!(after[3] >= Duration::from_millis(100), "{:?}", after[3]);
         assert!(after[22] >= Duration::from_secs(2), "{:?}", after[22]);
         assert!(after[22] < Duration::from_millis(2100), "{:?}", after[22]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_is_not_polled_holds_up_no_other_and_a_dropped_one_gives_its_turn_back() {
+        let answer = tower::service_fn(|()| async { Ok::<_, std::convert::Infallible>(Instant::now()) });
+        let limited = RateLimitLayer::new(10.0, 1).layer(answer);
+        let start = Instant::now();
+        let sent = || limited.clone().oneshot(());
+        sent().await.unwrap();
+        let mut begun = Box::pin(sent());
+        assert!(futures::poll!(&mut begun).is_pending());
+        assert_eq!(sent().await.unwrap().duration_since(start).as_millis(), 200, "the third turn");
+        drop(begun);
+        assert_eq!(
+            sent().await.unwrap().duration_since(start).as_millis(),
+            200,
+            "the turn that was given back"
+        );
     }
 }
