@@ -140,7 +140,7 @@ impl<T: Cached<DynamicType = ()>> Children<T> {
         let look = || control::<O, T, _>(owner, self.informer.get(key));
         match look() {
             Control::Foreign(_) => {
-                self.tracker.read(&Key::of(owner), key.clone());
+                self.tracker.read(&Key::of(owner), key);
                 look()
             }
             control => control,
@@ -178,7 +178,7 @@ impl<T: Cached<DynamicType = ()> + Serialize> Children<T> {
     where
         O: Resource<DynamicType = ()>,
     {
-        self.tracker.read(&Key::of(owner), wanted.key.clone());
+        self.tracker.read(&Key::of(owner), &wanted.key);
         taken(owner, wanted, by)
     }
 

@@ -11,6 +11,9 @@ use tokio::time::Instant;
 /// So many fast keys in a row, and a slow one that waits gets its turn: one in ten.
 const FAST_IN_A_ROW: u32 = 9;
 
+/// Room for so many keys is kept.
+const FEW: usize = 1 << 10;
+
 /// Which of the two ways a key waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Lane {
@@ -91,7 +94,16 @@ impl Lanes {
         if let Some((lane, since)) = again {
             self.wait(key.clone(), lane, since);
         }
+        self.give_back();
         again.is_some()
+    }
+
+    /// A start, or a resync, adds every key at once: the room that took is not kept for the few that come later.
+    fn give_back(&mut self) {
+        let few = self.places.len().max(FEW);
+        if self.places.capacity() / 8 > few {
+            self.places.shrink_to(2 * few);
+        }
     }
 
     /// How many keys wait.
@@ -106,6 +118,7 @@ impl Lanes {
         for key in &keys {
             self.places.remove(key);
         }
+        self.give_back();
         keys
     }
 
@@ -131,5 +144,25 @@ impl Lanes {
             Lane::Fast => &mut self.fast,
             Lane::Slow => &mut self.slow,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_room_that_many_keys_took_is_given_back_and_none_of_them_is_lost() {
+        let (mut lanes, now) = (Lanes::default(), Instant::now());
+        let key = |n: usize| Arc::new(Key::new("default", &n.to_string()));
+        for n in 0..100_000 {
+            assert_eq!(lanes.add(key(n), Lane::Fast, now), Added::Waits);
+        }
+        for n in 0..100_000 {
+            let (claimed, _) = lanes.claim().unwrap();
+            assert_eq!(claimed, key(n));
+            assert!(!lanes.done(&claimed));
+        }
+        assert!(lanes.places.is_empty() && lanes.places.capacity() <= 8 * FEW, "{}", lanes.places.capacity());
     }
 }

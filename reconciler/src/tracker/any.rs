@@ -138,7 +138,7 @@ impl TrackedAny {
             return Ok(matching(&informer, namespace, &selector).collect());
         }
         let target = Key::new(namespace, reference.name.as_deref().unwrap_or_default());
-        tracker.read(&observer, target.clone());
+        tracker.read(&observer, &target);
         first_list(&informer).await?;
         Ok(informer.get(&target).into_iter().collect())
     }

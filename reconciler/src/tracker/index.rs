@@ -43,10 +43,11 @@ struct Selected {
 }
 
 impl Index {
-    pub(super) fn read(&mut self, observer: &Key, target: Key) {
+    pub(super) fn read(&mut self, observer: &Key, target: &Key) {
+        let itself = target == observer;
         let observer = self.interned(observer);
-        let target = written(&target);
-        let target = first(&self.exact, &target).cloned().unwrap_or(target);
+        // what belongs together often has one name
+        let target = if itself { observer.clone() } else { self.interned(target) };
         if self.note(&observer, Target::Exact(target.clone())) {
             self.exact.insert((target, observer));
         }
@@ -110,10 +111,10 @@ impl Index {
         reads.iter().for_each(|read| self.unread(read));
     }
 
-    /// One copy of each observer's key, however many targets it reads.
-    fn interned(&self, observer: &Key) -> Text {
-        let text = written(observer);
-        first(&self.reads, &text).cloned().unwrap_or(text)
+    /// One copy of each key, however often it reads and is read.
+    fn interned(&self, key: &Key) -> Text {
+        let text = written(key);
+        first(&self.reads, &text).or_else(|| first(&self.exact, &text)).cloned().unwrap_or(text)
     }
 
     /// True where the observer did not read that before.

@@ -49,7 +49,7 @@ impl Tracker {
         observers
     }
 
-    pub(crate) fn read(&self, observer: &Key, target: Key) {
+    pub(crate) fn read(&self, observer: &Key, target: &Key) {
         self.0.lock().read(observer, target);
     }
 

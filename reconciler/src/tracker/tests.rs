@@ -21,7 +21,7 @@ fn an_observer_that_changes_its_mind_a_thousand_times_leaves_nothing_behind() {
     let tracker = trackers.join();
     for n in 0..1000 {
         trackers.begin(&key("observer"));
-        tracker.read(&key("observer"), key(&n.to_string()));
+        tracker.read(&key("observer"), &key(&n.to_string()));
         let selector = Expression::Equal("app".into(), n.to_string()).into();
         tracker.read_matching(&key("observer"), Some("default"), &selector);
         trackers.settle(&key("observer"));
@@ -37,8 +37,8 @@ fn an_observer_that_goes_takes_its_targets_along_and_leaves_those_of_others() {
     let trackers = Trackers::default();
     let tracker = trackers.join();
     for observer in ["one", "two"] {
-        tracker.read(&key(observer), key("shared"));
-        tracker.read(&key(observer), key(observer));
+        tracker.read(&key(observer), &key("shared"));
+        tracker.read(&key(observer), &key(observer));
         tracker.read_matching(&key(observer), None, &web());
     }
     assert_eq!(sizes(&tracker), [3, 1, 2]);
@@ -54,7 +54,7 @@ fn a_pass_that_fails_keeps_what_was_read_and_the_next_that_ends_well_does_not() 
     let tracker = trackers.join();
     for target in ["a", "b", "c"] {
         trackers.begin(&key("observer"));
-        tracker.read(&key("observer"), key(target));
+        tracker.read(&key("observer"), &key(target));
     }
     assert_eq!(sizes(&tracker), [3, 0, 1]);
     trackers.settle(&key("observer"));
@@ -74,7 +74,7 @@ fn selectors_that_say_the_same_are_one() {
 #[test]
 fn whoever_read_an_object_by_name_or_by_labels_observes_it_once() {
     let tracker = Tracker::default();
-    tracker.read(&key("one"), key("web"));
+    tracker.read(&key("one"), &key("web"));
     tracker.read_matching(&key("one"), Some("default"), &web());
     tracker.read_matching(&key("elsewhere"), Some("other"), &web());
     let mut service = Service::default();

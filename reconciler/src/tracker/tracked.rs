@@ -69,7 +69,7 @@ impl<T: Cached<DynamicType = (), Scope: Scope>> Tracked<T> {
     }
 
     fn look<O: Resource>(&self, observer: &O, target: Key) -> Option<Arc<T>> {
-        self.tracker.read(&Key::of(observer), target.clone()); // before the read: a change in between wakes
+        self.tracker.read(&Key::of(observer), &target); // before the read: a change in between wakes
         self.informer.get(&target)
     }
 }
