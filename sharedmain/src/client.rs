@@ -14,7 +14,7 @@ use tower::{
 };
 
 use crate::{
-    cause::root, failure::Failure, kubeconfig::Access, rate_limit::RateLimitLayer, shared::Shared,
+    cause::root, failure::Failure, kubeconfig::Access, rate_limit::rate_limited, shared::shared,
     token_file::TokenFile,
 };
 
@@ -53,9 +53,9 @@ pub(crate) fn bare(access: &Access, agent: &str) -> Result<Transport, Failure> {
     // kube gives its service to a layer, and to nobody else
     let transport = OnceCell::new();
     let namespace = &access.config.default_namespace;
-    builder.with_layer(&authorize).with_layer(&layer_fn(|service| {
-        transport.set(Transport::new(Shared::of(service), namespace)).is_ok()
-    }));
+    builder
+        .with_layer(&authorize)
+        .with_layer(&layer_fn(|service| transport.set(Transport::new(shared(service), namespace)).is_ok()));
     transport.into_inner().ok_or_else(|| failed("kube made no client of it".into()))
 }
 
@@ -75,7 +75,7 @@ pub(crate) fn for_controllers(bare: &Transport, namespace: &str, per_second: f64
     });
     let retried = RetryLayer::new(Repeat(RetryPolicy::server_retry())).layer(service);
     if per_second > 0.0 {
-        Transport::new(RateLimitLayer::new(per_second, burst).layer(retried), namespace)
+        Transport::new(rate_limited(retried, per_second, burst), namespace)
     } else {
         Transport::new(retried, namespace)
     }

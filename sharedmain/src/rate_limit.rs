@@ -1,82 +1,53 @@
 //! Holds requests to the API server back, for those who ask for it with `--kube-api-qps`.
-use std::{
-    sync::Arc,
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
-use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::time::Instant;
-use tower::{Layer, Service, ServiceExt};
+use tower::{Service, ServiceExt, service_fn};
 
-/// So many requests a second, and so many at once after a pause: a token bucket, as client-go has.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct RateLimitLayer {
-    per_second: f64,
-    burst: f64,
-}
-
-impl RateLimitLayer {
-    pub(crate) fn new(per_second: f64, burst: u32) -> Self {
-        Self { per_second, burst: f64::from(burst) }
-    }
-}
-
-impl<S> Layer<S> for RateLimitLayer {
-    type Service = RateLimit<S>;
-
-    fn layer(&self, inner: S) -> RateLimit<S> {
-        let bucket = Bucket { rate: *self, tokens: self.burst, at: Instant::now() };
-        RateLimit { inner, bucket: Arc::new(Mutex::new(bucket)) }
-    }
-}
-
+/// So many requests a second, and so many at once after a pause: a token bucket, as client-go has, for all clones.
+///
 /// Each request takes its turn when it is made, and waits for it on its own: one that is not polled holds up no other.
-#[derive(Clone)]
-pub(crate) struct RateLimit<S> {
-    inner: S,
-    bucket: Arc<Mutex<Bucket>>,
-}
-
-impl<R, S> Service<R> for RateLimit<S>
+pub(crate) fn rate_limited<R, S>(
+    service: S,
+    per_second: f64,
+    burst: u32,
+) -> impl Service<R, Response = S::Response, Error = S::Error, Future: Send> + Clone + Send + Sync + 'static
 where
     R: Send + 'static,
-    S: Service<R, Response: Send, Error: Send, Future: Send> + Clone + Send + 'static,
+    S: Service<R, Response: Send, Error: Send, Future: Send> + Clone + Send + Sync + 'static,
 {
-    type Response = S::Response;
-    type Error = S::Error;
-    type Future = BoxFuture<'static, Result<S::Response, S::Error>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: R) -> Self::Future {
-        let (inner, turn) = (self.inner.clone(), Turn::taken(&self.bucket));
-        Box::pin(async move {
+    let bucket = Arc::new(Mutex::new(Bucket::full(per_second, f64::from(burst))));
+    service_fn(move |request: R| {
+        let (service, turn) = (service.clone(), Turn::taken(&bucket));
+        async move {
             turn.come().await;
-            inner.oneshot(request).await
-        })
-    }
+            service.oneshot(request).await
+        }
+    })
 }
 
 #[derive(Debug)]
 struct Bucket {
-    rate: RateLimitLayer,
+    per_second: f64,
+    burst: f64,
     /// Below zero are those that are taken already and not earned yet.
     tokens: f64,
     at: Instant,
 }
 
 impl Bucket {
+    fn full(per_second: f64, burst: f64) -> Self {
+        Self { per_second, burst, tokens: burst, at: Instant::now() }
+    }
+
     /// Takes a token; how long until it is earned.
     fn take(&mut self) -> Duration {
         let now = Instant::now();
-        let earned = now.duration_since(self.at).as_secs_f64() * self.rate.per_second;
-        self.tokens = (self.tokens + earned).min(self.rate.burst) - 1.0;
+        let earned = now.duration_since(self.at).as_secs_f64() * self.per_second;
+        self.tokens = (self.tokens + earned).min(self.burst) - 1.0;
         self.at = now;
-        let missing = (-self.tokens).max(0.0) / self.rate.per_second;
+        let missing = (-self.tokens).max(0.0) / self.per_second;
         Duration::try_from_secs_f64(missing).unwrap_or(Duration::MAX)
     }
 }
@@ -116,7 +87,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn after_the_burst_requests_go_at_the_rate() {
         let answer = tower::service_fn(|()| async { Ok::<_, std::convert::Infallible>(Instant::now()) });
-        let mut limited = RateLimitLayer::new(10.0, 3).layer(answer);
+        let mut limited = rate_limited(answer, 10.0, 3);
         let start = Instant::now();
         let mut after = Vec::new();
         for _ in 0..23 {
@@ -131,7 +102,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_request_that_is_not_polled_holds_up_no_other_and_a_dropped_one_gives_its_turn_back() {
         let answer = tower::service_fn(|()| async { Ok::<_, std::convert::Infallible>(Instant::now()) });
-        let limited = RateLimitLayer::new(10.0, 1).layer(answer);
+        let limited = rate_limited(answer, 10.0, 1);
         let start = Instant::now();
         let sent = || limited.clone().oneshot(());
         sent().await.unwrap();

@@ -5,48 +5,26 @@ use std::{
     task::{Context, Poll},
 };
 
-use futures::future::BoxFuture;
 use parking_lot::Mutex;
-use tower::Service;
+use tower::{Service, service_fn};
 
 /// One service for all clones of this. (tower's `Buffer` is that too, by a task: two switches between tasks a request.)
 ///
 /// Nobody holds it from one poll to the next: a request that is begun and then not polled, as one of several in a
 /// stream, must not keep others from theirs. So it is for a service that is ready whenever it is asked, as kube's is;
 /// of one that is not, each caller asks again and again.
-pub(crate) struct Shared<S>(Arc<Mutex<S>>);
-
-impl<S> Shared<S> {
-    pub(crate) fn of(service: S) -> Self {
-        Self(Arc::new(Mutex::new(service)))
-    }
-}
-
-impl<S> Clone for Shared<S> {
-    fn clone(&self) -> Self {
-        Self(self.0.clone())
-    }
-}
-
-impl<R, S> Service<R> for Shared<S>
+pub(crate) fn shared<R, S>(
+    service: S,
+) -> impl Service<R, Response = S::Response, Error = S::Error, Future: Send> + Clone + Send + Sync + 'static
 where
     R: Send + 'static,
     S: Service<R, Error: Send, Future: Send> + Send + 'static,
 {
-    type Response = S::Response;
-    type Error = S::Error;
-    type Future = BoxFuture<'static, Result<S::Response, S::Error>>;
-
-    /// Each call asks for itself.
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: R) -> Self::Future {
-        let (service, mut request) = (self.0.clone(), Some(request));
-        let called = poll_fn(move |cx| called(&mut *service.lock(), &mut request, cx));
-        Box::pin(async move { called.await?.await })
-    }
+    let service = Arc::new(Mutex::new(service));
+    service_fn(move |request: R| {
+        let (service, mut request) = (service.clone(), Some(request));
+        async move { poll_fn(|cx| called(&mut *service.lock(), &mut request, cx)).await?.await }
+    })
 }
 
 fn called<R, S: Service<R>>(
@@ -98,11 +76,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_request_that_is_begun_and_not_polled_keeps_no_other_from_the_service() {
-        let shared = Shared::of(Reluctant::default());
+        let shared = shared(Reluctant::default());
         let mut begun = Box::pin(shared.clone().oneshot(()));
         assert!(futures::poll!(&mut begun).is_pending());
         assert_eq!(shared.clone().oneshot(()).await, Ok(1));
         assert_eq!(begun.await, Ok(2));
-        assert_eq!(Shared::of(Reluctant::default()).oneshot(()).await, Ok(1), "it is woken to ask again");
+        assert_eq!(super::shared(Reluctant::default()).oneshot(()).await, Ok(1), "it is woken to ask again");
     }
 }
