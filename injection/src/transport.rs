@@ -205,9 +205,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn its_client_asks_in_the_same_namespace() {
+    async fn its_client_asks_in_the_same_namespace_and_ends_when_the_one_below_ends() {
         let transport = answering(StatusCode::OK, r#"{"metadata":{"name":"a"}}"#);
-        assert_eq!(Transport::from(transport.client()).client().default_namespace(), "shop");
+        let ends = Some(Timestamp::UNIX_EPOCH);
+        let client = Transport::from(transport.client().with_valid_until(ends)).client();
+        assert_eq!((client.default_namespace(), *client.valid_until()), ("shop", ends));
         let maps: Api<ConfigMap> = Api::default_namespaced(transport.client());
         assert_eq!(maps.get("a").await.unwrap().metadata.name.as_deref(), Some("a"));
     }
