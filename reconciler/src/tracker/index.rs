@@ -46,7 +46,7 @@ impl Index {
     pub(super) fn read(&mut self, observer: &Key, target: &Key) {
         let itself = target == observer;
         let observer = self.interned(observer);
-        // what belongs together often has one name
+        // what an object depends on often has its name: one copy serves for both
         let target = if itself { observer.clone() } else { self.interned(target) };
         if self.note(&observer, Target::Exact(target.clone())) {
             self.exact.insert((target, observer));
@@ -88,8 +88,7 @@ impl Index {
 
     /// A pass of this observer begins.
     pub(super) fn begin(&mut self, observer: &Key) {
-        let observer = self.interned(observer);
-        if first(&self.reads, &observer).is_some() {
+        if let Some(observer) = first(&self.reads, &written(observer)).cloned() {
             self.latest.insert(observer, HashSet::new());
         }
     }
@@ -111,7 +110,7 @@ impl Index {
         reads.iter().for_each(|read| self.unread(read));
     }
 
-    /// One copy of each key, however often it reads and is read.
+    /// The copy of this key that is held already, of an observer or of a target, or else a new one.
     fn interned(&self, key: &Key) -> Text {
         let text = written(key);
         first(&self.reads, &text).or_else(|| first(&self.exact, &text)).cloned().unwrap_or(text)
@@ -143,6 +142,13 @@ impl Index {
                 }
             }
         }
+    }
+
+    /// How many copies of keys are held.
+    #[cfg(test)]
+    pub(super) fn copies(&self) -> usize {
+        let pairs = self.exact.iter().flat_map(|(target, observer)| [target, observer]);
+        pairs.map(Arc::as_ptr).collect::<HashSet<_>>().len()
     }
 
     /// How many objects, selectors and observers there are.

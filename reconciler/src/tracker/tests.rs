@@ -49,6 +49,17 @@ fn an_observer_that_goes_takes_its_targets_along_and_leaves_those_of_others() {
 }
 
 #[test]
+fn a_key_is_held_once_whether_it_reads_or_is_read() {
+    let tracker = Tracker::default();
+    let copies = || tracker.0.lock().copies();
+    tracker.read(&key("a"), &key("a"));
+    assert_eq!(copies(), 1, "an observer that reads what has its own name");
+    tracker.read(&key("a"), &key("b"));
+    tracker.read(&key("b"), &key("a"));
+    assert_eq!(copies(), 2, "a target that becomes an observer, and an observer that is read");
+}
+
+#[test]
 fn a_pass_that_fails_keeps_what_was_read_and_the_next_that_ends_well_does_not() {
     let trackers = Trackers::default();
     let tracker = trackers.join();
