@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Fuzzes a target of webhook/fuzz with libFuzzer on the pinned toolchain, guided by coverage; needs a C++ compiler.
 # Stable Rust can instrument for coverage, but not for the address sanitizer, which has little to find in code without
-# `unsafe`: for that, `cargo +nightly fuzz run TARGET`. What is found is left in target/fuzz/.
+# `unsafe`. What is found is left in target/fuzz/.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

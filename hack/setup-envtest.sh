@@ -9,11 +9,12 @@
 #
 #   1. the folder that KUBEBUILDER_ASSETS names
 #   2. the cache, ${XDG_CACHE_HOME:-~/.cache}/reknit/envtest, one folder a version, there only when complete
-#   3. the official envtest archives, checksums verified (kube-apiserver, etcd, kubectl); ENVTEST_RELEASES_URL replaces
+#   3. PATH, for kubectl
+#   4. the official envtest archives, checksums verified (kube-apiserver, etcd, kubectl); ENVTEST_RELEASES_URL replaces
 #      the address under which their index envtest-releases.yaml lies
-#   4. its Go module, in the version that hack/envtest/go.mod names: about five minutes for all of them on two cores
+#   5. its Go module, in the version that hack/envtest/go.mod names: about five minutes for all of them on two cores
 #
-# Go's module and build caches for the fourth are the script's own (4 GB), kept when it is interrupted and removed when
+# Go's module and build caches for the fifth are the script's own (4 GB), kept when it is interrupted and removed when
 # it is done: nobody wants them in ~/go for programs that are built once.
 set -euo pipefail
 

@@ -86,7 +86,8 @@
 //! pass, and wake its key by `build.queue()` when there is an answer. What is kept for a key meanwhile, such as the task
 //! that waits, goes into `build.per_key()`: it is dropped with the object.
 //!
-//! **The process** is [`sharedmain`]: its documentation lists flags, environment, ConfigMaps, probes and metrics.
+//! **The process** is [`sharedmain`]: its documentation lists flags, environment, `config-observability` and probes, that
+//! of [`reconciler`] the metrics.
 //!
 //! # Webhooks
 //!

@@ -1,5 +1,5 @@
 //! What so many objects take: half of them Services, half AddressableServices that are Ready, all told by watches to the
-//! sample controller in this very process. `bench-million OBJECTS [CHANGES]`; a million unless told otherwise, and then as
+//! controller of README.md in this very process. `bench-million OBJECTS [CHANGES]`; a million unless told otherwise, and then as
 //! many changes as a tenth of that.
 
 use std::{

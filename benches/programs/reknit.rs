@@ -1,4 +1,4 @@
-//! The sample controller on reknit, as a process.
+//! The controller of README.md, as a process.
 
 use std::process::ExitCode;
 
