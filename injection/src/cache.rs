@@ -17,21 +17,24 @@ use crate::{
     feed::Progress,
     informer::Cached,
     metrics::Meters,
-    raw::{Incoming, Raw},
-    record::{Json, Packed, Record, Records},
+    raw::Raw,
+    record::{Packed, Record, Records},
     selection::Selection,
     store::{News, Store},
+    touched::Touched,
     undecodable::Undecodable,
     waiters::Waiters,
 };
 
 pub(crate) type Handler<K> = Box<dyn Fn(&Change<K>) + Send + Sync>;
+type OnTouched = Box<dyn Fn(&Touched<'_>) + Send + Sync>;
 type OnUndecodable = Box<dyn Fn(&Key, &str) + Send + Sync>;
 
 /// What an informer holds, fed by its list and watch, by own writes, and by hand.
 ///
 /// Two locks: readers share `store` for a moment; whoever changes it holds `told` from the change until everybody
 /// was told, so that all are told in one order, may read meanwhile, and an own write has been told once it returns.
+/// That of `undecodable` is held for a moment too, and never together with that of `store`.
 pub(crate) struct Cache<K> {
     pub(crate) name: String,
     pub(crate) kind: Arc<ApiResource>,
@@ -45,6 +48,8 @@ pub(crate) struct Cache<K> {
     undecodable: RwLock<Undecodable>,
     /// Handlers that come late are told what is held.
     pub(crate) replays: AtomicBool,
+    /// Somebody is told of objects, or of those that cannot be decoded, so that all are decoded as they come in.
+    decodes: AtomicBool,
 }
 
 /// Everybody who is told.
@@ -52,33 +57,18 @@ struct Told<K> {
     /// Before the handlers, which may read them.
     indexes: Vec<Handler<K>>,
     handlers: Vec<Handler<K>>,
+    on_touched: Vec<OnTouched>,
     on_undecodable: Vec<OnUndecodable>,
-}
-
-fn typed<K: Cached>(record: Packed<'_>, kind: &ApiResource) -> Option<Arc<K>> {
-    again(record.text(kind), kind, || record.state().key())
-}
-
-/// What is held could be decoded when it came in, and so it can be again.
-fn again<K: Cached>(
-    text: serde_json::Result<Json>,
-    kind: &ApiResource,
-    key: impl FnOnce() -> Key,
-) -> Option<Arc<K>> {
-    let tell = |error: &serde_json::Error| {
-        tracing::error!(
-            kind = kind.kind,
-            key = %key(),
-            column = error.column(),
-            "an object that was decoded before cannot be decoded again"
-        );
-    };
-    text.and_then(|text| text.decode()).map(Arc::new).inspect_err(tell).ok()
 }
 
 impl<K: Cached> Cache<K> {
     pub(crate) fn new(name: String, kind: ApiResource, selection: Selection, meters: Meters) -> Self {
-        let told = Told { indexes: Vec::new(), handlers: Vec::new(), on_undecodable: Vec::new() };
+        let told = Told {
+            indexes: Vec::new(),
+            handlers: Vec::new(),
+            on_touched: Vec::new(),
+            on_undecodable: Vec::new(),
+        };
         Self {
             name,
             kind: Arc::new(kind),
@@ -90,6 +80,7 @@ impl<K: Cached> Cache<K> {
             told: Mutex::new(told),
             undecodable: RwLock::default(),
             replays: AtomicBool::new(false),
+            decodes: AtomicBool::new(false),
         }
     }
 
@@ -106,56 +97,128 @@ impl<K: Cached> Cache<K> {
     /// Changes what is held and tells of it.
     pub(crate) fn change<T>(&self, change: impl FnOnce(&mut Store) -> T)
     where
-        T: IntoIterator<Item = Option<News<K>>>,
+        T: IntoIterator<Item = Option<News>>,
+    {
+        self.change_to(None, change);
+    }
+
+    /// The same where the new state may have been decoded.
+    pub(crate) fn change_to<T>(&self, mut new: Option<Arc<K>>, change: impl FnOnce(&mut Store) -> T)
+    where
+        T: IntoIterator<Item = Option<News>>,
     {
         let told = self.told.lock();
         let changes = change(&mut self.store.write());
-        for change in changes.into_iter().flatten().filter_map(|news| self.as_change(news)) {
-            self.tell(&told, &change);
+        for news in changes.into_iter().flatten() {
+            self.settle(&news);
+            self.tell(&told, &news, &mut new);
         }
     }
 
-    fn as_change(&self, news: News<K>) -> Option<Change<K>> {
-        Some(match news {
-            News::Added(new) => Change::Added(new),
-            News::Updated { old, new } => Change::Updated { old: self.past(old, &new), new },
-            News::Deleted { last } => Change::Deleted { last: self.typed(last.packed())? },
+    /// Before anybody is told, and looks; and after it is held, so that nobody finds neither.
+    fn settle(&self, news: &News) {
+        match news {
+            News::Added(new) | News::Updated { new, .. } => {
+                self.undecodable(|all| all.superseded(&new.packed().state()));
+            }
+            News::Deleted { last } => self.undecodable(|all| all.forget(|| last.packed().state().key())),
+        }
+    }
+
+    /// Indexes come first, since whoever is told may read them.
+    fn tell(&self, told: &Told<K>, news: &News, new: &mut Option<Arc<K>>) {
+        let (objects, bytes) = self.read(|store| (store.table.len(), store.table.bytes()));
+        self.meters.changed(objects, bytes);
+        let touched = Touched::by(news);
+        if self.decodes.load(Ordering::Relaxed) {
+            match self.as_change(news, new) {
+                Ok(change) => {
+                    told.indexes.iter().chain(&told.handlers).for_each(|handler| self.call(handler, &change));
+                }
+                Err(_) if touched.is_gone() => {} // nobody was told that it was there
+                Err(why) => self.tell_undecodable(told, &touched.key(), &why),
+            }
+        }
+        self.tell_touched(told, &touched);
+        self.waiters.wake(|| touched.key());
+    }
+
+    /// What came in before anybody was told of objects may turn out only now to be undecodable: then nobody was told of
+    /// it, and what replaces it is new.
+    fn as_change(&self, news: &News, new: &mut Option<Arc<K>>) -> Result<Change<K>, String> {
+        let decode = |record: &Record| record.packed().decode(&self.kind).map(Arc::new);
+        let mut latest = |record: &Record| new.take().map_or_else(|| decode(record), Ok);
+        Ok(match news {
+            News::Added(new) => Change::Added(latest(new)?),
+            News::Updated { old, new } if old.packed().is_decodable() => {
+                let new = latest(new)?;
+                Change::Updated { old: self.past(old.clone(), &new), new }
+            }
+            News::Updated { old, new } => match (decode(old), latest(new)?) {
+                (Ok(old), new) => Change::Updated { old: old.into(), new },
+                (Err(_), new) => Change::Added(new),
+            },
+            News::Deleted { last } => Change::Deleted { last: decode(last)? },
         })
     }
 
     /// Should it not decode again, nothing is known of how it differed.
     fn past(&self, old: Record, new: &Arc<K>) -> Old<K> {
         let (kind, new) = (self.kind.clone(), new.clone());
-        Old::new(move || typed(old.packed(), &kind).unwrap_or(new))
+        Old::new(move || old.packed().decode(&kind).map_or(new, Arc::new))
     }
 
-    /// The object of this key. It is written out while nobody can change it, and decoded after that.
+    /// The object of this key; none as well where it cannot be decoded, and nothing is held of before that.
     pub(crate) fn get(&self, key: &Key) -> Option<Arc<K>> {
-        let text = self.read(|store| store.table.get(key).map(|held| held.record.text(&self.kind)))?;
-        again(text, &self.kind, || key.clone())
-    }
-
-    pub(crate) fn typed(&self, record: Packed<'_>) -> Option<Arc<K>> {
-        typed(record, &self.kind)
-    }
-
-    fn tell(&self, told: &Told<K>, change: &Change<K>) {
-        let (objects, bytes) = self.read(|store| (store.table.len(), store.table.bytes()));
-        self.meters.changed(objects, bytes);
-        for handler in told.indexes.iter().chain(&told.handlers) {
-            self.call(handler, change);
+        if let Ok(object) = self.held(key)? {
+            return Some(object);
         }
-        self.waiters.wake(|| change.key());
+        let record = self.read(|store| store.table.get(key).map(|held| held.record.to_record()))?;
+        self.typed(record.packed()) // which says why it cannot be
+    }
+
+    /// The same, but an error where the newest state cannot be decoded.
+    pub(crate) fn newest(&self, key: &Key) -> Result<Option<Arc<K>>, String> {
+        let refused = self.undecodable.read().why(key);
+        refused.map_or_else(|| self.held(key).transpose(), Err)
+    }
+
+    /// It is written out while nobody can change it, and decoded after that.
+    fn held(&self, key: &Key) -> Option<Result<Arc<K>, String>> {
+        let text = self.read(|store| store.table.get(key).map(|held| held.record.text(&self.kind)))?;
+        Some(text.and_then(|text| text.decode(&self.kind)).map(Arc::new))
+    }
+
+    /// The object of this record. If it cannot be decoded, that is logged once a version.
+    pub(crate) fn typed(&self, record: Packed<'_>) -> Option<Arc<K>> {
+        let tell = |why: &String| {
+            let state = record.state();
+            if self.undecodable.write().is_found(&state) {
+                self.log_undecodable(&state.key(), why);
+            }
+        };
+        record.decode(&self.kind).map(Arc::new).inspect_err(tell).ok()
     }
 
     fn call(&self, handler: &Handler<K>, change: &Change<K>) {
-        if catch_unwind(AssertUnwindSafe(|| handler(change))).is_err() {
-            tracing::error!(informer = self.name, key = %change.key(), "a handler panicked");
+        self.caught(|| change.key(), || handler(change));
+    }
+
+    fn tell_touched(&self, told: &Told<K>, touched: &Touched<'_>) {
+        for handler in &told.on_touched {
+            self.caught(|| touched.key(), || handler(touched));
+        }
+    }
+
+    fn caught(&self, key: impl FnOnce() -> Key, handle: impl FnOnce()) {
+        if catch_unwind(AssertUnwindSafe(handle)).is_err() {
+            tracing::error!(informer = self.name, key = %key(), "a handler panicked");
         }
     }
 
     pub(crate) fn on(&self, handler: Handler<K>) {
         let mut told = self.told.lock();
+        self.decodes.store(true, Ordering::Relaxed);
         if self.replays.load(Ordering::Relaxed) {
             self.replay(&handler);
         }
@@ -165,8 +228,20 @@ impl<K: Cached> Cache<K> {
     /// Like a handler, but told of what is held in any case, and before all handlers.
     pub(crate) fn on_index(&self, handler: Handler<K>) {
         let mut told = self.told.lock();
+        self.decodes.store(true, Ordering::Relaxed);
         self.replay(&handler);
         told.indexes.push(handler);
+    }
+
+    pub(crate) fn on_touched(&self, handler: OnTouched) {
+        let mut told = self.told.lock();
+        if self.replays.load(Ordering::Relaxed) {
+            let call = |touched: Touched<'_>| self.caught(|| touched.key(), || handler(&touched));
+            let mut held: Records = self.read(|store| store.table.all().collect());
+            while held.next(|record| call(Touched::added(record))).is_some() {}
+            self.undecodable_keys().iter().for_each(|key| call(Touched::undecodable(key, None)));
+        }
+        told.on_touched.push(handler);
     }
 
     fn replay(&self, handler: &Handler<K>) {
@@ -178,45 +253,48 @@ impl<K: Cached> Cache<K> {
 
     pub(crate) fn on_undecodable(&self, handler: OnUndecodable) {
         let mut told = self.told.lock();
-        let all: Vec<_> =
+        self.decodes.store(true, Ordering::Relaxed);
+        let mut all: Vec<_> =
             self.undecodable.read().all().map(|(key, why)| (key.clone(), why.to_owned())).collect();
-        for (key, why) in &all {
-            self.call_undecodable(&handler, key, why);
+        let mut held: Records = self.read(|store| store.table.all().collect());
+        let why = |record: Packed<'_>| match record.is_decodable() {
+            true => None,
+            false => record.decode::<K>(&self.kind).err().map(|why| (record.state().key(), why)),
+        };
+        while let Some(undecodable) = held.next(why) {
+            all.extend(undecodable);
         }
+        all.iter().for_each(|(key, why)| self.call_undecodable(&handler, key, why));
         told.on_undecodable.push(handler);
     }
 
     fn call_undecodable(&self, handler: &OnUndecodable, key: &Key, why: &str) {
-        if catch_unwind(AssertUnwindSafe(|| handler(key, why))).is_err() {
-            tracing::error!(informer = self.name, %key, "a handler panicked");
+        self.caught(|| key.clone(), || handler(key, why));
+    }
+
+    /// Whether every state of this object is decoded as it comes in.
+    pub(crate) fn decodes(&self, raw: &Raw<'_>) -> bool {
+        self.decodes.load(Ordering::Relaxed) || self.undecodable.read().concerns(|| raw.key())
+    }
+
+    /// This state cannot be decoded: those who want to know are told, once a version.
+    pub(crate) fn refuse(&self, raw: &Raw<'_>, record: Option<&Record>, why: &str) {
+        let told = self.told.lock();
+        let news = self.undecodable.write().is_news(raw, why);
+        if news {
+            let key = raw.key();
+            self.log_undecodable(&key, why);
+            self.tell_undecodable(&told, &key, why);
+            self.tell_touched(&told, &Touched::undecodable(&key, record));
         }
     }
 
-    /// The object, if it can be decoded; if not, those who want to know are told, once a version.
-    pub(crate) fn decode(&self, raw: &Raw<'_>) -> Option<Incoming<K>> {
-        let decoded = raw.decode::<K>(&self.kind, self.selection.keeps_managed_fields());
-        match decoded {
-            Ok(decoded) => {
-                self.undecodable(|all| all.forget(|| raw.key()));
-                Some(decoded)
-            }
-            Err(why) => {
-                let told = self.told.lock();
-                let news = self.undecodable.write().is_news(raw, &why);
-                if news {
-                    self.tell_undecodable(&told, raw, &why);
-                }
-                None
-            }
-        }
+    fn tell_undecodable(&self, told: &Told<K>, key: &Key, why: &str) {
+        told.on_undecodable.iter().for_each(|handler| self.call_undecodable(handler, key, why));
     }
 
-    fn tell_undecodable(&self, told: &Told<K>, raw: &Raw<'_>, why: &str) {
-        let key = raw.key();
+    fn log_undecodable(&self, key: &Key, why: &str) {
         tracing::error!(informer = self.name, %key, error = why, "cannot decode an object, going on without it");
-        for handler in &told.on_undecodable {
-            self.call_undecodable(handler, &key, why);
-        }
     }
 
     pub(crate) fn undecodable(&self, change: impl FnOnce(&mut Undecodable)) {
@@ -225,9 +303,5 @@ impl<K: Cached> Cache<K> {
 
     pub(crate) fn undecodable_keys(&self) -> Vec<Key> {
         self.undecodable.read().all().map(|(key, _)| key.clone()).collect()
-    }
-
-    pub(crate) fn why_undecodable(&self, key: &Key) -> Option<String> {
-        self.undecodable.read().why(key)
     }
 }

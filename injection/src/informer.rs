@@ -20,9 +20,11 @@ use crate::{
     feed::{Feed, FeedState},
     index::Index,
     list_watch,
-    raw::Incoming,
+    raw::given,
     record::Records,
+    touched::Touched,
     transport::Transport,
+    undecodable::DecodeError,
 };
 
 /// What an informer can hold: any type that kube can watch. Nobody implements it by hand.
@@ -79,12 +81,22 @@ impl<K: Cached> Informer<K> {
         Self(Arc::new(Handle { cache: Arc::new(cache), task: OnceLock::new() }))
     }
 
-    /// The object of this key, as it is now.
+    /// The object of this key, as it is now. One that cannot be decoded is logged, and none.
     ///
     /// Objects are held as compact JSON and decoded when they are read, in one to three microseconds: read once and
     /// keep the `Arc` for as long as it is needed.
     pub fn get(&self, key: &Key) -> Option<Arc<K>> {
         self.0.cache.get(key)
+    }
+
+    /// The same for whoever must not take an object that cannot be decoded for one that is absent or up to date.
+    ///
+    /// # Errors
+    ///
+    /// The state that the API server was last heard to hold cannot be decoded. What [`get`](Self::get) answers is then
+    /// the last one that could be, if there was one, and a write that builds on that fails with a conflict.
+    pub fn newest(&self, key: &Key) -> Result<Option<Arc<K>>, DecodeError> {
+        self.0.cache.newest(key).map_err(DecodeError)
     }
 
     /// All objects, as they are at one moment, in no particular order. Each is decoded when the iterator comes to it.
@@ -194,17 +206,33 @@ impl<K: Cached> Informer<K> {
         self.0.cache.on(Box::new(handler));
     }
 
-    /// Calls `handler` with the key of an object that cannot be decoded, and why, once for each version of it. If a
-    /// version before could be decoded, that is what the informer goes on holding. It is logged in any case.
-    pub fn on_undecodable(&self, handler: impl Fn(&Key, &str) + Send + Sync + 'static) {
-        self.0.cache.on_undecodable(Box::new(handler));
+    /// Calls `handler` with each change as [`on`](Self::on) does, and under the same rules, but without the objects:
+    /// for whoever only wants to know which ones to look at. That a state cannot be decoded counts as a change too.
+    ///
+    /// As long as nobody asks for objects ([`on`](Self::on), [`index`](Self::index),
+    /// [`on_undecodable`](Self::on_undecodable)), one that appears is not decoded before somebody reads it.
+    ///
+    /// ```no_run
+    /// use k8s_openapi::api::core::v1::Secret;
+    /// use reknit_injection::{Context, Informer};
+    ///
+    /// fn tell(cx: &Context) {
+    ///     let secrets: Informer<Secret> = cx.get();
+    ///     secrets.on_touched(|touched| match touched.is_gone() {
+    ///         false => println!("{} is there, or has changed", touched.key()),
+    ///         true => println!("{} is gone", touched.key()),
+    ///     });
+    /// }
+    /// ```
+    pub fn on_touched(&self, handler: impl Fn(&Touched<'_>) + Send + Sync + 'static) {
+        self.0.cache.on_touched(Box::new(handler));
     }
 
-    /// Why the state of this object that the API server was last heard to hold cannot be decoded; none where it can
-    /// be. What [`get`](Self::get) answers is then out of date, if it answers anything, and a write that builds on it
-    /// fails with a conflict. Cheap, and handlers may ask.
-    pub fn undecodable(&self, key: &Key) -> Option<String> {
-        self.0.cache.why_undecodable(key)
+    /// Calls `handler` with the key of an object that cannot be decoded, and why, once for each version of it. If a
+    /// version before could be decoded, that is what the informer goes on holding. It is logged as well, here or by
+    /// whoever reads the object first.
+    pub fn on_undecodable(&self, handler: impl Fn(&Key, &str) + Send + Sync + 'static) {
+        self.0.cache.on_undecodable(Box::new(handler));
     }
 
     /// An index by what `values` finds in an object: nothing, one value or several.
@@ -229,8 +257,8 @@ impl<K: Cached> Informer<K> {
         K: Serialize,
     {
         let cache = &self.0.cache;
-        match Incoming::given(&object, &cache.kind) {
-            Ok(item) => cache.apply(item),
+        match given(&object, &cache.kind) {
+            Ok((record, object)) => cache.apply(record, object),
             Err(error) => {
                 tracing::error!(informer = cache.name, error, "cannot hold an object given by hand")
             }

@@ -1,15 +1,11 @@
 //! What comes into a cache: lists, watch events, the answers to own writes, and objects given by hand.
 
-use kube::core::ObjectMeta;
+use std::sync::Arc;
+
 use reknit_apis::Key;
 use serde_json::Value;
 
-use crate::{
-    cache::Cache,
-    informer::Cached,
-    raw::{Incoming, Raw},
-    store::News,
-};
+use crate::{cache::Cache, informer::Cached, raw::Raw, record::Record, store::News};
 
 /// What an event of a watch says of its object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,8 +25,8 @@ impl<K: Cached> Cache<K> {
         if self.write(|store| store.knows_listed(&raw.state())) {
             return;
         }
-        if let Some(item) = self.decode(raw) {
-            self.change(|store| store.listed(item));
+        if let Some((record, object)) = self.accept(raw) {
+            self.change_to(object, |store| store.listed(record));
         }
     }
 
@@ -59,11 +55,11 @@ impl<K: Cached> Cache<K> {
             return self.change(|store| store.deleted(&raw.state()));
         }
         if self.read(|store| store.knows_watched(&raw.state())) {
-            self.undecodable(|all| all.superseded(raw));
+            self.undecodable(|all| all.superseded(&raw.state()));
             return self.write(|store| store.passed(raw.state().version()));
         }
-        match self.decode(raw) {
-            Some(item) => self.change(|store| store.watched(item)),
+        match self.accept(raw) {
+            Some((record, object)) => self.change_to(object, |store| store.watched(record)),
             None => self.write(|store| store.passed(raw.state().version())),
         }
     }
@@ -82,18 +78,17 @@ impl<K: Cached> Cache<K> {
     }
 
     fn wrote_ours(&self, raw: &Raw<'_>, deleting: bool) {
-        let Ok(item) = raw.decode::<K>(&self.kind, self.selection.keeps_managed_fields()) else { return };
-        self.undecodable(|all| all.superseded(raw));
-        let meta = item.object.meta();
-        let Some(admitted) = self.selection.admits(meta) else { return };
-        if is_gone(meta, deleting) {
+        let Ok(mut record) = self.pack(raw) else { return };
+        let Some(admitted) = self.selection.admits(record.packed()) else { return };
+        if raw.is_gone(deleting) {
             let key = raw.key();
             return self.change(|store| match raw.state().version() {
                 Some(version) => store.removed(&key, version),
                 None => [None, None],
             });
         }
-        self.change(|store| store.wrote(item, admitted));
+        let Ok(object) = self.decoded(raw, &mut record) else { return };
+        self.change_to(object, |store| store.wrote(record, admitted));
     }
 
     /// The answer to a deletion by this process that names the object's uid, and says that it is gone.
@@ -102,10 +97,10 @@ impl<K: Cached> Cache<K> {
     }
 
     /// By hand: what is given is held, if it is of the selection.
-    pub(crate) fn apply(&self, item: Incoming<K>) {
-        let admitted = self.selection.admits(item.object.meta()).unwrap_or(true);
-        self.change(|store| {
-            if admitted { store.put(item, 0) } else { store.remove(&item.record.packed().state().key()) }
+    pub(crate) fn apply(&self, record: Record, object: Arc<K>) {
+        let admitted = self.selection.admits(record.packed()).unwrap_or(true);
+        self.change_to(Some(object), |store| {
+            if admitted { store.put(record, 0) } else { store.remove(&record.packed().state().key()) }
         });
     }
 
@@ -121,28 +116,44 @@ impl<K: Cached> Cache<K> {
     }
 
     fn given_ours(&self, object: &Value, raw: &Raw<'_>, deleting: bool) {
-        let Some(item) = self.decode(raw) else { return };
-        let meta = item.object.meta();
-        let admitted = self.selection.admits(meta) != Some(false) && self.selection.admits_json(object);
-        if admitted && !is_gone(meta, deleting) {
-            self.change(|store| store.put(item, 0));
+        if raw.is_gone(deleting) {
+            return self.forget(&raw.key());
+        }
+        let Some((record, decoded)) = self.accept(raw) else { return };
+        if self.selection.admits(record.packed()) != Some(false) && self.selection.admits_json(object) {
+            self.change_to(decoded, |store| store.put(record, 0));
         } else {
             self.forget(&raw.key());
         }
     }
 
     pub(crate) fn forget(&self, key: &Key) {
+        self.undecodable(|all| all.forget(|| key.clone()));
         self.change(|store| store.remove(key));
     }
-}
 
-/// Whether an object in an answer is no longer there. A deletion answers with the object as it was where nothing
-/// holds it back; an update that takes away the last finalizer answers with an object that has just been deleted.
-/// (A namespace, whose finalizers are in its spec, has no grace period.)
-fn is_gone(meta: &ObjectMeta, deleting: bool) -> bool {
-    let held_back = meta.finalizers.as_ref().is_some_and(|all| !all.is_empty());
-    match meta.deletion_timestamp {
-        None => deleting,
-        Some(_) => !held_back && meta.deletion_grace_period_seconds == Some(0),
+    /// What the list or the watch tells, as it will be held, and the object where it was decoded; none where it cannot be
+    /// decoded, and those who want to know that have been told.
+    fn accept(&self, raw: &Raw<'_>) -> Option<(Record, Option<Arc<K>>)> {
+        let mut record = self.pack(raw).map_err(|why| self.refuse(raw, None, &why)).ok()?;
+        let object =
+            self.decoded(raw, &mut record).map_err(|why| self.refuse(raw, Some(&record), &why)).ok()?;
+        Some((record, object))
+    }
+
+    fn pack(&self, raw: &Raw<'_>) -> Result<Record, String> {
+        raw.pack::<K>(&self.kind, self.selection.keeps_managed_fields())
+    }
+
+    /// Decodes it where that must not wait until somebody reads it: where it replaces a state, which stays if it cannot
+    /// be decoded, and where somebody is told of objects.
+    fn decoded(&self, raw: &Raw<'_>, record: &mut Record) -> Result<Option<Arc<K>>, String> {
+        let replaces = || self.read(|store| store.table.namesake(&raw.state()).is_some());
+        if !(self.decodes(raw) || replaces()) {
+            return Ok(None);
+        }
+        let object = record.packed().decode(&self.kind)?;
+        record.decodes();
+        Ok(Some(Arc::new(object)))
     }
 }

@@ -9,7 +9,7 @@ use rand::{Rng, SeedableRng, rngs::StdRng, seq::SliceRandom};
 use reknit_apis::Key;
 
 use crate::{
-    raw::Incoming,
+    raw::given,
     record::Record,
     store::{News, State, Store, Told},
     version::Version,
@@ -32,18 +32,14 @@ impl Object {
         Key::new("n", self.name)
     }
 
-    fn incoming(&self) -> Incoming<ConfigMap> {
+    fn record(&self) -> Record {
         let mut object = ConfigMap::default();
         object.metadata.namespace = Some("n".into());
         object.metadata.name = Some(self.name.into());
         object.metadata.uid = Some(self.uid.to_string());
         object.metadata.resource_version = Some(self.version.to_string());
-        given(&object)
+        given(&object, &ApiResource::erase::<ConfigMap>(&())).unwrap().0
     }
-}
-
-fn given(object: &ConfigMap) -> Incoming<ConfigMap> {
-    Incoming::given(object, &ApiResource::erase::<ConfigMap>(&())).unwrap()
 }
 
 /// Its name, and its uid and version.
@@ -191,7 +187,7 @@ impl World {
         let deleted = matches!(answer, Some(Answer::Deleted(_) | Answer::Erased(_)));
         let told = match answer {
             None => return,
-            Some(Answer::Wrote(object)) => self.store.wrote(object.incoming(), object.selected),
+            Some(Answer::Wrote(object)) => self.store.wrote(object.record(), object.selected),
             Some(Answer::Deleted(object)) => {
                 let version = object.version.to_string();
                 self.store.removed(&object.key(), Version::parse(&version).unwrap())
@@ -216,10 +212,8 @@ impl World {
                 *version = *next;
                 let told = match event(*next, old.as_ref(), new.as_ref()) {
                     None => return,
-                    Some(Event::There(object)) => self.store.watched(object.incoming()),
-                    Some(Event::Gone(object)) => {
-                        self.store.deleted(&object.incoming().record.packed().state())
-                    }
+                    Some(Event::There(object)) => self.store.watched(object.record()),
+                    Some(Event::Gone(object)) => self.store.deleted(&object.record().packed().state()),
                 };
                 self.hear(told);
             }
@@ -230,7 +224,7 @@ impl World {
             }
             Follows::List(Some((version, items))) => match items.pop() {
                 Some(object) => {
-                    let told = self.store.listed(object.incoming());
+                    let told = self.store.listed(object.record());
                     self.hear(told);
                 }
                 None => {
@@ -283,15 +277,14 @@ impl World {
     }
 
     /// A handler checks that what it is told follows from what it was told before.
-    fn hear(&mut self, told: Told<ConfigMap>) {
+    fn hear(&mut self, told: Told) {
         for news in told.into_iter().flatten() {
-            let was = |record: &Record| of(record.packed().state());
+            let of = |record: &Record| of(record.packed().state());
             let (before, now) = match &news {
-                News::Added(new) => (None, Some(new)),
-                News::Updated { old, new } => (Some(was(old)), Some(new)),
-                News::Deleted { last } => (Some(was(last)), None),
+                News::Added(new) => (None, Some(of(new))),
+                News::Updated { old, new } => (Some(of(old)), Some(of(new))),
+                News::Deleted { last } => (Some(of(last)), None),
             };
-            let now = now.map(|new| of(given(new).record.packed().state()));
             let name = now.as_ref().or(before.as_ref()).unwrap().0.clone();
             assert_eq!(
                 self.believed.remove(&name),

@@ -1,6 +1,6 @@
 //! One object as the API server wrote it, before anybody asks whether it can be decoded.
 
-use std::{borrow::Cow, fmt, panic, sync::Arc};
+use std::{borrow::Cow, fmt, sync::Arc};
 
 use kube::discovery::ApiResource;
 use reknit_apis::Key;
@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 
 use crate::{
     informer::Cached,
-    record::{Parts, Record},
+    record::{Parts, Record, explain},
     store::State,
 };
 
@@ -32,17 +32,23 @@ struct Meta<'a> {
     uid: Option<Cow<'a, str>>,
     resource_version: Option<Cow<'a, str>>,
     managed_fields: Option<&'a RawValue>,
+    /// What is looked at of the rest.
+    ending: Ending,
     rest: Fields<'a>,
+}
+
+/// How far an object is on its way to be gone.
+#[derive(Default)]
+struct Ending {
+    /// Has a deletionTimestamp.
+    begun: bool,
+    grace_period: Option<i64>,
+    /// Finalizers hold it back.
+    held_back: bool,
 }
 
 /// Fields as they were written, in their order.
 type Fields<'a> = Vec<(Cow<'a, str>, &'a RawValue)>;
-
-/// An object on its way into a store: typed for those who are told of it, packed for the store.
-pub(crate) struct Incoming<K> {
-    pub(crate) object: Arc<K>,
-    pub(crate) record: Record,
-}
 
 impl<'a> Raw<'a> {
     /// `Err` where not even the metadata can be read.
@@ -69,29 +75,32 @@ impl<'a> Raw<'a> {
         self.api_version.as_deref() == Some(&kind.api_version) && self.kind.as_deref() == Some(&kind.kind)
     }
 
-    /// The typed object, read from what will be held of it. The error says why not, without a value of the object
-    /// where that could be secret.
-    pub(crate) fn decode<K: Cached>(
-        &self,
-        kind: &ApiResource,
-        managed_fields: bool,
-    ) -> Result<Incoming<K>, String> {
-        let explain = |error| explain(&error, kind);
-        let mut record = self.pack::<K>(managed_fields).map_err(explain)?.ok_or("it is too large")?;
-        let decoded = panic::catch_unwind(|| record.packed().decode::<K>(kind));
-        let object = decoded.map_err(|_| "its decoding panicked")?.map_err(explain)?;
-        record.note(object.meta());
-        Ok(Incoming { object: Arc::new(object), record })
+    /// Whether an object in an answer is no longer there. A deletion answers with the object as it was where nothing
+    /// holds it back; an update that takes away the last finalizer answers with an object that has just been deleted.
+    /// (A namespace, whose finalizers are in its spec, has no grace period.)
+    pub(crate) fn is_gone(&self, deleting: bool) -> bool {
+        match self.metadata.ending {
+            Ending { begun: false, .. } => deleting,
+            Ending { held_back, grace_period, .. } => !held_back && grace_period == Some(0),
+        }
     }
 
-    fn pack<K: Cached>(&self, managed_fields: bool) -> serde_json::Result<Option<Record>> {
+    /// What will be held of it, or why it cannot be held.
+    pub(crate) fn pack<K: Cached>(&self, kind: &ApiResource, managed_fields: bool) -> Result<Record, String> {
+        let packed = self.packed::<K>(managed_fields).map_err(|error| explain(&error, kind))?;
+        packed.ok_or_else(|| "it is too large".into())
+    }
+
+    fn packed<K: Cached>(&self, managed_fields: bool) -> serde_json::Result<Option<Record>> {
         let managed_fields = self.metadata.managed_fields.filter(|_| managed_fields);
         let mut metadata = write(&self.metadata.rest)?;
         if let Some(fields) = managed_fields {
             append(&mut metadata, "managedFields", fields)?;
         }
         let rest = if K::metadata_api() { Vec::new() } else { write(&self.rest)? };
-        Ok(Record::of(&Parts { state: self.state(), metadata: &metadata, rest: &rest }))
+        let Ending { begun, grace_period, .. } = self.metadata.ending;
+        let lingers = begun && grace_period > Some(0);
+        Ok(Record::of(&Parts { state: self.state(), lingers, metadata: &metadata, rest: &rest }))
     }
 }
 
@@ -115,13 +124,30 @@ fn append(text: &mut Vec<u8>, key: &str, value: &RawValue) -> serde_json::Result
     Ok(())
 }
 
-impl<K: Cached + Serialize> Incoming<K> {
-    /// Of an object that no API server has told of.
-    pub(crate) fn given(object: &K, kind: &ApiResource) -> Result<Self, String> {
-        let text = serde_json::to_string(object).map_err(|error| explain(&error, kind))?;
-        let raw = Raw::read(&text).map_err(|error| explain(&error, kind))?;
-        raw.decode(kind, true)
+impl Ending {
+    /// What a field of the metadata says of it; whether that is of the right form shows when the object is decoded.
+    fn note(&mut self, field: &str, value: &RawValue) {
+        let value = value.get();
+        match field {
+            "deletionTimestamp" => self.begun = value != "null",
+            "deletionGracePeriodSeconds" => self.grace_period = value.parse().ok(),
+            "finalizers" => self.held_back = !matches!(value, "null" | "[]"),
+            _ => {}
+        }
     }
+}
+
+/// What is held of an object that no API server has told of, and the object as it is read from that.
+pub(crate) fn given<K: Cached + Serialize>(
+    object: &K,
+    kind: &ApiResource,
+) -> Result<(Record, Arc<K>), String> {
+    let text = serde_json::to_string(object).map_err(|error| explain(&error, kind))?;
+    let raw = Raw::read(&text).map_err(|error| explain(&error, kind))?;
+    let mut record = raw.pack::<K>(kind, true)?;
+    let object = record.packed().decode(kind)?;
+    record.decodes();
+    Ok((record, Arc::new(object)))
 }
 
 /// A string of the text itself where it holds no escapes.
@@ -178,21 +204,17 @@ impl<'de: 'a, 'a> Deserialize<'de> for Meta<'a> {
                             meta.resource_version = map.next_value::<Option<Text<'de>>>()?.map(|t| t.0);
                         }
                         "managedFields" => meta.managed_fields = Some(map.next_value()?),
-                        _ => meta.rest.push((key, map.next_value()?)),
+                        _ => {
+                            let value = map.next_value()?;
+                            meta.ending.note(&key, value);
+                            meta.rest.push((key, value));
+                        }
                     }
                 }
                 Ok(meta)
             }
         }
         from.deserialize_map(Metadata)
-    }
-}
-
-/// serde quotes what it could not read; of a Secret only the place is told.
-fn explain(error: &serde_json::Error, kind: &ApiResource) -> String {
-    match kind.kind.as_str() {
-        "Secret" => format!("a value of the wrong form at column {}", error.column()),
-        _ => error.to_string(),
     }
 }
 
@@ -210,13 +232,18 @@ mod tests {
         ApiResource::erase::<K>(&())
     }
 
+    fn decode<K: Cached<DynamicType = ()>>(raw: &Raw<'_>, managed_fields: bool) -> Result<K, String> {
+        raw.pack::<K>(&kind::<K>(), managed_fields)?.packed().decode(&kind::<K>())
+    }
+
     #[test]
     fn managed_fields_are_dropped_and_nothing_else() {
         let raw = Raw::read(MAP).unwrap();
-        let Incoming { object, record } = raw.decode::<ConfigMap>(&kind::<ConfigMap>(), false).unwrap();
+        let object: ConfigMap = decode(&raw, false).unwrap();
         assert_eq!(object.metadata.managed_fields, None);
         assert_eq!(object.metadata.labels.as_ref().unwrap()["a"], "b");
         assert_eq!(object.data.as_ref().unwrap()["k"], "v");
+        let record = raw.pack::<ConfigMap>(&kind::<ConfigMap>(), false).unwrap();
         let bytes = record.packed().bytes().len();
         assert!(bytes < MAP.len() - 40, "{bytes} bytes are held of {}", MAP.len());
     }
@@ -224,15 +251,15 @@ mod tests {
     #[test]
     fn managed_fields_stay_where_asked_for() {
         let raw = Raw::read(MAP).unwrap();
-        let kept = raw.decode::<ConfigMap>(&kind::<ConfigMap>(), true).unwrap();
-        assert_eq!(kept.object.metadata.managed_fields.as_ref().unwrap().len(), 1);
+        let kept: ConfigMap = decode(&raw, true).unwrap();
+        assert_eq!(kept.metadata.managed_fields.as_ref().unwrap().len(), 1);
     }
 
     #[test]
     fn an_undecodable_object_still_has_a_key_and_a_version() {
         let raw =
             Raw::read(r#"{"metadata":{"name":"m","namespace":"n","resourceVersion":"5"},"data":3}"#).unwrap();
-        assert!(raw.decode::<ConfigMap>(&kind::<ConfigMap>(), false).is_err());
+        assert!(decode::<ConfigMap>(&raw, false).is_err());
         assert_eq!((raw.key(), raw.version()), (Key::new("n", "m"), "5"));
     }
 
@@ -240,18 +267,35 @@ mod tests {
     fn what_cannot_be_read_of_a_secret_is_not_told() {
         let raw =
             Raw::read(r#"{"metadata":{"name":"m"},"data":{"password":{"hunter2":1}},"type":17}"#).unwrap();
-        let error = raw.decode::<Secret>(&kind::<Secret>(), false).err().unwrap();
+        let error = decode::<Secret>(&raw, false).unwrap_err();
         let quoting = Raw::read(r#"{"metadata":{"name":"m"},"data":"hunter2"}"#).unwrap();
-        let quoted = quoting.decode::<Secret>(&kind::<Secret>(), false).err().unwrap();
+        let quoted = decode::<Secret>(&quoting, false).unwrap_err();
         assert!(!error.contains("hunter2") && !quoted.contains("hunter2"), "{error} {quoted}");
-        let map = quoting.decode::<ConfigMap>(&kind::<ConfigMap>(), false).err().unwrap();
+        let map = decode::<ConfigMap>(&quoting, false).unwrap_err();
         assert!(map.contains("hunter2"), "elsewhere the value helps: {map}");
     }
 
     #[test]
     fn a_dynamic_object_says_what_it_is_wherever_it_came_from() {
-        let object =
-            Raw::read(MAP).unwrap().decode::<DynamicObject>(&kind::<ConfigMap>(), false).unwrap().object;
-        assert_eq!(object.types.clone().unwrap().kind, "ConfigMap");
+        let kind = kind::<ConfigMap>();
+        let record = Raw::read(MAP).unwrap().pack::<DynamicObject>(&kind, false).unwrap();
+        let object: DynamicObject = record.packed().decode(&kind).unwrap();
+        assert_eq!(object.types.unwrap().kind, "ConfigMap");
+    }
+
+    #[test]
+    fn whether_an_object_is_gone_is_known_without_decoding_it() {
+        let gone = |metadata: &str, deleting| {
+            let text = format!(r#"{{"metadata":{{"name":"m"{metadata}}}}}"#);
+            Raw::read(&text).unwrap().is_gone(deleting)
+        };
+        let deleted = r#","deletionTimestamp":"2026-01-01T00:00:00Z","deletionGracePeriodSeconds":0"#;
+        assert!(gone("", true) && !gone("", false), "nothing holds it back");
+        assert!(gone(deleted, false) && gone(&format!(r#"{deleted},"finalizers":[]"#), false));
+        assert!(
+            !gone(&format!(r#"{deleted},"finalizers":["example.com/a"]"#), true),
+            "a finalizer holds it back"
+        );
+        assert!(!gone(&deleted.replace(":0", ":30"), true), "it is given time");
     }
 }

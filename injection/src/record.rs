@@ -3,9 +3,9 @@
 //! Decoded, an object takes about four times the memory of its text. What all objects of an informer have in common
 //! (apiVersion and kind) is not held at all; what the rules of the store ask for is found without decoding.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, panic};
 
-use kube::{core::ObjectMeta, discovery::ApiResource};
+use kube::discovery::ApiResource;
 use serde::{
     Deserialize,
     de::{DeserializeOwned, Error},
@@ -29,6 +29,8 @@ pub(crate) struct Json(Vec<u8>);
 /// What a record is made of.
 pub(crate) struct Parts<'a> {
     pub(crate) state: State<'a>,
+    /// It is being deleted, and was given time for that.
+    pub(crate) lingers: bool,
     pub(crate) metadata: &'a [u8],
     pub(crate) rest: &'a [u8],
 }
@@ -38,13 +40,13 @@ const HEAD: usize = 17;
 
 const NAMESPACED: u8 = 1;
 const HAS_UID: u8 = 2;
-/// It is being deleted, and was given time for that.
 const LINGERS: u8 = 4;
+const DECODES: u8 = 8;
 
 impl Record {
     /// None where a part is longer than anything that the API server lets through.
     pub(crate) fn of(parts: &Parts<'_>) -> Option<Self> {
-        let Parts { state, metadata, rest } = parts;
+        let Parts { state, lingers, metadata, rest } = parts;
         let texts = [state.namespace, Some(state.name), state.uid, Some(state.resource_version)]
             .map(Option::unwrap_or_default);
         let length = HEAD + texts.map(str::len).iter().sum::<usize>() + metadata.len() + rest.len();
@@ -55,18 +57,17 @@ impl Record {
             bytes.extend(u16::try_from(text.len()).ok()?.to_le_bytes());
         }
         let flag = |set: bool, flag: u8| if set { flag } else { 0 };
-        bytes.push(flag(state.namespace.is_some(), NAMESPACED) | flag(state.uid.is_some(), HAS_UID));
+        let namespaced = flag(state.namespace.is_some(), NAMESPACED);
+        bytes.push(namespaced | flag(state.uid.is_some(), HAS_UID) | flag(*lingers, LINGERS));
         texts.iter().for_each(|text| bytes.extend_from_slice(text.as_bytes()));
         bytes.extend_from_slice(metadata);
         bytes.extend_from_slice(rest);
         Some(Self(bytes.into()))
     }
 
-    /// Takes note of what only the decoded metadata say.
-    pub(crate) fn note(&mut self, meta: &ObjectMeta) {
-        if meta.deletion_timestamp.is_some() && meta.deletion_grace_period_seconds > Some(0) {
-            self.0[HEAD - 1] |= LINGERS;
-        }
+    /// Takes note that it can be decoded.
+    pub(crate) fn decodes(&mut self) {
+        self.0[HEAD - 1] |= DECODES;
     }
 
     pub(crate) fn packed(&self) -> Packed<'_> {
@@ -89,24 +90,47 @@ impl<'a> Packed<'a> {
     }
 
     pub(crate) fn state(self) -> State<'a> {
-        let text = |bytes| std::str::from_utf8(bytes).unwrap_or_default();
-        let [namespace, name, uid, resource_version] = self.texts().0.map(text);
-        let has = |flag| self.0[HEAD - 1] & flag != 0;
+        let lengths = self.texts().0.map(<[u8]>::len);
+        // Looked at once, and not each by itself.
+        let mut rest = text(&self.0[HEAD..HEAD + lengths.iter().sum::<usize>()]);
+        let [namespace, name, uid, resource_version] = lengths.map(|length| {
+            let text;
+            (text, rest) = rest.split_at_checked(length).unwrap_or_default();
+            text
+        });
         State {
-            namespace: has(NAMESPACED).then_some(namespace),
+            namespace: self.has(NAMESPACED).then_some(namespace),
             name,
-            uid: has(HAS_UID).then_some(uid),
+            uid: self.has(HAS_UID).then_some(uid),
             resource_version,
         }
     }
 
+    /// Whether it is in this very state.
+    pub(crate) fn is(self, state: &State<'_>) -> bool {
+        let [_, _, uid, version] = self.texts().0;
+        let uid = self.has(HAS_UID).then_some(uid);
+        !version.is_empty()
+            && version == state.resource_version.as_bytes()
+            && uid == state.uid.map(str::as_bytes)
+    }
+
     pub(crate) fn version(self) -> Option<Version<'a>> {
-        self.state().version()
+        Version::parse(text(self.texts().0[3]))
     }
 
     /// Whether it is being deleted, and was given time for that.
     pub(crate) fn lingers(self) -> bool {
-        self.0[HEAD - 1] & LINGERS != 0
+        self.has(LINGERS)
+    }
+
+    /// Whether it was decoded when it came in, and so can be again.
+    pub(crate) fn is_decodable(self) -> bool {
+        self.has(DECODES)
+    }
+
+    fn has(self, flag: u8) -> bool {
+        self.0[HEAD - 1] & flag != 0
     }
 
     /// The labels, without decoding the rest.
@@ -121,13 +145,17 @@ impl<'a> Packed<'a> {
         metadata.labels.unwrap_or_default()
     }
 
-    /// The typed object.
-    pub(crate) fn decode<K: DeserializeOwned>(self, kind: &ApiResource) -> serde_json::Result<K> {
-        self.text(kind)?.decode()
+    /// The typed object, or why it cannot be decoded.
+    pub(crate) fn decode<K: DeserializeOwned>(self, kind: &ApiResource) -> Result<K, String> {
+        self.text(kind)?.decode(kind)
     }
 
     /// The whole object as JSON.
-    pub(crate) fn text(self, kind: &ApiResource) -> serde_json::Result<Json> {
+    pub(crate) fn text(self, kind: &ApiResource) -> Result<Json, String> {
+        self.written(kind).map_err(|error| explain(&error, kind))
+    }
+
+    fn written(self, kind: &ApiResource) -> serde_json::Result<Json> {
         let (State { namespace, name, uid, resource_version }, (metadata, rest)) =
             (self.state(), self.json());
         let mut text = Vec::with_capacity(self.0.len() + 160);
@@ -178,10 +206,29 @@ impl<'a> Packed<'a> {
     }
 }
 
+/// One of the head, which was one before.
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap_or_default()
+}
+
 impl Json {
-    pub(crate) fn decode<K: DeserializeOwned>(&self) -> serde_json::Result<K> {
+    /// The typed object. The error says why not, without a value of the object where that could be secret.
+    pub(crate) fn decode<K: DeserializeOwned>(&self, kind: &ApiResource) -> Result<K, String> {
+        let decoded = panic::catch_unwind(|| self.parse()).map_err(|_| "its decoding panicked")?;
+        decoded.map_err(|error| explain(&error, kind))
+    }
+
+    fn parse<K: DeserializeOwned>(&self) -> serde_json::Result<K> {
         // All of it at once: serde_json would look at each string of a slice by itself.
         serde_json::from_str(std::str::from_utf8(&self.0).map_err(serde_json::Error::custom)?)
+    }
+}
+
+/// serde quotes what it could not read; of a Secret only the place is told.
+pub(crate) fn explain(error: &serde_json::Error, kind: &ApiResource) -> String {
+    match kind.kind.as_str() {
+        "Secret" => format!("a value of the wrong form at column {}", error.column()),
+        _ => error.to_string(),
     }
 }
 
@@ -212,7 +259,6 @@ impl Records {
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::core::v1::Pod;
-    use kube::api::DynamicObject;
     use serde_json::{Value, json};
 
     use super::*;
@@ -234,7 +280,7 @@ mod tests {
     fn record(object: &Value) -> Record {
         let text = object.to_string();
         let kind = ApiResource::erase::<Pod>(&());
-        Raw::read(&text).unwrap().decode::<DynamicObject>(&kind, false).unwrap().record
+        Raw::read(&text).unwrap().pack::<Pod>(&kind, false).unwrap()
     }
 
     #[test]

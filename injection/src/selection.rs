@@ -2,8 +2,10 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use kube::core::{Expression, ObjectMeta, Selector, SelectorExt};
+use kube::core::{Expression, Selector, SelectorExt};
 use serde_json::Value;
+
+use crate::{record::Packed, store::State};
 
 /// Which objects of a Kind: a value, so that it may come from a flag.
 ///
@@ -94,16 +96,16 @@ impl Selection {
         (!fields.is_empty()).then(|| fields.join(","))
     }
 
-    /// Whether an object with this metadata is one of them; `None` where only the server knows.
-    pub(crate) fn admits(&self, meta: &ObjectMeta) -> Option<bool> {
-        static NO_LABELS: BTreeMap<String, String> = BTreeMap::new();
-        let here = self.namespace.is_none() || self.namespace == meta.namespace;
-        if !here || !self.labels.matches(meta.labels.as_ref().unwrap_or(&NO_LABELS)) {
+    /// Whether this object is one of them; `None` where only the server knows.
+    pub(crate) fn admits(&self, object: Packed<'_>) -> Option<bool> {
+        let State { namespace, name, .. } = object.state();
+        let here = self.namespace.is_none() || self.namespace.as_deref() == namespace;
+        if !here || !(self.labels.selects_all() || self.labels.matches(&object.labels())) {
             return Some(false);
         }
         self.judge_fields(|path| match path {
-            "metadata.name" => meta.name.clone(),
-            "metadata.namespace" => Some(meta.namespace.clone().unwrap_or_default()),
+            "metadata.name" => Some(name.to_owned()),
+            "metadata.namespace" => Some(namespace.unwrap_or_default().to_owned()),
             _ => None,
         })
     }
@@ -146,18 +148,21 @@ impl fmt::Display for Selection {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::discovery::ApiResource;
     use serde_json::json;
 
     use super::*;
+    use crate::raw::given;
 
-    fn meta(namespace: &str, labels: &[(&str, &str)]) -> ObjectMeta {
-        let labels = labels.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect();
-        ObjectMeta {
-            name: Some("a".into()),
-            namespace: Some(namespace.into()),
-            labels: Some(labels),
-            ..Default::default()
-        }
+    /// What the selection says of an object `a` like this.
+    fn admits(which: &Selection, namespace: &str, labels: &[(&str, &str)]) -> Option<bool> {
+        let mut object = ConfigMap::default();
+        object.metadata.name = Some("a".into());
+        object.metadata.namespace = Some(namespace.into());
+        object.metadata.labels = Some(labels.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect());
+        let (record, _) = given(&object, &ApiResource::erase::<ConfigMap>(&())).unwrap();
+        which.admits(record.packed())
     }
 
     #[test]
@@ -176,18 +181,18 @@ mod tests {
     #[test]
     fn labels_and_namespace_are_judged_here() {
         let ide = select().namespace("ide").label("kind", "cloud-ide");
-        assert_eq!(ide.admits(&meta("ide", &[("kind", "cloud-ide")])), Some(true));
-        assert_eq!(ide.admits(&meta("ide", &[])), Some(false));
-        assert_eq!(ide.admits(&meta("other", &[("kind", "cloud-ide")])), Some(false));
+        assert_eq!(admits(&ide, "ide", &[("kind", "cloud-ide")]), Some(true));
+        assert_eq!(admits(&ide, "ide", &[]), Some(false));
+        assert_eq!(admits(&ide, "other", &[("kind", "cloud-ide")]), Some(false));
     }
 
     #[test]
     fn a_field_that_only_the_server_knows_is_left_to_it() {
         let on_node = select().namespace("x").field("spec.nodeName", "n");
-        assert_eq!(on_node.admits(&meta("x", &[])), None);
-        assert_eq!(on_node.admits(&meta("y", &[])), Some(false), "whatever the node is");
-        assert_eq!(select().field("metadata.name", "a").admits(&meta("x", &[])), Some(true));
-        assert_eq!(select().field("metadata.name", "b").admits(&meta("x", &[])), Some(false));
+        assert_eq!(admits(&on_node, "x", &[]), None);
+        assert_eq!(admits(&on_node, "y", &[]), Some(false), "whatever the node is");
+        assert_eq!(admits(&select().field("metadata.name", "a"), "x", &[]), Some(true));
+        assert_eq!(admits(&select().field("metadata.name", "b"), "x", &[]), Some(false));
     }
 
     #[test]

@@ -13,25 +13,22 @@
 //! - What a write removed is remembered in [`Gone`] until the watch has said so too.
 //! - Where a version cannot be read, the order of the watch is trusted, and own writes wait for it.
 
-use std::sync::Arc;
-
 use reknit_apis::Key;
 
 use crate::{
     gone::Gone,
-    raw::Incoming,
     record::Record,
     table::{Held, Table},
     version::{Version, raise},
 };
 
 /// At most two: an object deleted and created again under its name is both.
-pub(crate) type Told<K> = [Option<News<K>>; 2];
+pub(crate) type Told = [Option<News>; 2];
 
-/// A change, of which the past is decoded only for somebody who is told.
-pub(crate) enum News<K> {
-    Added(Arc<K>),
-    Updated { old: Record, new: Arc<K> },
+/// A change of what is held.
+pub(crate) enum News {
+    Added(Record),
+    Updated { old: Record, new: Record },
     Deleted { last: Record },
 }
 
@@ -83,8 +80,8 @@ impl Store {
     }
 
     /// An item of the list under way.
-    pub(crate) fn listed<K>(&mut self, item: Incoming<K>) -> Told<K> {
-        if self.knows_listed(&item.record.packed().state()) {
+    pub(crate) fn listed(&mut self, item: Record) -> Told {
+        if self.knows_listed(&item.packed().state()) {
             return [None, None];
         }
         self.put(item, 0)
@@ -99,7 +96,7 @@ impl Store {
         }
         let lists = self.lists;
         let Some(held) = self.table.listed(item, lists) else { return false };
-        held.is(item) || (held.written == lists && !older(held.version(), item.version()))
+        held.record.is(item) || (held.written == lists && !older(held.version(), item.version()))
     }
 
     /// The list was read to its end: what it did not show is gone.
@@ -121,8 +118,8 @@ impl Store {
     }
 
     /// The watch told of an object that is there.
-    pub(crate) fn watched<K>(&mut self, item: Incoming<K>) -> Told<K> {
-        let state = item.record.packed().state();
+    pub(crate) fn watched(&mut self, item: Record) -> Told {
+        let state = item.packed().state();
         let known = self.knows_watched(&state);
         self.passed(state.version());
         if known { [None, None] } else { self.put(item, 0) }
@@ -131,12 +128,12 @@ impl Store {
     /// Whether what the watch tells is no news: an echo, or older than what is held. To be asked before it is decoded;
     /// until that is done it has not [`passed`](Self::passed), since the answer to an own write may come in between.
     pub(crate) fn knows_watched(&self, item: &State<'_>) -> bool {
-        let stale = |held: Held<'_>| held.is(item) || older(item.version(), held.version());
+        let stale = |held: Held<'_>| held.record.is(item) || older(item.version(), held.version());
         self.gone.covers(item) || self.table.namesake(item).is_some_and(stale)
     }
 
     /// The watch told that an object is gone, or left the selection.
-    pub(crate) fn deleted<K>(&mut self, state: &State<'_>) -> Told<K> {
+    pub(crate) fn deleted(&mut self, state: &State<'_>) -> Told {
         let key = state.key();
         self.passed(state.version());
         self.gone.confirmed(state);
@@ -162,8 +159,8 @@ impl Store {
     }
 
     /// This process wrote the object; `admitted` says whether the selection holds it now.
-    pub(crate) fn wrote<K>(&mut self, item: Incoming<K>, admitted: bool) -> Told<K> {
-        let state = item.record.packed().state();
+    pub(crate) fn wrote(&mut self, item: Record, admitted: bool) -> Told {
+        let state = item.packed().state();
         if !self.is_news(&state) {
             return [None, None];
         }
@@ -196,7 +193,7 @@ impl Store {
     }
 
     /// This process removed the object, or took it out of the selection, and knows by which version.
-    pub(crate) fn removed<K>(&mut self, key: &Key, by: Version<'_>) -> Told<K> {
+    pub(crate) fn removed(&mut self, key: &Key, by: Version<'_>) -> Told {
         let newer = |held: Held<'_>| held.version().is_none_or(|version| version > by);
         if self.unordered || self.has_seen(Some(by)) || self.table.get(key).is_some_and(newer) {
             return [None, None];
@@ -206,7 +203,7 @@ impl Store {
     }
 
     /// This process deleted the object of this uid; no version was told.
-    pub(crate) fn erased<K>(&mut self, key: &Key, uid: &str) -> Told<K> {
+    pub(crate) fn erased(&mut self, key: &Key, uid: &str) -> Told {
         let Some(held) = self.table.get(key) else { return [None, None] };
         if self.unordered || held.record.lingers() || held.record.state().uid != Some(uid) {
             return [None, None];
@@ -219,12 +216,11 @@ impl Store {
     }
 
     /// Holds the object, whatever was held.
-    pub(crate) fn put<K>(&mut self, item: Incoming<K>, written: u32) -> Told<K> {
-        let Incoming { object: new, record } = item;
-        let state = record.packed().state();
+    pub(crate) fn put(&mut self, new: Record, written: u32) -> Told {
+        let state = new.packed().state();
         self.gone.returned(&state);
         let listed = if written == 0 { self.lists } else { 0 };
-        match self.table.put(&record, listed, written) {
+        match self.table.put(&new, listed, written) {
             None => [Some(News::Added(new)), None],
             Some(old) if another(old.packed().state().uid, state.uid) => {
                 [Some(News::Deleted { last: old }), Some(News::Added(new))]
@@ -234,7 +230,7 @@ impl Store {
     }
 
     /// Holds no object of this key.
-    pub(crate) fn remove<K>(&mut self, key: &Key) -> Told<K> {
+    pub(crate) fn remove(&mut self, key: &Key) -> Told {
         [self.table.remove(key).map(|last| News::Deleted { last }), None]
     }
 

@@ -49,13 +49,6 @@ impl<'a> Held<'a> {
         Self { record: Packed::at(records.get(slot)), listed, written }
     }
 
-    /// Whether it is this very state.
-    pub(crate) fn is(&self, state: &State<'_>) -> bool {
-        let held = self.record.state();
-        !held.resource_version.is_empty()
-            && (held.resource_version, held.uid) == (state.resource_version, state.uid)
-    }
-
     pub(crate) fn version(&self) -> Option<Version<'a>> {
         self.record.version()
     }
@@ -227,7 +220,7 @@ mod tests {
     fn record(namespace: &str, name: &str, rest: &str) -> Record {
         let namespace = Some(namespace).filter(|n| !n.is_empty());
         let state = State { namespace, name, uid: None, resource_version: "1" };
-        Record::of(&Parts { state, metadata: b"", rest: rest.as_bytes() }).unwrap()
+        Record::of(&Parts { state, lingers: false, metadata: b"", rest: rest.as_bytes() }).unwrap()
     }
 
     #[test]

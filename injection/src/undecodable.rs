@@ -4,11 +4,21 @@ use std::collections::HashMap;
 
 use reknit_apis::Key;
 
-use crate::{raw::Raw, version::Version};
+use crate::{raw::Raw, store::State, version::Version};
 
-/// The versions that could not be decoded, so that each is told once; as many as the API server holds of them.
+/// Why an object cannot be decoded, with the place; of a Secret without the value.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("it cannot be decoded: {0}")]
+pub struct DecodeError(pub(crate) String);
+
+/// The versions that could not be decoded when they came in, and are not held, so that each is told once; as many as the
+/// API server holds of them.
 #[derive(Default)]
-pub(crate) struct Undecodable(HashMap<Key, Entry>);
+pub(crate) struct Undecodable {
+    refused: HashMap<Key, Entry>,
+    /// The versions that are held, and were found when they were read; of the last list, and since.
+    found: HashMap<Key, String>,
+}
 
 struct Entry {
     version: String,
@@ -20,41 +30,55 @@ impl Undecodable {
     /// Whether nobody was told of this version yet.
     pub(crate) fn is_news(&mut self, raw: &Raw<'_>, why: &str) -> bool {
         let entry = Entry { version: raw.version().into(), why: why.into(), listed: true };
-        let known = self.0.insert(raw.key(), entry);
+        let known = self.refused.insert(raw.key(), entry);
         known.is_none_or(|known| known.version != raw.version())
     }
 
+    /// Whether nobody has found this version yet, which is held.
+    pub(crate) fn is_found(&mut self, state: &State<'_>) -> bool {
+        let known = self.found.insert(state.key(), state.resource_version.into());
+        known.is_none_or(|known| known != state.resource_version)
+    }
+
+    /// Whether some version of this object could not be decoded.
+    pub(crate) fn concerns(&self, key: impl FnOnce() -> Key) -> bool {
+        !self.refused.is_empty() && self.refused.contains_key(&key())
+    }
+
     pub(crate) fn all(&self) -> impl Iterator<Item = (&Key, &str)> {
-        self.0.iter().map(|(key, entry)| (key, entry.why.as_str()))
+        self.refused.iter().map(|(key, entry)| (key, entry.why.as_str()))
     }
 
     pub(crate) fn forget(&mut self, key: impl FnOnce() -> Key) {
-        if !self.0.is_empty() {
-            self.0.remove(&key());
+        if !(self.refused.is_empty() && self.found.is_empty()) {
+            let key = key();
+            self.refused.remove(&key);
+            self.found.remove(&key);
         }
     }
 
-    /// This state can be decoded, or is known already: what could not be decoded before it does not matter any more.
-    pub(crate) fn superseded(&mut self, by: &Raw<'_>) {
-        if self.0.is_empty() {
+    /// This state is held: what could not be decoded before it does not matter any more.
+    pub(crate) fn superseded(&mut self, by: &State<'_>) {
+        if self.refused.is_empty() {
             return;
         }
-        let (key, state) = (by.key(), by.state());
-        let newer = |entry: &Entry| Version::parse(&entry.version) > state.version();
-        if self.0.get(&key).is_some_and(|entry| !newer(entry)) {
-            self.0.remove(&key);
+        let key = by.key();
+        let newer = |entry: &Entry| Version::parse(&entry.version) > by.version();
+        if self.refused.get(&key).is_some_and(|entry| !newer(entry)) {
+            self.refused.remove(&key);
         }
     }
 
     pub(crate) fn why(&self, key: &Key) -> Option<String> {
-        self.0.get(key).map(|entry| entry.why.clone())
+        self.refused.get(key).map(|entry| entry.why.clone())
     }
 
     pub(crate) fn list_begins(&mut self) {
-        self.0.values_mut().for_each(|entry| entry.listed = false);
+        self.found.clear();
+        self.refused.values_mut().for_each(|entry| entry.listed = false);
     }
 
     pub(crate) fn list_ends(&mut self) {
-        self.0.retain(|_, entry| entry.listed);
+        self.refused.retain(|_, entry| entry.listed);
     }
 }

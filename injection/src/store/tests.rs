@@ -2,13 +2,14 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::discovery::ApiResource;
 
 use super::*;
+use crate::raw::given;
 
-fn map(name: &str, uid: &str, version: &str) -> Incoming<ConfigMap> {
-    given(&object(name, uid, version))
+fn map(name: &str, uid: &str, version: &str) -> Record {
+    record(&object(name, uid, version))
 }
 
-fn given(object: &ConfigMap) -> Incoming<ConfigMap> {
-    Incoming::given(object, &ApiResource::erase::<ConfigMap>(&())).unwrap()
+fn record(object: &ConfigMap) -> Record {
+    given(object, &ApiResource::erase::<ConfigMap>(&())).unwrap().0
 }
 
 fn object(name: &str, uid: &str, version: &str) -> ConfigMap {
@@ -33,13 +34,12 @@ fn state<'a>(uid: &'a str, version: &'a str) -> State<'a> {
 }
 
 /// As in `+1 ~1>2 -2`.
-fn words(told: impl IntoIterator<Item = Option<News<ConfigMap>>>) -> String {
-    let of = |object: &Arc<ConfigMap>| object.metadata.resource_version.clone().unwrap_or_default();
-    let was = |record: &Record| record.packed().state().resource_version.to_owned();
+fn words(told: impl IntoIterator<Item = Option<News>>) -> String {
+    let of = |record: &Record| record.packed().state().resource_version.to_owned();
     let word = |news| match news {
         News::Added(new) => format!("+{}", of(&new)),
-        News::Updated { old, new } => format!("~{}>{}", was(&old), of(&new)),
-        News::Deleted { last } => format!("-{}", was(&last)),
+        News::Updated { old, new } => format!("~{}>{}", of(&old), of(&new)),
+        News::Deleted { last } => format!("-{}", of(&last)),
     };
     told.into_iter().flatten().map(word).collect::<Vec<_>>().join(" ")
 }
@@ -159,7 +159,7 @@ fn a_pod_that_is_given_time_to_end_is_there_until_the_watch_says_otherwise() {
     let mut going = object("a", "u", "11");
     going.metadata.deletion_timestamp = serde_json::from_str(r#""2026-01-01T00:00:00Z""#).unwrap();
     going.metadata.deletion_grace_period_seconds = Some(30);
-    store.watched(given(&going));
+    store.watched(record(&going));
     assert_eq!(words(store.erased(&a(), "u")), "");
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use reknit_apis::Kind;
-use reknit_injection::{Change, Filter, Informer};
+use reknit_injection::{Filter, Informer};
 
 use super::Builder;
 use crate::{
@@ -149,7 +149,6 @@ impl<R: ReconcileKind> WithReconciler<R> {
         let mut parts = build.parts();
         parts.finalizer = finalizes;
         wake_own_key(&informer, &parts.queue, tells_deletion);
-        wake_undecodable(&informer, &parts.queue);
         let driver = KindDriver {
             reconciler,
             roles,
@@ -168,19 +167,52 @@ impl<R: ReconcileKind> WithReconciler<R> {
     }
 }
 
-/// An object's own changes wake it. That it is gone is news also where its own pass took the last finalizer off, if
-/// anybody is to be told.
+/// An object's own changes wake it, also one to a state that cannot be decoded, which the pass then says. That it is
+/// gone is news also where its own pass took the last finalizer off, if anybody is to be told.
 fn wake_own_key<K: Kind>(informer: &Informer<K>, queue: &Queue, tells_deletion: bool) {
     let queue = queue.clone();
-    informer.on(move |change| match change {
-        Change::Deleted { .. } if tells_deletion => queue.add(change.key()),
-        Change::Deleted { .. } => queue.changed_to(change.key(), None),
-        _ => queue.changed_to(change.key(), change.latest().meta().resource_version.as_deref()),
+    informer.on_touched(move |touched| match (touched.is_gone(), touched.resource_version()) {
+        (true, _) if tells_deletion => queue.add(touched.key()),
+        // no echo of an own write, whatever that was answered
+        (false, None) => queue.changed(touched.key()),
+        (_, version) => queue.changed_to(touched.key(), version),
     });
 }
 
-/// An object that cannot be read is left alone, and the pass of its key says so; the informer logs it.
-fn wake_undecodable<K: Kind>(informer: &Informer<K>, queue: &Queue) {
-    let queue = queue.clone();
-    informer.on_undecodable(move |key, _| queue.changed(key.clone()));
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::{
+        Api,
+        api::{DynamicObject, Patch, PatchParams},
+        discovery::ApiResource,
+    };
+    use reknit_apis::Key;
+    use reknit_injection::Context;
+    use reknit_testing::ApiServer;
+    use serde_json::json;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_cannot_be_decoded_is_no_echo_of_a_write_under_way() {
+        let server = ApiServer::new();
+        let mut map = ConfigMap::default();
+        map.metadata.name = Some("a".into());
+        map.metadata.namespace = Some("n".into());
+        let cx = Context::preloaded("test", server.client(), vec![server.hold(&map)]);
+        let (maps, queue, key): (Informer<ConfigMap>, _, _) = (cx.get(), Queue::new(), Key::new("n", "a"));
+        wake_own_key(&maps, &queue, false);
+
+        let writing = queue.writing(Arc::new(key.clone()));
+        let kind = ApiResource::erase::<ConfigMap>(&());
+        let raw: Api<DynamicObject> = Api::namespaced_with(cx.client(), "n", &kind);
+        let garbage = Patch::Merge(json!({"data": "not a map"}));
+        let garbled = raw.patch("a", &PatchParams::default(), &garbage).await.unwrap();
+        assert!(maps.newest(&key).is_err());
+        writing.answered(garbled.metadata.resource_version.as_deref());
+        assert_eq!(queue.take_all(), [key]);
+    }
 }

@@ -15,7 +15,7 @@ use kube::{
 };
 use parking_lot::Mutex;
 use reknit_apis::{Key, OwnedBy, Scope};
-use reknit_injection::{Cached, Change, Informer, controller_name};
+use reknit_injection::{Cached, Informer, controller_name};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -127,9 +127,9 @@ impl<T: Cached<DynamicType = ()>> Children<T> {
     pub(crate) fn new(informer: Informer<T>, client: Client, manager: String, tracker: Tracker) -> Self {
         let normal = Arc::<Mutex<HashMap<Key, Normal>>>::default();
         let forgetting = normal.clone();
-        informer.on(move |change: &Change<T>| {
-            if let Change::Deleted { .. } = change {
-                forgetting.lock().remove(&change.key());
+        informer.on_touched(move |touched| {
+            if touched.is_gone() {
+                forgetting.lock().remove(&touched.key());
             }
         });
         Self { informer, client, manager, tracker, normal }

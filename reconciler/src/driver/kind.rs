@@ -7,7 +7,7 @@ use futures::{FutureExt, future::BoxFuture};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Resource;
 use reknit_apis::{Key, Kind, Scope, StatusOf};
-use reknit_injection::{Filter, Informer, pinned};
+use reknit_injection::{DecodeError, Filter, Informer, pinned};
 
 use super::Pass;
 use crate::{
@@ -85,10 +85,11 @@ impl<R: ReconcileKind> KindDriver<R> {
             tracing::error!(%key, "a malformed key is dropped");
             return Ok(Outcome::skip());
         }
-        if let Some(why) = self.informer.undecodable(key) {
-            return Ok(self.left_alone(key, why, leading));
-        }
-        let Some(object) = self.informer.get(key) else { return self.absent(key, leading).await };
+        let object = match self.informer.newest(key) {
+            Ok(Some(object)) => object,
+            Ok(None) => return self.absent(key, leading).await,
+            Err(error) => return Ok(self.left_alone(key, error, leading)),
+        };
         if !self.is_of_class(&object) {
             self.forget(key);
             return Ok(Outcome::skip());
@@ -105,10 +106,11 @@ impl<R: ReconcileKind> KindDriver<R> {
     }
 
     /// What is held of such an object is out of date, if anything is.
-    fn left_alone(&self, key: &Key, why: String, leading: bool) -> Outcome {
-        tracing::warn!("the object cannot be decoded, and is left alone until it can");
+    fn left_alone(&self, key: &Key, error: DecodeError, leading: bool) -> Outcome {
+        tracing::warn!(%error, "the object is left alone until it can be decoded");
         if leading {
-            self.recorder.record_at(unread::<R::Kind>(key), Event::warning("DecodeFailed", why));
+            self.recorder
+                .record_at(unread::<R::Kind>(key), Event::warning("DecodeFailed", error.to_string()));
         }
         Outcome::skip()
     }

@@ -1,14 +1,11 @@
 //! Who has read what: from a target to its observers, to wake them, and back, to forget one cheaply.
 
 use std::{
-    collections::{BTreeSet, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     sync::Arc,
 };
 
-use kube::{
-    Resource,
-    core::{Selector, SelectorExt},
-};
+use kube::core::{Selector, SelectorExt};
 use reknit_apis::Key;
 
 /// A key as it is written: one allocation, shared by all that name it.
@@ -74,11 +71,13 @@ impl Index {
     }
 
     /// Those who read what has such labels.
-    pub(super) fn observers_by_labels<T: Resource>(&self, object: &T, into: &mut HashSet<Text>) {
-        let meta = object.meta();
-        let namespace: Namespace = meta.namespace.as_deref().map(Into::into);
-        let empty = Default::default();
-        let labels = meta.labels.as_ref().unwrap_or(&empty);
+    pub(super) fn observers_by_labels(
+        &self,
+        namespace: Option<&str>,
+        labels: &BTreeMap<String, String>,
+        into: &mut HashSet<Text>,
+    ) {
+        let namespace: Namespace = namespace.map(Into::into);
         for selected in self.matching.get(&namespace).into_iter().flat_map(HashMap::values) {
             if selected.selector.matches(labels) {
                 into.extend(selected.observers.iter().cloned());

@@ -12,10 +12,10 @@ mod tracked;
 
 use std::{collections::HashSet, sync::Arc};
 
-use kube::{Resource, core::Selector};
+use kube::core::Selector;
 use parking_lot::Mutex;
 use reknit_apis::Key;
-use reknit_injection::{Cached, Change, Informer};
+use reknit_injection::{Cached, Informer, Touched};
 
 use self::index::Index;
 pub(crate) use self::owned::{controller_of, owner_key};
@@ -30,21 +30,20 @@ impl Tracker {
     /// Wakes, in that queue, whoever read an object that changes.
     pub(crate) fn wake<T: Cached>(&self, informer: &Informer<T>, queue: Queue) {
         let tracker = self.clone();
-        informer.on(move |change| {
-            for observer in tracker.observers(change) {
+        informer.on_touched(move |touched| {
+            for observer in tracker.observers(touched) {
                 queue.changed(Key::from(&*observer));
             }
         });
     }
 
-    fn observers<T: Resource>(&self, change: &Change<T>) -> HashSet<Arc<str>> {
-        let mut observers = HashSet::new();
-        let index = self.0.lock();
-        index.observers_by_name(&change.key(), &mut observers);
-        if index.selects() {
-            for object in change.objects() {
-                index.observers_by_labels(&**object, &mut observers);
-            }
+    fn observers(&self, touched: &Touched<'_>) -> HashSet<Arc<str>> {
+        let key = touched.key();
+        let labels: Vec<_> = if self.0.lock().selects() { touched.labels().collect() } else { Vec::new() };
+        let (mut observers, index) = (HashSet::new(), self.0.lock());
+        index.observers_by_name(&key, &mut observers);
+        for labels in &labels {
+            index.observers_by_labels(key.namespace.as_deref(), labels, &mut observers);
         }
         observers
     }

@@ -1,5 +1,7 @@
 use k8s_openapi::api::core::v1::Service;
 use kube::core::Expression;
+use reknit_injection::Context;
+use reknit_testing::ApiServer;
 
 use super::*;
 
@@ -82,17 +84,25 @@ fn selectors_that_say_the_same_are_one() {
     assert_eq!(sizes(&tracker), [0, 1, 2]);
 }
 
-#[test]
-fn whoever_read_an_object_by_name_or_by_labels_observes_it_once() {
+#[tokio::test]
+async fn whoever_read_an_object_by_name_or_by_labels_observes_it_once() {
     let tracker = Tracker::default();
     tracker.read(&key("one"), &key("web"));
     tracker.read_matching(&key("one"), Some("default"), &web());
+    tracker.read_matching(&key("two"), Some("default"), &web());
     tracker.read_matching(&key("elsewhere"), Some("other"), &web());
+    let services: Informer<Service> = Context::preloaded("test", ApiServer::new().client(), Vec::new()).get();
+    let found = Arc::new(Mutex::new(Vec::new()));
+    let (observers, seen) = (found.clone(), tracker.clone());
+    services.on_touched(move |touched| observers.lock().push(seen.observers(touched)));
     let mut service = Service::default();
     service.metadata.name = Some("web".into());
     service.metadata.namespace = Some("default".into());
-    let old = Arc::new(service.clone());
-    service.metadata.labels = Some([("app".into(), "web".into())].into());
-    let change = Change::Updated { old: old.into(), new: Arc::new(service) };
-    assert_eq!(tracker.observers(&change), HashSet::from(["default/one".into()]));
+    for labels in [None, Some([("app".into(), "web".into())].into()), None] {
+        service.metadata.labels = labels;
+        services.apply(service.clone());
+    }
+    let one = HashSet::from(["default/one".into()]);
+    let both = HashSet::from(["default/one".into(), "default/two".into()]);
+    assert_eq!(*found.lock(), [one, both.clone(), both], "also when it moves away");
 }
