@@ -44,13 +44,13 @@ pub(crate) struct Source {
     metadata: bool,
 }
 
-/// A page of a list.
+/// A page of a list. What has no items is no list, and must not be taken for an empty one.
 #[derive(Deserialize)]
 #[serde(bound(deserialize = "T: Deserialize<'de>"))]
 pub(crate) struct Page<'a, T> {
     #[serde(borrow)]
     pub(crate) metadata: PageMeta<'a>,
-    #[serde(default)]
+    #[serde(deserialize_with = "Option::deserialize")]
     pub(crate) items: Option<Vec<T>>,
 }
 
