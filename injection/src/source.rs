@@ -50,6 +50,7 @@ pub(crate) struct Source {
 pub(crate) struct Page<'a, T> {
     #[serde(borrow)]
     pub(crate) metadata: PageMeta<'a>,
+    // `null` will do, but serde would take an absent field for one
     #[serde(deserialize_with = "Option::deserialize")]
     pub(crate) items: Option<Vec<T>>,
 }
