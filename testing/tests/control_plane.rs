@@ -193,16 +193,15 @@ async fn requests_are_in_the_audit_log() -> Outcome {
     let plane = ControlPlane::builder().audited().start().await?;
     let client = plane.client_as("default", "curious").await?;
     Api::<Secret>::default_namespaced(client).get("treasure").await.unwrap_err();
-    eventually("the refusal in the log", SOON, async || {
-        let events = plane.audit_events()?;
+    let refusal = eventually("the refusal in the log", SOON, async || {
+        let events = plane.audit_events().map_err(|error| error.to_string())?;
         let user = "system:serviceaccount:default:curious";
-        let refusal = events.iter().find(|event| event["user"]["username"] == user);
-        Ok::<_, reknit_testing::Error>(refusal.map(|event| {
-            assert_eq!(event["responseStatus"]["code"], 403);
-            assert_eq!(event["objectRef"]["resource"], "secrets");
-        }))
+        let refusal = events.into_iter().find(|event| event["user"]["username"] == user);
+        refusal.ok_or_else(|| "it is not there yet".to_owned())
     })
     .await;
+    assert_eq!(refusal["responseStatus"]["code"], 403);
+    assert_eq!(refusal["objectRef"]["resource"], "secrets");
     Ok(())
 }
 

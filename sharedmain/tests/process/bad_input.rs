@@ -117,7 +117,8 @@ fn retried(server: &str, cause: &str) {
 }
 
 fn an_unreachable_server_is_retried_and_then_named() {
-    retried(&format!("https://{}", server::nobody()), "Connection refused");
+    let (_nobody, address) = server::nobody();
+    retried(&format!("https://{address}"), "Connection refused");
 }
 
 fn a_server_that_hangs_up_is_retried_and_then_named() {

@@ -84,12 +84,12 @@ pub(crate) fn begun(child: &Child, name: &str) {
 
 fn a_pass_in_flight_at_sigterm_ends_and_the_lease_is_released() {
     within(async |world| {
-        world.set("slow", json!({"sleep": "3000"}), true).await;
+        world.set("slow", json!({"sleep": "10000"}), true).await;
         let child = world.start("maps").spawn();
         begun(&child, "slow");
         assert!(world.lease_holder().await.is_some());
         child.signal("TERM");
-        child.line("received SIGTERM");
+        assert_eq!(until_status(&child, "/readiness", 503), "shutting down\n");
         assert!(world.lease_holder().await.is_some(), "nobody else may begin while this pass runs");
         assert!(!child.lines().iter().any(|line| line.contains("pass of slow ends")));
         world.set("late", json!({}), true).await;
@@ -109,7 +109,7 @@ fn a_pass_that_does_not_end_is_dropped_at_the_deadline_and_the_lease_is_released
         child.signal("TERM");
         let (status, lines) = child.end();
         assert_eq!(status, 0, "{lines:#?}");
-        assert!(lines.iter().any(|line| line.contains("were dropped")), "{lines:#?}");
+        assert!(lines.iter().any(|line| line.contains("passes that had not ended")), "{lines:#?}");
         assert_eq!(world.lease_holder().await, None);
     });
 }
@@ -121,7 +121,7 @@ fn only_the_leader_works_and_the_other_goes_on_after_its_sigterm() {
         world
             .set(
                 "config-leader-election",
-                json!({"lease-duration": "6s", "renew-deadline": "4s", "retry-period": "1s"}),
+                json!({"lease-duration": "60s", "renew-deadline": "40s", "retry-period": "1s"}),
                 false,
             )
             .await;
@@ -133,13 +133,11 @@ fn only_the_leader_works_and_the_other_goes_on_after_its_sigterm() {
         until_status(&other, "/readiness", 200);
         world.set("second", json!({}), true).await;
         begun(&leader, "second");
+        assert_eq!(served(&other), BTreeSet::new());
         leader.signal("TERM");
         assert_eq!(leader.end().0, 0);
         begun(&other, "first");
         begun(&other, "second");
-        let led = other.lines().iter().position(|line| line.contains("became leader")).unwrap();
-        let worked = other.lines().iter().position(|line| line.contains("begins")).unwrap();
-        assert!(led < worked, "{:#?}", other.lines());
     });
 }
 
@@ -217,8 +215,16 @@ fn the_level_follows_config_logging_at_run_time() {
         until_status(&child, "/readiness", 200);
         world.set("config-logging", json!({"loglevel.faulty": "debug"}), false).await;
         child.line("the level of the log changes from info to debug");
-        world.set("quiet", json!({}), true).await;
-        child.line("a word only for debugging");
+        // It says so before it does.
+        let mut names = (0..).map(|n| format!("quiet-{n}"));
+        eventually("a word only for debugging", LONG, || {
+            let (name, world, child) = (names.next().unwrap_or_default(), &world, &child);
+            async move {
+                world.set(&name, json!({}), true).await;
+                child.lines().iter().any(|line| line.contains("a word only for debugging"))
+            }
+        })
+        .await;
         world.set("config-logging", json!({"loglevel.faulty": "loud"}), false).await;
         let refused = child.line("what it said before is kept");
         assert!(refused.contains("loglevel.faulty: \\\"loud\\\" is not one of"), "{refused}");

@@ -22,8 +22,10 @@ use opentelemetry_proto::tonic::{
     trace::v1::Span,
 };
 use prost::Message;
-use tokio::{net::TcpListener, runtime::Runtime};
+use tokio::{net::TcpSocket, runtime::Runtime};
 use tonic::{Request, Response, Status, transport::server::TcpIncoming};
+
+use crate::server;
 
 pub(crate) struct Collector {
     pub(crate) address: SocketAddr,
@@ -48,18 +50,19 @@ pub(crate) const SCOPE: &str = "x-scope";
 impl Collector {
     /// On a free port, with this protocol.
     pub(crate) fn new(protocol: &str) -> Self {
-        Self::at(protocol, "127.0.0.1:0".parse().unwrap())
+        Self::on(server::nobody().0, protocol)
     }
 
-    pub(crate) fn at(protocol: &str, address: SocketAddr) -> Self {
+    pub(crate) fn on(socket: TcpSocket, protocol: &str) -> Self {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        let listener = std::net::TcpListener::bind(address).unwrap();
-        listener.set_nonblocking(true).unwrap();
-        let (address, got) = (listener.local_addr().unwrap(), Got::default());
+        let (address, got) = (socket.local_addr().unwrap(), Got::default());
+        let listener = {
+            let _inside = runtime.enter();
+            socket.listen(64).unwrap()
+        };
         let (grpc, seen) = (protocol == "grpc", got.clone());
         runtime.spawn(async move {
-            let listener = TcpListener::from_std(listener).unwrap();
             if grpc {
                 let server = tonic::transport::Server::builder()
                     .add_service(MetricsServiceServer::new(seen.clone()))
