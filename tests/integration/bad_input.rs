@@ -57,6 +57,9 @@ async fn an_object_without_name_or_namespace_is_no_reason_to_stop() {
     objects.create_service("web").await;
     objects.create("x", "web").await;
     let whole = serde_json::to_value(objects.ready("x", "web").await).expect("JSON");
+    for resource in ["addressableservices", "services"] {
+        proxy.asked("the watch", |request| request.is("watch", resource)).await;
+    }
     for lacking in [&["name"][..], &["namespace"], &["name", "namespace"], &["uid"], &["resourceVersion"]] {
         let mut object = whole.clone();
         lacking
@@ -68,6 +71,9 @@ async fn an_object_without_name_or_namespace_is_no_reason_to_stop() {
     proxy.inject("addressableservices", "ADDED", &json!({}));
     proxy.inject("addressableservices", "DELETED", &json!({ "metadata": {} }));
     proxy.inject("services", "NEWS", &Value::Null);
+    for (resource, event) in [("addressableservices", "DELETED"), ("services", "NEWS")] {
+        proxy.sent("the last line", |line| line.resource == resource && line.event == event).await;
+    }
     objects.create("y", "web").await;
     objects.ready("y", "web").await;
     assert!(controller.is_running(), "{}", controller.tail());

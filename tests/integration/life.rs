@@ -41,6 +41,7 @@ async fn an_addressable_service_follows_its_service_until_it_is_deleted() {
     assert_eq!(withdrawn.type_.as_deref(), Some("Normal"));
     assert_eq!(withdrawn.reporting_controller.as_deref(), Some("addressableservice-controller"));
     objects.gone("x").await;
+    tally.when("its deletion", "x", |seen| seen.write == Write::Deleted).await;
     assert_eq!(*tally.writes("x").last().expect("events"), Write::Deleted);
     println!("writes to the object in its life: {:?}", tally.writes("x"));
     controller.stop().await;

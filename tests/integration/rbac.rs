@@ -29,9 +29,9 @@ async fn the_rights_of_config_are_enough_and_nothing_is_refused() {
     let (first, second) = (start("one"), start("two"));
     first.ready().await;
     second.ready().await;
-    lives(&objects).await;
+    lives(&objects, "x").await;
     first.stop().await;
-    lives(&objects).await;
+    lives(&objects, "y").await;
     second.stop().await;
     nothing_was_refused(&server);
 
@@ -50,40 +50,40 @@ async fn confined(server: &Server, kubeconfig: &std::path::Path) {
     let objects = Objects { client, namespace: "team-a".into() };
     let controller = process::controller(kubeconfig).electing(SYSTEM, "three").within("team-a").spawn();
     controller.ready().await;
-    lives(&objects).await;
+    lives(&objects, "x").await;
     controller.stop().await;
     nothing_was_refused(server);
 }
 
 /// Everything that the sample does.
-async fn lives(objects: &Objects) {
-    objects.create("x", "web").await;
-    objects.shows("x", &objects.unavailable("web")).await;
+async fn lives(objects: &Objects, name: &str) {
+    objects.create(name, "web").await;
+    objects.shows(name, &objects.unavailable("web")).await;
     objects.create_service("web").await;
-    objects.ready("x", "web").await;
+    objects.ready(name, "web").await;
     objects.delete_service("web").await;
-    objects.shows("x", &objects.unavailable("web")).await;
-    objects.delete("x").await;
-    objects.event("x", "AddressWithdrawn").await;
-    objects.gone("x").await;
-    scales(objects).await;
+    objects.shows(name, &objects.unavailable("web")).await;
+    objects.delete(name).await;
+    objects.event(name, "AddressWithdrawn").await;
+    objects.gone(name).await;
+    scales(objects, name).await;
 }
 
 /// Creates, adopts, replaces, releases and deletes pods.
-async fn scales(objects: &Objects) {
-    let object = objects.deploy("x", IMAGE, 3).await;
+async fn scales(objects: &Objects, name: &str) {
+    let object = objects.deploy(name, IMAGE, 3).await;
     objects.all_alive(&object, 3).await;
-    objects.create_pod(labelled("adopted", "x", IMAGE)).await;
+    objects.create_pod(labelled("adopted", name, IMAGE)).await;
     objects.adopted_and_down_to("adopted", &object, 3).await;
     let pods = objects.alive(&object).await;
     for pod in &pods {
         objects.set_pod_status(&pod.name_any(), running(true)).await;
     }
-    objects.all_pods_ready("x", 3).await;
-    objects.want("x", json!({ "image": " blank" })).await;
-    objects.pods_refused("x", "3 of 3 pods are missing").await;
-    objects.event("x", "FailedCreate").await;
-    objects.want("x", json!({ "image": IMAGE, "replicas": 1 })).await;
+    objects.all_pods_ready(name, 3).await;
+    objects.want(name, json!({ "image": " blank" })).await;
+    objects.pods_refused(name, "3 of 3 pods are missing").await;
+    objects.event(name, "FailedCreate").await;
+    objects.want(name, json!({ "image": IMAGE, "replicas": 1 })).await;
     let left = objects.all_alive(&object, 1).await;
     let released = left[0].name_any();
     objects.relabel_pod(&released, "nobody").await;
@@ -92,9 +92,9 @@ async fn scales(objects: &Objects) {
         if is_controlled_by(&pod, &object) { Err("it is not") } else { Ok(()) }
     })
     .await;
-    objects.want("x", json!({ "replicas": 0 })).await;
-    objects.all_pods_ready("x", 0).await;
-    objects.delete_deployment("x").await;
+    objects.want(name, json!({ "replicas": 0 })).await;
+    objects.all_pods_ready(name, 0).await;
+    objects.delete_deployment(name).await;
     objects.delete_pod_now(&released).await;
 }
 

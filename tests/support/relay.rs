@@ -1,6 +1,7 @@
 //! Passes requests and watches on, as the rules of the proxy say.
 
 use std::{
+    net::SocketAddr,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -16,7 +17,7 @@ use hyper_util::rt::TokioIo;
 use kube::{Client, Config, client::Body, config::AuthInfo};
 use parking_lot::Mutex;
 use tokio::{
-    net::TcpListener,
+    net::{TcpListener, TcpSocket},
     sync::{broadcast, watch},
     task::JoinSet,
 };
@@ -73,13 +74,9 @@ fn bare_client(config: &Config) -> Client {
 /// Takes connections for as long as the proxy is open.
 pub(super) async fn accept(shared: Arc<Relay>, listener: TcpListener) {
     let address = listener.local_addr().expect("an address");
-    let mut listener = Some(listener);
+    let mut listening = listener;
     let mut open = shared.open.subscribe();
     loop {
-        let listening = match listener.take() {
-            Some(listener) => listener,
-            None => TcpListener::bind(address).await.expect("the same port again"),
-        };
         shared.listening.send_replace(true);
         let mut connections = JoinSet::new();
         loop {
@@ -92,10 +89,20 @@ pub(super) async fn accept(shared: Arc<Relay>, listener: TcpListener) {
             }
         }
         drop(listening);
+        let held = hold(address);
         connections.shutdown().await;
         shared.listening.send_replace(false);
         open.wait_for(|open| *open).await.expect("the proxy runs");
+        listening = held.listen(1024).expect("the same port again");
     }
+}
+
+/// Connections to the port are refused, and nobody else is given it.
+fn hold(address: SocketAddr) -> TcpSocket {
+    let socket = TcpSocket::new_v4().expect("a socket");
+    socket.set_reuseaddr(true).expect("an option");
+    socket.bind(address).expect("the same port again");
+    socket
 }
 
 async fn serve(shared: Arc<Relay>, stream: tokio::net::TcpStream) {
@@ -134,10 +141,13 @@ impl Relay {
         head.headers.remove(http::header::HOST);
         let answer = self.server.send(http::Request::from_parts(head, Body::from(body))).await?;
         let (head, body) = answer.into_parts();
-        self.note(asked.clone(), head.status.as_u16());
         if asked.verb == "watch" && head.status.is_success() {
-            return Ok(http::Response::from_parts(head, self.watching(&asked, body)));
+            let lines = self.clone().watching(&asked, body);
+            // Noted when it can be told what is injected.
+            self.note(asked, head.status.as_u16());
+            return Ok(http::Response::from_parts(head, lines));
         }
+        self.note(asked.clone(), head.status.as_u16());
         let bytes = body.collect().await?.to_bytes();
         for gate in self.gates_for(&asked) {
             gate.pass().await;

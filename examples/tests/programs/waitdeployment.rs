@@ -66,13 +66,18 @@ fn said(object: &Waitdeployment) -> (String, String, String) {
     (found.status, found.reason.unwrap_or_default(), found.message.unwrap_or_default())
 }
 
-/// An address at which nobody listens.
-async fn nobody() -> SocketAddr {
-    listener("127.0.0.1:0").await.local_addr().unwrap()
+/// An address at which nobody listens, and nobody else can while the socket is held.
+fn nobody(address: &str) -> (TcpSocket, SocketAddr) {
+    let address: SocketAddr = address.parse().unwrap();
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }.unwrap();
+    socket.set_reuseaddr(true).unwrap();
+    socket.bind(address).unwrap();
+    let address = socket.local_addr().unwrap();
+    (socket, address)
 }
 
-async fn listener(address: &str) -> TcpListener {
-    TcpListener::bind(address).await.unwrap()
+async fn listener() -> TcpListener {
+    TcpListener::bind("127.0.0.1:0").await.unwrap()
 }
 
 /// A port at which each address of this machine swallows what comes: nobody accepts, and no more fit into the queue.
@@ -105,7 +110,7 @@ impl BlackHole {
 
 #[tokio::test]
 async fn an_invalid_probe_is_said_to_be_one_and_nothing_is_created() {
-    let open = listener("127.0.0.1:0").await;
+    let open = listener().await;
     let open = open.local_addr().unwrap().to_string();
     let long = "is not more than nothing and at most a minute";
     let probes = [
@@ -138,7 +143,8 @@ async fn an_invalid_probe_is_said_to_be_one_and_nothing_is_created() {
 
 #[tokio::test]
 async fn a_timeout_may_be_left_out_written_out_or_counted_and_be_a_whole_minute() {
-    let nobody = nobody().await.to_string();
+    let (_nobody, address) = nobody("127.0.0.1:0");
+    let nobody = address.to_string();
     for probe in [
         json!({"address": nobody}),
         json!({"address": nobody, "timeout": null}),
@@ -188,7 +194,7 @@ async fn a_deployment_that_is_there_follows_the_spec_without_a_probe() {
 
 #[tokio::test]
 async fn a_pass_ends_before_the_probe_does_which_then_wakes_its_key() {
-    let open = listener("127.0.0.1:0").await;
+    let open = listener().await;
     let object = given_waiting(json!({"address": open.local_addr().unwrap().to_string()}));
     let server = ApiServer::new();
     let key = Key::new("default", "x");
@@ -246,7 +252,8 @@ impl Place {
 #[tokio::test]
 async fn it_waits_for_a_port_that_refuses_and_then_follows_the_spec() {
     let place = Place::of("waitdeployment").await;
-    let (first, second) = (nobody().await, nobody().await);
+    let (_nobody, first) = nobody("127.0.0.1:0");
+    let (closed, second) = nobody("127.0.0.1:0");
     place.wait_for("late", json!({"address": first.to_string()})).await;
     let refused = |address| format!("cannot connect to {address}: connection refused");
     let since = place.says("late", "False", "ProbeFailed", &refused(first)).await;
@@ -256,7 +263,7 @@ async fn it_waits_for_a_port_that_refuses_and_then_follows_the_spec() {
     assert_eq!(time(&since), time(&still), "it has not succeeded since");
     place.has_no_deployment("late").await;
 
-    let open = listener(&second.to_string()).await;
+    let open = closed.listen(64).unwrap();
     place.says("late", "True", "Connected", &format!("connected to {second}")).await;
     let made = place.deployment("late", "of two", |made| replicas(made) == Some(2)).await;
     assert_eq!(place::controller(&made), Some(("Waitdeployment".into(), "late".into())));
@@ -267,7 +274,8 @@ async fn it_waits_for_a_port_that_refuses_and_then_follows_the_spec() {
     let conditions = mirrored.status.unwrap().conditions.unwrap();
     assert!(conditions.iter().any(|one| one.type_ == "Available" && one.status == "True"), "{conditions:?}");
 
-    drop(open); // nobody asks any more
+    drop(open);
+    let (closed, _) = nobody(&second.to_string());
     place.merge::<Waitdeployment>("late", json!({"spec": {"replicas": 3}})).await;
     place.waiting("late", "has three available", |object| available(object, 3)).await;
     place.merge::<Deployment>("late", json!({"spec": {"replicas": 1}})).await;
@@ -277,7 +285,7 @@ async fn it_waits_for_a_port_that_refuses_and_then_follows_the_spec() {
     let anew = place.says("late", "False", "ProbeFailed", &refused(second)).await;
     assert_eq!(anew.status.unwrap().available_replicas, None, "nothing is left of the Deployment's status");
     place.has_no_deployment("late").await;
-    let _open = listener(&second.to_string()).await;
+    let _open = closed.listen(64).unwrap();
     place.deployment("late", "made anew", |again| again.uid() != made.uid()).await;
     place.process.stop().await;
 }
@@ -286,7 +294,7 @@ async fn it_waits_for_a_port_that_refuses_and_then_follows_the_spec() {
 async fn every_kind_of_address_and_timeout_is_tried_and_said() {
     let place = Place::of("waitdeployment").await;
     let hole = BlackHole::dig().await;
-    let six = listener("[::1]:0").await.local_addr().unwrap();
+    let (closed, six) = nobody("[::1]:0");
     place.wait_for("six-refuses", json!({"address": six.to_string(), "timeout": "2s"})).await;
     place.wait_for("swallows", json!({"address": hole.address(0), "timeout": "1s"})).await;
     place.wait_for("swallows-too", json!({"address": hole.address(1), "timeout": 1_500_000_000})).await;
@@ -307,7 +315,7 @@ async fn every_kind_of_address_and_timeout_is_tried_and_said() {
         place.has_no_deployment(name).await;
     }
 
-    let _six = listener(&six.to_string()).await;
+    let _open = closed.listen(64).unwrap();
     place.merge::<Waitdeployment>("too-long", json!({"waitProbe": {"timeout": null}})).await;
     for name in ["six-refuses", "too-long"] {
         place.says(name, "True", "Connected", &format!("connected to {six}")).await;
@@ -333,7 +341,7 @@ async fn a_thousand_that_wait_for_nothing_delay_none_whose_address_answers() {
         place.says(&format!("waits-{number}"), "False", "Probing", &message).await;
     }
     println!("a thousand wait after {:?}", began.elapsed());
-    let open = listener("127.0.0.1:0").await;
+    let open = listener().await;
     let asked = Instant::now();
     place
         .wait_for("answers", json!({"address": open.local_addr().unwrap().to_string(), "timeout": "1m"}))
@@ -360,7 +368,7 @@ async fn a_deployment_of_somebody_else_is_told_of_and_left_alone() {
         status: None,
     };
     let theirs = place.api().create(&PostParams::default(), &theirs).await.unwrap();
-    let open = listener("127.0.0.1:0").await;
+    let open = listener().await;
     place.wait_for("taken", json!({"address": open.local_addr().unwrap().to_string()})).await;
     let (kind, message) = place.event("taken", "ErrResourceExists").await;
     assert_eq!(kind, "Warning");

@@ -3,7 +3,7 @@ use k8s_openapi::{
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::{
-    Api, CustomResource, Resource,
+    Api, CustomResource, CustomResourceExt, Resource,
     api::{DeleteParams, Patch, PatchParams, PostParams, PropagationPolicy},
 };
 use reknit_apis::Key;
@@ -19,6 +19,10 @@ use crate::{gate::Gate, told::Told};
 pub(crate) struct LampSpec {
     room: String,
 }
+
+#[derive(CustomResource, Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
+#[kube(group = "deletions.reknit.dev", version = "v1", kind = "Ending", namespaced)]
+pub(crate) struct EndingSpec {}
 
 /// An informer that hears of own writes only, until the gate is opened.
 struct Deaf<K: Cached> {
@@ -168,4 +172,14 @@ async fn a_namespace_and_a_definition_are_there_while_they_end() {
     api.delete(&name, &DeleteParams::default()).await.unwrap();
     let held = namespaces.get(&Key::new(None, &name)).unwrap();
     assert!(held.metadata.deletion_timestamp.is_some(), "nobody has finalized it");
+
+    let api: Api<CustomResourceDefinition> = Api::all(cx.client());
+    let mut definition = Ending::crd();
+    definition.metadata.finalizers = Some(vec!["deletions.reknit.dev/held".into()]);
+    let name = api.create(&PostParams::default(), &definition).await.unwrap().metadata.name.unwrap();
+    api.delete(&name, &DeleteParams::default()).await.unwrap();
+    let held = definitions.get(&Key::new(None, &name)).unwrap();
+    assert!(held.metadata.deletion_timestamp.is_some(), "a finalizer holds it back");
+    let finalized = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    api.patch(&name, &PatchParams::default(), &finalized).await.unwrap();
 }

@@ -126,8 +126,9 @@ async fn a_server_that_was_away_is_followed_again() {
     for round in 0..2 {
         plane.stop().await.unwrap();
         plane.restart().await.unwrap();
-        if round == 0 {
-            follower.changes_of_a_gap().await;
+        match round {
+            0 => follower.changes_of_a_gap().await,
+            _ => follower.change("comes", "again").await,
         }
         follower.ends_right().await;
     }

@@ -59,10 +59,7 @@ async fn a_kind_that_is_installed_later_and_again_is_followed() {
     let api: Api<Late> = Api::namespaced(plane.client().unwrap(), &namespace);
     let object = Late::new("a", LateSpec { number: 1 });
     plane.install::<Late>().await.unwrap();
-    let installed = tokio::time::Instant::now();
     late.synced().await;
-    println!("found {:?} after it was installed", installed.elapsed());
-    assert!(installed.elapsed() < std::time::Duration::from_secs(4));
     api.create(&PostParams::default(), &object).await.unwrap();
     told.until("+a").await;
     let (resource, scope) = cx.informers().resolve(&gvk).await.unwrap().unwrap();

@@ -15,7 +15,8 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::ObjectMeta;
 
 /// Longer than anything takes here.
-pub(crate) const SOON: Duration = Duration::from_secs(30);
+/// Two of the longest waits between attempts, and time to spare.
+pub(crate) const SOON: Duration = Duration::from_secs(90);
 
 pub(crate) fn map(name: &str, labels: &[(&str, &str)]) -> ConfigMap {
     let labels = labels.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect();

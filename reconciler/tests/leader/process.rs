@@ -36,6 +36,11 @@ pub(crate) fn config() -> LeaderElectionConfig {
     }
 }
 
+/// For what a slow answer must not end, or is compared with a lease that runs out.
+pub(crate) fn patient() -> LeaderElectionConfig {
+    LeaderElectionConfig { lease_duration: LEASE * 5, renew_deadline: RENEW * 5, ..config() }
+}
+
 /// Killed when dropped: it releases nothing then, and its leadership runs out.
 pub(crate) struct Process {
     pub(crate) identity: Identity,

@@ -13,7 +13,7 @@ use http::{Method, StatusCode};
 use reknit_testing::{ControlPlane, eventually};
 use tokio::sync::watch;
 
-use crate::process::{Leases, NAME, Process, SOON, client, config, expired, tampered};
+use crate::process::{Leases, NAME, Process, SOON, client, expired, patient, tampered};
 
 const ROUNDS: usize = 50;
 
@@ -67,8 +67,8 @@ async fn round(plane: &ControlPlane, delayed: Arc<AtomicUsize>, refused: Arc<Ato
             Ok(client.send(request).await?)
         }
     });
-    let slow = Process::start(slow, &namespace, &config());
-    let mut quick = Process::start(quick, &namespace, &config());
+    let slow = Process::start(slow, &namespace, &patient());
+    let mut quick = Process::start(quick, &namespace, &patient());
     quick.led().await;
     taken.send_replace(true);
     watch_for(&slow, &quick, Duration::from_secs(1)).await;
