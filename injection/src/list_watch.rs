@@ -6,7 +6,7 @@
 //! of one item shows before a watch is resumed that broke or told nothing: such a server would accept the watch and
 //! say nothing. What is held stays meanwhile, except where the resource itself turns out to be removed.
 
-use std::{sync::Arc, time::Duration};
+use std::{mem, sync::Arc, time::Duration};
 
 use tokio::time::{Instant, sleep, timeout};
 
@@ -49,6 +49,7 @@ pub(crate) async fn run<K: Cached>(cache: Arc<Cache<K>>, transport: Transport) {
         version: None,
         doubtful: false,
         absences: 0,
+        expired: false,
         backoff: Backoff::default(),
         complained: None,
     };
@@ -68,6 +69,8 @@ struct ListWatch<K> {
     doubtful: bool,
     /// How many lists in a row found no such resource.
     absences: u32,
+    /// The last failure was a version that the server no longer has.
+    expired: bool,
     backoff: Backoff,
     complained: Option<Instant>,
 }
@@ -211,8 +214,10 @@ impl<K: Cached> ListWatch<K> {
     /// Decides from where to go on, says what is wrong, and waits.
     async fn recover(&mut self, failure: Failure) {
         self.cache.meters.failures.inc();
+        let again = mem::replace(&mut self.expired, matches!(failure, Failure::Gone(_)));
         let wait = match &failure {
-            Failure::Gone(_) if self.backoff.is_fresh() => self.backoff.next(Duration::ZERO),
+            // After an outage too: what answers so can be listed from.
+            Failure::Gone(_) if !again || self.backoff.is_fresh() => self.backoff.next(Duration::ZERO),
             Failure::Absent(_) => self.backoff.next(ABSENT),
             _ => self.backoff.next(Duration::MAX),
         };

@@ -148,6 +148,22 @@ async fn a_list_whose_continuation_is_gone_begins_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_version_that_was_forgotten_in_an_outage_leads_to_a_list_as_soon_as_the_server_says_so() {
+    let (_maps, told, mut server, watch) = synced("10", &[map("a", "5")]).await;
+    drop(watch);
+    for _ in 0..8 {
+        server.look().await.refuse();
+    }
+    server.look().await.items("50", &[map("b", "40")]);
+    server.watch("10").await.fail(410, "too old");
+    let before = Instant::now();
+    server.list().await.items("50", &[map("b", "40")]);
+    assert_eq!(before.elapsed(), Duration::ZERO);
+    let _watch = server.watch("50").await.stream();
+    assert_eq!(told.take(), ["+b@40", "-a@5"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn being_told_410_again_and_again_is_slowed_down() {
     let (_maps, _told, mut server) = started();
     let before = Instant::now();
