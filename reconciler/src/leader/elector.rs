@@ -464,7 +464,7 @@ mod tests {
         }
         println!("{handovers} handovers; led in {led} of {sampled} samples");
         assert!(
-            handovers > 40 && led * 2 > sampled,
+            handovers > 20 && led * 2 > sampled,
             "{handovers} handovers; led in {led} of {sampled} samples"
         );
     }
