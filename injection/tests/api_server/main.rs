@@ -14,8 +14,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::ObjectMeta;
 
-/// Longer than anything takes here.
-/// Two of the longest waits between attempts, and time to spare.
+/// Longer than anything takes here: two of the longest waits between attempts, and time to spare.
 pub(crate) const SOON: Duration = Duration::from_secs(90);
 
 pub(crate) fn map(name: &str, labels: &[(&str, &str)]) -> ConfigMap {
