@@ -1,6 +1,6 @@
 //! How long a key that failed waits: longer each time, and all keys together not too often.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use reknit_apis::Key;
 use tokio::time::Instant;
@@ -14,13 +14,14 @@ const BURST: f64 = 100.0;
 /// tokens for all of them.
 #[derive(Debug)]
 pub(crate) struct Backoff {
-    failures: HashMap<Arc<Key>, u32>,
+    /// A tree: its room goes with its keys, however many failed at once.
+    failures: BTreeMap<Arc<Key>, u32>,
     bucket: Bucket,
 }
 
 impl Backoff {
     pub(crate) fn new(now: Instant) -> Self {
-        Self { failures: HashMap::new(), bucket: Bucket { tokens: BURST, at: now } }
+        Self { failures: BTreeMap::new(), bucket: Bucket { tokens: BURST, at: now } }
     }
 
     /// How long this key has to wait after one more failure: what the stricter of the two limits says.

@@ -1,17 +1,15 @@
 //! Keys that are to be added later, each once, at the earliest of the times that were asked for.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use reknit_apis::Key;
 use tokio::time::Instant;
 
+/// Trees: their room goes with the keys, however many waited at once.
 #[derive(Debug, Default)]
 pub(super) struct Delayed {
     by_time: BTreeMap<(Instant, u64), Arc<Key>>,
-    by_key: HashMap<Arc<Key>, (Instant, u64)>,
+    by_key: BTreeMap<Arc<Key>, (Instant, u64)>,
     tickets: u64,
 }
 
