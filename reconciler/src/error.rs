@@ -75,12 +75,13 @@ impl Error {
     }
 
     /// Whether the API server answered 409, anywhere down the chain of sources: somebody else was faster. Such a
-    /// pass is retried without event or error in the log. Of two errors in one pass both have to be conflicts.
+    /// pass is retried without event or error in the log. Of two errors in one pass both have to be conflicts. That an
+    /// object already exists (409, too) is none: it may last, and then somebody has to know.
     pub fn is_conflict(&self) -> bool {
         if let Some(Both { first, then }) = self.source.downcast_ref() {
             return first.is_conflict() && then.is_conflict();
         }
-        chain(&*self.source).filter_map(answer).any(|status| status.code == 409)
+        chain(&*self.source).filter_map(answer).any(|status| status.code == 409 && !status.is_already_exists())
     }
 
     /// The error as others know it, for its own sources.
@@ -208,6 +209,8 @@ mod tests {
         assert!(Error::from(Wrapped(conflict())).is_conflict());
         assert!(Error::from(Boxed(Box::new(conflict()))).is_conflict());
         assert!(!Error::from("words").is_conflict());
+        let taken = kube::core::Status::failure("a name is taken", "AlreadyExists").with_code(409);
+        assert!(!Error::from(kube::Error::Api(Box::new(taken))).is_conflict());
     }
 
     #[test]

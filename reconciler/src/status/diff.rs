@@ -48,6 +48,16 @@ pub(crate) fn merge(into: &mut Value, patch: &Value) {
     }
 }
 
+/// Whether the patch changes a value that is no longer what it was when the patch was made.
+pub(crate) fn meets(patch: &Value, before: Option<&Value>, now: Option<&Value>) -> bool {
+    match patch {
+        Value::Object(changes) => changes.iter().any(|(name, change)| {
+            meets(change, before.and_then(|before| before.get(name)), now.and_then(|now| now.get(name)))
+        }),
+        _ => before != now,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -86,5 +96,17 @@ mod tests {
         let mut stored = json!({"known": 1, "newer": {"field": true}});
         merge(&mut stored, &diff(&json!({"known": 1}), json!({"known": 2})).unwrap());
         assert_eq!(stored, json!({"known": 2, "newer": {"field": true}}));
+    }
+
+    #[test]
+    fn a_patch_meets_what_changed_at_one_of_its_own_paths_only() {
+        let before = json!({"a": 1, "b": {"c": [1], "d": 2}});
+        let patch = json!({"b": {"c": [1, 2]}, "new": {"x": 1}});
+        let meets = |now: Value| meets(&patch, Some(&before), Some(&now));
+        assert!(!meets(before.clone()));
+        assert!(!meets(json!({"a": 5, "b": {"c": [1], "d": 6}, "other": 7})));
+        assert!(meets(json!({"a": 1, "b": {"c": [1, 3], "d": 2}})), "the list is another");
+        assert!(meets(json!({"a": 1, "b": {"c": [1], "d": 2}, "new": {"x": 2}})), "added by both");
+        assert!(meets(json!({"a": 1})), "gone");
     }
 }

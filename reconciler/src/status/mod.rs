@@ -2,11 +2,12 @@
 
 mod diff;
 
-use std::{sync::Arc, time::Duration};
+use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use reknit_apis::{Key, Kind, StatusOf};
 use serde_json::{Value, json};
 
+use self::diff::meets;
 pub(crate) use self::diff::{diff, merge};
 use crate::{
     Result,
@@ -22,8 +23,10 @@ pub(crate) struct StatusChange(Value);
 
 /// What came of writing a status.
 pub(crate) enum Written {
-    /// The object, as far as is known now.
+    /// The object, as far as is known now: as the pass saw it, with the status that it left.
     Is(Newest),
+    /// Somebody else changed the object too, before the status was in. Its key has been woken by that.
+    Changed,
     /// There is nothing left to write to.
     Gone,
 }
@@ -58,10 +61,18 @@ impl StatusChange {
         merge(&mut wanted, &self.0);
         Self::between::<K>(object.read_status(), serde_json::from_value(wanted)?)
     }
+
+    /// Whether it would replace what somebody else made of a value after it was read: such as a list, to which they
+    /// added something.
+    fn takes_back<K: Kind>(&self, read: &K, now: &K) -> Result<bool> {
+        let status = |object: &K| serde_json::to_value(object.read_status().cloned().unwrap_or_default());
+        Ok(meets(&self.0, Some(&status(read)?), Some(&status(now)?)))
+    }
 }
 
 /// Writes the change to the object it was computed from. Where somebody else was faster, the object is read again
-/// and what is still missing there is written, up to five times.
+/// and what is still missing there is written, up to five times. Where they changed the same values, that is the
+/// conflict it looks like, and for another pass to decide.
 pub(crate) async fn write<K: Kind>(
     endpoint: &Endpoint<K>,
     object: &K,
@@ -69,13 +80,14 @@ pub(crate) async fn write<K: Kind>(
     metrics: &PassMetrics,
 ) -> Result<Written> {
     let key = Arc::new(Key::of(object));
-    let (mut newest, mut missing) = (Newest::of(object.meta()), change);
+    let (mut read, mut missing) = (Cow::Borrowed(object), change);
     for attempt in 1.. {
-        let answer =
-            endpoint.patch_status(&key, newest.resource_version.as_deref(), &missing.0, attempt == 1).await;
+        let version = read.meta().resource_version.as_deref();
+        let answer = endpoint.patch_status(&key, version, &missing.0, attempt == 1).await;
         metrics.status_write(answer.is_ok());
         let error = match answer {
-            Ok(newest) => return Ok(Written::Is(newest)),
+            Ok(newest) if attempt == 1 => return Ok(Written::Is(newest)),
+            Ok(_) => return Ok(Written::Changed),
             Err(error) => error,
         };
         let conflict = code(&error) == Some(409);
@@ -89,11 +101,12 @@ pub(crate) async fn write<K: Kind>(
         if !conflict {
             return Err(error.into()); // the object is there: what is not is its status subresource
         }
-        newest = Newest::of(now.meta());
         match missing.again(&now)? {
-            Some(still) => missing = still,
             None => break,
+            Some(_) if missing.takes_back(&*read, &now)? => return Err(error.into()),
+            Some(still) => missing = still,
         }
+        read = Cow::Owned(now);
     }
-    Ok(Written::Is(newest))
+    Ok(Written::Changed)
 }

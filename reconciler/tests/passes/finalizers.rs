@@ -84,6 +84,15 @@ async fn a_finalizer_whose_status_could_not_be_written_stays() {
     assert!(passed.result.is_err());
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_finalizer_stays_on_a_version_that_was_not_finalized() {
+    let dying = given(dying(&[FINALIZER, "other.io/x"]));
+    let given = dying.failing_times(Verb::Patch, "lamps/status", 409, 1);
+    let passed = given.pass(finalizing(saying), "default/x").await;
+    assert_eq!(passed.writes(), ["patch lamps/status default/x"; 2]);
+    assert_eq!(passed.woken, [key()], "which another pass is to see");
+}
+
 #[tokio::test]
 async fn an_object_that_never_carried_the_finalizer_is_left_alone() {
     let never = |_: &Lamp, _: &mut LampStatus| panic!("it was never ours");

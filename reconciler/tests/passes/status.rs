@@ -163,6 +163,20 @@ async fn what_others_changed_meanwhile_survives() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_list_that_others_changed_meanwhile_is_left_to_the_next_pass() {
+    let server = ApiServer::new();
+    server.hold(&lamp());
+    let made = over(&server, &lamp(), lighting);
+    merge(&server, json!({"status": {"conditions": [{"type": "Dusty", "status": "True"}]}})).await;
+    assert!(made.once(&key()).await.unwrap_err().is_conflict());
+    assert_eq!(server.writes().len(), 1, "the one that was too late");
+    let _ = made.once(&key()).await.unwrap();
+    let conditions = &raw(&server).await["status"]["conditions"];
+    let types: Vec<_> = conditions.as_array().unwrap().iter().map(|condition| &condition["type"]).collect();
+    assert_eq!(types, ["Dusty", "Ready"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_conflict_that_left_nothing_to_write_writes_nothing() {
     let server = ApiServer::new();
     server.hold(&lamp());
