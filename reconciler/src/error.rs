@@ -81,7 +81,9 @@ impl Error {
         if let Some(Both { first, then }) = self.source.downcast_ref() {
             return first.is_conflict() && then.is_conflict();
         }
-        chain(&*self.source).filter_map(answer).any(|status| status.code == 409 && !status.is_already_exists())
+        chain(&*self.source)
+            .filter_map(answer)
+            .any(|status| status.code == 409 && !status.is_already_exists())
     }
 
     /// The error as others know it, for its own sources.

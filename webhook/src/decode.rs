@@ -1,6 +1,11 @@
 //! Decodes objects, and names every field that their Kind does not know.
 
-use std::{collections::HashSet, marker::PhantomData};
+use std::{
+    collections::{HashSet, hash_map::RandomState},
+    fmt,
+    hash::BuildHasher,
+    marker::PhantomData,
+};
 
 use kube::CustomResourceExt;
 use reknit_apis::{FieldError, Kind};
@@ -8,6 +13,8 @@ use serde_json::{Map, Value};
 
 /// How many of the fields that a Kind does not know a refusal names.
 const NAMED: usize = 20;
+/// How many characters of a field's name it shows.
+const SHOWN: usize = 200;
 
 /// Decodes one Kind strictly.
 ///
@@ -47,47 +54,113 @@ impl<K: Kind + CustomResourceExt> Decoder<K> {
     /// was stored with such a field can still lose its finalizer.
     pub(crate) fn strictly(&self, value: &Value, old: Option<&Value>) -> Result<Decoded<K>, String> {
         let decoded = leniently(value)?;
-        let mut unknown = self.unknown(value, &decoded.written);
-        if let Some(old) = old.filter(|_| !unknown.is_empty()) {
+        let (mut before, mut strangers, paths) = (HashSet::new(), Strangers::default(), RandomState::new());
+        self.each_unknown(value, &decoded.written, &paths, &mut |path| strangers.note(path));
+        if let Some(old) = old.filter(|_| strangers.number > 0) {
             let written = leniently::<K>(old).map(|old| old.written).unwrap_or_default();
-            let before: HashSet<_> = self.unknown(old, &written).iter().map(|path| anywhere(path)).collect();
-            unknown.retain(|path| !before.contains(&anywhere(path)));
+            self.each_unknown(old, &written, &paths, &mut |path| {
+                before.insert(path.general);
+            });
+            strangers = Strangers::default();
+            self.each_unknown(value, &decoded.written, &paths, &mut |path| {
+                if !before.contains(&path.general) {
+                    strangers.note(path);
+                }
+            });
         }
-        match unknown.is_empty() {
-            true => Ok(decoded),
-            false => Err(refusal(&unknown)),
+        match strangers.number {
+            0 => Ok(decoded),
+            _ => Err(strangers.to_string()),
         }
     }
 
-    /// The paths of the fields that are in `value`, and in neither what was written of it nor the schema.
-    fn unknown(&self, value: &Value, written: &Value) -> Vec<String> {
-        let mut unknown = Vec::new();
+    /// Tells of the fields that are in `value`, and in neither what was written of it nor the schema.
+    fn each_unknown(
+        &self,
+        value: &Value,
+        written: &Value,
+        paths: &RandomState,
+        tell: &mut dyn FnMut(&Path<'_>),
+    ) {
         for (key, value) in value.as_object().into_iter().flatten() {
             if !matches!(&**key, "apiVersion" | "kind" | "metadata") {
-                find_field(key, key.clone(), value, written, &self.schema, &mut unknown);
+                let path = Path::of(None, Step::Field(key), paths);
+                find_field(key, &path, value, written, &self.schema, tell);
             }
         }
-        unknown
     }
 }
 
-/// The path without the places in lists: an item that is inserted in front moves all behind it.
-fn anywhere(path: &str) -> String {
-    let mut parts = path.split('[');
-    let mut general = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        general.push('[');
-        general += part.trim_start_matches(|character: char| character.is_ascii_digit());
-    }
-    general
+/// Where a field is. It is written out for the few that are named: keys of maps are as long as a client likes.
+struct Path<'a> {
+    above: Option<&'a Path<'a>>,
+    step: Step<'a>,
+    paths: &'a RandomState,
+    /// Of the path without the places in lists: an item that is inserted in front moves all behind it.
+    general: u64,
 }
 
-fn refusal(unknown: &[String]) -> String {
-    let named = unknown.iter().take(NAMED).map(|path| format!("unknown field {path:?}"));
-    let named = named.collect::<Vec<_>>().join(", ");
-    match unknown.len().saturating_sub(NAMED) {
-        0 => named,
-        more => format!("{named} and {more} more"),
+enum Step<'a> {
+    Field(&'a str),
+    Item(usize),
+}
+
+impl<'a> Path<'a> {
+    fn of(above: Option<&'a Path<'a>>, step: Step<'a>, paths: &'a RandomState) -> Self {
+        let field = match step {
+            Step::Field(name) => Some(name),
+            Step::Item(_) => None,
+        };
+        let general = paths.hash_one((above.map(|above| above.general), field));
+        Self { above, step, paths, general }
+    }
+
+    fn below(&'a self, step: Step<'a>) -> Self {
+        Self::of(Some(self), step, self.paths)
+    }
+}
+
+impl fmt::Display for Path<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(above) = self.above {
+            above.fmt(f)?;
+        }
+        match self.step {
+            Step::Item(index) => write!(f, "[{index}]"),
+            Step::Field(name) => {
+                f.write_str(if self.above.is_some() { "." } else { "" })?;
+                match name.char_indices().nth(SHOWN) {
+                    Some((end, _)) => write!(f, "{}...", &name[..end]),
+                    None => f.write_str(name),
+                }
+            }
+        }
+    }
+}
+
+/// What a Kind does not know of an object: the first few, and how many there are.
+#[derive(Default)]
+struct Strangers {
+    named: Vec<String>,
+    number: usize,
+}
+
+impl Strangers {
+    fn note(&mut self, path: &Path<'_>) {
+        self.number += 1;
+        if self.number <= NAMED {
+            self.named.push(format!("unknown field {:?}", path.to_string()));
+        }
+    }
+}
+
+impl fmt::Display for Strangers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.named.join(", "))?;
+        match self.number - self.named.len() {
+            0 => Ok(()),
+            more => write!(f, " and {more} more"),
+        }
     }
 }
 
@@ -105,32 +178,38 @@ fn complaint(error: &serde_path_to_error::Error<serde_json::Error>) -> String {
 
 fn find_field(
     key: &str,
-    path: String,
+    path: &Path<'_>,
     value: &Value,
     written: &Value,
     schema: &Value,
-    unknown: &mut Vec<String>,
+    tell: &mut dyn FnMut(&Path<'_>),
 ) {
     let (written, schema) = (written.get(key), field_schema(schema, key));
     match schema {
-        Field::Absent if written.is_none() => unknown.push(path),
+        Field::Absent if written.is_none() => tell(path),
         Field::Absent | Field::Any => {}
-        Field::Known(schema) => find_below(&path, value, written.unwrap_or(&Value::Null), schema, unknown),
+        Field::Known(schema) => find_below(path, value, written.unwrap_or(&Value::Null), schema, tell),
     }
 }
 
-fn find_below(path: &str, value: &Value, written: &Value, schema: &Value, unknown: &mut Vec<String>) {
+fn find_below(
+    path: &Path<'_>,
+    value: &Value,
+    written: &Value,
+    schema: &Value,
+    tell: &mut dyn FnMut(&Path<'_>),
+) {
     match value {
         Value::Object(fields) => {
             for (key, value) in fields {
-                find_field(key, format!("{path}.{key}"), value, written, schema, unknown);
+                find_field(key, &path.below(Step::Field(key)), value, written, schema, tell);
             }
         }
         Value::Array(items) => {
             let same = written.as_array().filter(|written| written.len() == items.len());
             for (index, item) in items.iter().enumerate() {
                 let written = same.map_or(&Value::Null, |written| &written[index]);
-                find_below(&format!("{path}[{index}]"), item, written, &schema["items"], unknown);
+                find_below(&path.below(Step::Item(index)), item, written, &schema["items"], tell);
             }
         }
         _ => {}
@@ -320,5 +399,16 @@ mod tests {
         );
         assert!(said.ends_with("unknown field \"spec.b000019\" and 149980 more"), "{said}");
         assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+    }
+
+    #[test]
+    fn a_name_as_long_as_a_client_likes_is_not_repeated_for_all_that_is_below_it() {
+        let long = "k".repeat(700_000);
+        let mut bulb: Map<_, _> = (0..100_000).map(|n| (format!("f{n:06}"), json!(1))).collect();
+        bulb.insert("watts".into(), json!(1));
+        let said = refusal(json!({"room": "hall", "tags": {long: bulb}}));
+        assert!(said.starts_with(&format!("unknown field \"spec.tags.{}....f000000\", ", "k".repeat(SHOWN))));
+        assert!(said.ends_with(" and 99980 more"));
+        assert!(said.len() < 10_000, "{}", said.len());
     }
 }

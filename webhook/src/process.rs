@@ -28,6 +28,10 @@ impl Webhook {
     /// | ValidatingWebhookConfiguration | `validation.webhook.<domain>` |
     /// | ValidatingWebhookConfiguration | `config.webhook.<domain>` |
     ///
+    /// The last one is asked of all ConfigMaps that its selectors admit, and refuses them while the webhook is away. They should
+    /// admit those that it checks, by a label, and not `kube-root-ca.crt`: the webhook's own pod cannot start in a namespace that
+    /// was made anew until that is there.
+    ///
     /// # Errors
     ///
     /// At once, without a system namespace, or where certificates cannot last as [`certificates`](Self::certificates) says. The

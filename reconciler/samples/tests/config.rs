@@ -8,7 +8,10 @@ use std::{
     process::{Command, Output},
 };
 
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::{
+    api::{admissionregistration::v1::ValidatingWebhookConfiguration, core::v1::ConfigMap},
+    apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement},
+};
 use reknit::{
     apis::{EXAMPLE_CHECKSUM_ANNOTATION, example_checksum},
     reconciler::leader::LeaderElectionConfig,
@@ -80,6 +83,30 @@ fn examples() -> Result<BTreeMap<String, (ConfigMap, String)>, Box<dyn Error>> {
     let expected = ["config-leader-election.yaml", "config-logging.yaml", "config-observability.yaml"];
     assert!(examples.keys().eq(expected), "{:?}", examples.keys());
     Ok(examples)
+}
+
+#[test]
+fn the_webhook_is_asked_of_these_config_maps_and_of_none_that_its_own_pod_needs() -> Checked {
+    let (_, yaml) = files("500-webhook-configuration")?.pop_first().ok_or("no configuration")?;
+    let selectors: Vec<LabelSelector> = yaml
+        .split("\n---\n")
+        .map(serde_yaml_ng::from_str::<ValidatingWebhookConfiguration>)
+        .filter_map(Result::ok)
+        .flat_map(|configuration| configuration.webhooks.unwrap_or_default())
+        .filter(|webhook| webhook.name.starts_with("config."))
+        .filter_map(|webhook| webhook.object_selector)
+        .collect();
+    let [selector] = &selectors[..] else { return Err(format!("{selectors:?}").into()) };
+    let [LabelSelectorRequirement { key, operator, values: None }] =
+        selector.match_expressions.as_deref().unwrap_or_default()
+    else {
+        return Err(format!("{selector:?}").into());
+    };
+    assert_eq!((&**operator, &selector.match_labels), ("Exists", &None));
+    for (file, (map, _)) in examples()? {
+        assert!(map.metadata.labels.unwrap_or_default().contains_key(key), "{file} lacks {key}");
+    }
+    Ok(())
 }
 
 #[test]
