@@ -1,14 +1,17 @@
 //! What a controller keeps for a key beside its passes.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
 
 use parking_lot::Mutex;
 use reknit_apis::Key;
 
 /// One value for a key, from pass to pass: a task that runs beside them, a connection, an answer.
 ///
-/// It is dropped when the object is gone, when it is none of this controller's class any more, and when this process loses
-/// the lead over it; so what its `Drop` ends goes on for no longer. Nothing of it outlives the process: what has to is
+/// It is dropped when the object is gone (before the first pass of another of its name), when it is none of this controller's
+/// class any more, and when this process loses the lead over it; so what its `Drop` ends goes on for no longer. Nothing of it outlives the process: what has to is
 /// part of the object. Clones are one. Comes from [`Builder::per_key`](crate::Builder::per_key).
 ///
 /// ```
@@ -77,7 +80,14 @@ impl<T> PerKey<T> {
 
 /// Everything that one controller keeps.
 #[derive(Clone, Default)]
-pub(crate) struct Kept(Arc<Mutex<Vec<Arc<dyn Keeps>>>>);
+pub(crate) struct Kept(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    all: Mutex<Vec<Arc<dyn Keeps>>>,
+    /// Whose object went since their last pass: another may have come in its place.
+    gone: Mutex<BTreeSet<Key>>,
+}
 
 trait Keeps: Send + Sync {
     fn drop_where(&self, which: &dyn Fn(&Key) -> bool);
@@ -100,11 +110,28 @@ impl<T: Send> Keeps for Mutex<HashMap<Key, T>> {
 impl Kept {
     pub(crate) fn join<T: Send + 'static>(&self) -> PerKey<T> {
         let all = Arc::new(Mutex::new(HashMap::new()));
-        self.0.lock().push(all.clone());
+        self.0.all.lock().push(all.clone());
         PerKey(all)
     }
 
+    /// The object of this key went. What is kept for it is dropped by the pass that this leads to, or that runs, and not
+    /// under its hands.
+    pub(crate) fn gone(&self, key: impl FnOnce() -> Key) {
+        if !self.0.all.lock().is_empty() {
+            self.0.gone.lock().insert(key());
+        }
+    }
+
+    /// Before a pass of the object that is there now.
+    pub(crate) fn begin(&self, key: &Key) {
+        let replaced = self.0.gone.lock().contains(key);
+        if replaced {
+            self.drop_of(key);
+        }
+    }
+
     pub(crate) fn drop_of(&self, key: &Key) {
+        self.0.gone.lock().remove(key);
         self.each(|keeps| keeps.drop_of(key));
     }
 
@@ -113,7 +140,7 @@ impl Kept {
     }
 
     fn each(&self, act: impl Fn(&dyn Keeps)) {
-        let all = self.0.lock().clone();
+        let all = self.0.all.lock().clone();
         all.iter().for_each(|keeps| act(&**keeps));
     }
 }

@@ -13,8 +13,9 @@ use std::time::Duration;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// How many bytes the body of a request may have: 3 MiB. More is answered 413. Of a conversion, which may be of a whole list,
-    /// it is [`bodies`](Self::bodies), and this is how many bytes each object may have: with a larger one the conversion fails.
+    /// How many bytes the body of a request may have: 7 MiB, as in controller-runtime: an update carries its object twice, as it
+    /// is and as it was, of up to 3 MB each. More is answered 413. Of a conversion, which may be of a whole list, it is
+    /// [`bodies`](Self::bodies), and this is how many bytes each object may have: with a larger one the conversion fails.
     pub body: usize,
     /// How many bytes of bodies are held at once, until they are answered: 32 MiB, of which a request counts for 64 KiB at
     /// least, and for everything if it is larger. It counts from before its first byte, with its `Content-Length`, or with all
@@ -43,7 +44,7 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            body: 3 << 20,
+            body: 7 << 20,
             bodies: 32 << 20,
             work: 3 << 20,
             connections: 1_000,

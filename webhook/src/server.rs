@@ -40,7 +40,7 @@ impl Webhook {
     /// | no `application/json` | 415 |
     /// | a path that nothing was added for: see below | 400 `no controller registered for: …` |
     /// | a body that is no review | 400 `could not decode body: …` |
-    /// | a body of more than 3 MiB; of more than 32 MiB for a conversion, which may be of a whole list of such objects | 413 |
+    /// | a body of more than 7 MiB; of more than 32 MiB for a conversion, which may be of a whole list of such objects | 413 |
     /// | a body that does not come in time | 408 |
     /// | an answer that does not come in time | 504 |
     /// | a panic in code of a Kind | 500, counted in `reknit_webhook_panics_total{path}` |

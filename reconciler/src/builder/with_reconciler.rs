@@ -12,6 +12,7 @@ use crate::{
     driver::{KindDriver, Roles},
     endpoint::Endpoint,
     finalizer::Finalizer,
+    per_key::Kept,
 };
 
 /// A controller that knows what it does: what else it does, and how, is said here, and then it is built.
@@ -148,7 +149,7 @@ impl<R: ReconcileKind> WithReconciler<R> {
         );
         let mut parts = build.parts();
         parts.finalizer = finalizes;
-        wake_own_key(&informer, &parts.queue, tells_deletion);
+        wake_own_key(&informer, &parts.queue, &parts.kept, tells_deletion);
         let driver = KindDriver {
             reconciler,
             roles,
@@ -169,13 +170,18 @@ impl<R: ReconcileKind> WithReconciler<R> {
 
 /// An object's own changes wake it, also one to a state that cannot be decoded, which the pass then says. That it is
 /// gone is news also where its own pass took the last finalizer off, if anybody is to be told.
-fn wake_own_key<K: Kind>(informer: &Informer<K>, queue: &Queue, tells_deletion: bool) {
-    let queue = queue.clone();
-    informer.on_touched(move |touched| match (touched.is_gone(), touched.resource_version()) {
-        (true, _) if tells_deletion => queue.add(touched.key()),
-        // no echo of an own write, whatever that was answered
-        (false, None) => queue.changed(touched.key()),
-        (_, version) => queue.changed_to(touched.key(), version),
+fn wake_own_key<K: Kind>(informer: &Informer<K>, queue: &Queue, kept: &Kept, tells_deletion: bool) {
+    let (queue, kept) = (queue.clone(), kept.clone());
+    informer.on_touched(move |touched| {
+        if touched.is_gone() {
+            kept.gone(|| touched.key());
+        }
+        match (touched.is_gone(), touched.resource_version()) {
+            (true, _) if tells_deletion => queue.add(touched.key()),
+            // no echo of an own write, whatever that was answered
+            (false, None) => queue.changed(touched.key()),
+            (_, version) => queue.changed_to(touched.key(), version),
+        }
     });
 }
 
@@ -204,7 +210,7 @@ mod tests {
         map.metadata.namespace = Some("n".into());
         let cx = Context::preloaded("test", server.client(), vec![server.hold(&map)]);
         let (maps, queue, key): (Informer<ConfigMap>, _, _) = (cx.get(), Queue::new(), Key::new("n", "a"));
-        wake_own_key(&maps, &queue, false);
+        wake_own_key(&maps, &queue, &Kept::default(), false);
 
         let writing = queue.writing(Arc::new(key.clone()));
         let kind = ApiResource::erase::<ConfigMap>(&());

@@ -2,6 +2,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures::{FutureExt, future::BoxFuture};
 use k8s_openapi::api::core::v1::ConfigMap;
+use parking_lot::Mutex;
 use reknit_injection::{Context, Filter, Informer, Shutdown, ShutdownTrigger, label};
 use reknit_testing::ApiServer;
 use serde_json::{Value, json};
@@ -280,6 +281,38 @@ async fn what_is_kept_for_a_key_goes_with_its_object_and_with_the_lead() {
     held(1).await;
     chairs[0].vacate();
     held(0).await;
+}
+
+/// Notes what was kept when a pass begins.
+struct Finds {
+    kept: PerKey<&'static str>,
+    found: Arc<Mutex<Vec<Option<&'static str>>>>,
+}
+
+impl ReconcileKind for Finds {
+    type Kind = ConfigMap;
+    async fn reconcile_kind(&self, map: &ConfigMap, _: &mut ()) -> Result<Outcome> {
+        self.found.lock().push(self.kept.insert(Key::of(map), "something"));
+        Ok(Outcome::done())
+    }
+}
+
+#[tokio::test]
+async fn what_is_kept_for_an_object_is_not_found_by_another_that_came_in_its_place() {
+    let (cx, found) = (context(&["a"]), Arc::default());
+    let mut build = Controller::of::<ConfigMap>(&cx);
+    let finds = Finds { kept: build.per_key(), found: Arc::clone(&found) };
+    let made = build.reconciler(finds).build();
+    let (maps, key) = (cx.get::<Informer<ConfigMap>>(), key("a"));
+    let pass = async || assert_eq!(made.once(&key).await.unwrap(), Outcome::done());
+    pass().await;
+    pass().await;
+    let old = maps.get(&key).unwrap();
+    maps.forget(&key);
+    maps.apply(ConfigMap::clone(&old)); // before a worker had time for the key
+    pass().await;
+    pass().await;
+    assert_eq!(*found.lock(), [None, Some("something"), None, Some("something")]);
 }
 
 #[tokio::test(start_paused = true)]

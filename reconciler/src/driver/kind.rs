@@ -85,6 +85,7 @@ impl<R: ReconcileKind> KindDriver<R> {
             tracing::error!(%key, "a malformed key is dropped");
             return Ok(Outcome::skip());
         }
+        self.kept.begin(key);
         let object = match self.informer.newest(key) {
             Ok(Some(object)) => object,
             Ok(None) => return self.absent(key, leading).await,

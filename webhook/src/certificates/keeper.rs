@@ -165,7 +165,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// Nothing where nothing is known yet, or the object is not there: its arrival wakes the key.
+    /// Nothing where nothing is known yet.
     async fn keep_trust(&self, trusting: &Trusting) -> Result<Outcome> {
         let Some(material) = self.held().as_deref().and_then(Material::from_secret) else {
             return Ok(Outcome::skip());
@@ -182,8 +182,15 @@ impl Keeper {
     where
         K: Cached<DynamicType = ()> + Serialize,
     {
-        let Some(object) = informer.get(&Key::new(None, &entries.name)) else { return Ok(Outcome::skip()) };
+        let object = there(informer, &entries.name)?;
         let held = json(&*object, "/webhooks");
+        if entries.clients(&held).is_empty() {
+            let (kind, name) = (K::kind(&()), &entries.name);
+            let why = format!(
+                "{kind} {name:?} has no entry of that name: the API server does not ask this webhook"
+            );
+            return Err(why).permanent();
+        }
         let webhooks = entries.filled(&held, &material.bundle(), |name| material.covers(name));
         if webhooks != held {
             self.patch(&*object, json!({"webhooks": webhooks})).await?;
@@ -197,7 +204,7 @@ impl Keeper {
         informer: &Informer<CustomResourceDefinition>,
         bundle: &str,
     ) -> Result<Outcome> {
-        let Some(object) = informer.get(&Key::new(None, name)) else { return Ok(Outcome::skip()) };
+        let object = there(informer, name)?;
         let conversion = json(&*object, "/spec/conversion");
         if conversion["strategy"] != "Webhook" {
             let why = format!("custom resource {name:?} isn't configured for webhook conversion");
@@ -275,7 +282,16 @@ fn named<K: Cached<DynamicType = ()>>(
 ) -> Informer<K> {
     let (informer, secret) = (cx.informer::<K>(select().field("metadata.name", name)), secret.clone());
     build.watch(&informer).keys(move |object| [Key::of(object), secret.clone()]);
+    build.always(Key::new(None, name));
     informer
+}
+
+/// The object of this name. Without it the API server takes what the webhook would refuse, and says nothing.
+fn there<K: Cached<DynamicType = ()>>(informer: &Informer<K>, name: &str) -> Result<Arc<K>> {
+    let absent = || {
+        format!("there is no {} {name:?}: without it the API server does not ask this webhook", K::kind(&()))
+    };
+    Ok(informer.get(&Key::new(None, name)).ok_or_else(absent)?)
 }
 
 /// What the Secret holds is what is shown. What cannot be shown is logged, and what was shown before stays.

@@ -10,6 +10,8 @@ use std::{
 
 use crate::lamp::{Lamp, LampSpec, Shade};
 use reknit_injection::Context;
+use reknit_reconciler::Key;
+use reknit_testing::ApiServer;
 use reknit_webhook::{Place, Proposal, Webhook};
 use serde_json::{Value, json};
 
@@ -187,4 +189,33 @@ async fn certificates_that_could_not_be_kept_are_refused_before_anything_runs() 
             "{said:?}"
         );
     }
+}
+
+#[tokio::test]
+async fn a_configuration_that_is_not_there_or_has_no_entry_of_its_name_is_told_of() {
+    let named = |what: &str| format!("{what}.webhook.demo.reknit.dev");
+    let validating = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": named("validation")},
+        "webhooks": [{
+            "name": "validation.demo.reknit.dev", "admissionReviewVersions": ["v1"], "sideEffects": "None",
+            "clientConfig": {"url": "https://127.0.0.1/validation"},
+        }],
+    });
+    let (server, place) = (ApiServer::new(), Place::default());
+    let builder = Context::builder("webhook", server.client()).system_namespace(Some("here".into()));
+    let cx = builder.preloaded(vec![validating]).build();
+    let (keeper, _server) = webhook().assemble(&cx, &place, std::future::pending()).unwrap();
+    let _ = keeper.once(&Key::new("here", &place.secret)).await.unwrap();
+    let said = async |what: &str| keeper.once(&Key::new(None, &named(what))).await.unwrap_err().to_string();
+    assert_eq!(
+        said("defaulting").await,
+        "there is no MutatingWebhookConfiguration \"defaulting.webhook.demo.reknit.dev\": without it the API server does not \
+         ask this webhook"
+    );
+    assert_eq!(
+        said("validation").await,
+        "ValidatingWebhookConfiguration \"validation.webhook.demo.reknit.dev\" has no entry of that name: the API server does \
+         not ask this webhook"
+    );
 }

@@ -275,12 +275,12 @@ async fn a_large_list_is_converted_object_by_object_in_little_memory() {
 #[tokio::test]
 async fn an_object_that_is_larger_than_another_body_may_be_is_not_converted() {
     let webhook = Webhook::new("demo.reknit.dev").conversion::<v1alpha1::Bulb>();
-    let (code, said) = webhook.answer("/resource-conversion", review(1, 2_000_000)).await;
+    let (code, said) = webhook.answer("/resource-conversion", review(1, 4_000_000)).await;
     let answer: Value = serde_json::from_slice(&said).unwrap();
     let result = &answer["response"]["result"];
     assert_eq!((code, &result["status"]), (200, &json!("Failure")));
     let said = result["message"].as_str().unwrap();
-    assert!(said.starts_with("an object has 4000") && said.ends_with("bytes, more than 3145728"), "{said}");
+    assert!(said.starts_with("an object has 8000") && said.ends_with("bytes, more than 7340032"), "{said}");
     assert_eq!(answer["response"]["convertedObjects"], json!([]));
 }
 

@@ -99,7 +99,7 @@ async fn whatever_is_no_review_is_answered_as_the_table_says() {
     let bodies: [(&str, Vec<u8>, u16, &str); 7] = [
         ("empty", vec![], 400, "could not decode body: "),
         ("truncated", whole.as_bytes()[..whole.len() - 9].to_vec(), 400, "could not decode body: "),
-        ("10 MiB", vec![b' '; 10 << 20], 413, "the body has more than 3145728 bytes"),
+        ("10 MiB", vec![b' '; 10 << 20], 413, "the body has more than 7340032 bytes"),
         ("10,000 deep", deep.into_bytes(), 400, "could not decode body: recursion limit exceeded"),
         ("no UTF-8", b"{\"kind\": \"\xff\"}".to_vec(), 400, "could not decode body: "),
         ("no UTF-8 where nobody reads", unread, 400, "could not decode body: invalid utf-8"),
@@ -263,16 +263,16 @@ async fn a_body_that_says_that_it_is_too_large_is_refused_before_it_comes() {
     let served = serve(webhook(quick())).await;
     let mut stream = connect(&served).await;
     let head = "POST /defaulting HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json";
-    stream.write_all(format!("{head}\r\ncontent-length: 3145729\r\n\r\n").as_bytes()).await.unwrap();
+    stream.write_all(format!("{head}\r\ncontent-length: 7340033\r\n\r\n").as_bytes()).await.unwrap();
     stream.flush().await.unwrap();
-    assert_eq!(read(&mut stream).await, (413, "the body has more than 3145728 bytes\n".into()));
+    assert_eq!(read(&mut stream).await, (413, "the body has more than 7340032 bytes\n".into()));
 }
 
 #[tokio::test]
 async fn a_body_that_does_not_say_its_length_is_answered_and_limited_too() {
     let served = serve(webhook(Limits { bodies: 4 << 20, ..quick() })).await;
     let hall = review("hall").to_string();
-    for (body, expected) in [(hall, 200), (review(&"r".repeat(3 << 20)).to_string(), 413)] {
+    for (body, expected) in [(hall, 200), (review(&"r".repeat(7 << 20)).to_string(), 413)] {
         let mut stream = connect(&served).await;
         let head =
             "POST /defaulting HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json";
