@@ -1,6 +1,6 @@
 //! Serves a webhook over TLS.
 
-use std::{convert::Infallible, future::Future, pin::pin, sync::Arc};
+use std::{convert::Infallible, future::Future, io, pin::pin, sync::Arc};
 
 use axum::{Router, body::Body};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
@@ -120,7 +120,11 @@ impl Server {
             (self.tls.clone(), self.router.clone(), self.limits.clone(), self.ending.subscribe());
         async move {
             let (paced, pace) = Paced::new(stream, limits.receive, limits.idle);
-            let Ok(Ok(stream)) = timeout(limits.receive, tls.accept(paced)).await else { return };
+            let stream = match timeout(limits.receive, tls.accept(paced)).await {
+                Ok(Ok(stream)) => stream,
+                Ok(Err(error)) => return broken_off(&error),
+                Err(_) => return,
+            };
             pace.idle();
             let paced = pace.clone();
             let service = service_fn(move |request| answer(router.clone(), paced.clone(), request));
@@ -143,6 +147,17 @@ impl Server {
                 tracing::debug!(%error, "a connection to the webhook ended");
             }
         }
+    }
+}
+
+/// A client that does not accept the certificate says so: an API server that asks nothing any more. Others may only have
+/// looked whether anybody listens.
+fn broken_off(error: &io::Error) {
+    match error.get_ref().and_then(|error| error.downcast_ref()) {
+        Some(rustls::Error::AlertReceived(alert)) => {
+            tracing::warn!(?alert, "a client broke off its TLS handshake with the webhook");
+        }
+        _ => tracing::debug!(%error, "a TLS handshake with the webhook failed"),
     }
 }
 
