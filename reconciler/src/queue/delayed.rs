@@ -1,15 +1,19 @@
 //! Keys that are to be added later, each once, at the earliest of the times that were asked for.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use reknit_apis::Key;
 use tokio::time::Instant;
 
-/// Trees: their room goes with the keys, however many waited at once.
+use super::lanes::give_back;
+
 #[derive(Debug, Default)]
 pub(super) struct Delayed {
     by_time: BTreeMap<(Instant, u64), Arc<Key>>,
-    by_key: BTreeMap<Arc<Key>, (Instant, u64)>,
+    by_key: HashMap<Arc<Key>, (Instant, u64)>,
     tickets: u64,
 }
 
@@ -33,6 +37,7 @@ impl Delayed {
         let first = self.by_time.first_entry().filter(|first| first.key().0 <= now)?;
         let key = first.remove();
         self.by_key.remove(&key);
+        give_back(&mut self.by_key);
         Some(key)
     }
 

@@ -94,17 +94,8 @@ impl Lanes {
         if let Some((lane, since)) = again {
             self.wait(key.clone(), lane, since);
         }
-        self.give_back();
+        give_back(&mut self.places);
         again.is_some()
-    }
-
-    /// A start, or a resync, adds every key at once. The room for them is not kept for the few that come later: it goes
-    /// once an eighth would do.
-    fn give_back(&mut self) {
-        let few = self.places.len().max(FEW);
-        if self.places.capacity() / 8 > few {
-            self.places.shrink_to(2 * few);
-        }
     }
 
     /// How many keys wait.
@@ -119,7 +110,7 @@ impl Lanes {
         for key in &keys {
             self.places.remove(key);
         }
-        self.give_back();
+        give_back(&mut self.places);
         keys
     }
 
@@ -145,6 +136,15 @@ impl Lanes {
             Lane::Fast => &mut self.fast,
             Lane::Slow => &mut self.slow,
         }
+    }
+}
+
+/// A start, or a resync, adds every key at once. The room for them is not kept for the few that come later: it goes once an
+/// eighth would do.
+pub(super) fn give_back<T>(all: &mut HashMap<Arc<Key>, T>) {
+    let few = all.len().max(FEW);
+    if all.capacity() / 8 > few {
+        all.shrink_to(2 * few);
     }
 }
 
