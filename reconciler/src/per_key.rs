@@ -11,8 +11,9 @@ use reknit_apis::Key;
 /// One value for a key, from pass to pass: a task that runs beside them, a connection, an answer.
 ///
 /// It is dropped when the object is gone (before the first pass of another of its name), when it is none of this controller's
-/// class any more, and when this process loses the lead over it; so what its `Drop` ends goes on for no longer. Nothing of it outlives the process: what has to is
-/// part of the object. Clones are one. Comes from [`Builder::per_key`](crate::Builder::per_key).
+/// class any more, and when this process loses the lead over it; so what its `Drop` ends goes on for no longer. Nothing of it
+/// outlives the process: what has to is part of the object. Clones are one. Comes from
+/// [`Builder::per_key`](crate::Builder::per_key).
 ///
 /// ```
 /// use std::{sync::Arc, time::Duration};

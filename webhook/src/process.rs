@@ -18,7 +18,8 @@ impl Webhook {
     /// The controller that keeps its certificate and has the API server trust it, and the server, which ends in good order
     /// once the process is to end. `reknit_sharedmain::Main::webhook` runs both.
     ///
-    /// The configurations have to be there, with an entry of their own name each; their rules, their
+    /// The configurations have to be there, with an entry of their own name each (where one is not, the log says so as an
+    /// error); their rules, their
     /// `namespaceSelector` (namespaces with the label `webhooks.knative.dev/exclude` are left alone), the CA bundle and, where
     /// they name a Service, the path are filled in, and kept. So is the conversion part of the CustomResourceDefinitions.
     ///
