@@ -1,7 +1,7 @@
 //! Finds the objects of an informer by a value computed from them.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap, HashSet},
     fmt,
     sync::Arc,
 };
@@ -9,15 +9,12 @@ use std::{
 use parking_lot::RwLock;
 use reknit_apis::Key;
 
-use crate::{
-    Change,
-    cache::{Cache, Handler},
-    informer::Cached,
-};
+use crate::{Change, Informer, cache::Handler, informer::Cached};
 
 /// The objects of an informer by a value that a function finds in them: Pods by node, Secrets by who uses them.
 ///
-/// Kept up to date with the informer, before its handlers are told. It lives as long as the informer.
+/// Kept up to date with the informer, before its handlers are told. It keeps the informer, as a clone of that does: a
+/// handler of the informer is not to capture either.
 ///
 /// ```no_run
 /// use k8s_openapi::api::core::v1::Pod;
@@ -32,10 +29,10 @@ use crate::{
 ///     by_node.get(node).count() > 100
 /// }
 /// ```
-pub struct Index<K>(Arc<Shared<K>>);
+pub struct Index<K: Cached>(Arc<Shared<K>>);
 
-struct Shared<K> {
-    cache: Arc<Cache<K>>,
+struct Shared<K: Cached> {
+    informer: Informer<K>,
     values: Values<K>,
     keys: Arc<Keys>,
 }
@@ -43,15 +40,15 @@ struct Shared<K> {
 type Values<K> = Arc<dyn Fn(&K) -> BTreeSet<String> + Send + Sync>;
 
 /// The keys of the objects by value; what is read of them is read from the store.
-type Keys = RwLock<HashMap<String, Vec<Key>>>;
+type Keys = RwLock<HashMap<String, HashSet<Key>>>;
 
-impl<K> Clone for Index<K> {
+impl<K: Cached> Clone for Index<K> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
     }
 }
 
-impl<K> fmt::Debug for Index<K> {
+impl<K: Cached> fmt::Debug for Index<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Index").field("values", &self.0.keys.read().len()).finish()
     }
@@ -60,13 +57,13 @@ impl<K> fmt::Debug for Index<K> {
 impl<K: Cached> Index<K> {
     /// And what keeps it up to date.
     pub(crate) fn of<V: IntoIterator<Item = String>>(
-        cache: Arc<Cache<K>>,
+        informer: Informer<K>,
         values: impl Fn(&K) -> V + Send + Sync + 'static,
     ) -> (Self, Handler<K>) {
         let values: Values<K> = Arc::new(move |object| values(object).into_iter().collect());
         let keys = Arc::new(Keys::default());
         let follow = follow(values.clone(), keys.clone());
-        (Self(Arc::new(Shared { cache, values, keys })), follow)
+        (Self(Arc::new(Shared { informer, values, keys })), follow)
     }
 
     /// The objects of this value, in no particular order. Each is decoded when the iterator comes to it.
@@ -74,10 +71,10 @@ impl<K: Cached> Index<K> {
         let keys = self.0.keys.read().get(value).cloned().unwrap_or_default();
         let (shared, value) = (self.0.clone(), value.to_owned());
         keys.into_iter().filter_map(move |key| {
-            let record =
-                shared.cache.read(|store| store.table.get(&key).map(|held| held.record.to_record()))?;
+            let cache = &shared.informer.0.cache;
+            let record = cache.read(|store| store.table.get(&key).map(|held| held.record.to_record()))?;
             // It may have changed since the index was looked at.
-            shared.cache.typed(record.packed()).filter(|object| (shared.values)(object).contains(&value))
+            cache.typed(record.packed()).filter(|object| (shared.values)(object).contains(&value))
         })
     }
 }
@@ -96,13 +93,13 @@ fn follow<K: Cached>(values: Values<K>, keys: Arc<Keys>) -> Handler<K> {
         let (key, mut keys) = (change.key(), keys.write());
         for value in left.difference(&joined) {
             let Some(found) = keys.get_mut(value) else { continue };
-            found.retain(|held| *held != key);
+            found.remove(&key);
             if found.is_empty() {
                 keys.remove(value);
             }
         }
         for value in joined.difference(&left) {
-            keys.entry(value.clone()).or_default().push(key.clone());
+            keys.entry(value.clone()).or_default().insert(key.clone());
         }
     })
 }
@@ -120,6 +117,19 @@ mod tests {
         Context, Informer,
         scripted::{map, server},
     };
+
+    #[tokio::test]
+    async fn it_keeps_its_informer() {
+        let (client, mut server) = server();
+        let (by_name, informers) = {
+            let cx = Context::new("test", client);
+            (cx.get::<Informer<ConfigMap>>().index(|map| map.metadata.name.clone()), cx.informers())
+        };
+        informers.start();
+        let _watch = server.sync("10", &[map("a", "5")]).await;
+        by_name.0.informer.synced().await;
+        assert_eq!(by_name.get("a").count(), 1);
+    }
 
     #[tokio::test]
     async fn whoever_reads_meanwhile_sees_an_updated_object_once() {

@@ -240,7 +240,7 @@ impl<K: Cached> Informer<K> {
     where
         V: IntoIterator<Item = String> + 'static,
     {
-        let (index, follow) = Index::of(self.0.cache.clone(), values);
+        let (index, follow) = Index::of(self.clone(), values);
         self.0.cache.on_index(follow);
         index
     }
@@ -371,7 +371,7 @@ mod tests {
         maps.apply(map("x", "early", &[("app", "web")]));
         let by_app =
             maps.index(|map| map.metadata.labels.as_ref().and_then(|labels| labels.get("app").cloned()));
-        let (seen, index) = (Arc::new(Mutex::new(Vec::new())), by_app.clone());
+        let (seen, index) = (Arc::new(Mutex::new(Vec::new())), by_app);
         let counts = seen.clone();
         maps.on(move |_| counts.lock().unwrap().push((index.get("web").count(), index.get("db").count())));
         maps.apply(map("x", "late", &[("app", "web")]));

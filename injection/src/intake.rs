@@ -81,11 +81,7 @@ impl<K: Cached> Cache<K> {
         let Ok(mut record) = self.pack(raw) else { return };
         let Some(admitted) = self.selection.admits(record.packed()) else { return };
         if raw.is_gone(deleting) {
-            let key = raw.key();
-            return self.change(|store| match raw.state().version() {
-                Some(version) => store.removed(&key, version),
-                None => [None, None],
-            });
+            return self.change(|store| store.ended(&raw.state()));
         }
         let Ok(object) = self.decoded(raw, &mut record) else { return };
         self.change_to(object, |store| store.wrote(record, admitted));

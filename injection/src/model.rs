@@ -12,7 +12,6 @@ use crate::{
     raw::given,
     record::Record,
     store::{News, State, Store, Told},
-    version::Version,
 };
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
@@ -109,7 +108,7 @@ fn event(version: u32, old: Option<&Object>, new: Option<&Object>) -> Option<Eve
 /// An answer on its way.
 enum Answer {
     Wrote(Object),
-    /// With the object, at the version of its deletion.
+    /// With the object, at the version of its deletion, or at the one before, as when its last finalizer is taken away.
     Deleted(Object),
     /// With a Status that names the uid.
     Erased(Object),
@@ -161,7 +160,7 @@ impl World {
     fn step(&mut self) {
         let name = NAMES[self.random.random_range(0..NAMES.len())];
         let selected = !self.selects || self.random.random_bool(0.8);
-        match self.random.random_range(0..22) {
+        match self.random.random_range(0..23) {
             0..2 => drop(self.server.put(name, selected)),
             2 => drop(self.server.delete(name)),
             3 => self.server.skip(),
@@ -171,10 +170,15 @@ impl World {
             }
             7 => self.answers.extend(self.server.delete(name).map(Answer::Deleted)),
             8 => self.answers.extend(self.server.delete(name).map(Answer::Erased)),
-            9..13 => self.answer(),
-            13..19 => self.follow(),
-            19 => self.bookmark(),
-            20 => self.relist(),
+            9 => {
+                let last = self.server.objects.get(name).cloned();
+                self.server.delete(name);
+                self.answers.extend(last.map(Answer::Deleted));
+            }
+            10..14 => self.answer(),
+            14..20 => self.follow(),
+            20 => self.bookmark(),
+            21 => self.relist(),
             _ if self.rewinds && self.random.random_bool(0.3) => self.rewind(),
             _ => {}
         }
@@ -188,10 +192,7 @@ impl World {
         let told = match answer {
             None => return,
             Some(Answer::Wrote(object)) => self.store.wrote(object.record(), object.selected),
-            Some(Answer::Deleted(object)) => {
-                let version = object.version.to_string();
-                self.store.removed(&object.key(), Version::parse(&version).unwrap())
-            }
+            Some(Answer::Deleted(object)) => self.store.ended(&object.record().packed().state()),
             Some(Answer::Erased(object)) => self.store.erased(&object.key(), &object.uid.to_string()),
         };
         if let [Some(News::Deleted { last }), None] = &told

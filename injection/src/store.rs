@@ -192,6 +192,18 @@ impl Store {
         version.is_some() && version <= Version::parse(&self.seen)
     }
 
+    /// The answer to a write of this process shows the object as it was last, and that it is gone. Its version is that
+    /// of the deletion; but where the write took away the last finalizer it is the one before, which may have been
+    /// seen.
+    pub(crate) fn ended(&mut self, last: &State<'_>) -> Told {
+        let key = last.key();
+        let told = last.version().map_or([None, None], |version| self.removed(&key, version));
+        match last.uid {
+            Some(uid) if matches!(told, [None, None]) => self.erased(&key, uid),
+            _ => told,
+        }
+    }
+
     /// This process removed the object, or took it out of the selection, and knows by which version.
     pub(crate) fn removed(&mut self, key: &Key, by: Version<'_>) -> Told {
         let newer = |held: Held<'_>| held.version().is_none_or(|version| version > by);
@@ -202,7 +214,7 @@ impl Store {
         self.remove(key)
     }
 
-    /// This process deleted the object of this uid; no version was told.
+    /// This process deleted the object of this uid; by which version was not told.
     pub(crate) fn erased(&mut self, key: &Key, uid: &str) -> Told {
         let Some(held) = self.table.get(key) else { return [None, None] };
         if self.unordered || held.record.lingers() || held.record.state().uid != Some(uid) {

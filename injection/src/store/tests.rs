@@ -173,6 +173,18 @@ fn a_deletion_answered_with_the_object_ends_at_its_version() {
 }
 
 #[test]
+fn a_last_finalizer_that_goes_ends_an_object_whose_version_was_seen() {
+    let mut store = listed();
+    store.watched(map("a", "u", "11"));
+    assert_eq!(words(store.ended(&state("u", "11"))), "-11");
+    assert_eq!(words(store.watched(map("a", "u", "11"))), "");
+    assert_eq!(words(store.deleted(&state("u", "12"))), "");
+    assert_eq!(store.remembers(), 0);
+    store.watched(map("a", "v", "13"));
+    assert_eq!(words(store.ended(&state("u", "11"))), "", "late, and about the one before");
+}
+
+#[test]
 fn what_leaves_the_selection_by_an_own_write_may_come_back() {
     let mut store = listed();
     assert_eq!(words(store.wrote(map("a", "u", "12"), false)), "-5");

@@ -108,16 +108,17 @@ async fn a_service_that_was_deleted_is_gone() {
     services.ends(service("last"), &["+web", "-web"]).await;
 }
 
+fn lamp(name: &str, finalizers: &[&str]) -> Value {
+    json!({"apiVersion": "deletions.reknit.dev/v1", "kind": "Lamp",
+        "metadata": {"name": name, "finalizers": finalizers}, "spec": {"room": "hall"}})
+}
+
 #[tokio::test]
 async fn a_custom_resource_with_a_finalizer_is_going_until_that_is_taken_away() {
     let plane = ControlPlane::shared().await.unwrap();
     let namespace = plane.namespace("deletion").await.unwrap();
     plane.install::<Lamp>().await.unwrap();
     let lamps = Deaf::<Lamp>::start(plane, &namespace).await;
-    let lamp = |name: &str, finalizers: &[&str]| {
-        json!({"apiVersion": "deletions.reknit.dev/v1", "kind": "Lamp",
-            "metadata": {"name": name, "finalizers": finalizers}, "spec": {"room": "hall"}})
-    };
     let key = lamps.create(lamp("a", &["example.com/wait"])).await;
     lamps.delete(&key, &DeleteParams::default()).await;
     assert!(lamps.is_going(&key));
@@ -138,6 +139,25 @@ async fn a_custom_resource_with_a_finalizer_is_going_until_that_is_taken_away() 
     lamps.delete(&key, &DeleteParams::default()).await;
     assert!(!lamps.is_held(&key));
     lamps.ends(lamp("last", &[]), &["+a", "~a", "-a", "+b", "~b", "-b", "+c", "-c"]).await;
+}
+
+#[tokio::test]
+async fn what_the_watch_has_told_to_be_going_is_gone_with_its_last_finalizer() {
+    let plane = ControlPlane::shared().await.unwrap();
+    let namespace = plane.namespace("deletion").await.unwrap();
+    plane.install::<Lamp>().await.unwrap();
+    let lamps = Deaf::<Lamp>::start(plane, &namespace).await;
+    lamps.gate.open();
+    let key = lamps.create(lamp("a", &["example.com/wait"])).await;
+    let others: Api<Lamp> = Api::namespaced(plane.client().unwrap(), &namespace);
+    others.delete("a", &DeleteParams::default()).await.unwrap();
+    let is_going = |lamp: &Lamp| lamp.metadata.deletion_timestamp.is_some();
+    lamps.held.until(&key, |now| now.is_some_and(is_going).then_some(())).await;
+    lamps.gate.hold();
+    let patch = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    lamps.api.patch("a", &PatchParams::default(), &patch).await.unwrap();
+    assert!(!lamps.is_held(&key));
+    lamps.ends(lamp("last", &[]), &["+a", "~a", "-a"]).await;
 }
 
 #[tokio::test]
