@@ -29,6 +29,14 @@ pub(crate) enum Failure {
     Watch(String),
     #[error("no answer within {} s", .0.as_secs())]
     Silence(Duration),
+    #[error("malformed answer: {0}")]
+    Malformed(String),
+    /// So many watches were opened, and none of them told anything.
+    #[error(
+        "{0} watches in a row told nothing, not even a bookmark: is there a proxy in between that holds their events \
+         back or ends them?"
+    )]
+    Unheard(u32),
     #[error("{0}")]
     Broken(String),
 }
@@ -51,7 +59,7 @@ impl Failure {
     }
 
     pub(crate) fn malformed(error: impl fmt::Display) -> Self {
-        Self::Broken(format!("malformed answer: {error}"))
+        Self::Malformed(error.to_string())
     }
 
     /// In words for whoever is to do something about it.

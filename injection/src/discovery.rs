@@ -11,6 +11,7 @@ use serde_json::Value;
 use crate::{
     answer::{Failure, fetch},
     registry::{Informers, Source},
+    transport::NotRepeated,
 };
 
 /// The API server could not be asked for a Kind.
@@ -37,7 +38,8 @@ impl Informers {
             return Ok(Some(found.clone()));
         }
         let root = if kind.group.is_empty() { "/api" } else { "/apis" };
-        let request = Request::get(format!("{root}/{}", kind.api_version())).body(Vec::new());
+        let request =
+            Request::get(format!("{root}/{}", kind.api_version())).extension(NotRepeated).body(Vec::new());
         let unresolved =
             |source| Unresolved { api_version: kind.api_version(), kind: kind.kind.clone(), source };
         let request = request.map_err(|error| unresolved(kube::Error::HttpError(error).into()))?;

@@ -24,10 +24,10 @@ pub trait Feed: Send + Sync {
 pub enum FeedState {
     /// Nobody has started it yet.
     NotStarted,
-    /// It has not read its first list to the end, or it waits again, since the resource itself was removed from the
-    /// API server. Then it holds nothing.
+    /// It has not read its first list to the end, or it waits again, since the API server does not know the resource
+    /// any more. Then it holds what it held.
     Waiting {
-        /// When it was started, or found the resource removed.
+        /// When it was started, or found the resource unknown.
         since: Instant,
         /// What stands in the way, as in "the API server does not know addressableservices…"; empty while nothing
         /// has failed.
@@ -76,7 +76,7 @@ impl Progress {
         }
     }
 
-    /// What it held is gone: it waits again.
+    /// The resource is not known any more: it waits again.
     pub(crate) fn lost(&self, reason: &str) {
         let mut state = self.state.lock();
         if let FeedState::Synced { .. } = &*state {

@@ -39,16 +39,6 @@ impl<K: Cached> Cache<K> {
         self.progress.complete();
     }
 
-    /// The resource is no longer served, and its objects went with it.
-    pub(crate) fn removed(&self, why: &str) {
-        self.progress.lost(why);
-        self.undecodable(|all| all.list_ends());
-        self.change(|store| {
-            let removed = store.table.retain(|_| false);
-            removed.into_iter().map(|last| Some(News::Deleted { last }))
-        });
-    }
-
     pub(crate) fn watched(&self, event: Event, raw: &Raw<'_>) {
         if event == Event::Deleted {
             self.undecodable(|all| all.forget(|| raw.key()));

@@ -74,5 +74,5 @@ pub use registry::Informers;
 pub use selection::{Selection, select};
 pub use shutdown::{Shutdown, ShutdownTrigger};
 pub use touched::Touched;
-pub use transport::{Answer, Transport};
+pub use transport::{Answer, NotRepeated, Transport};
 pub use undecodable::DecodeError;

@@ -4,7 +4,8 @@
 //! not possible: the server has forgotten the version (410), the resource was gone for a while (404), or the server's
 //! store has become younger than what was heard of it before (it was restored from a backup), which a look at a list
 //! of one item shows before a watch is resumed that broke or told nothing: such a server would accept the watch and
-//! say nothing. What is held stays meanwhile, except where the resource itself turns out to be removed.
+//! say nothing. What is held stays meanwhile, also where the server does not know the resource any more: its objects
+//! may still be there, as where a CustomResourceDefinition no longer serves the version.
 
 use std::{mem, sync::Arc, time::Duration};
 
@@ -25,7 +26,11 @@ use crate::{
 const LASTING: std::ops::Range<u64> = 240..290;
 
 /// A watch that says nothing for so long is cut: bookmarks come every minute, and a broken connection does not show.
+/// Servers that send no bookmarks are given this time after they should have ended the watch.
 const SILENCE: Duration = Duration::from_secs(120);
+
+/// After so many watches in a row that were opened and told nothing, although they should have, a list tells more.
+const UNHEARD: u32 = 3;
 
 /// A watch that stood for so long has worked.
 const STOOD: Duration = Duration::from_secs(10);
@@ -33,9 +38,9 @@ const STOOD: Duration = Duration::from_secs(10);
 /// A resource that is installed later is found within this time.
 const ABSENT: Duration = Duration::from_secs(2);
 
-/// So many lists in a row that find no such resource mean that it has been removed: one alone may be an API server
-/// that is starting, and does not know all its resources yet.
-const REMOVED: u32 = 3;
+/// So many lists in a row that find no such resource mean that it is not served: one alone may be an API server that is
+/// starting, and does not know all its resources yet.
+const ABSENCES: u32 = 3;
 
 /// The same complaint is not made more often.
 const COMPLAINT: Duration = Duration::from_secs(60);
@@ -48,8 +53,11 @@ pub(crate) async fn run<K: Cached>(cache: Arc<Cache<K>>, transport: Transport) {
         source,
         version: None,
         doubtful: false,
+        unheard: 0,
+        bookmarks: false,
         absences: 0,
         expired: false,
+        unpaged: false,
         backoff: Backoff::default(),
         complained: None,
     };
@@ -67,10 +75,16 @@ struct ListWatch<K> {
     version: Option<String>,
     /// The server may have become younger since the last watch.
     doubtful: bool,
+    /// How many watches in a row have told nothing that should have.
+    unheard: u32,
+    /// A watch has told of a bookmark since the last list.
+    bookmarks: bool,
     /// How many lists in a row found no such resource.
     absences: u32,
     /// The last failure was a version that the server no longer has.
     expired: bool,
+    /// The next list comes in one piece, since the pages of the last took longer than the server keeps a version.
+    unpaged: bool,
     backoff: Backoff,
     complained: Option<Instant>,
 }
@@ -78,8 +92,13 @@ struct ListWatch<K> {
 /// How a watch ended that did not tell why.
 #[derive(PartialEq)]
 enum Ended {
+    /// After it had told something.
     Told,
-    Silent,
+    /// When it should, with nothing to tell.
+    InTime,
+    /// It had told nothing, not even a bookmark, and ended early or was cut.
+    Unheard,
+    /// Its connection broke.
     Broken,
 }
 
@@ -102,7 +121,16 @@ impl<K: Cached> ListWatch<K> {
         if opened.elapsed() >= STOOD {
             self.backoff.reset();
         }
-        self.doubtful = ended? != Ended::Told;
+        let ended = ended?;
+        self.unheard = match ended {
+            Ended::Told | Ended::InTime => 0,
+            Ended::Unheard => self.unheard + 1,
+            Ended::Broken => self.unheard,
+        };
+        if self.unheard >= UNHEARD {
+            return Err(Failure::Unheard(UNHEARD));
+        }
+        self.doubtful = ended != Ended::Told;
         if self.doubtful && opened.elapsed() < STOOD {
             sleep(self.backoff.next(Duration::MAX)).await;
         }
@@ -112,21 +140,28 @@ impl<K: Cached> ListWatch<K> {
     async fn list(&mut self) -> Result<(), Failure> {
         self.cache.meters.lists.inc();
         self.cache.list_begins();
-        let (version, mut next) = self.page(None).await?;
+        let limit = if mem::take(&mut self.unpaged) { None } else { Some(PAGE) };
+        let (version, mut next) = self.page(limit, None).await?;
         while next.is_some() {
-            (_, next) = self.page(next).await?;
+            let page = self.page(limit, next).await;
+            self.unpaged = matches!(page, Err(Failure::Gone(_)));
+            (_, next) = page?;
         }
         self.cache.list_ends(&version);
         tracing::debug!(informer = self.cache.name, version, "listed");
         self.version = Some(version);
-        self.doubtful = false;
+        (self.doubtful, self.unheard, self.bookmarks) = (false, 0, false);
         self.absences = 0;
         Ok(())
     }
 
     /// Takes in a page; what it says of the version of the whole list, and of the next page.
-    async fn page(&self, after: Option<String>) -> Result<(String, Option<String>), Failure> {
-        let bytes = self.source.page(PAGE, after).await?;
+    async fn page(
+        &self,
+        limit: Option<u32>,
+        after: Option<String>,
+    ) -> Result<(String, Option<String>), Failure> {
+        let bytes = self.source.page(limit, after).await?;
         self.cache.progress.attempted();
         let page = Page::read(&bytes)?;
         for item in page.items.iter().flatten() {
@@ -141,7 +176,7 @@ impl<K: Cached> ListWatch<K> {
     /// Whether the server's version is below what was heard of.
     async fn is_younger(&self) -> Result<bool, Failure> {
         let heard_of = self.cache.read(|store| store.highest().to_owned());
-        let bytes = self.source.page(1, None).await?;
+        let bytes = self.source.page(Some(1), None).await?;
         self.cache.progress.attempted();
         let page = Page::read(&bytes)?;
         let (now, before) = (Version::parse(&page.metadata.resource_version), Version::parse(&heard_of));
@@ -153,28 +188,35 @@ impl<K: Cached> ListWatch<K> {
         self.cache.meters.watches.inc();
         let from = self.version.clone().unwrap_or_default();
         let lasting = Duration::from_secs(rand::random_range(LASTING));
+        let opened = Instant::now();
         let mut lines = self.source.watch(&from, lasting).await?;
         self.cache.progress.attempted();
-        let mut ended = Ended::Silent;
+        let mut told = false;
         loop {
-            let line = timeout(SILENCE, lines.next()).await.unwrap_or(Err(Failure::Silence(SILENCE)));
+            let silence = if self.bookmarks { SILENCE } else { lasting + SILENCE };
+            let line = timeout(silence, lines.next()).await.unwrap_or(Err(Failure::Silence(silence)));
             let line = match line.and_then(|line| line.map(Line::read).transpose()) {
                 Ok(Some(line)) => line,
-                Ok(None) => return Ok(ended),
-                Err(failure) => return Ok(self.broken(&failure)),
+                Ok(None) if told => return Ok(Ended::Told),
+                Ok(None) if opened.elapsed() >= lasting => return Ok(Ended::InTime),
+                Ok(None) => return Ok(Ended::Unheard),
+                Err(failure) => return Ok(self.broken(&failure, told)),
             };
             self.cache.progress.attempted();
             self.event(line)?;
             self.backoff.reset();
-            ended = Ended::Told;
+            told = true;
         }
     }
 
     /// Connections break; only that one cannot be opened again is worth a warning.
-    fn broken(&self, failure: &Failure) -> Ended {
+    fn broken(&self, failure: &Failure, told: bool) -> Ended {
         self.cache.meters.failures.inc();
         tracing::debug!(informer = self.cache.name, why = %failure, "a watch broke");
-        Ended::Broken
+        match failure {
+            Failure::Silence(_) | Failure::Malformed(_) if !told => Ended::Unheard,
+            _ => Ended::Broken,
+        }
     }
 
     fn event(&mut self, line: Line<'_, Item<'_>>) -> Result<(), Failure> {
@@ -192,7 +234,10 @@ impl<K: Cached> ListWatch<K> {
         match &*line.event {
             "ADDED" | "MODIFIED" => self.cache.watched(Event::There, &raw),
             "DELETED" => self.cache.watched(Event::Deleted, &raw),
-            "BOOKMARK" => self.cache.bookmark(raw.version()),
+            "BOOKMARK" => {
+                self.bookmarks = true;
+                self.cache.bookmark(raw.version());
+            }
             other => {
                 tracing::debug!(informer = self.cache.name, event = other, "a watch told of an unknown event")
             }
@@ -223,24 +268,29 @@ impl<K: Cached> ListWatch<K> {
         };
         let listing = self.version.is_none();
         self.absences = if listing && matches!(failure, Failure::Absent(_)) { self.absences + 1 } else { 0 };
-        if self.absences >= REMOVED {
-            self.cache.removed(&failure.explain(&self.cache.kind));
+        if self.absences >= ABSENCES {
+            self.cache.progress.lost(&failure.explain(&self.cache.kind));
         }
         // What is wrong with the request will still be wrong when the version is the same.
         let hopeless = matches!(failure, Failure::Refused { code: 400 | 422, .. });
-        if hopeless || matches!(failure, Failure::Gone(_) | Failure::Absent(_) | Failure::Watch(_)) {
+        let lost = matches!(
+            failure,
+            Failure::Gone(_) | Failure::Absent(_) | Failure::Watch(_) | Failure::Unheard(_)
+        );
+        if hopeless || lost {
             self.version = None;
         }
         self.cache.progress.attempted();
-        self.complain(&failure);
+        // Versions expire; only that the next one has expired as well is worth a warning.
+        self.complain(&failure, self.expired && !again);
         sleep(wait).await;
     }
 
-    fn complain(&mut self, failure: &Failure) {
+    fn complain(&mut self, failure: &Failure, softly: bool) {
         let why = failure.explain(&self.cache.kind);
         self.cache.progress.stuck(&why);
         let lately = self.complained.is_some_and(|when| when.elapsed() < COMPLAINT);
-        if lately || matches!(failure, Failure::Gone(_)) {
+        if softly || lately {
             tracing::debug!(informer = self.cache.name, why, "trying again");
         } else {
             tracing::warn!(informer = self.cache.name, why, "trying again, and saying so once a minute");

@@ -54,6 +54,13 @@ impl Server {
         asked
     }
 
+    /// The next request, which must be a list in one piece.
+    pub(crate) async fn whole_list(&mut self) -> Asked {
+        let asked = self.next().await;
+        assert!(!asked.is_watch() && !asked.query.contains_key("limit"), "unlimited: {:?}", asked.query);
+        asked
+    }
+
     /// The next request, which must be a look at the version.
     pub(crate) async fn look(&mut self) -> Asked {
         let asked = self.next().await;

@@ -23,7 +23,7 @@ use crate::{
     answer::{Failure, PATIENCE, fetch, open},
     raw::Raw,
     selection::Selection,
-    transport::{Transport, as_kube},
+    transport::{NotRepeated, Transport, as_kube},
 };
 
 /// Items a page: fewer cost more requests and save no memory.
@@ -95,17 +95,17 @@ impl Source {
         }
     }
 
-    /// A page of at most `limit` items; `after` is what the page before said.
-    pub(crate) async fn page(&self, limit: u32, after: Option<String>) -> Result<Bytes, Failure> {
+    /// A page of at most `limit` items, or all of them; `after` is what the page before said.
+    pub(crate) async fn page(&self, limit: Option<u32>, after: Option<String>) -> Result<Bytes, Failure> {
         let params = ListParams {
             label_selector: self.labels.clone(),
             field_selector: self.fields.clone(),
-            limit: Some(limit),
+            limit,
             continue_token: after,
             ..ListParams::default()
         };
         let request = self.path.list(&params).map_err(kube::Error::BuildRequest)?;
-        fetch(&self.transport, self.accepting(request, METADATA_LIST)).await
+        fetch(&self.transport, self.prepared(request, METADATA_LIST)).await
     }
 
     /// The events after version `from`; the server ends it after `lasting`.
@@ -118,12 +118,13 @@ impl Source {
             ..WatchParams::default()
         };
         let request = self.path.watch(&params, from).map_err(kube::Error::BuildRequest)?;
-        let opening = open(&self.transport, self.accepting(request, METADATA));
+        let opening = open(&self.transport, self.prepared(request, METADATA));
         let body = timeout(PATIENCE, opening).await.unwrap_or(Err(Failure::Silence(PATIENCE)))?;
         Ok(Lines { body, buffer: Vec::new(), line: 0..0 })
     }
 
-    fn accepting(&self, mut request: http::Request<Vec<u8>>, what: &'static str) -> http::Request<Vec<u8>> {
+    fn prepared(&self, mut request: http::Request<Vec<u8>>, what: &'static str) -> http::Request<Vec<u8>> {
+        request.extensions_mut().insert(NotRepeated);
         if self.metadata {
             request.headers_mut().insert(ACCEPT, HeaderValue::from_static(what));
         }

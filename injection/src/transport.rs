@@ -20,6 +20,11 @@ pub type Answer = Response<Box<DynBody>>;
 
 type Answering = BoxFuture<'static, kube::Result<Answer>>;
 
+/// Stands in the [extensions](http::Extensions) of a request that no layer of a [`Transport`] is to repeat: whoever made
+/// it tries again, and wants to tell why.
+#[derive(Clone, Copy, Debug)]
+pub struct NotRepeated;
+
 /// How the requests of a process reach the API server: what its [`Client`]s are made of.
 ///
 /// A Client hands each request to a task of its own, which calls the service below: two switches between tasks. One

@@ -4,7 +4,7 @@ use std::{cell::OnceCell, sync::Arc, time::Duration};
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full};
 use kube::client::{Body, ClientBuilder, retry::RetryPolicy};
-use reknit_injection::{Answer, Transport};
+use reknit_injection::{Answer, NotRepeated, Transport};
 use tokio::time::{Sleep, timeout};
 use tower::{
     BoxError, Layer,
@@ -88,7 +88,7 @@ async fn complete(answer: impl Future<Output = kube::Result<Answer>>) -> Result<
     Ok(Response::from_parts(head, Box::new(body.map_err(|never| match never {}))))
 }
 
-/// Repeats what a busy API server refused. What timed out at a gateway (504) may have been done all the same, so only
+/// Repeats what a busy API server refused, unless whoever asked does that. What timed out at a gateway (504) may have been done all the same, so only
 /// what changes nothing is repeated then: a second POST would create a second object under a generated name.
 #[derive(Clone)]
 struct Repeat(RetryPolicy);
@@ -98,7 +98,8 @@ impl Policy<Request<Body>, Answer, BoxError> for Repeat {
 
     fn retry(&mut self, request: &mut Request<Body>, result: &mut Result<Answer, BoxError>) -> Option<Sleep> {
         let timed_out = result.as_ref().is_ok_and(|answer| answer.status() == StatusCode::GATEWAY_TIMEOUT);
-        if timed_out && request.method() != Method::GET {
+        let on_their_own = request.extensions().get::<NotRepeated>().is_some();
+        if on_their_own || (timed_out && request.method() != Method::GET) {
             return None;
         }
         self.0.retry(request, result)
@@ -131,6 +132,8 @@ mod tests {
         api::{PostParams, WatchParams},
     };
     use tokio::time::Instant;
+
+    use reknit_injection::{Context, FeedState, Informer};
 
     use super::*;
 
@@ -189,6 +192,20 @@ mod tests {
             assert_eq!(asked.load(Ordering::Relaxed), posts, "POST, {refusal}");
             assert_eq!(created.is_ok(), posts == 2, "POST, {refusal}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn informers_are_told_at_once_why_they_have_to_wait() {
+        let (bare, asked) = refusing(StatusCode::SERVICE_UNAVAILABLE, u32::MAX);
+        let cx = Context::new("test", on(&bare, 0.0, 1));
+        let maps: Informer<ConfigMap> = cx.get();
+        cx.informers().start();
+        let begun = Instant::now();
+        while !matches!(maps.state(), FeedState::Waiting { why, .. } if why.contains("503")) {
+            assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", maps.state());
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        assert_eq!(asked.load(Ordering::Relaxed), 1);
     }
 
     #[tokio::test(start_paused = true)]

@@ -136,15 +136,21 @@ async fn deletions_of_a_gap_are_told_with_the_last_object() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_whose_continuation_is_gone_begins_again() {
+async fn a_list_whose_continuation_is_gone_is_read_in_one_piece_the_next_time() {
     let (maps, told, mut server) = started();
     server.list().await.page("10", "more", &[map("a", "5"), map("b", "6")]);
     server.list().await.fail(410, "the provided continue parameter is too old");
-    let again = server.list().await;
+    let again = server.whole_list().await;
     assert_eq!(again.query.get("continue"), None);
-    again.items("20", &[map("b", "6")]);
+    again.fail(500, "too much at once");
+    server.list().await.page("15", "more", &[map("b", "6")]);
+    server.list().await.fail(410, "the provided continue parameter is too old");
+    server.whole_list().await.items("20", &[map("b", "6")]);
     maps.synced().await;
     assert_eq!(told.take(), ["+a@5", "+b@6", "-a@5"]);
+    let watch = server.watch("20").await.stream();
+    watch.event("ERROR", &json!({"kind": "Status", "message": "too old", "reason": "Expired", "code": 410}));
+    server.sync("30", &[]).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -164,11 +170,13 @@ async fn a_version_that_was_forgotten_in_an_outage_leads_to_a_list_as_soon_as_th
 }
 
 #[tokio::test(start_paused = true)]
-async fn being_told_410_again_and_again_is_slowed_down() {
+async fn being_told_410_again_and_again_is_slowed_down_and_told() {
+    let log = Log::start();
     let (_maps, _told, mut server) = started();
     let before = Instant::now();
-    for _ in 0..8 {
+    for time in 0..8 {
         server.list().await.items("10", &[]);
+        assert_eq!(log.lines("WARN").len().min(1), usize::from(time > 1), "the first is no failure");
         server.watch("10").await.fail(410, "too old");
     }
     assert!(before.elapsed() > Duration::from_secs(20), "{:?}", before.elapsed());
@@ -220,24 +228,24 @@ async fn a_kind_that_is_removed_and_installed_again_is_listed_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_objects_of_a_kind_that_is_removed_unwatched_are_told_as_deleted() {
-    let (maps, told, mut server, watch) = synced("10", &[map("a", "5")]).await;
+async fn the_objects_of_a_kind_that_is_not_known_any_more_stay_and_the_informer_waits() {
+    let (maps, told, mut server, watch) = synced("10", &[map("a", "5"), map("b", "6")]).await;
     watch.cut();
     server.look().await.answer(404, "404 page not found");
     for _ in 0..2 {
         server.list().await.answer(404, "404 page not found");
     }
     let third = server.list().await;
-    assert!(told.take().is_empty() && matches!(maps.state(), FeedState::Synced { .. }), "it may be starting");
+    assert!(matches!(maps.state(), FeedState::Synced { .. }), "it may be starting");
     third.answer(404, "404 page not found");
-    until_told(&told, "-a@5").await;
+    let fourth = server.list().await;
     let FeedState::Waiting { why, .. } = maps.state() else { panic!("{:?}", maps.state()) };
     assert!(why.contains("CustomResourceDefinition"), "{why}");
-
-    server.list().await.answer(404, "404 page not found");
+    assert_eq!((told.take().len(), maps.len()), (0, 2), "the version may only be served no more");
+    fourth.answer(404, "404 page not found");
     let _watch = server.sync("30", &[map("a", "29")]).await;
     maps.synced().await;
-    assert_eq!(told.take(), ["-a@5", "+a@29"]);
+    assert_eq!(told.take(), ["~a@29", "-b@6"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -314,9 +322,14 @@ async fn who_may_list_but_not_watch_is_not_asked_in_a_loop() {
     assert!(before.elapsed() > Duration::from_secs(30), "{:?}", before.elapsed());
 }
 
+fn bookmark(version: &str) -> Value {
+    json!({"kind": "ConfigMap", "metadata": {"resourceVersion": version}})
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_silent_watch_is_cut_and_resumed() {
-    let (_maps, told, mut server, watch) = synced("10", &[]).await;
+    let (maps, told, mut server, watch) = synced("10", &[]).await;
+    watch.event("BOOKMARK", &bookmark("10"));
     let before = Instant::now();
     let look = server.look().await;
     assert_eq!(before.elapsed(), SILENCE);
@@ -325,7 +338,50 @@ async fn a_silent_watch_is_cut_and_resumed() {
     watch.event("ADDED", &map("ghost", "11"));
     again.event("ADDED", &map("a", "11"));
     until_told(&told, "+a@11").await;
-    assert_eq!(told.take(), ["+a@11"]);
+    assert_eq!((told.take(), maps.len()), (vec!["+a@11".into()], 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_sends_no_bookmarks_ends_its_watches_itself() {
+    let (_maps, told, mut server, mut watch) = synced("10", &[]).await;
+    for _ in 0..5 {
+        tokio::time::sleep(Duration::from_secs(LASTING.end)).await;
+        drop(watch);
+        server.look().await.items("10", &[]);
+        watch = server.watch("10").await.stream();
+    }
+    watch.event("ADDED", &map("a", "11"));
+    until_told(&told, "+a@11").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_watches_tell_nothing_a_list_does_and_somebody_is_told() {
+    let log = Log::start();
+    let (_maps, told, mut server, watch) = synced("10", &[]).await;
+    let _silent = watch;
+    server.look().await.items("11", &[]);
+    drop(server.watch("10").await.stream());
+    server.look().await.items("11", &[]);
+    server.watch("10").await.answer(200, "<html>\n");
+    server.list().await.items("11", &[map("a", "11")]);
+    let watch = server.watch("11").await.stream();
+    until_told(&told, "+a@11").await;
+    assert_eq!(log.lines("3 watches in a row told nothing").len(), 1, "{:?}", log.lines(""));
+    watch.cut();
+    server.look().await.items("11", &[]);
+    let _watch = server.watch("11").await.stream();
+}
+
+#[tokio::test(start_paused = true)]
+async fn connections_that_break_before_anything_is_told_cost_no_list() {
+    let (_maps, told, mut server, mut watch) = synced("10", &[]).await;
+    for _ in 0..5 {
+        watch.cut();
+        server.look().await.items("10", &[]);
+        watch = server.watch("10").await.stream();
+    }
+    watch.event("ADDED", &map("a", "11"));
+    until_told(&told, "+a@11").await;
 }
 
 #[tokio::test(start_paused = true)]
