@@ -130,10 +130,11 @@ impl Controller {
 }
 
 /// Its informers may live on with other controllers, which must not feed one that never runs, such as one that is
-/// disabled.
+/// disabled. What it keeps for its keys is not to outlive it either: leases are given back once it is gone.
 impl Drop for Controller {
     fn drop(&mut self) {
         self.parts.queue.close();
+        self.parts.kept.drop_where(|_| true);
     }
 }
 

@@ -1,6 +1,10 @@
 //! Runs a controller from its first list to its last pass.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    pin::{Pin, pin},
+    sync::Arc,
+    time::Duration,
+};
 
 use futures::future::join_all;
 use reknit_injection::Shutdown;
@@ -47,13 +51,14 @@ impl Controller {
         for _ in 0..workers {
             tasks.spawn(controller.clone().work(leadership.clone()));
         }
+        let mut following = pin!(controller.follow(leadership.clone()));
         tokio::select! {
             () = stop.wait() => {}
             () = controller.resync() => {}
-            () = controller.follow(leadership.clone()) => {}
+            () = &mut following => {}
             () = replace(&mut tasks, || controller.clone().work(leadership.clone())) => {}
         }
-        controller.drain(tasks, drain).await
+        controller.drain(tasks, drain, following).await
     }
 
     async fn synced(&self) {
@@ -136,10 +141,20 @@ impl Controller {
         }
     }
 
-    async fn drain(&self, mut tasks: JoinSet<()>, limit: Duration) -> Drained {
+    /// The lead may be lost while passes come to their end, so it is followed meanwhile.
+    async fn drain(
+        &self,
+        mut tasks: JoinSet<()>,
+        limit: Duration,
+        following: Pin<&mut impl Future<Output = ()>>,
+    ) -> Drained {
         self.parts.queue.close();
         let all_ended = async { while tasks.join_next().await.is_some() {} };
-        if tokio::time::timeout(limit, all_ended).await.is_ok() {
+        let in_time = tokio::select! {
+            ended = tokio::time::timeout(limit, all_ended) => ended.is_ok(),
+            () = following => false,
+        };
+        if in_time {
             return Drained::default();
         }
         let dropped = self.parts.queue.working();

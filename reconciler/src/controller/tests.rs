@@ -283,6 +283,43 @@ async fn what_is_kept_for_a_key_goes_with_its_object_and_with_the_lead() {
     held(0).await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn what_is_kept_for_a_key_ends_with_the_controller_and_with_a_lead_that_is_lost_meanwhile() {
+    struct Slow(Keeps);
+    impl ReconcileKind for Slow {
+        type Kind = ConfigMap;
+        async fn reconcile_kind(&self, map: &ConfigMap, status: &mut ()) -> Result<Outcome> {
+            let kept = self.0.reconcile_kind(map, status).await;
+            if map.metadata.name.as_deref() == Some("slow") {
+                tokio::time::sleep(Duration::from_secs(100)).await;
+            }
+            kept
+        }
+    }
+    let buckets: [Arc<str>; 2] = ["one".into(), "other".into()];
+    let (leadership, chairs) = Leadership::contended(buckets.to_vec());
+    let far = Instant::now() + Duration::from_secs(100_000);
+    chairs.iter().for_each(|chair| assert!(chair.lead(far)));
+    let (cx, mark) = (context(&["slow", "a", "b", "c", "d"]), Arc::new(()));
+    let slow = buckets.iter().position(|bucket| leadership.owns(bucket, &key("slow"))).unwrap();
+    let held = || Arc::strong_count(&mark);
+    let mut build = Controller::of::<ConfigMap>(&cx);
+    let keeps = Slow(Keeps { kept: build.per_key(), mark: mark.clone() });
+    let made = build.reconciler(keeps).build();
+    ["slow", "a", "b", "c", "d"].into_iter().for_each(|name| made.parts.queue.add(key(name)));
+    let (stop, stopped) = Shutdown::new();
+    let run = Run { leadership, stop: stopped, drain: Duration::from_secs(1000), workers: None };
+    let run = tokio::spawn(made.run(run));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(held(), 5 + 2, "besides ours and the reconciler's");
+    stop.pull();
+    chairs[1 - slow].vacate();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!((3..7).contains(&held()) && !run.is_finished(), "{} are kept", held());
+    run.await.unwrap();
+    assert_eq!(held(), 1);
+}
+
 /// Notes what was kept when a pass begins.
 struct Finds {
     kept: PerKey<&'static str>,

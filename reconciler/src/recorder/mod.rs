@@ -37,7 +37,7 @@ pub struct Recorder {
 
 impl Recorder {
     pub(crate) fn new(cx: &Context, controller: &str) -> Self {
-        Self { publisher: cx.get(), controller: controller.into() }
+        Self { publisher: cx.get(), controller: publisher::controller(controller).into() }
     }
 
     /// Records an event about this object. Events about cluster-scoped objects lie in the namespace `default`.

@@ -31,6 +31,7 @@ const CAPACITY: usize = 1000;
 /// What the events API allows.
 const LONGEST_NOTE: usize = 1024;
 const LONGEST_WORD: usize = 128;
+const LONGEST_CONTROLLER: usize = 63;
 /// How long to wait before another try, where the API server was not reached.
 const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
 /// How often the log says that events are dropped.
@@ -292,6 +293,11 @@ fn event_name(about: &str) -> String {
 fn instance() -> String {
     let pod = std::env::var("POD_NAME").ok().filter(|name| !name.is_empty());
     pod.unwrap_or_else(|| gethostname::gethostname().to_string_lossy().into_owned())
+}
+
+/// As much of a controller's name as may stand in an event: a part of a label's key.
+pub(super) fn controller(name: &str) -> &str {
+    cut(name, LONGEST_CONTROLLER).trim_end_matches(['-', '.', '_'])
 }
 
 /// As much of the text as fits into so many bytes.

@@ -78,7 +78,11 @@ impl Place {
     }
 
     fn recorder(&self) -> Recorder {
-        Controller::of::<ConfigMap>(&Context::preloaded("test", self.client.clone(), vec![])).recorder()
+        Controller::of::<ConfigMap>(&self.context()).recorder()
+    }
+
+    fn context(&self) -> Context {
+        Context::preloaded("test", self.client.clone(), vec![])
     }
 
     async fn events_about(&self, namespace: &str, uid: &str) -> Vec<Stored> {
@@ -107,6 +111,19 @@ async fn events_are_taken_and_repeated_ones_are_counted() {
     assert_eq!(again.reporting_controller.as_deref(), Some("configmap-controller"));
     assert_eq!(again.type_.as_deref(), Some("Warning"));
     assert_eq!(long.note.as_ref().unwrap().len(), 1024);
+}
+
+#[tokio::test]
+async fn events_of_a_controller_with_a_long_name_are_taken() {
+    let place = Place::new("events").await;
+    let map = place.create("about", &[]).await;
+    let recorder = Controller::named(&format!("{}.of-many", "long".repeat(15)), &place.context()).recorder();
+    recorder.record(&map, Event::normal("Seen", "it is there"));
+    recorder.flush().await;
+    let events = place.events_about(&place.namespace, &map.uid().unwrap()).await;
+    let [seen] = &events[..] else { panic!("not one event: {events:?}") };
+    let reporter = format!("{}.of", "long".repeat(15));
+    assert_eq!(seen.reporting_controller, Some(reporter));
 }
 
 #[tokio::test]
