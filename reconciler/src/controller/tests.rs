@@ -313,6 +313,7 @@ async fn what_is_kept_for_a_key_ends_with_the_controller_and_with_a_lead_that_is
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(held(), 5 + 2, "besides ours and the reconciler's");
     stop.pull();
+    tokio::time::sleep(Duration::from_secs(1)).await;
     chairs[1 - slow].vacate();
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!((3..7).contains(&held()) && !run.is_finished(), "{} are kept", held());
