@@ -100,6 +100,9 @@ impl<K: Cached> Informer<K> {
     }
 
     /// All objects, as they are at one moment, in no particular order. Each is decoded when the iterator comes to it.
+    ///
+    /// Until then there is a copy of their compact JSON, which is as large as what the informer holds of them
+    /// ([`bytes`](Self::bytes)): that of the namespace, for [`list_in`](Self::list_in).
     pub fn list(&self) -> impl Iterator<Item = Arc<K>> + use<K> {
         self.typed(self.0.cache.read(|store| store.table.all().collect()))
     }
@@ -109,7 +112,8 @@ impl<K: Cached> Informer<K> {
         self.typed(self.0.cache.read(|store| store.table.within(namespace).collect()))
     }
 
-    /// Those whose labels match, of one namespace or of all. What does not match is not decoded.
+    /// Those whose labels match, of one namespace or of all. What does not match is not decoded, but copied as for
+    /// [`list`](Self::list).
     pub fn list_labelled<F>(
         &self,
         namespace: Option<&str>,
