@@ -32,6 +32,7 @@ impl Constructors {
     /// Flags and values first, so that all constructors find them; then controllers, then tasks. Those disabled are
     /// made, because only then is their name known, and dropped: their informers never start.
     pub(crate) fn run(self, cx: &Context, disabled: &[String]) -> Result<Constructed, Failure> {
+        check_webhooks(&self.webhooks)?;
         for flags in self.flags {
             flags(cx).map_err(|e| Failure::usage(e.to_string().trim_start_matches("error: ")))?;
         }
@@ -71,6 +72,16 @@ fn all<T>(what: &str, makes: Vec<Make<T>>, cx: &Context) -> Result<Vec<T>, Failu
             Err(panic) => Err(failed(n, panic)),
         })
         .collect()
+}
+
+/// There is one place in the environment for its name, port and Secret.
+fn check_webhooks(webhooks: &[Make<Webhook>]) -> Result<(), Failure> {
+    match webhooks.len() {
+        0 | 1 => Ok(()),
+        more => Err(Failure::new(format!(
+            "{more} webhooks: a process serves one, which takes any number of Kinds: put them into one"
+        ))),
+    }
 }
 
 fn check_names(controllers: &[Controller]) -> Result<(), Failure> {
@@ -169,6 +180,14 @@ mod tests {
     async fn two_controllers_of_one_name_are_refused() {
         let failure = constructed(vec![controller("a", None), controller("a", None)], &[]).unwrap_err();
         assert_eq!(failure, "two controllers are named a: give one of them another by .name(..)");
+    }
+
+    #[tokio::test]
+    async fn two_webhooks_are_refused() {
+        let webhook = || -> Make<Webhook> { Box::new(|_| Ok(Webhook::new("demo.reknit.dev"))) };
+        let constructors = Constructors { webhooks: vec![webhook(), webhook()], ..Constructors::default() };
+        let failure = constructors.run(&context(), &[]).err().unwrap();
+        assert!(failure.to_string().starts_with("2 webhooks: a process serves one"), "{failure}");
     }
 
     #[tokio::test]

@@ -111,7 +111,7 @@ impl Main {
     }
 
     /// A webhook: its server, and a controller named `webhook` that keeps its certificate and has the API server trust it.
-    /// It runs beside the controllers, or alone in a process of its own. See [`Webhook::assemble`] for what has to be there.
+    /// It runs beside the controllers, or alone in a process of its own; there is one at most. See [`Webhook::assemble`] for what has to be there.
     ///
     /// It refuses ConfigMaps that this process could not read: `config-logging`, `config-observability`,
     /// `config-leader-election`, and those of [`Webhook::config_validation`].
