@@ -15,8 +15,10 @@ pub(crate) struct LoggingConfig {
 }
 
 impl LoggingConfig {
+    /// A value that is empty says nothing.
     pub(crate) fn parse(data: &BTreeMap<String, String>) -> Result<Self, ConfigError> {
-        let level = data.get(ZAP).map(|zap| zap_level(zap)).transpose()?.unwrap_or_default();
+        let zap = data.get(ZAP).filter(|zap| !zap.trim().is_empty());
+        let level = zap.map(|zap| zap_level(zap)).transpose()?.unwrap_or_default();
         let mut components = BTreeMap::new();
         for (key, value) in data {
             let component = key.strip_prefix(PREFIX).filter(|component| !component.is_empty());
@@ -70,6 +72,9 @@ mod tests {
         let config =
             parse(&[("loglevel.controller", ""), ("_example", "loglevel.controller: debug")]).unwrap();
         assert_eq!(config.level_of("controller"), LogLevel::Info);
+        for empty in ["", " \n"] {
+            assert_eq!(parse(&[("zap-logger-config", empty)]), Ok(LoggingConfig::default()), "{empty:?}");
+        }
     }
 
     #[test]
