@@ -71,6 +71,7 @@ pub use filter::{Filter, annotation, controlled_by, controller_name, label, name
 pub use index::Index;
 pub use informer::{Cached, Informer, Metadata};
 pub use registry::Informers;
+pub use resource_path::ResourcePath;
 pub use selection::{Selection, select};
 pub use shutdown::{Shutdown, ShutdownTrigger};
 pub use touched::Touched;

@@ -6,9 +6,18 @@ use reknit_apis::Key;
 /// `apis`, group, version, `namespaces`, namespace, plural, name and subresource; what follows is the subresource's.
 const LONGEST: usize = 8;
 
-/// `/api/v1/namespaces/shop/pods/web/status` and the like.
+/// What a path such as `/api/v1/namespaces/shop/pods/web/status` is about.
+///
+/// ```
+/// use reknit_injection::ResourcePath;
+///
+/// let subresource = |path| ResourcePath::read(path).and_then(|path| path.subresource());
+/// assert_eq!(subresource("/api/v1/namespaces/shop/pods/web/log"), Some("log"));
+/// assert_eq!(subresource("/api/v1/namespaces/shop/pods/log"), None, "a pod of that name");
+/// assert_eq!(ResourcePath::read("/version"), None);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ResourcePath<'a> {
+pub struct ResourcePath<'a> {
     group: &'a str,
     version: &'a str,
     namespace: Option<&'a str>,
@@ -18,7 +27,8 @@ pub(crate) struct ResourcePath<'a> {
 }
 
 impl<'a> ResourcePath<'a> {
-    pub(crate) fn read(path: &'a str) -> Option<Self> {
+    /// Reads the path of a request, without its query. None where it is that of no resource.
+    pub fn read(path: &'a str) -> Option<Self> {
         let (mut parts, mut length) = ([""; LONGEST], 0);
         for (at, part) in parts.iter_mut().zip(path.trim_matches('/').split('/')) {
             *at = part;
@@ -59,7 +69,8 @@ impl<'a> ResourcePath<'a> {
         }
     }
 
-    pub(crate) fn subresource(&self) -> Option<&'a str> {
+    /// What of the object it is; none where the path is that of the object itself, or of a collection.
+    pub fn subresource(&self) -> Option<&'a str> {
         self.subresource
     }
 }

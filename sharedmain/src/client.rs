@@ -4,7 +4,7 @@ use std::{cell::OnceCell, sync::Arc, time::Duration};
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full};
 use kube::client::{Body, ClientBuilder, retry::RetryPolicy};
-use reknit_injection::{Answer, NotRepeated, Transport};
+use reknit_injection::{Answer, NotRepeated, ResourcePath, Transport};
 use tokio::time::{Sleep, timeout};
 use tower::{
     BoxError, Layer,
@@ -113,10 +113,9 @@ impl Policy<Request<Body>, Answer, BoxError> for Repeat {
 /// What the API server itself counts as such: it may answer when it likes, and so may what it is a proxy for.
 fn is_long_running(uri: &http::Uri) -> bool {
     let watches = |query: &str| query.split('&').any(|pair| matches!(pair, "watch=true" | "watch=1"));
-    let last = uri.path().rsplit('/').next().unwrap_or_default();
+    let subresource = ResourcePath::read(uri.path()).and_then(|path| path.subresource());
     uri.query().is_some_and(watches)
-        || uri.path().contains("/proxy/")
-        || matches!(last, "attach" | "exec" | "log" | "portforward" | "proxy")
+        || matches!(subresource, Some("attach" | "exec" | "log" | "portforward" | "proxy"))
 }
 
 #[cfg(test)]
@@ -257,9 +256,15 @@ mod tests {
             ("/api/v1/pods?limit=500&watch=true", true),
             ("/api/v1/namespaces/a/pods/p/log?follow=true", true),
             ("/api/v1/namespaces/a/pods/p/exec", true),
-            ("/api/v1/namespaces/a/pods/log", true),
+            ("/api/v1/namespaces/a/services/s/proxy", true),
             ("/api/v1/namespaces/a/services/s/proxy/events", true),
+            ("/api/v1/nodes/n/proxy/metrics", true),
             ("/api/v1/namespaces/a/pods/p/status", false),
+            ("/api/v1/namespaces/proxy/configmaps/m", false),
+            ("/api/v1/namespaces/proxy", false),
+            ("/api/v1/namespaces/a/configmaps/log", false),
+            ("/api/v1/namespaces/a/services/proxy", false),
+            ("/apis/apps/v1/namespaces/a/deployments/proxy/status", false),
         ] {
             assert_eq!(is_long_running(&path.parse().unwrap()), long, "{path}");
         }
