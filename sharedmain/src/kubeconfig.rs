@@ -49,6 +49,10 @@ pub(crate) async fn find(flags: &Flags) -> Result<Access, Failure> {
     if let Some(server) = &flags.server {
         access.config.cluster_url = url(server)?;
     }
+    // As kubectl: the cluster's own proxy is for whatever address is used, those of the environment for this one.
+    if access.config.proxy_url.is_none() {
+        access.config.proxy_url = Proxy::of_environment().for_url(&access.config.cluster_url)?;
+    }
     Ok(access)
 }
 
@@ -71,8 +75,9 @@ async fn from_files(list: &PathList, flags: &Flags) -> Result<Access, Failure> {
     let own_proxy = cluster.proxy_url.as_deref().is_some_and(|proxy| !proxy.is_empty());
     let mut config =
         Config::from_custom_kubeconfig(files, &options).await.map_err(|e| failed(explain(&e)))?;
+    // kube has taken that of the environment then, whatever NO_PROXY says.
     if !own_proxy {
-        config.proxy_url = Proxy::of_environment().for_url(&config.cluster_url)?;
+        config.proxy_url = None;
     }
     // A token file that rotates is newer than the token written beside it.
     if config.auth_info.token_file.is_some() {
@@ -141,9 +146,7 @@ fn explain(error: &KubeconfigError) -> String {
 }
 
 fn from_server(server: &str) -> Result<Access, Failure> {
-    let mut config = Config::new(url(server)?);
-    config.proxy_url = Proxy::of_environment().for_url(&config.cluster_url)?;
-    Ok(Access { config, origin: Origin::ServerFlag })
+    Ok(Access { config: Config::new(url(server)?), origin: Origin::ServerFlag })
 }
 
 fn url(server: &str) -> Result<http::Uri, Failure> {
@@ -159,10 +162,7 @@ fn from_pod(flags: &Flags) -> Result<Access, Failure> {
         )));
     }
     match Config::incluster() {
-        Ok(mut config) => {
-            config.proxy_url = Proxy::of_environment().for_url(&config.cluster_url)?;
-            Ok(Access { config, origin: Origin::Pod })
-        }
+        Ok(config) => Ok(Access { config, origin: Origin::Pod }),
         Err(InClusterError::ReadEnvironmentVariable(_)) => Err(Failure::new(format!(
             "no kubeconfig found: --kubeconfig and KUBECONFIG are not given, {} does not exist, and this is no \
              pod (KUBERNETES_SERVICE_HOST is not set)",
@@ -245,8 +245,10 @@ contexts:
     async fn a_proxy_of_the_cluster_is_kept() {
         let files = Files::new();
         let path = files.add("config", TWO);
-        let access = found(&[path], &["--context", "two"]).await.unwrap();
-        assert_eq!(access.config.proxy_url.unwrap().host(), Some("proxy.example.com"));
+        for args in [&["--context", "two"][..], &["--context", "two", "--server", "https://127.0.0.1:1"]] {
+            let access = found(from_ref(&path), args).await.unwrap();
+            assert_eq!(access.config.proxy_url.unwrap().host(), Some("proxy.example.com"), "{args:?}");
+        }
     }
 
     #[tokio::test]

@@ -14,6 +14,7 @@ trials![
     a_token_file_is_used_though_it_ends_with_a_line_end,
     a_token_file_that_rotates_is_followed,
     the_proxy_of_the_environment_is_used_unless_excepted,
+    the_proxy_is_that_for_the_address_that_the_server_flag_names,
     requests_say_who_makes_them,
 ];
 
@@ -128,6 +129,23 @@ fn the_proxy_of_the_environment_is_used_unless_excepted() {
     let said = failed_with_one_line(direct.end());
     assert!(said.contains("failed to lookup address information"), "{said}");
     assert_eq!(proxy.heads().len(), asked);
+}
+
+fn the_proxy_is_that_for_the_address_that_the_server_flag_names() {
+    let proxy = Http::new(|_| (502, String::new()));
+    let start = |server: &str, flag: &str| {
+        let start = Start::new().args(["--disable-ha", "--startup-timeout=0s", "--server", flag]);
+        let path = start.file("config", &config(server, "{}"));
+        failed_with_one_line(start.env("KUBECONFIG", path).env("HTTPS_PROXY", proxy.url()).end())
+    };
+    let (_nobody, here) = server::nobody();
+    let (here, elsewhere) = (format!("https://{here}"), "https://api.nowhere.invalid:6443");
+    let said = start(elsewhere, &here);
+    assert!(said.contains("Connection refused") && !said.contains("through the proxy"), "{said}");
+    assert_eq!(proxy.heads().len(), 0);
+    let said = start(&here, elsewhere);
+    assert!(said.contains(&format!("through the proxy {}", proxy.address)), "{said}");
+    assert!(proxy.heads()[0][0].starts_with("CONNECT api.nowhere.invalid:6443 "), "{:?}", proxy.heads());
 }
 
 fn requests_say_who_makes_them() {
