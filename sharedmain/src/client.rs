@@ -14,7 +14,7 @@ use tower::{
 };
 
 use crate::{
-    cause::root, failure::Failure, kubeconfig::Access, rate_limit::rate_limited, shared::shared,
+    cause::root, failure::Failure, kubeconfig::Access, proxy, rate_limit::rate_limited, shared::shared,
     token_file::TokenFile,
 };
 
@@ -39,6 +39,7 @@ pub(crate) fn bare(access: &Access, agent: &str) -> Result<Transport, Failure> {
     // Named, so that another provider that a dependency brings does not make the choice ambiguous. It fails where
     // one is installed already, which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
+    access.config.proxy_url.as_ref().map_or(Ok(()), proxy::check).map_err(failed)?;
     let mut config = access.config.clone();
     config.default_retry = false;
     let agent = HeaderValue::try_from(agent).map_err(|e| failed(e.to_string()))?;

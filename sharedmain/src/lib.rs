@@ -79,7 +79,7 @@
 //! | `KUBERNETES_MIN_VERSION` | the oldest API server to work with, v1.33.0 |
 //! | `CONFIG_LOGGING_NAME`, `CONFIG_OBSERVABILITY_NAME`, `CONFIG_LEADERELECTION_NAME` | other names for the ConfigMaps |
 //! | `RUST_LOG` | what is logged, instead of what `config-logging` says |
-//! | `HTTPS_PROXY`, `HTTP_PROXY`, `NO_PROXY` | the way to the API server, where the kubeconfig names none |
+//! | `HTTPS_PROXY`, `HTTP_PROXY`, `NO_PROXY` | the proxy to the API server, where the kubeconfig names none: `http://`, `https://`, or `socks5://` without a password |
 //! | `STATEFUL_CONTROLLER_ORDINAL`, `STATEFUL_SERVICE_NAME` | share the work by ordinal rather than by leases |
 //!
 //! # The client

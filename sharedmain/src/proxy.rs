@@ -1,7 +1,7 @@
-//! Which HTTP proxy, if any, leads to an address: `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY` as Go reads them.
+//! Which proxy, if any, leads to an address: `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY` as Go reads them.
 use std::{env, net::IpAddr};
 
-use http::Uri;
+use http::{Uri, uri::Authority};
 
 use crate::failure::Failure;
 
@@ -40,6 +40,34 @@ impl Proxy {
             Failure::new(format!("HTTPS_PROXY or HTTP_PROXY in the environment is not an address: {e}"))
         })
     }
+}
+
+/// Whether there is a way through this proxy. kube's own complaint would show the password.
+pub(crate) fn check(proxy: &Uri) -> Result<(), String> {
+    let why = match proxy.scheme_str() {
+        Some("http" | "https") => return Ok(()),
+        Some("socks5") if !has_user(proxy) => return Ok(()),
+        Some("socks5") => {
+            "no user and password are sent to a proxy of this kind: name one that asks for none, or an HTTP proxy"
+        }
+        _ => "want http://, https:// or socks5://",
+    };
+    Err(format!(
+        "the proxy {} cannot be used: {why}; it is named by HTTPS_PROXY or HTTP_PROXY in the environment, or by proxy-url \
+         in the kubeconfig",
+        shown(proxy)
+    ))
+}
+
+fn has_user(proxy: &Uri) -> bool {
+    proxy.authority().is_some_and(|at| at.as_str().contains('@'))
+}
+
+/// Without user and password.
+fn shown(proxy: &Uri) -> String {
+    let scheme = proxy.scheme_str().map(|scheme| format!("{scheme}://")).unwrap_or_default();
+    let port = proxy.authority().and_then(Authority::port).map(|port| format!(":{port}")).unwrap_or_default();
+    format!("{scheme}{}{port}", proxy.host().unwrap_or_default())
 }
 
 fn port(url: &Uri) -> u16 {
@@ -137,6 +165,23 @@ mod tests {
             ("", "https://api.example.com", true),
         ] {
             assert_eq!(leads(except, url), through, "NO_PROXY={except} {url}");
+        }
+    }
+
+    #[test]
+    fn a_proxy_of_no_use_is_refused_without_its_password() {
+        for (proxy, shown, why) in [
+            ("socks4://user:hunter2@proxy:1080", "socks4://proxy:1080", "want http://"),
+            ("socks5h://proxy", "socks5h://proxy", "want http://"),
+            ("proxy:1080", "proxy:1080", "want http://"),
+            ("socks5://user:hunter2@[::1]:1080", "socks5://[::1]:1080", "no user and password are sent"),
+        ] {
+            let said = check(&proxy.parse().unwrap()).unwrap_err();
+            assert!(said.starts_with(&format!("the proxy {shown} cannot be used: {why}")), "{said}");
+            assert!(!said.contains("hunter2") && !said.contains("user:"), "{said}");
+        }
+        for proxy in ["http://user:hunter2@proxy:3128", "https://proxy", "socks5://proxy:1080"] {
+            assert_eq!(check(&proxy.parse().unwrap()), Ok(()), "{proxy}");
         }
     }
 

@@ -2,7 +2,7 @@
 use std::{collections::BTreeSet, fs, os::unix::fs::PermissionsExt};
 
 use crate::{
-    child::{Start, failed_with_one_line},
+    child::{Start, failed_at_once_with_one_line, failed_with_one_line},
     server::{self, Http},
     trials,
 };
@@ -15,6 +15,8 @@ trials![
     a_token_file_that_rotates_is_followed,
     the_proxy_of_the_environment_is_used_unless_excepted,
     the_proxy_is_that_for_the_address_that_the_server_flag_names,
+    a_socks_proxy_leads_to_the_server,
+    a_proxy_of_no_use_is_named_without_its_password,
     requests_say_who_makes_them,
 ];
 
@@ -146,6 +148,24 @@ fn the_proxy_is_that_for_the_address_that_the_server_flag_names() {
     let said = start(&here, elsewhere);
     assert!(said.contains(&format!("through the proxy {}", proxy.address)), "{said}");
     assert!(proxy.heads()[0][0].starts_with("CONNECT api.nowhere.invalid:6443 "), "{:?}", proxy.heads());
+}
+
+fn a_socks_proxy_leads_to_the_server() {
+    let start = Start::new().args(["--disable-ha", "--server=http://api.nowhere.invalid:8080"]);
+    start.env("HTTP_PROXY", format!("socks5://{}", server::socks5())).spawn().line("greeter runs");
+}
+
+fn a_proxy_of_no_use_is_named_without_its_password() {
+    for scheme in ["socks5", "socks4"] {
+        let start = Start::new().args(["--disable-ha", "--server=https://api.nowhere.invalid:6443"]);
+        let proxy = format!("{scheme}://user:hunter2@proxy.example.com:1080");
+        let said = failed_at_once_with_one_line(start.env("HTTPS_PROXY", proxy).end());
+        assert!(
+            said.contains(&format!("the proxy {scheme}://proxy.example.com:1080 cannot be used")),
+            "{said}"
+        );
+        assert!(said.contains("HTTPS_PROXY") && !said.contains("hunter2"), "{said}");
+    }
 }
 
 fn requests_say_who_makes_them() {
