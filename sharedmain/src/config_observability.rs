@@ -1,8 +1,9 @@
 //! The ConfigMap `config-observability`: where metrics and traces go, and whether profiles are served.
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 
 use crate::{
     config_error::ConfigError,
+    listen,
     otlp::{Endpoint, Protocol},
 };
 
@@ -23,9 +24,9 @@ pub(crate) struct ObservabilityConfig {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Metrics {
     None,
-    /// `metrics-endpoint` may name the port, or host and port, to listen on.
+    /// `metrics-endpoint` may name the port, or address and port, to listen on.
     Prometheus {
-        host: Option<String>,
+        host: Option<IpAddr>,
         port: Option<u16>,
     },
     /// A collector that they are pushed to, so often.
@@ -82,8 +83,12 @@ impl Values<'_> {
         self.0.get(key).map_or("", |value| value.trim())
     }
 
+    /// What may stand before an `@` is a password.
     fn bad(&self, key: &str, why: impl Into<String>) -> ConfigError {
-        ConfigError::new(key, self.get(key), why)
+        match self.get(key) {
+            value if value.contains('@') => ConfigError::unseen(key, why),
+            value => ConfigError::new(key, value, why),
+        }
     }
 
     fn metrics(&self) -> Result<Metrics, ConfigError> {
@@ -122,6 +127,11 @@ impl Values<'_> {
                 Err(self
                     .bad(&key, format!("needed where {of}-protocol is {protocol}: the collector's address")))
             }
+            // A password in it would stand in the log, and not even be sent.
+            text if text.contains('@') => {
+                Err(self
+                    .bad(&key, "not an address without `@`: credentials are for OTEL_EXPORTER_OTLP_HEADERS"))
+            }
             text => Endpoint::parse(protocol, text, path)
                 .ok_or_else(|| self.bad(&key, "not an address such as http://collector.example.com:4317")),
         }
@@ -138,17 +148,17 @@ impl Values<'_> {
     }
 
     fn listen(&self, key: &str) -> Result<Metrics, ConfigError> {
-        let wrong = || self.bad(key, "not a host and a port, such as :9090");
+        let wrong =
+            || self.bad(key, "not [IP]:PORT to listen on, as metrics-protocol is prometheus, such as :9090");
         let (host, port) = match self.get(key) {
             "" => return Ok(Metrics::default()),
             text => text.rsplit_once(':').ok_or_else(wrong)?,
         };
-        let host = host.trim_matches(['[', ']']);
-        let port = port.parse().map_err(|_| wrong())?;
-        Ok(Metrics::Prometheus {
-            host: Some(host.to_owned()).filter(|host| !host.is_empty()),
-            port: Some(port),
-        })
+        let host = match host.trim_matches(['[', ']']) {
+            "" => None,
+            host => Some(listen::resolve(host).ok_or_else(wrong)?),
+        };
+        Ok(Metrics::Prometheus { host, port: Some(port.parse().map_err(|_| wrong())?) })
     }
 
     /// None where there is none, or nothing, which means the default.
@@ -191,12 +201,18 @@ mod tests {
 
     #[test]
     fn an_endpoint_says_where_prometheus_finds_the_metrics() {
-        for (endpoint, host, port) in
-            [(":9091", None, 9091), ("127.0.0.1:1", Some("127.0.0.1"), 1), ("[::1]:2", Some("::1"), 2)]
-        {
+        for (endpoint, host, port) in [
+            (":9091", None, 9091),
+            ("127.0.0.1:1", Some("127.0.0.1"), 1),
+            ("[::1]:2", Some("::1"), 2),
+            ("localhost:3", Some("127.0.0.1"), 3),
+        ] {
             let config =
                 parse(&[("metrics-protocol", "prometheus"), ("metrics-endpoint", endpoint)]).unwrap();
-            assert_eq!(config.metrics, Metrics::Prometheus { host: host.map(Into::into), port: Some(port) });
+            assert_eq!(
+                config.metrics,
+                Metrics::Prometheus { host: host.map(|ip| ip.parse().unwrap()), port: Some(port) }
+            );
         }
     }
 
@@ -237,6 +253,8 @@ mod tests {
         for (key, value, allowed) in [
             ("metrics-protocol", "carrier-pigeon", "none, prometheus, grpc, http/protobuf"),
             ("metrics-endpoint", "nowhere", ":9090"),
+            ("metrics-endpoint", "collector.observability:4317", ":9090"),
+            ("metrics-endpoint", "http://127.0.0.1:4317", ":9090"),
             ("metrics-export-interval", "soon", "30s"),
             ("metrics-export-interval", "-5s", "30s"),
             ("tracing-protocol", "zipkin", "none, grpc, http/protobuf, stdout"),
@@ -249,6 +267,27 @@ mod tests {
             assert!(error.starts_with(&format!("{key}: {value:?} is not ")), "{error}");
             assert!(error.ends_with(allowed), "{error}");
         }
+    }
+
+    #[test]
+    fn a_password_is_refused_and_not_shown() {
+        for (protocol, endpoint) in [
+            ("grpc", "https://user:hunter2@collector:4317"),
+            ("http/protobuf", "user:hunter2@collector"),
+            ("http/protobuf", "https://user:hunter2@bad host"),
+            ("none", "https://user:hunter2@collector:4317"),
+            ("", "https://user:hunter2@collector:4317"),
+        ] {
+            for of in ["metrics", "tracing"] {
+                let (to, by) = (format!("{of}-endpoint"), format!("{of}-protocol"));
+                let error = parse(&[(&by, protocol), (&to, endpoint)]).unwrap_err();
+                assert!(error.starts_with(&format!("{to}: the value (not shown) is ")), "{error}");
+                assert!(!error.contains("hunter2"), "{error}");
+            }
+        }
+        let error =
+            parse(&[("tracing-protocol", "grpc"), ("tracing-endpoint", "https://a@b:1")]).unwrap_err();
+        assert!(error.ends_with("credentials are for OTEL_EXPORTER_OTLP_HEADERS"), "{error}");
     }
 
     #[test]

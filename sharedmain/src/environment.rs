@@ -1,9 +1,9 @@
 //! The environment variables that a process reads, checked once at its start.
-use std::{collections::BTreeMap, fmt::Display, str::FromStr};
+use std::{collections::BTreeMap, fmt::Display, net::IpAddr, str::FromStr};
 
 use tracing_subscriber::EnvFilter;
 
-use crate::{failure::Failure, kube_version::Version};
+use crate::{failure::Failure, kube_version::Version, listen};
 
 /// What Knative's processes read from their environment. A variable that is set but empty counts as unset.
 #[derive(Debug, Clone)]
@@ -19,7 +19,7 @@ pub(crate) struct Environment {
     /// `METRICS_PROMETHEUS_PORT`: wins over the ConfigMap.
     pub(crate) metrics_port: Option<u16>,
     /// `METRICS_PROMETHEUS_HOST`: wins over the ConfigMap and `--bind-address`.
-    pub(crate) metrics_host: Option<String>,
+    pub(crate) metrics_host: Option<IpAddr>,
     /// `PROFILING_PORT`, else 8008.
     pub(crate) profiling_port: u16,
     /// `WEBHOOK_PORT`.
@@ -60,7 +60,7 @@ impl Environment {
             workers,
             probes_port: port("KNATIVE_HEALTH_PROBES_PORT")?.unwrap_or(8080),
             metrics_port: port("METRICS_PROMETHEUS_PORT")?,
-            metrics_host: text("METRICS_PROMETHEUS_HOST"),
+            metrics_host: host(text("METRICS_PROMETHEUS_HOST"))?,
             profiling_port: port("PROFILING_PORT")?.unwrap_or(8008),
             webhook_port: port("WEBHOOK_PORT")?,
             webhook_name: text("WEBHOOK_NAME"),
@@ -84,6 +84,14 @@ impl Environment {
                  --disable-ha to run without leader election",
             )
         })
+    }
+}
+
+fn host(text: Option<String>) -> Result<Option<IpAddr>, Failure> {
+    let Some(text) = text else { return Ok(None) };
+    match listen::resolve(&text) {
+        Some(ip) => Ok(Some(ip)),
+        None => Err(bad("METRICS_PROMETHEUS_HOST", &text, "an IP address or localhost")),
     }
 }
 
@@ -146,6 +154,7 @@ mod tests {
             ("K_THREADS_PER_CONTROLLER", "-1"),
             ("KNATIVE_HEALTH_PROBES_PORT", "65536"),
             ("METRICS_PROMETHEUS_PORT", "http"),
+            ("METRICS_PROMETHEUS_HOST", "metrics.example.com"),
             ("PROFILING_PORT", "80080"),
             ("WEBHOOK_PORT", "https"),
             ("KUBERNETES_MIN_VERSION", "new"),

@@ -95,7 +95,7 @@
 //! | key | values | changes |
 //! | --- | --- | --- |
 //! | `metrics-protocol` | `prometheus` (default), `none`, or `grpc` or `http/protobuf`: the same metrics, pushed by OTLP | at the next start |
-//! | `metrics-endpoint` | for Prometheus `:port` or `host:port`; else the collector, `http://host:4317` | at the next start |
+//! | `metrics-endpoint` | for Prometheus `:port` or `ip:port`, to listen on; else the collector, `http://host:4317` | at the next start |
 //! | `metrics-export-interval` | how often they are pushed, `60s` | at the next start |
 //! | `tracing-protocol` | `none` (default), `grpc`, `http/protobuf`, `stdout` (OTLP's JSON, a line a batch) | at the next start |
 //! | `tracing-endpoint` | the collector | at the next start |
@@ -103,8 +103,8 @@
 //! | `runtime-profiling` | `disabled` (default), `enabled` | at once |
 //!
 //! An endpoint without a scheme is https, with the certificates of the system (`SSL_CERT_FILE`); one without a path has
-//! `/v1/metrics` or `/v1/traces`. `OTEL_EXPORTER_OTLP_HEADERS` is sent along, such as `authorization=Bearer%20…`, and
-//! `OTEL_RESOURCE_ATTRIBUTES` is added to what says who sends.
+//! `/v1/metrics` or `/v1/traces`, and none has a user or a password. `OTEL_EXPORTER_OTLP_HEADERS` is sent along, such as
+//! `authorization=Bearer%20…`, and `OTEL_RESOURCE_ATTRIBUTES` is added to what says who sends.
 //!
 //! Each pass is a span `reconcile` with the fields of its log lines (`knative.dev/controller`, `knative.dev/key` and the
 //! others), its `result` as `reknit_reconcile_total` counts it, and what was logged in it. The requests to the API

@@ -81,12 +81,10 @@ pub(crate) async fn take(what: &str, host: Option<Host>, port: u16) -> Result<Tc
 }
 
 /// A host to listen on that a setting names: an address, or `localhost`.
-pub(crate) fn resolve(what: &str, host: &str) -> Result<IpAddr, Failure> {
+pub(crate) fn resolve(host: &str) -> Option<IpAddr> {
     match host {
-        "localhost" => Ok(Ipv4Addr::LOCALHOST.into()),
-        host => host.parse().map_err(|_| {
-            Failure::new(format!("cannot listen on {host:?} for {what}: it is not an IP address"))
-        }),
+        "localhost" => Some(Ipv4Addr::LOCALHOST.into()),
+        host => host.parse().ok(),
     }
 }
 

@@ -228,13 +228,9 @@ impl Assembly {
         let Metrics::Prometheus { host, port } = &config.metrics else { return Ok(()) };
         let port = self.environment.metrics_port.or(*port).unwrap_or(9090);
         let by_variable =
-            self.environment.metrics_host.as_deref().map(|host| (host, "METRICS_PROMETHEUS_HOST"));
-        let host =
-            by_variable.or(host.as_deref().map(|host| (host, "metrics-endpoint in config-observability")));
-        let host = match host {
-            Some((host, setting)) => Some(Host { ip: listen::resolve("metrics", host)?, setting }),
-            None => self.flags.host(),
-        };
+            self.environment.metrics_host.map(|ip| Host { ip, setting: "METRICS_PROMETHEUS_HOST" });
+        let by_map = host.map(|ip| Host { ip, setting: "metrics-endpoint in config-observability" });
+        let host = by_variable.or(by_map).or(self.flags.host());
         let listener = listen::bind("metrics", host, port, "METRICS_PROMETHEUS_PORT").await?;
         listen::serve("metrics", listener, metrics::router(self.registry.clone()));
         Ok(())

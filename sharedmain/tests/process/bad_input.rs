@@ -282,6 +282,7 @@ fn a_bad_config_map_is_named_with_its_key_and_value() {
     for (name, key, value) in [
         ("config-logging", "loglevel.faulty", "loud"),
         ("config-observability", "metrics-protocol", "pigeon"),
+        ("config-observability", "metrics-endpoint", "collector.observability:4317"),
         ("config-leader-election", "lease-duration", "long"),
     ] {
         let server = Http::new(move |head| match &head[0] {
