@@ -6,7 +6,7 @@ use futures::{FutureExt, future::join_all};
 use kube::{Client, client::ClientBuilder};
 use prometheus::{IntGaugeVec, Opts, Registry};
 
-use super::{Error, Identity, LeaderElectionConfig, Leadership, elector::Elector};
+use super::{Error, Identity, LeaderElectionConfig, Leadership, config::names_a_lease, elector::Elector};
 
 /// A client for [`Candidate`]s: one that never repeats a request by itself. A client's own retries would hold an
 /// answer back until it is worth nothing, with no leadership decided meanwhile.
@@ -106,7 +106,7 @@ impl Candidate {
 
     fn leases(&self, queue: &str) -> Result<Vec<Arc<str>>, Error> {
         let names = self.config.bucket_names(&self.component, queue);
-        if let Some(name) = names.iter().find(|name| !valid(name)) {
+        if let Some(name) = names.iter().find(|name| !names_a_lease(name)) {
             let (component, queue, name) = (self.component.clone(), queue.into(), name.clone());
             return Err(Error::LeaseName { component, queue, name });
         }
@@ -133,18 +133,6 @@ impl Electors {
         let (stopping, drained) = (stopping.shared(), drained.shared());
         join_all(self.0.into_iter().map(|elector| elector.run(stopping.clone(), drained.clone()))).await;
     }
-}
-
-/// A DNS subdomain, as object names have to be.
-fn valid(name: &str) -> bool {
-    let allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
-    let label = |label: &str| {
-        let bytes = label.as_bytes();
-        bytes.iter().all(|b| allowed(*b) || *b == b'-')
-            && bytes.first().is_some_and(|b| allowed(*b))
-            && bytes.last().is_some_and(|b| allowed(*b))
-    };
-    name.len() <= 253 && name.split('.').all(label)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use reknit_apis::parse_duration;
+use reknit_apis::{dns_subdomain, parse_duration};
 
 const LEASE: &str = "lease-duration";
 const RENEW: &str = "renew-deadline";
@@ -87,8 +87,9 @@ impl LeaderElectionConfig {
     ///
     /// # Errors
     ///
-    /// A duration or number that cannot be read, naming key and value; buckets out of bounds. How the durations
-    /// relate is [another question](Self::check_times), asked where an elector starts.
+    /// A duration or number that cannot be read, naming key and value; buckets out of bounds; a prefix of which no
+    /// lease can be named. How the durations relate is [another question](Self::check_times), asked where an elector
+    /// starts.
     pub fn from_data(data: &BTreeMap<String, String>) -> Result<Self, ConfigError> {
         let mut config = Self::default();
         for (keys, field) in [
@@ -110,7 +111,19 @@ impl LeaderElectionConfig {
         }
         let prefixes = data.iter().filter_map(|(key, value)| Some((key.strip_prefix(PREFIX)?, value)));
         config.lease_prefixes = prefixes.map(|(from, to)| (from.to_owned(), to.clone())).collect();
+        config.check_prefixes()?;
         Ok(config)
+    }
+
+    /// An empty one maps nothing.
+    fn check_prefixes(&self) -> Result<(), ConfigError> {
+        for (from, to) in self.lease_prefixes.iter().filter(|(_, to)| !to.is_empty()) {
+            if let Some(name) = self.leases_of(to).find(|name| !names_a_lease(name)) {
+                let why = format!("invalid prefix {to:?}: no lease can be named {name:?}");
+                return Err(unreadable(&format!("{PREFIX}{from}"), why));
+            }
+        }
+        Ok(())
     }
 
     /// Whether a leader has the time to renew before its deadline, and stops before its lease can be taken.
@@ -133,10 +146,19 @@ impl LeaderElectionConfig {
     /// `<component>.<queue>.00-of-03`, in lower case, the part before the number replaceable.
     pub fn bucket_names(&self, component: &str, queue: &str) -> Vec<String> {
         let plain = format!("{component}.{queue}");
-        let prefix = self.lease_prefixes.get(&plain).filter(|mapped| !mapped.is_empty()).unwrap_or(&plain);
-        let prefix = prefix.to_lowercase();
-        (0..self.buckets).map(|bucket| format!("{prefix}.{bucket:02}-of-{:02}", self.buckets)).collect()
+        let mapped = self.lease_prefixes.get(&plain).filter(|to| !to.is_empty());
+        self.leases_of(mapped.unwrap_or(&plain)).collect()
     }
+
+    fn leases_of(&self, prefix: &str) -> impl Iterator<Item = String> {
+        let (prefix, buckets) = (prefix.to_lowercase(), self.buckets);
+        (0..buckets).map(move |bucket| format!("{prefix}.{bucket:02}-of-{buckets:02}"))
+    }
+}
+
+/// A DNS subdomain, as object names have to be.
+pub(super) fn names_a_lease(name: &str) -> bool {
+    dns_subdomain(name).is_empty()
 }
 
 fn unreadable(key: &str, why: impl ToString) -> ConfigError {
@@ -184,6 +206,18 @@ mod tests {
         let config = read(&[("map-lease-prefix.controller.lamps", "Old"), (BUCKETS, "2")]).unwrap();
         assert_eq!(config.bucket_names("controller", "lamps"), ["old.00-of-02", "old.01-of-02"]);
         assert_eq!(config.bucket_names("other", "lamps")[1], "other.lamps.01-of-02");
+    }
+
+    #[test]
+    fn a_prefix_of_which_no_lease_can_be_named_is_refused() {
+        for prefix in ["Bad/Name", "a b", ".a", &"a".repeat(245)] {
+            let error = read(&[("map-lease-prefix.controller.lamps", prefix)]).unwrap_err().to_string();
+            let named = r#"failed to parse "map-lease-prefix.controller.lamps": invalid prefix ""#;
+            assert!(error.starts_with(&format!("{named}{prefix}")), "{error}");
+        }
+        let unmapped = read(&[("map-lease-prefix.controller.lamps", "")]).unwrap();
+        assert_eq!(unmapped.bucket_names("controller", "lamps"), ["controller.lamps.00-of-01"]);
+        assert!(read(&[("map-lease-prefix.controller.lamps", &"a".repeat(244))]).is_ok());
     }
 
     #[test]

@@ -284,6 +284,7 @@ fn a_bad_config_map_is_named_with_its_key_and_value() {
         ("config-observability", "metrics-protocol", "pigeon"),
         ("config-observability", "metrics-endpoint", "collector.observability:4317"),
         ("config-leader-election", "lease-duration", "long"),
+        ("config-leader-election", "map-lease-prefix.other.lamps", "Bad/Name"),
     ] {
         let server = Http::new(move |head| match &head[0] {
             path if path.contains(" /version ") => (200, server::VERSION.into()),
