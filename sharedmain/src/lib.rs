@@ -82,6 +82,13 @@
 //! | `HTTPS_PROXY`, `HTTP_PROXY`, `NO_PROXY` | the proxy to the API server, where the kubeconfig names none: `http://`, `https://`, or `socks5://` without a password |
 //! | `STATEFUL_CONTROLLER_ORDINAL`, `STATEFUL_SERVICE_NAME` | share the work by ordinal rather than by leases |
 //!
+//! # Threads
+//!
+//! There is one for each processor that the process may use, which in a container is what its limit allows, and there
+//! are two at least. A pass or task that computes or blocks without an `.await` has one of them to itself, and holds up
+//! what it has just woken. As many of those at once as there are threads hold up everything else as well: the other
+//! passes, leases, probes and the shutdown. What takes long belongs in `tokio::task::spawn_blocking`.
+//!
 //! # The client
 //!
 //! Constructors get a client that repeats what a busy API server refused (429, 503, 504), and that gives up a request

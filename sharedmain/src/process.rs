@@ -1,10 +1,11 @@
 //! The life of a process, from its command line to its exit status.
-use std::{process::ExitCode, sync::Arc, thread};
+use std::{io, num::NonZero, process::ExitCode, sync::Arc, thread};
 
 use kube::Client;
 use prometheus::Registry;
 use reknit_injection::{Context, Feed, Informers, Shutdown};
 use reknit_reconciler::{Controller, Recorder};
+use tokio::runtime::{Builder, Runtime};
 
 use crate::{
     client,
@@ -60,7 +61,7 @@ impl Process {
 
     fn live(self, environment: Environment, logging: Logging) -> Result<(), Failure> {
         let failed = |e| Failure::new(format!("the runtime cannot be started: {e}"));
-        let runtime = runtime().map_err(failed)?;
+        let runtime = runtime(processors()).map_err(failed)?;
         let ended = runtime.block_on(self.phases(environment, logging));
         // Blocking code that a task left behind must not keep the process alive.
         runtime.shutdown_background();
@@ -130,11 +131,15 @@ impl Process {
     }
 }
 
-/// A worker thread for each processor that this process may use, which in a container is what its limit allows: a
-/// pass waits for the API server most of the time, and more threads would only take turns.
-fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
-    let threads = thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build()
+/// Those that this process may use, which in a container is what its limit allows.
+fn processors() -> usize {
+    thread::available_parallelism().map_or(1, NonZero::get)
+}
+
+/// A worker thread for each processor: a pass waits for the API server most of the time, and more threads would only
+/// take turns. But two at least: beside a pass that computes, or blocks, leases and probes take turns with it.
+fn runtime(processors: usize) -> io::Result<Runtime> {
+    Builder::new_multi_thread().worker_threads(processors.max(2)).enable_all().build()
 }
 
 fn heed_signals(stop: &Stop) -> Result<(), Failure> {
@@ -253,5 +258,25 @@ impl Ready {
         assembly.tasks.into_iter().for_each(|task| running.task(task));
         probes.running(Arc::new(running.vitals(assembly.informers, assembly.webhooks)));
         running
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::mpsc::channel, time::Duration};
+
+    use super::*;
+
+    #[test]
+    fn beside_code_that_blocks_others_go_on_also_on_one_processor() {
+        let runtime = runtime(1).unwrap();
+        let ((begin, begun), (end, ended)) = (channel(), channel());
+        let blocking = runtime.spawn(async move {
+            begin.send(()).unwrap();
+            ended.recv_timeout(Duration::from_secs(30))
+        });
+        begun.recv().unwrap();
+        runtime.spawn(async move { end.send(()) });
+        assert_eq!(runtime.block_on(blocking).unwrap(), Ok(()));
     }
 }
