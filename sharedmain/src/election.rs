@@ -66,12 +66,13 @@ impl Voter {
         Ok(Some(Self { namespace, replica }))
     }
 
-    /// By ordinal in a StatefulSet, and by leases everywhere else.
+    /// By ordinal in a StatefulSet, and by leases everywhere else. Electors need connections that nobody else uses: one
+    /// whose other end is gone without a word costs whoever takes it an attempt, and they have few.
     pub(crate) fn elect(
         self,
         component: &str,
         pod: Option<&str>,
-        client: Client,
+        client: impl FnOnce() -> Result<Client, Failure>,
         config: &LeaderElectionConfig,
         registry: &Registry,
     ) -> Result<Election, Failure> {
@@ -80,7 +81,7 @@ impl Voter {
             return Ok(Election::Stateful { replica, buckets: config.buckets, namespace });
         }
         let identity = pod.map_or_else(Identity::of_process, Identity::on);
-        let candidate = Candidate::new(client, &namespace, component, identity, config)
+        let candidate = Candidate::new(client()?, &namespace, component, identity, config)
             .and_then(|candidate| candidate.metrics(registry))
             .map_err(|e| Failure::new(format!("leader election: {e}")))?;
         Ok(Election::Leases(Box::new(candidate)))

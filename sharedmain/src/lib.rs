@@ -93,7 +93,8 @@
 //!
 //! Constructors get a client that repeats what a busy API server refused (429, 503, 504), and that gives up a request
 //! after 75 seconds, watches and streams apart: the API server itself ends them after 60, so by then the connection is
-//! dead. Leases are kept through a client of their own.
+//! dead. Leases are kept through a client of their own, with connections
+//! that nobody else uses; a credential plugin is run once for each of the two.
 //!
 //! # Observability
 //!

@@ -198,7 +198,9 @@ impl Assembly {
             }
             Some(voter) => {
                 let pod = self.environment.pod.as_deref();
-                voter.elect(&self.component, pod, self.bare.clone(), &maps.election, &self.registry)?
+                let agent = client::user_agent(&self.component, &self.version);
+                let client = || client::bare(access, &agent).map(|own| own.client());
+                voter.elect(&self.component, pod, client, &maps.election, &self.registry)?
             }
         };
         let standing = self.controllers.drain(..).map(|controller| election.stand(controller));

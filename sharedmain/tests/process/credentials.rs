@@ -110,7 +110,7 @@ fn a_token_file_that_rotates_is_followed() {
     assert!(server.heads()[0].contains(&"authorization: bearer first".to_owned()));
     fs::write(token, "second").unwrap();
     // Its informers go on asking for the ConfigMaps that there are none of.
-    server.until_asked("authorization: bearer second");
+    server.until_asked(1, |line| line == "authorization: bearer second");
 }
 
 fn the_proxy_of_the_environment_is_used_unless_excepted() {

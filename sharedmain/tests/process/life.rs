@@ -1,5 +1,6 @@
 //! How a process runs and ends.
 use std::{
+    collections::BTreeSet,
     io::{Read, Write},
     net::TcpStream,
     time::{Duration, Instant},
@@ -7,7 +8,7 @@ use std::{
 
 use crate::{
     child::{Child, Start, json},
-    server::{self, Http},
+    server::{self, Head, Http},
     trials,
 };
 
@@ -27,6 +28,7 @@ trials![
     log_lines_are_knatives,
     the_level_follows_config_logging_unless_rust_log_is_set,
     flags_of_the_users_own_are_provided,
+    leases_are_kept_by_connections_that_nobody_else_uses,
 ];
 
 /// Runs against a server that knows nothing.
@@ -223,4 +225,24 @@ fn flags_of_the_users_own_are_provided() {
     let (start, _server) = start("none");
     let child = start.args(["--greeting", "goodbye"]).spawn();
     assert_eq!(json(&child.line("greeter runs"))["greeting"], "goodbye");
+}
+
+fn leases_are_kept_by_connections_that_nobody_else_uses() {
+    let server = Http::new(|head| match &head[0] {
+        path if path.contains(" /version ") => (200, server::VERSION.into()),
+        path if path.contains("GET /api/v1/namespaces/system/configmaps/config-leader-election ") => {
+            let data = r#"{"lease-duration": "3s", "renew-deadline": "2s", "retry-period": "1s"}"#;
+            (200, format!(r#"{{"metadata": {{"name": "config-leader-election"}}, "data": {data}}}"#))
+        }
+        _ => server::missing(),
+    });
+    let start = Start::with_fault("busy").args(["--server", &server.url()]);
+    let _child = start.env("SYSTEM_NAMESPACE", "system").spawn();
+    let of_leases = |line: &str| line.contains("/namespaces/system/leases");
+    server.until_asked(4, of_leases);
+    let (leases, others): (Vec<_>, Vec<_>) = server.heads().into_iter().partition(|head| of_leases(&head[0]));
+    let peers =
+        |heads: &[Head]| heads.iter().filter_map(|head| head.last().cloned()).collect::<BTreeSet<_>>();
+    let (leases, others) = (peers(&leases), peers(&others));
+    assert!(leases.is_disjoint(&others), "{leases:?} {others:?}");
 }

@@ -13,7 +13,7 @@ use tokio::net::TcpSocket;
 
 pub(crate) const VERSION: &str = r#"{"major":"1","minor":"36","gitVersion":"v1.36.3","gitCommit":"","gitTreeState":"","buildDate":"","goVersion":"","compiler":"","platform":""}"#;
 
-/// The first line and the headers of a request, in lower case but for the first.
+/// The first line and the headers of a request, in lower case but for the first, and who asks: `peer: 127.0.0.1:40000`.
 pub(crate) type Head = Vec<String>;
 
 /// Listens until the test ends; each connection is handled by a thread.
@@ -74,7 +74,9 @@ impl Http {
         let heads = Arc::new(Mutex::new(Vec::new()));
         let seen = heads.clone();
         let address = listen(move |mut stream| {
-            while let Some(head) = read_head(&mut stream) {
+            let peer = stream.peer_addr().unwrap();
+            while let Some(mut head) = read_head(&mut stream) {
+                head.push(format!("peer: {peer}"));
                 seen.lock().unwrap().push(head.clone());
                 let (status, body) = answer(&head);
                 if respond(&mut stream, status, &body).is_err() {
@@ -100,11 +102,11 @@ impl Http {
         format!("http://{}", self.address)
     }
 
-    /// Waits for a request with this header.
-    pub(crate) fn until_asked(&self, header: &str) {
+    /// Waits for so many requests with such a line in their heads.
+    pub(crate) fn until_asked(&self, times: usize, line: impl Fn(&str) -> bool) {
         let began = Instant::now();
-        while !self.heads().iter().any(|head| head.iter().any(|line| line == header)) {
-            assert!(began.elapsed() < Duration::from_secs(60), "nobody asked with {header}");
+        while self.heads().iter().filter(|head| head.iter().any(|l| line(l))).count() < times {
+            assert!(began.elapsed() < Duration::from_secs(60), "nobody asked so: {:#?}", self.heads());
             thread::sleep(Duration::from_millis(20));
         }
     }
