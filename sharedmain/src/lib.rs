@@ -42,9 +42,10 @@
 //! 4. The API server is asked for its version. What may pass by itself (refused or reset connections, time-outs, names
 //!    that do not resolve, 429, 5xx) is tried again for a minute (`--startup-timeout`), and said so; what cannot pass
 //!    (credentials that are refused, bad TLS) is not.
-//! 5. `config-logging`, `config-observability` and `config-leader-election` are read; the ports of the metrics and of
-//!    profiling are taken. A `SYSTEM_NAMESPACE` that does not exist ends the start here; where it holds none of them,
-//!    and may not be read, nobody can tell.
+//! 5. `config-logging`, `config-observability` and `config-leader-election` are read, and followed from then on, if only
+//!    to tell of what waits for the next start; the ports of the metrics and of profiling are taken. A
+//!    `SYSTEM_NAMESPACE` that does not exist ends the start here; where it holds none of them, and may not be read,
+//!    nobody can tell.
 //! 6. Informers start, then controllers, each of which waits for its own informers only, electors and tasks.
 //!
 //! # How it ends

@@ -16,7 +16,7 @@ use crate::{
     environment::Environment,
     failure::Failure,
     flags::Flags,
-    followed::{Observed, follow},
+    followed::{Elected, Observed, follow},
     kubeconfig::{self, Access},
     listen::{self, Host},
     listen_address::BindAddress,
@@ -108,13 +108,15 @@ impl Process {
         cx.provide(Settings::of(&environment));
         let Constructed { controllers, tasks, webhooks } =
             constructors.run(&cx, &flags.disable_controllers)?;
-        let observed = Observed::default();
-        let followed = follow(&cx, &environment, &logging, &observed);
+        let (observed, elected) = (Observed::default(), Elected::default());
+        let elects = voter.is_some().then_some(&elected);
+        let followed = follow(&cx, &environment, &logging, &observed, elects);
         Ok(Assembly {
             informers: cx.informers(),
             recorder: cx.get(),
             followed,
             observed,
+            elected,
             exports: Exports::default(),
             component,
             version,
@@ -171,6 +173,7 @@ struct Assembly {
     recorder: Recorder,
     followed: Vec<Arc<dyn Feed>>,
     observed: Observed,
+    elected: Elected,
     exports: Exports,
     controllers: Vec<Controller>,
     tasks: Vec<Task>,
@@ -197,6 +200,7 @@ impl Assembly {
                 Election::Disabled
             }
             Some(voter) => {
+                self.elected.start(&maps.election);
                 let pod = self.environment.pod.as_deref();
                 let agent = client::user_agent(&self.component, &self.version);
                 let client = || client::bare(access, &agent).map(|own| own.client());

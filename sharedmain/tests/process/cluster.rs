@@ -26,6 +26,7 @@ trials![
     a_system_namespace_that_does_not_exist_is_named,
     a_killed_process_loses_nothing,
     the_level_follows_config_logging_at_run_time,
+    how_leaders_are_elected_is_settled_at_the_start,
     a_disabled_controller_does_not_run_and_its_informer_never_starts,
     readiness_names_the_kind_that_is_missing_and_the_others_work,
     a_panic_of_a_reconciler_is_one_line_with_its_key,
@@ -230,6 +231,26 @@ fn the_level_follows_config_logging_at_run_time() {
         assert!(refused.contains("loglevel.faulty: \\\"loud\\\" is not one of"), "{refused}");
         world.maps().delete("config-logging", &DeleteParams::default()).await.unwrap();
         child.line("the level of the log changes from debug to info");
+    });
+}
+
+fn how_leaders_are_elected_is_settled_at_the_start() {
+    within(async |world| {
+        world.set("first", json!({}), true).await;
+        let child = world.start("maps").spawn();
+        begun(&child, "first");
+        let set = async |data| world.set("config-leader-election", data, false).await;
+        // As it was, though somebody says so now.
+        set(json!({"buckets": "1"})).await;
+        set(json!({"buckets": "none"})).await;
+        let refused = child.line("what it said before is kept");
+        assert!(refused.contains("failed to parse \\\"buckets\\\""), "{refused}");
+        let told = "how leaders are elected changes with the next start";
+        assert!(!child.lines().iter().any(|line| line.contains(told)), "{:#?}", child.lines());
+        set(json!({"buckets": "2"})).await;
+        let warned = child.line(told);
+        assert_eq!(line(&warned)["severity"], "WARNING");
+        assert!(warned.contains("scale to 0 first"), "{warned}");
     });
 }
 
