@@ -201,6 +201,16 @@ async fn the_webhook_of_the_samples_refuses_and_completes_with_the_rights_it_is_
             "loglevel.webhook: \"loud\" is not one of debug, info, warn, error, dpanic, panic, fatal"
         )
     );
+    for (map, key, value) in [
+        ("config-observability", "metrics-endpoint", "collector.observability:4317"),
+        ("config-leader-election", "map-lease-prefix.controller.lamps", "Bad/Name"),
+    ] {
+        let said = refusal(edit(map, key, value).await);
+        assert!(
+            said.starts_with(&denied("config", "")) && said.contains(key) && said.contains(value),
+            "{said}"
+        );
+    }
     let said = refusal(edit("config-observability", "_example", "nothing").await);
     assert!(said.starts_with(&denied("config", "the update modifies a key in \"_example\"")), "{said}");
     edit("config-logging", "loglevel.webhook", "debug").await?;
