@@ -5,7 +5,15 @@ mod error;
 mod one_of_many;
 mod wanted;
 
-use std::{borrow::Borrow, collections::HashMap, sync::Arc};
+use std::{
+    borrow::Borrow,
+    collections::{
+        HashMap,
+        hash_map::{Entry, RandomState},
+    },
+    hash::BuildHasher,
+    sync::Arc,
+};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{
@@ -17,10 +25,12 @@ use parking_lot::Mutex;
 use reknit_apis::{Key, OwnedBy, Scope};
 use reknit_injection::{Cached, Informer, controller_name};
 use serde::Serialize;
-use serde_json::Value;
 
 pub use self::error::NotApplied;
-use self::{error::said, wanted::Wanted};
+use self::{
+    error::said,
+    wanted::{Found, Wanted},
+};
 use crate::{
     Owned,
     endpoint::code,
@@ -35,13 +45,9 @@ pub(crate) struct Children<T: Cached> {
     pub(crate) manager: String,
     /// Wakes the owners whose child's name is taken.
     pub(crate) tracker: Tracker,
-    /// What the API server made of what was applied, where it reads differently (`1000m` as `1`).
-    normal: Arc<Mutex<HashMap<Key, Normal>>>,
-}
-
-struct Normal {
-    hash: String,
-    fields: Value,
+    /// The states of the children in which nothing is to be sent, as hashes.
+    settled: Arc<Mutex<HashMap<Key, u64>>>,
+    hashes: RandomState,
 }
 
 /// Of whom an object is, as far as this owner is concerned.
@@ -66,6 +72,11 @@ impl<T: Cached<DynamicType = ()>> Owned<T> {
     /// `reknit.dev/applied` holds a hash of what was applied, since the cache does not know whose a field is. A
     /// child that the API server writes in another form than it was given, `1000m` as `1`, is applied once more by each
     /// process, which then remembers.) What is answered is in the cache before this returns.
+    ///
+    /// Only the API server knows which maps and lists are set as a whole, such as a selector or the rules of a Role, so
+    /// that what somebody adds to one is to go: whatever changes of the child beside its metadata and status leads to
+    /// one request, which changes nothing where nothing is to be put back. What somebody added so while no process of the
+    /// controller looked is put back with the next change.
     ///
     /// A child that is being deleted is left as it is, and the owner is woken when it is gone.
     ///
@@ -102,7 +113,9 @@ impl<T: Cached<DynamicType = ()>> Owned<T> {
     /// # Errors
     ///
     /// [`NotApplied::Taken`], where an object of this name exists that this owner does not control, be it another's or
-    /// nobody's: it is not touched, and the owner is woken when it changes or goes, so the error may be made permanent.
+    /// nobody's: it is not touched, and the owner is woken when it changes or goes, so the error may be made permanent;
+    /// not so where the children are those of a [selected informer](crate::Builder::owns_in), which hears nothing of
+    /// what it does not select.
     /// [`NotApplied::OwnerDeleted`], where the owner is being deleted. [`NotApplied::Refused`] with what the API server
     /// answered, say of a field that cannot be changed; a conflict in it counts as one for the pass.
     pub async fn apply<O>(&self, owner: &O, child: T) -> Result<Arc<T>, NotApplied>
@@ -125,14 +138,14 @@ impl<T: Cached<DynamicType = ()>> Owned<T> {
 
 impl<T: Cached<DynamicType = ()>> Children<T> {
     pub(crate) fn new(informer: Informer<T>, client: Client, manager: String, tracker: Tracker) -> Self {
-        let normal = Arc::<Mutex<HashMap<Key, Normal>>>::default();
-        let forgetting = normal.clone();
+        let settled = Arc::<Mutex<HashMap<Key, u64>>>::default();
+        let forgetting = settled.clone();
         informer.on_touched(move |touched| {
             if touched.is_gone() {
                 forgetting.lock().remove(&touched.key());
             }
         });
-        Self { informer, client, manager, tracker, normal }
+        Self { informer, client, manager, tracker, settled, hashes: RandomState::new() }
     }
 
     /// Looks in the cache. What stands in the way is tracked before it is believed.
@@ -154,9 +167,20 @@ impl<T: Cached<DynamicType = ()> + Serialize> Children<T> {
         if held.meta().deletion_timestamp.is_some() {
             return true;
         }
-        let Ok(fields) = wanted.fields_of(held) else { return false };
-        let is_normal = |normal: &Normal| normal.hash == wanted.hash && normal.fields == fields;
-        fields == wanted.body || self.normal.lock().get(&wanted.key).is_some_and(is_normal)
+        let Ok(found) = wanted.found_in(held) else { return false };
+        let state = self.state(wanted, &found);
+        match self.settled.lock().entry(wanted.key.clone()) {
+            Entry::Occupied(settled) => *settled.get() == state,
+            Entry::Vacant(unknown) if found.fields == wanted.body => {
+                unknown.insert(state);
+                true
+            }
+            Entry::Vacant(_) => false,
+        }
+    }
+
+    fn state(&self, wanted: &Wanted, found: &Found) -> u64 {
+        self.hashes.hash_one((&wanted.hash, &found.fields, found.whole))
     }
 
     /// The cache holds no child, but it may be late, or hold a selection only: what it does not know must not be taken
@@ -166,23 +190,20 @@ impl<T: Cached<DynamicType = ()> + Serialize> Children<T> {
         owner: &O,
         wanted: Wanted,
     ) -> Result<Arc<T>, NotApplied> {
-        match control::<O, T, _>(owner, self.read(&wanted).await?) {
+        match control::<O, T, _>(owner, self.read(owner, &wanted).await?) {
             Control::Absent => self.send(owner, wanted, None).await,
             Control::Ours(live) => self.send(owner, wanted, Some(&live)).await,
-            Control::Foreign(controller) => Err(self.found_taken(owner, wanted, controller)),
+            Control::Foreign(controller) => Err(taken(owner, wanted, controller)),
         }
     }
 
-    /// Taken by what the cache may not hold yet.
-    fn found_taken<O>(&self, owner: &O, wanted: Wanted, by: Option<OwnerReference>) -> NotApplied
-    where
-        O: Resource<DynamicType = ()>,
-    {
+    /// Tracked before it is asked for: what is found may be gone when the answer comes.
+    async fn read<O: Resource<DynamicType = ()>>(
+        &self,
+        owner: &O,
+        wanted: &Wanted,
+    ) -> Result<Option<T>, NotApplied> {
         self.tracker.read(&Key::of(owner), &wanted.key);
-        taken(owner, wanted, by)
-    }
-
-    async fn read(&self, wanted: &Wanted) -> Result<Option<T>, NotApplied> {
         let request = at::<T>(&wanted.key).get(&wanted.key.name, &GetParams::default());
         match self.request(request).await {
             Err(error) if code(&error) == Some(404) => Ok(None),
@@ -225,10 +246,10 @@ impl<T: Cached<DynamicType = ()> + Serialize> Children<T> {
         O: Resource<DynamicType = ()>,
     {
         if let Some(409 | 422) = code(&error)
-            && let Ok(found) = self.read(&wanted).await
+            && let Ok(found) = self.read(owner, &wanted).await
             && let Control::Foreign(controller) = control::<O, T, _>(owner, found)
         {
-            return self.found_taken(owner, wanted, controller);
+            return taken(owner, wanted, controller);
         }
         wanted.refused(error)
     }
@@ -238,13 +259,10 @@ impl<T: Cached<DynamicType = ()> + Serialize> Children<T> {
     }
 
     fn remember(&self, wanted: Wanted, answer: &T) {
-        let mut normal = self.normal.lock();
-        match wanted.fields_of(answer) {
-            Ok(fields) if fields != wanted.body => {
-                normal.insert(wanted.key, Normal { hash: wanted.hash, fields })
-            }
-            _ => normal.remove(&wanted.key),
-        };
+        if let Ok(found) = wanted.found_in(answer) {
+            let state = self.state(&wanted, &found);
+            self.settled.lock().insert(wanted.key, state);
+        }
     }
 }
 

@@ -1,17 +1,20 @@
 //! What is applied of a child, and what of the child as it is concerns it.
 
-use std::iter;
+use std::{
+    hash::{BuildHasher, BuildHasherDefault, DefaultHasher},
+    iter,
+};
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use k8s_openapi::{ByteString, apimachinery::pkg::apis::meta::v1::OwnerReference};
 use kube::{Resource, api::ObjectMeta};
 use md5::{Digest, Md5};
 use reknit_apis::{Key, Scope};
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::error::{NotApplied, named, said};
 
-/// Holds a hash of what was applied, that annotation aside.
+/// Holds a hash of what was applied, this annotation aside.
 const APPLIED: &str = "reknit.dev/applied";
 
 /// What is to be applied.
@@ -22,6 +25,14 @@ pub(super) struct Wanted {
     pub(super) hash: String,
     /// Every field that is set, and no other.
     pub(super) body: Value,
+}
+
+/// What of an object concerns what is applied.
+pub(super) struct Found {
+    /// The fields that are set, with the values that they have there.
+    pub(super) fields: Value,
+    /// A hash of everything but metadata and status.
+    pub(super) whole: u64,
 }
 
 impl Wanted {
@@ -39,6 +50,9 @@ impl Wanted {
             return Err(unusable("that is no JSON object".into()));
         };
         fields.remove("status");
+        if T::kind(&()) == "Secret" && T::api_version(&()) == "v1" {
+            readable(fields);
+        }
         fields.insert("apiVersion".into(), json!(T::api_version(&())));
         fields.insert("kind".into(), json!(T::kind(&())));
         let hash = hash(&body);
@@ -55,16 +69,18 @@ impl Wanted {
         body
     }
 
-    /// The fields of an object that are set here, with the values that they have there.
-    pub(super) fn fields_of<T: Resource<DynamicType = ()> + Serialize>(
+    pub(super) fn found_in<T: Resource<DynamicType = ()> + Serialize>(
         &self,
         object: &T,
-    ) -> serde_json::Result<Value> {
+    ) -> serde_json::Result<Found> {
         let mut there = serde_json::to_value(object)?;
+        let (metadata, _status) = (there["metadata"].take(), there["status"].take());
         // What a list answers has neither.
         there["apiVersion"] = json!(T::api_version(&()));
         there["kind"] = json!(T::kind(&()));
-        Ok(fields(&self.body, there))
+        let whole = BuildHasherDefault::<DefaultHasher>::default().hash_one(&there);
+        there["metadata"] = metadata;
+        Ok(Found { fields: fields(&self.body, there), whole })
     }
 
     pub(super) fn refused(&self, source: kube::Error) -> NotApplied {
@@ -104,11 +120,14 @@ where
 fn metadata<O: Resource<DynamicType = ()>>(owner: &O, given: &ObjectMeta, key: &Key) -> ObjectMeta {
     let further = given.owner_references.iter().flatten().filter(|owner| owner.controller != Some(true));
     let owners = iter::once(controller(owner)).chain(further.cloned()).collect();
+    let mut annotations = given.annotations.clone();
+    // It is there where the child was read before; hashed with the rest, it would change with each apply.
+    annotations.iter_mut().for_each(|annotations| drop(annotations.remove(APPLIED)));
     ObjectMeta {
         name: Some(key.name.clone()),
         namespace: key.namespace.clone(),
         labels: given.labels.clone(),
-        annotations: given.annotations.clone(),
+        annotations: annotations.filter(|annotations| !annotations.is_empty()),
         finalizers: given.finalizers.clone(),
         owner_references: Some(owners),
         ..ObjectMeta::default()
@@ -135,6 +154,15 @@ fn without_nulls(value: Value) -> Value {
         }
         Value::Array(all) => Value::Array(all.into_iter().map(without_nulls).collect()),
         value => value,
+    }
+}
+
+/// A Secret's `stringData` is written as `data`, and never read: what becomes of it would not show.
+fn readable(secret: &mut Map<String, Value>) {
+    let Some(Value::Object(texts)) = secret.remove("stringData") else { return };
+    let data = secret.entry("data").or_insert_with(|| json!({}));
+    for (key, text) in texts {
+        data[key] = json!(ByteString(text.as_str().unwrap_or_default().into()));
     }
 }
 

@@ -6,18 +6,22 @@ use futures::{FutureExt, future::OptionFuture};
 use k8s_openapi::{
     api::{
         apps::v1::Deployment,
-        core::v1::{ConfigMap, ServiceAccount},
+        core::v1::{ConfigMap, Secret, Service, ServiceAccount},
+        networking::v1::NetworkPolicy,
+        rbac::v1::Role,
     },
     apimachinery::pkg::apis::meta::v1::OwnerReference,
 };
 use kube::{
-    Api, Client, ResourceExt,
+    Api, Client, Resource, ResourceExt,
     api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams},
     client::Body,
+    core::NamespaceResourceScope,
 };
-use reknit_injection::{Context, Informer, Selection, select};
+use reknit_injection::{Cached, Context, Informer, Selection, select};
 use reknit_reconciler::{Controller, Error, Key, NotApplied, Outcome, Owned, ReconcileKind, Result};
 use reknit_testing::eventually;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::{Place, SOON};
@@ -278,8 +282,61 @@ async fn what_others_change_of_it_is_put_back_and_what_they_add_stays() {
     process
         .sees("their label", |child| child.is_some_and(|child| child.labels().contains_key("theirs")))
         .await;
+    assert_eq!(process.passes().await, [APPLY], "it might have been to something that is set as a whole");
     assert_eq!(process.passes().await, NOTHING);
     assert_eq!(place.child().await.spec.unwrap().paused, Some(true));
+    place.change(json!({"metadata": {"labels": {"theirs": "y"}}})).await;
+    process.sees("their label", |child| child.is_some_and(|child| child.labels()["theirs"] == "y")).await;
+    assert_eq!(process.passes().await, NOTHING, "labels are each somebody's");
+}
+
+/// Has what somebody changes of a child put back.
+async fn is_put_back<T>(child: Value, drift: Value)
+where
+    T: Cached + Resource<DynamicType = (), Scope = NamespaceResourceScope> + Serialize,
+{
+    let place = Place::new("children").await;
+    let owner = place.create("owner", &[]).await;
+    let cx = Context::preloaded("applier", place.client.clone(), vec![]);
+    let children = Controller::of::<ConfigMap>(&cx).owns::<T>();
+    let apply = async || {
+        let applied = children.apply(&owner, serde_json::from_value(child.clone()).unwrap()).await.unwrap();
+        let mut applied = serde_json::to_value(&*applied).unwrap();
+        (applied["metadata"].take()["resourceVersion"].take(), applied)
+    };
+    let made = apply().await;
+    assert_eq!(apply().await, made, "nothing was changed");
+    let (others, own) = (&place.client, &cx.client());
+    let [others, own]: [Api<T>; 2] = [others, own].map(|c| Api::namespaced(c.clone(), &place.namespace));
+    others.patch("child", &PatchParams::default(), &Patch::Merge(&drift)).await.unwrap();
+    let drifted = serde_json::to_value(own.get("child").await.unwrap()).unwrap();
+    assert_ne!(drifted["metadata"]["resourceVersion"], made.0);
+    assert_eq!(apply().await.1, made.1, "{drift}");
+}
+
+#[tokio::test]
+async fn what_others_add_to_something_that_is_set_as_a_whole_is_put_back() {
+    let child = |what: &str, is: Value| json!({"metadata": {"name": "child"}, what: is});
+    is_put_back::<Service>(
+        child("spec", json!({"selector": {"app": "a"}, "ports": [{"port": 80}]})),
+        json!({"spec": {"selector": {"none": "such"}}}),
+    )
+    .await;
+    let rule = json!({"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]});
+    let mut narrowed = rule.clone();
+    narrowed["resourceNames"] = json!(["one"]);
+    is_put_back::<Role>(child("rules", json!([rule])), json!({"rules": [narrowed]})).await;
+    is_put_back::<NetworkPolicy>(
+        child("spec", json!({"podSelector": {}})),
+        json!({"spec": {"podSelector": {"matchLabels": {"app": "a"}}}}),
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn what_others_change_of_a_secret_that_was_given_as_text_is_put_back() {
+    let secret = json!({"metadata": {"name": "child"}, "data": {"a": "YQ=="}, "stringData": {"b": "b"}});
+    is_put_back::<Secret>(secret, json!({"data": {"b": "YQ=="}})).await;
 }
 
 #[tokio::test]
@@ -482,6 +539,10 @@ async fn what_was_read_may_be_applied_again() {
     assert_eq!(process.passes().await, [APPLY]);
     assert_eq!(process.passes().await, NOTHING);
     assert_eq!(place.replicas().await, Some(4));
+    for _ in 0..3 {
+        *wanted.lock().unwrap() = serde_json::to_value(place.child().await).unwrap();
+        assert_eq!(process.passes().await, NOTHING, "the hash of the last time is part of what was read");
+    }
 }
 
 #[tokio::test]
