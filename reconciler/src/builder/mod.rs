@@ -199,9 +199,12 @@ impl<K> Builder<K> {
 }
 
 impl<K: Kind> Builder<K> {
-    /// Objects of another Kind to read: what a pass read wakes its key when it changes.
+    /// Objects of another Kind to read: what a pass read wakes its key when it changes. Of a controller of one namespace,
+    /// those in that namespace, unless the Kind is cluster-scoped; any others through an informer
+    /// [of one's own](Self::track_in).
     pub fn track<T: Cached<DynamicType = (), Scope: Scope>>(&mut self) -> Tracked<T> {
-        self.track_in(&self.cx.get())
+        let namespace = self.selection.in_namespace().filter(|_| T::Scope::NAMESPACED).unwrap_or_default();
+        self.track_in(&self.cx.informer(select().namespace(namespace)))
     }
 
     /// The same through a selected informer.
@@ -215,9 +218,11 @@ impl<K: Kind> Builder<K> {
         Tracked::new(informer.clone(), tracker)
     }
 
-    /// Objects of Kinds that only a reference names.
+    /// Objects of Kinds that only a reference names. Of a controller of one namespace, those in that namespace and
+    /// cluster-scoped ones; references elsewhere are permanent errors.
     pub fn track_any(&mut self) -> TrackedAny {
-        TrackedAny::new(self.cx.informers(), self.queue.clone(), self.trackers.clone())
+        let namespace = self.selection.in_namespace().map(str::to_owned);
+        TrackedAny::new(self.cx.informers(), namespace, self.queue.clone(), self.trackers.clone())
     }
 
     /// The objects of another Kind that those of this one control, to list and to [apply](Owned::apply): each wakes its

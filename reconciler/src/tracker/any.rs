@@ -36,6 +36,8 @@ const ASK_AGAIN: Duration = Duration::from_secs(30);
 /// ```
 pub struct TrackedAny {
     informers: Informers,
+    /// The one namespace of the controller, if it is confined to one.
+    within: Option<String>,
     queue: Queue,
     trackers: Trackers,
     opened: Mutex<HashMap<GroupVersionKind, Opened>>,
@@ -66,6 +68,29 @@ impl NoNamespace {
     }
 }
 
+/// A reference out of the namespace that the controller is confined to.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the reference to a {kind} of {api_version} leads to the namespace {namespace}, and this controller reads only {within}"
+)]
+struct Elsewhere {
+    api_version: String,
+    kind: String,
+    namespace: String,
+    within: String,
+}
+
+impl Elsewhere {
+    fn of(reference: &Reference, namespace: &str, within: &str) -> Self {
+        Self {
+            api_version: reference.api_version.clone(),
+            kind: reference.kind.clone(),
+            namespace: namespace.into(),
+            within: within.into(),
+        }
+    }
+}
+
 impl UnknownKind {
     fn of(reference: &Reference) -> Self {
         Self { api_version: reference.api_version.clone(), kind: reference.kind.clone() }
@@ -92,16 +117,21 @@ struct NotSynced {
 }
 
 impl TrackedAny {
-    pub(crate) fn new(informers: Informers, queue: Queue, trackers: Trackers) -> Self {
-        Self { informers, queue, trackers, opened: Mutex::default() }
+    pub(crate) fn new(
+        informers: Informers,
+        within: Option<String>,
+        queue: Queue,
+        trackers: Trackers,
+    ) -> Self {
+        Self { informers, within, queue, trackers, opened: Mutex::default() }
     }
 
     /// The object that the reference names, in the observer's namespace where it says none.
     ///
     /// # Errors
     ///
-    /// A malformed reference, or one without a namespace from an observer that has none to an object that must have
-    /// one: these are permanent. A Kind that the API server does not know, which is asked for again every half
+    /// A malformed reference, one without a namespace from an observer that has none to an object that must have one, or
+    /// one into another namespace than that of a controller of one namespace: these are permanent. A Kind that the API server does not know, which is asked for again every half
     /// minute at least; one whose objects cannot be listed, or not within ten seconds: these are retried.
     pub async fn get<O: Resource + Sync>(
         &self,
@@ -130,6 +160,11 @@ impl TrackedAny {
         let observer = Key::of(observer);
         if namespaced && namespace.is_none() {
             return Err(NoNamespace::of(reference, &observer)).permanent();
+        }
+        if let (Some(within), Some(namespace)) = (&self.within, namespace)
+            && within != namespace
+        {
+            return Err(Elsewhere::of(reference, namespace, within)).permanent();
         }
         if let Some(labels) = &reference.selector {
             let selector: Selector = labels.clone().try_into().permanent()?;
@@ -160,7 +195,8 @@ impl TrackedAny {
         let (resource, scope) =
             found.ok_or_else(|| Error::from(UnknownKind::of(reference)).retry_within(ASK_AGAIN))?;
         let namespaced = scope == Scope::Namespaced;
-        let informer = self.informers.get_dynamic(&resource, select());
+        let within = self.within.as_deref().filter(|_| namespaced).unwrap_or_default();
+        let informer = self.informers.get_dynamic(&resource, select().namespace(within));
         let mut all = self.opened.lock();
         let opened = all.entry(kind).or_insert_with(|| {
             let tracker = self.trackers.join();

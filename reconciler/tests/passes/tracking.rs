@@ -1,6 +1,6 @@
 use std::sync::Mutex;
 
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, Pod, Secret, Service};
 use kube::{
     Client, Resource, ResourceExt,
     api::DynamicObject,
@@ -316,6 +316,29 @@ async fn a_reference_without_a_namespace_from_an_object_without_one_is_a_permane
         "the reference to a Service of v1 names no namespace, and shop lies in none: name the namespace";
     assert_eq!(error.to_string(), said);
     assert!(anything.get(&shop, &reference(Some("other"))).await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn a_controller_of_one_namespace_reads_what_is_in_it_or_in_none() {
+    let cx = Context::preloaded("test", ApiServer::new().client(), vec![]);
+    let mut build = Controller::selected::<Lamp>(&cx, select().namespace("default"));
+    let (_services, _nodes): (Tracked<Service>, Tracked<Node>) = (build.track(), build.track());
+    let anything = build.track_any();
+    let reference = |kind: &str, namespace: Option<&str>| KReference {
+        api_version: "v1".into(),
+        kind: kind.into(),
+        namespace: namespace.map(Into::into),
+        name: "n".into(),
+    };
+    assert!(anything.get(&lamp(), &reference("Pod", None)).await.unwrap().is_none());
+    let error = anything.get(&lamp(), &reference("Pod", Some("other"))).await.unwrap_err();
+    assert!(error.is_permanent());
+    let said =
+        "the reference to a Pod of v1 leads to the namespace other, and this controller reads only default";
+    assert_eq!(error.to_string(), said);
+    let names: Vec<_> = cx.informers().states().into_iter().map(|(name, _)| name).collect();
+    let lamps = "lamps.demo.reknit.dev [namespace=default]";
+    assert_eq!(names, [lamps, "nodes", "pods [namespace=default]", "services [namespace=default]"]);
 }
 
 /// Knows ConfigMaps, and lets nobody list them.
