@@ -91,7 +91,11 @@ impl Finalizer {
 
     async fn try_to_remove<K: Kind>(&self, endpoint: &Endpoint<K>, object: &K) -> Result<(), kube::Error> {
         let Some(manager) = &self.manager else { return self.merge_away(endpoint, object).await };
-        let answer = endpoint.apply_metadata(object, applied(object, &[]), manager).await?;
+        let mut nothing = applied(object, &[]);
+        if let Some(version) = &object.meta().resource_version {
+            nothing["resourceVersion"] = json!(version); // what somebody else changed has not been finalized
+        }
+        let answer = endpoint.apply_metadata(object, nothing, manager).await?;
         if self.is_on(answer.meta()) {
             return self.merge_away(endpoint, &answer).await; // put there by somebody else, or by a merge patch
         }

@@ -99,13 +99,16 @@ pub trait ObserveKind: ReconcileKind {
 /// [`observing_deletion`](crate::WithReconciler::observing_deletion).
 ///
 /// Only while this process watches: what went while it was down is never told of. What must not be missed needs
-/// [`FinalizeKind`].
+/// [`FinalizeKind`]. And all that is known is that the informer holds no object of the key: a controller that selects by
+/// labels or fields is also told of what left the selection, and where a child or something tracked wakes it, of what was
+/// never in it; one of a [class](crate::WithReconciler::class), of deleted objects of others. So look before something
+/// outside the cluster is cleaned up.
 #[diagnostic::on_unimplemented(
     message = "`observing_deletion()` was called, but `{Self}` does not say what to do then",
     note = "`impl ObserveDeletion for {Self}`, or drop the call"
 )]
 pub trait ObserveDeletion: ReconcileKind {
-    /// One pass over the key of an object that is not there.
+    /// One pass over the key of an object that is not there, or not of the selection.
     fn observe_deletion(&self, key: &Key) -> impl Future<Output = Result<Outcome>> + Send;
 }
 

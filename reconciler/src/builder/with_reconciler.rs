@@ -67,7 +67,8 @@ impl<R: ReconcileKind> WithReconciler<R> {
         self
     }
 
-    /// Keys whose object is gone go to [`observe_deletion`](ObserveDeletion::observe_deletion).
+    /// Keys whose object is gone, or none of the controller's, go to
+    /// [`observe_deletion`](ObserveDeletion::observe_deletion).
     pub fn observing_deletion(mut self) -> Self
     where
         R: ObserveDeletion,
@@ -95,7 +96,8 @@ impl<R: ReconcileKind> WithReconciler<R> {
     }
 
     /// Writes the finalizer by server-side apply under this field manager, rather than as a merge patch of the whole
-    /// list: it then never conflicts with other controllers' finalizers, and costs one pass more when it is added.
+    /// list: adding it then never conflicts with other controllers' finalizers, and costs one pass more. Nothing else is to
+    /// be applied under this name: that would take the finalizer away.
     pub fn server_side_apply(mut self, field_manager: &str) -> Self {
         self.build.options.field_manager = Some(field_manager.into());
         self

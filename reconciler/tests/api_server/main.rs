@@ -160,6 +160,21 @@ async fn a_finalizer_comes_and_goes_among_those_of_others() {
 }
 
 #[tokio::test]
+async fn a_finalizer_stays_on_what_somebody_changed_since_it_was_finalized() {
+    for applies in [false, true] {
+        let place = Place::new("finalizers").await;
+        place.create("a", &[FINALIZER]).await;
+        place.maps().delete("a", &DeleteParams::default()).await.unwrap();
+        let dying = place.maps().get("a").await.unwrap();
+        let changed = place.merge("a", json!({"data": {"changed": "meanwhile"}})).await;
+        assert!(place.pass(&dying, applies).await.unwrap_err().is_conflict(), "applied: {applies}");
+        assert_eq!(place.finalizers("a").await.unwrap(), [FINALIZER]);
+        let _ = place.pass(&changed, applies).await.unwrap();
+        eventually("gone", SOON, async || place.finalizers("a").await.is_none()).await;
+    }
+}
+
+#[tokio::test]
 async fn what_was_merged_in_is_removed_by_one_that_applies() {
     let place = Place::new("switched").await;
     let fresh = place.create("a", &[]).await;
