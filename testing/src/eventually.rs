@@ -1,15 +1,21 @@
 //! Waits for what a controller brings about in its own time.
 
-use std::{fmt::Display, future::Future, panic::Location, time::Duration};
+use std::{any::type_name, fmt::Display, future::Future, panic::Location, time::Duration};
 
 use tokio::time::{Instant, sleep, timeout_at};
 
 const PAUSE: Duration = Duration::from_millis(25);
 
+/// How the names of types begin whose values say themselves whether there is anything; `bool` is another one.
+const DOUBTFUL: [&str; 2] = ["core::option::Option<", "core::result::Result<"];
+
 /// What a check of [`eventually`] answers: whether it saw what it waits for, and what it saw instead.
 ///
 /// `bool`, `Option<T>` and `Result<T, E>` are checks; the `E` of the last one is shown when time is up, so a check that
 /// returns `Err(format!("ready is {status}"))` makes a failure that needs no debugger.
+///
+/// Whatever is in a `Some` or an `Ok` is found. So one of these within another, such as the `Ok(None)` of `get_opt` or an
+/// `Ok(false)`, is refused by [`eventually`]: `get_opt(name).await?.ok_or(…)` tells what is there.
 pub trait Check {
     /// What the check found.
     type Found;
@@ -49,7 +55,8 @@ impl<T, E: Display> Check for Result<T, E> {
 ///
 /// # Panics
 ///
-/// When the `limit` has passed, with `what`, what the last check saw, and the place of the call: it is an assertion.
+/// When the `limit` has passed, with `what`, what the last check saw, and the place of the call: it is an assertion. At
+/// once where what the check finds is a `bool`, an `Option` or a `Result`, which would be found whatever it says.
 ///
 /// ```
 /// # use std::{sync::atomic::{AtomicU32, Ordering}, time::Duration};
@@ -74,12 +81,24 @@ pub fn eventually<C: Check, F: Future<Output = C>>(
     check: impl FnMut() -> F,
 ) -> impl Future<Output = C::Found> {
     let caller = Location::caller();
+    if is_doubtful::<C::Found>() {
+        let check = type_name::<C>();
+        fail(&format!(
+            "{what} would be found at once: a check answers {check}, one test within another ({caller})"
+        ));
+    }
     async move {
         let outcome = until(limit, check).await;
         outcome.unwrap_or_else(|last| {
             fail(&format!("{what} did not happen within {limit:?}: {last} ({caller})"))
         })
     }
+}
+
+/// There is no other way to ask this of any type: for what is no bool, no Option and no Result there is no trait.
+fn is_doubtful<T>() -> bool {
+    let name = type_name::<T>();
+    name == type_name::<bool>() || DOUBTFUL.iter().any(|doubtful| name.starts_with(doubtful))
 }
 
 #[expect(clippy::panic, reason = "an assertion, for tests: it is there to fail them")]
@@ -147,5 +166,19 @@ mod tests {
     #[should_panic(expected = "a miracle did not happen within 1s: it was false (testing/src/eventually.rs:")]
     async fn an_assertion_that_fails_names_what_it_waited_for_and_its_place() {
         eventually("a miracle", SECOND, async || false).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    #[should_panic(
+        expected = "a pod would be found at once: a check answers core::result::Result<core::option::Option<i32>, "
+    )]
+    async fn an_answer_that_there_is_none_is_not_taken_for_what_is_looked_for() {
+        eventually("a pod", SECOND, async || Ok::<Option<i32>, String>(None)).await;
+    }
+
+    #[test]
+    fn one_test_within_another_is_refused_and_nothing_else_is() {
+        assert!(is_doubtful::<bool>() && is_doubtful::<Option<u8>>() && is_doubtful::<Result<u8, String>>());
+        assert!(!is_doubtful::<()>() && !is_doubtful::<Vec<bool>>() && !is_doubtful::<Box<Option<u8>>>());
     }
 }
