@@ -113,7 +113,7 @@ async fn one_pass_does_what_the_sample_says() {
             Want::error(gone).finalizers::<AddressableService>("default/x", &[FINALIZER]).event(
                 Event::warning(
                     "FinalizerUpdateFailed",
-                    "Failed to update finalizers for \"x\": inducing failure for patch addressableservices (403 Injected)",
+                    "Failed to update finalizers for \"x\": inducing failure for patch addressableservices (403 Forbidden)",
                 ),
             ),
         )
@@ -123,7 +123,7 @@ async fn one_pass_does_what_the_sample_says() {
             in_cluster(given(naming("web")).failing(Verb::Patch, "addressableservices/status", 500)),
             Want::error("failed to update status for \"x\"").status(&unavailable()).event(Event::warning(
                 "UpdateFailed",
-                "Failed to update status for \"x\": inducing failure for patch addressableservices/status (500 Injected)",
+                "Failed to update status for \"x\": inducing failure for patch addressableservices/status (500 InternalError)",
             )),
         )
         .row(

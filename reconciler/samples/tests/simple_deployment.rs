@@ -166,7 +166,7 @@ async fn a_refusal_costs_one_request_and_is_said_in_status_and_event() {
     let passed = passing(given(wanting(9, "nginx")).failing(Verb::Create, "pods", 403)).await;
     assert!(passed.result.is_err());
     assert_eq!(passed.writes(), [CREATE, STATUS]);
-    let message = "error creating: 9 of 9 pods are missing: inducing failure for create pods (403 Injected)";
+    let message = "error creating: 9 of 9 pods are missing: inducing failure for create pods (403 Forbidden)";
     assert_eq!(shown(&passed), (0, not_ready("FailedCreate", message)));
     assert_eq!(passed.events(), [Event::warning("FailedCreate", message)]);
 }

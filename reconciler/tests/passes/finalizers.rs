@@ -36,7 +36,7 @@ async fn a_pass_that_could_not_put_its_finalizer_does_not_reach_user_code() {
     let passed = given.pass(finalizing(never), "default/x").await;
     let said = passed.result.as_ref().unwrap_err().to_string();
     assert_eq!(said, "failed to update finalizers for \"x\"");
-    let event = "Failed to update finalizers for \"x\": inducing failure for patch lamps (403 Injected)";
+    let event = "Failed to update finalizers for \"x\": inducing failure for patch lamps (403 Forbidden)";
     assert_eq!(passed.events(), [Event::warning("FinalizerUpdateFailed", event)]);
 }
 

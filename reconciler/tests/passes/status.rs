@@ -120,11 +120,11 @@ async fn the_error_of_the_pass_and_that_of_its_status_write_are_both_told() {
     let given = given(lit()).failing(Verb::Patch, "lamps/status", 500);
     let passed = given.pass(reconciling(failing), "default/x").await;
     let update_failed =
-        "Failed to update status for \"x\": inducing failure for patch lamps/status (500 Injected)";
+        "Failed to update status for \"x\": inducing failure for patch lamps/status (500 InternalError)";
     let events = [Event::warning("InternalError", "no power"), Event::warning("UpdateFailed", update_failed)];
     assert_eq!(passed.events(), events);
     let error = passed.result.unwrap_err();
-    let said = "no power; then: failed to update status for \"x\": inducing failure for patch lamps/status (500 Injected)";
+    let said = "no power; then: failed to update status for \"x\": inducing failure for patch lamps/status (500 InternalError)";
     assert_eq!(error.to_string(), said);
     assert!(!error.is_permanent(), "the write may pass");
 }

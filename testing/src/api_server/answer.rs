@@ -1,9 +1,10 @@
 //! What an API server says when it does not do as it was asked.
 
 use http::StatusCode;
+use kube::core::response::reason;
 use serde_json::{Map, Value, json};
 
-use super::{place::Place, request::Request};
+use super::{place::Place, request::Request, write::Verb};
 
 pub(super) type Answer = (StatusCode, Value);
 
@@ -19,6 +20,35 @@ pub(super) fn failure(code: StatusCode, reason: &str, message: &str) -> Answer {
         remove(&mut status, "reason");
     }
     (code, status)
+}
+
+/// A failure that a test asked for.
+pub(super) fn injected(request: &Request, code: StatusCode) -> Answer {
+    let message = format!("inducing failure for {} {}", request.verb, request.resource());
+    failure(code, reason_for(request, code), &message)
+}
+
+/// The reason that the real one gives with such a code: clients go by it.
+fn reason_for(request: &Request, code: StatusCode) -> &'static str {
+    match code.as_u16() {
+        400 => reason::BAD_REQUEST,
+        401 => reason::UNAUTHORIZED,
+        403 => reason::FORBIDDEN,
+        404 => reason::NOT_FOUND,
+        405 => reason::METHOD_NOT_ALLOWED,
+        406 => reason::NOT_ACCEPTABLE,
+        409 if request.verb == Verb::Create && request.subresource.is_none() => reason::ALREADY_EXISTS,
+        409 => reason::CONFLICT,
+        410 => reason::EXPIRED,
+        413 => reason::REQUEST_ENTITY_TOO_LARGE,
+        415 => reason::UNSUPPORTED_MEDIA_TYPE,
+        422 => reason::INVALID,
+        429 => reason::TOO_MANY_REQUESTS,
+        503 => reason::SERVICE_UNAVAILABLE,
+        504 => reason::TIMEOUT,
+        500.. => reason::INTERNAL_ERROR,
+        _ => reason::UNKNOWN,
+    }
 }
 
 pub(super) fn bad_request(message: &str) -> Answer {

@@ -25,13 +25,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
 pub use self::write::{Verb, Write};
-use self::{
-    answer::{Answer, failure},
-    objects::Objects,
-    ownership::Owners,
-    place::Place,
-    request::Request,
-};
+use self::{answer::Answer, objects::Objects, ownership::Owners, place::Place, request::Request};
 
 /// An API server in memory, for tests of single passes: what a client asks of it is answered at once, as the real one
 /// answers it, which a test of this crate compares verb by verb.
@@ -118,7 +112,8 @@ impl ApiServer {
         self.state().objects.hold(&place, value, owners)
     }
 
-    /// Answers every such request with this code, from now on.
+    /// Answers every such request with this code, from now on, and with the reason that goes with it: a 409 is
+    /// `AlreadyExists` for a create, `Conflict` for other verbs.
     pub fn fail(&self, verb: Verb, resource: &str, code: u16) {
         self.state().failures.push(Failure { verb, resource: resource.into(), code, left: None });
     }
@@ -182,10 +177,7 @@ impl ApiServer {
             state.tape.push(request.write(meant));
         }
         match injected {
-            Some(code) => {
-                let message = format!("inducing failure for {} {}", request.verb, request.resource());
-                failure(code, "Injected", &message)
-            }
+            Some(code) => answer::injected(request, code),
             None => answer.unwrap_or_else(|refusal| refusal),
         }
     }

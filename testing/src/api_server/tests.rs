@@ -187,3 +187,20 @@ async fn requests_fail_as_told_and_are_taped() {
     );
     assert!(server.writes().is_empty());
 }
+
+#[tokio::test]
+async fn a_failure_has_the_reason_that_clients_know_it_by() {
+    let server = ApiServer::new();
+    server.fail(Verb::Create, "configmaps", 409);
+    server.fail_times(Verb::Patch, "configmaps", 409, 1);
+    server.fail(Verb::Patch, "configmaps", 418);
+    let status = |error| match error {
+        kube::Error::Api(status) => status,
+        other => panic!("no answer of the server: {other}"),
+    };
+    let taken = maps(&server).create(&PostParams::default(), &map(json!({"metadata": {"name": "a"}}))).await;
+    assert!(status(taken.unwrap_err()).is_already_exists());
+    let changed = status(merge(&server, "a", json!({})).await.unwrap_err());
+    assert!(changed.is_conflict() && !changed.is_already_exists());
+    assert_eq!(status(merge(&server, "a", json!({})).await.unwrap_err()).reason, "");
+}
