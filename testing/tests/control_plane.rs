@@ -145,6 +145,16 @@ async fn a_kubeconfig_is_a_way_in_for_the_user_it_was_made_for() -> Outcome {
 }
 
 #[tokio::test]
+async fn accounts_whose_names_read_alike_have_kubeconfigs_of_their_own() -> Outcome {
+    let plane = ControlPlane::shared().await?;
+    plane.apply_yaml("{apiVersion: v1, kind: Namespace, metadata: {name: default-a}}").await?;
+    let one = plane.kubeconfig_as("default", "a-controller").await?;
+    let other = plane.kubeconfig_as("default-a", "controller").await?;
+    assert_ne!(one, other);
+    Ok(())
+}
+
+#[tokio::test]
 async fn data_addresses_and_tokens_outlive_a_stop() -> Outcome {
     let plane = ControlPlane::start().await?;
     let client = plane.client()?;

@@ -118,7 +118,8 @@ impl ControlPlane {
     /// A kubeconfig file for a service account, for processes; as [`client_as`](Self::client_as).
     pub async fn kubeconfig_as(&self, namespace: &str, service_account: &str) -> Result<PathBuf, Error> {
         let token = self.token(namespace, service_account).await?;
-        let path = self.running.folder.join(format!("kubeconfig-{namespace}-{service_account}"));
+        // No name of either has an underscore, so no two accounts have one file.
+        let path = self.running.folder.join(format!("kubeconfig-{namespace}_{service_account}"));
         self.running.admin.with_token(token).write_kubeconfig(&path)?;
         Ok(path)
     }
