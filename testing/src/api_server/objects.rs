@@ -99,7 +99,7 @@ impl Objects {
         Ok((StatusCode::OK, self.as_list(&request.place, fields, items)))
     }
 
-    /// The objects that a request to a whole collection is about.
+    /// The objects that a request to a whole collection is about, in the order in which pages of them go on.
     pub(super) fn selected(&self, request: &Request) -> Result<Vec<(Slot, Value)>, Answer> {
         let labels = labels::Selector::parse(request.asked("labelSelector"))?;
         let fields = fields::Selector::parse(request.asked("fieldSelector"))?;
@@ -107,7 +107,9 @@ impl Objects {
             request.place.contains(place) && labels.matches(object) && fields.matches(object)
         };
         let held = self.held.iter().filter(|(slot, held)| selected(slot, &held.object));
-        Ok(held.map(|(slot, held)| (slot.clone(), held.object.clone())).collect())
+        let mut found: Vec<_> = held.map(|(slot, held)| (slot.clone(), held.object.clone())).collect();
+        found.sort_by_cached_key(|(slot, _)| token(slot));
+        Ok(found)
     }
 
     pub(super) fn as_list(&self, place: &Place, fields: Value, mut items: Vec<Value>) -> Value {
@@ -182,7 +184,7 @@ fn slot(place: &Place, name: &str) -> Slot {
     (place.clone(), name.to_owned())
 }
 
-/// Where a list goes on.
+/// Where a list goes on. The order is that of these texts, as in etcd: `a-b/x` comes before `a/x`.
 fn token((place, name): &Slot) -> String {
     format!("{}/{name}", place.namespace.as_deref().unwrap_or_default())
 }

@@ -173,6 +173,25 @@ async fn lists_select_by_label_and_namespace_and_dry_runs_store_nothing() {
 }
 
 #[tokio::test]
+async fn pages_hold_every_object_of_namespaces_one_of_which_begins_as_the_other() {
+    let server = ApiServer::new();
+    for (namespace, name) in [("team", "x"), ("team-a", "y"), ("team0", "z")] {
+        server.hold(&map(json!({"metadata": {"name": name, "namespace": namespace}})));
+    }
+    let all: Api<ConfigMap> = Api::all(server.client());
+    let (mut names, mut params) = (Vec::new(), ListParams::default().limit(1));
+    loop {
+        let page = all.list(&params).await.unwrap();
+        names.extend(page.items.into_iter().map(|map| map.metadata.name.unwrap()));
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params = params.continue_token(&token),
+            None => break,
+        }
+    }
+    assert_eq!(names, ["y", "x", "z"]);
+}
+
+#[tokio::test]
 async fn requests_fail_as_told_and_are_taped() {
     let server = ApiServer::new();
     server.fail_times(Verb::Create, "configmaps", 503, 0);

@@ -28,6 +28,7 @@ pub(crate) async fn send(to: &mut Asked) -> Sent {
     applied_lists(to).await?;
     dry_runs(to).await?;
     cluster_scoped(to).await?;
+    namespaces(to).await?;
     collections(to).await
 }
 
@@ -358,6 +359,20 @@ async fn cluster_scoped(to: &mut Asked) -> Sent {
     to.delete(&at(GADGETS, "g"), json!({})).await?;
     to.get(GADGETS).await?;
     to.apply(&format!("{}?fieldManager=me", at(GADGETS, "g")), gadget).await?;
+    Ok(())
+}
+
+async fn namespaces(to: &mut Asked) -> Sent {
+    let labels = json!({"paged": "yes"});
+    to.post(WIDGETS, widget(json!({"name": "x", "labels": labels}), json!({}))).await?;
+    let beside = "/apis/compare.reknit.dev/v1/namespaces/shop-a/widgets";
+    to.post(beside, widget(json!({"name": "y", "labels": labels}), json!({}))).await?;
+    let pages = "/apis/compare.reknit.dev/v1/widgets?labelSelector=paged&limit=1";
+    let mut page = to.get(pages).await?;
+    while let Some(token) = page["metadata"]["continue"].as_str().filter(|token| !token.is_empty()) {
+        let token = token.replace('=', "%3D");
+        page = to.get(&format!("{pages}&continue={token}")).await?;
+    }
     Ok(())
 }
 
