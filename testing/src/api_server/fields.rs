@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::answer::{Answer, bad_request};
 
-/// `metadata.name=a,status.phase!=Running`. Any field can be selected by.
+/// `metadata.name=a,status.phase!=Running`.
 pub(super) struct Selector(Vec<Requirement>);
 
 struct Requirement {
@@ -14,9 +14,14 @@ struct Requirement {
 }
 
 impl Selector {
-    pub(super) fn parse(text: &str) -> Result<Self, Answer> {
+    /// Refuses what cannot be selected by.
+    pub(super) fn parse(text: &str, is_selectable: impl Fn(&str) -> bool) -> Result<Self, Answer> {
         let parts = text.split(',').filter(|part| !part.is_empty());
-        parts.map(Requirement::parse).collect::<Result<_, _>>().map(Self)
+        let all: Vec<_> = parts.map(Requirement::parse).collect::<Result<_, _>>()?;
+        match all.iter().find(|requirement| !is_selectable(&requirement.path)) {
+            Some(Requirement { path, .. }) => Err(bad_request(&format!("field label not supported: {path}"))),
+            None => Ok(Self(all)),
+        }
     }
 
     pub(super) fn matches(&self, object: &Value) -> bool {

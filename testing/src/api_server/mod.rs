@@ -37,7 +37,9 @@ use self::{answer::Answer, objects::Objects, ownership::Owners, place::Place, re
 /// object until the last is removed; propagation policies, preconditions and dry runs.
 ///
 /// What it does not: it knows no schema, so it neither defaults, validates nor prunes; every Kind of
-/// somebody's own has a status, and its lists are applied as a whole. No controllers run: dependents are not collected,
+/// somebody's own has a status, and its lists are applied as a whole. Field selectors go by any field of a built-in Kind;
+/// by a name and a namespace of others, and by `selectableFields` where the CustomResourceDefinition is
+/// [held](Self::hold). No controllers run: dependents are not collected,
 /// a namespace need not be there, and pods are gone at once. What it does not support it answers with 501 and a message
 /// that names it: watches, strategic merge patches, other subresources. For all of that there is
 /// [`ControlPlane`](crate::ControlPlane).

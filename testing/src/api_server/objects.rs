@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use http::StatusCode;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::{Value, json};
 
 use super::{
@@ -16,6 +17,9 @@ use super::{
 
 /// Where the versions of changes begin: after those of objects that were given.
 const GIVEN: u64 = 1000;
+
+/// What objects of every Kind can be selected by.
+const EVERYWHERE: [&str; 2] = ["metadata.name", "metadata.namespace"];
 
 #[derive(Clone, Default)]
 pub(super) struct Objects {
@@ -102,7 +106,8 @@ impl Objects {
     /// The objects that a request to a whole collection is about, in the order in which pages of them go on.
     pub(super) fn selected(&self, request: &Request) -> Result<Vec<(Slot, Value)>, Answer> {
         let labels = labels::Selector::parse(request.asked("labelSelector"))?;
-        let fields = fields::Selector::parse(request.asked("fieldSelector"))?;
+        let is_selectable = |field: &str| self.is_selectable(&request.place, field);
+        let fields = fields::Selector::parse(request.asked("fieldSelector"), is_selectable)?;
         let selected = |(place, _): &Slot, object: &Value| {
             request.place.contains(place) && labels.matches(object) && fields.matches(object)
         };
@@ -110,6 +115,25 @@ impl Objects {
         let mut found: Vec<_> = held.map(|(slot, held)| (slot.clone(), held.object.clone())).collect();
         found.sort_by_cached_key(|(slot, _)| token(slot));
         Ok(found)
+    }
+
+    /// Every built-in Kind has fields of its own to select by, which are not known here: any will do. Others have what
+    /// their definition names, beside those that all have.
+    fn is_selectable(&self, place: &Place, field: &str) -> bool {
+        place.is_built_in()
+            || EVERYWHERE.contains(&field)
+            || self.defined_version(place).is_some_and(|version| {
+                let mut paths = version["selectableFields"].as_array().into_iter().flatten();
+                paths.any(|path| text(&path["jsonPath"]).trim_start_matches('.') == field)
+            })
+    }
+
+    /// What a definition that is held says of this version.
+    fn defined_version(&self, place: &Place) -> Option<&Value> {
+        let definitions = Place::of_kind::<CustomResourceDefinition>(None);
+        let definition = self.get(&definitions, &place.full_resource())?;
+        let (_, name) = place.api_version().split_once('/')?;
+        definition["spec"]["versions"].as_array()?.iter().find(|version| version["name"] == name)
     }
 
     pub(super) fn as_list(&self, place: &Place, fields: Value, mut items: Vec<Value>) -> Value {

@@ -5,7 +5,10 @@ mod requests;
 
 use std::error::Error;
 
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use reknit_testing::{ApiServer, ControlPlane};
+use serde::Deserialize;
+use serde_json::Value;
 use similar::TextDiff;
 
 use self::asked::Asked;
@@ -18,7 +21,7 @@ async fn every_verb_is_answered_as_the_real_api_server_answers_it() -> Result<()
     let plane = ControlPlane::shared().await?;
     plane.apply_yaml(KINDS).await?;
     let mut real = Asked::of(plane.client()?);
-    let mut memory = Asked::of(ApiServer::new().client());
+    let mut memory = Asked::of(in_memory()?.client());
     requests::send(&mut real).await?;
     requests::send(&mut memory).await?;
 
@@ -32,4 +35,16 @@ async fn every_verb_is_answered_as_the_real_api_server_answers_it() -> Result<()
     println!("{} requests, {} answered differently", real.len(), differ.len());
     assert!(differ.is_empty());
     Ok(())
+}
+
+/// One that knows the definitions, too.
+fn in_memory() -> Result<ApiServer, Box<dyn Error>> {
+    let server = ApiServer::new();
+    for document in serde_yaml_ng::Deserializer::from_str(KINDS) {
+        let object = Value::deserialize(document)?;
+        if object["kind"] == "CustomResourceDefinition" {
+            server.hold(&serde_json::from_value::<CustomResourceDefinition>(object)?);
+        }
+    }
+    Ok(server)
 }

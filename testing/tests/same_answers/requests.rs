@@ -101,6 +101,18 @@ async fn gets_and_lists(to: &mut Asked) -> Sent {
     }
     to.get(&format!("{WIDGETS}?labelSelector=tier%3Dweb")).await?;
     to.get(&format!("{WIDGETS}?labelSelector=tier%3Dnone")).await?;
+    to.post(WIDGETS, widget(json!({"name": "red"}), json!({"colour": "red"}))).await?;
+    for query in [
+        "metadata.name%3Da",
+        "metadata.namespace%3Dshop,metadata.name!%3Da",
+        "spec.colour%3Dred",
+        "spec.size%3D1",
+        "metadata.name%3Da,status.made%3Dtrue",
+    ] {
+        to.get(&format!("{WIDGETS}?fieldSelector={query}")).await?;
+    }
+    to.delete(&format!("{WIDGETS}?fieldSelector=spec.size%3D1"), json!({})).await?;
+    to.get(&format!("{GADGETS}?fieldSelector=spec.colour%3Dred")).await?;
     to.get("/apis/compare.reknit.dev/v1/widgets").await?;
     to.get("/api/v1/configmaps?fieldSelector=metadata.namespace%3Dshop").await?;
 
