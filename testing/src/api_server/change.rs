@@ -140,7 +140,10 @@ pub(super) fn check_applied(request: &Request, name: &str) -> Result<(), Answer>
         let message = format!("the name of the object ({sent}) does not match the name on the URL ({name})");
         return Err(bad_request(&message));
     }
-    Ok(())
+    match request.place.namespace {
+        Some(_) => check_namespace(&request.place, &request.body),
+        None => Ok(()), // whatever is said, it is in none
+    }
 }
 
 /// The object as the request wants it, and who owns it then where the request says so.

@@ -81,9 +81,10 @@ impl Objects {
         if request.place.has_generation() {
             fields.insert("generation".into(), json!(1));
         }
-        if let Some(namespace) = &request.place.namespace {
-            fields.insert("namespace".into(), json!(namespace));
-        }
+        match &request.place.namespace {
+            Some(namespace) => fields.insert("namespace".into(), json!(namespace)),
+            None => fields.remove("namespace"),
+        };
         super::prune(fields);
     }
 

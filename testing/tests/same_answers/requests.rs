@@ -297,6 +297,14 @@ async fn applies(to: &mut Asked) -> Sent {
         .await?;
     to.get(&at(MAPS, "dry")).await?;
 
+    let elsewhere = json!({"metadata": {"name": "elsewhere", "namespace": "other"}, "apiVersion": "v1", "kind": "ConfigMap"});
+    to.apply(&format!("{}?fieldManager=me", at(MAPS, "elsewhere")), elsewhere).await?;
+    let mut moved = map("applied", json!({"k": "v"}));
+    moved["metadata"]["namespace"] = json!("other");
+    to.apply(&by("me"), moved.clone()).await?;
+    moved["metadata"]["namespace"] = json!("shop");
+    to.apply(&by("me"), moved).await?;
+
     let path = format!("{}?fieldManager=me", at(WIDGETS, "applied"));
     let named = json!({"name": "applied"});
     to.apply(&path, widget(named.clone(), json!({"deep": {"a": 1, "b": [1, 2]}}))).await?;
@@ -316,6 +324,8 @@ async fn applies(to: &mut Asked) -> Sent {
     let mut other = widget(named, json!({"deep": {"b": [2]}}));
     other["metadata"]["uid"] = json!(WRONG);
     to.apply(&path, other).await?;
+    let moved = widget(json!({"name": "applied", "namespace": "other"}), json!({"deep": {"b": [2]}}));
+    to.apply(&path, moved).await?;
     to.strategic(&at(WIDGETS, "applied"), json!({"spec": {}})).await?;
     Ok(())
 }
@@ -370,7 +380,12 @@ async fn cluster_scoped(to: &mut Asked) -> Sent {
     to.merge(&at(GADGETS, "g"), json!({"spec": {"n": 2}})).await?;
     to.delete(&at(GADGETS, "g"), json!({})).await?;
     to.get(GADGETS).await?;
-    to.apply(&format!("{}?fieldManager=me", at(GADGETS, "g")), gadget).await?;
+    to.apply(&format!("{}?fieldManager=me", at(GADGETS, "g")), gadget.clone()).await?;
+    let mut nowhere = gadget;
+    nowhere["metadata"]["namespace"] = json!("shop");
+    to.apply(&format!("{}?fieldManager=me", at(GADGETS, "g")), nowhere.clone()).await?;
+    nowhere["metadata"]["name"] = json!("h");
+    to.apply(&format!("{}?fieldManager=me", at(GADGETS, "h")), nowhere).await?;
     Ok(())
 }
 
