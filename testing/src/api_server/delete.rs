@@ -49,6 +49,7 @@ impl Objects {
                 subresource: None,
                 query: request.query.clone(),
                 body: request.body.clone(),
+                refused: None,
                 ..*request
             })?;
         }

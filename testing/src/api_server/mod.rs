@@ -38,11 +38,11 @@ use self::{answer::Answer, objects::Objects, ownership::Owners, place::Place, re
 ///
 /// What it does not: it knows no schema, so it neither defaults, validates nor prunes; every Kind of
 /// somebody's own has a status, and its lists are applied as a whole. Field selectors go by any field of a built-in Kind;
-/// by a name and a namespace of others, and by `selectableFields` where the CustomResourceDefinition is
-/// [held](Self::hold). No controllers run: dependents are not collected,
-/// a namespace need not be there, and pods are gone at once. What it does not support it answers with 501 and a message
-/// that names it: watches, strategic merge patches, other subresources. For all of that there is
-/// [`ControlPlane`](crate::ControlPlane).
+/// by name and namespace of others, and by `selectableFields` where the CustomResourceDefinition is [held](Self::hold).
+/// No controllers run: dependents are not collected, a namespace need not be there, and pods are gone at once. What it
+/// does not support it answers with 501 and a message that names it: watches, strategic merge patches, other
+/// subresources. For all of that there is [`ControlPlane`](crate::ControlPlane); that such a request is sent, and what
+/// comes of another failure, can be tested here too: `fail(Verb::Create, "pods/eviction", 429)`.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::ConfigMap;
@@ -140,7 +140,8 @@ impl ApiServer {
         Some(serde_json::from_value(found).expect("the object decodes"))
     }
 
-    /// Takes the tape: every request that was to write something, in order, also those that failed.
+    /// Takes the tape: every request that was to write something, in order, also those that failed, and those that this
+    /// server does not support.
     pub fn writes(&self) -> Vec<Write> {
         std::mem::take(&mut self.state().tape)
     }

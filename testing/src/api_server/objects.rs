@@ -54,6 +54,9 @@ impl Objects {
     }
 
     pub(super) fn answer(&mut self, request: &Request) -> Result<Answer, Answer> {
+        if let Some(refusal) = &request.refused {
+            return Err(refusal.clone());
+        }
         match request.subresource.as_deref() {
             Some("status") if !request.place.has_status() => return Err(no_such_resource()),
             None | Some("status") => {}

@@ -21,6 +21,8 @@ pub(super) struct Request {
     /// How the body of a patch is to be read.
     pub(super) patch: PatchKind,
     pub(super) body: Value,
+    /// Why it is not done, where that is seen from the request alone.
+    pub(super) refused: Option<Answer>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +34,7 @@ pub(super) enum PatchKind {
 }
 
 impl Request {
+    /// What is asked for, also where it is refused. An error where that cannot be told, and for what only reads.
     pub(super) fn parse(head: &Parts, body: &[u8]) -> Result<Self, Answer> {
         let query = head.uri.query().unwrap_or_default();
         let query: BTreeMap<_, _> = form_urlencoded::parse(query.as_bytes()).into_owned().collect();
@@ -39,18 +42,21 @@ impl Request {
         if query.get("watch").is_some_and(|watch| watch != "false" && watch != "0") {
             return Err(not_supported(&format!("watching {}", place.plural)));
         }
-        let verb = verb(&head.method, name.is_some())
-            .ok_or_else(|| not_supported(&format!("{} {}", head.method, head.uri.path())))?;
+        let named = name.is_some();
+        let unknown = || not_supported(&format!("{} {}", head.method, head.uri.path()));
+        let verb = verb(&head.method, named).ok_or_else(unknown)?;
+        let misplaced = match verb {
+            Verb::Create => named && matches!(subresource.as_deref(), None | Some("status")),
+            Verb::Update | Verb::Patch => !named,
+            _ => false,
+        };
         let content =
             head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        let patch = if verb == Verb::Patch { patch_kind(content, &place)? } else { PatchKind::Merge };
-        let body = match body {
-            [] => Value::Null,
-            sent => serde_json::from_slice(sent).map_err(|error| {
-                bad_request(&format!("the body of {} is no JSON: {error}", head.uri.path()))
-            })?,
-        };
-        Ok(Self { verb, place, name, subresource, query, patch, body })
+        let patch = if verb == Verb::Patch { patch_kind(content, &place) } else { Ok(PatchKind::Merge) };
+        let (patch, not_patched) = or_refused(patch, PatchKind::Merge);
+        let (body, not_read) = or_refused(read(head.uri.path(), body), Value::Null);
+        let refused = misplaced.then(unknown).or(not_patched).or(not_read);
+        Ok(Self { verb, place, name, subresource, query, patch, body, refused })
     }
 
     /// `pods`, `pods/status`.
@@ -111,13 +117,25 @@ fn verb(method: &Method, named: bool) -> Option<Verb> {
     Some(match (method.as_str(), named) {
         ("GET", true) => Verb::Get,
         ("GET", false) => Verb::List,
-        ("POST", false) => Verb::Create,
-        ("PUT", true) => Verb::Update,
-        ("PATCH", true) => Verb::Patch,
+        ("POST", _) => Verb::Create,
+        ("PUT", _) => Verb::Update,
+        ("PATCH", _) => Verb::Patch,
         ("DELETE", true) => Verb::Delete,
         ("DELETE", false) => Verb::DeleteCollection,
         _ => return None,
     })
+}
+
+fn or_refused<T>(found: Result<T, Answer>, otherwise: T) -> (T, Option<Answer>) {
+    found.map_or_else(|refusal| (otherwise, Some(refusal)), |found| (found, None))
+}
+
+fn read(path: &str, body: &[u8]) -> Result<Value, Answer> {
+    match body {
+        [] => Ok(Value::Null),
+        sent => serde_json::from_slice(sent)
+            .map_err(|error| bad_request(&format!("the body of {path} is no JSON: {error}"))),
+    }
 }
 
 fn patch_kind(content: &str, place: &Place) -> Result<PatchKind, Answer> {

@@ -1,7 +1,10 @@
-use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap};
+use k8s_openapi::api::{
+    apps::v1::Deployment,
+    core::v1::{ConfigMap, Pod},
+};
 use kube::{
     Api,
-    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+    api::{DeleteParams, EvictParams, ListParams, Patch, PatchParams, PostParams},
 };
 
 use super::*;
@@ -205,6 +208,35 @@ async fn requests_fail_as_told_and_are_taped() {
         ["create configmaps default/a", "patch configmaps default/a", "patch configmaps default/a"]
     );
     assert!(server.writes().is_empty());
+}
+
+#[tokio::test]
+async fn what_is_not_supported_is_taped_and_can_fail_otherwise() {
+    let server = ApiServer::new();
+    created(&server, "a").await;
+    let strategic = Patch::Strategic(json!({"data": {"k": "v"}}));
+    maps(&server).patch("a", &PatchParams::default(), &strategic).await.unwrap_err();
+    let pods: Api<Pod> = Api::namespaced(server.client(), "default");
+    assert_eq!(code(pods.evict("x", &EvictParams::default()).await.unwrap_err()).0, 501);
+    server.fail(Verb::Create, "pods/eviction", 429);
+    assert_eq!(code(pods.evict("x", &EvictParams::default()).await.unwrap_err()).0, 429);
+    let nowhere =
+        http::Request::put("/api/v1/namespaces/default/pods").body(Body::from(b"{}".to_vec())).unwrap();
+    assert_eq!(server.client().send(nowhere).await.unwrap().status().as_u16(), 501);
+    let writes = server.writes();
+    let tape: Vec<_> = writes.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        tape,
+        [
+            "create configmaps default/a",
+            "patch configmaps default/a",
+            "create pods/eviction default/x",
+            "create pods/eviction default/x",
+            "update pods default/",
+        ]
+    );
+    assert_eq!(writes[1].body, json!({"data": {"k": "v"}}));
+    assert!(writes[1..].iter().all(|write| write.meant.is_none()));
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 use std::sync::Mutex;
 
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
 use kube::{Api, Client, ResourceExt, api::*};
 use reknit_injection::Context;
 use reknit_reconciler::{Controller, Error, Event, Outcome, Owned, ReconcileKind, Result};
@@ -83,6 +83,27 @@ async fn a_write_that_was_made_to_fail_is_there_with_its_error() {
     let error = passed.result.as_ref().err().map(ToString::to_string).unwrap();
     assert!(error.contains(said), "{error}");
     passed.check(Want::error(&error).create(&map("new", "v")).event(event));
+}
+
+#[tokio::test]
+async fn an_eviction_is_wanted_as_other_writes_are() {
+    struct Evicts(Client);
+    impl ReconcileKind for Evicts {
+        type Kind = Namespace;
+        async fn reconcile_kind(&self, shop: &Namespace, _: &mut ()) -> Result<Outcome> {
+            let pods: Api<Pod> = Api::namespaced(self.0.clone(), &shop.name_any());
+            match pods.evict("web", &EvictParams::default()).await {
+                Err(kube::Error::Api(status)) if status.code == 429 => Ok(Outcome::skip()),
+                answer => answer.map(|_| Outcome::done()).map_err(Error::from),
+            }
+        }
+    }
+    let controller =
+        |cx: &Context| Ok(Controller::of::<Namespace>(cx).reconciler(Evicts(cx.client())).build());
+    let passed = given(shop()).failing(Verb::Create, "pods/eviction", 429).pass(controller, "shop").await;
+    let body = passed.write(0).body.clone();
+    assert_eq!(body["metadata"], json!({"name": "web"}));
+    passed.check(Want::skip().create_subresource::<Pod>("shop/web", "eviction", body));
 }
 
 #[tokio::test]

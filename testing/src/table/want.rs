@@ -112,6 +112,16 @@ impl Want {
         self.write(Entry::create(&K::plural(&()), &key, value(object)))
     }
 
+    /// This is created in a subresource of the object `namespace/name`: the `eviction` of a pod, its `binding`.
+    pub fn create_subresource<K: Resource<DynamicType = ()>>(
+        self,
+        key: &str,
+        subresource: &str,
+        body: Value,
+    ) -> Self {
+        self.write(Entry::create(&format!("{}/{subresource}", K::plural(&())), &Key::from(key), body))
+    }
+
     /// This object takes the place of that of its name.
     pub fn update<K: Resource<DynamicType = ()> + Serialize>(self, object: &K) -> Self {
         let key = key(object);
