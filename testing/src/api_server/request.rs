@@ -70,12 +70,15 @@ impl Request {
     pub(super) fn write(&self, meant: Option<Value>) -> Write {
         let sent = |field: &str| self.body["metadata"][field].as_str().filter(|name| !name.is_empty());
         let name = self.name.as_deref().or(sent("name")).or(sent("generateName")).unwrap_or_default();
-        let selector = self.query.get("labelSelector").filter(|_| self.verb == Verb::DeleteCollection);
+        let selector = |name| self.query.get(name).filter(|_| self.verb == Verb::DeleteCollection).cloned();
         Write {
             verb: self.verb,
             resource: self.resource(),
             key: Key::new(self.place.namespace.as_deref(), name),
-            selector: selector.cloned(),
+            selector: selector("labelSelector"),
+            field_selector: selector("fieldSelector"),
+            propagation_policy: self.policy().filter(|_| self.deletes()).map(Into::into),
+            dry_run: self.is_dry(),
             applies: self.applies(),
             body: self.body.clone(),
             meant,
@@ -88,11 +91,14 @@ impl Request {
 
     /// A delete's body, where there is one, stands in place of its query.
     pub(super) fn is_dry(&self) -> bool {
-        let deletes = matches!(self.verb, Verb::Delete | Verb::DeleteCollection);
         match &self.body {
-            Value::Object(options) if deletes => options.contains_key("dryRun"),
+            Value::Object(options) if self.deletes() => options.contains_key("dryRun"),
             _ => self.query.contains_key("dryRun"),
         }
+    }
+
+    fn deletes(&self) -> bool {
+        matches!(self.verb, Verb::Delete | Verb::DeleteCollection)
     }
 
     /// What is asked of a delete, in its body or else in its query.

@@ -1,6 +1,6 @@
 //! A request that was to change something.
 
-use std::fmt;
+use std::{collections::BTreeSet, fmt};
 
 use reknit_apis::Key;
 use serde_json::Value;
@@ -42,7 +42,8 @@ impl fmt::Display for Verb {
     }
 }
 
-/// A request that was to change something. It shows as `patch addressableservices/status default/x`.
+/// A request that was to change something. It shows as `patch addressableservices/status default/x`, and what else is
+/// asked of it behind that: `delete pods default/x propagationPolicy=Foreground`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Write {
     /// What was to be done.
@@ -54,6 +55,12 @@ pub struct Write {
     pub key: Key,
     /// Which objects of a collection were to be deleted, by their labels; none for all.
     pub selector: Option<String>,
+    /// The same by their fields.
+    pub field_selector: Option<String>,
+    /// What is to become of the dependents of what is deleted: `Foreground`; none where that was not said.
+    pub propagation_policy: Option<String>,
+    /// Whether nothing was to be stored.
+    pub dry_run: bool,
     /// Whether it is server-side apply, which is a patch.
     pub applies: bool,
     /// What was sent.
@@ -63,9 +70,31 @@ pub struct Write {
     pub meant: Option<Value>,
 }
 
+impl Write {
+    /// What else is asked, as texts in the order of the alphabet.
+    pub(crate) fn options(&self) -> BTreeSet<String> {
+        let fields = self.field_selector.iter().map(|fields| field_selector(fields));
+        let policy = self.propagation_policy.iter().map(|policy| propagation_policy(policy));
+        fields.chain(policy).chain(self.dry_run.then(dry_run)).collect()
+    }
+}
+
+pub(crate) fn field_selector(fields: &str) -> String {
+    format!("fieldSelector={fields}")
+}
+
+pub(crate) fn propagation_policy(policy: &str) -> String {
+    format!("propagationPolicy={policy}")
+}
+
+pub(crate) fn dry_run() -> String {
+    "dryRun=All".into()
+}
+
 impl fmt::Display for Write {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {} {}", self.verb, self.resource, self.key)?;
-        self.selector.iter().try_for_each(|selector| write!(f, "?{selector}"))
+        self.selector.iter().try_for_each(|selector| write!(f, "?{selector}"))?;
+        self.options().iter().try_for_each(|option| write!(f, " {option}"))
     }
 }

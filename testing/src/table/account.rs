@@ -1,5 +1,7 @@
 //! What a pass did or is to do, as a text that can be compared.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 use reknit_apis::Key;
 use reknit_reconciler::{Event, Outcome, Result};
@@ -23,6 +25,8 @@ const APPLIED: &str = "reknit.dev/applied";
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     title: String,
+    /// What else is asked: that it be a dry run, for one.
+    pub(super) options: BTreeSet<String>,
     body: Value,
 }
 
@@ -55,8 +59,8 @@ impl Account {
             format!("{kind} {}: {}", event.reason, event.message)
         };
         let write = |entry: &Entry| match &entry.body {
-            Value::Null => json!(entry.title),
-            body => Value::Object(Map::from_iter([(entry.title.clone(), body.clone())])),
+            Value::Null => json!(entry.title()),
+            body => Value::Object(Map::from_iter([(entry.title(), body.clone())])),
         };
         let mut text = yaml(&json!({ "ends": self.ends }));
         text += &yaml(&json!({ "writes": self.writes.iter().map(write).collect::<Vec<_>>() }));
@@ -66,6 +70,10 @@ impl Account {
 
 impl Entry {
     pub(super) fn of(write: &Write) -> Self {
+        Self { options: write.options(), ..Self::plain(write) }
+    }
+
+    fn plain(write: &Write) -> Self {
         let (resource, key) = (write.resource.as_str(), &write.key);
         let whole = resource.strip_suffix("/status").zip(write.meant.as_ref());
         match (write.verb, whole) {
@@ -84,35 +92,44 @@ impl Entry {
     }
 
     pub(super) fn status(resource: &str, key: &Key, status: &Value) -> Self {
-        Self { title: format!("status of {resource} {key}"), body: without_times(status) }
+        Self::new(format!("status of {resource} {key}"), without_times(status))
     }
 
     pub(super) fn create(resource: &str, key: &Key, body: Value) -> Self {
-        Self { title: format!("create {resource} {key}"), body: without_volatile(body, &[]) }
+        Self::new(format!("create {resource} {key}"), without_volatile(body, &[]))
     }
 
     pub(super) fn update(resource: &str, key: &Key, body: Value) -> Self {
         let body = without_volatile(body, &["resourceVersion", "uid"]);
-        Self { title: format!("update {resource} {key}"), body }
+        Self::new(format!("update {resource} {key}"), body)
     }
 
     pub(super) fn patch(resource: &str, key: &Key, body: Value) -> Self {
         let body = without_volatile(body, &["resourceVersion", "uid"]);
-        Self { title: format!("patch {resource} {key}"), body }
+        Self::new(format!("patch {resource} {key}"), body)
     }
 
     pub(super) fn apply(resource: &str, key: &Key, body: Value) -> Self {
         let body = without_volatile(body, &["resourceVersion", "uid"]);
-        Self { title: format!("apply {resource} {key}"), body }
+        Self::new(format!("apply {resource} {key}"), body)
     }
 
     pub(super) fn delete(resource: &str, key: &Key) -> Self {
-        Self { title: format!("delete {resource} {key}"), body: Value::Null }
+        Self::new(format!("delete {resource} {key}"), Value::Null)
     }
 
     pub(super) fn delete_collection(resource: &str, key: &Key, selector: &str) -> Self {
         let title = format!("deletecollection {resource} {key} {selector}");
-        Self { title: title.trim_end().into(), body: Value::Null }
+        Self::new(title.trim_end().into(), Value::Null)
+    }
+
+    fn new(title: String, body: Value) -> Self {
+        Self { title, options: BTreeSet::new(), body }
+    }
+
+    fn title(&self) -> String {
+        let options: String = self.options.iter().map(|option| format!(" {option}")).collect();
+        format!("{}{options}", self.title)
     }
 }
 

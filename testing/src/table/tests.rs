@@ -86,6 +86,54 @@ async fn a_write_that_was_made_to_fail_is_there_with_its_error() {
 }
 
 #[tokio::test]
+async fn what_is_only_tried_and_what_becomes_of_dependents_is_compared() {
+    struct Tries(Client);
+    impl ReconcileKind for Tries {
+        type Kind = Namespace;
+        async fn reconcile_kind(&self, _: &Namespace, _: &mut ()) -> Result<Outcome> {
+            let maps: Api<ConfigMap> = Api::namespaced(self.0.clone(), "shop");
+            let dry = PostParams { dry_run: true, ..PostParams::default() };
+            maps.create(&dry, &map("new", "v")).await?;
+            maps.delete("old", &DeleteParams::foreground().dry_run()).await?;
+            let named = ListParams::default().fields("metadata.name=old");
+            maps.delete_collection(&DeleteParams::orphan(), &named).await?;
+            Ok(Outcome::done())
+        }
+    }
+    let controller =
+        |cx: &Context| Ok(Controller::of::<Namespace>(cx).reconciler(Tries(cx.client())).build());
+    let passed = given(shop()).and(map("old", "v")).pass(controller, "shop").await;
+    let plain = Want::done()
+        .create(&map("new", "v"))
+        .delete::<ConfigMap>("shop/old")
+        .delete_collection::<ConfigMap>("shop", "");
+    let said = passed.difference(plain).unwrap_or_default();
+    assert!(
+        said.contains("\n-- create configmaps shop/new:\n+- create configmaps shop/new dryRun=All:\n"),
+        "{said}"
+    );
+    assert_eq!(
+        passed.writes(),
+        [
+            "create configmaps shop/new dryRun=All",
+            "delete configmaps shop/old dryRun=All propagationPolicy=Foreground",
+            "deletecollection configmaps shop/ fieldSelector=metadata.name=old propagationPolicy=Orphan",
+        ]
+    );
+    passed.check(
+        Want::done()
+            .create(&map("new", "v"))
+            .dry_run()
+            .delete::<ConfigMap>("shop/old")
+            .propagating(PropagationPolicy::Foreground)
+            .dry_run()
+            .delete_collection::<ConfigMap>("shop", "")
+            .fields("metadata.name=old")
+            .propagating(PropagationPolicy::Orphan),
+    );
+}
+
+#[tokio::test]
 async fn an_eviction_is_wanted_as_other_writes_are() {
     struct Evicts(Client);
     impl ReconcileKind for Evicts {

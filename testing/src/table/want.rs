@@ -1,19 +1,21 @@
 //! What a pass is to do.
 
-use kube::Resource;
+use kube::{Resource, api::PropagationPolicy};
 use reknit_apis::{Key, Scope};
 use reknit_reconciler::{Event, Outcome};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::account::{Account, Entry};
+use crate::api_server::{dry_run, field_selector, propagation_policy};
 
 /// What a pass is to do, and nothing else: how it ends, every write in order, every event in order. What is not said
 /// must not happen. To be compared by [`Passed::check`](super::Passed::check).
 ///
 /// Times are not compared, where Kubernetes or a controller writes them: those of conditions, and others of `status` and
 /// `metadata`. Neither are resourceVersions and uids that a patch, an update or a delete carries as preconditions, and the
-/// annotation in which [`Owned::apply`](reknit_reconciler::Owned::apply) notes what it applied.
+/// annotation in which [`Owned::apply`](reknit_reconciler::Owned::apply) notes what it applied. A dry run, a policy of
+/// propagation and a field selector are compared.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
@@ -178,6 +180,25 @@ impl Want {
         self.write(Entry::delete_collection(&K::plural(&()), &Key::new(namespace, ""), selector))
     }
 
+    /// The write said last is a dry run.
+    ///
+    /// # Panics
+    ///
+    /// This and the next two where no write was said.
+    pub fn dry_run(self) -> Self {
+        self.option(dry_run())
+    }
+
+    /// The deletion said last asks for this to become of dependents: `delete::<Pod>("shop/web").propagating(Foreground)`.
+    pub fn propagating(self, policy: PropagationPolicy) -> Self {
+        self.option(propagation_policy(value(&policy).as_str().unwrap_or_default()))
+    }
+
+    /// The collection said last is selected from by these fields, too.
+    pub fn fields(self, selector: &str) -> Self {
+        self.option(field_selector(selector))
+    }
+
     /// This event is recorded.
     pub fn event(mut self, event: Event) -> Self {
         self.0.events.push(event);
@@ -186,6 +207,13 @@ impl Want {
 
     pub(super) fn account(self) -> Account {
         self.0
+    }
+
+    #[expect(clippy::expect_used, reason = "a test has to see what is wrong with it")]
+    fn option(mut self, option: String) -> Self {
+        let last = self.0.writes.last_mut().expect("a write is said before what else is asked of it");
+        last.options.insert(option);
+        self
     }
 
     fn write(mut self, entry: Entry) -> Self {
