@@ -92,7 +92,8 @@ impl Entry {
     }
 
     pub(super) fn status(resource: &str, key: &Key, status: &Value) -> Self {
-        Self::new(format!("status of {resource} {key}"), without_times(status))
+        // As a merge patch leaves it, which takes away what is null.
+        Self::new(format!("status of {resource} {key}"), without_nulls(&without_times(status)))
     }
 
     pub(super) fn create(resource: &str, key: &Key, body: Value) -> Self {
@@ -178,6 +179,18 @@ fn without_times(value: &Value) -> Value {
             Value::Object(kept.map(|(name, value)| (name.clone(), without_times(value))).collect())
         }
         Value::Array(all) => all.iter().map(without_times).collect(),
+        other => other.clone(),
+    }
+}
+
+/// An `Option` that is not set may be serialized as null, and is then not applied or taken away.
+pub(super) fn without_nulls(value: &Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let set = fields.iter().filter(|(_, value)| !value.is_null());
+            Value::Object(set.map(|(name, value)| (name.clone(), without_nulls(value))).collect())
+        }
+        Value::Array(all) => all.iter().map(without_nulls).collect(),
         other => other.clone(),
     }
 }

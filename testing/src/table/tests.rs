@@ -1,9 +1,13 @@
 use std::sync::Mutex;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
-use kube::{Api, Client, ResourceExt, api::*};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::{Api, Client, CustomResource, ResourceExt, api::*};
+use reknit_apis::{ConditionSet, DuckShaped, DuckStatus, KRShaped};
 use reknit_injection::Context;
 use reknit_reconciler::{Controller, Error, Event, Outcome, Owned, ReconcileKind, Result};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::*;
@@ -18,6 +22,41 @@ fn shop() -> Namespace {
 fn map(name: &str, value: &str) -> ConfigMap {
     serde_json::from_value(json!({"metadata": {"name": name, "namespace": "shop"}, "data": {"k": value}}))
         .unwrap()
+}
+
+/// A Kind whose fields are null where they are not set.
+#[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[kube(group = "demo.reknit.dev", version = "v1", kind = "Lamp", namespaced, status = "LampStatus")]
+struct LampSpec {
+    watts: Option<u32>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+struct LampStatus {
+    #[serde(flatten)]
+    duck: DuckStatus,
+    lit: Option<bool>,
+}
+
+impl DuckShaped for LampStatus {
+    fn duck(&self) -> &DuckStatus {
+        &self.duck
+    }
+
+    fn duck_mut(&mut self) -> &mut DuckStatus {
+        &mut self.duck
+    }
+}
+
+impl KRShaped for Lamp {
+    const CONDITIONS: ConditionSet = ConditionSet::living(&[]);
+}
+
+fn lamp() -> Lamp {
+    let mut lamp = Lamp::new("hall", LampSpec { watts: None });
+    lamp.metadata.namespace = Some("shop".into());
+    lamp.metadata.generation = Some(1);
+    lamp
 }
 
 /// Does everything that can be done.
@@ -197,6 +236,64 @@ async fn a_child_is_wanted_as_the_reconciler_gives_it() {
     given(shop()).and(made).pass(controller, "shop").await.check(Want::done());
     let taken = given(shop()).and(map("greeting", "another's")).pass(controller, "shop").await;
     assert!(taken.result.is_err() && taken.writes().is_empty());
+}
+
+#[tokio::test]
+async fn a_child_is_wanted_without_what_is_not_applied_of_it() {
+    struct Electrician(Owned<Lamp>, Lamp);
+    impl ReconcileKind for Electrician {
+        type Kind = Namespace;
+        async fn reconcile_kind(&self, shop: &Namespace, _: &mut ()) -> Result<Outcome> {
+            self.0.apply(shop, self.1.clone()).await?;
+            Ok(Outcome::done())
+        }
+    }
+    let owner = |name: &str, controller| OwnerReference {
+        api_version: "v1".into(),
+        kind: "ConfigMap".into(),
+        name: name.into(),
+        uid: format!("uid-of-{name}"),
+        controller,
+        ..OwnerReference::default()
+    };
+    let mut child = lamp();
+    child.status = Some(LampStatus { lit: Some(true), ..LampStatus::default() });
+    child.metadata.annotations = Some(Default::default());
+    child.metadata.owner_references = Some(vec![owner("further", None), owner("replaced", Some(true))]);
+    let controller = |cx: &Context| {
+        let mut build = Controller::of::<Namespace>(cx);
+        let lamps = build.owns();
+        Ok(build.reconciler(Electrician(lamps, child.clone())).build())
+    };
+    let passed = given(shop()).pass(controller, "shop").await;
+    passed.check(Want::done().child(&shop(), &child));
+    let owners = passed.object::<Lamp>("shop/hall").unwrap().metadata.owner_references.unwrap();
+    assert_eq!(owners.iter().map(|owner| owner.name.as_str()).collect::<Vec<_>>(), ["shop", "further"]);
+}
+
+#[tokio::test]
+async fn a_status_is_wanted_whose_unset_fields_are_null() {
+    struct Breaker;
+    impl ReconcileKind for Breaker {
+        type Kind = Lamp;
+        async fn reconcile_kind(&self, _: &Lamp, status: &mut LampStatus) -> Result<Outcome> {
+            status.lit = None;
+            Lamp::CONDITIONS.manage(status).mark_true("Ready");
+            Ok(Outcome::done())
+        }
+    }
+    let controller = |cx: &Context| Ok(Controller::of::<Lamp>(cx).reconciler(Breaker).build());
+    let mut wanted = lamp();
+    let status = wanted.status.get_or_insert_default();
+    Lamp::CONDITIONS.manage(status).mark_true("Ready");
+    status.duck.observed_generation = Some(1);
+    let mut lit = lamp();
+    lit.status = Some(LampStatus { lit: Some(true), ..LampStatus::default() });
+    table(controller)
+        .row("there was none", "shop/hall", given(lamp()), Want::done().status(&wanted))
+        .row("it was lit", "shop/hall", given(lit), Want::done().status(&wanted))
+        .run()
+        .await;
 }
 
 #[tokio::test]

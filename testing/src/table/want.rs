@@ -1,12 +1,18 @@
 //! What a pass is to do.
 
-use kube::{Resource, api::PropagationPolicy};
+use std::iter;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::{
+    Resource,
+    api::{ObjectMeta, PropagationPolicy},
+};
 use reknit_apis::{Key, Scope};
 use reknit_reconciler::{Event, Outcome};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::account::{Account, Entry};
+use super::account::{Account, Entry, without_nulls};
 use crate::api_server::{dry_run, field_selector, propagation_policy};
 
 /// What a pass is to do, and nothing else: how it ends, every write in order, every event in order. What is not said
@@ -96,7 +102,8 @@ impl Want {
         Self(Account::failing(message, true))
     }
 
-    /// The status of this object becomes as it is here. Other fields of the object are not looked at.
+    /// The status of this object becomes as it is here; a field that is null is not there. Other fields of the object are
+    /// not looked at.
     pub fn status<K: Resource<DynamicType = ()> + Serialize>(self, object: &K) -> Self {
         let (key, body) = (key(object), value(object));
         self.write(Entry::status(&K::plural(&()), &key, &body["status"]))
@@ -148,24 +155,23 @@ impl Want {
     }
 
     /// This child is applied as [`Owned::apply`](reknit_reconciler::Owned::apply) does it: given as the reconciler gives
-    /// it, beside its owner and controlled by it.
+    /// it, beside its owner and controlled by it, without a status and what is null.
     pub fn child<O, K>(self, owner: &O, child: &K) -> Self
     where
         O: Resource<DynamicType = ()>,
         K: Resource<DynamicType = (), Scope: Scope> + Serialize,
     {
-        let (of, mut body) = (owner.meta(), value(child));
         let mut key = key(child);
-        if let (true, Some(beside)) = (K::Scope::NAMESPACED, &of.namespace) {
+        if let (true, Some(beside)) = (K::Scope::NAMESPACED, &owner.meta().namespace) {
             key.namespace = Some(beside.clone());
-            body["metadata"]["namespace"] = json!(beside);
         }
-        body["apiVersion"] = json!(K::api_version(&()));
-        body["kind"] = json!(K::kind(&()));
-        body["metadata"]["ownerReferences"] = json!([{
-            "apiVersion": O::api_version(&()), "kind": O::kind(&()), "name": of.name,
-            "uid": of.uid.as_deref().unwrap_or_default(), "controller": true, "blockOwnerDeletion": true,
-        }]);
+        let mut body = without_nulls(&value(child));
+        if let Some(fields) = body.as_object_mut() {
+            fields.remove("status");
+            fields.insert("apiVersion".into(), json!(K::api_version(&())));
+            fields.insert("kind".into(), json!(K::kind(&())));
+            fields.insert("metadata".into(), value(&applied_metadata(owner, child.meta(), &key)));
+        }
         self.write(Entry::apply(&K::plural(&()), &key, body))
     }
 
@@ -226,6 +232,30 @@ fn key<K: Resource>(object: &K) -> Key {
     let meta = object.meta();
     let name = meta.name.as_deref().or(meta.generate_name.as_deref());
     Key::new(meta.namespace.as_deref(), name.unwrap_or_default())
+}
+
+/// What [`Owned::apply`](reknit_reconciler::Owned::apply) applies of a child's metadata.
+fn applied_metadata<O: Resource<DynamicType = ()>>(owner: &O, given: &ObjectMeta, key: &Key) -> ObjectMeta {
+    let of = owner.meta();
+    let controller = OwnerReference {
+        api_version: O::api_version(&()).into_owned(),
+        kind: O::kind(&()).into_owned(),
+        name: of.name.clone().unwrap_or_default(),
+        uid: of.uid.clone().unwrap_or_default(),
+        controller: Some(true),
+        block_owner_deletion: Some(true),
+    };
+    let further = given.owner_references.iter().flatten().filter(|owner| owner.controller != Some(true));
+    ObjectMeta {
+        name: Some(key.name.clone()),
+        namespace: key.namespace.clone(),
+        labels: given.labels.clone(),
+        // There is always the one that notes what was applied, which is not compared.
+        annotations: given.annotations.clone().filter(|all| !all.is_empty()),
+        finalizers: given.finalizers.clone(),
+        owner_references: Some(iter::once(controller).chain(further.cloned()).collect()),
+        ..ObjectMeta::default()
+    }
 }
 
 #[expect(clippy::expect_used, reason = "objects of Kubernetes are JSON, and this is for tests")]
