@@ -14,8 +14,8 @@ const DOUBTFUL: [&str; 2] = ["core::option::Option<", "core::result::Result<"];
 /// `bool`, `Option<T>` and `Result<T, E>` are checks; the `E` of the last one is shown when time is up, so a check that
 /// returns `Err(format!("ready is {status}"))` makes a failure that needs no debugger.
 ///
-/// Whatever is in a `Some` or an `Ok` is found. So one of these within another, such as the `Ok(None)` of `get_opt` or an
-/// `Ok(false)`, is refused by [`eventually`]: `get_opt(name).await?.ok_or(…)` tells what is there.
+/// Whatever is in a `Some` or an `Ok` is found. So one of these within another is refused by [`eventually`]: `get_opt` of
+/// kube, whose `Ok(None)` would be found, and an `Ok(false)`. Of what is to be there, `get` answers an error until it is.
 pub trait Check {
     /// What the check found.
     type Found;
