@@ -48,6 +48,23 @@ impl Destination {
         }
     }
 
+    /// The same, and that its object is in no other namespace than this one, which is that of the object that holds the
+    /// destination; see [`KReference::validate_within`].
+    ///
+    /// ```
+    /// use reknit_apis::Destination;
+    ///
+    /// let sink = r#"{"ref": {"apiVersion": "v1", "kind": "Service", "namespace": "theirs", "name": "web"}}"#;
+    /// let sink: Destination = serde_json::from_str(sink).unwrap();
+    /// assert!(sink.validate_within("theirs").is_empty());
+    /// let wrong = sink.validate_within("mine").via_field("spec.sink");
+    /// assert!(wrong.to_string().starts_with("mismatched namespaces: spec.sink.ref.namespace"));
+    /// ```
+    pub fn validate_within(&self, namespace: &str) -> FieldError {
+        let elsewhere = self.reference.as_ref().map(|reference| reference.validate_namespace(namespace));
+        self.validate().also(elsewhere.unwrap_or_default().via_field("ref"))
+    }
+
     fn validate_group(&self) -> FieldError {
         match self.group.as_deref() {
             None | Some("") => FieldError::none(),
@@ -94,5 +111,35 @@ impl From<Destination> for Wire {
     fn from(Destination { reference, group, uri, ca_certs, audience }: Destination) -> Self {
         let reference = reference.map(|reference| WireReference { reference, group });
         Self { reference, uri, ca_certs, audience }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_in_another_namespace_is_refused_also_where_a_path_below_it_is_meant() {
+        let reference = KReference {
+            api_version: "v1".into(),
+            kind: "Service".into(),
+            namespace: Some("theirs".into()),
+            name: "web".into(),
+        };
+        let object = Destination { reference: Some(reference), ..Destination::default() };
+        let path = Destination { uri: "/path".parse().ok(), ..object.clone() };
+        assert!(path.uri.is_some());
+        for destination in [object, path] {
+            let wrong = destination.validate_within("mine").to_string();
+            assert!(wrong.starts_with("mismatched namespaces: ref.namespace\n"), "{wrong}");
+            assert!(destination.validate_within("theirs").is_empty());
+            assert!(destination.validate().is_empty());
+        }
+    }
+
+    #[test]
+    fn a_url_is_in_no_namespace() {
+        let url = Destination { uri: "http://host/".parse().ok(), ..Destination::default() };
+        assert!(url.validate_within("mine").is_empty());
     }
 }

@@ -44,6 +44,42 @@ impl KReference {
             .also(required(&self.api_version, "apiVersion"))
             .also(required(&self.kind, "kind"))
     }
+
+    /// The same, and that it leads to no other namespace than this one, which is that of the object that holds it: the
+    /// controller that follows it may have rights in others that its author does not have.
+    ///
+    /// Without a namespace a reference is right anywhere, and one of a cluster-scoped object, whose namespace is empty, may
+    /// lead to any.
+    ///
+    /// ```
+    /// use reknit_apis::KReference;
+    ///
+    /// let sink = KReference {
+    ///     api_version: "v1".into(),
+    ///     kind: "Service".into(),
+    ///     namespace: Some("theirs".into()),
+    ///     name: "web".into(),
+    /// };
+    /// assert!(sink.validate_within("theirs").is_empty());
+    /// let wrong = sink.validate_within("mine").via_field("spec.sink");
+    /// assert_eq!(
+    ///     wrong.to_string(),
+    ///     "mismatched namespaces: spec.sink.namespace\nparent namespace: \"mine\" does not match ref: \"theirs\"",
+    /// );
+    /// ```
+    pub fn validate_within(&self, namespace: &str) -> FieldError {
+        self.validate().also(self.validate_namespace(namespace))
+    }
+
+    pub(crate) fn validate_namespace(&self, parent: &str) -> FieldError {
+        match self.namespace.as_deref() {
+            Some(own) if !own.is_empty() && !parent.is_empty() && own != parent => {
+                let details = format!("parent namespace: {parent:?} does not match ref: {own:?}");
+                FieldError::generic("mismatched namespaces", ["namespace"]).details(details)
+            }
+            _ => FieldError::none(),
+        }
+    }
 }
 
 /// Names one object of any Kind, or selects several in a namespace by their labels.
@@ -169,4 +205,31 @@ fn well_formed(value: &str, rule: fn(&str) -> Vec<String>, path: &str) -> FieldE
 
 fn required_and(value: &str, rule: fn(&str) -> Vec<String>, path: &str) -> FieldError {
     if value.is_empty() { required(value, path) } else { well_formed(value, rule, path) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn within(reference: Option<&str>, parent: &str) -> String {
+        let reference = KReference { namespace: reference.map(Into::into), ..KReference::default() };
+        reference.validate_within(parent).to_string()
+    }
+
+    #[test]
+    fn a_reference_to_another_namespace_is_refused_beside_what_else_is_wrong() {
+        let missing = "missing field(s): apiVersion, kind, name";
+        let mismatched =
+            "mismatched namespaces: namespace\nparent namespace: \"mine\" does not match ref: \"theirs\"";
+        assert_eq!(within(Some("theirs"), "mine"), format!("{mismatched}\n{missing}"));
+    }
+
+    #[test]
+    fn a_namespace_that_is_the_same_or_unknown_on_either_side_is_no_other() {
+        for (reference, parent) in
+            [(Some("mine"), "mine"), (None, "mine"), (Some(""), "mine"), (Some("theirs"), "")]
+        {
+            assert!(!within(reference, parent).contains("mismatched"), "{reference:?} in {parent:?}");
+        }
+    }
 }
