@@ -185,10 +185,19 @@ impl Reconciler {
         }
         let made = applied?;
         self.probes.forget(&Key::of(object));
-        *status = made.status.clone().unwrap_or_default();
+        *status = mirrored(object, &made, status.observed_generation);
         set(status, condition);
         Ok(Outcome::done())
     }
+}
+
+/// The Deployment's status, but for the generation, which is the Waitdeployment's own: it is observed once the Deployment
+/// that was made of it is.
+fn mirrored(object: &Waitdeployment, made: &Deployment, before: Option<i64>) -> DeploymentStatus {
+    let status = made.status.clone().unwrap_or_default();
+    let is_observed = status.observed_generation == made.metadata.generation;
+    let observed_generation = if is_observed { object.metadata.generation } else { before };
+    DeploymentStatus { observed_generation, ..status }
 }
 
 /// There is no Deployment, and this is why.

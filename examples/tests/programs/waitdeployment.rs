@@ -162,25 +162,28 @@ async fn a_timeout_may_be_left_out_written_out_or_counted_and_be_a_whole_minute(
     }
 }
 
+/// The Deployment of `default/x`, of seven replicas and in the first of its generations.
+async fn made_of(object: &Waitdeployment, status: Value) -> Deployment {
+    let server = ApiServer::new();
+    let held = vec![server.hold(object)];
+    let cx = Context::preloaded("waitdeployment", server.client(), held);
+    let deployments = Controller::of::<Waitdeployment>(&cx).owns::<Deployment>();
+    let mut child = Deployment { spec: Some(object.spec.clone()), ..Deployment::default() };
+    child.metadata.name = Some("x".into());
+    child.spec.as_mut().unwrap().replicas = Some(7);
+    let mut made = Deployment::clone(&*deployments.apply(object, child).await.unwrap());
+    made.status = serde_json::from_value(status).unwrap();
+    made
+}
+
 #[tokio::test]
 async fn a_deployment_that_is_there_follows_the_spec_without_a_probe() {
     let object = given_waiting(json!({"address": "nonsense"}));
-    let server = ApiServer::new();
-    let made = {
-        let held = vec![server.hold(&object)];
-        let cx = Context::preloaded("waitdeployment", server.client(), held);
-        let deployments = Controller::of::<Waitdeployment>(&cx).owns::<Deployment>();
-        let mut child = Deployment { spec: Some(object.spec.clone()), ..Deployment::default() };
-        child.metadata.name = Some("x".into());
-        child.spec.as_mut().unwrap().replicas = Some(7);
-        let mut made = Deployment::clone(&*deployments.apply(&object, child).await.unwrap());
-        made.status = serde_json::from_value(json!({
-            "availableReplicas": 5,
-            "conditions": [{"type": "Available", "status": "True"}],
-        }))
-        .unwrap();
-        made
-    };
+    let available = json!({
+        "availableReplicas": 5,
+        "conditions": [{"type": "Available", "status": "True"}],
+    });
+    let made = made_of(&object, available).await;
     let passed = given(object).and(made).pass(controller, "default/x").await;
     assert!(passed.result.is_ok());
     assert_eq!(passed.writes(), ["patch deployments default/x", "patch waitdeployments/status default/x"]);
@@ -190,6 +193,22 @@ async fn a_deployment_that_is_there_follows_the_spec_without_a_probe() {
     let conditions: Vec<_> =
         status.conditions.iter().flatten().map(|one| (&*one.type_, &*one.status)).collect();
     assert_eq!(conditions, [("Available", "True"), ("ProbeSucceeded", "True")]);
+}
+
+#[tokio::test]
+async fn a_generation_is_observed_once_that_of_the_deployment_is() {
+    let mut object = given_waiting(json!({"address": "nonsense"}));
+    object.metadata.generation = Some(6);
+    object.status = serde_json::from_value(json!({"observedGeneration": 5})).unwrap();
+    // The pass puts the replicas back, which makes the Deployment's second generation.
+    for (seen, observed) in [(None, 5), (Some(1), 5), (Some(2), 6)] {
+        let made = made_of(&object, json!({"observedGeneration": seen})).await;
+        let passed = given(object.clone()).and(made).pass(controller, "default/x").await;
+        assert!(passed.result.is_ok());
+        assert_eq!(passed.object::<Deployment>("default/x").unwrap().metadata.generation, Some(2));
+        let status = passed.object::<Waitdeployment>("default/x").unwrap().status.unwrap();
+        assert_eq!(status.observed_generation, Some(observed), "where the Deployment's is {seen:?}");
+    }
 }
 
 #[tokio::test]
@@ -267,8 +286,12 @@ async fn it_waits_for_a_port_that_refuses_and_then_follows_the_spec() {
     place.says("late", "True", "Connected", &format!("connected to {second}")).await;
     let made = place.deployment("late", "of two", |made| replicas(made) == Some(2)).await;
     assert_eq!(place::controller(&made), Some(("Waitdeployment".into(), "late".into())));
+    // As `kubectl wait` sees it: a status of an older generation says nothing.
     let available = |object: &Waitdeployment, count| {
-        object.status.as_ref().and_then(|status| status.available_replicas) == Some(count)
+        object.status.as_ref().is_some_and(|status| {
+            status.observed_generation >= object.metadata.generation
+                && status.available_replicas == Some(count)
+        })
     };
     let mirrored = place.waiting("late", "has two available", |object| available(object, 2)).await;
     let conditions = mirrored.status.unwrap().conditions.unwrap();
