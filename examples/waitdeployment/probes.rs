@@ -18,9 +18,9 @@ use tokio::{
 
 use super::target::Target;
 
-/// How many connections are attempted at once: as many for the first time, and as many again.
+/// How many connections are attempted at once: as many looks, and as many that have the whole of their timeout.
 const AT_ONCE: usize = 250;
-/// How long the first attempt takes at most.
+/// How long a look takes at most.
 const LOOK: Duration = Duration::from_secs(1);
 const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
@@ -35,9 +35,9 @@ pub(crate) enum Answer {
 /// One task for each target that some key waits for, however many do; it ends with the last of them, or when the target
 /// answers.
 ///
-/// An attempt waits for its turn among [`AT_ONCE`] others. What was never tried takes turns of its own, of a second at
-/// most, so that it does not wait for what never answers; where that was not enough, it has the whole of its timeout with
-/// the others.
+/// An attempt waits for its turn among [`AT_ONCE`] others. Each try begins with a look, of a second at most, and looks take
+/// turns of their own, so that what answers at once does not wait for what never does; where that was not enough, the
+/// address has the whole of its timeout with the others.
 pub(crate) struct Probes {
     waiting: PerKey<Arc<Waiting>>,
     tried: Mutex<HashMap<Target, Weak<Tried>>>,
@@ -46,8 +46,8 @@ pub(crate) struct Probes {
 }
 
 struct Turns {
-    first: Semaphore,
-    again: Semaphore,
+    look: Semaphore,
+    whole: Semaphore,
 }
 
 /// A key that waits, for as long as this is kept.
@@ -72,7 +72,7 @@ struct Known {
 
 impl Probes {
     pub(crate) fn new(waiting: PerKey<Arc<Waiting>>, queue: Queue) -> Self {
-        let turns = Turns { first: Semaphore::new(AT_ONCE), again: Semaphore::new(AT_ONCE) };
+        let turns = Turns { look: Semaphore::new(AT_ONCE), whole: Semaphore::new(AT_ONCE) };
         Self { waiting, tried: Mutex::default(), turns: Arc::new(turns), queue }
     }
 
@@ -146,15 +146,10 @@ impl Tried {
 }
 
 async fn keep_trying(target: Target, turns: Arc<Turns>, queue: Queue, tried: Weak<Tried>) {
-    let look = target.timeout.min(LOOK);
-    let mut answer = attempt(&turns.first, &target.address, look).await;
-    if answer.is_none() && look < target.timeout {
-        answer = attempt(&turns.again, &target.address, target.timeout).await;
-    }
     let mut pause = SHORTEST_PAUSE;
     loop {
         let silent = || Answer::Failed(format!("no answer within {:?}", target.timeout));
-        let known = answer.unwrap_or_else(silent);
+        let known = look_and_wait(&target, &turns).await.unwrap_or_else(silent);
         let Some(tried) = tried.upgrade() else { return };
         tried.tell(known.clone(), &queue);
         drop(tried);
@@ -163,8 +158,17 @@ async fn keep_trying(target: Target, turns: Arc<Turns>, queue: Queue, tried: Wea
         }
         sleep(pause).await;
         pause = LONGEST_PAUSE.min(pause * 2);
-        answer = attempt(&turns.again, &target.address, target.timeout).await;
     }
+}
+
+/// None where there is no answer in time.
+async fn look_and_wait(target: &Target, turns: &Turns) -> Option<Answer> {
+    let look = target.timeout.min(LOOK);
+    let seen = attempt(&turns.look, &target.address, look).await;
+    if seen.is_some() || look == target.timeout {
+        return seen;
+    }
+    attempt(&turns.whole, &target.address, target.timeout).await
 }
 
 /// Once it has its turn; none where there is no answer in time.
