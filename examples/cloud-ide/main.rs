@@ -29,7 +29,7 @@ struct Flags {
     #[arg(long, value_name = "NAME", default_value = "cloud-ide", value_parser = sharedmain::namespace)]
     namespace: String,
 
-    /// Where gRPC is served
+    /// Where gRPC is served, to whoever reaches it: nobody is authenticated
     #[arg(long, value_name = "[IP]:PORT", default_value = ":6387")]
     grpc_address: ListenAddress,
 }

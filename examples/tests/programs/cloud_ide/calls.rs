@@ -1,14 +1,19 @@
 //! What is refused, and the calls that do not wait.
 
+use futures::stream;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::PostParams;
+use reknit::testing::eventually;
 use serde_json::json;
-use tonic::Code;
+use tokio::task::JoinSet;
+use tonic::{Code, Request, client::Grpc, codegen::http::uri::PathAndQuery};
+use tonic_prost::ProstCodec;
 
 use super::{
-    ide::{Ide, refused},
+    ide::{self, Ide, refused},
     program::pb::{PodInfo, PodStatus, QueryOption, ResourceLimit},
 };
+use crate::support::wait::SOON;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_become_a_pod_is_an_invalid_argument_and_nothing_is_created() {
@@ -63,10 +68,7 @@ async fn what_is_asked_for_is_what_is_created() {
     let ide = Ide::start().await;
     let limit = ResourceLimit { cpu: "500m".into(), memory: "1Gi".into(), storage: "2Gi".into() };
     let call = ide.create(PodInfo { resource_limit: Some(limit), ..ide.request("full") });
-    let pod = reknit::testing::eventually("the pod", crate::support::wait::SOON, async || {
-        ide.pods.get("full").await
-    })
-    .await;
+    let pod = eventually("the pod", SOON, async || ide.pods.get("full").await).await;
     assert_eq!(pod.metadata.labels.as_ref().and_then(|labels| labels.get("kind")), Some(&"cloud-ide".into()));
     let spec = serde_json::to_value(pod.spec).expect("JSON");
     let container = &spec["containers"][0];
@@ -84,7 +86,7 @@ async fn a_space_is_told_of_and_deleted_and_what_is_none_is_not_found() {
     let status = ide.client.get_pod_space_status(ide.query("a")).await.expect("its status").into_inner();
     assert_eq!(status, PodStatus { status: 1, message: "Pending".into() });
     ide.run("a").await;
-    reknit::testing::eventually("it runs", crate::support::wait::SOON, async || {
+    eventually("it runs", SOON, async || {
         let mut client = ide.client.clone();
         client.get_pod_space_status(ide.query("a")).await.expect("its status").into_inner().message
             == "Running"
@@ -130,4 +132,43 @@ async fn a_name_that_a_different_pod_has_is_taken_and_that_pod_stays() {
     let pod = foreign(&ide, "b").await;
     assert_eq!(refused(ide.create(ide.request("b"))).await.0, Code::AlreadyExists);
     ide.stays(&pod).await;
+}
+
+impl Ide {
+    /// How a question ends whose space is not there.
+    async fn asked(&self, name: &str) -> Code {
+        let answer = self.client.clone().get_pod_space_status(self.query(name)).await;
+        answer.expect_err("there is none").code()
+    }
+
+    /// So many calls whose messages never come, on a connection of their own; one that is refused is made again.
+    fn calls_that_stall(&self, count: usize) -> JoinSet<()> {
+        let grpc = ide::grpc(&self.address);
+        let stall = async |mut grpc: Grpc<_>| loop {
+            let path = PathAndQuery::from_static("/pb.CloudIdeService/getPodSpaceStatus");
+            let (never, codec) = (stream::pending::<QueryOption>(), ProstCodec::<_, PodStatus>::default());
+            drop(grpc.client_streaming(Request::new(never), path, codec).await);
+        };
+        (0..count).map(|_| stall(grpc.clone())).collect()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_larger_than_any_request_is_refused_and_the_server_goes_on() {
+    let ide = Ide::start().await;
+    assert_eq!(ide.asked(&"a".repeat(16 * 1024)).await, Code::OutOfRange);
+    assert_eq!(ide.asked(&"a".repeat(15 * 1024)).await, Code::InvalidArgument, "it was read");
+    let large = PodInfo { image: "a".repeat(16 * 1024), ..ide.request("a") };
+    assert_eq!(refused(ide.create(large)).await.0, Code::OutOfRange);
+    assert_eq!(ide.asked("a").await, Code::NotFound);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_beyond_ten_thousand_on_whatever_connection_is_refused_until_there_are_fewer() {
+    let ide = Ide::start().await;
+    let _stalled = ide.calls_that_stall(9_999);
+    let one_more = ide.calls_that_stall(1);
+    eventually("the limit", SOON, async || ide.asked("a").await == Code::ResourceExhausted).await;
+    drop(one_more);
+    eventually("a call less", SOON, async || ide.asked("a").await == Code::NotFound).await;
 }
