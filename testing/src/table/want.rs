@@ -155,7 +155,8 @@ impl Want {
     }
 
     /// This child is applied as [`Owned::apply`](reknit_reconciler::Owned::apply) does it: given as the reconciler gives
-    /// it, beside its owner and controlled by it, without a status and what is null.
+    /// it, beside its owner and controlled by it, without a status and what is null. A Secret's `stringData` is applied as
+    /// `data`, and wanted as such.
     pub fn child<O, K>(self, owner: &O, child: &K) -> Self
     where
         O: Resource<DynamicType = ()>,
