@@ -8,7 +8,7 @@ use tokio_stream::wrappers::TcpListenerStream;
 use tonic::transport::Server;
 use tonic_health::{ServingStatus, server::HealthReporter};
 use tonic_reflection::server::Builder;
-use tower::{layer::layer_fn, limit::GlobalConcurrencyLimitLayer};
+use tower::layer::layer_fn;
 
 use super::{
     deadline::Deadline,
@@ -16,9 +16,9 @@ use super::{
     spaces::Spaces,
 };
 
-/// A call is held open for as long as its space takes, so there may be many at once, on one connection or on several.
+/// A call is held open for as long as its space takes, so there may be many on one connection.
 const CALLS: u32 = 10_000;
-/// More than any request has that could become a space: what calls may have the process keep is bounded.
+/// More than any request has that could become a space: so much each call may have the process keep.
 const LARGEST: usize = 16 * 1024;
 /// How soon a client is noticed that went without a word.
 const KEEPALIVE: Duration = Duration::from_secs(20);
@@ -34,9 +34,7 @@ pub(crate) async fn serve(spaces: Spaces, listener: TcpListener, shutdown: Shutd
     let server = Server::builder()
         .max_concurrent_streams(CALLS)
         .http2_keepalive_interval(Some(KEEPALIVE))
-        .load_shed(true) // what is beyond the limit is refused, and does not wait
         .layer(layer_fn(Deadline::new))
-        .layer(GlobalConcurrencyLimitLayer::new(CALLS as usize))
         .add_service(CloudIdeServiceServer::new(spaces.clone()).max_decoding_message_size(LARGEST))
         .add_service(health)
         .add_service(reflection().build_v1()?)

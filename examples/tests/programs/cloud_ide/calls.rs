@@ -1,16 +1,13 @@
 //! What is refused, and the calls that do not wait.
 
-use futures::stream;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::PostParams;
 use reknit::testing::eventually;
 use serde_json::json;
-use tokio::task::JoinSet;
-use tonic::{Code, Request, client::Grpc, codegen::http::uri::PathAndQuery};
-use tonic_prost::ProstCodec;
+use tonic::Code;
 
 use super::{
-    ide::{self, Ide, refused},
+    ide::{Ide, refused},
     program::pb::{PodInfo, PodStatus, QueryOption, ResourceLimit},
 };
 use crate::support::wait::SOON;
@@ -140,17 +137,6 @@ impl Ide {
         let answer = self.client.clone().get_pod_space_status(self.query(name)).await;
         answer.expect_err("there is none").code()
     }
-
-    /// So many calls whose messages never come, on a connection of their own; one that is refused is made again.
-    fn calls_that_stall(&self, count: usize) -> JoinSet<()> {
-        let grpc = ide::grpc(&self.address);
-        let stall = async |mut grpc: Grpc<_>| loop {
-            let path = PathAndQuery::from_static("/pb.CloudIdeService/getPodSpaceStatus");
-            let (never, codec) = (stream::pending::<QueryOption>(), ProstCodec::<_, PodStatus>::default());
-            drop(grpc.client_streaming(Request::new(never), path, codec).await);
-        };
-        (0..count).map(|_| stall(grpc.clone())).collect()
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -161,14 +147,4 @@ async fn a_message_larger_than_any_request_is_refused_and_the_server_goes_on() {
     let large = PodInfo { image: "a".repeat(16 * 1024), ..ide.request("a") };
     assert_eq!(refused(ide.create(large)).await.0, Code::OutOfRange);
     assert_eq!(ide.asked("a").await, Code::NotFound);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_call_beyond_ten_thousand_on_whatever_connection_is_refused_until_there_are_fewer() {
-    let ide = Ide::start().await;
-    let _stalled = ide.calls_that_stall(9_999);
-    let one_more = ide.calls_that_stall(1);
-    eventually("the limit", SOON, async || ide.asked("a").await == Code::ResourceExhausted).await;
-    drop(one_more);
-    eventually("a call less", SOON, async || ide.asked("a").await == Code::NotFound).await;
 }

@@ -14,7 +14,7 @@ use kube::{
 use reknit::testing::{ControlPlane, eventually};
 use serde_json::{Value, json};
 use tokio::{sync::OnceCell, task::JoinHandle};
-use tonic::{Code, Response, Status, client::Grpc, codegen::http::Uri};
+use tonic::{Code, Response, Status};
 
 use super::program::pb::{
     PodInfo, PodSpaceInfo, QueryOption, cloud_ide_service_client::CloudIdeServiceClient,
@@ -25,8 +25,7 @@ use crate::support::{
 };
 
 /// Not tonic's own transport: that ends a call at its deadline by itself, and what the server says would not be heard.
-type Connection = Http<HttpConnector, tonic::body::Body>;
-type Client = CloudIdeServiceClient<Connection>;
+type Client = CloudIdeServiceClient<Http<HttpConnector, tonic::body::Body>>;
 type Created = JoinHandle<Result<Response<PodSpaceInfo>, Status>>;
 
 /// Without nodes: a pod does what the test says.
@@ -150,19 +149,9 @@ impl Ide {
 }
 
 pub(super) fn client(address: &str) -> Client {
-    let (http, origin) = connection(address);
-    CloudIdeServiceClient::with_origin(http, origin)
-}
-
-/// For calls that the generated client would not make.
-pub(super) fn grpc(address: &str) -> Grpc<Connection> {
-    let (http, origin) = connection(address);
-    Grpc::with_origin(http, origin)
-}
-
-fn connection(address: &str) -> (Connection, Uri) {
     let http = Http::builder(TokioExecutor::new()).http2_only(true).build_http();
-    (http, format!("http://{address}").parse().expect("a URL"))
+    let origin = format!("http://{address}").parse().expect("a URL");
+    CloudIdeServiceClient::with_origin(http, origin)
 }
 
 /// How the call ended; it has to, soon.
