@@ -193,7 +193,8 @@ impl<K: Cached> ListWatch<K> {
         self.cache.progress.attempted();
         let mut told = false;
         loop {
-            let silence = if self.bookmarks { SILENCE } else { lasting + SILENCE };
+            let late = lasting.saturating_sub(opened.elapsed()) + SILENCE;
+            let silence = if self.bookmarks { SILENCE } else { late };
             let line = timeout(silence, lines.next()).await.unwrap_or(Err(Failure::Silence(silence)));
             let line = match line.and_then(|line| line.map(Line::read).transpose()) {
                 Ok(Some(line)) => line,
@@ -260,9 +261,10 @@ impl<K: Cached> ListWatch<K> {
     async fn recover(&mut self, failure: Failure) {
         self.cache.meters.failures.inc();
         let again = mem::replace(&mut self.expired, matches!(failure, Failure::Gone(_)));
+        // After an outage too: what answers so can be listed from.
+        let expired = self.expired && (!again || self.backoff.is_fresh());
         let wait = match &failure {
-            // After an outage too: what answers so can be listed from.
-            Failure::Gone(_) if !again || self.backoff.is_fresh() => self.backoff.next(Duration::ZERO),
+            _ if expired => self.backoff.next(Duration::ZERO),
             Failure::Absent(_) => self.backoff.next(ABSENT),
             _ => self.backoff.next(Duration::MAX),
         };
@@ -282,7 +284,7 @@ impl<K: Cached> ListWatch<K> {
         }
         self.cache.progress.attempted();
         // Versions expire; only that the next one has expired as well is worth a warning.
-        self.complain(&failure, self.expired && !again);
+        self.complain(&failure, expired);
         sleep(wait).await;
     }
 

@@ -105,7 +105,11 @@ impl Source {
             ..ListParams::default()
         };
         let request = self.path.list(&params).map_err(kube::Error::BuildRequest)?;
-        fetch(&self.transport, self.prepared(request, METADATA_LIST)).await
+        let mut request = self.prepared(request, METADATA_LIST);
+        if params.continue_token.is_some() {
+            request.extensions_mut().remove::<NotRepeated>(); // the whole list would have to begin again
+        }
+        fetch(&self.transport, request).await
     }
 
     /// The events after version `from`; the server ends it after `lasting`.

@@ -123,7 +123,10 @@ fn is_long_running(uri: &http::Uri) -> bool {
 mod tests {
     use std::{
         convert::Infallible,
-        sync::atomic::{AtomicU32, Ordering},
+        sync::{
+            Mutex,
+            atomic::{AtomicU32, Ordering},
+        },
     };
 
     use k8s_openapi::api::core::v1::ConfigMap;
@@ -206,6 +209,32 @@ mod tests {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         assert_eq!(asked.load(Ordering::Relaxed), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_page_that_is_refused_is_asked_for_again_and_not_the_whole_list() {
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let noted = asked.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let query = request.uri().query().unwrap_or_default().to_owned();
+            let (next, first) = (query.contains("continue=more"), !query.contains("continue"));
+            let mut noted = noted.lock().unwrap();
+            let (code, body) = match () {
+                () if query.contains("watch=true") => (410, "{}"),
+                () if first => (200, r#"{"metadata":{"resourceVersion":"5","continue":"more"},"items":[]}"#),
+                () if !noted.contains(&next) => (429, "{}"),
+                () => (200, r#"{"metadata":{"resourceVersion":"5"},"items":[]}"#),
+            };
+            noted.push(next);
+            let mut answer = Response::new(Body::from(body.as_bytes().to_vec()));
+            *answer.status_mut() = StatusCode::from_u16(code).unwrap();
+            async move { Ok::<_, Infallible>(answer) }
+        });
+        let cx = Context::new("test", on(&Client::new(service, "default"), 0.0, 1));
+        let maps: Informer<ConfigMap> = cx.get();
+        cx.informers().start();
+        maps.synced().await;
+        assert_eq!(asked.lock().unwrap()[..3], [false, true, true]);
     }
 
     #[tokio::test(start_paused = true)]
