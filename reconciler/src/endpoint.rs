@@ -96,7 +96,8 @@ impl<K: Kind> Endpoint<K> {
         concluding(&self.queue, key, write, |object: &K| object.meta().resource_version.as_deref()).await
     }
 
-    /// Applies metadata under a field manager, whatever else changed meanwhile; so it is news to its own key too.
+    /// Applies metadata under a field manager, whatever else changed meanwhile unless it holds a version; so it is news to
+    /// its own key too.
     pub(crate) async fn apply_metadata(
         &self,
         object: &K,

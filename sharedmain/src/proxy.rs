@@ -46,7 +46,8 @@ impl Proxy {
 pub(crate) fn check(proxy: &Uri) -> Result<(), String> {
     let why = match proxy.scheme_str() {
         Some("http" | "https") => return Ok(()),
-        Some("socks5") if !has_user(proxy) => return Ok(()),
+        Some("socks5") if !has_user(proxy) && proxy.port().is_some() => return Ok(()),
+        Some("socks5") if proxy.port().is_none() => "name its port, as in socks5://proxy:1080",
         Some("socks5") => {
             "no user and password are sent to a proxy of this kind: name one that asks for none, or an HTTP proxy"
         }
@@ -173,6 +174,7 @@ mod tests {
         for (proxy, shown, why) in [
             ("socks4://user:hunter2@proxy:1080", "socks4://proxy:1080", "want http://"),
             ("socks5h://proxy", "socks5h://proxy", "want http://"),
+            ("socks5://proxy", "socks5://proxy", "name its port"),
             ("proxy:1080", "proxy:1080", "want http://"),
             ("socks5://user:hunter2@[::1]:1080", "socks5://[::1]:1080", "no user and password are sent"),
         ] {

@@ -258,10 +258,13 @@ impl<T: Cached<DynamicType = ()> + Serialize> Children<T> {
         self.client.request(request.map_err(kube::Error::BuildRequest)?).await
     }
 
+    /// Only of what the cache holds: of nothing else will it be told when it goes.
     fn remember(&self, wanted: Wanted, answer: &T) {
-        if let Ok(found) = wanted.found_in(answer) {
-            let state = self.state(&wanted, &found);
-            self.settled.lock().insert(wanted.key, state);
+        let Ok(found) = wanted.found_in(answer) else { return };
+        let state = self.state(&wanted, &found);
+        self.settled.lock().insert(wanted.key.clone(), state);
+        if !self.informer.contains(&wanted.key) {
+            self.settled.lock().remove(&wanted.key);
         }
     }
 }
