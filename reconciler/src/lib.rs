@@ -92,7 +92,7 @@ mod uuid;
 mod watch;
 
 pub use builder::{Builder, Keys, WithReconciler};
-pub use child::NotApplied;
+pub use child::{NotApplied, applied};
 pub use controller::{Controller, Drained, Health, Run, Working};
 pub use error::{Error, Permanent, Result};
 pub use event::Event;

@@ -26,7 +26,7 @@ use reknit_apis::{Key, OwnedBy, Scope};
 use reknit_injection::{Cached, Informer, controller_name};
 use serde::Serialize;
 
-pub use self::error::NotApplied;
+pub use self::{error::NotApplied, wanted::applied};
 use self::{
     error::said,
     wanted::{Found, Wanted},

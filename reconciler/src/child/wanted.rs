@@ -27,6 +27,19 @@ pub(super) struct Wanted {
     pub(super) body: Value,
 }
 
+/// What [`Owned::apply`](crate::Owned::apply) sends for this child of this owner: for tests that compare it.
+///
+/// # Errors
+///
+/// As there, where the child is one that cannot be applied.
+pub fn applied<O, T>(owner: &O, child: T) -> Result<Value, NotApplied>
+where
+    O: Resource<DynamicType = (), Scope: Scope>,
+    T: Resource<DynamicType = (), Scope: Scope> + Serialize,
+{
+    Wanted::of(owner, child).map(|wanted| wanted.body)
+}
+
 /// What of an object concerns what is applied.
 pub(super) struct Found {
     /// The fields that are set, with the values that they have there.

@@ -184,7 +184,7 @@ fn without_times(value: &Value) -> Value {
 }
 
 /// An `Option` that is not set may be serialized as null, and is then not applied or taken away.
-pub(super) fn without_nulls(value: &Value) -> Value {
+fn without_nulls(value: &Value) -> Value {
     match value {
         Value::Object(fields) => {
             let set = fields.iter().filter(|(_, value)| !value.is_null());

@@ -1,6 +1,6 @@
 use std::sync::Mutex;
 
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Api, Client, CustomResource, ResourceExt, api::*};
 use reknit_apis::{ConditionSet, DuckShaped, DuckStatus, KRShaped};
@@ -269,6 +269,30 @@ async fn a_child_is_wanted_without_what_is_not_applied_of_it() {
     passed.check(Want::done().child(&shop(), &child));
     let owners = passed.object::<Lamp>("shop/hall").unwrap().metadata.owner_references.unwrap();
     assert_eq!(owners.iter().map(|owner| owner.name.as_str()).collect::<Vec<_>>(), ["shop", "further"]);
+}
+
+#[tokio::test]
+async fn a_secret_is_wanted_as_the_reconciler_gives_it() {
+    struct Keeps(Owned<Secret>);
+    impl ReconcileKind for Keeps {
+        type Kind = Namespace;
+        async fn reconcile_kind(&self, shop: &Namespace, _: &mut ()) -> Result<Outcome> {
+            self.0.apply(shop, password()).await?;
+            Ok(Outcome::done())
+        }
+    }
+    fn password() -> Secret {
+        let secret = json!({"metadata": {"name": "password", "namespace": "shop"}, "stringData": {"a": "b"}});
+        serde_json::from_value(secret).unwrap()
+    }
+    let controller = |cx: &Context| {
+        let mut build = Controller::of::<Namespace>(cx);
+        let secrets = build.owns();
+        Ok(build.reconciler(Keeps(secrets)).build())
+    };
+    let passed = given(shop()).pass(controller, "shop").await;
+    passed.check(Want::done().child(&shop(), &password()));
+    assert_eq!(passed.object::<Secret>("shop/password").unwrap().data.unwrap()["a"].0, b"b");
 }
 
 #[tokio::test]

@@ -1,18 +1,12 @@
 //! What a pass is to do.
 
-use std::iter;
-
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::{
-    Resource,
-    api::{ObjectMeta, PropagationPolicy},
-};
+use kube::{Resource, api::PropagationPolicy};
 use reknit_apis::{Key, Scope};
-use reknit_reconciler::{Event, Outcome};
+use reknit_reconciler::{Event, Outcome, applied};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::account::{Account, Entry, without_nulls};
+use super::account::{Account, Entry};
 use crate::api_server::{dry_run, field_selector, propagation_policy};
 
 /// What a pass is to do, and nothing else: how it ends, every write in order, every event in order. What is not said
@@ -155,24 +149,20 @@ impl Want {
     }
 
     /// This child is applied as [`Owned::apply`](reknit_reconciler::Owned::apply) does it: given as the reconciler gives
-    /// it, beside its owner and controlled by it, without a status and what is null. A Secret's `stringData` is applied as
-    /// `data`, and wanted as such.
+    /// it, beside its owner and controlled by it, without a status and what is null.
+    ///
+    /// # Panics
+    ///
+    /// Where it is no child that can be applied, such as one without a name.
+    #[expect(clippy::expect_used, reason = "a test has to see what is wrong with it")]
     pub fn child<O, K>(self, owner: &O, child: &K) -> Self
     where
-        O: Resource<DynamicType = ()>,
-        K: Resource<DynamicType = (), Scope: Scope> + Serialize,
+        O: Resource<DynamicType = (), Scope: Scope>,
+        K: Resource<DynamicType = (), Scope: Scope> + Serialize + Clone,
     {
-        let mut key = key(child);
-        if let (true, Some(beside)) = (K::Scope::NAMESPACED, &owner.meta().namespace) {
-            key.namespace = Some(beside.clone());
-        }
-        let mut body = without_nulls(&value(child));
-        if let Some(fields) = body.as_object_mut() {
-            fields.remove("status");
-            fields.insert("apiVersion".into(), json!(K::api_version(&())));
-            fields.insert("kind".into(), json!(K::kind(&())));
-            fields.insert("metadata".into(), value(&applied_metadata(owner, child.meta(), &key)));
-        }
+        let body = applied(owner, child.clone()).expect("a child that can be applied");
+        let of = |field: &str| body["metadata"][field].as_str();
+        let key = Key::new(of("namespace"), of("name").unwrap_or_default());
         self.write(Entry::apply(&K::plural(&()), &key, body))
     }
 
@@ -233,30 +223,6 @@ fn key<K: Resource>(object: &K) -> Key {
     let meta = object.meta();
     let name = meta.name.as_deref().or(meta.generate_name.as_deref());
     Key::new(meta.namespace.as_deref(), name.unwrap_or_default())
-}
-
-/// What [`Owned::apply`](reknit_reconciler::Owned::apply) applies of a child's metadata.
-fn applied_metadata<O: Resource<DynamicType = ()>>(owner: &O, given: &ObjectMeta, key: &Key) -> ObjectMeta {
-    let of = owner.meta();
-    let controller = OwnerReference {
-        api_version: O::api_version(&()).into_owned(),
-        kind: O::kind(&()).into_owned(),
-        name: of.name.clone().unwrap_or_default(),
-        uid: of.uid.clone().unwrap_or_default(),
-        controller: Some(true),
-        block_owner_deletion: Some(true),
-    };
-    let further = given.owner_references.iter().flatten().filter(|owner| owner.controller != Some(true));
-    ObjectMeta {
-        name: Some(key.name.clone()),
-        namespace: key.namespace.clone(),
-        labels: given.labels.clone(),
-        // There is always the one that notes what was applied, which is not compared.
-        annotations: given.annotations.clone().filter(|all| !all.is_empty()),
-        finalizers: given.finalizers.clone(),
-        owner_references: Some(iter::once(controller).chain(further.cloned()).collect()),
-        ..ObjectMeta::default()
-    }
 }
 
 #[expect(clippy::expect_used, reason = "objects of Kubernetes are JSON, and this is for tests")]
