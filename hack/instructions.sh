@@ -46,15 +46,20 @@ fi
 target=$(cargo metadata --no-deps --format-version 1 | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')
 cargo build --release --locked --package reknit-benches --bin bench-scenario
 
-# count SCENARIO SIZE: prints the instructions within `counted`.
+# count SCENARIO SIZE: prints the instructions within `counted`; there are some.
 count() {
-  local out
+  local out counted
   out=$(valgrind --tool=callgrind --toggle-collect='*bench_scenario*counted*' --callgrind-out-file=/dev/null \
     "$target/release/bench-scenario" "$1" "$2" 2>&1) || {
     echo "$out" >&2
     return 1
   }
-  sed -n 's/^==[0-9]*== Collected : \([0-9]*\).*/\1/p' <<<"$out"
+  counted=$(sed -n 's/^==[0-9]*== Collected : \([0-9]*\).*/\1/p' <<<"$out")
+  if [ "${counted:-0}" -eq 0 ]; then
+    echo "instructions: none were counted for $1 $2: is there still a function \`counted\` in bench-scenario?" >&2
+    return 1
+  fi
+  echo "$counted"
 }
 
 if $recording; then

@@ -318,6 +318,7 @@ spec:
           ports:
             - {name: probes, containerPort: 8080}
             - {name: metrics, containerPort: 9090}
+            - {name: profiling, containerPort: 8008}
           env:
             - name: SYSTEM_NAMESPACE
               valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
@@ -335,6 +336,12 @@ spec:
             allowPrivilegeEscalation: false
             readOnlyRootFilesystem: true
             capabilities: {drop: ["ALL"]}
+          volumeMounts:
+            # Samples of a CPU profile are collected there.
+            - {name: tmp, mountPath: /tmp}
+      volumes:
+        - name: tmp
+          emptyDir: {sizeLimit: 64Mi}
 END
 
 file example.yaml <<END
@@ -347,7 +354,8 @@ spec:
 END
 
 file Dockerfile <<END
-# docker build -t IMAGE . (reknit has to come by git for that: a path leads out of what docker is given)
+# docker build -t IMAGE . (reknit has to come by git for that: a path leads out of what docker is given; and Cargo.lock to
+# be up to date, which \`cargo check\` sees to)
 FROM docker.io/library/rust:1.95.0-bookworm AS build
 WORKDIR /src
 COPY . .

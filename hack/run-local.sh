@@ -102,7 +102,8 @@ start() {
   kubectl --kubeconfig "$kubeconfig" config set-credentials "$1" --token="$token" >/dev/null
   kubectl --kubeconfig "$kubeconfig" config set-context --current --user="$1" >/dev/null
   set -m
-  SYSTEM_NAMESPACE=knative-samples \
+  # The address is found in what it logs, whatever else RUST_LOG asks for.
+  RUST_LOG="${RUST_LOG:+$RUST_LOG,reknit_sharedmain=info}" SYSTEM_NAMESPACE=knative-samples \
     KNATIVE_HEALTH_PROBES_PORT=0 METRICS_PROMETHEUS_PORT=0 PROFILING_PORT=0 WEBHOOK_PORT=0 \
     "$target/debug/$1" --kubeconfig "$kubeconfig" --bind-address 127.0.0.1 \
     >"$dir/$1.log" 2>&1 9>&- &

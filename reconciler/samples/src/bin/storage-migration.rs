@@ -8,7 +8,8 @@ use reknit::webhook::migrate_storage;
 
 /// Writes all objects anew, so that they are stored in the storage version of their Kind
 ///
-/// It uses the cluster of KUBECONFIG or ~/.kube/config or, in a pod, the pod's own. It can be repeated.
+/// It uses the cluster of KUBECONFIG or ~/.kube/config or, in a pod, the pod's own; through the proxy that HTTPS_PROXY
+/// names, if any, whatever NO_PROXY says. It can be repeated.
 #[derive(Parser)]
 #[command(name = "storage-migration")]
 struct Migration {
