@@ -1,6 +1,7 @@
 //! Where to send something: to an object that has an address, to a URL, or to a URL below an object's.
 
 use serde::{Deserialize, Serialize};
+use x509_parser::pem::parse_x509_pem;
 
 use crate::{field_error::FieldError, reference::KReference, url::Url};
 
@@ -44,7 +45,7 @@ impl Destination {
                 "uri",
             ),
             (Some(reference), None) => reference.validate().also(self.validate_group()).via_field("ref"),
-            _ => FieldError::none(),
+            _ => self.validate_ca_certs(),
         }
     }
 
@@ -63,6 +64,18 @@ impl Destination {
     pub fn validate_within(&self, namespace: &str) -> FieldError {
         let elsewhere = self.reference.as_ref().map(|reference| reference.validate_namespace(namespace));
         self.validate().also(elsewhere.unwrap_or_default().via_field("ref"))
+    }
+
+    /// Whether the first of the certificates is one, as Knative looks at it.
+    fn validate_ca_certs(&self) -> FieldError {
+        let Some(certificates) = &self.ca_certs else { return FieldError::none() };
+        let wrong = |why| FieldError::invalid_value(why, "caCert");
+        match parse_x509_pem(certificates.as_bytes()) {
+            Err(_) => wrong("CA Cert provided is invalid"),
+            Ok((_, block)) if block.label != "CERTIFICATE" => wrong("CA Cert provided is not a certificate"),
+            Ok((_, block)) if block.parse_x509().is_err() => wrong("CA Cert provided is invalid"),
+            Ok(_) => FieldError::none(),
+        }
     }
 
     fn validate_group(&self) -> FieldError {
@@ -125,6 +138,7 @@ mod tests {
             kind: "Service".into(),
             namespace: Some("theirs".into()),
             name: "web".into(),
+            ..KReference::default()
         };
         let object = Destination { reference: Some(reference), ..Destination::default() };
         let path = Destination { uri: "/path".parse().ok(), ..object.clone() };
@@ -134,6 +148,28 @@ mod tests {
             assert!(wrong.starts_with("mismatched namespaces: ref.namespace\n"), "{wrong}");
             assert!(destination.validate_within("theirs").is_empty());
             assert!(destination.validate().is_empty());
+        }
+    }
+
+    #[test]
+    fn certificates_are_refused_where_the_first_is_none() {
+        let authority = "-----BEGIN CERTIFICATE-----\n\
+            MIIBdDCCARmgAwIBAgIUAvC\n-----END CERTIFICATE-----\n";
+        for (certificates, wrong) in [
+            ("certificate", "invalid value: CA Cert provided is invalid: caCert"),
+            (authority, "invalid value: CA Cert provided is invalid: caCert"),
+            (
+                "-----BEGIN CERTIFICATE REQUEST-----\nAA==\n-----END CERTIFICATE REQUEST-----\n",
+                "invalid value: CA Cert provided is not a certificate: caCert",
+            ),
+            (include_str!("../tests/authority.pem"), ""),
+        ] {
+            let destination = Destination {
+                uri: "https://host/".parse().ok(),
+                ca_certs: Some(certificates.into()),
+                ..Destination::default()
+            };
+            assert_eq!(destination.validate().to_string(), wrong, "{certificates}");
         }
     }
 

@@ -18,6 +18,7 @@ use crate::{
 ///     kind: "Service".into(),
 ///     namespace: Some("default".into()),
 ///     name: "web".into(),
+///     ..KReference::default()
 /// };
 /// assert_eq!(serde_json::to_value(&sink).unwrap()["apiVersion"], "serving.knative.dev/v1");
 /// ```
@@ -35,6 +36,9 @@ pub struct KReference {
     pub namespace: Option<String>,
     /// The name.
     pub name: String,
+    /// Which address is meant, by its name, of an object that publishes several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
 }
 
 impl KReference {
@@ -59,6 +63,7 @@ impl KReference {
     ///     kind: "Service".into(),
     ///     namespace: Some("theirs".into()),
     ///     name: "web".into(),
+    ///     ..KReference::default()
     /// };
     /// assert!(sink.validate_within("theirs").is_empty());
     /// let wrong = sink.validate_within("mine").via_field("spec.sink");
@@ -121,7 +126,8 @@ pub struct Reference {
 pub struct InvalidReference(Vec<String>);
 
 impl From<KReference> for Reference {
-    fn from(KReference { api_version, kind, namespace, name }: KReference) -> Self {
+    /// Without the address: what is tracked is the object.
+    fn from(KReference { api_version, kind, namespace, name, address: _ }: KReference) -> Self {
         Self { api_version, kind, namespace, name: Some(name), selector: None }
     }
 }

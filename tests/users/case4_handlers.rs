@@ -31,6 +31,7 @@ impl ReconcileKind for R {
             kind: "Service".into(),
             namespace: object.namespace(),
             name: "s".into(),
+            ..KReference::default()
         };
         let _any = self.anything.get(object, &sink).await?;
         Ok(Outcome::done())

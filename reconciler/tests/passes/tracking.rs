@@ -177,6 +177,7 @@ async fn a_reference_of_any_kind_is_followed_in_the_observers_namespace_unless_i
         kind: "Service".into(),
         namespace: None,
         name: "s".into(),
+        ..KReference::default()
     };
     let (cx, made, found) = following(reference.into());
     let _ = made.once(&key()).await.unwrap();
@@ -309,6 +310,7 @@ async fn a_reference_without_a_namespace_from_an_object_without_one_is_a_permane
         kind: "Service".into(),
         namespace: namespace.map(Into::into),
         name: "s".into(),
+        ..KReference::default()
     };
     let error = anything.get(&shop, &reference(None)).await.unwrap_err();
     assert!(error.is_permanent());
@@ -329,6 +331,7 @@ async fn a_controller_of_one_namespace_reads_what_is_in_it_or_in_none() {
         kind: kind.into(),
         namespace: namespace.map(Into::into),
         name: "n".into(),
+        ..KReference::default()
     };
     assert!(anything.get(&lamp(), &reference("Pod", None)).await.unwrap().is_none());
     let error = anything.get(&lamp(), &reference("Pod", Some("other"))).await.unwrap_err();
@@ -367,8 +370,13 @@ async fn a_kind_that_cannot_be_listed_is_waited_for_once() {
     let cx = Context::new("test", forbidding());
     let anything = Controller::of::<Lamp>(&cx).track_any();
     cx.informers().start();
-    let reference =
-        KReference { api_version: "v1".into(), kind: "ConfigMap".into(), namespace: None, name: "m".into() };
+    let reference = KReference {
+        api_version: "v1".into(),
+        kind: "ConfigMap".into(),
+        namespace: None,
+        name: "m".into(),
+        ..KReference::default()
+    };
     for patience in [10, 0, 0] {
         let began = tokio::time::Instant::now();
         let error = anything.get(&lamp(), &reference).await.unwrap_err();
