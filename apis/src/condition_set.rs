@@ -8,6 +8,9 @@ use crate::{
     duck::{DuckShaped, DuckStatus},
 };
 
+/// The reason of the top condition that nobody has marked for a new generation.
+const UNMARKED: &str = "NewObservedGenFailure";
+
 /// Which conditions decide over an object: the top one, and those that must all be True for it to be True.
 ///
 /// ```
@@ -27,12 +30,13 @@ pub struct ConditionSet {
 }
 
 impl ConditionSet {
-    /// A set whose top condition is `Ready`. Name each dependent once, and not the top.
+    /// A set whose top condition is `Ready`. A dependent that is named again counts once, and the top as none, as in
+    /// Knative.
     pub const fn living(dependents: &'static [&'static str]) -> Self {
         Self { top: "Ready", dependents }
     }
 
-    /// A set whose top condition is `Succeeded`. Name each dependent once, and not the top.
+    /// A set whose top condition is `Succeeded`; dependents count as in [`living`](Self::living).
     pub const fn batch(dependents: &'static [&'static str]) -> Self {
         Self { top: "Succeeded", dependents }
     }
@@ -50,6 +54,13 @@ impl ConditionSet {
     /// The conditions of this status, to be read and marked by the rules of this set.
     pub fn manage<'a>(&self, status: &'a mut impl DuckShaped) -> Conditions<'a> {
         Conditions { set: *self, duck: status.duck_mut() }
+    }
+
+    /// How many dependents there are, each counted once.
+    fn count(&self) -> usize {
+        let is_first =
+            |(at, kind): &(usize, &&str)| **kind != self.top && !self.dependents[..*at].contains(*kind);
+        self.dependents.iter().enumerate().filter(is_first).count()
     }
 
     fn decides(&self, kind: &str) -> bool {
@@ -191,8 +202,14 @@ impl Conditions<'_> {
     pub fn expect_generation(&mut self, generation: Option<i64>) {
         if self.duck.observed_generation.unwrap_or_default() != generation.unwrap_or_default() {
             let message = "unsuccessfully observed a new generation";
-            self.mark_unknown(self.set.top, "NewObservedGenFailure", message);
+            self.mark_unknown(self.set.top, UNMARKED, message);
         }
+    }
+
+    /// Whether the top still says what [`expect_generation`](Self::expect_generation) made of it: nobody has marked a
+    /// condition since.
+    pub fn expects_generation(&self) -> bool {
+        self.top().is_some_and(|top| top.reason.as_deref() == Some(UNMARKED))
     }
 
     fn status(&self, kind: &str) -> ConditionStatus {
@@ -228,7 +245,8 @@ impl Conditions<'_> {
 
     /// The condition that the top should copy: the newest False one, else the newest Unknown one.
     fn unhappy_dependent(&self) -> Option<Condition> {
-        if self.set.dependents.is_empty() {
+        let dependents = self.set.count();
+        if dependents == 0 {
             return None;
         }
         let stored = &self.duck.conditions;
@@ -238,6 +256,39 @@ impl Conditions<'_> {
         let newest = |status| terminal.iter().find(|one| one.status == status).map(|one| (*one).clone());
         newest(ConditionStatus::False)
             .or_else(|| newest(ConditionStatus::Unknown))
-            .or_else(|| (self.set.dependents.len() > terminal.len()).then(Condition::default))
+            .or_else(|| (dependents > terminal.len()).then(Condition::default))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dependent_that_is_named_twice_counts_once_and_the_top_as_none() {
+        for set in [ConditionSet::living(&["A", "A"]), ConditionSet::living(&["Ready", "A"])] {
+            let mut status = DuckStatus::default();
+            let mut conditions = set.manage(&mut status);
+            conditions.initialise();
+            assert!(!conditions.is_happy());
+            conditions.mark_true("A");
+            assert!(conditions.is_happy(), "{set:?}");
+        }
+        let mut status = DuckStatus::default();
+        let mut conditions = ConditionSet::living(&["Ready"]).manage(&mut status);
+        conditions.mark_true("Ready");
+        assert!(conditions.is_happy());
+    }
+
+    #[test]
+    fn a_generation_is_expected_until_a_condition_is_marked() {
+        const SET: ConditionSet = ConditionSet::living(&["A"]);
+        let mut status = DuckStatus::default();
+        let mut conditions = SET.manage(&mut status);
+        assert!(!conditions.expects_generation());
+        conditions.expect_generation(Some(2));
+        assert!(conditions.expects_generation());
+        conditions.mark_false("A", "Missing", "");
+        assert!(!conditions.expects_generation());
     }
 }

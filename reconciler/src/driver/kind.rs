@@ -195,6 +195,11 @@ impl<R: ReconcileKind> KindDriver<R> {
         }
         let said = self.reconciler.reconcile_kind(&defaulted(&object), &mut status).await;
         self.record_result(&*object, &said);
+        let unmarked =
+            R::Kind::conditions(&mut status).is_some_and(|conditions| conditions.expects_generation());
+        if said.is_ok() && unmarked {
+            tracing::warn!("the pass met a new generation, and marked no condition");
+        }
         R::Kind::observe_generation(&mut status, generation);
         match self.write_status(&object, status).await {
             Ok(_) => said,
