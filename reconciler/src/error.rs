@@ -36,7 +36,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Marks what no retry can mend: `text.parse().permanent()?`.
 pub trait Permanent<T> {
-    /// The same result, its error permanent: the key is not retried, only looked at again once something changes.
+    /// The same result, its error permanent: the key is not retried, only looked at again once something changes. A
+    /// [conflict](Error::is_conflict) is retried all the same.
     ///
     /// # Errors
     ///
@@ -69,21 +70,22 @@ impl Error {
         self
     }
 
-    /// Whether it is not to be retried.
+    /// Whether it is not to be retried. A [conflict](Self::is_conflict) is, whatever this says: it passes by itself.
     pub fn is_permanent(&self) -> bool {
         self.permanent
     }
 
     /// Whether the API server answered 409, anywhere down the chain of sources: somebody else was faster. Such a
-    /// pass is retried without event or error in the log. Of two errors in one pass both have to be conflicts. That an
-    /// object already exists (409, too) is none: it may last, and then somebody has to know.
+    /// pass is retried without event or error in the log. Of two errors in one pass both have to be conflicts. What is
+    /// answered with 409 too but may last is none, since then somebody has to know: that an object already exists, and
+    /// that another field manager owns what was applied without force.
     pub fn is_conflict(&self) -> bool {
         if let Some(Both { first, then }) = self.source.downcast_ref() {
             return first.is_conflict() && then.is_conflict();
         }
         chain(&*self.source)
             .filter_map(answer)
-            .any(|status| status.code == 409 && !status.is_already_exists())
+            .any(|status| status.code == 409 && !status.is_already_exists() && !is_owned_by_others(status))
     }
 
     /// The error as others know it, for its own sources.
@@ -160,6 +162,12 @@ fn answer<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a kube::core::Sta
     }
 }
 
+/// As the API server answers server-side apply of fields that other managers own.
+fn is_owned_by_others(status: &kube::core::Status) -> bool {
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    causes.into_iter().any(|cause| cause.reason == "FieldManagerConflict")
+}
+
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&self.source, f)
@@ -213,6 +221,14 @@ mod tests {
         assert!(!Error::from("words").is_conflict());
         let taken = kube::core::Status::failure("a name is taken", "AlreadyExists").with_code(409);
         assert!(!Error::from(kube::Error::Api(Box::new(taken))).is_conflict());
+    }
+
+    #[test]
+    fn fields_of_another_manager_stay_its_own_until_somebody_sees_to_it() {
+        let owned = r#"{"status": "Failure", "reason": "Conflict", "code": 409, "message": "Apply failed",
+            "details": {"causes": [{"reason": "FieldManagerConflict", "field": ".spec.replicas"}]}}"#;
+        let owned = kube::Error::Api(Box::new(serde_json::from_str(owned).unwrap()));
+        assert!(!Error::from(owned).is_conflict());
     }
 
     #[test]

@@ -93,7 +93,8 @@ impl Controller {
         }
     }
 
-    /// What becomes of the key, in Knative's order of test.
+    /// What becomes of the key. That somebody was faster passes by itself, so it is retried even where the error was
+    /// marked permanent.
     fn conclude(&self, claimed: &Claimed, result: &Result<Outcome>) {
         let queue = &self.parts.queue;
         match result {
