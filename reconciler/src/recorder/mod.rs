@@ -1,5 +1,6 @@
 //! Records events about objects, beside the passes: an event never delays nor decides one.
 
+mod budget;
 mod publisher;
 mod series;
 #[cfg(test)]
@@ -18,8 +19,10 @@ use crate::Event;
 /// [`Builder::recorder`](crate::Builder::recorder).
 ///
 /// Recording never waits: events are published in the background, in order. The same event about the same object
-/// within six minutes is counted on the first (its `series`) instead of stored again. Where more than a thousand
-/// wait, or the API server refuses one, it is dropped, counted in `reknit_events_dropped_total`, and said in the log.
+/// within six minutes is counted on the first (its `series`) instead of stored again. As in client-go, a controller
+/// sends 25 about one object, and then one in five minutes: one that repeats another is counted on the next that is sent
+/// then. Any other that is too many is dropped, as is one where more than a thousand wait, or that the API server
+/// refuses: counted in `reknit_events_dropped_total`, and said in the log once a minute.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::Pod;

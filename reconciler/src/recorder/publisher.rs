@@ -20,11 +20,15 @@ use kube::{
 };
 use parking_lot::Mutex;
 use prometheus::Counter;
+use reknit_apis::dns_subdomain;
 use reknit_injection::{Context, Inject};
 use serde_json::json;
 use tokio::{sync::Notify, time::Instant};
 
-use super::series::{Fingerprint, Seen, Series};
+use super::{
+    budget::Budgets,
+    series::{Fingerprint, Seen, Series},
+};
 use crate::{Event, error::said, metrics::Metrics};
 
 const CAPACITY: usize = 1000;
@@ -77,11 +81,18 @@ struct Inner {
     instance: String,
     outbox: Mutex<Outbox>,
     /// Held by whoever publishes.
-    series: tokio::sync::Mutex<Series>,
+    published: tokio::sync::Mutex<Published>,
     flushes: AtomicUsize,
     hurry: Notify,
     dropped: Counter,
-    untold: Mutex<Untold>,
+    untold: Arc<Mutex<Untold>>,
+}
+
+/// What was published lately.
+#[derive(Default)]
+struct Published {
+    series: Series,
+    budgets: Budgets,
 }
 
 /// The events that were dropped since the log last said so, which it does once a minute.
@@ -101,6 +112,17 @@ impl Untold {
         self.told = Some(Instant::now());
         Some(std::mem::take(&mut self.count))
     }
+
+    /// How many to tell of, now that it is time.
+    fn rest(&mut self) -> Option<u64> {
+        self.told = Some(Instant::now());
+        Some(std::mem::take(&mut self.count)).filter(|count| *count > 0)
+    }
+
+    /// When to tell of those of whom this was the first.
+    fn due(&self) -> Option<Instant> {
+        self.told.filter(|_| self.count == 1).map(|told| told + TELL_EVERY)
+    }
 }
 
 #[derive(Default)]
@@ -116,11 +138,11 @@ impl Inject for Publisher {
             client: cx.client(),
             instance: cut(&instance(), LONGEST_WORD).to_owned(),
             outbox: Mutex::default(),
-            series: tokio::sync::Mutex::default(),
+            published: tokio::sync::Mutex::default(),
             flushes: AtomicUsize::new(0),
             hurry: Notify::new(),
             dropped: cx.get::<Metrics>().events_dropped(),
-            untold: Mutex::default(),
+            untold: Arc::default(),
         }))
     }
 }
@@ -178,9 +200,9 @@ impl Drop for Flushing<'_> {
 
 impl Inner {
     async fn empty_outbox(&self) {
-        let mut series = self.series.lock().await;
+        let mut published = self.published.lock().await;
         while let Some(waiting) = self.next() {
-            self.store_patiently(&mut series, &waiting).await;
+            self.store_patiently(&mut published, &waiting).await;
         }
     }
 
@@ -193,9 +215,15 @@ impl Inner {
         next
     }
 
-    async fn store_patiently(&self, series: &mut Series, waiting: &Waiting) {
+    async fn store_patiently(&self, Published { series, budgets }: &mut Published, waiting: &Waiting) {
         let fingerprint = Fingerprint::of(waiting, waiting.reason(), waiting.note());
         let mut seen = series.again(&fingerprint);
+        if !budgets.spend(&fingerprint.source) {
+            match seen {
+                Some(_) => return, // the next one that is sent tells how many there were
+                None => return self.drop_event(waiting, "there are too many about this object"),
+            }
+        }
         let mut pauses = PAUSES.iter();
         while let Err(error) = self.store(seen.as_ref(), waiting).await {
             if seen.is_some() && is(&error, 404) {
@@ -267,7 +295,11 @@ impl Inner {
 
     fn drop_event(&self, waiting: &Waiting, why: &str) {
         self.dropped.inc();
-        let Some(dropped) = self.untold.lock().one_more() else { return };
+        let (dropped, due) = {
+            let mut untold = self.untold.lock();
+            (untold.one_more(), untold.due())
+        };
+        let Some(dropped) = dropped else { return due.into_iter().for_each(|due| self.tell_at(due)) };
         tracing::warn!(
             dropped,
             kind = waiting.regarding.kind,
@@ -278,14 +310,25 @@ impl Inner {
             "events were dropped: this is the last of them"
         );
     }
+
+    /// Tells of those that are dropped until then, unless that has been done by then.
+    fn tell_at(&self, due: Instant) {
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let untold = self.untold.clone();
+        drop(runtime.spawn(async move {
+            tokio::time::sleep_until(due).await;
+            let dropped = untold.lock().rest();
+            if let Some(dropped) = dropped {
+                tracing::warn!(dropped, "more events were dropped");
+            }
+        }));
+    }
 }
 
 /// The object's name and something that nobody else chooses, as client-go names events. A retry uses it again.
 fn event_name(about: &str) -> String {
-    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
-    let about = if about.chars().all(plain) { cut(about, 230) } else { "" };
-    let about = about.trim_end_matches(['.', '-']);
-    let about = if about.is_empty() { "event" } else { about };
+    let about =
+        if dns_subdomain(about).is_empty() { cut(about, 230).trim_end_matches(['.', '-']) } else { "event" };
     format!("{about}.{:016x}", rand::random::<u64>())
 }
 
@@ -326,5 +369,15 @@ mod tests {
         assert_eq!([untold.one_more(), untold.one_more(), untold.one_more()], [Some(1), None, None]);
         tokio::time::advance(TELL_EVERY).await;
         assert_eq!([untold.one_more(), untold.one_more()], [Some(3), None]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_last_that_are_dropped_are_told_too_where_none_comes_later() {
+        let mut untold = Untold::default();
+        assert_eq!((untold.one_more(), untold.due()), (Some(1), None));
+        assert_eq!((untold.one_more(), untold.due()), (None, Some(Instant::now() + TELL_EVERY)));
+        assert_eq!((untold.one_more(), untold.due()), (None, None));
+        tokio::time::advance(TELL_EVERY).await;
+        assert_eq!([untold.rest(), untold.rest()], [Some(2), None]);
     }
 }

@@ -10,11 +10,17 @@ use super::publisher::Waiting;
 const WITHIN: Duration = Duration::from_secs(6 * 60);
 const CAPACITY: usize = 4096;
 
+/// Which controller speaks of which object.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Source {
+    object: [Option<String>; 4],
+    controller: String,
+}
+
 /// Everything that makes two events the same.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Fingerprint {
-    object: [Option<String>; 4],
-    controller: String,
+    pub(super) source: Source,
     normal: bool,
     reason: String,
     note: String,
@@ -23,9 +29,9 @@ pub(super) struct Fingerprint {
 impl Fingerprint {
     pub(super) fn of(waiting: &Waiting, reason: &str, note: &str) -> Self {
         let about = waiting.regarding.clone();
+        let object = [about.uid, about.kind, about.namespace, about.name];
         Self {
-            object: [about.uid, about.kind, about.namespace, about.name],
-            controller: waiting.controller.to_string(),
+            source: Source { object, controller: waiting.controller.to_string() },
             normal: waiting.event.normal,
             reason: reason.into(),
             note: note.into(),

@@ -1,6 +1,9 @@
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
 };
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
@@ -133,7 +136,8 @@ async fn recording_never_waits_and_holds_no_more_than_a_thousand() {
         (Controller::of::<Lamp>(&cx).recorder(), cx.metrics().clone())
     };
     for n in 0..1500 {
-        recorder.record(&lamp(), Event::normal("Many", n.to_string()));
+        let lamp = Lamp::new(&format!("lamp-{n}"), LampSpec { watts: None });
+        recorder.record(&lamp, Event::normal("Many", ""));
     }
     recorder.flush().await;
     assert_eq!(server.writes().len(), 1000);
@@ -146,11 +150,48 @@ async fn recording_never_waits_and_holds_no_more_than_a_thousand() {
 async fn events_are_published_in_the_background_without_a_flush() {
     let server = ApiServer::new();
     recorder(&server).record(&lamp(), Event::normal("Seen", ""));
-    while server.object::<k8s_openapi::api::events::v1::Event>(Some("default"), "x").is_none()
-        && server.writes().is_empty()
-    {
+    for _ in 0..1000 {
+        if !server.writes().is_empty() {
+            return;
+        }
         tokio::task::yield_now().await;
     }
+    panic!("nobody publishes it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_events_about_one_object_25_are_stored_and_then_one_in_five_minutes() {
+    let server = ApiServer::new();
+    let recorder = recorder(&server);
+    let other = Lamp::new("other", LampSpec { watts: None });
+    for n in 0..100 {
+        recorder.record(&lamp(), Event::normal("Many", n.to_string()));
+    }
+    recorder.record(&other, Event::normal("Few", ""));
+    recorder.flush().await;
+    assert_eq!(server.writes().len(), 26);
+    for (minutes, stored) in [(4, 0), (1, 1), (10, 2)] {
+        tokio::time::advance(Duration::from_secs(minutes * 60)).await;
+        for n in 0..5 {
+            recorder.record(&lamp(), Event::normal("More", format!("{minutes} {n}")));
+        }
+        recorder.flush().await;
+        assert_eq!(server.writes().len(), stored, "after {minutes} minutes");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_that_repeats_too_often_is_counted_all_the_same() {
+    let server = ApiServer::new();
+    let recorder = recorder(&server);
+    for _ in 0..301 {
+        recorder.record(&lamp(), Event::normal("Waiting", ""));
+        recorder.flush().await;
+        tokio::time::advance(Duration::from_secs(1)).await;
+    }
+    let writes = server.writes();
+    assert_eq!(writes.len(), 26);
+    assert_eq!(writes[25].body["series"]["count"], 301);
 }
 
 /// Takes note of the requests for events, and loses its first and third answer.
