@@ -56,6 +56,9 @@ impl ObservabilityConfig {
         let map = Values(data);
         // Read by Go's processes for figures of their runtime, which there are none of here.
         map.duration("runtime-export-interval")?;
+        if !matches!(map.get("metrics-temporality"), "" | "cumulative") {
+            return Err(map.bad("metrics-temporality", "not what there is, which is cumulative"));
+        }
         Ok(Self {
             metrics: map.metrics()?,
             tracing: map.tracing()?,
@@ -262,6 +265,7 @@ mod tests {
             ("tracing-sampling-rate", "NaN", "0 to 1"),
             ("tracing-sampling-rate", "half", "0 to 1"),
             ("runtime-profiling", "yes", "enabled, disabled"),
+            ("metrics-temporality", "delta", "cumulative"),
         ] {
             let error = parse(&[(key, value)]).unwrap_err();
             assert!(error.starts_with(&format!("{key}: {value:?} is not ")), "{error}");

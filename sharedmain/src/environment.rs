@@ -106,7 +106,8 @@ fn directives(text: Option<String>) -> Result<Option<String>, Failure> {
 /// The kubelet tells a pod of each Service of its namespace, unless `enableServiceLinks` is off: of one named `webhook` as
 /// `WEBHOOK_PORT=tcp://10.96.0.7:443`. That says nothing of what to listen on.
 fn port(vars: &BTreeMap<String, String>, name: &str) -> Result<Option<u16>, Failure> {
-    let is_link = |value: &String| ["tcp://", "udp://", "sctp://"].iter().any(|scheme| value.starts_with(scheme));
+    let is_link =
+        |value: &String| ["tcp://", "udp://", "sctp://"].iter().any(|scheme| value.starts_with(scheme));
     if vars.get(name).is_some_and(is_link) {
         return Ok(None);
     }

@@ -49,6 +49,14 @@ pub(crate) async fn find(flags: &Flags) -> Result<Access, Failure> {
     if let Some(server) = &flags.server {
         access.config.cluster_url = url(server)?;
     }
+    let authority = access.config.cluster_url.authority();
+    if authority.is_some_and(|authority| authority.as_str().contains('@')) {
+        let origin = &access.origin;
+        return Err(Failure::new(format!(
+            "{origin}: the address of the API server holds a user or a password, which would stand in logs and \
+             traces: give them as the kubeconfig's user"
+        )));
+    }
     // As kubectl: the cluster's own proxy is for whatever address is used, those of the environment for this one.
     if access.config.proxy_url.is_none() {
         access.config.proxy_url = Proxy::of_environment().for_url(&access.config.cluster_url)?;
@@ -150,7 +158,9 @@ fn from_server(server: &str) -> Result<Access, Failure> {
 }
 
 fn url(server: &str) -> Result<http::Uri, Failure> {
-    let wrong = || Failure::new(format!("--server {server:?} is not an address such as https://host:6443"));
+    // What stands before an `@` may be a password.
+    let shown = server.rsplit('@').next().unwrap_or_default();
+    let wrong = || Failure::new(format!("--server {shown:?} is not an address such as https://host:6443"));
     let uri: http::Uri = server.parse().map_err(|_| wrong())?;
     if matches!(uri.scheme_str(), Some("http" | "https")) { Ok(uri) } else { Err(wrong()) }
 }
@@ -239,6 +249,22 @@ contexts:
         assert_eq!(access.config.cluster_url.port_u16(), Some(1));
         let wrong = found(&[path], &["--server", "127.0.0.1"]).await.unwrap_err();
         assert_eq!(wrong, "--server \"127.0.0.1\" is not an address such as https://host:6443");
+    }
+
+    #[tokio::test]
+    async fn an_address_with_a_password_is_refused_and_not_shown() {
+        let files = Files::new();
+        let path = files.add("config", TWO);
+        let with = TWO.replace("https://b.example.com", "https://me:hunter2@b.example.com");
+        assert_ne!(with, TWO);
+        for (path, args) in [
+            (&path, &["--server", "https://me:hunter2@host:6443"][..]),
+            (&path, &["--server", "me:hunter2@host"]),
+            (&files.add("with", &with), &["--cluster", "b"]),
+        ] {
+            let refused = found(from_ref(path), args).await.unwrap_err();
+            assert!(!refused.contains("hunter2"), "{refused}");
+        }
     }
 
     #[tokio::test]

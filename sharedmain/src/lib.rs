@@ -106,6 +106,7 @@
 //! | `metrics-protocol` | `prometheus` (default), `none`, or `grpc` or `http/protobuf`: the same metrics, pushed by OTLP | at the next start |
 //! | `metrics-endpoint` | for Prometheus `:port` or `ip:port`, to listen on; else the collector, `http://host:4317` | at the next start |
 //! | `metrics-export-interval` | how often they are pushed, `60s` | at the next start |
+//! | `metrics-temporality` | `cumulative`: there is no other | |
 //! | `tracing-protocol` | `none` (default), `grpc`, `http/protobuf`, `stdout` (OTLP's JSON, a line a batch) | at the next start |
 //! | `tracing-endpoint` | the collector | at the next start |
 //! | `tracing-sampling-rate` | from 0 (default) to 1: how many of all passes | at the next start |
@@ -120,9 +121,10 @@
 //! server that it made, and spans of your own of level info or above, are its children. Without a protocol no
 //! span is made.
 //!
-//! A collector that cannot be reached is told of once a minute and holds nothing up: metrics are lost until the
-//! next time, spans wait for a minute, 2,048 of them at most (`OTEL_BSP_MAX_QUEUE_SIZE`). What there is at the end is sent
-//! before the deadline of the shutdown, within five seconds, or within one where passes took all the time.
+//! A collector that cannot be reached is told of once a minute and holds nothing up: metrics are lost until the next
+//! time, spans wait for a minute, 2,048 of them at most (`OTEL_BSP_MAX_QUEUE_SIZE`); those beyond are dropped, which
+//! nothing tells of. What there is at the end is sent before the deadline of the shutdown, within five seconds, or
+//! within one where passes took all the time.
 //!
 //! While profiling is enabled, `go tool pprof http://POD:8008/debug/pprof/profile?seconds=30` shows where the process
 //! spends its time (Linux and macOS; symbols as far as the binary holds them). The first profile needs a directory for

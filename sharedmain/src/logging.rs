@@ -140,7 +140,7 @@ fn filter(level: LogLevel) -> EnvFilter {
 /// Secrets.
 fn asked_for(rust_log: &str) -> EnvFilter {
     let target = |directive: &str| directive.split(['=', '[']).next().unwrap_or_default().trim().to_owned();
-    let by_name = |target: String| target == "kube_client" || target.starts_with("kube_client::client");
+    let by_name = |target: String| target == "kube_client" || target == "kube_client::client";
     if rust_log.split(',').map(target).any(by_name) {
         return EnvFilter::new(rust_log);
     }
@@ -210,8 +210,27 @@ mod tests {
 
     #[test]
     fn each_level_is_a_filter() {
-        for level in [LogLevel::Debug, LogLevel::Info, LogLevel::Warn, LogLevel::Error, LogLevel::Fatal] {
-            assert!(EnvFilter::try_new(filter(level).to_string()).is_ok(), "{level}");
+        use tracing::Level;
+
+        let lets_through = |level| {
+            tracing::subscriber::with_default(Registry::default().with(filter(level)), || {
+                [
+                    tracing::enabled!(target: "lamps", Level::ERROR),
+                    tracing::enabled!(target: "lamps", Level::WARN),
+                    tracing::enabled!(target: "lamps", Level::INFO),
+                    tracing::enabled!(target: "lamps", Level::DEBUG),
+                    tracing::enabled!(target: "lamps", Level::TRACE),
+                ]
+            })
+        };
+        for (level, of_five) in [
+            (LogLevel::Debug, 4),
+            (LogLevel::Info, 3),
+            (LogLevel::Warn, 2),
+            (LogLevel::Error, 1),
+            (LogLevel::Fatal, 0),
+        ] {
+            assert_eq!(lets_through(level), [0, 1, 2, 3, 4].map(|at| at < of_five), "{level}");
         }
     }
 
@@ -222,6 +241,7 @@ mod tests {
             ("trace", false, true),
             ("kube=debug,info", false, true),
             ("info,kube_client::api=debug", false, true),
+            ("info,kube_client::client::builder=debug", false, true),
             ("error", false, false),
             ("info,kube_client=warn", true, true),
             ("info, kube_client::client=debug", true, true),
