@@ -12,13 +12,14 @@ pub(crate) struct Candidate {
 
 pub(crate) const REKNIT: &str = "reknit";
 pub(crate) const FLOOR: &str = "floor";
+const TUNED: &str = "tuned";
 
 const ALL: [(&str, &str, &[&str]); 6] = [
     (REKNIT, "bench-reknit", &["--disable-ha", "--bind-address", "127.0.0.1"]),
     ("kube-runtime", "bench-kube-runtime", &[]),
-    ("kube-runtime-tuned", "bench-kube-runtime", &["tuned"]),
+    ("kube-runtime-tuned", "bench-kube-runtime", &[TUNED]),
     ("controller-runtime", "bench-controller-runtime", &[]),
-    ("controller-runtime-tuned", "bench-controller-runtime", &["tuned"]),
+    ("controller-runtime-tuned", "bench-controller-runtime", &[TUNED]),
     (FLOOR, "bench-floor", &[]),
 ];
 
@@ -37,5 +38,10 @@ impl Candidate {
 
     pub(crate) fn is_floor(&self) -> bool {
         self.name == FLOOR
+    }
+
+    /// Whether it does what the documentation of its framework advises on memory.
+    pub(crate) fn is_tuned(&self) -> bool {
+        self.arguments == [TUNED]
     }
 }

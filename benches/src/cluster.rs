@@ -1,7 +1,7 @@
 //! The API server, and the objects on it.
 
 use std::{
-    path::Path,
+    path::{Path, PathBuf},
     sync::atomic::{AtomicUsize, Ordering},
 };
 
@@ -12,11 +12,13 @@ use reknit::testing::ControlPlane;
 use reknit_benches::{addressable_service, ready_status, service};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tokio::process::Command;
 
 use crate::{Result, watch::Watch};
 
 const CRD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../config/300-addressableservice.yaml");
 const ADDRESSABLE_SERVICES: &str = "/apis/samples.knative.dev/v1alpha1/addressableservices";
+const SERVICES: &str = "/api/v1/services";
 /// Requests of this program at once, while nothing is measured.
 const AT_ONCE: usize = 32;
 const NAMESPACES: usize = 10;
@@ -81,8 +83,16 @@ impl Cluster {
         Ok(self.client.apiserver_version().await?.git_version)
     }
 
-    /// Adds pairs of an AddressableService and its Service until there are so many.
+    /// Adds pairs of an AddressableService and its Service until there are so many, none of which has a status.
     pub(crate) async fn grow_to(&self, pairs: usize) -> Result<()> {
+        if self.kept().exists() {
+            self.reset().await?;
+        }
+        self.add_up_to(pairs).await?;
+        self.keep().await
+    }
+
+    async fn add_up_to(&self, pairs: usize) -> Result<()> {
         let there = self.list().await?.items.len();
         for namespace in 0..NAMESPACES {
             self.make_namespace(&format!("bench-{namespace}")).await?;
@@ -122,19 +132,42 @@ impl Cluster {
         self.send(Request::post(path), &addressable_service(namespace, name)).await
     }
 
-    /// Takes every status away, so that there is one write to do for each object.
+    /// Puts everything back to where it was when it had grown: there is one write to do for each object. The API server is
+    /// a new one each time, so that none of those it is measured with finds another state than the others.
     pub(crate) async fn reset(&self) -> Result<()> {
-        self.take_status(self.list().await?.items).await
+        self.plane.stop().await?;
+        copy(&self.kept(), &self.data()).await?;
+        self.plane.restart().await?;
+        self.warm().await
     }
 
-    /// The same in one namespace.
+    async fn keep(&self) -> Result<()> {
+        self.plane.stop().await?;
+        copy(&self.data(), &self.kept()).await?;
+        Ok(self.plane.restart().await?)
+    }
+
+    /// Waits until the API server has in its cache what is going to be listed.
+    async fn warm(&self) -> Result<()> {
+        for path in [SERVICES, ADDRESSABLE_SERVICES] {
+            let nothing = format!("{path}?resourceVersion=0&fieldSelector=metadata.name%3Dnone");
+            self.client.request_text(Request::get(nothing).body(Vec::new())?).await?;
+        }
+        Ok(())
+    }
+
+    fn data(&self) -> PathBuf {
+        self.folder().join("etcd")
+    }
+
+    fn kept(&self) -> PathBuf {
+        self.folder().join("kept")
+    }
+
+    /// Takes every status in one namespace away.
     pub(crate) async fn reset_in(&self, namespace: &str) -> Result<()> {
         let all = self.list().await?.items.into_iter();
-        self.take_status(all.filter(|found| found.metadata.namespace == namespace).collect()).await
-    }
-
-    async fn take_status(&self, found: Vec<Found>) -> Result<()> {
-        let with_status = found.into_iter().filter(|found| found.status.is_some());
+        let with_status = all.filter(|found| found.metadata.namespace == namespace && found.status.is_some());
         let none = json!({"status": null});
         each(with_status, async |found| self.merge(&found.status_path(), &none).await).await
     }
@@ -203,6 +236,15 @@ impl Cluster {
     async fn list(&self) -> Result<List> {
         Ok(self.client.request(Request::get(ADDRESSABLE_SERVICES).body(Vec::new())?).await?)
     }
+}
+
+/// Has the one folder hold what the other holds, and nothing else.
+async fn copy(from: &Path, to: &Path) -> Result<()> {
+    if to.exists() {
+        tokio::fs::remove_dir_all(to).await?;
+    }
+    let copied = Command::new("cp").arg("-R").args([from, to]).status().await?;
+    if copied.success() { Ok(()) } else { Err(format!("{} was not copied", from.display()).into()) }
 }
 
 /// Does it to each, many at once.

@@ -12,11 +12,11 @@ const MINUTE: Duration = Duration::from_secs(60);
 /// to do.
 pub(crate) async fn measure(
     cluster: &Cluster,
-    candidates: &[Candidate],
+    candidates: impl Iterator<Item = &Candidate>,
     workers: usize,
 ) -> Result<Vec<(&'static str, f64)>> {
     let mut running = Vec::new();
-    for candidate in candidates.iter().filter(|candidate| !candidate.is_floor()) {
+    for candidate in candidates.filter(|candidate| !candidate.is_floor()) {
         let process = Process::start(cluster, candidate, workers, &[])?;
         process.at_rest().await?;
         running.push((candidate.name, process));
