@@ -2,7 +2,6 @@
 
 use std::{
     any::Any,
-    future::ready,
     panic::AssertUnwindSafe,
     sync::Arc,
     time::{Duration, Instant},
@@ -18,10 +17,10 @@ use axum::{
     routing::any,
 };
 use bytes::{Bytes, BytesMut};
-use futures::{FutureExt, future::BoxFuture};
+use futures::FutureExt;
 use http_body_util::BodyExt;
 use hyper::body::Body as _;
-use kube::core::admission::{AdmissionRequest, AdmissionResponse, AdmissionReview};
+use kube::core::admission::{AdmissionRequest, AdmissionReview};
 use parking_lot::Mutex;
 use prometheus::Registry;
 use tokio::{
@@ -31,7 +30,8 @@ use tokio::{
 use tower::ServiceExt;
 
 use crate::{
-    conversion::Review, health::Health, limits::Limits, metrics::Metrics, raw::Raw, webhook::Webhook,
+    conversion::Review, health::Health, limits::Limits, metrics::Metrics, raw::Raw, validation::Judged,
+    webhook::Webhook,
 };
 
 /// Where objects get their defaults.
@@ -106,7 +106,7 @@ pub(crate) fn router(webhook: Arc<Webhook>, metrics: Metrics, drain: Drain) -> R
     let mut router = Router::new();
     if !webhook.defaulting.is_empty() {
         let (webhook, shared) = (webhook.clone(), shared.clone());
-        let answer = move |asked| ready(webhook.defaulting.answer(asked)).boxed();
+        let answer = move |asked| webhook.defaulting.answer(asked).into();
         router = router.route(DEFAULTING, review(DEFAULTING, shared, answer));
     }
     if !webhook.validation.is_empty() {
@@ -116,7 +116,7 @@ pub(crate) fn router(webhook: Arc<Webhook>, metrics: Metrics, drain: Drain) -> R
     }
     if !webhook.config_maps.is_empty() {
         let (webhook, shared) = (webhook.clone(), shared.clone());
-        let answer = move |asked| ready(webhook.config_maps.answer(asked)).boxed();
+        let answer = move |asked| webhook.config_maps.answer(asked).into();
         router = router.route(CONFIG_VALIDATION, review(CONFIG_VALIDATION, shared, answer));
     }
     if !webhook.conversion.is_empty() {
@@ -197,13 +197,17 @@ async fn unknown_path(request: Request) -> Response {
 fn review(
     path: &'static str,
     shared: Shared,
-    answer: impl Fn(AdmissionRequest<Raw>) -> BoxFuture<'static, AdmissionResponse> + Send + Sync + 'static,
+    answer: impl Fn(AdmissionRequest<Raw>) -> Judged + Send + Sync + 'static,
 ) -> axum::routing::MethodRouter {
     serve(path, shared, move |body: Bytes| {
         let review: AdmissionReview<Raw> = decoded(&body)?;
         drop(body);
-        let response = answer(review.try_into().map_err(undecodable)?);
-        Ok(response.map(|response| written(response.allowed, &response.into_review())).boxed())
+        let judged = answer(review.try_into().map_err(undecodable)?);
+        if judged.calls.is_empty() {
+            reviewed(judged).map(Begun::Answered)
+        } else {
+            Ok(Begun::Asking(judged.into()))
+        }
     })
 }
 
@@ -218,12 +222,24 @@ fn convert(mut shared: Shared, webhook: Arc<Webhook>) -> axum::routing::MethodRo
         let asked = review.request.take().ok_or_else(|| undecodable("it has no request"))?;
         let response = webhook.conversion.answer(asked, most);
         let converted = response.is_success();
-        Ok(ready(written(converted, &review.answered(response))).boxed())
+        written(converted, &review.answered(response)).map(Begun::Answered)
     })
 }
 
 /// An answer, and what was decided.
-type Answer = Result<(Vec<u8>, &'static str), Refusal>;
+type Answer = Result<Said, Refusal>;
+type Said = (Vec<u8>, &'static str);
+
+/// What is there once a request was decoded and checked.
+enum Begun {
+    Answered(Said),
+    /// Callbacks have to be called first.
+    Asking(Box<Judged>),
+}
+
+fn reviewed(judged: Judged) -> Answer {
+    written(judged.response.allowed, &judged.response.into_review())
+}
 
 fn written(allowed: bool, review: &impl serde::Serialize) -> Answer {
     let unwritable = |error: serde_json::Error| (StatusCode::INTERNAL_SERVER_ERROR, error.to_string());
@@ -245,12 +261,11 @@ fn undecodable(error: impl std::fmt::Display) -> Refusal {
 
 /// A path on which JSON is answered with JSON, within limits, and counted.
 ///
-/// What `answer` does at once may take a processor or wait as code likes that knows nothing of tokio; what is awaited after it
-/// must not.
+/// `answer` may take a processor or wait as code likes that knows nothing of tokio.
 fn serve(
     path: &'static str,
     shared: Shared,
-    answer: impl Fn(Bytes) -> Result<BoxFuture<'static, Answer>, Refusal> + Send + Sync + 'static,
+    answer: impl Fn(Bytes) -> Result<Begun, Refusal> + Send + Sync + 'static,
 ) -> axum::routing::MethodRouter {
     let answer = Arc::new(answer);
     any(async move |request: Request| {
@@ -260,7 +275,7 @@ fn serve(
             Ok((body, room)) => {
                 let size = body.len();
                 let begun = move || answer(body);
-                let answered = AssertUnwindSafe(work(&shared, size, begun)).catch_unwind();
+                let answered = AssertUnwindSafe(answered(&shared, size, begun)).catch_unwind();
                 let result = match timeout(shared.limits.answer, answered).await {
                     Ok(Ok(result)) => result,
                     Ok(Err(panic)) => Err(panicked(path, &shared.metrics, &*panic)),
@@ -278,27 +293,42 @@ fn serve(
     })
 }
 
-/// Begins in a thread of its own: neither the decoding of a large body nor code of a Kind that is slow may hold up the others,
-/// or the end of its own time. Panics if that does. Code that never returns keeps its place all the same, since no thread can
-/// be ended from outside: probes fail after a while, and the process is started anew.
-async fn work(
+/// Whatever blocks a thread is done within the budget of work. What a callback awaits is not: its own requests to the API server
+/// may come back to this webhook.
+async fn answered(
     shared: &Shared,
     size: usize,
-    begin: impl FnOnce() -> Result<BoxFuture<'static, Answer>, Refusal> + Send + 'static,
+    begin: impl FnOnce() -> Result<Begun, Refusal> + Send + 'static,
 ) -> Answer {
+    let mut judged = match work(shared, size, begin).await?? {
+        Begun::Answered(said) => return Ok(said),
+        Begun::Asking(judged) => *judged,
+    };
+    while let Some(call) = judged.calls.pop_front() {
+        let called = work(shared, size, call).await?;
+        judged = judged.hear(called.await);
+    }
+    work(shared, size, move || reviewed(judged)).await?
+}
+
+/// Does this in a thread of its own: neither the decoding of a large body nor code of a Kind that is slow may hold up the others,
+/// or the end of its own time. Panics if that does. Code that never returns keeps its place all the same, since no thread can
+/// be ended from outside: probes fail after a while, and the process is started anew.
+async fn work<T: Send + 'static>(
+    shared: &Shared,
+    size: usize,
+    piece: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Refusal> {
     let place = take(&shared.work, share(size, shared.limits.work)).await?;
     let health = shared.health.clone();
-    let begun = tokio::task::spawn_blocking(move || {
+    let done = tokio::task::spawn_blocking(move || {
         let (_place, _piece) = (place, health.begin());
-        begin()
+        piece()
     });
-    match begun.await {
-        Ok(begun) => begun?.await,
-        Err(error) => match error.try_into_panic() {
-            Ok(panic) => std::panic::resume_unwind(panic),
-            Err(_) => Err((StatusCode::SERVICE_UNAVAILABLE, "shutting down".into())),
-        },
-    }
+    done.await.map_err(|error| match error.try_into_panic() {
+        Ok(panic) => std::panic::resume_unwind(panic),
+        Err(_) => (StatusCode::SERVICE_UNAVAILABLE, "shutting down".into()),
+    })
 }
 
 fn respond(path: &str, result: Answer, room: Option<Room>) -> Response {

@@ -1,14 +1,14 @@
 //! Refuses objects that are not as their Kind says.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, VecDeque},
     fmt::Display,
-    future::{Future, ready},
+    future::Future,
     marker::PhantomData,
     sync::Arc,
 };
 
-use futures::{FutureExt, future::BoxFuture};
+use futures::future::BoxFuture;
 use kube::{
     CustomResourceExt,
     core::admission::{AdmissionRequest, AdmissionResponse},
@@ -38,7 +38,38 @@ trait Rules: Send + Sync {
 }
 
 trait Callback: Send + Sync {
-    fn call(&self, object: &Value, request: &Request) -> BoxFuture<'static, Result<(), String>>;
+    /// Decodes the object, and calls nobody yet. None where nobody is to be called.
+    fn prepare(self: Arc<Self>, object: &Value, request: &Request) -> Result<Option<Call>, String>;
+}
+
+/// Calls a callback that has its object. What it does at once may block a thread; what it answers must not.
+pub(crate) type Call = Box<dyn FnOnce() -> BoxFuture<'static, Result<(), String>> + Send>;
+
+/// What the rules say, and who has still to be called.
+pub(crate) struct Judged {
+    pub(crate) response: AdmissionResponse,
+    /// In turn, and as long as nobody refuses.
+    pub(crate) calls: VecDeque<Call>,
+}
+
+impl From<AdmissionResponse> for Judged {
+    fn from(response: AdmissionResponse) -> Self {
+        Self { response, calls: VecDeque::new() }
+    }
+}
+
+impl Judged {
+    /// Takes note of what a callback says.
+    pub(crate) fn hear(mut self, said: Result<(), String>) -> Self {
+        match said {
+            Ok(()) => self,
+            Err(why) => {
+                self.calls.clear();
+                let response = refuse(self.response, format!("validation callback failed: {why}"));
+                Self { response, ..self }
+            }
+        }
+    }
 }
 
 struct Of<K>(Decoder<K>);
@@ -85,33 +116,28 @@ impl Validation {
         self.plurals.contains_key(about)
     }
 
-    /// The rules are asked at once, the callbacks when the answer is awaited.
-    pub(crate) fn answer(&self, asked: AdmissionRequest<Raw>) -> BoxFuture<'static, AdmissionResponse> {
+    /// The rules are asked, and the callbacks get their objects.
+    pub(crate) fn answer(&self, asked: AdmissionRequest<Raw>) -> Judged {
         let (mut response, about) = (AdmissionResponse::from(&asked), About::asked(&asked));
-        let refused = |response, why| ready(refuse(response, why)).boxed();
         if !self.has(&about) {
-            return refused(response, format!("decoding request failed: unhandled kind: {about}"));
+            return refuse(response, format!("decoding request failed: unhandled kind: {about}")).into();
         }
         let Some(asked) = Asked::new(asked).filter(|asked| !asked.lets_go()) else {
-            return ready(response).boxed();
+            return response.into();
         };
         let wrong = match self.check(&about, &asked) {
             Ok(wrong) => wrong,
-            Err(why) => return refused(response, format!("decoding request failed: {why}")),
+            Err(why) => return refuse(response, format!("decoding request failed: {why}")).into(),
         };
         response.warnings = warnings(&wrong);
         let errors = wrong.filter(Level::Error);
         if !errors.is_empty() {
-            return refused(response, format!("validation failed: {errors}"));
+            return refuse(response, format!("validation failed: {errors}")).into();
         }
-        let callbacks = self.callbacks.get(&about).cloned().unwrap_or_default();
-        let called = call_back(callbacks, asked);
-        called
-            .map(|called| match called {
-                Ok(()) => response,
-                Err(why) => refuse(response, format!("validation callback failed: {why}")),
-            })
-            .boxed()
+        match self.calls(&about, &asked) {
+            Ok(calls) => Judged { response, calls },
+            Err(why) => Judged::from(response).hear(Err(why)),
+        }
     }
 
     fn check(&self, about: &About, asked: &Asked) -> Result<FieldError, String> {
@@ -120,16 +146,14 @@ impl Validation {
         }
         self.rules.get(about).map_or_else(|| Ok(FieldError::none()), |rules| rules.check(asked))
     }
-}
 
-/// A dry run must have no effect, and nobody knows what a callback does.
-async fn call_back(callbacks: Vec<Arc<dyn Callback>>, asked: Asked) -> Result<(), String> {
-    let object = asked.object.or(asked.old);
-    let Some(object) = object.filter(|_| !asked.request.dry_run) else { return Ok(()) };
-    for callback in callbacks {
-        callback.call(&object, &asked.request).await?;
+    /// A dry run must have no effect, and nobody knows what a callback does.
+    fn calls(&self, about: &About, asked: &Asked) -> Result<VecDeque<Call>, String> {
+        let object = asked.object.as_ref().or(asked.old.as_ref());
+        let Some(object) = object.filter(|_| !asked.request.dry_run) else { return Ok(VecDeque::new()) };
+        let callbacks = self.callbacks.get(about).into_iter().flatten().cloned();
+        callbacks.filter_map(|callback| callback.prepare(object, &asked.request).transpose()).collect()
     }
-    Ok(())
 }
 
 impl<K: Validatable + CustomResourceExt> Rules for Of<K> {
@@ -157,20 +181,22 @@ impl<K: Validatable + CustomResourceExt> Rules for Of<K> {
 impl<K, F, C, E> Callback for Called<K, F>
 where
     K: Kind,
-    F: Fn(K, Request) -> C + Send + Sync,
+    F: Fn(K, Request) -> C + Send + Sync + 'static,
     C: Future<Output = Result<(), E>> + Send + 'static,
     E: Display + 'static,
 {
-    fn call(&self, object: &Value, request: &Request) -> BoxFuture<'static, Result<(), String>> {
-        match leniently::<K>(object) {
-            Ok(decoded) => {
-                let called = (self.call)(decoded.object, request.clone());
-                Box::pin(async { called.await.map_err(|error| error.to_string()) })
-            }
+    fn prepare(self: Arc<Self>, object: &Value, request: &Request) -> Result<Option<Call>, String> {
+        let object = match leniently::<K>(object) {
+            Ok(decoded) => decoded.object,
             // What is stored and cannot be read must not be there for ever.
-            Err(_) if request.operation == Operation::Delete => Box::pin(ready(Ok(()))),
-            Err(why) => Box::pin(ready(Err(why))),
-        }
+            Err(_) if request.operation == Operation::Delete => return Ok(None),
+            Err(why) => return Err(why),
+        };
+        let request = request.clone();
+        Ok(Some(Box::new(move || {
+            let called = (self.call)(object, request);
+            Box::pin(async { called.await.map_err(|error| error.to_string()) })
+        })))
     }
 }
 

@@ -116,7 +116,8 @@ impl Webhook {
 
     /// Asks this too when an object of the Kind is created, changed or deleted (then it gets the object as it was), once
     /// nothing else is wrong with it. Several are asked in turn. A dry run asks none, nor does the deletion of an object that
-    /// cannot be decoded.
+    /// cannot be decoded. What it does before it returns its future runs in a thread of its own and may block it; the future
+    /// must not.
     ///
     /// ```
     /// use k8s_openapi::api::core::v1::Namespace;
@@ -234,7 +235,11 @@ impl Webhook {
         }
         let mut warnings = Vec::new();
         if self.validation.has(&about) {
-            let response = allowed(self.validation.answer(proposal.asked(&object)?).await)?;
+            let mut judged = self.validation.answer(proposal.asked(&object)?);
+            while let Some(call) = judged.calls.pop_front() {
+                judged = judged.hear(call().await);
+            }
+            let response = allowed(judged.response)?;
             warnings = response.warnings.unwrap_or_default();
         }
         let object = if object.is_null() { proposal.old().clone() } else { object };

@@ -185,6 +185,56 @@ async fn probes_fail_while_code_does_not_return_for_long_and_keeps_others_from_b
     assert_eq!(post(&served, "/resource-validation", hall.as_bytes()).await.0, 200);
 }
 
+#[tokio::test]
+async fn a_callback_that_blocks_its_thread_holds_up_nobody_and_is_seen() {
+    let limits = Limits { answer: Duration::from_millis(500), ..quick() };
+    let (release, gate) = std::sync::mpsc::channel::<()>();
+    let gate = std::sync::Mutex::new(gate);
+    let begun = std::sync::Arc::new(tokio::sync::Notify::new());
+    let begins = begun.clone();
+    let webhook = webhook(limits).callback(move |lamp: Lamp, _| {
+        if lamp.spec.room == "gate" {
+            begins.notify_one();
+            let _ = gate.lock().unwrap().recv_timeout(Duration::from_secs(5));
+        }
+        std::future::ready(Ok::<_, String>(()))
+    });
+    let (health, served) = (webhook.health(), serve(webhook).await);
+    let (gated, hall) = (review("gate").to_string(), review("hall").to_string());
+    let blocked = async {
+        tokio::join!(post(&served, "/resource-validation", gated.as_bytes()), async {
+            begun.notified().await;
+            assert_eq!(post(&served, "/resource-validation", hall.as_bytes()).await.0, 200);
+            let head = "GET /any HTTP/1.1\r\nuser-agent: kube-probe/1.36";
+            assert_eq!(send(&mut connect(&served).await, head, b"").await.0, 200);
+            assert_eq!(health.stuck(), None);
+        })
+    };
+    assert_eq!(blocked.await.0.0, 504);
+    eventually("it to count as stuck", Duration::from_secs(3), async || health.stuck().is_some()).await;
+    drop(release);
+    eventually("its end", Duration::from_secs(5), async || health.stuck().is_none()).await;
+}
+
+#[tokio::test]
+async fn a_callback_that_waits_for_another_answer_of_the_webhook_gets_it() {
+    let come = std::sync::Arc::new(tokio::sync::Notify::new());
+    let waits = come.clone();
+    let webhook = webhook(Limits { work: 64 << 10, ..quick() }).callback(move |_: Lamp, _| {
+        let waits = waits.clone();
+        async move {
+            waits.notified().await;
+            Ok::<_, String>(())
+        }
+    });
+    let (served, hall) = (serve(webhook).await, review("hall").to_string());
+    let (waited, ()) = tokio::join!(post(&served, "/resource-validation", hall.as_bytes()), async {
+        assert_eq!(post(&served, "/defaulting", hall.as_bytes()).await.0, 200);
+        come.notify_one();
+    });
+    assert_eq!(waited.0, 200);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_does_not_take_its_answer_is_cut_off_and_gives_its_room_back() {
     let limits = Limits { body: 20 << 20, bodies: 20 << 20, ..quick() };
