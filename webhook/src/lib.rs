@@ -58,6 +58,7 @@
 //! | `next-ca-cert.pem`, `next-ca-key.pem` | the authority of the next certificate |
 
 mod asked;
+mod budget;
 mod certificates;
 mod config_maps;
 mod configuration;

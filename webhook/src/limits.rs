@@ -22,9 +22,9 @@ pub struct Limits {
     /// that it may have where it has none. Those of more than 64 KiB have half of it, so that small ones need not wait for them.
     /// What finds no room waits until its time is over.
     pub bodies: usize,
-    /// How many bytes of bodies are decoded and checked at once, of which a request counts for 64 KiB at least, and for
-    /// everything if it is larger: 3 MiB. Decoded they take up to fifty times the memory. The objects of a conversion are decoded
-    /// one after another.
+    /// How many bytes of bodies are decoded and checked at once, of which a request counts for 64 KiB at least, and for half if
+    /// it is larger: 3 MiB. Decoded they take up to fifty times the memory. Those of more than 64 KiB have half of it. The
+    /// objects of a conversion are decoded one after another.
     pub work: usize,
     /// How many connections there are at once: 1,000. Others wait to be accepted.
     pub connections: usize,

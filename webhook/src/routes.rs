@@ -23,14 +23,17 @@ use hyper::body::Body as _;
 use kube::core::admission::{AdmissionRequest, AdmissionReview};
 use parking_lot::Mutex;
 use prometheus::Registry;
-use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore},
-    time::timeout,
-};
+use tokio::time::timeout;
 use tower::ServiceExt;
 
 use crate::{
-    conversion::Review, health::Health, limits::Limits, metrics::Metrics, raw::Raw, validation::Judged,
+    budget::{Budget, Share},
+    conversion::Review,
+    health::Health,
+    limits::Limits,
+    metrics::Metrics,
+    raw::Raw,
+    validation::Judged,
     webhook::Webhook,
 };
 
@@ -43,21 +46,15 @@ pub(crate) const CONFIG_VALIDATION: &str = "/config-validation";
 /// Where objects become such of another version.
 pub(crate) const CONVERSION: &str = "/resource-conversion";
 
-const KIB: usize = 1024;
-/// What the smallest request counts for.
-const LEAST: usize = 64;
-
 /// What all requests share.
 #[derive(Clone)]
 pub(crate) struct Shared {
     limits: Arc<Limits>,
     metrics: Metrics,
-    /// In KiB.
-    room: Arc<Semaphore>,
-    /// What large bodies may take of it: half.
-    large: Arc<Semaphore>,
-    /// In KiB, of what is decoded.
-    work: Arc<Semaphore>,
+    /// Of bodies that are held.
+    room: Budget,
+    /// Of bodies that are decoded.
+    work: Budget,
     health: Health,
     drain: Drain,
 }
@@ -99,10 +96,8 @@ impl Drain {
 
 pub(crate) fn router(webhook: Arc<Webhook>, metrics: Metrics, drain: Drain) -> Router {
     let limits = Arc::new(webhook.limits.clone());
-    let semaphore = |bytes: usize| Arc::new(Semaphore::new((bytes / KIB).max(LEAST)));
-    let (room, large, work) =
-        (semaphore(limits.bodies), semaphore(limits.bodies / 2), semaphore(limits.work));
-    let shared = Shared { limits, metrics, room, large, work, health: webhook.health(), drain };
+    let (room, work) = (Budget::of_bodies(&limits), Budget::of_work(&limits));
+    let shared = Shared { limits, metrics, room, work, health: webhook.health(), drain };
     let mut router = Router::new();
     if !webhook.defaulting.is_empty() {
         let (webhook, shared) = (webhook.clone(), shared.clone());
@@ -319,7 +314,7 @@ async fn work<T: Send + 'static>(
     size: usize,
     piece: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Refusal> {
-    let place = take(&shared.work, share(size, shared.limits.work)).await?;
+    let place = take(&shared.work, size).await?;
     let health = shared.health.clone();
     let done = tokio::task::spawn_blocking(move || {
         let (_place, _piece) = (place, health.begin());
@@ -331,7 +326,7 @@ async fn work<T: Send + 'static>(
     })
 }
 
-fn respond(path: &str, result: Answer, room: Option<Room>) -> Response {
+fn respond(path: &str, result: Answer, room: Option<Share>) -> Response {
     match result {
         Ok((json, _)) => {
             let body = Bytes::from_owner(Written { json, _room: room });
@@ -347,7 +342,7 @@ fn respond(path: &str, result: Answer, room: Option<Room>) -> Response {
 /// An answer takes room until it is sent: its client may be slow to read it.
 struct Written {
     json: Vec<u8>,
-    _room: Option<Room>,
+    _room: Option<Share>,
 }
 
 impl AsRef<[u8]> for Written {
@@ -365,19 +360,19 @@ fn panicked(path: &'static str, metrics: &Metrics, panic: &(dyn Any + Send)) -> 
 }
 
 /// The body, and the room that it takes while it is worked on.
-async fn receive(shared: &Shared, body: Body) -> Result<(Bytes, Room), Refusal> {
+async fn receive(shared: &Shared, body: Body) -> Result<(Bytes, Share), Refusal> {
     let late = |_| (StatusCode::REQUEST_TIMEOUT, "the body took too long".into());
     timeout(shared.limits.receive, collect(shared, body)).await.map_err(late)?
 }
 
 /// Takes room for the whole body before it reads any of it, since bodies that each had a part of theirs would wait for each
 /// other: for as much as it says, or as it may have where it does not say.
-async fn collect(shared: &Shared, mut body: Body) -> Result<(Bytes, Room), Refusal> {
+async fn collect(shared: &Shared, mut body: Body) -> Result<(Bytes, Share), Refusal> {
     let limit = shared.limits.body;
     let too_large = || (StatusCode::PAYLOAD_TOO_LARGE, format!("the body has more than {limit} bytes"));
     let length = body.size_hint().exact().map_or(Ok(limit), usize::try_from);
     let length = length.ok().filter(|length| *length <= limit).ok_or_else(too_large)?;
-    let mut room = Room::take(shared, length).await?;
+    let mut room = take(&shared.room, length).await?;
     let mut collected = BytesMut::new();
     while let Some(frame) = body.frame().await {
         let frame =
@@ -388,46 +383,11 @@ async fn collect(shared: &Shared, mut body: Body) -> Result<(Bytes, Room), Refus
         }
         collected.extend_from_slice(&data);
     }
-    room.shrink(shared, collected.len());
+    shared.room.shrink(&mut room, collected.len());
     Ok((collected.freeze(), room))
 }
 
-/// The room that a body takes while it is worked on.
-struct Room {
-    all: OwnedSemaphorePermit,
-    large: OwnedSemaphorePermit,
-}
-
-impl Room {
-    /// Large bodies wait for each other first, so that no small one waits behind them.
-    async fn take(shared: &Shared, bytes: usize) -> Result<Self, Refusal> {
-        let large = take(&shared.large, large_share(bytes, &shared.limits)).await?;
-        let all = take(&shared.room, share(bytes, shared.limits.bodies)).await?;
-        Ok(Self { all, large })
-    }
-
-    /// Gives back what so few bytes do not take.
-    fn shrink(&mut self, shared: &Shared, bytes: usize) {
-        let give_back = |permit: &mut OwnedSemaphorePermit, needed| {
-            drop(permit.split(permit.num_permits().saturating_sub(needed)));
-        };
-        give_back(&mut self.large, large_share(bytes, &shared.limits));
-        give_back(&mut self.all, share(bytes, shared.limits.bodies));
-    }
-}
-
-/// What so many bytes take of a budget of so many, in KiB: all of it at the most.
-fn share(bytes: usize, budget: usize) -> usize {
-    bytes.div_ceil(KIB).clamp(LEAST, (budget / KIB).max(LEAST))
-}
-
-/// What so many bytes take of what large bodies may take together.
-fn large_share(bytes: usize, limits: &Limits) -> usize {
-    if bytes > LEAST * KIB { share(bytes, limits.bodies / 2) } else { 0 }
-}
-
-async fn take(of: &Arc<Semaphore>, kib: usize) -> Result<OwnedSemaphorePermit, Refusal> {
-    let kib = u32::try_from(kib).unwrap_or(u32::MAX);
+async fn take(budget: &Budget, bytes: usize) -> Result<Share, Refusal> {
     let closed = |_| (StatusCode::SERVICE_UNAVAILABLE, "shutting down".into());
-    of.clone().acquire_many_owned(kib).await.map_err(closed)
+    budget.take(bytes).await.map_err(closed)
 }

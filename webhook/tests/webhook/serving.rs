@@ -309,6 +309,27 @@ async fn large_bodies_that_come_at_once_wait_for_their_turn_and_not_for_each_oth
 }
 
 #[tokio::test]
+async fn a_small_request_does_not_wait_behind_a_large_one_that_waits_to_be_decoded() {
+    let limits = Limits { work: 256 << 10, answer: Duration::from_secs(2), ..quick() };
+    let served = serve(webhook(limits)).await;
+    let mut large = review("stuck");
+    large["request"]["object"]["metadata"]["annotations"] = json!({"large": "x".repeat(300 << 10)});
+    let (large, small) = (large.to_string(), review("hall").to_string());
+    let path = "/resource-validation";
+    let two =
+        async || tokio::join!(post(&served, path, large.as_bytes()), post(&served, path, large.as_bytes()));
+    let mut two = std::pin::pin!(two());
+    assert!(tokio::time::timeout(Duration::from_millis(500), &mut two).await.is_err());
+    tokio::select! {
+        biased;
+        _ = &mut two => panic!("the large ones were answered first"),
+        (code, said) = post(&served, path, small.as_bytes()) => assert_eq!(code, 200, "{said}"),
+    }
+    let ((one, _), (other, _)) = two.await;
+    assert_eq!((one, other), (504, 504));
+}
+
+#[tokio::test]
 async fn a_body_that_says_that_it_is_too_large_is_refused_before_it_comes() {
     let served = serve(webhook(quick())).await;
     let mut stream = connect(&served).await;
