@@ -19,10 +19,10 @@ const EXAMPLE: &str = "_example";
 type Data = BTreeMap<String, String>;
 type Parse = Arc<dyn Fn(&Data) -> Result<(), String> + Send + Sync>;
 
-/// The ConfigMaps that are checked, by name, each with what reads it.
+/// The ConfigMaps that are checked, by name, each with all that read it.
 #[derive(Clone, Default)]
 pub(crate) struct ConfigMaps {
-    parsers: BTreeMap<String, Parse>,
+    parsers: BTreeMap<String, Vec<Parse>>,
     /// Where they are; anywhere, if it is not known.
     namespace: Option<String>,
 }
@@ -37,7 +37,7 @@ impl ConfigMaps {
         name: &str,
         parse: impl Fn(&Data) -> Result<(), String> + Send + Sync + 'static,
     ) {
-        self.parsers.insert(name.into(), Arc::new(parse));
+        self.parsers.entry(name.into()).or_default().push(Arc::new(parse));
     }
 
     pub(crate) fn within(&mut self, namespace: &str) {
@@ -72,13 +72,13 @@ impl ConfigMaps {
         }
         let map = ConfigMap::deserialize(&object)
             .map_err(|error| format!("cannot decode the ConfigMap: {error}"))?;
-        let Some(parse) = map.metadata.name.as_ref().and_then(|name| self.parsers.get(name)) else {
+        let Some(parsers) = map.metadata.name.as_ref().and_then(|name| self.parsers.get(name)) else {
             return Ok(());
         };
         check_example(&map)?;
         let mut data = map.data.unwrap_or_default();
         data.remove(EXAMPLE);
-        parse(&data)
+        parsers.iter().try_for_each(|parse| parse(&data))
     }
 }
 

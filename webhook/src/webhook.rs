@@ -142,7 +142,7 @@ impl Webhook {
     }
 
     /// This ConfigMap of the system namespace has to be as the process can read it, and its `_example` has to stay as its
-    /// checksum says.
+    /// checksum says. Of several that read one ConfigMap all are asked, until one refuses.
     ///
     /// ```
     /// use std::{collections::BTreeMap, error::Error};

@@ -1,6 +1,7 @@
 //! What is filled in and refused, without a server.
 
 use std::{
+    collections::BTreeMap,
     sync::{
         Arc,
         atomic::{AtomicU32, Ordering},
@@ -146,6 +147,27 @@ async fn an_object_that_is_being_deleted_loses_its_finalizers_whatever_is_wrong_
         let moved = with(moved, "/spec/watts", 1_000);
         assert!(webhook().admit(Proposal::update(&held, moved)).await.is_err());
     }
+}
+
+fn config_map(name: &str, data: Value) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data})
+}
+
+#[tokio::test]
+async fn a_config_map_that_several_read_has_to_be_as_each_of_them_can_read_it() {
+    let wants = |key: &'static str| {
+        move |data: &BTreeMap<String, String>| data.get(key).map(drop).ok_or_else(|| format!("no {key}"))
+    };
+    let webhook = Webhook::new("demo.reknit.dev")
+        .config_parser("config-x", wants("a"))
+        .config_parser("config-x", wants("b"));
+    let said = async |data: Value| {
+        let admitted = webhook.admit(Proposal::create(config_map("config-x", data))).await;
+        admitted.err().map(|refused| refused.to_string()).unwrap_or_default()
+    };
+    assert_eq!(said(json!({"b": "1"})).await, "validation failed: no a");
+    assert_eq!(said(json!({"a": "1"})).await, "validation failed: no b");
+    assert_eq!(said(json!({"a": "1", "b": "1"})).await, "");
 }
 
 #[tokio::test]
