@@ -53,8 +53,9 @@ impl ConfigMaps {
         Value::Array(vec![About::of::<ConfigMap>().rule(&["CREATE", "UPDATE"], &["configmaps".into()])])
     }
 
-    pub(crate) fn has(&self, about: &About) -> bool {
-        !self.is_empty() && *about == About::of::<ConfigMap>()
+    /// Whether it is asked about this part of such an object, or about the whole.
+    pub(crate) fn asks(&self, about: &About, part: Option<&str>) -> bool {
+        part.is_none() && !self.is_empty() && *about == About::of::<ConfigMap>()
     }
 
     pub(crate) fn answer(&self, asked: AdmissionRequest<Raw>) -> AdmissionResponse {

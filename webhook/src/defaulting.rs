@@ -70,8 +70,9 @@ impl Defaulting {
         self.0.iter().map(rule).collect()
     }
 
-    pub(crate) fn has(&self, about: &About) -> bool {
-        self.0.contains_key(about)
+    /// Whether it is asked about this part of such an object, or about the whole.
+    pub(crate) fn asks(&self, about: &About, part: Option<&str>) -> bool {
+        part.is_none() && self.0.contains_key(about)
     }
 
     pub(crate) fn answer(&self, asked: AdmissionRequest<Raw>) -> AdmissionResponse {

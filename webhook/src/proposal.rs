@@ -104,6 +104,11 @@ impl Proposal {
         asked.map_err(|error| Refused(format!("could not decode body: {error}")))
     }
 
+    /// The part of the object that it is about; none where it is the whole.
+    pub(crate) fn part(&self) -> Option<&str> {
+        self.request["subResource"].as_str().filter(|part| !part.is_empty())
+    }
+
     pub(crate) fn object(&self) -> &Value {
         &self.request["object"]
     }

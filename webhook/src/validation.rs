@@ -104,15 +104,23 @@ impl Validation {
     /// What the API server is to ask about.
     pub(crate) fn rules(&self) -> Value {
         let rule = |(about, plural): (&About, &String)| {
-            let parts = self.rules.get(about).map_or(&[][..], |rules| rules.subresources());
-            let parts = parts.iter().map(|part| format!("{plural}/{part}"));
+            let parts = self.parts(about).iter().map(|part| format!("{plural}/{part}"));
             let resources: Vec<_> = std::iter::once(plural.clone()).chain(parts).collect();
             about.rule(&["CREATE", "UPDATE", "DELETE"], &resources)
         };
         self.plurals.iter().map(rule).collect()
     }
 
-    pub(crate) fn has(&self, about: &About) -> bool {
+    /// Whether it is asked about this part of such an object, or about the whole.
+    pub(crate) fn asks(&self, about: &About, part: Option<&str>) -> bool {
+        self.has(about) && part.is_none_or(|part| self.parts(about).contains(&part))
+    }
+
+    fn parts(&self, about: &About) -> &'static [&'static str] {
+        self.rules.get(about).map_or(&[], |rules| rules.subresources())
+    }
+
+    fn has(&self, about: &About) -> bool {
         self.plurals.contains_key(about)
     }
 
@@ -205,4 +213,53 @@ fn warnings(wrong: &FieldError) -> Option<Vec<String>> {
     let warnings = wrong.clone().filter(Level::Warning).to_string();
     let lines: Vec<String> = warnings.lines().map(str::to_owned).collect();
     Some(lines).filter(|lines| !lines.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::Namespace;
+    use serde::{Deserialize, Serialize};
+    use serde_json::json;
+
+    use super::*;
+
+    #[derive(kube::CustomResource, Serialize, Deserialize, Clone, Debug, schemars::JsonSchema)]
+    #[kube(group = "demo.reknit.dev", version = "v1", kind = "Lamp", namespaced, status = "LampStatus")]
+    struct LampSpec {}
+
+    #[derive(Serialize, Deserialize, Clone, Debug, schemars::JsonSchema)]
+    struct LampStatus {}
+
+    impl Kind for Lamp {
+        type Status = ();
+    }
+
+    impl Validatable for Lamp {
+        const SUBRESOURCES: &'static [&'static str] = &["status"];
+
+        fn validate(&self, _: &Request) -> FieldError {
+            FieldError::none()
+        }
+    }
+
+    #[test]
+    fn it_is_asked_of_each_kind_also_when_one_is_deleted_and_of_the_parts_that_the_kind_names() {
+        let mut validation = Validation::default();
+        validation.add::<Lamp>();
+        validation.call(async |_: Lamp, _| Ok::<_, String>(()));
+        validation.call(async |_: Namespace, _| Ok::<_, String>(()));
+        let rule = |group, resources: &[&str]| {
+            json!({
+                "operations": ["CREATE", "UPDATE", "DELETE"], "apiGroups": [group], "apiVersions": ["v1"],
+                "resources": resources, "scope": "*",
+            })
+        };
+        let expected =
+            json!([rule("", &["namespaces"]), rule("demo.reknit.dev", &["lamps", "lamps/status"])]);
+        assert_eq!(validation.rules(), expected);
+        let asks = |about: &About, part| validation.asks(about, part);
+        let (lamp, namespace) = (About::of::<Lamp>(), About::of::<Namespace>());
+        assert!(asks(&lamp, None) && asks(&lamp, Some("status")) && !asks(&lamp, Some("scale")));
+        assert!(asks(&namespace, None) && !asks(&namespace, Some("status")));
+    }
 }

@@ -217,7 +217,8 @@ impl Webhook {
         Health::new(&self.running, self.limits.answer)
     }
 
-    /// What the API server would make of this: defaults first, the rules then. For tests.
+    /// What the API server would make of this: defaults first, the rules then. It asks about a subresource only where the rules
+    /// of the Kind name it ([`Validatable::SUBRESOURCES`]), and never for defaults. For tests.
     ///
     /// # Errors
     ///
@@ -225,16 +226,16 @@ impl Webhook {
     pub async fn admit(&self, proposal: Proposal) -> Result<Admitted, Refused> {
         let mut object = proposal.object().clone();
         let asked = proposal.asked(&object)?;
-        let about = About::asked(&asked);
-        if self.defaulting.has(&about) {
+        let (about, part) = (About::asked(&asked), proposal.part());
+        if self.defaulting.asks(&about, part) {
             let patch = allowed(self.defaulting.answer(asked))?.patch;
             object = patched(object, patch.as_deref().unwrap_or(b"[]")).map_err(Refused)?;
         }
-        if self.config_maps.has(&about) {
+        if self.config_maps.asks(&about, part) {
             allowed(self.config_maps.answer(proposal.asked(&object)?))?;
         }
         let mut warnings = Vec::new();
-        if self.validation.has(&about) {
+        if self.validation.asks(&about, part) {
             let mut judged = self.validation.answer(proposal.asked(&object)?);
             while let Some(call) = judged.calls.pop_front() {
                 judged = judged.hear(call().await);

@@ -10,10 +10,12 @@ use std::{
 };
 
 use crate::lamp::{Lamp, LampSpec, Shade};
+use reknit_apis::{FieldError, Kind, Request, Validatable};
 use reknit_injection::Context;
 use reknit_reconciler::Key;
 use reknit_testing::ApiServer;
 use reknit_webhook::{Place, Proposal, Webhook};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 fn webhook() -> Webhook {
@@ -116,6 +118,36 @@ async fn refusals_have_knatives_words() {
         refusal(Proposal::create(with(lamp("hall"), "/spec/room", 1))).await,
         "mutation failed: cannot decode incoming new object: spec.room: invalid type: integer `1`, expected a string"
     );
+}
+
+/// A Kind that does not name the part of which it has something to say.
+#[derive(kube::CustomResource, Serialize, Deserialize, Clone, Debug, schemars::JsonSchema)]
+#[kube(group = "tests.reknit.dev", version = "v1", kind = "Fuse", namespaced)]
+struct FuseSpec {}
+
+impl Kind for Fuse {
+    type Status = ();
+}
+
+impl Validatable for Fuse {
+    fn validate(&self, _: &Request) -> FieldError {
+        FieldError::none()
+    }
+
+    fn validate_subresource(&self, _: &Self, _: &Request) -> FieldError {
+        FieldError::disallowed(["status"])
+    }
+}
+
+#[tokio::test]
+async fn a_part_of_which_the_api_server_does_not_ask_is_let_through_and_gets_no_defaults() {
+    let fuse = Fuse::new("x", FuseSpec {});
+    let webhook = webhook().validation::<Fuse>().defaulting::<Fuse>();
+    webhook.admit(Proposal::update(&fuse, &fuse).subresource("status")).await.unwrap();
+    let lit = with(lamp("hall"), "/status", json!({"lumens": 1}));
+    let admitted =
+        webhook.admit(Proposal::update(lamp("hall"), &lit).subresource("status").by("bob")).await.unwrap();
+    assert_eq!(admitted.object, lit);
 }
 
 #[tokio::test]
