@@ -13,7 +13,7 @@ use serde_json::{
     value::{RawValue, to_raw_value},
 };
 
-use crate::{asked::About, decode::leniently};
+use crate::{asked::About, decode::decoded};
 
 /// An object of the hub's version, as JSON. Between two versions there are two steps, and each is typed.
 type Convert = Arc<dyn Fn(Value) -> Result<Value, String> + Send + Sync>;
@@ -75,13 +75,14 @@ struct Ways {
 
 impl Conversion {
     pub(crate) fn add<K: Convertible>(&mut self) {
-        let hub = Ways { to_hub: Arc::new(Ok), from_hub: Arc::new(|value| written(read::<K::Hub>(&value)?)) };
+        let hub =
+            Ways { to_hub: Arc::new(Ok), from_hub: Arc::new(|value| written(decoded::<K::Hub>(&value)?)) };
         let ways = Ways {
             to_hub: Arc::new(|value| {
-                json(&read::<K>(&value)?.into_hub().map_err(|error| error.to_string())?)
+                json(&decoded::<K>(&value)?.into_hub().map_err(|error| error.to_string())?)
             }),
             from_hub: Arc::new(|value| {
-                written(K::from_hub(read::<K::Hub>(&value)?).map_err(|error| error.to_string())?)
+                written(K::from_hub(decoded::<K::Hub>(&value)?).map_err(|error| error.to_string())?)
             }),
         };
         self.ways.insert(About::of::<K::Hub>(), hub);
@@ -155,10 +156,6 @@ fn about(object: &Value, version: Option<&str>) -> Result<About, String> {
         version.split_once('/').ok_or_else(|| format!("{version:?} is no group and version"))?;
     let kind = object["kind"].as_str().unwrap_or_default();
     Ok(About { group: group.into(), version: version.into(), kind: kind.into() })
-}
-
-fn read<K: Kind>(value: &Value) -> Result<K, String> {
-    leniently(value).map(|decoded| decoded.object)
 }
 
 fn written<K: Kind>(mut object: K) -> Result<Value, String> {

@@ -8,7 +8,7 @@ use std::{
 };
 
 use kube::CustomResourceExt;
-use reknit_apis::{FieldError, Kind};
+use reknit_apis::{FieldError, Kind, Request};
 use serde_json::{Map, Value};
 
 /// How many of the fields that a Kind does not know a refusal names.
@@ -23,6 +23,8 @@ const SHOWN: usize = 200;
 /// flattened map takes up.
 pub(crate) struct Decoder<K> {
     schema: Value,
+    /// Whether the status is a subresource: otherwise it is as much a part of the object as its spec.
+    has_status: bool,
     kind: PhantomData<fn() -> K>,
 }
 
@@ -33,31 +35,68 @@ pub(crate) struct Decoded<K> {
 }
 
 /// Decodes it, whatever else is in it.
-pub(crate) fn leniently<K: Kind>(value: &Value) -> Result<Decoded<K>, String> {
-    let object: K = serde_path_to_error::deserialize(value).map_err(|error| complaint(&error))?;
+pub(crate) fn decoded<K: Kind>(value: &Value) -> Result<K, String> {
+    serde_path_to_error::deserialize(value).map_err(|error| complaint(&error))
+}
+
+fn leniently<K: Kind>(value: &Value) -> Result<Decoded<K>, String> {
+    let object: K = decoded(value)?;
     let written = serde_json::to_value(&object).map_err(|error| error.to_string())?;
     Ok(Decoded { object, written })
 }
 
+/// The object without its status, where it has one.
+pub(crate) fn without_status(value: &Value) -> Option<Value> {
+    let fields = value.as_object().filter(|fields| fields.contains_key("status"))?;
+    let rest = fields.iter().filter(|(key, _)| *key != "status");
+    Some(rest.map(|(key, value)| (key.clone(), value.clone())).collect())
+}
+
 impl<K: Kind + CustomResourceExt> Decoder<K> {
     pub(crate) fn new() -> Self {
-        let version = K::version(&());
-        let versions = K::crd().spec.versions.into_iter();
-        let schema =
-            versions.filter(|known| known.name == version).find_map(|known| known.schema?.open_api_v3_schema);
+        let (version, versions) = (K::version(&()), K::crd().spec.versions);
+        let version = versions.into_iter().find(|known| known.name == version);
+        let (schema, parts) = version.map(|version| (version.schema, version.subresources)).unzip();
+        let has_status = parts.flatten().is_some_and(|parts| parts.status.is_some());
         // A schema is JSON; where there is none, every field is known.
+        let schema = schema.flatten().and_then(|schema| schema.open_api_v3_schema);
         let schema = schema.and_then(|schema| serde_json::to_value(schema).ok()).unwrap_or_default();
-        Self { schema, kind: PhantomData }
+        Self { schema, has_status, kind: PhantomData }
+    }
+
+    /// Decodes what is stored, without its status where that alone cannot be decoded.
+    pub(crate) fn stored(&self, value: &Value) -> Result<Decoded<K>, String> {
+        leniently(value).or_else(|why| {
+            let rest = without_status(value).filter(|_| self.has_status);
+            rest.and_then(|rest| leniently(&rest).ok()).ok_or(why)
+        })
     }
 
     /// Decodes it, and refuses what its Kind does not know, but for what was in the object before: an object that
     /// was stored with such a field can still lose its finalizer.
-    pub(crate) fn strictly(&self, value: &Value, old: Option<&Value>) -> Result<Decoded<K>, String> {
-        let decoded = leniently(value)?;
+    ///
+    /// A status that cannot be decoded is left out, unless the request is about the status: the API server takes none from any
+    /// other.
+    pub(crate) fn strictly(
+        &self,
+        value: &Value,
+        old: Option<&Value>,
+        request: &Request,
+    ) -> Result<Decoded<K>, String> {
+        let why = match leniently(value) {
+            Ok(decoded) => return self.known(value, decoded, old),
+            Err(why) => why,
+        };
+        let discards = self.has_status && request.subresource.is_none();
+        let Some(rest) = without_status(value).filter(|_| discards) else { return Err(why) };
+        self.known(&rest, leniently(&rest).map_err(|_| why)?, old)
+    }
+
+    fn known(&self, value: &Value, decoded: Decoded<K>, old: Option<&Value>) -> Result<Decoded<K>, String> {
         let (mut before, mut strangers, paths) = (HashSet::new(), Strangers::default(), RandomState::new());
         self.each_unknown(value, &decoded.written, &paths, &mut |path| strangers.note(path));
         if let Some(old) = old.filter(|_| strangers.number > 0) {
-            let written = leniently::<K>(old).map(|old| old.written).unwrap_or_default();
+            let written = self.stored(old).map(|old| old.written).unwrap_or_default();
             self.each_unknown(old, &written, &paths, &mut |path| {
                 before.insert(path.general);
             });
@@ -255,6 +294,7 @@ mod tests {
         time::{Duration, Instant},
     };
 
+    use reknit_apis::Operation;
     use serde::{Deserialize, Serialize};
     use serde_json::json;
 
@@ -315,8 +355,12 @@ mod tests {
         json!({"apiVersion": "demo.reknit.dev/v1", "kind": "Lamp", "metadata": {"name": "x", "odd": 1}, "spec": spec})
     }
 
+    fn strictly(value: &Value, old: Option<&Value>) -> Result<Decoded<Lamp>, String> {
+        Decoder::new().strictly(value, old, &Request::new(Operation::Update))
+    }
+
     fn refusal(spec: Value) -> String {
-        Decoder::<Lamp>::new().strictly(&lamp(spec), None).err().unwrap_or_default()
+        strictly(&lamp(spec), None).err().unwrap_or_default()
     }
 
     #[test]
@@ -345,7 +389,7 @@ mod tests {
     fn a_field_beside_the_spec_is_named_too() {
         let mut value = lamp(json!({"room": "hall"}));
         value["sepc"] = json!({});
-        let said = Decoder::<Lamp>::new().strictly(&value, None).err().unwrap();
+        let said = strictly(&value, None).err().unwrap();
         assert_eq!(said, "unknown field \"sepc\"");
     }
 
@@ -363,9 +407,8 @@ mod tests {
             fields.iter().for_each(|field| spec[*field] = json!(1));
             lamp(spec)
         };
-        let decoder = Decoder::<Lamp>::new();
-        assert!(decoder.strictly(&with(&["a"]), Some(&with(&["a"]))).is_ok());
-        let said = decoder.strictly(&with(&["a", "b"]), Some(&with(&["a"]))).err().unwrap();
+        assert!(strictly(&with(&["a"]), Some(&with(&["a"]))).is_ok());
+        let said = strictly(&with(&["a", "b"]), Some(&with(&["a"]))).err().unwrap();
         assert_eq!(said, "unknown field \"spec.b\"");
     }
 
@@ -373,10 +416,8 @@ mod tests {
     fn what_was_unknown_in_a_list_before_may_move_within_it() {
         let with = |bulbs: Value| lamp(json!({"room": "hall", "bulbs": bulbs}));
         let old = with(json!([{"watts": 1, "odd": 1}]));
-        let decoder = Decoder::<Lamp>::new();
-        assert!(decoder.strictly(&with(json!([{"watts": 2}, {"watts": 1, "odd": 1}])), Some(&old)).is_ok());
-        let said =
-            decoder.strictly(&with(json!([{"watts": 2}, {"watts": 1, "new": 1}])), Some(&old)).err().unwrap();
+        assert!(strictly(&with(json!([{"watts": 2}, {"watts": 1, "odd": 1}])), Some(&old)).is_ok());
+        let said = strictly(&with(json!([{"watts": 2}, {"watts": 1, "new": 1}])), Some(&old)).err().unwrap();
         assert_eq!(said, "unknown field \"spec.bulbs[1].new\"");
     }
 
@@ -389,9 +430,9 @@ mod tests {
             lamp(spec.into())
         };
         let (old, new) = (with("a"), with("b"));
-        let (decoder, start) = (Decoder::<Lamp>::new(), Instant::now());
-        assert!(decoder.strictly(&new, Some(&new)).is_ok());
-        let said = decoder.strictly(&new, Some(&old)).err().unwrap();
+        let start = Instant::now();
+        assert!(strictly(&new, Some(&new)).is_ok());
+        let said = strictly(&new, Some(&old)).err().unwrap();
         println!("compared in {:?}", start.elapsed());
         assert!(
             said.starts_with("unknown field \"spec.b000000\", unknown field \"spec.b000001\", "),

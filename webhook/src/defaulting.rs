@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::{
     asked::{About, Asked, refuse},
-    decode::{Decoded, Decoder, leniently},
+    decode::{Decoded, Decoder},
     graft::graft,
     raw::Raw,
 };
@@ -108,10 +108,10 @@ impl<K: Kind + CustomResourceExt> Fills for Of<K> {
     }
 
     fn fill(&self, asked: &Asked, object: &Value) -> Result<Value, String> {
-        let strict = self.decoder.strictly(object, asked.old.as_ref());
+        let strict = self.decoder.strictly(object, asked.old.as_ref(), &asked.request);
         let decoded = strict.map_err(|why| format!("cannot decode incoming new object: {why}"))?;
         // An object that is stored and cannot be read must not keep a better one out.
-        let old = asked.old.as_ref().and_then(|old| leniently::<K>(old).ok());
+        let old = asked.old.as_ref().and_then(|old| self.decoder.stored(old).ok());
         let kept = old.as_ref().map(|old| old.object.clone());
         let mut result = self.filled(object, decoded, kept.as_ref(), &asked.request)?;
         let was = || {

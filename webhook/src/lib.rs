@@ -15,7 +15,8 @@
 //! `decoding request failed: …`, `validation failed: …` with the field errors, `validation callback failed: …`. Field
 //! errors of warning level are returned as warnings, which kubectl prints. An object that is stored and cannot be decoded
 //! can be deleted, and be replaced by a better one; one that is being deleted can lose its finalizers whatever is wrong with
-//! it.
+//! it. Where the status alone cannot be decoded, rules, defaults and callbacks get the object without it: of a request that is
+//! not about the status, the API server does not take it. (Callbacks do also where the status of their Kind is no subresource.)
 //!
 //! # Strictness
 //!

@@ -18,7 +18,7 @@ use serde_json::Value;
 
 use crate::{
     asked::{About, Asked, refuse},
-    decode::{Decoder, leniently},
+    decode::{Decoder, decoded, without_status},
     raw::Raw,
 };
 
@@ -172,16 +172,17 @@ impl<K: Validatable + CustomResourceExt> Rules for Of<K> {
     fn check(&self, asked: &Asked) -> Result<FieldError, String> {
         let request = &asked.request;
         // An object that is stored and cannot be read must keep neither a better one out nor itself in.
-        let old = asked.old.as_ref().and_then(|old| leniently::<K>(old).ok()).map(|old| old.object);
         let Some(object) = asked.object.as_ref().filter(|_| request.operation != Operation::Delete) else {
+            let old = asked.old.as_ref().and_then(|old| decoded::<K>(old).ok());
             return Ok(old.map_or_else(FieldError::none, |old| old.validate_delete(request)));
         };
-        let strict = self.0.strictly(object, asked.old.as_ref());
+        let old = asked.old.as_ref().and_then(|old| self.0.stored(old).ok()).map(|old| old.object);
+        let strict = self.0.strictly(object, asked.old.as_ref(), request);
         let object = strict.map_err(|why| format!("cannot decode incoming new object: {why}"))?.object;
         Ok(match (&old, &request.subresource) {
-            (Some(old), Some(_)) => object.validate_subresource(old, request),
+            (old, Some(_)) => object.validate_subresource(old.as_ref().unwrap_or(&object), request),
             (Some(old), None) => object.validate_update(old, request),
-            (None, _) => object.validate(request),
+            (None, None) => object.validate(request),
         })
     }
 }
@@ -194,11 +195,15 @@ where
     E: Display + 'static,
 {
     fn prepare(self: Arc<Self>, object: &Value, request: &Request) -> Result<Option<Call>, String> {
-        let object = match leniently::<K>(object) {
-            Ok(decoded) => decoded.object,
+        let object = match decoded::<K>(object) {
+            Ok(object) => object,
             // What is stored and cannot be read must not be there for ever.
             Err(_) if request.operation == Operation::Delete => return Ok(None),
-            Err(why) => return Err(why),
+            // A callback's Kind need not have a definition that says whether its status is a subresource, as Kubernetes' own are.
+            Err(why) => {
+                let rest = without_status(object).filter(|_| request.subresource.is_none());
+                rest.and_then(|rest| decoded(&rest).ok()).ok_or(why)?
+            }
         };
         let request = request.clone();
         Ok(Some(Box::new(move || {

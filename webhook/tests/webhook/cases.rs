@@ -168,6 +168,32 @@ async fn an_object_that_cannot_be_read_can_be_replaced_and_deleted() {
 }
 
 #[tokio::test]
+async fn a_status_that_cannot_be_read_holds_up_only_requests_about_it() {
+    let webhook = webhook().callback(async |_: Lamp, _| Ok::<_, String>(()));
+    let stored = with(lamp("hall"), "/status", json!({"lumens": "many"}));
+    let labelled = with(stored.clone(), "/metadata/labels", json!({"a": "b"}));
+    let admitted = webhook.admit(Proposal::update(&stored, &labelled).by("bob")).await.unwrap().object;
+    assert_eq!(admitted["status"], stored["status"]);
+    assert_eq!(admitted["spec"], json!({"room": "hall", "watts": 40, "owner": "bob"}));
+    webhook.admit(Proposal::create(&stored)).await.unwrap();
+    let moved = with(stored.clone(), "/spec/room", "attic");
+    let said = refusal(Proposal::update(&stored, moved)).await;
+    assert_eq!(said, "validation failed: must not set the field(s): spec.room");
+    let said = refusal(Proposal::update(&stored, &labelled).subresource("status")).await;
+    let expected = "decoding request failed: cannot decode incoming new object: status.lumens: invalid type: string \"many\"";
+    assert!(said.starts_with(expected), "{said}");
+}
+
+#[tokio::test]
+async fn a_status_that_replaces_one_that_cannot_be_read_is_judged_by_itself() {
+    let nowhere = |lumens: Value| with(lamp(""), "/status", json!({"lumens": lumens}));
+    let to =
+        |lumens: i32| Proposal::update(nowhere("many".into()), nowhere(lumens.into())).subresource("status");
+    webhook().admit(to(1)).await.unwrap();
+    assert_eq!(refusal(to(-1)).await, "validation failed: invalid value: -1: status.lumens");
+}
+
+#[tokio::test]
 async fn an_object_that_is_being_deleted_loses_its_finalizers_whatever_is_wrong_with_it() {
     let unreadable = with(lamp("hall"), "/spec/room", json!({}));
     for wrong in [lamp(""), with(lamp("hall"), "/spec/wats", 1), unreadable] {
