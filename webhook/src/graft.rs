@@ -1,21 +1,21 @@
 //! Puts what code changed in a typed object onto the object as it came.
 
+use std::collections::HashMap;
+
 use serde_json::{Map, Value};
 
 /// Changes `raw` where `after` differs from `before`, and leaves alone what neither knows.
 ///
-/// Lists of which all three have as many items are changed item by item; others are replaced.
+/// Items of a list that are as they were are kept wherever they are by now; others are changed where they are. A list of which
+/// `before` has not as many items as `raw` is replaced: nobody knows which is which.
 pub(crate) fn graft(raw: &mut Value, before: &Value, after: &Value) {
     if before == after {
         return;
     }
     match (raw, before, after) {
         (Value::Object(raw), Value::Object(before), Value::Object(after)) => fields(raw, before, after),
-        (Value::Array(raw), Value::Array(before), Value::Array(after))
-            if raw.len() == before.len() && before.len() == after.len() =>
-        {
-            let items = raw.iter_mut().zip(before).zip(after);
-            items.for_each(|((raw, before), after)| graft(raw, before, after));
+        (Value::Array(raw), Value::Array(before), Value::Array(after)) if raw.len() == before.len() => {
+            items(raw, before, after);
         }
         (raw, _, after) => raw.clone_from(after),
     }
@@ -32,6 +32,33 @@ fn fields(raw: &mut Map<String, Value>, before: &Map<String, Value>, after: &Map
             }
         }
     }
+}
+
+fn items(raw: &mut Vec<Value>, before: &[Value], after: &[Value]) {
+    let mut came: Vec<_> = std::mem::take(raw).into_iter().map(Some).collect();
+    let kept: Vec<_> =
+        origins(before, after).into_iter().map(|origin| came.get_mut(origin?)?.take()).collect();
+    // What is still there is no other item by now.
+    let mut changed = |index: usize, after: &Value| {
+        let (mut item, before) = (came.get_mut(index)?.take()?, before.get(index)?);
+        graft(&mut item, before, after);
+        Some(item)
+    };
+    let items = kept.into_iter().zip(after).enumerate().map(|(index, (kept, after))| {
+        kept.or_else(|| changed(index, after)).unwrap_or_else(|| after.clone())
+    });
+    raw.extend(items);
+}
+
+/// Where each item was, if it is as it was.
+fn origins(before: &[Value], after: &[Value]) -> Vec<Option<usize>> {
+    let stays = |index: usize| before.get(index).is_some_and(|before| after.get(index) == Some(before));
+    let mut moved: HashMap<&Value, Vec<usize>> = HashMap::new();
+    for index in (0..before.len()).rev().filter(|index| !stays(*index)) {
+        moved.entry(&before[index]).or_default().push(index);
+    }
+    let from = |(index, after)| if stays(index) { Some(index) } else { moved.get_mut(after)?.pop() };
+    after.iter().enumerate().map(from).collect()
 }
 
 #[cfg(test)]
@@ -57,12 +84,43 @@ mod tests {
     }
 
     #[test]
-    fn what_was_taken_away_goes_and_a_list_of_another_length_is_replaced() {
+    fn items_that_are_sorted_keep_what_is_unknown_of_them() {
         check(
-            json!({"gone": 1, "odd": 2, "list": [1]}),
-            json!({"gone": 1, "list": [1]}),
-            json!({"list": [1, 2]}),
-            json!({"odd": 2, "list": [1, 2]}),
+            json!([{"n": 2, "odd": "b"}, {"n": 3, "odd": "c"}, {"n": 1, "odd": "a"}, {"n": 2, "odd": "d"}]),
+            json!([{"n": 2}, {"n": 3}, {"n": 1}, {"n": 2}]),
+            json!([{"n": 1}, {"n": 2}, {"n": 2}, {"n": 3}]),
+            json!([{"n": 1, "odd": "a"}, {"n": 2, "odd": "b"}, {"n": 2, "odd": "d"}, {"n": 3, "odd": "c"}]),
+        );
+    }
+
+    #[test]
+    fn items_around_new_ones_and_taken_away_ones_keep_what_is_unknown_of_them() {
+        let raw = json!([{"n": 1, "odd": "a"}, {"n": 2, "odd": "b"}]);
+        let before = json!([{"n": 1}, {"n": 2}]);
+        let becomes = |after: Value, expected: Value| check(raw.clone(), before.clone(), after, expected);
+        let (one, two) = (&raw[0], &raw[1]);
+        becomes(json!([{"n": 1}, {"n": 2}, {"n": 3}]), json!([one, two, {"n": 3}]));
+        becomes(json!([{"n": 0}, {"n": 1}, {"n": 2}]), json!([{"n": 0}, one, two]));
+        becomes(json!([{"n": 2}]), json!([two]));
+        becomes(json!([{"n": 1}, {"n": 5}, {"n": 6}]), json!([one, {"n": 5, "odd": "b"}, {"n": 6}]));
+        becomes(json!([]), json!([]));
+    }
+
+    #[test]
+    fn very_many_items_that_all_change_are_grafted_soon() {
+        let items = |from: u32| (from..from + 200_000).map(|n| json!({"n": n})).collect::<Value>();
+        let start = std::time::Instant::now();
+        check(items(0), items(0), items(200_000), items(200_000));
+        assert!(start.elapsed() < std::time::Duration::from_secs(20), "{:?}", start.elapsed());
+    }
+
+    #[test]
+    fn what_was_taken_away_goes_and_a_list_of_which_not_every_item_is_known_is_replaced() {
+        check(
+            json!({"gone": 1, "odd": 2, "list": [{"n": 1, "odd": 1}, {}]}),
+            json!({"gone": 1, "list": [{"n": 1}]}),
+            json!({"list": [{"n": 2}]}),
+            json!({"odd": 2, "list": [{"n": 2}]}),
         );
     }
 }
