@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-/// How much, how many and how long: what goes beyond is refused or cut off, and the others are served meanwhile.
+/// How much, how many and how long: what goes beyond is refused or cut off, and the others are served meanwhile. Any of it may
+/// be `MAX`, which is no limit.
 ///
 /// ```
 /// use std::time::Duration;

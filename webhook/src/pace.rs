@@ -15,7 +15,7 @@ use std::{
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     sync::Notify,
-    time::{Instant, Sleep, sleep},
+    time::{Sleep, sleep},
 };
 
 /// Nothing is asked: the client may wait for long.
@@ -91,7 +91,7 @@ impl<T> Paced<T> {
         if self.seen != phase {
             self.seen = phase;
             if let Some(limit) = self.limits.get(usize::from(phase)) {
-                self.timer.as_mut().reset(Instant::now() + *limit);
+                self.timer.set(sleep(*limit));
             }
         }
     }

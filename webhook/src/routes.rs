@@ -77,11 +77,12 @@ impl Drain {
         self.0.lock().draining = true;
         loop {
             let last = self.0.lock().last.unwrap_or(start).max(start);
-            let until = (last + period).min(start + 2 * period);
-            if until <= tokio::time::Instant::now() {
+            let of_all = period.saturating_mul(2).saturating_sub(start.elapsed());
+            let left = period.saturating_sub(last.elapsed()).min(of_all);
+            if left.is_zero() {
                 return;
             }
-            tokio::time::sleep_until(until).await;
+            tokio::time::sleep(left).await;
         }
     }
 

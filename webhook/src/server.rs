@@ -95,7 +95,7 @@ impl Server {
 
     /// Never ends.
     async fn accept(&self, listener: &TcpListener) {
-        let room = Arc::new(Semaphore::new(self.limits.connections));
+        let room = Arc::new(Semaphore::new(self.limits.connections.min(Semaphore::MAX_PERMITS)));
         loop {
             let Ok(place) = room.clone().acquire_owned().await else { return };
             match listener.accept().await {

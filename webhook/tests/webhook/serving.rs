@@ -357,6 +357,28 @@ async fn a_body_that_does_not_say_its_length_is_answered_and_limited_too() {
 }
 
 #[tokio::test]
+async fn what_has_no_limits_is_answered_too() {
+    let forever = Duration::MAX;
+    let limits = [
+        Limits { idle: forever, quiet: forever, connections: usize::MAX, ..quick() },
+        Limits { body: usize::MAX, bodies: usize::MAX, work: usize::MAX, quiet: forever, ..quick() },
+        Limits { receive: forever, answer: forever, quiet: forever, ..quick() },
+    ];
+    let body = review("hall").to_string();
+    for limits in limits {
+        let mut served = serve(webhook(limits)).await;
+        assert_eq!(post(&served, "/defaulting", body.as_bytes()).await.0, 200);
+        served.stop();
+        assert_eq!(post(&served, "/resource-validation", body.as_bytes()).await.0, 200);
+        let probe = "GET /any HTTP/1.1\r\nuser-agent: kube-probe/1.36";
+        eventually("the probe to fail", Duration::from_secs(5), async || {
+            send(&mut connect(&served).await, probe, b"").await.0 == 503
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
 async fn older_tls_is_refused() {
     let served = serve(webhook(quick())).await;
     let tcp = TcpStream::connect(served.address).await.unwrap();
