@@ -67,7 +67,8 @@ impl ConfigMaps {
     }
 
     fn check(&self, asked: AdmissionRequest<Raw>) -> Result<(), String> {
-        let Some(Asked { request, object: Some(object), .. }) = Asked::new(asked) else { return Ok(()) };
+        let asked = Asked::new(asked).filter(|asked| !asked.lets_go());
+        let Some(Asked { request, object: Some(object), .. }) = asked else { return Ok(()) };
         if self.namespace.is_some() && self.namespace != request.namespace {
             return Ok(());
         }

@@ -142,7 +142,8 @@ impl Webhook {
     }
 
     /// This ConfigMap of the system namespace has to be as the process can read it, and its `_example` has to stay as its
-    /// checksum says. Of several that read one ConfigMap all are asked, until one refuses.
+    /// checksum says. Of several that read one ConfigMap all are asked, until one refuses. One that is being deleted can lose
+    /// its finalizers whatever it says.
     ///
     /// ```
     /// use std::{collections::BTreeMap, error::Error};

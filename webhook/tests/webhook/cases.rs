@@ -229,6 +229,19 @@ async fn a_config_map_that_several_read_has_to_be_as_each_of_them_can_read_it() 
 }
 
 #[tokio::test]
+async fn a_config_map_that_is_being_deleted_loses_its_finalizers_whatever_it_says() {
+    let parse =
+        |data: &BTreeMap<String, String>| if data.is_empty() { Ok(()) } else { Err("wrong".to_owned()) };
+    let webhook = Webhook::new("demo.reknit.dev").config_parser("config-x", parse);
+    let map = config_map("config-x", json!({"a": "1"}));
+    let deleted = with(map, "/metadata/deletionTimestamp", "2026-01-02T03:04:05Z");
+    let held = with(deleted.clone(), "/metadata/finalizers", json!(["a.dev/b"]));
+    webhook.admit(Proposal::update(&held, &deleted)).await.unwrap();
+    let other = with(deleted, "/data/a", "2");
+    assert!(webhook.admit(Proposal::update(&held, other)).await.is_err());
+}
+
+#[tokio::test]
 async fn callbacks_come_last_and_never_in_a_dry_run() {
     let calls = Arc::new(AtomicU32::new(0));
     let counting = calls.clone();
