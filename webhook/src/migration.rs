@@ -37,8 +37,9 @@ pub enum MigrationError {
 /// Writes every object of a CustomResourceDefinition anew, so that all are stored in its storage version, and notes in its
 /// status that no other version is. Then a version that was stored before can be taken out of the definition.
 ///
-/// Answers how many objects there were. It can be repeated, and stopped at any time. An object that is gone meanwhile is no
-/// error; one that admission refuses is, and ends it.
+/// Answers how many objects there were. It can be repeated, and stopped at any time. An object that is gone meanwhile, or that
+/// somebody else writes at the same time and so stores anew, is no error; one that admission refuses is, and ends it. So does a
+/// definition that changes meanwhile, perhaps to another storage version: then nothing is noted in its status.
 ///
 /// ```no_run
 /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
@@ -58,7 +59,9 @@ pub async fn migrate_storage(client: &Client, definition: &str) -> Result<usize,
     let (kind, version) =
         storage(&held).ok_or_else(|| MigrationError::NoStorageVersion(definition.into()))?;
     let count = rewrite(client, &kind).await?;
-    let status = json!({"status": {"storedVersions": [version]}});
+    // A conflict where the definition is not the one that was read: another version may be the one to store by now.
+    let read = held.resource_version();
+    let status = json!({"metadata": {"resourceVersion": read}, "status": {"storedVersions": [version]}});
     definitions
         .patch_status(definition, &PatchParams::default(), &Patch::Merge(status))
         .await
@@ -96,6 +99,8 @@ async fn rewrite(client: &Client, kind: &ApiResource) -> Result<usize, Migration
             match api.patch_metadata(&name, &PatchParams::default(), &Patch::Merge(json!({}))).await {
                 Ok(_) => count += 1,
                 Err(kube::Error::Api(status)) if status.is_not_found() => {}
+                // Who has just written it has had it stored.
+                Err(kube::Error::Api(status)) if status.is_conflict() => count += 1,
                 Err(error) => {
                     let place = namespace.map(|namespace| namespace + "/").unwrap_or_default();
                     return Err(failed(&format!("{} {place}{name}", kind.plural), error));

@@ -10,6 +10,8 @@ mod conversion;
 #[cfg(test)]
 mod lamp;
 #[cfg(test)]
+mod migration;
+#[cfg(test)]
 mod process;
 #[cfg(test)]
 mod served;

@@ -1,0 +1,78 @@
+//! What becomes of a migration while others write.
+
+use http::{Method, Request};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{
+    Api, Client, CustomResourceExt,
+    api::{Patch, PatchParams},
+    client::Body,
+};
+use reknit_testing::{ApiServer, Verb};
+use reknit_webhook::migrate_storage;
+use serde_json::json;
+
+use crate::lamp::{Lamp, LampSpec, Shade};
+
+const LAMPS: &str = "lamps.tests.reknit.dev";
+
+/// One with the definition of lamps, of which some were stored in another version, and three of them.
+fn server() -> ApiServer {
+    let server = ApiServer::new();
+    let mut definition = Lamp::crd();
+    let stored = json!({"storedVersions": ["v1alpha1", "v1"]});
+    definition.status = Some(serde_json::from_value(stored).unwrap());
+    server.hold(&definition);
+    for name in ["a", "b", "c"] {
+        let spec = LampSpec { room: "hall".into(), watts: None, owner: None, shade: Shade::default() };
+        let mut lamp = Lamp::new(name, spec);
+        lamp.metadata.namespace = Some("default".into());
+        server.hold(&lamp);
+    }
+    server
+}
+
+fn stored_versions(server: &ApiServer) -> Vec<String> {
+    let definition: CustomResourceDefinition = server.object(None, LAMPS).unwrap();
+    definition.status.unwrap().stored_versions.unwrap()
+}
+
+#[tokio::test]
+async fn an_object_that_somebody_else_writes_meanwhile_does_not_end_it() {
+    let server = server();
+    server.fail_times(Verb::Patch, "lamps", 409, 1);
+    assert_eq!(migrate_storage(&server.client(), LAMPS).await.unwrap(), 3);
+    assert_eq!(server.writes().iter().filter(|write| write.resource == "lamps").count(), 3);
+    assert_eq!(stored_versions(&server), ["v1"]);
+}
+
+#[tokio::test]
+async fn an_object_that_is_refused_ends_it() {
+    let server = server();
+    server.fail_times(Verb::Patch, "lamps", 422, 1);
+    let said = migrate_storage(&server.client(), LAMPS).await.unwrap_err().to_string();
+    assert!(said.starts_with("lamps default/a: "), "{said}");
+    assert_eq!(stored_versions(&server), ["v1alpha1", "v1"]);
+}
+
+#[tokio::test]
+async fn nothing_is_noted_in_a_definition_that_changes_meanwhile() {
+    let server = server();
+    let inner = server.client();
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let inner = inner.clone();
+        async move {
+            if request.method() == Method::PATCH && request.uri().path().ends_with("/lamps/b") {
+                let definitions: Api<CustomResourceDefinition> = Api::all(inner.clone());
+                let other = Patch::Merge(json!({"spec": {"names": {"shortNames": ["l"]}}}));
+                definitions.patch(LAMPS, &PatchParams::default(), &other).await?;
+            }
+            inner.send(request).await
+        }
+    });
+    let client = Client::new(service, "default");
+    let said = migrate_storage(&client, LAMPS).await.unwrap_err().to_string();
+    assert!(said.starts_with("the CustomResourceDefinition lamps.tests.reknit.dev: "), "{said}");
+    assert_eq!(stored_versions(&server), ["v1alpha1", "v1"]);
+    assert_eq!(migrate_storage(&server.client(), LAMPS).await.unwrap(), 3);
+    assert_eq!(stored_versions(&server), ["v1"]);
+}
