@@ -127,20 +127,20 @@ impl Conversion {
         }
         let ways =
             |about: &About| self.ways.get(about).ok_or_else(|| format!("no conversion support for {about}"));
+        let metadata = object["metadata"].clone();
         let failed = |why: String| {
-            let name = object["metadata"]["name"].as_str().unwrap_or_default();
+            let name = metadata["name"].as_str().unwrap_or_default();
             format!("conversion failed to version {} for kind {} of {name:?}: {why}", to.version, to.kind)
         };
         let (there, back) = (&ways(&from)?.to_hub, &ways(&to)?.from_hub);
-        let mut converted = there(object.clone()).and_then(|hub| back(hub)).map_err(failed)?;
-        keep_metadata(&mut converted, object);
+        let mut converted = there(object).and_then(|hub| back(hub)).map_err(failed)?;
+        keep_metadata(&mut converted, metadata);
         Ok(converted)
     }
 }
 
 /// The API server lets nothing else of the metadata be changed, and the types may not know all of it.
-fn keep_metadata(converted: &mut Value, mut original: Value) {
-    let mut metadata = original["metadata"].take();
+fn keep_metadata(converted: &mut Value, mut metadata: Value) {
     for changeable in ["labels", "annotations"] {
         match converted["metadata"].get_mut(changeable).map(Value::take) {
             Some(value) => metadata[changeable] = value,

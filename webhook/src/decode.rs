@@ -39,10 +39,11 @@ pub(crate) fn decoded<K: Kind>(value: &Value) -> Result<K, String> {
     serde_path_to_error::deserialize(value).map_err(|error| complaint(&error))
 }
 
-fn leniently<K: Kind>(value: &Value) -> Result<Decoded<K>, String> {
-    let object: K = decoded(value)?;
-    let written = serde_json::to_value(&object).map_err(|error| error.to_string())?;
-    Ok(Decoded { object, written })
+impl<K: Kind> Decoded<K> {
+    pub(crate) fn of(object: K) -> Result<Self, String> {
+        let written = serde_json::to_value(&object).map_err(|error| error.to_string())?;
+        Ok(Self { object, written })
+    }
 }
 
 /// The object without its status, where it has one.
@@ -65,10 +66,10 @@ impl<K: Kind + CustomResourceExt> Decoder<K> {
     }
 
     /// Decodes what is stored, without its status where that alone cannot be decoded.
-    pub(crate) fn stored(&self, value: &Value) -> Result<Decoded<K>, String> {
-        leniently(value).or_else(|why| {
+    pub(crate) fn stored(&self, value: &Value) -> Result<K, String> {
+        decoded(value).or_else(|why| {
             let rest = without_status(value).filter(|_| self.has_status);
-            rest.and_then(|rest| leniently(&rest).ok()).ok_or(why)
+            rest.and_then(|rest| decoded(&rest).ok()).ok_or(why)
         })
     }
 
@@ -83,20 +84,21 @@ impl<K: Kind + CustomResourceExt> Decoder<K> {
         old: Option<&Value>,
         request: &Request,
     ) -> Result<Decoded<K>, String> {
-        let why = match leniently(value) {
-            Ok(decoded) => return self.known(value, decoded, old),
+        let why = match decoded(value) {
+            Ok(object) => return self.known(value, object, old),
             Err(why) => why,
         };
         let discards = self.has_status && request.subresource.is_none();
         let Some(rest) = without_status(value).filter(|_| discards) else { return Err(why) };
-        self.known(&rest, leniently(&rest).map_err(|_| why)?, old)
+        self.known(&rest, decoded(&rest).map_err(|_| why)?, old)
     }
 
-    fn known(&self, value: &Value, decoded: Decoded<K>, old: Option<&Value>) -> Result<Decoded<K>, String> {
+    fn known(&self, value: &Value, object: K, old: Option<&Value>) -> Result<Decoded<K>, String> {
+        let decoded = Decoded::of(object)?;
         let (mut before, mut strangers, paths) = (HashSet::new(), Strangers::default(), RandomState::new());
         self.each_unknown(value, &decoded.written, &paths, &mut |path| strangers.note(path));
         if let Some(old) = old.filter(|_| strangers.number > 0) {
-            let written = self.stored(old).map(|old| old.written).unwrap_or_default();
+            let written = self.stored(old).and_then(Decoded::of).map(|old| old.written).unwrap_or_default();
             self.each_unknown(old, &written, &paths, &mut |path| {
                 before.insert(path.general);
             });

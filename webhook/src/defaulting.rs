@@ -112,11 +112,11 @@ impl<K: Kind + CustomResourceExt> Fills for Of<K> {
         let decoded = strict.map_err(|why| format!("cannot decode incoming new object: {why}"))?;
         // An object that is stored and cannot be read must not keep a better one out.
         let old = asked.old.as_ref().and_then(|old| self.decoder.stored(old).ok());
-        let kept = old.as_ref().map(|old| old.object.clone());
-        let mut result = self.filled(object, decoded, kept.as_ref(), &asked.request)?;
+        let mut result = self.filled(object, decoded, old.as_ref(), &asked.request)?;
         let was = || {
-            let (raw, old) = (asked.old.as_ref()?, old?);
-            self.filled(raw, old, kept.as_ref(), &asked.request).ok()
+            let (raw, kept) = (asked.old.as_ref()?, old.as_ref()?);
+            let decoded = Decoded::of(kept.clone()).ok()?;
+            self.filled(raw, decoded, old.as_ref(), &asked.request).ok()
         };
         if changed_spec(asked, object, &result, was) {
             sign(&mut result, &asked.request, &self.group);

@@ -176,7 +176,7 @@ impl<K: Validatable + CustomResourceExt> Rules for Of<K> {
             let old = asked.old.as_ref().and_then(|old| decoded::<K>(old).ok());
             return Ok(old.map_or_else(FieldError::none, |old| old.validate_delete(request)));
         };
-        let old = asked.old.as_ref().and_then(|old| self.0.stored(old).ok()).map(|old| old.object);
+        let old = asked.old.as_ref().and_then(|old| self.0.stored(old).ok());
         let strict = self.0.strictly(object, asked.old.as_ref(), request);
         let object = strict.map_err(|why| format!("cannot decode incoming new object: {why}"))?.object;
         Ok(match (&old, &request.subresource) {
