@@ -1,20 +1,18 @@
 //! The clients of a process: a bare one, and one for controllers on top of it.
-use std::{cell::OnceCell, sync::Arc, time::Duration};
+use std::time::Duration;
 
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full};
-use kube::client::{Body, ClientBuilder, retry::RetryPolicy};
+use kube::client::{Body, retry::RetryPolicy};
 use reknit_injection::{Answer, NotRepeated, ResourcePath, Transport};
 use tokio::time::{Sleep, timeout};
 use tower::{
     BoxError, Layer,
-    layer::layer_fn,
     retry::{Policy, RetryLayer},
-    util::MapRequestLayer,
 };
 
 use crate::{
-    cause::root, failure::Failure, kubeconfig::Access, proxy, rate_limit::rate_limited, shared::shared,
+    cause::root, connection, failure::Failure, kubeconfig::Access, proxy, rate_limit::rate_limited,
     token_file::TokenFile,
 };
 
@@ -45,19 +43,7 @@ pub(crate) fn bare(access: &Access, agent: &str) -> Result<Transport, Failure> {
     let agent = HeaderValue::try_from(agent).map_err(|e| failed(e.to_string()))?;
     config.headers.push((header::USER_AGENT, agent));
     let token = config.auth_info.token_file.take().map(TokenFile::open).transpose().map_err(failed)?;
-    let builder = ClientBuilder::try_from(config).map_err(|e| failed(root(&e)))?;
-    let token = token.map(Arc::new);
-    let authorize = MapRequestLayer::new(move |request| match &token {
-        Some(token) => token.authorize(request),
-        None => request,
-    });
-    // kube gives its service to a layer, and to nobody else
-    let transport = OnceCell::new();
-    let namespace = &access.config.default_namespace;
-    builder
-        .with_layer(&authorize)
-        .with_layer(&layer_fn(|service| transport.set(Transport::new(shared(service), namespace)).is_ok()));
-    transport.into_inner().ok_or_else(|| failed("kube made no client of it".into()))
+    connection::transport(&config, token).map_err(|e| failed(root(&e)))
 }
 
 /// What controllers get: it retries what a busy API server refused, keeps to a rate if there is one, and does not wait
@@ -124,7 +110,7 @@ mod tests {
     use std::{
         convert::Infallible,
         sync::{
-            Mutex,
+            Arc, Mutex,
             atomic::{AtomicU32, Ordering},
         },
     };

@@ -88,9 +88,12 @@ fn is_told(metadata: &Metadata<'_>) -> bool {
     *metadata.level() <= Level::INFO && krate != "kube_client" && !NOISE.contains(&krate)
 }
 
-/// The client's span of one request.
+/// A span of one request: of ours, or of a client that a program makes for itself.
 fn is_request(metadata: &Metadata<'_>) -> bool {
-    metadata.is_span() && metadata.name() == "HTTP" && metadata.target().starts_with("kube_client::")
+    let krate = metadata.target().split("::").next().unwrap_or_default();
+    metadata.is_span()
+        && metadata.name() == "HTTP"
+        && [env!("CARGO_CRATE_NAME"), "kube_client"].contains(&krate)
 }
 
 #[cfg(test)]
@@ -120,6 +123,7 @@ mod tests {
                 tracer.turn_on(&provider);
                 work();
                 tracing::debug_span!(target: "kube_client::client::builder", "HTTP").in_scope(|| {});
+                tracing::debug_span!("HTTP").in_scope(|| {});
             }
         });
         exporter.get_finished_spans().unwrap()

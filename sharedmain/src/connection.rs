@@ -1,0 +1,156 @@
+//! Connections to the API server, and requests on them: what kube makes of a [`Config`], but for three things.
+//!
+//! What is written is sent at once. kube leaves Nagle's algorithm on (kube-rs/kube#2056), which holds back the first
+//! request on each new connection for the 40 ms that the other end takes to acknowledge the end of the TLS handshake: each
+//! write of a controller that was idle for longer than connections are kept. The service is cloned for a request, where
+//! kube's is one that all requests share. And a request is one span, without a layer around its body.
+use std::sync::Arc;
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use http::{HeaderValue, Request, Uri};
+use http_body_util::BodyExt;
+use hyper::rt::{Read, Write};
+use hyper_timeout::TimeoutConnector;
+use hyper_util::{
+    client::legacy::{
+        Client,
+        connect::{
+            Connection, HttpConnector,
+            proxy::{SocksV5, Tunnel},
+        },
+    },
+    rt::TokioExecutor,
+};
+use kube::{
+    Config,
+    client::{Body, ConfigExt, DynBody},
+};
+use reknit_injection::{Answer, Transport};
+use tower::{BoxError, Service, ServiceBuilder, service_fn};
+use tracing::{Instrument, Span, field::Empty};
+
+use crate::token_file::TokenFile;
+
+/// The way to the API server of this configuration, with the token of the file if there is one. Its proxy is one that
+/// there is a way through.
+pub(crate) fn transport(config: &Config, token: Option<TokenFile>) -> kube::Result<Transport> {
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    tcp.set_nodelay(true);
+    let Some(proxy) = config.proxy_url.clone() else { return over(tcp, config, token) };
+    match proxy.scheme_str() {
+        Some("socks5") => over(SocksV5::new(proxy, tcp), config, token),
+        Some("https") => {
+            let tls = config.rustls_https_connector_with_connector(tcp)?;
+            over(tunnel(proxy, tls), config, token)
+        }
+        _ => over(tunnel(proxy, tcp), config, token),
+    }
+}
+
+/// With the user and password that stand in its address.
+fn tunnel<C>(proxy: Uri, connector: C) -> Tunnel<C> {
+    let credentials = proxy.authority().and_then(|authority| authority.as_str().rsplit_once('@'));
+    let header =
+        credentials.map(|(both, _)| HeaderValue::try_from(format!("Basic {}", STANDARD.encode(both))));
+    let tunnel = Tunnel::new(proxy.clone(), connector);
+    match header {
+        Some(Ok(header)) => tunnel.with_auth(header),
+        _ => tunnel,
+    }
+}
+
+fn over<C>(connector: C, config: &Config, token: Option<TokenFile>) -> kube::Result<Transport>
+where
+    C: Service<Uri, Response: Connection + Read + Write + Send + Unpin, Future: Send, Error: Into<BoxError>>
+        + Clone
+        + Send
+        + Sync
+        + 'static,
+{
+    let mut connector = TimeoutConnector::new(config.rustls_https_connector_with_connector(connector)?);
+    connector.set_connect_timeout(config.connect_timeout);
+    connector.set_read_timeout(config.read_timeout);
+    connector.set_write_timeout(config.write_timeout);
+    let client: Client<_, Body> = Client::builder(TokioExecutor::new()).build(connector);
+    let requests = service_fn(move |request: Request<Body>| {
+        let (span, sent) = (span(&request), client.request(request));
+        async move {
+            let answer = sent.await.map(|answer| answer.map(streamed)).map_err(BoxError::from);
+            told(&Span::current(), &answer);
+            answer
+        }
+        .instrument(span)
+    });
+    let token = token.map(Arc::new);
+    let authorize = move |request| match &token {
+        Some(token) => token.authorize(request),
+        None => request,
+    };
+    let service = ServiceBuilder::new()
+        .map_request(authorize)
+        .layer(config.base_uri_layer())
+        .option_layer(config.auth_layer()?)
+        .layer(config.extra_headers_layer()?)
+        .service(requests);
+    Ok(Transport::new(service, &config.default_namespace))
+}
+
+fn streamed(body: hyper::body::Incoming) -> Box<DynBody> {
+    Box::new(body.map_err(BoxError::from))
+}
+
+/// With the name and the fields of kube's, which are those of OpenTelemetry.
+fn span(request: &Request<Body>) -> Span {
+    tracing::debug_span!(
+        "HTTP",
+        http.method = %request.method(),
+        http.url = %request.uri(),
+        http.status_code = Empty,
+        otel.name = request.extensions().get::<&'static str>().unwrap_or(&"HTTP"),
+        otel.kind = "client",
+        otel.status_code = Empty,
+    )
+}
+
+fn told(span: &Span, answer: &Result<Answer, BoxError>) {
+    let status = answer.as_ref().ok().map(http::Response::status);
+    if let Some(status) = status {
+        span.record("http.status_code", status.as_u16());
+    }
+    if status.is_none_or(|status| status.is_client_error() || status.is_server_error()) {
+        span.record("otel.status_code", "ERROR");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use reknit_testing::ControlPlane;
+
+    use super::*;
+
+    /// With Nagle's algorithm each takes more than 40 ms, however fast the machine is.
+    #[tokio::test]
+    async fn the_first_request_on_a_connection_is_sent_at_once() {
+        let plane = ControlPlane::shared().await.unwrap();
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let mut fastest = Duration::MAX;
+        for _ in 0..20 {
+            let anew = transport(&plane.config().unwrap(), None).unwrap();
+            let began = Instant::now();
+            anew.client().apiserver_version().await.unwrap();
+            fastest = fastest.min(began.elapsed());
+        }
+        assert!(fastest < Duration::from_millis(35), "{fastest:?}");
+    }
+
+    #[test]
+    fn a_proxy_gets_the_user_and_password_of_its_address() {
+        let tunnel = |proxy: &'static str| format!("{:?}", tunnel(Uri::from_static(proxy), ()));
+        let with = tunnel("http://me:hunter2@proxy:3128");
+        assert_ne!(with.replace("me:hunter2@", ""), tunnel("http://proxy:3128"));
+        assert!(!tunnel("http://proxy:3128").contains("Auth"));
+    }
+}
