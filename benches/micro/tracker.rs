@@ -27,8 +27,12 @@ fn wake<const SHARED: bool>(bencher: Bencher) {
     let observers = Observers::of(OBSERVERS, SHARED).unwrap();
     runtime.block_on(observers.look()).unwrap();
     let mut version = 0;
-    bencher.counter(ItemsCount::new(OBSERVERS)).bench_local(|| {
+    let later = || {
         version += 1;
-        assert_eq!(observers.change(version), OBSERVERS);
-    });
+        observers.changed(version)
+    };
+    bencher
+        .counter(ItemsCount::new(OBSERVERS))
+        .with_inputs(later)
+        .bench_local_values(|changed| assert_eq!(observers.wake(changed), OBSERVERS));
 }

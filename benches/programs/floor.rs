@@ -10,7 +10,7 @@
 
 use std::{env, error::Error, fs};
 
-use futures::{AsyncBufReadExt, TryStreamExt, stream};
+use futures::{AsyncBufReadExt, StreamExt, TryStreamExt, stream};
 use http::Request;
 use kube::Client;
 use serde::Deserialize;
@@ -68,6 +68,8 @@ struct Metadata {
 }
 
 async fn follow(client: &Client, namespace: &str) -> Result<()> {
+    // Controllers have opened their connections by then, too.
+    stream::iter(0..in_flight()?).map(Ok).try_for_each_concurrent(None, |_| greet(client)).await?;
     let path = format!("/api/v1/namespaces/{namespace}/services?watch=true");
     let lines = client.request_stream(Request::get(path).body(Vec::new())?).await?.lines();
     println!("watching");
@@ -75,6 +77,11 @@ async fn follow(client: &Client, namespace: &str) -> Result<()> {
         .map_err(Into::into)
         .try_for_each_concurrent(in_flight()?, |line| mark_ready(client, namespace, line))
         .await
+}
+
+async fn greet(client: &Client) -> Result<()> {
+    client.request_text(Request::get("/version").body(Vec::new())?).await?;
+    Ok(())
 }
 
 async fn mark_ready(client: &Client, namespace: &str, line: String) -> Result<()> {

@@ -45,9 +45,10 @@ pub fn prepared<'a>(name: &str, size: usize, runtime: &'a Runtime) -> Result<Wor
         }),
         "tracker-shared" | "tracker-each" => {
             let observers = Observers::of(size, name == "tracker-shared")?;
+            let changed = observers.changed(1);
             Box::new(move || {
                 runtime.block_on(observers.look())?;
-                match observers.change(1) {
+                match observers.wake(changed) {
                     woken if woken == size => Ok(()),
                     woken => Err(Error::permanent(format!("{woken} of {size} observers were woken"))),
                 }

@@ -23,6 +23,11 @@ const ALL: [(&str, &str, &[&str]); 6] = [
     (FLOOR, "bench-floor", &[]),
 ];
 
+/// Of all that there may be.
+pub(crate) fn names() -> [&'static str; 6] {
+    ALL.map(|(name, ..)| name)
+}
+
 impl Candidate {
     /// Those whose program is in the folder; the others are named and left out.
     pub(crate) fn all(folder: &Path) -> Vec<Self> {

@@ -38,7 +38,7 @@ pub(crate) fn svg(report: &Report) -> Option<String> {
 fn panel(svg: &mut String, setting: &Setting, title: &str, left: f64) {
     let median = |runs: &Runs| {
         let column = COLUMNS.iter().find(|column| column.title == title)?;
-        Some((column.of)(runs)?.median)
+        Some(column.figure(runs)?.median)
     };
     let most = setting.candidates.iter().filter_map(median).fold(f64::MIN_POSITIVE, f64::max);
     let _ = writeln!(svg, "<text class=\"title\" x=\"{left}\" y=\"20\">{title}</text>");

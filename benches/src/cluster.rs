@@ -132,8 +132,8 @@ impl Cluster {
         self.send(Request::post(path), &addressable_service(namespace, name)).await
     }
 
-    /// Puts everything back to where it was when it had grown: there is one write to do for each object. The API server is
-    /// a new one each time, so that none of those it is measured with finds another state than the others.
+    /// Puts everything back to where it was [kept](Self::keep), under a new API server: no candidate finds another state
+    /// than the others.
     pub(crate) async fn reset(&self) -> Result<()> {
         self.plane.stop().await?;
         copy(&self.kept(), &self.data()).await?;
@@ -141,7 +141,8 @@ impl Cluster {
         self.warm().await
     }
 
-    async fn keep(&self) -> Result<()> {
+    /// Keeps what there is now, instead of what was kept before.
+    pub(crate) async fn keep(&self) -> Result<()> {
         self.plane.stop().await?;
         copy(&self.data(), &self.kept()).await?;
         Ok(self.plane.restart().await?)
@@ -194,8 +195,8 @@ impl Cluster {
         Ok(self.plane.restart().await?)
     }
 
-    /// Has one AddressableService name a Service that is not there, and its own again; waits each time until its status
-    /// says so: whoever writes that watches.
+    /// Has one AddressableService name a Service that is not there, and then adds that; waits each time until its status
+    /// says so: whoever writes that watches both Kinds.
     pub(crate) async fn served_again(&self) -> Result<()> {
         let found = self.list().await?.items.into_iter().next().ok_or("there is no object")?.metadata;
         let path = format!(
@@ -203,10 +204,10 @@ impl Cluster {
             found.namespace, found.name
         );
         let mut watch = self.watch().await?;
-        for (service, ready) in [("none", false), (&*found.name, true)] {
-            self.merge(&path, &json!({"spec": {"serviceName": service}})).await?;
-            while watch.next().await?.ready != Some(ready) {}
-        }
+        self.merge(&path, &json!({"spec": {"serviceName": "late"}})).await?;
+        while watch.next().await?.ready != Some(false) {}
+        self.add_service(&found.namespace, "late").await?;
+        while watch.next().await?.ready != Some(true) {}
         Ok(())
     }
 

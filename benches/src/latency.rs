@@ -7,7 +7,7 @@ use std::{
 };
 
 use futures::{StreamExt, TryStreamExt, stream};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use tokio::time::{interval, timeout};
 
 use crate::{
@@ -23,7 +23,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 type Begun = RefCell<HashMap<String, Instant>>;
 
 /// Milliseconds from sending the request that creates a Service to seeing its AddressableService Ready.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize)]
 pub(crate) struct Latency {
     pub(crate) p50: f64,
     pub(crate) p99: f64,

@@ -2,11 +2,11 @@
 
 use std::{fmt, fs, process::Command};
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::cluster::Cluster;
 
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize)]
 pub(crate) struct Machine {
     pub(crate) processor: String,
     pub(crate) processors: usize,
@@ -29,7 +29,7 @@ impl Machine {
             gigabytes: (kilobytes * 1024.0 / 1e8).round() / 10.0,
             kernel: said("uname", &["-sr"]),
             rustc: said("rustc", &["--version"]),
-            commit: said("git", &["describe", "--always", "--dirty"]),
+            commit: said("git", &["-C", env!("CARGO_MANIFEST_DIR"), "describe", "--always", "--dirty"]),
             api_server: cluster.version().await.unwrap_or_default(),
             load: read("/proc/loadavg").split(' ').next().unwrap_or_default().to_owned(),
         }

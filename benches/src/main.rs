@@ -74,9 +74,13 @@ async fn interrupted() -> Result<()> {
 }
 
 async fn run(args: Args) -> Result<()> {
-    let report = args.plan.carry_out(&args.programs).await?;
+    let (report, ended) = args.plan.carry_out(&args.programs).await?;
+    if ended.is_err() {
+        println!("not all was measured; what was:");
+    }
     print!("{}", report.table());
-    args.write.map_or(Ok(()), |name| write(&report, &name))
+    args.write.map_or(Ok(()), |name| write(&report, &name))?;
+    ended
 }
 
 fn write(report: &Report, name: &str) -> Result<()> {

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use reknit_benches::resident::Memory;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use tokio::time::timeout;
 
 use crate::{Result, candidate::Candidate, cluster::Cluster, process::Process};
 
 const LIMIT: Duration = Duration::from_secs(120);
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize)]
 pub(crate) struct Phases {
     pub(crate) first_list: Memory,
     /// After the API server has forgotten what the program's watches go on from.
@@ -19,8 +19,9 @@ pub(crate) struct Phases {
     pub(crate) churn: Memory,
 }
 
-/// With every object Ready, so that there is nothing to write.
+/// Where every object was Ready when it was kept, so that there is nothing to write.
 pub(crate) async fn measure(cluster: &Cluster, candidate: &Candidate, workers: usize) -> Result<Phases> {
+    cluster.reset().await?;
     let process = Process::start(cluster, candidate, workers, &[])?;
     let first_list = process.memory().await?;
     process.forget_peak()?;

@@ -1,12 +1,12 @@
 //! What is measured, how often and in which order.
 
-use std::{collections::BTreeMap, path::Path};
+use std::path::Path;
 
-use clap::Args;
+use clap::{Args, builder::PossibleValuesParser};
 
 use crate::{
     Result,
-    candidate::Candidate,
+    candidate::{self, Candidate},
     cluster::Cluster,
     idle, latency, listing,
     machine::Machine,
@@ -18,7 +18,7 @@ use crate::{
 
 #[derive(Args)]
 pub(crate) struct Plan {
-    /// Everything: two hours. The options below have no effect then
+    /// Everything: two hours. Of the options below only --only has an effect then
     #[arg(long)]
     full: bool,
     /// How many AddressableServices, and as many Services; fewer first
@@ -37,23 +37,27 @@ pub(crate) struct Plan {
     #[arg(long)]
     memory: bool,
     /// Measures these only, by name
-    #[arg(long, value_delimiter = ',', value_name = "NAME")]
+    #[arg(long, value_delimiter = ',', value_name = "NAME", value_parser = PossibleValuesParser::new(candidate::names()))]
     only: Vec<String>,
 }
 
 impl Plan {
-    pub(crate) async fn carry_out(mut self, programs: &Path) -> Result<Report> {
+    /// What was measured, and whether that is all of it.
+    pub(crate) async fn carry_out(mut self, programs: &Path) -> Result<(Report, Result<()>)> {
         if self.full {
             self.objects = vec![5_000, 50_000];
             self.workers = vec![2, 10];
-            (self.runs, self.changes, self.memory) = (5, 30, true);
+            (self.runs, self.changes, self.memory) = (5, 20, true);
         }
         let mut candidates = Candidate::all(programs);
         candidates
             .retain(|candidate| self.only.is_empty() || self.only.iter().any(|name| name == candidate.name));
         eprintln!("starting an API server");
         let cluster = Cluster::start().await?;
-        Measuring { plan: self, candidates, cluster }.all().await
+        let report = Report::of(Machine::this(&cluster).await);
+        let mut measuring = Measuring { plan: self, candidates, cluster, report };
+        let ended = measuring.all().await;
+        Ok((measuring.report, ended))
     }
 }
 
@@ -61,34 +65,38 @@ struct Measuring {
     plan: Plan,
     candidates: Vec<Candidate>,
     cluster: Cluster,
+    report: Report,
 }
 
 impl Measuring {
-    async fn all(self) -> Result<Report> {
-        let machine = Machine::this(&self.cluster).await;
-        let (mut settings, mut listing) = (Vec::new(), BTreeMap::new());
-        for &objects in &self.plan.objects {
+    async fn all(&mut self) -> Result<()> {
+        for objects in self.plan.objects.clone() {
             eprintln!("creating {objects} objects of each Kind");
             self.cluster.grow_to(objects).await?;
-            listing.extend(self.listing().await?.map(|seconds| (objects, seconds)));
-            for &workers in &self.plan.workers {
-                settings.push(self.throughput(objects, workers).await?);
+            if let Some(seconds) = self.listing().await? {
+                self.report.listing.insert(objects, seconds);
+            }
+            for workers in self.plan.workers.clone() {
+                self.throughput(objects, workers).await?;
             }
         }
-        let memory = self.memory().await?;
+        if self.plan.memory {
+            self.memory().await?;
+        }
         // Comes last, since what it adds would be part of the other figures.
-        self.latency(&mut settings).await?;
+        self.latency().await?;
         eprintln!("looking on while nothing happens");
-        let idle = idle::measure(&self.cluster, self.compared(), self.most_workers()).await?;
-        let idle = idle.into_iter().map(|(name, spent)| (name.to_owned(), spent)).collect();
-        Ok(Report { machine, settings, listing, memory, idle })
+        let idle = idle::measure(&self.cluster, compared(&self.candidates), self.most_workers()).await?;
+        self.report.idle = idle.into_iter().map(|(name, spent)| (name.to_owned(), spent)).collect();
+        Ok(())
     }
 
-    async fn throughput(&self, objects: usize, workers: usize) -> Result<Setting> {
-        let none = |candidate: &Candidate| Runs::none(candidate.name);
-        let mut candidates: Vec<Runs> = self.compared().map(none).collect();
+    async fn throughput(&mut self, objects: usize, workers: usize) -> Result<()> {
+        let candidates = compared(&self.candidates).map(|candidate| Runs::none(candidate.name)).collect();
+        self.report.settings.push(Setting { objects, workers, candidates });
+        let setting = self.report.settings.last_mut().ok_or("the setting is there")?;
         for run in 1..=self.plan.runs {
-            for (candidate, runs) in self.compared().zip(&mut candidates) {
+            for (candidate, runs) in compared(&self.candidates).zip(&mut setting.candidates) {
                 self.cluster.reset().await?;
                 let measured = throughput::measure(&self.cluster, candidate, objects, workers).await?;
                 eprintln!(
@@ -98,7 +106,7 @@ impl Measuring {
                 runs.throughput.push(measured);
             }
         }
-        Ok(Setting { objects, workers, candidates })
+        Ok(())
     }
 
     /// None where there is no floor to compare with.
@@ -114,25 +122,24 @@ impl Measuring {
         Ok(Spread::of(seconds))
     }
 
-    async fn memory(&self) -> Result<BTreeMap<String, memory::Phases>> {
-        let mut found = BTreeMap::new();
-        for candidate in self.candidates.iter().filter(|candidate| self.plan.memory && !candidate.is_floor())
-        {
+    async fn memory(&mut self) -> Result<()> {
+        self.cluster.keep().await?;
+        for candidate in self.candidates.iter().filter(|candidate| !candidate.is_floor()) {
             eprintln!("memory of {}", candidate.name);
             let phases = memory::measure(&self.cluster, candidate, self.most_workers()).await?;
-            found.insert(candidate.name.to_owned(), phases);
+            self.report.memory.insert(candidate.name.to_owned(), phases);
         }
-        Ok(found)
+        Ok(())
     }
 
     /// With the most objects.
-    async fn latency(&self, settings: &mut [Setting]) -> Result<()> {
+    async fn latency(&mut self) -> Result<()> {
         let changes = self.plan.changes * latency::A_SECOND;
         let most = self.plan.objects.iter().max().copied().unwrap_or_default();
         latency::prepare(&self.cluster, changes).await?;
-        for setting in settings.iter_mut().filter(|setting| setting.objects == most) {
+        for setting in self.report.settings.iter_mut().filter(|setting| setting.objects == most) {
             for run in 1..=self.plan.runs {
-                for (candidate, runs) in self.compared().zip(&mut setting.candidates) {
+                for (candidate, runs) in compared(&self.candidates).zip(&mut setting.candidates) {
                     let measured =
                         latency::measure(&self.cluster, candidate, changes, setting.workers).await?;
                     eprintln!(
@@ -146,12 +153,12 @@ impl Measuring {
         Ok(())
     }
 
-    /// Those that are told to hold less are as fast as without, and looked at for memory alone.
-    fn compared(&self) -> impl Iterator<Item = &Candidate> {
-        self.candidates.iter().filter(|candidate| !candidate.is_tuned())
-    }
-
     fn most_workers(&self) -> usize {
         self.plan.workers.iter().max().copied().unwrap_or(1)
     }
+}
+
+/// Those that are told to hold less are as fast as without, and looked at for memory alone.
+fn compared(candidates: &[Candidate]) -> impl Iterator<Item = &Candidate> {
+    candidates.iter().filter(|candidate| !candidate.is_tuned())
 }

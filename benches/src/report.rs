@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt::Write};
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::{
     candidate::{FLOOR, REKNIT},
@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// Everything of one call.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize)]
 pub(crate) struct Report {
     pub(crate) machine: Machine,
     pub(crate) settings: Vec<Setting>,
@@ -27,7 +27,7 @@ pub(crate) struct Report {
 }
 
 /// So many objects of each Kind, and workers.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize)]
 pub(crate) struct Setting {
     pub(crate) objects: usize,
     pub(crate) workers: usize,
@@ -35,7 +35,7 @@ pub(crate) struct Setting {
 }
 
 /// The runs of one candidate.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize)]
 pub(crate) struct Runs {
     pub(crate) name: String,
     pub(crate) throughput: Vec<Throughput>,
@@ -45,7 +45,7 @@ pub(crate) struct Runs {
 /// A figure of each candidate: a column of the table.
 pub(crate) struct Column {
     pub(crate) title: &'static str,
-    pub(crate) of: fn(&Runs) -> Option<Spread>,
+    of: fn(&Runs) -> Option<Spread>,
 }
 
 macro_rules! of_throughput {
@@ -85,6 +85,17 @@ impl Setting {
 }
 
 impl Report {
+    /// Nothing yet, on this machine.
+    pub(crate) fn of(machine: Machine) -> Self {
+        Self {
+            machine,
+            settings: Vec::new(),
+            listing: BTreeMap::new(),
+            memory: BTreeMap::new(),
+            idle: BTreeMap::new(),
+        }
+    }
+
     /// For people: medians with the least and the most, and what reknit's are of the others'.
     pub(crate) fn table(&self) -> String {
         let mut text = format!("{}\n", self.machine);
@@ -123,7 +134,7 @@ impl Setting {
         let row = |name: String, figures: Vec<String>| std::iter::once(name).chain(figures).collect();
         let mut rows = vec![row(String::new(), COLUMNS.iter().map(|column| column.title.into()).collect())];
         for runs in &self.candidates {
-            let figure = |column: &Column| (column.of)(runs).as_ref().map_or_else(|| "–".into(), shown);
+            let figure = |column: &Column| column.figure(runs).as_ref().map_or_else(|| "–".into(), shown);
             rows.push(row(runs.name.clone(), COLUMNS.iter().map(figure).collect()));
         }
         let Some(ours) = self.of(REKNIT) else { return rows };
@@ -137,13 +148,17 @@ impl Setting {
     }
 }
 
-fn ratio(column: &Column, ours: &Runs, theirs: &Runs) -> Option<f64> {
-    // It was told what to write, so it has no list to read first and nothing to keep.
-    let meaningless = theirs.name == FLOOR && (column.title.contains("MB") || column.title.contains("Ready"));
-    if meaningless {
-        return None;
+impl Column {
+    /// Of these runs, where it says something: the floor is told what to write, so it has no list to read first, and
+    /// nothing to keep but that.
+    pub(crate) fn figure(&self, runs: &Runs) -> Option<Spread> {
+        let meaningless = runs.name == FLOOR && (self.title.contains("MB") || self.title.contains("Ready"));
+        if meaningless { None } else { (self.of)(runs) }
     }
-    Some((column.of)(ours)?.median / (column.of)(theirs)?.median)
+}
+
+fn ratio(column: &Column, ours: &Runs, theirs: &Runs) -> Option<f64> {
+    Some(column.figure(ours)?.median / column.figure(theirs)?.median)
 }
 
 fn shown(spread: &Spread) -> String {

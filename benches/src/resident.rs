@@ -2,10 +2,10 @@
 
 use std::{fs, io};
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 /// Megabytes resident.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Serialize)]
 pub struct Memory {
     /// Now; it means something once the process has come to rest.
     pub settled: f64,

@@ -100,11 +100,6 @@ impl Keys {
         }
     }
 
-    /// Takes out what waits, sorted; how many it was.
-    pub fn take(&self) -> usize {
-        self.controller.queued().len()
-    }
-
     /// Runs the passes of so many keys.
     pub async fn work_off(self, keys: usize) {
         let mut passed = self.passed;
@@ -149,14 +144,20 @@ impl Observers {
         Ok(())
     }
 
-    /// Changes each Service that is read; how many observers that wakes.
-    pub fn change(&self, version: usize) -> usize {
+    /// Each Service that is read, in a later state.
+    pub fn changed(&self, version: usize) -> Vec<Service> {
         let services = if self.shared { 1 } else { self.observers };
-        for number in 0..services {
+        let change = |number| {
             let mut changed = decoded(stored(service("bench", &target(number, self.shared)), number));
             changed.metadata.resource_version = Some((self.observers + 1 + version).to_string());
-            self.services.apply(changed);
-        }
+            changed
+        };
+        (0..services).map(change).collect()
+    }
+
+    /// Changes these Services; how many observers that wakes.
+    pub fn wake(&self, changed: Vec<Service>) -> usize {
+        changed.into_iter().for_each(|service| self.services.apply(service));
         self.controller.queued().len()
     }
 }

@@ -1,9 +1,9 @@
 //! The middle of several runs, and how far they lie apart.
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 /// The median of several runs, the least and the most.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Spread {
     pub(crate) median: f64,
     pub(crate) least: f64,

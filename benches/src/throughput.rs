@@ -7,7 +7,7 @@ use std::{
 };
 
 use reknit_benches::resident::Memory;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use tokio::time::timeout;
 
 use crate::{Result, candidate::Candidate, cluster::Cluster, process::Process, watch::Watch};
@@ -15,7 +15,7 @@ use crate::{Result, candidate::Candidate, cluster::Cluster, process::Process, wa
 const LIMIT: Duration = Duration::from_secs(900);
 
 /// One run from the start of the process to the last Ready.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize)]
 pub(crate) struct Throughput {
     /// Objects a second, from the first Ready to the last.
     pub(crate) objects_per_second: f64,
