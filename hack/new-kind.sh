@@ -241,10 +241,14 @@ metadata:
 rules:
   - apiGroups: ["$group"]
     resources: ["$plural"]
-    verbs: ["get", "list", "watch"]
+    verbs: ["get", "list", "watch"] # and "patch", once the controller is .finalizing()
   - apiGroups: ["$group"]
     resources: ["$plural/status"]
     verbs: ["patch"]
+  # For what it owns, where OwnerReferencesPermissionEnforcement is on, as in OpenShift.
+  - apiGroups: ["$group"]
+    resources: ["$plural/finalizers"]
+    verbs: ["update"]
   - apiGroups: ["events.k8s.io"]
     resources: ["events"]
     verbs: ["create", "patch"]
@@ -271,7 +275,7 @@ metadata:
 rules:
   - apiGroups: [""]
     resources: ["configmaps"]
-    resourceNames: ["config-leader-election", "config-logging", "config-observability"]
+    resourceNames: ["config-leader-election", "config-logging", "config-observability"] # and your own
     verbs: ["get", "list", "watch"]
   - apiGroups: ["coordination.k8s.io"]
     resources: ["leases"]

@@ -60,7 +60,7 @@
 //! }
 //! ```
 //!
-//! # What to know of it
+//! # Concepts
 //!
 //! **A pass** is given the object to read and a status to fill in. The status is written afterwards if it differs, and
 //! that is all that a pass changes of its own object. It ends in an [`Outcome`](prelude::Outcome) (done, again after a
@@ -86,13 +86,36 @@
 //! pass, and wake its key by `build.queue()` when there is an answer. What is kept for a key meanwhile, such as the task
 //! that waits, goes into `build.per_key()`: it is dropped with the object.
 //!
-//! **The process** is [`sharedmain`]: its documentation lists flags, environment, `config-observability` and probes, that
-//! of [`reconciler`] the metrics.
+//! **The process** is [`sharedmain`]: its documentation lists flags, environment, `config-observability`, probes and
+//! metrics.
+//!
+//! # How do I …
+//!
+//! | | call | elsewhere |
+//! | --- | --- | --- |
+//! | wake an object by what it names | `build.track()`, and `get` in the pass | Knative's tracker; `Watches` with a map function |
+//! | wake it by what it controls | `build.owns()` | `Owns`; `Controller::owns` |
+//! | wake it by anything else | `build.watch(&informer).keys(..)`, with [`keys`](prelude::keys) for labels and namespaces | `EnqueueRequestsFromMapFunc`; `Controller::watches` |
+//! | look at some of those events only | `build.watch(&informer).filter(..)`, with [`label`](prelude::label), [`annotation`](prelude::annotation) and others | predicates; `FilteringResourceEventHandler` |
+//! | serve some objects of the Kind only | [`Controller::selected`](prelude::Controller::selected) by label, field or namespace, `.class(annotation, value)` | `cache.Options.ByObject`; class filters |
+//! | look again after a while | [`Outcome::after`](prelude::Outcome::after) | `RequeueAfter`; `Action::requeue` |
+//! | look again when something outside happens | `build.queue()`, [`Queue::add`](prelude::Queue::add) and [`add_after`](prelude::Queue::add_after) | `source.Channel`; `reconcile_on` |
+//! | find objects by a value of theirs | [`Informer::index`](prelude::Informer::index) | field indexes; indexers |
+//! | read what the cache may not have yet | [`Informer::newest`](prelude::Informer::newest), or `build.client()` | `APIReader` |
+//! | reconcile cluster-scoped objects | as any other; what they name lies in no namespace of theirs: [`Tracked::get_in`](prelude::Tracked::get_in) | |
+//! | tell of other objects, or outside a pass | `build.recorder()` | `EventRecorder` |
+//! | keep something for each object | `build.per_key()` | a map that nobody empties |
+//! | add a metric | `cx.metrics()`, a registry of prometheus 0.14 | `metrics.Registry` |
+//! | add a flag | [`Main::flags`](prelude::Main::flags), with clap 4 | `flag` |
+//! | read configuration that may change | `build.config::<T>()` | `configmap.Store` |
+//! | serve two versions of a Kind | [`Convertible`](prelude::Convertible), `Webhook::conversion`, and one definition of both by `kube::core::crd::merge_crds` | hub and spokes |
+//! | limit requests | `--kube-api-qps`, `--kube-api-burst`; none unless asked for | the same flags |
 //!
 //! # Webhooks
 //!
 //! [`webhook`] fills in defaults and refuses what a Kind calls invalid before the API server stores it: a Kind says so by
-//! [`Validatable`](prelude::Validatable) and by its `set_defaults`, a [`Webhook`](prelude::Webhook) answers, and
+//! [`Validatable`](prelude::Validatable) and by [`KRShaped::set_defaults`](prelude::KRShaped::set_defaults) (a plain Kind
+//! by [`Kind::default_in_place`](prelude::Kind::default_in_place)), a [`Webhook`](prelude::Webhook) answers, and
 //! [`Main::webhook`](prelude::Main::webhook) runs it, with certificates that are made, trusted and renewed by themselves.
 //! [`Convertible`](prelude::Convertible) says how versions become each other. A test needs no server: [`Webhook`'s
 //! page](prelude::Webhook) shows one in five lines.
@@ -131,7 +154,8 @@
 //!
 //! kube 4 and k8s-openapi 0.28 belong together, and kube-leader-election would take a later k8s-openapi: where
 //! `cargo tree -i k8s-openapi` finds two, run `cargo update k8s-openapi@0.29.0 --precise 0.28.0`. TLS is rustls with
-//! ring. Beside reknit a Kind of one's own needs kube, schemars, serde and serde_json.
+//! ring. Beside reknit a Kind of one's own needs kube, schemars, serde and serde_json, and a program chooses the version
+//! of Kubernetes by a feature of k8s-openapi (`latest`, `v1_33`), which reknit leaves to it.
 
 pub use reknit_apis as apis;
 pub use reknit_injection as injection;

@@ -146,7 +146,7 @@ pub trait Validatable: Kind {
 }
 
 /// A Kind some of whose defaults depend on the request. What does not depend on it belongs to the Kind's own
-/// `set_defaults`, which is called before.
+/// `set_defaults`, or `default_in_place` of a plain Kind, which is called before.
 ///
 /// ```
 /// use reknit_apis::{Defaultable, Kind, Operation, Request};

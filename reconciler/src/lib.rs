@@ -59,11 +59,27 @@
 //! The backoff of a key begins with 5 ms and doubles up to 1000 s; all keys of a controller together are retried ten
 //! times a second, a hundred at once.
 //!
+//! # Rights
+//!
+//! What a controller asks of the API server, and so what its Role has to grant:
+//!
+//! | | on | verbs |
+//! | --- | --- | --- |
+//! | any controller of a Kind | the Kind | get, list, watch |
+//! | | its status | patch |
+//! | | `events` of `events.k8s.io` | create, patch |
+//! | [`finalizing`](WithReconciler::finalizing) | the Kind | patch |
+//! | [`track`](Builder::track), [`watch`](Builder::watch), [`owns`](Builder::owns) | what is read | get, list, watch |
+//! | [`Owned::apply`], [`claim`](Owned::claim) | the children | create, patch |
+//! | [`Owned::create`], [`delete`](Owned::delete) | the children | create, delete |
+//! | all three, where OwnerReferencesPermissionEnforcement is on, as in OpenShift | the Kind's `finalizers` | update |
+//! | [`config`](Builder::config) | the ConfigMap, in the system's namespace | get, list, watch |
+//! | leader election | `leases` of `coordination.k8s.io`, in the system's namespace | get, create, patch |
+//!
 //! # Metrics
 //!
-//! Queues count under client-go's names (`workqueue_depth`, `workqueue_adds_total` and so on, by `name`), passes as
-//! `reknit_reconcile_total` by `controller` and `result`, with `reknit_reconcile_time_seconds`,
-//! `reknit_status_writes_total` and `reknit_events_dropped_total`.
+//! They are `workqueue_*`, as client-go names them, and `reknit_*`: the page of `reknit_sharedmain`, which serves them, lists
+//! all.
 
 mod backoff;
 mod builder;

@@ -92,10 +92,27 @@
 //!
 //! # The client
 //!
-//! Constructors get a client that repeats what a busy API server refused (429, 503, 504), and that gives up a request
-//! after 75 seconds, watches and streams apart: the API server itself ends them after 60, so by then the connection is
-//! dead. Leases are kept through a client of their own, with connections
-//! that nobody else uses; a credential plugin is run once for each of the two.
+//! Constructors get a client that repeats what a busy API server refused (429, 503; 504 of a GET, which changes nothing), up
+//! to 15 times, after what `Retry-After` says or pauses that double from 5 ms. It gives up a request after 75 seconds, watches and streams apart:
+//! the API server itself ends them after 60, so by then the connection is dead. What is written is sent at once
+//! (`TCP_NODELAY`). Leases are kept through a client of their own, with connections that nobody else uses; a credential
+//! plugin is run once for each of the two.
+//!
+//! # Metrics
+//!
+//! | metric | of | meaning |
+//! | --- | --- | --- |
+//! | `workqueue_depth`, `_adds_total`, `_retries_total`, `_queue_duration_seconds`, `_work_duration_seconds`, `_unfinished_work_seconds`, `_longest_running_processor_seconds` | `name`, a controller | as client-go's |
+//! | `reknit_reconcile_total` | `controller`, `result` | passes |
+//! | `reknit_reconcile_time_seconds` | `controller` | how long they took |
+//! | `reknit_status_writes_total` | `controller`, `result` | requests that write a status |
+//! | `reknit_events_dropped_total` | | events that were not published |
+//! | `reflector_objects`, `reflector_object_bytes` | `name`, an informer | what it holds, and its size as compact JSON |
+//! | `reflector_lists_total`, `_watches_total`, `_events_total`, `_failures_total` | `name`, an informer | lists begun, watches opened, events received, what failed of both |
+//! | `leader_election_master_status` | `name`, a lease | 1 where this process leads, as client-go's |
+//! | `reknit_webhook_requests_total` | `path`, `code`, `allowed` | requests answered |
+//! | `reknit_webhook_request_seconds`, `reknit_webhook_panics_total` | `path` | how long that took; where code of a Kind panicked |
+//! | `process_*` | | the process's memory, processor time, files and threads (Linux) |
 //!
 //! # Observability
 //!
@@ -132,7 +149,7 @@
 //! While it is disabled, every path answers 404. Without `SYSTEM_NAMESPACE` nothing could enable it, and the port is not
 //! taken.
 //!
-//! # What is not there
+//! # Limitations
 //!
 //! An exec plugin whose credentials bear no expiry, or are a
 //! client certificate, is run at the start only.
