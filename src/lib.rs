@@ -76,6 +76,7 @@
 //!
 //! **The constructor** is the only place where a [`Context`](prelude::Context) exists. What a pass may read is a field of
 //! the reconciler. A type that implements [`Inject`](prelude::Inject) is made on first request, once in a process.
+//! Passes begin when each informer that the constructor asked for has read its first list.
 //!
 //! **Roles** beyond reconciling are traits and a word to the builder: [`FinalizeKind`](prelude::FinalizeKind) and
 //! `.finalizing()`, [`ObserveKind`](prelude::ObserveKind) and `.observing()` on replicas that do not lead,

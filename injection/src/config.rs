@@ -97,9 +97,10 @@ impl<T: FromConfigMap> Config<T> {
         let start = Latest { value: Arc::default(), data: None, unread: watch::Sender::new(None) };
         let latest = Arc::new(Mutex::new(start));
         let map = cx.system_namespace().map(|namespace| {
-            cx.informer::<ConfigMap>(select().namespace(namespace).field("metadata.name", T::NAME))
+            cx.unasked::<ConfigMap>(select().namespace(namespace).field("metadata.name", T::NAME))
         });
         let config = Self { latest, map };
+        config.feed().into_iter().for_each(|feed| cx.note(feed));
         if let Some(map) = &config.map {
             map.list().for_each(|held| {
                 config.latest.lock().follow(&held);

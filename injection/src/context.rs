@@ -50,13 +50,24 @@ pub struct Missing(&'static str);
 struct Slot<T>(PhantomData<fn() -> T>);
 
 impl<T: Clone + Send + Sync + 'static> TypeMapKey for Slot<T> {
-    type Value = T;
+    type Value = Held<T>;
+}
+
+/// A value, and the informers that whoever has it may read.
+#[derive(Clone)]
+struct Held<T> {
+    value: T,
+    reads: Vec<Arc<dyn Feed>>,
 }
 
 /// What every constructor gets: the client, the informers, and one of each thing that controllers share.
 ///
 /// It lives while controllers are constructed, and no reconciler can keep it, since it is not `Send`: whatever a pass
 /// may read is a field of the reconciler, visible there. Clones are one Context.
+///
+/// A controller waits for the first list of each informer that its Context was [asked for](Self::asked), by itself or
+/// within a type that is [`Inject`], so that no pass takes for absent what is only not there yet. In a process each
+/// constructor has a Context [of its own](Self::apart), and waits for nobody else's informers.
 ///
 /// ```compile_fail,E0277
 /// fn keeps(cx: reknit_injection::Context) -> impl Send {
@@ -87,8 +98,12 @@ impl<T: Clone + Send + Sync + 'static> TypeMapKey for Slot<T> {
 /// }
 /// ```
 #[derive(Clone)]
-pub struct Context(Rc<Inner>);
+pub struct Context {
+    inner: Rc<Inner>,
+    asked: Rc<RefCell<Vec<Arc<dyn Feed>>>>,
+}
 
+/// What all constructors share.
 struct Inner {
     transport: Transport,
     client: Client,
@@ -144,7 +159,7 @@ impl Builder {
         let source = self.given.map_or_else(|| Source::Watch(self.transport.clone()), Source::Given);
         let informers = Informers::new(source, &self.metrics);
         let transport = informers.reading_own_writes(&self.transport);
-        Context(Rc::new(Inner {
+        let inner = Inner {
             client: transport.client(),
             transport,
             component: self.component,
@@ -155,7 +170,8 @@ impl Builder {
             values: RefCell::new(TypeMap::new()),
             making: RefCell::default(),
             kept: RefCell::default(),
-        }))
+        };
+        Context { inner: Rc::new(inner), asked: Rc::default() }
     }
 }
 
@@ -193,14 +209,20 @@ impl Context {
             return held;
         }
         let _making = self.making(type_name::<T>());
-        let made = T::inject(self);
-        self.provide(made.clone());
+        let apart = self.apart();
+        let made = T::inject(&apart);
+        apart.provide(made.clone());
+        apart.asked().into_iter().for_each(|feed| self.note(feed));
         made
     }
 
     /// Gives every later asker this value. It wins over [`Inject`], so that a test replaces a clock by providing one.
+    ///
+    /// What this Context was [asked for](Self::asked) before may be within it, so whoever asks for the value has asked
+    /// for that too.
     pub fn provide<T: Clone + Send + Sync + 'static>(&self, value: T) {
-        self.0.values.borrow_mut().insert::<Slot<T>>(value);
+        let held = Held { value, reads: self.asked() };
+        self.inner.values.borrow_mut().insert::<Slot<T>>(held);
     }
 
     /// What was [provided](Self::provide), such as a process's own flags; the error names the type that is missing.
@@ -209,7 +231,33 @@ impl Context {
     }
 
     fn held<T: Clone + Send + Sync + 'static>(&self) -> Option<T> {
-        self.0.values.borrow().get::<Slot<T>>().cloned()
+        let Held { value, reads } = self.inner.values.borrow().get::<Slot<T>>().cloned()?;
+        reads.into_iter().for_each(|feed| self.note(feed));
+        Some(value)
+    }
+
+    /// This Context for another constructor: all is shared, but what it is asked for is counted apart.
+    ///
+    /// ```no_run
+    /// use k8s_openapi::api::core::v1::{Pod, Service};
+    /// use reknit_injection::{Context, Informer};
+    ///
+    /// fn both(cx: &Context) {
+    ///     let (one, other) = (cx.apart(), cx.apart());
+    ///     let _pods: Informer<Pod> = one.get();
+    ///     let _services: Informer<Service> = other.get();
+    ///     assert_eq!((one.asked()[0].name(), other.asked()[0].name()), ("pods", "services"));
+    /// }
+    /// ```
+    #[must_use]
+    pub fn apart(&self) -> Self {
+        Self { inner: self.inner.clone(), asked: Rc::default() }
+    }
+
+    /// The informers that this Context was asked for, each once: what a controller that is built with it waits for.
+    /// What is opened at run time, by [`informers`](Self::informers), is not among them.
+    pub fn asked(&self) -> Vec<Arc<dyn Feed>> {
+        self.asked.borrow().clone()
     }
 
     #[expect(
@@ -217,77 +265,96 @@ impl Context {
         reason = "a mistake in the program, found when it starts; an error would be in every signature"
     )]
     fn making(&self, name: &'static str) -> Making<'_> {
-        let mut making = self.0.making.borrow_mut();
+        let mut making = self.inner.making.borrow_mut();
         if making.contains(&name) {
             let path = making.join(" → ");
             drop(making);
             panic!("Inject goes round in a circle: {path} → {name}");
         }
         making.push(name);
-        Making(&self.0.making)
+        Making(&self.inner.making)
     }
 
     /// The client. What is written through it, or read by name, is in the informers when the request returns. Where the
     /// answer to a write does not say what became of the object (the deletion of a collection, an eviction, a change of
     /// `scale`), that costs a list.
     pub fn client(&self) -> Client {
-        self.0.client.clone()
+        self.inner.client.clone()
     }
 
     /// What the client is made of: what is written through it is in the informers just the same.
     pub fn transport(&self) -> Transport {
-        self.0.transport.clone()
+        self.inner.transport.clone()
     }
 
     /// The name of this component.
     pub fn component(&self) -> &str {
-        &self.0.component
+        &self.inner.component
     }
 
     /// Where this process keeps its ConfigMaps and leases.
     pub fn system_namespace(&self) -> Option<&str> {
-        self.0.system_namespace.as_deref()
+        self.inner.system_namespace.as_deref()
     }
 
     /// Where what is measured is registered.
     pub fn metrics(&self) -> &prometheus::Registry {
-        &self.0.metrics
+        &self.inner.metrics
     }
 
     /// Says whether the process is to end.
     pub fn shutdown(&self) -> Shutdown {
-        self.0.shutdown.clone()
+        self.inner.shutdown.clone()
     }
 
     /// All informers, to be kept by what opens them at run time.
     pub fn informers(&self) -> Informers {
-        self.0.informers.clone()
+        self.inner.informers.clone()
     }
 
     /// The informer of this selection of a Kind: one in the process, however many ask. It is kept for as long as this
-    /// Context is, and after that by whoever holds it; one that nobody holds then never starts.
+    /// Context is, and after that by the controller that is built with it, or by whoever else holds it; one that nobody
+    /// holds then never starts.
     pub fn informer<K: Cached<DynamicType = ()>>(&self, selection: Selection) -> Informer<K> {
-        self.keep(self.0.informers.get(&(), selection))
+        self.noted(self.unasked(selection))
     }
 
     /// The same for a Kind known only at run time.
     pub fn informer_of(&self, kind: &ApiResource, selection: Selection) -> Informer<DynamicObject> {
-        self.keep(self.0.informers.get_dynamic(kind, selection))
+        self.noted(self.keep(self.inner.informers.get_dynamic(kind, selection)))
+    }
+
+    /// The same informer for what is waited for as something else, which it [notes](Self::note).
+    pub(crate) fn unasked<K: Cached<DynamicType = ()>>(&self, selection: Selection) -> Informer<K> {
+        self.keep(self.inner.informers.get(&(), selection))
+    }
+
+    /// To be waited for by whoever is constructed with this Context.
+    pub(crate) fn note(&self, feed: Arc<dyn Feed>) {
+        add(&mut self.asked.borrow_mut(), feed);
+    }
+
+    fn noted<K: Cached>(&self, informer: Informer<K>) -> Informer<K> {
+        self.note(informer.feed());
+        informer
     }
 
     fn keep<K: Cached>(&self, informer: Informer<K>) -> Informer<K> {
-        let mut kept = self.0.kept.borrow_mut();
-        let feed = informer.feed();
-        if !kept.iter().any(|known| Arc::ptr_eq(known, &feed)) {
-            kept.push(feed);
-        }
+        add(&mut self.inner.kept.borrow_mut(), informer.feed());
         informer
+    }
+}
+
+/// Unless it is there already.
+fn add(feeds: &mut Vec<Arc<dyn Feed>>, feed: Arc<dyn Feed>) {
+    if !feeds.iter().any(|known| Arc::ptr_eq(known, &feed)) {
+        feeds.push(feed);
     }
 }
 
 impl fmt::Debug for Context {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Context").field("component", &self.0.component).finish_non_exhaustive()
+        f.debug_struct("Context").field("component", &self.inner.component).finish_non_exhaustive()
     }
 }
 
@@ -334,7 +401,7 @@ impl Inject for Shutdown {
 mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
-    use k8s_openapi::api::core::v1::{Pod, Service};
+    use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
 
     use super::*;
     use crate::scripted::server;
@@ -400,6 +467,22 @@ mod tests {
         let pods = cx.informer::<Pod>(select().namespace("x"));
         cx.provide(pods.clone());
         assert!(cx.get::<Informer<Pod>>().same(&pods));
+    }
+
+    #[tokio::test]
+    async fn whoever_asks_for_a_value_has_asked_for_the_informers_within_it() {
+        let names = |cx: &Context| cx.asked().iter().map(|feed| feed.name().to_owned()).collect::<Vec<_>>();
+        let cx = context();
+        let (first, second, third) = (cx.apart(), cx.apart(), cx.apart());
+        let _: Informer<ConfigMap> = first.get();
+        let _: Deep = first.get();
+        assert_eq!(names(&first), ["configmaps", "services", "pods"]);
+        let _: Deep = second.get();
+        assert_eq!(names(&second), ["services", "pods"], "it was made before");
+        second.provide("made of services and pods");
+        third.provided::<&str>().unwrap();
+        assert_eq!(names(&third), ["services", "pods"]);
+        assert!(names(&cx).is_empty());
     }
 
     #[tokio::test]

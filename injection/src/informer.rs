@@ -38,9 +38,9 @@ pub type Metadata<K> = PartialObjectMeta<K>;
 /// Holds the objects of a selection of a Kind as the API server last told of them, and what this process has
 /// written since.
 ///
-/// Reading never waits and never fails; it is meant for passes, which run once all is [synced](Self::synced). What
-/// [`Context::client`](crate::Context::client) wrote, or read by name, is there as soon as the request returns. Clones are one informer;
-/// it stops when the last of them is dropped.
+/// Reading never waits and never fails; it is meant for passes, which run once all that the controller's constructor
+/// asked for is [synced](Self::synced). What [`Context::client`](crate::Context::client) wrote, or read by name, is there
+/// as soon as the request returns. Clones are one informer; it stops when the last of them is dropped.
 ///
 /// ```no_run
 /// use k8s_openapi::api::core::v1::{Pod, Service};

@@ -57,9 +57,11 @@ impl Constructors {
 }
 
 fn webhook_maker(make: Make<Webhook>) -> Make<(Controller, Task, Health)> {
-    Box::new(move |cx| webhook::assemble(cx, make(cx)?))
+    // What its code reads, such as a CustomResource that is not installed, must not hold up its certificate.
+    Box::new(move |cx| webhook::assemble(&cx.apart(), make(cx)?))
 }
 
+/// Each with a Context of its own: a controller waits for what its own constructor asked for.
 fn all<T>(what: &str, makes: Vec<Make<T>>, cx: &Context) -> Result<Vec<T>, Failure> {
     let count = makes.len();
     let numbered = makes.into_iter().zip(1..);
@@ -67,7 +69,7 @@ fn all<T>(what: &str, makes: Vec<Make<T>>, cx: &Context) -> Result<Vec<T>, Failu
         Failure::new(format!("{what} {n} of {count} could not be constructed: {why}"))
     };
     numbered
-        .map(|(make, n)| match panics::caught(|| make(cx)) {
+        .map(|(make, n)| match panics::caught(|| make(&cx.apart())) {
             Ok(made) => made.map_err(|e| failed(n, e.to_string())),
             Err(panic) => Err(failed(n, panic)),
         })
@@ -133,8 +135,9 @@ fn twice<'a>(named: impl Iterator<Item = (&'a str, &'a str)>) -> Option<(&'a str
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::api::core::v1::ConfigMap;
+    use k8s_openapi::api::core::v1::{ConfigMap, Node};
     use kube::{Client, client::Body};
+    use reknit_injection::Informer;
     use reknit_reconciler::{FinalizeKind, Outcome, ReconcileKind};
 
     use super::*;
@@ -213,6 +216,21 @@ mod tests {
         assert_eq!(constructed(three(), &["b", "c"]), Ok(vec!["a".into()]));
         let failure = constructed(three(), &["b", "d"]).unwrap_err();
         assert_eq!(failure, "--disable-controllers: there is no controller \"d\", only: a, b, c");
+    }
+
+    #[tokio::test]
+    async fn a_controller_waits_for_what_its_own_constructor_asked_for() {
+        let reading: Make<Controller> = Box::new(|cx| {
+            let _nodes: Informer<Node> = cx.get();
+            Ok(Controller::of::<ConfigMap>(cx).reconciler(Idle).name("reading").build())
+        });
+        let controllers = vec![reading, controller("other", None)];
+        let made = Constructors { controllers, ..Constructors::default() }.run(&context(), &[]).unwrap();
+        let feeds = |controller: &Controller| {
+            controller.feeds().iter().map(|feed| feed.name().to_owned()).collect::<Vec<_>>()
+        };
+        let feeds: Vec<_> = made.controllers.iter().map(feeds).collect();
+        assert_eq!(feeds, [vec!["configmaps", "nodes"], vec!["configmaps"]]);
     }
 
     #[tokio::test]

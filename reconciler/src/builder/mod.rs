@@ -30,8 +30,10 @@ pub enum Keys {}
 /// A controller that is being put together: first what it reads and is woken by, then its reconciler, then its
 /// options.
 ///
-/// Made by [`Controller::of`], [`Controller::selected`] and [`Controller::named`]. The controller waits for the
-/// first list of every informer that passes through here before its first pass.
+/// Made by [`Controller::of`], [`Controller::selected`] and [`Controller::named`]. Before its first pass the controller
+/// waits for the first list of every informer that its [`Context`] was asked for until it was built, however that was
+/// asked, and of those that pass through here. It waits neither for what [`track_any`](Self::track_any) opens at run
+/// time nor for what other constructors of the process asked for.
 ///
 /// ```
 /// use k8s_openapi::api::{apps::v1::ReplicaSet, core::v1::{Namespace, Pod}};
@@ -54,7 +56,7 @@ pub enum Keys {}
 /// fn controller(cx: &Context) -> Result<Controller> {
 ///     let mut build = Controller::of::<Namespace>(cx);
 ///     let sets = build.owns::<ReplicaSet>();
-///     let pods = build.reads(&cx.get::<Informer<Pod>>());
+///     let pods = cx.get();
 ///     Ok(build.reconciler(Counter { sets, pods }).workers(4).build())
 /// }
 /// ```
@@ -138,21 +140,13 @@ impl<K> Builder<K> {
         Watch::new(informer.clone(), &self.queue, &self.every, !self.has_kind)
     }
 
-    /// An informer that passes read without being woken by it: the first of them waits for its first list.
-    pub fn reads<T: Cached>(&mut self, informer: &Informer<T>) -> Informer<T> {
-        self.needs(informer);
-        informer.clone()
-    }
-
     /// A ConfigMap as a value, the same throughout a pass. A changed value wakes every key, slowly.
     pub fn config<T: FromConfigMap>(&mut self) -> Config<T> {
         let (every, queue) = (Arc::downgrade(&self.every), self.queue.clone());
-        let config = Config::new(&self.cx, move || {
+        Config::new(&self.cx, move || {
             let keys = every.upgrade().map(|every| every.keys()).unwrap_or_default();
             keys.into_iter().for_each(|key| queue.add_slow(key));
-        });
-        self.feeds.extend(config.feed());
-        config
+        })
     }
 
     /// The client to write with: what it wrote is read at once from every informer that selects it.
@@ -171,14 +165,18 @@ impl<K> Builder<K> {
     }
 
     fn needs<T: Cached>(&mut self, informer: &Informer<T>) {
-        let feed = informer.feed();
+        self.waits_for(informer.feed());
+    }
+
+    fn waits_for(&mut self, feed: Arc<dyn Feed>) {
         if !self.feeds.iter().any(|known| Arc::ptr_eq(known, &feed)) {
             self.feeds.push(feed);
         }
     }
 
     /// Everything about the controller but what it does.
-    fn parts(self) -> Parts {
+    fn parts(mut self) -> Parts {
+        self.cx.asked().into_iter().for_each(|feed| self.waits_for(feed));
         let metrics = self.cx.get::<Metrics>();
         self.queue.measure(&self.options.name, &metrics);
         Parts {

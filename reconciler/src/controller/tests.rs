@@ -175,6 +175,39 @@ async fn no_pass_begins_before_the_informers_have_their_first_list() {
     assert_eq!(running.run.await.unwrap(), Drained { dropped: 0 });
 }
 
+/// Lists one ConfigMap, after a minute.
+fn slow() -> kube::Client {
+    let answer = |request: http::Request<kube::client::Body>| async move {
+        let watches = request.uri().query().is_some_and(|query| query.contains("watch="));
+        tokio::time::sleep(Duration::from_secs(if watches { 1_000_000 } else { 60 })).await;
+        let list = json!({"apiVersion": "v1", "kind": "ConfigMapList", "metadata": {"resourceVersion": "1"}, "items": [map("a")]});
+        http::Response::builder().body(kube::client::Body::from(list.to_string().into_bytes()))
+    };
+    kube::Client::new(tower::service_fn(answer), "default")
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_pass_begins_before_what_the_constructor_asked_for_has_its_first_list() {
+    let cx = Context::new("test", slow());
+    let (maps, mut build) = (cx.get::<Informer<ConfigMap>>(), Controller::named("reading", &cx));
+    build.always(key("a"));
+    let (found, passes) = (Arc::new(Mutex::new(Vec::new())), Passes::default());
+    let finds = found.clone();
+    let act = move |_| {
+        finds.lock().push(maps.len());
+        at_once(|| Ok(Outcome::done()))
+    };
+    let made = build.reconciler(Does { act, passes });
+    let (health, (_stop, stopped)) = (made.health(), Shutdown::new());
+    let run = Run { leadership: Leadership::always(), stop: stopped, drain: Duration::ZERO, workers: None };
+    let _run = tokio::spawn(made.run(run));
+    cx.informers().start();
+    tokio::time::sleep(Duration::from_secs(59)).await;
+    assert_eq!((health.is_synced(), found.lock().len()), (false, 0));
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!((health.is_synced(), &found.lock()[..]), (true, &[1][..]));
+}
+
 #[tokio::test(start_paused = true)]
 async fn at_the_end_passes_that_run_come_to_theirs_and_no_other_begins() {
     let act = |_| tokio::time::sleep(Duration::from_secs(5)).map(|()| Ok(Outcome::done())).boxed();

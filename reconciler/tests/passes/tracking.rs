@@ -292,7 +292,8 @@ async fn a_controller_waits_for_each_informer_it_was_told_of_once() {
     let _services: Tracked<Service> = build.track();
     let _again: Tracked<Service> = build.track();
     let _pods: Owned<Pod> = build.owns();
-    let _namespaces = build.reads(&cx.get::<Informer<Namespace>>());
+    let _namespaces = cx.get::<Informer<Namespace>>();
+    let _any = build.track_any();
     let made = build.reconciler(Does(lighting)).build();
     let names: Vec<_> = made.feeds().iter().map(|feed| feed.name().to_owned()).collect();
     assert_eq!(names, ["lamps.demo.reknit.dev", "services", "pods", "namespaces"]);
