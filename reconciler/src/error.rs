@@ -2,6 +2,8 @@
 
 use std::{error::Error as StdError, fmt, time::Duration};
 
+use kube::core::Status;
+
 pub(crate) type Source = Box<dyn StdError + Send + Sync>;
 
 /// What went wrong in a pass. It is retried with backoff, unless it is [permanent](Error::permanent).
@@ -75,8 +77,8 @@ impl Error {
         self.permanent
     }
 
-    /// Whether the API server answered 409, anywhere down the chain of sources: somebody else was faster. Such a
-    /// pass is retried without event or error in the log. Of two errors in one pass both have to be conflicts. What is
+    /// Whether the API server answered 409, anywhere down the chain of sources, also where that comes through a type
+    /// such as anyhow's that hides what it was made of: somebody else was faster. Such a pass is retried without event or error in the log. Of two errors in one pass both have to be conflicts. What is
     /// answered with 409 too but may last is none, since then somebody has to know: that an object already exists, and
     /// that another field manager owns what was applied without force.
     pub fn is_conflict(&self) -> bool {
@@ -93,8 +95,23 @@ impl Error {
         &*self.source
     }
 
-    /// The error as others know it, to be the source of another.
-    pub(crate) fn into_source(self) -> Source {
+    /// The error as others know it, to be the source of another, or to be returned where another type is wanted. That it
+    /// is permanent, and its reason, are known only here.
+    ///
+    /// ```
+    /// use std::error::Error as StdError;
+    /// use reknit_reconciler::{Error, Result};
+    ///
+    /// fn port(text: &str) -> Result<u16> {
+    ///     Ok(text.parse()?)
+    /// }
+    ///
+    /// fn from_environment() -> Result<u16, Box<dyn StdError + Send + Sync>> {
+    ///     Ok(port(&std::env::var("PORT")?).map_err(Error::into_source)?)
+    /// }
+    /// # let _ = from_environment;
+    /// ```
+    pub fn into_source(self) -> Box<dyn StdError + Send + Sync> {
         self.source
     }
 
@@ -153,17 +170,28 @@ pub(crate) fn said(error: &(dyn StdError + 'static)) -> String {
 }
 
 /// What the API server answered, if that is the error.
-fn answer<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a kube::core::Status> {
-    // A source in a box is the box, as far as its type can be asked for.
-    let boxed = || error.downcast_ref::<Box<kube::Error>>().map(|error| &**error);
-    match error.downcast_ref().or_else(boxed) {
+fn answer<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a Status> {
+    match is_or_boxes(error) {
         Some(kube::Error::Api(status)) => Some(status),
-        _ => None,
+        Some(_) => None,
+        None => is_or_boxes(error).or_else(|| disguised(error)),
     }
 }
 
+/// The answer in an error of kube's that another type hides: it speaks and has sources as kube's, but is none, as an
+/// anyhow::Error in a box.
+fn disguised<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a Status> {
+    let status: &Status = is_or_boxes(error.source()?)?;
+    error.to_string().starts_with(&format!("ApiError: {status}")).then_some(status)
+}
+
+/// A source in a box is the box, as far as its type can be asked for.
+fn is_or_boxes<'a, E: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Option<&'a E> {
+    error.downcast_ref().or_else(|| error.downcast_ref::<Box<E>>().map(|error| &**error))
+}
+
 /// As the API server answers server-side apply of fields that other managers own.
-fn is_owned_by_others(status: &kube::core::Status) -> bool {
+fn is_owned_by_others(status: &Status) -> bool {
     let causes = status.details.iter().flat_map(|details| &details.causes);
     causes.into_iter().any(|cause| cause.reason == "FieldManagerConflict")
 }
@@ -210,6 +238,15 @@ mod tests {
     #[error("creating the pod failed")]
     struct Boxed(#[source] Box<kube::Error>);
 
+    #[derive(Debug, thiserror::Error)]
+    #[error("creating the pod failed")]
+    struct Answered(#[source] Box<Status>);
+
+    /// Says what kube's error says, and has its source, as the errors of anyhow do.
+    #[derive(Debug, thiserror::Error)]
+    #[error(transparent)]
+    struct Hidden(kube::Error);
+
     fn conflict() -> kube::Error {
         kube::Error::Api(Box::new(kube::core::Status::failure("stale", "Conflict").with_code(409)))
     }
@@ -218,6 +255,7 @@ mod tests {
     fn a_conflict_is_found_below_the_users_own_error() {
         assert!(Error::from(Wrapped(conflict())).is_conflict());
         assert!(Error::from(Boxed(Box::new(conflict()))).is_conflict());
+        assert!(Error::from(Hidden(conflict())).is_conflict());
         assert!(!Error::from("words").is_conflict());
         let taken = kube::core::Status::failure("a name is taken", "AlreadyExists").with_code(409);
         assert!(!Error::from(kube::Error::Api(Box::new(taken))).is_conflict());
@@ -238,8 +276,21 @@ mod tests {
     }
 
     #[test]
+    fn an_error_goes_on_as_what_it_was_made_of_where_another_type_is_wanted() {
+        let boxed = || -> Result<(), Box<dyn StdError + Send + Sync>> {
+            Err(Error::permanent(Wrapped(conflict()))).map_err(Error::into_source)?;
+            Ok(())
+        };
+        assert!(boxed().unwrap_err().is::<Wrapped>());
+    }
+
+    #[test]
     fn the_line_in_the_log_holds_each_source_once() {
         let said = Error::from(Wrapped(conflict())).in_full();
+        assert_eq!(said, "creating the pod failed: stale (409 Conflict)");
+        assert_eq!(Error::from(Hidden(conflict())).in_full(), "stale (409 Conflict)");
+        let kube::Error::Api(status) = conflict() else { unreachable!() };
+        let said = Error::from(Answered(status)).in_full();
         assert_eq!(said, "creating the pod failed: stale (409 Conflict)");
     }
 
