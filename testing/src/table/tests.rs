@@ -212,7 +212,8 @@ async fn what_a_manager_applied_before_and_does_not_now_goes() {
     passed.check(Want::done().apply(&map("a", "v")));
     assert_eq!(passed.object::<ConfigMap>("shop/a").unwrap().data, map("a", "v").data);
     let passed = given(shop()).applied(before, "another").pass(controller, "shop").await;
-    assert!(passed.result.unwrap_err().is_conflict());
+    let refused = passed.result.unwrap_err().to_string();
+    assert!(refused.contains("conflict with \"another\""), "{refused}");
 }
 
 #[tokio::test]
