@@ -31,9 +31,10 @@ pub struct Key {
 pub struct KeyError(String);
 
 impl Key {
-    /// The key of this name, in this namespace if there is one.
+    /// The key of this name, in this namespace if there is one: an empty one is none.
     pub fn new<'a>(namespace: impl Into<Option<&'a str>>, name: &str) -> Self {
-        Self { namespace: namespace.into().map(Into::into), name: name.into() }
+        let namespace = namespace.into().filter(|namespace| !namespace.is_empty());
+        Self { namespace: namespace.map(Into::into), name: name.into() }
     }
 
     /// The key of this object. An object that has no name yet (`generateName`) has an empty one.
@@ -48,7 +49,7 @@ impl Key {
 impl From<&str> for Key {
     fn from(text: &str) -> Self {
         match text.split_once('/') {
-            Some((namespace, name)) => Self::new((!namespace.is_empty()).then_some(namespace), name),
+            Some((namespace, name)) => Self::new(namespace, name),
             None => Self::new(None, text),
         }
     }
@@ -86,6 +87,11 @@ mod tests {
     #[test]
     fn a_bare_name_is_cluster_scoped() {
         assert_eq!("north".parse(), Ok(Key::new(None, "north")));
+    }
+
+    #[test]
+    fn an_empty_namespace_is_none() {
+        assert_eq!(Key::new("", "north"), Key::new(None, "north"));
     }
 
     #[test]

@@ -75,6 +75,16 @@ impl Controller {
         }
     }
 
+    /// Whether an object of its Kind can have this key: what a test asks, since a pass over any other does nothing.
+    ///
+    /// # Errors
+    ///
+    /// The key holds no name, or no namespace where the Kind is namespaced, or one where it is not. A controller
+    /// without a Kind takes every key.
+    pub fn check_key(&self, key: &Key) -> Result<()> {
+        self.pass.malformed(key).map_or(Ok(()), |malformed| Err(malformed).permanent())
+    }
+
     /// The informers whose first list it waits for.
     pub fn feeds(&self) -> &[Arc<dyn Feed>] {
         &self.parts.feeds

@@ -72,6 +72,17 @@ impl<R: ReconcileKind> Pass for KindDriver<R> {
         pinned(self.pass_of(key, leading)).boxed()
     }
 
+    fn malformed(&self, key: &Key) -> Option<String> {
+        let kind = R::Kind::kind(&());
+        let why = match (key.namespace.is_some(), <R::Kind as Resource>::Scope::NAMESPACED) {
+            _ if key.name.is_empty() => "it holds no name".into(),
+            (false, true) => format!("a {kind} lies in a namespace, so `namespace/name` is wanted"),
+            (true, false) => format!("a {kind} lies in none, so `name` is wanted"),
+            _ => return None,
+        };
+        Some(format!("no object can have the key {key}: {why}"))
+    }
+
     fn promoted(&self) -> Vec<Key> {
         let Some(filter) = &self.promote else { return self.informer.keys() };
         let admits = |object: &R::Kind| caught(&Key::of(object), || filter.admits(object)).unwrap_or(false);
@@ -81,8 +92,8 @@ impl<R: ReconcileKind> Pass for KindDriver<R> {
 
 impl<R: ReconcileKind> KindDriver<R> {
     async fn pass_of(&self, key: &Key, leading: bool) -> Result<Outcome> {
-        if key.name.is_empty() || key.namespace.is_some() != <R::Kind as Resource>::Scope::NAMESPACED {
-            tracing::error!(%key, "a malformed key is dropped");
+        if let Some(error) = self.malformed(key) {
+            tracing::error!(%key, error, "a malformed key is dropped");
             return Ok(Outcome::skip());
         }
         self.kept.begin(key);

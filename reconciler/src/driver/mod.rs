@@ -17,6 +17,11 @@ pub(crate) trait Pass: Send + Sync {
     /// One pass, in a process that leads the key or does not.
     fn pass<'a>(&'a self, key: &'a Key, leading: bool) -> BoxFuture<'a, Result<Outcome>>;
 
+    /// What is wrong with a key that no object of the controller can have.
+    fn malformed(&self, _: &Key) -> Option<String> {
+        None
+    }
+
     /// The keys that a newly led bucket may hold work for.
     fn promoted(&self) -> Vec<Key>;
 }

@@ -76,10 +76,14 @@ async fn who_observes_deletion_is_woken_by_its_own_last_finalizer_too() {
 
 #[tokio::test]
 async fn a_malformed_key_is_dropped() {
-    for key in ["", "default/", "x"] {
-        let passed = given(lamp()).pass(reconciling(never), key).await;
-        assert_eq!(passed.result.unwrap(), Outcome::skip(), "{key:?}");
+    let server = ApiServer::new();
+    let cx = Context::preloaded("test", server.client(), vec![server.hold(&lamp())]);
+    let made = of(&cx, never).build();
+    for key in ["", "default/", "x"].map(Key::from) {
+        assert!(made.check_key(&key).unwrap_err().is_permanent());
+        assert_eq!(made.once(&key).await.unwrap(), Outcome::skip(), "{key:?}");
     }
+    made.check_key(&key()).unwrap();
 }
 
 #[tokio::test]

@@ -140,8 +140,19 @@ impl Given {
     ///
     /// # Panics
     ///
-    /// Where the constructor fails, and where an object that was given is changed in memory by other than a request.
+    /// Where the constructor fails, where no object of the controller's Kind can have such a key, and where an object that
+    /// was given is changed in memory by other than a request.
+    #[expect(clippy::panic, reason = "a test that asks for what cannot be has failed")]
     pub async fn pass(self, constructor: impl FnOnce(&Context) -> Result<Controller>, key: &str) -> Passed {
+        self.tried(constructor, key).await.unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// The pass, unless there can be none over this key.
+    pub(super) async fn tried(
+        self,
+        constructor: impl FnOnce(&Context) -> Result<Controller>,
+        key: &str,
+    ) -> Result<Passed> {
         let Self { server, objects, inputs, provide, system_namespace, following } = self;
         let (controller, inputs) = {
             let cx = Context::builder("test", server.client())
@@ -153,11 +164,12 @@ impl Given {
             (controller, inputs.into_iter().filter_map(|open| open(&cx)).collect::<Vec<_>>())
         };
         let key = Key::from(key);
+        controller.check_key(&key)?;
         let result =
             if following { controller.once_following(&key).await } else { controller.once(&key).await };
         let writes = server.writes();
         check_untouched(&inputs, &writes);
-        Passed::new(result, controller.queued(), writes, server)
+        Ok(Passed::new(result, controller.queued(), writes, server))
     }
 }
 

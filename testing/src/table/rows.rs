@@ -72,15 +72,18 @@ impl<C: Fn(&Context) -> Result<Controller>> Table<C> {
     ///
     /// # Panics
     ///
-    /// Where one failed, with the name and place of each that did, and in what it did something else than it was to; and
-    /// where the constructor fails.
+    /// Where one failed, with the name and place of each that did, and in what it did something else than it was to, or
+    /// that no object of the controller's Kind can have its key; and where the constructor fails.
     #[expect(clippy::panic, reason = "it is an assertion")]
     pub async fn run(self) {
         let (mut failed, all) = (String::new(), self.rows.len());
         let mut failures = 0;
         for Row { name, key, given, want, place } in self.rows {
-            let passed = given.pass(&self.constructor, &key).await;
-            if let Some(difference) = passed.difference(want) {
+            let difference = match given.tried(&self.constructor, &key).await {
+                Ok(passed) => passed.difference(want),
+                Err(error) => Some(error.to_string()),
+            };
+            if let Some(difference) = difference {
                 failures += 1;
                 let _ = writeln!(failed, "\n{name} ({place}), the pass over {key}:\n{difference}");
             }

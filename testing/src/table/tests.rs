@@ -332,6 +332,32 @@ async fn a_table_names_each_case_that_failed() {
 }
 
 #[tokio::test]
+#[should_panic(
+    expected = "no object can have the key default/shop: a Namespace lies in none, so `name` is wanted"
+)]
+async fn a_pass_over_a_key_with_a_namespace_too_many_fails() {
+    given(shop()).pass(busy, "default/shop").await;
+}
+
+#[tokio::test]
+#[should_panic(
+    expected = "the pass over hall:\nno object can have the key /hall: a Lamp lies in a namespace"
+)]
+async fn a_case_whose_key_lacks_the_namespace_fails() {
+    struct Dark;
+    impl ReconcileKind for Dark {
+        type Kind = Lamp;
+        async fn reconcile_kind(&self, _: &Lamp, _: &mut LampStatus) -> Result<Outcome> {
+            Ok(Outcome::skip())
+        }
+    }
+    table(|cx: &Context| Ok(Controller::of::<Lamp>(cx).reconciler(Dark).build()))
+        .row("the key lacks the namespace", "hall", given(lamp()), Want::skip())
+        .run()
+        .await;
+}
+
+#[tokio::test]
 #[should_panic(expected = "-  k: v\n+  k: changed\n")]
 async fn an_object_changed_in_memory_is_told() {
     /// A reconciler cannot reach into what it is given: this stands in for one, through the informer.

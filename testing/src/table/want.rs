@@ -173,7 +173,6 @@ impl Want {
 
     /// All objects are deleted in this namespace, or everywhere where it is empty, that the label selector selects.
     pub fn delete_collection<K: Resource<DynamicType = ()>>(self, namespace: &str, selector: &str) -> Self {
-        let namespace = Some(namespace).filter(|namespace| !namespace.is_empty());
         self.write(Entry::delete_collection(&K::plural(&()), &Key::new(namespace, ""), selector))
     }
 
