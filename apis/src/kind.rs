@@ -100,8 +100,33 @@ pub trait Kind:
     /// What a pass may write: `()` where the controller writes no status.
     type Status: Clone + Default + PartialEq + Serialize + DeserializeOwned + Send + Sync;
 
-    /// The status as it was read, if the object has one.
+    /// The status as it was read, if the object has one. A Kind whose status has fields has to say where it is kept: a
+    /// program with a controller of one that does not cannot be built, since each pass would begin with an empty status
+    /// (`cargo build` says so, `cargo check` does not).
+    ///
+    /// ```compile_fail,E0080
+    /// # use reknit_apis::Kind;
+    /// # use serde::{Deserialize, Serialize};
+    /// # #[derive(kube::CustomResource, Serialize, Deserialize, Clone, Debug, schemars::JsonSchema)]
+    /// # #[kube(group = "demo.reknit.dev", version = "v1", kind = "Foo", namespaced, status = "FooStatus")]
+    /// # struct FooSpec {}
+    /// #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, schemars::JsonSchema)]
+    /// struct FooStatus {
+    ///     replicas: i32,
+    /// }
+    ///
+    /// impl Kind for Foo {
+    ///     type Status = FooStatus;
+    /// }
+    /// # Foo::new("x", FooSpec {}).read_status();
+    /// ```
     fn read_status(&self) -> Option<&Self::Status> {
+        const {
+            assert!(
+                size_of::<Self::Status>() == 0,
+                "a Kind with a status has to say where that is kept: write `fn read_status` in `impl Kind`"
+            );
+        }
         None
     }
 
