@@ -127,14 +127,30 @@ impl Error {
     }
 
     /// Both errors: what user code said and what the framework failed at after it. Retried, since the second may
-    /// pass.
+    /// pass, and no later than either says.
     pub(crate) fn and(self, then: Error) -> Self {
         let reason = self.reason.clone();
-        Self { source: Box::new(Both { first: self, then }), permanent: false, reason, retry_within: None }
+        let retry_within = [self.retry_within, then.retry_within].into_iter().flatten().min();
+        Self { source: Box::new(Both { first: self, then }), permanent: false, reason, retry_within }
     }
 
-    /// The same error, retried after this long even where its backoff is longer.
-    pub(crate) fn retry_within(mut self, limit: Duration) -> Self {
+    /// The same error, retried after this long at the latest: sooner where its backoff is shorter, which goes on counting
+    /// as for any other error. For what passes by itself and is told by no watch. A [permanent](Self::permanent) error
+    /// is not retried all the same.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use reknit_reconciler::{Error, Result};
+    ///
+    /// async fn answers(address: &str) -> Result<()> {
+    ///     let connected = tokio::net::TcpStream::connect(address).await;
+    ///     connected.map_err(|error| Error::from(error).retry_within(Duration::from_secs(30)))?;
+    ///     Ok(())
+    /// }
+    /// # let _ = answers;
+    /// ```
+    #[must_use]
+    pub fn retry_within(mut self, limit: Duration) -> Self {
         self.retry_within = Some(limit);
         self
     }
@@ -303,7 +319,10 @@ mod tests {
 
     #[test]
     fn two_errors_are_both_told_and_retried() {
-        let both = Error::permanent("the first").reason("Mine").and("the second".into());
+        let limit = Duration::from_secs(30);
+        let first = Error::permanent("the first").reason("Mine").retry_within(limit);
+        let both = first.and("the second".into());
+        assert_eq!(both.latest_retry(), Some(limit));
         assert_eq!(both.to_string(), "the first; then: the second");
         assert!(!both.is_permanent());
         assert_eq!(both.event_reason(), "Mine");

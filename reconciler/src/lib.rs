@@ -57,7 +57,7 @@
 //! | a [permanent](Error::permanent) error | waits for something to happen, with log and event |
 //!
 //! The backoff of a key begins with 5 ms and doubles up to 1000 s; all keys of a controller together are retried ten
-//! times a second, a hundred at once.
+//! times a second, a hundred at once. An error may say that it is to be [retried sooner](Error::retry_within).
 //!
 //! # Rights
 //!

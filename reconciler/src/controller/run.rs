@@ -102,8 +102,7 @@ impl Controller {
                 Next::Skip | Next::Done => queue.forget(claimed),
                 Next::After(wait) => queue.add_after((**claimed).clone(), wait),
             },
-            Err(error) if error.is_conflict() => queue.retry(claimed),
-            Err(error) if error.is_permanent() => queue.forget(claimed),
+            Err(error) if error.is_permanent() && !error.is_conflict() => queue.forget(claimed),
             Err(error) => {
                 queue.retry(claimed);
                 if let Some(limit) = error.latest_retry() {

@@ -121,12 +121,13 @@ async fn an_error_is_retried_with_backoff_and_success_forgets_it() {
     assert_eq!(began[5] - began[4], Duration::from_millis(5), "from the start again");
 }
 
+fn conflict() -> Error {
+    let status = kube::core::Status::failure("stale", "Conflict").with_code(409);
+    Error::from(kube::Error::Api(Box::new(status)))
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_comes_after_a_pass_follows_its_result() {
-    let conflict = || {
-        let status = kube::core::Status::failure("stale", "Conflict").with_code(409);
-        Error::from(kube::Error::Api(Box::new(status)))
-    };
     let runs_again = async |result: fn(fn() -> Error) -> Result<Outcome>, conflict: fn() -> Error| {
         let running =
             run(&["a"], move |n| at_once(|| if n == 0 { result(conflict) } else { Ok(Outcome::skip()) }));
@@ -157,11 +158,13 @@ async fn a_pass_that_wants_another_after_a_while_keeps_its_backoff() {
 #[tokio::test(start_paused = true)]
 async fn an_error_that_says_when_is_retried_no_later_than_that() {
     let limit = Duration::from_secs(30);
-    let running = run(&["a"], move |_| at_once(|| Err(Error::from("nobody knows it").retry_within(limit))));
-    running.queue.add(key("a"));
-    let began = running.passes(20).await;
-    assert_eq!(began[1] - began[0], Duration::from_millis(5), "as any other");
-    assert_eq!(began[19] - began[18], limit);
+    for error in [|| Error::from("nobody knows it"), conflict] {
+        let running = run(&["a"], move |_| at_once(|| Err(error().retry_within(limit))));
+        running.queue.add(key("a"));
+        let began = running.passes(20).await;
+        assert_eq!(began[1] - began[0], Duration::from_millis(5), "as any other");
+        assert_eq!(began[19] - began[18], limit);
+    }
 }
 
 #[tokio::test(start_paused = true)]
