@@ -39,13 +39,14 @@ pub struct WithReconciler<R: ReconcileKind> {
     build: Builder<R::Kind>,
     reconciler: R,
     roles: Roles<R>,
+    only: Option<Filter<R::Kind>>,
     promote: Option<Filter<R::Kind>>,
 }
 
 impl<R: ReconcileKind> WithReconciler<R> {
     pub(super) fn new(build: Builder<R::Kind>, reconciler: R) -> Self {
         let roles = Roles { finalize: None, observe: None, deleted: None };
-        Self { build, reconciler, roles, promote: None }
+        Self { build, reconciler, roles, only: None, promote: None }
     }
 
     /// Objects wait for [`finalize_kind`](FinalizeKind::finalize_kind) before they go.
@@ -110,9 +111,20 @@ impl<R: ReconcileKind> WithReconciler<R> {
         self
     }
 
-    /// Only touches objects whose annotation has this value.
+    /// Only touches objects whose annotation has this value. One of another class is left alone, also where it bears this
+    /// controller's finalizer: the controller of that class goes on with it.
     pub fn class(mut self, annotation: &str, value: &str) -> Self {
         self.build.options.class = Some((annotation.into(), value.into()));
+        self
+    }
+
+    /// Only touches these objects: others get no pass, no finalizer and no status. One that is being deleted is still
+    /// finalized where it bears this controller's finalizer, since nobody else takes that off. Where the API server can
+    /// tell them apart, [`Controller::selected`] keeps the others out of the cache too.
+    ///
+    /// It looks at the object as it is stored, before defaults. Should it panic, the object is left alone.
+    pub fn only(mut self, which: Filter<R::Kind>) -> Self {
+        self.only = Some(which);
         self
     }
 
@@ -137,7 +149,7 @@ impl<R: ReconcileKind> WithReconciler<R> {
 
     /// The controller, ready to run.
     pub fn build(self) -> Controller {
-        let Self { build, reconciler, roles, promote } = self;
+        let Self { build, reconciler, roles, only, promote } = self;
         let informer = build.cx.informer::<R::Kind>(build.selection.clone());
         let options = build.options.clone();
         let finalizer =
@@ -160,6 +172,7 @@ impl<R: ReconcileKind> WithReconciler<R> {
             recorder: parts.recorder.clone(),
             finalizer,
             class: options.class,
+            only,
             promote,
             limits: options.limits,
             trackers,

@@ -51,6 +51,7 @@ pub(crate) struct KindDriver<R: ReconcileKind> {
     /// Only where the reconciler finalizes.
     pub(crate) finalizer: Result<Finalizer, Unqualified>,
     pub(crate) class: Option<(String, String)>,
+    pub(crate) only: Option<Filter<R::Kind>>,
     pub(crate) promote: Option<Filter<R::Kind>>,
     pub(crate) limits: Limits,
     pub(crate) trackers: Trackers,
@@ -102,7 +103,7 @@ impl<R: ReconcileKind> KindDriver<R> {
             Ok(None) => return self.absent(key, leading).await,
             Err(error) => return Ok(self.left_alone(key, error, leading)),
         };
-        if !self.is_of_class(&object) {
+        if !self.is_of_class(&object) || !self.is_to_be_touched(key, &object) {
             self.forget(key);
             return Ok(Outcome::skip());
         }
@@ -161,6 +162,15 @@ impl<R: ReconcileKind> KindDriver<R> {
         self.class.as_ref().is_none_or(|(annotation, value)| {
             object.meta().annotations.as_ref().and_then(|all| all.get(annotation)) == Some(value)
         })
+    }
+
+    /// What waits for this controller's finalizer is, whatever became of it since: nobody else takes that off.
+    fn is_to_be_touched(&self, key: &Key, object: &R::Kind) -> bool {
+        let Some(only) = &self.only else { return true };
+        let meta = object.meta();
+        let waits = || self.finalizer.as_ref().is_ok_and(|finalizer| finalizer.is_on(meta));
+        (meta.deletion_timestamp.is_some() && self.roles.finalize.is_some() && waits())
+            || caught(key, || only.admits(object)).unwrap_or(false)
     }
 
     /// A leader reconciles and finalizes, others observe; what is going without this controller's finalizer on it

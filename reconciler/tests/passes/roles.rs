@@ -1,7 +1,7 @@
 use kube::{Client, client::Body};
-use reknit_injection::{Context, label, select};
+use reknit_injection::{Context, Filter, label, select};
 use reknit_reconciler::{Event, ObserveDeletion};
-use reknit_testing::{ApiServer, given, nothing};
+use reknit_testing::{ApiServer, Want, given, nothing};
 use serde_json::json;
 
 use super::*;
@@ -30,6 +30,26 @@ async fn only_objects_of_the_controllers_class_are_touched() {
         let passed = given(other).pass(of_class(never), "default/x").await;
         assert_eq!(passed.result.unwrap(), Outcome::skip());
     }
+}
+
+#[tokio::test]
+async fn objects_that_a_controller_is_not_to_touch_are_left_alone_unless_they_wait_for_it() {
+    let labelled = |act: fn(&Lamp, &mut LampStatus) -> Result<Outcome>| {
+        move |cx: &Context| Ok(of(cx, act).finalizing().only(label("kind", "desk")).build())
+    };
+    let mut desk = lamp();
+    desk.metadata.labels = Some([("kind".into(), "desk".into())].into());
+    let passed = given(desk.clone()).pass(labelled(lighting), "default/x").await;
+    assert_eq!(passed.writes().len(), 2, "finalizer and status");
+    for other in [lamp(), dying(&["other.io/x"])] {
+        given(other).pass(labelled(never), "default/x").await.check(Want::skip());
+    }
+    let passed = given(dying(&[FINALIZER])).pass(labelled(lighting), "default/x").await;
+    assert_eq!(passed.result.as_ref().unwrap(), &Outcome::done());
+    assert!(passed.object::<Lamp>("default/x").is_none(), "its finalizer is off");
+    let panics = Filter::new(|_: &Lamp| panic!("as planned"));
+    let panicking = |cx: &Context| Ok(of(cx, never).only(panics).build());
+    given(desk).pass(panicking, "default/x").await.check(Want::skip());
 }
 
 #[tokio::test]
