@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
+    fmt,
     sync::Arc,
 };
 
@@ -57,6 +58,12 @@ pub struct PerKey<T>(Arc<Mutex<HashMap<Key, T>>>);
 impl<T> Clone for PerKey<T> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
+    }
+}
+
+impl<T> fmt::Debug for PerKey<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PerKey").field("len", &self.0.lock().len()).finish_non_exhaustive()
     }
 }
 

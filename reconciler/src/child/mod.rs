@@ -38,6 +38,7 @@ use crate::{
 };
 
 /// What writes the objects of one Kind that a controller's objects control.
+#[derive(Clone)]
 pub(crate) struct Children<T: Cached> {
     pub(crate) informer: Informer<T>,
     pub(crate) client: Client,

@@ -5,7 +5,7 @@ mod run;
 #[cfg(test)]
 mod tests;
 
-use std::{sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use reknit_apis::Key;
 use reknit_injection::Feed;
@@ -136,6 +136,12 @@ impl Controller {
             result
         };
         counted.instrument(span::of_pass(&self.parts.name, &self.parts.kind, key)).await
+    }
+}
+
+impl fmt::Debug for Controller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Controller").field("name", &self.parts.name).finish_non_exhaustive()
     }
 }
 

@@ -6,7 +6,7 @@ mod lanes;
 #[cfg(test)]
 mod tests;
 
-use std::{ops::Deref, sync::Arc, time::Duration};
+use std::{fmt, ops::Deref, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use reknit_apis::Key;
@@ -264,6 +264,17 @@ impl State {
 
     fn depth(&self) -> i64 {
         i64::try_from(self.lanes.len()).unwrap_or(i64::MAX)
+    }
+}
+
+impl fmt::Debug for Queue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.0.state.lock();
+        f.debug_struct("Queue")
+            .field("waiting", &state.lanes.len())
+            .field("working", &state.working.len())
+            .field("closed", &state.closed)
+            .finish_non_exhaustive()
     }
 }
 

@@ -6,7 +6,7 @@ mod series;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Resource;
@@ -56,6 +56,12 @@ impl Recorder {
     /// Waits until everything that was recorded so far is published or dropped. Nothing is tried again meanwhile.
     pub async fn flush(&self) {
         self.publisher.flush().await;
+    }
+}
+
+impl fmt::Debug for Recorder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Recorder").field("controller", &self.controller).finish_non_exhaustive()
     }
 }
 

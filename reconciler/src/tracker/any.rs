@@ -1,6 +1,6 @@
 //! The same for references whose Kind is known only at run time.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
 
 use kube::{
     Resource,
@@ -34,13 +34,14 @@ const ASK_AGAIN: Duration = Duration::from_secs(30);
 ///     Ok(sinks.get(pod, sink).await?.is_some())
 /// }
 /// ```
+#[derive(Clone)]
 pub struct TrackedAny {
     informers: Informers,
     /// The one namespace of the controller, if it is confined to one.
     within: Option<String>,
     queue: Queue,
     trackers: Trackers,
-    opened: Mutex<HashMap<GroupVersionKind, Opened>>,
+    opened: Arc<Mutex<HashMap<GroupVersionKind, Opened>>>,
 }
 
 #[derive(Clone)]
@@ -48,6 +49,17 @@ struct Opened {
     informer: Informer<DynamicObject>,
     tracker: Tracker,
     namespaced: bool,
+}
+
+impl fmt::Debug for TrackedAny {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let opened = self.opened.lock();
+        let informers: Vec<_> = opened.values().map(|opened| &opened.informer).collect();
+        f.debug_struct("TrackedAny")
+            .field("within", &self.within)
+            .field("informers", &informers)
+            .finish_non_exhaustive()
+    }
 }
 
 /// A Kind that the API server may come to know.
@@ -123,7 +135,7 @@ impl TrackedAny {
         queue: Queue,
         trackers: Trackers,
     ) -> Self {
-        Self { informers, within, queue, trackers, opened: Mutex::default() }
+        Self { informers, within, queue, trackers, opened: Arc::default() }
     }
 
     /// The object that the reference names, in the observer's namespace where it says none.

@@ -1,6 +1,6 @@
 //! Lists what an object controls.
 
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Resource;
@@ -11,7 +11,7 @@ use crate::child::Children;
 
 /// Objects of one Kind by the object that controls them; each wakes its controller when it changes.
 ///
-/// Comes from [`Builder::owns`](crate::Builder::owns).
+/// Comes from [`Builder::owns`](crate::Builder::owns). Clones are one.
 ///
 /// ```
 /// use k8s_openapi::api::{apps::v1::ReplicaSet, core::v1::Pod};
@@ -22,11 +22,18 @@ use crate::child::Children;
 ///     usize::try_from(wanted).unwrap_or_default().saturating_sub(pods.of(set).count())
 /// }
 /// ```
+#[derive(Clone)]
 pub struct Owned<T: Cached> {
     informer: Informer<T>,
     /// By the uid of the controller, or where there is none by a slash and the namespace.
     by_owner: Index<T>,
     pub(crate) children: Children<T>,
+}
+
+impl<T: Cached> fmt::Debug for Owned<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Owned").field("informer", &self.informer).finish_non_exhaustive()
+    }
 }
 
 impl<T: Cached<DynamicType = ()>> Owned<T> {

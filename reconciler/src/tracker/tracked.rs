@@ -1,6 +1,6 @@
 //! A lister that remembers who asked.
 
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
 use kube::{
     Resource,
@@ -15,7 +15,7 @@ use super::Tracker;
 ///
 /// Comes from [`Builder::track`](crate::Builder::track). The observer is the object whose pass reads. It is noted
 /// before the read, so that no change in between is missed; where a pass that ended well did not read something
-/// again, that wakes its key no longer.
+/// again, that wakes its key no longer. Clones are one: what is read through any of them is read by the same controller.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::{Pod, Service};
@@ -31,6 +31,7 @@ use super::Tracker;
 ///     }
 /// }
 /// ```
+#[derive(Clone)]
 pub struct Tracked<T: Cached> {
     informer: Informer<T>,
     tracker: Tracker,
@@ -71,6 +72,12 @@ impl<T: Cached<DynamicType = (), Scope: Scope>> Tracked<T> {
     fn look<O: Resource>(&self, observer: &O, target: Key) -> Option<Arc<T>> {
         self.tracker.read(&Key::of(observer), &target); // before the read: a change in between wakes
         self.informer.get(&target)
+    }
+}
+
+impl<T: Cached> fmt::Debug for Tracked<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tracked").field("informer", &self.informer).finish_non_exhaustive()
     }
 }
 

@@ -301,6 +301,41 @@ async fn a_controller_waits_for_each_informer_it_was_told_of_once() {
 }
 
 #[tokio::test]
+async fn what_a_reconciler_holds_says_what_it_is_and_its_clones_are_one() {
+    let cx = Context::preloaded("test", ApiServer::new().client(), vec![]);
+    let mut build = Controller::of::<Lamp>(&cx);
+    let (services, pods): (Tracked<Service>, Owned<Pod>) = (build.track(), build.owns());
+    let (anything, kept, queue, recorder) =
+        (build.track_any(), build.per_key::<Hidden>(), build.queue(), build.recorder());
+    struct Hidden;
+    kept.clone().insert(key(), Hidden);
+    queue.clone().add(key());
+    let said = [
+        format!("{:?}", services.clone()),
+        format!("{:?}", pods.clone()),
+        format!("{:?}", anything.clone()),
+        format!("{kept:?} {queue:?} {recorder:?}"),
+    ];
+    assert_eq!(
+        said,
+        [
+            "Tracked { informer: Informer { name: \"services\", len: 0 }, .. }",
+            "Owned { informer: Informer { name: \"pods\", len: 0 }, .. }",
+            "TrackedAny { within: None, informers: [], .. }",
+            "PerKey { len: 1, .. } Queue { waiting: 1, working: 0, closed: false, .. } Recorder { controller: \"lamp-controller\", .. }",
+        ]
+    );
+    let made = build.reconciler(Does(lighting)).build();
+    assert_eq!(format!("{made:?}"), "Controller { name: \"lamps.demo.reknit.dev\", .. }");
+    services.clone().get(&lamp(), "web");
+    made.queued();
+    let web: Service =
+        serde_json::from_value(json!({"metadata": {"name": "web", "namespace": "default"}})).unwrap();
+    cx.get::<Informer<Service>>().apply(web);
+    assert_eq!(made.queued(), [key()], "read through a clone");
+}
+
+#[tokio::test]
 async fn a_reference_without_a_namespace_from_an_object_without_one_is_a_permanent_error() {
     let cx = Context::preloaded("test", ApiServer::new().client(), vec![]);
     let anything = Controller::of::<Namespace>(&cx).track_any();
