@@ -16,6 +16,9 @@ use crate::{
 /// Runs these controllers until SIGTERM or Ctrl-C, and returns the exit status: 0 after a clean stop, 1 when
 /// something went wrong, 2 for a wrong command line. Before it returns anything else than 0 it has written one line
 /// that says why.
+///
+/// It starts a tokio runtime of its own, so it is called from a plain `fn main()`: within another, such as that of
+/// `#[tokio::main]`, it says so and returns 1.
 pub fn main(component: &str, controllers: &[ControllerConstructor]) -> ExitCode {
     controllers.iter().fold(Main::new(component), |main, make| main.controller(*make)).run()
 }
@@ -157,7 +160,7 @@ impl Main {
         self
     }
 
-    /// Runs until SIGTERM or Ctrl-C, and returns the exit status, as [`main`] does.
+    /// Runs until SIGTERM or Ctrl-C, and returns the exit status, as [`main`] does: within no other tokio runtime.
     pub fn run(self) -> ExitCode {
         self.run_with(std::env::args_os().collect())
     }

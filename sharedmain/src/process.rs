@@ -5,7 +5,7 @@ use kube::Client;
 use prometheus::Registry;
 use reknit_injection::{Context, Feed, Informers, Shutdown};
 use reknit_reconciler::{Controller, Recorder};
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::{
     client,
@@ -60,6 +60,7 @@ impl Process {
     }
 
     fn live(self, environment: Environment, logging: Logging) -> Result<(), Failure> {
+        within_no_runtime()?;
         let failed = |e| Failure::new(format!("the runtime cannot be started: {e}"));
         let runtime = runtime(processors()).map_err(failed)?;
         let ended = runtime.block_on(self.phases(environment, logging));
@@ -142,6 +143,17 @@ fn processors() -> usize {
 /// take turns. But two at least: beside a pass that computes, or blocks, leases and probes take turns with it.
 fn runtime(processors: usize) -> io::Result<Runtime> {
     Builder::new_multi_thread().worker_threads(processors.max(2)).enable_all().build()
+}
+
+/// A runtime cannot run within another.
+fn within_no_runtime() -> Result<(), Failure> {
+    match Handle::try_current() {
+        Ok(_) => Err(Failure::new(
+            "main is called within a tokio runtime, and starts one of its own: call it from a plain fn main, without \
+             #[tokio::main]",
+        )),
+        Err(_) => Ok(()),
+    }
 }
 
 fn heed_signals(stop: &Stop) -> Result<(), Failure> {

@@ -29,6 +29,7 @@ trials![
     an_unknown_flag_is_a_usage_error,
     a_flag_of_the_users_that_there_is_already_is_a_usage_error,
     an_unknown_controller_to_disable_is_a_usage_error,
+    a_runtime_around_it_is_told,
     help_and_version_are_no_errors,
     a_probes_port_in_use_is_named,
     a_metrics_port_in_use_is_named,
@@ -234,6 +235,11 @@ fn an_unknown_controller_to_disable_is_a_usage_error() {
         ),
         "{said}"
     );
+}
+
+fn a_runtime_around_it_is_told() {
+    let said = failed_at_once_with_one_line(Start::with_fault("within a runtime").end());
+    assert!(said.starts_with("main is called within a tokio runtime"), "{said}");
 }
 
 fn help_and_version_are_no_errors() {

@@ -10,6 +10,7 @@ use reknit_sharedmain::{Main, Task};
 use reknit_webhook::{Limits, Webhook};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use tokio::runtime::Runtime;
 
 const FAULT: &str = "FAULTY";
 /// What ConfigMaps bear that are reconciled.
@@ -57,7 +58,10 @@ pub(crate) fn run() -> ExitCode {
             Ok(())
         }))
     });
-    faulty(main, &env::var(FAULT).unwrap_or_default()).run()
+    match env::var(FAULT).unwrap_or_default().as_str() {
+        "within a runtime" => Runtime::new().unwrap().block_on(async { main.run() }), // as by #[tokio::main]
+        fault => faulty(main, fault).run(),
+    }
 }
 
 fn faulty(main: Main, fault: &str) -> Main {
