@@ -293,8 +293,9 @@ mod tests {
 
     #[test]
     fn an_error_goes_on_as_what_it_was_made_of_where_another_type_is_wanted() {
+        let pass = || -> Result<()> { Err(Wrapped(conflict())).permanent() };
         let boxed = || -> Result<(), Box<dyn StdError + Send + Sync>> {
-            Err(Error::permanent(Wrapped(conflict()))).map_err(Error::into_source)?;
+            pass().map_err(Error::into_source)?;
             Ok(())
         };
         assert!(boxed().unwrap_err().is::<Wrapped>());
