@@ -25,6 +25,7 @@ from_debian() {
 fetch() {
   local into
   mkdir -p "$cache"
+  rm -rf "$cache"/.new.* # of a run that was interrupted
   into=$(mktemp -d "$cache/.new.XXXXXX")
   echo "shellcheck is not installed: fetching it into $cache" >&2
   if ! from_pypi "$into" >&2 && ! from_debian "$into" >&2; then

@@ -79,8 +79,8 @@ async fn run(args: Args) -> Result<()> {
         println!("not all was measured; what was:");
     }
     print!("{}", report.table());
-    args.write.map_or(Ok(()), |name| write(&report, &name))?;
-    ended
+    ended?;
+    args.write.map_or(Ok(()), |name| write(&report, &name))
 }
 
 fn write(report: &Report, name: &str) -> Result<()> {
