@@ -6,8 +6,9 @@ use serde_json::{Map, Value};
 
 /// Changes `raw` where `after` differs from `before`, and leaves alone what neither knows.
 ///
-/// Items of a list that are as they were are kept wherever they are by now; others are changed where they are. A list of which
-/// `before` has not as many items as `raw` is replaced: nobody knows which is which.
+/// Items of a list that are as they were are kept wherever they are by now. Others are changed where they are if there are as
+/// many as before, and else replaced: nobody knows which is which. So is a list of which `before` has not as many items as
+/// `raw`.
 pub(crate) fn graft(raw: &mut Value, before: &Value, after: &Value) {
     if before == after {
         return;
@@ -38,8 +39,12 @@ fn items(raw: &mut Vec<Value>, before: &[Value], after: &[Value]) {
     let mut came: Vec<_> = std::mem::take(raw).into_iter().map(Some).collect();
     let kept: Vec<_> =
         origins(before, after).into_iter().map(|origin| came.get_mut(origin?)?.take()).collect();
+    let as_many = before.len() == after.len();
     // What is still there is no other item by now.
     let mut changed = |index: usize, after: &Value| {
+        if !as_many {
+            return None;
+        }
         let (mut item, before) = (came.get_mut(index)?.take()?, before.get(index)?);
         graft(&mut item, before, after);
         Some(item)
@@ -102,7 +107,7 @@ mod tests {
         becomes(json!([{"n": 1}, {"n": 2}, {"n": 3}]), json!([one, two, {"n": 3}]));
         becomes(json!([{"n": 0}, {"n": 1}, {"n": 2}]), json!([{"n": 0}, one, two]));
         becomes(json!([{"n": 2}]), json!([two]));
-        becomes(json!([{"n": 1}, {"n": 5}, {"n": 6}]), json!([one, {"n": 5, "odd": "b"}, {"n": 6}]));
+        becomes(json!([{"n": 1}, {"n": 5}, {"n": 6}]), json!([one, {"n": 5}, {"n": 6}]));
         becomes(json!([]), json!([]));
     }
 

@@ -304,7 +304,7 @@ async fn answered(
         let called = work(shared, size, call).await?;
         judged = judged.hear(called.await);
     }
-    work(shared, size, move || reviewed(judged)).await?
+    reviewed(judged)
 }
 
 /// Does this in a thread of its own: neither the decoding of a large body nor code of a Kind that is slow may hold up the others,

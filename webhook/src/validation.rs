@@ -173,7 +173,7 @@ impl<K: Validatable + CustomResourceExt> Rules for Of<K> {
         let request = &asked.request;
         // An object that is stored and cannot be read must keep neither a better one out nor itself in.
         let Some(object) = asked.object.as_ref().filter(|_| request.operation != Operation::Delete) else {
-            let old = asked.old.as_ref().and_then(|old| decoded::<K>(old).ok());
+            let old = asked.old.as_ref().and_then(|old| self.0.stored(old).ok());
             return Ok(old.map_or_else(FieldError::none, |old| old.validate_delete(request)));
         };
         let old = asked.old.as_ref().and_then(|old| self.0.stored(old).ok());
@@ -195,15 +195,16 @@ where
     E: Display + 'static,
 {
     fn prepare(self: Arc<Self>, object: &Value, request: &Request) -> Result<Option<Call>, String> {
-        let object = match decoded::<K>(object) {
+        // A callback's Kind need not have a definition that says whether its status is a subresource, as Kubernetes' own are.
+        let rest = || {
+            let rest = without_status(object).filter(|_| request.subresource.is_none());
+            rest.and_then(|rest| decoded(&rest).ok())
+        };
+        let object = match decoded::<K>(object).or_else(|why| rest().ok_or(why)) {
             Ok(object) => object,
             // What is stored and cannot be read must not be there for ever.
             Err(_) if request.operation == Operation::Delete => return Ok(None),
-            // A callback's Kind need not have a definition that says whether its status is a subresource, as Kubernetes' own are.
-            Err(why) => {
-                let rest = without_status(object).filter(|_| request.subresource.is_none());
-                rest.and_then(|rest| decoded(&rest).ok()).ok_or(why)?
-            }
+            Err(why) => return Err(why),
         };
         let request = request.clone();
         Ok(Some(Box::new(move || {

@@ -182,6 +182,8 @@ async fn a_status_that_cannot_be_read_holds_up_only_requests_about_it() {
     let said = refusal(Proposal::update(&stored, &labelled).subresource("status")).await;
     let expected = "decoding request failed: cannot decode incoming new object: status.lumens: invalid type: string \"many\"";
     assert!(said.starts_with(expected), "{said}");
+    let kept = with(lamp("cellar"), "/status", json!({"lumens": "many"}));
+    assert_eq!(refusal(Proposal::delete(&kept)).await, refusal(Proposal::delete(lamp("cellar"))).await);
 }
 
 #[tokio::test]
