@@ -196,14 +196,16 @@ impl Conditions<'_> {
         Ok(())
     }
 
-    /// Makes the top Unknown where the status speaks of another generation than this one.
+    /// Makes the top Unknown where the status speaks of another generation than this one, and says whether it does.
     ///
     /// Called before a pass; the reconciler is expected to overwrite it.
-    pub fn expect_generation(&mut self, generation: Option<i64>) {
-        if self.duck.observed_generation.unwrap_or_default() != generation.unwrap_or_default() {
+    pub fn expect_generation(&mut self, generation: Option<i64>) -> bool {
+        let is_new = self.duck.observed_generation.unwrap_or_default() != generation.unwrap_or_default();
+        if is_new {
             let message = "unsuccessfully observed a new generation";
             self.mark_unknown(self.set.top, UNMARKED, message);
         }
+        is_new
     }
 
     /// Whether the top still says what [`expect_generation`](Self::expect_generation) made of it: nobody has marked a
@@ -286,7 +288,7 @@ mod tests {
         let mut status = DuckStatus::default();
         let mut conditions = SET.manage(&mut status);
         assert!(!conditions.expects_generation());
-        conditions.expect_generation(Some(2));
+        assert!(conditions.expect_generation(Some(2)));
         assert!(conditions.expects_generation());
         conditions.mark_false("A", "Missing", "");
         assert!(!conditions.expects_generation());

@@ -39,7 +39,6 @@ pub(crate) fn bare(access: &Access, agent: &str) -> Result<Transport, Failure> {
     let _ = rustls::crypto::ring::default_provider().install_default();
     access.config.proxy_url.as_ref().map_or(Ok(()), proxy::check).map_err(failed)?;
     let mut config = access.config.clone();
-    config.default_retry = false;
     let agent = HeaderValue::try_from(agent).map_err(|e| failed(e.to_string()))?;
     config.headers.push((header::USER_AGENT, agent));
     let token = config.auth_info.token_file.take().map(TokenFile::open).transpose().map_err(failed)?;

@@ -1,4 +1,5 @@
-//! Connections to the API server, and requests on them: what kube makes of a [`Config`], but for three things.
+//! Connections to the API server, and requests on them: what kube makes of a [`Config`], but for three things. (And that it
+//! asks for no compressed answers, as kube does without its feature `gzip`.)
 //!
 //! What is written is sent at once. kube leaves Nagle's algorithm on (kube-rs/kube#2056), which holds back the first
 //! request on each new connection for the 40 ms that the other end takes to acknowledge the end of the TLS handshake: each
@@ -75,9 +76,11 @@ where
     let client: Client<_, Body> = Client::builder(TokioExecutor::new()).build(connector);
     let requests = service_fn(move |request: Request<Body>| {
         let (span, sent) = (span(&request), client.request(request));
+        // Not the current one: where nobody wants this span, that is the one around it.
+        let of_request = span.clone();
         async move {
             let answer = sent.await.map(|answer| answer.map(streamed)).map_err(BoxError::from);
-            told(&Span::current(), &answer);
+            told(&of_request, &answer);
             answer
         }
         .instrument(span)
@@ -127,7 +130,17 @@ fn told(span: &Span, answer: &Result<Answer, BoxError>) {
 mod tests {
     use std::time::{Duration, Instant};
 
+    use parking_lot::Mutex;
     use reknit_testing::ControlPlane;
+    use tracing::{
+        Subscriber,
+        level_filters::LevelFilter,
+        span::{Id, Record},
+    };
+    use tracing_subscriber::{
+        Layer,
+        layer::{self, SubscriberExt},
+    };
 
     use super::*;
 
@@ -144,6 +157,29 @@ mod tests {
             fastest = fastest.min(began.elapsed());
         }
         assert!(fastest < Duration::from_millis(35), "{fastest:?}");
+    }
+
+    /// Notes what is recorded on spans, of which it wants none below INFO.
+    struct Recorded(Arc<Mutex<Vec<String>>>);
+
+    impl<S: Subscriber> Layer<S> for Recorded {
+        fn on_record(&self, _: &Id, values: &Record<'_>, _: layer::Context<'_, S>) {
+            self.0.lock().push(format!("{values:?}"));
+        }
+    }
+
+    #[tokio::test]
+    async fn what_becomes_of_a_request_is_told_of_no_span_around_it() {
+        let unreached = Config::new(Uri::from_static("http://127.0.0.1:1"));
+        let recorded = Arc::default();
+        let layer = Recorded(Arc::clone(&recorded)).with_filter(LevelFilter::INFO);
+        let _recording = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
+        let pass = tracing::info_span!("reconcile", otel.status_code = Empty);
+        let asked = transport(&unreached, None).unwrap().send(Request::new(Body::empty()));
+        assert!(asked.instrument(pass.clone()).await.is_err());
+        assert!(recorded.lock().is_empty(), "{:?}", recorded.lock());
+        pass.record("otel.status_code", "ERROR");
+        assert_eq!(recorded.lock().len(), 1);
     }
 
     #[test]

@@ -59,7 +59,7 @@
 //!
 //! | flag | meaning |
 //! | --- | --- |
-//! | `--kubeconfig`, `--context`, `--cluster`, `--server` | which API server, as whom |
+//! | `--kubeconfig`, `--context`, `--cluster`, `--server` | which API server, as whom; its address holds no password |
 //! | `--kube-api-qps`, `--kube-api-burst` | the most requests a second, and at once after a pause; no limit unless given |
 //! | `--disable-ha` | no leader election: only where no other replica runs |
 //! | `--disable-controllers a,b` | controllers that are not to run, by name |
@@ -82,6 +82,8 @@
 //! | `RUST_LOG` | what is logged, instead of what `config-logging` says |
 //! | `HTTPS_PROXY`, `HTTP_PROXY`, `NO_PROXY` | the proxy to the API server, where the kubeconfig names none: `http://`, `https://`, or `socks5://` without a password |
 //! | `STATEFUL_CONTROLLER_ORDINAL`, `STATEFUL_SERVICE_NAME` | share the work by ordinal rather than by leases |
+//!
+//! A port that the kubelet sets for a Service of the namespace (`WEBHOOK_PORT=tcp://10.96.0.7:443`) counts as not set.
 //!
 //! # Threads
 //!

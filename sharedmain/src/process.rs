@@ -150,7 +150,7 @@ fn within_no_runtime() -> Result<(), Failure> {
     match Handle::try_current() {
         Ok(_) => Err(Failure::new(
             "main is called within a tokio runtime, and starts one of its own: call it from a plain fn main, without \
-             #[tokio::main]",
+             #[tokio::main], or on a thread of std::thread::spawn",
         )),
         Err(_) => Ok(()),
     }

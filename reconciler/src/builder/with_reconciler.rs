@@ -122,7 +122,8 @@ impl<R: ReconcileKind> WithReconciler<R> {
     /// finalized where it bears this controller's finalizer, since nobody else takes that off. Where the API server can
     /// tell them apart, [`Controller::selected`] keeps the others out of the cache too.
     ///
-    /// It looks at the object as it is stored, before defaults. Should it panic, the object is left alone.
+    /// [`observing_deletion`](Self::observing_deletion) is told of the others too, as there is no object to look at by then. It
+    /// looks at the object as it is stored, before defaults. Should it panic, the object is left alone.
     pub fn only(mut self, which: Filter<R::Kind>) -> Self {
         self.only = Some(which);
         self

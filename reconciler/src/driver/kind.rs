@@ -210,15 +210,16 @@ impl<R: ReconcileKind> KindDriver<R> {
         let Some(object) = with_finalizer else { return Ok(Outcome::skip()) };
         let generation = object.meta().generation;
         let mut status = object.read_status().cloned().unwrap_or_default();
+        let mut is_new = false;
         if let Some(mut conditions) = R::Kind::conditions(&mut status) {
             conditions.initialise();
-            conditions.expect_generation(generation);
+            is_new = conditions.expect_generation(generation);
         }
         let said = self.reconciler.reconcile_kind(&defaulted(&object), &mut status).await;
         self.record_result(&*object, &said);
         let unmarked =
             R::Kind::conditions(&mut status).is_some_and(|conditions| conditions.expects_generation());
-        if said.is_ok() && unmarked {
+        if said.is_ok() && is_new && unmarked {
             tracing::warn!("the pass met a new generation, and marked no condition");
         }
         R::Kind::observe_generation(&mut status, generation);
