@@ -98,13 +98,16 @@ struct Held<T> {
 /// }
 /// ```
 #[derive(Clone)]
-pub struct Context {
-    inner: Rc<Inner>,
-    asked: Rc<RefCell<Vec<Arc<dyn Feed>>>>,
+pub struct Context(Rc<Inner>);
+
+struct Inner {
+    shared: Rc<Shared>,
+    /// By this constructor.
+    asked: RefCell<Vec<Arc<dyn Feed>>>,
 }
 
 /// What all constructors share.
-struct Inner {
+struct Shared {
     transport: Transport,
     client: Client,
     component: String,
@@ -159,7 +162,7 @@ impl Builder {
         let source = self.given.map_or_else(|| Source::Watch(self.transport.clone()), Source::Given);
         let informers = Informers::new(source, &self.metrics);
         let transport = informers.reading_own_writes(&self.transport);
-        let inner = Inner {
+        let shared = Shared {
             client: transport.client(),
             transport,
             component: self.component,
@@ -171,11 +174,15 @@ impl Builder {
             making: RefCell::default(),
             kept: RefCell::default(),
         };
-        Context { inner: Rc::new(inner), asked: Rc::default() }
+        Context::of(Rc::new(shared))
     }
 }
 
 impl Context {
+    fn of(shared: Rc<Shared>) -> Self {
+        Self(Rc::new(Inner { shared, asked: RefCell::default() }))
+    }
+
     /// One for this component of a system: its name is that of its leases, logs and `loglevel.<component>`.
     pub fn builder(component: &str, transport: impl Into<Transport>) -> Builder {
         Builder {
@@ -222,7 +229,7 @@ impl Context {
     /// for that too.
     pub fn provide<T: Clone + Send + Sync + 'static>(&self, value: T) {
         let held = Held { value, reads: self.asked() };
-        self.inner.values.borrow_mut().insert::<Slot<T>>(held);
+        self.0.shared.values.borrow_mut().insert::<Slot<T>>(held);
     }
 
     /// What was [provided](Self::provide), such as a process's own flags; the error names the type that is missing.
@@ -231,7 +238,7 @@ impl Context {
     }
 
     fn held<T: Clone + Send + Sync + 'static>(&self) -> Option<T> {
-        let Held { value, reads } = self.inner.values.borrow().get::<Slot<T>>().cloned()?;
+        let Held { value, reads } = self.0.shared.values.borrow().get::<Slot<T>>().cloned()?;
         reads.into_iter().for_each(|feed| self.note(feed));
         Some(value)
     }
@@ -251,13 +258,13 @@ impl Context {
     /// ```
     #[must_use]
     pub fn apart(&self) -> Self {
-        Self { inner: self.inner.clone(), asked: Rc::default() }
+        Self::of(self.0.shared.clone())
     }
 
     /// The informers that this Context was asked for, each once: what a controller that is built with it waits for.
     /// What is opened at run time, by [`informers`](Self::informers), is not among them.
     pub fn asked(&self) -> Vec<Arc<dyn Feed>> {
-        self.asked.borrow().clone()
+        self.0.asked.borrow().clone()
     }
 
     #[expect(
@@ -265,51 +272,51 @@ impl Context {
         reason = "a mistake in the program, found when it starts; an error would be in every signature"
     )]
     fn making(&self, name: &'static str) -> Making<'_> {
-        let mut making = self.inner.making.borrow_mut();
+        let mut making = self.0.shared.making.borrow_mut();
         if making.contains(&name) {
             let path = making.join(" → ");
             drop(making);
             panic!("Inject goes round in a circle: {path} → {name}");
         }
         making.push(name);
-        Making(&self.inner.making)
+        Making(&self.0.shared.making)
     }
 
     /// The client. What is written through it, or read by name, is in the informers when the request returns. Where the
     /// answer to a write does not say what became of the object (the deletion of a collection, an eviction, a change of
     /// `scale`), that costs a list.
     pub fn client(&self) -> Client {
-        self.inner.client.clone()
+        self.0.shared.client.clone()
     }
 
     /// What the client is made of: what is written through it is in the informers just the same.
     pub fn transport(&self) -> Transport {
-        self.inner.transport.clone()
+        self.0.shared.transport.clone()
     }
 
     /// The name of this component.
     pub fn component(&self) -> &str {
-        &self.inner.component
+        &self.0.shared.component
     }
 
     /// Where this process keeps its ConfigMaps and leases.
     pub fn system_namespace(&self) -> Option<&str> {
-        self.inner.system_namespace.as_deref()
+        self.0.shared.system_namespace.as_deref()
     }
 
     /// Where what is measured is registered.
     pub fn metrics(&self) -> &prometheus::Registry {
-        &self.inner.metrics
+        &self.0.shared.metrics
     }
 
     /// Says whether the process is to end.
     pub fn shutdown(&self) -> Shutdown {
-        self.inner.shutdown.clone()
+        self.0.shared.shutdown.clone()
     }
 
     /// All informers, to be kept by what opens them at run time.
     pub fn informers(&self) -> Informers {
-        self.inner.informers.clone()
+        self.0.shared.informers.clone()
     }
 
     /// The informer of this selection of a Kind: one in the process, however many ask. It is kept for as long as this
@@ -321,17 +328,17 @@ impl Context {
 
     /// The same for a Kind known only at run time.
     pub fn informer_of(&self, kind: &ApiResource, selection: Selection) -> Informer<DynamicObject> {
-        self.noted(self.keep(self.inner.informers.get_dynamic(kind, selection)))
+        self.noted(self.keep(self.0.shared.informers.get_dynamic(kind, selection)))
     }
 
     /// The same informer for what is waited for as something else, which it [notes](Self::note).
     pub(crate) fn unasked<K: Cached<DynamicType = ()>>(&self, selection: Selection) -> Informer<K> {
-        self.keep(self.inner.informers.get(&(), selection))
+        self.keep(self.0.shared.informers.get(&(), selection))
     }
 
     /// To be waited for by whoever is constructed with this Context.
     pub(crate) fn note(&self, feed: Arc<dyn Feed>) {
-        add(&mut self.asked.borrow_mut(), feed);
+        add(&mut self.0.asked.borrow_mut(), feed);
     }
 
     fn noted<K: Cached>(&self, informer: Informer<K>) -> Informer<K> {
@@ -340,7 +347,7 @@ impl Context {
     }
 
     fn keep<K: Cached>(&self, informer: Informer<K>) -> Informer<K> {
-        add(&mut self.inner.kept.borrow_mut(), informer.feed());
+        add(&mut self.0.shared.kept.borrow_mut(), informer.feed());
         informer
     }
 }
@@ -354,7 +361,7 @@ fn add(feeds: &mut Vec<Arc<dyn Feed>>, feed: Arc<dyn Feed>) {
 
 impl fmt::Debug for Context {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Context").field("component", &self.inner.component).finish_non_exhaustive()
+        f.debug_struct("Context").field("component", &self.0.shared.component).finish_non_exhaustive()
     }
 }
 
