@@ -42,6 +42,8 @@ integration() {
 stage formatting formatting
 stage shellcheck hack/shellcheck.sh
 stage clippy cargo clippy --workspace --all-targets --locked -- -D warnings
+# The libraries build with the oldest version of Kubernetes that they work with, too, and not only with that of the tests.
+stage "oldest version" cargo check --locked -p reknit-sharedmain -p reknit-testing --features k8s-openapi/v1_33
 stage docs docs
 # That every crate could be published: its manifest, and what it is packed with. Not that the packed files compile, which
 # takes minutes: leave out --no-verify for that.

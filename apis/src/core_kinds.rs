@@ -18,7 +18,6 @@ use k8s_openapi::api::{
     node::v1 as node,
     policy::v1 as policy,
     rbac::v1 as rbac,
-    resource::v1 as resource,
     scheduling::v1 as scheduling,
     storage::v1 as storage,
 };
@@ -37,8 +36,8 @@ macro_rules! core_kinds {
 
 core_kinds! {
     admission {
-        MutatingAdmissionPolicy, MutatingAdmissionPolicyBinding, MutatingWebhookConfiguration,
-        ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding, ValidatingWebhookConfiguration,
+        MutatingWebhookConfiguration, ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
+        ValidatingWebhookConfiguration,
     }
     apps { ControllerRevision, DaemonSet, Deployment, ReplicaSet, StatefulSet }
     autoscaling_v1 { HorizontalPodAutoscaler }
@@ -57,9 +56,24 @@ core_kinds! {
     node { RuntimeClass }
     policy { PodDisruptionBudget }
     rbac { ClusterRole, ClusterRoleBinding, Role, RoleBinding }
-    resource { DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice }
     scheduling { PriorityClass }
-    storage { CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment, VolumeAttributesClass }
+    storage { CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment }
     apiextensions { CustomResourceDefinition }
     apiregistration { APIService }
+}
+
+// What not every version has that a program may name.
+k8s_openapi::k8s_if_ge_1_34! {
+    use k8s_openapi::api::resource::v1 as resource;
+
+    core_kinds! {
+        resource { DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice }
+        storage { VolumeAttributesClass }
+    }
+}
+
+k8s_openapi::k8s_if_ge_1_36! {
+    core_kinds! {
+        admission { MutatingAdmissionPolicy, MutatingAdmissionPolicyBinding }
+    }
 }

@@ -16,15 +16,12 @@ mod running;
 
 use std::path::{Path, PathBuf};
 
-use k8s_openapi::api::{
-    authentication::v1::{TokenRequest, TokenRequestSpec},
-    core::v1::{Namespace, ServiceAccount},
-};
+use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use kube::{
     Api, Client, Config, ResourceExt,
     api::{ObjectMeta, PostParams},
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use self::running::Running;
@@ -139,10 +136,11 @@ impl ControlPlane {
             Err(kube::Error::Api(status)) if status.is_already_exists() => {}
             made => drop(made.map_err(Error::api(format!("create service account {namespace}/{account}")))?),
         }
-        let spec = TokenRequestSpec { expiration_seconds: Some(ONE_DAY), ..TokenRequestSpec::default() };
-        let request = TokenRequest { spec: Some(spec), ..TokenRequest::default() };
-        let answer = accounts
-            .create_token_request(account, &PostParams::default(), &request)
+        // As JSON: the types differ between the versions of Kubernetes that a program may name.
+        let spec = json!({"audiences": [], "expirationSeconds": ONE_DAY});
+        let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec});
+        let answer: Value = accounts
+            .create_subresource("token", account, &PostParams::default(), &request)
             .await
             .map_err(Error::api(format!("get a token for service account {namespace}/{account}")))?;
         let missing = || {
@@ -150,7 +148,7 @@ impl ControlPlane {
                 "get a token for service account {namespace}/{account}: none in the answer"
             ))
         };
-        answer.status.and_then(|status| status.token).ok_or_else(missing)
+        answer["status"]["token"].as_str().map(str::to_owned).ok_or_else(missing)
     }
 
     /// Makes a namespace whose name begins with the prefix and that nobody else has, and returns its name.
