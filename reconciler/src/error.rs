@@ -78,9 +78,10 @@ impl Error {
     }
 
     /// Whether the API server answered 409, anywhere down the chain of sources, also where that comes through a type
-    /// such as anyhow's that hides what it was made of: somebody else was faster. Such a pass is retried without event or error in the log. Of two errors in one pass both have to be conflicts. What is
-    /// answered with 409 too but may last is none, since then somebody has to know: that an object already exists, and
-    /// that another field manager owns what was applied without force.
+    /// such as anyhow's that hides what it was made of: somebody else was faster. Such a pass is retried without
+    /// event or error in the log. Of two errors in one pass both have to be conflicts. What is answered with 409 too
+    /// but may last is none, since then somebody has to know: that an object already exists, and that another field
+    /// manager owns what was applied without force.
     pub fn is_conflict(&self) -> bool {
         if let Some(Both { first, then }) = self.source.downcast_ref() {
             return first.is_conflict() && then.is_conflict();
