@@ -30,7 +30,10 @@ use crate::kind::Kind;
 
 macro_rules! core_kinds {
     ($($module:ident { $($kind:ident),+ $(,)? })+) => {
-        $($(impl Kind for $module::$kind { type Status = (); })+)+
+        $($(impl Kind for $module::$kind {
+            type Status = ();
+            const BUILT_IN: bool = true;
+        })+)+
     };
 }
 

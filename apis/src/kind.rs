@@ -130,6 +130,10 @@ pub trait Kind:
         None
     }
 
+    /// Whether it is one of Kubernetes' own, of which most take no finalizer without a slash.
+    #[doc(hidden)]
+    const BUILT_IN: bool = false;
+
     /// Fills in what the spec leaves open, in memory, before a pass.
     fn default_in_place(&mut self) {}
 

@@ -67,4 +67,4 @@ pub use kind::{Kind, OwnedBy, Scope, Sees, StatusOf};
 pub use names::{child_name, cluster_domain, kind_to_resource, service_host_name};
 pub use reference::{InvalidReference, KReference, Reference};
 pub use url::{Url, UrlError};
-pub use validation::{dns_label, dns_subdomain};
+pub use validation::{dns_label, dns_subdomain, qualified_name};

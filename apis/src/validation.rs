@@ -8,8 +8,14 @@ const QUALIFIED_NAME: &str = "must consist of alphanumeric characters, '-', '_' 
 
 type Complaints = Vec<String>;
 
-/// A label's key, or a group and version: an optional DNS prefix and a name, with a slash between them.
-pub(crate) fn qualified_name(text: &str) -> Vec<String> {
+/// What is wrong with a text as the key of a label or an annotation, as a finalizer, or as a group and version, in
+/// Kubernetes' own words; nothing where it is a name, or a DNS subdomain, a slash and a name.
+///
+/// ```
+/// assert!(reknit_apis::qualified_name("example.com/team").is_empty());
+/// assert_eq!(reknit_apis::qualified_name("/team"), ["prefix part must be non-empty"]);
+/// ```
+pub fn qualified_name(text: &str) -> Vec<String> {
     let mut wrong = Complaints::new();
     let name = match text.split('/').collect::<Vec<_>>()[..] {
         [name] => name,

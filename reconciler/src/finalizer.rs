@@ -1,7 +1,7 @@
 //! The entry in `metadata.finalizers` that keeps an object until its controller has finalized it.
 
 use kube::api::ObjectMeta;
-use reknit_apis::{Key, Kind};
+use reknit_apis::{Key, Kind, qualified_name};
 use serde_json::json;
 
 use crate::endpoint::{Endpoint, code};
@@ -13,13 +13,12 @@ pub(crate) struct Finalizer {
     manager: Option<String>,
 }
 
-/// A Kind of the core group has no group to name its finalizers by.
+/// Kubernetes would not take it as the name of a finalizer of this Kind.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error(
-    "{name:?} is no name for a finalizer: want a qualified one such as `example.com/{name}`: `.finalizer(…)`"
-)]
+#[error("{name:?} is no name for a finalizer: {why}: give it one such as `example.com/cleanup` by `.finalizer(…)`")]
 pub(crate) struct Unqualified {
     name: String,
+    why: String,
 }
 
 impl Finalizer {
@@ -30,10 +29,10 @@ impl Finalizer {
             None if K::group(&()).is_empty() => K::plural(&()).into_owned(),
             None => format!("{}.{}", K::plural(&()), K::group(&())),
         };
-        if !is_qualified(&name) {
-            return Err(Unqualified { name });
+        match complaint::<K>(&name) {
+            Some(why) => Err(Unqualified { name, why }),
+            None => Ok(Self { name, manager: manager.map(Into::into) }),
         }
-        Ok(Self { name, manager: manager.map(Into::into) })
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -130,13 +129,14 @@ fn applied<K: Kind>(object: &K, finalizers: &[&str]) -> serde_json::Value {
     metadata
 }
 
-/// As Kubernetes wants finalizers: a domain, or a domain and a name.
-fn is_qualified(name: &str) -> bool {
-    let plain = |text: &str| {
-        !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
-    };
-    match name.split_once('/') {
-        Some((domain, name)) => plain(domain) && plain(name),
-        None => plain(name) && name.contains('.'),
+/// What Kubernetes would say of it: a finalizer is a qualified name, and one of its own Kinds needs the slash. Without
+/// any domain two controllers would soon share it.
+fn complaint<K: Kind>(name: &str) -> Option<String> {
+    match &*qualified_name(name) {
+        [] if name.contains('/') => None,
+        [] if K::BUILT_IN => Some("Kubernetes wants a domain, a slash and a name on its own Kinds".into()),
+        [] if name.contains('.') => None,
+        [] => Some("it has no domain".into()),
+        complaints => Some(complaints.join("; ")),
     }
 }

@@ -205,8 +205,7 @@ mod tests {
     #[tokio::test]
     async fn a_finalizer_that_kubernetes_would_not_take_is_refused() {
         let failure = constructed(vec![controller("a", Some("unqualified"))], &[]).unwrap_err();
-        let said =
-            "the controller a cannot run: \"unqualified\" is no name for a finalizer: want a qualified one";
+        let said = "the controller a cannot run: \"unqualified\" is no name for a finalizer: Kubernetes wants";
         assert!(failure.starts_with(said), "{failure}");
     }
 

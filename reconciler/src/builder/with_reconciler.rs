@@ -90,7 +90,8 @@ impl<R: ReconcileKind> WithReconciler<R> {
         self
     }
 
-    /// The finalizer, a qualified name. Default `<plural>.<group>`; a Kind of the core group has no default.
+    /// The finalizer, a qualified name such as `example.com/cleanup`. Default `<plural>.<group>`; Kubernetes' own Kinds
+    /// have no default, since most of them take no name without a slash.
     pub fn finalizer(mut self, name: &str) -> Self {
         self.build.options.finalizer = Some(name.into());
         self

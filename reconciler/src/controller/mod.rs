@@ -66,8 +66,8 @@ impl Controller {
     ///
     /// # Errors
     ///
-    /// A finalizer that Kubernetes would not take, such as the default one of a Kind of the core group. Every pass
-    /// would fail with it.
+    /// A finalizer that Kubernetes would not take, such as the default one of a Kind of its own. Every pass would fail
+    /// with it.
     pub fn check(&self) -> Result<()> {
         match &self.parts.finalizer {
             Some(Err(unqualified)) => Err(unqualified.clone()).permanent(),

@@ -160,6 +160,19 @@ async fn a_finalizer_comes_and_goes_among_those_of_others() {
 }
 
 #[tokio::test]
+async fn a_name_is_refused_before_the_start_where_the_api_server_refuses_it_as_a_finalizer() {
+    let place = Place::new("names").await;
+    for name in [FINALIZER, "unqualified", "map.demo.reknit.dev", "Demo.reknit.dev/map", "a/b/c", "/map", "x.dev/-map"] {
+        let object = json!({"metadata": {"name": "a", "finalizers": [name]}});
+        let dry = PostParams { dry_run: true, ..PostParams::default() };
+        let taken = place.maps().create(&dry, &serde_json::from_value(object).unwrap()).await.is_ok();
+        let build = Controller::of::<ConfigMap>(&place.context()).reconciler(Idle).finalizing();
+        assert_eq!(build.finalizer(name).build().check().is_ok(), taken, "{name}");
+        assert_eq!(taken, name == FINALIZER);
+    }
+}
+
+#[tokio::test]
 async fn a_finalizer_stays_on_what_somebody_changed_since_it_was_finalized() {
     for applies in [false, true] {
         let place = Place::new("finalizers").await;

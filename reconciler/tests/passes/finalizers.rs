@@ -183,7 +183,7 @@ async fn server_side_apply_also_removes_a_finalizer_that_was_merged_in_before() 
 }
 
 #[tokio::test]
-async fn a_core_kind_needs_a_qualified_name_for_its_finalizer() {
+async fn a_kind_of_kubernetes_needs_a_name_with_a_slash_for_its_finalizer() {
     use k8s_openapi::api::core::v1::ConfigMap;
 
     struct Idle;
@@ -202,8 +202,16 @@ async fn a_core_kind_needs_a_qualified_name_for_its_finalizer() {
     map.metadata.name = Some("x".into());
     map.metadata.namespace = Some("default".into());
     let bare = |cx: &Context| Ok(Controller::of::<ConfigMap>(cx).reconciler(Idle).finalizing().build());
-    let unfit = bare(&Context::preloaded("test", ApiServer::new().client(), vec![])).unwrap();
+    let cx = Context::preloaded("test", ApiServer::new().client(), vec![]);
+    let unfit = bare(&cx).unwrap();
     assert!(unfit.check().unwrap_err().to_string().contains("no name for a finalizer"));
+    let check = |name: &str| {
+        Controller::of::<ConfigMap>(&cx).reconciler(Idle).finalizing().finalizer(name).build().check()
+    };
+    for refused in ["map.demo.reknit.dev", "Demo.reknit.dev/map", "/map", "demo.reknit.dev/-map", "a/b/c"] {
+        assert!(check(refused).is_err(), "{refused}");
+    }
+    assert!(check("demo.reknit.dev/map").is_ok());
     let passed = given(map.clone()).pass(bare, "default/x").await;
     let error = passed.result.as_ref().unwrap_err();
     assert!(error.is_permanent());
