@@ -104,11 +104,12 @@ fn check_each(controllers: &[Controller]) -> Result<(), Failure> {
     }
 }
 
-/// Each would take the other's finalizer for its own, and let the object go before the other is done.
+/// On objects of one Kind each would take the other's finalizer for its own, and let the object go before the other is
+/// done.
 fn check_finalizers(controllers: &[Controller]) -> Result<(), Failure> {
-    let finalizers = controllers.iter().filter_map(|c| Some((c.finalizer()?, c.name())));
+    let finalizers = controllers.iter().filter_map(|c| Some(((c.kind(), c.finalizer()?), c.name())));
     match twice(finalizers) {
-        Some((finalizer, one, other)) => Err(Failure::new(format!(
+        Some(((_, finalizer), one, other)) => Err(Failure::new(format!(
             "the controllers {one} and {other} share the finalizer {finalizer}: give one of them another by \
              .finalizer(..)"
         ))),
@@ -128,29 +129,34 @@ fn check_disabled(controllers: &[Controller], disabled: &[String]) -> Result<(),
 }
 
 /// What is there twice, and whose it is.
-fn twice<'a>(named: impl Iterator<Item = (&'a str, &'a str)>) -> Option<(&'a str, &'a str, &'a str)> {
+fn twice<'a, N: Copy + Ord>(
+    named: impl Iterator<Item = (N, &'a str)>,
+) -> Option<(N, &'a str, &'a str)> {
     let mut owners = BTreeMap::new();
     named.into_iter().find_map(|(name, owner)| owners.insert(name, owner).map(|first| (name, first, owner)))
 }
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::api::core::v1::{ConfigMap, Node};
+    use std::marker::PhantomData;
+
+    use k8s_openapi::api::core::v1::{ConfigMap, Node, Secret};
     use kube::{Client, client::Body};
+    use reknit_apis::Kind;
     use reknit_injection::Informer;
     use reknit_reconciler::{FinalizeKind, Outcome, ReconcileKind};
 
     use super::*;
 
-    struct Idle;
-    impl ReconcileKind for Idle {
-        type Kind = ConfigMap;
-        async fn reconcile_kind(&self, _: &ConfigMap, _: &mut ()) -> Result<Outcome> {
+    struct Idle<K>(PhantomData<fn() -> K>);
+    impl<K: Kind<Status = ()>> ReconcileKind for Idle<K> {
+        type Kind = K;
+        async fn reconcile_kind(&self, _: &K, _: &mut ()) -> Result<Outcome> {
             Ok(Outcome::done())
         }
     }
-    impl FinalizeKind for Idle {
-        async fn finalize_kind(&self, _: &ConfigMap, _: &mut ()) -> Result<Outcome> {
+    impl<K: Kind<Status = ()>> FinalizeKind for Idle<K> {
+        async fn finalize_kind(&self, _: &K, _: &mut ()) -> Result<Outcome> {
             Ok(Outcome::done())
         }
     }
@@ -163,8 +169,15 @@ mod tests {
     }
 
     fn controller(name: &'static str, finalizer: Option<&'static str>) -> Make<Controller> {
+        controller_of::<ConfigMap>(name, finalizer)
+    }
+
+    fn controller_of<K: Kind<Status = ()>>(
+        name: &'static str,
+        finalizer: Option<&'static str>,
+    ) -> Make<Controller> {
         Box::new(move |cx| {
-            let build = Controller::of::<ConfigMap>(cx).reconciler(Idle).name(name);
+            let build = Controller::of::<K>(cx).reconciler(Idle(PhantomData)).name(name);
             Ok(match finalizer {
                 Some(finalizer) => build.finalizing().finalizer(finalizer).build(),
                 None => build.build(),
@@ -194,11 +207,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn two_controllers_that_share_a_finalizer_are_refused() {
+    async fn two_controllers_of_a_kind_that_share_a_finalizer_are_refused() {
         let twins = vec![controller("a", Some("x.dev/f")), controller("b", Some("x.dev/f"))];
         let failure = constructed(twins, &[]).unwrap_err();
         assert!(failure.starts_with("the controllers a and b share the finalizer x.dev/f"), "{failure}");
-        let apart = vec![controller("a", Some("x.dev/f")), controller("b", None), controller("c", None)];
+        let of_another_kind = controller_of::<Secret>("c", Some("x.dev/f"));
+        let apart = vec![controller("a", Some("x.dev/f")), controller("b", None), of_another_kind];
         assert_eq!(constructed(apart, &[]), Ok(vec!["a".into(), "b".into(), "c".into()]));
     }
 
@@ -221,7 +235,7 @@ mod tests {
     async fn a_controller_waits_for_what_its_own_constructor_asked_for() {
         let reading: Make<Controller> = Box::new(|cx| {
             let _nodes: Informer<Node> = cx.get();
-            Ok(Controller::of::<ConfigMap>(cx).reconciler(Idle).name("reading").build())
+            Ok(Controller::of::<ConfigMap>(cx).reconciler(Idle(PhantomData)).name("reading").build())
         });
         let controllers = vec![reading, controller("other", None)];
         let made = Constructors { controllers, ..Constructors::default() }.run(&context(), &[]).unwrap();

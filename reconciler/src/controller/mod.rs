@@ -32,7 +32,6 @@ pub struct Controller {
 /// Everything about a controller but what it does.
 pub(crate) struct Parts {
     pub(crate) name: String,
-    /// Group and Kind of its objects, if it has any: `samples.knative.dev.AddressableService`.
     pub(crate) kind: String,
     pub(crate) queue: Queue,
     pub(crate) feeds: Arc<[Arc<dyn Feed>]>,
@@ -55,6 +54,12 @@ impl Controller {
     /// What its queue, its log and its leases are named by. Unique in a process.
     pub fn name(&self) -> &str {
         &self.parts.name
+    }
+
+    /// Group and Kind of its objects as the log names them, `samples.knative.dev.AddressableService`; empty where it has
+    /// none.
+    pub fn kind(&self) -> &str {
+        &self.parts.kind
     }
 
     /// The finalizer that it puts on objects, if it does. Unique among the controllers of a Kind.
