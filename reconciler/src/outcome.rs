@@ -49,7 +49,7 @@ impl Outcome {
         Self { next: Next::Done, event: None }
     }
 
-    /// The key is to be looked at again after this long, whatever happens until then. Its backoff is kept.
+    /// The key is to be looked at again after this long, whatever happens until then. Its backoff is forgotten.
     pub const fn after(wait: Duration) -> Self {
         Self { next: Next::After(wait), event: None }
     }

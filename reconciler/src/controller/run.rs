@@ -98,10 +98,12 @@ impl Controller {
     fn conclude(&self, claimed: &Claimed, result: &Result<Outcome>) {
         let queue = &self.parts.queue;
         match result {
-            Ok(outcome) => match outcome.next() {
-                Next::Skip | Next::Done => queue.forget(claimed),
-                Next::After(wait) => queue.add_after((**claimed).clone(), wait),
-            },
+            Ok(outcome) => {
+                queue.forget(claimed);
+                if let Next::After(wait) = outcome.next() {
+                    queue.add_after((**claimed).clone(), wait);
+                }
+            }
             Err(error) if error.is_permanent() && !error.is_conflict() => queue.forget(claimed),
             Err(error) => {
                 queue.retry(claimed);
