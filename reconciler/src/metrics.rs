@@ -265,9 +265,19 @@ mod tests {
     }
 
     #[test]
-    fn two_contexts_on_one_registry_do_not_clash() {
+    fn of_two_contexts_on_one_registry_the_first_is_shown() {
         let registry = Registry::new();
-        Families::new().register(&registry);
-        Families::new().register(&registry);
+        let [first, second] = [(); 2].map(|()| {
+            let families = Families::new();
+            families.register(&registry);
+            Metrics(Arc::new(families))
+        });
+        first.passes("a").ended("success", Duration::ZERO);
+        second.passes("b").ended("success", Duration::ZERO);
+        let families = registry.gather();
+        let counted = families.iter().filter(|family| family.name() == "reknit_reconcile_total");
+        let passes: Vec<_> = counted.flat_map(MetricFamily::get_metric).collect();
+        let controllers: Vec<_> = passes.iter().map(|passes| passes.get_label()[0].value()).collect();
+        assert_eq!(controllers, ["a"]);
     }
 }

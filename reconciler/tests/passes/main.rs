@@ -72,6 +72,7 @@ pub(crate) fn lamp() -> Lamp {
 pub(crate) fn dying(finalizers: &[&str]) -> Lamp {
     let mut lamp = lamp();
     lamp.metadata.deletion_timestamp = Some(Time("2026-01-01T00:00:00Z".parse().unwrap()));
+    lamp.metadata.deletion_grace_period_seconds = Some(0);
     lamp.metadata.finalizers = Some(finalizers.iter().map(|&name| name.into()).collect());
     lamp
 }

@@ -84,14 +84,10 @@ async fn an_absent_object_is_told_to_who_asked_to_know_and_who_may_act() {
 
 #[tokio::test]
 async fn who_observes_deletion_is_woken_by_its_own_last_finalizer_too() {
-    let telling = |cx: &Context| {
-        let act = |_: &Lamp, _: &mut LampStatus| Ok(Outcome::done());
-        let informer = cx.informer::<Lamp>(select());
-        let made = of(cx, act).finalizing().observing_deletion().build();
-        informer.forget(&key());
-        Ok(made)
-    };
-    assert_eq!(given(dying(&[FINALIZER])).pass(telling, "default/y").await.woken, [key()]);
+    let done = |_: &Lamp, _: &mut LampStatus| Ok(Outcome::done());
+    let telling = move |cx: &Context| Ok(of(cx, done).finalizing().observing_deletion().build());
+    assert_eq!(given(dying(&[FINALIZER])).pass(telling, "default/x").await.woken, [key()]);
+    assert!(given(dying(&[FINALIZER])).pass(finalizing(done), "default/x").await.woken.is_empty());
 }
 
 #[tokio::test]
