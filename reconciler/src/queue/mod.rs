@@ -300,6 +300,10 @@ impl Deref for Claimed {
 
 impl Drop for Claimed {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            tracing::error!(key = %self.key, "a pass panicked when it was dropped: its key is retried");
+            self.queue.retry(self);
+        }
         self.queue.done(&self.key);
     }
 }
