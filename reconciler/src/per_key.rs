@@ -130,12 +130,22 @@ impl Kept {
         }
     }
 
-    /// Before a pass of the object that is there now.
-    pub(crate) fn begin(&self, key: &Key) {
-        let replaced = self.0.gone.lock().contains(key);
-        if replaced {
-            self.drop_of(key);
+    /// What a pass begins with, as it is read: what was kept for an object before it is dropped, also where that goes
+    /// meanwhile.
+    pub(crate) fn begin<T>(&self, key: &Key, read: impl Fn() -> T) -> T {
+        loop {
+            if self.is_gone(key) {
+                self.drop_of(key);
+            }
+            let object = read();
+            if !self.is_gone(key) {
+                return object;
+            }
         }
+    }
+
+    fn is_gone(&self, key: &Key) -> bool {
+        self.0.gone.lock().contains(key)
     }
 
     pub(crate) fn drop_of(&self, key: &Key) {
@@ -147,8 +157,51 @@ impl Kept {
         self.each(|keeps| keeps.drop_where(&which));
     }
 
+    /// Nothing is kept, and nobody is told who went: its handlers live as long as the informers of others.
+    pub(crate) fn close(&self) {
+        self.drop_where(|_| true);
+        self.0.all.lock().clear();
+        self.0.gone.lock().clear();
+    }
+
     fn each(&self, act: impl Fn(&dyn Keeps)) {
         let all = self.0.all.lock().clone();
         all.iter().for_each(|keeps| act(&**keeps));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    fn keeping_one() -> (Kept, PerKey<u8>, Key) {
+        let (kept, key) = (Kept::default(), Key::new("default", "x"));
+        let values = kept.join();
+        values.insert(key.clone(), 1);
+        (kept, values, key)
+    }
+
+    #[test]
+    fn what_takes_the_place_of_another_while_it_is_read_finds_nothing() {
+        let (kept, values, key) = keeping_one();
+        assert_eq!(kept.begin(&key, || values.get(&key)), Some(1));
+        let reads = Cell::new(0);
+        kept.begin(&key, || {
+            if reads.replace(reads.get() + 1) == 0 {
+                kept.gone(|| key.clone());
+            }
+        });
+        assert_eq!((values.get(&key), reads.get()), (None, 2));
+    }
+
+    #[test]
+    fn who_keeps_nothing_any_more_does_not_count_who_went() {
+        let (kept, values, key) = keeping_one();
+        kept.gone(|| key.clone());
+        kept.close();
+        kept.gone(|| key.clone());
+        assert_eq!((values.get(&key), kept.0.gone.lock().len()), (None, 0));
     }
 }

@@ -155,7 +155,7 @@ impl fmt::Debug for Controller {
 impl Drop for Controller {
     fn drop(&mut self) {
         self.parts.queue.close();
-        self.parts.kept.drop_where(|_| true);
+        self.parts.kept.close();
     }
 }
 

@@ -97,8 +97,7 @@ impl<R: ReconcileKind> KindDriver<R> {
             tracing::error!(%key, error, "a malformed key is dropped");
             return Ok(Outcome::skip());
         }
-        self.kept.begin(key);
-        let object = match self.informer.newest(key) {
+        let object = match self.kept.begin(key, || self.informer.newest(key)) {
             Ok(Some(object)) => object,
             Ok(None) => return self.absent(key, leading).await,
             Err(error) => return Ok(self.left_alone(key, error, leading)),
@@ -107,7 +106,10 @@ impl<R: ReconcileKind> KindDriver<R> {
             self.forget(key);
             return Ok(Outcome::skip());
         }
-        let Some(act) = self.act(&object, leading)? else { return Ok(Outcome::skip()) };
+        let Some(act) = self.act(&object, leading)? else {
+            self.trackers.forget(key); // of an earlier pass, as leader or before it was going
+            return Ok(Outcome::skip());
+        };
         self.trackers.begin(key);
         let slow = |limit| self.tell_slow(&object, limit);
         let result = self.limits.hold(pin!(self.perform(act, &object)), slow).await;

@@ -131,6 +131,15 @@ async fn a_forgotten_or_deleted_observer_is_woken_no_more() {
 }
 
 #[tokio::test]
+async fn what_was_read_as_leader_wakes_nobody_who_leads_no_more() {
+    let desk = Desk::new();
+    desk.pass(reading("one")).await;
+    assert!(desk.wakes("one", &[]));
+    assert_eq!(desk.made.once_following(&key()).await.unwrap(), Outcome::skip());
+    assert!(!desk.wakes("one", &[]));
+}
+
+#[tokio::test]
 async fn an_observer_deleted_during_its_pass_leaves_nothing_behind() {
     let desk = Desk::new();
     let lamps = desk.lamps.clone();
