@@ -22,7 +22,7 @@ use crate::{
     selection::Selection,
     store::{News, Store},
     touched::Touched,
-    undecodable::Undecodable,
+    undecodable::{DecodeError, Undecodable},
     waiters::Waiters,
 };
 
@@ -121,7 +121,9 @@ impl<K: Cached> Cache<K> {
             News::Added(new) | News::Updated { new, .. } => {
                 self.undecodable(|all| all.superseded(&new.packed().state()));
             }
-            News::Deleted { last } => self.undecodable(|all| all.forget(|| last.packed().state().key())),
+            News::Deleted { last } => {
+                self.undecodable(|all| all.forget(|| last.packed().state().key()));
+            }
         }
     }
 
@@ -178,9 +180,14 @@ impl<K: Cached> Cache<K> {
     }
 
     /// The same, but an error where the newest state cannot be decoded.
-    pub(crate) fn newest(&self, key: &Key) -> Result<Option<Arc<K>>, String> {
-        let refused = self.undecodable.read().why(key);
-        refused.map_or_else(|| self.held(key).transpose(), Err)
+    pub(crate) fn newest(&self, key: &Key) -> Result<Option<Arc<K>>, DecodeError> {
+        if let Some(refused) = self.undecodable.read().error(key) {
+            return Err(refused);
+        }
+        let uid = || {
+            self.read(|store| store.table.get(key).and_then(|held| held.record.state().uid.map(Into::into)))
+        };
+        self.held(key).transpose().map_err(|why| DecodeError { why, uid: uid() })
     }
 
     /// It is written out while nobody can change it, and decoded after that.
@@ -289,6 +296,16 @@ impl<K: Cached> Cache<K> {
         }
     }
 
+    /// What could not be decoded and is not there any more: those who were told that it is hear of that from the store
+    /// where it holds a state from before. Of these it holds none.
+    pub(crate) fn vanished(&self, keys: &[Key]) {
+        if keys.is_empty() {
+            return;
+        }
+        let told = self.told.lock();
+        keys.iter().for_each(|key| self.tell_touched(&told, &Touched::vanished(key)));
+    }
+
     fn tell_undecodable(&self, told: &Told<K>, key: &Key, why: &str) {
         told.on_undecodable.iter().for_each(|handler| self.call_undecodable(handler, key, why));
     }
@@ -297,8 +314,8 @@ impl<K: Cached> Cache<K> {
         tracing::error!(informer = self.name, %key, error = why, "cannot decode an object, going on without it");
     }
 
-    pub(crate) fn undecodable(&self, change: impl FnOnce(&mut Undecodable)) {
-        change(&mut self.undecodable.write());
+    pub(crate) fn undecodable<T>(&self, change: impl FnOnce(&mut Undecodable) -> T) -> T {
+        change(&mut self.undecodable.write())
     }
 
     pub(crate) fn undecodable_keys(&self) -> Vec<Key> {

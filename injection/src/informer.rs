@@ -96,7 +96,7 @@ impl<K: Cached> Informer<K> {
     /// The state that the API server was last heard to hold cannot be decoded. What [`get`](Self::get) answers is then
     /// the last one that could be, if there was one, and a write that builds on that fails with a conflict.
     pub fn newest(&self, key: &Key) -> Result<Option<Arc<K>>, DecodeError> {
-        self.0.cache.newest(key).map_err(DecodeError)
+        self.0.cache.newest(key)
     }
 
     /// All objects, as they are at one moment, in no particular order. Each is decoded when the iterator comes to it.

@@ -31,18 +31,19 @@ impl<K: Cached> Cache<K> {
     }
 
     pub(crate) fn list_ends(&self, version: &str) {
-        self.undecodable(|all| all.list_ends());
+        let refused = self.undecodable(|all| all.list_ends());
+        let vanished = self.of_these_unheld(refused);
         self.change(|store| {
             let removed = store.list_ends(version);
             removed.into_iter().map(|last| Some(News::Deleted { last }))
         });
+        self.vanished(&vanished);
         self.progress.complete();
     }
 
     pub(crate) fn watched(&self, event: Event, raw: &Raw<'_>) {
         if event == Event::Deleted {
-            self.undecodable(|all| all.forget(|| raw.key()));
-            return self.change(|store| store.deleted(&raw.state()));
+            return self.watched_deletion(raw);
         }
         if self.read(|store| store.knows_watched(&raw.state())) {
             self.undecodable(|all| all.superseded(&raw.state()));
@@ -52,6 +53,17 @@ impl<K: Cached> Cache<K> {
             Some((record, object)) => self.change_to(object, |store| store.watched(record)),
             None => self.write(|store| store.passed(raw.state().version())),
         }
+    }
+
+    fn watched_deletion(&self, raw: &Raw<'_>) {
+        let refused = self.undecodable(|all| all.forget(|| raw.key()));
+        let vanished = self.of_these_unheld(refused.then(|| raw.key()));
+        self.change(|store| store.deleted(&raw.state()));
+        self.vanished(&vanished);
+    }
+
+    fn of_these_unheld(&self, keys: impl IntoIterator<Item = Key>) -> Vec<Key> {
+        keys.into_iter().filter(|key| self.read(|store| store.table.get(key).is_none())).collect()
     }
 
     pub(crate) fn bookmark(&self, version: &str) {

@@ -16,6 +16,7 @@ pub struct Touched<'a> {
     state: State<'a>,
     before: Option<Packed<'a>>,
     after: Option<Packed<'a>>,
+    gone: bool,
 }
 
 impl<'a> Touched<'a> {
@@ -26,18 +27,21 @@ impl<'a> Touched<'a> {
             News::Deleted { last } => (Some(last), None, last),
         };
         let [before, after] = [before, after].map(|record| record.map(Record::packed));
-        Self { state: latest.packed().state(), before, after }
+        Self { state: latest.packed().state(), before, after, gone: after.is_none() }
     }
 
     pub(crate) fn added(record: Packed<'a>) -> Self {
-        Self { state: record.state(), before: None, after: Some(record) }
+        Self { state: record.state(), before: None, after: Some(record), gone: false }
     }
 
     /// By a state that cannot be decoded, and may not even be packed.
     pub(crate) fn undecodable(key: &'a Key, record: Option<&'a Record>) -> Self {
-        let Key { namespace, name } = key;
-        let state = State { namespace: namespace.as_deref(), name, uid: None, resource_version: "" };
-        Self { state, before: None, after: record.map(Record::packed) }
+        Self { state: bare(key), before: None, after: record.map(Record::packed), gone: false }
+    }
+
+    /// What is gone could not be decoded, and was not held.
+    pub(crate) fn vanished(key: &'a Key) -> Self {
+        Self { state: bare(key), before: None, after: None, gone: true }
     }
 
     /// The object.
@@ -47,7 +51,7 @@ impl<'a> Touched<'a> {
 
     /// Whether it is gone, or no longer of the selection.
     pub fn is_gone(&self) -> bool {
-        self.before.is_some() && self.after.is_none()
+        self.gone
     }
 
     /// The version that it has now; none where it is gone, and none of a state that was found to be undecodable as it
@@ -60,6 +64,11 @@ impl<'a> Touched<'a> {
     pub fn labels(&self) -> impl Iterator<Item = BTreeMap<String, String>> + use<'a> {
         [self.before, self.after].into_iter().flatten().map(Packed::labels)
     }
+}
+
+fn bare(key: &Key) -> State<'_> {
+    let Key { namespace, name } = key;
+    State { namespace: namespace.as_deref(), name, uid: None, resource_version: "" }
 }
 
 impl fmt::Debug for Touched<'_> {

@@ -8,8 +8,18 @@ use crate::{raw::Raw, store::State, version::Version};
 
 /// Why an object cannot be decoded, with the place; of a Secret without the value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("it cannot be decoded: {0}")]
-pub struct DecodeError(pub(crate) String);
+#[error("it cannot be decoded: {why}")]
+pub struct DecodeError {
+    pub(crate) why: String,
+    pub(crate) uid: Option<String>,
+}
+
+impl DecodeError {
+    /// The uid of the object, for an event about it: `kubectl describe` shows none without.
+    pub fn uid(&self) -> Option<&str> {
+        self.uid.as_deref()
+    }
+}
 
 /// The versions that could not be decoded when they came in, and are not held, so that each is told once; as many as the
 /// API server holds of them.
@@ -22,14 +32,15 @@ pub(crate) struct Undecodable {
 
 struct Entry {
     version: String,
-    why: String,
+    error: DecodeError,
     listed: bool,
 }
 
 impl Undecodable {
     /// Whether nobody was told of this version yet.
     pub(crate) fn is_news(&mut self, raw: &Raw<'_>, why: &str) -> bool {
-        let entry = Entry { version: raw.version().into(), why: why.into(), listed: true };
+        let error = DecodeError { why: why.into(), uid: raw.state().uid.map(Into::into) };
+        let entry = Entry { version: raw.version().into(), error, listed: true };
         let known = self.refused.insert(raw.key(), entry);
         known.is_none_or(|known| known.version != raw.version())
     }
@@ -46,15 +57,17 @@ impl Undecodable {
     }
 
     pub(crate) fn all(&self) -> impl Iterator<Item = (&Key, &str)> {
-        self.refused.iter().map(|(key, entry)| (key, entry.why.as_str()))
+        self.refused.iter().map(|(key, entry)| (key, entry.error.why.as_str()))
     }
 
-    pub(crate) fn forget(&mut self, key: impl FnOnce() -> Key) {
-        if !(self.refused.is_empty() && self.found.is_empty()) {
-            let key = key();
-            self.refused.remove(&key);
-            self.found.remove(&key);
+    /// Answers whether some version of the object could not be decoded when it came in.
+    pub(crate) fn forget(&mut self, key: impl FnOnce() -> Key) -> bool {
+        if self.refused.is_empty() && self.found.is_empty() {
+            return false;
         }
+        let key = key();
+        self.found.remove(&key);
+        self.refused.remove(&key).is_some()
     }
 
     /// This state is held: what could not be decoded before it does not matter any more.
@@ -69,8 +82,8 @@ impl Undecodable {
         }
     }
 
-    pub(crate) fn why(&self, key: &Key) -> Option<String> {
-        self.refused.get(key).map(|entry| entry.why.clone())
+    pub(crate) fn error(&self, key: &Key) -> Option<DecodeError> {
+        self.refused.get(key).map(|entry| entry.error.clone())
     }
 
     pub(crate) fn list_begins(&mut self) {
@@ -78,7 +91,8 @@ impl Undecodable {
         self.refused.values_mut().for_each(|entry| entry.listed = false);
     }
 
-    pub(crate) fn list_ends(&mut self) {
-        self.refused.retain(|_, entry| entry.listed);
+    /// Answers what the list did not show.
+    pub(crate) fn list_ends(&mut self) -> Vec<Key> {
+        self.refused.extract_if(|_, entry| !entry.listed).map(|(key, _)| key).collect()
     }
 }

@@ -124,8 +124,8 @@ impl<R: ReconcileKind> KindDriver<R> {
     fn left_alone(&self, key: &Key, error: DecodeError, leading: bool) -> Outcome {
         tracing::warn!(%error, "the object is left alone until it can be decoded");
         if leading {
-            self.recorder
-                .record_at(unread::<R::Kind>(key), Event::warning("DecodeFailed", error.to_string()));
+            let about = ObjectReference { uid: error.uid().map(Into::into), ..unread::<R::Kind>(key) };
+            self.recorder.record_at(about, Event::warning("DecodeFailed", error.to_string()));
         }
         Outcome::skip()
     }

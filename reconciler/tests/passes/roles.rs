@@ -182,15 +182,21 @@ struct GarbledSpec {
 
 #[tokio::test]
 async fn only_the_leader_tells_of_an_object_that_cannot_be_decoded_and_nobody_touches_it() {
-    let garbled = || {
+    let garbled = {
         let mut garbled = Garbled::new("x", GarbledSpec { watts: "many".into() });
         garbled.metadata.namespace = Some("default".into());
-        given(garbled)
+        garbled.metadata.uid = Some("uid-x".into());
+        garbled
     };
-    let passed = garbled().pass(reconciling(never), "default/x").await;
+    let passed = given(garbled.clone()).pass(reconciling(never), "default/x").await;
     assert_eq!(passed.result.as_ref().unwrap(), &Outcome::skip());
     let [event] = &passed.events()[..] else { panic!("{:?}", passed.events()) };
     assert_eq!(event.reason, "DecodeFailed");
-    let passed = garbled().following().pass(reconciling(never), "default/x").await;
+    let passed = given(garbled.clone()).following().pass(reconciling(never), "default/x").await;
     assert_eq!((passed.events().len(), passed.result.unwrap()), (0, Outcome::skip()));
+
+    let server = ApiServer::new();
+    let made = of(&Context::preloaded("test", server.client(), vec![server.hold(&garbled)]), never).build();
+    let _ = made.once(&key()).await.unwrap();
+    assert_eq!(server.writes()[0].body["regarding"]["uid"], "uid-x", "kubectl describe asks for it");
 }

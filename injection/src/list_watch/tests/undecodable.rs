@@ -189,6 +189,23 @@ async fn once_objects_are_asked_for_what_cannot_be_decoded_is_not_held() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn that_something_is_gone_which_could_not_be_decoded_is_told_once() {
+    let (maps, told, mut server, watch) = untyped("10", &[map("held", "5")]).await;
+    maps.on(|_| {});
+    for name in ["held", "never", "relisted"] {
+        watch.event("MODIFIED", &bad(name, "11"));
+    }
+    watch.event("DELETED", &bad("held", "12"));
+    watch.event("DELETED", &bad("never", "13"));
+    watch.event("ERROR", &json!({"kind": "Status", "message": "too old", "reason": "Expired", "code": 410}));
+    server.sync("20", &[]).await;
+    until_told(&told, "relisted@gone").await;
+    let gone = ["held@gone", "never@gone", "relisted@gone"];
+    assert_eq!(told.take(), [&["held@5", "held@?", "never@?", "relisted@?"], &gone[..]].concat());
+    assert!(maps.keys().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
 async fn whoever_comes_late_is_told_of_what_cannot_be_decoded() {
     let (maps, told, _server, watch) = untyped("10", &[map("a", "5"), map("b", "6"), bad("c", "7")]).await;
     watch.event("MODIFIED", &bad("b", "11"));
