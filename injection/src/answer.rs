@@ -2,14 +2,14 @@
 
 use std::{error::Error, fmt, time::Duration};
 
-use http::{Request, StatusCode};
+use http::Request;
 use kube::{
     client::{Body, DynBody},
     core::{Status, discovery::ApiResource},
 };
 use tokio::time::timeout;
 
-use crate::transport::{Transport, collect};
+use crate::transport::{Transport, collect, refusal};
 
 /// Longer than any healthy answer takes; kube's client has no limit of its own.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -107,21 +107,11 @@ pub(crate) async fn open(transport: &Transport, request: Request<Vec<u8>>) -> Re
         return Ok(body);
     }
     let bytes = collect(body).await?;
-    Err(Failure::of_code(code.as_u16(), message_of(&bytes, code)))
+    Err(Failure::of_code(code.as_u16(), refusal(code, &bytes).message))
 }
 
 /// Sends a request and reads its answer.
 pub(crate) async fn fetch(transport: &Transport, request: Request<Vec<u8>>) -> Result<bytes::Bytes, Failure> {
     let whole = async { Ok(collect(open(transport, request).await?).await?) };
     timeout(PATIENCE, whole).await.unwrap_or(Err(Failure::Silence(PATIENCE)))
-}
-
-fn message_of(body: &[u8], code: StatusCode) -> String {
-    if let Ok(status) = serde_json::from_slice::<Status>(body)
-        && !status.message.is_empty()
-    {
-        return status.message;
-    }
-    let text: String = String::from_utf8_lossy(body).trim().chars().take(200).collect();
-    if text.is_empty() { code.to_string() } else { text }
 }

@@ -100,7 +100,7 @@ impl Arena {
         if wasted < SMALLEST + self.live / 8 {
             return None;
         }
-        let share = |chunk: &Chunk| (chunk.live << 16) / chunk.used.max(1);
+        let share = |chunk: &Chunk| ((chunk.live as u64) << 16) / (chunk.used.max(1) as u64);
         let chunks = self.chunks.iter().enumerate();
         let sparsest = chunks.filter_map(|(index, chunk)| Some((share(chunk.as_ref()?), index))).min()?;
         Some(sparsest.1 as u32)

@@ -1,8 +1,8 @@
 //! Keeps a cache in step with the API server: lists once, then watches, and recovers from whatever goes wrong.
 //!
 //! A watch that ends or breaks is resumed after the last version it told. A list comes first, and again where that is
-//! not possible: the server has forgotten the version (410), the resource was gone for a while (404), or the server's
-//! store has become younger than what was heard of it before (it was restored from a backup), which a look at a list
+//! not possible: the server has forgotten the version (410), the resource was gone for a while (404), lists are allowed
+//! and watches are not, or the server's store has become younger than what was heard of it before (it was restored from a backup), which a look at a list
 //! of one item shows before a watch is resumed that broke or told nothing: such a server would accept the watch and
 //! say nothing. What is held stays meanwhile, also where the server does not know the resource any more: its objects
 //! may still be there, as where a CustomResourceDefinition no longer serves the version.
@@ -273,8 +273,9 @@ impl<K: Cached> ListWatch<K> {
         if self.absences >= ABSENCES {
             self.cache.progress.lost(&failure.explain(&self.cache.kind));
         }
-        // What is wrong with the request will still be wrong when the version is the same.
-        let hopeless = matches!(failure, Failure::Refused { code: 400 | 422, .. });
+        // What is wrong with the request will still be wrong when the version is the same. And who may not watch, or
+        // cannot, is told by lists what changes, as in client-go.
+        let hopeless = matches!(failure, Failure::Refused { code: 400 | 403 | 405 | 422 | 501, .. });
         let lost = matches!(
             failure,
             Failure::Gone(_) | Failure::Absent(_) | Failure::Watch(_) | Failure::Unheard(_)

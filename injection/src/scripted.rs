@@ -151,7 +151,11 @@ impl Stream {
     }
 
     pub(crate) fn chunk(&self, text: &str) {
-        let _ = self.0.send(Ok(Frame::data(Bytes::copy_from_slice(text.as_bytes()))));
+        self.bytes(text.as_bytes());
+    }
+
+    pub(crate) fn bytes(&self, bytes: &[u8]) {
+        let _ = self.0.send(Ok(Frame::data(Bytes::copy_from_slice(bytes))));
     }
 
     /// The connection breaks.

@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc};
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use http::{Request, Response};
+use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use k8s_openapi::jiff::Timestamp;
 use kube::{
@@ -95,11 +95,7 @@ impl Transport {
             if head.status.is_success() {
                 return decoded(&bytes).map_err(kube::Error::SerdeError);
             }
-            let status = serde_json::from_slice(&bytes).unwrap_or_else(|_| {
-                Status::failure(&String::from_utf8_lossy(&bytes), "Failed to parse error data")
-                    .with_code(head.status.as_u16())
-            });
-            Err(kube::Error::Api(status.boxed()))
+            Err(kube::Error::Api(refusal(head.status, &bytes).boxed()))
         }
     }
 
@@ -128,6 +124,20 @@ impl fmt::Debug for Transport {
     }
 }
 
+/// What the API server says of a request that it refuses; or somebody on the way to it, in words of his own.
+pub(crate) fn refusal(code: StatusCode, body: &[u8]) -> Status {
+    let mut said: Status =
+        serde_json::from_slice(body).unwrap_or_else(|_| Status::failure("", "Failed to parse error data"));
+    said.code = code.as_u16();
+    if said.message.is_empty() {
+        said.message = String::from_utf8_lossy(body).trim().chars().take(200).collect();
+    }
+    if said.message.is_empty() {
+        said.message = code.to_string();
+    }
+    said
+}
+
 /// All of it is looked at once, which serde_json would do string by string.
 fn decoded<T: DeserializeOwned>(bytes: &[u8]) -> serde_json::Result<T> {
     serde_json::from_str(std::str::from_utf8(bytes).map_err(serde_json::Error::custom)?)
@@ -154,7 +164,6 @@ pub(crate) fn as_kube(error: BoxError) -> kube::Error {
 
 #[cfg(test)]
 mod tests {
-    use http::StatusCode;
     use k8s_openapi::api::core::v1::ConfigMap;
     use kube::Api;
 
@@ -191,6 +200,12 @@ mod tests {
         let error = asked(&answering(StatusCode::BAD_GATEWAY, "<html>")).await.unwrap_err();
         assert!(
             matches!(error, kube::Error::Api(status) if status.code == 502 && status.message == "<html>")
+        );
+        let by_a_proxy = r#"{"error":"slow down"}"#;
+        let error = asked(&answering(StatusCode::TOO_MANY_REQUESTS, by_a_proxy)).await.unwrap_err();
+        assert!(
+            matches!(&error, kube::Error::Api(status) if status.code == 429 && status.message == by_a_proxy),
+            "{error:?}"
         );
     }
 

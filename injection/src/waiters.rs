@@ -8,7 +8,13 @@ use tokio::sync::Notify;
 
 /// Woken by key, so that a thousand who wait for a thousand objects do not all look at each change.
 #[derive(Default)]
-pub(crate) struct Waiters(Mutex<HashMap<Key, Arc<Notify>>>);
+pub(crate) struct Waiters(Mutex<HashMap<Key, Awaited>>);
+
+#[derive(Default)]
+struct Awaited {
+    by: usize,
+    changed: Arc<Notify>,
+}
 
 /// A place among those who wait for a key, left by dropping it.
 pub(crate) struct Waiting<'a> {
@@ -19,26 +25,29 @@ pub(crate) struct Waiting<'a> {
 
 impl Waiters {
     pub(crate) fn join<'a>(&'a self, key: &'a Key) -> Waiting<'a> {
-        let changed = self.0.lock().entry(key.clone()).or_default().clone();
-        Waiting { all: self, key, changed }
+        let mut all = self.0.lock();
+        let awaited = all.entry(key.clone()).or_default();
+        awaited.by += 1;
+        Waiting { all: self, key, changed: awaited.changed.clone() }
     }
 
     pub(crate) fn wake(&self, key: impl FnOnce() -> Key) {
         let waiting = self.0.lock();
         if !waiting.is_empty()
-            && let Some(changed) = waiting.get(&key())
+            && let Some(awaited) = waiting.get(&key())
         {
-            changed.notify_waiters();
+            awaited.changed.notify_waiters();
         }
     }
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        let mut waiting = self.all.0.lock();
-        // The map's own, and this one.
-        if Arc::strong_count(&self.changed) == 2 {
-            waiting.remove(self.key);
+        let mut all = self.all.0.lock();
+        let Some(awaited) = all.get_mut(self.key) else { return };
+        awaited.by -= 1;
+        if awaited.by == 0 {
+            all.remove(self.key);
         }
     }
 }

@@ -254,7 +254,7 @@ async fn an_object_that_leaves_a_selection_is_deleted_there_and_nowhere_else() {
 async fn streams_go_through_as_they_come() {
     let mut process = Process::start().await;
     let client = process.client.clone();
-    let request = http::Request::post("/api/v1/namespaces/n/pods/p/proxy/tail").body(Body::empty()).unwrap();
+    let request = http::Request::post("/api/v1/namespaces/n/configmaps/a/proxy/tail").body(Body::empty()).unwrap();
     let (answer, stream) = tokio::join!(client.send(request), async { process.server.next().await.stream() });
     let mut body = answer.unwrap().into_body();
     stream.chunk("one");
