@@ -39,9 +39,9 @@ pub trait FromConfigMap: Default + Send + Sync + 'static {
 /// The latest good value of a ConfigMap, as a controller reads it.
 ///
 /// Within one pass every [`get`](Self::get) answers the same, whatever happens to the ConfigMap meanwhile. A ConfigMap
-/// that cannot be read is logged, and the value before it stays, as it does when the ConfigMap is deleted. Where it
-/// cannot be read from the start, there is no value before it: then the [`feed`](Self::feed) waits until it can, or
-/// is deleted. Without a system namespace the default holds.
+/// that cannot be read is logged, and the value before it stays, as it does when the ConfigMap is deleted; also the
+/// default, where there was no ConfigMap before. Where there is one that cannot be read from the start, there is no value
+/// before it: then the [`feed`](Self::feed) waits until it can, or is deleted. Without a system namespace the default holds.
 ///
 /// ```
 /// use std::{collections::BTreeMap, error::Error};
@@ -103,12 +103,14 @@ impl<T: FromConfigMap> Config<T> {
         config.feed().into_iter().for_each(|feed| cx.note(feed));
         if let Some(map) = &config.map {
             map.list().for_each(|held| {
-                config.latest.lock().follow(&held);
+                config.latest.lock().follow(&held, true);
             });
-            let latest = config.latest.clone();
+            let (latest, listed) = (config.latest.clone(), map.0.cache.progress.synced());
             map.on(move |change| {
                 let changed = match change {
-                    Change::Added(new) | Change::Updated { new, .. } => latest.lock().follow(new),
+                    Change::Added(new) | Change::Updated { new, .. } => {
+                        latest.lock().follow(new, !*listed.borrow())
+                    }
                     Change::Deleted { .. } => {
                         latest.lock().unread.send_replace(None);
                         false
@@ -173,8 +175,8 @@ impl Feed for Readable {
 }
 
 impl<T: FromConfigMap> Latest<T> {
-    /// Whether this was news.
-    fn follow(&mut self, map: &ConfigMap) -> bool {
+    /// Whether this was news. What is there `from_the_start` leaves no time in which the default would have held.
+    fn follow(&mut self, map: &ConfigMap, from_the_start: bool) -> bool {
         let mut data = map.data.clone().unwrap_or_default();
         data.remove(EXAMPLE);
         if self.data.as_ref() == Some(&data) {
@@ -189,8 +191,11 @@ impl<T: FromConfigMap> Latest<T> {
             }
             Err(error) => {
                 tracing::error!(config_map = T::NAME, %error, "cannot read the configuration, keeping the one before");
-                if self.data.is_none() {
-                    self.unread.send_replace(Some((Instant::now(), error.to_string())));
+                let since = self.unread.borrow().as_ref().map(|(since, _)| *since);
+                if let Some(since) =
+                    since.or_else(|| (from_the_start && self.data.is_none()).then(Instant::now))
+                {
+                    self.unread.send_replace(Some((since, error.to_string())));
                 }
                 false
             }
@@ -295,12 +300,24 @@ mod tests {
         assert!(matches!(limit.feed().unwrap().state(), FeedState::Synced { .. }), "so the default holds");
     }
 
+    #[tokio::test]
+    async fn a_config_map_that_comes_later_and_is_bad_leaves_the_default_in_use() {
+        let (limit, maps) = holding(vec![]);
+        maps.apply(map("config-limit", &[("limit", "many")]));
+        assert!(matches!(limit.feed().unwrap().state(), FeedState::Synced { .. }));
+        assert_eq!(*limit.get(), Limit(0));
+    }
+
     fn preloaded(data: &[(&str, &str)]) -> (Config<Limit>, Informer<ConfigMap>) {
         let mut object = serde_json::to_value(map("config-limit", data)).unwrap();
         object["apiVersion"] = "v1".into();
         object["kind"] = "ConfigMap".into();
+        holding(vec![object])
+    }
+
+    fn holding(objects: Vec<serde_json::Value>) -> (Config<Limit>, Informer<ConfigMap>) {
         let builder = Context::builder("test", server().0).system_namespace(Some("system".into()));
-        let cx = builder.preloaded(vec![object]).build();
+        let cx = builder.preloaded(objects).build();
         let maps = cx.informer(select().namespace("system").field("metadata.name", Limit::NAME));
         (Config::new(&cx, || {}), maps)
     }
