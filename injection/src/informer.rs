@@ -5,7 +5,7 @@ use std::{
     fmt::{self, Debug},
     iter,
     pin::pin,
-    sync::{Arc, OnceLock, atomic::Ordering},
+    sync::{Arc, OnceLock},
 };
 
 use futures::future::BoxFuture;
@@ -200,12 +200,12 @@ impl<K: Cached> Informer<K> {
         }
     }
 
-    /// Calls `handler` with each change, one at a time and in order. One that is added once the informer was started
-    /// is first told that each object held was `Added`.
+    /// Calls `handler` with each change, one at a time and in order. It is first told that each object held was `Added`,
+    /// unless the informer is [preloaded](crate::Context::preloaded).
     ///
     /// Handlers run wherever the change came from, which may be the task of an own write: they must not block, and
-    /// may read this informer but neither feed it nor add handlers to it. One that panics is logged and called again
-    /// with the next change.
+    /// may read this informer but neither feed it nor add handlers to it. One that holds a clone of it keeps it at work
+    /// for as long as the process runs. One that panics is logged and called again with the next change.
     pub fn on(&self, handler: impl Fn(&Change<K>) + Send + Sync + 'static) {
         self.0.cache.on(Box::new(handler));
     }
@@ -283,7 +283,6 @@ impl<K: Cached> Informer<K> {
 impl<K: Cached> Handle<K> {
     pub(crate) fn start(&self, runtime: &runtime::Handle, transport: &Transport) {
         self.task.get_or_init(|| {
-            self.cache.replays.store(true, Ordering::Relaxed);
             self.cache.progress.started();
             runtime.spawn(list_watch::run(self.cache.clone(), transport.clone())).abort_handle()
         });
@@ -325,7 +324,11 @@ mod tests {
     use tokio::sync::Barrier;
 
     use super::*;
-    use crate::{Context, scripted::server, select};
+    use crate::{
+        Context,
+        scripted::{self, server},
+        select,
+    };
 
     fn map(namespace: &str, name: &str, labels: &[(&str, &str)]) -> ConfigMap {
         let mut map = ConfigMap::default();
@@ -383,7 +386,20 @@ mod tests {
         maps.apply(map("x", "late", &[("app", "db"), ("more", "y")]));
         maps.forget(&Key::new("x", "late"));
         maps.forget(&Key::new("x", "early"));
-        assert_eq!(*seen.lock().unwrap(), [(2, 0), (1, 1), (1, 1), (1, 0), (0, 0)]);
+        assert_eq!(*seen.lock().unwrap(), [(1, 0), (2, 0), (1, 1), (1, 1), (1, 0), (0, 0)]);
+    }
+
+    #[tokio::test]
+    async fn what_was_read_or_written_before_the_start_is_told_to_who_asks_after_that() {
+        let (client, mut server) = server();
+        let cx = Context::new("test", client);
+        let maps = cx.informer::<ConfigMap>(select());
+        let api: kube::Api<ConfigMap> = kube::Api::namespaced(cx.client(), "n");
+        let answer = async { server.next().await.answer(200, scripted::map("a", "5")) };
+        tokio::join!(api.get("a"), answer).0.unwrap();
+        let (told, heard) = std::sync::mpsc::channel();
+        maps.on(move |change| told.send(change.key()).unwrap());
+        assert_eq!(heard.try_iter().collect::<Vec<_>>(), [Key::new("n", "a")]);
     }
 
     #[tokio::test]

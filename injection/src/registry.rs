@@ -139,7 +139,7 @@ impl Informers {
     fn make<K: Cached>(&self, kind: ApiResource, selection: Selection) -> Informer<K> {
         let name = name_of::<K>(&kind, &selection);
         let meters = self.0.families.of(&name);
-        let informer = Informer::of(Cache::new(name, kind, selection, meters));
+        let informer = Informer::of(Cache::new(name, kind, selection, meters, self.follows()));
         if let Source::Given(objects) = &self.0.source {
             for object in objects {
                 informer.0.cache.given(object, false);
@@ -162,6 +162,11 @@ impl Informers {
         if let (Source::Watch(transport), Some(runtime)) = (&self.0.source, &*self.0.started.lock()) {
             member.start(runtime, transport);
         }
+    }
+
+    /// Whether there is an API server to follow.
+    fn follows(&self) -> bool {
+        matches!(self.0.source, Source::Watch(_))
     }
 
     fn members(&self) -> impl Iterator<Item = Arc<dyn Member>> + use<> {
