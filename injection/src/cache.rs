@@ -46,8 +46,8 @@ pub(crate) struct Cache<K> {
     told: Mutex<Told<K>>,
     /// Of its own lock: handlers may ask.
     undecodable: RwLock<Undecodable>,
-    /// Handlers that come late are told what is held: not of what a test has given it.
-    replays: bool,
+    /// An API server. Otherwise what is given and written counts, and handlers that come late are not told of that.
+    pub(crate) follows: bool,
     /// Somebody is told of objects, or of those that cannot be decoded, so that all are decoded as they come in.
     decodes: AtomicBool,
 }
@@ -67,7 +67,7 @@ impl<K: Cached> Cache<K> {
         kind: ApiResource,
         selection: Selection,
         meters: Meters,
-        replays: bool,
+        follows: bool,
     ) -> Self {
         let told = Told {
             indexes: Vec::new(),
@@ -85,7 +85,7 @@ impl<K: Cached> Cache<K> {
             store: RwLock::default(),
             told: Mutex::new(told),
             undecodable: RwLock::default(),
-            replays,
+            follows,
             decodes: AtomicBool::new(false),
         }
     }
@@ -232,7 +232,7 @@ impl<K: Cached> Cache<K> {
     pub(crate) fn on(&self, handler: Handler<K>) {
         let mut told = self.told.lock();
         self.decodes.store(true, Ordering::Relaxed);
-        if self.replays {
+        if self.follows {
             self.replay(&handler);
         }
         told.handlers.push(handler);
@@ -248,7 +248,7 @@ impl<K: Cached> Cache<K> {
 
     pub(crate) fn on_touched(&self, handler: OnTouched) {
         let mut told = self.told.lock();
-        if self.replays {
+        if self.follows {
             let call = |touched: Touched<'_>| self.caught(|| touched.key(), || handler(&touched));
             let mut held: Records = self.read(|store| store.table.all().collect());
             while held.next(|record| call(Touched::added(record))).is_some() {}

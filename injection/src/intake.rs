@@ -5,7 +5,7 @@ use std::sync::Arc;
 use reknit_apis::Key;
 use serde_json::Value;
 
-use crate::{cache::Cache, informer::Cached, raw::Raw, record::Record, store::News};
+use crate::{cache::Cache, informer::Cached, raw::Raw, record::Record, store::News, version::Version};
 
 /// What an event of a watch says of its object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,11 +70,12 @@ impl<K: Cached> Cache<K> {
         self.write(|store| store.bookmark(version));
     }
 
-    /// The answer to a write of this process. `deleting` says that it was a deletion. Whether it is of this Kind.
-    pub(crate) fn wrote(&self, raw: &Raw<'_>, deleting: bool) -> bool {
+    /// The answer to a write of this process, and its text. `deleting` says that it was a deletion. Whether it is of this
+    /// Kind.
+    pub(crate) fn wrote(&self, raw: &Raw<'_>, text: &str, deleting: bool) -> bool {
         let ours = raw.is_of(&self.kind);
         if ours {
-            self.wrote_ours(raw, deleting);
+            self.answered(raw, text, deleting);
         }
         ours
     }
@@ -89,9 +90,34 @@ impl<K: Cached> Cache<K> {
         self.change_to(object, |store| store.wrote(record, admitted));
     }
 
-    /// The answer to a deletion by this process that names the object's uid, and says that it is gone.
-    pub(crate) fn erased(&self, key: &Key, uid: &str) {
-        self.change(|store| store.erased(key, uid));
+    /// An item of a list that was read after a write. (Those of a built-in Kind do not say what they are.)
+    pub(crate) fn found(&self, raw: &Raw<'_>, text: &str) {
+        self.answered(raw, text, false);
+    }
+
+    fn answered(&self, raw: &Raw<'_>, text: &str, deleting: bool) {
+        match self.follows {
+            true => self.wrote_ours(raw, deleting),
+            false => self.given(raw, text, deleting),
+        }
+    }
+
+    /// Such a list, of this version, does not hold the object.
+    pub(crate) fn gone_by(&self, key: &Key, version: &str) {
+        match Version::parse(version) {
+            _ if !self.follows => self.forget(key),
+            Some(version) => self.change(|store| store.removed(key, version)),
+            None => {}
+        }
+    }
+
+    /// The answer to a deletion by this process says that the object is gone, and may name its uid.
+    pub(crate) fn erased(&self, key: &Key, uid: Option<&str>) {
+        match uid {
+            _ if !self.follows => self.forget(key),
+            Some(uid) => self.change(|store| store.erased(key, uid)),
+            None => {}
+        }
     }
 
     /// By hand: what is given is held, if it is of the selection.
@@ -102,23 +128,24 @@ impl<K: Cached> Cache<K> {
         });
     }
 
-    /// An object of a preloaded informer, or the answer to a write where nothing watches.
-    pub(crate) fn given(&self, object: &Value, deleting: bool) -> bool {
+    /// Of what a test gives to all informers, each holds its own.
+    pub(crate) fn preload(&self, object: &Value) {
         let text = object.to_string();
-        let Ok(raw) = Raw::read(&text) else { return false };
-        let ours = raw.is_of(&self.kind);
-        if ours {
-            self.given_ours(object, &raw, deleting);
+        if let Ok(raw) = Raw::read(&text)
+            && raw.is_of(&self.kind)
+        {
+            self.given(&raw, &text, false);
         }
-        ours
     }
 
-    fn given_ours(&self, object: &Value, raw: &Raw<'_>, deleting: bool) {
+    /// Where nothing is followed, the latest that is given counts.
+    fn given(&self, raw: &Raw<'_>, text: &str, deleting: bool) {
         if raw.is_gone(deleting) {
             return self.forget(&raw.key());
         }
         let Some((record, decoded)) = self.accept(raw) else { return };
-        if self.selection.admits(record.packed()) != Some(false) && self.selection.admits_json(object) {
+        let fields = serde_json::from_str(text).unwrap_or_default();
+        if self.selection.admits(record.packed()) != Some(false) && self.selection.admits_json(&fields) {
             self.change_to(decoded, |store| store.put(record, 0));
         } else {
             self.forget(&raw.key());

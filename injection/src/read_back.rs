@@ -1,14 +1,17 @@
 //! Reads what a write changed where its answer does not say: a deletion of a collection answers what was there before
 //! it, and an eviction that all went well.
 
+use std::collections::BTreeSet;
+
 use kube::core::{Request, params::ListParams};
 use reknit_apis::Key;
 
 use crate::{
     answer::{Failure, fetch},
+    raw::Raw,
     registry::Informers,
     resource_path::ResourcePath,
-    source::Page,
+    source::{PAGE, Page},
     transport::Transport,
 };
 
@@ -25,7 +28,7 @@ pub(crate) async fn read_back(
     }
 }
 
-/// One list, so that there is one version by which what it lacks is gone.
+/// One list, page by page, so that there is one version by which what it lacks is gone.
 async fn read(
     transport: &Transport,
     informers: &Informers,
@@ -37,19 +40,22 @@ async fn read(
         [key] => Some(format!("metadata.name={}", key.name)),
         _ => None,
     };
-    let params = ListParams { field_selector: fields, ..ListParams::default() };
-    let request = Request::new(path.collection()).list(&params).map_err(kube::Error::BuildRequest)?;
-    let answer = fetch(transport, request).await?;
-    let page = Page::read_values(&answer)?;
-    let mut gone: Vec<_> = keys.iter().collect();
-    for mut object in page.items.into_iter().flatten() {
-        let meta = &object["metadata"];
-        let key = Key::new(meta["namespace"].as_str(), meta["name"].as_str().unwrap_or_default());
-        if keys.contains(&key) {
-            gone.retain(|gone| **gone != key);
-            informers.found(path, &mut object);
+    let mut params = ListParams { field_selector: fields, limit: Some(PAGE), ..ListParams::default() };
+    let (mut gone, list): (BTreeSet<_>, _) = (keys.iter().collect(), Request::new(path.collection()));
+    loop {
+        let request = list.list(&params).map_err(kube::Error::BuildRequest)?;
+        let answer = fetch(transport, request).await?;
+        let page = Page::read_texts(&answer)?;
+        for item in page.items.iter().flatten() {
+            let raw = Raw::read(item.get()).map_err(Failure::malformed)?;
+            if gone.remove(&raw.key()) {
+                informers.found(path, &raw, item.get());
+            }
+        }
+        params.continue_token = page.next();
+        if params.continue_token.is_none() {
+            gone.into_iter().for_each(|key| informers.gone_by(path, key, &page.metadata.resource_version));
+            return Ok(());
         }
     }
-    gone.into_iter().for_each(|key| informers.gone_by(path, key, &page.metadata.resource_version));
-    Ok(())
 }

@@ -26,7 +26,6 @@ use crate::{
     resource_path::ResourcePath,
     selection::Selection,
     transport::Transport,
-    version::Version,
 };
 
 /// The informers of the process: one for each type, Kind and selection, however many ask for it.
@@ -60,11 +59,10 @@ trait Member: Feed {
     fn start(&self, runtime: &runtime::Handle, transport: &Transport);
     fn resource(&self) -> &ApiResource;
     /// Whether it was of this Kind.
-    fn wrote(&self, raw: &Raw<'_>, deleting: bool) -> bool;
-    fn removed(&self, key: &Key, by: Version<'_>);
-    fn erased(&self, key: &Key, uid: &str);
-    fn given(&self, object: &Value, deleting: bool) -> bool;
-    fn forget(&self, key: &Key);
+    fn wrote(&self, raw: &Raw<'_>, text: &str, deleting: bool) -> bool;
+    fn found(&self, raw: &Raw<'_>, text: &str);
+    fn gone_by(&self, key: &Key, version: &str);
+    fn erased(&self, key: &Key, uid: Option<&str>);
 }
 
 /// The informers whose objects have one type, by Kind (several where it is `DynamicObject`) and selection.
@@ -139,11 +137,10 @@ impl Informers {
     fn make<K: Cached>(&self, kind: ApiResource, selection: Selection) -> Informer<K> {
         let name = name_of::<K>(&kind, &selection);
         let meters = self.0.families.of(&name);
-        let informer = Informer::of(Cache::new(name, kind, selection, meters, self.follows()));
+        let follows = matches!(self.0.source, Source::Watch(_));
+        let informer = Informer::of(Cache::new(name, kind, selection, meters, follows));
         if let Source::Given(objects) = &self.0.source {
-            for object in objects {
-                informer.0.cache.given(object, false);
-            }
+            objects.iter().for_each(|object| informer.0.cache.preload(object));
             informer.0.cache.progress.complete();
         }
         informer
@@ -162,11 +159,6 @@ impl Informers {
         if let (Source::Watch(transport), Some(runtime)) = (&self.0.source, &*self.0.started.lock()) {
             member.start(runtime, transport);
         }
-    }
-
-    /// Whether there is an API server to follow.
-    fn follows(&self) -> bool {
-        matches!(self.0.source, Source::Watch(_))
     }
 
     fn members(&self) -> impl Iterator<Item = Arc<dyn Member>> + use<> {
@@ -189,49 +181,24 @@ impl Informers {
         let Ok(raw) = Raw::read(text) else { return false };
         let mut told = false;
         for member in self.concerned(path) {
-            told |= match self.0.source {
-                Source::Given(_) => {
-                    serde_json::from_str(text).is_ok_and(|object| member.given(&object, deleting))
-                }
-                Source::Watch(_) => member.wrote(&raw, deleting),
-            };
+            told |= member.wrote(&raw, text, deleting);
         }
         told
     }
 
-    /// An item of a list that was read after a write. (Items of a built-in Kind do not say what they are.)
-    pub(crate) fn found(&self, path: &ResourcePath<'_>, object: &mut Value) {
-        for member in self.concerned(path) {
-            let ApiResource { api_version, kind, .. } = member.resource();
-            object["apiVersion"] = api_version.as_str().into();
-            object["kind"] = kind.as_str().into();
-            match (&self.0.source, object.to_string()) {
-                (Source::Given(_), _) => member.given(object, false),
-                (Source::Watch(_), text) => Raw::read(&text).is_ok_and(|raw| member.wrote(&raw, false)),
-            };
-        }
+    /// An item of a list that was read after a write, and its text.
+    pub(crate) fn found(&self, path: &ResourcePath<'_>, raw: &Raw<'_>, text: &str) {
+        self.concerned(path).for_each(|member| member.found(raw, text));
     }
 
     /// A list of this version, read after a write, does not hold the object.
     pub(crate) fn gone_by(&self, path: &ResourcePath<'_>, key: &Key, version: &str) {
-        for member in self.concerned(path) {
-            match (&self.0.source, Version::parse(version)) {
-                (Source::Given(_), _) => member.forget(key),
-                (Source::Watch(_), Some(version)) => member.removed(key, version),
-                (Source::Watch(_), None) => {}
-            }
-        }
+        self.concerned(path).for_each(|member| member.gone_by(key, version));
     }
 
     /// A deletion by this process that the API server confirmed, naming the object's uid.
     pub(crate) fn erased(&self, path: &ResourcePath<'_>, key: &Key, uid: Option<&str>) {
-        for member in self.concerned(path) {
-            match (&self.0.source, uid) {
-                (Source::Given(_), _) => member.forget(key),
-                (Source::Watch(_), Some(uid)) => member.erased(key, uid),
-                (Source::Watch(_), None) => {}
-            }
-        }
+        self.concerned(path).for_each(|member| member.erased(key, uid));
     }
 }
 
@@ -250,24 +217,20 @@ impl<K: Cached> Member for Handle<K> {
         &self.cache.kind
     }
 
-    fn wrote(&self, raw: &Raw<'_>, deleting: bool) -> bool {
-        self.cache.wrote(raw, deleting)
+    fn wrote(&self, raw: &Raw<'_>, text: &str, deleting: bool) -> bool {
+        self.cache.wrote(raw, text, deleting)
     }
 
-    fn removed(&self, key: &Key, by: Version<'_>) {
-        self.cache.change(|store| store.removed(key, by));
+    fn found(&self, raw: &Raw<'_>, text: &str) {
+        self.cache.found(raw, text);
     }
 
-    fn erased(&self, key: &Key, uid: &str) {
+    fn gone_by(&self, key: &Key, version: &str) {
+        self.cache.gone_by(key, version);
+    }
+
+    fn erased(&self, key: &Key, uid: Option<&str>) {
         self.cache.erased(key, uid);
-    }
-
-    fn given(&self, object: &Value, deleting: bool) -> bool {
-        self.cache.given(object, deleting)
-    }
-
-    fn forget(&self, key: &Key) {
-        self.cache.forget(key);
     }
 }
 

@@ -16,7 +16,7 @@ use kube::{
     },
 };
 use serde::Deserialize;
-use serde_json::{Value, value::RawValue};
+use serde_json::value::RawValue;
 use tokio::time::timeout;
 
 use crate::{
@@ -144,14 +144,18 @@ impl<'a> Page<'a, Item<'a>> {
     }
 
     fn by_item(text: &'a str) -> Result<Self, Failure> {
-        let page: Page<'a, &RawValue> = serde_json::from_str(text).map_err(Failure::malformed)?;
-        Ok(page.map(|item| Raw::read(item.get())))
+        Ok(Page::texts_of(text)?.map(|item| Raw::read(item.get())))
     }
 }
 
-impl<'a> Page<'a, Value> {
-    pub(crate) fn read_values(bytes: &'a Bytes) -> Result<Self, Failure> {
-        serde_json::from_str(text(bytes)?).map_err(Failure::malformed)
+impl<'a> Page<'a, &'a RawValue> {
+    /// With its items as they are written.
+    pub(crate) fn read_texts(bytes: &'a Bytes) -> Result<Self, Failure> {
+        Self::texts_of(text(bytes)?)
+    }
+
+    fn texts_of(text: &'a str) -> Result<Self, Failure> {
+        serde_json::from_str(text).map_err(Failure::malformed)
     }
 }
 

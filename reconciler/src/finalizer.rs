@@ -15,7 +15,9 @@ pub(crate) struct Finalizer {
 
 /// Kubernetes would not take it as the name of a finalizer of this Kind.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("{name:?} is no name for a finalizer: {why}: give it one such as `example.com/cleanup` by `.finalizer(…)`")]
+#[error(
+    "{name:?} is no name for a finalizer: {why}: give it one such as `example.com/cleanup` by `.finalizer(…)`"
+)]
 pub(crate) struct Unqualified {
     name: String,
     why: String,

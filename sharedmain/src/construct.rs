@@ -129,9 +129,7 @@ fn check_disabled(controllers: &[Controller], disabled: &[String]) -> Result<(),
 }
 
 /// What is there twice, and whose it is.
-fn twice<'a, N: Copy + Ord>(
-    named: impl Iterator<Item = (N, &'a str)>,
-) -> Option<(N, &'a str, &'a str)> {
+fn twice<'a, N: Copy + Ord>(named: impl Iterator<Item = (N, &'a str)>) -> Option<(N, &'a str, &'a str)> {
     let mut owners = BTreeMap::new();
     named.into_iter().find_map(|(name, owner)| owners.insert(name, owner).map(|first| (name, first, owner)))
 }
@@ -219,7 +217,8 @@ mod tests {
     #[tokio::test]
     async fn a_finalizer_that_kubernetes_would_not_take_is_refused() {
         let failure = constructed(vec![controller("a", Some("unqualified"))], &[]).unwrap_err();
-        let said = "the controller a cannot run: \"unqualified\" is no name for a finalizer: Kubernetes wants";
+        let said =
+            "the controller a cannot run: \"unqualified\" is no name for a finalizer: Kubernetes wants";
         assert!(failure.starts_with(said), "{failure}");
     }
 

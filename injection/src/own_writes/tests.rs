@@ -212,6 +212,29 @@ async fn what_an_answer_does_not_say_of_the_object_is_read_back() {
 }
 
 #[tokio::test]
+async fn what_is_read_back_page_by_page_is_gone_where_no_page_shows_it() {
+    let mut process = Process::start().await;
+    for name in ["b", "c"] {
+        process.maps.apply(typed(map(name, "6")));
+    }
+    let all = ["a", "b", "c"].map(|name| map(name, "11"));
+    let deleted = json!({"kind": "ConfigMapList", "apiVersion": "v1", "metadata": {}, "items": all});
+    let (delete, list, api) = (DeleteParams::default(), ListParams::default(), process.api.clone());
+    let server = &mut process.server;
+    let (gone, ()) = tokio::join!(api.delete_collection(&delete, &list), async {
+        server.next().await.answer(200, deleted);
+        server.list().await.page("20", "more", &[map("a", "12")]);
+        let last = server.list().await;
+        assert_eq!(last.query.get("continue").map(String::as_str), Some("more"));
+        last.items("20", &[map("c", "13")]);
+    });
+    gone.unwrap();
+    let held = ["a", "b", "c"].map(|name| process.maps.get(&Key::new("n", name)));
+    let versions = held.map(|held| held.and_then(|map| map.metadata.resource_version.clone()));
+    assert_eq!(versions, [Some("12".into()), None, Some("13".into())]);
+}
+
+#[tokio::test]
 async fn what_cannot_be_read_back_is_left_to_the_watch() {
     let mut process = Process::start().await;
     let (all, delete, list) = (process.api.clone(), DeleteParams::default(), ListParams::default());
@@ -254,7 +277,8 @@ async fn an_object_that_leaves_a_selection_is_deleted_there_and_nowhere_else() {
 async fn streams_go_through_as_they_come() {
     let mut process = Process::start().await;
     let client = process.client.clone();
-    let request = http::Request::post("/api/v1/namespaces/n/configmaps/a/proxy/tail").body(Body::empty()).unwrap();
+    let request =
+        http::Request::post("/api/v1/namespaces/n/configmaps/a/proxy/tail").body(Body::empty()).unwrap();
     let (answer, stream) = tokio::join!(client.send(request), async { process.server.next().await.stream() });
     let mut body = answer.unwrap().into_body();
     stream.chunk("one");

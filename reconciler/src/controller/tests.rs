@@ -487,7 +487,11 @@ async fn a_future_that_panics_when_it_is_dropped_takes_neither_its_worker_nor_it
     });
     running.queue.add(key("a"));
     let began: Vec<_> = running.passes(4).await.iter().map(Duration::as_millis).collect();
-    assert_eq!(began, [0, 3_600_005, 7_200_015, 10_800_035], "there are two workers, and each lost pass counts");
+    assert_eq!(
+        began,
+        [0, 3_600_005, 7_200_015, 10_800_035],
+        "there are two workers, and each lost pass counts"
+    );
     assert_eq!(running.passes_within(Duration::from_secs(4000)).await, 4);
 }
 

@@ -162,7 +162,15 @@ async fn a_finalizer_comes_and_goes_among_those_of_others() {
 #[tokio::test]
 async fn a_name_is_refused_before_the_start_where_the_api_server_refuses_it_as_a_finalizer() {
     let place = Place::new("names").await;
-    for name in [FINALIZER, "unqualified", "map.demo.reknit.dev", "Demo.reknit.dev/map", "a/b/c", "/map", "x.dev/-map"] {
+    for name in [
+        FINALIZER,
+        "unqualified",
+        "map.demo.reknit.dev",
+        "Demo.reknit.dev/map",
+        "a/b/c",
+        "/map",
+        "x.dev/-map",
+    ] {
         let object = json!({"metadata": {"name": "a", "finalizers": [name]}});
         let dry = PostParams { dry_run: true, ..PostParams::default() };
         let taken = place.maps().create(&dry, &serde_json::from_value(object).unwrap()).await.is_ok();

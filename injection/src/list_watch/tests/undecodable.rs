@@ -50,7 +50,7 @@ async fn what_cannot_be_decoded_is_known_until_an_own_write_or_the_watch_repairs
 
     let wrote = |version| {
         let text = map("a", version).to_string();
-        maps.0.cache.wrote(&Raw::read(&text).unwrap(), false);
+        maps.0.cache.wrote(&Raw::read(&text).unwrap(), &text, false);
     };
     wrote("10");
     assert!(maps.newest(&a).is_err(), "an answer from before");
@@ -95,7 +95,7 @@ fn bad(name: &str, version: &str) -> Value {
 
 fn answered(maps: &Informer<ConfigMap>, object: &Value, deleting: bool) {
     let text = object.to_string();
-    assert!(maps.0.cache.wrote(&Raw::read(&text).unwrap(), deleting));
+    assert!(maps.0.cache.wrote(&Raw::read(&text).unwrap(), &text, deleting));
 }
 
 fn version(maps: &Informer<ConfigMap>, key: &Key) -> Option<String> {
