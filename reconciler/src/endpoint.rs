@@ -15,7 +15,7 @@ use reknit_injection::Transport;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
-use crate::{Queue, concluding::concluding};
+use crate::Queue;
 
 type Built = Result<http::Request<Vec<u8>>, kube::core::request::Error>;
 
@@ -93,7 +93,7 @@ impl<K: Kind> Endpoint<K> {
         let key = Arc::new(Key::of(object));
         let request = self.at(&key).patch(&key.name, &self.params(), &Patch::Merge(body));
         let write = self.send(request);
-        concluding(&self.queue, key, write, |object: &K| object.meta().resource_version.as_deref()).await
+        self.queue.concluding(key, write, |object: &K| object.meta().resource_version.as_deref()).await
     }
 
     /// Applies metadata under a field manager, whatever else changed meanwhile unless it holds a version; so it is news to
@@ -128,7 +128,7 @@ impl<K: Kind> Endpoint<K> {
         let write = self.send(request);
         let answer = match first {
             true => {
-                concluding(&self.queue, key.clone(), write, |answer: &Answer| answer.metadata.version()).await
+                self.queue.concluding(key.clone(), write, |answer: &Answer| answer.metadata.version()).await
             }
             false => write.await,
         };

@@ -84,7 +84,6 @@
 mod backoff;
 mod builder;
 mod child;
-mod concluding;
 mod controller;
 mod driver;
 mod endpoint;

@@ -75,7 +75,7 @@ impl<'a, T: Cached> Watch<'a, T> {
         }
         informer.on(move |change| {
             for object in change.objects() {
-                of(object, &mut |key| queue.changed(key));
+                of(object, &mut |key| queue.add(key));
             }
         });
     }

@@ -77,11 +77,10 @@ fn writing(cx: &Context) -> Result<Controller> {
 }
 fn objects() -> Vec<serde_json::Value> {
     let some = |name: &str| {
-        crate::at(
-            AddressableService::new(name, AddressableServiceSpec { service_name: "w".into() }),
-            Some("default"),
-            1,
-        )
+        let object = AddressableService::new(name, AddressableServiceSpec { service_name: "w".into() });
+        let mut object = crate::at(object, Some("default"), 1);
+        object.metadata.resource_version = Some("1".into());
+        object
     };
     ["one", "two"].map(|n| serde_json::to_value(some(n)).unwrap()).into()
 }

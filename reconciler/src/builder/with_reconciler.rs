@@ -196,7 +196,7 @@ fn wake_own_key<K: Kind>(informer: &Informer<K>, queue: &Queue, kept: &Kept, tel
         match (touched.is_gone(), touched.resource_version()) {
             (true, _) if tells_deletion => queue.add(touched.key()),
             // no echo of an own write, whatever that was answered
-            (false, None) => queue.changed(touched.key()),
+            (false, None) => queue.add(touched.key()),
             (_, version) => queue.changed_to(touched.key(), version),
         }
     });

@@ -45,6 +45,25 @@ pub(crate) struct Writing {
 }
 
 impl Queue {
+    /// Runs a status or finalizer write of the framework's own that ends the pass of this key: it does not wake the key,
+    /// whether the answer or the watch tells of it first. `version` finds the resourceVersion in the answer.
+    ///
+    /// What user code writes is no such write: it may have computed its status from what it read before it wrote, so its
+    /// key runs once more and finds that nothing is left to do.
+    pub(crate) async fn concluding<T, E>(
+        &self,
+        key: Arc<Key>,
+        write: impl Future<Output = Result<T, E>>,
+        version: impl FnOnce(&T) -> Option<&str>,
+    ) -> Result<T, E> {
+        let writing = self.writing(key);
+        let answer = write.await;
+        if let Ok(answer) = &answer {
+            writing.answered(version(answer));
+        }
+        answer
+    }
+
     /// Begins a write that ends the pass of this key.
     pub(crate) fn writing(&self, key: Arc<Key>) -> Writing {
         self.0.state.lock().echoes.begin(key.clone());

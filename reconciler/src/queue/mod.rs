@@ -20,7 +20,6 @@ use self::{
 };
 use crate::{
     backoff::Backoff,
-    concluding,
     metrics::{Metrics, QueueMetrics, Works},
 };
 
@@ -87,18 +86,10 @@ impl Queue {
         self.add_at(Arc::new(key), wait);
     }
 
-    /// What handlers of changes call: wakes a key, unless the change is the write that ends the pass of this very
-    /// key.
-    pub(crate) fn changed(&self, key: Key) {
-        if !concluding::concludes(self.id(), &key) {
-            self.add(key);
-        }
-    }
-
-    /// The same for the object of the key itself, which has this version now, or none where it is gone. A change that
-    /// is told while such a write is under way may be its echo: whether it is shows when the answer is there.
+    /// Wakes a key whose own object changed: it has this version now, or none where it is gone. What is told while a write
+    /// [ends the pass](Self::concluding) of the key may be its echo: whether it is shows when the answer is there.
     pub(crate) fn changed_to(&self, key: Key, version: Option<&str>) {
-        if !concluding::concludes(self.id(), &key) && !self.0.state.lock().echoes.note(&key, version) {
+        if !self.0.state.lock().echoes.note(&key, version) {
             self.add(key);
         }
     }
@@ -110,11 +101,6 @@ impl Queue {
         let mut state = self.0.state.lock();
         metrics.depth.set(state.depth());
         state.metrics = Some(metrics);
-    }
-
-    /// Distinguishes this queue from others of the process.
-    pub(crate) fn id(&self) -> usize {
-        Arc::as_ptr(&self.0).addr()
     }
 
     /// The next key in turn, as soon as there is one; none once the queue is closed. Safe to drop and call again.

@@ -206,21 +206,20 @@ async fn a_claimer_that_gives_up_leaves_its_key_to_the_next() {
 }
 
 #[tokio::test]
-async fn a_change_that_ends_the_pass_of_a_key_does_not_wake_that_key_of_that_queue() {
+async fn a_write_that_ends_the_pass_of_a_key_does_not_wake_that_key_of_that_queue() {
     let (mine, other) = (Queue::new(), Queue::new());
     let write = async {
         for queue in [&mine, &other] {
-            queue.changed(key("a"));
             queue.changed_to(key("a"), Some("2"));
-            queue.changed(key("b"));
+            queue.changed_to(key("b"), Some("2"));
         }
         Ok::<_, ()>("2".to_owned())
     };
-    concluding::concluding(&mine, key("a").into(), write, |version| Some(version)).await.unwrap();
+    mine.concluding(key("a").into(), write, |version| Some(version)).await.unwrap();
     assert_eq!(mine.take_all(), [key("b")]);
     assert_eq!(other.take_all(), [key("a"), key("b")]);
-    mine.changed(key("a"));
-    assert_eq!(mine.take_all(), [key("a")]);
+    mine.changed_to(key("a"), Some("2"));
+    assert_eq!(mine.take_all(), [key("a")], "it has ended");
 }
 
 /// What wakes `a` when the watch tells of these versions of it while the write is under way that is answered so.
@@ -231,7 +230,7 @@ async fn woken_by(told: &[Option<&str>], answer: Result<&str, ()>) -> Vec<Key> {
         let queue = queue.clone();
         async move {
             let write = async { answered.await.unwrap() };
-            concluding::concluding(&queue, key("a").into(), write, |version: &String| Some(version)).await
+            queue.concluding(key("a").into(), write, |version: &String| Some(version)).await
         }
     });
     tokio::task::yield_now().await;

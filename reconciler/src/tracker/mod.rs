@@ -32,7 +32,7 @@ impl Tracker {
         let tracker = self.clone();
         informer.on_touched(move |touched| {
             for observer in tracker.observers(touched) {
-                queue.changed(Key::from(&*observer));
+                queue.add(Key::from(&*observer));
             }
         });
     }
