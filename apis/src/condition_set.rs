@@ -77,7 +77,8 @@ impl ConditionSet {
 /// Marking a condition with what it says already changes nothing, its time included. Any other mark sets
 /// `lastTransitionTime` to now, and the top condition follows its dependents: False as soon as one is False, else
 /// Unknown while one is Unknown, True once all are True. The list stays sorted by type. Conditions outside the set
-/// get the severity `Info` and leave the top alone.
+/// get the severity `Info` and leave the top alone. As in Knative, what is stored without a severity counts as a dependent
+/// whoever put it there: [`clear`](Self::clear) a condition that a newer version has no longer in its set.
 ///
 /// ```
 /// # use reknit_apis::{ConditionSet, DuckShaped, DuckStatus};

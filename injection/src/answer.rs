@@ -63,13 +63,18 @@ impl Failure {
     }
 
     /// In words for whoever is to do something about it.
-    pub(crate) fn explain(&self, kind: &ApiResource) -> String {
+    pub(crate) fn explain(&self, kind: &ApiResource, namespace: Option<&str>) -> String {
         let ApiResource { api_version, kind, plural, .. } = kind;
         match self {
-            Self::Absent(_) => format!(
-                "the API server does not know {plural} of {api_version} ({kind}): \
-                 if it is a custom resource, its CustomResourceDefinition has to be installed"
-            ),
+            Self::Absent(_) => {
+                let asked = namespace.map_or_else(String::new, |namespace| {
+                    format!("; if it lies in no namespace, it cannot be selected by namespace {namespace}")
+                });
+                format!(
+                    "the API server does not know {plural} of {api_version} ({kind}): \
+                     if it is a custom resource, its CustomResourceDefinition has to be installed{asked}"
+                )
+            }
             Self::Refused { code: 403, message } => {
                 format!("{message}: this process needs the verbs list and watch on {plural} of {api_version}")
             }

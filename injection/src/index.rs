@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
     fmt,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
 };
 
@@ -13,7 +14,8 @@ use crate::{Change, Informer, cache::Handler, informer::Cached};
 
 /// The objects of an informer by a value that a function finds in them: Pods by node, Secrets by who uses them.
 ///
-/// Kept up to date with the informer, before its handlers are told. It keeps the informer, as a clone of that does: a
+/// Kept up to date with the informer, before its handlers are told. An object at which the function panics is in none, which
+/// is logged. It keeps the informer, as a clone of that does: a
 /// handler of the informer is not to capture either.
 ///
 /// ```no_run
@@ -60,7 +62,13 @@ impl<K: Cached> Index<K> {
         informer: Informer<K>,
         values: impl Fn(&K) -> V + Send + Sync + 'static,
     ) -> (Self, Handler<K>) {
-        let values: Values<K> = Arc::new(move |object| values(object).into_iter().collect());
+        let values: Values<K> = Arc::new(move |object| {
+            let found = catch_unwind(AssertUnwindSafe(|| values(object).into_iter().collect()));
+            found.unwrap_or_else(|_| {
+                tracing::error!(key = %Key::of(object), "the function of an index panicked: the object is in none");
+                BTreeSet::new()
+            })
+        });
         let keys = Arc::new(Keys::default());
         let follow = follow(values.clone(), keys.clone());
         (Self(Arc::new(Shared { informer, values, keys })), follow)
@@ -129,6 +137,20 @@ mod tests {
         let _watch = server.sync("10", &[map("a", "5")]).await;
         by_name.0.informer.synced().await;
         assert_eq!(by_name.get("a").count(), 1);
+    }
+
+    #[tokio::test]
+    async fn an_object_at_which_its_function_panics_is_in_no_index_and_fails_nobody() {
+        let maps: Informer<ConfigMap> = Context::new("test", server().0).get();
+        let index = maps.index(|map| {
+            assert!(map.metadata.resource_version.as_deref() != Some("2"), "as planned");
+            Some("all".to_owned())
+        });
+        let count = |version| {
+            maps.apply(serde_json::from_value(map("a", version)).unwrap());
+            index.get("all").count()
+        };
+        assert_eq!(["1", "2", "3"].map(count), [1, 0, 1]);
     }
 
     #[tokio::test]

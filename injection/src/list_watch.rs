@@ -271,7 +271,7 @@ impl<K: Cached> ListWatch<K> {
         let listing = self.version.is_none();
         self.absences = if listing && matches!(failure, Failure::Absent(_)) { self.absences + 1 } else { 0 };
         if self.absences >= ABSENCES {
-            self.cache.progress.lost(&failure.explain(&self.cache.kind));
+            self.cache.progress.lost(&self.explain(&failure));
         }
         // What is wrong with the request will still be wrong when the version is the same. And who may not watch, or
         // cannot, is told by lists what changes, as in client-go.
@@ -289,8 +289,12 @@ impl<K: Cached> ListWatch<K> {
         sleep(wait).await;
     }
 
+    fn explain(&self, failure: &Failure) -> String {
+        failure.explain(&self.cache.kind, self.cache.selection.in_namespace())
+    }
+
     fn complain(&mut self, failure: &Failure, softly: bool) {
-        let why = failure.explain(&self.cache.kind);
+        let why = self.explain(failure);
         self.cache.progress.stuck(&why);
         let lately = self.complained.is_some_and(|when| when.elapsed() < COMPLAINT);
         if softly || lately {

@@ -79,7 +79,8 @@ impl<T: Cached<DynamicType = ()>> Owned<T> {
     /// one request, which changes nothing where nothing is to be put back. What somebody added so while no process of the
     /// controller looked is put back with the next change.
     ///
-    /// A child that is being deleted is left as it is, and the owner is woken when it is gone.
+    /// A child that is being deleted is left as it is, and the owner is woken when it is gone. One call for each child, in one
+    /// controller: two that differ undo each other's, pass after pass.
     ///
     /// It takes the verbs get, create and patch on the child, beside list and watch, and where the admission plugin
     /// OwnerReferencesPermissionEnforcement is on, update on the owner's `finalizers` subresource.
