@@ -44,6 +44,7 @@ mod metrics;
 #[cfg(test)]
 mod model;
 mod own_writes;
+mod place;
 mod raw;
 mod read_back;
 mod record;

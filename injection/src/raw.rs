@@ -271,6 +271,7 @@ mod tests {
         let quoting = Raw::read(r#"{"metadata":{"name":"m"},"data":"hunter2"}"#).unwrap();
         let quoted = decode::<Secret>(&quoting, false).unwrap_err();
         assert!(!error.contains("hunter2") && !quoted.contains("hunter2"), "{error} {quoted}");
+        assert_eq!(error, "data.password: a value of the wrong form");
         let map = decode::<ConfigMap>(&quoting, false).unwrap_err();
         assert!(map.contains("hunter2"), "elsewhere the value helps: {map}");
     }

@@ -11,7 +11,7 @@ use serde::{
     de::{DeserializeOwned, Error},
 };
 
-use crate::{store::State, version::Version};
+use crate::{place::Place, store::State, version::Version};
 
 /// An object's bytes. They begin with the length of the whole, that of the rest of the metadata, and those of four
 /// texts: namespace, name, uid and resourceVersion. The texts follow, then the rest of the metadata and the rest of the
@@ -215,21 +215,33 @@ impl Json {
     /// The typed object. The error says why not, without a value of the object where that could be secret.
     pub(crate) fn decode<K: DeserializeOwned>(&self, kind: &ApiResource) -> Result<K, String> {
         let decoded = panic::catch_unwind(|| self.parse()).map_err(|_| "its decoding panicked")?;
-        decoded.map_err(|error| explain(&error, kind))
+        decoded.map_err(|error| self.misfit(&error, kind))
     }
 
     fn parse<K: DeserializeOwned>(&self) -> serde_json::Result<K> {
         // All of it at once: serde_json would look at each string of a slice by itself.
         serde_json::from_str(std::str::from_utf8(&self.0).map_err(serde_json::Error::custom)?)
     }
+
+    /// With the place in the object: nobody else has this text, to look a column up. The names of a Secret's entries are
+    /// told, and nothing within them.
+    fn misfit(&self, error: &serde_json::Error, kind: &ApiResource) -> String {
+        // The API server writes one line, in which a column is an offset.
+        let read = self.0.get(..error.column()).filter(|_| error.line() == 1).map(text).unwrap_or_default();
+        let (place, said) = (Place::at_the_end_of(read), explain(error, kind));
+        let place = if is_secret(kind) { place.within(2) } else { place }.to_string();
+        let said = said.rsplit_once(" at line ").map_or(said.as_str(), |(said, _)| said);
+        if place.is_empty() { said.to_owned() } else { format!("{place}: {said}") }
+    }
 }
 
-/// serde quotes what it could not read; of a Secret only the place is told.
+/// serde quotes what it could not read, but not of a Secret.
 pub(crate) fn explain(error: &serde_json::Error, kind: &ApiResource) -> String {
-    match kind.kind.as_str() {
-        "Secret" => format!("a value of the wrong form at column {}", error.column()),
-        _ => error.to_string(),
-    }
+    if is_secret(kind) { "a value of the wrong form".into() } else { error.to_string() }
+}
+
+fn is_secret(kind: &ApiResource) -> bool {
+    kind.kind == "Secret"
 }
 
 /// Copies of many records, one after the other.
@@ -298,6 +310,21 @@ mod tests {
         assert_eq!((namespace, name, uid, resource_version), (Some("n"), "p", Some("u"), "7"));
         assert_eq!(record.packed().labels()["app"], "a \"quoted\" \\ one");
         assert!(!record.packed().lingers());
+    }
+
+    #[test]
+    fn what_cannot_be_decoded_is_told_with_its_place_in_the_object() {
+        let why = |pointer: &str, wrong: Value| {
+            let (mut object, kind) = (pod(), ApiResource::erase::<Pod>(&()));
+            *object.pointer_mut(pointer).unwrap() = wrong;
+            record(&object).packed().decode::<Pod>(&kind).unwrap_err()
+        };
+        let said = why("/spec/containers/0/args", json!(3));
+        assert_eq!(said, "spec.containers[0].args: invalid type: integer `3`, expected a sequence");
+        let said = why("/metadata/labels/app", json!({}));
+        assert!(said.starts_with("metadata.labels.app: invalid type: map, expected a string"), "{said}");
+        let said = why("/spec", json!([]));
+        assert!(said.starts_with("spec: invalid type: sequence"), "{said}");
     }
 
     #[test]

@@ -100,7 +100,7 @@ async fn an_object_that_cannot_be_decoded_is_named_and_hinders_no_other() {
     loose.synced().await;
     assert_eq!(told.take(), ["+good"]);
     let first = undecodable.lock().unwrap().pop().unwrap();
-    assert!(first.starts_with("bad invalid type: string \"many\", expected u8"), "{first}");
+    assert!(first.starts_with("bad spec.number: invalid type: string \"many\", expected u8"), "{first}");
 
     let mut good = api.get("good").await.unwrap();
     good.data["spec"]["number"] = json!(300);
@@ -109,7 +109,7 @@ async fn an_object_that_cannot_be_decoded_is_named_and_hinders_no_other() {
     bad.data["spec"]["number"] = json!(3);
     api.replace("bad", &PostParams::default(), &bad).await.unwrap();
     told.until("+bad").await;
-    assert!(undecodable.lock().unwrap().pop().unwrap().starts_with("good invalid value"));
+    assert!(undecodable.lock().unwrap().pop().unwrap().starts_with("good spec.number: invalid value"));
     assert_eq!(loose.get(&Key::new(&*namespace, "good")).unwrap().spec.number, 1, "what could be decoded");
     api.delete("good", &DeleteParams::default()).await.unwrap();
     told.until("-good").await;
