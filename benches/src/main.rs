@@ -87,7 +87,7 @@ fn write(report: &Report, name: &str) -> Result<()> {
     let folder = Path::new(RESULTS);
     fs::create_dir_all(folder)?;
     fs::write(folder.join(format!("{name}.json")), serde_json::to_string_pretty(report)? + "\n")?;
-    fs::write(folder.join(format!("{name}.svg")), chart::svg(report).unwrap_or_default())?;
+    fs::write(folder.join(format!("{name}.svg")), chart::svg(report))?;
     println!("written to benches/results/{name}.json and {name}.svg");
     Ok(())
 }
