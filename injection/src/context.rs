@@ -9,43 +9,12 @@ use typemap_rev::{TypeMap, TypeMapKey};
 use crate::{
     feed::Feed,
     informer::{Cached, Informer},
+    inject::{Inject, Missing},
     registry::{Informers, Source},
-    selection::{Selection, select},
+    selection::Selection,
     shutdown::Shutdown,
     transport::Transport,
 };
-
-/// Something the [`Context`] can make, once, the first time it is asked for.
-///
-/// ```
-/// use k8s_openapi::api::core::v1::Service;
-/// use reknit_injection::{Context, Informer, Inject};
-///
-/// #[derive(Clone)]
-/// struct Prober {
-///     services: Informer<Service>,
-/// }
-///
-/// impl Inject for Prober {
-///     fn inject(cx: &Context) -> Self {
-///         Self { services: cx.get() }
-///     }
-/// }
-/// ```
-#[diagnostic::on_unimplemented(
-    message = "the Context does not know how to make a `{Self}`",
-    note = "`impl Inject for {Self}`, or `cx.provide(value)` in main and `cx.provided::<{Self}>()?` here",
-    note = "`Tracked`, `Owned` and `Config` belong to one controller: `build.track()`, `build.owns()`, `build.config()`"
-)]
-pub trait Inject: Clone + Send + Sync + 'static {
-    /// Makes it, of whatever else the Context has.
-    fn inject(cx: &Context) -> Self;
-}
-
-/// A value was asked for that nobody provided.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no {0} was provided")]
-pub struct Missing(&'static str);
 
 struct Slot<T>(PhantomData<fn() -> T>);
 
@@ -380,30 +349,6 @@ impl Drop for Making<'_> {
     }
 }
 
-impl<K: Cached<DynamicType = ()>> Inject for Informer<K> {
-    fn inject(cx: &Context) -> Self {
-        cx.informer(select())
-    }
-}
-
-impl Inject for Client {
-    fn inject(cx: &Context) -> Self {
-        cx.client()
-    }
-}
-
-impl Inject for Informers {
-    fn inject(cx: &Context) -> Self {
-        cx.informers()
-    }
-}
-
-impl Inject for Shutdown {
-    fn inject(cx: &Context) -> Self {
-        cx.shutdown()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -411,7 +356,7 @@ mod tests {
     use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
 
     use super::*;
-    use crate::scripted::server;
+    use crate::{scripted::server, select};
 
     #[derive(Clone)]
     struct Probe(Informer<Service>);
