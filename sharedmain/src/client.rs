@@ -74,8 +74,9 @@ async fn complete(answer: impl Future<Output = kube::Result<Answer>>) -> Result<
     Ok(Response::from_parts(head, Box::new(body.map_err(|never| match never {}))))
 }
 
-/// Repeats what a busy API server refused, unless whoever asked does that. What timed out at a gateway (504) may have been done all the same, so only
-/// what changes nothing is repeated then: a second POST would create a second object under a generated name.
+/// Repeats what a busy API server refused and says when to repeat, as client-go does, unless whoever asked does that.
+/// What timed out at a gateway (504) may have been done all the same, so only what changes nothing is repeated then: a
+/// second POST would create a second object under a generated name.
 #[derive(Clone)]
 struct Repeat(RetryPolicy);
 
@@ -83,9 +84,11 @@ impl Policy<Request<Body>, Answer, BoxError> for Repeat {
     type Future = Sleep;
 
     fn retry(&mut self, request: &mut Request<Body>, result: &mut Result<Answer, BoxError>) -> Option<Sleep> {
-        let timed_out = result.as_ref().is_ok_and(|answer| answer.status() == StatusCode::GATEWAY_TIMEOUT);
+        let answer = result.as_ref().ok()?;
+        let says_when = answer.headers().contains_key(header::RETRY_AFTER);
+        let timed_out = answer.status() == StatusCode::GATEWAY_TIMEOUT;
         let on_their_own = request.extensions().get::<NotRepeated>().is_some();
-        if on_their_own || (timed_out && request.method() != Method::GET) {
+        if !says_when || on_their_own || (timed_out && request.method() != Method::GET) {
             return None;
         }
         self.0.retry(request, result)
@@ -144,9 +147,8 @@ mod tests {
                 let (status, body) =
                     if busy { (refusal, "{}") } else { (StatusCode::OK, r#"{"metadata":{"name":"a"}}"#) };
                 let body = Body::from(body.as_bytes().to_vec());
-                let mut answer = Response::new(body);
-                *answer.status_mut() = status;
-                Ok::<_, Infallible>(answer)
+                let answer = Response::builder().status(status).header(header::RETRY_AFTER, "1").body(body);
+                Ok::<_, Infallible>(answer.unwrap())
             }
         });
         (Client::new(service, "default"), asked)
@@ -162,6 +164,20 @@ mod tests {
         assert!(get(&bare).await.is_err());
         assert!(get(&on(&bare, 0.0, 1)).await.is_ok());
         assert_eq!(asked.load(Ordering::Relaxed), 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refusal_that_does_not_say_when_to_repeat_is_told_at_once() {
+        let count = Arc::new(AtomicU32::new(0));
+        let asked = count.clone();
+        let service = tower::service_fn(move |_: Request<Body>| {
+            asked.fetch_add(1, Ordering::Relaxed);
+            let answer = Response::builder().status(429).body(Body::from(b"{}".to_vec()));
+            async move { Ok::<_, Infallible>(answer.unwrap()) }
+        });
+        let begun = Instant::now();
+        assert!(get(&on(&Client::new(service, "default"), 0.0, 1)).await.is_err());
+        assert_eq!((count.load(Ordering::Relaxed), begun.elapsed()), (1, Duration::ZERO));
     }
 
     #[tokio::test(start_paused = true)]
@@ -211,9 +227,9 @@ mod tests {
                 () => (200, r#"{"metadata":{"resourceVersion":"5"},"items":[]}"#),
             };
             noted.push(next);
-            let mut answer = Response::new(Body::from(body.as_bytes().to_vec()));
-            *answer.status_mut() = StatusCode::from_u16(code).unwrap();
-            async move { Ok::<_, Infallible>(answer) }
+            let body = Body::from(body.as_bytes().to_vec());
+            let answer = Response::builder().status(code).header(header::RETRY_AFTER, "1").body(body);
+            async move { Ok::<_, Infallible>(answer.unwrap()) }
         });
         let cx = Context::new("test", on(&Client::new(service, "default"), 0.0, 1));
         let maps: Informer<ConfigMap> = cx.get();
