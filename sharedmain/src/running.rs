@@ -130,14 +130,16 @@ impl Running {
         }
     }
 
-    /// Passes and tasks may go on until the deadline; leases are held until the passes have ended.
+    /// Passes and tasks may go on until the deadline; leases are held until the passes have ended, and left to lapse
+    /// where one does not.
     async fn wind_down(mut self) -> Result<(), Failure> {
         let deadline = Instant::now() + self.drain;
         let ((), ended) = tokio::join!(
             async {
-                drain(&mut self.controllers, deadline + GRACE).await;
-                self.drained.pull();
-                release(&mut self.electors).await;
+                if drain(&mut self.controllers, deadline + GRACE).await {
+                    self.drained.pull();
+                    release(&mut self.electors).await;
+                }
             },
             end(&mut self.tasks, deadline),
         );
@@ -171,7 +173,8 @@ fn panic_text(error: JoinError) -> String {
     }
 }
 
-async fn drain(controllers: &mut JoinSet<Drained>, deadline: Instant) {
+/// Whether all have ended.
+async fn drain(controllers: &mut JoinSet<Drained>, deadline: Instant) -> bool {
     let mut dropped = 0;
     while let Ok(Some(drained)) = timeout_at(deadline, controllers.join_next()).await {
         dropped += drained.map_or(0, |drained| drained.dropped);
@@ -179,7 +182,14 @@ async fn drain(controllers: &mut JoinSet<Drained>, deadline: Instant) {
     if dropped > 0 {
         tracing::warn!(dropped, "passes that had not ended by the deadline were dropped");
     }
+    let all_ended = controllers.is_empty();
+    if !all_ended {
+        tracing::warn!(
+            "a pass that blocks its thread cannot be dropped: the leases are not released before it ends"
+        );
+    }
     controllers.abort_all();
+    all_ended
 }
 
 async fn release(electors: &mut JoinSet<()>) {
@@ -198,4 +208,18 @@ async fn end(tasks: &mut JoinSet<Result<String, String>>, deadline: Instant) -> 
         tasks.abort_all();
     }
     result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn who_does_not_end_by_the_deadline_is_told_of() {
+        let mut controllers = JoinSet::new();
+        controllers.spawn(async { Drained::default() });
+        assert!(drain(&mut controllers, Instant::now() + GRACE).await);
+        controllers.spawn(std::future::pending());
+        assert!(!drain(&mut controllers, Instant::now() + GRACE).await);
+    }
 }
