@@ -1,8 +1,8 @@
 //! The command line: the framework's flags, and the user's own beside them.
-use std::{net::IpAddr, path::PathBuf, time::Duration};
+use std::{collections::BTreeSet, net::IpAddr, path::PathBuf, time::Duration};
 
 use crate::{failure::Failure, listen::Host};
-use clap::{ArgMatches, Args, Command, FromArgMatches, error::ErrorKind};
+use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, error::ErrorKind};
 
 /// The flags that every process has. Not a group of clap's: it would be named `Flags`, as the user's own may be.
 #[derive(Debug, Clone, Args)]
@@ -89,22 +89,22 @@ pub(crate) fn command(component: &str, version: &str, users: &[Augment]) -> Comm
 /// Flags of the user that are named as one of the framework's, or as another of their own.
 pub(crate) fn clashes(users: &[Augment]) -> Vec<String> {
     let ours = Flags::augment_args(Command::new(""));
-    let mut seen: Vec<String> = names(&ours);
+    let mut seen: BTreeSet<String> = ours.get_arguments().flat_map(names).collect();
     seen.extend(["help".into(), "version".into()]);
     let mut twice = Vec::new();
     for augment in users {
-        for name in names(&augment(Command::new(""))) {
-            if seen.contains(&name) {
-                twice.push(name.clone());
-            }
-            seen.push(name);
+        for arg in augment(Command::new("")).get_arguments() {
+            let names = names(arg);
+            twice.extend(names.intersection(&seen).cloned());
+            seen.extend(names);
         }
     }
     twice
 }
 
-fn names(command: &Command) -> Vec<String> {
-    command.get_arguments().map(|arg| arg.get_long().unwrap_or(arg.get_id().as_str()).to_owned()).collect()
+/// How it is written, and by which name clap keeps it: the field's.
+fn names(arg: &Arg) -> BTreeSet<String> {
+    [arg.get_long(), Some(arg.get_id().as_str())].into_iter().flatten().map(str::to_owned).collect()
 }
 
 /// What the command line said; an `Err` is clap's own: help, version or a usage error.
@@ -158,6 +158,8 @@ mod tests {
         server: Option<String>,
         #[arg(long)]
         mine: Option<String>,
+        #[arg(long = "my-cluster")]
+        cluster: Option<String>,
     }
 
     #[test]
@@ -236,7 +238,7 @@ mod tests {
 
     #[test]
     fn a_flag_that_the_framework_has_already_is_found() {
-        assert_eq!(clashes(&[Clashing::augment_args]), ["server"]);
+        assert_eq!(clashes(&[Clashing::augment_args]), ["server", "cluster"]);
         assert_eq!(clashes(&[]), Vec::<String>::new());
     }
 }

@@ -43,8 +43,10 @@ pub(crate) async fn find(flags: &Flags) -> Result<Access, Failure> {
     let given = flags.kubeconfig.clone().filter(|list| !list.0.is_empty());
     let mut access = match (given.or_else(home_kubeconfig), &flags.server) {
         (Some(list), _) => from_files(&list, flags).await?,
-        (None, Some(server)) => from_server(server)?,
-        (None, None) => from_pod(flags)?,
+        (None, server) => {
+            named(flags)?;
+            server.as_deref().map_or_else(from_pod, from_server)?
+        }
     };
     if let Some(server) = &flags.server {
         access.config.cluster_url = url(server)?;
@@ -165,12 +167,7 @@ fn url(server: &str) -> Result<http::Uri, Failure> {
     if matches!(uri.scheme_str(), Some("http" | "https")) { Ok(uri) } else { Err(wrong()) }
 }
 
-fn from_pod(flags: &Flags) -> Result<Access, Failure> {
-    if let Some((flag, name)) = named(flags) {
-        return Err(Failure::new(format!(
-            "--{flag} {name:?} is given, but no kubeconfig: pass --kubeconfig"
-        )));
-    }
+fn from_pod() -> Result<Access, Failure> {
     match Config::incluster() {
         Ok(config) => Ok(Access { config, origin: Origin::Pod }),
         Err(InClusterError::ReadEnvironmentVariable(_)) => Err(Failure::new(format!(
@@ -182,9 +179,14 @@ fn from_pod(flags: &Flags) -> Result<Access, Failure> {
     }
 }
 
-fn named(flags: &Flags) -> Option<(&'static str, &str)> {
-    let context = flags.context.as_deref().map(|name| ("context", name));
-    context.or_else(|| flags.cluster.as_deref().map(|name| ("cluster", name)))
+/// What only a kubeconfig has must not be named without one.
+fn named(flags: &Flags) -> Result<(), Failure> {
+    match [("context", &flags.context), ("cluster", &flags.cluster)] {
+        [(flag, Some(name)), _] | [_, (flag, Some(name))] => {
+            Err(Failure::new(format!("--{flag} {name:?} is given, but no kubeconfig: pass --kubeconfig")))
+        }
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]

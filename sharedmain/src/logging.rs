@@ -41,7 +41,7 @@ struct Style {
 }
 
 impl Logging {
-    /// From now on events are written. Where another subscriber is installed already (a test's), that one stays.
+    /// From now on events are written. Where another subscriber is installed already, that one stays, and is told.
     pub(crate) fn install(component: &str, pod: Option<&str>, rust_log: Option<&str>) -> Self {
         let mut always = Fields::default();
         if let Some(pod) = pod {
@@ -54,7 +54,12 @@ impl Logging {
         let (filter, handle) = reload::Layer::new(filter);
         let tracer = LateTracer::default();
         let lines = Registry::default().with(Lines(style.clone()).with_filter(filter)).with(tracer.layer());
-        let _ = tracing::subscriber::set_global_default(lines);
+        if tracing::subscriber::set_global_default(lines).is_err() {
+            tracing::warn!(
+                "this program has set up a log of its own before main: RUST_LOG, config-logging and the traces of \
+                 config-observability have no effect"
+            );
+        }
         Self { style, filter: handle, level: Arc::default(), fixed: rust_log.is_some(), tracer }
     }
 

@@ -2,7 +2,7 @@
 use std::collections::BTreeMap;
 
 use reknit_injection::Context;
-use reknit_reconciler::{Controller, Result, leader::LeaderElectionConfig};
+use reknit_reconciler::{Controller, Error, Result, leader::LeaderElectionConfig};
 use reknit_webhook::{Health, Place, Webhook};
 
 use crate::{
@@ -62,6 +62,9 @@ pub(crate) fn assemble(cx: &Context, webhook: Webhook) -> Result<(Controller, Ta
         })
         .config_parser(&settings.config_leader_election, leader_election);
     let listening = ListenAddress::any(settings.port).listen(cx, "the webhook");
+    let listening = async {
+        listening.await.map_err(|error| Error::from(format!("{error}; WEBHOOK_PORT chooses another port")))
+    };
     let health = webhook.health();
     let (controller, server) = webhook.assemble(cx, &settings.place, listening)?;
     Ok((controller, Task::new("webhook", server), health))
