@@ -2,8 +2,21 @@
 use std::{error::Error as StdError, io};
 
 use kube::client::AuthError;
+use tower::BoxError;
 
 type Link<'a> = &'a (dyn StdError + 'static);
+
+/// What became of a credential plugin, without what it was given and what it printed for us.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Credentials(String);
+
+/// kube's own text of what a credential plugin did shows its environment, its arguments and its output: each may be a
+/// secret, and errors are written into logs, events and the readiness probe.
+pub(crate) fn without_credentials(error: BoxError) -> BoxError {
+    let auth = chain(&*error).find_map(|link| link.downcast_ref::<AuthError>()).map(auth_text);
+    auth.map_or(error, |text| Credentials(text).into())
+}
 
 /// The first line of thought of a user is about the last error in the chain: what is above only says what was
 /// being tried.
@@ -24,7 +37,9 @@ pub(crate) fn may_pass(error: &kube::Error) -> bool {
     match error {
         kube::Error::Api(status) => status.code == 429 || status.code >= 500,
         kube::Error::Service(_) | kube::Error::HyperError(_) | kube::Error::ReadEvents(_) => {
-            find::<rustls::Error>(error).is_none() && find::<AuthError>(error).is_none()
+            find::<rustls::Error>(error).is_none()
+                && find::<AuthError>(error).is_none()
+                && find::<Credentials>(error).is_none()
         }
         _ => false,
     }
@@ -41,13 +56,14 @@ fn plain(error: Link<'_>) -> String {
     }
 }
 
-/// An exec plugin's standard output holds credentials, so only its standard error is shown.
+/// An exec plugin's standard output holds credentials, and its command with its environment and arguments may, so only
+/// its standard error is shown.
 fn auth_text(error: &AuthError) -> String {
     match error {
-        AuthError::AuthExecRun { cmd, status, out } => {
+        AuthError::AuthExecRun { status, out, .. } => {
             let stderr = String::from_utf8_lossy(&out.stderr);
             let stderr: String = stderr.trim().chars().take(500).collect();
-            format!("the credential plugin {cmd} failed ({status}): {stderr}")
+            format!("the credential plugin failed ({status}): {stderr}")
         }
         AuthError::AuthExecParse(yaml) => {
             format!("the credential plugin's output is malformed: {}", yaml.without_snippet())
@@ -121,8 +137,19 @@ mod tests {
             stdout: b"hunter2".to_vec(),
             stderr: b"please log in\n".to_vec(),
         };
-        let failed = AuthError::AuthExecRun { cmd: "plugin".into(), status: out.status, out };
-        let text = root(&kube::Error::Auth(failed));
-        assert!(text.contains("please log in") && !text.contains("hunter2"), "{text}");
+        let failed = || AuthError::AuthExecRun {
+            cmd: r#"SECRET="hunter2" "plugin" "--secret=hunter2""#.into(),
+            status: out.status,
+            out: out.clone(),
+        };
+        let at_the_start = kube::Error::Auth(failed());
+        assert!(root(&at_the_start).contains("please log in") && !root(&at_the_start).contains("hunter2"));
+        let later = kube::Error::Service(without_credentials(failed().into()));
+        let all: Vec<_> = chain(&later).map(ToString::to_string).collect();
+        let told = format!("{all:?} {later:?} {}", root(&later));
+        assert!(told.contains("please log in") && !told.contains("hunter2"), "{told}");
+        assert!(!may_pass(&later));
+        let other = without_credentials(io::Error::other("no route").into());
+        assert_eq!(other.to_string(), "no route");
     }
 }

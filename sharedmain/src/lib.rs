@@ -94,10 +94,11 @@
 //!
 //! # The client
 //!
-//! Constructors get a client that repeats what a busy API server refused (429, 503; 504 of a GET, which changes nothing), up
-//! to 15 times, after what `Retry-After` says or pauses that double from 5 ms. It gives up a request after 75 seconds, watches and streams apart:
-//! the API server itself ends them after 60, so by then the connection is dead. What is written is sent at once
-//! (`TCP_NODELAY`). Leases are kept through a client of their own, with connections that nobody else uses; a credential
+//! Constructors get a client that repeats what a busy API server refused (429, 503; 504 of a GET, which changes nothing)
+//! where the answer says by `Retry-After` when to, up to 15 times, as client-go does ten times; anything else fails the
+//! pass, which is retried with backoff. It gives up a request after 75 seconds, watches and streams apart: the API server
+//! itself ends them after 60, so by then the connection is dead, and what only listens is told so by keepalive within two
+//! minutes. What is written is sent at once (`TCP_NODELAY`). Leases are kept through a client of their own, with connections that nobody else uses; a credential
 //! plugin is run once for each of the two.
 //!
 //! # Metrics
@@ -153,8 +154,9 @@
 //!
 //! # Limitations
 //!
-//! An exec plugin whose credentials bear no expiry, or are a
-//! client certificate, is run at the start only.
+//! An exec plugin whose credentials bear no expiry, or are a client certificate, is run at the start only. Files of a
+//! kubeconfig with a client certificate or an authority are read at the start only: where they are rotated, the process
+//! has to be started anew. A token file is followed.
 
 mod cause;
 mod certificate;

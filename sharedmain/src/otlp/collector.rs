@@ -146,6 +146,7 @@ fn client(endpoint: &Endpoint) -> std::io::Result<Client<HttpsConnector<HttpConn
     let connector = if grpc { tls.enable_http2().build() } else { tls.enable_http1().build() };
     let mut client = Client::builder(TokioExecutor::new());
     client.http2_only(grpc).timer(TokioTimer::new()).pool_timer(TokioTimer::new());
+    client.http2_keep_alive_interval(Duration::from_secs(30)); // what ended without a word is connected anew
     Ok(client.build(connector))
 }
 

@@ -10,7 +10,7 @@ use crate::{
 trials![
     an_exec_plugin_hands_out_the_token,
     an_exec_plugin_is_run_again_before_its_token_expires,
-    an_exec_plugin_that_fails_is_named_with_its_complaint,
+    an_exec_plugin_that_fails_is_told_by_its_complaint_alone,
     a_token_file_is_used_though_it_ends_with_a_line_end,
     a_token_file_that_rotates_is_followed,
     the_proxy_of_the_environment_is_used_unless_excepted,
@@ -76,11 +76,12 @@ fn an_exec_plugin_is_run_again_before_its_token_expires() {
     assert!(tokens.len() >= 3, "{tokens:?}");
 }
 
-fn an_exec_plugin_that_fails_is_named_with_its_complaint() {
+fn an_exec_plugin_that_fails_is_told_by_its_complaint_alone() {
     let start = Start::new().arg("--disable-ha");
     plugin(&start, "echo hunter2; echo 'please log in first' >&2; exit 3");
     let user =
-        "{exec: {apiVersion: client.authentication.k8s.io/v1, command: ./plugin, interactiveMode: Never}}";
+        "{exec: {apiVersion: client.authentication.k8s.io/v1, command: ./plugin, interactiveMode: Never,
+        args: [--secret=hunter2], env: [{name: SECRET, value: hunter2}]}}";
     let path = start.file("config", &config("http://127.0.0.1:1", user));
     let said = failed_with_one_line(start.env("KUBECONFIG", &path).end());
     for part in
@@ -122,10 +123,13 @@ fn the_proxy_of_the_environment_is_used_unless_excepted() {
             "--server=https://api.nowhere.invalid:6443",
         ])
     };
-    let through = start().env("HTTPS_PROXY", proxy.url());
-    let said = failed_with_one_line(through.end());
+    let with_a_user = proxy.url().replace("http://", "http://me:p%40ss@");
+    let said = failed_with_one_line(start().env("HTTPS_PROXY", with_a_user).end());
     assert!(said.contains(&format!("through the proxy {}", proxy.address)), "{said}");
-    assert!(proxy.heads()[0][0].starts_with("CONNECT api.nowhere.invalid:6443 "), "{:?}", proxy.heads());
+    let head = &proxy.heads()[0];
+    assert!(head[0].starts_with("CONNECT api.nowhere.invalid:6443 "), "{head:?}");
+    let basic = format!("proxy-authorization: basic {}", "bWU6cEBzcw==".to_lowercase());
+    assert!(head.iter().any(|line| line.to_lowercase() == basic), "{head:?}");
     let asked = proxy.heads().len();
     let direct = start().env("HTTPS_PROXY", proxy.url()).env("NO_PROXY", ".invalid");
     let said = failed_with_one_line(direct.end());
