@@ -5,7 +5,10 @@ use std::sync::Arc;
 use reknit_apis::Key;
 use serde_json::Value;
 
-use crate::{cache::Cache, informer::Cached, raw::Raw, record::Record, store::News, version::Version};
+use crate::{
+    cache::Cache, informer::Cached, raw::Raw, record::Record, store::News, transport::Decoded,
+    version::Version,
+};
 
 /// What an event of a watch says of its object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,24 +73,10 @@ impl<K: Cached> Cache<K> {
         self.write(|store| store.bookmark(version));
     }
 
-    /// The answer to a write of this process, and its text. `deleting` says that it was a deletion. Whether it is of this
-    /// Kind.
-    pub(crate) fn wrote(&self, raw: &Raw<'_>, text: &str, deleting: bool) -> bool {
-        let ours = raw.is_of(&self.kind);
-        if ours {
-            self.answered(raw, text, deleting);
-        }
-        ours
-    }
-
-    fn wrote_ours(&self, raw: &Raw<'_>, deleting: bool) {
-        let Ok(mut record) = self.pack(raw) else { return };
-        let Some(admitted) = self.selection.admits(record.packed()) else { return };
-        if raw.is_gone(deleting) {
-            return self.change(|store| store.ended(&raw.state()));
-        }
-        let Ok(object) = self.decoded(raw, &mut record) else { return };
-        self.change_to(object, |store| store.wrote(record, admitted));
+    /// The answer to a write of this process, and its text. `deleting` says that it was a deletion. None where it is not of
+    /// this Kind.
+    pub(crate) fn wrote(&self, raw: &Raw<'_>, text: &str, deleting: bool) -> Option<Decoded> {
+        raw.is_of(&self.kind).then(|| self.answered(raw, text, deleting))
     }
 
     /// An item of a list that was read after a write. (Those of a built-in Kind do not say what they are.)
@@ -95,11 +84,25 @@ impl<K: Cached> Cache<K> {
         self.answered(raw, text, false);
     }
 
-    fn answered(&self, raw: &Raw<'_>, text: &str, deleting: bool) {
-        match self.follows {
-            true => self.wrote_ours(raw, deleting),
-            false => self.given(raw, text, deleting),
+    fn answered(&self, raw: &Raw<'_>, text: &str, deleting: bool) -> Decoded {
+        if self.follows {
+            return self.wrote_ours(raw, deleting).unwrap_or_default();
         }
+        self.given(raw, text, deleting);
+        Decoded::default()
+    }
+
+    fn wrote_ours(&self, raw: &Raw<'_>, deleting: bool) -> Option<Decoded> {
+        let mut record = self.pack(raw).ok()?;
+        let admitted = self.selection.admits(record.packed())?;
+        if raw.is_gone(deleting) {
+            self.change(|store| store.ended(&raw.state()));
+            return None;
+        }
+        let object = self.decoded(raw, &mut record).ok()?;
+        let decoded = Decoded::of(object.clone());
+        self.change_to(object, |store| store.wrote(record, admitted));
+        Some(decoded)
     }
 
     /// Such a list, of this version, does not hold the object.

@@ -78,5 +78,5 @@ pub use resource_path::ResourcePath;
 pub use selection::{Selection, select};
 pub use shutdown::{Shutdown, ShutdownTrigger};
 pub use touched::Touched;
-pub use transport::{Answer, NotRepeated, Transport};
+pub use transport::{Answer, Decoded, NotRepeated, Transport};
 pub use undecodable::DecodeError;

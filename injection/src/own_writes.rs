@@ -12,7 +12,7 @@ use crate::{
     read_back::read_back,
     registry::Informers,
     resource_path::ResourcePath,
-    transport::{Answer, Transport, collect, whole},
+    transport::{Answer, Decoded, Transport, collect, whole},
 };
 
 impl Informers {
@@ -108,33 +108,41 @@ impl Told {
         if !answer.status().is_success() {
             return Ok(answer);
         }
-        let (head, body) = answer.into_parts();
+        let (mut head, body) = answer.into_parts();
         let answered = collect(body).await?;
-        self.answered(&answered, transport, informers).await;
+        if let Some(decoded) = self.answered(&answered, transport, informers).await {
+            head.extensions.insert(decoded);
+        }
         Ok(Response::from_parts(head, whole(answered)))
     }
 
-    /// Tells the informers what the answer says of the objects, and where it does not, what a list says of them.
-    async fn answered(&self, answer: &Bytes, transport: &Transport, informers: &Informers) {
-        let Some(path) = ResourcePath::read(&self.path) else { return };
-        let Ok(text) = std::str::from_utf8(answer) else { return };
+    /// Tells the informers what the answer says of the objects, and where it does not, what a list says of them. What
+    /// was decoded for that.
+    async fn answered(
+        &self,
+        answer: &Bytes,
+        transport: &Transport,
+        informers: &Informers,
+    ) -> Option<Decoded> {
+        let path = ResourcePath::read(&self.path)?;
+        let text = std::str::from_utf8(answer).ok()?;
         let erased = self.deleting && path.subresource().is_none();
+        let mut decoded = None;
         let unsaid = match (path.key(), erased.then(|| Status::success(text)).flatten()) {
             (Some(key), Some(Details { uid })) => {
                 informers.erased(&path, &key, uid.as_deref());
                 Vec::new()
             }
-            (Some(key), _) if !informers.wrote(&path, text, self.deleting) && self.writes => vec![key],
             (None, _) if self.deleting => items(text),
-            (None, _) => {
-                informers.wrote(&path, text, false);
-                Vec::new()
+            (key, _) => {
+                decoded = informers.wrote(&path, text, self.deleting);
+                key.filter(|_| self.writes && decoded.is_none()).into_iter().collect()
             }
-            (Some(_), _) => Vec::new(),
         };
         if !unsaid.is_empty() {
             Box::pin(read_back(transport, informers, &path, unsaid)).await; // seldom, and large
         }
+        decoded
     }
 }
 

@@ -25,7 +25,7 @@ use crate::{
     raw::Raw,
     resource_path::ResourcePath,
     selection::Selection,
-    transport::Transport,
+    transport::{Decoded, Transport},
 };
 
 /// The informers of the process: one for each type, Kind and selection, however many ask for it.
@@ -58,8 +58,8 @@ pub(crate) enum Source {
 trait Member: Feed {
     fn start(&self, runtime: &runtime::Handle, transport: &Transport);
     fn resource(&self) -> &ApiResource;
-    /// Whether it was of this Kind.
-    fn wrote(&self, raw: &Raw<'_>, text: &str, deleting: bool) -> bool;
+    /// None where it is not of this Kind.
+    fn wrote(&self, raw: &Raw<'_>, text: &str, deleting: bool) -> Option<Decoded>;
     fn found(&self, raw: &Raw<'_>, text: &str);
     fn gone_by(&self, key: &Key, version: &str);
     fn erased(&self, key: &Key, uid: Option<&str>);
@@ -176,14 +176,11 @@ impl Informers {
         self.concerned(path).next().is_some()
     }
 
-    /// An answer to a write of this process. Whether it says what became of the object.
-    pub(crate) fn wrote(&self, path: &ResourcePath<'_>, text: &str, deleting: bool) -> bool {
-        let Ok(raw) = Raw::read(text) else { return false };
-        let mut told = false;
-        for member in self.concerned(path) {
-            told |= member.wrote(&raw, text, deleting);
-        }
-        told
+    /// An answer to a write of this process: what was decoded of it. None where it does not say what became of the
+    /// object.
+    pub(crate) fn wrote(&self, path: &ResourcePath<'_>, text: &str, deleting: bool) -> Option<Decoded> {
+        let raw = Raw::read(text).ok()?;
+        self.concerned(path).filter_map(|member| member.wrote(&raw, text, deleting)).reduce(Decoded::and)
     }
 
     /// An item of a list that was read after a write, and its text.
@@ -217,7 +214,7 @@ impl<K: Cached> Member for Handle<K> {
         &self.cache.kind
     }
 
-    fn wrote(&self, raw: &Raw<'_>, text: &str, deleting: bool) -> bool {
+    fn wrote(&self, raw: &Raw<'_>, text: &str, deleting: bool) -> Option<Decoded> {
         self.cache.wrote(raw, text, deleting)
     }
 

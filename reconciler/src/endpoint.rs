@@ -11,7 +11,7 @@ use kube::{
     core::Request,
 };
 use reknit_apis::{Key, Kind};
-use reknit_injection::Transport;
+use reknit_injection::{Decoded, Transport};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
@@ -125,14 +125,29 @@ impl<K: Kind> Endpoint<K> {
         let body = StatusPatch { metadata: Precondition { resource_version: version }, status };
         let request =
             self.at(key).patch_subresource("status", &key.name, &self.params(), &Patch::Merge(body));
-        let write = self.send(request);
-        let answer = match first {
-            true => {
-                self.queue.concluding(key.clone(), write, |answer: &Answer| answer.metadata.version()).await
-            }
+        let write = self.send_and_look(request);
+        match first {
+            true => self.queue.concluding(key.clone(), write, Newest::version).await,
             false => write.await,
+        }
+    }
+
+    /// What the informer of the Kind has made of the answer is not read once more.
+    fn send_and_look(&self, request: Built) -> BoxFuture<'static, Result<Newest, kube::Error>> {
+        let request = match request {
+            Ok(request) => request,
+            Err(error) => return ready(Err(kube::Error::BuildRequest(error))).boxed(),
         };
-        answer.map(|answer| answer.metadata)
+        let answer = self.transport.fetch(request);
+        let look = async {
+            let (known, answer) = answer.await?;
+            if let Some(object) = known.get::<Decoded>().and_then(Decoded::get::<K>) {
+                return Ok(Newest::of(object.meta()));
+            }
+            let answer: Answer = serde_json::from_slice(&answer).map_err(kube::Error::SerdeError)?;
+            Ok(answer.metadata)
+        };
+        look.boxed()
     }
 
     /// A box of its own, since every pass has room for this future, and few send anything.

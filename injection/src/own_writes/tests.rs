@@ -286,6 +286,21 @@ async fn streams_go_through_as_they_come() {
 }
 
 #[tokio::test]
+async fn what_an_informer_made_of_an_answer_goes_along_with_it() {
+    let (client, mut server) = server();
+    let (cx, held) = (Context::new("test", client), map("a", "11"));
+    let maps: Informer<ConfigMap> = cx.get();
+    maps.apply(typed(map("a", "5")));
+    let request = http::Request::get("/api/v1/namespaces/n/configmaps/a").body(Vec::new()).unwrap();
+    let answer = async { server.next().await.answer(200, held.clone()) };
+    let (known, text) = tokio::join!(cx.transport().fetch(request), answer).0.unwrap();
+    let decoded = known.get::<Decoded>().unwrap();
+    let version = decoded.get::<ConfigMap>().and_then(|map| map.metadata.resource_version.as_deref());
+    assert_eq!((version, decoded.get::<Pod>()), (Some("11"), None));
+    assert_eq!(serde_json::from_slice::<Value>(&text).unwrap(), held);
+}
+
+#[tokio::test]
 async fn an_answer_that_breaks_off_is_an_error_of_the_write() {
     let mut process = Process::start().await;
     let api = process.api.clone();

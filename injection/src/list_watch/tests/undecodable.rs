@@ -95,7 +95,7 @@ fn bad(name: &str, version: &str) -> Value {
 
 fn answered(maps: &Informer<ConfigMap>, object: &Value, deleting: bool) {
     let text = object.to_string();
-    assert!(maps.0.cache.wrote(&Raw::read(&text).unwrap(), &text, deleting));
+    assert!(maps.0.cache.wrote(&Raw::read(&text).unwrap(), &text, deleting).is_some());
 }
 
 fn version(maps: &Informer<ConfigMap>, key: &Key) -> Option<String> {
