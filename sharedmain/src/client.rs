@@ -31,7 +31,7 @@ pub(crate) fn user_agent(component: &str, version: &str) -> String {
 }
 
 /// What neither retries nor holds requests back: what leader election and the start need. Each has connections of its
-/// own. Credential plugins are run here, once, and again before their credentials expire.
+/// own. Credential plugins are run here, by kube once for TLS and once for the token, and again before that expires.
 pub(crate) fn bare(access: &Access, agent: &str) -> Result<Transport, Failure> {
     let failed = |why: String| Failure::new(format!("{}: {why}", access.origin));
     // Named, so that another provider that a dependency brings does not make the choice ambiguous. It fails where

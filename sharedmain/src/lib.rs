@@ -98,8 +98,8 @@
 //! where the answer says by `Retry-After` when to, up to 15 times, as client-go does ten times; anything else fails the
 //! pass, which is retried with backoff. It gives up a request after 75 seconds, watches and streams apart: the API server
 //! itself ends them after 60, so by then the connection is dead, and what only listens is told so by keepalive within two
-//! minutes. What is written is sent at once (`TCP_NODELAY`). Leases are kept through a client of their own, with connections that nobody else uses; a credential
-//! plugin is run once for each of the two.
+//! minutes. What is written is sent at once (`TCP_NODELAY`). Leases are kept through a client of their own, with
+//! connections that nobody else uses; each of the two runs a credential plugin for itself, twice at the start.
 //!
 //! # Metrics
 //!
