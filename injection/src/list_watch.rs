@@ -2,9 +2,9 @@
 //!
 //! A watch that ends or breaks is resumed after the last version it told. A list comes first, and again where that is
 //! not possible: the server has forgotten the version (410), the resource was gone for a while (404), lists are allowed
-//! and watches are not, or the server's store has become younger than what was heard of it before (it was restored from a backup), which a look at a list
-//! of one item shows before a watch is resumed that broke or told nothing: such a server would accept the watch and
-//! say nothing. What is held stays meanwhile, also where the server does not know the resource any more: its objects
+//! and watches are not, or the server's store has become younger than what was heard of it before (it was restored from
+//! a backup), which a look at a list of one item shows before a watch is resumed that broke or told nothing: such a
+//! server would accept the watch and say nothing. What is held stays meanwhile, also where the server does not know the resource any more: its objects
 //! may still be there, as where a CustomResourceDefinition no longer serves the version.
 
 use std::{mem, sync::Arc, time::Duration};
