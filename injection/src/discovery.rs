@@ -10,8 +10,8 @@ use serde_json::Value;
 
 use crate::{
     answer::{Failure, fetch},
+    extensions::NotRepeated,
     registry::{Informers, Source},
-    transport::NotRepeated,
 };
 
 /// The API server could not be asked for a Kind.

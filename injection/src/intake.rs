@@ -6,7 +6,7 @@ use reknit_apis::Key;
 use serde_json::Value;
 
 use crate::{
-    cache::Cache, informer::Cached, raw::Raw, record::Record, store::News, transport::Decoded,
+    cache::Cache, extensions::StatusWrite, informer::Cached, raw::Raw, record::Record, store::News,
     version::Version,
 };
 
@@ -16,6 +16,15 @@ pub(crate) enum Event {
     /// `ADDED` and `MODIFIED`.
     There,
     Deleted,
+}
+
+/// What a request of this process was that is answered with an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asked {
+    Deletion,
+    Status(StatusWrite),
+    /// Another write, or a read.
+    Other,
 }
 
 impl<K: Cached> Cache<K> {
@@ -73,36 +82,42 @@ impl<K: Cached> Cache<K> {
         self.write(|store| store.bookmark(version));
     }
 
-    /// The answer to a write of this process, and its text. `deleting` says that it was a deletion. None where it is not of
-    /// this Kind.
-    pub(crate) fn wrote(&self, raw: &Raw<'_>, text: &str, deleting: bool) -> Option<Decoded> {
-        raw.is_of(&self.kind).then(|| self.answered(raw, text, deleting))
+    /// The answer to a write of this process, and its text. Whether it is of this Kind.
+    pub(crate) fn wrote(&self, raw: &Raw<'_>, text: &str, asked: Asked) -> bool {
+        let is_of = raw.is_of(&self.kind);
+        if is_of {
+            self.answered(raw, text, asked);
+        }
+        is_of
     }
 
     /// An item of a list that was read after a write. (Those of a built-in Kind do not say what they are.)
     pub(crate) fn found(&self, raw: &Raw<'_>, text: &str) {
-        self.answered(raw, text, false);
+        self.answered(raw, text, Asked::Other);
     }
 
-    fn answered(&self, raw: &Raw<'_>, text: &str, deleting: bool) -> Decoded {
+    fn answered(&self, raw: &Raw<'_>, text: &str, asked: Asked) {
         if self.follows {
-            return self.wrote_ours(raw, deleting).unwrap_or_default();
+            self.wrote_ours(raw, asked);
+        } else {
+            self.given(raw, text, asked == Asked::Deletion);
         }
-        self.given(raw, text, deleting);
-        Decoded::default()
     }
 
-    fn wrote_ours(&self, raw: &Raw<'_>, deleting: bool) -> Option<Decoded> {
+    /// What cannot be held is left to the watch, which tells of it.
+    fn wrote_ours(&self, raw: &Raw<'_>, asked: Asked) -> Option<()> {
         let mut record = self.pack(raw).ok()?;
         let admitted = self.selection.admits(record.packed())?;
-        if raw.is_gone(deleting) {
+        if raw.is_gone(asked == Asked::Deletion) {
             self.change(|store| store.ended(&raw.state()));
             return None;
         }
-        let object = self.decoded(raw, &mut record).ok()?;
-        let decoded = Decoded::of(object.clone());
+        let object = match asked {
+            Asked::Status(write) if write.is_of::<K>() && !self.decodes(raw) => None,
+            _ => self.decoded(raw, &mut record).ok()?,
+        };
         self.change_to(object, |store| store.wrote(record, admitted));
-        Some(decoded)
+        Some(())
     }
 
     /// Such a list, of this version, does not hold the object.

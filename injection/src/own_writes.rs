@@ -9,10 +9,13 @@ use serde::Deserialize;
 use reknit_apis::Key;
 
 use crate::{
+    extensions::Newest,
+    intake::Asked,
+    raw::Raw,
     read_back::read_back,
     registry::Informers,
     resource_path::ResourcePath,
-    transport::{Answer, Decoded, Transport, collect, whole},
+    transport::{Answer, Transport, collect, whole},
 };
 
 impl Informers {
@@ -37,7 +40,7 @@ impl Informers {
 struct Told {
     path: String,
     writes: bool,
-    deleting: bool,
+    asked: Asked,
 }
 
 /// What a deletion answers where it does not answer the object.
@@ -83,7 +86,7 @@ impl Told {
         let deleting = *method == Method::DELETE;
         let path = ResourcePath::read(request.uri().path())?;
         // With a resourceVersion it may be answered from a cache; without a name it is a list.
-        let one = path.key().is_some() && path.subresource().is_none();
+        let one = path.is_of_one() && path.subresource().is_none();
         let reads = *method == Method::GET && query.is_empty() && one;
         let writes = deleting || [Method::POST, Method::PUT, Method::PATCH].contains(method);
         if !(reads || writes) || query.contains("dryRun") {
@@ -95,7 +98,12 @@ impl Told {
         if foreign || !informers.concerns(&path) || (deleting && is_dry(request.body())) {
             return None;
         }
-        Some(Self { path: request.uri().path().to_owned(), writes, deleting })
+        let asked = match request.extensions().get() {
+            _ if deleting => Asked::Deletion,
+            Some(status) => Asked::Status(*status),
+            None => Asked::Other,
+        };
+        Some(Self { path: request.uri().path().to_owned(), writes, asked })
     }
 
     async fn send(
@@ -110,39 +118,48 @@ impl Told {
         }
         let (mut head, body) = answer.into_parts();
         let answered = collect(body).await?;
-        if let Some(decoded) = self.answered(&answered, transport, informers).await {
-            head.extensions.insert(decoded);
+        if let Some(newest) = self.answered(&answered, transport, informers).await {
+            head.extensions.insert(newest);
         }
         Ok(Response::from_parts(head, whole(answered)))
     }
 
     /// Tells the informers what the answer says of the objects, and where it does not, what a list says of them. What
-    /// was decoded for that.
-    async fn answered(
-        &self,
-        answer: &Bytes,
-        transport: &Transport,
-        informers: &Informers,
-    ) -> Option<Decoded> {
+    /// the next write to the one in the answer has to know.
+    async fn answered(&self, answer: &Bytes, transport: &Transport, informers: &Informers) -> Option<Newest> {
         let path = ResourcePath::read(&self.path)?;
         let text = std::str::from_utf8(answer).ok()?;
-        let erased = self.deleting && path.subresource().is_none();
-        let mut decoded = None;
-        let unsaid = match (path.key(), erased.then(|| Status::success(text)).flatten()) {
-            (Some(key), Some(Details { uid })) => {
-                informers.erased(&path, &key, uid.as_deref());
-                Vec::new()
+        match self.tell(&path, text, informers) {
+            Ok(newest) => newest,
+            Err(unsaid) => {
+                Box::pin(read_back(transport, informers, &path, unsaid)).await; // seldom, and large
+                None
             }
-            (None, _) if self.deleting => items(text),
-            (key, _) => {
-                decoded = informers.wrote(&path, text, self.deleting);
-                key.filter(|_| self.writes && decoded.is_none()).into_iter().collect()
-            }
-        };
-        if !unsaid.is_empty() {
-            Box::pin(read_back(transport, informers, &path, unsaid)).await; // seldom, and large
         }
-        decoded
+    }
+
+    /// Fails with the objects of which the answer does not say what became of them.
+    fn tell(
+        &self,
+        path: &ResourcePath<'_>,
+        text: &str,
+        informers: &Informers,
+    ) -> Result<Option<Newest>, Vec<Key>> {
+        let deleting = self.asked == Asked::Deletion;
+        let erased = deleting && path.subresource().is_none();
+        if let Some(Details { uid }) = erased.then(|| Status::success(text)).flatten()
+            && let Some(key) = path.key()
+        {
+            informers.erased(path, &key, uid.as_deref());
+            return Ok(None);
+        }
+        if deleting && !path.is_of_one() {
+            return Err(items(text));
+        }
+        match Raw::read(text).ok().filter(|raw| informers.wrote(path, raw, text, self.asked)) {
+            Some(raw) => Ok(raw.newest()),
+            None => Err(path.key().filter(|_| self.writes).into_iter().collect()),
+        }
     }
 }
 

@@ -11,6 +11,7 @@ use serde::{
 use serde_json::value::RawValue;
 
 use crate::{
+    extensions::Newest,
     informer::Cached,
     record::{Parts, Record, explain},
     store::State,
@@ -83,6 +84,16 @@ impl<'a> Raw<'a> {
             Ending { begun: false, .. } => deleting,
             Ending { held_back, grace_period, .. } => !held_back && grace_period == Some(0),
         }
+    }
+
+    /// What the next write to it has to know; none where its finalizers are no list of texts.
+    pub(crate) fn newest(&self) -> Option<Newest> {
+        let finalizers = self.metadata.rest.iter().find(|(field, _)| field == "finalizers");
+        let finalizers = finalizers.map_or(Ok(None), |(_, value)| serde_json::from_str(value.get())).ok()?;
+        Some(Newest {
+            resource_version: self.metadata.resource_version.as_deref().map(Into::into),
+            finalizers,
+        })
     }
 
     /// What will be held of it, or why it cannot be held.

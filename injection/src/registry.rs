@@ -21,11 +21,12 @@ use crate::{
     cache::Cache,
     feed::{Feed, FeedState},
     informer::{Cached, Handle, Informer},
+    intake::Asked,
     metrics::Families,
     raw::Raw,
     resource_path::ResourcePath,
     selection::Selection,
-    transport::{Decoded, Transport},
+    transport::Transport,
 };
 
 /// The informers of the process: one for each type, Kind and selection, however many ask for it.
@@ -58,8 +59,8 @@ pub(crate) enum Source {
 trait Member: Feed {
     fn start(&self, runtime: &runtime::Handle, transport: &Transport);
     fn resource(&self) -> &ApiResource;
-    /// None where it is not of this Kind.
-    fn wrote(&self, raw: &Raw<'_>, text: &str, deleting: bool) -> Option<Decoded>;
+    /// Whether it is of this Kind.
+    fn wrote(&self, raw: &Raw<'_>, text: &str, asked: Asked) -> bool;
     fn found(&self, raw: &Raw<'_>, text: &str);
     fn gone_by(&self, key: &Key, version: &str);
     fn erased(&self, key: &Key, uid: Option<&str>);
@@ -176,11 +177,9 @@ impl Informers {
         self.concerned(path).next().is_some()
     }
 
-    /// An answer to a write of this process: what was decoded of it. None where it does not say what became of the
-    /// object.
-    pub(crate) fn wrote(&self, path: &ResourcePath<'_>, text: &str, deleting: bool) -> Option<Decoded> {
-        let raw = Raw::read(text).ok()?;
-        self.concerned(path).filter_map(|member| member.wrote(&raw, text, deleting)).reduce(Decoded::and)
+    /// An answer to a write of this process, and its text. Whether it says what became of the object.
+    pub(crate) fn wrote(&self, path: &ResourcePath<'_>, raw: &Raw<'_>, text: &str, asked: Asked) -> bool {
+        self.concerned(path).filter(|member| member.wrote(raw, text, asked)).count() > 0
     }
 
     /// An item of a list that was read after a write, and its text.
@@ -214,8 +213,8 @@ impl<K: Cached> Member for Handle<K> {
         &self.cache.kind
     }
 
-    fn wrote(&self, raw: &Raw<'_>, text: &str, deleting: bool) -> Option<Decoded> {
-        self.cache.wrote(raw, text, deleting)
+    fn wrote(&self, raw: &Raw<'_>, text: &str, asked: Asked) -> bool {
+        self.cache.wrote(raw, text, asked)
     }
 
     fn found(&self, raw: &Raw<'_>, text: &str) {

@@ -54,6 +54,11 @@ impl<'a> ResourcePath<'a> {
         (self.group, self.version, self.plural) == (&kind.group, &kind.version, &kind.plural)
     }
 
+    /// Whether it is about one object, and not about a collection.
+    pub(crate) fn is_of_one(&self) -> bool {
+        self.name.is_some()
+    }
+
     /// The object; none where the path is that of a collection.
     pub(crate) fn key(&self) -> Option<Key> {
         self.name.map(|name| Key::new(self.namespace, name))

@@ -21,9 +21,10 @@ use tokio::time::timeout;
 
 use crate::{
     answer::{Failure, PATIENCE, fetch, open},
+    extensions::NotRepeated,
     raw::Raw,
     selection::Selection,
-    transport::{NotRepeated, Transport, as_kube},
+    transport::{Transport, as_kube},
 };
 
 /// Items a page: fewer cost more requests and save no memory.

@@ -1,6 +1,6 @@
 //! How the requests of a process reach the API server.
 
-use std::{any::Any, fmt, sync::Arc};
+use std::{fmt, sync::Arc};
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -19,40 +19,6 @@ use tower::{BoxError, Service, ServiceExt};
 pub type Answer = Response<Box<DynBody>>;
 
 type Answering = BoxFuture<'static, kube::Result<Answer>>;
-
-/// Stands in the [extensions](http::Extensions) of a request that no layer of a [`Transport`] is to repeat: whoever made
-/// it tries again, and wants to tell why.
-#[derive(Clone, Copy, Debug)]
-pub struct NotRepeated;
-
-/// Stands in the [extensions](http::Extensions) of the answer to a write or a read of one object: that object, where an
-/// informer decoded it to hold it. Whoever asked need not read the answer once more.
-#[derive(Clone, Default)]
-pub struct Decoded(Vec<Arc<dyn Any + Send + Sync>>);
-
-impl Decoded {
-    pub(crate) fn of<K: Send + Sync + 'static>(object: Option<Arc<K>>) -> Self {
-        Self(object.into_iter().map(|object| object as Arc<dyn Any + Send + Sync>).collect())
-    }
-
-    /// As other informers decoded it too.
-    pub(crate) fn and(mut self, other: Self) -> Self {
-        self.0.extend(other.0);
-        self
-    }
-
-    /// The object as an informer of this type holds it: without managedFields, unless the informer
-    /// [keeps](crate::Selection::keeping_managed_fields) them.
-    pub fn get<K: 'static>(&self) -> Option<&K> {
-        self.0.iter().find_map(|object| object.downcast_ref())
-    }
-}
-
-impl fmt::Debug for Decoded {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Decoded").field("len", &self.0.len()).finish_non_exhaustive()
-    }
-}
 
 /// How the requests of a process reach the API server: what its [`Client`]s are made of.
 ///
@@ -121,7 +87,7 @@ impl Transport {
         async { decoded(&answer.await?.1).map_err(kube::Error::SerdeError) }
     }
 
-    /// The same without decoding it, and what else is known of the answer: [`Decoded`] stands there.
+    /// The same without decoding it, and what else is known of the answer: [`Newest`](crate::Newest) stands there.
     ///
     /// # Errors
     ///

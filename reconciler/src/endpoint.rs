@@ -11,7 +11,7 @@ use kube::{
     core::Request,
 };
 use reknit_apis::{Key, Kind};
-use reknit_injection::{Decoded, Transport};
+use reknit_injection::{Newest, StatusWrite, Transport};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
@@ -30,21 +30,8 @@ pub(crate) struct Endpoint<K> {
 }
 
 /// What a write must know of the state that it changes.
-#[derive(Clone, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Newest {
-    pub(crate) resource_version: Option<String>,
-    pub(crate) finalizers: Option<Vec<String>>,
-}
-
-impl Newest {
-    pub(crate) fn of(meta: &ObjectMeta) -> Self {
-        Self { resource_version: meta.resource_version.clone(), finalizers: meta.finalizers.clone() }
-    }
-
-    fn version(&self) -> Option<&str> {
-        self.resource_version.as_deref()
-    }
+pub(crate) fn newest(meta: &ObjectMeta) -> Newest {
+    Newest { resource_version: meta.resource_version.clone(), finalizers: meta.finalizers.clone() }
 }
 
 /// What a status write sends.
@@ -123,16 +110,21 @@ impl<K: Kind> Endpoint<K> {
         first: bool,
     ) -> Result<Newest, kube::Error> {
         let body = StatusPatch { metadata: Precondition { resource_version: version }, status };
-        let request =
+        let mut request =
             self.at(key).patch_subresource("status", &key.name, &self.params(), &Patch::Merge(body));
+        if let (Ok(request), Some(_)) = (&mut request, version) {
+            request.extensions_mut().insert(StatusWrite::of::<K>());
+        }
         let write = self.send_and_look(request);
         match first {
-            true => self.queue.concluding(key.clone(), write, Newest::version).await,
+            true => {
+                self.queue.concluding(key.clone(), write, |newest| newest.resource_version.as_deref()).await
+            }
             false => write.await,
         }
     }
 
-    /// What the informer of the Kind has made of the answer is not read once more.
+    /// What an informer has read in the answer is not read once more.
     fn send_and_look(&self, request: Built) -> BoxFuture<'static, Result<Newest, kube::Error>> {
         let request = match request {
             Ok(request) => request,
@@ -140,9 +132,9 @@ impl<K: Kind> Endpoint<K> {
         };
         let answer = self.transport.fetch(request);
         let look = async {
-            let (known, answer) = answer.await?;
-            if let Some(object) = known.get::<Decoded>().and_then(Decoded::get::<K>) {
-                return Ok(Newest::of(object.meta()));
+            let (mut known, answer) = answer.await?;
+            if let Some(newest) = known.remove::<Newest>() {
+                return Ok(newest);
             }
             let answer: Answer = serde_json::from_slice(&answer).map_err(kube::Error::SerdeError)?;
             Ok(answer.metadata)

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::{
-    Context, Informer, Metadata,
+    Context, Informer, Metadata, StatusWrite,
     scripted::{Asked, Server, Stream, map, server},
     select,
 };
@@ -286,18 +286,50 @@ async fn streams_go_through_as_they_come() {
 }
 
 #[tokio::test]
-async fn what_an_informer_made_of_an_answer_goes_along_with_it() {
+async fn what_the_next_write_has_to_know_goes_along_with_an_answer() {
     let (client, mut server) = server();
-    let (cx, held) = (Context::new("test", client), map("a", "11"));
+    let cx = Context::new("test", client);
     let maps: Informer<ConfigMap> = cx.get();
     maps.apply(typed(map("a", "5")));
-    let request = http::Request::get("/api/v1/namespaces/n/configmaps/a").body(Vec::new()).unwrap();
+    let mut held = map("a", "11");
+    held["metadata"]["finalizers"] = json!(["example.com/a"]);
+    let get = || http::Request::get("/api/v1/namespaces/n/configmaps/a").body(Vec::new()).unwrap();
     let answer = async { server.next().await.answer(200, held.clone()) };
-    let (known, text) = tokio::join!(cx.transport().fetch(request), answer).0.unwrap();
-    let decoded = known.get::<Decoded>().unwrap();
-    let version = decoded.get::<ConfigMap>().and_then(|map| map.metadata.resource_version.as_deref());
-    assert_eq!((version, decoded.get::<Pod>()), (Some("11"), None));
+    let (known, text) = tokio::join!(cx.transport().fetch(get()), answer).0.unwrap();
+    let (resource_version, finalizers) = (Some("11".into()), Some(vec!["example.com/a".into()]));
+    assert_eq!(known.get::<Newest>(), Some(&Newest { resource_version, finalizers }));
     assert_eq!(serde_json::from_slice::<Value>(&text).unwrap(), held);
+
+    held["metadata"]["finalizers"] = json!("none");
+    let answer = async { server.next().await.answer(200, held.clone()) };
+    let (known, _) = tokio::join!(cx.transport().fetch(get()), answer).0.unwrap();
+    assert_eq!(known.get::<Newest>(), None, "it is for whoever asked to say what is wrong with it");
+}
+
+#[tokio::test]
+async fn the_answer_to_a_write_of_a_status_is_held_without_decoding_it() {
+    let (client, mut server) = server();
+    let cx = Context::new("test", client);
+    let maps: Informer<ConfigMap> = cx.get();
+    cx.informers().start();
+    server.list().await.items("10", &[map("a", "5")]);
+    let _watch = server.watch("10").await.stream();
+    maps.synced().await;
+    let mut written = map("a", "11");
+    written["data"] = json!(17);
+    for (status, held) in [
+        (None, Some("5")),
+        (Some(StatusWrite::of::<Pod>()), Some("5")), // of another type than the informer's
+        (Some(StatusWrite::of::<ConfigMap>()), None), // whoever wrote it vouched for it
+    ] {
+        let mut request =
+            http::Request::patch("/api/v1/namespaces/n/configmaps/a/status").body(Vec::new()).unwrap();
+        status.map(|status| request.extensions_mut().insert(status));
+        let answer = async { server.next().await.answer(200, written.clone()) };
+        tokio::join!(cx.transport().fetch(request), answer).0.unwrap();
+        let map = maps.get(&Key::new("n", "a"));
+        assert_eq!(map.and_then(|map| map.metadata.resource_version.clone()).as_deref(), held);
+    }
 }
 
 #[tokio::test]

@@ -7,12 +7,12 @@ use futures::{FutureExt, future::BoxFuture};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Resource;
 use reknit_apis::{Key, Kind, Scope, StatusOf};
-use reknit_injection::{DecodeError, Filter, Informer, pinned};
+use reknit_injection::{DecodeError, Filter, Informer, Newest, pinned};
 
 use super::Pass;
 use crate::{
     Error, Event, Outcome, Permanent, ReconcileKind, Recorder, Result,
-    endpoint::{Endpoint, Newest, code},
+    endpoint::{Endpoint, code, newest},
     error::{Source, said},
     finalizer::{Finalizer, Unqualified},
     limits::{CutShort, Limits, caught},
@@ -239,7 +239,7 @@ impl<R: ReconcileKind> KindDriver<R> {
         self.record_result(&**object, &said);
         let done = said.as_ref().is_ok_and(Outcome::is_done);
         let written = match done && self.finalizer()?.is_last_on(object.meta()) {
-            true => Ok(Written::Is(Newest::of(object.meta()))),
+            true => Ok(Written::Is(newest(object.meta()))),
             false => self.write_status(object, status).await,
         };
         match written {
@@ -273,7 +273,7 @@ impl<R: ReconcileKind> KindDriver<R> {
 
     async fn write_status(&self, object: &R::Kind, left: StatusFor<R>) -> Result<Written> {
         let written = match StatusChange::between::<R::Kind>(object.read_status(), left) {
-            Ok(None) => return Ok(Written::Is(Newest::of(object.meta()))),
+            Ok(None) => return Ok(Written::Is(newest(object.meta()))),
             Ok(Some(change)) => status::write(&self.endpoint, object, change, &self.metrics).await,
             Err(error) => Err(error),
         };

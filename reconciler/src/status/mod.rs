@@ -5,13 +5,14 @@ mod diff;
 use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use reknit_apis::{Key, Kind, StatusOf};
+use reknit_injection::Newest;
 use serde_json::{Value, json};
 
 use self::diff::meets;
 pub(crate) use self::diff::{diff, merge};
 use crate::{
     Result,
-    endpoint::{Endpoint, Newest, code},
+    endpoint::{Endpoint, code},
     metrics::PassMetrics,
 };
 
