@@ -15,7 +15,7 @@ use crate::{
     endpoint::{Endpoint, code, newest},
     error::{Source, said},
     finalizer::{Finalizer, Unqualified},
-    limits::{CutShort, Limits, caught},
+    limits::{CutShort, Limits, caught, unless_it_panics},
     metrics::PassMetrics,
     per_key::Kept,
     status::{self, StatusChange, Written},
@@ -33,6 +33,14 @@ pub(crate) struct Roles<R: ReconcileKind> {
     pub(crate) finalize: Option<Finalize<R>>,
     pub(crate) observe: Option<Observe<R>>,
     pub(crate) deleted: Option<Deleted<R>>,
+}
+
+/// An object as a pass is given it.
+struct Given<K: Kind> {
+    /// With what its spec leaves open filled in.
+    object: Arc<K>,
+    /// As it was read: only what differs from it is written.
+    status: Option<StatusOf<K>>,
 }
 
 /// What this pass is to do.
@@ -111,10 +119,16 @@ impl<R: ReconcileKind> KindDriver<R> {
             return Ok(Outcome::skip());
         };
         self.trackers.begin(key);
-        let slow = |limit| self.tell_slow(&object, limit);
-        let result = self.limits.hold(pin!(self.perform(act, &object)), slow).await;
+        let mut given = Given::of(object);
+        let result = match unless_it_panics(|| given.fill_in()) {
+            Ok(()) => {
+                let slow = |limit| self.tell_slow(&given.object, limit);
+                self.limits.hold(pin!(self.perform(act, &given)), slow).await
+            }
+            Err(panicked) => Err(panicked),
+        };
         if let Some(cut_short) = result.as_ref().err().filter(|error| CutShort::of(error).is_some()) {
-            self.record_error(&*object, cut_short);
+            self.record_error(&given.object, cut_short);
         }
         self.settle(key, result.is_ok());
         result
@@ -191,41 +205,49 @@ impl<R: ReconcileKind> KindDriver<R> {
         Ok(act)
     }
 
-    async fn perform(&self, act: Act<R>, object: &Arc<R::Kind>) -> Result<Outcome> {
+    async fn perform(&self, act: Act<R>, given: &Given<R::Kind>) -> Result<Outcome> {
         match act {
-            Act::Reconcile => self.reconcile(object).await,
             // boxed, since every pass has room for this future, and few take this way
-            Act::Finalize(finalize) => self.finalize(finalize, object).boxed().await,
+            Act::Reconcile if self.lacks_finalizer(&given.object)? => self.adopt(&given.object).boxed().await,
+            Act::Reconcile => self.reconcile(given).await,
+            Act::Finalize(finalize) => self.finalize(finalize, given).boxed().await,
             Act::Observe(observe) => {
-                let said = observe(&self.reconciler, &defaulted(object)).await;
-                self.record_result(&**object, &said);
+                let said = observe(&self.reconciler, &given.object).await;
+                self.record_result(&given.object, &said);
                 said
             }
         }
     }
 
-    async fn reconcile(&self, object: &Arc<R::Kind>) -> Result<Outcome> {
-        let with_finalizer = match self.lacks_finalizer(object)? {
-            true => self.add_finalizer(object).boxed().await?,
-            false => Some(object.clone()),
-        };
-        let Some(object) = with_finalizer else { return Ok(Outcome::skip()) };
+    /// Reconciles it with the finalizer on it.
+    async fn adopt(&self, object: &R::Kind) -> Result<Outcome> {
+        match self.add_finalizer(object).await? {
+            Some(object) => {
+                let mut given = Given::of(Arc::new(object));
+                given.fill_in();
+                self.reconcile(&given).await
+            }
+            None => Ok(Outcome::skip()),
+        }
+    }
+
+    async fn reconcile(&self, Given { object, status: read }: &Given<R::Kind>) -> Result<Outcome> {
         let generation = object.meta().generation;
-        let mut status = object.read_status().cloned().unwrap_or_default();
+        let mut status = read.clone().unwrap_or_default();
         let mut is_new = false;
         if let Some(mut conditions) = R::Kind::conditions(&mut status) {
             conditions.initialise();
             is_new = conditions.expect_generation(generation);
         }
-        let said = self.reconciler.reconcile_kind(&defaulted(&object), &mut status).await;
-        self.record_result(&*object, &said);
+        let said = self.reconciler.reconcile_kind(object, &mut status).await;
+        self.record_result(object, &said);
         let unmarked =
             R::Kind::conditions(&mut status).is_some_and(|conditions| conditions.expects_generation());
         if said.is_ok() && is_new && unmarked {
             tracing::warn!("the pass met a new generation, and marked no condition");
         }
         R::Kind::observe_generation(&mut status, generation);
-        match self.write_status(&object, status).await {
+        match self.write_status(object, read.as_ref(), status).await {
             Ok(_) => said,
             Err(failed) => Err(after(said, failed)),
         }
@@ -233,14 +255,18 @@ impl<R: ReconcileKind> KindDriver<R> {
 
     /// Status first, then the finalizer with the version just answered. An object that goes with the finalizer
     /// needs no status.
-    async fn finalize(&self, finalize: Finalize<R>, object: &Arc<R::Kind>) -> Result<Outcome> {
-        let mut status = object.read_status().cloned().unwrap_or_default();
-        let said = finalize(&self.reconciler, &defaulted(object), &mut status).await;
-        self.record_result(&**object, &said);
+    async fn finalize(
+        &self,
+        finalize: Finalize<R>,
+        Given { object, status: read }: &Given<R::Kind>,
+    ) -> Result<Outcome> {
+        let mut status = read.clone().unwrap_or_default();
+        let said = finalize(&self.reconciler, object, &mut status).await;
+        self.record_result(object, &said);
         let done = said.as_ref().is_ok_and(Outcome::is_done);
         let written = match done && self.finalizer()?.is_last_on(object.meta()) {
             true => Ok(Written::Is(newest(object.meta()))),
-            false => self.write_status(object, status).await,
+            false => self.write_status(object, read.as_ref(), status).await,
         };
         match written {
             Err(failed) => Err(after(said, failed)),
@@ -254,12 +280,12 @@ impl<R: ReconcileKind> KindDriver<R> {
     }
 
     /// The object with the finalizer on it; none where it is gone.
-    async fn add_finalizer(&self, object: &R::Kind) -> Result<Option<Arc<R::Kind>>> {
+    async fn add_finalizer(&self, object: &R::Kind) -> Result<Option<R::Kind>> {
         let added = self.finalizer()?.add(&self.endpoint, object).await;
         if !matches!(added, Ok(None)) {
             self.record_finalizer(object, added.as_ref().err());
         }
-        added.map(|added| added.map(Arc::new)).map_err(|source| finalizers(object, source))
+        added.map_err(|source| finalizers(object, source))
     }
 
     async fn without_finalizer(&self, object: &Arc<R::Kind>, newest: Newest) -> Result<()> {
@@ -271,10 +297,15 @@ impl<R: ReconcileKind> KindDriver<R> {
         removed.map_err(|source| finalizers(&object, source))
     }
 
-    async fn write_status(&self, object: &R::Kind, left: StatusFor<R>) -> Result<Written> {
-        let written = match StatusChange::between::<R::Kind>(object.read_status(), left) {
+    async fn write_status(
+        &self,
+        object: &R::Kind,
+        read: Option<&StatusFor<R>>,
+        left: StatusFor<R>,
+    ) -> Result<Written> {
+        let written = match StatusChange::between::<R::Kind>(read, left) {
             Ok(None) => return Ok(Written::Is(newest(object.meta()))),
-            Ok(Some(change)) => status::write(&self.endpoint, object, change, &self.metrics).await,
+            Ok(Some(change)) => status::write(&self.endpoint, object, read, change, &self.metrics).await,
             Err(error) => Err(error),
         };
         written.map_err(|source| {
@@ -336,10 +367,16 @@ fn unread<K: Kind>(key: &Key) -> ObjectReference {
     }
 }
 
-fn defaulted<K: Kind>(object: &Arc<K>) -> K {
-    let mut object = K::clone(object);
-    object.default_in_place();
-    object
+impl<K: Kind> Given<K> {
+    /// Of an object as it was read, which is yet to be filled in.
+    fn of(object: Arc<K>) -> Self {
+        Self { status: object.read_status().cloned(), object }
+    }
+
+    /// In place where nobody else has the object.
+    fn fill_in(&mut self) {
+        Arc::make_mut(&mut self.object).default_in_place();
+    }
 }
 
 /// A framework's write failed after user code said that: both are told.

@@ -2,7 +2,7 @@
 
 mod diff;
 
-use std::{borrow::Cow, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use reknit_apis::{Key, Kind, StatusOf};
 use reknit_injection::Newest;
@@ -65,25 +65,26 @@ impl StatusChange {
 
     /// Whether it would replace what somebody else made of a value after it was read: such as a list, to which they
     /// added something.
-    fn takes_back<K: Kind>(&self, read: &K, now: &K) -> Result<bool> {
-        let status = |object: &K| serde_json::to_value(object.read_status().cloned().unwrap_or_default());
-        Ok(meets(&self.0, Some(&status(read)?), Some(&status(now)?)))
+    fn takes_back<K: Kind>(&self, read: Option<&StatusOf<K>>, now: Option<&StatusOf<K>>) -> Result<bool> {
+        let value = |status: Option<&StatusOf<K>>| serde_json::to_value(status.cloned().unwrap_or_default());
+        Ok(meets(&self.0, Some(&value(read)?), Some(&value(now)?)))
     }
 }
 
-/// Writes the change to the object it was computed from. Where somebody else was faster, the object is read again
+/// Writes the change to the object it was computed from, whose status was read as that. Where somebody else was faster, the object is read again
 /// and what is still missing there is written, up to five times. Where they changed the same values, that is the
 /// conflict it looks like, and for another pass to decide.
 pub(crate) async fn write<K: Kind>(
     endpoint: &Endpoint<K>,
     object: &K,
-    change: StatusChange,
+    status: Option<&StatusOf<K>>,
+    mut missing: StatusChange,
     metrics: &PassMetrics,
 ) -> Result<Written> {
     let key = Arc::new(Key::of(object));
-    let (mut read, mut missing) = (Cow::Borrowed(object), change);
+    let mut since = None;
     for attempt in 1.. {
-        let version = read.meta().resource_version.as_deref();
+        let version = since.as_ref().unwrap_or(object).meta().resource_version.as_deref();
         let answer = endpoint.patch_status(&key, version, &missing.0, attempt == 1).await;
         metrics.status_write(answer.is_ok());
         let error = match answer {
@@ -104,10 +105,15 @@ pub(crate) async fn write<K: Kind>(
         }
         match missing.again(&now)? {
             None => break,
-            Some(_) if missing.takes_back(&*read, &now)? => return Err(error.into()),
+            Some(_)
+                if missing
+                    .takes_back::<K>(since.as_ref().map_or(status, K::read_status), now.read_status())? =>
+            {
+                return Err(error.into());
+            }
             Some(still) => missing = still,
         }
-        read = Cow::Owned(now);
+        since = Some(now);
     }
     Ok(Written::Changed)
 }

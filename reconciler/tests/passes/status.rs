@@ -274,3 +274,46 @@ async fn an_untouched_default_status_is_not_written_to_an_object_without_one() {
         "whole, or it could not be read again"
     );
 }
+
+/// A Kind whose defaults do what they should not.
+#[derive(kube::CustomResource, Serialize, Deserialize, Clone, Debug, schemars::JsonSchema)]
+#[kube(group = "demo.reknit.dev", version = "v1", kind = "Odd", namespaced, status = "LampStatus")]
+struct OddSpec {
+    panics: bool,
+}
+
+impl KRShaped for Odd {
+    const CONDITIONS: ConditionSet = ConditionSet::living(&[]);
+
+    fn set_defaults(&mut self) {
+        assert!(!self.spec.panics, "as planned");
+        self.status.get_or_insert_default().lit = Some(true);
+    }
+}
+
+/// Sees what the defaults did, and changes nothing by itself.
+struct Lit;
+
+impl ReconcileKind for Lit {
+    type Kind = Odd;
+    async fn reconcile_kind(&self, odd: &Odd, status: &mut LampStatus) -> Result<Outcome> {
+        status.lit = odd.status.as_ref().and_then(|status| status.lit);
+        Odd::CONDITIONS.manage(status).mark_true("Ready");
+        Ok(Outcome::done())
+    }
+}
+
+#[tokio::test]
+async fn whatever_defaults_do_a_status_is_compared_as_it_was_read_and_a_panic_is_told_of_the_object() {
+    let pass = async |panics| {
+        let mut odd = Odd::new("x", OddSpec { panics });
+        odd.metadata.namespace = Some("default".into());
+        let make = |cx: &Context| Ok(Controller::of::<Odd>(cx).reconciler(Lit).build());
+        given(odd).pass(make, "default/x").await
+    };
+    assert_eq!(pass(false).await.write(0).body["status"]["lit"], true);
+    let panicked = pass(true).await;
+    let said = "the reconciler panicked: as planned";
+    assert_eq!(panicked.result.as_ref().unwrap_err().to_string(), said);
+    assert_eq!(panicked.events(), [Event::warning("InternalError", said)]);
+}
