@@ -13,7 +13,7 @@ use kube::{
 use reknit_apis::{Key, Kind};
 use reknit_injection::{Newest, StatusWrite, Transport};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use serde_json::{Value, json};
+use serde_json::{Value, json, value::RawValue};
 
 use crate::Queue;
 
@@ -38,7 +38,7 @@ pub(crate) fn newest(meta: &ObjectMeta) -> Newest {
 #[derive(Debug, Serialize)]
 struct StatusPatch<'a> {
     metadata: Precondition<'a>,
-    status: &'a Value,
+    status: &'a RawValue,
 }
 
 #[derive(Debug, Serialize)]
@@ -106,7 +106,7 @@ impl<K: Kind> Endpoint<K> {
         &self,
         key: &Arc<Key>,
         version: Option<&str>,
-        status: &Value,
+        status: &RawValue,
         first: bool,
     ) -> Result<Newest, kube::Error> {
         let body = StatusPatch { metadata: Precondition { resource_version: version }, status };

@@ -15,6 +15,10 @@ const MESSAGE: &str = "message";
 pub(crate) struct Fields(Vec<(&'static str, Value)>);
 
 impl Fields {
+    pub(crate) fn with_room_for(fields: usize) -> Self {
+        Self(Vec::with_capacity(fields))
+    }
+
     pub(crate) fn set(&mut self, name: &'static str, value: impl Into<Value>) {
         let value = value.into();
         match self.0.iter_mut().find(|(held, _)| *held == name) {

@@ -170,7 +170,7 @@ struct Lines(Arc<Style>);
 impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Lines {
     fn on_new_span(&self, attributes: &span::Attributes<'_>, id: &span::Id, cx: Context<'_, S>) {
         let Some(span) = cx.span(id) else { return };
-        let mut fields = Fields::default();
+        let mut fields = Fields::with_room_for(attributes.fields().len());
         attributes.record(&mut fields);
         span.extensions_mut().replace(fields);
     }

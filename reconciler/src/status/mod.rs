@@ -6,7 +6,10 @@ use std::{sync::Arc, time::Duration};
 
 use reknit_apis::{Key, Kind, StatusOf};
 use reknit_injection::Newest;
-use serde_json::{Value, json};
+use serde_json::{
+    Value, json,
+    value::{RawValue, to_raw_value},
+};
 
 use self::diff::meets;
 pub(crate) use self::diff::{diff, merge};
@@ -19,8 +22,8 @@ use crate::{
 const TRIES: usize = 5;
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// What a pass did to a status, as a merge patch.
-pub(crate) struct StatusChange(Value);
+/// What a pass did to a status, as the text of a merge patch: few are looked at again once they are sent.
+pub(crate) struct StatusChange(Box<RawValue>);
 
 /// What came of writing a status.
 pub(crate) enum Written {
@@ -50,7 +53,8 @@ impl StatusChange {
         let differs = before != after;
         // the API server holds nothing yet of what an absent status would have by default
         let known = if read.is_some() { before } else { json!({}) };
-        Ok(diff(&known, after).filter(|_| differs).map(Self))
+        let change = diff(&known, after).filter(|_| differs);
+        Ok(change.map(|change| to_raw_value(&change)).transpose()?.map(Self))
     }
 
     /// What is left to be done to this object, which changed since.
@@ -59,15 +63,19 @@ impl StatusChange {
             Some(status) => serde_json::to_value(status)?,
             None => json!({}),
         };
-        merge(&mut wanted, &self.0);
+        merge(&mut wanted, &self.patch()?);
         Self::between::<K>(object.read_status(), serde_json::from_value(wanted)?)
+    }
+
+    fn patch(&self) -> Result<Value> {
+        Ok(serde_json::from_str(self.0.get())?)
     }
 
     /// Whether it would replace what somebody else made of a value after it was read: such as a list, to which they
     /// added something.
     fn takes_back<K: Kind>(&self, read: Option<&StatusOf<K>>, now: Option<&StatusOf<K>>) -> Result<bool> {
         let value = |status: Option<&StatusOf<K>>| serde_json::to_value(status.cloned().unwrap_or_default());
-        Ok(meets(&self.0, Some(&value(read)?), Some(&value(now)?)))
+        Ok(meets(&self.patch()?, Some(&value(read)?), Some(&value(now)?)))
     }
 }
 
