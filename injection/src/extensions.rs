@@ -1,31 +1,33 @@
 //! What stands in the [extensions](http::Extensions) of requests and answers: what is known of them beside their text.
 
-use std::any::TypeId;
+use std::{any::TypeId, panic};
 
-use serde::Deserialize;
+use serde::{Deserialize, de::DeserializeOwned};
 
 /// Of a request that no layer of a [`Transport`](crate::Transport) is to repeat: whoever made it tries again, and wants
 /// to tell why.
 #[derive(Clone, Copy, Debug)]
 pub struct NotRepeated;
 
-/// Of a request that writes nothing but the status of an object, from a value of its type, and only if the object is
-/// still as it was read.
+/// Of a request that writes nothing but the status of an object, and only if the object is still as it was read.
 ///
-/// So the answer can be decoded as well as what was read, and an informer of that type holds it without trying. Should
-/// the API server make of the status what the type cannot hold, such as by a default of the CustomResourceDefinition,
-/// that shows when the object is read from the informer, as with an object of a list.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StatusWrite(TypeId);
+/// So of the answer, an informer of that object's type tries no more than whether the status can be decoded, which the
+/// API server may have changed, such as by a default or for want of a field in the CustomResourceDefinition.
+#[derive(Clone, Copy, Debug)]
+pub struct StatusWrite {
+    of: TypeId,
+    fits: fn(&str) -> bool,
+}
 
 impl StatusWrite {
-    /// Of an object of this type.
-    pub fn of<K: 'static>() -> Self {
-        Self(TypeId::of::<K>())
+    /// Of a `K`, whose status is an `S`.
+    pub fn of<K: 'static, S: DeserializeOwned>() -> Self {
+        Self { of: TypeId::of::<K>(), fits: |status| serde_json::from_str::<S>(status).is_ok() }
     }
 
-    pub(crate) fn is_of<K: 'static>(self) -> bool {
-        self.0 == TypeId::of::<K>()
+    /// Whether an answer with this status is sure to be a `K`.
+    pub(crate) fn leaves_a<K: 'static>(self, status: &str) -> bool {
+        self.of == TypeId::of::<K>() && panic::catch_unwind(|| (self.fits)(status)).unwrap_or(false)
     }
 }
 

@@ -18,13 +18,19 @@ pub(crate) enum Event {
     Deleted,
 }
 
-/// What a request of this process was that is answered with an object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asked {
+/// What an object is the answer to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum AnswerTo {
     Deletion,
     Status(StatusWrite),
     /// Another write, or a read.
     Other,
+}
+
+impl AnswerTo {
+    pub(crate) fn is_deletion(self) -> bool {
+        matches!(self, Self::Deletion)
+    }
 }
 
 impl<K: Cached> Cache<K> {
@@ -83,37 +89,42 @@ impl<K: Cached> Cache<K> {
     }
 
     /// The answer to a write of this process, and its text. Whether it is of this Kind.
-    pub(crate) fn wrote(&self, raw: &Raw<'_>, text: &str, asked: Asked) -> bool {
+    pub(crate) fn wrote(&self, raw: &Raw<'_>, text: &str, request: AnswerTo) -> bool {
         let is_of = raw.is_of(&self.kind);
         if is_of {
-            self.answered(raw, text, asked);
+            self.answered(raw, text, request);
         }
         is_of
     }
 
     /// An item of a list that was read after a write. (Those of a built-in Kind do not say what they are.)
     pub(crate) fn found(&self, raw: &Raw<'_>, text: &str) {
-        self.answered(raw, text, Asked::Other);
+        self.answered(raw, text, AnswerTo::Other);
     }
 
-    fn answered(&self, raw: &Raw<'_>, text: &str, asked: Asked) {
+    fn answered(&self, raw: &Raw<'_>, text: &str, request: AnswerTo) {
         if self.follows {
-            self.wrote_ours(raw, asked);
+            self.wrote_ours(raw, request);
         } else {
-            self.given(raw, text, asked == Asked::Deletion);
+            self.given(raw, text, request.is_deletion());
         }
     }
 
     /// What cannot be held is left to the watch, which tells of it.
-    fn wrote_ours(&self, raw: &Raw<'_>, asked: Asked) -> Option<()> {
+    fn wrote_ours(&self, raw: &Raw<'_>, request: AnswerTo) -> Option<()> {
         let mut record = self.pack(raw).ok()?;
         let admitted = self.selection.admits(record.packed())?;
-        if raw.is_gone(asked == Asked::Deletion) {
+        if raw.is_gone(request.is_deletion()) {
             self.change(|store| store.ended(&raw.state()));
             return None;
         }
-        let object = match asked {
-            Asked::Status(write) if write.is_of::<K>() && !self.decodes(raw) => None,
+        let object = match request {
+            AnswerTo::Status(write)
+                if !self.decodes(raw) && raw.status().is_some_and(|s| write.leaves_a::<K>(s)) =>
+            {
+                record.decodes();
+                None
+            }
             _ => self.decoded(raw, &mut record).ok()?,
         };
         self.change_to(object, |store| store.wrote(record, admitted));

@@ -10,7 +10,7 @@ use reknit_apis::Key;
 
 use crate::{
     extensions::Newest,
-    intake::Asked,
+    intake::AnswerTo,
     raw::Raw,
     read_back::read_back,
     registry::Informers,
@@ -40,7 +40,7 @@ impl Informers {
 struct Told {
     path: String,
     writes: bool,
-    asked: Asked,
+    request: AnswerTo,
 }
 
 /// What a deletion answers where it does not answer the object.
@@ -98,12 +98,13 @@ impl Told {
         if foreign || !informers.concerns(&path) || (deleting && is_dry(request.body())) {
             return None;
         }
-        let asked = match request.extensions().get() {
-            _ if deleting => Asked::Deletion,
-            Some(status) => Asked::Status(*status),
-            None => Asked::Other,
+        let path = request.uri().path().to_owned();
+        let request = match request.extensions().get() {
+            _ if deleting => AnswerTo::Deletion,
+            Some(status) => AnswerTo::Status(*status),
+            None => AnswerTo::Other,
         };
-        Some(Self { path: request.uri().path().to_owned(), writes, asked })
+        Some(Self { path, writes, request })
     }
 
     async fn send(
@@ -138,14 +139,14 @@ impl Told {
         }
     }
 
-    /// Fails with the objects of which the answer does not say what became of them.
+    /// `Err` are the objects of which the answer does not say what became of them, if there are any.
     fn tell(
         &self,
         path: &ResourcePath<'_>,
         text: &str,
         informers: &Informers,
     ) -> Result<Option<Newest>, Vec<Key>> {
-        let deleting = self.asked == Asked::Deletion;
+        let deleting = self.request.is_deletion();
         let erased = deleting && path.subresource().is_none();
         if let Some(Details { uid }) = erased.then(|| Status::success(text)).flatten()
             && let Some(key) = path.key()
@@ -156,7 +157,7 @@ impl Told {
         if deleting && !path.is_of_one() {
             return Err(items(text));
         }
-        match Raw::read(text).ok().filter(|raw| informers.wrote(path, raw, text, self.asked)) {
+        match Raw::read(text).ok().filter(|raw| informers.wrote(path, raw, text, self.request)) {
             Some(raw) => Ok(raw.newest()),
             None => Err(path.key().filter(|_| self.writes).into_iter().collect()),
         }

@@ -86,6 +86,10 @@ impl<'a> Raw<'a> {
         }
     }
 
+    pub(crate) fn status(&self) -> Option<&'a str> {
+        self.rest.iter().find(|(field, _)| field == "status").map(|(_, value)| value.get())
+    }
+
     /// What the next write to it has to know; none where its finalizers are no list of texts.
     pub(crate) fn newest(&self) -> Option<Newest> {
         let finalizers = self.metadata.rest.iter().find(|(field, _)| field == "finalizers");

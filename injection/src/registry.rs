@@ -21,7 +21,7 @@ use crate::{
     cache::Cache,
     feed::{Feed, FeedState},
     informer::{Cached, Handle, Informer},
-    intake::Asked,
+    intake::AnswerTo,
     metrics::Families,
     raw::Raw,
     resource_path::ResourcePath,
@@ -60,7 +60,7 @@ trait Member: Feed {
     fn start(&self, runtime: &runtime::Handle, transport: &Transport);
     fn resource(&self) -> &ApiResource;
     /// Whether it is of this Kind.
-    fn wrote(&self, raw: &Raw<'_>, text: &str, asked: Asked) -> bool;
+    fn wrote(&self, raw: &Raw<'_>, text: &str, request: AnswerTo) -> bool;
     fn found(&self, raw: &Raw<'_>, text: &str);
     fn gone_by(&self, key: &Key, version: &str);
     fn erased(&self, key: &Key, uid: Option<&str>);
@@ -178,8 +178,14 @@ impl Informers {
     }
 
     /// An answer to a write of this process, and its text. Whether it says what became of the object.
-    pub(crate) fn wrote(&self, path: &ResourcePath<'_>, raw: &Raw<'_>, text: &str, asked: Asked) -> bool {
-        self.concerned(path).filter(|member| member.wrote(raw, text, asked)).count() > 0
+    pub(crate) fn wrote(
+        &self,
+        path: &ResourcePath<'_>,
+        raw: &Raw<'_>,
+        text: &str,
+        request: AnswerTo,
+    ) -> bool {
+        self.concerned(path).fold(false, |says, member| member.wrote(raw, text, request) || says)
     }
 
     /// An item of a list that was read after a write, and its text.
@@ -213,8 +219,8 @@ impl<K: Cached> Member for Handle<K> {
         &self.cache.kind
     }
 
-    fn wrote(&self, raw: &Raw<'_>, text: &str, asked: Asked) -> bool {
-        self.cache.wrote(raw, text, asked)
+    fn wrote(&self, raw: &Raw<'_>, text: &str, request: AnswerTo) -> bool {
+        self.cache.wrote(raw, text, request)
     }
 
     fn found(&self, raw: &Raw<'_>, text: &str) {

@@ -10,7 +10,7 @@ use kube::{
     api::{ObjectMeta, Patch, PatchParams},
     core::Request,
 };
-use reknit_apis::{Key, Kind};
+use reknit_apis::{Key, Kind, StatusOf};
 use reknit_injection::{Newest, StatusWrite, Transport};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, json, value::RawValue};
@@ -113,7 +113,7 @@ impl<K: Kind> Endpoint<K> {
         let mut request =
             self.at(key).patch_subresource("status", &key.name, &self.params(), &Patch::Merge(body));
         if let (Ok(request), Some(_)) = (&mut request, version) {
-            request.extensions_mut().insert(StatusWrite::of::<K>());
+            request.extensions_mut().insert(StatusWrite::of::<K, StatusOf<K>>());
         }
         let write = self.send_and_look(request);
         match first {

@@ -62,11 +62,6 @@ impl Limits {
     }
 }
 
-/// What comes before a pass that is held, and panics as it may.
-pub(crate) fn unless_it_panics<T>(run: impl FnOnce() -> T) -> Result<T> {
-    std::panic::catch_unwind(AssertUnwindSafe(run)).map_err(|why| CutShort::Panic(text(&*why)).into())
-}
-
 async fn after(limit: Option<Duration>) -> Duration {
     match limit {
         Some(limit) => {

@@ -307,7 +307,7 @@ async fn what_the_next_write_has_to_know_goes_along_with_an_answer() {
 }
 
 #[tokio::test]
-async fn the_answer_to_a_write_of_a_status_is_held_without_decoding_it() {
+async fn of_the_answer_to_a_write_of_a_status_only_the_status_is_tried() {
     let (client, mut server) = server();
     let cx = Context::new("test", client);
     let maps: Informer<ConfigMap> = cx.get();
@@ -316,18 +316,21 @@ async fn the_answer_to_a_write_of_a_status_is_held_without_decoding_it() {
     let _watch = server.watch("10").await.stream();
     maps.synced().await;
     let mut written = map("a", "11");
-    written["data"] = json!(17);
+    (written["data"], written["status"]) = (json!(17), json!("lit"));
     for (status, held) in [
         (None, Some("5")),
-        (Some(StatusWrite::of::<Pod>()), Some("5")), // of another type than the informer's
-        (Some(StatusWrite::of::<ConfigMap>()), None), // whoever wrote it vouched for it
+        (Some(StatusWrite::of::<Pod, String>()), Some("5")), // of another type than the informer's
+        (Some(StatusWrite::of::<ConfigMap, u8>()), Some("5")),
+        (Some(StatusWrite::of::<ConfigMap, String>()), None), // that the rest has changed is not looked at
     ] {
         let mut request =
             http::Request::patch("/api/v1/namespaces/n/configmaps/a/status").body(Vec::new()).unwrap();
         status.map(|status| request.extensions_mut().insert(status));
         let answer = async { server.next().await.answer(200, written.clone()) };
         tokio::join!(cx.transport().fetch(request), answer).0.unwrap();
-        let map = maps.get(&Key::new("n", "a"));
+        let key = Key::new("n", "a");
+        assert!(maps.contains(&key));
+        let map = maps.get(&key);
         assert_eq!(map.and_then(|map| map.metadata.resource_version.clone()).as_deref(), held);
     }
 }

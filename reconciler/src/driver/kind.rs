@@ -15,7 +15,7 @@ use crate::{
     endpoint::{Endpoint, code, newest},
     error::{Source, said},
     finalizer::{Finalizer, Unqualified},
-    limits::{CutShort, Limits, caught, unless_it_panics},
+    limits::{CutShort, Limits, caught},
     metrics::PassMetrics,
     per_key::Kept,
     status::{self, StatusChange, Written},
@@ -33,14 +33,6 @@ pub(crate) struct Roles<R: ReconcileKind> {
     pub(crate) finalize: Option<Finalize<R>>,
     pub(crate) observe: Option<Observe<R>>,
     pub(crate) deleted: Option<Deleted<R>>,
-}
-
-/// An object as a pass is given it.
-struct Given<K: Kind> {
-    /// With what its spec leaves open filled in.
-    object: Arc<K>,
-    /// As it was read: only what differs from it is written.
-    status: Option<StatusOf<K>>,
 }
 
 /// What this pass is to do.
@@ -119,16 +111,12 @@ impl<R: ReconcileKind> KindDriver<R> {
             return Ok(Outcome::skip());
         };
         self.trackers.begin(key);
-        let mut given = Given::of(object);
-        let result = match unless_it_panics(|| given.fill_in()) {
-            Ok(()) => {
-                let slow = |limit| self.tell_slow(&given.object, limit);
-                self.limits.hold(pin!(self.perform(act, &given)), slow).await
-            }
-            Err(panicked) => Err(panicked),
-        };
+        let uid = object.meta().uid.clone();
+        let about = || reference::<R::Kind>(key, uid.clone());
+        let slow = |limit| self.tell_slow(about(), limit);
+        let result = self.limits.hold(pin!(self.perform(act, object)), slow).await;
         if let Some(cut_short) = result.as_ref().err().filter(|error| CutShort::of(error).is_some()) {
-            self.record_error(&given.object, cut_short);
+            self.recorder.record_at(about(), Event::warning(cut_short.event_reason(), cut_short.in_full()));
         }
         self.settle(key, result.is_ok());
         result
@@ -138,7 +126,7 @@ impl<R: ReconcileKind> KindDriver<R> {
     fn left_alone(&self, key: &Key, error: DecodeError, leading: bool) -> Outcome {
         tracing::warn!(%error, "the object is left alone until it can be decoded");
         if leading {
-            let about = ObjectReference { uid: error.uid().map(Into::into), ..unread::<R::Kind>(key) };
+            let about = reference::<R::Kind>(key, error.uid().map(Into::into));
             self.recorder.record_at(about, Event::warning("DecodeFailed", error.to_string()));
         }
         Outcome::skip()
@@ -151,7 +139,7 @@ impl<R: ReconcileKind> KindDriver<R> {
                 let slow = |limit| tracing::warn!(?limit, "the pass is slow");
                 let result = self.limits.hold(pin!(deleted(&self.reconciler, key)), slow).await;
                 if let Some(event) = result.as_ref().ok().and_then(Outcome::recorded) {
-                    self.recorder.record_at(unread::<R::Kind>(key), event.clone());
+                    self.recorder.record_at(reference::<R::Kind>(key, None), event.clone());
                 }
                 result
             }
@@ -205,49 +193,44 @@ impl<R: ReconcileKind> KindDriver<R> {
         Ok(act)
     }
 
-    async fn perform(&self, act: Act<R>, given: &Given<R::Kind>) -> Result<Outcome> {
+    async fn perform(&self, act: Act<R>, object: Arc<R::Kind>) -> Result<Outcome> {
         match act {
+            Act::Reconcile => self.reconcile(object).await,
             // boxed, since every pass has room for this future, and few take this way
-            Act::Reconcile if self.lacks_finalizer(&given.object)? => self.adopt(&given.object).boxed().await,
-            Act::Reconcile => self.reconcile(given).await,
-            Act::Finalize(finalize) => self.finalize(finalize, given).boxed().await,
+            Act::Finalize(finalize) => self.finalize(finalize, &object).boxed().await,
             Act::Observe(observe) => {
-                let said = observe(&self.reconciler, &given.object).await;
-                self.record_result(&given.object, &said);
+                let object = defaulted(object);
+                let said = observe(&self.reconciler, &object).await;
+                self.record_result(&object, &said);
                 said
             }
         }
     }
 
-    /// Reconciles it with the finalizer on it.
-    async fn adopt(&self, object: &R::Kind) -> Result<Outcome> {
-        match self.add_finalizer(object).await? {
-            Some(object) => {
-                let mut given = Given::of(Arc::new(object));
-                given.fill_in();
-                self.reconcile(&given).await
-            }
-            None => Ok(Outcome::skip()),
-        }
-    }
-
-    async fn reconcile(&self, Given { object, status: read }: &Given<R::Kind>) -> Result<Outcome> {
+    async fn reconcile(&self, object: Arc<R::Kind>) -> Result<Outcome> {
+        let with_finalizer = match self.lacks_finalizer(&object)? {
+            true => self.add_finalizer(&object).boxed().await?,
+            false => Some(object),
+        };
+        let Some(object) = with_finalizer else { return Ok(Outcome::skip()) };
         let generation = object.meta().generation;
+        let read = object.read_status().cloned();
         let mut status = read.clone().unwrap_or_default();
         let mut is_new = false;
         if let Some(mut conditions) = R::Kind::conditions(&mut status) {
             conditions.initialise();
             is_new = conditions.expect_generation(generation);
         }
-        let said = self.reconciler.reconcile_kind(object, &mut status).await;
-        self.record_result(object, &said);
+        let object = defaulted(object);
+        let said = self.reconciler.reconcile_kind(&object, &mut status).await;
+        self.record_result(&object, &said);
         let unmarked =
             R::Kind::conditions(&mut status).is_some_and(|conditions| conditions.expects_generation());
         if said.is_ok() && is_new && unmarked {
             tracing::warn!("the pass met a new generation, and marked no condition");
         }
         R::Kind::observe_generation(&mut status, generation);
-        match self.write_status(object, read.as_ref(), status).await {
+        match self.write_status(&object, read.as_ref(), status).await {
             Ok(_) => said,
             Err(failed) => Err(after(said, failed)),
         }
@@ -255,18 +238,14 @@ impl<R: ReconcileKind> KindDriver<R> {
 
     /// Status first, then the finalizer with the version just answered. An object that goes with the finalizer
     /// needs no status.
-    async fn finalize(
-        &self,
-        finalize: Finalize<R>,
-        Given { object, status: read }: &Given<R::Kind>,
-    ) -> Result<Outcome> {
-        let mut status = read.clone().unwrap_or_default();
-        let said = finalize(&self.reconciler, object, &mut status).await;
-        self.record_result(object, &said);
+    async fn finalize(&self, finalize: Finalize<R>, object: &Arc<R::Kind>) -> Result<Outcome> {
+        let mut status = object.read_status().cloned().unwrap_or_default();
+        let said = finalize(&self.reconciler, &defaulted(object.clone()), &mut status).await;
+        self.record_result(&**object, &said);
         let done = said.as_ref().is_ok_and(Outcome::is_done);
         let written = match done && self.finalizer()?.is_last_on(object.meta()) {
             true => Ok(Written::Is(newest(object.meta()))),
-            false => self.write_status(object, read.as_ref(), status).await,
+            false => self.write_status(object, object.read_status(), status).await,
         };
         match written {
             Err(failed) => Err(after(said, failed)),
@@ -280,12 +259,12 @@ impl<R: ReconcileKind> KindDriver<R> {
     }
 
     /// The object with the finalizer on it; none where it is gone.
-    async fn add_finalizer(&self, object: &R::Kind) -> Result<Option<R::Kind>> {
+    async fn add_finalizer(&self, object: &R::Kind) -> Result<Option<Arc<R::Kind>>> {
         let added = self.finalizer()?.add(&self.endpoint, object).await;
         if !matches!(added, Ok(None)) {
             self.record_finalizer(object, added.as_ref().err());
         }
-        added.map_err(|source| finalizers(object, source))
+        added.map(|added| added.map(Arc::new)).map_err(|source| finalizers(object, source))
     }
 
     async fn without_finalizer(&self, object: &Arc<R::Kind>, newest: Newest) -> Result<()> {
@@ -297,6 +276,7 @@ impl<R: ReconcileKind> KindDriver<R> {
         removed.map_err(|source| finalizers(&object, source))
     }
 
+    /// `read` is the object's status as it was read, before any defaults.
     async fn write_status(
         &self,
         object: &R::Kind,
@@ -328,12 +308,10 @@ impl<R: ReconcileKind> KindDriver<R> {
                 outcome.recorded().into_iter().for_each(|event| self.recorder.record(object, event.clone()))
             }
             Err(error) if error.is_conflict() => {}
-            Err(error) => self.record_error(object, error),
+            Err(error) => {
+                self.recorder.record(object, Event::warning(error.event_reason(), error.in_full()));
+            }
         }
-    }
-
-    fn record_error(&self, object: &R::Kind, error: &Error) {
-        self.recorder.record(object, Event::warning(error.event_reason(), error.in_full()));
     }
 
     fn record_finalizer(&self, object: &R::Kind, failure: Option<&kube::Error>) {
@@ -349,34 +327,29 @@ impl<R: ReconcileKind> KindDriver<R> {
         self.recorder.record(object, event);
     }
 
-    fn tell_slow(&self, object: &R::Kind, limit: std::time::Duration) {
+    fn tell_slow(&self, about: ObjectReference, limit: std::time::Duration) {
         tracing::warn!(?limit, "the pass is slow");
         let message = format!("the pass has been running for {} s", limit.as_secs_f64());
-        self.recorder.record(object, Event::warning("SlowReconcile", message));
+        self.recorder.record_at(about, Event::warning("SlowReconcile", message));
     }
 }
 
-/// A reference to an object that could not be read, or is gone.
-fn unread<K: Kind>(key: &Key) -> ObjectReference {
+/// A reference to an object that is not at hand.
+fn reference<K: Kind>(key: &Key, uid: Option<String>) -> ObjectReference {
     ObjectReference {
         api_version: Some(K::api_version(&()).into_owned()),
         kind: Some(K::kind(&()).into_owned()),
         name: Some(key.name.clone()),
         namespace: key.namespace.clone(),
+        uid,
         ..ObjectReference::default()
     }
 }
 
-impl<K: Kind> Given<K> {
-    /// Of an object as it was read, which is yet to be filled in.
-    fn of(object: Arc<K>) -> Self {
-        Self { status: object.read_status().cloned(), object }
-    }
-
-    /// In place where nobody else has the object.
-    fn fill_in(&mut self) {
-        Arc::make_mut(&mut self.object).default_in_place();
-    }
+/// In place where nobody else has the object.
+fn defaulted<K: Kind>(mut object: Arc<K>) -> Arc<K> {
+    Arc::make_mut(&mut object).default_in_place();
+    object
 }
 
 /// A framework's write failed after user code said that: both are told.

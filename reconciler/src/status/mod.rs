@@ -79,13 +79,13 @@ impl StatusChange {
     }
 }
 
-/// Writes the change to the object it was computed from, whose status was read as that. Where somebody else was faster, the object is read again
-/// and what is still missing there is written, up to five times. Where they changed the same values, that is the
-/// conflict it looks like, and for another pass to decide.
+/// Writes the change to the object it was computed from; `read` is its status as it was read, before any defaults. Where
+/// somebody else was faster, the object is read again and what is still missing there is written, up to five times. Where
+/// they changed the same values, that is the conflict it looks like, and for another pass to decide.
 pub(crate) async fn write<K: Kind>(
     endpoint: &Endpoint<K>,
     object: &K,
-    status: Option<&StatusOf<K>>,
+    read: Option<&StatusOf<K>>,
     mut missing: StatusChange,
     metrics: &PassMetrics,
 ) -> Result<Written> {
@@ -115,7 +115,7 @@ pub(crate) async fn write<K: Kind>(
             None => break,
             Some(_)
                 if missing
-                    .takes_back::<K>(since.as_ref().map_or(status, K::read_status), now.read_status())? =>
+                    .takes_back::<K>(since.as_ref().map_or(read, K::read_status), now.read_status())? =>
             {
                 return Err(error.into());
             }

@@ -1,10 +1,14 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use kube::{
-    Api,
+    Api, Client,
     api::{Patch, PatchParams, PostParams},
+    client::Body,
 };
-use reknit_injection::Context;
+use reknit_injection::{Context, Informer};
 use reknit_reconciler::Event;
 use reknit_testing::{ApiServer, Verb, given};
+use serde::Deserializer;
 use serde_json::{Value, json};
 
 use super::*;
@@ -288,6 +292,7 @@ impl KRShaped for Odd {
     fn set_defaults(&mut self) {
         assert!(!self.spec.panics, "as planned");
         self.status.get_or_insert_default().lit = Some(true);
+        self.metadata.finalizers = Some(vec!["odds.demo.reknit.dev".into()]);
     }
 }
 
@@ -303,17 +308,93 @@ impl ReconcileKind for Lit {
     }
 }
 
+impl FinalizeKind for Lit {
+    async fn finalize_kind(&self, _: &Odd, _: &mut LampStatus) -> Result<Outcome> {
+        Ok(Outcome::done())
+    }
+}
+
 #[tokio::test]
-async fn whatever_defaults_do_a_status_is_compared_as_it_was_read_and_a_panic_is_told_of_the_object() {
+async fn whatever_defaults_do_an_object_is_compared_as_it_was_read_and_a_panic_is_told_of_it() {
     let pass = async |panics| {
         let mut odd = Odd::new("x", OddSpec { panics });
         odd.metadata.namespace = Some("default".into());
-        let make = |cx: &Context| Ok(Controller::of::<Odd>(cx).reconciler(Lit).build());
+        let make = |cx: &Context| Ok(Controller::of::<Odd>(cx).reconciler(Lit).finalizing().build());
         given(odd).pass(make, "default/x").await
     };
-    assert_eq!(pass(false).await.write(0).body["status"]["lit"], true);
+    let passed = pass(false).await;
+    assert_eq!(passed.writes(), ["patch odds default/x", "patch odds/status default/x"]);
+    assert_eq!(passed.write(1).body["status"]["lit"], true);
     let panicked = pass(true).await;
     let said = "the reconciler panicked: as planned";
     assert_eq!(panicked.result.as_ref().unwrap_err().to_string(), said);
-    assert_eq!(panicked.events(), [Event::warning("InternalError", said)]);
+    assert_eq!(panicked.events().last(), Some(&Event::warning("InternalError", said)));
+}
+
+/// A Kind that notes each time it is decoded.
+#[derive(kube::CustomResource, Serialize, Deserialize, Clone, Debug, schemars::JsonSchema)]
+#[kube(group = "demo.reknit.dev", version = "v1", kind = "Noted", namespaced, status = "LampStatus")]
+struct NotedSpec {
+    #[serde(deserialize_with = "noted")]
+    watts: u32,
+}
+
+impl KRShaped for Noted {
+    const CONDITIONS: ConditionSet = ConditionSet::living(&[]);
+}
+
+static DECODED: AtomicUsize = AtomicUsize::new(0);
+
+fn noted<'de, D: Deserializer<'de>>(watts: D) -> Result<u32, D::Error> {
+    DECODED.fetch_add(1, Ordering::Relaxed);
+    u32::deserialize(watts)
+}
+
+struct Lights;
+
+impl ReconcileKind for Lights {
+    type Kind = Noted;
+    async fn reconcile_kind(&self, _: &Noted, status: &mut LampStatus) -> Result<Outcome> {
+        status.lit = Some(true);
+        Ok(Outcome::done())
+    }
+}
+
+/// Lists one object at version 5, and answers a write of its status with this at version 6.
+fn answering(status: Value) -> Client {
+    let object = |version: &str, status: &Value| {
+        json!({"apiVersion": "demo.reknit.dev/v1", "kind": "Noted", "spec": {"watts": 40}, "status": status,
+            "metadata": {"name": "x", "namespace": "default", "uid": "uid-x", "resourceVersion": version}})
+    };
+    let answer = move |request: http::Request<Body>| {
+        let said = match request.method() {
+            &http::Method::PATCH => object("6", &status),
+            _ => json!({"metadata": {"resourceVersion": "5"}, "items": [object("5", &json!({}))]}),
+        };
+        async move {
+            if request.uri().query().is_some_and(|query| query.contains("watch=")) {
+                std::future::pending::<()>().await;
+            }
+            http::Response::builder().body(Body::from(said.to_string().into_bytes()))
+        }
+    };
+    Client::new(tower::service_fn(answer), "default")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pass_decodes_its_object_once_and_of_the_answer_to_its_write_the_status() {
+    for (status, decoded, held) in [
+        (json!({"lit": true}), 1, "6"),
+        (json!({"lit": "yes"}), 2, "5"), // which the watch will tell of, and who is to know is told then
+    ] {
+        let cx = Context::new("test", answering(status));
+        let made = Controller::of::<Noted>(&cx).reconciler(Lights).build();
+        let objects: Informer<Noted> = cx.get();
+        cx.informers().start();
+        objects.synced().await;
+        DECODED.store(0, Ordering::Relaxed);
+        let _ = made.once(&key()).await.unwrap();
+        assert_eq!(DECODED.load(Ordering::Relaxed), decoded);
+        assert_eq!(objects.get(&key()).unwrap().metadata.resource_version.as_deref(), Some(held));
+    }
 }

@@ -1,7 +1,7 @@
 //! Objects that cannot be decoded, and when each is decoded.
 
 use super::*;
-use crate::intake::Asked;
+use crate::intake::AnswerTo;
 
 #[tokio::test(start_paused = true)]
 async fn an_item_that_cannot_be_decoded_fails_no_other() {
@@ -51,7 +51,7 @@ async fn what_cannot_be_decoded_is_known_until_an_own_write_or_the_watch_repairs
 
     let wrote = |version| {
         let text = map("a", version).to_string();
-        maps.0.cache.wrote(&Raw::read(&text).unwrap(), &text, Asked::Other);
+        maps.0.cache.wrote(&Raw::read(&text).unwrap(), &text, AnswerTo::Other);
     };
     wrote("10");
     assert!(maps.newest(&a).is_err(), "an answer from before");
@@ -94,9 +94,9 @@ fn bad(name: &str, version: &str) -> Value {
     map
 }
 
-fn answered(maps: &Informer<ConfigMap>, object: &Value, asked: Asked) {
+fn answered(maps: &Informer<ConfigMap>, object: &Value, request: AnswerTo) {
     let text = object.to_string();
-    assert!(maps.0.cache.wrote(&Raw::read(&text).unwrap(), &text, asked));
+    assert!(maps.0.cache.wrote(&Raw::read(&text).unwrap(), &text, request));
 }
 
 fn version(maps: &Informer<ConfigMap>, key: &Key) -> Option<String> {
@@ -128,31 +128,31 @@ async fn what_appears_is_decoded_when_it_is_read_if_nobody_asked_for_objects() {
 async fn what_cannot_be_decoded_replaces_nothing_that_can_wherever_it_comes_from() {
     let (maps, told, _server, watch) = untyped("10", &[map("a", "5")]).await;
     let key = Key::new("n", "a");
-    answered(&maps, &bad("a", "11"), Asked::Other);
+    answered(&maps, &bad("a", "11"), AnswerTo::Other);
     assert_eq!(version(&maps, &key).as_deref(), Some("5"), "an answer to this process");
     assert_eq!(told.take(), ["a@5"]);
     watch.event("MODIFIED", &bad("a", "11"));
     until_told(&told, "a@?").await;
-    answered(&maps, &bad("a", "11"), Asked::Other);
+    answered(&maps, &bad("a", "11"), AnswerTo::Other);
     assert!(maps.newest(&key).is_err(), "the answer, late");
     assert_eq!(version(&maps, &key).as_deref(), Some("5"));
-    answered(&maps, &map("a", "12"), Asked::Other);
+    answered(&maps, &map("a", "12"), AnswerTo::Other);
     assert!(maps.newest(&key).is_ok());
     assert_eq!(version(&maps, &key).as_deref(), Some("12"));
     watch.event("MODIFIED", &bad("a", "13"));
     watch.event("ADDED", &map("b", "14"));
     until_told(&told, "b@14").await;
-    answered(&maps, &bad("a", "15"), Asked::Deletion);
+    answered(&maps, &bad("a", "15"), AnswerTo::Deletion);
     assert!(maps.newest(&key).unwrap().is_none(), "this process deleted it");
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_a_deletion_answers_need_not_be_decoded() {
     let (maps, told, _server, _watch) = untyped("10", &[bad("a", "5")]).await;
-    answered(&maps, &bad("a", "11"), Asked::Deletion);
+    answered(&maps, &bad("a", "11"), AnswerTo::Deletion);
     assert_eq!(told.take(), ["a@5", "a@gone"]);
     let (maps, told, _server, _watch) = synced("10", &[map("a", "5")]).await;
-    answered(&maps, &bad("a", "11"), Asked::Deletion);
+    answered(&maps, &bad("a", "11"), AnswerTo::Deletion);
     assert_eq!(told.take(), ["-a@5"]);
 }
 
