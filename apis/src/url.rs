@@ -8,9 +8,12 @@ mod escape;
 use std::{borrow::Cow, fmt, net::Ipv6Addr, str::FromStr};
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde::{
+    Deserialize, Deserializer, Serialize, Serializer,
+    de::{self, Visitor},
+};
 
-use self::escape::{Part, decode, encode, normalise};
+use self::escape::{Part, decode, encode, is_plain, normalise, recode};
 
 /// An absolute or relative URL. The default one is empty, and stands in JSON as an empty string.
 ///
@@ -61,7 +64,8 @@ impl Url {
     }
 
     fn of(scheme: &str, host: impl Into<String>) -> Self {
-        let host = encode(host.into().as_bytes(), Part::Host);
+        let host = host.into();
+        let host = if is_plain(&host) { host } else { encode(host.as_bytes(), Part::Host) };
         Self { scheme: scheme.into(), host, ..Self::default() }
     }
 
@@ -222,7 +226,19 @@ impl Serialize for Url {
 
 impl<'de> Deserialize<'de> for Url {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        String::deserialize(from)?.parse().map_err(de::Error::custom)
+        struct Text;
+        impl Visitor<'_> for Text {
+            type Value = Url;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a URL")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Url, E> {
+                text.parse().map_err(E::custom)
+            }
+        }
+        from.deserialize_str(Text)
     }
 }
 
@@ -303,10 +319,9 @@ fn parse_authority(scheme: &str, text: &str) -> Parsed<(Option<String>, String)>
     if !user.chars().all(in_user) {
         return Err("invalid userinfo");
     }
-    let recode = |part| Ok::<_, &'static str>(encode(&escape::unescape(part, Part::User)?, Part::User));
     let user = match user.split_once(':') {
-        Some((name, password)) => format!("{}:{}", recode(name)?, recode(password)?),
-        None => recode(user)?,
+        Some((name, password)) => format!("{}:{}", recode(name, Part::User)?, recode(password, Part::User)?),
+        None => recode(user, Part::User)?,
     };
     Ok((Some(user), parse_host(scheme, host)?))
 }
@@ -321,7 +336,7 @@ fn parse_host(scheme: &str, host: &str) -> Parsed<String> {
     let is_http = matches!(scheme, "http" | "https");
     let colon = if is_http { host.find(':') } else { host.rfind(':') };
     check_port(colon.map_or("", |colon| &host[colon..]))?;
-    Ok(encode(&escape::unescape(host, Part::Host)?, Part::Host))
+    recode(host, Part::Host)
 }
 
 /// An IPv6 address after its opening bracket, with or without a zone and a port.

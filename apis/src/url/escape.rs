@@ -19,7 +19,17 @@ fn stands_for_itself(byte: u8, part: Part) -> bool {
         Part::Path => b"$&+,/:;=@",
         Part::Fragment => b"$&+,/:;=?@!()*",
     };
-    byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) || others.contains(&byte)
+    is_unreserved(byte) || others.contains(&byte)
+}
+
+/// Needs no escape in any part (RFC 3986, section 2.3).
+fn is_unreserved(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~')
+}
+
+/// Nearly every host, which is why that is looked at first.
+pub(super) fn is_plain(text: &str) -> bool {
+    text.bytes().all(is_unreserved)
 }
 
 pub(super) fn encode(bytes: &[u8], part: Part) -> String {
@@ -32,6 +42,14 @@ pub(super) fn encode(bytes: &[u8], part: Part) -> String {
         }
     }
     text
+}
+
+/// Encodes anew, in the one way that is ours.
+pub(super) fn recode(text: &str, part: Part) -> Result<String, &'static str> {
+    if is_plain(text) {
+        return Ok(text.into());
+    }
+    Ok(encode(&unescape(text, part)?, part))
 }
 
 pub(super) fn unescape(text: &str, part: Part) -> Result<Vec<u8>, &'static str> {
@@ -69,6 +87,9 @@ fn hex(digit: Option<u8>) -> Option<u8> {
 
 /// Keeps an encoding that is valid as it is, and makes any other one so.
 pub(super) fn normalise(text: &str, part: Part) -> Result<String, &'static str> {
+    if is_plain(text) {
+        return Ok(text.into());
+    }
     let plain = unescape(text, part)?;
     let valid = |byte| stands_for_itself(byte, part) || b"!$&'()*+,;=:@[]%".contains(&byte);
     Ok(if text.bytes().all(valid) { text.into() } else { encode(&plain, part) })
