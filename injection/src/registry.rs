@@ -185,7 +185,11 @@ impl Informers {
         text: &str,
         request: AnswerTo,
     ) -> bool {
-        self.concerned(path).fold(false, |says, member| member.wrote(raw, text, request) || says)
+        let mut says = false;
+        for member in self.concerned(path) {
+            says |= member.wrote(raw, text, request);
+        }
+        says
     }
 
     /// An item of a list that was read after a write, and its text.

@@ -48,12 +48,12 @@ impl StatusChange {
         if K::says_what(before, &left) {
             return Ok(None);
         }
-        let after = serde_json::to_value(&left)?;
-        let before = serde_json::to_value(before)?;
-        let differs = before != after;
-        // the API server holds nothing yet of what an absent status would have by default
-        let known = if read.is_some() { before } else { json!({}) };
-        let change = diff(&known, after).filter(|_| differs);
+        if read.is_none() {
+            // whole, since the API server holds nothing yet of what an absent status would have by default
+            let (whole, before) = (to_raw_value(&left)?, to_raw_value(before)?);
+            return Ok(Some(Self(whole)).filter(|whole| whole.0.get() != before.get()));
+        }
+        let change = diff(&serde_json::to_value(before)?, serde_json::to_value(&left)?);
         Ok(change.map(|change| to_raw_value(&change)).transpose()?.map(Self))
     }
 
