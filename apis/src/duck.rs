@@ -153,6 +153,6 @@ pub trait KRShaped:
     const CONDITIONS: ConditionSet;
 
     /// Fills in what the spec leaves open, in memory, before a pass: an object may have been stored before a
-    /// default existed.
+    /// default existed. The metadata stays as it is, since what a pass writes goes to the object that it names.
     fn set_defaults(&mut self) {}
 }

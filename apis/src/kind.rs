@@ -134,7 +134,8 @@ pub trait Kind:
     #[doc(hidden)]
     const BUILT_IN: bool = false;
 
-    /// Fills in what the spec leaves open, in memory, before a pass.
+    /// Fills in what the spec leaves open, in memory, before a pass. The metadata stays as it is, since what a pass writes
+    /// goes to the object that it names.
     fn default_in_place(&mut self) {}
 
     /// The conditions of a status, where the Kind has any.

@@ -11,8 +11,8 @@ pub struct NotRepeated;
 
 /// Of a request that writes nothing but the status of an object, and only if the object is still as it was read.
 ///
-/// So of the answer, an informer of that object's type tries no more than whether the status can be decoded, which the
-/// API server may have changed, such as by a default or for want of a field in the CustomResourceDefinition.
+/// So of the answer, an informer of that object's type tries no more than whether the status can be decoded by itself, which
+/// the API server may have changed, such as by a default or for want of a field in the CustomResourceDefinition.
 #[derive(Clone, Copy, Debug)]
 pub struct StatusWrite {
     of: TypeId,
@@ -25,7 +25,7 @@ impl StatusWrite {
         Self { of: TypeId::of::<K>(), fits: |status| serde_json::from_str::<S>(status).is_ok() }
     }
 
-    /// Whether an answer with this status is sure to be a `K`.
+    /// Whether an answer with this status can be decoded as a `K`, as far as its status decides that.
     pub(crate) fn leaves_a<K: 'static>(self, status: &str) -> bool {
         self.of == TypeId::of::<K>() && panic::catch_unwind(|| (self.fits)(status)).unwrap_or(false)
     }

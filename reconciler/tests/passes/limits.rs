@@ -21,6 +21,11 @@ async fn a_panic_is_an_error_of_its_key_and_its_status_is_not_written() {
     assert!(passed.writes().is_empty());
     let event = Event::warning("InternalError", "the reconciler panicked: the bulb is broken");
     assert_eq!(passed.events(), [event]);
+
+    let server = ApiServer::new();
+    let cx = Context::preloaded("test", server.client(), vec![server.hold(&lamp())]);
+    assert!(reconciling(panicking)(&cx).unwrap().once(&key()).await.is_err());
+    assert_eq!(server.writes()[0].body["regarding"]["uid"], "uid-x", "kubectl describe asks for it");
 }
 
 /// Takes this long.

@@ -249,6 +249,8 @@ async fn an_untouched_default_status_is_not_written_to_an_object_without_one() {
     struct PlainStatus {
         one: u8,
         two: u8,
+        #[serde(skip)]
+        seen: bool,
     }
     impl Kind for Plain {
         type Status = PlainStatus;
@@ -260,7 +262,7 @@ async fn an_untouched_default_status_is_not_written_to_an_object_without_one() {
     impl ReconcileKind for Sets {
         type Kind = Plain;
         async fn reconcile_kind(&self, _: &Plain, status: &mut PlainStatus) -> Result<Outcome> {
-            status.one = self.0;
+            (status.one, status.seen) = (self.0, true);
             Ok(Outcome::done())
         }
     }
