@@ -4,6 +4,11 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
+if (($# > 0)); then
+  echo "usage: hack/test.sh, which takes no options and runs everything" >&2
+  exit 2
+fi
+
 started=$SECONDS
 
 # stage NAME COMMAND...
