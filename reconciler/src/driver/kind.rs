@@ -116,7 +116,7 @@ impl<R: ReconcileKind> KindDriver<R> {
         let slow = |limit| self.tell_slow(about(), limit);
         let result = self.limits.hold(pin!(self.perform(act, object)), slow).await;
         if let Some(cut_short) = result.as_ref().err().filter(|error| CutShort::of(error).is_some()) {
-            self.recorder.record_at(about(), Event::warning(cut_short.event_reason(), cut_short.in_full()));
+            self.recorder.record_at(about(), warning(cut_short));
         }
         self.settle(key, result.is_ok());
         result
@@ -308,9 +308,7 @@ impl<R: ReconcileKind> KindDriver<R> {
                 outcome.recorded().into_iter().for_each(|event| self.recorder.record(object, event.clone()))
             }
             Err(error) if error.is_conflict() => {}
-            Err(error) => {
-                self.recorder.record(object, Event::warning(error.event_reason(), error.in_full()));
-            }
+            Err(error) => self.recorder.record(object, warning(error)),
         }
     }
 
@@ -332,6 +330,11 @@ impl<R: ReconcileKind> KindDriver<R> {
         let message = format!("the pass has been running for {} s", limit.as_secs_f64());
         self.recorder.record_at(about, Event::warning("SlowReconcile", message));
     }
+}
+
+/// What is told of a pass that failed.
+fn warning(error: &Error) -> Event {
+    Event::warning(error.event_reason(), error.in_full())
 }
 
 /// A reference to an object that is not at hand.
