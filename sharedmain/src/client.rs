@@ -12,8 +12,8 @@ use tower::{
 };
 
 use crate::{
-    cause::root, connection, failure::Failure, kubeconfig::Access, proxy, rate_limit::rate_limited,
-    token_file::TokenFile,
+    cause::root, failure::Failure, kubeconfig::Access, proxy, rate_limit::rate_limited,
+    token_file::TokenFile, transport::transport,
 };
 
 /// An API server ends every request that is not long-running after 60 seconds, unless it is told otherwise.
@@ -42,7 +42,7 @@ pub(crate) fn bare(access: &Access, agent: &str) -> Result<Transport, Failure> {
     let agent = HeaderValue::try_from(agent).map_err(|e| failed(e.to_string()))?;
     config.headers.push((header::USER_AGENT, agent));
     let token = config.auth_info.token_file.take().map(TokenFile::open).transpose().map_err(failed)?;
-    connection::transport(&config, token).map_err(|e| failed(root(&e)))
+    transport(&config, token).map_err(|e| failed(root(&e)))
 }
 
 /// What controllers get: it retries what a busy API server refused, keeps to a rate if there is one, and does not wait

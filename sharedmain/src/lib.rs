@@ -165,7 +165,6 @@ mod config_error;
 mod config_logging;
 mod config_maps;
 mod config_observability;
-mod connection;
 mod construct;
 mod election;
 mod entry;
@@ -195,6 +194,7 @@ mod stop;
 mod task;
 mod token_file;
 mod tracer;
+mod transport;
 mod vitals;
 mod webhook;
 

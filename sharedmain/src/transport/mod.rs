@@ -1,36 +1,39 @@
-//! Connections to the API server, and requests on them: what kube makes of a [`Config`], but for three things. (And that it
-//! asks for no compressed answers, as kube does without its feature `gzip`.)
+//! The way to the API server: what kube makes of a [`Config`], but for four things. (And that it asks for no compressed
+//! answers, as kube does without its feature `gzip`.)
 //!
 //! What is written is sent at once. kube leaves Nagle's algorithm on (kube-rs/kube#2056), which holds back the first
 //! request on each new connection for the 40 ms that the other end takes to acknowledge the end of the TLS handshake: each
 //! write of a controller that was idle for longer than connections are kept. The service is cloned for a request, where
-//! kube's is one that all requests share. And a request is one span, without a layer around its body.
+//! kube's is one that all requests share. A request is one span, without a layer around its body. And a connection is
+//! driven by whoever waits for what it brings, where kube's has a task of its own: no request is handed over to another
+//! task, and no answer back.
+mod arriving;
+mod connection;
+mod idle;
+mod pool;
+#[cfg(test)]
+mod tests;
+
 use std::{sync::Arc, time::Duration};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use http::{HeaderValue, Request, Uri};
-use http_body_util::BodyExt;
 use hyper::rt::{Read, Write};
 use hyper_timeout::TimeoutConnector;
-use hyper_util::{
-    client::legacy::{
-        Client,
-        connect::{
-            Connection, HttpConnector,
-            proxy::{SocksV5, Tunnel},
-        },
-    },
-    rt::TokioExecutor,
+use hyper_util::client::legacy::connect::{
+    Connection, HttpConnector,
+    proxy::{SocksV5, Tunnel},
 };
 use kube::{
     Config,
-    client::{Body, ConfigExt, DynBody},
+    client::{Body, ConfigExt},
 };
 use percent_encoding::percent_decode_str;
 use reknit_injection::{Answer, Transport};
 use tower::{BoxError, Service, ServiceBuilder, service_fn};
 use tracing::{Instrument, Span, field::Empty};
 
+use self::pool::Pool;
 use crate::{cause::without_credentials, token_file::TokenFile};
 
 const KEEPALIVE: Duration = Duration::from_secs(30);
@@ -85,13 +88,13 @@ where
     connector.set_connect_timeout(config.connect_timeout);
     connector.set_read_timeout(config.read_timeout);
     connector.set_write_timeout(config.write_timeout);
-    let client: Client<_, Body> = Client::builder(TokioExecutor::new()).build(connector);
+    let pool = Arc::new(Pool::new(connector, &config.cluster_url).map_err(kube::Error::Service)?);
     let requests = service_fn(move |request: Request<Body>| {
-        let (span, sent) = (span(&request), client.request(request));
+        let (span, pool) = (span(&request), pool.clone());
         // Not the current one: where nobody wants this span, that is the one around it.
         let of_request = span.clone();
         async move {
-            let answer = sent.await.map(|answer| answer.map(streamed)).map_err(BoxError::from);
+            let answer = pool.send(request).await;
             told(&of_request, &answer);
             answer
         }
@@ -110,10 +113,6 @@ where
         .layer(config.extra_headers_layer()?)
         .service(requests);
     Ok(Transport::new(service, &config.default_namespace))
-}
-
-fn streamed(body: hyper::body::Incoming) -> Box<DynBody> {
-    Box::new(body.map_err(BoxError::from))
 }
 
 /// With the name and the fields of kube's, which are those of OpenTelemetry.
@@ -136,62 +135,5 @@ fn told(span: &Span, answer: &Result<Answer, BoxError>) {
     }
     if status.is_none_or(|status| status.is_client_error() || status.is_server_error()) {
         span.record("otel.status_code", "ERROR");
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Instant;
-
-    use parking_lot::Mutex;
-    use reknit_testing::ControlPlane;
-    use tracing::{
-        Subscriber,
-        level_filters::LevelFilter,
-        span::{Id, Record},
-    };
-    use tracing_subscriber::{
-        Layer,
-        layer::{self, SubscriberExt},
-    };
-
-    use super::*;
-
-    /// With Nagle's algorithm each takes more than 40 ms, however fast the machine is.
-    #[tokio::test]
-    async fn the_first_request_on_a_connection_is_sent_at_once() {
-        let plane = ControlPlane::shared().await.unwrap();
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let mut fastest = Duration::MAX;
-        for _ in 0..20 {
-            let anew = transport(&plane.config().unwrap(), None).unwrap();
-            let began = Instant::now();
-            anew.client().apiserver_version().await.unwrap();
-            fastest = fastest.min(began.elapsed());
-        }
-        assert!(fastest < Duration::from_millis(35), "{fastest:?}");
-    }
-
-    /// Notes what is recorded on spans, of which it wants none below INFO.
-    struct Recorded(Arc<Mutex<Vec<String>>>);
-
-    impl<S: Subscriber> Layer<S> for Recorded {
-        fn on_record(&self, _: &Id, values: &Record<'_>, _: layer::Context<'_, S>) {
-            self.0.lock().push(format!("{values:?}"));
-        }
-    }
-
-    #[tokio::test]
-    async fn what_becomes_of_a_request_is_told_of_no_span_around_it() {
-        let unreached = Config::new(Uri::from_static("http://127.0.0.1:1"));
-        let recorded = Arc::default();
-        let layer = Recorded(Arc::clone(&recorded)).with_filter(LevelFilter::INFO);
-        let _recording = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
-        let pass = tracing::info_span!("reconcile", otel.status_code = Empty);
-        let asked = transport(&unreached, None).unwrap().send(Request::new(Body::empty()));
-        assert!(asked.instrument(pass.clone()).await.is_err());
-        assert!(recorded.lock().is_empty(), "{:?}", recorded.lock());
-        pass.record("otel.status_code", "ERROR");
-        assert_eq!(recorded.lock().len(), 1);
     }
 }

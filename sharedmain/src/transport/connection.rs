@@ -1,0 +1,86 @@
+//! A connection, driven in place.
+use std::{
+    pin::{Pin, pin},
+    task::{Context, Poll, Waker},
+};
+
+use futures::future::{BoxFuture, poll_fn};
+use http::{Request, Response, StatusCode};
+use hyper::{
+    body::Incoming,
+    client::conn::{
+        TrySendError,
+        http1::{SendRequest, handshake},
+    },
+    rt::{Read, Write},
+};
+use kube::client::Body;
+
+/// One connection in HTTP/1.1, which moves only while somebody waits for it.
+///
+/// hyper's own client gives each to a task, which requests are handed over to and answers from, and waits for the end of
+/// an answer in another task. Here whoever waits drives it: no other task is woken.
+pub(super) struct Connection {
+    requests: SendRequest<Body>,
+    /// None when it has ended.
+    driven: Option<BoxFuture<'static, hyper::Result<()>>>,
+}
+
+impl Connection {
+    pub(super) async fn on<S>(stream: S) -> hyper::Result<Self>
+    where
+        S: Read + Write + Send + Unpin + 'static,
+    {
+        let (requests, driven) = handshake(stream).await?;
+        Ok(Self { requests, driven: Some(Box::pin(driven.with_upgrades())) })
+    }
+
+    /// The head of the answer, and a body that arrives as the connection is driven.
+    ///
+    /// # Errors
+    ///
+    /// With the request where nothing of it was sent: the other end had closed the connection.
+    pub(super) async fn send(
+        &mut self,
+        request: Request<Body>,
+    ) -> Result<Response<Incoming>, TrySendError<Request<Body>>> {
+        let mut answering = pin!(self.requests.try_send_request(request));
+        let answer = poll_fn(|cx| self.drive(cx, answering.as_mut())).await?;
+        if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
+            // From here on whoever asked has the stream, which he gets when the connection ends.
+            self.driven.take().map(tokio::spawn);
+        }
+        Ok(answer)
+    }
+
+    /// Polls what comes by this connection.
+    ///
+    /// The waker is left behind only where there is something to wait for. Taking what is there wakes whoever waits for
+    /// room to put more, and that is who takes it: he would be polled once more for nothing, and by another thread.
+    pub(super) fn drive<F: Future>(
+        &mut self,
+        cx: &mut Context<'_>,
+        mut awaited: Pin<&mut F>,
+    ) -> Poll<F::Output> {
+        let nobody = &mut Context::from_waker(Waker::noop());
+        self.go_on(nobody);
+        if let there @ Poll::Ready(_) = awaited.as_mut().poll(nobody) {
+            return there;
+        }
+        self.go_on(cx);
+        awaited.poll(nobody)
+    }
+
+    /// Whether it takes another request, once an answer is there to its end.
+    pub(super) fn is_reusable(&mut self) -> bool {
+        self.go_on(&mut Context::from_waker(Waker::noop()));
+        self.driven.is_some() && self.requests.is_ready()
+    }
+
+    /// What it fails with is told to what is awaited.
+    fn go_on(&mut self, cx: &mut Context<'_>) {
+        if self.driven.as_mut().is_some_and(|driven| driven.as_mut().poll(cx).is_ready()) {
+            self.driven = None;
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! The pool against a server that answers byte for byte what it is told; then the whole way.
+use std::{
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    task::{Context, Wake, Waker},
+    time::{Duration, Instant},
+};
+
+use http::{Request, Uri};
+use http_body_util::BodyExt;
+use hyper_util::{client::legacy::connect::HttpConnector, rt::TokioIo};
+use kube::{Config, client::Body};
+use parking_lot::Mutex;
+use reknit_injection::Answer;
+use reknit_testing::ControlPlane;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+};
+
+use tracing::{
+    Instrument, Subscriber,
+    field::Empty,
+    level_filters::LevelFilter,
+    span::{Id, Record},
+};
+use tracing_subscriber::{
+    Layer,
+    layer::{self, SubscriberExt},
+};
+
+use super::{pool::Pool, transport};
+
+const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+const CHUNKED: &str = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n";
+
+async fn server() -> (TcpListener, Pool<HttpConnector>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+    (listener, Pool::new(HttpConnector::new(), &address).unwrap())
+}
+
+/// The head of the next request.
+async fn request(stream: &mut TcpStream) -> String {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await.unwrap());
+    }
+    String::from_utf8(head).unwrap()
+}
+
+fn get() -> Request<Body> {
+    Request::get("https://elsewhere/api/v1/services?watch=true").body(Body::empty()).unwrap()
+}
+
+async fn text(answer: Answer) -> String {
+    String::from_utf8(answer.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap()
+}
+
+async fn answer(stream: &mut TcpStream, bytes: &str) -> String {
+    let asked = request(stream).await;
+    stream.write_all(bytes.as_bytes()).await.unwrap();
+    asked
+}
+
+#[tokio::test]
+async fn a_connection_is_used_again_when_the_answer_is_there_to_its_end() {
+    let (listener, pool) = server().await;
+    let host = listener.local_addr().unwrap();
+    let serve = async {
+        let mut stream = listener.accept().await.unwrap().0;
+        for bytes in [OK, CHUNKED, "HTTP/1.1 204 No Content\r\n\r\n", OK] {
+            let asked = answer(&mut stream, bytes).await;
+            assert!(asked.starts_with("GET /api/v1/services?watch=true HTTP/1.1\r\n"), "{asked}");
+            assert!(asked.contains(&format!("host: {host}\r\n")), "{asked}");
+        }
+    };
+    let ask = async {
+        for expected in ["ok", "ok", "", "ok"] {
+            assert_eq!(text(pool.send(get()).await.unwrap()).await, expected);
+        }
+    };
+    tokio::join!(serve, ask);
+}
+
+#[tokio::test]
+async fn an_answer_that_is_still_read_or_was_left_keeps_its_connection_to_itself() {
+    let (listener, pool) = server().await;
+    let serve = async {
+        let mut watch = listener.accept().await.unwrap().0;
+        answer(&mut watch, "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n").await;
+        let mut other = listener.accept().await.unwrap().0;
+        answer(&mut other, OK).await;
+        // It was dropped in the middle.
+        assert_eq!(watch.read(&mut [0]).await.unwrap(), 0);
+        answer(&mut other, OK).await;
+    };
+    let ask = async {
+        let mut watch = pool.send(get()).await.unwrap().into_body();
+        assert_eq!(watch.frame().await.unwrap().unwrap().into_data().unwrap(), "ok");
+        assert_eq!(text(pool.send(get()).await.unwrap()).await, "ok");
+        drop(watch);
+        assert_eq!(text(pool.send(get()).await.unwrap()).await, "ok");
+    };
+    tokio::join!(serve, ask);
+}
+
+#[tokio::test]
+async fn a_request_that_meets_a_closed_connection_is_sent_on_another() {
+    let (listener, pool) = server().await;
+    let ask = async || text(pool.send(get()).await.unwrap()).await;
+    let serve = async {
+        let mut stream = listener.accept().await.unwrap().0;
+        answer(&mut stream, OK).await;
+        stream
+    };
+    let (closed, _) = tokio::join!(serve, ask());
+    drop(closed);
+    // The runtime looks at its sockets.
+    tokio::task::yield_now().await;
+    let serve = async {
+        let mut stream = listener.accept().await.unwrap().0;
+        answer(&mut stream, OK).await;
+        // One that the server is going to close is not kept.
+        answer(&mut stream, "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\nok").await;
+        answer(&mut listener.accept().await.unwrap().0, OK).await;
+    };
+    tokio::join!(serve, async {
+        for _ in 0..3 {
+            assert_eq!(ask().await, "ok");
+        }
+    });
+}
+
+#[tokio::test]
+async fn what_breaks_in_the_middle_is_an_error() {
+    let (listener, pool) = server().await;
+    let serve = async {
+        answer(&mut listener.accept().await.unwrap().0, "").await;
+        answer(&mut listener.accept().await.unwrap().0, "HTTP/1.1 200 OK\r\ncontent-length: 20\r\n\r\nok")
+            .await;
+    };
+    let ask = async {
+        let failed = pool.send(get()).await.map(|_| ()).unwrap_err();
+        assert!(failed.downcast_ref::<hyper::Error>().unwrap().is_incomplete_message(), "{failed}");
+        let short = pool.send(get()).await.unwrap();
+        short.into_body().collect().await.unwrap_err();
+    };
+    tokio::join!(serve, ask);
+}
+
+#[tokio::test]
+async fn after_an_upgrade_the_stream_belongs_to_who_asked() {
+    let (listener, pool) = server().await;
+    let serve = async {
+        let mut stream = listener.accept().await.unwrap().0;
+        answer(
+            &mut stream,
+            "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: echo\r\n\r\n",
+        )
+        .await;
+        let mut said = [0; 5];
+        stream.read_exact(&mut said).await.unwrap();
+        stream.write_all(&said).await.unwrap();
+    };
+    let ask = async {
+        let mut request = get();
+        request.headers_mut().insert("connection", "upgrade".try_into().unwrap());
+        request.headers_mut().insert("upgrade", "echo".try_into().unwrap());
+        let answer = pool.send(request).await.unwrap();
+        let mut stream = TokioIo::new(hyper::upgrade::on(answer).await.unwrap());
+        stream.write_all(b"hello").await.unwrap();
+        let mut said = [0; 5];
+        stream.read_exact(&mut said).await.unwrap();
+        assert_eq!(&said, b"hello");
+    };
+    tokio::join!(serve, ask);
+}
+
+#[tokio::test]
+async fn what_is_idle_for_long_is_closed() {
+    let (listener, pool) = server().await;
+    let serve = async {
+        let mut stream = listener.accept().await.unwrap().0;
+        answer(&mut stream, OK).await;
+        stream
+    };
+    let (mut stream, _) = tokio::join!(serve, async { text(pool.send(get()).await.unwrap()).await });
+    tokio::time::pause();
+    let began = tokio::time::Instant::now();
+    assert_eq!(stream.read(&mut [0]).await.unwrap(), 0);
+    assert!((45..=90).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
+}
+
+/// Counts how often a task is woken.
+#[derive(Default)]
+struct Woken(AtomicUsize);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// A task that wakes itself is polled once more for nothing, and on a runtime of several threads mostly by another
+/// thread, which has to be woken for it.
+#[tokio::test]
+async fn who_waits_is_woken_once_when_the_answer_is_there() {
+    let (listener, pool) = server().await;
+    let (stream, _) = tokio::join!(
+        async {
+            let mut stream = listener.accept().await.unwrap().0;
+            answer(&mut stream, OK).await;
+            stream
+        },
+        async { text(pool.send(get()).await.unwrap()).await }
+    );
+    let mut stream = stream;
+    let woken = Arc::new(Woken::default());
+    let waker = Waker::from(woken.clone());
+    let mut cx = Context::from_waker(&waker);
+    let mut asking = pin!(async { text(pool.send(get()).await.unwrap()).await });
+    assert!(asking.as_mut().poll(&mut cx).is_pending());
+    answer(&mut stream, OK).await;
+    while woken.0.load(Ordering::SeqCst) == 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert!(asking.as_mut().poll(&mut cx).is_ready());
+    assert_eq!(woken.0.load(Ordering::SeqCst), 1);
+}
+
+/// With Nagle's algorithm each takes more than 40 ms, however fast the machine is.
+#[tokio::test]
+async fn the_first_request_on_a_connection_is_sent_at_once() {
+    let plane = ControlPlane::shared().await.unwrap();
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let mut fastest = Duration::MAX;
+    for _ in 0..20 {
+        let anew = transport(&plane.config().unwrap(), None).unwrap();
+        let began = Instant::now();
+        anew.client().apiserver_version().await.unwrap();
+        fastest = fastest.min(began.elapsed());
+    }
+    assert!(fastest < Duration::from_millis(35), "{fastest:?}");
+}
+
+/// Notes what is recorded on spans, of which it wants none below INFO.
+struct Recorded(Arc<Mutex<Vec<String>>>);
+
+impl<S: Subscriber> Layer<S> for Recorded {
+    fn on_record(&self, _: &Id, values: &Record<'_>, _: layer::Context<'_, S>) {
+        self.0.lock().push(format!("{values:?}"));
+    }
+}
+
+#[tokio::test]
+async fn what_becomes_of_a_request_is_told_of_no_span_around_it() {
+    let unreached = Config::new(Uri::from_static("http://127.0.0.1:1"));
+    let recorded = Arc::default();
+    let layer = Recorded(Arc::clone(&recorded)).with_filter(LevelFilter::INFO);
+    let _recording = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
+    let pass = tracing::info_span!("reconcile", otel.status_code = Empty);
+    let asked = transport(&unreached, None).unwrap().send(Request::new(Body::empty()));
+    assert!(asked.instrument(pass.clone()).await.is_err());
+    assert!(recorded.lock().is_empty(), "{:?}", recorded.lock());
+    pass.record("otel.status_code", "ERROR");
+    assert_eq!(recorded.lock().len(), 1);
+}
