@@ -4,15 +4,13 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use bytes::Bytes;
-use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
+use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
 use tower::BoxError;
 
 use super::{connection::Connection, idle::Idle};
 
-/// The body of an answer, with the connection that it arrives by.
+/// The body of an answer, with the connection that it arrives by. Dropped before its end it closes the connection.
 pub(super) struct Arriving {
     body: Incoming,
     connection: Option<Connection>,

@@ -5,7 +5,7 @@ use std::{
 };
 
 use futures::future::{BoxFuture, poll_fn};
-use http::{Request, Response, StatusCode};
+use http::{Request, Response};
 use hyper::{
     body::Incoming,
     client::conn::{
@@ -15,6 +15,7 @@ use hyper::{
     rt::{Read, Write},
 };
 use kube::client::Body;
+use tokio::task::unconstrained;
 
 /// One connection in HTTP/1.1, which moves only while somebody waits for it.
 ///
@@ -44,19 +45,15 @@ impl Connection {
         &mut self,
         request: Request<Body>,
     ) -> Result<Response<Incoming>, TrySendError<Request<Body>>> {
-        let mut answering = pin!(self.requests.try_send_request(request));
-        let answer = poll_fn(|cx| self.drive(cx, answering.as_mut())).await?;
-        if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
-            // From here on whoever asked has the stream, which he gets when the connection ends.
-            self.driven.take().map(tokio::spawn);
-        }
-        Ok(answer)
+        let mut answer = pin!(unconstrained(self.requests.try_send_request(request)));
+        poll_fn(|cx| self.drive(cx, answer.as_mut())).await
     }
 
-    /// Polls what comes by this connection.
+    /// Polls what comes by this connection, and by nothing else: it must not even be held back by tokio's budget for a task.
     ///
-    /// The waker is left behind only where there is something to wait for. Taking what is there wakes whoever waits for
-    /// room to put more, and that is who takes it: he would be polled once more for nothing, and by another thread.
+    /// The waker is left only with the connection, and only where there is something to wait for. Taking what is there
+    /// wakes whoever waits for room to put more, and that is who takes it: he would be polled once more for nothing, and
+    /// mostly by another thread.
     pub(super) fn drive<F: Future>(
         &mut self,
         cx: &mut Context<'_>,

@@ -1,16 +1,19 @@
 //! Connections that wait for a request.
 use std::{
-    mem,
     sync::{Arc, Weak},
     time::Duration,
 };
 
 use parking_lot::Mutex;
-use tokio::time::{Instant, sleep};
+use tokio::{
+    runtime::Handle,
+    task::JoinHandle,
+    time::{Instant, sleep},
+};
 
 use super::connection::Connection;
 
-/// An API server closes what was idle for 90 seconds. What has been idle for this long is closed before it is twice that.
+/// An API server closes what was idle for 90 seconds. What has been idle for this long is used no more.
 const KEPT: Duration = Duration::from_secs(45);
 
 /// Connections that no request is on.
@@ -19,38 +22,48 @@ pub(super) struct Idle(Arc<Mutex<Kept>>);
 
 #[derive(Default)]
 struct Kept {
+    /// The longest idle first.
     connections: Vec<(Instant, Connection)>,
-    is_swept: bool,
+    sweep: Option<JoinHandle<()>>,
 }
 
 impl Idle {
     /// The one that was used last.
     pub(super) fn take(&self) -> Option<Connection> {
-        Some(self.0.lock().connections.pop()?.1)
+        let (since, connection) = self.0.lock().connections.pop()?;
+        (since.elapsed() < KEPT).then_some(connection)
     }
 
-    /// One that cannot be used again is closed. To be called within a tokio runtime.
+    /// Closes one that cannot be used again, and where there is no tokio runtime that would close it later.
     pub(super) fn keep(&self, mut connection: Connection) {
+        let Ok(runtime) = Handle::try_current() else { return };
         if !connection.is_reusable() {
             return;
         }
         let mut kept = self.0.lock();
         kept.connections.push((Instant::now(), connection));
-        if !mem::replace(&mut kept.is_swept, true) {
-            tokio::spawn(sweep(Arc::downgrade(&self.0)));
+        // With its runtime it ends before its time.
+        if kept.sweep.as_ref().is_none_or(JoinHandle::is_finished) {
+            kept.sweep = Some(runtime.spawn(sweep(Arc::downgrade(&self.0))));
         }
     }
 }
 
-/// Ends when there is nothing left to close.
+/// Closes what is idle for too long, until nothing is left.
 async fn sweep(idle: Weak<Mutex<Kept>>) {
     loop {
         sleep(KEPT).await;
         let Some(idle) = idle.upgrade() else { return };
         let mut kept = idle.lock();
-        kept.connections.retain(|(since, _)| since.elapsed() < KEPT);
-        if kept.connections.is_empty() {
-            kept.is_swept = false;
+        let old = kept.connections.partition_point(|(since, _)| since.elapsed() >= KEPT);
+        let closed: Vec<_> = kept.connections.drain(..old).collect();
+        let is_last = kept.connections.is_empty();
+        if is_last {
+            kept.sweep = None;
+        }
+        drop(kept);
+        drop(closed);
+        if is_last {
             return;
         }
     }

@@ -1,4 +1,4 @@
-//! The way to the API server: what kube makes of a [`Config`], but for four things. (And that it asks for no compressed
+//! The way to the API server: what kube makes of a [`Config`], but for what follows. (And that it asks for no compressed
 //! answers, as kube does without its feature `gzip`.)
 //!
 //! What is written is sent at once. kube leaves Nagle's algorithm on (kube-rs/kube#2056), which holds back the first

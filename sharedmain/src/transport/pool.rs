@@ -1,6 +1,9 @@
 //! Requests to one server, each on a connection of its own.
-use http::{HeaderValue, Request, Response, Uri, header::HOST};
-use hyper::rt::{Read, Write};
+use http::{HeaderValue, Request, Response, Uri, Version, header::HOST};
+use hyper::{
+    body::Incoming,
+    rt::{Read, Write},
+};
 use kube::client::Body;
 use reknit_injection::Answer;
 use tower::{BoxError, Service, ServiceExt};
@@ -33,7 +36,8 @@ where
     /// meanwhile is sent on the next.
     pub(super) async fn send(&self, mut request: Request<Body>) -> Result<Answer, BoxError> {
         *request.uri_mut() = request.uri().path_and_query().cloned().map(Uri::from).unwrap_or_default();
-        request.headers_mut().insert(HOST, self.host.clone());
+        *request.version_mut() = Version::HTTP_11;
+        request.headers_mut().entry(HOST).or_insert_with(|| self.host.clone());
         while let Some(mut connection) = self.idle.take() {
             match connection.send(request).await {
                 Ok(answer) => return Ok(self.arriving(answer, connection)),
@@ -53,7 +57,7 @@ where
         Ok(Connection::on(stream).await?)
     }
 
-    fn arriving(&self, answer: Response<hyper::body::Incoming>, connection: Connection) -> Answer {
+    fn arriving(&self, answer: Response<Incoming>, connection: Connection) -> Answer {
         answer.map(|body| Box::new(Arriving::new(body, connection, self.idle.clone())) as _)
     }
 }

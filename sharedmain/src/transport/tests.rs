@@ -1,16 +1,18 @@
 //! The pool against a server that answers byte for byte what it is told; then the whole way.
 use std::{
-    pin::pin,
+    pin::{Pin, pin},
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
-    task::{Context, Wake, Waker},
+    task::{Context, Poll, Wake, Waker},
     time::{Duration, Instant},
 };
 
+use futures::future::join_all;
 use http::{Request, Uri};
 use http_body_util::BodyExt;
+use hyper::body::Body as _;
 use hyper_util::{client::legacy::connect::HttpConnector, rt::TokioIo};
 use kube::{Config, client::Body};
 use parking_lot::Mutex;
@@ -19,6 +21,7 @@ use reknit_testing::ControlPlane;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
+    time::timeout,
 };
 
 use tracing::{
@@ -56,6 +59,13 @@ fn get() -> Request<Body> {
     Request::get("https://elsewhere/api/v1/services?watch=true").body(Body::empty()).unwrap()
 }
 
+/// What waits for the other end for ever is an error, too.
+async fn both<A, B>(serve: impl Future<Output = A>, ask: impl Future<Output = B>) -> (A, B) {
+    timeout(Duration::from_secs(10), async { tokio::join!(serve, ask) })
+        .await
+        .expect("nobody waits for nothing")
+}
+
 async fn text(answer: Answer) -> String {
     String::from_utf8(answer.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap()
 }
@@ -83,7 +93,7 @@ async fn a_connection_is_used_again_when_the_answer_is_there_to_its_end() {
             assert_eq!(text(pool.send(get()).await.unwrap()).await, expected);
         }
     };
-    tokio::join!(serve, ask);
+    both(serve, ask).await;
 }
 
 #[tokio::test]
@@ -105,34 +115,76 @@ async fn an_answer_that_is_still_read_or_was_left_keeps_its_connection_to_itself
         drop(watch);
         assert_eq!(text(pool.send(get()).await.unwrap()).await, "ok");
     };
-    tokio::join!(serve, ask);
+    both(serve, ask).await;
 }
 
 #[tokio::test]
 async fn a_request_that_meets_a_closed_connection_is_sent_on_another() {
     let (listener, pool) = server().await;
-    let ask = async || text(pool.send(get()).await.unwrap()).await;
-    let serve = async {
+    let ask = async || {
+        let request = Request::put("/").body(Body::from(b"abc".to_vec())).unwrap();
+        assert_eq!(text(pool.send(request).await.unwrap()).await, "ok");
+    };
+    let serve = async |stream: &mut TcpStream, bytes| {
+        request(stream).await;
+        let mut body = [0; 3];
+        stream.read_exact(&mut body).await.unwrap();
+        assert_eq!(&body, b"abc");
+        stream.write_all(bytes).await.unwrap();
+    };
+    let first = async {
         let mut stream = listener.accept().await.unwrap().0;
-        answer(&mut stream, OK).await;
+        serve(&mut stream, OK.as_bytes()).await;
         stream
     };
-    let (closed, _) = tokio::join!(serve, ask());
-    drop(closed);
-    // The runtime looks at its sockets.
-    tokio::task::yield_now().await;
-    let serve = async {
+    let (stream, ()) = both(first, ask()).await;
+    drop(stream);
+    look_at_sockets().await;
+    let later = async {
         let mut stream = listener.accept().await.unwrap().0;
-        answer(&mut stream, OK).await;
+        serve(&mut stream, OK.as_bytes()).await;
         // One that the server is going to close is not kept.
-        answer(&mut stream, "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\nok").await;
-        answer(&mut listener.accept().await.unwrap().0, OK).await;
+        serve(&mut stream, b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\nok").await;
+        serve(&mut listener.accept().await.unwrap().0, OK.as_bytes()).await;
     };
-    tokio::join!(serve, async {
+    let ask = async {
         for _ in 0..3 {
-            assert_eq!(ask().await, "ok");
+            ask().await;
         }
-    });
+    };
+    both(later, ask).await;
+}
+
+/// tokio lets a task do only so much before others have their turn, and says then of what is there that it is not.
+#[tokio::test]
+async fn however_many_connections_were_closed_the_request_is_sent() {
+    let (listener, pool) = server().await;
+    let serve = async {
+        let mut streams = Vec::new();
+        for _ in 0..64 {
+            streams.push(listener.accept().await.unwrap().0);
+        }
+        for stream in &mut streams {
+            answer(stream, OK).await;
+        }
+        streams
+    };
+    let (streams, _) =
+        both(serve, join_all((0..64).map(|_| async { text(pool.send(get()).await.unwrap()).await }))).await;
+    drop(streams);
+    look_at_sockets().await;
+    let serve = async { answer(&mut listener.accept().await.unwrap().0, OK).await };
+    let ask = async {
+        // With an odd rest one attempt finds its connection closed and cannot say so.
+        tokio::task::consume_budget().await;
+        text(pool.send(get()).await.unwrap()).await
+    };
+    both(serve, ask).await;
+}
+
+/// What the other end did until now is known then.
+async fn look_at_sockets() {
+    tokio::task::yield_now().await;
 }
 
 #[tokio::test]
@@ -149,7 +201,7 @@ async fn what_breaks_in_the_middle_is_an_error() {
         let short = pool.send(get()).await.unwrap();
         short.into_body().collect().await.unwrap_err();
     };
-    tokio::join!(serve, ask);
+    both(serve, ask).await;
 }
 
 #[tokio::test]
@@ -177,22 +229,25 @@ async fn after_an_upgrade_the_stream_belongs_to_who_asked() {
         stream.read_exact(&mut said).await.unwrap();
         assert_eq!(&said, b"hello");
     };
-    tokio::join!(serve, ask);
+    both(serve, ask).await;
 }
 
 #[tokio::test]
 async fn what_is_idle_for_long_is_closed() {
     let (listener, pool) = server().await;
-    let serve = async {
-        let mut stream = listener.accept().await.unwrap().0;
-        answer(&mut stream, OK).await;
-        stream
-    };
-    let (mut stream, _) = tokio::join!(serve, async { text(pool.send(get()).await.unwrap()).await });
-    tokio::time::pause();
-    let began = tokio::time::Instant::now();
-    assert_eq!(stream.read(&mut [0]).await.unwrap(), 0);
-    assert!((45..=90).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
+    for _ in 0..2 {
+        let serve = async {
+            let mut stream = listener.accept().await.unwrap().0;
+            answer(&mut stream, OK).await;
+            stream
+        };
+        let (mut stream, _) = both(serve, async { text(pool.send(get()).await.unwrap()).await }).await;
+        tokio::time::pause();
+        let began = tokio::time::Instant::now();
+        assert_eq!(stream.read(&mut [0]).await.unwrap(), 0);
+        assert!((45..=90).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
+        tokio::time::resume();
+    }
 }
 
 /// Counts how often a task is woken.
@@ -208,28 +263,46 @@ impl Wake for Woken {
 /// A task that wakes itself is polled once more for nothing, and on a runtime of several threads mostly by another
 /// thread, which has to be woken for it.
 #[tokio::test]
-async fn who_waits_is_woken_once_when_the_answer_is_there() {
+async fn who_waits_is_woken_once_for_what_arrives() {
     let (listener, pool) = server().await;
-    let (stream, _) = tokio::join!(
-        async {
-            let mut stream = listener.accept().await.unwrap().0;
-            answer(&mut stream, OK).await;
-            stream
-        },
-        async { text(pool.send(get()).await.unwrap()).await }
-    );
-    let mut stream = stream;
+    let serve = async {
+        let mut stream = listener.accept().await.unwrap().0;
+        answer(&mut stream, OK).await;
+        stream
+    };
+    let (mut stream, _) = both(serve, async { text(pool.send(get()).await.unwrap()).await }).await;
     let woken = Arc::new(Woken::default());
     let waker = Waker::from(woken.clone());
     let mut cx = Context::from_waker(&waker);
+    let arrives = async |times| {
+        timeout(Duration::from_secs(10), async {
+            while woken.0.load(Ordering::SeqCst) < times {
+                look_at_sockets().await;
+            }
+        })
+        .await
+        .expect("somebody is woken");
+    };
+
     let mut asking = pin!(async { text(pool.send(get()).await.unwrap()).await });
     assert!(asking.as_mut().poll(&mut cx).is_pending());
     answer(&mut stream, OK).await;
-    while woken.0.load(Ordering::SeqCst) == 0 {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    arrives(1).await;
     assert!(asking.as_mut().poll(&mut cx).is_ready());
-    assert_eq!(woken.0.load(Ordering::SeqCst), 1);
+
+    let mut watching = pin!(pool.send(get()));
+    assert!(watching.as_mut().poll(&mut cx).is_pending());
+    answer(&mut stream, "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n").await;
+    arrives(2).await;
+    let Poll::Ready(answer) = watching.as_mut().poll(&mut cx) else { panic!("it is there") };
+    let mut body = answer.unwrap().into_body();
+    for times in 3..6 {
+        assert!(Pin::new(&mut body).poll_frame(&mut cx).is_pending());
+        stream.write_all(b"2\r\nok\r\n").await.unwrap();
+        arrives(times).await;
+        assert!(Pin::new(&mut body).poll_frame(&mut cx).is_ready());
+    }
+    assert_eq!(woken.0.load(Ordering::SeqCst), 5);
 }
 
 /// With Nagle's algorithm each takes more than 40 ms, however fast the machine is.
