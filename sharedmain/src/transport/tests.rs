@@ -23,7 +23,6 @@ use tokio::{
     net::{TcpListener, TcpStream},
     time::timeout,
 };
-
 use tracing::{
     Instrument, Subscriber,
     field::Empty,
@@ -74,6 +73,11 @@ async fn answer(stream: &mut TcpStream, bytes: &str) -> String {
     let asked = request(stream).await;
     stream.write_all(bytes.as_bytes()).await.unwrap();
     asked
+}
+
+/// What the other end did until now is known then.
+async fn look_at_sockets() {
+    tokio::task::yield_now().await;
 }
 
 #[tokio::test]
@@ -182,11 +186,6 @@ async fn however_many_connections_were_closed_the_request_is_sent() {
     both(serve, ask).await;
 }
 
-/// What the other end did until now is known then.
-async fn look_at_sockets() {
-    tokio::task::yield_now().await;
-}
-
 #[tokio::test]
 async fn what_breaks_in_the_middle_is_an_error() {
     let (listener, pool) = server().await;
@@ -248,6 +247,31 @@ async fn what_is_idle_for_long_is_closed() {
         assert!((45..=90).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
         tokio::time::resume();
     }
+}
+
+#[tokio::test]
+async fn what_is_idle_for_long_is_not_used_even_before_it_is_closed() {
+    let (listener, pool) = server().await;
+    let ask = async || text(pool.send(get()).await.unwrap()).await;
+    let serve = async {
+        let mut stream = listener.accept().await.unwrap().0;
+        answer(&mut stream, OK).await;
+        stream
+    };
+    let (mut stream, _) = both(serve, ask()).await;
+    later(20).await;
+    both(answer(&mut stream, OK), ask()).await;
+    // Those that are too old are closed in between, which this one is not yet.
+    later(30).await;
+    later(20).await;
+    let serve = async { answer(&mut listener.accept().await.unwrap().0, OK).await };
+    both(serve, ask()).await;
+}
+
+async fn later(seconds: u64) {
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(seconds)).await;
+    tokio::time::resume();
 }
 
 /// Counts how often a task is woken.
