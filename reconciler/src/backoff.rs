@@ -24,12 +24,14 @@ impl Backoff {
         Self { failures: BTreeMap::new(), bucket: Bucket { tokens: BURST, at: now } }
     }
 
-    /// How long this key has to wait after one more failure: what the stricter of the two limits says.
-    pub(crate) fn failed(&mut self, key: &Arc<Key>, now: Instant) -> Duration {
+    /// How long this key has to wait after one more failure: what the stricter of the two limits says, but no longer than
+    /// `at_most`.
+    pub(crate) fn failed(&mut self, key: &Arc<Key>, at_most: Option<Duration>, now: Instant) -> Duration {
+        let at_most = at_most.unwrap_or(Duration::MAX);
         let failures = self.failures.entry(key.clone()).or_default();
         let own = FIRST.saturating_mul(1_u32.checked_shl(*failures).unwrap_or(u32::MAX)).min(LONGEST);
         *failures = failures.saturating_add(1);
-        own.max(self.bucket.take(now))
+        own.min(at_most).max(self.bucket.take(at_most, now))
     }
 
     /// The key is well again, or not to be retried.
@@ -52,11 +54,17 @@ struct Bucket {
 }
 
 impl Bucket {
-    fn take(&mut self, now: Instant) -> Duration {
+    /// Who does not wait for a token takes none, or others would wait for it without end.
+    fn take(&mut self, at_most: Duration, now: Instant) -> Duration {
         let passed = now.saturating_duration_since(self.at).as_secs_f64();
         self.at = now;
-        self.tokens = (self.tokens + passed * PER_SECOND).min(BURST) - 1.0;
-        Duration::try_from_secs_f64(-self.tokens / PER_SECOND).unwrap_or_default()
+        self.tokens = (self.tokens + passed * PER_SECOND).min(BURST);
+        let wait = Duration::try_from_secs_f64((1.0 - self.tokens) / PER_SECOND).unwrap_or_default();
+        if wait > at_most {
+            return at_most;
+        }
+        self.tokens -= 1.0;
+        wait
     }
 }
 
@@ -73,7 +81,7 @@ mod tests {
         let mut backoff = Backoff::new(Instant::now());
         let mut fail = || {
             let at = Instant::now() + Duration::from_secs(3600);
-            backoff.failed(&key("a"), at)
+            backoff.failed(&key("a"), None, at)
         };
         let waits: Vec<_> = (0..5).map(|_| fail().as_millis()).collect();
         assert_eq!(waits, [5, 10, 20, 40, 80]);
@@ -83,20 +91,36 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_forgotten_key_starts_again_and_leaves_nothing_behind() {
         let mut backoff = Backoff::new(Instant::now());
-        backoff.failed(&key("a"), Instant::now());
+        backoff.failed(&key("a"), None, Instant::now());
         backoff.forget(&key("a"));
         assert!(backoff.failures.is_empty());
-        assert_eq!(backoff.failed(&key("a"), Instant::now()), FIRST);
+        assert_eq!(backoff.failed(&key("a"), None, Instant::now()), FIRST);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn however_many_are_retried_sooner_than_their_turn_others_wait_no_longer_than_they() {
+        let mut backoff = Backoff::new(Instant::now());
+        let limit = Duration::from_secs(30);
+        for _ in 0..20 {
+            let waits: Vec<_> = (0..1000)
+                .map(|n| backoff.failed(&key(&n.to_string()), Some(limit), Instant::now()))
+                .collect();
+            assert!(waits.iter().all(|wait| *wait <= limit));
+            assert_eq!(waits[999], limit);
+            tokio::time::advance(limit).await;
+        }
+        assert!(backoff.failed(&key("another"), None, Instant::now()) <= limit);
     }
 
     #[tokio::test(start_paused = true)]
     async fn all_keys_together_get_a_hundred_at_once_and_ten_a_second() {
         let mut backoff = Backoff::new(Instant::now());
-        let waits: Vec<_> = (0..120).map(|n| backoff.failed(&key(&n.to_string()), Instant::now())).collect();
+        let waits: Vec<_> =
+            (0..120).map(|n| backoff.failed(&key(&n.to_string()), None, Instant::now())).collect();
         assert!(waits[..100].iter().all(|wait| *wait == FIRST));
         assert_eq!(waits[109].as_millis(), 1000);
         assert_eq!(waits[119].as_millis(), 2000);
         tokio::time::advance(Duration::from_secs(12)).await;
-        assert_eq!(backoff.failed(&key("late"), Instant::now()), FIRST);
+        assert_eq!(backoff.failed(&key("late"), None, Instant::now()), FIRST);
     }
 }

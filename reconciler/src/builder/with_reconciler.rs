@@ -131,7 +131,7 @@ impl<R: ReconcileKind> WithReconciler<R> {
     }
 
     /// Which objects are looked at when this process comes to lead them; others wait until something happens to
-    /// them.
+    /// them while it leads, or after it did and before somebody else does.
     pub fn promote(mut self, which: Filter<R::Kind>) -> Self {
         self.promote = Some(which);
         self

@@ -5,8 +5,14 @@ mod run;
 #[cfg(test)]
 mod tests;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeSet, HashMap},
+    fmt,
+    sync::Arc,
+    time::Duration,
+};
 
+use parking_lot::Mutex;
 use reknit_apis::Key;
 use reknit_injection::Feed;
 use tokio::time::Instant;
@@ -27,6 +33,8 @@ use crate::{
 pub struct Controller {
     parts: Parts,
     pass: Arc<dyn Pass>,
+    /// What fell due while nobody was known to lead its bucket.
+    put_off: Mutex<HashMap<Arc<str>, BTreeSet<Key>>>,
 }
 
 /// Everything about a controller but what it does.
@@ -48,7 +56,7 @@ pub(crate) struct Parts {
 
 impl Controller {
     pub(crate) fn new(parts: Parts, pass: impl Pass + 'static) -> Self {
-        Self { parts, pass: Arc::new(pass) }
+        Self { parts, pass: Arc::new(pass), put_off: Mutex::default() }
     }
 
     /// What its queue, its log and its leases are named by. Unique in a process.

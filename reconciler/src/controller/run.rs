@@ -7,11 +7,17 @@ use std::{
 };
 
 use futures::future::join_all;
+use reknit_apis::Key;
 use reknit_injection::Shutdown;
 use tokio::{task::JoinSet, time::Instant};
 
 use super::Controller;
-use crate::{Outcome, Result, leader::Leadership, outcome::Next, queue::Claimed};
+use crate::{
+    Outcome, Result,
+    leader::{Lead, Leadership},
+    outcome::Next,
+    queue::Claimed,
+};
 
 /// What a controller is told when it runs.
 #[derive(Clone)]
@@ -78,6 +84,7 @@ impl Controller {
     async fn work_on(&self, claimed: &Claimed, leadership: &Leadership) {
         if !leadership.leads(claimed) {
             let result = self.pass(claimed, false).await;
+            self.put_off(claimed, leadership);
             return self.conclude(claimed, &result);
         }
         let start = Instant::now();
@@ -86,6 +93,7 @@ impl Controller {
             () = leadership.lost(claimed) => {
                 self.parts.metrics.ended("lost", start.elapsed());
                 tracing::info!("knative.dev/controller" = self.parts.name, key = %**claimed, "lost the lead in a pass: it is dropped");
+                self.put_off(claimed, leadership);
                 self.parts.queue.forget(claimed);
                 self.parts.kept.drop_of(claimed);
             }
@@ -105,12 +113,7 @@ impl Controller {
                 }
             }
             Err(error) if error.is_permanent() && !error.is_conflict() => queue.forget(claimed),
-            Err(error) => {
-                queue.retry(claimed);
-                if let Some(limit) = error.latest_retry() {
-                    queue.add_after((**claimed).clone(), limit); // the earlier of the two counts
-                }
-            }
+            Err(error) => queue.retry(claimed, error.latest_retry()),
         }
     }
 
@@ -136,10 +139,24 @@ impl Controller {
     }
 
     fn promote(&self, gained: &[Arc<str>], leadership: &Leadership) {
-        for key in self.pass.promoted() {
-            if gained.iter().any(|bucket| leadership.owns(bucket, &key)) {
-                self.parts.queue.add_slow(key);
+        let is_gained = |key: &Key| gained.iter().any(|bucket| leadership.owns(bucket, key));
+        let promoted = self.pass.promoted().into_iter().filter(is_gained);
+        let put_off = gained.iter().filter_map(|bucket| self.put_off.lock().remove(bucket)).flatten();
+        promoted.chain(put_off).for_each(|key| self.parts.queue.add_slow(key));
+    }
+
+    /// What falls due while nobody is known to lead the key is done when this process does. Somebody else who leads it
+    /// looks at what his informers hold.
+    fn put_off(&self, key: &Key, leadership: &Leadership) {
+        let Some(bucket) = leadership.bucket(key) else { return };
+        let mut put_off = self.put_off.lock(); // before looking: a promotion takes what is in it after the lead has come
+        match leadership.lead(key) {
+            Lead::Here => self.parts.queue.add(key.clone()),
+            Lead::Elsewhere => drop(put_off.remove(bucket)),
+            Lead::Nobody { here_before } if self.pass.is_owed(key, here_before) => {
+                put_off.entry(bucket.clone()).or_default().insert(key.clone());
             }
+            Lead::Nobody { .. } => {}
         }
     }
 

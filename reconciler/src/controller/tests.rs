@@ -1,3 +1,5 @@
+mod lead;
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures::{FutureExt, future::BoxFuture};
@@ -236,42 +238,6 @@ async fn passes_that_do_not_end_are_dropped_at_the_end_and_counted() {
     assert_eq!(pulled.elapsed().as_secs(), 10);
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_pass_is_dropped_where_it_stands_when_its_key_is_no_longer_led() {
-    struct Counts(Arc<AtomicUsize>);
-    impl Drop for Counts {
-        fn drop(&mut self) {
-            self.0.fetch_add(1, Ordering::SeqCst);
-        }
-    }
-    let (leadership, chairs) = Leadership::contended(vec!["bucket".into()]);
-    let dropped = Arc::new(AtomicUsize::new(0));
-    let counts = dropped.clone();
-    let act = move |_| {
-        let counted = Counts(counts.clone());
-        async move {
-            tokio::time::sleep(Duration::from_secs(1000)).await;
-            drop(counted);
-            Ok(Outcome::done())
-        }
-        .boxed()
-    };
-    let cx = context(&["a"]);
-    let running = start(&cx, leadership, act, |made| made.name("counted"));
-    running.queue.add(key("a"));
-    assert_eq!(running.passes_within(Duration::from_secs(10)).await, 0, "it is led elsewhere");
-    chairs[0].lead(Instant::now() + Duration::from_secs(100_000));
-    running.passes(1).await;
-    assert_eq!(running.health.working().len(), 1);
-    chairs[0].vacate();
-    assert_eq!(running.passes_within(Duration::from_secs(10)).await, 1);
-    assert_eq!(dropped.load(Ordering::SeqCst), 1);
-    assert!(running.health.working().is_empty());
-    assert_eq!(counts_of_passes(&cx), ["counted lost 1", "counted skip 1"]);
-    chairs[0].lead(Instant::now() + Duration::from_secs(100_000));
-    running.passes(2).await;
-}
-
 /// Keeps a clone of its mark for each key.
 struct Keeps {
     kept: PerKey<Arc<()>>,
@@ -390,29 +356,6 @@ async fn what_is_kept_for_an_object_is_not_found_by_another_that_came_in_its_pla
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_promotion_looks_at_every_object_that_may_be_promoted() {
-    let (leadership, chairs) = Leadership::contended(vec!["bucket".into()]);
-    let cx = context(&["a", "b"]);
-    let mut idle = map("idle");
-    idle["metadata"]["labels"] = json!({"idle": "true"});
-    cx.get::<Informer<ConfigMap>>().apply(serde_json::from_value(idle).unwrap());
-    cx.get::<Informer<ConfigMap>>().apply(serde_json::from_value(map("broken")).unwrap());
-    let sound = Filter::new(|map: &ConfigMap| {
-        assert_ne!(map.metadata.name.as_deref(), Some("broken"), "as planned");
-        true
-    });
-    let act = |_| at_once(|| Ok(Outcome::done()));
-    let running = start(&cx, leadership, act, |made| made.promote(!label("idle", "true") & sound));
-    assert_eq!(running.passes_within(Duration::from_secs(10)).await, 0);
-    chairs[0].lead(Instant::now() + Duration::from_secs(100_000));
-    running.passes(2).await;
-    assert_eq!(running.passes_within(Duration::from_secs(10)).await, 2);
-    let mut names: Vec<_> = running.passes.borrow().iter().map(|(name, _)| name.clone()).collect();
-    names.sort();
-    assert_eq!(names, ["a", "b"]);
-}
-
-#[tokio::test(start_paused = true)]
 async fn every_key_is_looked_at_once_in_a_while() {
     let act = |_| at_once(|| Ok(Outcome::done()));
     let every = Duration::from_secs(1000);
@@ -424,27 +367,6 @@ async fn every_key_is_looked_at_once_in_a_while() {
         let pause = (pair[1] - pair[0]).as_secs();
         assert!((900..=1100).contains(&pause), "{pause}");
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_controller_without_a_kind_looks_at_what_its_watches_know() {
-    let cx = context(&["a", "b"]);
-    let mut build = Controller::named("keys", &cx);
-    build.watch(&cx.get::<Informer<ConfigMap>>()).keys(|map| [Key::of(map)]);
-    let (passes, (_stop, stopped)) = (Passes::default(), Shutdown::new());
-    let act = |_: usize| at_once(|| Ok(Outcome::done()));
-    let made =
-        build.workers(1).resync(Duration::from_secs(1000)).reconciler(Does { act, passes: passes.clone() });
-    let (leadership, chairs) = Leadership::contended(vec!["bucket".into()]);
-    let run = Run { leadership, stop: stopped, drain: Duration::ZERO, workers: None };
-    let _run = tokio::spawn(made.run(run));
-    tokio::time::sleep(Duration::from_secs(10)).await;
-    assert!(passes.borrow().is_empty(), "it does not lead");
-    chairs[0].lead(Instant::now() + Duration::from_secs(100_000));
-    tokio::time::sleep(Duration::from_secs(10)).await;
-    assert_eq!(passes.borrow().len(), 2, "promoted");
-    tokio::time::sleep(Duration::from_secs(1100)).await;
-    assert_eq!(passes.borrow().len(), 4, "resynced");
 }
 
 #[tokio::test(start_paused = true)]

@@ -89,6 +89,15 @@ impl<R: ReconcileKind> Pass for KindDriver<R> {
         let admits = |object: &R::Kind| caught(&Key::of(object), || filter.admits(object)).unwrap_or(false);
         self.informer.list().filter(|object| admits(object)).map(|object| Key::of(&*object)).collect()
     }
+
+    /// Nothing is before the first term, as with Knative: what is there then is for the filter to say.
+    fn is_owed(&self, key: &Key, led: bool) -> bool {
+        let is_told = self.roles.observe.is_some(); // whoever leads
+        led && match self.informer.contains(key) {
+            true => self.promote.is_some(),
+            false => self.roles.deleted.is_some() && !is_told,
+        }
+    }
 }
 
 impl<R: ReconcileKind> KindDriver<R> {

@@ -24,4 +24,8 @@ pub(crate) trait Pass: Send + Sync {
 
     /// The keys that a newly led bucket may hold work for.
     fn promoted(&self) -> Vec<Key>;
+
+    /// Whether a key that fell due while nobody led it is looked at in the next term, beside what is promoted then.
+    /// `led`: this process has led it before.
+    fn is_owed(&self, key: &Key, led: bool) -> bool;
 }

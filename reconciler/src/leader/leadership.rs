@@ -63,7 +63,27 @@ enum Standing {
     Led(Option<Instant>),
 }
 
+/// Who leads a key, at this moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lead {
+    Here,
+    Elsewhere,
+    /// Nobody that this process knows of.
+    Nobody {
+        /// Whether this process was the last that did.
+        here_before: bool,
+    },
+}
+
 impl Seat {
+    fn lead(&self) -> Lead {
+        match (self.term(), self.standing) {
+            (Some(_), _) => Lead::Here,
+            (None, Standing::Elsewhere) => Lead::Elsewhere,
+            (None, _) => Lead::Nobody { here_before: self.term > 0 },
+        }
+    }
+
     /// The term in which this process leads the bucket, if it does.
     fn term(&self) -> Option<u64> {
         match self.standing {
@@ -107,7 +127,17 @@ impl Leadership {
 
     /// Whether this process leads the bucket that owns the key, at this moment.
     pub fn leads(&self, key: &Key) -> bool {
-        self.buckets.as_ref().is_none_or(|buckets| buckets.term(buckets.owner(key)).is_some())
+        self.lead(key) == Lead::Here
+    }
+
+    /// The bucket that owns the key; none where every key is led for good.
+    pub(crate) fn bucket(&self, key: &Key) -> Option<&Arc<str>> {
+        self.buckets.as_ref().and_then(|buckets| buckets.names.get(buckets.owner(key)))
+    }
+
+    /// Who leads the bucket that owns the key.
+    pub(crate) fn lead(&self, key: &Key) -> Lead {
+        self.buckets.as_ref().map_or(Lead::Here, |buckets| buckets.lead(buckets.owner(key)))
     }
 
     /// Resolves when the key's bucket is not led, or not any longer in the term of this call; never for a process
@@ -180,6 +210,10 @@ impl Buckets {
     fn owner(&self, key: &Key) -> usize {
         let owner = self.ring.owner(key);
         self.names.iter().position(|name| &**name == owner).unwrap_or_default()
+    }
+
+    fn lead(&self, bucket: usize) -> Lead {
+        self.seats.borrow().get(bucket).copied().unwrap_or_default().lead()
     }
 
     fn term(&self, bucket: usize) -> Option<u64> {
@@ -258,7 +292,7 @@ impl Chair {
     }
 
     /// Somebody else holds the lease. True where that is a change.
-    pub(super) fn elsewhere(&self) -> bool {
+    pub(crate) fn elsewhere(&self) -> bool {
         self.change(|seat| std::mem::replace(&mut seat.standing, Standing::Elsewhere) != Standing::Elsewhere)
     }
 
@@ -410,6 +444,20 @@ mod tests {
         assert!(leadership.known());
         tokio::time::advance(TERM).await;
         assert!(!leadership.known());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_leads_a_key_until_somebody_is_known_to() {
+        let (leadership, [chair]) = contended();
+        assert_eq!(leadership.lead(&key()), Lead::Nobody { here_before: false });
+        chair.lead(Instant::now() + TERM);
+        assert_eq!(leadership.lead(&key()), Lead::Here);
+        tokio::time::advance(TERM).await;
+        assert_eq!(leadership.lead(&key()), Lead::Nobody { here_before: true });
+        chair.vacate();
+        assert_eq!(leadership.lead(&key()), Lead::Nobody { here_before: true });
+        chair.elsewhere();
+        assert_eq!(leadership.lead(&key()), Lead::Elsewhere);
     }
 
     #[tokio::test(start_paused = true)]

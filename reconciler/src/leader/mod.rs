@@ -19,6 +19,7 @@ pub use candidate::{Candidate, Electors, lease_client};
 pub use config::{ConfigError, LeaderElectionConfig};
 pub use error::Error;
 pub use identity::Identity;
+pub(crate) use leadership::Lead;
 pub use leadership::{Change, Leadership};
 pub use ring::Ring;
 pub use stateful::StatefulReplica;

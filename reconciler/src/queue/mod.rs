@@ -27,7 +27,8 @@ use crate::{
 /// message, a timer. Cheap to clone; comes from [`Builder::queue`](crate::Builder::queue).
 ///
 /// A key that waits is not added again; one whose pass runs is looked at once more when that pass has ended. So
-/// whoever adds a key knows that a pass begins afterwards.
+/// whoever adds a key knows that a pass begins afterwards: once this process leads the key, unless another is known to.
+/// That one looks at what it is told of itself.
 ///
 /// ```
 /// use reknit_reconciler::{Key, Queue};
@@ -126,14 +127,15 @@ impl Queue {
         }
     }
 
-    /// Adds a key that failed, after its backoff and not faster than all keys together may be retried.
-    pub(crate) fn retry(&self, claimed: &Claimed) {
+    /// Adds a key that failed, after its backoff and not faster than all keys together may be retried, but after no more
+    /// than `at_most`.
+    pub(crate) fn retry(&self, claimed: &Claimed, at_most: Option<Duration>) {
         let wait = {
             let mut state = self.0.state.lock();
             if let Some(metrics) = &state.metrics {
                 metrics.retries.inc();
             }
-            state.backoff.failed(&claimed.key, Instant::now())
+            state.backoff.failed(&claimed.key, at_most, Instant::now())
         };
         self.add_at(claimed.key.clone(), wait);
     }
@@ -288,7 +290,7 @@ impl Drop for Claimed {
     fn drop(&mut self) {
         if std::thread::panicking() {
             tracing::error!(key = %self.key, "a pass panicked when it was dropped: its key is retried");
-            self.queue.retry(self);
+            self.queue.retry(self, None);
         }
         self.queue.done(&self.key);
     }

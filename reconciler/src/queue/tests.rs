@@ -165,7 +165,7 @@ async fn a_failed_key_is_retried_after_its_backoff_until_it_is_forgotten() {
     let queue = queue(&["a"]);
     for wait in [5, 10, 20] {
         let claimed = queue.next().await.unwrap();
-        queue.retry(&claimed);
+        queue.retry(&claimed, None);
         drop(claimed);
         let start = Instant::now();
         let again = queue.next().await.unwrap();
