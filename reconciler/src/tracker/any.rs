@@ -17,7 +17,8 @@ use crate::{Error, Permanent, Queue, Result};
 
 /// How long a pass waits for the first list of a Kind that nobody asked for before.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How soon to ask again for a Kind that the API server does not know: nothing tells that it came to know it.
+/// How soon to ask again for a Kind that the API server does not know, or whose objects it did not list: nothing tells that it
+/// does by now.
 const ASK_AGAIN: Duration = Duration::from_secs(30);
 
 /// Objects of any Kind for a pass to read by reference; what it read wakes it again, as with
@@ -143,8 +144,9 @@ impl TrackedAny {
     /// # Errors
     ///
     /// A malformed reference, one without a namespace from an observer that has none to an object that must have one, or
-    /// one into another namespace than that of a controller of one namespace: these are permanent. A Kind that the API server does not know, which is asked for again every half
-    /// minute at least; one whose objects cannot be listed, or not within ten seconds: these are retried.
+    /// one into another namespace than that of a controller of one namespace: these are permanent. A Kind that the API
+    /// server does not know, and one whose objects cannot be listed, or not within ten seconds: these are asked for again
+    /// every half minute at least.
     pub async fn get<O: Resource + Sync>(
         &self,
         observer: &O,
@@ -230,5 +232,24 @@ async fn first_list(informer: &Informer<DynamicObject>) -> Result<()> {
         FeedState::Waiting { why, .. } if why.is_empty() => "the API server takes its time".into(),
         FeedState::Waiting { why, .. } => why,
     };
-    Err(NotSynced { feed: informer.name().into(), why }.into())
+    Err(Error::from(NotSynced { feed: informer.name().into(), why }).retry_within(ASK_AGAIN))
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::core::ApiResource;
+    use reknit_injection::Context;
+    use reknit_testing::ApiServer;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_not_listed_is_asked_for_again_as_soon_as_what_is_not_known() {
+        let cx = Context::new("test", ApiServer::new().client());
+        let maps = cx.informers().get_dynamic(&ApiResource::erase::<ConfigMap>(&()), select());
+        let error = first_list(&maps).await.unwrap_err();
+        assert!(!error.is_permanent());
+        assert_eq!(error.latest_retry(), Some(ASK_AGAIN));
+    }
 }

@@ -47,7 +47,8 @@ impl<T: Cached<DynamicType = ()>> Owned<T> {
     }
 
     /// What this object controls: the objects whose controlling owner reference holds its uid. An owner without a
-    /// uid, which no API server made, is known by its Kind and name.
+    /// uid, which no API server made, is known by its Kind and name. What cannot be decoded as a `T` is not among them: it is
+    /// in the log, and who must not make a second one makes children whose names follow from the owner.
     pub fn of<O: Resource<DynamicType = ()>>(&self, owner: &O) -> impl Iterator<Item = Arc<T>> + use<T, O> {
         let found: Vec<_> = match owner.meta().uid.as_deref() {
             Some(uid) => self.by_owner.get(uid).collect(),
