@@ -125,7 +125,8 @@ impl Running {
             tokio::select! {
                 () = self.shutdown.wait() => return Ok(()),
                 Some(ended) = self.tasks.join_next() => task_ended(ended)?,
-                Some(ended) = self.controllers.join_next() => controller_ended(ended, &self.shutdown)?,
+                Some(ended) = self.controllers.join_next() => must_last("a controller", ended, &self.shutdown)?,
+                Some(ended) = self.electors.join_next() => must_last("leader election", ended, &self.shutdown)?,
             }
         }
     }
@@ -158,11 +159,12 @@ fn task_ended(ended: Result<Result<String, String>, JoinError>) -> Result<(), Fa
     Ok(())
 }
 
-fn controller_ended(ended: Result<Drained, JoinError>, shutdown: &Shutdown) -> Result<(), Failure> {
+/// Without it the process would go on, and do nothing.
+fn must_last<T>(what: &str, ended: Result<T, JoinError>, shutdown: &Shutdown) -> Result<(), Failure> {
     match ended {
         Ok(_) if shutdown.is_down() => Ok(()),
-        Ok(_) => Err(Failure::new("a controller ended, though nobody asked it to")),
-        Err(e) => Err(Failure::new(format!("a controller panicked: {}", panic_text(e)))),
+        Ok(_) => Err(Failure::new(format!("{what} ended, though nobody asked it to"))),
+        Err(e) => Err(Failure::new(format!("{what} panicked: {}", panic_text(e)))),
     }
 }
 
@@ -212,7 +214,36 @@ async fn end(tasks: &mut JoinSet<Result<String, String>>, deadline: Instant) -> 
 
 #[cfg(test)]
 mod tests {
+    use reknit_injection::Context;
+    use reknit_testing::ApiServer;
+
     use super::*;
+    use crate::probes::Probes;
+
+    #[tokio::test]
+    async fn what_must_last_may_end_only_once_the_process_is_asked_to() {
+        let (trigger, shutdown) = Shutdown::new();
+        let ends =
+            |ended| must_last("leader election", ended, &shutdown).map_err(|failure| failure.to_string());
+        let panics = || tokio::spawn(async { panic!("as planned") });
+        let early = ends(Ok(())).unwrap_err();
+        assert_eq!(early, "leader election ended, though nobody asked it to");
+        assert_eq!(ends(panics().await).unwrap_err(), "leader election panicked: as planned");
+        trigger.pull();
+        assert_eq!(ends(Ok(())), Ok(()));
+        assert!(ends(panics().await).is_err());
+    }
+
+    #[tokio::test]
+    async fn leader_election_that_panics_ends_the_process() {
+        let (stop, shutdown) = Stop::new(&Probes::starting("test"));
+        let cx = Context::new("test", ApiServer::new().client());
+        let recorder = Controller::named("keys", &cx).recorder();
+        let mut running = Running::new(stop, shutdown, GRACE, recorder, Vec::new(), Exports::default());
+        running.electors.spawn(async { panic!("as planned") });
+        let failure = running.until_stopped().await.unwrap_err();
+        assert_eq!(failure.to_string(), "leader election panicked: as planned");
+    }
 
     #[tokio::test(start_paused = true)]
     async fn who_does_not_end_by_the_deadline_is_told_of() {
