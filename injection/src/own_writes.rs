@@ -24,14 +24,11 @@ impl Informers {
     pub(crate) fn reading_own_writes(&self, transport: &Transport) -> Transport {
         let (informers, below) = (self.clone(), transport.clone());
         transport.with(move |request| {
+            let told = Told::of(&request, &informers);
+            let answer = below.send(request);
+            let Some(told) = told else { return answer };
             let (below, informers) = (below.clone(), informers.clone());
-            async move {
-                match Told::of(&request, &informers) {
-                    None => below.send(request).await,
-                    Some(told) => told.send(request, &below, &informers).await,
-                }
-            }
-            .boxed()
+            async move { told.pass_on(answer.await?, &below, &informers).await }.boxed()
         })
     }
 }
@@ -107,13 +104,12 @@ impl Told {
         Some(Self { path, writes, request })
     }
 
-    async fn send(
+    async fn pass_on(
         self,
-        request: Request<Body>,
+        answer: Answer,
         transport: &Transport,
         informers: &Informers,
     ) -> kube::Result<Answer> {
-        let answer = transport.send(request).await?;
         if !answer.status().is_success() {
             return Ok(answer);
         }

@@ -86,26 +86,38 @@ pub(crate) async fn write<K: Kind>(
     endpoint: &Endpoint<K>,
     object: &K,
     read: Option<&StatusOf<K>>,
-    mut missing: StatusChange,
+    missing: StatusChange,
     metrics: &PassMetrics,
 ) -> Result<Written> {
     let key = Arc::new(Key::of(object));
-    let mut since = None;
+    let version = object.meta().resource_version.as_deref();
+    let answer = endpoint.patch_status(&key, version, &missing.0, true).await;
+    metrics.status_write(answer.is_ok());
+    match answer {
+        Ok(newest) => Ok(Written::Is(newest)),
+        // a box of its own, since every pass has room for this future, and few take this way
+        Err(error) => Box::pin(write_anew(endpoint, &key, object, read, missing, metrics, error)).await,
+    }
+}
+
+/// After a first attempt that failed with this error.
+async fn write_anew<K: Kind>(
+    endpoint: &Endpoint<K>,
+    key: &Arc<Key>,
+    object: &K,
+    read: Option<&StatusOf<K>>,
+    mut missing: StatusChange,
+    metrics: &PassMetrics,
+    mut error: kube::Error,
+) -> Result<Written> {
+    let mut since: Option<K> = None;
     for attempt in 1.. {
-        let version = since.as_ref().unwrap_or(object).meta().resource_version.as_deref();
-        let answer = endpoint.patch_status(&key, version, &missing.0, attempt == 1).await;
-        metrics.status_write(answer.is_ok());
-        let error = match answer {
-            Ok(newest) if attempt == 1 => return Ok(Written::Is(newest)),
-            Ok(_) => return Ok(Written::Changed),
-            Err(error) => error,
-        };
         let conflict = code(&error) == Some(409);
         if !(conflict && attempt < TRIES || code(&error) == Some(404)) {
             return Err(error.into());
         }
         tokio::time::sleep(PAUSE.mul_f64(rand::random_range(0.5..1.5))).await;
-        let Some(now) = endpoint.get(&key).await?.filter(|now| now.meta().uid == object.meta().uid) else {
+        let Some(now) = endpoint.get(key).await?.filter(|now| now.meta().uid == object.meta().uid) else {
             return Ok(Written::Gone);
         };
         if !conflict {
@@ -121,6 +133,13 @@ pub(crate) async fn write<K: Kind>(
             }
             Some(still) => missing = still,
         }
+        let answer =
+            endpoint.patch_status(key, now.meta().resource_version.as_deref(), &missing.0, false).await;
+        metrics.status_write(answer.is_ok());
+        error = match answer {
+            Ok(_) => return Ok(Written::Changed),
+            Err(error) => error,
+        };
         since = Some(now);
     }
     Ok(Written::Changed)
