@@ -52,6 +52,7 @@ mod read_back;
 mod record;
 mod registry;
 mod resource_path;
+mod scan;
 #[cfg(test)]
 mod scripted;
 mod selection;

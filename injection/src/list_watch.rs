@@ -17,7 +17,8 @@ use crate::{
     cache::Cache,
     informer::Cached,
     intake::Event,
-    source::{Item, Line, PAGE, Page, Source},
+    scan::Malformed,
+    source::{Line, PAGE, Page, Source},
     transport::Transport,
     version::Version,
 };
@@ -163,14 +164,11 @@ impl<K: Cached> ListWatch<K> {
     ) -> Result<(String, Option<String>), Failure> {
         let bytes = self.source.page(limit, after).await?;
         self.cache.progress.attempted();
-        let page = Page::read(&bytes)?;
-        for item in page.items.iter().flatten() {
-            match item {
-                Ok(raw) => self.cache.listed(raw),
-                Err(error) => self.unreadable(error),
-            }
-        }
-        Ok((page.metadata.resource_version.clone().into_owned(), page.next()))
+        let page = Page::read(&bytes, |item, _| match item {
+            Ok(raw) => self.cache.listed(&raw),
+            Err(error) => self.unreadable(error),
+        })?;
+        Ok((page.resource_version.into_owned(), page.continue_token))
     }
 
     /// Whether the server's version is below what was heard of.
@@ -178,8 +176,8 @@ impl<K: Cached> ListWatch<K> {
         let heard_of = self.cache.read(|store| store.highest().to_owned());
         let bytes = self.source.page(Some(1), None).await?;
         self.cache.progress.attempted();
-        let page = Page::read(&bytes)?;
-        let (now, before) = (Version::parse(&page.metadata.resource_version), Version::parse(&heard_of));
+        let page = Page::read(&bytes, |_, _| ())?;
+        let (now, before) = (Version::parse(&page.resource_version), Version::parse(&heard_of));
         Ok(now.is_some() && now < before)
     }
 
@@ -220,7 +218,7 @@ impl<K: Cached> ListWatch<K> {
         }
     }
 
-    fn event(&mut self, line: Line<'_, Item<'_>>) -> Result<(), Failure> {
+    fn event(&mut self, line: Line<'_>) -> Result<(), Failure> {
         self.cache.meters.events.inc();
         if line.event == "ERROR" {
             return Err(line.error());
@@ -228,7 +226,7 @@ impl<K: Cached> ListWatch<K> {
         let raw = match line.object {
             Ok(raw) => raw,
             Err(error) => {
-                self.unreadable(&error);
+                self.unreadable(error);
                 return Ok(());
             }
         };
@@ -249,12 +247,8 @@ impl<K: Cached> ListWatch<K> {
         Ok(())
     }
 
-    fn unreadable(&self, error: &serde_json::Error) {
-        tracing::error!(
-            informer = self.cache.name,
-            column = error.column(),
-            "an object has no readable metadata"
-        );
+    fn unreadable(&self, why: Malformed) {
+        tracing::error!(informer = self.cache.name, %why, "an object has no readable metadata");
     }
 
     /// Decides from where to go on, says what is wrong, and waits.

@@ -1,19 +1,16 @@
 //! One object as the API server wrote it, before anybody asks whether it can be decoded.
 
-use std::{borrow::Cow, fmt, sync::Arc};
+use std::{borrow::Cow, sync::Arc};
 
 use kube::discovery::ApiResource;
 use reknit_apis::Key;
-use serde::{
-    Deserialize, Deserializer, Serialize,
-    de::{MapAccess, Visitor},
-};
-use serde_json::value::RawValue;
+use serde::Serialize;
 
 use crate::{
     extensions::Newest,
     informer::Cached,
     record::{Parts, Record, explain},
+    scan::{Malformed, Scanner},
     store::State,
 };
 
@@ -32,7 +29,7 @@ struct Meta<'a> {
     namespace: Option<Cow<'a, str>>,
     uid: Option<Cow<'a, str>>,
     resource_version: Option<Cow<'a, str>>,
-    managed_fields: Option<&'a RawValue>,
+    managed_fields: Option<&'a str>,
     /// What is looked at of the rest.
     ending: Ending,
     rest: Fields<'a>,
@@ -49,12 +46,27 @@ struct Ending {
 }
 
 /// Fields as they were written, in their order.
-type Fields<'a> = Vec<(Cow<'a, str>, &'a RawValue)>;
+type Fields<'a> = Vec<(Cow<'a, str>, &'a str)>;
 
 impl<'a> Raw<'a> {
     /// `Err` where not even the metadata can be read.
-    pub(crate) fn read(text: &'a str) -> serde_json::Result<Self> {
-        serde_json::from_str(text)
+    pub(crate) fn read(text: &'a str) -> Result<Self, Malformed> {
+        Scanner::over(text, Self::scan)
+    }
+
+    /// The object that comes next.
+    pub(crate) fn scan(scanner: &mut Scanner<'a>) -> Result<Self, Malformed> {
+        let mut object = Self::default();
+        scanner.object(|name, scanner| {
+            match &*name {
+                "apiVersion" => object.api_version = scanner.string_or_null()?,
+                "kind" => object.kind = scanner.string_or_null()?,
+                "metadata" => object.metadata = Meta::scan(scanner)?,
+                _ => object.rest.push((name, scanner.value()?)),
+            }
+            Ok(())
+        })?;
+        Ok(object)
     }
 
     pub(crate) fn key(&self) -> Key {
@@ -87,13 +99,13 @@ impl<'a> Raw<'a> {
     }
 
     pub(crate) fn status(&self) -> Option<&'a str> {
-        self.rest.iter().find(|(field, _)| field == "status").map(|(_, value)| value.get())
+        self.rest.iter().find(|(field, _)| field == "status").map(|(_, value)| *value)
     }
 
     /// What the next write to it has to know; none where its finalizers are no list of texts.
     pub(crate) fn newest(&self) -> Option<Newest> {
         let finalizers = self.metadata.rest.iter().find(|(field, _)| field == "finalizers");
-        let finalizers = finalizers.map_or(Ok(None), |(_, value)| serde_json::from_str(value.get())).ok()?;
+        let finalizers = finalizers.map_or(Ok(None), |(_, value)| serde_json::from_str(value)).ok()?;
         Some(Newest {
             resource_version: self.metadata.resource_version.as_deref().map(Into::into),
             finalizers,
@@ -121,7 +133,7 @@ impl<'a> Raw<'a> {
 
 /// As the inside of a JSON object.
 fn write(fields: &Fields<'_>) -> serde_json::Result<Vec<u8>> {
-    let length = fields.iter().map(|(key, value)| key.len() + value.get().len() + 4).sum();
+    let length = fields.iter().map(|(key, value)| key.len() + value.len() + 4).sum();
     let mut text = Vec::with_capacity(length);
     for (key, value) in fields {
         append(&mut text, key, value)?;
@@ -129,20 +141,41 @@ fn write(fields: &Fields<'_>) -> serde_json::Result<Vec<u8>> {
     Ok(text)
 }
 
-fn append(text: &mut Vec<u8>, key: &str, value: &RawValue) -> serde_json::Result<()> {
+fn append(text: &mut Vec<u8>, key: &str, value: &str) -> serde_json::Result<()> {
     if !text.is_empty() {
         text.push(b',');
     }
     serde_json::to_writer(&mut *text, key)?;
     text.push(b':');
-    text.extend_from_slice(value.get().as_bytes());
+    text.extend_from_slice(value.as_bytes());
     Ok(())
+}
+
+impl<'a> Meta<'a> {
+    fn scan(scanner: &mut Scanner<'a>) -> Result<Self, Malformed> {
+        let mut meta = Self::default();
+        scanner.object(|name, scanner| {
+            match &*name {
+                "name" => meta.name = scanner.string()?,
+                "namespace" => meta.namespace = scanner.string_or_null()?,
+                "uid" => meta.uid = scanner.string_or_null()?,
+                "resourceVersion" => meta.resource_version = scanner.string_or_null()?,
+                "managedFields" => meta.managed_fields = Some(scanner.value()?),
+                _ => {
+                    let value = scanner.value()?;
+                    meta.ending.note(&name, value);
+                    meta.rest.push((name, value));
+                }
+            }
+            Ok(())
+        })?;
+        Ok(meta)
+    }
 }
 
 impl Ending {
     /// What a field of the metadata says of it; whether that is of the right form shows when the object is decoded.
-    fn note(&mut self, field: &str, value: &RawValue) {
-        let value = value.get();
+    fn note(&mut self, field: &str, value: &str) {
         match field {
             "deletionTimestamp" => self.begun = value != "null",
             "deletionGracePeriodSeconds" => self.grace_period = value.parse().ok(),
@@ -158,79 +191,11 @@ pub(crate) fn given<K: Cached + Serialize>(
     kind: &ApiResource,
 ) -> Result<(Record, Arc<K>), String> {
     let text = serde_json::to_string(object).map_err(|error| explain(&error, kind))?;
-    let raw = Raw::read(&text).map_err(|error| explain(&error, kind))?;
+    let raw = Raw::read(&text).map_err(|error| error.to_string())?;
     let mut record = raw.pack::<K>(kind, true)?;
     let object = record.packed().decode(kind)?;
     record.decodes();
     Ok((record, Arc::new(object)))
-}
-
-/// A string of the text itself where it holds no escapes.
-#[derive(Deserialize)]
-struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
-
-impl<'de: 'a, 'a> Deserialize<'de> for Raw<'a> {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Object;
-        impl<'de> Visitor<'de> for Object {
-            type Value = Raw<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Raw<'de>, M::Error> {
-                let mut object = Raw::default();
-                while let Some(Text(key)) = map.next_key()? {
-                    match &*key {
-                        "apiVersion" => {
-                            object.api_version = map.next_value::<Option<Text<'de>>>()?.map(|t| t.0)
-                        }
-                        "kind" => object.kind = map.next_value::<Option<Text<'de>>>()?.map(|t| t.0),
-                        "metadata" => object.metadata = map.next_value()?,
-                        _ => object.rest.push((key, map.next_value()?)),
-                    }
-                }
-                Ok(object)
-            }
-        }
-        from.deserialize_map(Object)
-    }
-}
-
-impl<'de: 'a, 'a> Deserialize<'de> for Meta<'a> {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Metadata;
-        impl<'de> Visitor<'de> for Metadata {
-            type Value = Meta<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object's metadata")
-            }
-
-            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Meta<'de>, M::Error> {
-                let mut meta = Meta::default();
-                while let Some(Text(key)) = map.next_key()? {
-                    match &*key {
-                        "name" => meta.name = map.next_value::<Text<'de>>()?.0,
-                        "namespace" => meta.namespace = map.next_value::<Option<Text<'de>>>()?.map(|t| t.0),
-                        "uid" => meta.uid = map.next_value::<Option<Text<'de>>>()?.map(|t| t.0),
-                        "resourceVersion" => {
-                            meta.resource_version = map.next_value::<Option<Text<'de>>>()?.map(|t| t.0);
-                        }
-                        "managedFields" => meta.managed_fields = Some(map.next_value()?),
-                        _ => {
-                            let value = map.next_value()?;
-                            meta.ending.note(&key, value);
-                            meta.rest.push((key, value));
-                        }
-                    }
-                }
-                Ok(meta)
-            }
-        }
-        from.deserialize_map(Metadata)
-    }
 }
 
 #[cfg(test)]

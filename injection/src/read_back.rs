@@ -8,7 +8,6 @@ use reknit_apis::Key;
 
 use crate::{
     answer::{Failure, fetch},
-    raw::Raw,
     registry::Informers,
     resource_path::ResourcePath,
     source::{PAGE, Page},
@@ -45,16 +44,18 @@ async fn read(
     loop {
         let request = list.list(&params).map_err(kube::Error::BuildRequest)?;
         let answer = fetch(transport, request).await?;
-        let page = Page::read_texts(&answer)?;
-        for item in page.items.iter().flatten() {
-            let raw = Raw::read(item.get()).map_err(Failure::malformed)?;
-            if gone.remove(&raw.key()) {
-                informers.found(path, &raw, item.get());
-            }
+        let mut unreadable = None;
+        let page = Page::read(&answer, |item, text| match item {
+            Ok(raw) if gone.remove(&raw.key()) => informers.found(path, &raw, text),
+            Ok(_) => {}
+            Err(error) => unreadable = Some(error),
+        })?;
+        if let Some(error) = unreadable {
+            return Err(Failure::malformed(error)); // it may be one that would be taken for gone
         }
-        params.continue_token = page.next();
+        params.continue_token = page.continue_token;
         if params.continue_token.is_none() {
-            gone.into_iter().for_each(|key| informers.gone_by(path, key, &page.metadata.resource_version));
+            gone.into_iter().for_each(|key| informers.gone_by(path, key, &page.resource_version));
             return Ok(());
         }
     }

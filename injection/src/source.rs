@@ -15,14 +15,13 @@ use kube::{
         params::{ListParams, WatchParams},
     },
 };
-use serde::Deserialize;
-use serde_json::value::RawValue;
 use tokio::time::timeout;
 
 use crate::{
     answer::{Failure, PATIENCE, fetch, open},
     extensions::NotRepeated,
     raw::Raw,
+    scan::{self, Scanner},
     selection::Selection,
     transport::{Transport, as_kube},
 };
@@ -45,40 +44,24 @@ pub(crate) struct Source {
     metadata: bool,
 }
 
-/// A page of a list. What has no items is no list, and must not be taken for an empty one.
-#[derive(Deserialize)]
-#[serde(bound(deserialize = "T: Deserialize<'de>"))]
-pub(crate) struct Page<'a, T> {
-    #[serde(borrow)]
-    pub(crate) metadata: PageMeta<'a>,
-    // `null` will do, but serde would take an absent field for one
-    #[serde(deserialize_with = "Option::deserialize")]
-    pub(crate) items: Option<Vec<T>>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct PageMeta<'a> {
-    #[serde(borrow, default)]
+/// What a page of a list says of the whole of it.
+#[derive(Default)]
+pub(crate) struct Page<'a> {
     pub(crate) resource_version: Cow<'a, str>,
-    #[serde(borrow, default)]
-    pub(crate) r#continue: Option<Cow<'a, str>>,
+    /// What asks for the next page; none on the last.
+    pub(crate) continue_token: Option<String>,
 }
 
 /// A line of a watch.
-#[derive(Deserialize)]
-#[serde(bound(deserialize = "T: Deserialize<'de>"))]
-pub(crate) struct Line<'a, T> {
-    #[serde(borrow, rename = "type")]
+pub(crate) struct Line<'a> {
     pub(crate) event: Cow<'a, str>,
-    pub(crate) object: T,
-    /// The whole of it.
-    #[serde(skip)]
+    pub(crate) object: Item<'a>,
+    /// The object as it is written.
     text: &'a str,
 }
 
 /// An object, or why not even its metadata can be read.
-pub(crate) type Item<'a> = serde_json::Result<Raw<'a>>;
+pub(crate) type Item<'a> = scan::Result<Raw<'a>>;
 
 impl Source {
     pub(crate) fn new(
@@ -137,59 +120,74 @@ impl Source {
     }
 }
 
-impl<'a> Page<'a, Item<'a>> {
-    /// One item that cannot be read must not fail the others: then each is looked at by itself.
-    pub(crate) fn read(bytes: &'a Bytes) -> Result<Self, Failure> {
-        let text = text(bytes)?;
-        serde_json::from_str(text).map(|page: Page<'a, _>| page.map(Ok)).or_else(|_| Self::by_item(text))
+impl<'a> Page<'a> {
+    /// Hands out the items on the way, each with its text, also of what turns out to be no list further on. One whose
+    /// metadata cannot be read must not fail the others.
+    pub(crate) fn read(bytes: &'a [u8], mut item: impl FnMut(Item<'a>, &'a str)) -> Result<Self, Failure> {
+        let (mut page, mut has_items) = (None, false);
+        let read = |scanner: &mut Scanner<'a>| {
+            scanner.object(|name, scanner| {
+                match &*name {
+                    "metadata" => page = Some(Self::scan(scanner)?),
+                    "items" => {
+                        has_items = true;
+                        if !scanner.accepts_null() {
+                            scanner.array(|scanner| {
+                                scanner.attempt(Raw::scan).map(|(raw, text)| item(raw, text))
+                            })?;
+                        }
+                    }
+                    _ => drop(scanner.value()?),
+                }
+                Ok(())
+            })
+        };
+        Scanner::over(text(bytes)?, read).map_err(Failure::malformed)?;
+        // What has no items is no list, and must not be taken for an empty one.
+        page.filter(|_| has_items).ok_or_else(|| Failure::malformed("it is no list"))
     }
 
-    fn by_item(text: &'a str) -> Result<Self, Failure> {
-        Ok(Page::texts_of(text)?.map(|item| Raw::read(item.get())))
+    fn scan(scanner: &mut Scanner<'a>) -> scan::Result<Self> {
+        let mut page = Self::default();
+        scanner.object(|name, scanner| {
+            match &*name {
+                "resourceVersion" => page.resource_version = scanner.string()?,
+                "continue" => {
+                    page.continue_token =
+                        scanner.string_or_null()?.filter(|token| !token.is_empty()).map(Into::into)
+                }
+                _ => drop(scanner.value()?),
+            }
+            Ok(())
+        })?;
+        Ok(page)
     }
 }
 
-impl<'a> Page<'a, &'a RawValue> {
-    /// With its items as they are written.
-    pub(crate) fn read_texts(bytes: &'a Bytes) -> Result<Self, Failure> {
-        Self::texts_of(text(bytes)?)
-    }
-
-    fn texts_of(text: &'a str) -> Result<Self, Failure> {
-        serde_json::from_str(text).map_err(Failure::malformed)
-    }
-}
-
-impl<'a, T> Page<'a, T> {
-    fn map<U>(self, item: impl FnMut(T) -> U) -> Page<'a, U> {
-        let Self { metadata, items } = self;
-        Page { metadata, items: items.map(|items| items.into_iter().map(item).collect()) }
-    }
-
-    /// What asks for the next page; none on the last.
-    pub(crate) fn next(&self) -> Option<String> {
-        self.metadata.r#continue.as_deref().filter(|token| !token.is_empty()).map(str::to_owned)
-    }
-}
-
-impl<'a> Line<'a, Item<'a>> {
+impl<'a> Line<'a> {
     pub(crate) fn read(line: &'a [u8]) -> Result<Self, Failure> {
-        let text = text(line)?;
-        match serde_json::from_str(text) {
-            Ok(Line { event, object, .. }) => Ok(Self { event, object: Ok(object), text }),
-            Err(_) => Self::by_object(text),
+        let (mut event, mut object) = (None, None);
+        let read = |scanner: &mut Scanner<'a>| {
+            scanner.object(|name, scanner| {
+                match &*name {
+                    "type" => event = Some(scanner.string()?),
+                    "object" => object = Some(scanner.attempt(Raw::scan)?),
+                    _ => drop(scanner.value()?),
+                }
+                Ok(())
+            })
+        };
+        Scanner::over(text(line)?, read).map_err(Failure::malformed)?;
+        match (event, object) {
+            (Some(event), Some((object, text))) => Ok(Self { event, object, text }),
+            _ => Err(Failure::malformed("it is no event")),
         }
-    }
-
-    fn by_object(text: &'a str) -> Result<Self, Failure> {
-        let line: Line<'_, &RawValue> = serde_json::from_str(text).map_err(Failure::malformed)?;
-        Ok(Self { event: line.event, object: Raw::read(line.object.get()), text })
     }
 
     /// What an `ERROR` event says.
     pub(crate) fn error(&self) -> Failure {
-        match serde_json::from_str::<Line<'_, Status>>(self.text) {
-            Ok(line) => Failure::of_event(&line.object),
+        match serde_json::from_str::<Status>(self.text) {
+            Ok(status) => Failure::of_event(&status),
             Err(_) => Failure::Watch("it does not say why".into()),
         }
     }

@@ -275,7 +275,14 @@ async fn an_answer_that_is_no_list_deletes_nothing() {
     ] {
         server.list().await.answer(200, answer);
     }
-    server.list().await.answer(200, r#"{"metadata": {"resourceVersion": "12"}, "items": ["#);
+    for malformed in [
+        "",
+        r#"{"metadata":{"name":"a","namespace":"n","resourceVersion":"5"x}}]}"#,
+        r#"{"metadata":{"name":"z"},{"metadata":{"name":"a"}}]]}"#,
+    ] {
+        let text = format!(r#"{{"metadata": {{"resourceVersion": "12"}}, "items": [{malformed}"#);
+        server.list().await.answer(200, text.as_str());
+    }
     let _watch = server.sync("13", &[map("a", "11")]).await;
     until_told(&told, "~a@11").await;
     assert_eq!(told.take(), ["~a@11"]);
