@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc};
 
 use bytes::Bytes;
-use futures::future::BoxFuture;
+use futures::{FutureExt, TryFutureExt, future::BoxFuture};
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use k8s_openapi::jiff::Timestamp;
@@ -53,9 +53,9 @@ impl Transport {
             + Sync
             + 'static,
     {
+        // Not awaited in an async block, which would have room for it twice.
         let send = move |request| -> Answering {
-            let answer = service.clone().oneshot(request);
-            Box::pin(async { answer.await.map_err(|error| as_kube(error.into())) })
+            service.clone().oneshot(request).map_err(|error| as_kube(error.into())).boxed()
         };
         Self { send: Arc::new(send), default_namespace: default_namespace.into(), valid_until: None }
     }

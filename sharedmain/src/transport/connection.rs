@@ -1,6 +1,6 @@
 //! A connection, driven in place.
 use std::{
-    pin::{Pin, pin},
+    pin::Pin,
     task::{Context, Poll, Waker},
 };
 
@@ -36,17 +36,18 @@ impl Connection {
         Ok(Self { requests, driven: Some(Box::pin(driven.with_upgrades())) })
     }
 
-    /// The head of the answer, and a body that arrives as the connection is driven.
+    /// Hands the request over at once, and not when it is polled first, so that the future has no room for it. What comes is
+    /// the head of the answer, and a body that arrives as the connection is driven.
     ///
     /// # Errors
     ///
     /// With the request where nothing of it was sent: the other end had closed the connection.
-    pub(super) async fn send(
+    pub(super) fn send(
         &mut self,
         request: Request<Body>,
-    ) -> Result<Response<Incoming>, TrySendError<Request<Body>>> {
-        let mut answer = pin!(unconstrained(self.requests.try_send_request(request)));
-        poll_fn(|cx| self.drive(cx, answer.as_mut())).await
+    ) -> impl Future<Output = Result<Response<Incoming>, TrySendError<Request<Body>>>> {
+        let mut answer = Box::pin(unconstrained(self.requests.try_send_request(request)));
+        poll_fn(move |cx| self.drive(cx, answer.as_mut()))
     }
 
     /// Polls what comes by this connection, and by nothing else: it must not even be held back by tokio's budget for a task.

@@ -1,4 +1,6 @@
 //! Requests to one server, each on a connection of its own.
+use std::sync::Arc;
+
 use http::{HeaderValue, Request, Response, Uri, Version, header::HOST};
 use hyper::{
     body::Incoming,
@@ -34,7 +36,7 @@ where
 
     /// Of the request's address path and query are what counts. One that meets a connection which the server has closed
     /// meanwhile is sent on the next.
-    pub(super) async fn send(&self, mut request: Request<Body>) -> Result<Answer, BoxError> {
+    pub(super) async fn send(self: Arc<Self>, mut request: Request<Body>) -> Result<Answer, BoxError> {
         *request.uri_mut() = request.uri().path_and_query().cloned().map(Uri::from).unwrap_or_default();
         *request.version_mut() = Version::HTTP_11;
         request.headers_mut().entry(HOST).or_insert_with(|| self.host.clone());
@@ -47,7 +49,7 @@ where
                 },
             }
         }
-        let mut connection = self.connect().await?;
+        let mut connection = Box::pin(self.connect()).await?; // seldom, and large
         let answer = connection.send(request).await.map_err(|failed| failed.into_error())?;
         Ok(self.arriving(answer, connection))
     }

@@ -39,10 +39,10 @@ use super::{pool::Pool, transport};
 const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 const CHUNKED: &str = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n";
 
-async fn server() -> (TcpListener, Pool<HttpConnector>) {
+async fn server() -> (TcpListener, Arc<Pool<HttpConnector>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
-    (listener, Pool::new(HttpConnector::new(), &address).unwrap())
+    (listener, Arc::new(Pool::new(HttpConnector::new(), &address).unwrap()))
 }
 
 /// The head of the next request.
@@ -94,7 +94,7 @@ async fn a_connection_is_used_again_when_the_answer_is_there_to_its_end() {
     };
     let ask = async {
         for expected in ["ok", "ok", "", "ok"] {
-            assert_eq!(text(pool.send(get()).await.unwrap()).await, expected);
+            assert_eq!(text(pool.clone().send(get()).await.unwrap()).await, expected);
         }
     };
     both(serve, ask).await;
@@ -113,11 +113,11 @@ async fn an_answer_that_is_still_read_or_was_left_keeps_its_connection_to_itself
         answer(&mut other, OK).await;
     };
     let ask = async {
-        let mut watch = pool.send(get()).await.unwrap().into_body();
+        let mut watch = pool.clone().send(get()).await.unwrap().into_body();
         assert_eq!(watch.frame().await.unwrap().unwrap().into_data().unwrap(), "ok");
-        assert_eq!(text(pool.send(get()).await.unwrap()).await, "ok");
+        assert_eq!(text(pool.clone().send(get()).await.unwrap()).await, "ok");
         drop(watch);
-        assert_eq!(text(pool.send(get()).await.unwrap()).await, "ok");
+        assert_eq!(text(pool.clone().send(get()).await.unwrap()).await, "ok");
     };
     both(serve, ask).await;
 }
@@ -127,7 +127,7 @@ async fn a_request_that_meets_a_closed_connection_is_sent_on_another() {
     let (listener, pool) = server().await;
     let ask = async || {
         let request = Request::put("/").body(Body::from(b"abc".to_vec())).unwrap();
-        assert_eq!(text(pool.send(request).await.unwrap()).await, "ok");
+        assert_eq!(text(pool.clone().send(request).await.unwrap()).await, "ok");
     };
     let serve = async |stream: &mut TcpStream, bytes| {
         request(stream).await;
@@ -174,14 +174,15 @@ async fn however_many_connections_were_closed_the_request_is_sent() {
         streams
     };
     let (streams, _) =
-        both(serve, join_all((0..64).map(|_| async { text(pool.send(get()).await.unwrap()).await }))).await;
+        both(serve, join_all((0..64).map(|_| async { text(pool.clone().send(get()).await.unwrap()).await })))
+            .await;
     drop(streams);
     look_at_sockets().await;
     let serve = async { answer(&mut listener.accept().await.unwrap().0, OK).await };
     let ask = async {
         // With an odd rest one attempt finds its connection closed and cannot say so.
         tokio::task::consume_budget().await;
-        text(pool.send(get()).await.unwrap()).await
+        text(pool.clone().send(get()).await.unwrap()).await
     };
     both(serve, ask).await;
 }
@@ -195,9 +196,9 @@ async fn what_breaks_in_the_middle_is_an_error() {
             .await;
     };
     let ask = async {
-        let failed = pool.send(get()).await.map(|_| ()).unwrap_err();
+        let failed = pool.clone().send(get()).await.map(|_| ()).unwrap_err();
         assert!(failed.downcast_ref::<hyper::Error>().unwrap().is_incomplete_message(), "{failed}");
-        let short = pool.send(get()).await.unwrap();
+        let short = pool.clone().send(get()).await.unwrap();
         short.into_body().collect().await.unwrap_err();
     };
     both(serve, ask).await;
@@ -221,7 +222,7 @@ async fn after_an_upgrade_the_stream_belongs_to_who_asked() {
         let mut request = get();
         request.headers_mut().insert("connection", "upgrade".try_into().unwrap());
         request.headers_mut().insert("upgrade", "echo".try_into().unwrap());
-        let answer = pool.send(request).await.unwrap();
+        let answer = pool.clone().send(request).await.unwrap();
         let mut stream = TokioIo::new(hyper::upgrade::on(answer).await.unwrap());
         stream.write_all(b"hello").await.unwrap();
         let mut said = [0; 5];
@@ -240,7 +241,8 @@ async fn what_is_idle_for_long_is_closed() {
             answer(&mut stream, OK).await;
             stream
         };
-        let (mut stream, _) = both(serve, async { text(pool.send(get()).await.unwrap()).await }).await;
+        let (mut stream, _) =
+            both(serve, async { text(pool.clone().send(get()).await.unwrap()).await }).await;
         tokio::time::pause();
         let began = tokio::time::Instant::now();
         assert_eq!(stream.read(&mut [0]).await.unwrap(), 0);
@@ -252,7 +254,7 @@ async fn what_is_idle_for_long_is_closed() {
 #[tokio::test]
 async fn what_is_idle_for_long_is_not_used_even_before_it_is_closed() {
     let (listener, pool) = server().await;
-    let ask = async || text(pool.send(get()).await.unwrap()).await;
+    let ask = async || text(pool.clone().send(get()).await.unwrap()).await;
     let serve = async {
         let mut stream = listener.accept().await.unwrap().0;
         answer(&mut stream, OK).await;
@@ -294,7 +296,7 @@ async fn who_waits_is_woken_once_for_what_arrives() {
         answer(&mut stream, OK).await;
         stream
     };
-    let (mut stream, _) = both(serve, async { text(pool.send(get()).await.unwrap()).await }).await;
+    let (mut stream, _) = both(serve, async { text(pool.clone().send(get()).await.unwrap()).await }).await;
     let woken = Arc::new(Woken::default());
     let waker = Waker::from(woken.clone());
     let mut cx = Context::from_waker(&waker);
@@ -308,13 +310,13 @@ async fn who_waits_is_woken_once_for_what_arrives() {
         .expect("somebody is woken");
     };
 
-    let mut asking = pin!(async { text(pool.send(get()).await.unwrap()).await });
+    let mut asking = pin!(async { text(pool.clone().send(get()).await.unwrap()).await });
     assert!(asking.as_mut().poll(&mut cx).is_pending());
     answer(&mut stream, OK).await;
     arrives(1).await;
     assert!(asking.as_mut().poll(&mut cx).is_ready());
 
-    let mut watching = pin!(pool.send(get()));
+    let mut watching = pin!(pool.clone().send(get()));
     assert!(watching.as_mut().poll(&mut cx).is_pending());
     answer(&mut stream, "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n").await;
     arrives(2).await;
