@@ -223,8 +223,8 @@ impl<R: ReconcileKind> KindDriver<R> {
         };
         let Some(object) = with_finalizer else { return Ok(Outcome::skip()) };
         let generation = object.meta().generation;
-        let read = object.read_status().cloned();
-        let mut status = read.clone().unwrap_or_default();
+        let read = object.read_status().cloned().map(Box::new); // the future of every pass has room for it
+        let mut status = read.as_deref().cloned().unwrap_or_default();
         let mut is_new = false;
         if let Some(mut conditions) = R::Kind::conditions(&mut status) {
             conditions.initialise();
@@ -239,7 +239,7 @@ impl<R: ReconcileKind> KindDriver<R> {
             tracing::warn!("the pass met a new generation, and marked no condition");
         }
         R::Kind::observe_generation(&mut status, generation);
-        match self.write_status(&object, read.as_ref(), status).await {
+        match self.write_status(&object, read.as_deref(), &mut status).await {
             Ok(_) => said,
             Err(failed) => Err(after(said, failed)),
         }
@@ -254,7 +254,7 @@ impl<R: ReconcileKind> KindDriver<R> {
         let done = said.as_ref().is_ok_and(Outcome::is_done);
         let written = match done && self.finalizer()?.is_last_on(object.meta()) {
             true => Ok(Written::Is(newest(object.meta()))),
-            false => self.write_status(object, object.read_status(), status).await,
+            false => self.write_status(object, object.read_status(), &mut status).await,
         };
         match written {
             Err(failed) => Err(after(said, failed)),
@@ -290,7 +290,7 @@ impl<R: ReconcileKind> KindDriver<R> {
         &self,
         object: &R::Kind,
         read: Option<&StatusFor<R>>,
-        left: StatusFor<R>,
+        left: &mut StatusFor<R>,
     ) -> Result<Written> {
         let written = match StatusChange::between::<R::Kind>(read, left) {
             Ok(None) => return Ok(Written::Is(newest(object.meta()))),

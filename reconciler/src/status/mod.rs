@@ -37,20 +37,20 @@ pub(crate) enum Written {
 
 impl StatusChange {
     /// What differs between the status that was read and the one that the pass left; none where nothing does. When
-    /// conditions changed counts for nothing.
+    /// conditions changed counts for nothing, and is set back in `left`.
     pub(crate) fn between<K: Kind>(
         read: Option<&StatusOf<K>>,
-        mut left: StatusOf<K>,
+        left: &mut StatusOf<K>,
     ) -> Result<Option<Self>> {
         let empty = StatusOf::<K>::default();
         let before = read.unwrap_or(&empty);
-        K::keep_transition_times(&mut left, before);
-        if K::says_what(before, &left) {
+        K::keep_transition_times(left, before);
+        if K::says_what(before, left) {
             return Ok(None);
         }
         if read.is_none() {
             // whole, since the API server holds nothing yet of what an absent status would have by default
-            let (whole, before) = (to_raw_value(&left)?, to_raw_value(before)?);
+            let (whole, before) = (to_raw_value(left)?, to_raw_value(before)?);
             return Ok(Some(Self(whole)).filter(|whole| whole.0.get() != before.get()));
         }
         let change = diff(&serde_json::to_value(before)?, serde_json::to_value(&left)?);
@@ -64,7 +64,7 @@ impl StatusChange {
             None => json!({}),
         };
         merge(&mut wanted, &self.patch()?);
-        Self::between::<K>(object.read_status(), serde_json::from_value(wanted)?)
+        Self::between::<K>(object.read_status(), &mut serde_json::from_value(wanted)?)
     }
 
     fn patch(&self) -> Result<Value> {
