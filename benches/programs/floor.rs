@@ -1,14 +1,15 @@
-//! The least that the work takes: a client that sends the status writes it is told to send, and does nothing else.
+//! The least that the work takes: a client that sends the status writes it is told to send, and nothing of a controller.
 //!
 //! | run as | what it does |
 //! | --- | --- |
 //! | `bench-floor writes FILE` | sends each line of the file, a path and a merge patch, so many at a time |
+//! | `bench-floor watching writes FILE` | the same, and reads meanwhile what a watch of each Kind tells |
 //! | `bench-floor follows NAMESPACE` | watches the namespace's Services as raw lines, and writes a status for each |
 //! | `bench-floor lists` | reads both Kinds in pages of 500, says `listed`, and ends |
 //!
 //! `KUBECONFIG` names the API server, and `K_THREADS_PER_CONTROLLER` is how many requests are in flight at once.
 
-use std::{env, error::Error, fs};
+use std::{env, error::Error, fs, future::ready};
 
 use futures::{AsyncBufReadExt, StreamExt, TryStreamExt, stream};
 use http::Request;
@@ -26,9 +27,19 @@ async fn main() -> Result<()> {
     let arguments: Vec<String> = env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["writes", file] => write_all(&client, &fs::read_to_string(file)?).await,
+        ["watching", "writes", file] => {
+            let writes = fs::read_to_string(file)?;
+            let services = tokio::spawn(watch(&client, SERVICES).await?);
+            let addressable_services = tokio::spawn(watch(&client, ADDRESSABLE_SERVICES).await?);
+            tokio::select! {
+                ended = services => ended?,
+                ended = addressable_services => ended?,
+                failed = write_all(&client, &writes) => failed,
+            }
+        }
         ["follows", namespace] => follow(&client, namespace).await,
         ["lists"] => list_both(&client).await,
-        _ => Err("bench-floor writes FILE | follows NAMESPACE | lists".into()),
+        _ => Err("bench-floor [watching] writes FILE | follows NAMESPACE | lists".into()),
     }
 }
 
@@ -49,6 +60,18 @@ async fn write(client: &Client, path: &str, body: String) -> Result<()> {
     let request = Request::patch(path).header("Content-Type", "application/merge-patch+json");
     client.request_text(request.body(body.into_bytes())?).await?;
     Ok(())
+}
+
+/// Opens a watch, to read lines and to make nothing of them. It is not to end.
+async fn watch(client: &Client, path: &str) -> Result<impl Future<Output = Result<()>> + use<>> {
+    let first = client.request_text(Request::get(format!("{path}?limit=1")).body(Vec::new())?).await?;
+    let version = serde_json::from_str::<Page>(&first)?.metadata.resource_version;
+    let path = format!("{path}?watch=true&resourceVersion={version}");
+    let lines = client.request_stream(Request::get(path).body(Vec::new())?).await?.lines();
+    Ok(async {
+        lines.try_for_each(|_| ready(Ok(()))).await?;
+        Err("a watch has ended".into())
+    })
 }
 
 #[derive(Deserialize)]
@@ -108,7 +131,9 @@ struct Page {
 }
 
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct PageMeta {
+    resource_version: String,
     r#continue: Option<String>,
 }
 

@@ -111,7 +111,9 @@ impl Measuring {
 
     /// None where there is no floor to compare with.
     async fn listing(&self) -> Result<Option<Spread>> {
-        let Some(floor) = self.candidates.iter().find(|candidate| candidate.is_floor()) else {
+        let Some(floor) =
+            self.candidates.iter().find(|candidate| candidate.is_floor() && !candidate.also_watches())
+        else {
             return Ok(None);
         };
         let mut seconds = Vec::new();
@@ -139,7 +141,9 @@ impl Measuring {
         latency::prepare(&self.cluster, changes).await?;
         for setting in self.report.settings.iter_mut().filter(|setting| setting.objects == most) {
             for run in 1..=self.plan.runs {
-                for (candidate, runs) in compared(&self.candidates).zip(&mut setting.candidates) {
+                // The floor follows a watch here anyway.
+                let candidates = compared(&self.candidates).zip(&mut setting.candidates);
+                for (candidate, runs) in candidates.filter(|(candidate, _)| !candidate.also_watches()) {
                     let measured =
                         latency::measure(&self.cluster, candidate, changes, setting.workers).await?;
                     eprintln!(

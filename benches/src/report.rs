@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt::Write};
 use serde::Serialize;
 
 use crate::{
-    candidate::{FLOOR, REKNIT},
+    candidate::{REKNIT, is_floor},
     latency::Latency,
     machine::Machine,
     memory::Phases,
@@ -149,10 +149,10 @@ impl Setting {
 }
 
 impl Column {
-    /// Of these runs, where it says something: the floor is told what to write, so it has no list to read first, and
+    /// Of these runs, where it says something: a floor is told what to write, so it has no list to read first, and
     /// nothing to keep but that.
     pub(crate) fn figure(&self, runs: &Runs) -> Option<Spread> {
-        let meaningless = runs.name == FLOOR && (self.title.contains("MB") || self.title.contains("Ready"));
+        let meaningless = is_floor(&runs.name) && (self.title.contains("MB") || self.title.contains("Ready"));
         if meaningless { None } else { (self.of)(runs) }
     }
 }
