@@ -3,7 +3,7 @@
 # prints a table with ratios.
 #
 #   hack/bench.sh                  minutes: 5,000 objects of each Kind, 10 workers, three runs
-#   hack/bench.sh --full           two hours or three: also 50,000 objects, 2 workers, five runs, and memory under relists
+#   hack/bench.sh --full           two hours to four: also 50,000 objects, 2 workers, five runs, and memory under relists
 #                                  and churn
 #   hack/bench.sh --write NAME     the same, and puts it into benches/results/NAME.json and NAME.svg
 #

@@ -18,7 +18,7 @@ use crate::{
 
 #[derive(Args)]
 pub(crate) struct Plan {
-    /// Everything: two hours or three. Of the options below only --only has an effect then
+    /// Everything: two hours to four. Of the options below only --only has an effect then
     #[arg(long)]
     full: bool,
     /// How many AddressableServices, and as many Services; fewer first

@@ -263,32 +263,6 @@ async fn a_server_that_knows_no_resources_while_it_starts_deletes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_is_no_list_deletes_nothing() {
-    let (_maps, told, mut server, watch) = synced("10", &[map("a", "5")]).await;
-    watch.event("ERROR", &json!({"kind": "Status", "message": "too old", "reason": "Expired", "code": 410}));
-    told.take();
-    for answer in [
-        json!({"kind": "Status", "metadata": {}, "status": "Success"}),
-        json!({"items": []}),
-        json!({"metadata": {"resourceVersion": "12"}, "items": {}}),
-        json!([]),
-    ] {
-        server.list().await.answer(200, answer);
-    }
-    for malformed in [
-        "",
-        r#"{"metadata":{"name":"a","namespace":"n","resourceVersion":"5"x}}]}"#,
-        r#"{"metadata":{"name":"z"},{"metadata":{"name":"a"}}]]}"#,
-    ] {
-        let text = format!(r#"{{"metadata": {{"resourceVersion": "12"}}, "items": [{malformed}"#);
-        server.list().await.answer(200, text.as_str());
-    }
-    let _watch = server.sync("13", &[map("a", "11")]).await;
-    until_told(&told, "~a@11").await;
-    assert_eq!(told.take(), ["~a@11"]);
-}
-
-#[tokio::test(start_paused = true)]
 async fn what_is_refused_is_asked_for_less_and_less_and_says_what_is_needed() {
     let log = Log::start();
     let (maps, _told, mut server) = started();

@@ -1,4 +1,4 @@
-//! Objects that cannot be decoded, and when each is decoded.
+//! Objects that cannot be decoded, when each is decoded, and answers that are no lists.
 
 use super::*;
 use crate::intake::AnswerTo;
@@ -219,4 +219,30 @@ async fn whoever_comes_late_is_told_of_what_cannot_be_decoded() {
     let names = undecodable.clone();
     maps.on_undecodable(move |key, _| names.0.lock().unwrap().push(key.name.clone()));
     assert_eq!(undecodable.take(), ["b", "c"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_is_no_list_deletes_nothing() {
+    let (_maps, told, mut server, watch) = synced("10", &[map("a", "5")]).await;
+    watch.event("ERROR", &json!({"kind": "Status", "message": "too old", "reason": "Expired", "code": 410}));
+    told.take();
+    for answer in [
+        json!({"kind": "Status", "metadata": {}, "status": "Success"}),
+        json!({"items": []}),
+        json!({"metadata": {"resourceVersion": "12"}, "items": {}}),
+        json!([]),
+    ] {
+        server.list().await.answer(200, answer);
+    }
+    for malformed in [
+        "",
+        r#"{"metadata":{"name":"a","namespace":"n","resourceVersion":"5"x}}]}"#,
+        r#"{"metadata":{"name":"z"},{"metadata":{"name":"a"}}]]}"#,
+    ] {
+        let text = format!(r#"{{"metadata": {{"resourceVersion": "12"}}, "items": [{malformed}"#);
+        server.list().await.answer(200, text.as_str());
+    }
+    let _watch = server.sync("13", &[map("a", "11")]).await;
+    until_told(&told, "~a@11").await;
+    assert_eq!(told.take(), ["~a@11"]);
 }
