@@ -29,6 +29,9 @@ go_peer() (
 )
 go_peer || echo "controller-runtime cannot be built: its program needs Go, and its modules" >&2
 
+# The API server and etcd share the processors with what is measured. With room for garbage they collect it less often,
+# write a fifth more, and disturb less.
+export GOGC=400
 # What is measured is on 127.0.0.1, which no proxy reaches.
 unset HTTP_PROXY HTTPS_PROXY ALL_PROXY http_proxy https_proxy all_proxy
 exec "$programs/bench" --programs "$programs" "$@"

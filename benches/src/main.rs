@@ -48,13 +48,7 @@ struct Args {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let args = Args::parse();
-    // What was started ends with it, which dropping the run sees to.
-    let ended = tokio::select! {
-        ended = run(args) => ended,
-        interrupted = interrupted() => interrupted,
-    };
-    match ended {
+    match run(Args::parse()).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{error}");
@@ -63,24 +57,33 @@ async fn main() -> ExitCode {
     }
 }
 
-async fn interrupted() -> Result<()> {
+async fn interrupted() -> Result<&'static str> {
     let (mut interrupted, mut terminated) =
         (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     tokio::select! {
         _ = interrupted.recv() => {}
         _ = terminated.recv() => {}
     }
-    Err("interrupted".into())
+    Ok("interrupted")
 }
 
 async fn run(args: Args) -> Result<()> {
-    let (report, ended) = args.plan.carry_out(&args.programs).await?;
+    let mut measuring = unless_interrupted(args.plan.begin(&args.programs)).await?;
+    let ended = unless_interrupted(measuring.all()).await;
     if ended.is_err() {
         println!("not all was measured; what was:");
     }
-    print!("{}", report.table());
+    print!("{}", measuring.report.table());
     ended?;
-    args.write.map_or(Ok(()), |name| write(&report, &name))
+    args.write.map_or(Ok(()), |name| write(&measuring.report, &name))
+}
+
+/// What was started ends with it, which dropping it sees to.
+async fn unless_interrupted<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
+    tokio::select! {
+        ended = work => ended,
+        interrupted = interrupted() => Err(interrupted?.into()),
+    }
 }
 
 fn write(report: &Report, name: &str) -> Result<()> {

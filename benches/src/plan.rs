@@ -42,8 +42,8 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// What was measured, and whether that is all of it.
-    pub(crate) async fn carry_out(mut self, programs: &Path) -> Result<(Report, Result<()>)> {
+    /// With an API server on which there is nothing yet.
+    pub(crate) async fn begin(mut self, programs: &Path) -> Result<Measuring> {
         if self.full {
             self.objects = vec![5_000, 50_000];
             self.workers = vec![2, 10];
@@ -55,21 +55,20 @@ impl Plan {
         eprintln!("starting an API server");
         let cluster = Cluster::start().await?;
         let report = Report::of(Machine::this(&cluster).await);
-        let mut measuring = Measuring { plan: self, candidates, cluster, report };
-        let ended = measuring.all().await;
-        Ok((measuring.report, ended))
+        Ok(Measuring { plan: self, candidates, cluster, report })
     }
 }
 
-struct Measuring {
+pub(crate) struct Measuring {
     plan: Plan,
     candidates: Vec<Candidate>,
     cluster: Cluster,
-    report: Report,
+    /// Of what was measured so far.
+    pub(crate) report: Report,
 }
 
 impl Measuring {
-    async fn all(&mut self) -> Result<()> {
+    pub(crate) async fn all(&mut self) -> Result<()> {
         for objects in self.plan.objects.clone() {
             eprintln!("creating {objects} objects of each Kind");
             self.cluster.grow_to(objects).await?;

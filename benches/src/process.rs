@@ -46,6 +46,7 @@ impl Process {
             .env("K_THREADS_PER_CONTROLLER", workers.to_string())
             .env("KNATIVE_HEALTH_PROBES_PORT", "0")
             .env("METRICS_PROMETHEUS_PORT", "0")
+            .env_remove("GOGC") // which hack/bench.sh sets for the API server
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(fs::File::create(&log)?)

@@ -6,10 +6,11 @@
 //! write of a controller that was idle for longer than connections are kept. The service is cloned for a request, where
 //! kube's is one that all requests share. A request is one span, without a layer around its body. And a connection is
 //! driven by whoever waits for what it brings, where kube's has a task of its own: no request is handed over to another
-//! task, and no answer back.
+//! task, and no answer back. What a busy watch tells within ten milliseconds is taken in together.
 mod arriving;
 mod connection;
 mod idle;
+mod paced;
 mod pool;
 #[cfg(test)]
 mod tests;
@@ -21,9 +22,12 @@ use futures::FutureExt;
 use http::{HeaderValue, Request, Uri};
 use hyper::rt::{Read, Write};
 use hyper_timeout::TimeoutConnector;
-use hyper_util::client::legacy::connect::{
-    Connection, HttpConnector,
-    proxy::{SocksV5, Tunnel},
+use hyper_util::{
+    client::legacy::connect::{
+        Connection, HttpConnector,
+        proxy::{SocksV5, Tunnel},
+    },
+    rt::TokioIo,
 };
 use kube::{
     Config,
@@ -31,10 +35,10 @@ use kube::{
 };
 use percent_encoding::percent_decode_str;
 use reknit_injection::{Answer, Transport};
-use tower::{BoxError, Service, ServiceBuilder, service_fn};
+use tower::{BoxError, Service, ServiceBuilder, ServiceExt, service_fn};
 use tracing::{Instrument, Span, field::Empty};
 
-use self::pool::Pool;
+use self::{paced::Paced, pool::Pool};
 use crate::{cause::without_credentials, token_file::TokenFile};
 
 const KEEPALIVE: Duration = Duration::from_secs(30);
@@ -49,6 +53,7 @@ pub(crate) fn transport(config: &Config, token: Option<TokenFile>) -> kube::Resu
     tcp.set_keepalive(Some(KEEPALIVE));
     tcp.set_keepalive_interval(Some(KEEPALIVE));
     tcp.set_keepalive_retries(Some(3));
+    let tcp = tcp.map_response(|stream: TokioIo<_>| TokioIo::new(Paced::new(stream.into_inner())));
     let Some(proxy) = config.proxy_url.clone() else { return over(tcp, config, token) };
     match proxy.scheme_str() {
         Some("socks5") => over(SocksV5::new(proxy, tcp), config, token),
