@@ -57,14 +57,14 @@ async fn main() -> ExitCode {
     }
 }
 
-async fn interrupted() -> Result<&'static str> {
+async fn interrupted() -> Result<()> {
     let (mut interrupted, mut terminated) =
         (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     tokio::select! {
         _ = interrupted.recv() => {}
         _ = terminated.recv() => {}
     }
-    Ok("interrupted")
+    Err("interrupted".into())
 }
 
 async fn run(args: Args) -> Result<()> {
@@ -82,7 +82,7 @@ async fn run(args: Args) -> Result<()> {
 async fn unless_interrupted<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     tokio::select! {
         ended = work => ended,
-        interrupted = interrupted() => Err(interrupted?.into()),
+        Err(interrupted) = interrupted() => Err(interrupted),
     }
 }
 

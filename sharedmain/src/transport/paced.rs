@@ -131,11 +131,14 @@ impl Paced {
 }
 
 impl Resting {
+    /// The clock of the runtime that it rests by may stand still.
+    fn is_elsewhere(&self) -> bool {
+        Handle::try_current().is_ok_and(|runtime| runtime.id() != self.runtime.id())
+    }
+
     /// What there is once the rest is over: an error of its own where there is nothing.
     fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        // The clock of a runtime that has ended stands still.
-        let is_elsewhere = Handle::try_current().is_ok_and(|runtime| runtime.id() != self.runtime.id());
-        if !is_elsewhere && self.over.as_mut().poll(cx).is_pending() {
+        if self.over.as_mut().poll(cx).is_pending() {
             self.reader.clone_from(cx.waker());
             return Poll::Pending;
         }
@@ -156,6 +159,10 @@ impl AsyncRead for Paced {
             let is_resting = matches!(self.socket, Socket::Resting(_));
             let read = match &mut self.socket {
                 Socket::Awake(socket) => Pin::new(socket).poll_read(cx, buffer),
+                Socket::Resting(resting) if resting.is_elsewhere() => {
+                    self.wake()?;
+                    continue;
+                }
                 Socket::Resting(resting) => match ready!(resting.poll_read(cx, buffer)) {
                     Err(error) if error.kind() == ErrorKind::WouldBlock => Poll::Pending,
                     read => Poll::Ready(read),
