@@ -1,9 +1,10 @@
 //! How long listing takes, below which no controller can begin.
 
-use crate::{Result, candidate::Candidate, cluster::Cluster, process::Process};
+use crate::{Result, candidate::Candidate, cluster::Cluster, process::Process, quiet::quiet};
 
 /// Seconds from the start of a process to its having read both Kinds, in pages of 500, and done nothing with them.
 pub(crate) async fn measure(cluster: &Cluster, floor: &Candidate) -> Result<f64> {
+    quiet().await?;
     let mut process = Process::start(cluster, floor, 1, &["lists"])?;
     process.says("listed").await?;
     Ok(process.started.elapsed().as_secs_f64())

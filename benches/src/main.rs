@@ -10,6 +10,7 @@ mod machine;
 mod memory;
 mod plan;
 mod process;
+mod quiet;
 mod report;
 mod statistics;
 mod throughput;
