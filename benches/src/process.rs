@@ -11,10 +11,15 @@ use reknit_benches::resident::{self, Memory};
 use tokio::{
     io::{AsyncBufReadExt, BufReader},
     process::{Child, Command},
-    time::{sleep, timeout},
+    time::timeout,
 };
 
-use crate::{Result, candidate::Candidate, cluster::Cluster};
+use crate::{
+    Result,
+    candidate::Candidate,
+    cluster::Cluster,
+    rest::{rest, ticks},
+};
 
 /// A process that does less than this much work in a second has come to rest.
 const REST: Duration = Duration::from_millis(20);
@@ -79,9 +84,7 @@ impl Process {
     pub(crate) fn cpu(&self) -> Result<Duration> {
         let stat = self.read("stat")?;
         let after_name = stat.rsplit_once(')').ok_or("stat names no program")?.1;
-        let fields: Vec<_> = after_name.split_whitespace().collect();
-        let ticks: u64 = [11, 12].iter().filter_map(|at| fields.get(*at)?.parse::<u64>().ok()).sum();
-        Ok(Duration::from_millis(ticks * 10)) // USER_HZ is 100
+        Ok(ticks(after_name.split_whitespace(), &[11, 12]))
     }
 
     /// Processor time of the threads that there are, exact to a nanosecond.
@@ -107,17 +110,7 @@ impl Process {
 
     /// Waits until it has had next to nothing to do for a second.
     pub(crate) async fn at_rest(&self) -> Result<()> {
-        let rest = async {
-            let mut before = self.cpu()?;
-            loop {
-                sleep(Duration::from_secs(1)).await;
-                let now = self.cpu()?;
-                if now - before < REST {
-                    return Ok(());
-                }
-                before = now;
-            }
-        };
+        let rest = rest(|| self.cpu(), Duration::from_secs(1), REST);
         timeout(RESTLESS, rest).await.map_err(|_| self.failed("did not come to rest"))?
     }
 
