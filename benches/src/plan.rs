@@ -95,7 +95,11 @@ impl Measuring {
         self.report.settings.push(Setting { objects, workers, candidates });
         let setting = self.report.settings.last_mut().ok_or("the setting is there")?;
         for run in 1..=self.plan.runs {
-            for (candidate, runs) in compared(&self.candidates).zip(&mut setting.candidates) {
+            let mut turn: Vec<_> = compared(&self.candidates).zip(&mut setting.candidates).collect();
+            if run % 2 == 0 {
+                turn.reverse(); // what changes with time, or with who was before, is no candidate's alone
+            }
+            for (candidate, runs) in turn {
                 self.cluster.reset().await?;
                 let measured = throughput::measure(&self.cluster, candidate, objects, workers).await?;
                 eprintln!(
