@@ -52,3 +52,32 @@ pub(crate) fn ticks<'a>(fields: impl Iterator<Item = &'a str>, numbers: &[usize]
     let ticks: u64 = numbers.iter().filter_map(|number| fields.get(*number)?.parse::<u64>().ok()).sum();
     Duration::from_millis(ticks * 10) // USER_HZ is 100
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{cell::RefCell, iter::successors};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn it_rests_once_it_does_little_and_not_once_it_has_done_little() {
+        let (span, work) = (Duration::from_millis(1), Duration::from_millis(100));
+        // In all; the last but one step is too much still.
+        let worked = RefCell::new([0, 150, 300, 400, 450, 900].into_iter());
+        rest(|| Ok(Duration::from_millis(worked.borrow_mut().next().unwrap())), span, work).await.unwrap();
+        assert_eq!(worked.into_inner().collect::<Vec<_>>(), [900]);
+    }
+
+    #[tokio::test]
+    async fn what_never_rests_is_waited_for() {
+        let steps = RefCell::new(successors(Some(Duration::ZERO), |all| Some(*all + WORK)));
+        let resting = rest(|| Ok(steps.borrow_mut().next().unwrap()), Duration::from_millis(1), WORK);
+        timeout(Duration::from_millis(50), resting).await.unwrap_err();
+    }
+
+    #[test]
+    fn ticks_are_hundredths_of_a_second_and_only_those_asked_for() {
+        let fields = "10 20 30 4000 5000 60 70".split(' ');
+        assert_eq!(ticks(fields, &[0, 1, 2, 5, 6]), Duration::from_millis(1_900));
+    }
+}
