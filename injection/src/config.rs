@@ -16,11 +16,8 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::{
-    change::Change,
     context::Context,
-    feed::{Feed, FeedState},
-    informer::Informer,
-    selection::select,
+    informer::{Change, Feed, FeedState, Informer, select},
 };
 
 /// Knative's documentation block within a ConfigMap; no setting.
@@ -221,7 +218,7 @@ mod tests {
     use futures::FutureExt;
 
     use super::*;
-    use crate::scripted::server;
+    use crate::testing::server;
 
     #[derive(Debug, Default, PartialEq)]
     struct Limit(u32);

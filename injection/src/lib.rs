@@ -25,61 +25,21 @@
 //! # }
 //! ```
 
-mod answer;
-mod arena;
-mod backoff;
 mod cache;
-mod change;
+mod client;
 mod config;
 mod context;
-mod discovery;
-mod extensions;
-mod feed;
-mod filter;
-mod gone;
-mod index;
 mod informer;
-mod inject;
-mod intake;
-mod list_watch;
-mod metrics;
+mod object;
+mod reflector;
 #[cfg(test)]
-mod model;
-mod own_writes;
-mod place;
-mod raw;
-mod read_back;
-mod record;
-mod registry;
-mod resource_path;
-mod scan;
-#[cfg(test)]
-mod scripted;
-mod selection;
-mod shutdown;
-mod source;
-mod store;
-mod table;
-mod touched;
-mod transport;
-mod undecodable;
-mod version;
-mod waiters;
+mod testing;
 
-pub use change::{Change, Old};
+pub use cache::DecodeError;
+pub use client::{Answer, NotRepeated, ResourcePath, Transport};
 pub use config::{Config, FromConfigMap, pinned};
-pub use context::{Builder, Context};
-pub use discovery::Unresolved;
-pub use extensions::{Newest, NotRepeated, StatusWrite};
-pub use feed::{Feed, FeedState};
-pub use filter::{Filter, annotation, controlled_by, controller_name, label, named, namespace};
-pub use index::Index;
-pub use informer::{Cached, Informer, Metadata};
-pub use inject::{Inject, Missing};
-pub use registry::Informers;
-pub use resource_path::ResourcePath;
-pub use selection::{Selection, select};
-pub use shutdown::{Shutdown, ShutdownTrigger};
-pub use touched::Touched;
-pub use transport::{Answer, Transport};
-pub use undecodable::DecodeError;
+pub use context::{Builder, Context, Inject, Missing, Shutdown, ShutdownTrigger};
+pub use informer::{
+    Cached, Change, Feed, FeedState, Filter, Index, Informer, Informers, KeyEvent, Metadata, Old, Selection,
+    Unresolved, annotation, controlled_by, controller_name, label, named, namespace, select,
+};

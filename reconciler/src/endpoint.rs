@@ -10,8 +10,8 @@ use kube::{
     api::{ObjectMeta, Patch, PatchParams},
     core::Request,
 };
-use reknit_apis::{Key, Kind, StatusOf};
-use reknit_injection::{Newest, StatusWrite, Transport};
+use reknit_apis::{Key, Kind};
+use reknit_injection::Transport;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, json, value::RawValue};
 
@@ -29,9 +29,18 @@ pub(crate) struct Endpoint<K> {
     kind: PhantomData<fn() -> K>,
 }
 
-/// What a write must know of the state that it changes.
-pub(crate) fn newest(meta: &ObjectMeta) -> Newest {
-    Newest { resource_version: meta.resource_version.clone(), finalizers: meta.finalizers.clone() }
+/// The metadata that the next write of an object needs.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct WriteMeta {
+    pub(crate) resource_version: Option<String>,
+    pub(crate) finalizers: Option<Vec<String>>,
+}
+
+impl From<&ObjectMeta> for WriteMeta {
+    fn from(meta: &ObjectMeta) -> Self {
+        Self { resource_version: meta.resource_version.clone(), finalizers: meta.finalizers.clone() }
+    }
 }
 
 /// What a status write sends.
@@ -48,10 +57,16 @@ struct Precondition<'a> {
     resource_version: Option<&'a str>,
 }
 
-/// The part of an answer that is looked at.
+/// The part of an answer to a status write that is read.
 #[derive(Deserialize)]
-struct Answer {
-    metadata: Newest,
+struct StatusAnswer {
+    metadata: WriteMeta,
+}
+
+impl StatusAnswer {
+    fn version(&self) -> Option<&str> {
+        self.metadata.resource_version.as_deref()
+    }
 }
 
 impl<K: Kind> Endpoint<K> {
@@ -108,38 +123,16 @@ impl<K: Kind> Endpoint<K> {
         version: Option<&str>,
         status: &RawValue,
         first: bool,
-    ) -> Result<Newest, kube::Error> {
+    ) -> Result<WriteMeta, kube::Error> {
         let body = StatusPatch { metadata: Precondition { resource_version: version }, status };
-        let mut request =
+        let request =
             self.at(key).patch_subresource("status", &key.name, &self.params(), &Patch::Merge(body));
-        if let (Ok(request), Some(_)) = (&mut request, version) {
-            request.extensions_mut().insert(StatusWrite::of::<K, StatusOf<K>>());
-        }
-        let write = self.send_and_look(request);
-        match first {
-            true => {
-                self.queue.concluding(key.clone(), write, |newest| newest.resource_version.as_deref()).await
-            }
-            false => write.await,
-        }
-    }
-
-    /// What an informer has read in the answer is not read once more.
-    fn send_and_look(&self, request: Built) -> BoxFuture<'static, Result<Newest, kube::Error>> {
-        let request = match request {
-            Ok(request) => request,
-            Err(error) => return ready(Err(kube::Error::BuildRequest(error))).boxed(),
+        let write = self.send(request);
+        let answer: StatusAnswer = match first {
+            true => self.queue.concluding(key.clone(), write, StatusAnswer::version).await?,
+            false => write.await?,
         };
-        let answer = self.transport.fetch(request);
-        let look = async {
-            let (mut known, answer) = answer.await?;
-            if let Some(newest) = known.remove::<Newest>() {
-                return Ok(newest);
-            }
-            let answer: Answer = serde_json::from_slice(&answer).map_err(kube::Error::SerdeError)?;
-            Ok(answer.metadata)
-        };
-        look.boxed()
+        Ok(answer.metadata)
     }
 
     /// A box of its own, since every pass has room for this future, and few send anything.

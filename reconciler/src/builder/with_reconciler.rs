@@ -189,15 +189,16 @@ impl<R: ReconcileKind> WithReconciler<R> {
 /// gone is news also where its own pass took the last finalizer off, if anybody is to be told.
 fn wake_own_key<K: Kind>(informer: &Informer<K>, queue: &Queue, kept: &Kept, tells_deletion: bool) {
     let (queue, kept) = (queue.clone(), kept.clone());
-    informer.on_touched(move |touched| {
-        if touched.is_gone() {
-            kept.gone(|| touched.key());
+    informer.on_key_event(move |event| {
+        let key = event.key();
+        if event.is_deleted() {
+            kept.gone(|| key.clone());
         }
-        match (touched.is_gone(), touched.resource_version()) {
-            (true, _) if tells_deletion => queue.add(touched.key()),
-            // no echo of an own write, whatever that was answered
-            (false, None) => queue.add(touched.key()),
-            (_, version) => queue.changed_to(touched.key(), version),
+        match (event.is_deleted(), event.resource_version()) {
+            (true, _) if tells_deletion => queue.add(key.clone()),
+            // An undecodable state is not the echo of an own write, whatever its answer was.
+            (false, None) => queue.add(key.clone()),
+            (_, version) => queue.changed_to(key.clone(), version),
         }
     });
 }

@@ -142,9 +142,9 @@ impl<T: Cached<DynamicType = ()>> Children<T> {
     pub(crate) fn new(informer: Informer<T>, client: Client, manager: String, tracker: Tracker) -> Self {
         let settled = Arc::<Mutex<HashMap<Key, u64>>>::default();
         let forgetting = settled.clone();
-        informer.on_touched(move |touched| {
-            if touched.is_gone() {
-                forgetting.lock().remove(&touched.key());
+        informer.on_key_event(move |event| {
+            if event.is_deleted() {
+                forgetting.lock().remove(event.key());
             }
         });
         Self { informer, client, manager, tracker, settled, hashes: RandomState::new() }

@@ -7,12 +7,12 @@ use futures::{FutureExt, future::BoxFuture};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Resource;
 use reknit_apis::{Key, Kind, Scope, StatusOf};
-use reknit_injection::{DecodeError, Filter, Informer, Newest, pinned};
+use reknit_injection::{DecodeError, Filter, Informer, pinned};
 
 use super::Pass;
 use crate::{
     Error, Event, Outcome, Permanent, ReconcileKind, Recorder, Result,
-    endpoint::{Endpoint, code, newest},
+    endpoint::{Endpoint, WriteMeta, code},
     error::{Source, said},
     finalizer::{Finalizer, Unqualified},
     limits::{CutShort, Limits, caught},
@@ -253,7 +253,7 @@ impl<R: ReconcileKind> KindDriver<R> {
         self.record_result(&**object, &said);
         let done = said.as_ref().is_ok_and(Outcome::is_done);
         let written = match done && self.finalizer()?.is_last_on(object.meta()) {
-            true => Ok(Written::Is(newest(object.meta()))),
+            true => Ok(Written::Is(object.meta().into())),
             false => self.write_status(object, object.read_status(), &mut status).await,
         };
         match written {
@@ -276,7 +276,7 @@ impl<R: ReconcileKind> KindDriver<R> {
         added.map(|added| added.map(Arc::new)).map_err(|source| finalizers(object, source))
     }
 
-    async fn without_finalizer(&self, object: &Arc<R::Kind>, newest: Newest) -> Result<()> {
+    async fn without_finalizer(&self, object: &Arc<R::Kind>, newest: WriteMeta) -> Result<()> {
         let mut object = R::Kind::clone(object);
         let meta = object.meta_mut();
         (meta.resource_version, meta.finalizers) = (newest.resource_version, newest.finalizers);
@@ -293,7 +293,7 @@ impl<R: ReconcileKind> KindDriver<R> {
         left: &mut StatusFor<R>,
     ) -> Result<Written> {
         let written = match StatusChange::between::<R::Kind>(read, left) {
-            Ok(None) => return Ok(Written::Is(newest(object.meta()))),
+            Ok(None) => return Ok(Written::Is(object.meta().into())),
             Ok(Some(change)) => status::write(&self.endpoint, object, read, change, &self.metrics).await,
             Err(error) => Err(error),
         };

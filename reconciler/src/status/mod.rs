@@ -5,7 +5,6 @@ mod diff;
 use std::{sync::Arc, time::Duration};
 
 use reknit_apis::{Key, Kind, StatusOf};
-use reknit_injection::Newest;
 use serde_json::{
     Value, json,
     value::{RawValue, to_raw_value},
@@ -15,7 +14,7 @@ use self::diff::meets;
 pub(crate) use self::diff::{diff, merge};
 use crate::{
     Result,
-    endpoint::{Endpoint, code},
+    endpoint::{Endpoint, WriteMeta, code},
     metrics::PassMetrics,
 };
 
@@ -28,7 +27,7 @@ pub(crate) struct StatusChange(Box<RawValue>);
 /// What came of writing a status.
 pub(crate) enum Written {
     /// The object, as far as is known now: as the pass saw it, with the status that it left.
-    Is(Newest),
+    Is(WriteMeta),
     /// Somebody else changed the object too, before the status was in. Its key has been woken by that.
     Changed,
     /// There is nothing left to write to.

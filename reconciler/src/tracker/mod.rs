@@ -15,7 +15,7 @@ use std::{collections::HashSet, sync::Arc};
 use kube::core::Selector;
 use parking_lot::Mutex;
 use reknit_apis::Key;
-use reknit_injection::{Cached, Informer, Touched};
+use reknit_injection::{Cached, Informer, KeyEvent};
 
 use self::index::Index;
 pub(crate) use self::owned::{controller_of, owner_key};
@@ -30,18 +30,18 @@ impl Tracker {
     /// Wakes, in that queue, whoever read an object that changes.
     pub(crate) fn wake<T: Cached>(&self, informer: &Informer<T>, queue: Queue) {
         let tracker = self.clone();
-        informer.on_touched(move |touched| {
-            for observer in tracker.observers(touched) {
+        informer.on_key_event(move |event| {
+            for observer in tracker.observers(event) {
                 queue.add(Key::from(&*observer));
             }
         });
     }
 
-    fn observers(&self, touched: &Touched<'_>) -> HashSet<Arc<str>> {
-        let key = touched.key();
-        let labels: Vec<_> = if self.0.lock().selects() { touched.labels().collect() } else { Vec::new() };
+    fn observers(&self, event: &KeyEvent<'_>) -> HashSet<Arc<str>> {
+        let key = event.key();
+        let labels: Vec<_> = if self.0.lock().selects() { event.labels().collect() } else { Vec::new() };
         let (mut observers, index) = (HashSet::new(), self.0.lock());
-        index.observers_by_name(&key, &mut observers);
+        index.observers_by_name(key, &mut observers);
         for labels in &labels {
             index.observers_by_labels(key.namespace.as_deref(), labels, &mut observers);
         }

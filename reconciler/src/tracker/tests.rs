@@ -94,7 +94,7 @@ async fn whoever_read_an_object_by_name_or_by_labels_observes_it_once() {
     let services: Informer<Service> = Context::preloaded("test", ApiServer::new().client(), Vec::new()).get();
     let found = Arc::new(Mutex::new(Vec::new()));
     let (observers, seen) = (found.clone(), tracker.clone());
-    services.on_touched(move |touched| observers.lock().push(seen.observers(touched)));
+    services.on_key_event(move |event| observers.lock().push(seen.observers(event)));
     let mut service = Service::default();
     service.metadata.name = Some("web".into());
     service.metadata.namespace = Some("default".into());

@@ -1,0 +1,19 @@
+//! The path of the process's requests to the API server.
+
+mod no_retry;
+mod own_writes;
+#[cfg(test)]
+mod own_writes_tests;
+mod read_back;
+mod resource_path;
+mod transport;
+
+pub use self::{
+    no_retry::NotRepeated,
+    resource_path::ResourcePath,
+    transport::{Answer, Transport},
+};
+pub(crate) use self::{
+    own_writes::{Answered, read_own_writes},
+    transport::{as_kube, collect, refusal},
+};
