@@ -34,7 +34,7 @@ fn state<'a>(uid: &'a str, version: &'a str) -> ObjectState<'a> {
     ObjectState { namespace: Some("n"), name: "a", uid: Some(uid), resource_version: version }
 }
 
-/// As in `+1 ~1>2 -2`.
+/// The deltas as words: `+1 ~1>2 -2`.
 fn words(told: impl IntoIterator<Item = Option<Delta>>) -> String {
     let of = |object: &Object| object.state().resource_version.to_owned();
     let word = |news| match news {
@@ -59,7 +59,7 @@ fn held(store: &Store) -> Option<&str> {
 }
 
 #[test]
-fn an_own_write_is_held_at_once_and_its_echo_tells_nobody() {
+fn an_own_write_is_cached_at_once_and_its_echo_changes_nothing() {
     let mut store = listed();
     assert_eq!(words(store.apply_own_write(map("a", "u", "12"), true)), "~5>12");
     assert_eq!(words(store.apply_watched(map("a", "u", "11"))), "", "an older event");
@@ -68,7 +68,7 @@ fn an_own_write_is_held_at_once_and_its_echo_tells_nobody() {
 }
 
 #[test]
-fn an_echo_before_the_answer_leaves_no_news() {
+fn an_answer_after_its_echo_changes_nothing() {
     let mut store = listed();
     assert_eq!(words(store.apply_watched(map("a", "u", "12"))), "~5>12");
     assert_eq!(words(store.apply_own_write(map("a", "u", "12"), true)), "");
@@ -76,7 +76,7 @@ fn an_echo_before_the_answer_leaves_no_news() {
 }
 
 #[test]
-fn an_answer_that_comes_while_its_echo_is_decoded_is_held() {
+fn an_answer_that_arrives_while_its_echo_is_decoded_is_cached() {
     let mut store = listed();
     let created = ObjectState { namespace: Some("n"), name: "b", uid: Some("w"), resource_version: "12" };
     assert!(!store.is_stale(&created), "so it is decoded");
@@ -91,7 +91,7 @@ fn an_answer_that_comes_while_its_echo_is_decoded_is_held() {
 }
 
 #[test]
-fn an_answer_that_comes_after_the_deletion_brings_nothing_back() {
+fn an_answer_after_the_deletion_restores_nothing() {
     let mut store = listed();
     assert_eq!(words(store.apply_deletion(&state("u", "14"))), "-5");
     assert_eq!(words(store.apply_own_write(map("a", "u", "12"), true)), "");
@@ -119,7 +119,7 @@ fn a_list_that_began_after_the_write_is_the_truth() {
 }
 
 #[test]
-fn what_was_written_and_deleted_while_the_list_was_read_is_gone() {
+fn an_object_written_and_deleted_during_a_list_is_gone() {
     let mut store = listed();
     store.start_list();
     assert_eq!(words(store.apply_own_write(map("b", "w", "12"), true)), "+12");
@@ -128,7 +128,7 @@ fn what_was_written_and_deleted_while_the_list_was_read_is_gone() {
 }
 
 #[test]
-fn every_deletion_of_a_gap_is_told_with_the_last_object() {
+fn deletions_during_a_gap_are_reported_with_the_last_object() {
     let mut store = listed();
     store.apply_watched(map("a", "u", "11"));
     store.start_list();
@@ -138,7 +138,7 @@ fn every_deletion_of_a_gap_is_told_with_the_last_object() {
 }
 
 #[test]
-fn another_object_of_the_same_name_is_told_as_deleted_and_added() {
+fn an_object_recreated_under_its_name_is_deleted_and_added() {
     let mut store = listed();
     assert_eq!(words(store.apply_watched(map("a", "v", "12"))), "-5 +12");
     assert_eq!(words(store.apply_own_write(map("a", "w", "14"), true)), "-12 +14");
@@ -148,7 +148,7 @@ fn another_object_of_the_same_name_is_told_as_deleted_and_added() {
 }
 
 #[test]
-fn what_is_known_to_be_deleted_is_not_brought_back_by_the_watch() {
+fn the_watch_does_not_restore_a_deleted_object() {
     let mut store = listed();
     assert_eq!(words(store.delete_uid(&a(), "other")), "", "of another uid nothing is known");
     assert_eq!(words(store.delete_uid(&a(), "u")), "-5");
@@ -159,7 +159,7 @@ fn what_is_known_to_be_deleted_is_not_brought_back_by_the_watch() {
 }
 
 #[test]
-fn a_pod_that_is_given_time_to_end_is_there_until_the_watch_says_otherwise() {
+fn a_pod_with_a_grace_period_stays_until_the_watch_deletes_it() {
     let mut store = listed();
     let mut going = object("a", "u", "11");
     going.metadata.deletion_timestamp = serde_json::from_str(r#""2026-01-01T00:00:00Z""#).unwrap();
@@ -169,7 +169,7 @@ fn a_pod_that_is_given_time_to_end_is_there_until_the_watch_says_otherwise() {
 }
 
 #[test]
-fn a_deletion_answered_with_the_object_ends_at_its_version() {
+fn a_deletion_answered_with_an_object_covers_states_up_to_its_version() {
     let mut store = listed();
     assert_eq!(words(store.delete_at(&a(), version("12"))), "-5");
     assert_eq!(words(store.apply_watched(map("a", "u", "11"))), "");
@@ -178,7 +178,7 @@ fn a_deletion_answered_with_the_object_ends_at_its_version() {
 }
 
 #[test]
-fn a_last_finalizer_that_goes_ends_an_object_whose_version_was_seen() {
+fn removing_the_last_finalizer_deletes_an_object_whose_version_was_reached() {
     let mut store = listed();
     store.apply_watched(map("a", "u", "11"));
     assert_eq!(words(store.apply_own_deletion(&state("u", "11"))), "-11");
@@ -190,7 +190,7 @@ fn a_last_finalizer_that_goes_ends_an_object_whose_version_was_seen() {
 }
 
 #[test]
-fn what_leaves_the_selection_by_an_own_write_may_come_back() {
+fn an_object_that_left_the_selection_by_an_own_write_may_return() {
     let mut store = listed();
     assert_eq!(words(store.apply_own_write(map("a", "u", "12"), false)), "-5");
     assert_eq!(words(store.apply_watched(map("a", "u", "11"))), "");
@@ -200,7 +200,7 @@ fn what_leaves_the_selection_by_an_own_write_may_come_back() {
 }
 
 #[test]
-fn a_bookmark_settles_what_is_gone() {
+fn a_bookmark_expires_tombstones() {
     let mut store = listed();
     words(store.delete_at(&a(), version("12")));
     store.apply_bookmark("11");
@@ -223,7 +223,7 @@ fn a_list_that_began_before_a_deletion_does_not_undo_it() {
 }
 
 #[test]
-fn a_list_that_began_after_a_deletion_is_believed() {
+fn a_list_that_began_after_a_deletion_is_the_truth() {
     let mut store = listed();
     words(store.delete_uid(&a(), "u"));
     store.start_list();
@@ -247,7 +247,7 @@ fn a_server_whose_store_became_younger_is_followed() {
 }
 
 #[test]
-fn without_numbers_the_watch_is_trusted_and_own_writes_wait_for_it() {
+fn without_ordered_versions_own_writes_wait_for_the_watch() {
     let mut store = Store::default();
     store.start_list();
     store.apply_listed(map("a", "u", "x9"));
@@ -260,7 +260,7 @@ fn without_numbers_the_watch_is_trusted_and_own_writes_wait_for_it() {
 }
 
 #[test]
-fn what_cannot_be_decoded_does_not_look_absent() {
+fn an_undecodable_item_does_not_look_absent() {
     let mut store = listed();
     store.start_list();
     assert!(!store.is_known_item(&state("u", "15")));

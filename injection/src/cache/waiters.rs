@@ -1,4 +1,4 @@
-//! Who waits for a change of one key.
+//! Waiters for changes of one key.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -6,7 +6,8 @@ use parking_lot::Mutex;
 use reknit_apis::Key;
 use tokio::sync::Notify;
 
-/// Woken by key, so that a thousand who wait for a thousand objects do not all look at each change.
+/// The waiters by key. A change wakes those of its key, so a thousand waiters for a thousand objects do not all read each
+/// change.
 #[derive(Default)]
 pub(crate) struct Waiters(Mutex<HashMap<Key, Awaited>>);
 
@@ -16,7 +17,7 @@ struct Awaited {
     changed: Arc<Notify>,
 }
 
-/// A place among those who wait for a key, left by dropping it.
+/// A registered waiter. Dropping it unregisters it.
 pub(crate) struct Waiting<'a> {
     all: &'a Waiters,
     key: &'a Key,
@@ -57,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_who_leaves_closes_the_door() {
+    fn a_key_is_forgotten_with_its_last_waiter() {
         let (waiters, key) = (Waiters::default(), Key::new("a", "b"));
         let (one, two) = (waiters.join(&key), waiters.join(&key));
         drop(one);

@@ -84,7 +84,7 @@ fn merge() -> Patch<Value> {
 }
 
 #[tokio::test]
-async fn what_is_created_updated_or_patched_is_held_when_the_write_returns() {
+async fn created_updated_and_patched_objects_are_cached_when_the_write_returns() {
     let mut process = Process::start().await;
     let api = process.api.clone();
     let created = typed(map("b", ""));
@@ -113,7 +113,7 @@ async fn what_is_created_updated_or_patched_is_held_when_the_write_returns() {
 }
 
 #[tokio::test]
-async fn what_is_deleted_is_gone_when_the_deletion_returns() {
+async fn a_deleted_object_is_gone_when_the_deletion_returns() {
     let mut process = Process::start().await;
     let api = process.api.clone();
     let params = DeleteParams::default();
@@ -125,7 +125,7 @@ async fn what_is_deleted_is_gone_when_the_deletion_returns() {
 }
 
 #[tokio::test]
-async fn a_deletion_answered_with_the_object_says_by_it_whether_it_is_gone() {
+async fn the_object_in_the_answer_to_a_deletion_shows_whether_it_is_gone() {
     let mut process = Process::start().await;
     let api = process.api.clone();
     let params = DeleteParams::default();
@@ -152,7 +152,7 @@ async fn a_deletion_answered_with_the_object_says_by_it_whether_it_is_gone() {
 }
 
 #[tokio::test]
-async fn what_changes_nothing_is_no_news() {
+async fn dry_runs_and_failed_writes_change_nothing() {
     let mut process = Process::start().await;
     let api = process.api.clone();
     let (dry, merge) = (PatchParams { dry_run: true, ..PatchParams::default() }, merge());
@@ -197,7 +197,7 @@ async fn answer_and_list(server: &mut Server, said: Value, version: &str, items:
 }
 
 #[tokio::test]
-async fn what_an_answer_does_not_say_of_the_object_is_read_back() {
+async fn an_object_that_an_answer_does_not_show_is_read_back() {
     let mut process = Process::start().await;
     let client = process.client.clone();
     let scale =
@@ -225,7 +225,7 @@ async fn what_an_answer_does_not_say_of_the_object_is_read_back() {
 }
 
 #[tokio::test]
-async fn what_is_read_back_page_by_page_is_gone_where_no_page_shows_it() {
+async fn an_object_that_no_page_of_a_read_back_shows_is_gone() {
     let mut process = Process::start().await;
     for name in ["b", "c"] {
         process.maps.apply(typed(map(name, "6")));
@@ -248,7 +248,7 @@ async fn what_is_read_back_page_by_page_is_gone_where_no_page_shows_it() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_back_is_left_to_the_watch() {
+async fn a_failed_read_back_is_left_to_the_watch() {
     let mut process = Process::start().await;
     let (all, delete, list) = (process.api.clone(), DeleteParams::default(), ListParams::default());
     let deleted =
@@ -263,7 +263,7 @@ async fn what_cannot_be_read_back_is_left_to_the_watch() {
 }
 
 #[tokio::test]
-async fn an_object_that_leaves_a_selection_is_deleted_there_and_nowhere_else() {
+async fn an_object_that_leaves_a_selection_is_deleted_only_there() {
     let (client, mut server) = server();
     let cx = Context::new("test", client);
     let chosen = cx.informer::<ConfigMap>(select().label("chosen", "yes"));
@@ -287,7 +287,7 @@ async fn an_object_that_leaves_a_selection_is_deleted_there_and_nowhere_else() {
 }
 
 #[tokio::test]
-async fn streams_go_through_as_they_come() {
+async fn streams_pass_through_unbuffered() {
     let mut process = Process::start().await;
     let client = process.client.clone();
     let request =
@@ -299,7 +299,7 @@ async fn streams_go_through_as_they_come() {
 }
 
 #[tokio::test]
-async fn an_answer_that_breaks_off_is_an_error_of_the_write() {
+async fn a_truncated_answer_is_an_error_of_the_write() {
     let mut process = Process::start().await;
     let api = process.api.clone();
     let (params, merge) = (PatchParams::default(), merge());
@@ -314,7 +314,7 @@ async fn an_answer_that_breaks_off_is_an_error_of_the_write() {
 }
 
 #[tokio::test]
-async fn preloaded_informers_hold_what_was_given_and_what_is_written() {
+async fn preloaded_informers_hold_the_given_and_the_written_objects() {
     let (client, mut server) = server();
     let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "n"}, "spec": {"containers": []}});
     pod["spec"]["nodeName"] = json!("one");
@@ -350,7 +350,7 @@ async fn preloaded_informers_hold_what_was_given_and_what_is_written() {
 }
 
 #[tokio::test]
-async fn what_is_read_by_name_is_held_when_the_read_returns_unless_it_is_older() {
+async fn an_object_read_by_name_is_cached_unless_it_is_older() {
     let mut process = Process::start().await;
     for (name, answered, held) in [
         ("a", "12", Some("12")),

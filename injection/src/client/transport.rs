@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_is_decoded_and_a_refusal_is_told_as_the_api_server_tells_it() {
+    async fn an_answer_is_decoded_and_a_refusal_keeps_the_servers_status() {
         let answer = asked(&answering(StatusCode::OK, r#"{"data":{"a":"b"}}"#)).await.unwrap();
         assert_eq!(answer.data.unwrap()["a"], "b");
         let refused =
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_layer_or_kube_says_of_a_failure_arrives_as_it_was() {
+    async fn errors_of_layers_and_of_kube_keep_their_type() {
         let failing = |error: fn() -> BoxError| {
             let service = tower::service_fn(move |_: Request<Body>| async move { Err::<Answer, _>(error()) });
             Transport::new(service, "shop")
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn its_client_asks_in_the_same_namespace_and_ends_when_the_one_below_ends() {
+    async fn its_client_keeps_namespace_and_expiry_of_the_client_below() {
         let transport = answering(StatusCode::OK, r#"{"metadata":{"name":"a"}}"#);
         let ends = Some(Timestamp::UNIX_EPOCH);
         let client = Transport::from(transport.client().with_valid_until(ends)).client();

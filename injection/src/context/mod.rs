@@ -1,7 +1,8 @@
 //! The context: the registry of everything that the constructors of controllers share.
 
-mod inject;
 mod shutdown;
+#[cfg(test)]
+mod tests;
 
 use std::{any::type_name, cell::RefCell, fmt, marker::PhantomData, rc::Rc, sync::Arc};
 
@@ -9,13 +10,10 @@ use kube::{Client, api::DynamicObject, discovery::ApiResource};
 use serde_json::Value;
 use typemap_rev::{TypeMap, TypeMapKey};
 
-pub use self::{
-    inject::{Inject, Missing},
-    shutdown::{Shutdown, ShutdownTrigger},
-};
+pub use self::shutdown::{Shutdown, ShutdownTrigger};
 use crate::{
     client::{Transport, read_own_writes},
-    informer::{Cached, Feed, Informer, Informers, ObjectSource, Selection},
+    informer::{Cached, Feed, Informer, Informers, ObjectSource, Selection, select},
 };
 
 struct Slot<T>(PhantomData<fn() -> T>);
@@ -24,21 +22,21 @@ impl<T: Clone + Send + Sync + 'static> TypeMapKey for Slot<T> {
     type Value = Held<T>;
 }
 
-/// A value, and the informers that whoever has it may read.
+/// A shared value, and the informers that it may read.
 #[derive(Clone)]
 struct Held<T> {
     value: T,
     reads: Vec<Arc<dyn Feed>>,
 }
 
-/// What every constructor gets: the client, the informers, and one of each thing that controllers share.
+/// The registry that every constructor gets: the client, the informers, and one value of each type that controllers share.
 ///
-/// It lives while controllers are constructed, and no reconciler can keep it, since it is not `Send`: whatever a pass
-/// may read is a field of the reconciler, visible there. Clones are one Context.
+/// A Context exists while controllers are constructed. It is not `Send`, so no reconciler can keep it: whatever a reconcile
+/// reads is a field of the reconciler. Clones share one Context.
 ///
-/// A controller waits for the first list of each informer that its Context was [asked for](Self::asked), by itself or
-/// within a type that is [`Inject`], so that no pass takes for absent what is only not there yet. In a process each
-/// constructor has a Context [of its own](Self::apart), and waits for nobody else's informers.
+/// A controller waits for the first list of each informer that its Context [handed out](Self::asked), directly or within
+/// an [`Inject`] type, so no reconcile takes an object for absent that is not listed yet. Each constructor of a process
+/// has a Context [of its own](Self::apart), and does not wait for the informers of the others.
 ///
 /// ```compile_fail,E0277
 /// fn keeps(cx: reknit_injection::Context) -> impl Send {
@@ -46,7 +44,7 @@ struct Held<T> {
 /// }
 /// ```
 ///
-/// Asking for an informer, or for anything that is [`Inject`], cannot fail:
+/// Requesting an informer, or any [`Inject`] type, cannot fail:
 ///
 /// ```no_run
 /// use k8s_openapi::api::core::v1::{Pod, Service};
@@ -73,11 +71,11 @@ pub struct Context(Rc<Inner>);
 
 struct Inner {
     shared: Rc<Shared>,
-    /// By this constructor.
+    /// The informers that this constructor requested.
     asked: RefCell<Vec<Arc<dyn Feed>>>,
 }
 
-/// What all constructors share.
+/// The part that all constructors share.
 struct Shared {
     transport: Transport,
     client: Client,
@@ -88,11 +86,11 @@ struct Shared {
     informers: Informers,
     values: RefCell<TypeMap>,
     making: RefCell<Vec<&'static str>>,
-    /// All that was asked for, so that whoever asks again gets the same, handlers and all.
+    /// All informers that were requested, so that a second request gets the same one with its handlers.
     kept: RefCell<Vec<Arc<dyn Feed>>>,
 }
 
-/// A [`Context`] in the making.
+/// A builder of a [`Context`].
 #[must_use]
 pub struct Builder {
     component: String,
@@ -104,31 +102,32 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Where the process keeps its ConfigMaps and leases; none where it was not told.
+    /// Sets the namespace of the process's ConfigMaps and leases. The default is none.
     pub fn system_namespace(mut self, namespace: Option<String>) -> Self {
         self.system_namespace = namespace;
         self
     }
 
-    /// Where what is measured is registered; a registry of its own unless told.
+    /// Sets the registry of the metrics. The default is a registry of its own.
     pub fn metrics(mut self, registry: prometheus::Registry) -> Self {
         self.metrics = registry;
         self
     }
 
-    /// What says that the process is to end; never unless told.
+    /// Sets the shutdown signal. By default it never comes.
     pub fn shutdown(mut self, shutdown: Shutdown) -> Self {
         self.shutdown = shutdown;
         self
     }
 
-    /// Informers hold exactly these objects, each of its Kind and selection, and what is written; they never watch.
+    /// Fills the informers with these objects instead of watching: each holds those of its Kind and selection, and what is
+    /// written through this Context.
     pub fn preloaded(mut self, objects: Vec<Value>) -> Self {
         self.given = Some(objects);
         self
     }
 
-    /// The Context. To be called within a tokio runtime.
+    /// Builds the Context. Must be called within a tokio runtime.
     pub fn build(self) -> Context {
         let source =
             self.given.map_or_else(|| ObjectSource::Watch(self.transport.clone()), ObjectSource::Preloaded);
@@ -155,7 +154,7 @@ impl Context {
         Self(Rc::new(Inner { shared, asked: RefCell::default() }))
     }
 
-    /// One for this component of a system: its name is that of its leases, logs and `loglevel.<component>`.
+    /// Returns a builder for this component of a system, whose name is in its leases, logs and `loglevel.<component>`.
     pub fn builder(component: &str, transport: impl Into<Transport>) -> Builder {
         Builder {
             component: component.into(),
@@ -167,22 +166,22 @@ impl Context {
         }
     }
 
-    /// One without system namespace. To be called within a tokio runtime.
+    /// Creates a Context without a system namespace. Must be called within a tokio runtime.
     pub fn new(component: &str, transport: impl Into<Transport>) -> Self {
         Self::builder(component, transport).build()
     }
 
-    /// For tests: informers hold exactly these objects, each of its Kind and selection, and what is written; they
-    /// never watch. To be called within a tokio runtime.
+    /// For tests: creates a Context whose informers hold these objects, each those of its Kind and selection, and what is
+    /// written through the Context. They never watch. Must be called within a tokio runtime.
     pub fn preloaded(component: &str, transport: impl Into<Transport>, objects: Vec<Value>) -> Self {
         Self::builder(component, transport).preloaded(objects).build()
     }
 
-    /// The one `T` of this process: what was provided, or else what [`Inject`] makes, once.
+    /// Returns the one `T` of this process: the value that was provided, or else the one that [`Inject`] creates once.
     ///
     /// # Panics
     ///
-    /// If making a `T` asks for a `T`, with the types on the way.
+    /// Panics if creating a `T` requests a `T`. The message names the types in between.
     pub fn get<T: Inject>(&self) -> T {
         if let Some(held) = self.held() {
             return held;
@@ -195,16 +194,17 @@ impl Context {
         made
     }
 
-    /// Gives every later asker this value. It wins over [`Inject`], so that a test replaces a clock by providing one.
+    /// Provides this value to every later request. It takes precedence over [`Inject`], so a test replaces a clock by
+    /// providing one.
     ///
-    /// What this Context was [asked for](Self::asked) before may be within it, so whoever asks for the value has asked
-    /// for that too.
+    /// The value may hold the informers that this Context has [handed out](Self::asked), so they become dependencies of
+    /// whoever requests the value.
     pub fn provide<T: Clone + Send + Sync + 'static>(&self, value: T) {
         let held = Held { value, reads: self.asked() };
         self.0.shared.values.borrow_mut().insert::<Slot<T>>(held);
     }
 
-    /// What was [provided](Self::provide), such as a process's own flags; the error names the type that is missing.
+    /// Returns a value that was [provided](Self::provide), such as the program's own flags. The error names the missing type.
     pub fn provided<T: Clone + Send + Sync + 'static>(&self) -> Result<T, Missing> {
         self.held().ok_or(Missing(type_name::<T>()))
     }
@@ -215,7 +215,7 @@ impl Context {
         Some(value)
     }
 
-    /// This Context for another constructor: all is shared, but what it is asked for is counted apart.
+    /// Returns this Context for another constructor. Everything is shared but the list of dependencies.
     ///
     /// ```no_run
     /// use k8s_openapi::api::core::v1::{Pod, Service};
@@ -233,82 +233,81 @@ impl Context {
         Self::of(self.0.shared.clone())
     }
 
-    /// The informers that this Context was asked for, each once: what a controller that is built with it waits for.
-    /// What is opened at run time, by [`informers`](Self::informers), is not among them.
+    /// Returns the informers that this Context has handed out, each once. A controller that is built with it waits for
+    /// them. Informers that are opened at run time, through [`informers`](Self::informers), are not among them.
     pub fn asked(&self) -> Vec<Arc<dyn Feed>> {
         self.0.asked.borrow().clone()
     }
 
     #[expect(
         clippy::panic,
-        reason = "a mistake in the program, found when it starts; an error would be in every signature"
+        reason = "a mistake in the program, found at its start; an error would be in every signature"
     )]
     fn making(&self, name: &'static str) -> Making<'_> {
         let mut making = self.0.shared.making.borrow_mut();
         if making.contains(&name) {
             let path = making.join(" → ");
             drop(making);
-            panic!("Inject goes round in a circle: {path} → {name}");
+            panic!("cyclic Inject: {path} → {name}");
         }
         making.push(name);
         Making(&self.0.shared.making)
     }
 
-    /// The client. What is written through it, or read by name, is in the informers when the request returns. Where the
-    /// answer to a write does not say what became of the object (the deletion of a collection, an eviction, a change of
+    /// Returns the client. An object that is written through it, or read by name, is in the informers when the request
+    /// returns. If the answer to a write does not show the object (the deletion of a collection, an eviction, a change of
     /// `scale`), that costs a list.
     pub fn client(&self) -> Client {
         self.0.shared.client.clone()
     }
 
-    /// What the client is made of: what is written through it is in the informers just the same.
+    /// Returns the transport of the client. Writes through it are in the informers too.
     pub fn transport(&self) -> Transport {
         self.0.shared.transport.clone()
     }
 
-    /// The name of this component.
+    /// Returns the name of this component.
     pub fn component(&self) -> &str {
         &self.0.shared.component
     }
 
-    /// Where this process keeps its ConfigMaps and leases.
+    /// Returns the namespace of this process's ConfigMaps and leases.
     pub fn system_namespace(&self) -> Option<&str> {
         self.0.shared.system_namespace.as_deref()
     }
 
-    /// Where what is measured is registered.
+    /// Returns the registry of the metrics.
     pub fn metrics(&self) -> &prometheus::Registry {
         &self.0.shared.metrics
     }
 
-    /// Says whether the process is to end.
+    /// Returns the shutdown signal.
     pub fn shutdown(&self) -> Shutdown {
         self.0.shared.shutdown.clone()
     }
 
-    /// All informers, to be kept by what opens them at run time.
+    /// Returns the registry of informers, for code that opens informers at run time.
     pub fn informers(&self) -> Informers {
         self.0.shared.informers.clone()
     }
 
-    /// The informer of this selection of a Kind: one in the process, however many ask. It is kept for as long as this
-    /// Context is, and after that by the controller that is built with it, or by whoever else holds it; one that nobody
-    /// holds then never starts.
+    /// Returns the informer of this selection of a Kind, of which the process has one. The Context keeps it, and later the
+    /// controller that is built with the Context, or whatever else holds it. An informer that nothing holds never starts.
     pub fn informer<K: Cached<DynamicType = ()>>(&self, selection: Selection) -> Informer<K> {
         self.noted(self.unasked(selection))
     }
 
-    /// The same for a Kind known only at run time.
+    /// Returns the informer of a Kind that is known only at run time.
     pub fn informer_of(&self, kind: &ApiResource, selection: Selection) -> Informer<DynamicObject> {
         self.noted(self.keep(self.0.shared.informers.get_dynamic(kind, selection)))
     }
 
-    /// The same informer for what is waited for as something else, which it [notes](Self::note).
+    /// Returns the informer without making it a dependency. The caller [adds](Self::note) a dependency that wraps it.
     pub(crate) fn unasked<K: Cached<DynamicType = ()>>(&self, selection: Selection) -> Informer<K> {
         self.keep(self.0.shared.informers.get(&(), selection))
     }
 
-    /// To be waited for by whoever is constructed with this Context.
+    /// Adds a sync dependency to the controller under construction.
     pub(crate) fn note(&self, feed: Arc<dyn Feed>) {
         add(&mut self.0.asked.borrow_mut(), feed);
     }
@@ -324,7 +323,7 @@ impl Context {
     }
 }
 
-/// Unless it is there already.
+/// Adds the informer unless it is in the list.
 fn add(feeds: &mut Vec<Arc<dyn Feed>>, feed: Arc<dyn Feed>) {
     if !feeds.iter().any(|known| Arc::ptr_eq(known, &feed)) {
         feeds.push(feed);
@@ -343,7 +342,7 @@ impl fmt::Debug for Builder {
     }
 }
 
-/// What is being made now; a panic on the way leaves nothing behind.
+/// A guard that removes the type under construction from the path, also after a panic.
 struct Making<'a>(&'a RefCell<Vec<&'static str>>);
 
 impl Drop for Making<'_> {
@@ -352,126 +351,58 @@ impl Drop for Making<'_> {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use std::panic::{AssertUnwindSafe, catch_unwind};
+/// A type that the [`Context`] creates once, at the first request.
+///
+/// ```
+/// use k8s_openapi::api::core::v1::Service;
+/// use reknit_injection::{Context, Informer, Inject};
+///
+/// #[derive(Clone)]
+/// struct Prober {
+///     services: Informer<Service>,
+/// }
+///
+/// impl Inject for Prober {
+///     fn inject(cx: &Context) -> Self {
+///         Self { services: cx.get() }
+///     }
+/// }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "the Context cannot create a `{Self}`",
+    note = "`impl Inject for {Self}`, or `cx.provide(value)` in main and `cx.provided::<{Self}>()?` here",
+    note = "`Tracked`, `Owned` and `Config` belong to one controller: `build.track()`, `build.owns()`, `build.config()`"
+)]
+pub trait Inject: Clone + Send + Sync + 'static {
+    /// Creates the value from what else the Context has.
+    fn inject(cx: &Context) -> Self;
+}
 
-    use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
+/// The error of a requested value that was not provided.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no {0} was provided")]
+pub struct Missing(pub(crate) &'static str);
 
-    use super::*;
-    use crate::{select, testing::server};
-
-    #[derive(Clone)]
-    struct Probe(Informer<Service>);
-
-    impl Inject for Probe {
-        fn inject(cx: &Context) -> Self {
-            Self(cx.get())
-        }
+impl<K: Cached<DynamicType = ()>> Inject for Informer<K> {
+    fn inject(cx: &Context) -> Self {
+        cx.informer(select())
     }
+}
 
-    #[derive(Clone)]
-    struct Deep {
-        probe: Probe,
-        _pods: Informer<Pod>,
-        number: u8,
+impl Inject for Client {
+    fn inject(cx: &Context) -> Self {
+        cx.client()
     }
+}
 
-    impl Inject for Deep {
-        fn inject(cx: &Context) -> Self {
-            Self { probe: cx.get(), _pods: cx.get(), number: cx.provided().unwrap_or(1) }
-        }
+impl Inject for Informers {
+    fn inject(cx: &Context) -> Self {
+        cx.informers()
     }
+}
 
-    #[derive(Clone)]
-    struct Egg;
-
-    #[derive(Clone)]
-    struct Hen;
-
-    impl Inject for Egg {
-        fn inject(cx: &Context) -> Self {
-            let _: Hen = cx.get();
-            Self
-        }
-    }
-
-    impl Inject for Hen {
-        fn inject(cx: &Context) -> Self {
-            let _: Egg = cx.get();
-            Self
-        }
-    }
-
-    fn context() -> Context {
-        Context::new("test", server().0)
-    }
-
-    #[tokio::test]
-    async fn injected_things_are_made_of_injected_things_and_shared() {
-        let cx = context();
-        cx.provide(9u8);
-        let deep: Deep = cx.get();
-        assert!(deep.probe.0.same(&cx.get::<Probe>().0) && deep.probe.0.same(&cx.get()));
-        assert_eq!(deep.number, 9);
-    }
-
-    #[tokio::test]
-    async fn what_is_provided_wins() {
-        let cx = context();
-        let pods = cx.informer::<Pod>(select().namespace("x"));
-        cx.provide(pods.clone());
-        assert!(cx.get::<Informer<Pod>>().same(&pods));
-    }
-
-    #[tokio::test]
-    async fn whoever_asks_for_a_value_has_asked_for_the_informers_within_it() {
-        let names = |cx: &Context| cx.asked().iter().map(|feed| feed.name().to_owned()).collect::<Vec<_>>();
-        let cx = context();
-        let (first, second, third) = (cx.apart(), cx.apart(), cx.apart());
-        let _: Informer<ConfigMap> = first.get();
-        let _: Deep = first.get();
-        assert_eq!(names(&first), ["configmaps", "services", "pods"]);
-        let _: Deep = second.get();
-        assert_eq!(names(&second), ["services", "pods"], "it was made before");
-        second.provide("made of services and pods");
-        third.provided::<&str>().unwrap();
-        assert_eq!(names(&third), ["services", "pods"]);
-        assert!(names(&cx).is_empty());
-    }
-
-    #[tokio::test]
-    async fn a_circle_is_named_and_leaves_the_context_usable() {
-        let cx = context();
-        let said = catch_unwind(AssertUnwindSafe(|| cx.get::<Hen>())).err().unwrap();
-        let said = said.downcast_ref::<String>().unwrap();
-        assert!(said.contains("Hen → ") && said.contains("Egg → ") && said.ends_with("Hen"), "{said}");
-        let _: Probe = cx.get();
-    }
-
-    #[tokio::test]
-    async fn what_nobody_provided_is_named() {
-        assert_eq!(context().provided::<u8>().unwrap_err().to_string(), "no u8 was provided");
-    }
-
-    #[tokio::test]
-    async fn a_handler_is_there_for_whoever_asks_for_the_informer_later() {
-        let (cx, (told, heard)) = (context(), std::sync::mpsc::channel());
-        cx.informer::<Service>(select().namespace("x")).on(move |change| told.send(change.key()).unwrap());
-        let mut service = Service::default();
-        service.metadata.namespace = Some("x".into());
-        cx.informer::<Service>(select().namespace("x")).apply(service);
-        assert!(heard.try_recv().is_ok());
-    }
-
-    #[tokio::test]
-    async fn what_nobody_keeps_never_starts() {
-        let informers = {
-            let cx = context();
-            let _: Deep = cx.get();
-            cx.informers()
-        };
-        informers.start();
-        assert!(informers.states().is_empty());
+impl Inject for Shutdown {
+    fn inject(cx: &Context) -> Self {
+        cx.shutdown()
     }
 }

@@ -1,11 +1,10 @@
-//! The news that the process is to end.
+//! The shutdown signal of a process.
 
 use std::sync::Arc;
 
 use tokio::sync::watch;
 
-/// Says whether the process is to end, to everything that has to know: controllers that stop taking keys, servers
-/// that drain.
+/// The shutdown signal, as controllers and servers receive it.
 ///
 /// ```
 /// use reknit_injection::Shutdown;
@@ -23,20 +22,20 @@ use tokio::sync::watch;
 #[derive(Clone, Debug)]
 pub struct Shutdown(watch::Receiver<bool>);
 
-/// Ends the process in an orderly way: every [`Shutdown`] of this trigger hears of it.
+/// The trigger of a graceful shutdown. It reaches every [`Shutdown`] of this trigger.
 ///
-/// Dropping the last one without pulling it is no shutdown.
+/// Dropping the last clone without pulling it causes no shutdown.
 #[derive(Clone, Debug)]
 pub struct ShutdownTrigger(Arc<watch::Sender<bool>>);
 
 impl Shutdown {
-    /// A trigger and what hears of it.
+    /// Creates a trigger and its signal.
     pub fn new() -> (ShutdownTrigger, Self) {
         let (sender, receiver) = watch::channel(false);
         (ShutdownTrigger(Arc::new(sender)), Self(receiver))
     }
 
-    /// One that never comes.
+    /// Returns a signal that never comes.
     pub fn never() -> Self {
         Self::new().1
     }
@@ -46,7 +45,7 @@ impl Shutdown {
         *self.0.borrow()
     }
 
-    /// Ends once the trigger has been pulled, however late it is called.
+    /// Completes once the trigger has been pulled, even if it was pulled before the call.
     pub fn wait(&self) -> impl Future<Output = ()> + Send + Sync + use<> {
         let mut down = self.0.clone();
         async move {
@@ -58,7 +57,7 @@ impl Shutdown {
 }
 
 impl ShutdownTrigger {
-    /// Tells everybody who waits, and who will ask. Once is enough; more often does nothing.
+    /// Starts the shutdown. Further calls do nothing.
     pub fn pull(&self) {
         self.0.send_replace(true);
     }
@@ -69,7 +68,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn who_waits_too_late_does_not_wait() {
+    async fn a_wait_after_the_trigger_was_pulled_returns_at_once() {
         let (trigger, shutdown) = Shutdown::new();
         trigger.pull();
         drop(trigger);
@@ -78,7 +77,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_trigger_dropped_unpulled_is_no_shutdown() {
+    async fn a_trigger_that_is_dropped_unpulled_causes_no_shutdown() {
         let shutdown = Shutdown::never();
         let waited = tokio::time::timeout(std::time::Duration::from_secs(3600), shutdown.wait()).await;
         assert!(waited.is_err() && !shutdown.is_down());

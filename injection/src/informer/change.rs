@@ -1,4 +1,4 @@
-//! What happened to an object of an informer.
+//! A change of an object of an informer.
 
 use std::{
     fmt,
@@ -9,30 +9,30 @@ use std::{
 use kube::Resource;
 use reknit_apis::Key;
 
-/// A difference between what an informer held and what it holds now.
+/// A change of an object in the cache of an informer.
 ///
-/// Every object that appears is `Added` once and, if it goes, `Deleted` once, also when it went while nobody
-/// watched. An object deleted and created again under one name is `Deleted` and then `Added`.
+/// Every object is `Added` once and, when it is gone, `Deleted` once, even if it was deleted while no watch was open. An
+/// object that is deleted and created again under one name is `Deleted` and then `Added`.
 #[derive(Debug)]
 pub enum Change<K> {
-    /// An object that was not held before.
+    /// An object that was not cached before.
     Added(Arc<K>),
-    /// Another version of an object.
+    /// A new version of a cached object.
     Updated {
-        /// As it was held.
+        /// The state before the change.
         old: Old<K>,
-        /// As it is held now.
+        /// The state after the change.
         new: Arc<K>,
     },
-    /// An object that is gone, or no longer of the selection.
+    /// An object that was deleted or left the selection.
     Deleted {
-        /// As it was last held.
+        /// The last state.
         last: Arc<K>,
     },
 }
 
-/// An object as it was before a change, decoded when it is first looked at: most who are told of a change look at the
-/// new one only.
+/// The state of an object before a change. It is decoded when it is first read, since most handlers read the new state
+/// only.
 pub struct Old<K>(Arc<LazyLock<Arc<K>, Decode<K>>>);
 
 type Decode<K> = Box<dyn FnOnce() -> Arc<K> + Send>;
@@ -80,10 +80,10 @@ impl<K> Clone for Change<K> {
 }
 
 impl<K> Change<K> {
-    /// The object as it was, where it was held before, and as it is, where it is.
+    /// Returns the state before the change, if the object was cached, and the state after it, if the object exists.
     ///
-    /// A handler that maps objects to keys must look at both: an object whose label moved from one owner to
-    /// another concerns the two of them.
+    /// A handler that maps objects to keys must map both: a label that moved from one owner to another concerns both
+    /// owners.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -100,7 +100,7 @@ impl<K> Change<K> {
         old.into_iter().map(|old| &**old).chain([latest])
     }
 
-    /// The newest state there is: of a deleted object, its last.
+    /// Returns the newest state: of a deleted object its last.
     pub fn latest(&self) -> &Arc<K> {
         match self {
             Self::Added(new) | Self::Updated { new, .. } | Self::Deleted { last: new } => new,
@@ -109,7 +109,7 @@ impl<K> Change<K> {
 }
 
 impl<K: Resource> Change<K> {
-    /// The object it is about.
+    /// Returns the key of the object.
     pub fn key(&self) -> Key {
         Key::of(&**self.latest())
     }

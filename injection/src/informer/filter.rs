@@ -1,10 +1,10 @@
-//! A question about an object, to choose which changes count.
+//! Predicates on objects.
 
 use std::{fmt, ops};
 
 use kube::Resource;
 
-/// A question about an object; `&`, `|` and `!` combine them.
+/// A predicate on objects. `&`, `|` and `!` combine predicates.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::Secret;
@@ -22,12 +22,12 @@ use kube::Resource;
 pub struct Filter<T>(Box<dyn Fn(&T) -> bool + Send + Sync>);
 
 impl<T: 'static> Filter<T> {
-    /// A question of your own.
+    /// Creates a filter from a function.
     pub fn new(admits: impl Fn(&T) -> bool + Send + Sync + 'static) -> Self {
         Self(Box::new(admits))
     }
 
-    /// Its answer for this object.
+    /// Whether the filter admits the object.
     pub fn admits(&self, object: &T) -> bool {
         (self.0)(object)
     }
@@ -63,13 +63,13 @@ impl<T: 'static> ops::Not for Filter<T> {
     }
 }
 
-/// Those with this label.
+/// Admits objects with this label.
 pub fn label<T: Resource + 'static>(key: &str, value: &str) -> Filter<T> {
     let (key, value) = (key.to_owned(), value.to_owned());
     Filter::new(move |object: &T| object.meta().labels.as_ref().and_then(|all| all.get(&key)) == Some(&value))
 }
 
-/// Those with this annotation.
+/// Admits objects with this annotation.
 pub fn annotation<T: Resource + 'static>(key: &str, value: &str) -> Filter<T> {
     let (key, value) = (key.to_owned(), value.to_owned());
     Filter::new(move |object: &T| {
@@ -77,25 +77,25 @@ pub fn annotation<T: Resource + 'static>(key: &str, value: &str) -> Filter<T> {
     })
 }
 
-/// Those in this namespace.
+/// Admits objects in this namespace.
 pub fn namespace<T: Resource + 'static>(name: &str) -> Filter<T> {
     let name = name.to_owned();
     Filter::new(move |object: &T| object.meta().namespace.as_ref() == Some(&name))
 }
 
-/// Those of this name.
+/// Admits objects of this name.
 pub fn named<T: Resource + 'static>(name: &str) -> Filter<T> {
     let name = name.to_owned();
     Filter::new(move |object: &T| object.meta().name.as_ref() == Some(&name))
 }
 
-/// Those that an object of Kind `O` controls.
+/// Admits objects that an object of Kind `O` controls.
 pub fn controlled_by<O: Resource<DynamicType = ()>, T: Resource + 'static>() -> Filter<T> {
     Filter::new(|object: &T| controller_name::<O, T>(object).is_some())
 }
 
-/// The name of the `O` that controls this object, from its owner references; Kind and group must agree, the
-/// version need not.
+/// Returns the name of the `O` that controls this object, from its owner references. Kind and group must be equal, the
+/// version may differ.
 pub fn controller_name<O: Resource<DynamicType = ()>, T: Resource>(object: &T) -> Option<&str> {
     let owners = object.meta().owner_references.as_ref()?;
     let owner = owners.iter().find(|owner| owner.controller == Some(true))?;
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_counts_by_kind_and_group_and_only_where_it_controls() {
+    fn owners_match_by_kind_and_group_and_only_as_controllers() {
         let of = |pod: &Pod| controlled_by::<ReplicaSet, Pod>().admits(pod);
         assert!(of(&owned_by("apps/v1", "ReplicaSet", Some(true))));
         assert!(of(&owned_by("apps/v1beta2", "ReplicaSet", Some(true))), "the version does not matter");
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn annotations_count_by_value() {
+    fn annotations_match_by_value() {
         let mut pod = Pod::default();
         assert!(!annotation("class", "a").admits(&pod));
         pod.metadata.annotations = Some([("class".into(), "a".into())].into());

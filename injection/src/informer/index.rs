@@ -1,4 +1,4 @@
-//! Finds the objects of an informer by a value computed from them.
+//! An index of an informer's objects by computed values.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -13,11 +13,11 @@ use reknit_apis::Key;
 use super::{Cached, Change, Informer};
 use crate::cache::ChangeHandler;
 
-/// The objects of an informer by a value that a function finds in them: Pods by node, Secrets by who uses them.
+/// An index of an informer's objects by computed values, such as Pods by node.
 ///
-/// Kept up to date with the informer, before its handlers are told. An object at which the function panics is in none, which
-/// is logged. It keeps the informer, as a clone of that does: a
-/// handler of the informer is not to capture either.
+/// The index is updated with the informer, before its handlers are called. If the function panics for an object, that is
+/// logged and the object is not in the index. An index keeps its informer running, as a clone of the informer does, so a
+/// handler of the informer must not capture it.
 ///
 /// ```no_run
 /// use k8s_openapi::api::core::v1::Pod;
@@ -42,7 +42,7 @@ struct Shared<K: Cached> {
 
 type Values<K> = Arc<dyn Fn(&K) -> BTreeSet<String> + Send + Sync>;
 
-/// The keys of the objects by value; what is read of them is read from the store.
+/// The keys of the objects by value. The objects are read from the cache.
 type Keys = RwLock<HashMap<String, HashSet<Key>>>;
 
 impl<K: Cached> Clone for Index<K> {
@@ -58,7 +58,7 @@ impl<K: Cached> fmt::Debug for Index<K> {
 }
 
 impl<K: Cached> Index<K> {
-    /// And what keeps it up to date.
+    /// Creates an index and the handler that keeps it up to date.
     pub(crate) fn of<V: IntoIterator<Item = String>>(
         informer: Informer<K>,
         values: impl Fn(&K) -> V + Send + Sync + 'static,
@@ -66,7 +66,7 @@ impl<K: Cached> Index<K> {
         let values: Values<K> = Arc::new(move |object| {
             let found = catch_unwind(AssertUnwindSafe(|| values(object).into_iter().collect()));
             found.unwrap_or_else(|_| {
-                tracing::error!(key = %Key::of(object), "the function of an index panicked: the object is in none");
+                tracing::error!(key = %Key::of(object), "an index function panicked, leaving the object out of the index");
                 BTreeSet::new()
             })
         });
@@ -75,7 +75,7 @@ impl<K: Cached> Index<K> {
         (Self(Arc::new(Shared { informer, values, keys })), follow)
     }
 
-    /// The objects of this value, in no particular order. Each is decoded when the iterator comes to it.
+    /// Returns the objects with this value, in no particular order. Each is decoded when the iterator reaches it.
     pub fn get(&self, value: &str) -> impl Iterator<Item = Arc<K>> + use<K> {
         let keys = self.0.keys.read().get(value).cloned().unwrap_or_default();
         let (shared, value) = (self.0.clone(), value.to_owned());
@@ -87,7 +87,7 @@ impl<K: Cached> Index<K> {
     }
 }
 
-/// All values are found before the lock is taken, and none is seen half changed.
+/// Returns a handler that updates the keys. It computes the values before it takes the lock.
 fn follow<K: Cached>(values: Values<K>, keys: Arc<Keys>) -> ChangeHandler<K> {
     Box::new(move |change| {
         let (left, joined) = match change {
@@ -127,7 +127,7 @@ mod tests {
     };
 
     #[tokio::test]
-    async fn it_keeps_its_informer() {
+    async fn an_index_keeps_its_informer() {
         let (client, mut server) = server();
         let (by_name, informers) = {
             let cx = Context::new("test", client);
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_object_at_which_its_function_panics_is_in_no_index_and_fails_nobody() {
+    async fn an_object_whose_index_function_panics_is_left_out() {
         let maps: Informer<ConfigMap> = Context::new("test", server().0).get();
         let index = maps.index(|map| {
             assert!(map.metadata.resource_version.as_deref() != Some("2"), "as planned");
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_reads_meanwhile_sees_an_updated_object_once() {
+    async fn a_concurrent_reader_sees_an_updated_object_once() {
         let maps: Informer<ConfigMap> = Context::new("test", server().0).get();
         let index = maps.index(|_| (0..50).map(|n| n.to_string()).collect::<Vec<_>>());
         let apply =

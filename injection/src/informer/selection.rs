@@ -1,4 +1,4 @@
-//! Which objects of a Kind an informer holds.
+//! The selection of the objects that an informer caches.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -7,9 +7,9 @@ use serde_json::Value;
 
 use crate::object::{Object, ObjectState};
 
-/// Which objects of a Kind: a value, so that it may come from a flag.
+/// A selection of the objects of a Kind by namespace, labels and fields.
 ///
-/// Two selections that say the same are the same informer: the order in which labels are named does not matter.
+/// Equal selections share one informer. The order of labels and fields does not matter.
 ///
 /// ```
 /// use kube::core::Expression;
@@ -30,42 +30,42 @@ pub struct Selection {
     managed_fields: bool,
 }
 
-/// All objects of a Kind, in all namespaces; say less with what follows.
+/// Selects all objects of a Kind, in all namespaces. The methods of [`Selection`] narrow it.
 pub fn select() -> Selection {
     Selection::default()
 }
 
 impl Selection {
-    /// Those in this namespace; an empty name (a flag that was not given) means all of them. A Role in that
-    /// namespace is then enough.
+    /// Selects one namespace. An empty name, such as that of an absent flag, selects all. A Role in the namespace is
+    /// then enough.
     pub fn namespace(mut self, namespace: &str) -> Self {
         self.namespace = Some(namespace.to_owned()).filter(|name| !name.is_empty());
         self
     }
 
-    /// Those with this label.
+    /// Selects objects with this label.
     pub fn label(self, key: &str, value: &str) -> Self {
         self.labels([Expression::Equal(key.into(), value.into())])
     }
 
-    /// Those whose labels satisfy all of these: anything that kube can say, such as `Expression::In(…)`, or a
-    /// `LabelSelector` converted to a `Selector`.
+    /// Selects objects whose labels match all of these expressions of kube, such as `Expression::In(…)`, or a
+    /// `LabelSelector` that is converted to a `Selector`.
     pub fn labels(mut self, which: impl IntoIterator<Item = Expression>) -> Self {
         self.labels.extend(which);
         self
     }
 
-    /// Those whose field has this value: `metadata.name`, or one that the API server lets choose by for this Kind
-    /// (`spec.nodeName` of Pods).
+    /// Selects objects whose field has this value: `metadata.name`, or a field that the API server supports in field
+    /// selectors of this Kind (`spec.nodeName` of Pods).
     ///
-    /// Only the server can judge most fields, so with one of these a controller reads its own writes only once the
-    /// watch brings them back.
+    /// Only the server can evaluate most fields. With one of those, own writes are in the cache only once the watch has
+    /// reported them.
     pub fn field(mut self, path: &str, value: &str) -> Self {
         self.fields.insert(path.into(), value.into());
         self
     }
 
-    /// Keeps `metadata.managedFields`, which is dropped otherwise: it is often half of an object.
+    /// Keeps `metadata.managedFields`, which is dropped by default, since it is often half of an object.
     pub fn keeping_managed_fields(mut self) -> Self {
         self.managed_fields = true;
         self
@@ -75,12 +75,12 @@ impl Selection {
         self.managed_fields
     }
 
-    /// The namespace that they are in, where it is but one.
+    /// Returns the namespace, if one is selected.
     pub fn in_namespace(&self) -> Option<&str> {
         self.namespace.as_deref()
     }
 
-    /// As the API server wants it; sorted, so that it is also what makes two selections equal.
+    /// The label selector of requests. It is sorted, so equal selections have equal text.
     pub(crate) fn label_selector(&self) -> Option<String> {
         let mut labels: Vec<_> = self.labels.clone().into_iter().map(|e| e.to_string()).collect();
         labels.sort();
@@ -88,7 +88,7 @@ impl Selection {
         (!labels.is_empty()).then(|| labels.join(","))
     }
 
-    /// As the API server wants it, with what has a meaning there escaped.
+    /// The field selector of requests, escaped.
     pub(crate) fn field_selector(&self) -> Option<String> {
         let escape = |value: &str| value.replace('\\', r"\\").replace(',', r"\,").replace('=', r"\=");
         let fields: Vec<_> =
@@ -96,7 +96,7 @@ impl Selection {
         (!fields.is_empty()).then(|| fields.join(","))
     }
 
-    /// Whether this object is one of them; `None` where only the server knows.
+    /// Whether the object is selected; `None` if only the server can tell.
     pub(crate) fn admits(&self, object: &Object) -> Option<bool> {
         let ObjectState { namespace, name, .. } = object.state();
         let here = self.namespace.is_none() || self.namespace.as_deref() == namespace;
@@ -110,7 +110,7 @@ impl Selection {
         })
     }
 
-    /// The same for an object at hand as JSON, where a field is what its path says, and empty if it is absent.
+    /// Whether an object is selected, given as JSON, in which every field can be read. An absent field is empty.
     pub(crate) fn admits_json(&self, object: &Value) -> bool {
         let text = |path: &str| {
             let found = object.pointer(&format!("/{}", path.replace('.', "/")));
@@ -139,7 +139,7 @@ impl PartialEq for Selection {
     }
 }
 
-/// What was selected, in words for logs and health; empty for everything.
+/// The selection in logs and probes. Empty if everything is selected.
 impl fmt::Display for Selection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let part = |what: &str, said: Option<String>| said.map(|said| format!("{what}={said}"));
@@ -162,7 +162,7 @@ mod tests {
     use super::*;
     use crate::object::encode;
 
-    /// What the selection says of an object `a` like this.
+    /// The answer of the selection for an object `a` with this namespace and these labels.
     fn admits(which: &Selection, namespace: &str, labels: &[(&str, &str)]) -> Option<bool> {
         let mut object = ConfigMap::default();
         object.metadata.name = Some("a".into());
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn the_order_of_what_is_said_does_not_matter() {
+    fn the_order_of_labels_and_fields_does_not_matter() {
         let one = select().namespace("x").label("a", "1").label("b", "2").field("p", "1").field("o", "2");
         let two = select().field("o", "2").field("p", "1").label("b", "2").label("a", "1").namespace("x");
         assert_eq!((&one, one.to_string()), (&two, two.to_string()));
@@ -181,12 +181,12 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_namespace_is_all_of_them() {
+    fn an_empty_namespace_selects_all_namespaces() {
         assert_eq!(select().namespace(""), select());
     }
 
     #[test]
-    fn labels_and_namespace_are_judged_here() {
+    fn labels_and_namespace_are_evaluated_locally() {
         let ide = select().namespace("ide").label("kind", "cloud-ide");
         assert_eq!(admits(&ide, "ide", &[("kind", "cloud-ide")]), Some(true));
         assert_eq!(admits(&ide, "ide", &[]), Some(false));
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_that_only_the_server_knows_is_left_to_it() {
+    fn fields_that_only_the_server_can_evaluate_are_left_to_it() {
         let on_node = select().namespace("x").field("spec.nodeName", "n");
         assert_eq!(admits(&on_node, "x", &[]), None);
         assert_eq!(admits(&on_node, "y", &[]), Some(false), "whatever the node is");
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_of_a_given_object_is_read_by_its_path() {
+    fn fields_of_a_preloaded_object_are_read_by_path() {
         let on_node = select().field("spec.nodeName", "n");
         assert!(on_node.admits_json(&json!({"spec": {"nodeName": "n"}})));
         assert!(!on_node.admits_json(&json!({"spec": {}})));
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_means_something_to_the_server_is_escaped() {
+    fn special_characters_of_a_field_value_are_escaped() {
         assert_eq!(select().field("a", r"x,y=z\").field_selector().unwrap(), r"a=x\,y\=z\\");
     }
 }

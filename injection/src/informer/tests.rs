@@ -34,7 +34,7 @@ async fn one_informer_for_each_type_kind_and_selection() {
 }
 
 #[tokio::test]
-async fn an_object_that_leaves_the_selection_leaves_the_store() {
+async fn an_object_that_leaves_the_selection_leaves_the_cache() {
     let chosen = context().informer::<ConfigMap>(select().label("a", "1"));
     chosen.apply(map("x", "m", &[("a", "1")]));
     assert_eq!(chosen.len(), 1);
@@ -52,7 +52,7 @@ async fn a_namespace_is_listed_by_itself() {
 }
 
 #[tokio::test]
-async fn an_index_follows_and_is_up_to_date_when_handlers_are_told() {
+async fn an_index_is_updated_before_handlers_are_called() {
     let maps = context().informer::<ConfigMap>(select());
     maps.apply(map("x", "early", &[("app", "web")]));
     let by_app = maps.index(|map| map.metadata.labels.as_ref().and_then(|labels| labels.get("app").cloned()));
@@ -68,7 +68,7 @@ async fn an_index_follows_and_is_up_to_date_when_handlers_are_told() {
 }
 
 #[tokio::test]
-async fn what_was_read_or_written_before_the_start_is_told_to_who_asks_after_that() {
+async fn late_handlers_get_objects_read_before_the_start() {
     let (client, mut server) = server();
     let cx = Context::new("test", client);
     let maps = cx.informer::<ConfigMap>(select());
@@ -81,7 +81,7 @@ async fn what_was_read_or_written_before_the_start_is_told_to_who_asks_after_tha
 }
 
 #[tokio::test]
-async fn a_handler_that_panics_stops_nobody() {
+async fn a_panicking_handler_stops_no_other() {
     let maps = context().informer::<ConfigMap>(select());
     let seen = Arc::new(Mutex::new(Vec::new()));
     maps.on(|_| panic!("as planned"));
@@ -93,7 +93,7 @@ async fn a_handler_that_panics_stops_nobody() {
 }
 
 #[tokio::test]
-async fn a_handler_reads_what_it_is_told_of() {
+async fn a_handler_reads_the_changed_object_from_the_cache() {
     let maps = context().informer::<ConfigMap>(select());
     let (seen, reader) = (Arc::new(Mutex::new(Vec::new())), Arc::downgrade(&maps.0));
     let found = seen.clone();
@@ -107,7 +107,7 @@ async fn a_handler_reads_what_it_is_told_of() {
 }
 
 #[tokio::test]
-async fn until_is_shown_what_is_and_then_what_becomes_of_it() {
+async fn until_sees_the_present_state_and_later_ones() {
     let maps = context().informer::<ConfigMap>(select());
     maps.apply(map("x", "a", &[("phase", "new")]));
     let (waits, key) = (Arc::new(Barrier::new(2)), Key::new("x", "a"));

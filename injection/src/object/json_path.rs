@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_told_by_its_fields_and_items() {
+    fn a_path_names_fields_and_items() {
         let text = r#"{"a":1,"metadata":{"labels":{"example.com/x":"a, \"{\" \\","y":"ä"}},"b":[[],{"c":[true,2,{"d":3}]}],"#;
         let place = |until: &str| {
             JsonPath::at_the_end_of(&text[..text.find(until).unwrap() + until.len()]).to_string()

@@ -228,7 +228,7 @@ mod tests {
         }
     }
 
-    /// What is found at each step, with strings and their like read as such, and the rest as it is written.
+    /// Reads a value like this one: strings and containers step by step, the rest as it is written.
     fn found(scanner: &mut Scanner<'_>, like: &Value) -> Result<Value> {
         match like {
             Value::Object(fields) => {
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn every_text_is_found_as_it_was_written_and_none_that_is_cut_off() {
+    fn values_are_returned_as_written_and_truncated_ones_are_refused() {
         let mut random = StdRng::seed_from_u64(1);
         for _ in 0..500 {
             let value: Value = [("a", any(&mut random, 4)), ("b", any(&mut random, 4))].into_iter().collect();
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_told_with_its_place() {
+    fn an_unexpected_byte_is_reported_with_its_position() {
         let told = |text| {
             let fields = |scanner: &mut Scanner<'_>| scanner.object(|_, scanner| scanner.string().map(drop));
             Scanner::over(text, fields).unwrap_err().to_string()
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_expected_is_skipped_and_what_is_malformed_is_not() {
+    fn unexpected_values_are_skipped_and_malformed_ones_fail() {
         let mut read = Vec::new();
         let text = r#"["a",{"b":["]"]}, {"c":"d"}]"#;
         let all = |scanner: &mut Scanner<'static>| {

@@ -1,5 +1,6 @@
-//! A server, a lagging watch, relists, and answers to own writes that come at any time: whatever the order, the store
-//! ends as the server is, and nobody is told twice.
+//! A random model of an API server, a lagging watch, relists, and answers to own writes that arrive at any time.
+//!
+//! In every order the store must end as the server is, and no state may be reported twice.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -21,7 +22,7 @@ struct Object {
     name: &'static str,
     uid: u32,
     version: u32,
-    /// Of the informer's selection.
+    /// True if the informer's selection admits it.
     selected: bool,
 }
 
@@ -40,7 +41,7 @@ impl Object {
     }
 }
 
-/// Its name, and its uid and version.
+/// The name, the uid and the version of a state.
 fn of(state: ObjectState<'_>) -> (String, (String, String)) {
     (state.name.into(), (state.uid.unwrap().into(), state.resource_version.into()))
 }
@@ -89,7 +90,7 @@ impl Server {
     }
 }
 
-/// What a watch of the selection tells of a change.
+/// An event of the watch.
 enum Event {
     There(Object),
     Gone(Object),
@@ -104,19 +105,19 @@ fn event(version: u32, old: Option<&Object>, new: Option<&Object>) -> Option<Eve
     }
 }
 
-/// An answer on its way.
+/// An answer that has not arrived yet.
 enum Answer {
     Wrote(Object),
-    /// With the object, at the version of its deletion, or at the one before, as when its last finalizer is taken away.
+    /// An answer with the object, at the version of its deletion, or at the one before if its last finalizer was removed.
     Deleted(Object),
-    /// With a Status that names the uid.
+    /// An answer with a Status that names the uid.
     Erased(Object),
 }
 
 enum Follows {
-    /// Has told everything up to this version.
+    /// A watch that has reported everything up to this version.
     Watch(u32),
-    /// The pages still to come, and the version they are of; none before the first one was asked for.
+    /// A list: its version and the remaining items; `None` before the first request.
     List(Option<(u32, Vec<Object>)>),
 }
 
@@ -127,13 +128,13 @@ struct World {
     follows: Follows,
     answers: Vec<Answer>,
     rewinds: bool,
-    /// Whether objects leave the selection and come back. Then a watch that lags can show one for a moment whose
-    /// deletion was answered: that it left looks to the informer as that it was deleted.
+    /// True if objects leave the selection and return. Then a lagging watch can show for a moment an object whose deletion
+    /// was answered, since leaving the selection looks like a deletion.
     selects: bool,
-    /// What handlers believe, by what they were told.
+    /// The states that the handlers know, by name.
     believed: BTreeMap<String, (String, String)>,
     told: HashSet<(String, String)>,
-    /// The uids of objects that an answer to a deletion has removed.
+    /// The uids of objects that the answer to a deletion has removed.
     dead: HashSet<String>,
 }
 
@@ -183,7 +184,7 @@ impl World {
         }
     }
 
-    /// One of the answers arrives, whichever.
+    /// Delivers one of the answers, chosen at random.
     fn answer(&mut self) {
         self.answers.shuffle(&mut self.random);
         let answer = self.answers.pop();
@@ -202,7 +203,7 @@ impl World {
         self.hear(told);
     }
 
-    /// The next event of the watch, or the next page of the list.
+    /// Delivers the next event of the watch or the next item of the list.
     fn follow(&mut self) {
         match &mut self.follows {
             Follows::Watch(version) => {
@@ -238,7 +239,7 @@ impl World {
         }
     }
 
-    /// The watch tells how far it has come.
+    /// Delivers a bookmark.
     fn bookmark(&mut self) {
         let Follows::Watch(version) = &mut self.follows else { return };
         let next = self
@@ -250,13 +251,13 @@ impl World {
         self.store.apply_bookmark(&version.to_string());
     }
 
-    /// The watch was told 410, or a list that was under way failed.
+    /// Starts a list, as after a 410 or a failed list.
     fn relist(&mut self) {
         self.follows = Follows::List(None);
         self.store.start_list();
     }
 
-    /// The server comes back from a backup. What was on its way is lost; that the server is younger is found out.
+    /// Restores the server from a backup. Answers and events that have not arrived are lost.
     fn rewind(&mut self) {
         let uids = self.server.uids;
         let version = self.random.random_range(self.server.version / 2..=self.server.version);
@@ -276,7 +277,7 @@ impl World {
         self.relist();
     }
 
-    /// A handler checks that what it is told follows from what it was told before.
+    /// Checks that each delta follows from the ones before.
     fn hear(&mut self, deltas: Deltas) {
         for delta in deltas.into_iter().flatten() {
             let of = |object: &object::Object| of(object.state());
@@ -292,15 +293,15 @@ impl World {
                 "{name}: {before:?} {now:?}"
             );
             if let Some((_, new)) = now {
-                assert!(self.told.insert(new.clone()) || self.rewinds, "{name} was told twice: {new:?}");
+                assert!(self.told.insert(new.clone()) || self.rewinds, "{name} was reported twice: {new:?}");
                 let back = self.dead.contains(&new.0);
-                assert!(!back || self.selects || self.rewinds, "{name} came back: {new:?}");
+                assert!(!back || self.selects || self.rewinds, "{name} was restored: {new:?}");
                 self.believed.insert(name, new);
             }
         }
     }
 
-    /// All that is on its way arrives, in any order; then the store is as the server is.
+    /// Delivers everything that is left, in random order, and compares the store with the server.
     fn settle(&mut self) {
         loop {
             let done = match &self.follows {
@@ -318,10 +319,10 @@ impl World {
         let state =
             |object: Object| (object.name.to_owned(), (object.uid.to_string(), object.version.to_string()));
         let truth: BTreeMap<_, _> = self.server.selected().into_iter().map(state).collect();
-        assert_eq!(self.believed, truth, "what handlers believe, and the truth");
+        assert_eq!(self.believed, truth, "the handlers and the server");
         let held = self.store.table.all().map(|object| of(object.state()));
-        assert_eq!(held.collect::<BTreeMap<_, _>>(), truth, "what is held, and the truth");
-        assert_eq!(self.store.tombstones(), 0, "nothing is remembered of what is gone");
+        assert_eq!(held.collect::<BTreeMap<_, _>>(), truth, "the cache and the server");
+        assert_eq!(self.store.tombstones(), 0, "no tombstone remains");
     }
 }
 
@@ -341,12 +342,12 @@ fn explore(seeds: std::ops::Range<u64>, rewinds: bool, selects: bool) {
 }
 
 #[test]
-fn whatever_the_order_the_store_ends_as_the_server_is() {
+fn the_store_ends_as_the_server_in_any_order_of_events() {
     explore(0..2_000, false, true);
     explore(0..2_000, false, false);
 }
 
 #[test]
-fn a_server_that_comes_back_younger_is_followed_too() {
+fn a_restored_server_is_followed_in_any_order_of_events() {
     explore(0..2_000, true, true);
 }

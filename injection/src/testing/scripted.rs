@@ -1,4 +1,4 @@
-//! An API server whose answers a test gives by hand, one request at a time.
+//! A scripted API server: the test answers each request.
 
 use std::{cell::RefCell, collections::BTreeMap, io, sync::Once};
 
@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, oneshot};
 type Answer = Response<UnsyncBoxBody<Bytes, io::Error>>;
 type Chunk = Result<Frame<Bytes>, io::Error>;
 
-/// What has been asked, in order.
+/// The requests, in order.
 pub(crate) struct Server(mpsc::UnboundedReceiver<Asked>);
 
 /// A request that waits for its answer.
@@ -25,10 +25,10 @@ pub(crate) struct Asked {
     answer: oneshot::Sender<Answer>,
 }
 
-/// An answer that goes on. Dropping it ends it.
+/// A streaming answer. Dropping it ends the stream.
 pub(crate) struct Stream(mpsc::UnboundedSender<Chunk>);
 
-/// A client, and the server that it talks to.
+/// Creates a client and its server.
 pub(crate) fn server() -> (Client, Server) {
     let (asked, asking) = mpsc::unbounded_channel();
     let service = tower::service_fn(move |request: Request<Body>| {
@@ -112,7 +112,7 @@ impl Asked {
         stream.chunk(&body.to_string());
     }
 
-    /// A page that is the last one.
+    /// Answers with the last page of a list.
     pub(crate) fn items(self, version: &str, items: &[Value]) {
         self.page(version, "", items);
     }
@@ -127,7 +127,7 @@ impl Asked {
         self.answer(code, status);
     }
 
-    /// As if nobody listened.
+    /// Fails the request as if no server were listening.
     pub(crate) fn refuse(self) {}
 
     pub(crate) fn stream(self) -> Stream {
@@ -158,12 +158,12 @@ impl Stream {
         let _ = self.0.send(Ok(Frame::data(Bytes::copy_from_slice(bytes))));
     }
 
-    /// The connection breaks.
+    /// Breaks the connection.
     pub(crate) fn cut(self) {
         let _ = self.0.send(Err(io::ErrorKind::ConnectionReset.into()));
     }
 
-    /// The informer does not listen any more.
+    /// Completes when the informer has closed the stream.
     pub(crate) async fn closed(&self) {
         self.0.closed().await;
     }
@@ -184,8 +184,10 @@ pub(crate) fn map(name: &str, version: &str) -> Value {
     })
 }
 
-/// What is logged on the thread of a test. (One subscriber for all: those of single threads miss events, since
-/// tracing remembers for each call site whether anybody listens.)
+/// The log of the current test's thread.
+///
+/// All tests share one subscriber: with one for each thread events are missed, since tracing caches for each call site
+/// whether a subscriber is interested.
 pub(crate) struct Log;
 
 thread_local! {
@@ -201,7 +203,7 @@ impl Log {
         Self
     }
 
-    /// The lines that hold this.
+    /// The lines that contain this text.
     pub(crate) fn lines(&self, what: &str) -> Vec<String> {
         let text = LOGGED.with_borrow(|logged| String::from_utf8(logged.clone()).unwrap());
         text.lines().filter(|line| line.contains(what)).map(str::to_owned).collect()

@@ -370,7 +370,7 @@ async fn an_unanswered_list_is_requested_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_is_away_is_found_again_and_watched_from_where_it_was() {
+async fn an_outage_ends_with_a_watch_from_the_last_version() {
     let (_maps, calls, mut server, watch) = synced("10", &[map("a", "5")]).await;
     watch.cut();
     for _ in 0..5 {

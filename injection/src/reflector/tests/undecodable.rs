@@ -4,7 +4,7 @@ use super::*;
 use crate::{client::Answered, object::RawObject};
 
 #[tokio::test(start_paused = true)]
-async fn an_item_that_cannot_be_decoded_fails_no_other() {
+async fn an_undecodable_item_does_not_fail_the_others() {
     let (maps, calls, mut server) = started();
     let mut bad = map("bad", "7");
     bad["data"] = json!("not a map");
