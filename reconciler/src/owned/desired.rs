@@ -12,6 +12,7 @@ use md5::{Digest, Md5};
 use reknit_apis::{Key, Scope};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
+use serde_value::Value as Serialized;
 
 use super::{
     error::{NotApplied, describe, kind_and_key},
@@ -60,7 +61,8 @@ impl Desired {
     {
         let key = key_of(owner, &child)?;
         *child.meta_mut() = metadata(owner, child.meta(), &key);
-        let mut body = without_nulls(serde_json::to_value(&child).map_err(not_json::<T>)?);
+        let mut body = serde_json::to_value(&child).map_err(not_json::<T>)?;
+        remove_unset(&mut body, &serde_value::to_value(&child).map_err(not_json::<T>)?);
         let fields = body.as_object_mut().ok_or_else(|| unusable::<T>("that is no JSON object"))?;
         fields.remove("status");
         if T::kind(&()) == "Secret" && T::api_version(&()) == "v1" {
@@ -152,15 +154,25 @@ fn metadata<O: Resource<DynamicType = ()>>(owner: &O, given: &ObjectMeta, key: &
     }
 }
 
-/// Removes nulls: an unset field would be refused, or taken from other managers.
-fn without_nulls(value: Value) -> Value {
-    match value {
-        Value::Object(fields) => {
-            let set = fields.into_iter().filter(|(_, value)| !value.is_null());
-            Value::Object(set.map(|(name, value)| (name, without_nulls(value))).collect())
+/// Removes unset `Option` fields, which serialize to null and would be refused or taken from other managers. A null in
+/// free-form JSON is kept: `serialized` tells it from an unset `Option`.
+fn remove_unset(json: &mut Value, serialized: &Serialized) {
+    match (json, serialized) {
+        (json, Serialized::Option(Some(inner)) | Serialized::Newtype(inner)) => remove_unset(json, inner),
+        (Value::Object(fields), Serialized::Map(serialized)) => {
+            for (name, value) in serialized {
+                let Serialized::String(name) = name else { continue };
+                if matches!(value, Serialized::Option(None)) {
+                    fields.remove(name);
+                } else if let Some(field) = fields.get_mut(name) {
+                    remove_unset(field, value);
+                }
+            }
         }
-        Value::Array(all) => Value::Array(all.into_iter().map(without_nulls).collect()),
-        value => value,
+        (Value::Array(all), Serialized::Seq(serialized)) => {
+            all.iter_mut().zip(serialized).for_each(|(one, serialized)| remove_unset(one, serialized));
+        }
+        _ => {}
     }
 }
 
@@ -188,5 +200,32 @@ fn values_of(set: &Value, found: Value) -> Value {
             Value::Array(set.iter().zip(found).map(|(set, found)| values_of(set, found)).collect())
         }
         (_, found) => found,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[derive(kube::CustomResource, Serialize, Deserialize, Clone, Debug, schemars::JsonSchema)]
+    #[kube(group = "demo.reknit.dev", version = "v1", kind = "Release", namespaced)]
+    struct ReleaseSpec {
+        chart: Option<String>,
+        values: Value,
+        overrides: Vec<Option<Value>>,
+    }
+
+    #[test]
+    fn explicit_nulls_in_free_form_json_are_applied_and_unset_options_are_not() {
+        let mut owner = ConfigMap::default();
+        owner.metadata.namespace = Some("default".into());
+        let values = json!({"a": null, "b": [{"c": null}]});
+        let spec =
+            ReleaseSpec { chart: None, values: values.clone(), overrides: vec![Some(json!({"d": null}))] };
+        let body = applied(&owner, Release::new("x", spec)).unwrap();
+        assert_eq!(body["spec"], json!({"values": values, "overrides": [{"d": null}]}));
     }
 }
