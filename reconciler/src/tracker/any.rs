@@ -26,7 +26,10 @@ const RETRY: Duration = Duration::from_secs(30);
 /// [`Tracked`](crate::Tracked).
 ///
 /// Comes from [`Builder::track_any`](crate::Builder::track_any). The first reference to a Kind opens an informer for
-/// it. The controller keeps it.
+/// it. The informer closes when no object of the controller refers to that Kind any more.
+///
+/// Anyone who can write a reference can make the controller watch a Kind in all the namespaces that it reads. Limit the
+/// API groups with [`groups`](Self::groups), or validate references at admission.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::Pod;
@@ -41,6 +44,8 @@ pub struct TrackedAny {
     informers: Informers,
     /// The only namespace of the controller, if it is confined to one.
     within: Option<String>,
+    /// The API groups that references may name; all if `None`.
+    groups: Option<Arc<[String]>>,
     queue: Queue,
     trackers: Trackers,
 }
@@ -61,6 +66,11 @@ enum ReferenceError {
     )]
     UnknownKind { api_version: String, kind: String },
     #[error(
+        "the reference to a {kind} of {api_version} names the API group {group:?}, and this controller follows \
+         references only to {allowed:?}: add the group to `.groups(…)` of `track_any()`"
+    )]
+    Group { api_version: String, kind: String, group: String, allowed: Arc<[String]> },
+    #[error(
         "the reference to a {kind} of {api_version} leads to the namespace {namespace}, and this controller reads only {within}"
     )]
     Namespace { api_version: String, kind: String, namespace: String, within: String },
@@ -79,14 +89,31 @@ impl TrackedAny {
         queue: Queue,
         trackers: Trackers,
     ) -> Self {
-        Self { informers, within, queue, trackers }
+        Self { informers, within, groups: None, queue, trackers }
+    }
+
+    /// Allows only references to Kinds of these API groups. As in RBAC rules, `""` is the core group.
+    ///
+    /// A reference to any other group is a permanent error, and opens no informer.
+    ///
+    /// ```
+    /// use k8s_openapi::api::core::v1::Pod;
+    /// use reknit_reconciler::{Builder, TrackedAny};
+    ///
+    /// fn sinks(build: &mut Builder<Pod>) -> TrackedAny {
+    ///     build.track_any().groups(["", "serving.knative.dev", "messaging.knative.dev"])
+    /// }
+    /// ```
+    pub fn groups<G: Into<String>>(mut self, groups: impl IntoIterator<Item = G>) -> Self {
+        self.groups = Some(groups.into_iter().map(Into::into).collect());
+        self
     }
 
     /// Returns the object that the reference names, in the observer's namespace if it names none.
     ///
     /// # Errors
     ///
-    /// These errors are permanent: a malformed reference; a namespaced
+    /// These errors are permanent: a malformed reference; an API group that is not [allowed](Self::groups); a namespaced
     /// Kind without a namespace in either the reference or the observer; another namespace than that of a controller of
     /// one namespace.
     ///
@@ -112,7 +139,7 @@ impl TrackedAny {
         reference: &Reference,
     ) -> Result<Vec<Arc<DynamicObject>>> {
         reference.check_trackable().permanent()?;
-        let kind = self.kind(reference);
+        let kind = self.kind(reference).permanent()?;
         let found = self.informers.resolve(&kind).await?;
         let (resource, scope) =
             found.ok_or_else(|| Error::from(unknown_kind(reference)).retry_within(RETRY))?;
@@ -139,10 +166,18 @@ impl TrackedAny {
         self.trackers.forget_dynamic(&Key::of(observer));
     }
 
-    fn kind(&self, reference: &Reference) -> GroupVersionKind {
+    fn kind(&self, reference: &Reference) -> Result<GroupVersionKind, ReferenceError> {
         let Reference { api_version, kind, .. } = reference;
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-        GroupVersionKind::gvk(group, version, kind)
+        match &self.groups {
+            Some(allowed) if !allowed.iter().any(|allowed| allowed == group) => Err(ReferenceError::Group {
+                api_version: api_version.clone(),
+                kind: kind.clone(),
+                group: group.into(),
+                allowed: allowed.clone(),
+            }),
+            _ => Ok(GroupVersionKind::gvk(group, version, kind)),
+        }
     }
 
     /// The namespace to read from; `None` for a cluster-scoped Kind.

@@ -124,16 +124,19 @@ impl Trackers {
     /// the key may be waiting for any of them.
     pub(crate) fn retain_latest(&self, key: &Key) {
         self.each(|index| index.retain_latest(key));
+        self.close_unused();
     }
 
     /// Drops all reads of this key.
     pub(crate) fn forget(&self, key: &Key) {
         self.each(|index| index.forget(key));
+        self.close_unused();
     }
 
     /// Drops the reads of this key of Kinds that references name.
     pub(super) fn forget_dynamic(&self, key: &Key) {
         self.0.dynamic.lock().values().for_each(|dynamic| dynamic.tracker.forget(key));
+        self.close_unused();
     }
 
     /// The open informers of Kinds that references name.
@@ -144,5 +147,14 @@ impl Trackers {
     fn each(&self, act: impl Fn(&mut Index)) {
         self.0.fixed.lock().iter().for_each(|tracker| act(&mut tracker.0.lock()));
         self.0.dynamic.lock().values().for_each(|dynamic| act(&mut dynamic.tracker.0.lock()));
+    }
+
+    /// Closes the informers of Kinds that no observer reads any more.
+    fn close_unused(&self) {
+        let mut dynamic = self.0.dynamic.lock();
+        let unused = dynamic.values_mut().filter(|dynamic| dynamic.tracker.0.lock().is_empty());
+        let closed: Vec<_> = unused.filter_map(|dynamic| dynamic.informer.take()).collect();
+        drop(dynamic);
+        drop(closed); // without the lock: an informer that stops drops its handlers
     }
 }

@@ -3,7 +3,7 @@ use std::sync::{Arc, Mutex};
 use k8s_openapi::api::core::v1::{Namespace, Node, Service};
 use kube::{Client, ResourceExt, api::DynamicObject, client::Body};
 use reknit_apis::{KReference, Reference};
-use reknit_injection::{Context, select};
+use reknit_injection::{Context, Informer, select};
 use reknit_reconciler::{Tracked, TrackedAny};
 use reknit_testing::ApiServer;
 use serde_json::json;
@@ -166,4 +166,137 @@ async fn a_kind_that_cannot_be_listed_is_waited_for_once() {
         assert!(error.to_string().starts_with("the first list of configmaps is not there yet: "), "{error}");
         assert!(!error.is_permanent());
     }
+}
+
+/// Reads the references that the test sets, and fails if told to.
+struct Reading {
+    anything: TrackedAny,
+    references: Arc<Mutex<Vec<Reference>>>,
+    fails: Arc<Mutex<bool>>,
+}
+
+impl ReconcileKind for Reading {
+    type Kind = Lamp;
+    async fn reconcile_kind(&self, lamp: &Lamp, _: &mut LampStatus) -> Result<Outcome> {
+        let references = self.references.lock().unwrap().clone();
+        for reference in &references {
+            self.anything.all(lamp, reference).await?;
+        }
+        if *self.fails.lock().unwrap() { Err("as planned".into()) } else { Ok(Outcome::done()) }
+    }
+}
+
+/// A controller of two lamps, whose references the test sets.
+struct Desk {
+    cx: Context,
+    made: Controller,
+    references: Arc<Mutex<Vec<Reference>>>,
+    fails: Arc<Mutex<bool>>,
+}
+
+impl Desk {
+    fn new() -> Self {
+        let server = ApiServer::new();
+        let lamps = ["x", "y"].map(|name| {
+            let mut lamp = lamp();
+            lamp.metadata.name = Some(name.into());
+            server.hold(&lamp)
+        });
+        let cx = Context::preloaded("test", server.client(), lamps.into());
+        let mut build = Controller::of::<Lamp>(&cx);
+        let anything = build.track_any();
+        let (references, fails) = (Arc::default(), Arc::default());
+        let reading = Reading { anything, references: Arc::clone(&references), fails: Arc::clone(&fails) };
+        Self { made: build.reconciler(reading).build(), cx, references, fails }
+    }
+
+    async fn pass(&self, name: &str, references: &[&Reference]) {
+        *self.references.lock().unwrap() = references.iter().map(|&reference| reference.clone()).collect();
+        let _ = self.made.once(&Key::new("default", name)).await;
+        self.made.queued();
+    }
+
+    /// The open informers, except for that of the lamps.
+    fn open(&self) -> Vec<String> {
+        let names = self.cx.informers().states().into_iter().map(|(name, _)| name);
+        names.filter(|name| !name.starts_with("lamps")).collect()
+    }
+}
+
+fn named(api_version: &str, kind: &str) -> Reference {
+    serde_json::from_value(json!({"apiVersion": api_version, "kind": kind, "name": "n"})).unwrap()
+}
+
+fn selecting(api_version: &str, kind: &str) -> Reference {
+    let labels = json!({"matchLabels": {"app": "web"}});
+    serde_json::from_value(json!({"apiVersion": api_version, "kind": kind, "selector": labels})).unwrap()
+}
+
+#[tokio::test]
+async fn an_informer_opened_for_a_reference_closes_when_no_object_refers_to_its_kind() {
+    let desk = Desk::new();
+    let (pods, jobs) = (named("v1", "Pod"), selecting("batch/v1", "Job"));
+    desk.pass("x", &[&pods, &jobs]).await;
+    desk.pass("y", &[&pods]).await;
+    assert_eq!(desk.open(), ["jobs.batch", "pods"]);
+    desk.pass("x", &[]).await;
+    assert_eq!(desk.open(), ["pods"], "the other lamp still refers to a Pod");
+    desk.pass("y", &[&jobs]).await;
+    assert_eq!(desk.open(), ["jobs.batch"]);
+    desk.cx.get::<Informer<Lamp>>().forget(&Key::new("default", "y"));
+    desk.pass("y", &[&jobs]).await;
+    assert_eq!(desk.open(), [""; 0], "the observer is deleted");
+}
+
+#[tokio::test]
+async fn an_informer_opened_for_a_reference_stays_open_after_a_failed_pass() {
+    let desk = Desk::new();
+    desk.pass("x", &[&named("v1", "Pod")]).await;
+    *desk.fails.lock().unwrap() = true;
+    desk.pass("x", &[]).await;
+    assert_eq!(desk.open(), ["pods"]);
+    *desk.fails.lock().unwrap() = false;
+    desk.pass("x", &[]).await;
+    assert_eq!(desk.open(), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_kind_that_is_referred_to_again_enqueues_its_observers_again() {
+    let desk = Desk::new();
+    let reference = named("example.com/v1", "Thing");
+    desk.pass("x", &[&reference]).await;
+    let gvk = kube::core::GroupVersionKind::gvk("example.com", "v1", "Thing");
+    let (kind, _) = desk.cx.informers().resolve(&gvk).await.unwrap().unwrap();
+    let things = desk.cx.informer_of(&kind, select()); // keeps the informer open
+    let change = || {
+        things.apply(DynamicObject::new("n", &kind).within("default"));
+        things.forget(&Key::new("default", "n"));
+        desk.made.queued()
+    };
+    assert_eq!(change(), [key()]);
+    desk.pass("x", &[]).await;
+    assert_eq!(change(), []);
+    for _ in 0..3 {
+        desk.pass("x", &[&reference]).await;
+        assert_eq!(change(), [key()]);
+        desk.pass("x", &[]).await;
+    }
+}
+
+#[tokio::test]
+async fn a_reference_to_a_group_that_is_not_allowed_is_a_permanent_error_and_opens_no_informer() {
+    let cx = Context::preloaded("test", ApiServer::new().client(), vec![]);
+    let anything = Controller::of::<Lamp>(&cx).track_any().groups(["", "batch"]);
+    for (allowed, kind) in [("v1", "Pod"), ("batch/v1", "Job")] {
+        assert_eq!(anything.all(&lamp(), &named(allowed, kind)).await.unwrap(), []);
+    }
+    let error = anything.all(&lamp(), &named("apps/v1", "Deployment")).await.unwrap_err();
+    assert!(error.is_permanent());
+    assert_eq!(
+        error.to_string(),
+        "the reference to a Deployment of apps/v1 names the API group \"apps\", and this controller follows references \
+         only to [\"\", \"batch\"]: add the group to `.groups(…)` of `track_any()`"
+    );
+    let open: Vec<_> = cx.informers().states().into_iter().map(|(name, _)| name).collect();
+    assert_eq!(open, ["jobs.batch", "lamps.demo.reknit.dev", "pods"]);
 }
