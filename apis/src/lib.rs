@@ -34,37 +34,25 @@
 //! assert!(conditions.is_happy());
 //! ```
 
-mod addressable;
 mod admission;
-mod checksum;
-mod condition;
-mod condition_set;
+mod config_map;
 mod conversion;
-mod core_kinds;
-mod destination;
-mod duck;
-mod duration;
-mod field_error;
 mod key;
-mod kind;
+mod kinds;
 mod names;
-mod reference;
-mod url;
-mod validation;
+mod references;
+mod status;
 
-pub use addressable::{AddressStatus, Addressable};
-pub use admission::{Defaultable, Operation, Request, Validatable};
-pub use checksum::{EXAMPLE_CHECKSUM_ANNOTATION, example_checksum};
-pub use condition::{Condition, ConditionStatus, Severity};
-pub use condition_set::{ClearError, ConditionSet, Conditions};
+pub use admission::{Defaultable, FieldError, Level, Operation, Request, Validatable};
+pub use config_map::{DurationError, EXAMPLE_CHECKSUM_ANNOTATION, example_checksum, parse_duration};
 pub use conversion::{ConversionError, Convertible};
-pub use destination::Destination;
-pub use duck::{DuckShaped, DuckStatus, KRShaped};
-pub use duration::{DurationError, parse_duration};
-pub use field_error::{FieldError, Level};
 pub use key::{Key, KeyError};
-pub use kind::{Kind, OwnedBy, Scope, Sees, StatusOf};
-pub use names::{child_name, cluster_domain, kind_to_resource, service_host_name};
-pub use reference::{InvalidReference, KReference, Reference};
-pub use url::{Url, UrlError};
-pub use validation::{dns_label, dns_subdomain, qualified_name};
+pub use kinds::{KRShaped, Kind, OwnedBy, Scope, Sees, StatusOf};
+pub use names::{
+    child_name, cluster_domain, dns_label, dns_subdomain, kind_to_resource, qualified_name, service_host_name,
+};
+pub use references::{Destination, InvalidReference, KReference, Reference, Url, UrlError};
+pub use status::{
+    AddressStatus, Addressable, ClearError, Condition, ConditionSet, ConditionStatus, Conditions, DuckShaped,
+    DuckStatus, Severity,
+};

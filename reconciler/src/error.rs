@@ -164,7 +164,7 @@ impl Error {
 
 /// What [`Error::in_full`] says, of any error.
 pub(crate) fn in_full(error: &(dyn StdError + 'static)) -> String {
-    chain(error).map(said).fold(String::new(), |text, source| match text.as_str() {
+    chain(error).map(describe).fold(String::new(), |text, source| match text.as_str() {
         "" => source,
         _ if text.contains(&source) => text,
         _ => format!("{text}: {source}"),
@@ -179,7 +179,7 @@ fn chain<'a>(first: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (d
 }
 
 /// An error in words: of an answer of the API server its message and code, where kube would show the whole Status.
-pub(crate) fn said(error: &(dyn StdError + 'static)) -> String {
+pub(crate) fn describe(error: &(dyn StdError + 'static)) -> String {
     match answer(error) {
         Some(status) => format!("{} ({} {})", status.message, status.code, status.reason),
         None => error.to_string(),

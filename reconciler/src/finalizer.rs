@@ -4,7 +4,7 @@ use kube::api::ObjectMeta;
 use reknit_apis::{Key, Kind, qualified_name};
 use serde_json::json;
 
-use crate::endpoint::{Endpoint, code};
+use crate::object_client::{ObjectClient, status_code};
 
 /// The finalizer of one controller, and how it is written.
 pub(crate) struct Finalizer {
@@ -54,25 +54,23 @@ impl Finalizer {
     /// Puts the finalizer on the object, and answers it as it is then; none where it is gone.
     pub(crate) async fn add<K: Kind>(
         &self,
-        endpoint: &Endpoint<K>,
+        client: &ObjectClient<K>,
         object: &K,
     ) -> Result<Option<K>, kube::Error> {
-        let added = self.try_to_add(endpoint, object).await;
+        let added = self.try_to_add(client, object).await;
         match added {
-            Err(error) if is_of_absence(&error) && endpoint.is_gone(object).await.unwrap_or(false) => {
-                Ok(None)
-            }
+            Err(error) if is_of_absence(&error) && client.is_gone(object).await.unwrap_or(false) => Ok(None),
             added => added.map(Some),
         }
     }
 
-    async fn try_to_add<K: Kind>(&self, endpoint: &Endpoint<K>, object: &K) -> Result<K, kube::Error> {
+    async fn try_to_add<K: Kind>(&self, client: &ObjectClient<K>, object: &K) -> Result<K, kube::Error> {
         match &self.manager {
-            Some(manager) => endpoint.apply_metadata(object, applied(object, &[&self.name]), manager).await,
+            Some(manager) => client.apply_metadata(object, applied(object, &[&self.name]), manager).await,
             None => {
                 let mut all = names(object.meta()).to_vec();
                 all.push(self.name.clone());
-                endpoint.patch_metadata(object, json!({ "finalizers": all })).await
+                client.patch_metadata(object, json!({ "finalizers": all })).await
             }
         }
     }
@@ -80,38 +78,40 @@ impl Finalizer {
     /// Takes the finalizer off the object. An object that is gone already needs none of that.
     pub(crate) async fn remove<K: Kind>(
         &self,
-        endpoint: &Endpoint<K>,
+        client: &ObjectClient<K>,
         object: &K,
     ) -> Result<(), kube::Error> {
-        let removed = self.try_to_remove(endpoint, object).await;
+        let removed = self.try_to_remove(client, object).await;
         match removed {
-            Err(error) if code(&error).is_some() && endpoint.is_gone(object).await.unwrap_or(false) => Ok(()),
+            Err(error) if status_code(&error).is_some() && client.is_gone(object).await.unwrap_or(false) => {
+                Ok(())
+            }
             removed => removed,
         }
     }
 
-    async fn try_to_remove<K: Kind>(&self, endpoint: &Endpoint<K>, object: &K) -> Result<(), kube::Error> {
-        let Some(manager) = &self.manager else { return self.merge_away(endpoint, object).await };
+    async fn try_to_remove<K: Kind>(&self, client: &ObjectClient<K>, object: &K) -> Result<(), kube::Error> {
+        let Some(manager) = &self.manager else { return self.merge_away(client, object).await };
         let mut nothing = applied(object, &[]);
         if let Some(version) = &object.meta().resource_version {
             nothing["resourceVersion"] = json!(version); // what somebody else changed has not been finalized
         }
-        let answer = endpoint.apply_metadata(object, nothing, manager).await?;
+        let answer = client.apply_metadata(object, nothing, manager).await?;
         if self.is_on(answer.meta()) {
-            return self.merge_away(endpoint, &answer).await; // put there by somebody else, or by a merge patch
+            return self.merge_away(client, &answer).await; // put there by somebody else, or by a merge patch
         }
         Ok(())
     }
 
-    async fn merge_away<K: Kind>(&self, endpoint: &Endpoint<K>, object: &K) -> Result<(), kube::Error> {
+    async fn merge_away<K: Kind>(&self, client: &ObjectClient<K>, object: &K) -> Result<(), kube::Error> {
         let others: Vec<_> = names(object.meta()).iter().filter(|name| **name != self.name).collect();
-        endpoint.patch_metadata(object, json!({ "finalizers": others })).await.map(drop)
+        client.patch_metadata(object, json!({ "finalizers": others })).await.map(drop)
     }
 }
 
 /// What the API server answers of an object that is gone, or that another took the place of.
 fn is_of_absence(error: &kube::Error) -> bool {
-    matches!(code(error), Some(404 | 409))
+    matches!(status_code(error), Some(404 | 409))
 }
 
 fn names(meta: &ObjectMeta) -> &[String] {

@@ -40,7 +40,7 @@
 //!
 //! # What a pass does
 //!
-//! The object comes from the cache. Where the reconciler [finalizes](WithReconciler::finalizing), the finalizer is put
+//! The object comes from the cache. Where the reconciler [finalizes](ControllerBuilder::finalizing), the finalizer is put
 //! on it first. Defaults are applied in memory, conditions initialised, and then the reconciler runs. What differs in
 //! the status afterwards is written, on condition that nobody else wrote meanwhile; a conflict is settled by reading
 //! again. What the pass recorded as [`Event`] is published in the background. The framework's own writes do not wake
@@ -53,7 +53,7 @@
 //! | [`Outcome::done`], [`Outcome::skip`] | waits for something to happen |
 //! | [`Outcome::after`] | comes again after that long |
 //! | a conflict (409) | is retried with backoff; that is no error |
-//! | an [`Error`], a panic, a missed [deadline](WithReconciler::deadline) | is retried with backoff, with log and event |
+//! | an [`Error`], a panic, a missed [deadline](ControllerBuilder::deadline) | is retried with backoff, with log and event |
 //! | a [permanent](Error::permanent) error | waits for something to happen, with log and event |
 //!
 //! The backoff of a key begins with 5 ms and doubles up to 1000 s; all keys of a controller together are retried ten
@@ -68,7 +68,7 @@
 //! | any controller of a Kind | the Kind | get, list, watch |
 //! | | its status | patch |
 //! | | `events` of `events.k8s.io` | create, patch |
-//! | [`finalizing`](WithReconciler::finalizing) | the Kind | patch |
+//! | [`finalizing`](ControllerBuilder::finalizing) | the Kind | patch |
 //! | [`track`](Builder::track), [`watch`](Builder::watch), [`owns`](Builder::owns) | what is read | get, list, watch |
 //! | [`Owned::apply`], [`claim`](Owned::claim) | the children | create, patch |
 //! | [`Owned::create`], [`delete`](Owned::delete) | the children | create, delete |
@@ -81,44 +81,35 @@
 //! They are `workqueue_*`, as client-go names them, and `reknit_*`: the page of `reknit_sharedmain`, which serves them, lists
 //! all.
 
-mod backoff;
-mod builder;
-mod child;
 mod controller;
 mod driver;
-mod endpoint;
 mod error;
-mod event;
-mod every;
+mod events;
 mod finalizer;
 pub mod keys;
 pub mod leader;
 mod limits;
 mod metrics;
+mod object_client;
 mod outcome;
+mod owned;
 mod per_key;
 mod queue;
-mod recorder;
 mod roles;
-mod span;
 mod status;
 mod tracker;
 mod uuid;
-mod watch;
 
-pub use builder::{Builder, Keys, WithReconciler};
-pub use child::{NotApplied, applied};
-pub use controller::{Controller, Drained, Health, Run, Working};
+pub use controller::{Builder, Controller, ControllerBuilder, Drained, Health, Keys, Run, Watch, Working};
 pub use error::{Error, Permanent, Result};
-pub use event::Event;
+pub use events::{Event, Recorder};
 pub use outcome::Outcome;
+pub use owned::{NotApplied, Owned, applied};
 pub use per_key::PerKey;
 pub use queue::Queue;
-pub use recorder::Recorder;
 pub use reknit_apis::{KReference, Key, Reference};
 pub use roles::{FinalizeKind, ObserveDeletion, ObserveKind, ReconcileKey, ReconcileKind};
-pub use tracker::{Owned, Tracked, TrackedAny};
-pub use watch::Watch;
+pub use tracker::{Tracked, TrackedAny};
 
 /// Makes a controller: what `main` is given a list of.
 pub type ControllerConstructor = fn(&reknit_injection::Context) -> Result<Controller>;

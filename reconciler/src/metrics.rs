@@ -51,7 +51,7 @@ pub(crate) struct PassMetrics {
 }
 
 /// How long the claimed keys of a queue have been worked on, asked at each scrape.
-pub(crate) trait Works: Send + Sync {
+pub(crate) trait RunningPasses: Send + Sync {
     fn ages(&self) -> Vec<Duration>;
 }
 
@@ -64,7 +64,7 @@ impl Inject for Metrics {
 }
 
 impl Metrics {
-    pub(crate) fn queue(&self, name: &str, queue: Weak<dyn Works>) -> QueueMetrics {
+    pub(crate) fn queue(&self, name: &str, queue: Weak<dyn RunningPasses>) -> QueueMetrics {
         let families = &self.0;
         families.working.0.queues.lock().push((name.into(), queue));
         QueueMetrics {
@@ -177,7 +177,7 @@ impl Families {
 struct Working(Arc<WorkingInner>);
 
 struct WorkingInner {
-    queues: Mutex<Vec<(String, Weak<dyn Works>)>>,
+    queues: Mutex<Vec<(String, Weak<dyn RunningPasses>)>>,
     unfinished: GaugeVec,
     longest: GaugeVec,
 }
@@ -238,7 +238,7 @@ mod tests {
     use super::*;
 
     struct One;
-    impl Works for One {
+    impl RunningPasses for One {
         fn ages(&self) -> Vec<Duration> {
             vec![Duration::from_secs(2), Duration::from_secs(3)]
         }
@@ -250,7 +250,7 @@ mod tests {
         let families = Families::new();
         families.register(&registry);
         let metrics = Metrics(Arc::new(families));
-        let works: Arc<dyn Works> = Arc::new(One);
+        let works: Arc<dyn RunningPasses> = Arc::new(One);
         metrics.queue("a", Arc::downgrade(&works)).adds.inc();
         metrics.passes("a").ended("success", Duration::from_millis(3));
         let said: Vec<_> = registry.gather().iter().map(|family| family.name().to_owned()).collect();

@@ -59,7 +59,7 @@ impl Outcome {
     ///
     /// The pass has been one like any other: the finalizer was put on before it, and the status is written after it,
     /// with its conditions initialised. Objects that are to be left alone are not for the pass to find out:
-    /// [`WithReconciler::only`](crate::WithReconciler::only) and [`class`](crate::WithReconciler::class) say which a
+    /// [`ControllerBuilder::only`](crate::ControllerBuilder::only) and [`class`](crate::ControllerBuilder::class) say which a
     /// controller touches, [`Controller::selected`](crate::Controller::selected) which it knows.
     pub const fn skip() -> Self {
         Self { next: Next::Skip, event: None }

@@ -88,7 +88,7 @@ impl<T> PerKey<T> {
 
 /// Everything that one controller keeps.
 #[derive(Clone, Default)]
-pub(crate) struct Kept(Arc<Shared>);
+pub(crate) struct PerKeyStores(Arc<Shared>);
 
 #[derive(Default)]
 struct Shared {
@@ -115,8 +115,8 @@ impl<T: Send> Keeps for Mutex<HashMap<Key, T>> {
     }
 }
 
-impl Kept {
-    pub(crate) fn join<T: Send + 'static>(&self) -> PerKey<T> {
+impl PerKeyStores {
+    pub(crate) fn add<T: Send + 'static>(&self) -> PerKey<T> {
         let all = Arc::new(Mutex::new(HashMap::new()));
         self.0.all.lock().push(all.clone());
         PerKey(all)
@@ -176,9 +176,9 @@ mod tests {
 
     use super::*;
 
-    fn keeping_one() -> (Kept, PerKey<u8>, Key) {
-        let (kept, key) = (Kept::default(), Key::new("default", "x"));
-        let values = kept.join();
+    fn keeping_one() -> (PerKeyStores, PerKey<u8>, Key) {
+        let (kept, key) = (PerKeyStores::default(), Key::new("default", "x"));
+        let values = kept.add();
         values.insert(key.clone(), 1);
         (kept, values, key)
     }

@@ -48,7 +48,7 @@ pub trait ReconcileKind: Send + Sync + 'static {
 }
 
 /// Takes back what a reconciler did before its object goes. Opted into by
-/// [`finalizing`](crate::WithReconciler::finalizing).
+/// [`finalizing`](crate::ControllerBuilder::finalizing).
 ///
 /// The object carries a finalizer from before its first pass until [`Outcome::done`] is returned here, so it is not
 /// gone before. An object that is being deleted without ever having carried it is none of this controller's.
@@ -84,7 +84,7 @@ pub trait FinalizeKind: ReconcileKind {
 }
 
 /// Watches along in the processes that do not lead a key, to be ready for when they do. Opted into by
-/// [`observing`](crate::WithReconciler::observing).
+/// [`observing`](crate::ControllerBuilder::observing).
 #[diagnostic::on_unimplemented(
     message = "`observing()` was called, but `{Self}` does not say how to observe",
     note = "`impl ObserveKind for {Self}`, or drop the call"
@@ -96,12 +96,12 @@ pub trait ObserveKind: ReconcileKind {
 }
 
 /// Is told of objects that are gone. Opted into by
-/// [`observing_deletion`](crate::WithReconciler::observing_deletion).
+/// [`observing_deletion`](crate::ControllerBuilder::observing_deletion).
 ///
 /// Only while this process watches: what went while it was down is never told of. What must not be missed needs
 /// [`FinalizeKind`]. And all that is known is that the informer holds no object of the key: a controller that selects by
 /// labels or fields is also told of what left the selection, and where a child or something tracked wakes it, of what was
-/// never in it; one of a [class](crate::WithReconciler::class), of deleted objects of others. So look before something
+/// never in it; one of a [class](crate::ControllerBuilder::class), of deleted objects of others. So look before something
 /// outside the cluster is cleaned up.
 #[diagnostic::on_unimplemented(
     message = "`observing_deletion()` was called, but `{Self}` does not say what to do then",

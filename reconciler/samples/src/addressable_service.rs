@@ -39,10 +39,9 @@ impl ReconcileKind for Reconciler {
 impl FinalizeKind for Reconciler {
     async fn finalize_kind(
         &self,
-        object: &AddressableService,
+        _: &AddressableService,
         _: &mut AddressableServiceStatus,
     ) -> Result<Outcome> {
-        self.services.forget(object);
         Ok(Outcome::done().event(Event::normal("AddressWithdrawn", "The address is no longer published")))
     }
 }

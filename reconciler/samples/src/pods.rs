@@ -76,7 +76,7 @@ mod tests {
     #[test]
     fn a_sidecar_of_others_does_not_make_it_another_image() {
         let two = json!({"spec": {"containers": [
-            {"name": "mesh", "image": "mesh:1"}, {"name": "main", "image": "nginx"},
+            {"name": "mesh", "image": "mesh:1"}, {"name": "user-container", "image": "nginx"},
         ]}});
         let two: Pod = serde_json::from_value(two).unwrap();
         assert!(runs(&two, "nginx") && !runs(&two, "nginx:2") && !runs(&Pod::default(), "nginx"));

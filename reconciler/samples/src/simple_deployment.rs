@@ -10,7 +10,9 @@ use samples_apis::{POD_OWNER, SimpleDeployment, SimpleDeploymentStatus};
 
 use crate::pods;
 
-/// How many requests of one pass are under way at once.
+/// The name of the pods' container.
+const CONTAINER: &str = "user-container";
+/// The most requests of one pass that are in flight at once.
 const AT_ONCE: usize = 16;
 
 /// Watches SimpleDeployments, and the pods that have an owner by the label.
@@ -132,7 +134,7 @@ fn prefix(object: &SimpleDeployment) -> String {
 
 fn pod_of(object: &SimpleDeployment) -> Pod {
     let image = Some(object.spec.image.clone());
-    let container = Container { name: "main".into(), image, ..Container::default() };
+    let container = Container { name: CONTAINER.into(), image, ..Container::default() };
     Pod {
         metadata: ObjectMeta {
             generate_name: Some(prefix(object)),

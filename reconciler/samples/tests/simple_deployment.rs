@@ -33,7 +33,7 @@ fn pod(name: &str, image: &str, status: Value) -> Value {
                 "uid": "uid-x", "controller": true,
             }],
         },
-        "spec": { "nodeName": "n", "containers": [{ "name": "main", "image": image }] },
+        "spec": { "nodeName": "n", "containers": [{ "name": "user-container", "image": image }] },
         "status": status,
     })
 }
@@ -73,7 +73,7 @@ async fn what_is_missing_is_created_with_label_and_owner() {
     assert_eq!(body["metadata"]["labels"], json!({ POD_OWNER: "x" }));
     let owner = &body["metadata"]["ownerReferences"][0];
     assert_eq!((&owner["uid"], &owner["controller"]), (&json!("uid-x"), &json!(true)));
-    assert_eq!(body["spec"]["containers"][0]["image"], "nginx");
+    assert_eq!(body["spec"]["containers"], json!([{ "name": "user-container", "image": "nginx" }]));
     assert_eq!(shown(&passed), (0, not_ready("PodsNotReady", "3 pods are not ready yet")));
 }
 

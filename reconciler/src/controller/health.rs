@@ -62,12 +62,12 @@ impl Health {
 
     /// The passes that run now.
     pub fn working(&self) -> Vec<Working> {
-        let working = self.queue.working().into_iter();
+        let working = self.queue.running().into_iter();
         working.map(|(key, since)| Working { key, age: since.elapsed() }).collect()
     }
 
     /// Those that have been running for longer than this, and for longer than a pass of this controller may take
-    /// before it is [slow](crate::WithReconciler::slow_after).
+    /// before it is [slow](crate::ControllerBuilder::slow_after).
     pub fn stuck(&self, longer_than: Duration) -> Vec<Working> {
         let limit = longer_than.max(self.slow_after);
         self.working().into_iter().filter(|working| working.age > limit).collect()

@@ -1,9 +1,15 @@
 //! A controller: its queue, its workers, and the one pass they run.
 
+mod builder;
+mod controller_builder;
 mod health;
-mod run;
+mod key_sources;
+mod options;
+mod span;
 #[cfg(test)]
 mod tests;
+mod watch;
+mod workers;
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -18,13 +24,17 @@ use reknit_injection::Feed;
 use tokio::time::Instant;
 use tracing::Instrument;
 
+pub(crate) use self::key_sources::KeySources;
 pub use self::{
+    builder::{Builder, Keys},
+    controller_builder::ControllerBuilder,
     health::{Health, Working},
-    run::{Drained, Run},
+    watch::Watch,
+    workers::{Drained, Run},
 };
 use crate::{
-    Outcome, Permanent, Queue, Recorder, Result, driver::Pass, every::Every, finalizer::Unqualified,
-    limits::CutShort, metrics::PassMetrics, outcome::Next, per_key::Kept, span,
+    Outcome, Permanent, Queue, Recorder, Result, driver::Pass, finalizer::Unqualified, limits::CutShort,
+    metrics::PassMetrics, outcome::Next, per_key::PerKeyStores,
 };
 
 /// Something that keeps objects as they are wanted: made by a constructor, run by the process.
@@ -48,8 +58,8 @@ pub(crate) struct Parts {
     pub(crate) slow_after: Duration,
     pub(crate) recorder: Recorder,
     pub(crate) metrics: PassMetrics,
-    pub(crate) every: Arc<Every>,
-    pub(crate) kept: Kept,
+    pub(crate) key_sources: Arc<KeySources>,
+    pub(crate) per_key: PerKeyStores,
     /// None where it does not finalize.
     pub(crate) finalizer: Option<Result<String, Unqualified>>,
 }
@@ -163,7 +173,7 @@ impl fmt::Debug for Controller {
 impl Drop for Controller {
     fn drop(&mut self) {
         self.parts.queue.close();
-        self.parts.kept.close();
+        self.parts.per_key.close();
     }
 }
 

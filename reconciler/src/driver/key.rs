@@ -7,12 +7,12 @@ use reknit_apis::Key;
 use reknit_injection::pinned;
 
 use super::Pass;
-use crate::{Outcome, ReconcileKey, Result, every::Every, limits::Limits};
+use crate::{Outcome, ReconcileKey, Result, controller::KeySources, limits::Limits};
 
 pub(crate) struct KeyDriver<R> {
     pub(crate) reconciler: R,
     pub(crate) limits: Limits,
-    pub(crate) every: Arc<Every>,
+    pub(crate) key_sources: Arc<KeySources>,
 }
 
 impl<R: ReconcileKey> Pass for KeyDriver<R> {
@@ -36,7 +36,7 @@ impl<R: ReconcileKey> Pass for KeyDriver<R> {
     }
 
     fn promoted(&self) -> Vec<Key> {
-        self.every.keys()
+        self.key_sources.keys()
     }
 
     /// It may come from where nothing tells of it again.

@@ -12,12 +12,12 @@ use reknit_injection::{DecodeError, Filter, Informer, pinned};
 use super::Pass;
 use crate::{
     Error, Event, Outcome, Permanent, ReconcileKind, Recorder, Result,
-    endpoint::{Endpoint, WriteMeta, code},
-    error::{Source, said},
+    error::{Source, describe},
     finalizer::{Finalizer, Unqualified},
     limits::{CutShort, Limits, caught},
     metrics::PassMetrics,
-    per_key::Kept,
+    object_client::{ObjectClient, WriteMeta, status_code},
+    per_key::PerKeyStores,
     status::{self, StatusChange, Written},
     tracker::Trackers,
 };
@@ -46,7 +46,7 @@ pub(crate) struct KindDriver<R: ReconcileKind> {
     pub(crate) reconciler: R,
     pub(crate) roles: Roles<R>,
     pub(crate) informer: Informer<R::Kind>,
-    pub(crate) endpoint: Endpoint<R::Kind>,
+    pub(crate) client: ObjectClient<R::Kind>,
     pub(crate) recorder: Recorder,
     /// Only where the reconciler finalizes.
     pub(crate) finalizer: Result<Finalizer, Unqualified>,
@@ -55,7 +55,7 @@ pub(crate) struct KindDriver<R: ReconcileKind> {
     pub(crate) promote: Option<Filter<R::Kind>>,
     pub(crate) limits: Limits,
     pub(crate) trackers: Trackers,
-    pub(crate) kept: Kept,
+    pub(crate) per_key: PerKeyStores,
     pub(crate) metrics: PassMetrics,
 }
 
@@ -106,7 +106,7 @@ impl<R: ReconcileKind> KindDriver<R> {
             tracing::error!(%key, error, "a malformed key is dropped");
             return Ok(Outcome::skip());
         }
-        let object = match self.kept.begin(key, || self.informer.newest(key)) {
+        let object = match self.per_key.begin(key, || self.informer.newest(key)) {
             Ok(Some(object)) => object,
             Ok(None) => return self.absent(key, leading).await,
             Err(error) => return Ok(self.left_alone(key, error, leading)),
@@ -159,7 +159,7 @@ impl<R: ReconcileKind> KindDriver<R> {
     /// The object is gone, or none of this controller's: nothing is kept for it.
     fn forget(&self, key: &Key) {
         self.trackers.forget(key);
-        self.kept.drop_of(key);
+        self.per_key.drop_of(key);
     }
 
     /// What was read stays tracked for as long as it may still decide something.
@@ -167,7 +167,7 @@ impl<R: ReconcileKind> KindDriver<R> {
         if !self.informer.contains(key) {
             self.forget(key);
         } else if ended_well {
-            self.trackers.settle(key);
+            self.trackers.retain_latest(key);
         }
     }
 
@@ -269,7 +269,7 @@ impl<R: ReconcileKind> KindDriver<R> {
 
     /// The object with the finalizer on it; none where it is gone.
     async fn add_finalizer(&self, object: &R::Kind) -> Result<Option<Arc<R::Kind>>> {
-        let added = self.finalizer()?.add(&self.endpoint, object).await;
+        let added = self.finalizer()?.add(&self.client, object).await;
         if !matches!(added, Ok(None)) {
             self.record_finalizer(object, added.as_ref().err());
         }
@@ -280,7 +280,7 @@ impl<R: ReconcileKind> KindDriver<R> {
         let mut object = R::Kind::clone(object);
         let meta = object.meta_mut();
         (meta.resource_version, meta.finalizers) = (newest.resource_version, newest.finalizers);
-        let removed = self.finalizer()?.remove(&self.endpoint, &object).await;
+        let removed = self.finalizer()?.remove(&self.client, &object).await;
         self.record_finalizer(&object, removed.as_ref().err());
         removed.map_err(|source| finalizers(&object, source))
     }
@@ -294,7 +294,7 @@ impl<R: ReconcileKind> KindDriver<R> {
     ) -> Result<Written> {
         let written = match StatusChange::between::<R::Kind>(read, left) {
             Ok(None) => return Ok(Written::Is(object.meta().into())),
-            Ok(Some(change)) => status::write(&self.endpoint, object, read, change, &self.metrics).await,
+            Ok(Some(change)) => status::write(&self.client, object, read, change, &self.metrics).await,
             Err(error) => Err(error),
         };
         written.map_err(|source| {
@@ -325,10 +325,10 @@ impl<R: ReconcileKind> KindDriver<R> {
         let name = Key::of(object).name;
         let event = match failure {
             None => Event::normal("FinalizerUpdate", format!("Updated {name:?} finalizers")),
-            Some(error) if code(error) == Some(409) => return, // somebody was faster
+            Some(error) if status_code(error) == Some(409) => return, // somebody was faster
             Some(error) => Event::warning(
                 "FinalizerUpdateFailed",
-                format!("Failed to update finalizers for {name:?}: {}", said(error)),
+                format!("Failed to update finalizers for {name:?}: {}", describe(error)),
             ),
         };
         self.recorder.record(object, event);

@@ -6,7 +6,10 @@ use futures::{FutureExt, future::join_all};
 use kube::{Client, client::ClientBuilder};
 use prometheus::{IntGaugeVec, Opts, Registry};
 
-use super::{Error, Identity, LeaderElectionConfig, Leadership, config::names_a_lease, elector::Elector};
+use super::{
+    Error, Identity, LeaderElectionConfig, Leadership, bucket_reporter::BucketReporter,
+    config::is_lease_name, elector::Elector,
+};
 
 /// A client for [`Candidate`]s: one that never repeats a request by itself. A client's own retries would hold an
 /// answer back until it is worth nothing, with no leadership decided meanwhile.
@@ -38,10 +41,10 @@ pub fn lease_client(mut config: kube::Config) -> Result<Client, Error> {
 /// ```
 #[derive(Clone)]
 pub struct Candidate {
-    pub(super) client: Client,
-    pub(super) namespace: String,
-    pub(super) identity: Identity,
-    pub(super) config: LeaderElectionConfig,
+    client: Client,
+    namespace: String,
+    identity: Identity,
+    config: LeaderElectionConfig,
     component: String,
     status: Option<IntGaugeVec>,
 }
@@ -96,17 +99,18 @@ impl Candidate {
     /// A queue name of which no lease can be named.
     pub fn stand(&self, queue: &str) -> Result<(Leadership, Electors), Error> {
         let leases = self.leases(queue)?;
-        let (leadership, chairs) = Leadership::contended(leases);
-        let electors = chairs.into_iter().map(|chair| {
-            let status = self.status.as_ref().map(|status| status.with_label_values(&[chair.name()]));
-            Elector::new(self, chair, status)
+        let (leadership, buckets) = Leadership::elected(leases);
+        let electors = buckets.into_iter().map(|bucket| {
+            let gauge = self.status.as_ref().map(|status| status.with_label_values(&[bucket.name()]));
+            let bucket = BucketReporter::new(bucket, self.identity.clone(), gauge);
+            Elector::new(self.client.clone(), &self.namespace, &self.config, bucket)
         });
         Ok((leadership, Electors(electors.collect())))
     }
 
     fn leases(&self, queue: &str) -> Result<Vec<Arc<str>>, Error> {
         let names = self.config.bucket_names(&self.component, queue);
-        if let Some(name) = names.iter().find(|name| !names_a_lease(name)) {
+        if let Some(name) = names.iter().find(|name| !is_lease_name(name)) {
             let (component, queue, name) = (self.component.clone(), queue.into(), name.clone());
             return Err(Error::LeaseName { component, queue, name });
         }

@@ -118,7 +118,7 @@ impl LeaderElectionConfig {
     /// An empty one maps nothing.
     fn check_prefixes(&self) -> Result<(), ConfigError> {
         for (from, to) in self.lease_prefixes.iter().filter(|(_, to)| !to.is_empty()) {
-            if let Some(name) = self.leases_of(to).find(|name| !names_a_lease(name)) {
+            if let Some(name) = self.leases_of(to).find(|name| !is_lease_name(name)) {
                 let why = format!("invalid prefix {to:?}: no lease can be named {name:?}");
                 return Err(unreadable(&format!("{PREFIX}{from}"), why));
             }
@@ -157,7 +157,7 @@ impl LeaderElectionConfig {
 }
 
 /// A DNS subdomain, as object names have to be.
-pub(super) fn names_a_lease(name: &str) -> bool {
+pub(super) fn is_lease_name(name: &str) -> bool {
     dns_subdomain(name).is_empty()
 }
 

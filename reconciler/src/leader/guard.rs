@@ -3,7 +3,7 @@
 //!
 //! The lock reads a Lease, decides by the wall clock whether it has expired, and writes without a precondition:
 //! two candidates that read the same expired lease both win. Behind the guard every write carries the
-//! resourceVersion it was decided on, and the times the lock reads are those that [`Sightings`] measured.
+//! resourceVersion it was decided on, and the times the lock reads are those that [`ObservedLease`] measured.
 
 use std::{
     future::Future,
@@ -22,14 +22,14 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use tower::BoxError;
 
-use super::sighting::Sightings;
+use super::observed_lease::ObservedLease;
 
 /// The service that a guarded client sends its requests through.
 #[derive(Clone)]
 struct Guard {
     client: Client,
     timeout: Duration,
-    sightings: Arc<Mutex<Sightings>>,
+    lease: Arc<Mutex<ObservedLease>>,
 }
 
 /// A client for exactly one lock on one Lease, which nothing else may use: a second reader would entitle the lock
@@ -38,8 +38,8 @@ struct Guard {
 /// `timeout` is that of each request, the whole answer included.
 pub(super) fn guarded(client: Client, identity: &str, timeout: Duration) -> Client {
     let namespace = client.default_namespace().to_owned();
-    let sightings = Arc::new(Mutex::new(Sightings::new(identity)));
-    Client::new(Guard { client, timeout, sightings }, namespace)
+    let lease = Arc::new(Mutex::new(ObservedLease::new(identity)));
+    Client::new(Guard { client, timeout, lease }, namespace)
 }
 
 /// The API server did not answer in time.
@@ -73,12 +73,12 @@ impl tower::Service<Request<Body>> for Guard {
 
 impl Guard {
     async fn read(&self, request: Request<Body>) -> Result<Answer, BoxError> {
-        self.sightings.lock().begin();
+        self.lease.lock().start_read();
         let answer = self.send(request).await?;
         match answer.status() {
             StatusCode::OK => self.show(answer),
             StatusCode::NOT_FOUND => {
-                self.sightings.lock().absent(Instant::now());
+                self.lease.lock().not_found(Instant::now());
                 Ok(whole(answer))
             }
             _ => Ok(whole(answer)),
@@ -88,20 +88,20 @@ impl Guard {
     fn show(&self, answer: Response<Bytes>) -> Result<Answer, BoxError> {
         let (mut parts, body) = answer.into_parts();
         let lease = serde_json::from_slice(&body)?;
-        let shown = self.sightings.lock().read(lease, Instant::now());
+        let shown = self.lease.lock().found(lease, Instant::now());
         parts.headers.remove(CONTENT_LENGTH);
         Ok(Response::from_parts(parts, Full::from(serde_json::to_vec(&shown)?)))
     }
 
     async fn create(&self, request: Request<Body>) -> Result<Answer, BoxError> {
-        if !self.sightings.lock().create() {
+        if !self.lease.lock().take_create_permit() {
             return Ok(refusal("the lease was deleted under a holder whose time has not run out"));
         }
         Ok(whole(self.send(request).await?))
     }
 
     async fn update(&self, request: Request<Body>) -> Result<Answer, BoxError> {
-        let Some(version) = self.sightings.lock().update() else {
+        let Some(version) = self.lease.lock().take_update_permit() else {
             return Ok(refusal("the lease was not read since it was last written"));
         };
         let answer = self.send(preconditioned(request, &version).await?).await?;

@@ -1,8 +1,9 @@
-//! The keys that wait for a pass: each once, never two passes of one key at a time.
+//! The work queue of a controller: each key is queued once, and never processed twice at the same time.
 
+mod backoff;
 mod delayed;
-mod echoes;
 mod lanes;
+mod own_write;
 #[cfg(test)]
 mod tests;
 
@@ -12,23 +13,19 @@ use parking_lot::Mutex;
 use reknit_apis::Key;
 use tokio::{sync::Notify, time::Instant};
 
-pub(crate) use self::lanes::Lane;
 use self::{
-    delayed::Delayed,
-    echoes::Echoes,
-    lanes::{Added, Lanes},
-};
-use crate::{
     backoff::Backoff,
-    metrics::{Metrics, QueueMetrics, Works},
+    delayed::Delayed,
+    lanes::{Added, Lane, Lanes},
 };
+use crate::metrics::{Metrics, QueueMetrics, RunningPasses};
 
-/// Wakes the keys of one controller, from wherever something happens that no watch tells: a probe that ended, a
-/// message, a timer. Cheap to clone; comes from [`Builder::queue`](crate::Builder::queue).
+/// The work queue of one controller, to enqueue keys for reasons that no watch reports: the end of a probe, a message, a
+/// timer. Cheap to clone. Comes from [`Builder::queue`](crate::Builder::queue).
 ///
-/// A key that waits is not added again; one whose pass runs is looked at once more when that pass has ended. So
-/// whoever adds a key knows that a pass begins afterwards: once this process leads the key, unless another is known to.
-/// That one looks at what it is told of itself.
+/// A queued key is not added again. A key whose pass is running is queued again when that pass ends. So after a key is
+/// added, a pass of it starts: as soon as this process leads the key, unless another process is known to lead it. That
+/// process relies on its own watches and queue.
 ///
 /// ```
 /// use reknit_reconciler::{Key, Queue};
@@ -42,17 +39,19 @@ pub struct Queue(Arc<Shared>);
 
 struct Shared {
     state: Mutex<State>,
-    /// Told whenever a claimer may find something new: a key, an earlier time, the end.
-    news: Notify,
+    /// Notified when a worker may find a key, an earlier due time, or the queue closed.
+    changed: Notify,
 }
 
 struct State {
     lanes: Lanes,
     delayed: Delayed,
     backoff: Backoff,
-    echoes: Echoes,
-    /// The claimed keys, and since when: as many as there are workers.
-    working: Vec<(Arc<Key>, Instant)>,
+    /// The own writes in flight, each with the versions of its object that the watch reported since it started, or
+    /// `None` for a deletion. At most one per worker.
+    pending_writes: Vec<(Arc<Key>, Vec<Option<String>>)>,
+    /// The claimed keys and the time of each claim. At most one per worker.
+    running: Vec<(Arc<Key>, Instant)>,
     closed: bool,
     metrics: Option<QueueMetrics>,
 }
@@ -63,12 +62,12 @@ impl Queue {
             lanes: Lanes::default(),
             delayed: Delayed::default(),
             backoff: Backoff::new(Instant::now()),
-            echoes: Echoes::default(),
-            working: Vec::new(),
+            pending_writes: Vec::new(),
+            running: Vec::new(),
             closed: false,
             metrics: None,
         };
-        Self(Arc::new(Shared { state: Mutex::new(state), news: Notify::new() }))
+        Self(Arc::new(Shared { state: Mutex::new(state), changed: Notify::new() }))
     }
 
     /// Wakes a key.
@@ -87,17 +86,22 @@ impl Queue {
         self.add_at(Arc::new(key), wait);
     }
 
-    /// Wakes a key whose own object changed: it has this version now, or none where it is gone. What is told while a write
-    /// [ends the pass](Self::concluding) of the key may be its echo: whether it is shows when the answer is there.
-    pub(crate) fn changed_to(&self, key: Key, version: Option<&str>) {
-        if !self.0.state.lock().echoes.note(&key, version) {
-            self.add(key);
+    /// Enqueues the key of an object that changed to this version, or `None` if it was deleted. During an
+    /// [own write](Self::suppressing_echo) the change may be its echo, which is decided when the answer arrives.
+    pub(crate) fn add_changed(&self, key: Key, version: Option<&str>) {
+        let mut state = self.0.state.lock();
+        match state.pending_writes.iter_mut().find(|(written, _)| **written == key) {
+            Some((_, reported)) => reported.push(version.map(str::to_owned)),
+            None => {
+                drop(state);
+                self.add(key);
+            }
         }
     }
 
     /// Counts under this name from now on.
     pub(crate) fn measure(&self, name: &str, metrics: &Metrics) {
-        let shared: Arc<dyn Works> = self.0.clone();
+        let shared: Arc<dyn RunningPasses> = self.0.clone();
         let metrics = metrics.queue(name, Arc::downgrade(&shared));
         let mut state = self.0.state.lock();
         metrics.depth.set(state.depth());
@@ -107,8 +111,8 @@ impl Queue {
     /// The next key in turn, as soon as there is one; none once the queue is closed. Safe to drop and call again.
     pub(crate) async fn next(&self) -> Option<Claimed> {
         loop {
-            let mut news = std::pin::pin!(self.0.news.notified());
-            news.as_mut().enable();
+            let mut changed = std::pin::pin!(self.0.changed.notified());
+            changed.as_mut().enable();
             let due = {
                 let mut state = self.0.state.lock();
                 if state.closed {
@@ -121,7 +125,7 @@ impl Queue {
                 state.delayed.next_due()
             };
             tokio::select! {
-                () = news => {}
+                () = changed => {}
                 () = reached(due) => {}
             }
         }
@@ -148,7 +152,7 @@ impl Queue {
     /// Hands out no more keys, takes none, and forgets those that wait.
     pub(crate) fn close(&self) {
         self.0.state.lock().close();
-        self.0.news.notify_waiters();
+        self.0.changed.notify_waiters();
     }
 
     /// Takes the keys that wait now, in order of name.
@@ -164,7 +168,7 @@ impl Queue {
     fn add_to(&self, lane: Lane, key: Key) {
         let waits = self.0.state.lock().add(Arc::new(key), lane);
         if waits {
-            self.0.news.notify_one();
+            self.0.changed.notify_one();
         }
     }
 
@@ -176,19 +180,19 @@ impl Queue {
             !state.closed && state.delayed.add(key, due)
         };
         if sooner {
-            self.0.news.notify_waiters();
+            self.0.changed.notify_waiters();
         }
     }
 
     /// The keys that are claimed now, and since when.
-    pub(crate) fn working(&self) -> Vec<(Key, Instant)> {
-        self.0.state.lock().working.iter().map(|(key, since)| (Key::clone(key), *since)).collect()
+    pub(crate) fn running(&self) -> Vec<(Key, Instant)> {
+        self.0.state.lock().running.iter().map(|(key, since)| (Key::clone(key), *since)).collect()
     }
 
     fn done(&self, key: &Arc<Key>) {
         let again = self.0.state.lock().done(key);
         if again {
-            self.0.news.notify_one();
+            self.0.changed.notify_one();
         }
     }
 }
@@ -226,15 +230,15 @@ impl State {
         if let Some(metrics) = &self.metrics {
             metrics.queue_duration.observe(since.elapsed().as_secs_f64());
         }
-        self.working.push((key.clone(), Instant::now()));
+        self.running.push((key.clone(), Instant::now()));
         self.show_depth();
         Some(key)
     }
 
     /// True where the key waits again.
     fn done(&mut self, key: &Arc<Key>) -> bool {
-        if let Some(at) = self.working.iter().position(|(claimed, _)| claimed == key) {
-            let (_, since) = self.working.swap_remove(at);
+        if let Some(at) = self.running.iter().position(|(claimed, _)| claimed == key) {
+            let (_, since) = self.running.swap_remove(at);
             if let Some(metrics) = &self.metrics {
                 metrics.work_duration.observe(since.elapsed().as_secs_f64());
             }
@@ -260,15 +264,15 @@ impl fmt::Debug for Queue {
         let state = self.0.state.lock();
         f.debug_struct("Queue")
             .field("waiting", &state.lanes.len())
-            .field("working", &state.working.len())
+            .field("working", &state.running.len())
             .field("closed", &state.closed)
             .finish_non_exhaustive()
     }
 }
 
-impl Works for Shared {
+impl RunningPasses for Shared {
     fn ages(&self) -> Vec<Duration> {
-        self.state.lock().working.iter().map(|(_, since)| since.elapsed()).collect()
+        self.state.lock().running.iter().map(|(_, since)| since.elapsed()).collect()
     }
 }
 

@@ -210,15 +210,15 @@ async fn a_write_that_ends_the_pass_of_a_key_does_not_wake_that_key_of_that_queu
     let (mine, other) = (Queue::new(), Queue::new());
     let write = async {
         for queue in [&mine, &other] {
-            queue.changed_to(key("a"), Some("2"));
-            queue.changed_to(key("b"), Some("2"));
+            queue.add_changed(key("a"), Some("2"));
+            queue.add_changed(key("b"), Some("2"));
         }
         Ok::<_, ()>("2".to_owned())
     };
-    mine.concluding(key("a").into(), write, |version| Some(version)).await.unwrap();
+    mine.suppressing_echo(key("a").into(), write, |version| Some(version)).await.unwrap();
     assert_eq!(mine.take_all(), [key("b")]);
     assert_eq!(other.take_all(), [key("a"), key("b")]);
-    mine.changed_to(key("a"), Some("2"));
+    mine.add_changed(key("a"), Some("2"));
     assert_eq!(mine.take_all(), [key("a")], "it has ended");
 }
 
@@ -230,12 +230,12 @@ async fn woken_by(told: &[Option<&str>], answer: Result<&str, ()>) -> Vec<Key> {
         let queue = queue.clone();
         async move {
             let write = async { answered.await.unwrap() };
-            queue.concluding(key("a").into(), write, |version: &String| Some(version)).await
+            queue.suppressing_echo(key("a").into(), write, |version: &String| Some(version)).await
         }
     });
     tokio::task::yield_now().await;
-    told.iter().for_each(|version| queue.changed_to(key("a"), *version));
-    queue.changed_to(key("b"), Some("2"));
+    told.iter().for_each(|version| queue.add_changed(key("a"), *version));
+    queue.add_changed(key("b"), Some("2"));
     assert_eq!(queue.take_all(), [key("b")], "before the answer");
     send.send(answer.map(str::to_owned)).unwrap();
     let _ = writing.await.unwrap();
@@ -280,7 +280,7 @@ async fn every_key_is_worked_on_once_at_a_time_by_many_workers() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
-    let idle = || queue.0.state.lock().working.is_empty() && queue.0.state.lock().lanes.len() == 0;
+    let idle = || queue.0.state.lock().running.is_empty() && queue.0.state.lock().lanes.len() == 0;
     while !idle() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }

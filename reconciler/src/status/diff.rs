@@ -49,10 +49,14 @@ pub(crate) fn merge(into: &mut Value, patch: &Value) {
 }
 
 /// Whether the patch changes a value that is no longer what it was when the patch was made.
-pub(crate) fn meets(patch: &Value, before: Option<&Value>, now: Option<&Value>) -> bool {
+pub(crate) fn conflicts_with(patch: &Value, before: Option<&Value>, now: Option<&Value>) -> bool {
     match patch {
         Value::Object(changes) => changes.iter().any(|(name, change)| {
-            meets(change, before.and_then(|before| before.get(name)), now.and_then(|now| now.get(name)))
+            conflicts_with(
+                change,
+                before.and_then(|before| before.get(name)),
+                now.and_then(|now| now.get(name)),
+            )
         }),
         _ => before != now,
     }
@@ -99,14 +103,14 @@ mod tests {
     }
 
     #[test]
-    fn a_patch_meets_what_changed_at_one_of_its_own_paths_only() {
+    fn a_patch_conflicts_with_what_changed_at_one_of_its_own_paths_only() {
         let before = json!({"a": 1, "b": {"c": [1], "d": 2}});
         let patch = json!({"b": {"c": [1, 2]}, "new": {"x": 1}});
-        let meets = |now: Value| meets(&patch, Some(&before), Some(&now));
-        assert!(!meets(before.clone()));
-        assert!(!meets(json!({"a": 5, "b": {"c": [1], "d": 6}, "other": 7})));
-        assert!(meets(json!({"a": 1, "b": {"c": [1, 3], "d": 2}})), "the list is another");
-        assert!(meets(json!({"a": 1, "b": {"c": [1], "d": 2}, "new": {"x": 2}})), "added by both");
-        assert!(meets(json!({"a": 1})), "gone");
+        let conflicts_with = |now: Value| conflicts_with(&patch, Some(&before), Some(&now));
+        assert!(!conflicts_with(before.clone()));
+        assert!(!conflicts_with(json!({"a": 5, "b": {"c": [1], "d": 6}, "other": 7})));
+        assert!(conflicts_with(json!({"a": 1, "b": {"c": [1, 3], "d": 2}})), "the list is another");
+        assert!(conflicts_with(json!({"a": 1, "b": {"c": [1], "d": 2}, "new": {"x": 2}})), "added by both");
+        assert!(conflicts_with(json!({"a": 1})), "gone");
     }
 }

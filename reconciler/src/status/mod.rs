@@ -10,12 +10,12 @@ use serde_json::{
     value::{RawValue, to_raw_value},
 };
 
-use self::diff::meets;
+use self::diff::conflicts_with;
 pub(crate) use self::diff::{diff, merge};
 use crate::{
     Result,
-    endpoint::{Endpoint, WriteMeta, code},
     metrics::PassMetrics,
+    object_client::{ObjectClient, WriteMeta, status_code},
 };
 
 const TRIES: usize = 5;
@@ -44,7 +44,7 @@ impl StatusChange {
         let empty = StatusOf::<K>::default();
         let before = read.unwrap_or(&empty);
         K::keep_transition_times(left, before);
-        if K::says_what(before, left) {
+        if K::eq_ignoring_transition_time(before, left) {
             return Ok(None);
         }
         if read.is_none() {
@@ -72,9 +72,9 @@ impl StatusChange {
 
     /// Whether it would replace what somebody else made of a value after it was read: such as a list, to which they
     /// added something.
-    fn takes_back<K: Kind>(&self, read: Option<&StatusOf<K>>, now: Option<&StatusOf<K>>) -> Result<bool> {
+    fn overwrites<K: Kind>(&self, read: Option<&StatusOf<K>>, now: Option<&StatusOf<K>>) -> Result<bool> {
         let value = |status: Option<&StatusOf<K>>| serde_json::to_value(status.cloned().unwrap_or_default());
-        Ok(meets(&self.patch()?, Some(&value(read)?), Some(&value(now)?)))
+        Ok(conflicts_with(&self.patch()?, Some(&value(read)?), Some(&value(now)?)))
     }
 }
 
@@ -82,7 +82,7 @@ impl StatusChange {
 /// somebody else was faster, the object is read again and what is still missing there is written, up to five times. Where
 /// they changed the same values, that is the conflict it looks like, and for another pass to decide.
 pub(crate) async fn write<K: Kind>(
-    endpoint: &Endpoint<K>,
+    client: &ObjectClient<K>,
     object: &K,
     read: Option<&StatusOf<K>>,
     missing: StatusChange,
@@ -90,18 +90,18 @@ pub(crate) async fn write<K: Kind>(
 ) -> Result<Written> {
     let key = Arc::new(Key::of(object));
     let version = object.meta().resource_version.as_deref();
-    let answer = endpoint.patch_status(&key, version, &missing.0, true).await;
+    let answer = client.patch_status(&key, version, &missing.0, true).await;
     metrics.status_write(answer.is_ok());
     match answer {
         Ok(newest) => Ok(Written::Is(newest)),
         // a box of its own, since every pass has room for this future, and few take this way
-        Err(error) => Box::pin(write_anew(endpoint, &key, object, read, missing, metrics, error)).await,
+        Err(error) => Box::pin(write_anew(client, &key, object, read, missing, metrics, error)).await,
     }
 }
 
 /// After a first attempt that failed with this error.
 async fn write_anew<K: Kind>(
-    endpoint: &Endpoint<K>,
+    client: &ObjectClient<K>,
     key: &Arc<Key>,
     object: &K,
     read: Option<&StatusOf<K>>,
@@ -111,12 +111,12 @@ async fn write_anew<K: Kind>(
 ) -> Result<Written> {
     let mut since: Option<K> = None;
     for attempt in 1.. {
-        let conflict = code(&error) == Some(409);
-        if !(conflict && attempt < TRIES || code(&error) == Some(404)) {
+        let conflict = status_code(&error) == Some(409);
+        if !(conflict && attempt < TRIES || status_code(&error) == Some(404)) {
             return Err(error.into());
         }
         tokio::time::sleep(PAUSE.mul_f64(rand::random_range(0.5..1.5))).await;
-        let Some(now) = endpoint.get(key).await?.filter(|now| now.meta().uid == object.meta().uid) else {
+        let Some(now) = client.get(key).await?.filter(|now| now.meta().uid == object.meta().uid) else {
             return Ok(Written::Gone);
         };
         if !conflict {
@@ -126,14 +126,14 @@ async fn write_anew<K: Kind>(
             None => break,
             Some(_)
                 if missing
-                    .takes_back::<K>(since.as_ref().map_or(read, K::read_status), now.read_status())? =>
+                    .overwrites::<K>(since.as_ref().map_or(read, K::read_status), now.read_status())? =>
             {
                 return Err(error.into());
             }
             Some(still) => missing = still,
         }
         let answer =
-            endpoint.patch_status(key, now.meta().resource_version.as_deref(), &missing.0, false).await;
+            client.patch_status(key, now.meta().resource_version.as_deref(), &missing.0, false).await;
         metrics.status_write(answer.is_ok());
         error = match answer {
             Ok(_) => return Ok(Written::Changed),

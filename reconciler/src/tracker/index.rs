@@ -19,6 +19,13 @@ enum Target {
     Matching(Box<(Namespace, Text)>),
 }
 
+/// The least target, where the range of an observer's reads begins.
+impl Default for Target {
+    fn default() -> Self {
+        Self::Exact(Text::default())
+    }
+}
+
 /// The reads of all observers of one Kind. An observer and its targets are held while a pass that read them may
 /// still stand; nothing expires, since nothing outlives its observer. Pairs in ordered sets take a third of the memory
 /// that a set for each observer and each target takes, since most hold a single one.
@@ -65,8 +72,13 @@ impl Index {
         into.extend(of(&self.exact, &written(key)).map(|(_, observer)| observer.clone()));
     }
 
-    /// Whether anybody reads by labels.
-    pub(super) fn selects(&self) -> bool {
+    /// Whether no observer reads anything of the Kind.
+    pub(super) fn is_empty(&self) -> bool {
+        self.reads.is_empty()
+    }
+
+    /// Whether any observer reads by labels.
+    pub(super) fn has_selectors(&self) -> bool {
         !self.matching.is_empty()
     }
 
@@ -93,7 +105,7 @@ impl Index {
     }
 
     /// The pass ended well: what it did not read decides nothing any more.
-    pub(super) fn settle(&mut self, observer: &Key) {
+    pub(super) fn retain_latest(&mut self, observer: &Key) {
         let observer = written(observer);
         let Some(latest) = self.latest.remove(&observer) else { return };
         let stale: Vec<_> =
@@ -164,34 +176,17 @@ fn written(key: &Key) -> Text {
     [key.namespace.as_deref().unwrap_or_default(), "/", &key.name].concat().into()
 }
 
-/// Comes before all others.
-trait Least {
-    fn least() -> Self;
-}
-
-impl Least for Text {
-    fn least() -> Self {
-        Self::default()
-    }
-}
-
-impl Least for Target {
-    fn least() -> Self {
-        Self::Exact(Text::default())
-    }
-}
-
 /// The pairs that begin with this text.
-fn of<'a, T: Least + Ord>(
+fn of<'a, T: Default + Ord>(
     pairs: &'a BTreeSet<(Text, T)>,
     text: &Text,
 ) -> impl Iterator<Item = &'a (Text, T)> {
     let text = text.clone();
-    pairs.range((text.clone(), T::least())..).take_while(move |(first, _)| *first == text)
+    pairs.range((text.clone(), T::default())..).take_while(move |(first, _)| *first == text)
 }
 
 /// The copy of this text that the pairs share, if any begins with it.
-fn first<'a, T: Least + Ord>(pairs: &'a BTreeSet<(Text, T)>, text: &Text) -> Option<&'a Text> {
+fn first<'a, T: Default + Ord>(pairs: &'a BTreeSet<(Text, T)>, text: &Text) -> Option<&'a Text> {
     of(pairs, text).next().map(|(text, _)| text)
 }
 

@@ -1,9 +1,13 @@
+use std::{collections::HashSet, sync::Arc};
+
 use k8s_openapi::api::core::v1::Service;
-use kube::core::Expression;
-use reknit_injection::Context;
+use kube::core::{Expression, Selector};
+use parking_lot::Mutex;
+use reknit_apis::Key;
+use reknit_injection::{Context, Informer};
 use reknit_testing::ApiServer;
 
-use super::*;
+use super::trackers::{Tracker, Trackers};
 
 fn key(name: &str) -> Key {
     Key::new("default", name)
@@ -20,24 +24,24 @@ fn web() -> Selector {
 #[test]
 fn an_observer_that_changes_its_mind_a_thousand_times_leaves_nothing_behind() {
     let trackers = Trackers::default();
-    let tracker = trackers.join();
+    let tracker = trackers.add();
     for n in 0..1000 {
         trackers.begin(&key("observer"));
         tracker.read(&key("observer"), &key(&n.to_string()));
         let selector = Expression::Equal("app".into(), n.to_string()).into();
         tracker.read_matching(&key("observer"), Some("default"), &selector);
-        trackers.settle(&key("observer"));
+        trackers.retain_latest(&key("observer"));
         assert_eq!(sizes(&tracker), [1, 1, 1]);
     }
     trackers.begin(&key("observer"));
-    trackers.settle(&key("observer"));
+    trackers.retain_latest(&key("observer"));
     assert_eq!(sizes(&tracker), [0, 0, 0]);
 }
 
 #[test]
 fn an_observer_that_goes_takes_its_targets_along_and_leaves_those_of_others() {
     let trackers = Trackers::default();
-    let tracker = trackers.join();
+    let tracker = trackers.add();
     for observer in ["one", "two"] {
         tracker.read(&key(observer), &key("shared"));
         tracker.read(&key(observer), &key(observer));
@@ -64,13 +68,13 @@ fn a_key_is_held_once_whether_it_reads_or_is_read() {
 #[test]
 fn a_pass_that_fails_keeps_what_was_read_and_the_next_that_ends_well_does_not() {
     let trackers = Trackers::default();
-    let tracker = trackers.join();
+    let tracker = trackers.add();
     for target in ["a", "b", "c"] {
         trackers.begin(&key("observer"));
         tracker.read(&key("observer"), &key(target));
     }
     assert_eq!(sizes(&tracker), [3, 0, 1]);
-    trackers.settle(&key("observer"));
+    trackers.retain_latest(&key("observer"));
     assert_eq!(sizes(&tracker), [1, 0, 1]);
 }
 

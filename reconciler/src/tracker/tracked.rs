@@ -9,7 +9,7 @@ use kube::{
 use reknit_apis::{Key, Scope, Sees};
 use reknit_injection::{Cached, Informer};
 
-use super::Tracker;
+use super::trackers::Tracker;
 
 /// Objects of one Kind for a pass to read: what it read wakes it again when it changes, comes or goes.
 ///

@@ -2,6 +2,7 @@
 #![cfg(test)]
 
 mod children;
+mod references;
 
 use std::time::Duration;
 

@@ -5,6 +5,7 @@
 mod events;
 mod finalizers;
 mod limits;
+mod references;
 mod roles;
 mod status;
 mod tracking;
@@ -13,7 +14,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use reknit_apis::{ConditionSet, DuckShaped, DuckStatus, KRShaped};
 use reknit_injection::Context;
 use reknit_reconciler::{
-    Controller, FinalizeKind, Key, ObserveKind, Outcome, ReconcileKind, Result, WithReconciler,
+    Controller, ControllerBuilder, FinalizeKind, Key, ObserveKind, Outcome, ReconcileKind, Result,
 };
 use serde::{Deserialize, Serialize};
 
@@ -106,7 +107,7 @@ impl<F: Act> ObserveKind for Does<F> {
     }
 }
 
-pub(crate) fn of<F: Act>(cx: &Context, act: F) -> WithReconciler<Does<F>> {
+pub(crate) fn of<F: Act>(cx: &Context, act: F) -> ControllerBuilder<Does<F>> {
     Controller::of::<Lamp>(cx).reconciler(Does(act))
 }
 

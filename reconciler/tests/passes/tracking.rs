@@ -1,15 +1,12 @@
 use std::sync::Mutex;
 
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, Pod, Secret, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret, Service};
 use kube::{
-    Client, Resource, ResourceExt,
-    api::DynamicObject,
-    client::Body,
+    Resource, ResourceExt,
     core::{Expression, Selector},
 };
-use reknit_apis::{KReference, Reference};
-use reknit_injection::{Context, Informer, named, select};
-use reknit_reconciler::{Owned, ReconcileKey, Tracked, TrackedAny, keys};
+use reknit_injection::{Context, Informer, named};
+use reknit_reconciler::{Owned, ReconcileKey, Tracked, keys};
 use reknit_testing::ApiServer;
 use serde_json::json;
 
@@ -152,78 +149,6 @@ async fn an_observer_deleted_during_its_pass_leaves_nothing_behind() {
     assert!(!desk.wakes("one", &[]));
 }
 
-/// Follows whatever is referred to.
-struct Following {
-    anything: TrackedAny,
-    reference: Reference,
-    found: std::sync::Arc<Mutex<Vec<String>>>,
-}
-
-impl ReconcileKind for Following {
-    type Kind = Lamp;
-    async fn reconcile_kind(&self, lamp: &Lamp, _: &mut LampStatus) -> Result<Outcome> {
-        let found = self.anything.all(lamp, &self.reference).await?;
-        *self.found.lock().unwrap() = found.iter().map(|object| object.name_any()).collect();
-        Ok(Outcome::done())
-    }
-}
-
-fn following(reference: Reference) -> (Context, Controller, std::sync::Arc<Mutex<Vec<String>>>) {
-    let server = ApiServer::new();
-    let cx = Context::preloaded("test", server.client(), vec![server.hold(&lamp())]);
-    let mut build = Controller::of::<Lamp>(&cx);
-    let found = std::sync::Arc::default();
-    let anything = build.track_any();
-    let made =
-        build.reconciler(Following { anything, reference, found: std::sync::Arc::clone(&found) }).build();
-    (cx, made, found)
-}
-
-#[tokio::test]
-async fn a_reference_of_any_kind_is_followed_in_the_observers_namespace_unless_it_says_another() {
-    let reference = KReference {
-        api_version: "serving.knative.dev/v1".into(),
-        kind: "Service".into(),
-        namespace: None,
-        name: "s".into(),
-        ..KReference::default()
-    };
-    let (cx, made, found) = following(reference.into());
-    let _ = made.once(&key()).await.unwrap();
-    made.queued();
-    let gvk = kube::core::GroupVersionKind::gvk("serving.knative.dev", "v1", "Service");
-    let (kind, _) = cx.informers().resolve(&gvk).await.unwrap().unwrap();
-    let informer = cx.informer_of(&kind, select());
-    informer.apply(DynamicObject::new("s", &kind).within("other"));
-    assert!(made.queued().is_empty());
-    informer.apply(DynamicObject::new("s", &kind).within("default"));
-    assert_eq!(made.queued(), [key()]);
-    let _ = made.once(&key()).await.unwrap();
-    assert_eq!(*found.lock().unwrap(), ["s"]);
-}
-
-#[tokio::test]
-async fn a_reference_may_select_and_a_malformed_one_is_a_permanent_error() {
-    let selecting = json!({"apiVersion": "v1", "kind": "Pod", "selector": {"matchLabels": {"app": "web"}}});
-    let (cx, made, found) = following(serde_json::from_value(selecting).unwrap());
-    let _ = made.once(&key()).await.unwrap();
-    made.queued();
-    let gvk = kube::core::GroupVersionKind::gvk("", "v1", "Pod");
-    let (kind, _) = cx.informers().resolve(&gvk).await.unwrap().unwrap();
-    let mut pod = DynamicObject::new("p", &kind).within("default");
-    pod.labels_mut().insert("app".into(), "web".into());
-    cx.informer_of(&kind, select()).apply(pod);
-    assert_eq!(made.queued(), [key()]);
-    let _ = made.once(&key()).await.unwrap();
-    assert_eq!(*found.lock().unwrap(), ["p"]);
-
-    let (_cx, made, _) =
-        following(serde_json::from_value(json!({"apiVersion": "v1", "kind": "Pod"})).unwrap());
-    let error = made.once(&key()).await.unwrap_err();
-    assert!(error.is_permanent());
-    assert_eq!(error.to_string(), "invalid Reference:\nmust provide either Name or Selector");
-}
-
 /// Counts what each lamp controls.
 struct Owning {
     secrets: Owned<Secret>,
@@ -342,93 +267,6 @@ async fn what_a_reconciler_holds_says_what_it_is_and_its_clones_are_one() {
         serde_json::from_value(json!({"metadata": {"name": "web", "namespace": "default"}})).unwrap();
     cx.get::<Informer<Service>>().apply(web);
     assert_eq!(made.queued(), [key()], "read through a clone");
-}
-
-#[tokio::test]
-async fn a_reference_without_a_namespace_from_an_object_without_one_is_a_permanent_error() {
-    let cx = Context::preloaded("test", ApiServer::new().client(), vec![]);
-    let anything = Controller::of::<Namespace>(&cx).track_any();
-    let mut shop = Namespace::default();
-    shop.metadata.name = Some("shop".into());
-    let reference = |namespace: Option<&str>| KReference {
-        api_version: "v1".into(),
-        kind: "Service".into(),
-        namespace: namespace.map(Into::into),
-        name: "s".into(),
-        ..KReference::default()
-    };
-    let error = anything.get(&shop, &reference(None)).await.unwrap_err();
-    assert!(error.is_permanent());
-    let said =
-        "the reference to a Service of v1 names no namespace, and shop lies in none: name the namespace";
-    assert_eq!(error.to_string(), said);
-    assert!(anything.get(&shop, &reference(Some("other"))).await.unwrap().is_none());
-}
-
-#[tokio::test]
-async fn a_controller_of_one_namespace_reads_what_is_in_it_or_in_none() {
-    let cx = Context::preloaded("test", ApiServer::new().client(), vec![]);
-    let mut build = Controller::selected::<Lamp>(&cx, select().namespace("default"));
-    let (_services, _nodes): (Tracked<Service>, Tracked<Node>) = (build.track(), build.track());
-    let anything = build.track_any();
-    let reference = |kind: &str, namespace: Option<&str>| KReference {
-        api_version: "v1".into(),
-        kind: kind.into(),
-        namespace: namespace.map(Into::into),
-        name: "n".into(),
-        ..KReference::default()
-    };
-    assert!(anything.get(&lamp(), &reference("Pod", None)).await.unwrap().is_none());
-    let error = anything.get(&lamp(), &reference("Pod", Some("other"))).await.unwrap_err();
-    assert!(error.is_permanent());
-    let said =
-        "the reference to a Pod of v1 leads to the namespace other, and this controller reads only default";
-    assert_eq!(error.to_string(), said);
-    let names: Vec<_> = cx.informers().states().into_iter().map(|(name, _)| name).collect();
-    let lamps = "lamps.demo.reknit.dev [namespace=default]";
-    assert_eq!(names, [lamps, "nodes", "pods [namespace=default]", "services [namespace=default]"]);
-}
-
-/// Knows ConfigMaps, and lets nobody list them.
-fn forbidding() -> Client {
-    let answer = |request: http::Request<Body>| async move {
-        let (code, body) = match request.uri().path() {
-            "/api/v1" => (
-                200,
-                json!({"kind": "APIResourceList", "groupVersion": "v1", "resources": [
-                    {"name": "configmaps", "kind": "ConfigMap", "namespaced": true, "singularName": "", "verbs": []},
-                ]}),
-            ),
-            _ => (
-                403,
-                json!({"kind": "Status", "status": "Failure", "code": 403, "reason": "Forbidden", "message": "no"}),
-            ),
-        };
-        let body = Body::from(body.to_string().into_bytes());
-        http::Response::builder().status(code).body(body)
-    };
-    Client::new(tower::service_fn(answer), "default")
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_kind_that_cannot_be_listed_is_waited_for_once() {
-    let cx = Context::new("test", forbidding());
-    let anything = Controller::of::<Lamp>(&cx).track_any();
-    cx.informers().start();
-    let reference = KReference {
-        api_version: "v1".into(),
-        kind: "ConfigMap".into(),
-        namespace: None,
-        name: "m".into(),
-        ..KReference::default()
-    };
-    for patience in [10, 0, 0] {
-        let began = tokio::time::Instant::now();
-        let error = anything.get(&lamp(), &reference).await.unwrap_err();
-        assert_eq!(began.elapsed().as_secs(), patience);
-        assert!(error.to_string().starts_with("the first list of configmaps is not there yet: "), "{error}");
-        assert!(!error.is_permanent());
-    }
 }
 
 #[tokio::test]

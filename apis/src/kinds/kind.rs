@@ -1,0 +1,264 @@
+//! A Kind that a controller can reconcile, whatever its shape.
+
+use std::fmt::Debug;
+
+use kube::{Resource, core::object::HasStatus};
+use serde::{Serialize, de::DeserializeOwned};
+
+use super::{kr_shaped::KRShaped, scope::Scope};
+use crate::status::{Conditions, DuckShaped};
+
+/// A Kind that a controller can reconcile.
+///
+/// Every [`KRShaped`] Kind is one, and so are Kubernetes' own. Others, which have no conditions or no status at
+/// all, say so in a line:
+///
+/// ```
+/// use reknit_apis::Kind;
+/// use serde::{Deserialize, Serialize};
+///
+/// #[derive(kube::CustomResource, Serialize, Deserialize, Clone, Debug, schemars::JsonSchema)]
+/// #[kube(group = "demo.reknit.dev", version = "v1", kind = "Note", namespaced)]
+/// struct NoteSpec {
+///     text: String,
+/// }
+///
+/// impl Kind for Note {
+///     type Status = ();
+/// }
+/// ```
+///
+/// A status without conditions is named, and read where it is kept:
+///
+/// ```
+/// # use reknit_apis::Kind;
+/// # use serde::{Deserialize, Serialize};
+/// # #[derive(kube::CustomResource, Serialize, Deserialize, Clone, Debug, schemars::JsonSchema)]
+/// # #[kube(group = "demo.reknit.dev", version = "v1", kind = "Foo", namespaced, status = "FooStatus")]
+/// # struct FooSpec {}
+/// # #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, schemars::JsonSchema)]
+/// # struct FooStatus {}
+/// impl Kind for Foo {
+///     type Status = FooStatus;
+///     fn read_status(&self) -> Option<&FooStatus> {
+///         self.status.as_ref()
+///     }
+/// }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a Kind that a controller can reconcile",
+    note = "write `impl KRShaped for {Self}` (conditions and observedGeneration) or `impl Kind for {Self}` (plain)"
+)]
+pub trait Kind:
+    Resource<DynamicType = (), Scope: Scope>
+    + Clone
+    + Debug
+    + Serialize
+    + DeserializeOwned
+    + Send
+    + Sync
+    + 'static
+{
+    /// What a pass may write: `()` where the controller writes no status.
+    type Status: Clone + Default + PartialEq + Serialize + DeserializeOwned + Send + Sync;
+
+    /// The status as it was read, if the object has one. A Kind whose status has fields has to say where it is kept: a
+    /// program with a controller of one that does not cannot be built, since each pass would begin with an empty status
+    /// (`cargo build` says so, `cargo check` does not).
+    ///
+    /// ```compile_fail,E0080
+    /// # use reknit_apis::Kind;
+    /// # use serde::{Deserialize, Serialize};
+    /// # #[derive(kube::CustomResource, Serialize, Deserialize, Clone, Debug, schemars::JsonSchema)]
+    /// # #[kube(group = "demo.reknit.dev", version = "v1", kind = "Foo", namespaced, status = "FooStatus")]
+    /// # struct FooSpec {}
+    /// #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, schemars::JsonSchema)]
+    /// struct FooStatus {
+    ///     replicas: i32,
+    /// }
+    ///
+    /// impl Kind for Foo {
+    ///     type Status = FooStatus;
+    /// }
+    /// # Foo::new("x", FooSpec {}).read_status();
+    /// ```
+    fn read_status(&self) -> Option<&Self::Status> {
+        const {
+            assert!(
+                size_of::<Self::Status>() == 0,
+                "a Kind with a status has to say where that is kept: write `fn read_status` in `impl Kind`"
+            );
+        }
+        None
+    }
+
+    /// Whether it is one of Kubernetes' own, of which most take no finalizer without a slash.
+    #[doc(hidden)]
+    const BUILT_IN: bool = false;
+
+    /// Fills in what the spec leaves open, in memory, before a pass. The metadata stays as it is, since what a pass writes
+    /// goes to the object that it names.
+    fn default_in_place(&mut self) {}
+
+    /// The conditions of a status, where the Kind has any.
+    #[doc(hidden)]
+    fn conditions(_: &mut Self::Status) -> Option<Conditions<'_>> {
+        None
+    }
+
+    /// Notes that the status speaks of this generation, where the Kind keeps it.
+    #[doc(hidden)]
+    fn observe_generation(_: &mut Self::Status, _: Option<i64>) {}
+
+    /// Gives each condition that says what it said before the time it had before.
+    #[doc(hidden)]
+    fn keep_transition_times(_: &mut Self::Status, _before: &Self::Status) {}
+
+    /// Whether the two statuses are equal but for when their conditions changed.
+    #[doc(hidden)]
+    fn eq_ignoring_transition_time(status: &Self::Status, other: &Self::Status) -> bool {
+        status == other
+    }
+}
+
+/// The status of a Kind: what a pass may write.
+pub type StatusOf<K> = <K as Kind>::Status;
+
+impl<K: KRShaped> Kind for K {
+    type Status = <K as HasStatus>::Status;
+
+    fn read_status(&self) -> Option<&Self::Status> {
+        self.status()
+    }
+
+    fn default_in_place(&mut self) {
+        self.set_defaults();
+    }
+
+    fn conditions(status: &mut Self::Status) -> Option<Conditions<'_>> {
+        Some(K::CONDITIONS.manage(status))
+    }
+
+    fn observe_generation(status: &mut Self::Status, generation: Option<i64>) {
+        status.duck_mut().observed_generation = generation;
+    }
+
+    fn keep_transition_times(status: &mut Self::Status, before: &Self::Status) {
+        status.duck_mut().keep_transition_times(before.duck());
+    }
+
+    fn eq_ignoring_transition_time(status: &Self::Status, other: &Self::Status) -> bool {
+        if !status.duck().eq_ignoring_transition_time(other.duck()) {
+            return false;
+        }
+        let mut status = status.clone();
+        status.duck_mut().clone_from(other.duck());
+        status == *other
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::{core::v1::Pod, rbac::v1::ClusterRole};
+    use serde::Deserialize;
+
+    use super::*;
+    use crate::{ConditionSet, DuckStatus};
+
+    #[derive(kube::CustomResource, Serialize, Deserialize, Clone, Debug, schemars::JsonSchema)]
+    #[kube(group = "demo.reknit.dev", version = "v1", kind = "Lamp", namespaced, status = "LampStatus")]
+    struct LampSpec {}
+
+    #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, schemars::JsonSchema)]
+    struct LampStatus {
+        #[serde(flatten)]
+        duck: DuckStatus,
+        #[serde(default)]
+        lumens: u32,
+    }
+
+    impl DuckShaped for LampStatus {
+        fn duck(&self) -> &DuckStatus {
+            &self.duck
+        }
+        fn duck_mut(&mut self) -> &mut DuckStatus {
+            &mut self.duck
+        }
+    }
+
+    impl KRShaped for Lamp {
+        const CONDITIONS: ConditionSet = ConditionSet::living(&["Wired"]);
+    }
+
+    fn conditions(status: &mut LampStatus) -> Conditions<'_> {
+        Lamp::CONDITIONS.manage(status)
+    }
+
+    fn ready(generation: i64) -> LampStatus {
+        let mut status = LampStatus::default();
+        conditions(&mut status).mark_true("Wired");
+        Lamp::observe_generation(&mut status, Some(generation));
+        status
+    }
+
+    #[test]
+    fn a_condition_that_comes_back_as_it_was_keeps_its_time() {
+        let before = ready(1);
+        let mut status = before.clone();
+        conditions(&mut status).mark_false("Wired", "Loose", "a wire is loose");
+        conditions(&mut status).mark_true("Wired");
+        assert_ne!(status, before);
+        Lamp::keep_transition_times(&mut status, &before);
+        assert_eq!(status, before);
+    }
+
+    #[test]
+    fn a_condition_that_changed_keeps_its_new_time() {
+        let before = ready(1);
+        let mut status = before.clone();
+        conditions(&mut status).mark_false("Wired", "Loose", "a wire is loose");
+        let changed = status.clone();
+        Lamp::keep_transition_times(&mut status, &before);
+        assert_eq!(status, changed);
+        assert_ne!(
+            status.duck.condition("Wired").unwrap().last_transition_time,
+            before.duck.condition("Wired").unwrap().last_transition_time
+        );
+    }
+
+    #[test]
+    fn times_alone_are_no_difference_and_anything_else_is() {
+        let (one, mut other) = (ready(1), ready(1));
+        assert_ne!(one, other);
+        assert!(Lamp::eq_ignoring_transition_time(&one, &other));
+        other.lumens = 800;
+        assert!(!Lamp::eq_ignoring_transition_time(&one, &other));
+        assert!(!Lamp::eq_ignoring_transition_time(&one, &ready(2)));
+        let mut loose = ready(1);
+        conditions(&mut loose).mark_false("Wired", "Loose", "");
+        assert!(!Lamp::eq_ignoring_transition_time(&one, &loose));
+    }
+
+    #[test]
+    fn a_generation_not_observed_makes_the_top_unknown_until_the_pass_says_otherwise() {
+        let mut status = ready(1);
+        conditions(&mut status).expect_generation(Some(1));
+        assert!(conditions(&mut status).is_happy());
+        conditions(&mut status).expect_generation(Some(2));
+        let top = status.duck.condition("Ready").unwrap();
+        assert_eq!(top.status, "Unknown");
+        assert_eq!(top.reason.as_deref(), Some("NewObservedGenFailure"));
+        assert_eq!(top.message.as_deref(), Some("unsuccessfully observed a new generation"));
+        conditions(&mut status).mark_true("Wired");
+        assert!(conditions(&mut status).is_happy());
+    }
+
+    #[test]
+    fn kubernetes_own_kinds_have_no_status_to_write_and_know_their_scope() {
+        fn namespaced<K: Kind<Status = ()>>() -> bool {
+            K::Scope::NAMESPACED
+        }
+        assert!(namespaced::<Pod>());
+        assert!(!namespaced::<ClusterRole>());
+    }
+}

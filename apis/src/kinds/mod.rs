@@ -1,0 +1,12 @@
+//! Kinds that a controller can reconcile, and their scopes.
+
+mod built_in;
+mod kind;
+mod kr_shaped;
+mod scope;
+
+pub use self::{
+    kind::{Kind, StatusOf},
+    kr_shaped::KRShaped,
+    scope::{OwnedBy, Scope, Sees},
+};

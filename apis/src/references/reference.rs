@@ -1,0 +1,241 @@
+//! References from one object to others, and what makes them valid.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    FieldError,
+    names::{c_identifier, dns_label, dns_subdomain, label_selector, qualified_name},
+};
+
+/// Names one object of any Kind.
+///
+/// ```
+/// use reknit_apis::KReference;
+///
+/// let sink = KReference {
+///     api_version: "serving.knative.dev/v1".into(),
+///     kind: "Service".into(),
+///     namespace: Some("default".into()),
+///     name: "web".into(),
+///     ..KReference::default()
+/// };
+/// assert_eq!(serde_json::to_value(&sink).unwrap()["apiVersion"], "serving.knative.dev/v1");
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(description = "Names one object of any Kind.")]
+pub struct KReference {
+    /// Group and version, as in the object: `v1`, `apps/v1`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub api_version: String,
+    /// The Kind: `Service`.
+    pub kind: String,
+    /// The namespace; where none is given, that of the object that holds the reference.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// The name.
+    pub name: String,
+    /// Which address is meant, by its name, of an object that publishes several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+}
+
+impl KReference {
+    /// Whether it names an object.
+    pub fn validate(&self) -> FieldError {
+        required(&self.name, "name")
+            .also(required(&self.api_version, "apiVersion"))
+            .also(required(&self.kind, "kind"))
+    }
+
+    /// The same, and that it leads to no other namespace than this one, which is that of the object that holds it: the
+    /// controller that follows it may have rights in others that its author does not have.
+    ///
+    /// Without a namespace a reference is right anywhere, and one of a cluster-scoped object, whose namespace is empty, may
+    /// lead to any.
+    ///
+    /// ```
+    /// use reknit_apis::KReference;
+    ///
+    /// let sink = KReference {
+    ///     api_version: "v1".into(),
+    ///     kind: "Service".into(),
+    ///     namespace: Some("theirs".into()),
+    ///     name: "web".into(),
+    ///     ..KReference::default()
+    /// };
+    /// assert!(sink.validate_within("theirs").is_empty());
+    /// let wrong = sink.validate_within("mine").via_field("spec.sink");
+    /// assert_eq!(
+    ///     wrong.to_string(),
+    ///     "mismatched namespaces: spec.sink.namespace\nparent namespace: \"mine\" does not match ref: \"theirs\"",
+    /// );
+    /// ```
+    pub fn validate_within(&self, namespace: &str) -> FieldError {
+        self.validate().also(self.validate_namespace(namespace))
+    }
+
+    pub(crate) fn validate_namespace(&self, parent: &str) -> FieldError {
+        match self.namespace.as_deref() {
+            Some(own) if !own.is_empty() && !parent.is_empty() && own != parent => {
+                let details = format!("parent namespace: {parent:?} does not match ref: {own:?}");
+                FieldError::generic("mismatched namespaces", ["namespace"]).details(details)
+            }
+            _ => FieldError::none(),
+        }
+    }
+}
+
+/// Names one object of any Kind, or selects several in a namespace by their labels.
+///
+/// ```
+/// use reknit_apis::Reference;
+///
+/// let one = Reference { api_version: "v1".into(), kind: "Service".into(), ..Reference::default() };
+/// let error = one.check_trackable().unwrap_err();
+/// assert_eq!(error.to_string(), "invalid Reference:\nmust provide either Name or Selector");
+///
+/// let one = Reference { name: Some("web".into()), namespace: Some("default".into()), ..one };
+/// assert!(one.check_trackable().is_ok());
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(description = "Names one object of any Kind, or selects several in a namespace by their labels.")]
+pub struct Reference {
+    /// Group and version, as in the object: `v1`, `apps/v1`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub api_version: String,
+    /// The Kind: `Service`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub kind: String,
+    /// The namespace; none for cluster-scoped objects.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// The name. Either this or the selector is given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// What the labels of the objects must match. Either this or the name is given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub selector: Option<LabelSelector>,
+}
+
+/// A [`Reference`] that cannot be tracked, with every reason.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("invalid Reference:\n{}", .0.join("\n"))]
+pub struct InvalidReference(Vec<String>);
+
+impl From<KReference> for Reference {
+    /// Without the address: what is tracked is the object.
+    fn from(KReference { api_version, kind, namespace, name, address: _ }: KReference) -> Self {
+        Self { api_version, kind, namespace, name: Some(name), selector: None }
+    }
+}
+
+impl Reference {
+    /// Whether it names an object in a namespace, or selects some, as a field of an object that users write.
+    pub fn validate(&self) -> FieldError {
+        let named = match (&self.selector, self.name()) {
+            (Some(_), "") => self.validate_selector(),
+            (Some(_), _) => FieldError::multiple_one_of(["selector", "name"]),
+            (None, "") => FieldError::missing_one_of(["selector", "name"]),
+            (None, name) => well_formed(name, dns_label, "name"),
+        };
+        self.validate_place().also(named)
+    }
+
+    /// Whether it names one object in a namespace, and selects none.
+    pub fn validate_object_reference(&self) -> FieldError {
+        let selector = match self.selector {
+            Some(_) => FieldError::disallowed(["selector"]),
+            None => FieldError::none(),
+        };
+        self.validate_place().also(required_and(self.name(), dns_label, "name")).also(selector)
+    }
+
+    /// Whether the objects it means can be watched for.
+    ///
+    /// # Errors
+    ///
+    /// Parts that are malformed; both name and selector, or neither.
+    pub fn check_trackable(&self) -> Result<(), InvalidReference> {
+        let mut wrong = Vec::new();
+        let mut check = |part: &str, why: Vec<String>| {
+            wrong.extend(why.into_iter().map(|why| format!("{part}: {why}")));
+        };
+        check("APIVersion", qualified_name(&self.api_version));
+        check("Kind", c_identifier(&self.kind));
+        if !self.namespace().is_empty() {
+            check("Namespace", dns_label(self.namespace()));
+        }
+        match (&self.selector, self.name()) {
+            (Some(_), name) if !name.is_empty() => wrong.push("cannot provide both Name and Selector".into()),
+            (Some(selector), _) => check("Selector", label_selector(selector).into_iter().collect()),
+            (None, "") => wrong.push("must provide either Name or Selector".into()),
+            (None, name) => check("Name", dns_subdomain(name)),
+        }
+        wrong.sort();
+        if wrong.is_empty() { Ok(()) } else { Err(InvalidReference(wrong)) }
+    }
+
+    fn namespace(&self) -> &str {
+        self.namespace.as_deref().unwrap_or_default()
+    }
+
+    fn name(&self) -> &str {
+        self.name.as_deref().unwrap_or_default()
+    }
+
+    fn validate_place(&self) -> FieldError {
+        required_and(&self.api_version, qualified_name, "apiVersion")
+            .also(required_and(&self.kind, c_identifier, "kind"))
+            .also(required_and(self.namespace(), dns_label, "namespace"))
+    }
+
+    fn validate_selector(&self) -> FieldError {
+        let wrong = self.selector.as_ref().and_then(label_selector);
+        wrong.map_or_else(FieldError::none, |why| FieldError::invalid_value(why, "selector"))
+    }
+}
+
+fn required(value: &str, path: &str) -> FieldError {
+    if value.is_empty() { FieldError::missing([path]) } else { FieldError::none() }
+}
+
+fn well_formed(value: &str, rule: fn(&str) -> Vec<String>, path: &str) -> FieldError {
+    match &rule(value)[..] {
+        [] => FieldError::none(),
+        wrong => FieldError::invalid_value(wrong.join(", "), path),
+    }
+}
+
+fn required_and(value: &str, rule: fn(&str) -> Vec<String>, path: &str) -> FieldError {
+    if value.is_empty() { required(value, path) } else { well_formed(value, rule, path) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn within(reference: Option<&str>, parent: &str) -> String {
+        let reference = KReference { namespace: reference.map(Into::into), ..KReference::default() };
+        reference.validate_within(parent).to_string()
+    }
+
+    #[test]
+    fn a_reference_to_another_namespace_is_refused_beside_what_else_is_wrong() {
+        let missing = "missing field(s): apiVersion, kind, name";
+        let mismatched =
+            "mismatched namespaces: namespace\nparent namespace: \"mine\" does not match ref: \"theirs\"";
+        assert_eq!(within(Some("theirs"), "mine"), format!("{mismatched}\n{missing}"));
+    }
+
+    #[test]
+    fn a_namespace_that_is_the_same_or_unknown_on_either_side_is_no_other() {
+        for (reference, parent) in
+            [(Some("mine"), "mine"), (None, "mine"), (Some(""), "mine"), (Some("theirs"), "")]
+        {
+            assert!(!within(reference, parent).contains("mismatched"), "{reference:?} in {parent:?}");
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! Where something can be reached.
+
+use serde::{Deserialize, Serialize};
+
+use crate::Url;
+
+/// An address that others can send to.
+///
+/// ```
+/// use reknit_apis::Addressable;
+///
+/// let address = Addressable { url: Some("http://web.default.svc.cluster.local".parse()?), ..Default::default() };
+/// let json = serde_json::to_string(&address).unwrap();
+/// assert_eq!(json, r#"{"url":"http://web.default.svc.cluster.local"}"#);
+/// # Ok::<_, reknit_apis::UrlError>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(description = "An address that others can send to.")]
+pub struct Addressable {
+    /// Tells several addresses of one object apart.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Where to send.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<Url>,
+    /// The certificate authorities, in PEM, to trust beside the system's when sending over TLS.
+    #[serde(rename = "CACerts", default, skip_serializing_if = "Option::is_none")]
+    pub ca_certs: Option<String>,
+    /// The OIDC audience that tokens sent here must name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub audience: Option<String>,
+}
+
+/// The part of a status that publishes addresses; embedded with `#[serde(flatten)]`.
+///
+/// ```
+/// use reknit_apis::{AddressStatus, Addressable};
+///
+/// let address = Addressable { url: Some("http://web".parse()?), ..Default::default() };
+/// let mut status = AddressStatus::one(address);
+/// assert_eq!(serde_json::to_string(&status).unwrap(), r#"{"address":{"url":"http://web"}}"#);
+/// # Ok::<_, reknit_apis::UrlError>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(description = "Where the object can be reached.")]
+pub struct AddressStatus {
+    /// The address, and the first choice where there are several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<Addressable>,
+    /// All addresses, where there are several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub addresses: Vec<Addressable>,
+}
+
+impl AddressStatus {
+    /// Publishes one address.
+    pub fn one(address: Addressable) -> Self {
+        Self { address: Some(address), addresses: Vec::new() }
+    }
+
+    /// Publishes several addresses, the first of which also stands alone.
+    pub fn several(addresses: Vec<Addressable>) -> Self {
+        Self { address: addresses.first().cloned(), addresses }
+    }
+}

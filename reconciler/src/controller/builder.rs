@@ -1,0 +1,307 @@
+//! Puts a controller together: what wakes it, what it reads, what it does.
+
+use std::{marker::PhantomData, sync::Arc, time::Duration};
+
+use kube::Client;
+use reknit_apis::{Key, Kind, OwnedBy, Scope};
+use reknit_injection::{Cached, Config, Context, Feed, FromConfigMap, Informer, Selection, select};
+
+use super::{
+    Controller, Parts, controller_builder::ControllerBuilder, key_sources::KeySources, options::Options,
+    watch::Watch,
+};
+use crate::{
+    Owned, Queue, ReconcileKey, ReconcileKind, Recorder, Tracked, TrackedAny,
+    driver::KeyDriver,
+    metrics::Metrics,
+    object_client::field_manager,
+    owned::owner_key,
+    per_key::{PerKey, PerKeyStores},
+    tracker::Trackers,
+};
+
+/// Stands for the Kind of a controller that has none, only [keys](crate::ReconcileKey).
+#[derive(Debug)]
+pub enum Keys {}
+
+/// A controller that is being put together: first what it reads and is woken by, then its reconciler, then its
+/// options.
+///
+/// Made by [`Controller::of`], [`Controller::selected`] and [`Controller::named`]. Before its first pass the controller
+/// waits for the first list of every informer that its [`Context`] was asked for until it was built, however that was
+/// asked, and of those that pass through here. It waits neither for what [`track_any`](Self::track_any) opens at run
+/// time nor for what other constructors of the process asked for.
+///
+/// ```
+/// use k8s_openapi::api::{apps::v1::ReplicaSet, core::v1::{Namespace, Pod}};
+/// use reknit_injection::{Context, Informer};
+/// use reknit_reconciler::{Controller, Outcome, Owned, ReconcileKind, Result};
+///
+/// struct Counter {
+///     sets: Owned<ReplicaSet>,
+///     pods: Informer<Pod>,
+/// }
+///
+/// impl ReconcileKind for Counter {
+///     type Kind = Namespace;
+///     async fn reconcile_kind(&self, namespace: &Namespace, _status: &mut ()) -> Result<Outcome> {
+///         println!("{} sets, {} pods at all", self.sets.of(namespace).count(), self.pods.list().count());
+///         Ok(Outcome::done())
+///     }
+/// }
+///
+/// fn controller(cx: &Context) -> Result<Controller> {
+///     let mut build = Controller::of::<Namespace>(cx);
+///     let sets = build.owns::<ReplicaSet>();
+///     let pods = cx.get();
+///     Ok(build.reconciler(Counter { sets, pods }).workers(4).build())
+/// }
+/// ```
+#[must_use = "nothing is watched for a controller that is not built"]
+pub struct Builder<K> {
+    pub(super) cx: Context,
+    pub(super) queue: Queue,
+    pub(super) options: Options,
+    pub(super) selection: Selection,
+    /// Group and Kind, as the log says them; empty where there is no Kind.
+    full_kind: String,
+    /// What its events are recorded as.
+    reporter: String,
+    feeds: Vec<Arc<dyn Feed>>,
+    pub(super) trackers: Trackers,
+    pub(super) per_key: PerKeyStores,
+    pub(super) key_sources: Arc<KeySources>,
+    has_kind: bool,
+    kind: PhantomData<fn() -> K>,
+}
+
+impl Controller {
+    /// A controller of this Kind, named `<plural>.<group>`. Of several over one Kind in a process, all but one need
+    /// a [name](ControllerBuilder::name) of their own.
+    pub fn of<K: Kind>(cx: &Context) -> Builder<K> {
+        Self::selected(cx, select())
+    }
+
+    /// A controller of the objects of this Kind that are selected: of one namespace, say, for which it then needs
+    /// no ClusterRole.
+    ///
+    /// ```
+    /// use k8s_openapi::api::apps::v1::Deployment;
+    /// use reknit_injection::{Context, select};
+    /// use reknit_reconciler::{Builder, Controller};
+    ///
+    /// fn of_one_namespace(cx: &Context, namespace: &str) -> Builder<Deployment> {
+    ///     Controller::selected(cx, select().namespace(namespace))
+    /// }
+    /// ```
+    pub fn selected<K: Kind>(cx: &Context, which: Selection) -> Builder<K> {
+        let (plural, group) = (K::plural(&()), K::group(&()));
+        let name = if group.is_empty() { plural.into_owned() } else { format!("{plural}.{group}") };
+        let kind = K::kind(&());
+        let mut build = Builder::new(cx, name, &kind.to_lowercase(), which.clone());
+        build.full_kind = if group.is_empty() { kind.into_owned() } else { format!("{group}.{kind}") };
+        let informer = cx.informer::<K>(which);
+        build.needs(&informer);
+        build.has_kind = true;
+        build.key_sources.add(move |keys| keys.extend(informer.keys()));
+        build
+    }
+
+    /// A controller without a Kind of its own: its keys are what its watches make of what they see.
+    pub fn named(name: &str, cx: &Context) -> Builder<Keys> {
+        Builder::new(cx, name.into(), name, select())
+    }
+}
+
+impl<K> Builder<K> {
+    fn new(cx: &Context, name: String, reporter: &str, selection: Selection) -> Self {
+        Self {
+            cx: cx.clone(),
+            queue: Queue::new(),
+            options: Options::new(name),
+            selection,
+            full_kind: String::new(),
+            reporter: format!("{reporter}-controller"),
+            feeds: Vec::new(),
+            trackers: Trackers::default(),
+            per_key: PerKeyStores::default(),
+            key_sources: Arc::default(),
+            has_kind: false,
+            kind: PhantomData,
+        }
+    }
+
+    /// Wakes keys of this controller when objects of another informer change.
+    pub fn watch<T: Cached>(&mut self, informer: &Informer<T>) -> Watch<'_, T> {
+        self.needs(informer);
+        Watch::new(informer.clone(), &self.queue, &self.key_sources, !self.has_kind)
+    }
+
+    /// A ConfigMap as a value, the same throughout a pass. A changed value wakes every key, slowly.
+    pub fn config<T: FromConfigMap>(&mut self) -> Config<T> {
+        let (sources, queue) = (Arc::downgrade(&self.key_sources), self.queue.clone());
+        Config::new(&self.cx, move || {
+            let keys = sources.upgrade().map(|sources| sources.keys()).unwrap_or_default();
+            keys.into_iter().for_each(|key| queue.add_slow(key));
+        })
+    }
+
+    /// The client to write with: what it wrote is read at once from every informer that selects it.
+    pub fn client(&self) -> Client {
+        self.cx.client()
+    }
+
+    /// To wake keys from outside the watches.
+    pub fn queue(&self) -> Queue {
+        self.queue.clone()
+    }
+
+    /// To record events other than those that end a pass.
+    pub fn recorder(&self) -> Recorder {
+        Recorder::new(&self.cx, &self.reporter)
+    }
+
+    fn needs<T: Cached>(&mut self, informer: &Informer<T>) {
+        self.waits_for(informer.feed());
+    }
+
+    fn waits_for(&mut self, feed: Arc<dyn Feed>) {
+        if !self.feeds.iter().any(|known| Arc::ptr_eq(known, &feed)) {
+            self.feeds.push(feed);
+        }
+    }
+
+    /// Everything about the controller but what it does.
+    pub(super) fn parts(mut self) -> Parts {
+        self.cx.asked().into_iter().for_each(|feed| self.waits_for(feed));
+        let metrics = self.cx.get::<Metrics>();
+        self.queue.measure(&self.options.name, &metrics);
+        Parts {
+            metrics: metrics.passes(&self.options.name),
+            recorder: Recorder::new(&self.cx, &self.reporter),
+            name: self.options.name,
+            kind: self.full_kind,
+            queue: self.queue,
+            feeds: self.feeds.into(),
+            workers: self.options.workers,
+            resync: self.options.resync,
+            slow_after: self.options.limits.slow_after,
+            key_sources: self.key_sources,
+            per_key: self.per_key,
+            finalizer: None,
+        }
+    }
+}
+
+impl<K: Kind> Builder<K> {
+    /// Objects of another Kind to read: what a pass read wakes its key when it changes. Of a controller of one namespace,
+    /// those in that namespace, unless the Kind is cluster-scoped; any others through an informer
+    /// [of one's own](Self::track_in).
+    pub fn track<T: Cached<DynamicType = (), Scope: Scope>>(&mut self) -> Tracked<T> {
+        let namespace = self.selection.in_namespace().filter(|_| T::Scope::NAMESPACED).unwrap_or_default();
+        self.track_in(&self.cx.informer(select().namespace(namespace)))
+    }
+
+    /// The same through a selected informer.
+    pub fn track_in<T: Cached<DynamicType = (), Scope: Scope>>(
+        &mut self,
+        informer: &Informer<T>,
+    ) -> Tracked<T> {
+        self.needs(informer);
+        let tracker = self.trackers.add();
+        tracker.observe(informer, self.queue.clone());
+        Tracked::new(informer.clone(), tracker)
+    }
+
+    /// Objects of Kinds that only a reference names. Of a controller of one namespace, those in that namespace and
+    /// cluster-scoped ones; references elsewhere are permanent errors.
+    pub fn track_any(&mut self) -> TrackedAny {
+        let namespace = self.selection.in_namespace().map(str::to_owned);
+        TrackedAny::new(self.cx.informers(), namespace, self.queue.clone(), self.trackers.clone())
+    }
+
+    /// The objects of another Kind that those of this one control, to list and to [apply](Owned::apply): each wakes its
+    /// controller when it changes. Of a controller of one namespace, those in that namespace.
+    pub fn owns<T>(&mut self) -> Owned<T>
+    where
+        T: Cached<DynamicType = (), Scope: OwnedBy<K::Scope>>,
+    {
+        let namespace = self.selection.in_namespace().unwrap_or_default();
+        self.owns_in(&self.cx.informer(select().namespace(namespace)))
+    }
+
+    /// The same through a selected informer.
+    pub fn owns_in<T>(&mut self, informer: &Informer<T>) -> Owned<T>
+    where
+        T: Cached<DynamicType = (), Scope: OwnedBy<K::Scope>>,
+    {
+        self.watch(informer).keys(owner_key::<K, T>);
+        let tracker = self.trackers.add();
+        tracker.observe(informer, self.queue.clone());
+        let manager = field_manager(self.cx.component());
+        Owned::new(informer.clone(), self.client(), manager, tracker)
+    }
+
+    /// What passes keep from one to the next, for each key; it goes with the object, and with the lead over it.
+    pub fn per_key<T: Send + 'static>(&mut self) -> PerKey<T> {
+        self.per_key.add()
+    }
+
+    /// What the controller does; its roles and options follow.
+    pub fn reconciler<R: ReconcileKind<Kind = K>>(self, reconciler: R) -> ControllerBuilder<R> {
+        ControllerBuilder::new(self, reconciler)
+    }
+}
+
+impl Builder<Keys> {
+    /// A key that there is whatever the watches see: it is woken at the start, when its lead is gained, and with every
+    /// resync. For what has to be made where nothing is there yet.
+    ///
+    /// ```
+    /// use reknit_injection::Context;
+    /// use reknit_reconciler::{Builder, Controller, Key, Keys};
+    ///
+    /// fn of_one_secret(cx: &Context) -> Builder<Keys> {
+    ///     let mut build = Controller::named("passwords", cx);
+    ///     build.always(Key::new("shop", "password"));
+    ///     build
+    /// }
+    /// # let _ = of_one_secret;
+    /// ```
+    pub fn always(&mut self, key: Key) {
+        self.queue.add(key.clone());
+        self.key_sources.add(move |keys| keys.push(key.clone()));
+    }
+
+    /// How many keys are worked on at once, unless the process is told otherwise. Default 2.
+    pub fn workers(mut self, workers: usize) -> Self {
+        self.options.workers = workers;
+        self
+    }
+
+    /// How often every key is looked at although nothing happened. Default 10 hours, give or take a tenth;
+    /// zero is never.
+    pub fn resync(mut self, every: Duration) -> Self {
+        self.options.resync = every;
+        self
+    }
+
+    /// When a pass is told of as slow, in the log. Default one minute.
+    pub fn slow_after(mut self, limit: Duration) -> Self {
+        self.options.limits.slow_after = limit;
+        self
+    }
+
+    /// When a pass is dropped, which counts as an error. Default never.
+    pub fn deadline(mut self, limit: Duration) -> Self {
+        self.options.limits.deadline = Some(limit);
+        self
+    }
+
+    /// What the controller does.
+    pub fn reconciler<R: ReconcileKey>(self, reconciler: R) -> Controller {
+        let driver =
+            KeyDriver { reconciler, limits: self.options.limits, key_sources: self.key_sources.clone() };
+        Controller::new(self.parts(), driver)
+    }
+}
