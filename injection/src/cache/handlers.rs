@@ -9,7 +9,11 @@ use kube::discovery::ApiResource;
 use reknit_apis::Key;
 
 use super::delta::Delta;
-use crate::informer::{Cached, Change, KeyEvent, Old};
+use crate::informer::{
+    cached::Cached,
+    change::{Change, Old},
+    key_event::KeyEvent,
+};
 
 pub(crate) type ChangeHandler<K> = Box<dyn Fn(&Change<K>) + Send + Sync>;
 pub(crate) type KeyEventHandler = Box<dyn Fn(&KeyEvent<'_>) + Send + Sync>;

@@ -1,6 +1,6 @@
 //! The cache of an informer: the objects, the rules by which they change, and the handlers that are called.
 
-mod delta;
+pub(crate) mod delta;
 mod handlers;
 mod store;
 #[cfg(test)]
@@ -17,7 +17,7 @@ use parking_lot::{Mutex, RwLock};
 use reknit_apis::Key;
 use serde_json::Value;
 
-pub(crate) use self::delta::{Delta, Deltas};
+use self::delta::{Delta, Deltas};
 pub use self::undecodable::DecodeError;
 pub(crate) use self::{
     handlers::{ChangeHandler, KeyEventHandler, UndecodableHandler},
@@ -30,7 +30,10 @@ use self::{
 };
 use crate::{
     client::Answered,
-    informer::{Cached, Change, InformerMetrics, KeyEvent, Progress, Selection},
+    informer::{
+        cached::Cached, change::Change, handle::Progress, key_event::KeyEvent, metrics::InformerMetrics,
+        selection::Selection,
+    },
     object::{Object, RawObject},
 };
 

@@ -12,26 +12,12 @@ use reknit_apis::Key;
 use serde::Deserialize;
 
 use super::{
+    answered::Answered,
     read_back::read_back,
     resource_path::ResourcePath,
     transport::{Answer, Transport, collect, whole},
 };
-use crate::{
-    informer::Informers,
-    object::{RawObject, ResourceVersion},
-};
-
-/// The outcome of a request of this process for one object.
-pub(crate) enum Answered<'a> {
-    /// The object of the answer, and its text. The answer to a `deletion` holds the last state if the object is gone.
-    Object { raw: &'a RawObject<'a>, text: &'a str, deletion: bool },
-    /// An item of a list. Items of built-in Kinds do not name their Kind.
-    Item { raw: &'a RawObject<'a>, text: &'a str },
-    /// A deletion that the API server confirmed without the object.
-    Deleted { key: &'a Key, uid: Option<&'a str> },
-    /// The absence of the object from a list of this version.
-    Absent { key: &'a Key, version: Option<ResourceVersion<'a>> },
-}
+use crate::{informer::Informers, object::RawObject};
 
 /// Returns the same transport with the answers to writes, and to reads of one object, delivered to the informers.
 pub(crate) fn read_own_writes(transport: &Transport, informers: &Informers) -> Transport {

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt};
 
 use reknit_apis::Key;
 
-use crate::{cache::Delta, object::Object};
+use crate::{cache::delta::Delta, object::Object};
 
 /// A change of an object as far as it is known without decoding the object. Comes from
 /// [`Informer::on_key_event`](crate::Informer::on_key_event).

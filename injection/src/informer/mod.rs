@@ -1,15 +1,15 @@
 //! An informer: a watched and cached selection of a Kind.
 
-mod cached;
-mod change;
+pub(crate) mod cached;
+pub(crate) mod change;
 mod discovery;
 mod filter;
-mod handle;
+pub(crate) mod handle;
 mod index;
-mod key_event;
-mod metrics;
+pub(crate) mod key_event;
+pub(crate) mod metrics;
 mod registry;
-mod selection;
+pub(crate) mod selection;
 #[cfg(test)]
 mod tests;
 
@@ -25,6 +25,7 @@ use reknit_apis::Key;
 use serde::Serialize;
 use tokio::{runtime, task::AbortHandle};
 
+pub(crate) use self::registry::ObjectSource;
 pub use self::{
     cached::{Cached, Metadata},
     change::{Change, Old},
@@ -36,7 +37,6 @@ pub use self::{
     registry::Informers,
     selection::{Selection, select},
 };
-pub(crate) use self::{handle::Progress, metrics::InformerMetrics, registry::ObjectSource};
 use crate::{
     cache::{Cache, DecodeError},
     client::Transport,

@@ -7,7 +7,7 @@ use reknit_apis::Key;
 use serde::Serialize;
 
 use super::{Malformed, Object, ObjectState, Parts, Scanner, explain};
-use crate::informer::Cached;
+use crate::informer::cached::Cached;
 
 /// The fields of an object as they are written, and the few that an informer must know even if the rest cannot be
 /// decoded.

@@ -34,7 +34,7 @@ pub(crate) use self::{
 use crate::{
     cache::Cache,
     client::Transport,
-    informer::Cached,
+    informer::cached::Cached,
     object::{Malformed, ResourceVersion},
 };
 

@@ -19,7 +19,7 @@ use tokio::time::timeout;
 use super::{Failure, watch::Lines};
 use crate::{
     client::{NotRepeated, Transport, collect, refusal},
-    informer::Selection,
+    informer::selection::Selection,
 };
 
 /// The items of a page. Smaller pages cost more requests and save no memory.

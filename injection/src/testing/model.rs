@@ -10,7 +10,10 @@ use rand::{Rng, SeedableRng, rngs::StdRng, seq::SliceRandom};
 use reknit_apis::Key;
 
 use crate::{
-    cache::{Delta, Deltas, Store},
+    cache::{
+        Store,
+        delta::{Delta, Deltas},
+    },
     object::{self, ObjectState, encode},
 };
 
