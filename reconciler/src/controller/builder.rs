@@ -6,18 +6,10 @@ use kube::Client;
 use reknit_apis::{Key, Kind, OwnedBy, Scope};
 use reknit_injection::{Cached, Config, Context, Feed, FromConfigMap, Informer, Selection, select};
 
-use super::{
-    Controller, Parts, controller_builder::ControllerBuilder, key_sources::KeySources, options::Options,
-    watch::Watch,
-};
+use super::{Controller, Parts, controller_builder::ControllerBuilder, watch::Watch};
 use crate::{
-    Owned, Queue, ReconcileKey, ReconcileKind, Recorder, Tracked, TrackedAny,
-    driver::KeyDriver,
-    metrics::Metrics,
-    object_client::field_manager,
-    owned::owner_key,
-    per_key::{PerKey, PerKeyStores},
-    tracker::Trackers,
+    Owned, PerKey, Queue, ReconcileKey, ReconcileKind, Recorder, Tracked, TrackedAny, driver::KeyDriver,
+    object_client::field_manager, owned::owner_key, tracker::Trackers,
 };
 
 /// Stands for the Kind of a controller that has none, only [keys](crate::ReconcileKey).
@@ -60,17 +52,9 @@ pub enum Keys {}
 #[must_use = "nothing is watched for a controller that is not built"]
 pub struct Builder<K> {
     pub(super) cx: Context,
-    pub(super) queue: Queue,
-    pub(super) options: Options,
+    pub(super) parts: Parts,
     pub(super) selection: Selection,
-    /// Group and Kind, as the log says them; empty where there is no Kind.
-    full_kind: String,
-    /// What its events are recorded as.
-    reporter: String,
-    feeds: Vec<Arc<dyn Feed>>,
     pub(super) trackers: Trackers,
-    pub(super) per_key: PerKeyStores,
-    pub(super) key_sources: Arc<KeySources>,
     has_kind: bool,
     kind: PhantomData<fn() -> K>,
 }
@@ -99,11 +83,11 @@ impl Controller {
         let name = if group.is_empty() { plural.into_owned() } else { format!("{plural}.{group}") };
         let kind = K::kind(&());
         let mut build = Builder::new(cx, name, &kind.to_lowercase(), which.clone());
-        build.full_kind = if group.is_empty() { kind.into_owned() } else { format!("{group}.{kind}") };
+        build.parts.kind = if group.is_empty() { kind.into_owned() } else { format!("{group}.{kind}") };
         let informer = cx.informer::<K>(which);
         build.needs(&informer);
         build.has_kind = true;
-        build.key_sources.add(move |keys| keys.extend(informer.keys()));
+        build.parts.key_sources.add(move |keys| keys.extend(informer.keys()));
         build
     }
 
@@ -117,15 +101,9 @@ impl<K> Builder<K> {
     fn new(cx: &Context, name: String, reporter: &str, selection: Selection) -> Self {
         Self {
             cx: cx.clone(),
-            queue: Queue::new(),
-            options: Options::new(name),
+            parts: Parts::new(name, Recorder::new(cx, &format!("{reporter}-controller"))),
             selection,
-            full_kind: String::new(),
-            reporter: format!("{reporter}-controller"),
-            feeds: Vec::new(),
             trackers: Trackers::default(),
-            per_key: PerKeyStores::default(),
-            key_sources: Arc::default(),
             has_kind: false,
             kind: PhantomData,
         }
@@ -134,16 +112,12 @@ impl<K> Builder<K> {
     /// Wakes keys of this controller when objects of another informer change.
     pub fn watch<T: Cached>(&mut self, informer: &Informer<T>) -> Watch<'_, T> {
         self.needs(informer);
-        Watch::new(informer.clone(), &self.queue, &self.key_sources, !self.has_kind)
+        Watch::new(informer.clone(), &self.parts, !self.has_kind)
     }
 
     /// A ConfigMap as a value, the same throughout a pass. A changed value wakes every key, slowly.
     pub fn config<T: FromConfigMap>(&mut self) -> Config<T> {
-        let (sources, queue) = (Arc::downgrade(&self.key_sources), self.queue.clone());
-        Config::new(&self.cx, move || {
-            let keys = sources.upgrade().map(|sources| sources.keys()).unwrap_or_default();
-            keys.into_iter().for_each(|key| queue.add_slow(key));
-        })
+        Config::new(&self.cx, self.parts.enqueue_all())
     }
 
     /// The client to write with: what it wrote is read at once from every informer that selects it.
@@ -153,12 +127,12 @@ impl<K> Builder<K> {
 
     /// To wake keys from outside the watches.
     pub fn queue(&self) -> Queue {
-        self.queue.clone()
+        self.parts.queue.clone()
     }
 
     /// To record events other than those that end a pass.
     pub fn recorder(&self) -> Recorder {
-        Recorder::new(&self.cx, &self.reporter)
+        self.parts.recorder.clone()
     }
 
     fn needs<T: Cached>(&mut self, informer: &Informer<T>) {
@@ -166,30 +140,15 @@ impl<K> Builder<K> {
     }
 
     fn waits_for(&mut self, feed: Arc<dyn Feed>) {
-        if !self.feeds.iter().any(|known| Arc::ptr_eq(known, &feed)) {
-            self.feeds.push(feed);
+        if !self.parts.feeds.iter().any(|known| Arc::ptr_eq(known, &feed)) {
+            self.parts.feeds.push(feed);
         }
     }
 
-    /// Everything about the controller but what it does.
-    pub(super) fn parts(mut self) -> Parts {
+    /// Ends the declaration of what the controller reads.
+    pub(super) fn finish(mut self) -> (Context, Parts) {
         self.cx.asked().into_iter().for_each(|feed| self.waits_for(feed));
-        let metrics = self.cx.get::<Metrics>();
-        self.queue.measure(&self.options.name, &metrics);
-        Parts {
-            metrics: metrics.passes(&self.options.name),
-            recorder: Recorder::new(&self.cx, &self.reporter),
-            name: self.options.name,
-            kind: self.full_kind,
-            queue: self.queue,
-            feeds: self.feeds.into(),
-            workers: self.options.workers,
-            resync: self.options.resync,
-            slow_after: self.options.limits.slow_after,
-            key_sources: self.key_sources,
-            per_key: self.per_key,
-            finalizer: None,
-        }
+        (self.cx, self.parts)
     }
 }
 
@@ -209,7 +168,7 @@ impl<K: Kind> Builder<K> {
     ) -> Tracked<T> {
         self.needs(informer);
         let tracker = self.trackers.add();
-        tracker.observe(informer, self.queue.clone());
+        tracker.observe(informer, self.parts.queue.clone());
         Tracked::new(informer.clone(), tracker)
     }
 
@@ -217,7 +176,7 @@ impl<K: Kind> Builder<K> {
     /// cluster-scoped ones; references elsewhere are permanent errors.
     pub fn track_any(&mut self) -> TrackedAny {
         let namespace = self.selection.in_namespace().map(str::to_owned);
-        TrackedAny::new(self.cx.informers(), namespace, self.queue.clone(), self.trackers.clone())
+        TrackedAny::new(self.cx.informers(), namespace, self.parts.queue.clone(), self.trackers.clone())
     }
 
     /// The objects of another Kind that those of this one control, to list and to [apply](Owned::apply): each wakes its
@@ -237,14 +196,14 @@ impl<K: Kind> Builder<K> {
     {
         self.watch(informer).keys(owner_key::<K, T>);
         let tracker = self.trackers.add();
-        tracker.observe(informer, self.queue.clone());
+        tracker.observe(informer, self.parts.queue.clone());
         let manager = field_manager(self.cx.component());
         Owned::new(informer.clone(), self.client(), manager, tracker)
     }
 
     /// What passes keep from one to the next, for each key; it goes with the object, and with the lead over it.
     pub fn per_key<T: Send + 'static>(&mut self) -> PerKey<T> {
-        self.per_key.add()
+        self.parts.per_key.add()
     }
 
     /// What the controller does; its roles and options follow.
@@ -269,39 +228,39 @@ impl Builder<Keys> {
     /// # let _ = of_one_secret;
     /// ```
     pub fn always(&mut self, key: Key) {
-        self.queue.add(key.clone());
-        self.key_sources.add(move |keys| keys.push(key.clone()));
+        self.parts.queue.add(key.clone());
+        self.parts.key_sources.add(move |keys| keys.push(key.clone()));
     }
 
     /// How many keys are worked on at once, unless the process is told otherwise. Default 2.
     pub fn workers(mut self, workers: usize) -> Self {
-        self.options.workers = workers;
+        self.parts.workers = workers;
         self
     }
 
     /// How often every key is looked at although nothing happened. Default 10 hours, give or take a tenth;
     /// zero is never.
     pub fn resync(mut self, every: Duration) -> Self {
-        self.options.resync = every;
+        self.parts.resync = every;
         self
     }
 
     /// When a pass is told of as slow, in the log. Default one minute.
     pub fn slow_after(mut self, limit: Duration) -> Self {
-        self.options.limits.slow_after = limit;
+        self.parts.limits.slow_after = limit;
         self
     }
 
     /// When a pass is dropped, which counts as an error. Default never.
     pub fn deadline(mut self, limit: Duration) -> Self {
-        self.options.limits.deadline = Some(limit);
+        self.parts.limits.deadline = Some(limit);
         self
     }
 
     /// What the controller does.
     pub fn reconciler<R: ReconcileKey>(self, reconciler: R) -> Controller {
-        let driver =
-            KeyDriver { reconciler, limits: self.options.limits, key_sources: self.key_sources.clone() };
-        Controller::new(self.parts(), driver)
+        let (cx, parts) = self.finish();
+        let (limits, key_sources) = (parts.limits, parts.key_sources.clone());
+        Controller::new(&cx, parts, |_| KeyDriver { reconciler, limits, key_sources })
     }
 }

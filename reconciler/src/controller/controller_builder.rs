@@ -39,6 +39,9 @@ pub struct ControllerBuilder<R: ReconcileKind> {
     build: Builder<R::Kind>,
     reconciler: R,
     roles: Roles<R>,
+    finalizer: Option<String>,
+    field_manager: Option<String>,
+    class: Option<(String, String)>,
     only: Option<Filter<R::Kind>>,
     promote: Option<Filter<R::Kind>>,
 }
@@ -46,7 +49,8 @@ pub struct ControllerBuilder<R: ReconcileKind> {
 impl<R: ReconcileKind> ControllerBuilder<R> {
     pub(super) fn new(build: Builder<R::Kind>, reconciler: R) -> Self {
         let roles = Roles { finalize: None, observe: None, deleted: None };
-        Self { build, reconciler, roles, only: None, promote: None }
+        let (finalizer, field_manager, class) = (None, None, None);
+        Self { build, reconciler, roles, finalizer, field_manager, class, only: None, promote: None }
     }
 
     /// Objects wait for [`finalize_kind`](FinalizeKind::finalize_kind) before they go.
@@ -80,20 +84,20 @@ impl<R: ReconcileKind> ControllerBuilder<R> {
 
     /// The name of the controller, of its queue and of its leases. Default `<plural>.<group>`.
     pub fn name(mut self, name: &str) -> Self {
-        self.build.options.name = name.into();
+        self.build.parts.name = name.into();
         self
     }
 
     /// How many keys are worked on at once, unless the process is told otherwise. Default 2.
     pub fn workers(mut self, workers: usize) -> Self {
-        self.build.options.workers = workers;
+        self.build.parts.workers = workers;
         self
     }
 
     /// The finalizer, a qualified name such as `example.com/cleanup`. Default `<plural>.<group>`; Kubernetes' own Kinds
     /// have no default, since most of them take no name without a slash.
     pub fn finalizer(mut self, name: &str) -> Self {
-        self.build.options.finalizer = Some(name.into());
+        self.finalizer = Some(name.into());
         self
     }
 
@@ -101,21 +105,21 @@ impl<R: ReconcileKind> ControllerBuilder<R> {
     /// list: adding it then never conflicts with other controllers' finalizers, and costs one pass more. Nothing else is to
     /// be applied under this name: that would take the finalizer away.
     pub fn server_side_apply(mut self, field_manager: &str) -> Self {
-        self.build.options.field_manager = Some(field_manager.into());
+        self.field_manager = Some(field_manager.into());
         self
     }
 
     /// How often every object is looked at although nothing happened. Default 10 hours, give or take a
     /// tenth; zero is never.
     pub fn resync(mut self, every: Duration) -> Self {
-        self.build.options.resync = every;
+        self.build.parts.resync = every;
         self
     }
 
     /// Only touches objects whose annotation has this value. One of another class is left alone, also where it bears this
     /// controller's finalizer: the controller of that class goes on with it.
     pub fn class(mut self, annotation: &str, value: &str) -> Self {
-        self.build.options.class = Some((annotation.into(), value.into()));
+        self.class = Some((annotation.into(), value.into()));
         self
     }
 
@@ -139,53 +143,56 @@ impl<R: ReconcileKind> ControllerBuilder<R> {
 
     /// When a pass is told of as slow, in the log and as an event. Default one minute.
     pub fn slow_after(mut self, limit: Duration) -> Self {
-        self.build.options.limits.slow_after = limit;
+        self.build.parts.limits.slow_after = limit;
         self
     }
 
     /// When a pass is dropped where it stands, which counts as an error. Default never.
     pub fn deadline(mut self, limit: Duration) -> Self {
-        self.build.options.limits.deadline = Some(limit);
+        self.build.parts.limits.deadline = Some(limit);
         self
     }
 
     /// The controller, ready to run.
     pub fn build(self) -> Controller {
-        let Self { build, reconciler, roles, only, promote } = self;
+        let Self { build, reconciler, roles, class, only, promote, .. } = self;
         let informer = build.cx.informer::<R::Kind>(build.selection.clone());
-        let options = build.options.clone();
-        let finalizer =
-            Finalizer::of::<R::Kind>(options.finalizer.as_deref(), options.field_manager.as_deref());
-        let named = || finalizer.as_ref().map(|finalizer| finalizer.name().to_owned()).map_err(Clone::clone);
-        let finalizes = roles.finalize.map(|_| named());
-        let tells_deletion = roles.deleted.is_some();
-        let client = ObjectClient::new(build.cx.transport(), build.queue.clone(), build.cx.component());
         let trackers = build.trackers.clone();
-        let mut parts = build.parts();
-        parts.finalizer = finalizes;
-        wake_own_key(&informer, &parts.queue, &parts.per_key, tells_deletion);
-        let driver = KindDriver {
+        let (cx, mut parts) = build.finish();
+        let client = ObjectClient::new(cx.transport(), parts.queue.clone(), cx.component());
+        let finalizer = Finalizer::of::<R::Kind>(self.finalizer.as_deref(), self.field_manager.as_deref());
+        parts.finalizer = roles.finalize.map(|_| match &finalizer {
+            Ok(finalizer) => Ok(finalizer.name().to_owned()),
+            Err(unqualified) => Err(unqualified.clone()),
+        });
+        enqueue_own_key(&informer, &parts.queue, &parts.per_key, roles.deleted.is_some());
+        let (recorder, limits, per_key) = (parts.recorder.clone(), parts.limits, parts.per_key.clone());
+        Controller::new(&cx, parts, |metrics| KindDriver {
             reconciler,
             roles,
             informer,
             client,
-            recorder: parts.recorder.clone(),
+            recorder,
             finalizer,
-            class: options.class,
+            class,
             only,
             promote,
-            limits: options.limits,
+            limits,
             trackers,
-            per_key: parts.per_key.clone(),
-            metrics: parts.metrics.clone(),
-        };
-        Controller::new(parts, driver)
+            per_key,
+            metrics: metrics.clone(),
+        })
     }
 }
 
 /// An object's own changes wake it, also one to a state that cannot be decoded, which the pass then says. That it is
 /// gone is news also where its own pass took the last finalizer off, if anybody is to be told.
-fn wake_own_key<K: Kind>(informer: &Informer<K>, queue: &Queue, stores: &PerKeyStores, tells_deletion: bool) {
+fn enqueue_own_key<K: Kind>(
+    informer: &Informer<K>,
+    queue: &Queue,
+    stores: &PerKeyStores,
+    tells_deletion: bool,
+) {
     let (queue, stores) = (queue.clone(), stores.clone());
     informer.on_key_event(move |event| {
         let key = event.key();
@@ -226,7 +233,7 @@ mod tests {
         map.metadata.namespace = Some("n".into());
         let cx = Context::preloaded("test", server.client(), vec![server.hold(&map)]);
         let (maps, queue, key): (Informer<ConfigMap>, _, _) = (cx.get(), Queue::new(), Key::new("n", "a"));
-        wake_own_key(&maps, &queue, &PerKeyStores::default(), false);
+        enqueue_own_key(&maps, &queue, &PerKeyStores::default(), false);
 
         let writing = queue.start_own_write(Arc::new(key.clone()));
         let kind = ApiResource::erase::<ConfigMap>(&());

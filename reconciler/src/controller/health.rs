@@ -39,9 +39,9 @@ impl Health {
     pub(super) fn new(parts: &Parts) -> Self {
         Self {
             name: parts.name.as_str().into(),
-            feeds: parts.feeds.clone(),
+            feeds: parts.feeds.clone().into(),
             queue: parts.queue.clone(),
-            slow_after: parts.slow_after,
+            slow_after: parts.limits.slow_after,
         }
     }
 

@@ -4,7 +4,6 @@ mod builder;
 mod controller_builder;
 mod health;
 mod key_sources;
-mod options;
 mod span;
 #[cfg(test)]
 mod tests;
@@ -20,7 +19,7 @@ use std::{
 
 use parking_lot::Mutex;
 use reknit_apis::Key;
-use reknit_injection::Feed;
+use reknit_injection::{Context, Feed};
 use tokio::time::Instant;
 use tracing::Instrument;
 
@@ -33,8 +32,13 @@ pub use self::{
     workers::{Drained, Run},
 };
 use crate::{
-    Outcome, Permanent, Queue, Recorder, Result, driver::Pass, finalizer::Unqualified, limits::CutShort,
-    metrics::PassMetrics, outcome::Next, per_key::PerKeyStores,
+    Outcome, Permanent, Queue, Recorder, Result,
+    driver::Pass,
+    finalizer::Unqualified,
+    limits::{CutShort, Limits},
+    metrics::{Metrics, PassMetrics},
+    outcome::Next,
+    per_key::PerKeyStores,
 };
 
 /// Something that keeps objects as they are wanted: made by a constructor, run by the process.
@@ -42,31 +46,63 @@ use crate::{
 /// [`Controller::of`] begins one. Tests run single passes of it with [`once`](Controller::once).
 pub struct Controller {
     parts: Parts,
+    metrics: PassMetrics,
     pass: Arc<dyn Pass>,
     /// What fell due while nobody was known to lead its bucket.
     put_off: Mutex<HashMap<Arc<str>, BTreeSet<Key>>>,
 }
 
-/// Everything about a controller but what it does.
+/// The parts of a controller that do not depend on its reconciler.
 pub(crate) struct Parts {
     pub(crate) name: String,
+    /// Group and Kind as the log names them; empty without a Kind.
     pub(crate) kind: String,
     pub(crate) queue: Queue,
-    pub(crate) feeds: Arc<[Arc<dyn Feed>]>,
+    pub(crate) feeds: Vec<Arc<dyn Feed>>,
     pub(crate) workers: usize,
     pub(crate) resync: Duration,
-    pub(crate) slow_after: Duration,
+    pub(crate) limits: Limits,
     pub(crate) recorder: Recorder,
-    pub(crate) metrics: PassMetrics,
     pub(crate) key_sources: Arc<KeySources>,
     pub(crate) per_key: PerKeyStores,
-    /// None where it does not finalize.
+    /// `None` if it does not finalize.
     pub(crate) finalizer: Option<Result<String, Unqualified>>,
 }
 
+impl Parts {
+    fn new(name: String, recorder: Recorder) -> Self {
+        Self {
+            name,
+            kind: String::new(),
+            queue: Queue::new(),
+            feeds: Vec::new(),
+            workers: 2,
+            resync: Duration::from_secs(10 * 60 * 60),
+            limits: Limits::default(),
+            recorder,
+            key_sources: Arc::default(),
+            per_key: PerKeyStores::default(),
+            finalizer: None,
+        }
+    }
+
+    /// A function that enqueues every key in the slow lane, unless the controller is gone.
+    fn enqueue_all(&self) -> impl Fn() + Send + Sync + 'static {
+        let (sources, queue) = (Arc::downgrade(&self.key_sources), self.queue.clone());
+        move || {
+            let keys = sources.upgrade().map(|sources| sources.keys()).unwrap_or_default();
+            keys.into_iter().for_each(|key| queue.add_slow(key));
+        }
+    }
+}
+
 impl Controller {
-    pub(crate) fn new(parts: Parts, pass: impl Pass + 'static) -> Self {
-        Self { parts, pass: Arc::new(pass), put_off: Mutex::default() }
+    fn new<P: Pass + 'static>(cx: &Context, parts: Parts, pass: impl FnOnce(&PassMetrics) -> P) -> Self {
+        let metrics = cx.get::<Metrics>();
+        parts.queue.measure(&parts.name, &metrics);
+        let metrics = metrics.passes(&parts.name);
+        let pass = Arc::new(pass(&metrics));
+        Self { parts, metrics, pass, put_off: Mutex::default() }
     }
 
     /// What its queue, its log and its leases are named by. Unique in a process.
@@ -152,7 +188,7 @@ impl Controller {
         let counted = async {
             let start = Instant::now();
             let result = self.pass.pass(key, leading).await;
-            self.parts.metrics.ended(name_of(&result), start.elapsed());
+            self.metrics.ended(name_of(&result), start.elapsed());
             tell(&result, start.elapsed());
             let failed = result.as_ref().is_err_and(|error| !error.is_conflict());
             span::ended(name_of(&result), failed);

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use reknit_apis::Key;
 use reknit_injection::{Cached, Filter, Informer};
 
-use super::key_sources::KeySources;
-use crate::{Queue, limits::caught};
+use super::Parts;
+use crate::limits::caught;
 
 /// Says which keys a changed object wakes; from [`Builder::watch`](crate::Builder::watch).
 ///
@@ -32,24 +32,19 @@ use crate::{Queue, limits::caught};
 #[must_use = "a watch wakes nobody until `.keys(…)` says whom"]
 pub struct Watch<'a, T: Cached> {
     informer: Informer<T>,
-    queue: &'a Queue,
-    key_sources: &'a Arc<KeySources>,
-    /// Whether the keys of what is watched are all the keys that the controller has.
+    parts: &'a Parts,
+    /// Whether the controller has no Kind, so that its keys are those that its watches map to.
     is_source: bool,
     filter: Option<Filter<T>>,
 }
 
 impl<'a, T: Cached> Watch<'a, T> {
-    pub(crate) fn new(
-        informer: Informer<T>,
-        queue: &'a Queue,
-        key_sources: &'a Arc<KeySources>,
-        is_source: bool,
-    ) -> Self {
-        Self { informer, queue, key_sources, is_source, filter: None }
+    pub(super) fn new(informer: Informer<T>, parts: &'a Parts, is_source: bool) -> Self {
+        Self { informer, parts, is_source, filter: None }
     }
 
-    /// Only changes of objects that were or are admitted. Of two filters both have to admit.
+    /// Only changes of objects that the filter admits, before or after the change. All of several filters must admit
+    /// them.
     pub fn filter(mut self, filter: Filter<T>) -> Self {
         self.filter = Some(match self.filter {
             Some(first) => first & filter,
@@ -58,41 +53,42 @@ impl<'a, T: Cached> Watch<'a, T> {
         self
     }
 
-    /// Wakes these keys. Both the old and the new object are asked, so that an object that moves away wakes whom it
-    /// left.
+    /// Enqueues the keys that `keys` returns for the old and the new object. So an object that moves from one key to
+    /// another enqueues both.
     pub fn keys<I: IntoIterator<Item = Key>>(self, keys: impl Fn(&T) -> I + Send + Sync + 'static) {
-        let Self { informer, queue, key_sources, is_source, filter } = self;
-        let queue = queue.clone();
-        let of = Arc::new(move |object: &T, act: &mut dyn FnMut(Key)| {
+        let Self { informer, parts, is_source, filter } = self;
+        let queue = parts.queue.clone();
+        let each_key = Arc::new(move |object: &T, act: &mut dyn FnMut(Key)| {
             caught(&Key::of(object), || {
-                if filter.as_ref().is_none_or(|filter| filter.admits(object)) {
+                if admits(&filter, object) {
                     keys(object).into_iter().for_each(act);
                 }
             });
         });
         if is_source {
-            let (informer, of) = (informer.clone(), of.clone());
-            key_sources
-                .add(move |all| informer.list().for_each(|object| of(&object, &mut |key| all.push(key))));
+            let (informer, each_key) = (informer.clone(), each_key.clone());
+            parts.key_sources.add(move |all| {
+                informer.list().for_each(|object| each_key(&object, &mut |key| all.push(key)));
+            });
         }
         informer.on(move |change| {
-            for object in change.objects() {
-                of(object, &mut |key| queue.add(key));
-            }
+            change.objects().for_each(|object| each_key(object, &mut |key| queue.add(key)))
         });
     }
 
-    /// Wakes every key of the controller, slowly: for what all of them depend on.
+    /// Enqueues every key of the controller in the slow lane, for objects that all of them depend on.
     pub fn every_key(self) {
-        let Self { informer, queue, key_sources, filter, .. } = self;
-        let (queue, sources) = (queue.clone(), Arc::downgrade(key_sources));
-        informer.on(move |change| {
+        let (filter, enqueue_all) = (self.filter, self.parts.enqueue_all());
+        self.informer.on(move |change| {
             caught(&change.key(), || {
-                let admitted = |object: &Arc<T>| filter.as_ref().is_none_or(|filter| filter.admits(object));
-                if let Some(sources) = sources.upgrade().filter(|_| change.objects().any(admitted)) {
-                    sources.keys().into_iter().for_each(|key| queue.add_slow(key));
+                if change.objects().any(|object| admits(&filter, object)) {
+                    enqueue_all();
                 }
             });
         });
     }
+}
+
+fn admits<T: Cached>(filter: &Option<Filter<T>>, object: &T) -> bool {
+    filter.as_ref().is_none_or(|filter| filter.admits(object))
 }

@@ -91,7 +91,7 @@ impl Controller {
         tokio::select! {
             biased;
             () = leadership.lost(claimed) => {
-                self.parts.metrics.ended("lost", start.elapsed());
+                self.metrics.ended("lost", start.elapsed());
                 tracing::info!("knative.dev/controller" = self.parts.name, key = %**claimed, "lost the lead in a pass: it is dropped");
                 self.put_off(claimed, leadership);
                 self.parts.queue.forget(claimed);
@@ -119,9 +119,10 @@ impl Controller {
 
     /// Looks at every key once in a while. Not all controllers of all processes at the same time.
     async fn resync(&self) {
+        let enqueue_all = self.parts.enqueue_all();
         while let Some(wait) = jittered(self.parts.resync) {
             tokio::time::sleep(wait).await;
-            self.parts.key_sources.keys().into_iter().for_each(|key| self.parts.queue.add_slow(key));
+            enqueue_all();
         }
         std::future::pending().await
     }
