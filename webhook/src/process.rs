@@ -5,12 +5,12 @@ use reknit_reconciler::{Controller, Result};
 use tokio::net::TcpListener;
 
 use crate::{
+    admission::config_maps::ConfigMaps,
+    certificates::configuration::Entries,
+    certificates::identity::Identity,
+    certificates::service::Place,
     certificates::{Keeper, Kept},
-    config_maps::ConfigMaps,
-    configuration::Entries,
-    identity::Identity,
-    place::Place,
-    routes::{CONFIG_VALIDATION, DEFAULTING, VALIDATION},
+    server::routes::{CONFIG_VALIDATION, DEFAULTING, VALIDATION},
     webhook::Webhook,
 };
 

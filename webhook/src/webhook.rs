@@ -9,16 +9,16 @@ use reknit_injection::FromConfigMap;
 use serde_json::Value;
 
 use crate::{
-    asked::About,
+    admission::config_maps::ConfigMaps,
+    admission::defaulting::Defaulting,
+    admission::review::About,
+    admission::test_request::{Admitted, Proposal, Refused},
+    admission::validation::Validation,
     certificates::Lifetime,
-    config_maps::ConfigMaps,
-    conversion::Conversion,
-    defaulting::Defaulting,
-    health::{Health, Running},
-    limits::Limits,
-    proposal::{Admitted, Proposal, Refused},
-    routes,
-    validation::Validation,
+    conversion::hub::Conversion,
+    server::health::{Health, Running},
+    server::limits::Limits,
+    server::routes,
 };
 
 /// What the API server asks before it stores objects of some Kinds: what is to be filled in, and what to be refused.

@@ -27,13 +27,13 @@ use tokio::time::timeout;
 use tower::ServiceExt;
 
 use crate::{
-    budget::{Budget, Share},
-    conversion::Review,
-    health::Health,
-    limits::Limits,
-    metrics::Metrics,
-    raw::Raw,
-    validation::Judged,
+    admission::raw::Raw,
+    admission::validation::Judged,
+    conversion::hub::Review,
+    server::budget::{Budget, Share},
+    server::health::Health,
+    server::limits::Limits,
+    server::metrics::Metrics,
     webhook::Webhook,
 };
 

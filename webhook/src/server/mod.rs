@@ -1,5 +1,12 @@
 //! Serves a webhook over TLS.
 
+pub(crate) mod budget;
+pub(crate) mod health;
+pub(crate) mod limits;
+pub(crate) mod metrics;
+pub(crate) mod pace;
+pub(crate) mod routes;
+
 use std::{convert::Infallible, future::Future, io, pin::pin, sync::Arc};
 
 use axum::{Router, body::Body};
@@ -15,11 +22,11 @@ use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt;
 
 use crate::{
-    identity::Identity,
-    limits::Limits,
-    metrics::Metrics,
-    pace::{Pace, Paced},
-    routes::{self, Drain},
+    certificates::identity::Identity,
+    server::limits::Limits,
+    server::metrics::Metrics,
+    server::pace::{Pace, Paced},
+    server::routes::Drain,
     webhook::Webhook,
 };
 

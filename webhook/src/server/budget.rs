@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 
-use crate::limits::Limits;
+use crate::server::limits::Limits;
 
 const KIB: usize = 1024;
 /// What the smallest request counts for, in KiB. What has more is large.

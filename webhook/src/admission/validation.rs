@@ -17,9 +17,9 @@ use reknit_apis::{FieldError, Kind, Level, Operation, Request, Validatable};
 use serde_json::Value;
 
 use crate::{
-    asked::{About, Asked, refuse},
-    decode::{Decoder, decoded, without_status},
-    raw::Raw,
+    admission::decoding::{Decoder, decoded, without_status},
+    admission::raw::Raw,
+    admission::review::{About, Asked, refuse},
 };
 
 /// The Kinds with rules.

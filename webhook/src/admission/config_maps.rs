@@ -10,8 +10,8 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::{
-    asked::{About, Asked, refuse},
-    raw::Raw,
+    admission::raw::Raw,
+    admission::review::{About, Asked, refuse},
 };
 
 const EXAMPLE: &str = "_example";

@@ -10,10 +10,10 @@ use reknit_apis::{Defaultable, Kind, Operation, Request};
 use serde_json::{Value, json};
 
 use crate::{
-    asked::{About, Asked, refuse},
-    decode::{Decoded, Decoder},
-    graft::graft,
-    raw::Raw,
+    admission::decoding::{Decoded, Decoder},
+    admission::merge::graft,
+    admission::raw::Raw,
+    admission::review::{About, Asked, refuse},
 };
 
 /// Fills in what one Kind leaves open.

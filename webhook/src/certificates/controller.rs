@@ -24,12 +24,12 @@ use reknit_reconciler::{Builder, Controller, Keys, Outcome, Permanent, Reconcile
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::material::{Lifetime, Material, Step, step};
+use super::secret::{Lifetime, Material, Step, step};
 use crate::{
-    configuration::{Entries, host, trusting, trusts},
-    identity::Identity,
-    place::Place,
-    routes::CONVERSION,
+    certificates::configuration::{Entries, host, trusting, trusts},
+    certificates::identity::Identity,
+    certificates::service::Place,
+    server::routes::CONVERSION,
 };
 
 /// How long API servers may take to learn of a bundle that was written, before a certificate that needs it is shown.

@@ -4,7 +4,7 @@ use kube::core::admission::{AdmissionRequest, AdmissionResponse, Operation as Wi
 use reknit_apis::{Operation, Request};
 use serde_json::{Value, json};
 
-use crate::raw::Raw;
+use crate::admission::raw::Raw;
 
 /// What the API server asks, taken apart.
 pub(crate) struct Asked {

@@ -5,7 +5,7 @@ use reknit_apis::Operation;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::raw::Raw;
+use crate::admission::raw::Raw;
 
 /// What somebody would like to do with an object, for [`Webhook::admit`](crate::Webhook::admit).
 ///

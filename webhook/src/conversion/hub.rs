@@ -13,7 +13,7 @@ use serde_json::{
     value::{RawValue, to_raw_value},
 };
 
-use crate::{asked::About, decode::decoded};
+use crate::{admission::decoding::decoded, admission::review::About};
 
 /// An object of the hub's version, as JSON. Between two versions there are two steps, and each is typed.
 type Convert = Arc<dyn Fn(Value) -> Result<Value, String> + Send + Sync>;
