@@ -1,71 +1,160 @@
-//! How many bytes requests may have at once.
+//! Memory budgets for the bodies of requests and for the work on them.
 
 use std::sync::Arc;
 
-use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
-
-use crate::server::limits::Limits;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 const KIB: usize = 1024;
-/// What the smallest request counts for, in KiB. What has more is large.
-const LEAST: usize = 64;
+/// The largest body that counts as small, in KiB.
+const SMALL: usize = 64;
 
-/// So many bytes. Large requests have half of them, and wait for each other first, so that no small one waits behind them.
+/// Bounds how many bytes of bodies are held at once. Bytes count as they arrive.
+///
+/// One half is for the first 64 KiB of every body and the other for what goes beyond, so small bodies do not wait for large
+/// ones. While a half is full, one body at a time may exceed it. Otherwise bodies that each hold a part of it would wait for
+/// each other forever.
 #[derive(Clone)]
-pub(crate) struct Budget {
-    all: Arc<Semaphore>,
-    large: Arc<Semaphore>,
-    /// What large requests have together, in KiB.
-    half: usize,
-    /// What one request counts for at the most, in KiB.
-    most: usize,
+pub(crate) struct BodyBudget {
+    small: Half,
+    large: Half,
 }
 
-/// What a request takes of a budget, until it is dropped.
-pub(crate) struct Share {
-    all: OwnedSemaphorePermit,
-    large: OwnedSemaphorePermit,
+#[derive(Clone)]
+struct Half {
+    bytes: Arc<Semaphore>,
+    /// The single right to exceed the half.
+    excess: Arc<Semaphore>,
 }
 
-impl Budget {
-    /// For bodies: a request counts for all of it at the most, since so many bytes are held.
-    pub(crate) fn of_bodies(limits: &Limits) -> Self {
-        Self::new(limits.bodies, limits.bodies)
+/// The bytes that one body holds, released on drop.
+#[derive(Debug, Default)]
+pub(crate) struct HeldBytes {
+    count: usize,
+    small: Share,
+    large: Share,
+}
+
+#[derive(Debug, Default)]
+struct Share {
+    bytes: Option<OwnedSemaphorePermit>,
+    excess: Option<OwnedSemaphorePermit>,
+}
+
+impl BodyBudget {
+    pub(crate) fn new(bytes: usize) -> Self {
+        let half = || Half { bytes: semaphore(bytes / 2), excess: semaphore(1) };
+        Self { small: half(), large: half() }
     }
 
-    /// For what is decoded: a request counts for half of it at the most, so that small ones find room beside it.
-    pub(crate) fn of_work(limits: &Limits) -> Self {
-        Self::new(limits.work, limits.work / 2)
+    /// Adds bytes that have arrived, and waits while there is no room for them.
+    pub(crate) async fn add(&self, held: &mut HeldBytes, bytes: usize) {
+        let small = bytes.min((SMALL * KIB).saturating_sub(held.count));
+        held.count += bytes;
+        self.small.add(&mut held.small, small).await;
+        self.large.add(&mut held.large, bytes - small).await;
     }
+}
 
-    fn new(bytes: usize, most: usize) -> Self {
-        let semaphore = |bytes| Arc::new(Semaphore::new(kib(bytes)));
-        Self { all: semaphore(bytes), large: semaphore(bytes / 2), half: kib(bytes / 2), most: kib(most) }
-    }
-
-    /// Waits for room for so many bytes.
-    pub(crate) async fn take(&self, bytes: usize) -> Result<Share, AcquireError> {
-        let (all, large) = self.parts(bytes);
-        let large = self.large.clone().acquire_many_owned(large).await?;
-        Ok(Share { all: self.all.clone().acquire_many_owned(all).await?, large })
-    }
-
-    /// Gives back what so few bytes do not take.
-    pub(crate) fn shrink(&self, share: &mut Share, bytes: usize) {
-        let (all, large) = self.parts(bytes);
-        for (permit, needed) in [(&mut share.all, all), (&mut share.large, large)] {
-            drop(permit.split(permit.num_permits().saturating_sub(needed as usize)));
+impl Half {
+    async fn add(&self, share: &mut Share, bytes: usize) {
+        if bytes == 0 || share.excess.is_some() {
+            return;
+        }
+        tokio::select! {
+            biased;
+            permit = acquire(&self.bytes, bytes) => match (&mut share.bytes, permit) {
+                (Some(held), Some(permit)) => held.merge(permit),
+                (held, permit) => *held = permit,
+            },
+            permit = acquire(&self.excess, 1) => share.excess = permit,
         }
     }
+}
 
-    /// What so many bytes take of the whole, and of what large requests have.
-    fn parts(&self, bytes: usize) -> (u32, u32) {
-        let count = |most: usize| u32::try_from(kib(bytes).min(most)).unwrap_or(u32::MAX);
-        (count(self.most), if bytes > LEAST * KIB { count(self.half) } else { 0 })
+/// Bounds how many bytes of bodies are decoded and processed at once.
+///
+/// A body counts for 64 KiB at least and for half of the budget at most. Large bodies share one half, so small ones do not
+/// wait for them.
+#[derive(Clone)]
+pub(crate) struct WorkBudget {
+    all: Arc<Semaphore>,
+    large: Arc<Semaphore>,
+    /// In KiB.
+    half: usize,
+}
+
+impl WorkBudget {
+    pub(crate) fn new(bytes: usize) -> Self {
+        let half = kib(bytes / 2);
+        Self { all: semaphore(kib(bytes)), large: semaphore(half), half }
+    }
+
+    /// Waits until a body of this size may be worked on, which is until the permits are dropped.
+    pub(crate) async fn acquire(&self, bytes: usize) -> [Option<OwnedSemaphorePermit>; 2] {
+        let count = kib(bytes).min(self.half);
+        let large = acquire(&self.large, if bytes > SMALL * KIB { count } else { 0 }).await;
+        [acquire(&self.all, count).await, large]
     }
 }
 
-/// As a semaphore can count it.
 fn kib(bytes: usize) -> usize {
-    bytes.div_ceil(KIB).clamp(LEAST, Semaphore::MAX_PERMITS)
+    bytes.div_ceil(KIB).max(SMALL)
+}
+
+fn semaphore(permits: usize) -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(permits.min(Semaphore::MAX_PERMITS)))
+}
+
+/// Never fails, since no semaphore is closed.
+async fn acquire(semaphore: &Arc<Semaphore>, count: usize) -> Option<OwnedSemaphorePermit> {
+    let count = u32::try_from(count).unwrap_or(u32::MAX);
+    semaphore.clone().acquire_many_owned(count).await.ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use futures::FutureExt;
+    use tokio::time::{Instant, timeout};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn one_body_at_a_time_exceeds_a_full_budget() {
+        let budget = BodyBudget::new(400 * KIB);
+        let (mut first, mut second) = (HeldBytes::default(), HeldBytes::default());
+        budget.add(&mut first, 200 * KIB).await;
+        budget.add(&mut second, 128 * KIB).await;
+        budget.add(&mut first, 100 * KIB).await;
+        assert!(budget.add(&mut second, KIB).now_or_never().is_none(), "a second body exceeds the budget");
+        budget.add(&mut first, 1_000 * KIB).await;
+        drop(first);
+        assert!(budget.add(&mut second, 128 * KIB).now_or_never().is_some());
+    }
+
+    #[tokio::test]
+    async fn a_small_body_does_not_wait_for_large_ones() {
+        let budget = BodyBudget::new(400 * KIB);
+        let (mut large, mut waiting) = (HeldBytes::default(), HeldBytes::default());
+        budget.add(&mut large, 300 * KIB).await;
+        assert!(budget.add(&mut waiting, 300 * KIB).now_or_never().is_none());
+        assert!(budget.add(&mut HeldBytes::default(), 64 * KIB).now_or_never().is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn bodies_that_arrive_in_turns_all_find_room() {
+        let budget = BodyBudget::new(128 * KIB);
+        let bodies = (0..20).map(|_| async {
+            let mut held = HeldBytes::default();
+            for _ in 0..10 {
+                budget.add(&mut held, 16 * KIB).await;
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            held.count
+        });
+        let start = Instant::now();
+        let held = timeout(Duration::from_secs(10), futures::future::join_all(bodies)).await;
+        assert_eq!(held.unwrap(), [160 * KIB; 20], "after {:?}", start.elapsed());
+    }
 }

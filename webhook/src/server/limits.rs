@@ -1,9 +1,9 @@
-//! What a webhook takes from its clients.
+//! Limits on the requests to a webhook.
 
 use std::time::Duration;
 
-/// How much, how many and how long: what goes beyond is refused or cut off, and the others are served meanwhile. Any of it may
-/// be `MAX`, which is no limit.
+/// Limits on the size, number and duration of requests. A request beyond a limit is refused or cut off, and the others are
+/// served. `MAX` is no limit.
 ///
 /// ```
 /// use std::time::Duration;
@@ -14,31 +14,33 @@ use std::time::Duration;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// How many bytes the body of a request may have: 7 MiB, as in controller-runtime: an update carries its object twice, as it
-    /// is and as it was, of up to 3 MB each. More is answered 413. Of a conversion, which may be of a whole list, it is
-    /// [`bodies`](Self::bodies), and this is how many bytes each object may have: with a larger one the conversion fails.
+    /// The largest body of a request, in bytes: 7 MiB, as in controller-runtime, since an update carries the new and the old
+    /// object of up to 3 MB each. A larger one is answered 413. The body of a conversion may hold a whole list and be as large
+    /// as [`bodies`](Self::bodies); then this is the limit for each of its objects, and the conversion fails if one is larger.
     pub body: usize,
-    /// How many bytes of bodies are held at once, until they are answered: 32 MiB, of which a request counts for 64 KiB at
-    /// least, and for everything if it is larger. It counts from before its first byte, with its `Content-Length`, or with all
-    /// that it may have where it has none. Those of more than 64 KiB have half of it, so that small ones need not wait for them.
-    /// What finds no room waits until its time is over.
+    /// The bytes of bodies that are held at once: 32 MiB. They count as they arrive and until the answer is sent. One half is
+    /// for the first 64 KiB of every body and the other for the rest of large ones, so small requests do not wait for large
+    /// ones. Once a half is full, bodies wait and one at a time may exceed it.
     pub bodies: usize,
-    /// How many bytes of bodies are decoded and checked at once, of which a request counts for 64 KiB at least, and for half if
-    /// it is larger: 3 MiB. Decoded they take up to fifty times the memory. Those of more than 64 KiB have half of it. The
-    /// objects of a conversion are decoded one after another.
+    /// The bytes of bodies that are decoded and checked at once: 3 MiB. Decoded they take up to fifty times the memory. A
+    /// request counts for 64 KiB at least, and for half of it at most. Those of more than 64 KiB share one half. The objects
+    /// of a conversion are decoded one after another.
     pub work: usize,
-    /// How many connections there are at once: 1,000. Others wait to be accepted.
+    /// The number of open connections: 1,000. For another one, the connection that has waited for its client for longest is
+    /// closed: for a handshake, a request, the rest of a body, or to send an answer. If all clients are waiting for answers,
+    /// it waits for one of those.
     pub connections: usize,
-    /// How long a client may take for its TLS handshake, for the head of a request, for its body and to read the answer: 10 s
-    /// each. A body that is late is answered 408, the others end the connection.
+    /// The time that a client may take for the TLS handshake and the head of its first request, for each body, and to read
+    /// each answer: 10 s. A late body is answered 408. In the other cases the connection is closed.
     pub receive: Duration,
-    /// How long a connection may be idle: 120 s, longer than the API server keeps one, so that it is the one to close it.
+    /// The time from an answer to the head of the next request: 120 s, longer than the API server keeps an idle connection, so
+    /// that the API server is the one to close it.
     pub idle: Duration,
-    /// How long an answer may take: 30 s, the longest that an API server can be told to wait. Then it is 504. Code that runs for
-    /// three times as long is [stuck](crate::Health::stuck), and probes fail.
+    /// The time for an answer: 30 s, the longest time that an API server can be told to wait. Then it is 504. Code that runs
+    /// for three times as long is [stuck](crate::Health::stuck), and probes fail.
     pub answer: Duration,
-    /// How long nothing must have been asked, once the process is to end, before the webhook closes: 10 s. Until then it is
-    /// still asked by API servers that do not know that it is to end; at the most for twice as long.
+    /// The time without requests after which a webhook that is to stop closes: 10 s. Until then, API servers that do not know
+    /// yet that it stops are answered. After twice that time it closes in any case.
     pub quiet: Duration,
 }
 

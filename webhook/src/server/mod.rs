@@ -1,64 +1,72 @@
 //! Serves a webhook over TLS.
 
-pub(crate) mod budget;
+mod budget;
+mod connection;
+mod drain;
 pub(crate) mod health;
 pub(crate) mod limits;
-pub(crate) mod metrics;
-pub(crate) mod pace;
+mod metrics;
 pub(crate) mod routes;
 
-use std::{convert::Infallible, future::Future, io, pin::pin, sync::Arc};
+use std::{convert::Infallible, future::Future, io, pin::pin, sync::Arc, time::Duration};
 
-use axum::{Router, body::Body};
+use axum::{Router, body::Body, response::Response};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use parking_lot::Mutex;
 use prometheus::Registry;
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::{Semaphore, watch},
-    time::timeout,
+    sync::{Notify, watch},
+    task::JoinHandle,
+    time::{Instant, sleep},
 };
 use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt;
 
-use crate::{
-    certificates::identity::Identity,
-    server::limits::Limits,
-    server::metrics::Metrics,
-    server::pace::{Pace, Paced},
-    server::routes::Drain,
-    webhook::Webhook,
+use self::{
+    connection::{Activity, Phase},
+    drain::Drain,
+    limits::Limits,
+    metrics::Metrics,
 };
+use crate::{certificates::identity::Identity, webhook::Webhook};
 
-/// A webhook that cannot be served.
+/// The time between attempts to accept a connection.
+const RETRY: Duration = Duration::from_millis(100);
+/// The time between warnings of TLS alerts.
+const ALERTS: Duration = Duration::from_secs(60);
+
+/// The error of a webhook that cannot be served.
 #[derive(Debug, thiserror::Error)]
-#[error("the webhook cannot be served: {0}")]
+#[error("failed to serve the webhook: {0}")]
 pub struct ServeError(String);
 
 impl Webhook {
-    /// Serves until `stop`, and then until nobody has asked for a while ([`Limits::quiet`]): requests that came in are
-    /// answered. Probes are told in the meantime, and connections closed after an answer. To be called within a tokio runtime.
+    /// Serves until `stop`, and then until no request has come for a while ([`Limits::quiet`]). In the meantime it answers
+    /// requests, fails probes, and closes each connection after an answer. Has to be called within a tokio runtime.
     ///
-    /// TLS 1.3 with HTTP/1.1. The answers are Knative's:
+    /// The server speaks TLS 1.3 and HTTP/1.1. The answers are Knative's:
     ///
     /// | request | answer |
     /// | --- | --- |
-    /// | user agent `kube-probe/…`, any path | 200; 503 `shutting down` once it is to end, and where code is [stuck](crate::Health::stuck) |
-    /// | no `application/json` | 415 |
-    /// | a path that nothing was added for: see below | 400 `no controller registered for: …` |
-    /// | a body that is no review | 400 `could not decode body: …` |
-    /// | a body of more than 7 MiB; of more than 32 MiB for a conversion, which may be of a whole list of such objects | 413 |
-    /// | a body that does not come in time | 408 |
-    /// | an answer that does not come in time | 504 |
+    /// | user agent `kube-probe/…`, any path | 200; 503 `shutting down` after `stop`; 503 while code is [stuck](crate::Health::stuck) |
+    /// | another content type than `application/json` | 415 |
+    /// | a path without any Kind or ConfigMap | 400 `no controller registered for: …` |
+    /// | a body that is not a review | 400 `could not decode body: …` |
+    /// | a body of more than 7 MiB, or of more than 32 MiB for a conversion, which may hold a list | 413 |
+    /// | a body that does not arrive in time | 408 |
+    /// | a review that takes too long | 504 |
     /// | a panic in code of a Kind | 500, counted in `reknit_webhook_panics_total{path}` |
     ///
     /// The paths are `/defaulting`, `/resource-validation`, `/config-validation` and `/resource-conversion`.
     ///
-    /// Counted are also `reknit_webhook_requests_total{path,code,allowed}` and `reknit_webhook_request_seconds{path}`.
+    /// Further metrics are `reknit_webhook_requests_total{path,code,allowed}`, `reknit_webhook_request_seconds{path}` and
+    /// `reknit_webhook_handshake_failures_total`.
     ///
     /// # Errors
     ///
-    /// At once, where the registry has these metrics already.
+    /// Fails at once if the registry has these metrics already.
     pub fn serve<S: Future<Output = ()> + Send + 'static>(
         self,
         listener: TcpListener,
@@ -69,112 +77,169 @@ impl Webhook {
         let failed = |error: &dyn std::fmt::Display| ServeError(error.to_string());
         let metrics = Metrics::new(registry).map_err(|error| failed(&error))?;
         let tls = TlsAcceptor::from(Arc::new(identity.config().map_err(|error| failed(&error))?));
-        let (drain, limits) = (Drain::default(), Arc::new(self.limits.clone()));
-        let router = routes::router(Arc::new(self), metrics, drain.clone());
-        let server = Server { tls, router, limits, ending: watch::Sender::default() };
-        Ok(server.run(listener, drain, stop))
+        let (drain, limits) = (Drain::default(), self.limits.clone());
+        let router = routes::router(Arc::new(self), metrics.clone(), drain.clone());
+        let server = Server {
+            tls,
+            router,
+            limits,
+            metrics,
+            ending: watch::Sender::default(),
+            waits: Arc::default(),
+            last_alert: Mutex::default(),
+        };
+        Ok(Arc::new(server).run(listener, drain, stop))
     }
 }
 
+/// The server of one webhook.
 struct Server {
     tls: TlsAcceptor,
     router: Router,
-    limits: Arc<Limits>,
-    /// Connections listen to it, and it is closed once there are none.
+    limits: Limits,
+    metrics: Metrics,
+    /// Set when connections are to end; closed once there are none.
     ending: watch::Sender<bool>,
+    /// Notified when a connection ends, or begins to wait for its client.
+    waits: Arc<Notify>,
+    last_alert: Mutex<Option<Instant>>,
+}
+
+/// An open connection.
+struct Connection {
+    activity: Activity,
+    task: JoinHandle<()>,
 }
 
 impl Server {
-    async fn run(self, listener: TcpListener, drain: Drain, stop: impl Future<Output = ()> + Send) {
-        let quiet = self.limits.quiet;
-        let over = async move {
+    async fn run(
+        self: Arc<Self>,
+        listener: TcpListener,
+        drain: Drain,
+        stop: impl Future<Output = ()> + Send,
+    ) {
+        let drained = async {
             stop.await;
-            drain.quiet(quiet).await;
+            drain.quiet(self.limits.quiet).await;
         };
         tokio::select! {
             () = self.accept(&listener) => {}
-            () = over => {}
+            () = drained => {}
         }
         drop(listener);
         self.ending.send_replace(true);
         self.ending.closed().await;
     }
 
-    /// Never ends.
-    async fn accept(&self, listener: &TcpListener) {
-        let room = Arc::new(Semaphore::new(self.limits.connections.min(Semaphore::MAX_PERMITS)));
+    /// Never returns.
+    async fn accept(self: &Arc<Self>, listener: &TcpListener) {
+        let mut open = Vec::new();
         loop {
-            let Ok(place) = room.clone().acquire_owned().await else { return };
             match listener.accept().await {
                 Ok((stream, _)) => {
-                    let connection = self.connection(stream);
-                    tokio::spawn(async move {
-                        connection.await;
-                        drop(place);
-                    });
+                    self.make_room(&mut open).await;
+                    open.push(self.open(stream));
                 }
-                // Out of files, most likely: there will be some once connections end.
+                // The process has too many open files, most likely: connections that end make room.
                 Err(error) => {
-                    tracing::warn!(%error, "the webhook cannot accept a connection");
-                    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+                    tracing::warn!(%error, "failed to accept a connection to the webhook");
+                    sleep(RETRY).await;
                 }
             }
         }
     }
 
-    fn connection(&self, stream: TcpStream) -> impl Future<Output = ()> + Send + use<> {
-        let (tls, router, limits, mut ending) =
-            (self.tls.clone(), self.router.clone(), self.limits.clone(), self.ending.subscribe());
-        async move {
-            let (paced, pace) = Paced::new(stream, limits.receive, limits.idle);
-            let stream = match timeout(limits.receive, tls.accept(paced)).await {
-                Ok(Ok(stream)) => stream,
-                Ok(Err(error)) => return broken_off(&error),
-                Err(_) => return,
-            };
-            pace.idle();
-            let paced = pace.clone();
-            let service = service_fn(move |request| answer(router.clone(), paced.clone(), request));
-            let mut http = http1::Builder::new();
-            http.timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(64 * 1024);
-            let mut connection = pin!(http.serve_connection(TokioIo::new(stream), service));
-            let end = async {
-                let _ = ending.wait_for(|ending| *ending).await;
-                // Who has just connected has not been answered at all, and hyper would close at once.
-                let _ = timeout(limits.receive, pace.asked()).await;
-            };
-            let ended = tokio::select! {
-                ended = connection.as_mut() => ended,
-                () = end => {
-                    connection.as_mut().graceful_shutdown();
-                    connection.await
+    /// Returns once there is room for another connection. Closes the connection that has waited for its client for longest
+    /// if all places are taken; if all of them are being answered, waits for one.
+    async fn make_room(&self, open: &mut Vec<Connection>) {
+        loop {
+            open.retain(|connection| !connection.task.is_finished());
+            if open.len() < self.limits.connections {
+                return;
+            }
+            let waiting = open
+                .iter()
+                .enumerate()
+                .filter_map(|(index, connection)| Some((connection.activity.waiting_since()?, index)));
+            match waiting.min() {
+                Some((_, longest)) => {
+                    let task = open.swap_remove(longest).task;
+                    task.abort();
+                    let _ = task.await;
                 }
-            };
-            if let Err(error) = ended {
-                tracing::debug!(%error, "a connection to the webhook ended");
+                None => self.waits.notified().await,
             }
         }
     }
-}
 
-/// A client that does not accept the certificate says so: an API server that asks nothing any more. Others may only have
-/// looked whether anybody listens.
-fn broken_off(error: &io::Error) {
-    match error.get_ref().and_then(|error| error.downcast_ref()) {
-        Some(rustls::Error::AlertReceived(alert)) => {
-            tracing::warn!(?alert, "a client broke off its TLS handshake with the webhook");
+    fn open(self: &Arc<Self>, stream: TcpStream) -> Connection {
+        let (server, activity, ending) = (self.clone(), Activity::new(&self.waits), self.ending.subscribe());
+        let active = activity.clone();
+        let task = tokio::spawn(async move {
+            tokio::select! {
+                () = server.serve_connection(stream, &active, ending) => {}
+                () = active.overdue(&server.limits) => {}
+            }
+            active.enter(Phase::Idle);
+        });
+        Connection { activity, task }
+    }
+
+    async fn serve_connection(
+        &self,
+        stream: TcpStream,
+        activity: &Activity,
+        mut ending: watch::Receiver<bool>,
+    ) {
+        let stream = match self.tls.accept(stream).await {
+            Ok(stream) => stream,
+            Err(error) => return self.handshake_failed(&error),
+        };
+        let service = service_fn(|request| respond(self.router.clone(), activity, request));
+        let mut http = http1::Builder::new();
+        http.timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(64 * 1024);
+        let mut connection = pin!(http.serve_connection(TokioIo::new(stream), service));
+        let end = async {
+            let _ = ending.wait_for(|ending| *ending).await;
+            // Until the first request has come, hyper would close the connection without an answer.
+            activity.opened().await;
+        };
+        let ended = tokio::select! {
+            ended = connection.as_mut() => ended,
+            () = end => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        };
+        if let Err(error) = ended {
+            tracing::debug!(%error, "a connection to the webhook failed");
         }
-        _ => tracing::debug!(%error, "a TLS handshake with the webhook failed"),
+    }
+
+    /// A client that rejects the certificate sends an alert. If it is the API server, it does not call the webhook any more.
+    /// Anyone who can connect can send alerts, so there is one warning a minute at most.
+    fn handshake_failed(&self, error: &io::Error) {
+        self.metrics.handshake_failed();
+        let reason = error.get_ref().and_then(|error| error.downcast_ref());
+        let mut last = self.last_alert.lock();
+        match reason {
+            Some(rustls::Error::AlertReceived(alert)) if last.is_none_or(|last| last.elapsed() > ALERTS) => {
+                *last = Some(Instant::now());
+                tracing::warn!(?alert, "a client aborted its TLS handshake with the webhook");
+            }
+            _ => tracing::debug!(%error, "a TLS handshake with the webhook failed"),
+        }
     }
 }
 
-async fn answer(
+async fn respond(
     router: Router,
-    pace: Pace,
+    activity: &Activity,
     request: hyper::Request<Incoming>,
-) -> Result<axum::response::Response, Infallible> {
-    pace.answering();
-    let response = router.oneshot(request.map(Body::new)).await;
-    pace.idle();
-    response
+) -> Result<Response, Infallible> {
+    activity.enter(Phase::Receiving);
+    let mut request = request.map(Body::new);
+    request.extensions_mut().insert(activity.clone());
+    let response = router.oneshot(request).await?;
+    Ok(activity.sending(response))
 }
