@@ -11,7 +11,6 @@ use serde_json::Value;
 use crate::{
     admission::config_maps::ConfigMaps,
     admission::defaulting::Defaulting,
-    admission::review::About,
     admission::test_request::{Admitted, Proposal, Refused},
     admission::validation::Validation,
     certificates::Lifetime,
@@ -137,7 +136,7 @@ impl Webhook {
         C: Future<Output = Result<(), E>> + Send + 'static,
         E: Display + 'static,
     {
-        self.validation.call(call);
+        self.validation.add_callback(call);
         self
     }
 
@@ -225,26 +224,25 @@ impl Webhook {
     ///
     /// The words of the refusal.
     pub async fn admit(&self, proposal: Proposal) -> Result<Admitted, Refused> {
-        let mut object = proposal.object().clone();
-        let asked = proposal.asked(&object)?;
-        let (about, part) = (About::asked(&asked), proposal.part());
-        if self.defaulting.asks(&about, part) {
-            let patch = allowed(self.defaulting.answer(asked))?.patch;
-            object = patched(object, patch.as_deref().unwrap_or(b"[]")).map_err(Refused)?;
+        let mut object = proposal.object.clone();
+        let kind = proposal.review(&object)?.kind;
+        let subresource = proposal.request.subresource.as_deref();
+        if self.defaulting.has(&kind, subresource) {
+            let response = allowed(self.defaulting.answer(proposal.review(&object)?))?;
+            object = patched(object, response.patch.as_deref().unwrap_or(b"[]")).map_err(Refused)?;
         }
-        if self.config_maps.asks(&about, part) {
-            allowed(self.config_maps.answer(proposal.asked(&object)?))?;
+        if self.config_maps.has(&kind, subresource) {
+            allowed(self.config_maps.answer(proposal.review(&object)?))?;
         }
         let mut warnings = Vec::new();
-        if self.validation.asks(&about, part) {
-            let mut judged = self.validation.answer(proposal.asked(&object)?);
-            while let Some(call) = judged.calls.pop_front() {
-                judged = judged.hear(call().await);
+        if self.validation.has(&kind, subresource) {
+            let mut validated = self.validation.answer(proposal.review(&object)?);
+            while let Some(call) = validated.calls.pop_front() {
+                validated = validated.with_result(call().await);
             }
-            let response = allowed(judged.response)?;
-            warnings = response.warnings.unwrap_or_default();
+            warnings = allowed(validated.response)?.warnings.unwrap_or_default();
         }
-        let object = if object.is_null() { proposal.old().clone() } else { object };
+        let object = if object.is_null() { proposal.old } else { object };
         Ok(Admitted { object, warnings })
     }
 

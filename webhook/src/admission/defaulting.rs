@@ -1,170 +1,149 @@
-//! Fills in what objects leave open.
+//! Defaulting of objects.
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use kube::{
-    CustomResourceExt,
-    core::admission::{AdmissionRequest, AdmissionResponse},
-};
+use kube::{CustomResourceExt, core::admission::AdmissionResponse};
 use reknit_apis::{Defaultable, Kind, Operation, Request};
 use serde_json::{Value, json};
 
-use crate::{
-    admission::decoding::{Decoded, Decoder},
-    admission::merge::graft,
-    admission::raw::Raw,
-    admission::review::{About, Asked, refuse},
+use super::{
+    decoding::{Decoded, Decoder},
+    merge::merge,
+    review::{Change, GroupVersionKind, Review, deny},
 };
 
-/// Fills in what one Kind leaves open.
-type Fill<K> = fn(&mut K, Option<&K>, &Request);
+/// Sets the defaults that depend on the request.
+type SetDefaults<K> = fn(&mut K, Option<&K>, &Request);
 
 /// The Kinds with defaults.
 #[derive(Clone, Default)]
-pub(crate) struct Defaulting(BTreeMap<About, Arc<dyn Fills>>);
+pub(crate) struct Defaulting(BTreeMap<GroupVersionKind, Entry>);
 
-/// What is the same for every Kind.
-trait Fills: Send + Sync {
-    fn fill(&self, asked: &Asked, object: &Value) -> Result<Value, String>;
-    /// As rules of a configuration name it.
-    fn resource(&self) -> &str;
-}
-
-struct Of<K> {
+#[derive(Clone)]
+struct Entry {
     plural: String,
-    group: String,
-    decoder: Decoder<K>,
-    fill: Fill<K>,
+    default: Arc<dyn Fn(&Change) -> Result<json_patch::Patch, String> + Send + Sync>,
 }
 
 impl Defaulting {
-    /// Objects of this Kind get the defaults of the Kind itself.
+    /// Adds a Kind whose defaults do not depend on the request.
     pub(crate) fn add<K: Kind + CustomResourceExt>(&mut self) {
-        self.add_filled::<K>(|_, _, _| {});
+        self.add_entry::<K>(|_, _, _| {});
     }
 
-    /// They get also those that depend on the request.
+    /// Adds a Kind with defaults that depend on the request.
     pub(crate) fn add_by_request<K: Defaultable + CustomResourceExt>(&mut self) {
-        self.add_filled::<K>(|object, old, request| object.set_request_defaults(old, request));
+        self.add_entry::<K>(|object, old, request| object.set_request_defaults(old, request));
     }
 
-    fn add_filled<K: Kind + CustomResourceExt>(&mut self, fill: Fill<K>) {
-        let of = Of {
-            plural: K::plural(&()).into(),
-            group: K::group(&()).into(),
-            decoder: Decoder::<K>::new(),
-            fill,
-        };
-        self.0.insert(About::of::<K>(), Arc::new(of));
+    fn add_entry<K: Kind + CustomResourceExt>(&mut self, set_defaults: SetDefaults<K>) {
+        let defaulter = Defaulter { decoder: Decoder::new(), set_defaults };
+        let default = Arc::new(move |change: &Change| defaulter.patch(change));
+        self.0.insert(GroupVersionKind::of::<K>(), Entry { plural: K::plural(&()).into(), default });
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// What the API server is to ask about.
+    /// The rules of the webhook configuration.
     pub(crate) fn rules(&self) -> Value {
-        let rule = |(about, of): (&About, &Arc<dyn Fills>)| {
-            about.rule(&["CREATE", "UPDATE"], &[of.resource().into()])
+        let rule = |(kind, entry): (&GroupVersionKind, &Entry)| {
+            kind.rule(&["CREATE", "UPDATE"], std::slice::from_ref(&entry.plural))
         };
         self.0.iter().map(rule).collect()
     }
 
-    /// Whether it is asked about this part of such an object, or about the whole.
-    pub(crate) fn asks(&self, about: &About, part: Option<&str>) -> bool {
-        part.is_none() && self.0.contains_key(about)
+    /// Whether the rules name this Kind or its subresource.
+    pub(crate) fn has(&self, kind: &GroupVersionKind, subresource: Option<&str>) -> bool {
+        subresource.is_none() && self.0.contains_key(kind)
     }
 
-    pub(crate) fn answer(&self, asked: AdmissionRequest<Raw>) -> AdmissionResponse {
-        let (response, about) = (AdmissionResponse::from(&asked), About::asked(&asked));
-        match self.patch(&about, asked) {
-            Ok(None) => response,
-            Ok(Some(patch)) => match response.clone().with_patch(patch) {
-                Ok(patched) => patched,
-                Err(error) => refuse(response, format!("mutation failed: {error}")),
-            },
-            Err(why) => refuse(response, format!("mutation failed: {why}")),
-        }
-    }
-
-    /// What makes the object one with defaults; none where it is one.
-    fn patch(
-        &self,
-        about: &About,
-        asked: AdmissionRequest<Raw>,
-    ) -> Result<Option<json_patch::Patch>, String> {
-        let changes = |asked: &Asked| asked.request.operation != Operation::Delete && !asked.lets_go();
-        let Some(asked) = Asked::new(asked).filter(changes) else { return Ok(None) };
-        let kind = self.0.get(about).ok_or_else(|| format!("unhandled kind: {about}"))?;
-        let object = asked.object.as_ref().ok_or("the new object may not be nil")?;
-        let patch = json_patch::diff(object, &kind.fill(&asked, object)?);
-        Ok(Some(patch).filter(|patch| !patch.is_empty()))
-    }
-}
-
-impl<K: Kind + CustomResourceExt> Fills for Of<K> {
-    fn resource(&self) -> &str {
-        &self.plural
-    }
-
-    fn fill(&self, asked: &Asked, object: &Value) -> Result<Value, String> {
-        let strict = self.decoder.strictly(object, asked.old.as_ref(), &asked.request);
-        let decoded = strict.map_err(|why| format!("cannot decode incoming new object: {why}"))?;
-        // An object that is stored and cannot be read must not keep a better one out.
-        let old = asked.old.as_ref().and_then(|old| self.decoder.stored(old).ok());
-        let mut result = self.filled(object, decoded, old.as_ref(), &asked.request)?;
-        let was = || {
-            let (raw, kept) = (asked.old.as_ref()?, old.as_ref()?);
-            let decoded = Decoded::of(kept.clone()).ok()?;
-            self.filled(raw, decoded, old.as_ref(), &asked.request).ok()
+    pub(crate) fn answer(&self, review: Review) -> AdmissionResponse {
+        let Review { response, kind, change } = review;
+        let Some(change) = change.filter(|change| change.request.operation != Operation::Delete) else {
+            return response;
         };
-        if changed_spec(asked, object, &result, was) {
-            sign(&mut result, &asked.request, &self.group);
+        let entry = self.0.get(&kind).ok_or_else(|| format!("unhandled kind: {kind}"));
+        match entry.and_then(|entry| (entry.default)(&change)) {
+            Ok(patch) if patch.is_empty() => response,
+            Ok(patch) => match response.clone().with_patch(patch) {
+                Ok(response) => response,
+                Err(error) => deny(response, format!("mutation failed: {error}")),
+            },
+            Err(reason) => deny(response, format!("mutation failed: {reason}")),
         }
-        Ok(result)
     }
 }
 
-impl<K: Kind> Of<K> {
-    fn filled(
+/// Sets the defaults of one Kind.
+struct Defaulter<K> {
+    decoder: Decoder<K>,
+    set_defaults: SetDefaults<K>,
+}
+
+impl<K: Kind + CustomResourceExt> Defaulter<K> {
+    /// The patch that gives the new object its defaults and annotations.
+    fn patch(&self, change: &Change) -> Result<json_patch::Patch, String> {
+        let object = change.new_object()?;
+        let decoded = self.decoder.new_object(change)?;
+        let old = self.decoder.old_object(change);
+        let mut result = self.defaulted(object, decoded, old.as_ref(), &change.request)?;
+        let defaulted_old = || {
+            let decoded = Decoded::new(old.clone()?).ok()?;
+            self.defaulted(change.old.as_ref()?, decoded, old.as_ref(), &change.request).ok()
+        };
+        if changes_spec(change, object, &result, defaulted_old) {
+            annotate(&mut result, &change.request, &K::group(&()));
+        }
+        Ok(json_patch::diff(object, &result))
+    }
+
+    /// Sets the defaults of the decoded object and merges them into its JSON, which keeps unknown fields.
+    fn defaulted(
         &self,
         raw: &Value,
         decoded: Decoded<K>,
         old: Option<&K>,
         request: &Request,
     ) -> Result<Value, String> {
-        let mut filled = decoded.object;
-        filled.default_in_place();
-        (self.fill)(&mut filled, old, request);
-        let after = serde_json::to_value(&filled).map_err(|error| error.to_string())?;
+        let Decoded { mut object, written: before } = decoded;
+        object.default_in_place();
+        (self.set_defaults)(&mut object, old, request);
+        let after = Decoded::new(object)?.written;
         let mut result = raw.clone();
-        graft(&mut result, &decoded.written, &after);
+        merge(&mut result, &before, &after);
         Ok(result)
     }
 }
 
-/// Whether who asks changes the spec: defaults that are newer than the object change it too, also where the API server asks a
-/// second time about an object that has them by now.
-fn changed_spec(asked: &Asked, object: &Value, result: &Value, was: impl FnOnce() -> Option<Value>) -> bool {
-    let old = asked.old.as_ref().map(|old| &old["spec"]);
+/// Whether the request changes the spec. A change by defaults that are newer than the old object does not count, even if the
+/// API server sends the defaulted object again.
+fn changes_spec(
+    change: &Change,
+    object: &Value,
+    result: &Value,
+    defaulted_old: impl FnOnce() -> Option<Value>,
+) -> bool {
+    let old = change.old.as_ref().map(|old| &old["spec"]);
     old != Some(&object["spec"])
         && old != Some(&result["spec"])
-        && was().is_none_or(|was| was["spec"] != result["spec"])
+        && defaulted_old().is_none_or(|old| old["spec"] != result["spec"])
 }
 
-/// Notes who made the object, and who changed its spec last.
-fn sign(result: &mut Value, request: &Request, group: &str) {
+/// Sets the annotations for the creator and the last modifier.
+fn annotate(result: &mut Value, request: &Request, group: &str) {
     let Some(user) = &request.user.username else { return };
-    let notes = match (request.operation, &request.subresource) {
+    let names = match (request.operation, &request.subresource) {
         (Operation::Create, None) => &["creator", "lastModifier"][..],
         (Operation::Update, None) => &["lastModifier"][..],
         _ => return,
     };
-    let metadata = &mut result["metadata"];
-    if !metadata["annotations"].is_object() {
-        metadata["annotations"] = json!({});
+    let annotations = &mut result["metadata"]["annotations"];
+    if !annotations.is_object() {
+        *annotations = json!({});
     }
-    for note in notes {
-        metadata["annotations"][format!("{group}/{note}")] = json!(user);
+    for name in names {
+        annotations[format!("{group}/{name}")] = json!(user);
     }
 }

@@ -4,7 +4,6 @@ pub(crate) mod config_maps;
 pub(crate) mod decoding;
 pub(crate) mod defaulting;
 mod merge;
-pub(crate) mod raw;
 pub(crate) mod review;
 pub(crate) mod test_request;
 pub(crate) mod validation;

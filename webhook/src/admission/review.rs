@@ -1,38 +1,30 @@
-//! A request as the API server sends it, and what is answered.
+//! Admission reviews: the request of the API server and the response.
 
-use kube::core::admission::{AdmissionRequest, AdmissionResponse, Operation as Wire};
+use std::fmt;
+
+use k8s_openapi::api::authentication::v1::UserInfo;
+use kube::core::{
+    TypeMeta,
+    admission::{AdmissionResponse, Operation as WireOperation},
+    response::{Status, StatusSummary},
+};
 use reknit_apis::{Operation, Request};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::admission::raw::Raw;
-
-/// What the API server asks, taken apart.
-pub(crate) struct Asked {
-    pub(crate) request: Request,
-    pub(crate) object: Option<Value>,
-    pub(crate) old: Option<Value>,
-}
-
-/// Who answers to requests about objects of a Kind: its group, version and name.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct About {
+/// A group, version and kind, in order of their names and displayed as in Go.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct GroupVersionKind {
     pub(crate) group: String,
     pub(crate) version: String,
     pub(crate) kind: String,
 }
 
-impl About {
+impl GroupVersionKind {
     pub(crate) fn of<K: kube::Resource<DynamicType = ()>>() -> Self {
         Self { group: K::group(&()).into(), version: K::version(&()).into(), kind: K::kind(&()).into() }
     }
 
-    pub(crate) fn asked(request: &AdmissionRequest<Raw>) -> Self {
-        let kind = &request.kind;
-        Self { group: kind.group.clone(), version: kind.version.clone(), kind: kind.kind.clone() }
-    }
-}
-
-impl About {
     /// A rule of a webhook configuration.
     pub(crate) fn rule(&self, operations: &[&str], resources: &[String]) -> Value {
         json!({
@@ -42,57 +34,121 @@ impl About {
     }
 }
 
-/// As Go writes it.
-impl std::fmt::Display for About {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match &*self.group {
-            "" => write!(f, "/{}, Kind={}", self.version, self.kind),
-            group => write!(f, "{group}/{}, Kind={}", self.version, self.kind),
-        }
+impl fmt::Display for GroupVersionKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}, Kind={}", self.group, self.version, self.kind)
     }
 }
 
-impl Asked {
-    /// None for what is let through unseen, such as a connection to a pod.
-    pub(crate) fn new(asked: AdmissionRequest<Raw>) -> Option<Self> {
-        let operation = match asked.operation {
-            Wire::Create => Operation::Create,
-            Wire::Update => Operation::Update,
-            Wire::Delete => Operation::Delete,
-            Wire::Connect => return None,
-        };
-        let request = Request {
-            operation,
-            user: asked.user_info,
-            namespace: asked.namespace.filter(|namespace| !namespace.is_empty()),
-            name: asked.name,
-            subresource: asked.sub_resource.filter(|subresource| !subresource.is_empty()),
-            dry_run: asked.dry_run,
-        };
-        let value = |raw: Option<Raw>| raw.map(|raw| raw.value).filter(|value| !value.is_null());
-        Some(Self { request, object: value(asked.object), old: value(asked.old_object) })
+/// A review that is to be answered.
+#[derive(Deserialize)]
+#[serde(try_from = "WireReview")]
+pub(crate) struct Review {
+    /// The response that allows the request.
+    pub(crate) response: AdmissionResponse,
+    pub(crate) kind: GroupVersionKind,
+    /// The change to check; none for a request that is always allowed: a connection, or the release of an object.
+    pub(crate) change: Option<Change>,
+}
+
+/// The creation, update or deletion of an object.
+pub(crate) struct Change {
+    pub(crate) request: Request,
+    pub(crate) object: Option<Value>,
+    pub(crate) old: Option<Value>,
+}
+
+impl Review {
+    pub(crate) fn new(kind: GroupVersionKind, change: Option<Change>) -> Self {
+        let mut response = AdmissionResponse::invalid("");
+        response.allowed = true;
+        response.result = Status::default();
+        Self { response, kind, change: change.filter(|change| !change.is_release()) }
+    }
+}
+
+impl Change {
+    pub(crate) fn new_object(&self) -> Result<&Value, String> {
+        self.object.as_ref().ok_or_else(|| "the new object may not be nil".into())
     }
 
-    /// Whether an object that is being deleted is only let go: nothing but its metadata changes, its finalizers as a rule.
-    /// Whatever is wrong with it by now, that must be possible.
-    pub(crate) fn lets_go(&self) -> bool {
+    /// Whether an object that is being deleted changes in nothing but its metadata, as when a finalizer is removed. That must
+    /// be possible even if the object is invalid.
+    fn is_release(&self) -> bool {
         let (Some(object), Some(old)) = (&self.object, &self.old) else { return false };
         let is_deleted = !old["metadata"]["deletionTimestamp"].is_null();
-        self.request.operation == Operation::Update && is_deleted && is_same_but_metadata(object, old)
+        self.request.operation == Operation::Update && is_deleted && differ_only_in_metadata(object, old)
     }
 }
 
-fn is_same_but_metadata(one: &Value, other: &Value) -> bool {
+fn differ_only_in_metadata(one: &Value, other: &Value) -> bool {
     let (Some(one), Some(other)) = (one.as_object(), other.as_object()) else { return false };
     let same = |(key, value): (&String, &Value)| key == "metadata" || other.get(key) == Some(value);
     one.iter().all(same) && other.keys().all(|key| key == "metadata" || one.contains_key(key))
 }
 
-/// A refusal, as Knative's webhooks answer it.
-pub(crate) fn refuse(response: AdmissionResponse, why: impl std::fmt::Display) -> AdmissionResponse {
-    let mut response = response.deny(why);
-    response.result.status = Some(kube::core::response::StatusSummary::Failure);
+/// Denies a request as Knative's webhooks do.
+pub(crate) fn deny(response: AdmissionResponse, reason: impl fmt::Display) -> AdmissionResponse {
+    let mut response = response.deny(reason);
+    response.result.status = Some(StatusSummary::Failure);
     response.result.reason = "BadRequest".into();
     response.result.code = 400;
     response
+}
+
+/// An AdmissionReview as JSON. kube's own reviews hold typed objects, which lose fields that their type does not have.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WireReview {
+    api_version: String,
+    kind: String,
+    request: Option<WireRequest>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WireRequest {
+    uid: String,
+    kind: GroupVersionKind,
+    operation: WireOperation,
+    user_info: UserInfo,
+    #[serde(default)]
+    name: String,
+    namespace: Option<String>,
+    sub_resource: Option<String>,
+    #[serde(default)]
+    dry_run: bool,
+    object: Option<Value>,
+    old_object: Option<Value>,
+}
+
+impl TryFrom<WireReview> for Review {
+    type Error = &'static str;
+
+    fn try_from(review: WireReview) -> Result<Self, Self::Error> {
+        let wire = review.request.ok_or("the review has no request")?;
+        let operation = match wire.operation {
+            WireOperation::Create => Some(Operation::Create),
+            WireOperation::Update => Some(Operation::Update),
+            WireOperation::Delete => Some(Operation::Delete),
+            WireOperation::Connect => None,
+        };
+        let some = |text: Option<String>| text.filter(|text| !text.is_empty());
+        let change = operation.map(|operation| Change {
+            request: Request {
+                operation,
+                user: wire.user_info,
+                namespace: some(wire.namespace),
+                name: wire.name,
+                subresource: some(wire.sub_resource),
+                dry_run: wire.dry_run,
+            },
+            object: wire.object,
+            old: wire.old_object,
+        });
+        let mut parsed = Self::new(wire.kind, change);
+        parsed.response.types = TypeMeta { api_version: review.api_version, kind: review.kind };
+        parsed.response.uid = wire.uid;
+        Ok(parsed)
+    }
 }

@@ -1,124 +1,94 @@
-//! A request to be admitted without any server.
+//! Admission requests for tests, which need no server.
 
-use kube::core::admission::{AdmissionRequest, AdmissionReview};
-use reknit_apis::Operation;
+use reknit_apis::{Operation, Request};
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::admission::raw::Raw;
+use super::review::{Change, GroupVersionKind, Review};
 
-/// What somebody would like to do with an object, for [`Webhook::admit`](crate::Webhook::admit).
+/// A request to create, update or delete an object, for [`Webhook::admit`](crate::Webhook::admit).
 ///
-/// The object is anything that becomes JSON with an `apiVersion` and a `kind`: a Kind, or `json!(..)` with a mistake in
-/// it that no type would allow.
+/// The object is anything that serializes to JSON with an `apiVersion` and a `kind`: a Kind, or `json!(..)` with a mistake
+/// that the type would not allow.
 #[derive(Clone, Debug)]
-#[must_use = "nothing is asked until it is admitted"]
+#[must_use = "a proposal does nothing until it is admitted"]
 pub struct Proposal {
-    request: Value,
+    pub(crate) request: Request,
+    pub(crate) object: Value,
+    pub(crate) old: Value,
 }
 
-/// Why a request was refused, in the words that who asked reads.
+/// The reason of a denied request, as the client reads it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Refused(pub(crate) String);
 
-/// A request that was let through.
+/// An allowed request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Admitted {
-    /// The object as it is stored, with its defaults; as it was where it is deleted.
+    /// The object as it is stored, with its defaults; the old object if it is deleted.
     pub object: Value,
-    /// What who asked is told all the same.
+    /// The warnings for the client.
     pub warnings: Vec<String>,
 }
 
 impl Proposal {
-    /// To create this object.
+    /// Creates an object.
     pub fn create(object: impl Serialize) -> Self {
-        Self::new(Operation::Create, Some(json(object)), None)
+        Self::new(Operation::Create, json(object), Value::Null)
     }
 
-    /// To make that of this object.
+    /// Updates an object.
     pub fn update(old: impl Serialize, object: impl Serialize) -> Self {
-        Self::new(Operation::Update, Some(json(object)), Some(json(old)))
+        Self::new(Operation::Update, json(object), json(old))
     }
 
-    /// To delete this object.
+    /// Deletes an object.
     pub fn delete(old: impl Serialize) -> Self {
-        Self::new(Operation::Delete, None, Some(json(old)))
+        Self::new(Operation::Delete, Value::Null, json(old))
     }
 
-    fn new(operation: Operation, object: Option<Value>, old: Option<Value>) -> Self {
-        let of = object.as_ref().or(old.as_ref()).cloned().unwrap_or_default();
-        let version = of["apiVersion"].as_str().unwrap_or_default();
-        let (group, version) = version.split_once('/').unwrap_or(("", version));
-        let operation = match operation {
-            Operation::Create => "CREATE",
-            Operation::Update => "UPDATE",
-            Operation::Delete => "DELETE",
-        };
-        let request = json!({
-            "uid": "",
-            "kind": {"group": group, "version": version, "kind": of["kind"]},
-            "resource": {"group": group, "version": version, "resource": ""},
-            "name": of["metadata"]["name"].as_str().unwrap_or_default(),
-            "namespace": of["metadata"]["namespace"],
-            "operation": operation,
-            "userInfo": {},
-            "object": object,
-            "oldObject": old,
-            "dryRun": false,
-        });
-        Self { request }
+    fn new(operation: Operation, object: Value, old: Value) -> Self {
+        let mut request = Request::new(operation);
+        let metadata = &(if object.is_null() { &old } else { &object })["metadata"];
+        request.name = metadata["name"].as_str().unwrap_or_default().into();
+        request.namespace = metadata["namespace"].as_str().map(str::to_owned);
+        Self { request, object, old }
     }
 
-    /// Asked by this user.
+    /// Sets the user who sends the request.
     pub fn by(mut self, username: &str) -> Self {
-        self.request["userInfo"]["username"] = username.into();
+        self.request = self.request.by(username);
         self
     }
 
-    /// About this part of the object.
+    /// Makes it a request for a subresource.
     pub fn subresource(mut self, name: &str) -> Self {
-        self.request["subResource"] = name.into();
+        self.request.subresource = Some(name.into()).filter(|name: &String| !name.is_empty());
         self
     }
 
-    /// Only to see what would happen.
+    /// Makes it a dry run.
     pub fn dry_run(mut self) -> Self {
-        self.request["dryRun"] = true.into();
+        self.request.dry_run = true;
         self
     }
 
-    /// What the API server would ask, once the object has become this.
-    pub(crate) fn asked(&self, object: &Value) -> Result<AdmissionRequest<Raw>, Refused> {
-        let mut request = self.request.clone();
-        request["object"].clone_from(object);
-        let review =
-            json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request});
-        let review = serde_json::from_value::<AdmissionReview<Raw>>(review);
-        let asked = review.map_err(|error| error.to_string()).and_then(|review| {
-            review
-                .try_into()
-                .map_err(|error: kube::core::admission::ConvertAdmissionReviewError| error.to_string())
-        });
-        asked.map_err(|error| Refused(format!("could not decode body: {error}")))
-    }
-
-    /// The part of the object that it is about; none where it is the whole.
-    pub(crate) fn part(&self) -> Option<&str> {
-        self.request["subResource"].as_str().filter(|part| !part.is_empty())
-    }
-
-    pub(crate) fn object(&self) -> &Value {
-        &self.request["object"]
-    }
-
-    pub(crate) fn old(&self) -> &Value {
-        &self.request["oldObject"]
+    /// The review that the API server would send, with this object in place of the proposed one.
+    pub(crate) fn review(&self, object: &Value) -> Result<Review, Refused> {
+        let typed = if object.is_null() { &self.old } else { object };
+        let (Some(version), Some(kind)) = (typed["apiVersion"].as_str(), typed["kind"].as_str()) else {
+            return Err(Refused("could not decode body: the object has no apiVersion or kind".into()));
+        };
+        let (group, version) = version.split_once('/').unwrap_or(("", version));
+        let kind = GroupVersionKind { group: group.into(), version: version.into(), kind: kind.into() };
+        let some = |value: &Value| Some(value.clone()).filter(|value| !value.is_null());
+        let change = Change { request: self.request.clone(), object: some(object), old: some(&self.old) };
+        Ok(Review::new(kind, Some(change)))
     }
 }
 
-/// What cannot become JSON has no fields, and is refused as such.
+/// An object that cannot be serialized is refused because it has no kind.
 fn json(object: impl Serialize) -> Value {
     serde_json::to_value(object).unwrap_or_default()
 }

@@ -1,222 +1,182 @@
-//! Refuses objects that are not as their Kind says.
+//! Validation of objects.
 
 use std::{
     collections::{BTreeMap, VecDeque},
     fmt::Display,
     future::Future,
-    marker::PhantomData,
+    iter,
     sync::Arc,
 };
 
 use futures::future::BoxFuture;
-use kube::{
-    CustomResourceExt,
-    core::admission::{AdmissionRequest, AdmissionResponse},
-};
+use kube::{CustomResourceExt, core::admission::AdmissionResponse};
 use reknit_apis::{FieldError, Kind, Level, Operation, Request, Validatable};
 use serde_json::Value;
 
-use crate::{
-    admission::decoding::{Decoder, decoded, without_status},
-    admission::raw::Raw,
-    admission::review::{About, Asked, refuse},
+use super::{
+    decoding::{Decoder, decode_leniently},
+    review::{Change, GroupVersionKind, Review, deny},
 };
 
-/// The Kinds with rules.
+/// The Kinds with rules or callbacks.
 #[derive(Clone, Default)]
-pub(crate) struct Validation {
-    rules: BTreeMap<About, Arc<dyn Rules>>,
-    callbacks: BTreeMap<About, Vec<Arc<dyn Callback>>>,
-    /// The plural name of each of them.
-    plurals: BTreeMap<About, String>,
+pub(crate) struct Validation(BTreeMap<GroupVersionKind, Entry>);
+
+#[derive(Clone, Default)]
+struct Entry {
+    plural: String,
+    subresources: &'static [&'static str],
+    validate: Option<Arc<dyn Fn(&Change) -> Result<FieldError, String> + Send + Sync>>,
+    callbacks: Vec<Callback>,
 }
 
-/// What is the same for every Kind.
-trait Rules: Send + Sync {
-    fn check(&self, asked: &Asked) -> Result<FieldError, String>;
-    fn subresources(&self) -> &'static [&'static str];
-}
+/// Decodes the object for a callback. None if the callback is not to be called.
+type Callback = Arc<dyn Fn(&Value, &Request) -> Result<Option<Call>, String> + Send + Sync>;
 
-trait Callback: Send + Sync {
-    /// Decodes the object, and calls nobody yet. None where nobody is to be called.
-    fn prepare(self: Arc<Self>, object: &Value, request: &Request) -> Result<Option<Call>, String>;
-}
-
-/// Calls a callback that has its object. What it does at once may block a thread; what it answers must not.
+/// Calls a callback that has its object. The call may block its thread, its future must not.
 pub(crate) type Call = Box<dyn FnOnce() -> BoxFuture<'static, Result<(), String>> + Send>;
 
-/// What the rules say, and who has still to be called.
-pub(crate) struct Judged {
+/// A response, and the callbacks that may still deny the request.
+pub(crate) struct Validated {
     pub(crate) response: AdmissionResponse,
-    /// In turn, and as long as nobody refuses.
+    /// To be called one after another until one fails.
     pub(crate) calls: VecDeque<Call>,
 }
 
-impl From<AdmissionResponse> for Judged {
+impl From<AdmissionResponse> for Validated {
     fn from(response: AdmissionResponse) -> Self {
         Self { response, calls: VecDeque::new() }
     }
 }
 
-impl Judged {
-    /// Takes note of what a callback says.
-    pub(crate) fn hear(mut self, said: Result<(), String>) -> Self {
-        match said {
+impl Validated {
+    /// Takes the result of a callback into account.
+    pub(crate) fn with_result(self, result: Result<(), String>) -> Self {
+        match result {
             Ok(()) => self,
-            Err(why) => {
-                self.calls.clear();
-                let response = refuse(self.response, format!("validation callback failed: {why}"));
-                Self { response, ..self }
-            }
+            Err(reason) => deny(self.response, format!("validation callback failed: {reason}")).into(),
         }
     }
 }
 
-struct Of<K>(Decoder<K>);
-
-struct Called<K, F> {
-    call: F,
-    kind: PhantomData<fn() -> K>,
-}
-
 impl Validation {
     pub(crate) fn add<K: Validatable + CustomResourceExt>(&mut self) {
-        self.rules.insert(About::of::<K>(), Arc::new(Of(Decoder::<K>::new())));
-        self.plurals.insert(About::of::<K>(), K::plural(&()).into());
+        let decoder = Decoder::<K>::new();
+        let entry = self.entry::<K>();
+        entry.subresources = K::SUBRESOURCES;
+        entry.validate = Some(Arc::new(move |change: &Change| validate(&decoder, change)));
     }
 
-    pub(crate) fn call<K, F, C, E>(&mut self, call: F)
+    pub(crate) fn add_callback<K, F, C, E>(&mut self, callback: F)
     where
         K: Kind,
         F: Fn(K, Request) -> C + Send + Sync + 'static,
         C: Future<Output = Result<(), E>> + Send + 'static,
         E: Display + 'static,
     {
-        let called = Called { call, kind: PhantomData };
-        self.plurals.insert(About::of::<K>(), K::plural(&()).into());
-        self.callbacks.entry(About::of::<K>()).or_default().push(Arc::new(called));
+        let callback = Arc::new(callback);
+        let prepare = move |object: &Value, request: &Request| {
+            // The definition of the Kind, if any, is unknown here: its status may be no subresource.
+            let object = match decode_leniently::<K>(object, request.subresource.is_none()) {
+                Ok((object, _)) => object,
+                // An undecodable object must not prevent its own deletion.
+                Err(_) if request.operation == Operation::Delete => return Ok(None),
+                Err(error) => return Err(error),
+            };
+            let (callback, request) = (callback.clone(), request.clone());
+            let call: Call = Box::new(move || {
+                let future = callback(object, request);
+                Box::pin(async { future.await.map_err(|error| error.to_string()) })
+            });
+            Ok(Some(call))
+        };
+        self.entry::<K>().callbacks.push(Arc::new(prepare));
+    }
+
+    fn entry<K: Kind>(&mut self) -> &mut Entry {
+        let entry = self.0.entry(GroupVersionKind::of::<K>()).or_default();
+        entry.plural = K::plural(&()).into();
+        entry
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.plurals.is_empty()
+        self.0.is_empty()
     }
 
-    /// What the API server is to ask about.
+    /// The rules of the webhook configuration.
     pub(crate) fn rules(&self) -> Value {
-        let rule = |(about, plural): (&About, &String)| {
-            let parts = self.parts(about).iter().map(|part| format!("{plural}/{part}"));
-            let resources: Vec<_> = std::iter::once(plural.clone()).chain(parts).collect();
-            about.rule(&["CREATE", "UPDATE", "DELETE"], &resources)
+        let rule = |(kind, entry): (&GroupVersionKind, &Entry)| {
+            let subresources = entry.subresources.iter().map(|name| format!("{}/{name}", entry.plural));
+            let resources: Vec<_> = iter::once(entry.plural.clone()).chain(subresources).collect();
+            kind.rule(&["CREATE", "UPDATE", "DELETE"], &resources)
         };
-        self.plurals.iter().map(rule).collect()
+        self.0.iter().map(rule).collect()
     }
 
-    /// Whether it is asked about this part of such an object, or about the whole.
-    pub(crate) fn asks(&self, about: &About, part: Option<&str>) -> bool {
-        self.has(about) && part.is_none_or(|part| self.parts(about).contains(&part))
+    /// Whether the rules name this Kind or its subresource.
+    pub(crate) fn has(&self, kind: &GroupVersionKind, subresource: Option<&str>) -> bool {
+        let has = |entry: &Entry| subresource.is_none_or(|name| entry.subresources.contains(&name));
+        self.0.get(kind).is_some_and(has)
     }
 
-    fn parts(&self, about: &About) -> &'static [&'static str] {
-        self.rules.get(about).map_or(&[], |rules| rules.subresources())
-    }
-
-    fn has(&self, about: &About) -> bool {
-        self.plurals.contains_key(about)
-    }
-
-    /// The rules are asked, and the callbacks get their objects.
-    pub(crate) fn answer(&self, asked: AdmissionRequest<Raw>) -> Judged {
-        let (mut response, about) = (AdmissionResponse::from(&asked), About::asked(&asked));
-        if !self.has(&about) {
-            return refuse(response, format!("decoding request failed: unhandled kind: {about}")).into();
-        }
-        let Some(asked) = Asked::new(asked).filter(|asked| !asked.lets_go()) else {
-            return response.into();
+    /// Validates the object and prepares the callbacks.
+    pub(crate) fn answer(&self, review: Review) -> Validated {
+        let Review { mut response, kind, change } = review;
+        let Some(entry) = self.0.get(&kind) else {
+            return deny(response, format!("decoding request failed: unhandled kind: {kind}")).into();
         };
-        let wrong = match self.check(&about, &asked) {
-            Ok(wrong) => wrong,
-            Err(why) => return refuse(response, format!("decoding request failed: {why}")).into(),
+        let Some(change) = change else { return response.into() };
+        let error = match entry.check(&change) {
+            Ok(error) => error,
+            Err(reason) => return deny(response, format!("decoding request failed: {reason}")).into(),
         };
-        response.warnings = warnings(&wrong);
-        let errors = wrong.filter(Level::Error);
+        response.warnings = warnings(&error);
+        let errors = error.filter(Level::Error);
         if !errors.is_empty() {
-            return refuse(response, format!("validation failed: {errors}")).into();
+            return deny(response, format!("validation failed: {errors}")).into();
         }
-        match self.calls(&about, &asked) {
-            Ok(calls) => Judged { response, calls },
-            Err(why) => Judged::from(response).hear(Err(why)),
+        match entry.calls(&change) {
+            Ok(calls) => Validated { response, calls },
+            Err(reason) => Validated::from(response).with_result(Err(reason)),
         }
-    }
-
-    fn check(&self, about: &About, asked: &Asked) -> Result<FieldError, String> {
-        if asked.request.operation != Operation::Delete && asked.object.is_none() {
-            return Err("the new object may not be nil".into());
-        }
-        self.rules.get(about).map_or_else(|| Ok(FieldError::none()), |rules| rules.check(asked))
-    }
-
-    /// A dry run must have no effect, and nobody knows what a callback does.
-    fn calls(&self, about: &About, asked: &Asked) -> Result<VecDeque<Call>, String> {
-        let object = asked.object.as_ref().or(asked.old.as_ref());
-        let Some(object) = object.filter(|_| !asked.request.dry_run) else { return Ok(VecDeque::new()) };
-        let callbacks = self.callbacks.get(about).into_iter().flatten().cloned();
-        callbacks.filter_map(|callback| callback.prepare(object, &asked.request).transpose()).collect()
     }
 }
 
-impl<K: Validatable + CustomResourceExt> Rules for Of<K> {
-    fn subresources(&self) -> &'static [&'static str] {
-        K::SUBRESOURCES
+impl Entry {
+    fn check(&self, change: &Change) -> Result<FieldError, String> {
+        if change.request.operation != Operation::Delete {
+            change.new_object()?;
+        }
+        self.validate.as_ref().map_or_else(|| Ok(FieldError::none()), |validate| validate(change))
     }
 
-    fn check(&self, asked: &Asked) -> Result<FieldError, String> {
-        let request = &asked.request;
-        // An object that is stored and cannot be read must keep neither a better one out nor itself in.
-        let Some(object) = asked.object.as_ref().filter(|_| request.operation != Operation::Delete) else {
-            let old = asked.old.as_ref().and_then(|old| self.0.stored(old).ok());
-            return Ok(old.map_or_else(FieldError::none, |old| old.validate_delete(request)));
-        };
-        let old = asked.old.as_ref().and_then(|old| self.0.stored(old).ok());
-        let strict = self.0.strictly(object, asked.old.as_ref(), request);
-        let object = strict.map_err(|why| format!("cannot decode incoming new object: {why}"))?.object;
-        Ok(match (&old, &request.subresource) {
-            (old, Some(_)) => object.validate_subresource(old.as_ref().unwrap_or(&object), request),
-            (Some(old), None) => object.validate_update(old, request),
-            (None, None) => object.validate(request),
-        })
+    /// None in a dry run, since callbacks may have effects.
+    fn calls(&self, change: &Change) -> Result<VecDeque<Call>, String> {
+        let object = change.object.as_ref().or(change.old.as_ref());
+        let Some(object) = object.filter(|_| !change.request.dry_run) else { return Ok(VecDeque::new()) };
+        self.callbacks.iter().filter_map(|prepare| prepare(object, &change.request).transpose()).collect()
     }
 }
 
-impl<K, F, C, E> Callback for Called<K, F>
+fn validate<K>(decoder: &Decoder<K>, change: &Change) -> Result<FieldError, String>
 where
-    K: Kind,
-    F: Fn(K, Request) -> C + Send + Sync + 'static,
-    C: Future<Output = Result<(), E>> + Send + 'static,
-    E: Display + 'static,
+    K: Validatable + CustomResourceExt,
 {
-    fn prepare(self: Arc<Self>, object: &Value, request: &Request) -> Result<Option<Call>, String> {
-        // A callback's Kind need not have a definition that says whether its status is a subresource, as Kubernetes' own are.
-        let rest = || {
-            let rest = without_status(object).filter(|_| request.subresource.is_none());
-            rest.and_then(|rest| decoded(&rest).ok())
-        };
-        let object = match decoded::<K>(object).or_else(|why| rest().ok_or(why)) {
-            Ok(object) => object,
-            // What is stored and cannot be read must not be there for ever.
-            Err(_) if request.operation == Operation::Delete => return Ok(None),
-            Err(why) => return Err(why),
-        };
-        let request = request.clone();
-        Ok(Some(Box::new(move || {
-            let called = (self.call)(object, request);
-            Box::pin(async { called.await.map_err(|error| error.to_string()) })
-        })))
+    let (request, old) = (&change.request, decoder.old_object(change));
+    if request.operation == Operation::Delete {
+        return Ok(old.map_or_else(FieldError::none, |old| old.validate_delete(request)));
     }
+    let object = decoder.new_object(change)?.object;
+    Ok(match (&old, &request.subresource) {
+        (old, Some(_)) => object.validate_subresource(old.as_ref().unwrap_or(&object), request),
+        (Some(old), None) => object.validate_update(old, request),
+        (None, None) => object.validate(request),
+    })
 }
 
-/// A line each: a warning travels in an HTTP header.
-fn warnings(wrong: &FieldError) -> Option<Vec<String>> {
-    let warnings = wrong.clone().filter(Level::Warning).to_string();
+/// One warning a line, since the API server sends each in an HTTP header.
+fn warnings(error: &FieldError) -> Option<Vec<String>> {
+    let warnings = error.clone().filter(Level::Warning).to_string();
     let lines: Vec<String> = warnings.lines().map(str::to_owned).collect();
     Some(lines).filter(|lines| !lines.is_empty())
 }
@@ -252,8 +212,8 @@ mod tests {
     fn it_is_asked_of_each_kind_also_when_one_is_deleted_and_of_the_parts_that_the_kind_names() {
         let mut validation = Validation::default();
         validation.add::<Lamp>();
-        validation.call(async |_: Lamp, _| Ok::<_, String>(()));
-        validation.call(async |_: Namespace, _| Ok::<_, String>(()));
+        validation.add_callback(async |_: Lamp, _| Ok::<_, String>(()));
+        validation.add_callback(async |_: Namespace, _| Ok::<_, String>(()));
         let rule = |group, resources: &[&str]| {
             json!({
                 "operations": ["CREATE", "UPDATE", "DELETE"], "apiGroups": [group], "apiVersions": ["v1"],
@@ -263,8 +223,8 @@ mod tests {
         let expected =
             json!([rule("", &["namespaces"]), rule("demo.reknit.dev", &["lamps", "lamps/status"])]);
         assert_eq!(validation.rules(), expected);
-        let asks = |about: &About, part| validation.asks(about, part);
-        let (lamp, namespace) = (About::of::<Lamp>(), About::of::<Namespace>());
+        let asks = |kind: &GroupVersionKind, part| validation.has(kind, part);
+        let (lamp, namespace) = (GroupVersionKind::of::<Lamp>(), GroupVersionKind::of::<Namespace>());
         assert!(asks(&lamp, None) && asks(&lamp, Some("status")) && !asks(&lamp, Some("scale")));
         assert!(asks(&namespace, None) && !asks(&namespace, Some("status")));
     }

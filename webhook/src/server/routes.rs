@@ -14,7 +14,6 @@ use axum::{
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use hyper::body::Body as _;
-use kube::core::admission::{AdmissionRequest, AdmissionReview};
 use prometheus::Registry;
 use tokio::time::timeout;
 use tower::ServiceExt;
@@ -28,8 +27,8 @@ use super::{
     metrics::{Allowed, Metrics},
 };
 use crate::{
-    admission::{raw::Raw, validation::Judged},
-    conversion::hub::Review,
+    admission::{review::Review, validation::Validated},
+    conversion::hub::ConversionReview,
     webhook::Webhook,
 };
 
@@ -65,7 +64,7 @@ struct Route {
 enum Progress {
     Answered(Response),
     /// Callbacks have to be called first.
-    Pending(Box<Judged>),
+    Pending(Box<Validated>),
 }
 
 pub(crate) fn router(webhook: Arc<Webhook>, metrics: Metrics, drain: Drain) -> Router {
@@ -74,11 +73,13 @@ pub(crate) fn router(webhook: Arc<Webhook>, metrics: Metrics, drain: Drain) -> R
     let shared = Shared { webhook: webhook.clone(), metrics, bodies, work, health, drain };
     let route = |path, largest| Route { path, largest, shared: shared.clone() };
     let mut router = Router::new();
-    let reviews: [(_, _, fn(&Webhook, AdmissionRequest<Raw>) -> Judged); 3] = [
-        (DEFAULTING, webhook.defaulting.is_empty(), |webhook, asked| webhook.defaulting.answer(asked).into()),
-        (VALIDATION, webhook.validation.is_empty(), |webhook, asked| webhook.validation.answer(asked)),
-        (CONFIG_VALIDATION, webhook.config_maps.is_empty(), |webhook, asked| {
-            webhook.config_maps.answer(asked).into()
+    let reviews: [(_, _, fn(&Webhook, Review) -> Validated); 3] = [
+        (DEFAULTING, webhook.defaulting.is_empty(), |webhook, review| {
+            webhook.defaulting.answer(review).into()
+        }),
+        (VALIDATION, webhook.validation.is_empty(), |webhook, review| webhook.validation.answer(review)),
+        (CONFIG_VALIDATION, webhook.config_maps.is_empty(), |webhook, review| {
+            webhook.config_maps.answer(review).into()
         }),
     ];
     for (path, is_empty, answer) in reviews {
@@ -220,15 +221,15 @@ async fn process(
     begin: impl FnOnce(&Webhook, Bytes) -> Result<Progress, Refusal> + Send + 'static,
 ) -> Result<Response, Refusal> {
     let (size, webhook) = (body.len(), shared.webhook.clone());
-    let mut judged = match work(shared, size, move || begin(&webhook, body)).await?? {
+    let mut validated = match work(shared, size, move || begin(&webhook, body)).await?? {
         Progress::Answered(response) => return Ok(response),
-        Progress::Pending(judged) => *judged,
+        Progress::Pending(validated) => *validated,
     };
-    while let Some(call) = judged.calls.pop_front() {
+    while let Some(call) = validated.calls.pop_front() {
         let called = work(shared, size, call).await?;
-        judged = judged.hear(called.await);
+        validated = validated.with_result(called.await);
     }
-    json(judged.response.allowed, &judged.response.into_review())
+    json(validated.response.allowed, &validated.response.into_review())
 }
 
 /// Runs code in a thread of its own, so that neither large bodies nor slow code of a Kind delay other requests. Panics if the
@@ -254,20 +255,20 @@ async fn work<T: Send + 'static>(
 fn review(
     webhook: &Webhook,
     body: Bytes,
-    answer: fn(&Webhook, AdmissionRequest<Raw>) -> Judged,
+    answer: fn(&Webhook, Review) -> Validated,
 ) -> Result<Progress, Refusal> {
-    let review: AdmissionReview<Raw> = decode(&body)?;
+    let review = decode(&body)?;
     drop(body);
-    let judged = answer(webhook, review.try_into().map_err(undecodable)?);
-    if judged.calls.is_empty() {
-        json(judged.response.allowed, &judged.response.into_review()).map(Progress::Answered)
+    let validated = answer(webhook, review);
+    if validated.calls.is_empty() {
+        json(validated.response.allowed, &validated.response.into_review()).map(Progress::Answered)
     } else {
-        Ok(Progress::Pending(judged.into()))
+        Ok(Progress::Pending(validated.into()))
     }
 }
 
 fn convert(webhook: &Webhook, body: Bytes) -> Result<Progress, Refusal> {
-    let mut review: Review<'_> = decode(&body)?;
+    let mut review: ConversionReview<'_> = decode(&body)?;
     let asked = review.request.take().ok_or_else(|| undecodable("it has no request"))?;
     let response = webhook.conversion.answer(asked, webhook.limits.body);
     json(response.is_success(), &review.answered(response)).map(Progress::Answered)
