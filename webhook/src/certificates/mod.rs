@@ -7,5 +7,5 @@ pub(crate) mod identity;
 mod secret;
 pub(crate) mod service;
 
-pub(crate) use controller::{Keeper, Kept};
+pub(crate) use controller::CertificateReconciler;
 pub(crate) use secret::Lifetime;
