@@ -115,6 +115,7 @@
 //! | `leader_election_master_status` | `name`, a lease | 1 where this process leads, as client-go's |
 //! | `reknit_webhook_requests_total` | `path`, `code`, `allowed` | requests answered |
 //! | `reknit_webhook_request_seconds`, `reknit_webhook_panics_total` | `path` | how long that took; where code of a Kind panicked |
+//! | `reknit_webhook_handshake_failures_total` | | TLS handshakes with the webhook that failed |
 //! | `process_*` | | the process's memory, processor time, files and threads (Linux) |
 //!
 //! # Observability

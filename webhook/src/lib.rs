@@ -58,35 +58,18 @@
 //! | `ca-cert.pem` | the authorities that are trusted: what was, is and will be |
 //! | `next-ca-cert.pem`, `next-ca-key.pem` | the authority of the next certificate |
 
-mod asked;
-mod budget;
+mod admission;
 mod certificates;
-mod config_maps;
-mod configuration;
 mod conversion;
-mod decode;
-mod defaulting;
-mod graft;
-mod health;
-mod identity;
-mod limits;
-mod metrics;
-mod migration;
-mod pace;
-mod place;
 mod process;
-mod proposal;
-mod raw;
-mod routes;
 mod server;
-mod validation;
 mod webhook;
 
-pub use health::Health;
-pub use identity::{BadCertificate, Identity};
-pub use limits::Limits;
-pub use migration::{MigrationError, migrate_storage};
-pub use place::Place;
-pub use proposal::{Admitted, Proposal, Refused};
+pub use admission::test_request::{Admitted, Proposal, Refused};
+pub use certificates::identity::{BadCertificate, Identity};
+pub use certificates::service::Place;
+pub use conversion::storage_migration::{MigrationError, migrate_storage};
 pub use server::ServeError;
+pub use server::health::Health;
+pub use server::limits::Limits;
 pub use webhook::Webhook;

@@ -1,16 +1,17 @@
 //! A webhook within a process that has a Context.
 
+use k8s_openapi::{
+    api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration},
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
 use reknit_injection::Context;
 use reknit_reconciler::{Controller, Result};
 use tokio::net::TcpListener;
 
 use crate::{
-    certificates::{Keeper, Kept},
-    config_maps::ConfigMaps,
-    configuration::Entries,
-    identity::Identity,
-    place::Place,
-    routes::{CONFIG_VALIDATION, DEFAULTING, VALIDATION},
+    admission::config_maps::ConfigMaps,
+    certificates::{CertificateReconciler, configuration::Configuration, identity::Identity, service::Place},
+    server::routes::{CONFIG_VALIDATION, CONVERSION, DEFAULTING, VALIDATION},
     webhook::Webhook,
 };
 
@@ -50,34 +51,41 @@ impl Webhook {
         self.lifetime.check()?;
         self.config_maps.within(namespace);
         let identity = Identity::default();
-        let (keeper, followed) =
-            Keeper::controller(cx, namespace, place, self.lifetime, self.kept(), &identity);
+        let configurations = self.configurations();
+        let (controller, secret) =
+            CertificateReconciler::controller(cx, namespace, place, self.lifetime, configurations, &identity);
         let (registry, shutdown) = (cx.metrics().clone(), cx.shutdown());
         let server = async move {
             let listener = listening.await?;
             self.serve(listener, &identity, &registry, shutdown.wait())?.await;
-            drop(followed);
+            drop(secret);
             Ok(())
         };
-        Ok((keeper, server))
+        Ok((controller, server))
     }
 
-    fn kept(&self) -> Kept {
-        let entries = |what: &str, path, rules| Entries {
-            name: format!("{what}.webhook.{}", self.domain),
-            path,
-            rules,
-        };
-        let defaulting =
-            (!self.defaulting.is_empty()).then(|| entries("defaulting", DEFAULTING, self.defaulting.rules()));
-        let validation =
-            (!self.validation.is_empty()).then(|| entries("validation", VALIDATION, self.validation.rules()));
-        let config =
-            (!self.config_maps.is_empty()).then(|| entries("config", CONFIG_VALIDATION, ConfigMaps::rules()));
-        Kept {
-            mutating: defaulting.into_iter().collect(),
-            validating: validation.into_iter().chain(config).collect(),
-            conversions: self.conversion.definitions().cloned().collect(),
+    fn configurations(&self) -> Vec<Configuration> {
+        let name = |what: &str| format!("{what}.webhook.{}", self.domain);
+        let mut all = Vec::new();
+        if !self.defaulting.is_empty() {
+            let (name, rules) = (name("defaulting"), self.defaulting.rules());
+            all.push(Configuration::new::<MutatingWebhookConfiguration>(name, DEFAULTING, Some(rules)));
         }
+        if !self.validation.is_empty() {
+            let (name, rules) = (name("validation"), self.validation.rules());
+            all.push(Configuration::new::<ValidatingWebhookConfiguration>(name, VALIDATION, Some(rules)));
+        }
+        if !self.config_maps.is_empty() {
+            let (name, rules) = (name("config"), ConfigMaps::rules());
+            all.push(Configuration::new::<ValidatingWebhookConfiguration>(
+                name,
+                CONFIG_VALIDATION,
+                Some(rules),
+            ));
+        }
+        let definition =
+            |name: &String| Configuration::new::<CustomResourceDefinition>(name.clone(), CONVERSION, None);
+        all.extend(self.conversion.definitions().map(definition));
+        all
     }
 }

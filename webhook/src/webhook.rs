@@ -9,16 +9,15 @@ use reknit_injection::FromConfigMap;
 use serde_json::Value;
 
 use crate::{
-    asked::About,
+    admission::config_maps::ConfigMaps,
+    admission::defaulting::Defaulting,
+    admission::test_request::{Admitted, Proposal, Refused},
+    admission::validation::Validation,
     certificates::Lifetime,
-    config_maps::ConfigMaps,
-    conversion::Conversion,
-    defaulting::Defaulting,
-    health::{Health, Running},
-    limits::Limits,
-    proposal::{Admitted, Proposal, Refused},
-    routes,
-    validation::Validation,
+    conversion::hub::Conversion,
+    server::health::{Health, Running},
+    server::limits::Limits,
+    server::routes,
 };
 
 /// What the API server asks before it stores objects of some Kinds: what is to be filled in, and what to be refused.
@@ -137,7 +136,7 @@ impl Webhook {
         C: Future<Output = Result<(), E>> + Send + 'static,
         E: Display + 'static,
     {
-        self.validation.call(call);
+        self.validation.add_callback(call);
         self
     }
 
@@ -225,26 +224,25 @@ impl Webhook {
     ///
     /// The words of the refusal.
     pub async fn admit(&self, proposal: Proposal) -> Result<Admitted, Refused> {
-        let mut object = proposal.object().clone();
-        let asked = proposal.asked(&object)?;
-        let (about, part) = (About::asked(&asked), proposal.part());
-        if self.defaulting.asks(&about, part) {
-            let patch = allowed(self.defaulting.answer(asked))?.patch;
-            object = patched(object, patch.as_deref().unwrap_or(b"[]")).map_err(Refused)?;
+        let mut object = proposal.object.clone();
+        let kind = proposal.review(&object)?.kind;
+        let subresource = proposal.request.subresource.as_deref();
+        if self.defaulting.has(&kind, subresource) {
+            let response = allowed(self.defaulting.answer(proposal.review(&object)?))?;
+            object = patched(object, response.patch.as_deref().unwrap_or(b"[]")).map_err(Refused)?;
         }
-        if self.config_maps.asks(&about, part) {
-            allowed(self.config_maps.answer(proposal.asked(&object)?))?;
+        if self.config_maps.has(&kind, subresource) {
+            allowed(self.config_maps.answer(proposal.review(&object)?))?;
         }
         let mut warnings = Vec::new();
-        if self.validation.asks(&about, part) {
-            let mut judged = self.validation.answer(proposal.asked(&object)?);
-            while let Some(call) = judged.calls.pop_front() {
-                judged = judged.hear(call().await);
+        if self.validation.has(&kind, subresource) {
+            let mut validated = self.validation.answer(proposal.review(&object)?);
+            while let Some(call) = validated.calls.pop_front() {
+                validated = validated.with_result(call().await);
             }
-            let response = allowed(judged.response)?;
-            warnings = response.warnings.unwrap_or_default();
+            warnings = allowed(validated.response)?.warnings.unwrap_or_default();
         }
-        let object = if object.is_null() { proposal.old().clone() } else { object };
+        let object = if object.is_null() { proposal.old } else { object };
         Ok(Admitted { object, warnings })
     }
 

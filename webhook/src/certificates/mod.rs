@@ -1,8 +1,11 @@
-//! The certificate of a webhook, from its issue to its renewal, and who trusts it.
+//! The certificate of a webhook: issue, rotation, and the objects by which the API server trusts it.
 
 mod authority;
-mod keeper;
-mod material;
+pub(crate) mod configuration;
+mod controller;
+pub(crate) mod identity;
+mod secret;
+pub(crate) mod service;
 
-pub(crate) use keeper::{Keeper, Kept};
-pub(crate) use material::Lifetime;
+pub(crate) use controller::CertificateReconciler;
+pub(crate) use secret::Lifetime;

@@ -306,11 +306,11 @@ async fn a_configuration_that_is_not_there_or_has_no_entry_of_its_name_is_told_o
     assert_eq!(
         said("defaulting").await,
         "there is no MutatingWebhookConfiguration \"defaulting.webhook.demo.reknit.dev\": without it the API server does not \
-         ask this webhook"
+         call this webhook"
     );
     assert_eq!(
         said("validation").await,
         "ValidatingWebhookConfiguration \"validation.webhook.demo.reknit.dev\" has no entry of that name: the API server does \
-         not ask this webhook"
+         not call this webhook"
     );
 }

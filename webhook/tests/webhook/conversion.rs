@@ -27,7 +27,7 @@ const BULBS: &str = "bulbs.tests.reknit.dev";
 const SOCKET: &str = "bulbs.tests.reknit.dev/socket";
 
 /// The hub.
-mod v1 {
+pub(crate) mod v1 {
     use super::*;
 
     #[derive(
@@ -58,7 +58,7 @@ mod v1 {
     }
 }
 
-mod v1alpha1 {
+pub(crate) mod v1alpha1 {
     use super::*;
 
     #[derive(

@@ -1,6 +1,9 @@
 //! What is answered over HTTP to whatever comes, and what becomes of slow clients.
 
-use std::time::Duration;
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use crate::lamp::Lamp;
 use crate::served::{Served, serve, tls_client};
@@ -11,6 +14,7 @@ use serde_json::{Value, json};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     net::TcpStream,
+    sync::Semaphore,
     time::Instant,
 };
 
@@ -22,6 +26,21 @@ fn webhook(limits: Limits) -> Webhook {
 
 /// Held by a test that measures the memory of the process.
 pub(crate) static MEASURING: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
+/// A log in memory.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
 
 /// Limits that let a test end.
 fn quick() -> Limits {
@@ -154,7 +173,7 @@ async fn code_that_does_not_return_is_given_up_and_holds_up_nobody() {
 async fn probes_fail_while_code_does_not_return_for_long_and_keeps_others_from_being_answered() {
     let limits = Limits { answer: Duration::from_millis(200), work: 64 << 10, ..quick() };
     let (release, gate) = std::sync::mpsc::channel::<()>();
-    let gate = std::sync::Mutex::new(gate);
+    let gate = Mutex::new(gate);
     let webhook = webhook(limits).config_parser("config-gate", move |_| {
         let _ = gate.lock().unwrap().recv();
         Ok(())
@@ -189,8 +208,8 @@ async fn probes_fail_while_code_does_not_return_for_long_and_keeps_others_from_b
 async fn a_callback_that_blocks_its_thread_holds_up_nobody_and_is_seen() {
     let limits = Limits { answer: Duration::from_millis(500), ..quick() };
     let (release, gate) = std::sync::mpsc::channel::<()>();
-    let gate = std::sync::Mutex::new(gate);
-    let begun = std::sync::Arc::new(tokio::sync::Notify::new());
+    let gate = Mutex::new(gate);
+    let begun = Arc::new(tokio::sync::Notify::new());
     let begins = begun.clone();
     let webhook = webhook(limits).callback(move |lamp: Lamp, _| {
         if lamp.spec.room == "gate" {
@@ -218,7 +237,7 @@ async fn a_callback_that_blocks_its_thread_holds_up_nobody_and_is_seen() {
 
 #[tokio::test]
 async fn a_callback_that_waits_for_another_answer_of_the_webhook_gets_it() {
-    let come = std::sync::Arc::new(tokio::sync::Notify::new());
+    let come = Arc::new(tokio::sync::Notify::new());
     let waits = come.clone();
     let webhook = webhook(Limits { work: 64 << 10, ..quick() }).callback(move |_: Lamp, _| {
         let waits = waits.clone();
@@ -434,18 +453,132 @@ async fn slow_clients_are_cut_off_and_others_are_served_meanwhile() {
 }
 
 #[tokio::test]
-async fn a_connection_beyond_the_limit_waits_for_another_to_end() {
-    let served = serve(webhook(Limits { connections: 2, ..quick() })).await;
-    let first = connect(&served).await;
-    let second = connect(&served).await;
+async fn a_connection_beyond_the_limit_waits_while_all_others_are_answered() {
+    let (begun, release) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
+    let (begins, gate) = (begun.clone(), release.clone());
+    let webhook = webhook(Limits { connections: 2, ..quick() }).callback(move |_: Lamp, _| {
+        begins.add_permits(1);
+        let gate = gate.clone();
+        async move { gate.acquire().await.map(|permit| permit.forget()) }
+    });
+    let served = serve(webhook).await;
     let body = review("hall").to_string();
+    let mut busy = Vec::new();
+    for _ in 0..2 {
+        busy.push(begin(&served, "/resource-validation", body.len(), body.as_bytes()).await);
+    }
+    let _both = begun.acquire_many(2).await.unwrap();
     let mut third = Box::pin(post(&served, "/defaulting", body.as_bytes()));
     let mut other = Box::pin(post(&served, "/defaulting", body.as_bytes()));
     assert!(tokio::time::timeout(Duration::from_millis(300), &mut third).await.is_err());
-    drop(first);
+    release.add_permits(1);
     assert_eq!(third.await.0, 200);
     assert_eq!(other.as_mut().await.0, 200);
-    drop(second);
+    release.add_permits(1);
+    for mut stream in busy {
+        assert_eq!(read(&mut stream).await.0, 200);
+    }
+}
+
+/// Starts a request whose head declares a body of `length` bytes, and sends the part `sent` of it.
+async fn begin(served: &Served, path: &str, length: usize, sent: &[u8]) -> Stream {
+    let mut stream = connect(served).await;
+    let head =
+        format!("POST {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json");
+    let head = format!("{head}\r\ncontent-length: {length}\r\n\r\n");
+    stream.write_all(head.as_bytes()).await.unwrap();
+    stream.write_all(sent).await.unwrap();
+    stream.flush().await.unwrap();
+    stream
+}
+
+/// A review of about 200 kB, answered within two seconds.
+async fn assert_answered_promptly(served: &Served) {
+    let (start, body) = (Instant::now(), review(&"r".repeat(200_000)).to_string());
+    let answer = post(served, "/defaulting", body.as_bytes());
+    let answer = tokio::time::timeout(Duration::from_secs(2), answer).await;
+    let (code, said) = answer.unwrap_or_else(|_| panic!("no answer within {:?}", start.elapsed()));
+    assert_eq!(code, 200, "{said}");
+}
+
+#[tokio::test]
+async fn declared_bodies_that_do_not_arrive_take_no_room_from_others() {
+    let served = serve(webhook(Limits::default())).await;
+    let mut silent = Vec::new();
+    for _ in 0..40 {
+        silent.push(begin(&served, "/defaulting", 7_340_032, b"").await);
+    }
+    assert_answered_promptly(&served).await;
+}
+
+#[tokio::test]
+async fn a_declared_conversion_of_32_mib_takes_no_room_from_others() {
+    let webhook = webhook(Limits::default()).conversion::<crate::conversion::v1alpha1::Bulb>();
+    let served = serve(webhook).await;
+    let _silent = begin(&served, "/resource-conversion", 32 << 20, b"").await;
+    let _other = begin(&served, "/resource-conversion", 32 << 20, b"{").await;
+    assert_answered_promptly(&served).await;
+}
+
+#[tokio::test]
+async fn bodies_that_fill_the_budget_with_a_part_each_are_all_answered() {
+    let limits = Limits { bodies: 1 << 20, receive: Duration::from_secs(10), ..quick() };
+    let served = serve(webhook(limits)).await;
+    let body = review(&"r".repeat(600 << 10)).to_string();
+    let (first, second) = body.as_bytes().split_at(300 << 10);
+    let mut halves = Vec::new();
+    for _ in 0..6 {
+        halves.push(begin(&served, "/defaulting", body.len(), first).await);
+    }
+    let answers = halves.into_iter().map(|mut stream| async move {
+        stream.write_all(second).await.unwrap();
+        stream.flush().await.unwrap();
+        read(&mut stream).await.0
+    });
+    assert_eq!(futures::future::join_all(answers).await, [200; 6]);
+}
+
+#[tokio::test]
+async fn silent_connections_do_not_keep_others_out() {
+    let served = serve(webhook(Limits { connections: 8, ..Limits::default() })).await;
+    let mut silent = Vec::new();
+    for _ in 0..8 {
+        silent.push(connect(&served).await);
+    }
+    assert_answered_promptly(&served).await;
+}
+
+#[tokio::test]
+async fn connections_without_a_handshake_or_a_body_do_not_keep_others_out() {
+    let served = serve(webhook(Limits { connections: 8, ..Limits::default() })).await;
+    let (mut bare, mut headed) = (Vec::new(), Vec::new());
+    for _ in 0..4 {
+        bare.push(TcpStream::connect(served.address).await.unwrap());
+        headed.push(begin(&served, "/defaulting", 900, b"").await);
+    }
+    assert_answered_promptly(&served).await;
+}
+
+#[tokio::test]
+async fn a_connection_without_a_request_is_closed_after_the_time_to_receive_one() {
+    let served = serve(webhook(quick())).await;
+    let (mut silent, start) = (connect(&served).await, Instant::now());
+    let closed = tokio::time::timeout(Duration::from_secs(10), silent.read_u8()).await;
+    assert!(closed.is_ok_and(|read| read.is_err()), "still open after {:?}", start.elapsed());
+}
+
+#[tokio::test]
+async fn requests_that_cannot_be_read_are_counted_and_not_logged_as_warnings() {
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone());
+    let _guard = tracing::subscriber::set_default(subscriber.finish());
+    let served = serve(webhook(quick())).await;
+    for _ in 0..10 {
+        assert_eq!(post(&served, "/defaulting", b"no review").await.0, 400);
+    }
+    assert_eq!(served.counted("reknit_webhook_requests_total", "400"), 10.0);
+    assert_eq!(String::from_utf8(log.0.lock().unwrap().clone()).unwrap(), "");
 }
 
 /// The memory of this process, in MiB.

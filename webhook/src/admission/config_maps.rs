@@ -1,35 +1,34 @@
-//! Refuses ConfigMaps that the process could not read.
+//! Validation of ConfigMaps by the code that reads them.
 
-use std::{collections::BTreeMap, error::Error, fmt, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::core::admission::{AdmissionRequest, AdmissionResponse};
+use kube::core::admission::AdmissionResponse;
 use reknit_apis::{EXAMPLE_CHECKSUM_ANNOTATION, example_checksum};
 use reknit_injection::FromConfigMap;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::{
-    asked::{About, Asked, refuse},
-    raw::Raw,
-};
+use super::review::{Change, GroupVersionKind, Review, deny};
 
 const EXAMPLE: &str = "_example";
 
 type Data = BTreeMap<String, String>;
 type Parse = Arc<dyn Fn(&Data) -> Result<(), String> + Send + Sync>;
 
-/// The ConfigMaps that are checked, by name, each with all that read it.
+/// The parsers of each ConfigMap, by its name.
 #[derive(Clone, Default)]
 pub(crate) struct ConfigMaps {
     parsers: BTreeMap<String, Vec<Parse>>,
-    /// Where they are; anywhere, if it is not known.
+    /// The namespace of the ConfigMaps; any if it is not known.
     namespace: Option<String>,
 }
 
 impl ConfigMaps {
     pub(crate) fn add<T: FromConfigMap>(&mut self) {
-        self.add_parser(T::NAME, |data| T::from_config_map(data).map(drop).map_err(text));
+        self.add_parser(T::NAME, |data| {
+            T::from_config_map(data).map(drop).map_err(|error| error.to_string())
+        });
     }
 
     pub(crate) fn add_parser(
@@ -48,27 +47,26 @@ impl ConfigMaps {
         self.parsers.is_empty()
     }
 
-    /// What the API server is to ask about.
+    /// The rules of the webhook configuration.
     pub(crate) fn rules() -> Value {
-        Value::Array(vec![About::of::<ConfigMap>().rule(&["CREATE", "UPDATE"], &["configmaps".into()])])
+        let maps = GroupVersionKind::of::<ConfigMap>();
+        Value::Array(vec![maps.rule(&["CREATE", "UPDATE"], &["configmaps".into()])])
     }
 
-    /// Whether it is asked about this part of such an object, or about the whole.
-    pub(crate) fn asks(&self, about: &About, part: Option<&str>) -> bool {
-        part.is_none() && !self.is_empty() && *about == About::of::<ConfigMap>()
+    /// Whether the rules name this Kind or its subresource.
+    pub(crate) fn has(&self, kind: &GroupVersionKind, subresource: Option<&str>) -> bool {
+        subresource.is_none() && !self.is_empty() && *kind == GroupVersionKind::of::<ConfigMap>()
     }
 
-    pub(crate) fn answer(&self, asked: AdmissionRequest<Raw>) -> AdmissionResponse {
-        let response = AdmissionResponse::from(&asked);
-        match self.check(asked) {
-            Ok(()) => response,
-            Err(why) => refuse(response, format!("validation failed: {why}")),
+    pub(crate) fn answer(&self, review: Review) -> AdmissionResponse {
+        match review.change.map_or(Ok(()), |change| self.check(change)) {
+            Ok(()) => review.response,
+            Err(reason) => deny(review.response, format!("validation failed: {reason}")),
         }
     }
 
-    fn check(&self, asked: AdmissionRequest<Raw>) -> Result<(), String> {
-        let asked = Asked::new(asked).filter(|asked| !asked.lets_go());
-        let Some(Asked { request, object: Some(object), .. }) = asked else { return Ok(()) };
+    fn check(&self, change: Change) -> Result<(), String> {
+        let Change { request, object: Some(object), .. } = change else { return Ok(()) };
         if self.namespace.is_some() && self.namespace != request.namespace {
             return Ok(());
         }
@@ -84,7 +82,7 @@ impl ConfigMaps {
     }
 }
 
-/// In Knative's words.
+/// Refuses a change of the example with the message of Knative.
 fn check_example(map: &ConfigMap) -> Result<(), String> {
     let example = map.data.as_ref().and_then(|data| data.get(EXAMPLE));
     let noted = map.metadata.annotations.as_ref().and_then(|all| all.get(EXAMPLE_CHECKSUM_ANNOTATION));
@@ -94,15 +92,5 @@ fn check_example(map: &ConfigMap) -> Result<(), String> {
              setting to the top-level of the ConfigMap, directly below \"data\""
         )),
         _ => Ok(()),
-    }
-}
-
-fn text(error: Box<dyn Error + Send + Sync>) -> String {
-    error.to_string()
-}
-
-impl fmt::Debug for ConfigMaps {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(self.parsers.keys()).finish()
     }
 }

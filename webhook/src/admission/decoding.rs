@@ -1,6 +1,7 @@
-//! Decodes objects, and names every field that their Kind does not know.
+//! Strict decoding of objects: unknown fields are errors that name their paths.
 
 use std::{
+    borrow::Cow,
     collections::{HashSet, hash_map::RandomState},
     fmt,
     hash::BuildHasher,
@@ -8,49 +9,61 @@ use std::{
 };
 
 use kube::CustomResourceExt;
-use reknit_apis::{FieldError, Kind, Request};
+use reknit_apis::{FieldError, Kind};
 use serde_json::{Map, Value};
 
-/// How many of the fields that a Kind does not know a refusal names.
+use super::review::Change;
+
+/// The number of unknown fields that an error names.
 const NAMED: usize = 20;
-/// How many characters of a field's name it shows.
+/// The number of characters of a field's name that an error shows.
 const SHOWN: usize = 200;
 
-/// Decodes one Kind strictly.
+/// A strict decoder of one Kind.
 ///
-/// A field is unknown when it is lost between reading the object and writing it again, and the schema of the Kind does
-/// not have it either: the first alone would also name an empty list that is not written, the second alone what a
-/// flattened map takes up.
+/// A field is unknown if it is lost when the object is decoded and encoded again, and the schema of the Kind does not have it
+/// either. The first test alone would also find an empty list that is not encoded; the second alone would find the fields that
+/// a flattened map takes.
 pub(crate) struct Decoder<K> {
     schema: Value,
-    /// Whether the status is a subresource: otherwise it is as much a part of the object as its spec.
+    /// Whether the status is a subresource. Otherwise it is as much a part of the object as its spec.
     has_status: bool,
     kind: PhantomData<fn() -> K>,
 }
 
-/// An object, and what its Kind writes of it.
+/// A decoded object, and the JSON that its Kind writes for it.
 pub(crate) struct Decoded<K> {
     pub(crate) object: K,
     pub(crate) written: Value,
 }
 
-/// Decodes it, whatever else is in it.
-pub(crate) fn decoded<K: Kind>(value: &Value) -> Result<K, String> {
-    serde_path_to_error::deserialize(value).map_err(|error| complaint(&error))
-}
-
 impl<K: Kind> Decoded<K> {
-    pub(crate) fn of(object: K) -> Result<Self, String> {
+    pub(crate) fn new(object: K) -> Result<Self, String> {
         let written = serde_json::to_value(&object).map_err(|error| error.to_string())?;
         Ok(Self { object, written })
     }
 }
 
-/// The object without its status, where it has one.
-pub(crate) fn without_status(value: &Value) -> Option<Value> {
-    let fields = value.as_object().filter(|fields| fields.contains_key("status"))?;
-    let rest = fields.iter().filter(|(key, _)| *key != "status");
-    Some(rest.map(|(key, value)| (key.clone(), value.clone())).collect())
+/// Decodes an object and ignores unknown fields.
+pub(crate) fn decode<K: Kind>(value: &Value) -> Result<K, String> {
+    serde_path_to_error::deserialize(value).map_err(|error| describe(&error))
+}
+
+/// Decodes an object, without its status if that alone cannot be decoded and `drops_status` is set. Returns the JSON that was
+/// decoded, too.
+pub(crate) fn decode_leniently<K: Kind>(
+    value: &Value,
+    drops_status: bool,
+) -> Result<(K, Cow<'_, Value>), String> {
+    let error = match decode(value) {
+        Ok(object) => return Ok((object, Cow::Borrowed(value))),
+        Err(error) => error,
+    };
+    let mut rest = value.clone();
+    match rest.as_object_mut().filter(|_| drops_status).and_then(|fields| fields.remove("status")) {
+        Some(_) => Ok((decode(&rest).map_err(|_| error)?, Cow::Owned(rest))),
+        None => Err(error),
+    }
 }
 
 impl<K: Kind + CustomResourceExt> Decoder<K> {
@@ -65,80 +78,74 @@ impl<K: Kind + CustomResourceExt> Decoder<K> {
         Self { schema, has_status, kind: PhantomData }
     }
 
-    /// Decodes what is stored, without its status where that alone cannot be decoded.
-    pub(crate) fn stored(&self, value: &Value) -> Result<K, String> {
-        decoded(value).or_else(|why| {
-            let rest = without_status(value).filter(|_| self.has_status);
-            rest.and_then(|rest| decoded(&rest).ok()).ok_or(why)
-        })
+    /// Decodes the old object, if there is one and it can be decoded: an undecodable object must not prevent its replacement or
+    /// deletion.
+    pub(crate) fn old_object(&self, change: &Change) -> Option<K> {
+        Some(decode_leniently(change.old.as_ref()?, self.has_status).ok()?.0)
     }
 
-    /// Decodes it, and refuses what its Kind does not know, but for what was in the object before: an object that
-    /// was stored with such a field can still lose its finalizer.
+    /// Decodes the new object and refuses unknown fields, except for those that the old object has: such an object must be able
+    /// to lose its finalizers.
     ///
-    /// A status that cannot be decoded is left out, unless the request is about the status: the API server takes none from any
-    /// other.
-    pub(crate) fn strictly(
-        &self,
-        value: &Value,
-        old: Option<&Value>,
-        request: &Request,
-    ) -> Result<Decoded<K>, String> {
-        let why = match decoded(value) {
-            Ok(object) => return self.known(value, object, old),
-            Err(why) => why,
-        };
-        let discards = self.has_status && request.subresource.is_none();
-        let Some(rest) = without_status(value).filter(|_| discards) else { return Err(why) };
-        self.known(&rest, decoded(&rest).map_err(|_| why)?, old)
+    /// An undecodable status is left out if it is a subresource and the request is for the object itself, since the API server
+    /// then discards it.
+    pub(crate) fn new_object(&self, change: &Change) -> Result<Decoded<K>, String> {
+        let object = change.new_object()?;
+        let drops_status = self.has_status && change.request.subresource.is_none();
+        decode_leniently(object, drops_status)
+            .and_then(|(object, value)| self.without_unknown_fields(object, &value, change))
+            .map_err(|reason| format!("cannot decode incoming new object: {reason}"))
     }
 
-    fn known(&self, value: &Value, object: K, old: Option<&Value>) -> Result<Decoded<K>, String> {
-        let decoded = Decoded::of(object)?;
-        let (mut before, mut strangers, paths) = (HashSet::new(), Strangers::default(), RandomState::new());
-        self.each_unknown(value, &decoded.written, &paths, &mut |path| strangers.note(path));
-        if let Some(old) = old.filter(|_| strangers.number > 0) {
-            let written = self.stored(old).and_then(Decoded::of).map(|old| old.written).unwrap_or_default();
-            self.each_unknown(old, &written, &paths, &mut |path| {
-                before.insert(path.general);
+    fn without_unknown_fields(
+        &self,
+        object: K,
+        value: &Value,
+        change: &Change,
+    ) -> Result<Decoded<K>, String> {
+        let decoded = Decoded::new(object)?;
+        let (mut unknown, hasher) = (UnknownFields::default(), RandomState::new());
+        self.find_unknown(value, &decoded.written, &hasher, &mut |path| unknown.add(path));
+        if let Some(old) = change.old.as_ref().filter(|_| unknown.count > 0) {
+            let written = self.old_object(change).and_then(|old| Some(Decoded::new(old).ok()?.written));
+            let mut known = HashSet::new();
+            self.find_unknown(old, &written.unwrap_or_default(), &hasher, &mut |path| {
+                known.insert(path.hash);
             });
-            strangers = Strangers::default();
-            self.each_unknown(value, &decoded.written, &paths, &mut |path| {
-                if !before.contains(&path.general) {
-                    strangers.note(path);
+            unknown = UnknownFields::default();
+            self.find_unknown(value, &decoded.written, &hasher, &mut |path| {
+                if !known.contains(&path.hash) {
+                    unknown.add(path);
                 }
             });
         }
-        match strangers.number {
-            0 => Ok(decoded),
-            _ => Err(strangers.to_string()),
-        }
+        if unknown.count == 0 { Ok(decoded) } else { Err(unknown.to_string()) }
     }
 
-    /// Tells of the fields that are in `value`, and in neither what was written of it nor the schema.
-    fn each_unknown(
+    /// Reports the fields of `value` that neither `written` nor the schema has.
+    fn find_unknown(
         &self,
         value: &Value,
         written: &Value,
-        paths: &RandomState,
-        tell: &mut dyn FnMut(&Path<'_>),
+        hasher: &RandomState,
+        report: &mut dyn FnMut(&Path<'_>),
     ) {
         for (key, value) in value.as_object().into_iter().flatten() {
             if !matches!(&**key, "apiVersion" | "kind" | "metadata") {
-                let path = Path::of(None, Step::Field(key), paths);
-                find_field(key, &path, value, written, &self.schema, tell);
+                let path = Path::new(None, Step::Field(key), hasher);
+                check_field(key, &path, value, written, &self.schema, report);
             }
         }
     }
 }
 
-/// Where a field is. It is written out for the few that are named: keys of maps are as long as a client likes.
+/// The path of a field. Only the few paths that an error names are formatted: clients choose how long the keys of maps are.
 struct Path<'a> {
-    above: Option<&'a Path<'a>>,
+    parent: Option<&'a Path<'a>>,
     step: Step<'a>,
-    paths: &'a RandomState,
-    /// Of the path without the places in lists: an item that is inserted in front moves all behind it.
-    general: u64,
+    hasher: &'a RandomState,
+    /// The hash of the path without list indexes, since an inserted item moves those behind it.
+    hash: u64,
 }
 
 enum Step<'a> {
@@ -147,29 +154,29 @@ enum Step<'a> {
 }
 
 impl<'a> Path<'a> {
-    fn of(above: Option<&'a Path<'a>>, step: Step<'a>, paths: &'a RandomState) -> Self {
+    fn new(parent: Option<&'a Path<'a>>, step: Step<'a>, hasher: &'a RandomState) -> Self {
         let field = match step {
             Step::Field(name) => Some(name),
             Step::Item(_) => None,
         };
-        let general = paths.hash_one((above.map(|above| above.general), field));
-        Self { above, step, paths, general }
+        let hash = hasher.hash_one((parent.map(|parent| parent.hash), field));
+        Self { parent, step, hasher, hash }
     }
 
-    fn below(&'a self, step: Step<'a>) -> Self {
-        Self::of(Some(self), step, self.paths)
+    fn child(&'a self, step: Step<'a>) -> Self {
+        Self::new(Some(self), step, self.hasher)
     }
 }
 
 impl fmt::Display for Path<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(above) = self.above {
-            above.fmt(f)?;
+        if let Some(parent) = self.parent {
+            parent.fmt(f)?;
         }
         match self.step {
             Step::Item(index) => write!(f, "[{index}]"),
             Step::Field(name) => {
-                f.write_str(if self.above.is_some() { "." } else { "" })?;
+                f.write_str(if self.parent.is_some() { "." } else { "" })?;
                 match name.char_indices().nth(SHOWN) {
                     Some((end, _)) => write!(f, "{}...", &name[..end]),
                     None => f.write_str(name),
@@ -179,88 +186,88 @@ impl fmt::Display for Path<'_> {
     }
 }
 
-/// What a Kind does not know of an object: the first few, and how many there are.
+/// The unknown fields of an object: the number of all, and a message for each of the first few.
 #[derive(Default)]
-struct Strangers {
-    named: Vec<String>,
-    number: usize,
+struct UnknownFields {
+    messages: Vec<String>,
+    count: usize,
 }
 
-impl Strangers {
-    fn note(&mut self, path: &Path<'_>) {
-        self.number += 1;
-        if self.number <= NAMED {
-            self.named.push(format!("unknown field {:?}", path.to_string()));
+impl UnknownFields {
+    fn add(&mut self, path: &Path<'_>) {
+        self.count += 1;
+        if self.count <= NAMED {
+            self.messages.push(format!("unknown field {:?}", path.to_string()));
         }
     }
 }
 
-impl fmt::Display for Strangers {
+impl fmt::Display for UnknownFields {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.named.join(", "))?;
-        match self.number - self.named.len() {
+        f.write_str(&self.messages.join(", "))?;
+        match self.count - self.messages.len() {
             0 => Ok(()),
             more => write!(f, " and {more} more"),
         }
     }
 }
 
-/// In Knative's words where there are any.
-fn complaint(error: &serde_path_to_error::Error<serde_json::Error>) -> String {
-    let (path, said) = (error.path().to_string(), error.inner().to_string());
-    let field = said.strip_prefix("missing field `").and_then(|rest| rest.strip_suffix('`'));
+/// Describes a decoding error, in Knative's words for missing fields.
+fn describe(error: &serde_path_to_error::Error<serde_json::Error>) -> String {
+    let (path, text) = (error.path().to_string(), error.inner().to_string());
+    let field = text.strip_prefix("missing field `").and_then(|rest| rest.strip_suffix('`'));
     match (field, &*path) {
         (Some(field), ".") => FieldError::missing([field]).to_string(),
         (Some(field), path) => FieldError::missing([field]).via_field(path).to_string(),
-        (None, ".") => said,
-        (None, path) => format!("{path}: {said}"),
+        (None, ".") => text,
+        (None, path) => format!("{path}: {text}"),
     }
 }
 
-fn find_field(
+fn check_field(
     key: &str,
     path: &Path<'_>,
     value: &Value,
     written: &Value,
     schema: &Value,
-    tell: &mut dyn FnMut(&Path<'_>),
+    report: &mut dyn FnMut(&Path<'_>),
 ) {
-    let (written, schema) = (written.get(key), field_schema(schema, key));
-    match schema {
-        Field::Absent if written.is_none() => tell(path),
+    let written = written.get(key);
+    match field_schema(schema, key) {
+        Field::Absent if written.is_none() => report(path),
         Field::Absent | Field::Any => {}
-        Field::Known(schema) => find_below(path, value, written.unwrap_or(&Value::Null), schema, tell),
+        Field::Known(schema) => check_children(path, value, written.unwrap_or(&Value::Null), schema, report),
     }
 }
 
-fn find_below(
+fn check_children(
     path: &Path<'_>,
     value: &Value,
     written: &Value,
     schema: &Value,
-    tell: &mut dyn FnMut(&Path<'_>),
+    report: &mut dyn FnMut(&Path<'_>),
 ) {
     match value {
         Value::Object(fields) => {
             for (key, value) in fields {
-                find_field(key, &path.below(Step::Field(key)), value, written, schema, tell);
+                check_field(key, &path.child(Step::Field(key)), value, written, schema, report);
             }
         }
         Value::Array(items) => {
             let same = written.as_array().filter(|written| written.len() == items.len());
             for (index, item) in items.iter().enumerate() {
                 let written = same.map_or(&Value::Null, |written| &written[index]);
-                find_below(&path.below(Step::Item(index)), item, written, &schema["items"], tell);
+                check_children(&path.child(Step::Item(index)), item, written, &schema["items"], report);
             }
         }
         _ => {}
     }
 }
 
-/// What a schema says of a field.
+/// The schema of a field.
 enum Field<'a> {
     Known(&'a Value),
-    /// Anything may be there.
+    /// The field may hold anything.
     Any,
     Absent,
 }
@@ -271,22 +278,19 @@ fn field_schema<'a>(schema: &'a Value, key: &str) -> Field<'a> {
         return Field::Known(known);
     }
     match schema.get("additionalProperties") {
-        Some(values @ Value::Object(_)) => return Field::Known(values),
-        Some(Value::Bool(true)) => return Field::Any,
-        _ => {}
-    }
-    match properties.is_none_or(Map::is_empty) && is_open(schema) {
-        true => Field::Any,
-        false => Field::Absent,
+        Some(values @ Value::Object(_)) => Field::Known(values),
+        Some(Value::Bool(true)) => Field::Any,
+        _ if properties.is_none_or(Map::is_empty) && is_open(schema) => Field::Any,
+        _ => Field::Absent,
     }
 }
 
-/// Whether a schema without properties allows any: it may also say that there are none.
+/// Whether a schema without properties allows any field. It may also mean that there are none.
 fn is_open(schema: &Value) -> bool {
-    let says = |key: &str| schema.get(key).is_some_and(|value| value.as_bool() == Some(true));
+    let is_set = |key: &str| schema[key] == true;
     schema.get("type").is_none()
-        || says("x-kubernetes-preserve-unknown-fields")
-        || says("x-kubernetes-embedded-resource")
+        || is_set("x-kubernetes-preserve-unknown-fields")
+        || is_set("x-kubernetes-embedded-resource")
 }
 
 #[cfg(test)]
@@ -296,7 +300,7 @@ mod tests {
         time::{Duration, Instant},
     };
 
-    use reknit_apis::Operation;
+    use reknit_apis::{Operation, Request};
     use serde::{Deserialize, Serialize};
     use serde_json::json;
 
@@ -358,7 +362,10 @@ mod tests {
     }
 
     fn strictly(value: &Value, old: Option<&Value>) -> Result<Decoded<Lamp>, String> {
-        Decoder::new().strictly(value, old, &Request::new(Operation::Update))
+        let (object, old) = (Some(value.clone()), old.cloned());
+        let decoded =
+            Decoder::new().new_object(&Change { request: Request::new(Operation::Update), object, old });
+        decoded.map_err(|reason| reason.replace("cannot decode incoming new object: ", ""))
     }
 
     fn refusal(spec: Value) -> String {

@@ -13,7 +13,7 @@ use serde_json::{
     value::{RawValue, to_raw_value},
 };
 
-use crate::{asked::About, decode::decoded};
+use crate::{admission::decoding::decode, admission::review::GroupVersionKind};
 
 /// An object of the hub's version, as JSON. Between two versions there are two steps, and each is typed.
 type Convert = Arc<dyn Fn(Value) -> Result<Value, String> + Send + Sync>;
@@ -21,14 +21,14 @@ type Convert = Arc<dyn Fn(Value) -> Result<Value, String> + Send + Sync>;
 /// The versions that are known, each with its way to the hub's and back.
 #[derive(Clone, Default)]
 pub(crate) struct Conversion {
-    ways: BTreeMap<About, Ways>,
+    ways: BTreeMap<GroupVersionKind, Ways>,
     definitions: BTreeSet<String>,
 }
 
 /// A ConversionReview. kube's holds trees of all its objects, which take up to fifty times the memory of their text.
 #[derive(Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Review<'a> {
+pub(crate) struct ConversionReview<'a> {
     api_version: String,
     kind: String,
     #[serde(borrow, skip_serializing)]
@@ -60,7 +60,7 @@ impl Response {
     }
 }
 
-impl Review<'_> {
+impl ConversionReview<'_> {
     pub(crate) fn answered(self, response: Response) -> Self {
         Self { request: None, response: Some(response), ..self }
     }
@@ -76,17 +76,17 @@ struct Ways {
 impl Conversion {
     pub(crate) fn add<K: Convertible>(&mut self) {
         let hub =
-            Ways { to_hub: Arc::new(Ok), from_hub: Arc::new(|value| written(decoded::<K::Hub>(&value)?)) };
+            Ways { to_hub: Arc::new(Ok), from_hub: Arc::new(|value| written(decode::<K::Hub>(&value)?)) };
         let ways = Ways {
             to_hub: Arc::new(|value| {
-                json(&decoded::<K>(&value)?.into_hub().map_err(|error| error.to_string())?)
+                json(&decode::<K>(&value)?.into_hub().map_err(|error| error.to_string())?)
             }),
             from_hub: Arc::new(|value| {
-                written(K::from_hub(decoded::<K::Hub>(&value)?).map_err(|error| error.to_string())?)
+                written(K::from_hub(decode::<K::Hub>(&value)?).map_err(|error| error.to_string())?)
             }),
         };
-        self.ways.insert(About::of::<K::Hub>(), hub);
-        self.ways.insert(About::of::<K>(), ways);
+        self.ways.insert(GroupVersionKind::of::<K::Hub>(), hub);
+        self.ways.insert(GroupVersionKind::of::<K>(), ways);
         self.definitions.insert(format!("{}.{}", K::plural(&()), K::group(&())));
     }
 
@@ -125,8 +125,9 @@ impl Conversion {
         if from == to {
             return Ok(object);
         }
-        let ways =
-            |about: &About| self.ways.get(about).ok_or_else(|| format!("no conversion support for {about}"));
+        let ways = |about: &GroupVersionKind| {
+            self.ways.get(about).ok_or_else(|| format!("no conversion support for {about}"))
+        };
         let metadata = object["metadata"].clone();
         let failed = |why: String| {
             let name = metadata["name"].as_str().unwrap_or_default();
@@ -150,12 +151,12 @@ fn keep_metadata(converted: &mut Value, mut metadata: Value) {
     converted["metadata"] = metadata;
 }
 
-fn about(object: &Value, version: Option<&str>) -> Result<About, String> {
+fn about(object: &Value, version: Option<&str>) -> Result<GroupVersionKind, String> {
     let version = version.or(object["apiVersion"].as_str()).unwrap_or_default();
     let (group, version) =
         version.split_once('/').ok_or_else(|| format!("{version:?} is no group and version"))?;
     let kind = object["kind"].as_str().unwrap_or_default();
-    Ok(About { group: group.into(), version: version.into(), kind: kind.into() })
+    Ok(GroupVersionKind { group: group.into(), version: version.into(), kind: kind.into() })
 }
 
 fn written<K: Kind>(mut object: K) -> Result<Value, String> {

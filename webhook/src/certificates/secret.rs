@@ -59,7 +59,7 @@ impl Lifetime {
 /// The contents of the Secret. An authority is published as trusted one rotation before it issues the certificate that
 /// is shown: so nobody meets a certificate whose authority is news.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Material {
+pub(crate) struct Certificates {
     /// What is shown.
     pub(crate) server: Pair,
     /// The authorities that clients are to trust, oldest first.
@@ -74,12 +74,12 @@ pub(crate) enum Step {
     /// Nothing, for so long at the most.
     Wait(Duration),
     /// It is to hold this.
-    Write(Box<Material>),
+    Write(Box<Certificates>),
     /// A new certificate is due, and the authority that would issue it is not known everywhere yet.
     Publish,
 }
 
-impl Material {
+impl Certificates {
     /// None where a part is missing or is no text.
     pub(crate) fn from_secret(secret: &Secret) -> Option<Self> {
         let text = |key: &str| String::from_utf8(secret.data.as_ref()?.get(key)?.0.clone()).ok();
@@ -167,18 +167,18 @@ impl Material {
 
 /// What is to be done about what the Secret holds, of which `is_published` says whether all clients trust it.
 pub(crate) fn step(
-    held: Option<&Material>,
+    held: Option<&Certificates>,
     names: &[String],
     now: Timestamp,
     lifetime: Lifetime,
     is_published: bool,
 ) -> Result<Step, Error> {
-    let write = |material| Ok(Step::Write(Box::new(material)));
-    let Some(held) = held else { return write(Material::fresh(names, now, lifetime)?) };
+    let write = |certificates| Ok(Step::Write(Box::new(certificates)));
+    let Some(held) = held else { return write(Certificates::fresh(names, now, lifetime)?) };
     let Some(next) = held.usable_next(now, lifetime) else {
         return match held.is_over(now) {
-            true => write(Material::fresh(names, now, lifetime)?),
-            false => write(Material { next: None, ..held.clone() }.with_next(now, lifetime)?),
+            true => write(Certificates::fresh(names, now, lifetime)?),
+            false => write(Certificates { next: None, ..held.clone() }.with_next(now, lifetime)?),
         };
     };
     match held.left(names, now, lifetime) {
@@ -222,18 +222,18 @@ mod tests {
     }
 
     #[track_caller]
-    fn stepped(held: Option<&Material>, second: i64, is_published: bool) -> Material {
+    fn stepped(held: Option<&Certificates>, second: i64, is_published: bool) -> Certificates {
         match step(held, &names(), at(second), Lifetime::default(), is_published).unwrap() {
-            Step::Write(material) => {
-                assert!(material.next.is_some());
-                *material
+            Step::Write(certificates) => {
+                assert!(certificates.next.is_some());
+                *certificates
             }
             other => panic!("{other:?}"),
         }
     }
 
     /// Whether a client that trusts this bundle takes that certificate then.
-    fn trusts(bundle: &Material, shown: &Material, second: i64) -> bool {
+    fn trusts(bundle: &Certificates, shown: &Certificates, second: i64) -> bool {
         let mut roots = RootCertStore::empty();
         roots.add_parsable_certificates(
             CertificateDer::pem_slice_iter(bundle.bundle().as_bytes()).map(Result::unwrap),
@@ -289,8 +289,8 @@ mod tests {
 
     #[test]
     fn what_knative_made_goes_on_and_gets_a_next_authority() {
-        let theirs = Material { next: None, ..stepped(None, 0, false) };
-        let theirs = Material { trusted: theirs.trusted[..1].to_vec(), ..theirs };
+        let theirs = Certificates { next: None, ..stepped(None, 0, false) };
+        let theirs = Certificates { trusted: theirs.trusted[..1].to_vec(), ..theirs };
         let ours = stepped(Some(&theirs), 1, false);
         assert_eq!((&ours.server, &ours.trusted[..1]), (&theirs.server, &theirs.trusted[..]));
         assert_eq!(ours.trusted.len(), 2);
@@ -303,11 +303,11 @@ mod tests {
         let keyed =
             |of: &Pair, key: &Pair| Pair { certificate: of.certificate.clone(), key: key.key.clone() };
         let damaged = [
-            ("the certificate", Material { server: nonsense(), ..held.clone() }),
-            ("another's certificate", Material { server: other.server.clone(), ..held.clone() }),
-            ("another's key", Material { server: keyed(&held.server, &other.server), ..held.clone() }),
-            ("no authority", Material { trusted: vec![], ..held.clone() }),
-            ("another's authorities", Material { trusted: other.trusted.clone(), ..held.clone() }),
+            ("the certificate", Certificates { server: nonsense(), ..held.clone() }),
+            ("another's certificate", Certificates { server: other.server.clone(), ..held.clone() }),
+            ("another's key", Certificates { server: keyed(&held.server, &other.server), ..held.clone() }),
+            ("no authority", Certificates { trusted: vec![], ..held.clone() }),
+            ("another's authorities", Certificates { trusted: other.trusted.clone(), ..held.clone() }),
         ];
         for (what, damaged) in &damaged {
             let mended = stepped(Some(damaged), 1, false);
@@ -315,7 +315,7 @@ mod tests {
         }
         let next = held.next.as_ref().unwrap();
         for bad in [nonsense(), keyed(next, &held.server), other.next.clone().unwrap()] {
-            let mended = stepped(Some(&Material { next: Some(bad), ..held.clone() }), 1, false);
+            let mended = stepped(Some(&Certificates { next: Some(bad), ..held.clone() }), 1, false);
             assert!(mended.server == held.server && trusts(&mended, &held, 1));
             assert!(mended.usable_next(at(1), Lifetime::default()).is_some());
         }
@@ -342,18 +342,21 @@ mod tests {
 
     #[test]
     fn what_is_no_certificate_among_the_trusted_is_left_out() {
-        let material = stepped(None, 0, false);
+        let certificates = stepped(None, 0, false);
         let nonsense = "-----BEGIN CERTIFICATE-----\nbm9uc2Vuc2U=\n-----END CERTIFICATE-----\n";
-        let mut data = material.data();
-        data.insert(TRUSTED.into(), ByteString((nonsense.to_owned() + &material.bundle()).into_bytes()));
-        assert_eq!(Material::from_secret(&Secret { data: Some(data), ..Secret::default() }), Some(material));
+        let mut data = certificates.data();
+        data.insert(TRUSTED.into(), ByteString((nonsense.to_owned() + &certificates.bundle()).into_bytes()));
+        assert_eq!(
+            Certificates::from_secret(&Secret { data: Some(data), ..Secret::default() }),
+            Some(certificates)
+        );
     }
 
     #[test]
     fn what_the_secret_holds_reads_back() {
-        let material = stepped(None, 0, false);
-        let secret = Secret { data: Some(material.data()), ..Secret::default() };
-        assert_eq!(Material::from_secret(&secret), Some(material));
-        assert_eq!(Material::from_secret(&Secret::default()), None);
+        let certificates = stepped(None, 0, false);
+        let secret = Secret { data: Some(certificates.data()), ..Secret::default() };
+        assert_eq!(Certificates::from_secret(&secret), Some(certificates));
+        assert_eq!(Certificates::from_secret(&Secret::default()), None);
     }
 }

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 /// Items of a list that are as they were are kept wherever they are by now. Others are changed where they are if there are as
 /// many as before, and else replaced: nobody knows which is which. So is a list of which `before` has not as many items as
 /// `raw`.
-pub(crate) fn graft(raw: &mut Value, before: &Value, after: &Value) {
+pub(crate) fn merge(raw: &mut Value, before: &Value, after: &Value) {
     if before == after {
         return;
     }
@@ -27,7 +27,7 @@ fn fields(raw: &mut Map<String, Value>, before: &Map<String, Value>, after: &Map
     for (key, after) in after {
         match (raw.get_mut(key), before.get(key)) {
             (_, Some(before)) if before == after => {}
-            (Some(raw), Some(before)) => graft(raw, before, after),
+            (Some(raw), Some(before)) => merge(raw, before, after),
             _ => {
                 raw.insert(key.clone(), after.clone());
             }
@@ -46,7 +46,7 @@ fn items(raw: &mut Vec<Value>, before: &[Value], after: &[Value]) {
             return None;
         }
         let (mut item, before) = (came.get_mut(index)?.take()?, before.get(index)?);
-        graft(&mut item, before, after);
+        merge(&mut item, before, after);
         Some(item)
     };
     let items = kept.into_iter().zip(after).enumerate().map(|(index, (kept, after))| {
@@ -74,7 +74,7 @@ mod tests {
 
     #[track_caller]
     fn check(mut raw: Value, before: Value, after: Value, expected: Value) {
-        graft(&mut raw, &before, &after);
+        merge(&mut raw, &before, &after);
         assert_eq!(raw, expected);
     }
 
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn very_many_items_that_all_change_are_grafted_soon() {
+    fn very_many_items_that_all_change_are_mergeed_soon() {
         let items = |from: u32| (from..from + 200_000).map(|n| json!({"n": n})).collect::<Value>();
         let start = std::time::Instant::now();
         check(items(0), items(0), items(200_000), items(200_000));

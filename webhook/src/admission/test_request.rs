@@ -1,0 +1,94 @@
+//! Admission requests for tests, which need no server.
+
+use reknit_apis::{Operation, Request};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::review::{Change, GroupVersionKind, Review};
+
+/// A request to create, update or delete an object, for [`Webhook::admit`](crate::Webhook::admit).
+///
+/// The object is anything that serializes to JSON with an `apiVersion` and a `kind`: a Kind, or `json!(..)` with a mistake
+/// that the type would not allow.
+#[derive(Clone, Debug)]
+#[must_use = "a proposal does nothing until it is admitted"]
+pub struct Proposal {
+    pub(crate) request: Request,
+    pub(crate) object: Value,
+    pub(crate) old: Value,
+}
+
+/// The reason of a denied request, as the client reads it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Refused(pub(crate) String);
+
+/// An allowed request.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Admitted {
+    /// The object as it is stored, with its defaults; the old object if it is deleted.
+    pub object: Value,
+    /// The warnings for the client.
+    pub warnings: Vec<String>,
+}
+
+impl Proposal {
+    /// Creates an object.
+    pub fn create(object: impl Serialize) -> Self {
+        Self::new(Operation::Create, json(object), Value::Null)
+    }
+
+    /// Updates an object.
+    pub fn update(old: impl Serialize, object: impl Serialize) -> Self {
+        Self::new(Operation::Update, json(object), json(old))
+    }
+
+    /// Deletes an object.
+    pub fn delete(old: impl Serialize) -> Self {
+        Self::new(Operation::Delete, Value::Null, json(old))
+    }
+
+    fn new(operation: Operation, object: Value, old: Value) -> Self {
+        let mut request = Request::new(operation);
+        let metadata = &(if object.is_null() { &old } else { &object })["metadata"];
+        request.name = metadata["name"].as_str().unwrap_or_default().into();
+        request.namespace = metadata["namespace"].as_str().map(str::to_owned);
+        Self { request, object, old }
+    }
+
+    /// Sets the user who sends the request.
+    pub fn by(mut self, username: &str) -> Self {
+        self.request = self.request.by(username);
+        self
+    }
+
+    /// Makes it a request for a subresource.
+    pub fn subresource(mut self, name: &str) -> Self {
+        self.request.subresource = Some(name.into()).filter(|name: &String| !name.is_empty());
+        self
+    }
+
+    /// Makes it a dry run.
+    pub fn dry_run(mut self) -> Self {
+        self.request.dry_run = true;
+        self
+    }
+
+    /// The review that the API server would send, with this object in place of the proposed one.
+    pub(crate) fn review(&self, object: &Value) -> Result<Review, Refused> {
+        let typed = if object.is_null() { &self.old } else { object };
+        let (Some(version), Some(kind)) = (typed["apiVersion"].as_str(), typed["kind"].as_str()) else {
+            return Err(Refused("could not decode body: the object has no apiVersion or kind".into()));
+        };
+        let (group, version) = version.split_once('/').unwrap_or(("", version));
+        let kind = GroupVersionKind { group: group.into(), version: version.into(), kind: kind.into() };
+        let some = |value: &Value| Some(value.clone()).filter(|value| !value.is_null());
+        let change = Change { request: self.request.clone(), object: some(object), old: some(&self.old) };
+        Ok(Review::new(kind, Some(change)))
+    }
+}
+
+/// An object that cannot be serialized is refused because it has no kind.
+fn json(object: impl Serialize) -> Value {
+    serde_json::to_value(object).unwrap_or_default()
+}

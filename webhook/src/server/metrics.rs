@@ -1,0 +1,80 @@
+//! The metrics of a webhook.
+
+use std::time::Duration;
+
+use axum::{http::StatusCode, response::Response};
+use prometheus::{HistogramOpts, HistogramVec, IntCounter, IntCounterVec, Opts, Registry};
+
+const BUCKETS: [f64; 14] =
+    [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
+
+/// The metrics of one webhook.
+#[derive(Clone)]
+pub(crate) struct Metrics {
+    requests: IntCounterVec,
+    seconds: HistogramVec,
+    panics: IntCounterVec,
+    handshake_failures: IntCounter,
+}
+
+/// The decision of a response, as an extension of it.
+#[derive(Clone, Copy)]
+pub(crate) struct Allowed(pub(crate) bool);
+
+impl Metrics {
+    /// Fails if the registry has one of these metrics already.
+    pub(crate) fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
+        let counter =
+            |name: &str, help: &str, labels: &[&str]| IntCounterVec::new(Opts::new(name, help), labels);
+        let seconds = HistogramOpts::new(
+            "reknit_webhook_request_seconds",
+            "How long an answer took, from the whole body on",
+        )
+        .buckets(BUCKETS.to_vec());
+        let metrics = Self {
+            requests: counter(
+                "reknit_webhook_requests_total",
+                "Requests answered by the webhook",
+                &["path", "code", "allowed"],
+            )?,
+            seconds: HistogramVec::new(seconds, &["path"])?,
+            panics: counter(
+                "reknit_webhook_panics_total",
+                "Requests in which code of a Kind panicked",
+                &["path"],
+            )?,
+            handshake_failures: IntCounter::new(
+                "reknit_webhook_handshake_failures_total",
+                "TLS handshakes with the webhook that failed",
+            )?,
+        };
+        registry.register(Box::new(metrics.requests.clone()))?;
+        registry.register(Box::new(metrics.seconds.clone()))?;
+        registry.register(Box::new(metrics.panics.clone()))?;
+        registry.register(Box::new(metrics.handshake_failures.clone()))?;
+        Ok(metrics)
+    }
+
+    /// Counts a response.
+    pub(crate) fn answered(&self, path: &str, took: Option<Duration>, response: Response) -> Response {
+        let (code, decision) = (response.status(), response.extensions().get());
+        let allowed = match decision {
+            Some(Allowed(true)) => "true",
+            Some(Allowed(false)) => "false",
+            None => "",
+        };
+        self.requests.with_label_values(&[path, code.as_str(), allowed]).inc();
+        if let Some(took) = took.filter(|_| code == StatusCode::OK) {
+            self.seconds.with_label_values(&[path]).observe(took.as_secs_f64());
+        }
+        response
+    }
+
+    pub(crate) fn panicked(&self, path: &str) {
+        self.panics.with_label_values(&[path]).inc();
+    }
+
+    pub(crate) fn handshake_failed(&self) {
+        self.handshake_failures.inc();
+    }
+}

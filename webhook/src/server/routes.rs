@@ -1,0 +1,313 @@
+//! The HTTP routes of a webhook.
+
+use std::{any::Any, sync::Arc, time::Instant};
+
+use axum::{
+    Router,
+    body::Body,
+    extract::{DefaultBodyLimit, Request, State},
+    http::{HeaderMap, HeaderValue, StatusCode, header},
+    middleware::{Next, from_fn_with_state},
+    response::{IntoResponse, Response},
+    routing::any,
+};
+use bytes::{Bytes, BytesMut};
+use http_body_util::BodyExt;
+use hyper::body::Body as _;
+use prometheus::Registry;
+use tokio::time::timeout;
+use tower::ServiceExt;
+use tower_http::{catch_panic::CatchPanicLayer, timeout::TimeoutLayer};
+
+use super::{
+    budget::{BodyBudget, HeldBytes, WorkBudget},
+    connection::{Activity, Phase},
+    drain::Drain,
+    health::Health,
+    metrics::{Allowed, Metrics},
+};
+use crate::{
+    admission::{review::Review, validation::Validated},
+    conversion::hub::ConversionReview,
+    webhook::Webhook,
+};
+
+/// The path of reviews that set defaults.
+pub(crate) const DEFAULTING: &str = "/defaulting";
+/// The path of reviews that validate objects.
+pub(crate) const VALIDATION: &str = "/resource-validation";
+/// The path of reviews that validate ConfigMaps.
+pub(crate) const CONFIG_VALIDATION: &str = "/config-validation";
+/// The path of conversions between versions.
+pub(crate) const CONVERSION: &str = "/resource-conversion";
+
+/// The state that all requests share.
+#[derive(Clone)]
+struct Shared {
+    webhook: Arc<Webhook>,
+    metrics: Metrics,
+    bodies: BodyBudget,
+    work: WorkBudget,
+    health: Health,
+    drain: Drain,
+}
+
+/// A path, and the largest body that it takes.
+#[derive(Clone)]
+struct Route {
+    path: &'static str,
+    largest: usize,
+    shared: Shared,
+}
+
+/// The progress of a request once its body is decoded and checked.
+enum Progress {
+    Answered(Response),
+    /// Callbacks have to be called first.
+    Pending(Box<Validated>),
+}
+
+pub(crate) fn router(webhook: Arc<Webhook>, metrics: Metrics, drain: Drain) -> Router {
+    let (limits, health) = (&webhook.limits, webhook.health());
+    let (bodies, work) = (BodyBudget::new(limits.bodies), WorkBudget::new(limits.work));
+    let shared = Shared { webhook: webhook.clone(), metrics, bodies, work, health, drain };
+    let route = |path, largest| Route { path, largest, shared: shared.clone() };
+    let mut router = Router::new();
+    let reviews: [(_, _, fn(&Webhook, Review) -> Validated); 3] = [
+        (DEFAULTING, webhook.defaulting.is_empty(), |webhook, review| {
+            webhook.defaulting.answer(review).into()
+        }),
+        (VALIDATION, webhook.validation.is_empty(), |webhook, review| webhook.validation.answer(review)),
+        (CONFIG_VALIDATION, webhook.config_maps.is_empty(), |webhook, review| {
+            webhook.config_maps.answer(review).into()
+        }),
+    ];
+    for (path, is_empty, answer) in reviews {
+        if !is_empty {
+            let review = move |webhook: &Webhook, body| review(webhook, body, answer);
+            router = router.merge(serve(route(path, limits.body), review));
+        }
+    }
+    if !webhook.conversion.is_empty() {
+        // A request may hold a whole list, each object of which is limited by itself.
+        router = router.merge(serve(route(CONVERSION, limits.bodies), convert));
+    }
+    router.fallback(unknown_path).layer(from_fn_with_state(shared, gate))
+}
+
+/// Answers a request with this path and body: the HTTP status, and the body of the answer.
+pub(crate) async fn answer(webhook: Arc<Webhook>, path: &str, body: Bytes) -> (u16, Bytes) {
+    let unanswered = |error: &dyn std::fmt::Display| (400, Bytes::from(error.to_string()));
+    let request = Request::post(path).header(header::CONTENT_TYPE, "application/json").body(Body::from(body));
+    let (request, metrics) = match (request, Metrics::new(&Registry::new())) {
+        (Ok(request), Ok(metrics)) => (request, metrics),
+        (Err(error), _) => return unanswered(&error),
+        (_, Err(error)) => return unanswered(&error),
+    };
+    let Ok(response) = router(webhook, metrics, Drain::default()).oneshot(request).await;
+    let code = response.status().as_u16();
+    match response.into_body().collect().await {
+        Ok(body) => (code, body.to_bytes()),
+        Err(error) => unanswered(&error),
+    }
+}
+
+/// Answers probes on any path, and refuses what is not JSON. While the webhook drains, it closes connections after the
+/// answer: the client's next one goes to another replica.
+async fn gate(State(shared): State<Shared>, request: Request, next: Next) -> Response {
+    if is_probe(request.headers()) {
+        return probe(&shared);
+    }
+    shared.drain.note_request();
+    let mut response = match is_json(request.headers()) {
+        true => next.run(request).await,
+        false => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "invalid Content-Type, want `application/json`\n")
+            .into_response(),
+    };
+    shared.drain.note_request();
+    if shared.drain.is_draining() {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
+}
+
+fn probe(shared: &Shared) -> Response {
+    if shared.drain.is_draining() {
+        return (StatusCode::SERVICE_UNAVAILABLE, "shutting down\n").into_response();
+    }
+    match shared.health.stuck() {
+        Some(age) => {
+            let said = format!("code has been running for {}s\n", age.as_secs());
+            (StatusCode::SERVICE_UNAVAILABLE, said).into_response()
+        }
+        None => StatusCode::OK.into_response(),
+    }
+}
+
+fn is_probe(headers: &HeaderMap) -> bool {
+    let agent = headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok());
+    agent.is_some_and(|agent| agent.starts_with("kube-probe/"))
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"))
+}
+
+async fn unknown_path(request: Request) -> Refusal {
+    Refusal(StatusCode::BAD_REQUEST, format!("no controller registered for: {}", request.uri().path()))
+}
+
+/// A route that receives bodies and answers them, each within its limits. `begin` may block its thread.
+fn serve<F>(route: Route, begin: F) -> Router
+where
+    F: Fn(&Webhook, Bytes) -> Result<Progress, Refusal> + Clone + Send + Sync + 'static,
+{
+    let (shared, metrics, path) = (route.shared.clone(), route.shared.metrics.clone(), route.path);
+    let limit = TimeoutLayer::with_status_code(StatusCode::GATEWAY_TIMEOUT, shared.webhook.limits.answer);
+    Router::new()
+        .route(path, any(async move |body: Bytes| process(&shared, body, begin).await))
+        .route_layer(DefaultBodyLimit::disable())
+        .route_layer(limit)
+        .route_layer(CatchPanicLayer::custom(move |panic| panicked(path, &metrics, panic)))
+        .route_layer(from_fn_with_state(route, receive))
+}
+
+/// Receives the body before the request goes on, and keeps its room until the response is sent.
+async fn receive(State(route): State<Route>, request: Request, next: Next) -> Response {
+    let (parts, body) = request.into_parts();
+    let received = timeout(route.shared.webhook.limits.receive, collect(&route, body)).await;
+    let late = |_| Err(Refusal(StatusCode::REQUEST_TIMEOUT, "the body took too long".into()));
+    let (body, held) = match received.unwrap_or_else(late) {
+        Ok(received) => received,
+        Err(refusal) => return route.shared.metrics.answered(route.path, None, refusal.into_response()),
+    };
+    if let Some(activity) = parts.extensions.get::<Activity>() {
+        activity.enter(Phase::Answering);
+    }
+    let start = Instant::now();
+    let mut response = next.run(Request::from_parts(parts, Body::from(body))).await;
+    response.extensions_mut().insert(Arc::new(held));
+    route.shared.metrics.answered(route.path, Some(start.elapsed()), response)
+}
+
+async fn collect(route: &Route, mut body: Body) -> Result<(Bytes, HeldBytes), Refusal> {
+    let too_large = || {
+        let reason = format!("the body has more than {} bytes", route.largest);
+        Refusal(StatusCode::PAYLOAD_TOO_LARGE, reason)
+    };
+    if body.size_hint().lower() > route.largest as u64 {
+        return Err(too_large());
+    }
+    let (mut collected, mut held) = (BytesMut::new(), HeldBytes::default());
+    while let Some(frame) = body.frame().await {
+        let frame = frame
+            .map_err(|error| Refusal(StatusCode::BAD_REQUEST, format!("could not read body: {error}")))?;
+        let Ok(data) = frame.into_data() else { continue };
+        if collected.len() + data.len() > route.largest {
+            return Err(too_large());
+        }
+        route.shared.bodies.add(&mut held, data.len()).await;
+        collected.extend_from_slice(&data);
+    }
+    Ok((collected.freeze(), held))
+}
+
+/// Decodes and checks a body, and calls the callbacks. Everything that blocks counts against the budget of work. The futures
+/// of callbacks do not: their requests to the API server may come back to this webhook.
+async fn process(
+    shared: &Shared,
+    body: Bytes,
+    begin: impl FnOnce(&Webhook, Bytes) -> Result<Progress, Refusal> + Send + 'static,
+) -> Result<Response, Refusal> {
+    let (size, webhook) = (body.len(), shared.webhook.clone());
+    let mut validated = match work(shared, size, move || begin(&webhook, body)).await?? {
+        Progress::Answered(response) => return Ok(response),
+        Progress::Pending(validated) => *validated,
+    };
+    while let Some(call) = validated.calls.pop_front() {
+        let called = work(shared, size, call).await?;
+        validated = validated.with_result(called.await);
+    }
+    json(validated.response.allowed, &validated.response.into_review())
+}
+
+/// Runs code in a thread of its own, so that neither large bodies nor slow code of a Kind delay other requests. Panics if the
+/// code does. A thread cannot be stopped: code that never returns keeps its share of the budget, and probes fail after a while
+/// so that the process is restarted.
+async fn work<T: Send + 'static>(
+    shared: &Shared,
+    size: usize,
+    code: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Refusal> {
+    let share = shared.work.acquire(size).await;
+    let health = shared.health.clone();
+    let done = tokio::task::spawn_blocking(move || {
+        let (_share, _piece) = (share, health.begin());
+        code()
+    });
+    done.await.map_err(|error| match error.try_into_panic() {
+        Ok(panic) => std::panic::resume_unwind(panic),
+        Err(_) => Refusal(StatusCode::SERVICE_UNAVAILABLE, "shutting down".into()),
+    })
+}
+
+fn review(
+    webhook: &Webhook,
+    body: Bytes,
+    answer: fn(&Webhook, Review) -> Validated,
+) -> Result<Progress, Refusal> {
+    let review = decode(&body)?;
+    drop(body);
+    let validated = answer(webhook, review);
+    if validated.calls.is_empty() {
+        json(validated.response.allowed, &validated.response.into_review()).map(Progress::Answered)
+    } else {
+        Ok(Progress::Pending(validated.into()))
+    }
+}
+
+fn convert(webhook: &Webhook, body: Bytes) -> Result<Progress, Refusal> {
+    let mut review: ConversionReview<'_> = decode(&body)?;
+    let asked = review.request.take().ok_or_else(|| undecodable("it has no request"))?;
+    let response = webhook.conversion.answer(asked, webhook.limits.body);
+    json(response.is_success(), &review.answered(response)).map(Progress::Answered)
+}
+
+/// Decodes JSON, all of which has to be UTF-8: serde_json does not check the strings that it skips.
+fn decode<'a, T: serde::Deserialize<'a>>(body: &'a [u8]) -> Result<T, Refusal> {
+    serde_json::from_str(str::from_utf8(body).map_err(undecodable)?).map_err(undecodable)
+}
+
+fn undecodable(error: impl std::fmt::Display) -> Refusal {
+    Refusal(StatusCode::BAD_REQUEST, format!("could not decode body: {error}"))
+}
+
+fn json(allowed: bool, review: &impl serde::Serialize) -> Result<Response, Refusal> {
+    let unwritable = |error: serde_json::Error| Refusal(StatusCode::INTERNAL_SERVER_ERROR, error.to_string());
+    let mut response = serde_json::to_vec(review).map_err(unwritable)?.into_response();
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response.extensions_mut().insert(Allowed(allowed));
+    Ok(response)
+}
+
+/// The status and reason of a response that holds no review.
+///
+/// Anyone who can connect can cause one, so they are logged at debug level and counted.
+struct Refusal(StatusCode, String);
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let Self(code, reason) = self;
+        tracing::debug!(code = code.as_u16(), "a request to the webhook was not answered: {reason}");
+        (code, reason + "\n").into_response()
+    }
+}
+
+fn panicked(path: &'static str, metrics: &Metrics, panic: Box<dyn Any + Send>) -> Response {
+    metrics.panicked(path);
+    let literal = panic.downcast_ref::<&'static str>().copied();
+    let text = literal.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message");
+    tracing::error!(path, "code of a Kind panicked: {text}");
+    (StatusCode::INTERNAL_SERVER_ERROR, format!("panicked: {text}\n")).into_response()
+}
