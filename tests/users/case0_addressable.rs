@@ -1,4 +1,4 @@
-//! Publishes the address of the Service an `AddressableService` names. (design.md's example, all of it.)
+//! Publishes the address of the Service an `AddressableService` names.
 use k8s_openapi::api::core::v1::Service;
 use kube::CustomResource;
 use reknit::prelude::*;
