@@ -1,4 +1,4 @@
-//! Where the objects of one Kind are read and written, one by one, by the framework itself.
+//! Reads and writes single objects of a controller's Kind for the framework itself.
 
 use std::{marker::PhantomData, sync::Arc};
 
@@ -19,12 +19,12 @@ use crate::Queue;
 
 type Built = Result<http::Request<Vec<u8>>, kube::core::request::Error>;
 
-/// Reads and patches objects of a Kind of either scope, in the name of one controller.
+/// Reads and patches objects of one Kind, of either scope.
 pub(crate) struct ObjectClient<K> {
     transport: Transport,
-    /// Whose key a write that ends its pass does not wake.
+    /// The queue in which own writes that end a pass do not enqueue their key.
     queue: Queue,
-    /// Who is shown to have written, in `metadata.managedFields`.
+    /// The field manager in `metadata.managedFields`.
     manager: String,
     kind: PhantomData<fn() -> K>,
 }
@@ -43,7 +43,6 @@ impl From<&ObjectMeta> for WriteMeta {
     }
 }
 
-/// What a status write sends.
 #[derive(Debug, Serialize)]
 struct StatusPatch<'a> {
     metadata: Precondition<'a>,
@@ -74,68 +73,65 @@ impl<K: Kind> ObjectClient<K> {
         Self { transport, queue, manager: field_manager(component), kind: PhantomData }
     }
 
-    /// The object as the API server has it, if it is there.
+    /// Reads the object from the API server.
     pub(crate) async fn get(&self, key: &Key) -> Result<Option<K>, kube::Error> {
-        let request = self.at(key).get(&key.name, &Default::default());
-        match self.send(request).await {
+        match self.send(at::<K>(key).get(&key.name, &Default::default())).await {
             Err(error) if status_code(&error) == Some(404) => Ok(None),
             answer => answer.map(Some),
         }
     }
 
-    /// Whether this very object is not there any more: gone, or another of its name in its place.
+    /// Whether the object no longer exists, even if another one has its name.
     pub(crate) async fn is_gone(&self, object: &K) -> Result<bool, kube::Error> {
-        let now = self.get(&Key::of(object)).await?;
-        Ok(now.is_none_or(|now| now.meta().uid != object.meta().uid))
+        let found = self.get(&Key::of(object)).await?;
+        Ok(found.is_none_or(|found| found.meta().uid != object.meta().uid))
     }
 
-    /// Merges into the metadata, provided that the object is as it was read. Ends the pass of its key.
-    pub(crate) async fn patch_metadata(&self, object: &K, metadata: Value) -> Result<K, kube::Error> {
-        let body = json!({ "metadata": preconditioned(metadata, object.meta().resource_version.as_deref()) });
-        let key = Arc::new(Key::of(object));
-        let request = self.at(&key).patch(&key.name, &self.params(), &Patch::Merge(body));
-        let write = self.send(request);
+    /// Merges finalizers into the metadata if the object is unchanged. Ends the pass of its key.
+    pub(crate) async fn patch_finalizers(&self, object: &K, finalizers: &[&str]) -> Result<K, kube::Error> {
+        let mut metadata = json!({ "finalizers": finalizers });
+        if let Some(version) = &object.meta().resource_version {
+            metadata["resourceVersion"] = json!(version);
+        }
+        let (key, patch) = (Arc::new(Key::of(object)), Patch::Merge(json!({ "metadata": metadata })));
+        let write = self.send(at::<K>(&key).patch(&key.name, &self.params(), &patch));
         self.queue.suppressing_echo(key, write, |object: &K| object.meta().resource_version.as_deref()).await
     }
 
-    /// Applies metadata under a field manager, whatever else changed meanwhile unless it holds a version; so it is news to
-    /// its own key too.
+    /// Applies metadata with this field manager, even if the object changed, unless the metadata holds a
+    /// resourceVersion. Such a write enqueues its own key too.
     pub(crate) async fn apply_metadata(
         &self,
         object: &K,
         metadata: Value,
         manager: &str,
     ) -> Result<K, kube::Error> {
-        let body = json!({
-            "apiVersion": K::api_version(&()), "kind": K::kind(&()), "metadata": metadata,
-        });
-        let key = Key::of(object);
-        let request =
-            self.at(&key).patch(&key.name, &PatchParams::apply(manager).force(), &Patch::Apply(body));
-        self.send(request).await
+        let body = json!({ "apiVersion": K::api_version(&()), "kind": K::kind(&()), "metadata": metadata });
+        let (key, params) = (Key::of(object), PatchParams::apply(manager).force());
+        self.send(at::<K>(&key).patch(&key.name, &params, &Patch::Apply(body))).await
     }
 
-    /// Merges into the status, provided that the object has this version. The first attempt of a pass ends it;
-    /// later ones go by what was read meanwhile, which the pass has not seen.
+    /// Merges into the status if the object has this version. The first attempt of a pass ends the pass. Later attempts
+    /// depend on a state that the pass has not seen.
     pub(crate) async fn patch_status(
         &self,
         key: &Arc<Key>,
         version: Option<&str>,
         status: &RawValue,
-        first: bool,
+        is_first: bool,
     ) -> Result<WriteMeta, kube::Error> {
         let body = StatusPatch { metadata: Precondition { resource_version: version }, status };
         let request =
-            self.at(key).patch_subresource("status", &key.name, &self.params(), &Patch::Merge(body));
+            at::<K>(key).patch_subresource("status", &key.name, &self.params(), &Patch::Merge(body));
         let write = self.send(request);
-        let answer: StatusAnswer = match first {
+        let answer: StatusAnswer = match is_first {
             true => self.queue.suppressing_echo(key.clone(), write, StatusAnswer::version).await?,
             false => write.await?,
         };
         Ok(answer.metadata)
     }
 
-    /// A box of its own, since every pass has room for this future, and few send anything.
+    /// Boxed: the future of every pass has room for this one, and few passes send anything.
     fn send<T: DeserializeOwned + Send + 'static>(
         &self,
         request: Built,
@@ -146,32 +142,25 @@ impl<K: Kind> ObjectClient<K> {
         }
     }
 
-    /// Works for either scope: the path holds the namespace that the key has.
-    fn at(&self, key: &Key) -> Request {
-        Request::new(K::url_path(&(), key.namespace.as_deref()))
-    }
-
     fn params(&self) -> PatchParams {
         PatchParams { field_manager: Some(self.manager.clone()), ..PatchParams::default() }
     }
 }
 
-/// Who a component is shown to be in `metadata.managedFields`, which has room for 128 bytes.
+/// Requests for the object of this key, of either scope.
+pub(crate) fn at<T: kube::Resource<DynamicType = ()>>(key: &Key) -> Request {
+    Request::new(T::url_path(&(), key.namespace.as_deref()))
+}
+
+/// The field manager of a component, cut to less than the limit of 128 bytes.
 pub(crate) fn field_manager(component: &str) -> String {
     component.chars().filter(|c| !c.is_control()).take(100).collect()
 }
 
-/// The code of the API server's answer, if that is the error.
+/// The HTTP status code of the API server's answer, if the error is one.
 pub(crate) fn status_code(error: &kube::Error) -> Option<u16> {
     match error {
         kube::Error::Api(status) => Some(status.code),
         _ => None,
     }
-}
-
-fn preconditioned(mut metadata: Value, version: Option<&str>) -> Value {
-    if let Some(version) = version {
-        metadata["resourceVersion"] = json!(version);
-    }
-    metadata
 }

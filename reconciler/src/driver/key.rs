@@ -1,4 +1,4 @@
-//! The pass of a controller that has only keys.
+//! The pass of a controller without a Kind.
 
 use std::{pin::pin, sync::Arc};
 
@@ -22,13 +22,10 @@ impl<R: ReconcileKey> Pass for KeyDriver<R> {
         }
         pinned(async move {
             let slow = |limit| tracing::warn!(?limit, "the pass is slow");
-            let result = self.limits.hold(pin!(self.reconciler.reconcile_key(key)), slow).await;
+            let result = self.limits.apply(pin!(self.reconciler.reconcile_key(key)), slow).await;
             if let Some(event) = result.as_ref().ok().and_then(Outcome::recorded) {
-                tracing::info!(
-                    reason = event.reason,
-                    message = event.message,
-                    "there is no object for this event"
-                );
+                let (reason, message) = (&event.reason, &event.message);
+                tracing::info!(reason, message, "there is no object for this event");
             }
             result
         })
@@ -39,7 +36,7 @@ impl<R: ReconcileKey> Pass for KeyDriver<R> {
         self.key_sources.keys()
     }
 
-    /// It may come from where nothing tells of it again.
+    /// The key may come from a source that does not repeat it.
     fn is_owed(&self, _: &Key, _: bool) -> bool {
         true
     }

@@ -14,10 +14,10 @@ use serde::Serialize;
 use super::{
     desired::{Desired, Observed},
     error::{NotApplied, kind_and_key},
-    lister::{Owned, at},
+    lister::Owned,
     owner::{controller_of, is_controlled_by},
 };
-use crate::object_client::status_code;
+use crate::object_client::{at, status_code};
 
 /// An object with a child's name, as it concerns one owner.
 enum Existing<T> {

@@ -12,12 +12,11 @@ use reknit_apis::{Key, Kind};
 use reknit_injection::Cached;
 use serde_json::json;
 
-use super::{
-    error::kind_and_key,
-    lister::{Owned, at},
-    owner::controller_reference,
+use super::{error::kind_and_key, lister::Owned, owner::controller_reference};
+use crate::{
+    Error, Result,
+    object_client::{at, status_code},
 };
-use crate::{Error, Result, object_client::status_code};
 
 #[derive(Debug, thiserror::Error)]
 enum NotClaimed {

@@ -11,11 +11,8 @@ use reknit_injection::Cached;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{
-    lister::{Owned, at},
-    owner::controller_reference,
-};
-use crate::object_client::status_code;
+use super::{lister::Owned, owner::controller_reference};
+use crate::object_client::{at, status_code};
 
 impl<T: Cached<DynamicType = ()>> Owned<T> {
     /// Creates a child, usually with a `generateName`. The owner becomes its controller, and the owner's namespace, if

@@ -2,10 +2,7 @@
 
 use std::{collections::HashMap, fmt, hash::RandomState, sync::Arc};
 
-use kube::{
-    Client, Resource,
-    core::{Request, request::Error as RequestError},
-};
+use kube::{Client, Resource, core::request::Error as RequestError};
 use parking_lot::Mutex;
 use reknit_apis::Key;
 use reknit_injection::{Cached, Index, Informer, controller_name};
@@ -96,11 +93,6 @@ impl<T: Cached<DynamicType = ()>> Owned<T> {
     ) -> Result<A, kube::Error> {
         self.client.request(request.map_err(kube::Error::BuildRequest)?).await
     }
-}
-
-/// Requests for the object of this key, of either scope.
-pub(super) fn at<T: Resource<DynamicType = ()>>(key: &Key) -> Request {
-    Request::new(T::url_path(&(), key.namespace.as_deref()))
 }
 
 /// The index value of objects without a controller. A uid never contains a slash.

@@ -1,4 +1,4 @@
-//! How long a key that failed waits: longer each time, and all keys together not too often.
+//! The rate limits of retries: an exponential backoff for each key, and a token bucket for the queue.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -10,54 +10,39 @@ const LONGEST: Duration = Duration::from_secs(1000);
 const PER_SECOND: f64 = 10.0;
 const BURST: f64 = 100.0;
 
-/// The two limits that client-go puts on retries: a wait for each key, doubled at each failure, and a bucket of
-/// tokens for all of them.
+/// The retry limits of client-go's default controller rate limiter.
 #[derive(Debug)]
 pub(crate) struct Backoff {
-    /// A tree: its room goes with its keys, however many failed at once.
+    /// The failures in a row of each key. A tree, whose memory shrinks with its number of keys.
     failures: BTreeMap<Arc<Key>, u32>,
-    bucket: Bucket,
+    tokens: f64,
+    updated: Instant,
 }
 
 impl Backoff {
     pub(crate) fn new(now: Instant) -> Self {
-        Self { failures: BTreeMap::new(), bucket: Bucket { tokens: BURST, at: now } }
+        Self { failures: BTreeMap::new(), tokens: BURST, updated: now }
     }
 
-    /// How long this key has to wait after one more failure: what the stricter of the two limits says, but no longer than
-    /// `at_most`.
+    /// Counts a failure, and returns the wait until the retry: the longer of the two limits, but at most `at_most`.
     pub(crate) fn failed(&mut self, key: &Arc<Key>, at_most: Option<Duration>, now: Instant) -> Duration {
         let at_most = at_most.unwrap_or(Duration::MAX);
         let failures = self.failures.entry(key.clone()).or_default();
         let own = FIRST.saturating_mul(1_u32.checked_shl(*failures).unwrap_or(u32::MAX)).min(LONGEST);
         *failures = failures.saturating_add(1);
-        own.min(at_most).max(self.bucket.take(at_most, now))
+        own.min(at_most).max(self.take_token(at_most, now))
     }
 
-    /// The key is well again, or not to be retried.
+    /// Resets the key's failures, after a success or an error that is not retried.
     pub(crate) fn forget(&mut self, key: &Key) {
         self.failures.remove(key);
     }
 
-    /// How often the key failed in a row.
-    #[cfg(test)]
-    pub(crate) fn failures(&self, key: &Key) -> u32 {
-        self.failures.get(key).copied().unwrap_or_default()
-    }
-}
-
-/// Tokens that come back at a steady rate; taking more than there are means waiting for them.
-#[derive(Debug)]
-struct Bucket {
-    tokens: f64,
-    at: Instant,
-}
-
-impl Bucket {
-    /// Who does not wait for a token takes none, or others would wait for it without end.
-    fn take(&mut self, at_most: Duration, now: Instant) -> Duration {
-        let passed = now.saturating_duration_since(self.at).as_secs_f64();
-        self.at = now;
+    /// Takes a token, and returns the wait for it. A retry after `at_most` does not wait for its token, so it takes none:
+    /// otherwise the wait of other keys would grow without bound.
+    fn take_token(&mut self, at_most: Duration, now: Instant) -> Duration {
+        let passed = now.saturating_duration_since(self.updated).as_secs_f64();
+        self.updated = now;
         self.tokens = (self.tokens + passed * PER_SECOND).min(BURST);
         let wait = Duration::try_from_secs_f64((1.0 - self.tokens) / PER_SECOND).unwrap_or_default();
         if wait > at_most {
@@ -65,6 +50,12 @@ impl Bucket {
         }
         self.tokens -= 1.0;
         wait
+    }
+
+    /// The failures of the key in a row.
+    #[cfg(test)]
+    pub(crate) fn failures(&self, key: &Key) -> u32 {
+        self.failures.get(key).copied().unwrap_or_default()
     }
 }
 
@@ -98,7 +89,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn however_many_are_retried_sooner_than_their_turn_others_wait_no_longer_than_they() {
+    async fn retries_with_a_limit_do_not_delay_other_keys_beyond_it() {
         let mut backoff = Backoff::new(Instant::now());
         let limit = Duration::from_secs(30);
         for _ in 0..20 {
@@ -113,7 +104,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn all_keys_together_get_a_hundred_at_once_and_ten_a_second() {
+    async fn all_keys_together_have_a_burst_of_a_hundred_and_ten_retries_a_second() {
         let mut backoff = Backoff::new(Instant::now());
         let waits: Vec<_> =
             (0..120).map(|n| backoff.failed(&key(&n.to_string()), None, Instant::now())).collect();

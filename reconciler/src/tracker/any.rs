@@ -59,25 +59,24 @@ impl fmt::Debug for TrackedAny {
     }
 }
 
+/// The fault of a reference, of which `target` is the Kind and group version.
 #[derive(Debug, thiserror::Error)]
 enum ReferenceError {
+    #[error("the API server does not know {target}: is its CustomResourceDefinition installed?")]
+    UnknownKind { target: String },
     #[error(
-        "the API server does not know {kind} of {api_version}: is its CustomResourceDefinition installed?"
+        "the reference to a {target} names the API group {group:?}, and this controller follows references only to \
+         {allowed:?}: add the group to `.groups(…)` of `track_any()`"
     )]
-    UnknownKind { api_version: String, kind: String },
+    Group { target: String, group: String, allowed: Arc<[String]> },
     #[error(
-        "the reference to a {kind} of {api_version} names the API group {group:?}, and this controller follows \
-         references only to {allowed:?}: add the group to `.groups(…)` of `track_any()`"
+        "the reference to a {target} leads to the namespace {namespace}, and this controller reads only {within}"
     )]
-    Group { api_version: String, kind: String, group: String, allowed: Arc<[String]> },
+    Namespace { target: String, namespace: String, within: String },
     #[error(
-        "the reference to a {kind} of {api_version} leads to the namespace {namespace}, and this controller reads only {within}"
+        "the reference to a {target} names no namespace, and {observer} lies in none: name the namespace"
     )]
-    Namespace { api_version: String, kind: String, namespace: String, within: String },
-    #[error(
-        "the reference to a {kind} of {api_version} names no namespace, and {observer} lies in none: name the namespace"
-    )]
-    NoNamespace { api_version: String, kind: String, observer: String },
+    NoNamespace { target: String, observer: String },
     #[error("the first list of {informer} is not there yet: {why}")]
     NotSynced { informer: String, why: String },
 }
@@ -141,8 +140,8 @@ impl TrackedAny {
         reference.check_trackable().permanent()?;
         let kind = self.kind(reference).permanent()?;
         let found = self.informers.resolve(&kind).await?;
-        let (resource, scope) =
-            found.ok_or_else(|| Error::from(unknown_kind(reference)).retry_within(RETRY))?;
+        let unknown = || ReferenceError::UnknownKind { target: target(reference) };
+        let (resource, scope) = found.ok_or_else(|| Error::from(unknown()).retry_within(RETRY))?;
         let is_namespaced = scope == Scope::Namespaced;
         let namespace = self.namespace(observer, reference, is_namespaced).permanent()?;
         let within = self.within.as_deref().filter(|_| is_namespaced).unwrap_or_default();
@@ -169,15 +168,11 @@ impl TrackedAny {
     fn kind(&self, reference: &Reference) -> Result<GroupVersionKind, ReferenceError> {
         let Reference { api_version, kind, .. } = reference;
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-        match &self.groups {
-            Some(allowed) if !allowed.iter().any(|allowed| allowed == group) => Err(ReferenceError::Group {
-                api_version: api_version.clone(),
-                kind: kind.clone(),
-                group: group.into(),
-                allowed: allowed.clone(),
-            }),
-            _ => Ok(GroupVersionKind::gvk(group, version, kind)),
+        if let Some(allowed) = self.groups.as_ref().filter(|allowed| allowed.iter().all(|one| one != group)) {
+            let (group, allowed) = (group.into(), allowed.clone());
+            return Err(ReferenceError::Group { target: target(reference), group, allowed });
         }
+        Ok(GroupVersionKind::gvk(group, version, kind))
     }
 
     /// The namespace to read from; `None` for a cluster-scoped Kind.
@@ -190,23 +185,23 @@ impl TrackedAny {
         if !is_namespaced {
             return Ok(None);
         }
-        let (api_version, kind) = (reference.api_version.clone(), reference.kind.clone());
         let named = reference.namespace.as_deref().filter(|namespace| !namespace.is_empty());
         match (named.or(observer.meta().namespace.as_deref()), &self.within) {
             (None, _) => {
-                Err(ReferenceError::NoNamespace { api_version, kind, observer: Key::of(observer).name })
+                let observer = Key::of(observer).name;
+                Err(ReferenceError::NoNamespace { target: target(reference), observer })
             }
             (Some(namespace), Some(within)) if within != namespace => {
                 let (namespace, within) = (namespace.into(), within.clone());
-                Err(ReferenceError::Namespace { api_version, kind, namespace, within })
+                Err(ReferenceError::Namespace { target: target(reference), namespace, within })
             }
             (namespace, _) => Ok(namespace),
         }
     }
 }
 
-fn unknown_kind(reference: &Reference) -> ReferenceError {
-    ReferenceError::UnknownKind { api_version: reference.api_version.clone(), kind: reference.kind.clone() }
+fn target(reference: &Reference) -> String {
+    format!("{} of {}", reference.kind, reference.api_version)
 }
 
 /// Waits for the first list, unless the informer already reports why it cannot be listed.
