@@ -12,7 +12,7 @@ use crate::{
     admission::config_maps::ConfigMaps,
     admission::defaulting::Defaulting,
     admission::test_request::{Admitted, Proposal, Refused},
-    admission::validation::Validation,
+    admission::validation::{Validated, Validation},
     certificates::Lifetime,
     conversion::hub::Conversion,
     server::health::{Health, Running},
@@ -231,16 +231,14 @@ impl Webhook {
             let response = allowed(self.defaulting.answer(proposal.review(&object)?))?;
             object = patched(object, response.patch.as_deref().unwrap_or(b"[]")).map_err(Refused)?;
         }
-        if self.config_maps.has(&kind, subresource) {
-            allowed(self.config_maps.answer(proposal.review(&object)?))?;
-        }
+        allowed(self.config_maps.answer(proposal.review(&object)?))?;
         let mut warnings = Vec::new();
         if self.validation.has(&kind, subresource) {
             let mut validated = self.validation.answer(proposal.review(&object)?);
             while let Some(call) = validated.calls.pop_front() {
                 validated = validated.with_result(call().await);
             }
-            warnings = allowed(validated.response)?.warnings.unwrap_or_default();
+            warnings = allowed(validated)?.warnings.unwrap_or_default();
         }
         let object = if object.is_null() { proposal.old } else { object };
         Ok(Admitted { object, warnings })
@@ -249,7 +247,8 @@ impl Webhook {
     /// What the server answers to a body that is sent to this path: the HTTP status, and the body of the answer. Nothing but
     /// the server itself is missing, so a fuzzer can ask it.
     pub async fn answer(&self, path: &str, body: impl Into<Bytes>) -> (u16, Bytes) {
-        routes::answer(Arc::new(self.clone()), path, body.into()).await
+        let answer = routes::answer(Arc::new(self.clone()), path, body.into()).await;
+        answer.unwrap_or_else(|error| (400, error.to_string().into()))
     }
 }
 
@@ -262,7 +261,7 @@ impl fmt::Debug for Webhook {
     }
 }
 
-fn allowed(response: AdmissionResponse) -> Result<AdmissionResponse, Refused> {
+fn allowed(Validated { response, .. }: Validated) -> Result<AdmissionResponse, Refused> {
     if response.allowed { Ok(response) } else { Err(Refused(response.result.message)) }
 }
 

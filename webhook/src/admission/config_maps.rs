@@ -3,13 +3,15 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::core::admission::AdmissionResponse;
 use reknit_apis::{EXAMPLE_CHECKSUM_ANNOTATION, example_checksum};
 use reknit_injection::FromConfigMap;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::review::{Change, GroupVersionKind, Review, deny};
+use super::{
+    review::{Change, GroupVersionKind, Review, deny},
+    validation::Validated,
+};
 
 const EXAMPLE: &str = "_example";
 
@@ -53,15 +55,11 @@ impl ConfigMaps {
         Value::Array(vec![maps.rule(&["CREATE", "UPDATE"], &["configmaps".into()])])
     }
 
-    /// Whether the rules name this Kind or its subresource.
-    pub(crate) fn has(&self, kind: &GroupVersionKind, subresource: Option<&str>) -> bool {
-        subresource.is_none() && !self.is_empty() && *kind == GroupVersionKind::of::<ConfigMap>()
-    }
-
-    pub(crate) fn answer(&self, review: Review) -> AdmissionResponse {
-        match review.change.map_or(Ok(()), |change| self.check(change)) {
-            Ok(()) => review.response,
-            Err(reason) => deny(review.response, format!("validation failed: {reason}")),
+    pub(crate) fn answer(&self, review: Review) -> Validated {
+        let is_map = review.kind == GroupVersionKind::of::<ConfigMap>();
+        match review.change.filter(|_| is_map).map_or(Ok(()), |change| self.check(change)) {
+            Ok(()) => review.response.into(),
+            Err(reason) => deny(review.response, format!("validation failed: {reason}")).into(),
         }
     }
 

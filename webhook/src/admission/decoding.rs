@@ -104,39 +104,93 @@ impl<K: Kind + CustomResourceExt> Decoder<K> {
         change: &Change,
     ) -> Result<Decoded<K>, String> {
         let decoded = Decoded::new(object)?;
-        let (mut unknown, hasher) = (UnknownFields::default(), RandomState::new());
-        self.find_unknown(value, &decoded.written, &hasher, &mut |path| unknown.add(path));
+        let (hasher, mut unknown) = (RandomState::new(), UnknownFields::default());
+        let root = Path { parent: None, step: Step::Root, hasher: &hasher, hash: 0 };
+        let known = Known { written: &decoded.written, schema: &self.schema };
+        find_unknown(&root, value, known, &mut |path| unknown.add(path));
         if let Some(old) = change.old.as_ref().filter(|_| unknown.count > 0) {
             let written = self.old_object(change).and_then(|old| Some(Decoded::new(old).ok()?.written));
-            let mut known = HashSet::new();
-            self.find_unknown(old, &written.unwrap_or_default(), &hasher, &mut |path| {
-                known.insert(path.hash);
+            let known_of_old = Known { written: written.as_ref().unwrap_or(&Value::Null), ..known };
+            let mut before = HashSet::new();
+            find_unknown(&root, old, known_of_old, &mut |path| {
+                before.insert(path.hash);
             });
             unknown = UnknownFields::default();
-            self.find_unknown(value, &decoded.written, &hasher, &mut |path| {
-                if !known.contains(&path.hash) {
+            find_unknown(&root, value, known, &mut |path| {
+                if !before.contains(&path.hash) {
                     unknown.add(path);
                 }
             });
         }
         if unknown.count == 0 { Ok(decoded) } else { Err(unknown.to_string()) }
     }
+}
 
-    /// Reports the fields of `value` that neither `written` nor the schema has.
-    fn find_unknown(
-        &self,
-        value: &Value,
-        written: &Value,
-        hasher: &RandomState,
-        report: &mut dyn FnMut(&Path<'_>),
-    ) {
-        for (key, value) in value.as_object().into_iter().flatten() {
-            if !matches!(&**key, "apiVersion" | "kind" | "metadata") {
-                let path = Path::new(None, Step::Field(key), hasher);
-                check_field(key, &path, value, written, &self.schema, report);
+/// Reports the fields of an object, and of everything in it, that its Kind does not know.
+fn find_unknown(path: &Path<'_>, value: &Value, known: Known<'_>, report: &mut dyn FnMut(&Path<'_>)) {
+    let is_root = matches!(path.step, Step::Root);
+    match value {
+        _ if known.schema.is_null() => {}
+        Value::Object(fields) => {
+            for (key, value) in fields {
+                let path = path.child(Step::Field(key));
+                match known.field(key) {
+                    _ if is_root && matches!(&**key, "apiVersion" | "kind" | "metadata") => {}
+                    Some(known) => find_unknown(&path, value, known, report),
+                    None => report(&path),
+                }
             }
         }
+        Value::Array(items) => {
+            for (index, item) in items.iter().enumerate() {
+                find_unknown(&path.child(Step::Item(index)), item, known.item(index, items.len()), report);
+            }
+        }
+        _ => {}
     }
+}
+
+/// The two sources of the fields that a Kind knows of a value.
+#[derive(Clone, Copy)]
+struct Known<'a> {
+    /// The JSON that the Kind writes for the value.
+    written: &'a Value,
+    /// The schema of the value. Null allows everything.
+    schema: &'a Value,
+}
+
+impl<'a> Known<'a> {
+    fn field(self, key: &str) -> Option<Self> {
+        let written = self.written.get(key);
+        let schema = field_schema(self.schema, key).or(written.map(|_| &Value::Null))?;
+        Some(Self { written: written.unwrap_or(&Value::Null), schema })
+    }
+
+    fn item(self, index: usize, count: usize) -> Self {
+        let written = self.written.as_array().filter(|written| written.len() == count);
+        let written = written.and_then(|written| written.get(index)).unwrap_or(&Value::Null);
+        Self { written, schema: &self.schema["items"] }
+    }
+}
+
+fn field_schema<'a>(schema: &'a Value, key: &str) -> Option<&'a Value> {
+    let properties = schema.get("properties").and_then(Value::as_object);
+    if let Some(known) = properties.and_then(|properties| properties.get(key)) {
+        return Some(known);
+    }
+    match &schema["additionalProperties"] {
+        values @ Value::Object(_) => Some(values),
+        Value::Bool(true) => Some(&Value::Null),
+        _ if properties.is_none_or(Map::is_empty) && is_open(schema) => Some(&Value::Null),
+        _ => None,
+    }
+}
+
+/// Whether a schema without properties allows any field. It may also mean that there are none.
+fn is_open(schema: &Value) -> bool {
+    schema.get("type").is_none()
+        || schema["x-kubernetes-preserve-unknown-fields"] == true
+        || schema["x-kubernetes-embedded-resource"] == true
 }
 
 /// The path of a field. Only the few paths that an error names are formatted: clients choose how long the keys of maps are.
@@ -148,40 +202,37 @@ struct Path<'a> {
     hash: u64,
 }
 
+#[derive(Clone, Copy)]
 enum Step<'a> {
+    Root,
     Field(&'a str),
     Item(usize),
 }
 
 impl<'a> Path<'a> {
-    fn new(parent: Option<&'a Path<'a>>, step: Step<'a>, hasher: &'a RandomState) -> Self {
-        let field = match step {
-            Step::Field(name) => Some(name),
-            Step::Item(_) => None,
-        };
-        let hash = hasher.hash_one((parent.map(|parent| parent.hash), field));
-        Self { parent, step, hasher, hash }
-    }
-
     fn child(&'a self, step: Step<'a>) -> Self {
-        Self::new(Some(self), step, self.hasher)
+        let hash = match step {
+            Step::Field(name) => self.hasher.hash_one((self.hash, name)),
+            Step::Item(_) | Step::Root => self.hasher.hash_one(self.hash),
+        };
+        Self { parent: Some(self), step, hasher: self.hasher, hash }
     }
 }
 
 impl fmt::Display for Path<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(parent) = self.parent {
-            parent.fmt(f)?;
-        }
+        let Some(parent) = self.parent else { return Ok(()) };
+        parent.fmt(f)?;
         match self.step {
             Step::Item(index) => write!(f, "[{index}]"),
             Step::Field(name) => {
-                f.write_str(if self.parent.is_some() { "." } else { "" })?;
+                f.write_str(if parent.parent.is_some() { "." } else { "" })?;
                 match name.char_indices().nth(SHOWN) {
                     Some((end, _)) => write!(f, "{}...", &name[..end]),
                     None => f.write_str(name),
                 }
             }
+            Step::Root => Ok(()),
         }
     }
 }
@@ -222,75 +273,6 @@ fn describe(error: &serde_path_to_error::Error<serde_json::Error>) -> String {
         (None, ".") => text,
         (None, path) => format!("{path}: {text}"),
     }
-}
-
-fn check_field(
-    key: &str,
-    path: &Path<'_>,
-    value: &Value,
-    written: &Value,
-    schema: &Value,
-    report: &mut dyn FnMut(&Path<'_>),
-) {
-    let written = written.get(key);
-    match field_schema(schema, key) {
-        Field::Absent if written.is_none() => report(path),
-        Field::Absent | Field::Any => {}
-        Field::Known(schema) => check_children(path, value, written.unwrap_or(&Value::Null), schema, report),
-    }
-}
-
-fn check_children(
-    path: &Path<'_>,
-    value: &Value,
-    written: &Value,
-    schema: &Value,
-    report: &mut dyn FnMut(&Path<'_>),
-) {
-    match value {
-        Value::Object(fields) => {
-            for (key, value) in fields {
-                check_field(key, &path.child(Step::Field(key)), value, written, schema, report);
-            }
-        }
-        Value::Array(items) => {
-            let same = written.as_array().filter(|written| written.len() == items.len());
-            for (index, item) in items.iter().enumerate() {
-                let written = same.map_or(&Value::Null, |written| &written[index]);
-                check_children(&path.child(Step::Item(index)), item, written, &schema["items"], report);
-            }
-        }
-        _ => {}
-    }
-}
-
-/// The schema of a field.
-enum Field<'a> {
-    Known(&'a Value),
-    /// The field may hold anything.
-    Any,
-    Absent,
-}
-
-fn field_schema<'a>(schema: &'a Value, key: &str) -> Field<'a> {
-    let properties = schema.get("properties").and_then(Value::as_object);
-    if let Some(known) = properties.and_then(|properties| properties.get(key)) {
-        return Field::Known(known);
-    }
-    match schema.get("additionalProperties") {
-        Some(values @ Value::Object(_)) => Field::Known(values),
-        Some(Value::Bool(true)) => Field::Any,
-        _ if properties.is_none_or(Map::is_empty) && is_open(schema) => Field::Any,
-        _ => Field::Absent,
-    }
-}
-
-/// Whether a schema without properties allows any field. It may also mean that there are none.
-fn is_open(schema: &Value) -> bool {
-    let is_set = |key: &str| schema[key] == true;
-    schema.get("type").is_none()
-        || is_set("x-kubernetes-preserve-unknown-fields")
-        || is_set("x-kubernetes-embedded-resource")
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use kube::{CustomResourceExt, core::admission::AdmissionResponse};
+use kube::CustomResourceExt;
 use reknit_apis::{Defaultable, Kind, Operation, Request};
 use serde_json::{Value, json};
 
@@ -10,6 +10,7 @@ use super::{
     decoding::{Decoded, Decoder},
     merge::merge,
     review::{Change, GroupVersionKind, Review, deny},
+    validation::Validated,
 };
 
 /// Sets the defaults that depend on the request.
@@ -59,20 +60,18 @@ impl Defaulting {
         subresource.is_none() && self.0.contains_key(kind)
     }
 
-    pub(crate) fn answer(&self, review: Review) -> AdmissionResponse {
+    pub(crate) fn answer(&self, review: Review) -> Validated {
         let Review { response, kind, change } = review;
         let Some(change) = change.filter(|change| change.request.operation != Operation::Delete) else {
-            return response;
+            return response.into();
         };
         let entry = self.0.get(&kind).ok_or_else(|| format!("unhandled kind: {kind}"));
-        match entry.and_then(|entry| (entry.default)(&change)) {
-            Ok(patch) if patch.is_empty() => response,
-            Ok(patch) => match response.clone().with_patch(patch) {
-                Ok(response) => response,
-                Err(error) => deny(response, format!("mutation failed: {error}")),
-            },
-            Err(reason) => deny(response, format!("mutation failed: {reason}")),
-        }
+        let patched = match entry.and_then(|entry| (entry.default)(&change)) {
+            Ok(patch) if patch.is_empty() => return response.into(),
+            Ok(patch) => response.clone().with_patch(patch).map_err(|error| error.to_string()),
+            Err(reason) => Err(reason),
+        };
+        patched.unwrap_or_else(|reason| deny(response, format!("mutation failed: {reason}"))).into()
     }
 }
 

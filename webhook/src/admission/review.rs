@@ -21,6 +21,11 @@ pub(crate) struct GroupVersionKind {
 }
 
 impl GroupVersionKind {
+    pub(crate) fn new(api_version: &str, kind: &str) -> Self {
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        Self { group: group.into(), version: version.into(), kind: kind.into() }
+    }
+
     pub(crate) fn of<K: kube::Resource<DynamicType = ()>>() -> Self {
         Self { group: K::group(&()).into(), version: K::version(&()).into(), kind: K::kind(&()).into() }
     }

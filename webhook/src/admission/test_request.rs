@@ -80,11 +80,9 @@ impl Proposal {
         let (Some(version), Some(kind)) = (typed["apiVersion"].as_str(), typed["kind"].as_str()) else {
             return Err(Refused("could not decode body: the object has no apiVersion or kind".into()));
         };
-        let (group, version) = version.split_once('/').unwrap_or(("", version));
-        let kind = GroupVersionKind { group: group.into(), version: version.into(), kind: kind.into() };
         let some = |value: &Value| Some(value.clone()).filter(|value| !value.is_null());
         let change = Change { request: self.request.clone(), object: some(object), old: some(&self.old) };
-        Ok(Review::new(kind, Some(change)))
+        Ok(Review::new(GroupVersionKind::new(version, kind), Some(change)))
     }
 }
 

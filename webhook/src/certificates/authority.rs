@@ -1,6 +1,6 @@
 //! A certificate authority, which issues the certificate that a webhook shows.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
 
 use k8s_openapi::jiff::Timestamp;
 use rcgen::{
@@ -11,25 +11,25 @@ use rustls::{
     RootCertStore,
     client::{WebPkiServerVerifier, danger::ServerCertVerifier},
     crypto::ring::default_provider,
-    pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject},
-    sign::CertifiedKey,
+    pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject},
 };
 use time::OffsetDateTime;
-use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
+use x509_parser::{
+    prelude::{FromDer, GeneralName, Validity, X509Certificate},
+    time::ASN1Time,
+};
+
+use super::identity::certified_key;
 
 /// As Knative's.
 const ORGANISATION: &str = "knative.dev";
 /// How far the clock of an API server may be behind.
 const SKEW: Duration = Duration::from_secs(60 * 60);
 
-/// A key or certificate that cannot be made or read.
+/// The error of a certificate that cannot be created.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Error {
-    #[error("cannot make a certificate: {0}")]
-    Make(#[from] rcgen::Error),
-    #[error("a certificate cannot be read: {0}")]
-    Read(String),
-}
+#[error("failed to create a certificate: {0}")]
+pub(crate) struct Error(#[from] rcgen::Error);
 
 /// A certificate, and the key that belongs to it: PEM.
 #[derive(Clone, PartialEq, Eq)]
@@ -71,9 +71,7 @@ impl Pair {
 
     /// Whether the key is that of the certificate.
     pub(crate) fn belongs_together(&self) -> bool {
-        let Some(chain) = chain(&self.certificate) else { return false };
-        let Ok(key) = PrivateKeyDer::from_pem_slice(self.key.as_bytes()) else { return false };
-        CertifiedKey::from_der(chain, key, &default_provider()).is_ok()
+        certified_key(self.certificate.as_bytes(), self.key.as_bytes()).is_ok()
     }
 
     /// Whether a client that trusts these takes this for a server at that time: from its beginning to its end.
@@ -86,7 +84,7 @@ impl Pair {
         roots.add_parsable_certificates(chain(trusted)?);
         let provider = Arc::new(default_provider());
         let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build().ok()?;
-        let name = ServerName::try_from(read(&self.certificate).ok()?.names.into_iter().next()?).ok()?;
+        let name = ServerName::try_from(read(&self.certificate)?.names.into_iter().next()?).ok()?;
         let (chain, second) = (chain(&self.certificate)?, u64::try_from(now.as_second()).ok()?);
         let (server, between) = chain.split_first()?;
         let now = UnixTime::since_unix_epoch(Duration::from_secs(second));
@@ -111,34 +109,33 @@ fn named(params: &mut CertificateParams, name: &str) {
     params.distinguished_name = names;
 }
 
-/// What a certificate says of itself.
+/// The validity and the names of a certificate.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct Contents {
     pub(crate) from: Timestamp,
     pub(crate) until: Timestamp,
     pub(crate) names: Vec<String>,
 }
 
-/// Reads the first certificate of a PEM text.
-pub(crate) fn read(pem: &str) -> Result<Seen, Error> {
-    let unreadable = |error: &dyn std::fmt::Display| Error::Read(error.to_string());
-    let der = CertificateDer::from_pem_slice(pem.as_bytes()).map_err(|error| unreadable(&error))?;
-    let (_, certificate) = X509Certificate::from_der(&der).map_err(|error| unreadable(&error))?;
-    let time = |second| Timestamp::from_second(second).map_err(|error| unreadable(&error));
-    let validity = certificate.validity();
-    let (from, until) = (time(validity.not_before.timestamp())?, time(validity.not_after.timestamp())?);
+/// Reads the first certificate of a PEM text, if there is one.
+pub(crate) fn read(pem: &str) -> Option<Contents> {
+    let der = CertificateDer::from_pem_slice(pem.as_bytes()).ok()?;
+    let (_, certificate) = X509Certificate::from_der(&der).ok()?;
+    let time = |time: ASN1Time| Timestamp::from_second(time.timestamp()).ok();
+    let Validity { not_before, not_after } = certificate.validity();
     let alternatives = certificate.subject_alternative_name().ok().flatten();
     let names = alternatives.iter().flat_map(|names| &names.value.general_names).filter_map(name);
-    Ok(Seen { from, until, names: names.collect() })
+    Some(Contents { from: time(*not_before)?, until: time(*not_after)?, names: names.collect() })
 }
 
 fn name(name: &GeneralName<'_>) -> Option<String> {
-    match name {
-        GeneralName::DNSName(name) => Some((*name).to_owned()),
-        GeneralName::IPAddress(bytes) => match bytes.len() {
-            4 => <[u8; 4]>::try_from(*bytes).ok().map(|bytes| std::net::Ipv4Addr::from(bytes).to_string()),
-            _ => <[u8; 16]>::try_from(*bytes).ok().map(|bytes| std::net::Ipv6Addr::from(bytes).to_string()),
-        },
+    match *name {
+        GeneralName::DNSName(name) => Some(name.to_owned()),
+        GeneralName::IPAddress(bytes) => {
+            let short = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
+            let address = short.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from));
+            address.ok().map(|address| address.to_string())
+        }
         _ => None,
     }
 }
@@ -153,9 +150,9 @@ mod tests {
         let authority = Pair::authority(now, week).unwrap();
         let names = ["webhook.ns.svc".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
         let issued = authority.issue(&names, now, week).unwrap();
-        let expected = Seen { from: now - SKEW, until: now + week, names: names.into() };
+        let expected = Contents { from: now - SKEW, until: now + week, names: names.into() };
         assert_eq!(read(&issued.certificate).unwrap(), expected);
-        assert!(read("nonsense").is_err());
+        assert_eq!(read("nonsense"), None);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The certificate that a webhook shows, which can be another at any time.
 
-use std::sync::Arc;
+use std::{error::Error, sync::Arc};
 
 use parking_lot::RwLock;
 use rustls::{
@@ -39,12 +39,8 @@ impl Identity {
     ///
     /// When either cannot be read, or they do not belong together. What was shown before stays.
     pub fn show(&self, certificate: &[u8], key: &[u8]) -> Result<(), BadCertificate> {
-        let bad = |error: &dyn std::fmt::Display| BadCertificate(error.to_string());
-        let chain = CertificateDer::pem_slice_iter(certificate).collect::<Result<Vec<_>, _>>();
-        let chain = chain.map_err(|error| bad(&error))?;
-        let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| bad(&error))?;
-        let certified = CertifiedKey::from_der(chain, key, &ring::default_provider());
-        *self.0.write() = Some(Arc::new(certified.map_err(|error| bad(&error))?));
+        let certified = certified_key(certificate, key).map_err(|error| BadCertificate(error.to_string()))?;
+        *self.0.write() = Some(Arc::new(certified));
         Ok(())
     }
 
@@ -66,4 +62,10 @@ impl ResolvesServerCert for Shown {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         self.0.0.read().clone()
     }
+}
+
+/// Reads a PEM chain and its PEM key, and fails if they do not belong together.
+pub(super) fn certified_key(certificate: &[u8], key: &[u8]) -> Result<CertifiedKey, Box<dyn Error>> {
+    let chain = CertificateDer::pem_slice_iter(certificate).collect::<Result<_, _>>()?;
+    Ok(CertifiedKey::from_der(chain, PrivateKeyDer::from_pem_slice(key)?, &ring::default_provider())?)
 }

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use k8s_openapi::{ByteString, api::core::v1::Secret, jiff::Timestamp};
 
-use super::authority::{Error, Pair, Seen, read};
+use super::authority::{Contents, Error, Pair, read};
 
 const SERVER_KEY: &str = "server-key.pem";
 const SERVER_CERTIFICATE: &str = "server-cert.pem";
@@ -139,7 +139,7 @@ impl Certificates {
 
     /// How long the certificate can be shown on; nothing where it has to be replaced.
     fn left(&self, names: &[String], now: Timestamp, lifetime: Lifetime) -> Option<Duration> {
-        let seen = read(&self.server.certificate).ok().filter(|_| !self.is_over(now))?;
+        let seen = read(&self.server.certificate).filter(|_| !self.is_over(now))?;
         let covers = names.iter().all(|name| seen.names.contains(name));
         let renew = seen.until.checked_sub(lifetime.renew_before).ok().filter(|_| covers)?;
         Duration::try_from(renew.duration_since(now)).ok().filter(|left| !left.is_zero())
@@ -147,7 +147,7 @@ impl Certificates {
 
     /// Whether the certificate is for this name too.
     pub(crate) fn covers(&self, name: &String) -> bool {
-        read(&self.server.certificate).is_ok_and(|seen| seen.names.contains(name))
+        read(&self.server.certificate).is_some_and(|seen| seen.names.contains(name))
     }
 
     /// Whether nobody takes what is shown: its time is over, or has not come by this clock, somebody has put something else
@@ -159,8 +159,8 @@ impl Certificates {
     /// An authority that could still issue something.
     fn usable_next(&self, now: Timestamp, lifetime: Lifetime) -> Option<&Pair> {
         let next = self.next.as_ref().filter(|next| next.belongs_together())?;
-        let lasts = |seen: Seen| seen.from <= now && seen.until >= now + lifetime.validity;
-        let lasts = read(&next.certificate).is_ok_and(lasts);
+        let lasts = |seen: Contents| seen.from <= now && seen.until >= now + lifetime.validity;
+        let lasts = read(&next.certificate).is_some_and(lasts);
         Some(next).filter(|next| lasts && self.trusted.contains(&next.certificate))
     }
 }
@@ -194,7 +194,7 @@ fn certificates(pem: &str) -> Vec<String> {
     pem.split_inclusive(END)
         .filter(|one| one.contains(END))
         .map(|one| format!("{}\n", one.trim()).replace("\r\n", "\n"))
-        .filter(|one| read(one).is_ok())
+        .filter(|one| read(one).is_some())
         .collect()
 }
 

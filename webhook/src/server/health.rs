@@ -1,8 +1,7 @@
 //! For how long the code of Kinds has been running.
 
 use std::{
-    collections::BTreeMap,
-    sync::Arc,
+    sync::{Arc, Weak},
     time::{Duration, Instant},
 };
 
@@ -38,48 +37,19 @@ impl Health {
     /// [`Limits::answer`](crate::Limits::answer). Its request was given up long ago, and code that does not return keeps its
     /// share of [`Limits::work`](crate::Limits::work): nothing but the end of the process gives it back.
     pub fn stuck(&self) -> Option<Duration> {
-        self.running.oldest().filter(|age| *age > self.patience)
+        let oldest = self.running.0.lock().iter().find_map(Weak::upgrade)?;
+        Some(oldest.elapsed()).filter(|age| *age > self.patience)
     }
 
-    pub(crate) fn begin(&self) -> Piece {
-        self.running.begin()
+    /// Notes that code has begun to run, until the returned value is dropped.
+    pub(crate) fn begin(&self) -> Arc<Instant> {
+        let (since, mut running) = (Arc::new(Instant::now()), self.running.0.lock());
+        running.retain(|since| since.strong_count() > 0);
+        running.push(Arc::downgrade(&since));
+        since
     }
 }
 
-/// The work that has begun and not ended.
+/// The beginning of each piece of work that has not ended, in order.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Running(Arc<Mutex<Begun>>);
-
-#[derive(Debug, Default)]
-struct Begun {
-    tickets: u64,
-    /// By ticket, so the oldest is the first.
-    since: BTreeMap<u64, Instant>,
-}
-
-impl Running {
-    fn begin(&self) -> Piece {
-        let mut begun = self.0.lock();
-        begun.tickets += 1;
-        let ticket = begun.tickets;
-        begun.since.insert(ticket, Instant::now());
-        Piece { running: self.clone(), ticket }
-    }
-
-    fn oldest(&self) -> Option<Duration> {
-        self.0.lock().since.first_key_value().map(|(_, since)| since.elapsed())
-    }
-}
-
-/// A piece of work, which ends when this is dropped.
-#[must_use]
-pub(crate) struct Piece {
-    running: Running,
-    ticket: u64,
-}
-
-impl Drop for Piece {
-    fn drop(&mut self) {
-        self.running.0.lock().since.remove(&self.ticket);
-    }
-}
+pub(crate) struct Running(Arc<Mutex<Vec<Weak<Instant>>>>);

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use axum::{http::StatusCode, response::Response};
-use prometheus::{HistogramOpts, HistogramVec, IntCounter, IntCounterVec, Opts, Registry};
+use prometheus::{
+    HistogramVec, IntCounter, IntCounterVec, Registry, register_histogram_vec_with_registry,
+    register_int_counter_vec_with_registry, register_int_counter_with_registry,
+};
 
 const BUCKETS: [f64; 14] =
     [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
@@ -24,45 +27,38 @@ pub(crate) struct Allowed(pub(crate) bool);
 impl Metrics {
     /// Fails if the registry has one of these metrics already.
     pub(crate) fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
-        let counter =
-            |name: &str, help: &str, labels: &[&str]| IntCounterVec::new(Opts::new(name, help), labels);
-        let seconds = HistogramOpts::new(
-            "reknit_webhook_request_seconds",
-            "How long an answer took, from the whole body on",
-        )
-        .buckets(BUCKETS.to_vec());
-        let metrics = Self {
-            requests: counter(
+        Ok(Self {
+            requests: register_int_counter_vec_with_registry!(
                 "reknit_webhook_requests_total",
                 "Requests answered by the webhook",
                 &["path", "code", "allowed"],
+                registry
             )?,
-            seconds: HistogramVec::new(seconds, &["path"])?,
-            panics: counter(
+            seconds: register_histogram_vec_with_registry!(
+                "reknit_webhook_request_seconds",
+                "How long an answer took, from the whole body on",
+                &["path"],
+                BUCKETS.to_vec(),
+                registry
+            )?,
+            panics: register_int_counter_vec_with_registry!(
                 "reknit_webhook_panics_total",
                 "Requests in which code of a Kind panicked",
                 &["path"],
+                registry
             )?,
-            handshake_failures: IntCounter::new(
+            handshake_failures: register_int_counter_with_registry!(
                 "reknit_webhook_handshake_failures_total",
                 "TLS handshakes with the webhook that failed",
+                registry
             )?,
-        };
-        registry.register(Box::new(metrics.requests.clone()))?;
-        registry.register(Box::new(metrics.seconds.clone()))?;
-        registry.register(Box::new(metrics.panics.clone()))?;
-        registry.register(Box::new(metrics.handshake_failures.clone()))?;
-        Ok(metrics)
+        })
     }
 
     /// Counts a response.
     pub(crate) fn answered(&self, path: &str, took: Option<Duration>, response: Response) -> Response {
         let (code, decision) = (response.status(), response.extensions().get());
-        let allowed = match decision {
-            Some(Allowed(true)) => "true",
-            Some(Allowed(false)) => "false",
-            None => "",
-        };
+        let allowed = decision.map_or("", |Allowed(allowed)| if *allowed { "true" } else { "false" });
         self.requests.with_label_values(&[path, code.as_str(), allowed]).inc();
         if let Some(took) = took.filter(|_| code == StatusCode::OK) {
             self.seconds.with_label_values(&[path]).observe(took.as_secs_f64());

@@ -3,7 +3,7 @@
 use std::{any::Any, sync::Arc, time::Instant};
 
 use axum::{
-    Router,
+    BoxError, Extension, Json, Router,
     body::Body,
     extract::{DefaultBodyLimit, Request, State},
     http::{HeaderMap, HeaderValue, StatusCode, header},
@@ -28,7 +28,6 @@ use super::{
 };
 use crate::{
     admission::{review::Review, validation::Validated},
-    conversion::hub::ConversionReview,
     webhook::Webhook,
 };
 
@@ -74,13 +73,9 @@ pub(crate) fn router(webhook: Arc<Webhook>, metrics: Metrics, drain: Drain) -> R
     let route = |path, largest| Route { path, largest, shared: shared.clone() };
     let mut router = Router::new();
     let reviews: [(_, _, fn(&Webhook, Review) -> Validated); 3] = [
-        (DEFAULTING, webhook.defaulting.is_empty(), |webhook, review| {
-            webhook.defaulting.answer(review).into()
-        }),
+        (DEFAULTING, webhook.defaulting.is_empty(), |webhook, review| webhook.defaulting.answer(review)),
         (VALIDATION, webhook.validation.is_empty(), |webhook, review| webhook.validation.answer(review)),
-        (CONFIG_VALIDATION, webhook.config_maps.is_empty(), |webhook, review| {
-            webhook.config_maps.answer(review).into()
-        }),
+        (CONFIG_VALIDATION, webhook.config_maps.is_empty(), |w, review| w.config_maps.answer(review)),
     ];
     for (path, is_empty, answer) in reviews {
         if !is_empty {
@@ -96,20 +91,12 @@ pub(crate) fn router(webhook: Arc<Webhook>, metrics: Metrics, drain: Drain) -> R
 }
 
 /// Answers a request with this path and body: the HTTP status, and the body of the answer.
-pub(crate) async fn answer(webhook: Arc<Webhook>, path: &str, body: Bytes) -> (u16, Bytes) {
-    let unanswered = |error: &dyn std::fmt::Display| (400, Bytes::from(error.to_string()));
-    let request = Request::post(path).header(header::CONTENT_TYPE, "application/json").body(Body::from(body));
-    let (request, metrics) = match (request, Metrics::new(&Registry::new())) {
-        (Ok(request), Ok(metrics)) => (request, metrics),
-        (Err(error), _) => return unanswered(&error),
-        (_, Err(error)) => return unanswered(&error),
-    };
-    let Ok(response) = router(webhook, metrics, Drain::default()).oneshot(request).await;
-    let code = response.status().as_u16();
-    match response.into_body().collect().await {
-        Ok(body) => (code, body.to_bytes()),
-        Err(error) => unanswered(&error),
-    }
+pub(crate) async fn answer(webhook: Arc<Webhook>, path: &str, body: Bytes) -> Result<(u16, Bytes), BoxError> {
+    let request =
+        Request::post(path).header(header::CONTENT_TYPE, "application/json").body(Body::from(body))?;
+    let router = router(webhook, Metrics::new(&Registry::new())?, Drain::default());
+    let response = router.oneshot(request).await?;
+    Ok((response.status().as_u16(), response.into_body().collect().await?.to_bytes()))
 }
 
 /// Answers probes on any path, and refuses what is not JSON. While the webhook drains, it closes connections after the
@@ -135,13 +122,13 @@ fn probe(shared: &Shared) -> Response {
     if shared.drain.is_draining() {
         return (StatusCode::SERVICE_UNAVAILABLE, "shutting down\n").into_response();
     }
-    match shared.health.stuck() {
-        Some(age) => {
-            let said = format!("code has been running for {}s\n", age.as_secs());
-            (StatusCode::SERVICE_UNAVAILABLE, said).into_response()
-        }
-        None => StatusCode::OK.into_response(),
-    }
+    shared.health.stuck().map_or_else(
+        || StatusCode::OK.into_response(),
+        |age| {
+            let text = format!("code has been running for {}s\n", age.as_secs());
+            (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
+        },
+    )
 }
 
 fn is_probe(headers: &HeaderMap) -> bool {
@@ -192,10 +179,8 @@ async fn receive(State(route): State<Route>, request: Request, next: Next) -> Re
 }
 
 async fn collect(route: &Route, mut body: Body) -> Result<(Bytes, HeldBytes), Refusal> {
-    let too_large = || {
-        let reason = format!("the body has more than {} bytes", route.largest);
-        Refusal(StatusCode::PAYLOAD_TOO_LARGE, reason)
-    };
+    let too_large = || format!("the body has more than {} bytes", route.largest);
+    let too_large = || Refusal(StatusCode::PAYLOAD_TOO_LARGE, too_large());
     if body.size_hint().lower() > route.largest as u64 {
         return Err(too_large());
     }
@@ -229,7 +214,7 @@ async fn process(
         let called = work(shared, size, call).await?;
         validated = validated.with_result(called.await);
     }
-    json(validated.response.allowed, &validated.response.into_review())
+    Ok(respond(validated.response.allowed, validated.response.into_review()))
 }
 
 /// Runs code in a thread of its own, so that neither large bodies nor slow code of a Kind delay other requests. Panics if the
@@ -260,18 +245,15 @@ fn review(
     let review = decode(&body)?;
     drop(body);
     let validated = answer(webhook, review);
-    if validated.calls.is_empty() {
-        json(validated.response.allowed, &validated.response.into_review()).map(Progress::Answered)
-    } else {
-        Ok(Progress::Pending(validated.into()))
-    }
+    Ok(match validated.calls.is_empty() {
+        true => Progress::Answered(respond(validated.response.allowed, validated.response.into_review())),
+        false => Progress::Pending(validated.into()),
+    })
 }
 
 fn convert(webhook: &Webhook, body: Bytes) -> Result<Progress, Refusal> {
-    let mut review: ConversionReview<'_> = decode(&body)?;
-    let asked = review.request.take().ok_or_else(|| undecodable("it has no request"))?;
-    let response = webhook.conversion.answer(asked, webhook.limits.body);
-    json(response.is_success(), &review.answered(response)).map(Progress::Answered)
+    let review = webhook.conversion.answer(decode(&body)?, webhook.limits.body).map_err(undecodable)?;
+    Ok(Progress::Answered(respond(review.is_success(), review)))
 }
 
 /// Decodes JSON, all of which has to be UTF-8: serde_json does not check the strings that it skips.
@@ -283,12 +265,8 @@ fn undecodable(error: impl std::fmt::Display) -> Refusal {
     Refusal(StatusCode::BAD_REQUEST, format!("could not decode body: {error}"))
 }
 
-fn json(allowed: bool, review: &impl serde::Serialize) -> Result<Response, Refusal> {
-    let unwritable = |error: serde_json::Error| Refusal(StatusCode::INTERNAL_SERVER_ERROR, error.to_string());
-    let mut response = serde_json::to_vec(review).map_err(unwritable)?.into_response();
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    response.extensions_mut().insert(Allowed(allowed));
-    Ok(response)
+fn respond(allowed: bool, review: impl serde::Serialize) -> Response {
+    (Extension(Allowed(allowed)), Json(review)).into_response()
 }
 
 /// The status and reason of a response that holds no review.
