@@ -26,11 +26,7 @@
 //!     duck: DuckStatus, // observedGeneration and conditions
 //! }
 //!
-//! duck_shaped!(WishStatus.duck);
-//!
-//! impl KRShaped for Wish {
-//!     const CONDITIONS: ConditionSet = ConditionSet::living(&[]);
-//! }
+//! kind!(Wish { status: WishStatus, conditions: knative(duck) });
 //!
 //! struct Reconciler {
 //!     services: Tracked<Service>,
@@ -115,8 +111,7 @@
 //! # Webhooks
 //!
 //! [`webhook`] fills in defaults and refuses what a Kind calls invalid before the API server stores it: a Kind says so by
-//! [`Validatable`](prelude::Validatable) and by [`KRShaped::set_defaults`](prelude::KRShaped::set_defaults) (a plain Kind
-//! by [`Kind::default_in_place`](prelude::Kind::default_in_place)), a [`Webhook`](prelude::Webhook) answers, and
+//! [`Validatable`](prelude::Validatable) and by [`Kind::set_defaults`](prelude::Kind::set_defaults), a [`Webhook`](prelude::Webhook) answers, and
 //! [`Main::webhook`](prelude::Main::webhook) runs it, with certificates that are made, trusted and renewed by themselves.
 //! [`Convertible`](prelude::Convertible) says how versions become each other. A test needs no server: [`Webhook`'s
 //! page](prelude::Webhook) shows one in five lines.
@@ -165,23 +160,20 @@ pub use reknit_sharedmain as sharedmain;
 pub use reknit_testing as testing;
 pub use reknit_webhook as webhook;
 
-/// What a reconciler needs.
+/// The names that most controllers use.
 pub mod prelude {
     pub use reknit_apis::{
-        AddressStatus, Addressable, Condition, ConditionSet, Conditions, Convertible, Defaultable,
-        DuckShaped, DuckStatus, FieldError, KRShaped, KReference, Key, Kind, Request, Scope, StatusOf, Url,
-        Validatable, duck_shaped,
+        Addressable, ConditionSet, Defaultable, DuckStatus, FieldError, KRShaped, KReference, Key, Kind,
+        Request, Url, Validatable, kind,
     };
     pub use reknit_injection::{
-        Change, Config, Context, Filter, FromConfigMap, Index, Informer, Inject, Metadata, Missing,
-        Selection, Shutdown, annotation, controlled_by, controller_name, label, named, namespace, select,
+        Change, Config, Context, FromConfigMap, Informer, Inject, Selection, annotation, label, select,
     };
     pub use reknit_reconciler::{
-        Controller, ControllerConstructor, Error, Event, FinalizeKind, NotApplied, ObserveDeletion,
-        ObserveKind, Outcome, Owned, PerKey, Permanent, Queue, ReconcileKey, ReconcileKind, Recorder, Result,
-        Tracked, TrackedAny, keys,
+        Controller, Error, Event, FinalizeKind, ObserveKind, Outcome, Owned, Permanent, Queue, ReconcileKind,
+        Result, Tracked, TrackedAny, keys,
     };
-    pub use reknit_sharedmain::{self as sharedmain, Main, Task};
+    pub use reknit_sharedmain::{self as sharedmain, Main};
     pub use reknit_webhook::Webhook;
 }
 

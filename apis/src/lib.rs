@@ -1,11 +1,10 @@
-//! What a Kubernetes Kind looks like to a controller: conditions, addresses, references and their rules.
+//! The shape of a Kubernetes Kind: conditions, addresses, references and their rules.
 //!
-//! Pure data: no client, no runtime. A Kind whose status has conditions is [`KRShaped`]; a Kind without them is
-//! a plain [`Kind`]. JSON names, condition transitions and validation messages are those of Knative's Go library
+//! Data only: no client, no runtime. [`kind!`] declares a Kind, with Knative's conditions or without conditions. JSON names, condition transitions and validation messages are those of Knative's Go library
 //! `knative.dev/pkg`, so that objects and tools of either side understand each other.
 //!
 //! ```
-//! use reknit_apis::{ConditionSet, DuckStatus, KRShaped, duck_shaped};
+//! use reknit_apis::{DuckStatus, KRShaped, kind};
 //! use serde::{Deserialize, Serialize};
 //!
 //! #[derive(kube::CustomResource, Serialize, Deserialize, Clone, Debug, schemars::JsonSchema)]
@@ -20,11 +19,7 @@
 //!     pub duck: DuckStatus,
 //! }
 //!
-//! duck_shaped!(LampStatus.duck);
-//!
-//! impl KRShaped for Lamp {
-//!     const CONDITIONS: ConditionSet = ConditionSet::living(&["Wired", "BulbPresent"]);
-//! }
+//! kind!(Lamp { status: LampStatus, conditions: knative(duck, ["Wired", "BulbPresent"]) });
 //!
 //! let mut status = LampStatus::default();
 //! let mut conditions = Lamp::CONDITIONS.manage(&mut status);

@@ -13,7 +13,7 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 use kube::{Resource, ResourceExt, api::ObjectMeta};
-use reknit::{prelude::*, sharedmain::NamespaceFlag};
+use reknit::{prelude::*, reconciler::NotApplied, sharedmain::NamespaceFlag};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -97,13 +97,7 @@ impl Resource for Waitdeployment {
     }
 }
 
-impl Kind for Waitdeployment {
-    type Status = DeploymentStatus;
-
-    fn read_status(&self) -> Option<&DeploymentStatus> {
-        self.status.as_ref()
-    }
-}
+kind!(Waitdeployment { status: DeploymentStatus });
 
 /// Reconciles Waitdeployments, owns Deployments, and is woken by the probes.
 pub fn controller(cx: &Context) -> Result<Controller> {

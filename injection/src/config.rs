@@ -262,22 +262,22 @@ mod tests {
     async fn a_config_follows_its_config_map_and_no_other() {
         let Given { maps, limit, changes } = given();
         assert_eq!(*limit.get(), Limit(0), "the default of the type, while there is none");
-        maps.apply(map("config-limit", &[("_example", "limit: 7")]));
+        maps.insert(&map("config-limit", &[("_example", "limit: 7")])).unwrap();
         assert_eq!(*limit.get(), Limit(10), "that of an empty one");
-        maps.apply(map("config-limit", &[("limit", "5"), ("_example", "limit: 7")]));
-        maps.apply(map("config-other", &[("limit", "6")]));
+        maps.insert(&map("config-limit", &[("limit", "5"), ("_example", "limit: 7")])).unwrap();
+        maps.insert(&map("config-other", &[("limit", "6")])).unwrap();
         assert_eq!((&*limit.get(), changes.load(Ordering::Relaxed)), (&Limit(5), 2));
     }
 
     #[tokio::test]
     async fn equal_data_is_no_change_and_invalid_data_keeps_the_value() {
         let Given { maps, limit, changes } = given();
-        maps.apply(map("config-limit", &[("limit", "5")]));
-        maps.apply(map("config-limit", &[("limit", "5"), ("_example", "new")]));
-        maps.apply(map("config-limit", &[("limit", "many")]));
-        maps.forget(&reknit_apis::Key::new("system", "config-limit"));
+        maps.insert(&map("config-limit", &[("limit", "5")])).unwrap();
+        maps.insert(&map("config-limit", &[("limit", "5"), ("_example", "new")])).unwrap();
+        maps.insert(&map("config-limit", &[("limit", "many")])).unwrap();
+        maps.remove(&reknit_apis::Key::new("system", "config-limit"));
         assert_eq!((&*limit.get(), changes.load(Ordering::Relaxed)), (&Limit(5), 1));
-        maps.apply(map("config-limit", &[("limit", "8")]));
+        maps.insert(&map("config-limit", &[("limit", "8")])).unwrap();
         assert_eq!((&*limit.get(), changes.load(Ordering::Relaxed)), (&Limit(8), 2));
     }
 
@@ -288,20 +288,20 @@ mod tests {
         let FeedState::Waiting { why, .. } = feed.state() else { panic!("{:?}", feed.state()) };
         assert!(why.starts_with("ConfigMap config-limit: invalid digit"), "{why}");
         assert!(feed.synced().now_or_never().is_none());
-        maps.apply(map("config-limit", &[("limit", "5")]));
+        maps.insert(&map("config-limit", &[("limit", "5")])).unwrap();
         assert!(matches!(feed.state(), FeedState::Synced { .. }) && feed.synced().now_or_never().is_some());
-        maps.apply(map("config-limit", &[("limit", "many")]));
+        maps.insert(&map("config-limit", &[("limit", "many")])).unwrap();
         assert!(matches!(feed.state(), FeedState::Synced { .. }), "the value before it holds");
 
         let (limit, maps) = preloaded(&[("limit", "many")]);
-        maps.forget(&reknit_apis::Key::new("system", "config-limit"));
+        maps.remove(&reknit_apis::Key::new("system", "config-limit"));
         assert!(matches!(limit.feed().unwrap().state(), FeedState::Synced { .. }), "so the default holds");
     }
 
     #[tokio::test]
     async fn an_invalid_config_map_created_later_leaves_the_default() {
         let (limit, maps) = holding(vec![]);
-        maps.apply(map("config-limit", &[("limit", "many")]));
+        maps.insert(&map("config-limit", &[("limit", "many")])).unwrap();
         assert!(matches!(limit.feed().unwrap().state(), FeedState::Synced { .. }));
         assert_eq!(*limit.get(), Limit(0));
     }
@@ -323,11 +323,11 @@ mod tests {
     #[tokio::test]
     async fn one_reconcile_reads_one_value() {
         let Given { maps, limit, .. } = given();
-        maps.apply(map("config-limit", &[("limit", "5")]));
+        maps.insert(&map("config-limit", &[("limit", "5")])).unwrap();
         let before = limit.clone();
         pinned(async move {
             assert_eq!(*before.get(), Limit(5));
-            maps.apply(map("config-limit", &[("limit", "8")]));
+            maps.insert(&map("config-limit", &[("limit", "8")])).unwrap();
             assert_eq!(*before.get(), Limit(5), "the same throughout");
         })
         .await;

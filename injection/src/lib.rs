@@ -30,14 +30,16 @@ mod client;
 mod config;
 mod context;
 mod informer;
+#[doc(hidden)]
+pub mod internal;
 mod object;
 mod reflector;
 #[cfg(test)]
 mod testing;
 
 pub use cache::DecodeError;
-pub use client::{Answer, NotRepeated, ResourcePath, Transport};
-pub use config::{Config, FromConfigMap, pinned};
+pub use client::{Answer, Transport};
+pub use config::{Config, FromConfigMap};
 pub use context::{Builder, Context, Inject, Missing, Shutdown, ShutdownTrigger};
 pub use informer::{
     Cached, Change, Feed, FeedState, Filter, Index, Informer, Informers, KeyEvent, Metadata, Old, Selection,

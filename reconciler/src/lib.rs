@@ -86,6 +86,8 @@ mod driver;
 mod error;
 mod events;
 mod finalizer;
+#[doc(hidden)]
+pub mod internal;
 pub mod keys;
 pub mod leader;
 mod limits;

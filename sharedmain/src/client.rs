@@ -4,7 +4,10 @@ use std::time::Duration;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full};
 use kube::client::{Body, retry::RetryPolicy};
-use reknit_injection::{Answer, NotRepeated, ResourcePath, Transport};
+use reknit_injection::{
+    Answer, Transport,
+    internal::{NotRepeated, ResourcePath},
+};
 use tokio::time::{Sleep, timeout};
 use tower::{
     BoxError, Layer,

@@ -125,7 +125,7 @@ impl Main {
     /// # #[derive(kube::CustomResource, Serialize, Deserialize, Clone, Debug, schemars::JsonSchema)]
     /// # #[kube(group = "demo.reknit.dev", version = "v1", kind = "Lamp", namespaced)]
     /// # struct LampSpec {}
-    /// # impl Kind for Lamp { type Status = (); }
+    /// # kind!(Lamp {});
     /// # impl Validatable for Lamp { fn validate(&self, _: &Request) -> FieldError { FieldError::none() } }
     /// use std::process::ExitCode;
     ///

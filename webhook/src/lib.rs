@@ -1,6 +1,6 @@
 //! Webhooks: what the API server asks before it stores objects of your Kinds, and to read them in another version.
 //!
-//! A Kind says its rules by [`Validatable`](reknit_apis::Validatable) and its defaults by its own `set_defaults` (or, where
+//! A Kind says its rules by [`Validatable`](reknit_apis::Validatable) and its defaults by `kind!` (or, where
 //! they depend on the request, by [`Defaultable`](reknit_apis::Defaultable) on top); a [`Webhook`] puts the Kinds
 //! together and answers. Its page has a whole example, and how it is tested without a server.
 //!

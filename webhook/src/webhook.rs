@@ -35,12 +35,7 @@ use crate::{
 ///     watts: Option<u32>,
 /// }
 ///
-/// impl Kind for Lamp {
-///     type Status = ();
-///     fn default_in_place(&mut self) {
-///         self.spec.watts.get_or_insert(40);
-///     }
-/// }
+/// kind!(Lamp { defaults: |lamp| lamp.spec.watts = lamp.spec.watts.or(Some(40)) });
 ///
 /// impl Validatable for Lamp {
 ///     fn validate(&self, _: &Request) -> FieldError {

@@ -43,11 +43,7 @@ pub struct AddressableServiceStatus {
     pub address: Option<Addressable>,
 }
 
-duck_shaped!(AddressableServiceStatus.duck);
-
-impl KRShaped for AddressableService {
-    const CONDITIONS: ConditionSet = ConditionSet::living(&[]);
-}
+kind!(AddressableService { status: AddressableServiceStatus, conditions: knative(duck) });
 
 impl Validatable for AddressableService {
     fn validate(&self, _: &Request) -> FieldError {

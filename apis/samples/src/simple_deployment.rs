@@ -57,11 +57,7 @@ pub struct SimpleDeploymentStatus {
     pub ready_replicas: i32,
 }
 
-duck_shaped!(SimpleDeploymentStatus.duck);
-
-impl KRShaped for SimpleDeployment {
-    const CONDITIONS: ConditionSet = ConditionSet::living(&[]);
-}
+kind!(SimpleDeployment { status: SimpleDeploymentStatus, conditions: knative(duck) });
 
 impl SimpleDeploymentStatus {
     /// All pods are ready.

@@ -71,7 +71,7 @@ impl Request {
 /// [`Warning`](crate::Level::Warning) are shown to who asked.
 ///
 /// ```
-/// use reknit_apis::{FieldError, Kind, Level, Operation, Request, Validatable};
+/// use reknit_apis::{FieldError, Level, Operation, Request, Validatable, kind};
 /// use serde::{Deserialize, Serialize};
 ///
 /// #[derive(kube::CustomResource, Serialize, Deserialize, Clone, Debug, schemars::JsonSchema)]
@@ -81,9 +81,7 @@ impl Request {
 ///     watts: u32,
 /// }
 ///
-/// impl Kind for Lamp {
-///     type Status = ();
-/// }
+/// kind!(Lamp {});
 ///
 /// impl Validatable for Lamp {
 ///     fn validate(&self, _: &Request) -> FieldError {
@@ -146,10 +144,10 @@ pub trait Validatable: Kind {
 }
 
 /// A Kind some of whose defaults depend on the request. What does not depend on it belongs to the Kind's own
-/// `set_defaults`, or `default_in_place` of a plain Kind, which is called before.
+/// [`Kind::set_defaults`], which is called before.
 ///
 /// ```
-/// use reknit_apis::{Defaultable, Kind, Operation, Request};
+/// use reknit_apis::{Defaultable, Operation, Request, kind};
 /// use serde::{Deserialize, Serialize};
 ///
 /// #[derive(kube::CustomResource, Serialize, Deserialize, Clone, Debug, schemars::JsonSchema)]
@@ -158,9 +156,7 @@ pub trait Validatable: Kind {
 ///     author: Option<String>,
 /// }
 ///
-/// impl Kind for Note {
-///     type Status = ();
-/// }
+/// kind!(Note {});
 ///
 /// impl Defaultable for Note {
 ///     fn set_request_defaults(&mut self, _old: Option<&Self>, request: &Request) {

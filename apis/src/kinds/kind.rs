@@ -8,27 +8,10 @@ use serde::{Serialize, de::DeserializeOwned};
 use super::{kr_shaped::KRShaped, scope::Scope};
 use crate::status::{Conditions, DuckShaped};
 
-/// A Kind that a controller can reconcile.
+/// A Kind that a controller can reconcile. The Kinds of Kubernetes are declared already; [`kind!`](crate::kind) declares
+/// another one in a line.
 ///
-/// Every [`KRShaped`] Kind is one, and so are Kubernetes' own. Others, which have no conditions or no status at
-/// all, say so in a line:
-///
-/// ```
-/// use reknit_apis::Kind;
-/// use serde::{Deserialize, Serialize};
-///
-/// #[derive(kube::CustomResource, Serialize, Deserialize, Clone, Debug, schemars::JsonSchema)]
-/// #[kube(group = "demo.reknit.dev", version = "v1", kind = "Note", namespaced)]
-/// struct NoteSpec {
-///     text: String,
-/// }
-///
-/// impl Kind for Note {
-///     type Status = ();
-/// }
-/// ```
-///
-/// A status without conditions is named, and read where it is kept:
+/// A Kind whose status is not in the field `status`, such as one without kube's derive, implements the trait:
 ///
 /// ```
 /// # use reknit_apis::Kind;
@@ -47,7 +30,7 @@ use crate::status::{Conditions, DuckShaped};
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a Kind that a controller can reconcile",
-    note = "write `impl KRShaped for {Self}` (conditions and observedGeneration) or `impl Kind for {Self}` (plain)"
+    note = "declare it: `kind!({Self} {{ status: YourStatus, conditions: knative(duck) }});`, or `kind!({Self} {{ status: YourStatus }});` without conditions"
 )]
 pub trait Kind:
     Resource<DynamicType = (), Scope: Scope>
@@ -96,9 +79,9 @@ pub trait Kind:
     #[doc(hidden)]
     const BUILT_IN: bool = false;
 
-    /// Fills in what the spec leaves open, in memory, before a pass. The metadata stays as it is, since what a pass writes
-    /// goes to the object that it names.
-    fn default_in_place(&mut self) {}
+    /// Sets the defaults of fields that the spec leaves out. It runs in the defaulting webhook, and in memory before each
+    /// reconcile, since an object may have been stored before a default existed. It must not change the metadata.
+    fn set_defaults(&mut self) {}
 
     /// The conditions of a status, where the Kind has any.
     #[doc(hidden)]
@@ -131,8 +114,8 @@ impl<K: KRShaped> Kind for K {
         self.status()
     }
 
-    fn default_in_place(&mut self) {
-        self.set_defaults();
+    fn set_defaults(&mut self) {
+        self.set_knative_defaults();
     }
 
     fn conditions(status: &mut Self::Status) -> Option<Conditions<'_>> {
@@ -163,7 +146,7 @@ mod tests {
     use serde::Deserialize;
 
     use super::*;
-    use crate::{ConditionSet, DuckStatus};
+    use crate::{DuckStatus, kind};
 
     #[derive(kube::CustomResource, Serialize, Deserialize, Clone, Debug, schemars::JsonSchema)]
     #[kube(group = "demo.reknit.dev", version = "v1", kind = "Lamp", namespaced, status = "LampStatus")]
@@ -177,18 +160,7 @@ mod tests {
         lumens: u32,
     }
 
-    impl DuckShaped for LampStatus {
-        fn duck(&self) -> &DuckStatus {
-            &self.duck
-        }
-        fn duck_mut(&mut self) -> &mut DuckStatus {
-            &mut self.duck
-        }
-    }
-
-    impl KRShaped for Lamp {
-        const CONDITIONS: ConditionSet = ConditionSet::living(&["Wired"]);
-    }
+    kind!(Lamp { status: LampStatus, conditions: knative(duck, ["Wired"]) });
 
     fn conditions(status: &mut LampStatus) -> Conditions<'_> {
         Lamp::CONDITIONS.manage(status)

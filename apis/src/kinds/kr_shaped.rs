@@ -8,13 +8,12 @@ use serde::{Serialize, de::DeserializeOwned};
 use super::scope::Scope;
 use crate::status::{ConditionSet, DuckShaped};
 
-/// A Kind shaped as Knative's are: conditions, and the generation they speak of. Of either scope.
+/// A Kind with Knative's conditions and `observedGeneration`, of either scope. Each is a [`Kind`](crate::Kind).
 ///
-/// Each is a [`Kind`](crate::Kind): say `impl KRShaped` or `impl Kind`, never both. The crate's first page has a
-/// whole example.
+/// [`kind!`](crate::kind) implements it in one line.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a Knative-shaped Kind",
-    note = "write `impl KRShaped for {Self}`, naming its conditions; its status must embed `DuckStatus`"
+    note = "declare it: `kind!({Self} {{ status: YourStatus, conditions: knative(duck) }});`, where `duck` is the field of the status that holds a `DuckStatus`"
 )]
 pub trait KRShaped:
     Resource<DynamicType = (), Scope: Scope>
@@ -27,10 +26,10 @@ pub trait KRShaped:
     + Sync
     + 'static
 {
-    /// The conditions that decide over an object of this Kind.
+    /// The condition set of this Kind.
     const CONDITIONS: ConditionSet;
 
-    /// Fills in what the spec leaves open, in memory, before a pass: an object may have been stored before a
-    /// default existed. The metadata stays as it is, since what a pass writes goes to the object that it names.
-    fn set_defaults(&mut self) {}
+    /// Implements [`Kind::set_defaults`](crate::Kind::set_defaults).
+    #[doc(hidden)]
+    fn set_knative_defaults(&mut self) {}
 }

@@ -81,16 +81,11 @@ impl ConditionSet {
 /// whoever put it there: [`clear`](Self::clear) a condition that a newer version has no longer in its set.
 ///
 /// ```
-/// # use reknit_apis::{ConditionSet, DuckShaped, DuckStatus};
-/// # #[derive(Clone, Default, PartialEq, serde::Serialize, serde::Deserialize)]
-/// # struct Status { #[serde(flatten)] duck: DuckStatus }
-/// # impl DuckShaped for Status {
-/// #     fn duck(&self) -> &DuckStatus { &self.duck }
-/// #     fn duck_mut(&mut self) -> &mut DuckStatus { &mut self.duck }
-/// # }
+/// use reknit_apis::{ConditionSet, DuckStatus};
+///
 /// const SET: ConditionSet = ConditionSet::living(&["Deployed", "Routed"]);
 ///
-/// let mut status = Status::default();
+/// let mut status = DuckStatus::default();
 /// let mut conditions = SET.manage(&mut status);
 /// conditions.mark_true("Deployed");
 /// conditions.mark_false("Routed", "NoDomain", "no domain is configured");

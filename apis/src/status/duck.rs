@@ -61,64 +61,19 @@ impl DuckStatus {
     }
 }
 
-/// A status that embeds [`DuckStatus`], or is one: where a Kind has nothing to add, `status = "DuckStatus"`.
-///
-/// ```
-/// use reknit_apis::{DuckStatus, duck_shaped};
-///
-/// #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
-/// #[serde(rename_all = "camelCase")]
-/// struct LampStatus {
-///     #[serde(flatten)]
-///     duck: DuckStatus,
-///     #[serde(default)]
-///     switched_on: bool,
-/// }
-///
-/// duck_shaped!(LampStatus.duck);
-/// ```
+/// A status that embeds [`DuckStatus`] in a field, or is one. [`kind!`](crate::kind) implements it.
 // An own trait, not `AsRef + AsMut`: a foreign trait cannot carry a readable error.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a Knative-shaped status",
     label = "lacks the duck part (observedGeneration, conditions)",
-    note = "add the field `#[serde(flatten)] duck: DuckStatus` and `impl DuckShaped for {Self}`",
-    note = "for a Kind without conditions write `impl Kind for …` instead of `impl KRShaped for …`"
+    note = "add the field `#[serde(flatten)] duck: DuckStatus` and name it: `kind!(YourKind {{ status: {Self}, conditions: knative(duck) }});`",
+    note = "a Kind without conditions is declared by `kind!(YourKind {{ status: {Self} }});`"
 )]
 pub trait DuckShaped: Clone + Default + PartialEq + Serialize + DeserializeOwned + Send + Sync {
-    /// The duck part, to read.
+    /// Returns the duck part.
     fn duck(&self) -> &DuckStatus;
-    /// The duck part, to write.
+    /// Returns the duck part, to change it.
     fn duck_mut(&mut self) -> &mut DuckStatus;
-}
-
-/// Says which field of a status is its duck part: `impl DuckShaped` for a status that embeds [`DuckStatus`].
-///
-/// ```
-/// use reknit_apis::{DuckShaped, DuckStatus, duck_shaped};
-///
-/// #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
-/// struct LampStatus {
-///     #[serde(flatten)]
-///     duck: DuckStatus,
-/// }
-///
-/// duck_shaped!(LampStatus.duck);
-///
-/// assert_eq!(LampStatus::default().duck(), &DuckStatus::default());
-/// ```
-#[macro_export]
-macro_rules! duck_shaped {
-    ($status:ident . $field:ident) => {
-        impl $crate::DuckShaped for $status {
-            fn duck(&self) -> &$crate::DuckStatus {
-                &self.$field
-            }
-
-            fn duck_mut(&mut self) -> &mut $crate::DuckStatus {
-                &mut self.$field
-            }
-        }
-    };
 }
 
 impl DuckShaped for DuckStatus {

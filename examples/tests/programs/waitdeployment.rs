@@ -4,6 +4,7 @@
 #[expect(dead_code, unreachable_pub, reason = "it is a program: its main runs in a process of its own")]
 pub(crate) mod program;
 
+use reknit::testing::ControllerExt;
 use std::{
     net::{Ipv4Addr, SocketAddr},
     time::{Duration, Instant},

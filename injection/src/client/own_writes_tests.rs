@@ -144,8 +144,8 @@ async fn the_object_in_the_answer_to_a_deletion_shows_whether_it_is_gone() {
     assert_eq!(process.held("a"), None, "its last finalizer went");
     assert_eq!(process.told(), ["5>11", "11"]);
 
-    process.maps.apply(typed(map("c", "12")));
-    process.names.apply(serde_json::from_value(map("c", "12")).unwrap());
+    process.maps.insert(&typed(map("c", "12"))).unwrap();
+    process.names.insert(&serde_json::from_value(map("c", "12")).unwrap()).unwrap();
     let params = DeleteParams::default();
     process.answering(api.delete("c", &params), |asked| asked.answer(200, map("c", "20"))).await.unwrap();
     assert_eq!(process.held("c"), None, "nothing held it back");
@@ -228,7 +228,7 @@ async fn an_object_that_an_answer_does_not_show_is_read_back() {
 async fn an_object_that_no_page_of_a_read_back_shows_is_gone() {
     let mut process = Process::start().await;
     for name in ["b", "c"] {
-        process.maps.apply(typed(map(name, "6")));
+        process.maps.insert(&typed(map(name, "6"))).unwrap();
     }
     let all = ["a", "b", "c"].map(|name| map(name, "11"));
     let deleted = json!({"kind": "ConfigMapList", "apiVersion": "v1", "metadata": {}, "items": all});
@@ -272,7 +272,7 @@ async fn an_object_that_leaves_a_selection_is_deleted_only_there() {
     for informer in [&chosen, &fielded, &all] {
         let mut object = typed(map("a", "5"));
         object.metadata.labels = Some([("chosen".into(), "yes".into())].into());
-        informer.apply(object);
+        informer.insert(&object).unwrap();
     }
     let api: Api<ConfigMap> = Api::namespaced(cx.client(), "n");
     let (params, merge) = (PatchParams::default(), merge());

@@ -104,7 +104,7 @@ async fn a_handler_is_there_for_whoever_asks_for_the_informer_later() {
     cx.informer::<Service>(select().namespace("x")).on(move |change| told.send(change.key()).unwrap());
     let mut service = Service::default();
     service.metadata.namespace = Some("x".into());
-    cx.informer::<Service>(select().namespace("x")).apply(service);
+    cx.informer::<Service>(select().namespace("x")).insert(&service).unwrap();
     assert!(heard.try_recv().is_ok());
 }
 

@@ -147,7 +147,7 @@ mod tests {
             Some("all".to_owned())
         });
         let count = |version| {
-            maps.apply(serde_json::from_value(map("a", version)).unwrap());
+            maps.insert(&serde_json::from_value(map("a", version)).unwrap()).unwrap();
             index.get("all").count()
         };
         assert_eq!(["1", "2", "3"].map(count), [1, 0, 1]);
@@ -157,8 +157,9 @@ mod tests {
     async fn a_concurrent_reader_sees_an_updated_object_once() {
         let maps: Informer<ConfigMap> = Context::new("test", server().0).get();
         let index = maps.index(|_| (0..50).map(|n| n.to_string()).collect::<Vec<_>>());
-        let apply =
-            |version: usize| maps.apply(serde_json::from_value(map("a", &version.to_string())).unwrap());
+        let apply = |version: usize| {
+            maps.insert(&serde_json::from_value(map("a", &version.to_string())).unwrap()).unwrap()
+        };
         apply(1);
         let (reader, done) = (index.clone(), AtomicBool::new(false));
         thread::scope(|scope| {

@@ -255,23 +255,19 @@ impl<K: Cached> Informer<K> {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// For tests: caches this object unconditionally and calls the handlers. An object that the selection does not admit
-    /// is removed instead. An object that cannot be written as JSON and read again is logged.
-    pub fn apply(&self, object: K)
+    /// Caches an object of a test unconditionally and calls the handlers, or removes it if the selection does not admit
+    /// it.
+    pub(crate) fn insert(&self, object: &K) -> Result<(), String>
     where
         K: Serialize,
     {
-        let cache = &self.0.cache;
-        match encode(&object, &cache.kind) {
-            Ok((object, decoded)) => cache.apply(object, &decoded),
-            Err(error) => {
-                tracing::error!(informer = cache.name, error, "failed to encode an object of a test")
-            }
-        }
+        let (object, decoded) = encode(object, &self.0.cache.kind)?;
+        self.0.cache.apply(object, &decoded);
+        Ok(())
     }
 
-    /// For tests: removes the object of this key and calls the handlers.
-    pub fn forget(&self, key: &Key) {
+    /// Removes an object of a test and calls the handlers.
+    pub(crate) fn remove(&self, key: &Key) {
         self.0.cache.remove(key);
     }
 

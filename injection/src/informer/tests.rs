@@ -36,9 +36,9 @@ async fn one_informer_for_each_type_kind_and_selection() {
 #[tokio::test]
 async fn an_object_that_leaves_the_selection_leaves_the_cache() {
     let chosen = context().informer::<ConfigMap>(select().label("a", "1"));
-    chosen.apply(map("x", "m", &[("a", "1")]));
+    chosen.insert(&map("x", "m", &[("a", "1")])).unwrap();
     assert_eq!(chosen.len(), 1);
-    chosen.apply(map("x", "m", &[]));
+    chosen.insert(&map("x", "m", &[])).unwrap();
     assert!(chosen.is_empty());
 }
 
@@ -46,7 +46,7 @@ async fn an_object_that_leaves_the_selection_leaves_the_cache() {
 async fn a_namespace_is_listed_by_itself() {
     let maps = context().informer::<ConfigMap>(select());
     for (namespace, name) in [("x", "a"), ("x", "b"), ("y", "a")] {
-        maps.apply(map(namespace, name, &[]));
+        maps.insert(&map(namespace, name, &[])).unwrap();
     }
     assert_eq!((maps.list_in("x").count(), maps.list_in("z").count(), maps.list().count()), (2, 0, 3));
 }
@@ -54,16 +54,16 @@ async fn a_namespace_is_listed_by_itself() {
 #[tokio::test]
 async fn an_index_is_updated_before_handlers_are_called() {
     let maps = context().informer::<ConfigMap>(select());
-    maps.apply(map("x", "early", &[("app", "web")]));
+    maps.insert(&map("x", "early", &[("app", "web")])).unwrap();
     let by_app = maps.index(|map| map.metadata.labels.as_ref().and_then(|labels| labels.get("app").cloned()));
     let (seen, index) = (Arc::new(Mutex::new(Vec::new())), by_app);
     let counts = seen.clone();
     maps.on(move |_| counts.lock().unwrap().push((index.get("web").count(), index.get("db").count())));
-    maps.apply(map("x", "late", &[("app", "web")]));
-    maps.apply(map("x", "late", &[("app", "db")]));
-    maps.apply(map("x", "late", &[("app", "db"), ("more", "y")]));
-    maps.forget(&Key::new("x", "late"));
-    maps.forget(&Key::new("x", "early"));
+    maps.insert(&map("x", "late", &[("app", "web")])).unwrap();
+    maps.insert(&map("x", "late", &[("app", "db")])).unwrap();
+    maps.insert(&map("x", "late", &[("app", "db"), ("more", "y")])).unwrap();
+    maps.remove(&Key::new("x", "late"));
+    maps.remove(&Key::new("x", "early"));
     assert_eq!(*seen.lock().unwrap(), [(1, 0), (2, 0), (1, 1), (1, 1), (1, 0), (0, 0)]);
 }
 
@@ -87,8 +87,8 @@ async fn a_panicking_handler_stops_no_other() {
     maps.on(|_| panic!("as planned"));
     let keys = seen.clone();
     maps.on(move |change| keys.lock().unwrap().push(change.key().name));
-    maps.apply(map("x", "a", &[]));
-    maps.apply(map("x", "b", &[]));
+    maps.insert(&map("x", "a", &[])).unwrap();
+    maps.insert(&map("x", "b", &[])).unwrap();
     assert_eq!(*seen.lock().unwrap(), ["a", "b"]);
 }
 
@@ -101,15 +101,15 @@ async fn a_handler_reads_the_changed_object_from_the_cache() {
         let held = reader.upgrade().map(Informer).and_then(|maps| maps.get(&change.key()));
         found.lock().unwrap().push(held.is_some());
     });
-    maps.apply(map("x", "a", &[]));
-    maps.forget(&Key::new("x", "a"));
+    maps.insert(&map("x", "a", &[])).unwrap();
+    maps.remove(&Key::new("x", "a"));
     assert_eq!(*seen.lock().unwrap(), [true, false]);
 }
 
 #[tokio::test]
 async fn until_sees_the_present_state_and_later_ones() {
     let maps = context().informer::<ConfigMap>(select());
-    maps.apply(map("x", "a", &[("phase", "new")]));
+    maps.insert(&map("x", "a", &[("phase", "new")])).unwrap();
     let (waits, key) = (Arc::new(Barrier::new(2)), Key::new("x", "a"));
     let (other, started) = (maps.clone(), waits.clone());
     let waiting = tokio::spawn(async move {
@@ -126,9 +126,9 @@ async fn until_sees_the_present_state_and_later_ones() {
     for change in 0..3 {
         tokio::task::yield_now().await;
         match change {
-            0 => maps.apply(map("x", "other", &[("phase", "not shown")])),
-            1 => maps.apply(map("x", "a", &[("phase", "running")])),
-            _ => maps.forget(&Key::new("x", "a")),
+            0 => maps.insert(&map("x", "other", &[("phase", "not shown")])).unwrap(),
+            1 => maps.insert(&map("x", "a", &[("phase", "running")])).unwrap(),
+            _ => maps.remove(&Key::new("x", "a")),
         }
     }
     let shown = waiting.await.unwrap();

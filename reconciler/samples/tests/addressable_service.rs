@@ -5,6 +5,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
 };
 use kube::{Api, api::DeleteParams};
+use reknit::testing::{ControllerExt, InformerExt};
 use reknit::{
     prelude::*,
     sharedmain::NamespaceFlag,
@@ -159,7 +160,7 @@ async fn a_change_of_the_service_enqueues_the_objects_that_name_it_until_they_ar
     let (controller, services) = reconciled.unwrap();
 
     assert!(controller.once(&key).await.is_ok());
-    services.apply(labelled(1));
+    services.insert(labelled(1));
     assert_eq!(controller.queued(), std::slice::from_ref(&key));
 
     let objects: Api<AddressableService> = Api::namespaced(cx.client(), "default");
@@ -167,7 +168,7 @@ async fn a_change_of_the_service_enqueues_the_objects_that_name_it_until_they_ar
     assert_eq!(controller.queued(), std::slice::from_ref(&key));
     assert!(controller.once(&key).await.is_ok());
     assert!(objects.get_opt("x").await.unwrap().is_none(), "it is finalized");
-    services.apply(labelled(2));
+    services.insert(labelled(2));
     assert_eq!(controller.queued(), []);
 }
 

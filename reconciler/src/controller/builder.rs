@@ -46,7 +46,7 @@ pub enum Keys {}
 ///     let mut build = Controller::of::<Namespace>(cx);
 ///     let sets = build.owns::<ReplicaSet>();
 ///     let pods = cx.get();
-///     Ok(build.reconciler(Counter { sets, pods }).workers(4).build())
+///     Ok(build.workers(4).reconciler(Counter { sets, pods }).build())
 /// }
 /// ```
 #[must_use = "nothing is watched for a controller that is not built"]
@@ -133,6 +133,31 @@ impl<K> Builder<K> {
     /// To record events other than those that end a pass.
     pub fn recorder(&self) -> Recorder {
         self.parts.recorder.clone()
+    }
+
+    /// Sets the number of keys that are reconciled at once. The default is 2; `K_THREADS_PER_CONTROLLER` overrides it.
+    pub fn workers(mut self, workers: usize) -> Self {
+        self.parts.workers = workers;
+        self
+    }
+
+    /// Sets the interval at which every key is reconciled although nothing happened, give or take a tenth. The default is
+    /// 10 hours; zero means never.
+    pub fn resync(mut self, every: Duration) -> Self {
+        self.parts.resync = every;
+        self
+    }
+
+    /// Sets the time after which a reconcile is reported as slow, in the log and as an event. The default is one minute.
+    pub fn slow_after(mut self, limit: Duration) -> Self {
+        self.parts.limits.slow_after = limit;
+        self
+    }
+
+    /// Sets the time after which a reconcile is dropped where it stands, which counts as an error. The default is never.
+    pub fn deadline(mut self, limit: Duration) -> Self {
+        self.parts.limits.deadline = Some(limit);
+        self
     }
 
     fn needs<T: Cached>(&mut self, informer: &Informer<T>) {
@@ -230,31 +255,6 @@ impl Builder<Keys> {
     pub fn always(&mut self, key: Key) {
         self.parts.queue.add(key.clone());
         self.parts.key_sources.add(move |keys| keys.push(key.clone()));
-    }
-
-    /// How many keys are worked on at once, unless the process is told otherwise. Default 2.
-    pub fn workers(mut self, workers: usize) -> Self {
-        self.parts.workers = workers;
-        self
-    }
-
-    /// How often every key is looked at although nothing happened. Default 10 hours, give or take a tenth;
-    /// zero is never.
-    pub fn resync(mut self, every: Duration) -> Self {
-        self.parts.resync = every;
-        self
-    }
-
-    /// When a pass is told of as slow, in the log. Default one minute.
-    pub fn slow_after(mut self, limit: Duration) -> Self {
-        self.parts.limits.slow_after = limit;
-        self
-    }
-
-    /// When a pass is dropped, which counts as an error. Default never.
-    pub fn deadline(mut self, limit: Duration) -> Self {
-        self.parts.limits.deadline = Some(limit);
-        self
     }
 
     /// What the controller does.

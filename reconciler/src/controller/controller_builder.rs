@@ -1,7 +1,5 @@
 //! The roles and options of a controller that has a Kind.
 
-use std::time::Duration;
-
 use futures::FutureExt;
 use reknit_apis::Kind;
 use reknit_injection::{Filter, Informer};
@@ -25,12 +23,12 @@ use crate::{
 ///
 /// fn tuned<R: ReconcileKind<Kind = Namespace>>(cx: &Context, reconciler: R) -> Result<Controller> {
 ///     Ok(Controller::of::<Namespace>(cx)
+///         .workers(8)
+///         .deadline(Duration::from_secs(120))
 ///         .reconciler(reconciler)
 ///         .name("tenants")
-///         .workers(8)
 ///         .class("example.com/tenant-class", "shared")
-///         .promote(!label("example.com/idle", "true"))
-///         .deadline(Duration::from_secs(120))
+///         .promote_filter(!label("example.com/idle", "true"))
 ///         .build())
 /// }
 /// ```
@@ -42,7 +40,7 @@ pub struct ControllerBuilder<R: ReconcileKind> {
     finalizer: Option<String>,
     field_manager: Option<String>,
     class: Option<(String, String)>,
-    only: Option<Filter<R::Kind>>,
+    filter: Option<Filter<R::Kind>>,
     promote: Option<Filter<R::Kind>>,
 }
 
@@ -50,7 +48,7 @@ impl<R: ReconcileKind> ControllerBuilder<R> {
     pub(super) fn new(build: Builder<R::Kind>, reconciler: R) -> Self {
         let roles = Roles { finalize: None, observe: None, deleted: None };
         let (finalizer, field_manager, class) = (None, None, None);
-        Self { build, reconciler, roles, finalizer, field_manager, class, only: None, promote: None }
+        Self { build, reconciler, roles, finalizer, field_manager, class, filter: None, promote: None }
     }
 
     /// Objects wait for [`finalize_kind`](FinalizeKind::finalize_kind) before they go.
@@ -88,12 +86,6 @@ impl<R: ReconcileKind> ControllerBuilder<R> {
         self
     }
 
-    /// How many keys are worked on at once, unless the process is told otherwise. Default 2.
-    pub fn workers(mut self, workers: usize) -> Self {
-        self.build.parts.workers = workers;
-        self
-    }
-
     /// The finalizer, a qualified name such as `example.com/cleanup`. Default `<plural>.<group>`; Kubernetes' own Kinds
     /// have no default, since most of them take no name without a slash.
     pub fn finalizer(mut self, name: &str) -> Self {
@@ -106,13 +98,6 @@ impl<R: ReconcileKind> ControllerBuilder<R> {
     /// be applied under this name: that would take the finalizer away.
     pub fn server_side_apply(mut self, field_manager: &str) -> Self {
         self.field_manager = Some(field_manager.into());
-        self
-    }
-
-    /// How often every object is looked at although nothing happened. Default 10 hours, give or take a
-    /// tenth; zero is never.
-    pub fn resync(mut self, every: Duration) -> Self {
-        self.build.parts.resync = every;
         self
     }
 
@@ -129,33 +114,21 @@ impl<R: ReconcileKind> ControllerBuilder<R> {
     ///
     /// [`observing_deletion`](Self::observing_deletion) is told of the others too, as there is no object to look at by then. It
     /// looks at the object as it is stored, before defaults. Should it panic, the object is left alone.
-    pub fn only(mut self, which: Filter<R::Kind>) -> Self {
-        self.only = Some(which);
+    pub fn filter(mut self, which: Filter<R::Kind>) -> Self {
+        self.filter = Some(which);
         self
     }
 
     /// Which objects are looked at when this process comes to lead them; others wait until something happens to
     /// them while it leads, or after it did and before somebody else does.
-    pub fn promote(mut self, which: Filter<R::Kind>) -> Self {
+    pub fn promote_filter(mut self, which: Filter<R::Kind>) -> Self {
         self.promote = Some(which);
-        self
-    }
-
-    /// When a pass is told of as slow, in the log and as an event. Default one minute.
-    pub fn slow_after(mut self, limit: Duration) -> Self {
-        self.build.parts.limits.slow_after = limit;
-        self
-    }
-
-    /// When a pass is dropped where it stands, which counts as an error. Default never.
-    pub fn deadline(mut self, limit: Duration) -> Self {
-        self.build.parts.limits.deadline = Some(limit);
         self
     }
 
     /// The controller, ready to run.
     pub fn build(self) -> Controller {
-        let Self { build, reconciler, roles, class, only, promote, .. } = self;
+        let Self { build, reconciler, roles, class, filter, promote, .. } = self;
         let informer = build.cx.informer::<R::Kind>(build.selection.clone());
         let trackers = build.trackers.clone();
         let (cx, mut parts) = build.finish();
@@ -175,7 +148,7 @@ impl<R: ReconcileKind> ControllerBuilder<R> {
             recorder,
             finalizer,
             class,
-            only,
+            filter,
             promote,
             limits,
             trackers,

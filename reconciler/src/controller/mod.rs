@@ -134,13 +134,8 @@ impl Controller {
         }
     }
 
-    /// Whether an object of its Kind can have this key: what a test asks, since a pass over any other does nothing.
-    ///
-    /// # Errors
-    ///
-    /// The key holds no name, or no namespace where the Kind is namespaced, or one where it is not. A controller
-    /// without a Kind takes every key.
-    pub fn check_key(&self, key: &Key) -> Result<()> {
+    /// Fails if no object of the Kind can have this key: it holds no name, or a namespace does not fit the scope.
+    pub(crate) fn check_key(&self, key: &Key) -> Result<()> {
         self.pass.malformed(key).map_or(Ok(()), |malformed| Err(malformed).permanent())
     }
 
@@ -154,30 +149,13 @@ impl Controller {
         Health::new(&self.parts)
     }
 
-    /// Takes the keys that wait, sorted: what a test asks to see who was woken.
-    pub fn queued(&self) -> Vec<Key> {
+    /// Takes the queued keys, sorted.
+    pub(crate) fn queued(&self) -> Vec<Key> {
         self.parts.queue.take_all()
     }
 
-    /// One pass, now, as the leader of the key, without the queue; its events are published when it returns.
-    ///
-    /// # Errors
-    ///
-    /// What the pass fails with.
-    pub async fn once(&self, key: &Key) -> Result<Outcome> {
-        self.alone(key, true).await
-    }
-
-    /// The same as a process that does not lead the key.
-    ///
-    /// # Errors
-    ///
-    /// What the pass fails with.
-    pub async fn once_following(&self, key: &Key) -> Result<Outcome> {
-        self.alone(key, false).await
-    }
-
-    async fn alone(&self, key: &Key, leading: bool) -> Result<Outcome> {
+    /// Reconciles a key without the queue. Its events are published when this returns.
+    pub(crate) async fn once(&self, key: &Key, leading: bool) -> Result<Outcome> {
         let result = self.pass(key, leading).await;
         self.parts.recorder.flush().await;
         result

@@ -6,7 +6,7 @@ use futures::{FutureExt, future::BoxFuture};
 use k8s_openapi::api::core::v1::ConfigMap;
 use parking_lot::Mutex;
 use reknit_injection::{Context, Filter, Informer, Shutdown, ShutdownTrigger, label};
-use reknit_testing::ApiServer;
+use reknit_testing::{ApiServer, InformerExt};
 use serde_json::{Value, json};
 use tokio::{sync::watch, task::JoinHandle};
 
@@ -75,11 +75,12 @@ fn start<F: Act>(
     cx: &Context,
     leadership: Leadership,
     act: F,
-    tune: impl FnOnce(Made<F>) -> Made<F>,
+    options: impl FnOnce(Builder<ConfigMap>) -> Builder<ConfigMap>,
+    roles: impl FnOnce(Made<F>) -> Made<F>,
 ) -> Running {
-    let (build, passes) = (Controller::of::<ConfigMap>(cx), Passes::default());
+    let (build, passes) = (options(Controller::of::<ConfigMap>(cx)), Passes::default());
     let queue = build.queue();
-    let made = tune(build.reconciler(Does { act, passes: passes.clone() })).build();
+    let made = roles(build.reconciler(Does { act, passes: passes.clone() })).build();
     let (stop, stopped) = Shutdown::new();
     let health = made.health();
     let run = Run { leadership, stop: stopped, drain: Duration::from_secs(10), workers: None };
@@ -88,7 +89,13 @@ fn start<F: Act>(
 }
 
 fn run<F: Act>(maps: &[&str], act: F) -> Running {
-    start(&context(maps), Leadership::always(), act, |made| made.deadline(Duration::from_secs(3600)))
+    start(
+        &context(maps),
+        Leadership::always(),
+        act,
+        |build| build.deadline(Duration::from_secs(3600)),
+        |made| made,
+    )
 }
 
 fn at_once(result: impl Fn() -> Result<Outcome>) -> Pending {
@@ -172,7 +179,8 @@ async fn an_error_that_says_when_is_retried_no_later_than_that() {
 #[tokio::test(start_paused = true)]
 async fn no_pass_begins_before_the_informers_have_their_first_list() {
     let cx = Context::new("test", ApiServer::new().client());
-    let running = start(&cx, Leadership::always(), |_| at_once(|| Ok(Outcome::done())), |made| made);
+    let running =
+        start(&cx, Leadership::always(), |_| at_once(|| Ok(Outcome::done())), |build| build, |made| made);
     running.queue.add(key("a"));
     assert_eq!(running.passes_within(Duration::from_secs(60)).await, 0);
     assert!(!running.health.is_synced());
@@ -271,13 +279,13 @@ async fn what_is_kept_for_a_key_goes_with_its_object_and_with_the_lead() {
         let mut map = map(name);
         map["metadata"]["resourceVersion"] = json!(version);
         map["metadata"]["annotations"] = json!({"class": class});
-        maps.apply(serde_json::from_value(map).unwrap());
+        maps.insert(serde_json::from_value(map).unwrap());
     };
     ["a", "b", "c"].into_iter().for_each(|name| apply(name, "2", "ours"));
     held(0).await;
     writers[0].set_leading(Instant::now() + Duration::from_secs(100_000));
     held(3).await;
-    maps.forget(&key("a"));
+    maps.remove(&key("a"));
     held(2).await;
     apply("b", "3", "another's");
     held(1).await;
@@ -344,12 +352,12 @@ async fn what_is_kept_for_an_object_is_not_found_by_another_that_came_in_its_pla
     let finds = Finds { kept: build.per_key(), found: Arc::clone(&found) };
     let made = build.reconciler(finds).build();
     let (maps, key) = (cx.get::<Informer<ConfigMap>>(), key("a"));
-    let pass = async || assert_eq!(made.once(&key).await.unwrap(), Outcome::done());
+    let pass = async || assert_eq!(made.once(&key, true).await.unwrap(), Outcome::done());
     pass().await;
     pass().await;
     let old = maps.get(&key).unwrap();
-    maps.forget(&key);
-    maps.apply(ConfigMap::clone(&old)); // before a worker had time for the key
+    maps.remove(&key);
+    maps.insert(ConfigMap::clone(&old)); // before a worker had time for the key
     pass().await;
     pass().await;
     assert_eq!(*found.lock(), [None, Some("something"), None, Some("something")]);
@@ -359,7 +367,8 @@ async fn what_is_kept_for_an_object_is_not_found_by_another_that_came_in_its_pla
 async fn every_key_is_looked_at_once_in_a_while() {
     let act = |_| at_once(|| Ok(Outcome::done()));
     let every = Duration::from_secs(1000);
-    let running = start(&context(&["a", "b"]), Leadership::always(), act, |made| made.resync(every));
+    let running =
+        start(&context(&["a", "b"]), Leadership::always(), act, |build| build.resync(every), |made| made);
     let start = Instant::now();
     running.passes(6).await;
     let began: Vec<_> = running.passes.borrow().iter().map(|(_, at)| at.duration_since(start)).collect();
@@ -372,7 +381,7 @@ async fn every_key_is_looked_at_once_in_a_while() {
 #[tokio::test(start_paused = true)]
 async fn a_change_of_an_object_wakes_its_key() {
     let running = run(&[], |_| at_once(|| Ok(Outcome::done())));
-    running.maps.apply(serde_json::from_value(map("new")).unwrap());
+    running.maps.insert(serde_json::from_value(map("new")).unwrap());
     running.passes(1).await;
     assert_eq!(running.passes.borrow()[0].0, "new");
 }
@@ -428,7 +437,7 @@ async fn passes_are_counted_by_how_they_ended() {
             _ => Ok(Outcome::done()),
         })
     };
-    let running = start(&cx, Leadership::always(), act, |made| made.name("counted"));
+    let running = start(&cx, Leadership::always(), act, |build| build, |made| made.name("counted"));
     running.queue.add(key("a"));
     running.passes(4).await;
     tokio::time::sleep(Duration::from_secs(1)).await;

@@ -4,7 +4,7 @@ use std::{pin::pin, sync::Arc};
 
 use futures::{FutureExt, future::BoxFuture};
 use reknit_apis::Key;
-use reknit_injection::pinned;
+use reknit_injection::internal::pinned;
 
 use super::Pass;
 use crate::{Outcome, ReconcileKey, Result, controller::KeySources, limits::Limits};

@@ -6,7 +6,7 @@ use futures::{FutureExt, future::BoxFuture};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Resource;
 use reknit_apis::{Key, Kind, Scope, StatusOf};
-use reknit_injection::{DecodeError, Filter, Informer, pinned};
+use reknit_injection::{DecodeError, Filter, Informer, internal::pinned};
 
 use super::Pass;
 use crate::{
@@ -50,7 +50,7 @@ pub(crate) struct KindDriver<R: ReconcileKind> {
     /// Used only if the reconciler finalizes.
     pub(crate) finalizer: Result<Finalizer, Unqualified>,
     pub(crate) class: Option<(String, String)>,
-    pub(crate) only: Option<Filter<R::Kind>>,
+    pub(crate) filter: Option<Filter<R::Kind>>,
     pub(crate) promote: Option<Filter<R::Kind>>,
     pub(crate) limits: Limits,
     pub(crate) trackers: Trackers,
@@ -172,11 +172,11 @@ impl<R: ReconcileKind> KindDriver<R> {
     /// An object that waits for this controller's finalizer is admitted even if it no longer matches, since no other
     /// controller removes that finalizer.
     fn is_admitted(&self, key: &Key, object: &R::Kind) -> bool {
-        let Some(only) = &self.only else { return true };
+        let Some(filter) = &self.filter else { return true };
         let meta = object.meta();
         let has_finalizer = || self.finalizer.as_ref().is_ok_and(|finalizer| finalizer.is_on(meta));
         (meta.deletion_timestamp.is_some() && self.roles.finalize.is_some() && has_finalizer())
-            || caught(key, || only.admits(object)).unwrap_or(false)
+            || caught(key, || filter.admits(object)).unwrap_or(false)
     }
 
     /// The leader reconciles and finalizes, and other processes observe. A terminating object without this controller's
@@ -346,7 +346,7 @@ fn reference<K: Kind>(key: &Key, uid: Option<String>) -> ObjectReference {
 
 /// Applies defaults, in place if no one else holds the object.
 fn defaulted<K: Kind>(mut object: Arc<K>) -> Arc<K> {
-    Arc::make_mut(&mut object).default_in_place();
+    Arc::make_mut(&mut object).set_defaults();
     object
 }
 

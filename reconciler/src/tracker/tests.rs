@@ -5,7 +5,7 @@ use kube::core::{Expression, Selector};
 use parking_lot::Mutex;
 use reknit_apis::Key;
 use reknit_injection::{Context, Informer};
-use reknit_testing::ApiServer;
+use reknit_testing::{ApiServer, InformerExt};
 
 use super::trackers::{Tracker, Trackers};
 
@@ -104,7 +104,7 @@ async fn whoever_read_an_object_by_name_or_by_labels_observes_it_once() {
     service.metadata.namespace = Some("default".into());
     for labels in [None, Some([("app".into(), "web".into())].into()), None] {
         service.metadata.labels = labels;
-        services.apply(service.clone());
+        services.insert(service.clone());
     }
     let one = HashSet::from(["default/one".into()]);
     let both = HashSet::from(["default/one".into(), "default/two".into()]);

@@ -64,11 +64,6 @@ impl<T: Cached<DynamicType = (), Scope: Scope>> Tracked<T> {
         matching(&self.informer, namespace, selector)
     }
 
-    /// Drops all reads by this observer, for a finalizer whose object takes some time to be deleted.
-    pub fn forget<O: Resource>(&self, observer: &O) {
-        self.tracker.forget(&Key::of(observer));
-    }
-
     fn look<O: Resource>(&self, observer: &O, target: Key) -> Option<Arc<T>> {
         self.tracker.read(&Key::of(observer), &target); // first, so that a change in between is not missed
         self.informer.get(&target)

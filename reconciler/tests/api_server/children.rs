@@ -20,7 +20,7 @@ use kube::{
 };
 use reknit_injection::{Cached, Context, Informer, Selection, select};
 use reknit_reconciler::{Controller, Error, Key, NotApplied, Outcome, Owned, ReconcileKind, Result};
-use reknit_testing::eventually;
+use reknit_testing::{ControllerExt, eventually};
 use serde::Serialize;
 use serde_json::{Value, json};
 

@@ -16,7 +16,7 @@ use kube::{
 };
 use reknit_injection::Context;
 use reknit_reconciler::{Controller, Event, FinalizeKind, Key, Outcome, ReconcileKind, Recorder, Result};
-use reknit_testing::{ControlPlane, eventually};
+use reknit_testing::{ControlPlane, ControllerExt, eventually};
 use serde_json::{Value, json};
 
 const SOON: Duration = Duration::from_secs(10);

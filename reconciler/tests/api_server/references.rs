@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use reknit_apis::KReference;
 use reknit_injection::{Context, Informer};
 use reknit_reconciler::{Controller, Key, Outcome, ReconcileKind, Result, TrackedAny};
-use reknit_testing::{ControlPlane, eventually};
+use reknit_testing::{ControlPlane, ControllerExt, eventually};
 
 use crate::{Place, SOON};
 

@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::{Client, client::Body};
 use reknit_injection::Context;
 use reknit_reconciler::{Event, Permanent, Recorder};
-use reknit_testing::{ApiServer, Verb, given};
+use reknit_testing::{ApiServer, ControllerExt, Verb, given};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 

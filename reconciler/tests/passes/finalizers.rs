@@ -1,7 +1,7 @@
 use kube::api::{Api, DeleteParams};
 use reknit_injection::Context;
 use reknit_reconciler::{Error, Event};
-use reknit_testing::{ApiServer, Verb, given};
+use reknit_testing::{ApiServer, ControllerExt, Verb, given};
 use serde_json::json;
 
 use super::*;

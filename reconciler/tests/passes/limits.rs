@@ -3,7 +3,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::ConfigMap;
 use reknit_injection::{Informer, Shutdown};
 use reknit_reconciler::{Event, ReconcileKey, Run, leader::Leadership};
-use reknit_testing::{ApiServer, given};
+use reknit_testing::{ApiServer, ControllerExt, InformerExt, given};
 use tokio::sync::mpsc;
 
 use super::*;
@@ -42,8 +42,9 @@ impl ReconcileKind for Slow {
 
 fn slow(seconds: u64) -> impl FnOnce(&Context) -> Result<Controller> {
     move |cx| {
-        let build = Controller::of::<Lamp>(cx).reconciler(Slow(Duration::from_secs(seconds)));
-        Ok(build.slow_after(Duration::from_secs(5)).deadline(Duration::from_secs(30)).build())
+        let build =
+            Controller::of::<Lamp>(cx).slow_after(Duration::from_secs(5)).deadline(Duration::from_secs(30));
+        Ok(build.reconciler(Slow(Duration::from_secs(seconds))).build())
     }
 }
 
@@ -91,7 +92,7 @@ async fn a_mapping_that_panics_at_one_object_is_applied_to_the_others_also_at_a_
     for name in ["a", "b"] {
         let mut map = ConfigMap::default();
         map.metadata.name = Some(name.into());
-        maps.apply(map);
+        maps.insert(map);
     }
     let mut build = Controller::named("notes", &cx);
     build.watch(&maps).keys(|map| {
@@ -121,7 +122,7 @@ async fn a_controller_that_is_dropped_without_having_run_is_fed_no_more() {
     assert_eq!(depth(), 1.0);
     drop(disabled);
     assert_eq!(depth(), 0.0);
-    cx.get::<Informer<Lamp>>().apply(lamp());
+    cx.get::<Informer<Lamp>>().insert(lamp());
     queue.add_after(key(), Duration::ZERO);
     assert_eq!((depth(), kept.queued()), (0.0, vec![key()]));
 }

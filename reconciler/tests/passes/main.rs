@@ -11,7 +11,7 @@ mod status;
 mod tracking;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use reknit_apis::{ConditionSet, DuckShaped, DuckStatus, KRShaped};
+use reknit_apis::{DuckStatus, KRShaped, kind};
 use reknit_injection::Context;
 use reknit_reconciler::{
     Controller, ControllerBuilder, FinalizeKind, Key, ObserveKind, Outcome, ReconcileKind, Result,
@@ -34,22 +34,11 @@ pub(crate) struct LampStatus {
     pub(crate) lit: Option<bool>,
 }
 
-impl DuckShaped for LampStatus {
-    fn duck(&self) -> &DuckStatus {
-        &self.duck
-    }
-    fn duck_mut(&mut self) -> &mut DuckStatus {
-        &mut self.duck
-    }
-}
-
-impl KRShaped for Lamp {
-    const CONDITIONS: ConditionSet = ConditionSet::living(&[]);
-
-    fn set_defaults(&mut self) {
-        self.spec.watts.get_or_insert(40);
-    }
-}
+kind!(Lamp {
+    status: LampStatus,
+    conditions: knative(duck),
+    defaults: |lamp| lamp.spec.watts = lamp.spec.watts.or(Some(40)),
+});
 
 pub(crate) const FINALIZER: &str = "lamps.demo.reknit.dev";
 

@@ -5,7 +5,7 @@ use kube::{Client, ResourceExt, api::DynamicObject, client::Body};
 use reknit_apis::{KReference, Reference};
 use reknit_injection::{Context, Informer, select};
 use reknit_reconciler::{Tracked, TrackedAny};
-use reknit_testing::ApiServer;
+use reknit_testing::{ApiServer, ControllerExt, InformerExt};
 use serde_json::json;
 
 use super::*;
@@ -51,9 +51,9 @@ async fn a_reference_of_any_kind_is_followed_in_the_observers_namespace_unless_i
     let gvk = kube::core::GroupVersionKind::gvk("serving.knative.dev", "v1", "Service");
     let (kind, _) = cx.informers().resolve(&gvk).await.unwrap().unwrap();
     let informer = cx.informer_of(&kind, select());
-    informer.apply(DynamicObject::new("s", &kind).within("other"));
+    informer.insert(DynamicObject::new("s", &kind).within("other"));
     assert!(made.queued().is_empty());
-    informer.apply(DynamicObject::new("s", &kind).within("default"));
+    informer.insert(DynamicObject::new("s", &kind).within("default"));
     assert_eq!(made.queued(), [key()]);
     let _ = made.once(&key()).await.unwrap();
     assert_eq!(*found.lock().unwrap(), ["s"]);
@@ -69,7 +69,7 @@ async fn a_reference_may_select_and_a_malformed_one_is_a_permanent_error() {
     let (kind, _) = cx.informers().resolve(&gvk).await.unwrap().unwrap();
     let mut pod = DynamicObject::new("p", &kind).within("default");
     pod.labels_mut().insert("app".into(), "web".into());
-    cx.informer_of(&kind, select()).apply(pod);
+    cx.informer_of(&kind, select()).insert(pod);
     assert_eq!(made.queued(), [key()]);
     let _ = made.once(&key()).await.unwrap();
     assert_eq!(*found.lock().unwrap(), ["p"]);
@@ -243,7 +243,7 @@ async fn an_informer_opened_for_a_reference_closes_when_no_object_refers_to_its_
     assert_eq!(desk.open(), ["pods"], "the other lamp still refers to a Pod");
     desk.pass("y", &[&jobs]).await;
     assert_eq!(desk.open(), ["jobs.batch"]);
-    desk.cx.get::<Informer<Lamp>>().forget(&Key::new("default", "y"));
+    desk.cx.get::<Informer<Lamp>>().remove(&Key::new("default", "y"));
     desk.pass("y", &[&jobs]).await;
     assert_eq!(desk.open(), [""; 0], "the observer is deleted");
 }
@@ -269,8 +269,8 @@ async fn a_kind_that_is_referred_to_again_enqueues_its_observers_again() {
     let (kind, _) = desk.cx.informers().resolve(&gvk).await.unwrap().unwrap();
     let things = desk.cx.informer_of(&kind, select()); // keeps the informer open
     let change = || {
-        things.apply(DynamicObject::new("n", &kind).within("default"));
-        things.forget(&Key::new("default", "n"));
+        things.insert(DynamicObject::new("n", &kind).within("default"));
+        things.remove(&Key::new("default", "n"));
         desk.made.queued()
     };
     assert_eq!(change(), [key()]);

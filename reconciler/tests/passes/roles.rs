@@ -1,7 +1,7 @@
 use kube::{Client, client::Body};
 use reknit_injection::{Context, Filter, label, select};
 use reknit_reconciler::{Event, ObserveDeletion};
-use reknit_testing::{ApiServer, Want, given, nothing};
+use reknit_testing::{ApiServer, ControllerExt, Want, given, nothing};
 use serde_json::json;
 
 use super::*;
@@ -35,7 +35,7 @@ async fn only_objects_of_the_controllers_class_are_touched() {
 #[tokio::test]
 async fn objects_that_a_controller_is_not_to_touch_are_left_alone_unless_they_wait_for_it() {
     let labelled = |act: fn(&Lamp, &mut LampStatus) -> Result<Outcome>| {
-        move |cx: &Context| Ok(of(cx, act).finalizing().only(label("kind", "desk")).build())
+        move |cx: &Context| Ok(of(cx, act).finalizing().filter(label("kind", "desk")).build())
     };
     let mut desk = lamp();
     desk.metadata.labels = Some([("kind".into(), "desk".into())].into());
@@ -48,7 +48,7 @@ async fn objects_that_a_controller_is_not_to_touch_are_left_alone_unless_they_wa
     assert_eq!(passed.result.as_ref().unwrap(), &Outcome::done());
     assert!(passed.object::<Lamp>("default/x").is_none(), "its finalizer is off");
     let panics = Filter::new(|_: &Lamp| panic!("as planned"));
-    let panicking = |cx: &Context| Ok(of(cx, never).only(panics).build());
+    let panicking = |cx: &Context| Ok(of(cx, never).filter(panics).build());
     given(desk).pass(panicking, "default/x").await.check(Want::skip());
 }
 
@@ -107,7 +107,7 @@ async fn a_selected_controller_sees_only_what_it_selected() {
     let of_desks = |act: fn(&Lamp, &mut LampStatus) -> Result<Outcome>| {
         move |cx: &Context| {
             let build = Controller::selected::<Lamp>(cx, select().label("kind", "desk").namespace("default"));
-            Ok(build.reconciler(Does(act)).promote(label("kind", "desk")).build())
+            Ok(build.reconciler(Does(act)).promote_filter(label("kind", "desk")).build())
         }
     };
     let mut desk = lamp();

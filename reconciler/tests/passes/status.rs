@@ -7,7 +7,7 @@ use kube::{
 };
 use reknit_injection::{Context, Informer};
 use reknit_reconciler::Event;
-use reknit_testing::{ApiServer, Verb, given};
+use reknit_testing::{ApiServer, ControllerExt, Verb, given};
 use serde::Deserializer;
 use serde_json::{Value, json};
 
@@ -240,7 +240,7 @@ async fn the_pass_sees_its_defaults_and_the_api_server_does_not() {
 
 #[tokio::test]
 async fn an_untouched_default_status_is_not_written_to_an_object_without_one() {
-    use reknit_apis::Kind;
+    use reknit_apis::kind;
 
     #[derive(kube::CustomResource, Serialize, Deserialize, Clone, Debug, schemars::JsonSchema)]
     #[kube(group = "demo.reknit.dev", version = "v1", kind = "Plain", namespaced, status = "PlainStatus")]
@@ -252,12 +252,7 @@ async fn an_untouched_default_status_is_not_written_to_an_object_without_one() {
         #[serde(skip)]
         seen: bool,
     }
-    impl Kind for Plain {
-        type Status = PlainStatus;
-        fn read_status(&self) -> Option<&PlainStatus> {
-            self.status.as_ref()
-        }
-    }
+    kind!(Plain { status: PlainStatus });
     struct Sets(u8);
     impl ReconcileKind for Sets {
         type Kind = Plain;
@@ -288,15 +283,15 @@ struct OddSpec {
     panics: bool,
 }
 
-impl KRShaped for Odd {
-    const CONDITIONS: ConditionSet = ConditionSet::living(&[]);
-
-    fn set_defaults(&mut self) {
-        assert!(!self.spec.panics, "as planned");
-        self.status.get_or_insert_default().lit = Some(true);
-        self.metadata.finalizers = Some(vec!["odds.demo.reknit.dev".into()]);
-    }
-}
+kind!(Odd {
+    status: LampStatus,
+    conditions: knative(),
+    defaults: |odd| {
+        assert!(!odd.spec.panics, "as planned");
+        odd.status.get_or_insert_default().lit = Some(true);
+        odd.metadata.finalizers = Some(vec!["odds.demo.reknit.dev".into()]);
+    },
+});
 
 /// Sees what the defaults did, and changes nothing by itself.
 struct Lit;
@@ -341,9 +336,7 @@ struct NotedSpec {
     watts: u32,
 }
 
-impl KRShaped for Noted {
-    const CONDITIONS: ConditionSet = ConditionSet::living(&[]);
-}
+kind!(Noted { status: LampStatus, conditions: knative() });
 
 static DECODED: AtomicUsize = AtomicUsize::new(0);
 

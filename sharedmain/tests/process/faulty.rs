@@ -3,7 +3,7 @@ use std::{env, process::ExitCode, thread, time::Duration};
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{CustomResource, ResourceExt};
-use reknit_apis::{Key, Kind};
+use reknit_apis::{Key, kind};
 use reknit_injection::{Context, Selection, select};
 use reknit_reconciler::{Controller, Outcome, ReconcileKey, ReconcileKind, Result};
 use reknit_sharedmain::{Main, Task};
@@ -44,9 +44,7 @@ struct Clashing {
 #[kube(group = "process.reknit.dev", version = "v1", kind = "Lamp", namespaced)]
 pub(crate) struct LampSpec {}
 
-impl Kind for Lamp {
-    type Status = ();
-}
+kind!(Lamp {});
 
 pub(crate) fn run() -> ExitCode {
     let main = Main::new("faulty").version("1.2.3").flags::<Own>().task(|cx| {

@@ -282,6 +282,7 @@ mod tests {
         time::{Duration, Instant},
     };
 
+    use reknit_apis::kind;
     use reknit_apis::{Operation, Request};
     use serde::{Deserialize, Serialize};
     use serde_json::json;
@@ -335,9 +336,7 @@ mod tests {
         any: BTreeMap<String, serde_json::Value>,
     }
 
-    impl Kind for Lamp {
-        type Status = ();
-    }
+    kind!(Lamp {});
 
     fn lamp(spec: Value) -> Value {
         json!({"apiVersion": "demo.reknit.dev/v1", "kind": "Lamp", "metadata": {"name": "x", "odd": 1}, "spec": spec})

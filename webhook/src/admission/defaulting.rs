@@ -107,7 +107,7 @@ impl<K: Kind + CustomResourceExt> Defaulter<K> {
         request: &Request,
     ) -> Result<Value, String> {
         let Decoded { mut object, written: before } = decoded;
-        object.default_in_place();
+        object.set_defaults();
         (self.set_defaults)(&mut object, old, request);
         let after = Decoded::new(object)?.written;
         let mut result = raw.clone();

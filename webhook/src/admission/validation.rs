@@ -184,6 +184,7 @@ fn warnings(error: &FieldError) -> Option<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::core::v1::Namespace;
+    use reknit_apis::kind;
     use serde::{Deserialize, Serialize};
     use serde_json::json;
 
@@ -196,9 +197,7 @@ mod tests {
     #[derive(Serialize, Deserialize, Clone, Debug, schemars::JsonSchema)]
     struct LampStatus {}
 
-    impl Kind for Lamp {
-        type Status = ();
-    }
+    kind!(Lamp {});
 
     impl Validatable for Lamp {
         const SUBRESOURCES: &'static [&'static str] = &["status"];

@@ -160,6 +160,6 @@ fn keep_metadata(converted: &mut Value, mut metadata: Value) {
 }
 
 fn defaulted<K: Kind>(mut object: K) -> Result<Value, String> {
-    object.default_in_place();
+    object.set_defaults();
     Ok(Decoded::new(object)?.written)
 }

@@ -10,10 +10,10 @@ use std::{
 };
 
 use crate::lamp::{Lamp, LampSpec, Shade};
-use reknit_apis::{FieldError, Kind, Request, Validatable};
+use reknit_apis::{FieldError, Request, Validatable, kind};
 use reknit_injection::Context;
 use reknit_reconciler::Key;
-use reknit_testing::ApiServer;
+use reknit_testing::{ApiServer, ControllerExt};
 use reknit_webhook::{Place, Proposal, Webhook};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -125,9 +125,7 @@ async fn refusals_have_knatives_words() {
 #[kube(group = "tests.reknit.dev", version = "v1", kind = "Fuse", namespaced)]
 struct FuseSpec {}
 
-impl Kind for Fuse {
-    type Status = ();
-}
+kind!(Fuse {});
 
 impl Validatable for Fuse {
     fn validate(&self, _: &Request) -> FieldError {

@@ -9,7 +9,7 @@ use kube::{
     api::{ListParams, Patch, PatchParams, PostParams},
     core::crd::merge_crds,
 };
-use reknit_apis::{ConversionError, Convertible, Kind};
+use reknit_apis::{ConversionError, Convertible, kind};
 use reknit_testing::eventually;
 use reknit_webhook::Webhook;
 use reknit_webhook::migrate_storage;
@@ -49,13 +49,7 @@ pub(crate) mod v1 {
         pub(crate) colour: Option<String>,
     }
 
-    impl Kind for Bulb {
-        type Status = ();
-
-        fn default_in_place(&mut self) {
-            self.spec.colour.get_or_insert_with(|| "warm".into());
-        }
-    }
+    kind!(Bulb { defaults: |bulb| _ = bulb.spec.colour.get_or_insert_with(|| "warm".into()) });
 }
 
 pub(crate) mod v1alpha1 {
@@ -77,9 +71,7 @@ pub(crate) mod v1alpha1 {
         pub(crate) colour: Option<String>,
     }
 
-    impl Kind for Bulb {
-        type Status = ();
-    }
+    kind!(Bulb {});
 }
 
 impl Convertible for v1alpha1::Bulb {

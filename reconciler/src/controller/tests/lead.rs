@@ -1,6 +1,7 @@
 //! Which passes there are, and when, in a process that leads some of the time.
 
 use super::*;
+use reknit_testing::InformerExt;
 
 const FAR: Duration = Duration::from_secs(100_000);
 
@@ -25,7 +26,7 @@ async fn a_pass_is_dropped_where_it_stands_when_its_key_is_no_longer_led() {
         .boxed()
     };
     let cx = context(&["a"]);
-    let running = start(&cx, leadership, act, |made| made.name("counted"));
+    let running = start(&cx, leadership, act, |build| build, |made| made.name("counted"));
     running.queue.add(key("a"));
     assert_eq!(running.passes_within(Duration::from_secs(10)).await, 0, "it is led elsewhere");
     writers[0].set_leading(Instant::now() + FAR);
@@ -46,14 +47,20 @@ async fn a_promotion_looks_at_every_object_that_may_be_promoted() {
     let cx = context(&["a", "b"]);
     let mut idle = map("idle");
     idle["metadata"]["labels"] = json!({"idle": "true"});
-    cx.get::<Informer<ConfigMap>>().apply(serde_json::from_value(idle).unwrap());
-    cx.get::<Informer<ConfigMap>>().apply(serde_json::from_value(map("broken")).unwrap());
+    cx.get::<Informer<ConfigMap>>().insert(serde_json::from_value(idle).unwrap());
+    cx.get::<Informer<ConfigMap>>().insert(serde_json::from_value(map("broken")).unwrap());
     let sound = Filter::new(|map: &ConfigMap| {
         assert_ne!(map.metadata.name.as_deref(), Some("broken"), "as planned");
         true
     });
     let act = |_| at_once(|| Ok(Outcome::done()));
-    let running = start(&cx, leadership, act, |made| made.promote(!label("idle", "true") & sound));
+    let running = start(
+        &cx,
+        leadership,
+        act,
+        |build| build,
+        |made| made.promote_filter(!label("idle", "true") & sound),
+    );
     assert_eq!(running.passes_within(Duration::from_secs(10)).await, 0);
     writers[0].set_leading(Instant::now() + FAR);
     running.passes(2).await;
@@ -156,7 +163,13 @@ async fn a_pass_that_was_dropped_with_the_lead_begins_again_with_it() {
 async fn what_failed_is_tried_again_after_a_time_without_a_leader_also_if_it_is_not_promoted() {
     let (leadership, writers) = Leadership::elected(vec!["bucket".into()]);
     let act = |before| at_once(|| if before == 0 { Err("no".into()) } else { Ok(Outcome::done()) });
-    let running = start(&context(&["a"]), leadership, act, |made| made.promote(label("never", "true")));
+    let running = start(
+        &context(&["a"]),
+        leadership,
+        act,
+        |build| build,
+        |made| made.promote_filter(label("never", "true")),
+    );
     writers[0].set_leading(Instant::now() + FAR);
     assert_eq!(running.passes_within(Duration::from_secs(10)).await, 0, "it is not promoted");
     running.queue.add(key("a"));
