@@ -6,7 +6,7 @@ use reknit_reconciler::{
     leader::{Candidate, Electors, Identity, LeaderElectionConfig, Leadership, StatefulReplica},
 };
 
-use crate::{environment::Environment, failure::Failure};
+use crate::{cli::environment::Environment, process::failure::Failure};
 
 /// Decided once for the process; each controller then has a leadership of its own.
 pub(crate) enum Election {

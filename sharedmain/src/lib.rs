@@ -158,47 +158,14 @@
 //! kubeconfig with a client certificate or an authority are read at the start only: where they are rotated, the process
 //! has to be started anew. A token file is followed.
 
-mod cause;
-mod certificate;
+mod cli;
 mod client;
-mod config_error;
-mod config_logging;
-mod config_maps;
-mod config_observability;
-mod construct;
+mod config;
 mod election;
-mod entry;
-mod environment;
-mod failure;
-mod flags;
-mod followed;
-mod kube_version;
-mod kubeconfig;
-mod listen;
-mod listen_address;
-mod log_line;
-mod logging;
-mod metrics;
-mod namespace;
-mod otlp;
-mod panics;
-mod probes;
+mod health;
+mod observe;
 mod process;
-mod profiling;
-mod proxy;
-mod rate_limit;
-mod running;
-mod signals;
-mod startup;
-mod stop;
-mod task;
-mod token_file;
-mod tracer;
-mod transport;
-mod vitals;
 mod webhook;
 
-pub use entry::{Main, main};
-pub use listen_address::ListenAddress;
-pub use namespace::{NamespaceFlag, namespace};
-pub use task::Task;
+pub use cli::{ListenAddress, Main, NamespaceFlag, main, namespace};
+pub use process::Task;

@@ -6,8 +6,8 @@ use reknit_reconciler::{Controller, Error, Result, leader::LeaderElectionConfig}
 use reknit_webhook::{Health, Place, Webhook};
 
 use crate::{
-    config_logging::LoggingConfig, config_observability::ObservabilityConfig, environment::Environment,
-    listen_address::ListenAddress, task::Task,
+    cli::environment::Environment, cli::listen_address::ListenAddress, config::logging::LoggingConfig,
+    config::observability::ObservabilityConfig, process::Task,
 };
 
 /// As in Knative.

@@ -4,7 +4,10 @@ use std::{fmt, future::Future, time::Duration};
 use kube::Client;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::{cause, certificate, failure::Failure, kube_version::Version, kubeconfig::Access};
+use crate::{
+    client::certificate, client::error as cause, client::kube_version::Version, client::kubeconfig::Access,
+    process::failure::Failure,
+};
 
 /// No single attempt takes longer.
 const ATTEMPT: Duration = Duration::from_secs(10);
@@ -141,7 +144,7 @@ mod tests {
     use std::cell::RefCell;
 
     use super::*;
-    use crate::kubeconfig::Origin;
+    use crate::client::kubeconfig::Origin;
     use kube::core::Status;
 
     fn access() -> Access {

@@ -3,7 +3,7 @@ use std::{collections::BTreeMap, fmt::Display, net::IpAddr, str::FromStr};
 
 use tracing_subscriber::EnvFilter;
 
-use crate::{failure::Failure, kube_version::Version, listen};
+use crate::{client::kube_version::Version, process::failure::Failure, process::listen};
 
 /// What Knative's processes read from their environment. A variable that is set but empty counts as unset.
 #[derive(Debug, Clone)]

@@ -3,7 +3,7 @@ use std::{env, net::IpAddr};
 
 use http::{Uri, uri::Authority};
 
-use crate::failure::Failure;
+use crate::process::failure::Failure;
 
 /// What the environment says about proxies; either case of the names, as curl has it.
 #[derive(Debug, Clone, Default)]

@@ -18,7 +18,7 @@ use tokio::{
 
 use super::{
     collector::Collector,
-    families::{Span, now},
+    metrics::{Span, now},
 };
 
 /// They are counted since the start, so what one request did not bring the next one does: nothing is kept.

@@ -13,8 +13,8 @@ use tokio::{
 };
 
 use crate::{
-    election::Standing, failure::Failure, otlp::Exports, panics, stop::Stop, task::Task,
-    vitals::ProcessVitals,
+    election::Standing, health::process_health::ProcessVitals, observe::otlp::Exports, process::Task,
+    process::failure::Failure, process::panics, process::stop::Stop,
 };
 
 /// How much longer than its deadline a controller is waited for: at the deadline it drops its passes itself.
@@ -218,7 +218,7 @@ mod tests {
     use reknit_testing::ApiServer;
 
     use super::*;
-    use crate::probes::Probes;
+    use crate::health::probes::Probes;
 
     #[tokio::test]
     async fn what_must_last_may_end_only_once_the_process_is_asked_to() {

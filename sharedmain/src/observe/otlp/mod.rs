@@ -2,10 +2,10 @@
 
 mod collector;
 mod endpoint;
-mod families;
+mod failure_log;
+mod metrics;
 mod pusher;
 mod spans;
-mod trouble;
 
 use std::time::Duration;
 
@@ -16,9 +16,9 @@ use reknit_injection::Shutdown;
 
 use self::{collector::Collector, pusher::Pusher};
 use crate::{
-    config_observability::{Metrics, ObservabilityConfig, Tracing},
-    failure::Failure,
-    tracer::LateTracer,
+    config::observability::{Metrics, ObservabilityConfig, Tracing},
+    observe::traces::LateTracer,
+    process::failure::Failure,
 };
 
 pub(crate) use self::endpoint::{Endpoint, Protocol};

@@ -6,8 +6,8 @@ use kube::{Api, Client};
 use reknit_reconciler::leader::LeaderElectionConfig;
 
 use crate::{
-    config_logging::LoggingConfig, config_observability::ObservabilityConfig, environment::Environment,
-    failure::Failure, startup::Startup,
+    cli::environment::Environment, config::logging::LoggingConfig,
+    config::observability::ObservabilityConfig, process::failure::Failure, process::startup::Startup,
 };
 
 /// What they say. A map that does not exist says nothing: the defaults hold.

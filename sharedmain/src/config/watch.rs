@@ -10,8 +10,8 @@ use reknit_injection::{Change, Context, Feed, select};
 use reknit_reconciler::leader::{self, LeaderElectionConfig};
 
 use crate::{
-    config_logging::LoggingConfig, config_observability::ObservabilityConfig, environment::Environment,
-    logging::Logging, profiling::Profiling,
+    cli::environment::Environment, config::logging::LoggingConfig,
+    config::observability::ObservabilityConfig, observe::logging::Logging, observe::profiling::Profiling,
 };
 
 type Data = BTreeMap<String, String>;

@@ -1,7 +1,7 @@
 //! The command line: the framework's flags, and the user's own beside them.
 use std::{collections::BTreeSet, net::IpAddr, path::PathBuf, time::Duration};
 
-use crate::{failure::Failure, listen::Host};
+use crate::{process::failure::Failure, process::listen::Host};
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, error::ErrorKind};
 
 /// The flags that every process has. Not a group of clap's: it would be named `Flags`, as the user's own may be.

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 use reknit_injection::{FeedState, Informers};
 use reknit_reconciler::{Health, Working, leader::Leadership};
 
-use crate::probes::Vitals;
+use crate::health::probes::Vitals;
 
 /// An informer that attempted nothing for so long does not move: a watch ends within minutes, and what fails is tried
 /// again within one, however long the API server is away. A pass that runs for so long is stuck, unless its controller says that it may be slow.

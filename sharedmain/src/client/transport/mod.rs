@@ -39,7 +39,7 @@ use tower::{BoxError, Service, ServiceBuilder, ServiceExt, service_fn};
 use tracing::{Instrument, Span, field::Empty};
 
 use self::{paced::Paced, pool::Pool};
-use crate::{cause::without_credentials, token_file::TokenFile};
+use crate::{client::error::without_credentials, client::token_file::TokenFile};
 
 const KEEPALIVE: Duration = Duration::from_secs(30);
 

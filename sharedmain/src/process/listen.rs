@@ -7,7 +7,7 @@ use std::{
 use axum::Router;
 use tokio::net::TcpListener;
 
-use crate::failure::Failure;
+use crate::process::failure::Failure;
 
 /// The address to listen on, and the setting that says so.
 #[derive(Clone, Copy, Debug)]

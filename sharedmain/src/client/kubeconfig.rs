@@ -7,9 +7,9 @@ use kube::{
 };
 
 use crate::{
-    failure::Failure,
-    flags::{Flags, PathList},
-    proxy::Proxy,
+    cli::flags::{Flags, PathList},
+    client::proxy::Proxy,
+    process::failure::Failure,
 };
 
 /// An API server with credentials, and where they were found: errors name it.

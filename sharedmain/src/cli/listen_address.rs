@@ -9,7 +9,7 @@ use reknit_injection::Context;
 use reknit_reconciler::Result;
 use tokio::net::TcpListener;
 
-use crate::listen::{self, Host};
+use crate::process::listen::{self, Host};
 
 /// What `--bind-address` said, for [`ListenAddress`].
 #[derive(Clone, Copy)]

@@ -7,10 +7,10 @@ use reknit_reconciler::{Controller, ControllerConstructor, Result};
 use reknit_webhook::Webhook;
 
 use crate::{
-    construct::Constructors,
-    flags::{self, Augment, Flags},
-    process::Process,
-    task::Task,
+    cli::flags::{self, Augment, Flags},
+    process::Task,
+    process::constructors::Constructors,
+    process::lifecycle::Process,
 };
 
 /// Runs these controllers until SIGTERM or Ctrl-C, and returns the exit status: 0 after a clean stop, 1 when

@@ -1,7 +1,7 @@
 //! The ConfigMap `config-logging`: how much is logged.
 use std::collections::BTreeMap;
 
-use crate::{config_error::ConfigError, logging::LogLevel};
+use crate::{config::error::ConfigError, observe::logging::LogLevel};
 
 const ZAP: &str = "zap-logger-config";
 const PREFIX: &str = "loglevel.";

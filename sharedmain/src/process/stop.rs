@@ -1,7 +1,7 @@
 //! The end of a process, asked for.
 use reknit_injection::{Shutdown, ShutdownTrigger};
 
-use crate::probes::Probes;
+use crate::health::probes::Probes;
 
 /// Asks everything in the process to stop; once is enough.
 #[derive(Clone)]

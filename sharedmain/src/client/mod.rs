@@ -1,4 +1,13 @@
 //! The clients of a process: a bare one, and one for controllers on top of it.
+pub(crate) mod certificate;
+pub(crate) mod error;
+pub(crate) mod kube_version;
+pub(crate) mod kubeconfig;
+mod proxy;
+mod rate_limit;
+mod token_file;
+mod transport;
+
 use std::time::Duration;
 
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
@@ -11,10 +20,10 @@ use tower::{
     retry::{Policy, RetryLayer},
 };
 
-use crate::{
-    cause::root, failure::Failure, kubeconfig::Access, proxy, rate_limit::rate_limited,
-    token_file::TokenFile, transport::transport,
+use self::{
+    error::root, kubeconfig::Access, rate_limit::rate_limited, token_file::TokenFile, transport::transport,
 };
+use crate::process::failure::Failure;
 
 /// An API server ends every request that is not long-running after 60 seconds, unless it is told otherwise.
 const ANSWER: Duration = Duration::from_secs(75);

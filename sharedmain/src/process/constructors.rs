@@ -5,7 +5,7 @@ use reknit_injection::Context;
 use reknit_reconciler::{Controller, Result};
 use reknit_webhook::{Health, Webhook};
 
-use crate::{failure::Failure, panics, task::Task, webhook};
+use crate::{process::Task, process::failure::Failure, process::panics, webhook};
 
 type Make<T> = Box<dyn FnOnce(&Context) -> Result<T>>;
 type Provide<T = ()> = Box<dyn FnOnce(&Context) -> T>;

@@ -15,9 +15,9 @@ use tracing_subscriber::{
 };
 
 use crate::{
-    failure::Failure,
-    log_line::{Fields, Line, Severity, caller},
-    tracer::LateTracer,
+    observe::log_line::{Fields, Line, Severity, caller},
+    observe::traces::LateTracer,
+    process::failure::Failure,
 };
 
 /// The log, set up once for the process.

@@ -1,7 +1,7 @@
 //! What SIGTERM and Ctrl-C do: the first asks the process to end in good order, the second ends it.
 use std::{io, sync::mpsc, thread};
 
-use crate::failure::Failure;
+use crate::process::failure::Failure;
 
 /// Calls `first` on the first signal, and ends the process with status 1 on the second. Signals are waited for by
 /// a thread of their own, so that they work also while user code keeps all others busy.

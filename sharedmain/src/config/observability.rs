@@ -2,9 +2,9 @@
 use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 
 use crate::{
-    config_error::ConfigError,
-    listen,
-    otlp::{Endpoint, Protocol},
+    config::error::ConfigError,
+    observe::otlp::{Endpoint, Protocol},
+    process::listen,
 };
 
 /// As OpenTelemetry's readers have it.

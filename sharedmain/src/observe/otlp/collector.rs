@@ -19,9 +19,9 @@ use tonic_prost::ProstCodec;
 
 use super::{
     endpoint::{Endpoint, Protocol},
-    trouble::Trouble,
+    failure_log::Trouble,
 };
-use crate::{cause::chain, failure::Failure};
+use crate::{client::error::chain, process::failure::Failure};
 
 /// As OpenTelemetry's own exporters wait.
 const ANSWER: Duration = Duration::from_secs(10);
