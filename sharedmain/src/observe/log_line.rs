@@ -19,7 +19,15 @@ impl Fields {
         Self(Vec::with_capacity(fields))
     }
 
+    /// Sets a field. One that has the name of a key of every line is renamed, so that no line has a key twice.
     pub(crate) fn set(&mut self, name: &'static str, value: impl Into<Value>) {
+        let name = match name {
+            "severity" => "fields.severity",
+            "timestamp" => "fields.timestamp",
+            "logger" => "fields.logger",
+            "caller" => "fields.caller",
+            name => name,
+        };
         let value = value.into();
         match self.0.iter_mut().find(|(held, _)| *held == name) {
             Some((_, held)) => *held = value,
@@ -126,18 +134,15 @@ impl Line<'_> {
     /// `{"severity":…,"timestamp":…,"logger":…,"caller":…,"message":…, fields}` and a line end.
     pub(crate) fn json(mut self) -> String {
         let message = self.fields.take(MESSAGE).unwrap_or_else(|| "".into());
-        let mut head = Fields::default();
-        head.set("severity", self.severity.word());
-        head.set("timestamp", format!("{:.6}", self.time));
-        head.set("logger", self.logger);
-        if let Some(caller) = self.caller {
-            head.set("caller", caller);
-        }
-        head.set(MESSAGE, message);
-        let mut line = String::from("{");
-        for (at, (name, value)) in head.0.iter().chain(&self.fields.0).enumerate() {
-            let comma = if at == 0 { "" } else { "," };
-            let _ = write!(line, "{comma}{}:{value}", Value::from(*name));
+        let mut line = format!(
+            r#"{{"severity":"{}","timestamp":"{:.6}","logger":{}"#,
+            self.severity.word(),
+            self.time,
+            Value::from(self.logger)
+        );
+        let caller = self.caller.map(|caller| ("caller", caller.into()));
+        for (name, value) in caller.into_iter().chain([(MESSAGE, message)]).chain(self.fields.0) {
+            let _ = write!(line, ",{}:{value}", Value::from(name));
         }
         line + "}\n"
     }
@@ -187,6 +192,21 @@ mod tests {
              \"caller\":\"krate/a.rs:1\",\"message\":\"it \\\"failed\\\"\\nbadly\",\
              \"knative.dev/key\":\"default/a\",\"tries\":3}\n"
         );
+    }
+
+    /// A field may have the name of a key that every line has; a JSON parser keeps only one of two equal keys.
+    #[test]
+    fn json_has_no_key_twice() {
+        let mut line = line();
+        for name in ["severity", "timestamp", "logger", "caller"] {
+            line.fields.set(name, "mine");
+        }
+        let json = line.json();
+        assert_eq!(json.matches(r#""severity":"#).count(), 1, "{json}");
+        let held: std::collections::BTreeMap<String, Value> = serde_json::from_str(&json).unwrap();
+        assert_eq!(held["severity"], "WARNING");
+        assert_eq!(held["fields.severity"], "mine");
+        assert_eq!(json.matches("\":").count(), held.len(), "{json}");
     }
 
     #[test]
