@@ -6,16 +6,23 @@ use tower::BoxError;
 
 type Link<'a> = &'a (dyn StdError + 'static);
 
-/// What became of a credential plugin, without what it was given and what it printed for us.
+/// A failure to obtain credentials. Its text shows neither what a credential plugin was given nor what it printed for
+/// the process.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-struct Credentials(String);
+pub(super) struct CredentialError(String);
+
+impl CredentialError {
+    pub(super) fn new(text: String) -> Self {
+        Self(text)
+    }
+}
 
 /// kube's own text of what a credential plugin did shows its environment, its arguments and its output: each may be a
 /// secret, and errors are written into logs, events and the readiness probe.
 pub(crate) fn without_credentials(error: BoxError) -> BoxError {
     let auth = chain(&*error).find_map(|link| link.downcast_ref::<AuthError>()).map(auth_text);
-    auth.map_or(error, |text| Credentials(text).into())
+    auth.map_or(error, |text| CredentialError(text).into())
 }
 
 /// The first line of thought of a user is about the last error in the chain: what is above only says what was
@@ -39,7 +46,7 @@ pub(crate) fn may_pass(error: &kube::Error) -> bool {
         kube::Error::Service(_) | kube::Error::HyperError(_) | kube::Error::ReadEvents(_) => {
             find::<rustls::Error>(error).is_none()
                 && find::<AuthError>(error).is_none()
-                && find::<Credentials>(error).is_none()
+                && find::<CredentialError>(error).is_none()
         }
         _ => false,
     }
@@ -56,17 +63,14 @@ fn plain(error: Link<'_>) -> String {
     }
 }
 
-/// An exec plugin's standard output holds credentials, and its command with its environment and arguments may, so only
-/// its standard error is shown.
+/// kube's text without the command of an auth provider, its environment and its output, which may be secrets. Only the
+/// standard error is shown.
 fn auth_text(error: &AuthError) -> String {
     match error {
         AuthError::AuthExecRun { status, out, .. } => {
             let stderr = String::from_utf8_lossy(&out.stderr);
             let stderr: String = stderr.trim().chars().take(500).collect();
             format!("the credential plugin failed ({status}): {stderr}")
-        }
-        AuthError::AuthExecParse(yaml) => {
-            format!("the credential plugin's output is malformed: {}", yaml.without_snippet())
         }
         other => other.to_string(),
     }

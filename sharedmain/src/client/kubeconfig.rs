@@ -171,8 +171,9 @@ fn from_pod() -> Result<Access, Failure> {
     match Config::incluster() {
         Ok(config) => Ok(Access { config, origin: Origin::Pod }),
         Err(InClusterError::ReadEnvironmentVariable(_)) => Err(Failure::new(format!(
-            "no kubeconfig found: --kubeconfig and KUBECONFIG are not given, {} does not exist, and this is no \
-             pod (KUBERNETES_SERVICE_HOST is not set)",
+            "no configuration has been provided: set --kubeconfig or KUBECONFIG, create {}, or run in a cluster \
+             (unable to load in-cluster configuration, KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT must be \
+             defined)",
             home_path().unwrap_or_else(|| "~/.kube/config".into()).display()
         ))),
         Err(e) => Err(Failure::new(format!("the service account of this pod cannot be used: {e}"))),

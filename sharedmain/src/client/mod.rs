@@ -1,6 +1,7 @@
 //! The clients of a process: a bare one, and one for controllers on top of it.
 pub(crate) mod certificate;
 pub(crate) mod error;
+mod exec_plugin;
 pub(crate) mod kube_version;
 pub(crate) mod kubeconfig;
 mod proxy;

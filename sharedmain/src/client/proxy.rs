@@ -1,7 +1,9 @@
 //! Which proxy, if any, leads to an address: `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY` as Go reads them.
 use std::{env, net::IpAddr};
 
+use base64::{Engine, engine::general_purpose::STANDARD};
 use http::{Uri, uri::Authority};
+use percent_encoding::percent_decode_str;
 
 use crate::process::failure::Failure;
 
@@ -42,15 +44,12 @@ impl Proxy {
     }
 }
 
-/// Whether there is a way through this proxy. kube's own complaint would show the password.
-pub(crate) fn check(proxy: &Uri) -> Result<(), String> {
+/// Checks that requests can be sent through the proxy. kube's own error would show the password.
+pub(super) fn check(proxy: &Uri) -> Result<(), String> {
     let why = match proxy.scheme_str() {
         Some("http" | "https") => return Ok(()),
-        Some("socks5") if !has_user(proxy) && proxy.port().is_some() => return Ok(()),
-        Some("socks5") if proxy.port().is_none() => "name its port, as in socks5://proxy:1080",
-        Some("socks5") => {
-            "no user and password are sent to a proxy of this kind: name one that asks for none, or an HTTP proxy"
-        }
+        Some("socks5") if proxy.port().is_some() => return Ok(()),
+        Some("socks5") => "name its port, as in socks5://proxy:1080",
         _ => "want http://, https:// or socks5://",
     };
     Err(format!(
@@ -60,8 +59,18 @@ pub(crate) fn check(proxy: &Uri) -> Result<(), String> {
     ))
 }
 
-fn has_user(proxy: &Uri) -> bool {
-    proxy.authority().is_some_and(|at| at.as_str().contains('@'))
+/// Returns the user and the password of the proxy's address, percent-decoded.
+pub(super) fn credentials(proxy: &Uri) -> Option<(String, String)> {
+    let (both, _) = proxy.authority()?.as_str().rsplit_once('@')?;
+    let (user, password) = both.split_once(':').unwrap_or((both, ""));
+    let decode = |text| percent_decode_str(text).decode_utf8_lossy().into_owned();
+    Some((decode(user), decode(password)))
+}
+
+/// Returns the credentials of the proxy as a header of basic authentication.
+pub(super) fn basic_auth(proxy: &Uri) -> Option<String> {
+    let (user, password) = credentials(proxy)?;
+    Some(format!("Basic {}", STANDARD.encode(format!("{user}:{password}"))))
 }
 
 /// Without user and password.
@@ -176,13 +185,17 @@ mod tests {
             ("socks5h://proxy", "socks5h://proxy", "want http://"),
             ("socks5://proxy", "socks5://proxy", "name its port"),
             ("proxy:1080", "proxy:1080", "want http://"),
-            ("socks5://user:hunter2@[::1]:1080", "socks5://[::1]:1080", "no user and password are sent"),
         ] {
             let said = check(&proxy.parse().unwrap()).unwrap_err();
             assert!(said.starts_with(&format!("the proxy {shown} cannot be used: {why}")), "{said}");
             assert!(!said.contains("hunter2") && !said.contains("user:"), "{said}");
         }
-        for proxy in ["http://user:hunter2@proxy:3128", "https://proxy", "socks5://proxy:1080"] {
+        for proxy in [
+            "http://user:hunter2@proxy:3128",
+            "https://proxy",
+            "socks5://proxy:1080",
+            "socks5://user:hunter2@[::1]:1080",
+        ] {
             assert_eq!(check(&proxy.parse().unwrap()), Ok(()), "{proxy}");
         }
     }

@@ -77,7 +77,13 @@ fn without_any_kubeconfig_it_says_where_it_looked() {
     let start = Start::new().arg("--disable-ha");
     let home = start.home().join(".kube/config").display().to_string();
     let said = failed_at_once_with_one_line(start.end());
-    for place in ["no kubeconfig found", "--kubeconfig", "KUBECONFIG", &home, "KUBERNETES_SERVICE_HOST"] {
+    for place in [
+        "no configuration has been provided",
+        "--kubeconfig",
+        "KUBECONFIG",
+        &home,
+        "unable to load in-cluster configuration, KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT must be defined",
+    ] {
         assert!(said.contains(place), "{said}");
     }
 }

@@ -1,22 +1,14 @@
-//! The pool against a server that answers byte for byte what it is told; then the whole way.
-use std::{
-    pin::{Pin, pin},
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    task::{Context, Poll, Wake, Waker},
-    time::{Duration, Instant},
-};
+//! The transport against a server that sends given bytes, and against a real API server.
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use futures::future::join_all;
 use http::{Request, Uri};
 use http_body_util::BodyExt;
-use hyper::body::Body as _;
-use hyper_util::{client::legacy::connect::HttpConnector, rt::TokioIo};
+use hyper_util::rt::TokioIo;
 use kube::{Config, client::Body};
 use parking_lot::Mutex;
-use reknit_injection::Answer;
+use reknit_injection::{Answer, Transport};
 use reknit_testing::ControlPlane;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -34,15 +26,16 @@ use tracing_subscriber::{
     layer::{self, SubscriberExt},
 };
 
-use super::{pool::Pool, transport};
+use super::{super::error::chain, transport};
 
 const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 const CHUNKED: &str = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n";
 
-async fn server() -> (TcpListener, Arc<Pool<HttpConnector>>) {
+async fn server() -> (TcpListener, Transport) {
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
-    (listener, Arc::new(Pool::new(HttpConnector::new(), &address).unwrap()))
+    (listener, transport(&Config::new(address), None).unwrap())
 }
 
 /// The head of the next request.
@@ -55,7 +48,7 @@ async fn request(stream: &mut TcpStream) -> String {
 }
 
 fn get() -> Request<Body> {
-    Request::get("https://elsewhere/api/v1/services?watch=true").body(Body::empty()).unwrap()
+    Request::get("/api/v1/services?watch=true").body(Body::empty()).unwrap()
 }
 
 /// What waits for the other end for ever is an error, too.
@@ -82,7 +75,7 @@ async fn look_at_sockets() {
 
 #[tokio::test]
 async fn a_connection_is_used_again_when_the_answer_is_there_to_its_end() {
-    let (listener, pool) = server().await;
+    let (listener, transport) = server().await;
     let host = listener.local_addr().unwrap();
     let serve = async {
         let mut stream = listener.accept().await.unwrap().0;
@@ -94,7 +87,7 @@ async fn a_connection_is_used_again_when_the_answer_is_there_to_its_end() {
     };
     let ask = async {
         for expected in ["ok", "ok", "", "ok"] {
-            assert_eq!(text(pool.clone().send(get()).await.unwrap()).await, expected);
+            assert_eq!(text(transport.send(get()).await.unwrap()).await, expected);
         }
     };
     both(serve, ask).await;
@@ -102,7 +95,7 @@ async fn a_connection_is_used_again_when_the_answer_is_there_to_its_end() {
 
 #[tokio::test]
 async fn an_answer_that_is_still_read_or_was_left_keeps_its_connection_to_itself() {
-    let (listener, pool) = server().await;
+    let (listener, transport) = server().await;
     let serve = async {
         let mut watch = listener.accept().await.unwrap().0;
         answer(&mut watch, "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n").await;
@@ -113,21 +106,21 @@ async fn an_answer_that_is_still_read_or_was_left_keeps_its_connection_to_itself
         answer(&mut other, OK).await;
     };
     let ask = async {
-        let mut watch = pool.clone().send(get()).await.unwrap().into_body();
+        let mut watch = transport.send(get()).await.unwrap().into_body();
         assert_eq!(watch.frame().await.unwrap().unwrap().into_data().unwrap(), "ok");
-        assert_eq!(text(pool.clone().send(get()).await.unwrap()).await, "ok");
+        assert_eq!(text(transport.send(get()).await.unwrap()).await, "ok");
         drop(watch);
-        assert_eq!(text(pool.clone().send(get()).await.unwrap()).await, "ok");
+        assert_eq!(text(transport.send(get()).await.unwrap()).await, "ok");
     };
     both(serve, ask).await;
 }
 
 #[tokio::test]
 async fn a_request_that_meets_a_closed_connection_is_sent_on_another() {
-    let (listener, pool) = server().await;
+    let (listener, transport) = server().await;
     let ask = async || {
         let request = Request::put("/").body(Body::from(b"abc".to_vec())).unwrap();
-        assert_eq!(text(pool.clone().send(request).await.unwrap()).await, "ok");
+        assert_eq!(text(transport.send(request).await.unwrap()).await, "ok");
     };
     let serve = async |stream: &mut TcpStream, bytes| {
         request(stream).await;
@@ -162,7 +155,7 @@ async fn a_request_that_meets_a_closed_connection_is_sent_on_another() {
 /// tokio lets a task do only so much before others have their turn, and says then of what is there that it is not.
 #[tokio::test]
 async fn however_many_connections_were_closed_the_request_is_sent() {
-    let (listener, pool) = server().await;
+    let (listener, transport) = server().await;
     let serve = async {
         let mut streams = Vec::new();
         for _ in 0..64 {
@@ -174,7 +167,7 @@ async fn however_many_connections_were_closed_the_request_is_sent() {
         streams
     };
     let (streams, _) =
-        both(serve, join_all((0..64).map(|_| async { text(pool.clone().send(get()).await.unwrap()).await })))
+        both(serve, join_all((0..64).map(|_| async { text(transport.send(get()).await.unwrap()).await })))
             .await;
     drop(streams);
     look_at_sockets().await;
@@ -182,23 +175,24 @@ async fn however_many_connections_were_closed_the_request_is_sent() {
     let ask = async {
         // With an odd rest one attempt finds its connection closed and cannot say so.
         tokio::task::consume_budget().await;
-        text(pool.clone().send(get()).await.unwrap()).await
+        text(transport.send(get()).await.unwrap()).await
     };
     both(serve, ask).await;
 }
 
 #[tokio::test]
 async fn what_breaks_in_the_middle_is_an_error() {
-    let (listener, pool) = server().await;
+    let (listener, transport) = server().await;
     let serve = async {
         answer(&mut listener.accept().await.unwrap().0, "").await;
         answer(&mut listener.accept().await.unwrap().0, "HTTP/1.1 200 OK\r\ncontent-length: 20\r\n\r\nok")
             .await;
     };
     let ask = async {
-        let failed = pool.clone().send(get()).await.map(|_| ()).unwrap_err();
-        assert!(failed.downcast_ref::<hyper::Error>().unwrap().is_incomplete_message(), "{failed}");
-        let short = pool.clone().send(get()).await.unwrap();
+        let failed = transport.send(get()).await.map(|_| ()).unwrap_err();
+        let cause = chain(&failed).find_map(|link| link.downcast_ref::<hyper::Error>());
+        assert!(cause.unwrap().is_incomplete_message(), "{failed}");
+        let short = transport.send(get()).await.unwrap();
         short.into_body().collect().await.unwrap_err();
     };
     both(serve, ask).await;
@@ -206,7 +200,7 @@ async fn what_breaks_in_the_middle_is_an_error() {
 
 #[tokio::test]
 async fn after_an_upgrade_the_stream_belongs_to_who_asked() {
-    let (listener, pool) = server().await;
+    let (listener, transport) = server().await;
     let serve = async {
         let mut stream = listener.accept().await.unwrap().0;
         answer(
@@ -222,7 +216,7 @@ async fn after_an_upgrade_the_stream_belongs_to_who_asked() {
         let mut request = get();
         request.headers_mut().insert("connection", "upgrade".try_into().unwrap());
         request.headers_mut().insert("upgrade", "echo".try_into().unwrap());
-        let answer = pool.clone().send(request).await.unwrap();
+        let answer = transport.send(request).await.unwrap();
         let mut stream = TokioIo::new(hyper::upgrade::on(answer).await.unwrap());
         stream.write_all(b"hello").await.unwrap();
         let mut said = [0; 5];
@@ -234,15 +228,14 @@ async fn after_an_upgrade_the_stream_belongs_to_who_asked() {
 
 #[tokio::test]
 async fn what_is_idle_for_long_is_closed() {
-    let (listener, pool) = server().await;
+    let (listener, transport) = server().await;
     for _ in 0..2 {
         let serve = async {
             let mut stream = listener.accept().await.unwrap().0;
             answer(&mut stream, OK).await;
             stream
         };
-        let (mut stream, _) =
-            both(serve, async { text(pool.clone().send(get()).await.unwrap()).await }).await;
+        let (mut stream, _) = both(serve, async { text(transport.send(get()).await.unwrap()).await }).await;
         tokio::time::pause();
         let began = tokio::time::Instant::now();
         assert_eq!(stream.read(&mut [0]).await.unwrap(), 0);
@@ -253,8 +246,8 @@ async fn what_is_idle_for_long_is_closed() {
 
 #[tokio::test]
 async fn what_is_idle_for_long_is_not_used_even_before_it_is_closed() {
-    let (listener, pool) = server().await;
-    let ask = async || text(pool.clone().send(get()).await.unwrap()).await;
+    let (listener, transport) = server().await;
+    let ask = async || text(transport.send(get()).await.unwrap()).await;
     let serve = async {
         let mut stream = listener.accept().await.unwrap().0;
         answer(&mut stream, OK).await;
@@ -276,61 +269,6 @@ async fn later(seconds: u64) {
     tokio::time::resume();
 }
 
-/// Counts how often a task is woken.
-#[derive(Default)]
-struct Woken(AtomicUsize);
-
-impl Wake for Woken {
-    fn wake(self: Arc<Self>) {
-        self.0.fetch_add(1, Ordering::SeqCst);
-    }
-}
-
-/// A task that wakes itself is polled once more for nothing, and on a runtime of several threads mostly by another
-/// thread, which has to be woken for it.
-#[tokio::test]
-async fn who_waits_is_woken_once_for_what_arrives() {
-    let (listener, pool) = server().await;
-    let serve = async {
-        let mut stream = listener.accept().await.unwrap().0;
-        answer(&mut stream, OK).await;
-        stream
-    };
-    let (mut stream, _) = both(serve, async { text(pool.clone().send(get()).await.unwrap()).await }).await;
-    let woken = Arc::new(Woken::default());
-    let waker = Waker::from(woken.clone());
-    let mut cx = Context::from_waker(&waker);
-    let arrives = async |times| {
-        timeout(Duration::from_secs(10), async {
-            while woken.0.load(Ordering::SeqCst) < times {
-                look_at_sockets().await;
-            }
-        })
-        .await
-        .expect("somebody is woken");
-    };
-
-    let mut asking = pin!(async { text(pool.clone().send(get()).await.unwrap()).await });
-    assert!(asking.as_mut().poll(&mut cx).is_pending());
-    answer(&mut stream, OK).await;
-    arrives(1).await;
-    assert!(asking.as_mut().poll(&mut cx).is_ready());
-
-    let mut watching = pin!(pool.clone().send(get()));
-    assert!(watching.as_mut().poll(&mut cx).is_pending());
-    answer(&mut stream, "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n").await;
-    arrives(2).await;
-    let Poll::Ready(answer) = watching.as_mut().poll(&mut cx) else { panic!("it is there") };
-    let mut body = answer.unwrap().into_body();
-    for times in 3..6 {
-        assert!(Pin::new(&mut body).poll_frame(&mut cx).is_pending());
-        stream.write_all(b"2\r\nok\r\n").await.unwrap();
-        arrives(times).await;
-        assert!(Pin::new(&mut body).poll_frame(&mut cx).is_ready());
-    }
-    assert_eq!(woken.0.load(Ordering::SeqCst), 5);
-}
-
 /// With Nagle's algorithm each takes more than 40 ms, however fast the machine is.
 #[tokio::test]
 async fn the_first_request_on_a_connection_is_sent_at_once() {
@@ -338,7 +276,7 @@ async fn the_first_request_on_a_connection_is_sent_at_once() {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let mut fastest = Duration::MAX;
     for _ in 0..20 {
-        let anew = transport(&plane.config().unwrap(), None).unwrap();
+        let anew = super::transport(&plane.config().unwrap(), None).unwrap();
         let began = Instant::now();
         anew.client().apiserver_version().await.unwrap();
         fastest = fastest.min(began.elapsed());
@@ -362,7 +300,7 @@ async fn what_becomes_of_a_request_is_told_of_no_span_around_it() {
     let layer = Recorded(Arc::clone(&recorded)).with_filter(LevelFilter::INFO);
     let _recording = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
     let pass = tracing::info_span!("reconcile", otel.status_code = Empty);
-    let asked = transport(&unreached, None).unwrap().send(Request::new(Body::empty()));
+    let asked = super::transport(&unreached, None).unwrap().send(Request::new(Body::empty()));
     assert!(asked.instrument(pass.clone()).await.is_err());
     assert!(recorded.lock().is_empty(), "{:?}", recorded.lock());
     pass.record("otel.status_code", "ERROR");

@@ -1,0 +1,99 @@
+//! Exec credential plugins of a kubeconfig, run as client-go runs them.
+//!
+//! kube runs a plugin as well, but uses its client certificate until the process ends.
+use std::process::{Command, Stdio};
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use jiff::{SignedDuration, Timestamp};
+use kube::{
+    Config,
+    config::{ExecConfig, ExecInteractiveMode},
+};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::error::CredentialError;
+
+/// The time before their expiry at which credentials are replaced.
+pub(super) const MARGIN: SignedDuration = SignedDuration::from_secs(60);
+
+/// A program that prints credentials.
+pub(super) struct ExecPlugin(ExecConfig);
+
+#[derive(Deserialize)]
+struct ExecCredential {
+    status: Option<Credentials>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Credentials {
+    expiration_timestamp: Option<Timestamp>,
+    token: Option<String>,
+    client_certificate_data: Option<String>,
+    client_key_data: Option<String>,
+}
+
+impl ExecPlugin {
+    /// Returns the plugin of the configuration, unless it holds credentials that take precedence.
+    pub(super) fn of(config: &Config) -> Option<Self> {
+        let auth = &config.auth_info;
+        let has_others = auth.auth_provider.is_some()
+            || auth.username.is_some() && auth.password.is_some()
+            || auth.token.is_some()
+            || auth.token_file.is_some();
+        auth.exec.clone().filter(|_| !has_others).map(Self)
+    }
+
+    /// Runs the plugin; returns the configuration with its credentials, and the time at which they expire.
+    pub(super) fn log_in(&self, config: &Config) -> Result<(Config, Option<Timestamp>), CredentialError> {
+        let Credentials { expiration_timestamp, token, client_certificate_data, client_key_data } =
+            self.run()?;
+        let mut config = config.clone();
+        let auth = &mut config.auth_info;
+        auth.exec = None;
+        auth.token = token.map(Into::into);
+        if let (Some(certificate), Some(key)) = (client_certificate_data, client_key_data) {
+            auth.client_certificate_data = Some(STANDARD.encode(certificate));
+            auth.client_key_data = Some(STANDARD.encode(key).into());
+        }
+        Ok((config, expiration_timestamp))
+    }
+
+    fn run(&self) -> Result<Credentials, CredentialError> {
+        let name = self.0.command.as_deref().unwrap_or_default();
+        let failed = |why: String| CredentialError::new(format!("the credential plugin {name} {why}"));
+        let output = self.command(name)?.output().map_err(|e| {
+            let hint = self.0.install_hint.as_deref().unwrap_or_default();
+            failed(format!("cannot be run: {e} {hint}").trim_end().to_owned())
+        })?;
+        if !output.status.success() {
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            let stderr: String = stderr.trim().chars().take(500).collect();
+            return Err(failed(format!("failed ({}): {stderr}", output.status)));
+        }
+        // client-go decodes YAML as well, and some plugins print it.
+        let printed: ExecCredential = serde_saphyr::from_slice(&output.stdout)
+            .map_err(|e| failed(format!("printed a malformed ExecCredential: {}", e.without_snippet())))?;
+        printed.status.ok_or_else(|| failed("printed an ExecCredential without a status".into()))
+    }
+
+    fn command(&self, name: &str) -> Result<Command, CredentialError> {
+        let exec = &self.0;
+        let mut command = Command::new(name);
+        command.args(exec.args.iter().flatten());
+        let variables = exec.env.iter().flatten();
+        command.envs(variables.filter_map(|variable| Some((variable.get("name")?, variable.get("value")?))));
+        let is_interactive = exec.interactive_mode != Some(ExecInteractiveMode::Never);
+        if is_interactive {
+            command.stdin(Stdio::inherit()).stderr(Stdio::inherit());
+        }
+        let cluster = exec.cluster.as_ref().filter(|_| exec.provide_cluster_info);
+        let info = json!({
+            "apiVersion": exec.api_version, "kind": "ExecCredential",
+            "spec": {"interactive": is_interactive, "cluster": cluster},
+        });
+        command.env("KUBERNETES_EXEC_INFO", info.to_string());
+        Ok(command)
+    }
+}
