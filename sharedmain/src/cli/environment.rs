@@ -1,110 +1,107 @@
-//! The environment variables that a process reads, checked once at its start.
+//! The environment variables of a process, checked once at its start.
 use std::{collections::BTreeMap, fmt::Display, net::IpAddr, str::FromStr};
 
+use semver::Version;
 use tracing_subscriber::EnvFilter;
 
-use crate::{client::kube_version::Version, process::failure::Failure, process::listen};
+use crate::{
+    client::kube_version,
+    config::maps::ConfigMapNames,
+    process::{failure::Failure, listen},
+    webhook::WebhookSettings,
+};
 
-/// What Knative's processes read from their environment. A variable that is set but empty counts as unset.
+/// The variables that Knative's processes read. An empty variable counts as unset.
 #[derive(Debug, Clone)]
 pub(crate) struct Environment {
-    /// `SYSTEM_NAMESPACE`: where leases and ConfigMaps live.
+    /// `SYSTEM_NAMESPACE`, the namespace of leases and ConfigMaps.
     pub(crate) system_namespace: Option<String>,
-    /// `POD_NAME`, else `HOSTNAME`.
+    /// `POD_NAME`, or else `HOSTNAME`.
     pub(crate) pod: Option<String>,
-    /// `K_THREADS_PER_CONTROLLER`: overrides `.workers(n)` of every controller.
+    /// `K_THREADS_PER_CONTROLLER`, which overrides `.workers(n)` of every controller.
     pub(crate) workers: Option<usize>,
-    /// `KNATIVE_HEALTH_PROBES_PORT`, else 8080.
+    /// `KNATIVE_HEALTH_PROBES_PORT`, 8080 by default.
     pub(crate) probes_port: u16,
-    /// `METRICS_PROMETHEUS_PORT`: wins over the ConfigMap.
+    /// `METRICS_PROMETHEUS_PORT`, which overrides the ConfigMap.
     pub(crate) metrics_port: Option<u16>,
-    /// `METRICS_PROMETHEUS_HOST`: wins over the ConfigMap and `--bind-address`.
+    /// `METRICS_PROMETHEUS_HOST`, which overrides the ConfigMap and `--bind-address`.
     pub(crate) metrics_host: Option<IpAddr>,
-    /// `PROFILING_PORT`, else 8008.
+    /// `PROFILING_PORT`, 8008 by default.
     pub(crate) profiling_port: u16,
-    /// `WEBHOOK_PORT`.
-    pub(crate) webhook_port: Option<u16>,
-    /// `WEBHOOK_NAME`: the Service of the webhook.
-    pub(crate) webhook_name: Option<String>,
-    /// `WEBHOOK_SECRET_NAME`.
-    pub(crate) webhook_secret: Option<String>,
-    /// `KUBERNETES_MIN_VERSION`, else what Knative asks for.
+    /// `WEBHOOK_PORT`, `WEBHOOK_NAME` and `WEBHOOK_SECRET_NAME`.
+    pub(crate) webhook: WebhookSettings,
+    /// `KUBERNETES_MIN_VERSION`, Knative's minimum by default.
     pub(crate) min_version: Version,
-    /// `RUST_LOG`, well-formed: wins over what config-logging says.
+    /// `RUST_LOG`, valid, which overrides config-logging.
     pub(crate) rust_log: Option<String>,
-    /// `CONFIG_LOGGING_NAME`, else `config-logging`.
-    pub(crate) config_logging: String,
-    /// `CONFIG_OBSERVABILITY_NAME`, else `config-observability`.
-    pub(crate) config_observability: String,
-    /// `CONFIG_LEADERELECTION_NAME`, else `config-leader-election`.
-    pub(crate) config_leader_election: String,
+    /// `CONFIG_LOGGING_NAME`, `CONFIG_OBSERVABILITY_NAME` and `CONFIG_LEADERELECTION_NAME`.
+    pub(crate) config_maps: ConfigMapNames,
 }
 
 impl Environment {
-    /// Reads the process's own variables.
+    /// Reads the variables of this process.
     pub(crate) fn read() -> Result<Self, Failure> {
-        Self::from_vars(&std::env::vars_os().filter_map(utf8).collect())
+        // A variable that is not UTF-8 is none of these.
+        let vars = std::env::vars_os();
+        Self::from_vars(
+            &vars.filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?))).collect(),
+        )
     }
 
     fn from_vars(vars: &BTreeMap<String, String>) -> Result<Self, Failure> {
         let text = |name: &str| vars.get(name).filter(|value| !value.is_empty()).cloned();
+        let text_or = |name, default: String| text(name).unwrap_or(default);
         let port = |name| port(vars, name);
         let workers = parsed(vars, "K_THREADS_PER_CONTROLLER", "a whole number from 1")?;
         if workers == Some(0) {
-            return Err(bad("K_THREADS_PER_CONTROLLER", "0", "a whole number from 1"));
+            return Err(invalid("K_THREADS_PER_CONTROLLER", "0", "a whole number from 1"));
         }
-        let min_version = parsed(vars, "KUBERNETES_MIN_VERSION", "a version such as v1.33.0")?;
+        let (names, mut webhook) = (ConfigMapNames::default(), WebhookSettings::default());
+        webhook.port = port("WEBHOOK_PORT")?.unwrap_or(webhook.port);
+        webhook.place.service = text_or("WEBHOOK_NAME", webhook.place.service);
+        webhook.place.secret = text_or("WEBHOOK_SECRET_NAME", webhook.place.secret);
         Ok(Self {
             system_namespace: text("SYSTEM_NAMESPACE"),
             pod: text("POD_NAME").or_else(|| text("HOSTNAME")),
             workers,
             probes_port: port("KNATIVE_HEALTH_PROBES_PORT")?.unwrap_or(8080),
             metrics_port: port("METRICS_PROMETHEUS_PORT")?,
-            metrics_host: host(text("METRICS_PROMETHEUS_HOST"))?,
+            metrics_host: value(
+                vars,
+                "METRICS_PROMETHEUS_HOST",
+                "an IP address or localhost",
+                listen::resolve,
+            )?,
             profiling_port: port("PROFILING_PORT")?.unwrap_or(8008),
-            webhook_port: port("WEBHOOK_PORT")?,
-            webhook_name: text("WEBHOOK_NAME"),
-            webhook_secret: text("WEBHOOK_SECRET_NAME"),
-            min_version: min_version.unwrap_or_else(Version::minimum),
-            rust_log: directives(text("RUST_LOG"))?,
-            config_logging: text("CONFIG_LOGGING_NAME").unwrap_or_else(|| "config-logging".into()),
-            config_observability: text("CONFIG_OBSERVABILITY_NAME")
-                .unwrap_or_else(|| "config-observability".into()),
-            config_leader_election: text("CONFIG_LEADERELECTION_NAME")
-                .unwrap_or_else(|| "config-leader-election".into()),
+            webhook,
+            min_version: value(vars, "KUBERNETES_MIN_VERSION", "a version such as v1.33.0", |text| {
+                kube_version::parse(text).ok()
+            })?
+            .unwrap_or(kube_version::MINIMUM),
+            rust_log: value(vars, "RUST_LOG", "a level or a list such as info,my_crate=debug", |text| {
+                EnvFilter::try_new(text).ok().map(|_| text.to_owned())
+            })?,
+            config_maps: ConfigMapNames {
+                logging: text_or("CONFIG_LOGGING_NAME", names.logging),
+                observability: text_or("CONFIG_OBSERVABILITY_NAME", names.observability),
+                leader_election: text_or("CONFIG_LEADERELECTION_NAME", names.leader_election),
+            },
         })
     }
 
-    /// The namespace that leader election needs.
-    pub(crate) fn namespace_for_leases(&self) -> Result<&str, Failure> {
+    /// Returns the namespace of the leases.
+    pub(crate) fn lease_namespace(&self) -> Result<&str, Failure> {
         self.system_namespace.as_deref().ok_or_else(|| {
             Failure::new(
-                "SYSTEM_NAMESPACE is not set, and leader election keeps its leases there: set it to the \
-                 namespace this process belongs to (in a pod, from the field metadata.namespace), or pass \
-                 --disable-ha to run without leader election",
+                "the environment variable \"SYSTEM_NAMESPACE\" is not set, which names the namespace of the leases: set \
+                 it in a pod from the field metadata.namespace, or pass --disable-ha to run without leader election",
             )
         })
     }
 }
 
-fn host(text: Option<String>) -> Result<Option<IpAddr>, Failure> {
-    let Some(text) = text else { return Ok(None) };
-    match listen::resolve(&text) {
-        Some(ip) => Ok(Some(ip)),
-        None => Err(bad("METRICS_PROMETHEUS_HOST", &text, "an IP address or localhost")),
-    }
-}
-
-fn directives(text: Option<String>) -> Result<Option<String>, Failure> {
-    let Some(text) = text else { return Ok(None) };
-    match EnvFilter::try_new(&text) {
-        Ok(_) => Ok(Some(text)),
-        Err(_) => Err(bad("RUST_LOG", &text, "a level or a list such as info,my_crate=debug")),
-    }
-}
-
-/// The kubelet tells a pod of each Service of its namespace, unless `enableServiceLinks` is off: of one named `webhook` as
-/// `WEBHOOK_PORT=tcp://10.96.0.7:443`. That says nothing of what to listen on.
+/// Parses the port in a variable. Links to Services do not count: unless `enableServiceLinks` is off, the kubelet sets
+/// `WEBHOOK_PORT=tcp://10.96.0.7:443` for a Service named `webhook`.
 fn port(vars: &BTreeMap<String, String>, name: &str) -> Result<Option<u16>, Failure> {
     let is_link =
         |value: &String| ["tcp://", "udp://", "sctp://"].iter().any(|scheme| value.starts_with(scheme));
@@ -114,21 +111,25 @@ fn port(vars: &BTreeMap<String, String>, name: &str) -> Result<Option<u16>, Fail
     parsed(vars, name, "a port number, 0 to 65535, where 0 picks a free one")
 }
 
-/// A variable whose value is no UTF-8 cannot be one of ours.
-fn utf8((name, value): (std::ffi::OsString, std::ffi::OsString)) -> Option<(String, String)> {
-    Some((name.into_string().ok()?, value.into_string().ok()?))
-}
-
 fn parsed<T: FromStr>(
     vars: &BTreeMap<String, String>,
     name: &str,
     expected: &str,
 ) -> Result<Option<T>, Failure> {
-    let Some(value) = vars.get(name).filter(|value| !value.is_empty()) else { return Ok(None) };
-    value.trim().parse().map(Some).map_err(|_| bad(name, value, expected))
+    value(vars, name, expected, |text| text.parse().ok())
 }
 
-fn bad(name: &str, value: &str, expected: impl Display) -> Failure {
+fn value<T>(
+    vars: &BTreeMap<String, String>,
+    name: &str,
+    expected: &str,
+    parse: impl Fn(&str) -> Option<T>,
+) -> Result<Option<T>, Failure> {
+    let Some(value) = vars.get(name).filter(|value| !value.is_empty()) else { return Ok(None) };
+    parse(value.trim()).map(Some).ok_or_else(|| invalid(name, value, expected))
+}
+
+fn invalid(name: &str, value: &str, expected: impl Display) -> Failure {
     Failure::new(format!("{name}={value:?} in the environment is not {expected}"))
 }
 
@@ -141,24 +142,24 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_environment_holds_the_defaults() {
+    fn an_empty_environment_has_the_defaults() {
         let environment = read(&[("SYSTEM_NAMESPACE", "")]).unwrap();
         assert_eq!(environment.system_namespace, None);
         assert_eq!(environment.workers, None);
         assert_eq!((environment.probes_port, environment.metrics_port), (8080, None));
         assert_eq!(environment.profiling_port, 8008);
-        assert_eq!(environment.config_leader_election, "config-leader-election");
+        assert_eq!(environment.config_maps.leader_election, "config-leader-election");
     }
 
     #[test]
-    fn the_pod_name_wins_over_the_host_name() {
+    fn the_pod_name_overrides_the_host_name() {
         let both = read(&[("POD_NAME", "p"), ("HOSTNAME", "h")]).unwrap();
         assert_eq!(both.pod.as_deref(), Some("p"));
         assert_eq!(read(&[("HOSTNAME", "h")]).unwrap().pod.as_deref(), Some("h"));
     }
 
     #[test]
-    fn a_bad_value_names_the_variable_the_value_and_what_is_expected() {
+    fn an_invalid_value_is_an_error_with_variable_value_and_expectation() {
         for (name, value) in [
             ("K_THREADS_PER_CONTROLLER", "abc"),
             ("K_THREADS_PER_CONTROLLER", "0"),
@@ -180,20 +181,20 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kubelet_says_of_a_service_is_no_setting() {
+    fn service_links_of_the_kubelet_are_ignored() {
         let environment = read(&[
             ("WEBHOOK_PORT", "tcp://10.96.0.7:443"),
             ("PROFILING_PORT", "tcp://[fd00::7]:80"),
             ("METRICS_PROMETHEUS_PORT", "udp://10.96.0.8:53"),
         ])
         .unwrap();
-        assert_eq!((environment.webhook_port, environment.metrics_port), (None, None));
+        assert_eq!((environment.webhook.port, environment.metrics_port), (8443, None));
         assert_eq!(environment.profiling_port, 8008);
     }
 
     #[test]
-    fn without_a_system_namespace_leader_election_says_how_to_go_on() {
-        let failure = read(&[]).unwrap().namespace_for_leases().unwrap_err().to_string();
+    fn the_error_of_a_missing_system_namespace_names_both_ways_out() {
+        let failure = read(&[]).unwrap().lease_namespace().unwrap_err().to_string();
         assert!(failure.contains("SYSTEM_NAMESPACE") && failure.contains("--disable-ha"), "{failure}");
     }
 }

@@ -1,14 +1,14 @@
-//! The command line: the framework's flags, and the user's own beside them.
+//! The command line: the framework's flags, and those of the user.
 use std::{collections::BTreeSet, net::IpAddr, path::PathBuf, time::Duration};
 
 use crate::{process::failure::Failure, process::listen::Host};
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, error::ErrorKind};
 
-/// The flags that every process has. Not a group of clap's: it would be named `Flags`, as the user's own may be.
+/// The flags of every process. They are not a clap group: it would be named `Flags`, as the user's may be.
 #[derive(Debug, Clone, Args)]
 #[group(skip)]
 pub(crate) struct Flags {
-    /// Path to a kubeconfig; without it ~/.kube/config is used, and in a pod its service account
+    /// Path to a kubeconfig; the default is ~/.kube/config, or the service account in a pod
     #[arg(long, env = "KUBECONFIG", hide_env_values = true, value_name = "PATH")]
     pub(crate) kubeconfig: Option<PathList>,
 
@@ -24,11 +24,11 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "URL")]
     pub(crate) server: Option<String>,
 
-    /// Requests a second to the API server, 0 for no limit
+    /// Maximum requests per second to the API server, 0 for no limit
     #[arg(long, value_name = "N", default_value_t = 0.0, value_parser = rate, allow_negative_numbers = true)]
     pub(crate) kube_api_qps: f64,
 
-    /// How many requests may go at once before --kube-api-qps holds them back
+    /// Maximum burst of requests above --kube-api-qps
     #[arg(
         long,
         value_name = "N",
@@ -38,11 +38,11 @@ pub(crate) struct Flags {
     )]
     pub(crate) kube_api_burst: u32,
 
-    /// Run without leader election: then no other replica may run
+    /// Disable leader election; no other replica may run
     #[arg(long)]
     pub(crate) disable_ha: bool,
 
-    /// Names of controllers that are not to run
+    /// Names of controllers to disable
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     pub(crate) disable_controllers: Vec<String>,
 
@@ -50,11 +50,11 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "IP")]
     pub(crate) bind_address: Option<IpAddr>,
 
-    /// How long to wait at the start for an API server that cannot be reached
+    /// Time to wait at the start for an API server that is unreachable
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration)]
     pub(crate) startup_timeout: Duration,
 
-    /// How long passes in flight and tasks may go on after SIGTERM; keep it below the pod's grace period
+    /// Time for running reconciles and tasks to end after SIGTERM; keep it below the grace period of the pod
     #[arg(long, value_name = "DURATION", default_value = "25s", value_parser = duration)]
     pub(crate) shutdown_timeout: Duration,
 }
@@ -65,7 +65,7 @@ impl Flags {
     }
 }
 
-/// Paths as KUBECONFIG lists them, divided by colons (semicolons on Windows).
+/// A list of paths as in KUBECONFIG, separated by colons (semicolons on Windows).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PathList(pub(crate) Vec<PathBuf>);
 
@@ -75,39 +75,39 @@ impl From<std::ffi::OsString> for PathList {
     }
 }
 
-/// One group of user flags: how clap learns of it.
+/// The function that adds a group of user flags to a command.
 pub(crate) type Augment = fn(Command) -> Command;
 
-/// The whole command of a component.
+/// Returns the command of a component.
 pub(crate) fn command(component: &str, version: &str, users: &[Augment]) -> Command {
     let command = Flags::augment_args(Command::new(component.to_owned()).version(version.to_owned()));
     let command = users.iter().fold(command, |command, augment| augment(command));
-    // Last, because the comment on a type of flags becomes that of the command.
+    // Set last, because the doc comment of a type of flags replaces the text of the command.
     command.about(format!("Runs the controllers of {component}")).long_about(None)
 }
 
-/// Flags of the user that are named as one of the framework's, or as another of their own.
-pub(crate) fn clashes(users: &[Augment]) -> Vec<String> {
+/// Returns the flags of the user that are named like another flag.
+pub(crate) fn duplicates(users: &[Augment]) -> Vec<String> {
     let ours = Flags::augment_args(Command::new(""));
     let mut seen: BTreeSet<String> = ours.get_arguments().flat_map(names).collect();
     seen.extend(["help".into(), "version".into()]);
-    let mut twice = Vec::new();
+    let mut duplicates = Vec::new();
     for augment in users {
         for arg in augment(Command::new("")).get_arguments() {
             let names = names(arg);
-            twice.extend(names.intersection(&seen).cloned());
+            duplicates.extend(names.intersection(&seen).cloned());
             seen.extend(names);
         }
     }
-    twice
+    duplicates
 }
 
-/// How it is written, and by which name clap keeps it: the field's.
+/// The name on the command line, and the identifier in clap, which is the name of the field.
 fn names(arg: &Arg) -> BTreeSet<String> {
     [arg.get_long(), Some(arg.get_id().as_str())].into_iter().flatten().map(str::to_owned).collect()
 }
 
-/// What the command line said; an `Err` is clap's own: help, version or a usage error.
+/// Parses the command line. Help and version are errors of clap, too.
 pub(crate) fn parse(
     command: Command,
     args: &[std::ffi::OsString],
@@ -116,29 +116,29 @@ pub(crate) fn parse(
     Ok((Flags::from_arg_matches(&matches)?, matches))
 }
 
-/// Whether clap only wants to print what was asked for.
-pub(crate) fn is_answer(error: &clap::Error) -> bool {
+/// Returns whether the error is a request for help or the version.
+pub(crate) fn is_help(error: &clap::Error) -> bool {
     matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion)
 }
 
-/// What is wrong with the command line, on one line.
+/// Describes an invalid command line in one line.
 pub(crate) fn usage_failure(error: &clap::Error) -> Failure {
     let text = error.render().to_string();
-    let said = text.lines().map(str::trim).filter(|line| !line.is_empty());
-    let said: Vec<_> =
-        said.filter(|line| !line.starts_with("Usage:") && !line.contains("try '--help'")).collect();
-    Failure::usage(format!("{}; try --help", said.join("; ").replace(":; ", ": ")))
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let lines: Vec<_> =
+        lines.filter(|line| !line.starts_with("Usage:") && !line.contains("try '--help'")).collect();
+    Failure::usage(format!("{}; try --help", lines.join("; ").replace(":; ", ": ")))
 }
 
 fn rate(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
-        Ok(rate) if rate < 0.0 => Err("it is negative; 0 is for no limit".into()),
+        Ok(rate) if rate < 0.0 => Err("must not be negative; 0 means no limit".into()),
         Ok(rate) if rate.is_finite() => Ok(rate),
         _ => Err("not a number of requests a second".into()),
     }
 }
 
-/// `25s`, `1m30s`, `500ms`.
+/// Parses a duration such as `25s`, `1m30s` or `500ms`.
 fn duration(text: &str) -> Result<Duration, String> {
     reknit_apis::parse_duration(text).map_err(|e| e.to_string())
 }
@@ -168,8 +168,8 @@ mod tests {
     }
 
     #[test]
-    fn the_users_flags_may_be_named_and_documented_as_they_like() {
-        /// This is about these flags.
+    fn user_flags_may_have_any_type_name_and_doc_comment() {
+        /// A comment on these flags.
         #[derive(Debug, Clone, Args)]
         struct Flags {
             #[arg(long)]
@@ -184,14 +184,14 @@ mod tests {
     }
 
     #[test]
-    fn disabled_controllers_are_divided_by_commas() {
+    fn disabled_controllers_are_separated_by_commas() {
         let flags = parsed(&["--disable-controllers", "a.example.com,b.example.com"]).unwrap();
         assert_eq!(flags.disable_controllers, ["a.example.com", "b.example.com"]);
     }
 
     #[test]
-    fn what_is_wrong_is_told_on_one_line() {
-        for (args, told) in [
+    fn a_usage_error_is_one_line() {
+        for (args, expected) in [
             (
                 &["--sever", "x"][..],
                 "error: unexpected argument '--sever' found; tip: a similar argument exists: '--server'; try --help",
@@ -206,21 +206,21 @@ mod tests {
             ),
             (
                 &["--kube-api-qps", "-1"],
-                "error: invalid value '-1' for '--kube-api-qps <N>': it is negative; 0 is for no limit; try --help",
+                "error: invalid value '-1' for '--kube-api-qps <N>': must not be negative; 0 means no limit; try --help",
             ),
         ] {
-            assert_eq!(usage_failure(&parsed(args).unwrap_err()).to_string(), told);
+            assert_eq!(usage_failure(&parsed(args).unwrap_err()).to_string(), expected);
         }
     }
 
     #[test]
-    fn several_kubeconfigs_are_divided_as_paths_are() {
+    fn kubeconfig_paths_are_separated_like_path_lists() {
         let flags = parsed(&["--kubeconfig", "/a::/b"]).unwrap();
         assert_eq!(flags.kubeconfig, Some(PathList(vec!["/a".into(), "/b".into()])));
     }
 
     #[test]
-    fn durations_are_written_as_in_go() {
+    fn durations_have_the_format_of_go() {
         assert_eq!(duration("1m30s"), Ok(Duration::from_secs(90)));
         assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
         assert_eq!(duration("0s"), Ok(Duration::ZERO));
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_is_neither_negative_nor_infinite() {
+    fn a_negative_or_infinite_rate_is_refused() {
         assert!(parsed(&["--kube-api-qps", "0.5"]).is_ok());
         for bad in ["-1", "inf", "NaN", "many"] {
             assert!(parsed(&[&format!("--kube-api-qps={bad}")]).is_err(), "{bad}");
@@ -237,8 +237,8 @@ mod tests {
     }
 
     #[test]
-    fn a_flag_that_the_framework_has_already_is_found() {
-        assert_eq!(clashes(&[Clashing::augment_args]), ["server", "cluster"]);
-        assert_eq!(clashes(&[]), Vec::<String>::new());
+    fn a_user_flag_with_the_name_of_a_framework_flag_is_a_duplicate() {
+        assert_eq!(duplicates(&[Clashing::augment_args]), ["server", "cluster"]);
+        assert_eq!(duplicates(&[]), Vec::<String>::new());
     }
 }

@@ -1,4 +1,4 @@
-//! Where a server beside the controllers listens.
+//! The address that a server of a program listens on.
 use std::{
     fmt,
     net::{IpAddr, SocketAddr},
@@ -11,14 +11,14 @@ use tokio::net::TcpListener;
 
 use crate::process::listen::{self, Host};
 
-/// What `--bind-address` said, for [`ListenAddress`].
+/// The value of `--bind-address`, for [`ListenAddress`].
 #[derive(Clone, Copy)]
 pub(crate) struct BindAddress(pub(crate) Option<IpAddr>);
 
-/// Where a [`Task`](crate::Task) listens: `[IP]:PORT`, read from a flag of the program's own.
+/// The address that a [`Task`](crate::Task) listens on: `[IP]:PORT`, the type of a flag of the program.
 ///
-/// Without an IP address it is that of `--bind-address`, and without that all interfaces, as for probes and metrics.
-/// Port 0 is any that is free.
+/// The default for the IP address is `--bind-address`, or else all interfaces, as for probes and metrics. Port 0 picks a
+/// free port.
 ///
 /// ```no_run
 /// use reknit_injection::Context;
@@ -27,7 +27,7 @@ pub(crate) struct BindAddress(pub(crate) Option<IpAddr>);
 ///
 /// #[derive(Clone, clap::Args)]
 /// struct Flags {
-///     /// Where greetings are served
+///     /// The address to serve greetings on
 ///     #[arg(long, default_value = ":7000", value_name = "[IP]:PORT")]
 ///     greetings_address: ListenAddress,
 /// }
@@ -50,16 +50,16 @@ pub struct ListenAddress {
 }
 
 impl ListenAddress {
-    /// This port, wherever the process listens.
+    /// The port at the IP address of `--bind-address`.
     pub(crate) const fn any(port: u16) -> Self {
         Self { ip: None, port }
     }
 
-    /// Takes the port and logs the address: `listening for greetings`.
+    /// Opens the port, and logs the address as `listening for greetings`.
     ///
     /// # Errors
     ///
-    /// Where the port is in use, or is not for this process to take, or the address is not of this machine.
+    /// Fails if the port is in use or privileged, or if this machine does not have the address.
     pub fn listen(
         self,
         cx: &Context,
@@ -68,8 +68,8 @@ impl ListenAddress {
         let bind_address = cx.provided::<BindAddress>().ok().and_then(|BindAddress(ip)| ip);
         let own = self.ip.map(|ip| Host { ip, setting: "the flag that names it" });
         async move {
-            let listener = listen::take(what, own.or(bind_address.map(Host::of_all)), self.port).await?;
-            listen::tell(what, &listener);
+            let listener = listen::open(what, own.or(bind_address.map(Host::of_all)), self.port).await?;
+            listen::log_address(what, &listener);
             Ok(listener)
         }
     }
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_port_may_stand_alone() {
+    fn the_ip_address_is_optional() {
         for text in [":6387", "127.0.0.1:0", "[::1]:80"] {
             assert_eq!(text.parse::<ListenAddress>().map(|address| address.to_string()), Ok(text.into()));
         }
@@ -114,11 +114,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_an_address_it_is_the_one_that_all_listen_on() {
-        let nobody = tower::service_fn(|_: http::Request<Body>| async {
+    async fn the_default_ip_address_is_the_bind_address() {
+        let unreachable = tower::service_fn(|_: http::Request<Body>| async {
             Err::<http::Response<Body>, _>(std::io::Error::from(std::io::ErrorKind::ConnectionRefused))
         });
-        let cx = Context::preloaded("test", Client::new(nobody, "default"), vec![]);
+        let cx = Context::preloaded("test", Client::new(unreachable, "default"), vec![]);
         cx.provide(BindAddress(Some(IpAddr::from([127, 0, 0, 1]))));
         for (flag, expected) in [(":0", "127.0.0.1"), ("[::1]:0", "::1")] {
             let listener = flag.parse::<ListenAddress>().unwrap().listen(&cx, "tests").await.unwrap();

@@ -1,4 +1,4 @@
-//! What a user's `main` calls.
+//! The functions that a program's `main` calls.
 use std::{ffi::OsString, io::Write, process::ExitCode};
 
 use clap::{ArgMatches, Args};
@@ -10,21 +10,20 @@ use crate::{
     cli::flags::{self, Augment, Flags},
     process::Task,
     process::constructors::Constructors,
-    process::lifecycle::Process,
+    process::program::Program,
 };
 
-/// Runs these controllers until SIGTERM or Ctrl-C, and returns the exit status: 0 after a clean stop, 1 when
-/// something went wrong, 2 for a wrong command line. Before it returns anything else than 0 it has written one line
-/// that says why.
+/// Runs these controllers until SIGTERM or Ctrl-C, and returns the exit status: 0 after a clean shutdown, 1 after a
+/// failure, 2 for an invalid command line. A failure is written as one line to the log.
 ///
-/// It starts a tokio runtime of its own, so it is called from a plain `fn main()`: within another, such as that of
-/// `#[tokio::main]`, it says so and returns 1.
+/// It starts a tokio runtime of its own, so call it from a plain `fn main()`. Within another runtime, such as that of
+/// `#[tokio::main]`, it fails with status 1.
 pub fn main(component: &str, controllers: &[ControllerConstructor]) -> ExitCode {
     controllers.iter().fold(Main::new(component), |main, make| main.controller(*make)).run()
 }
 
-/// A process that needs more than [`main`] offers: controllers made by closures, tasks beside them, values that
-/// constructors ask for, flags of its own.
+/// A builder for a process that needs more than [`main`]: controllers made by closures, tasks, values for constructors,
+/// and its own flags.
 ///
 /// ```no_run
 /// use std::process::ExitCode;
@@ -78,14 +77,14 @@ pub struct Main {
     constructors: Constructors,
 }
 
-/// One type of flags: how clap learns of them, and how the Context gets what was given.
+/// A type of flags: how it is added to the command, and how its values get into the Context.
 struct UserFlags {
     augment: Augment,
     provide: fn(&Context, &ArgMatches) -> clap::error::Result<()>,
 }
 
 impl Main {
-    /// The component is what its lease, its log lines and its level in config-logging are named by.
+    /// Starts building a process. The component names its leases, its log lines and its level in config-logging.
     pub fn new(component: &str) -> Self {
         Self {
             component: component.into(),
@@ -95,29 +94,30 @@ impl Main {
         }
     }
 
-    /// What `--version` and the user agent say: `env!("CARGO_PKG_VERSION")`. Without it, reknit's.
+    /// Sets the version for `--version` and the user agent, usually `env!("CARGO_PKG_VERSION")`. The default is reknit's.
     pub fn version(mut self, version: &str) -> Self {
         self.version = version.into();
         self
     }
 
-    /// Another controller, made by a constructor or a closure.
+    /// Adds a controller, made by a constructor or a closure.
     pub fn controller(mut self, make: impl FnOnce(&Context) -> Result<Controller> + 'static) -> Self {
         self.constructors.controllers.push(Box::new(make));
         self
     }
 
-    /// Something that runs beside the controllers.
+    /// Adds a task that runs beside the controllers.
     pub fn task(mut self, make: impl FnOnce(&Context) -> Result<Task> + 'static) -> Self {
         self.constructors.tasks.push(Box::new(make));
         self
     }
 
-    /// A webhook: its server, and a controller named `webhook` that keeps its certificate and has the API server trust it.
-    /// It runs beside the controllers, or alone in a process of its own; there is one at most. See [`Webhook::assemble`] for what has to be there.
+    /// Adds the webhook: its server, and a controller named `webhook` that renews its certificate and registers it with the
+    /// API server. It runs beside the controllers, or alone in its own process. A process has one webhook at most. For the
+    /// objects that must exist see [`Webhook::assemble`].
     ///
-    /// It refuses ConfigMaps that this process could not read: `config-logging`, `config-observability`,
-    /// `config-leader-election`, and those of [`Webhook::config_validation`].
+    /// The webhook refuses invalid values in `config-logging`, `config-observability`, `config-leader-election`, and the
+    /// ConfigMaps of [`Webhook::config_validation`].
     ///
     /// ```no_run
     /// # use reknit_apis::{FieldError, Kind, Request, Validatable};
@@ -142,7 +142,7 @@ impl Main {
         self
     }
 
-    /// Flags of your own, parsed together with the framework's, and found by `cx.provided::<F>()?`.
+    /// Adds flags of your own, parsed together with the framework's. Constructors get them by `cx.provided::<F>()?`.
     pub fn flags<F: Args + Clone + Send + Sync + 'static>(mut self) -> Self {
         self.flags.push(UserFlags {
             augment: F::augment_args,
@@ -154,23 +154,23 @@ impl Main {
         self
     }
 
-    /// A value that constructors find by `cx.provided::<T>()?`. It wins over what the Context would make itself.
+    /// Adds a value that constructors get by `cx.provided::<T>()?`. It overrides a value that the Context would construct.
     pub fn provide<T: Clone + Send + Sync + 'static>(mut self, value: T) -> Self {
         self.constructors.values.push(Box::new(|cx| cx.provide(value)));
         self
     }
 
-    /// Runs until SIGTERM or Ctrl-C, and returns the exit status, as [`main`] does: within no other tokio runtime.
+    /// Runs until SIGTERM or Ctrl-C, and returns the exit status, as [`main`] does. Must not be called within a runtime.
     pub fn run(self) -> ExitCode {
         self.run_with(std::env::args_os().collect())
     }
 
     fn run_with(self, args: Vec<OsString>) -> ExitCode {
-        match self.process(&args) {
-            Ok(process) => process.run(),
-            // Where even this cannot be written the status still tells.
-            Err(answer) if flags::is_answer(&answer) => {
-                let _ = answer.print();
+        match self.program(&args) {
+            Ok(program) => program.run(),
+            // If this cannot be written, only the exit status remains.
+            Err(text) if flags::is_help(&text) => {
+                let _ = text.print();
                 ExitCode::SUCCESS
             }
             Err(error) => {
@@ -181,19 +181,19 @@ impl Main {
         }
     }
 
-    fn process(self, args: &[OsString]) -> clap::error::Result<Process> {
+    fn program(self, args: &[OsString]) -> clap::error::Result<Program> {
         let (flags, constructors) = (self.flags, self.constructors);
         let (own, constructors) = parse(&self.component, &self.version, flags, constructors, args)?;
-        Ok(Process { component: self.component, version: self.version, flags: own, constructors })
+        Ok(Program { component: self.component, version: self.version, flags: own, constructors })
     }
 
-    /// Runs all constructors, as [`run`](Self::run) does before anything starts: with it a test can show that the
-    /// process can be put together. Flags have the values that they have on an empty command line.
+    /// Runs all constructors, as [`run`](Self::run) does before anything starts, so that a test can check them. Flags have
+    /// the values of an empty command line.
     ///
     /// # Errors
     ///
-    /// That of the first constructor that fails; two controllers of one name, or with one finalizer; flags that
-    /// cannot do without a value.
+    /// Returns the error of the first constructor that fails. Fails if two controllers have the same name or finalizer, or
+    /// if a flag is required.
     pub fn construct(self, cx: &Context) -> Result<(Vec<Controller>, Vec<Task>)> {
         let args = [OsString::from(&self.component)];
         let (_, constructors) = parse(&self.component, &self.version, self.flags, self.constructors, &args)?;
@@ -202,7 +202,7 @@ impl Main {
     }
 }
 
-/// Reads the command line. What the user's own flags say is provided before anything is constructed.
+/// Parses the command line. The values of user flags are provided before anything is constructed.
 fn parse(
     component: &str,
     version: &str,
@@ -211,9 +211,9 @@ fn parse(
     args: &[OsString],
 ) -> clap::error::Result<(Flags, Constructors)> {
     let augments: Vec<Augment> = users.iter().map(|flags| flags.augment).collect();
-    let twice = flags::clashes(&augments);
-    if !twice.is_empty() {
-        let failure = format!("flags that there are already: {}\n", twice.join(", "));
+    let duplicates = flags::duplicates(&augments);
+    if !duplicates.is_empty() {
+        let failure = format!("flags are defined twice: {}\n", duplicates.join(", "));
         return Err(clap::Error::raw(clap::error::ErrorKind::ArgumentConflict, failure));
     }
     let (own, matches) = flags::parse(flags::command(component, version, &augments), args)?;

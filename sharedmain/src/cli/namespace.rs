@@ -1,10 +1,10 @@
-//! The flag that confines a process to one namespace.
+//! The flag that restricts a process to one namespace.
 use reknit_apis::dns_label;
 use reknit_injection::{Context, Inject, Selection, select};
 
-/// `--namespace`, for programs that can do with the objects of one namespace: a Role there is then all they need.
+/// The flag `--namespace`, for programs that can work in one namespace with the permissions of a Role.
 ///
-/// Without the flag, and where nobody provided it, everything is selected.
+/// Without the flag, objects of all namespaces are selected.
 ///
 /// ```no_run
 /// use std::process::ExitCode;
@@ -34,13 +34,13 @@ use reknit_injection::{Context, Inject, Selection, select};
 /// ```
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct NamespaceFlag {
-    /// Work on the objects of one namespace only, so that a Role there is all the controller needs
+    /// Restrict the controllers to one namespace, so that a Role suffices
     #[arg(long, value_name = "NAME", value_parser = namespace)]
     pub namespace: Option<String>,
 }
 
 impl NamespaceFlag {
-    /// The objects that the process works on.
+    /// Returns the selection of the namespace.
     pub fn selection(&self) -> Selection {
         select().namespace(self.namespace.as_deref().unwrap_or_default())
     }
@@ -52,14 +52,14 @@ impl Inject for NamespaceFlag {
     }
 }
 
-/// Reads the name of a namespace from the command line, for flags of your own: `value_parser = namespace`.
+/// Parses the name of a namespace, for flags of your own: `value_parser = namespace`.
 ///
 /// # Errors
 ///
-/// What is wrong with the name, in Kubernetes' words.
+/// Fails if Kubernetes does not accept the name, with the error text of Kubernetes.
 pub fn namespace(text: &str) -> Result<String, String> {
-    let wrong = dns_label(text);
-    if wrong.is_empty() { Ok(text.to_owned()) } else { Err(wrong.join("; ")) }
+    let errors = dns_label(text);
+    if errors.is_empty() { Ok(text.to_owned()) } else { Err(errors.join("; ")) }
 }
 
 #[cfg(test)]
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_can_name_a_namespace_is_taken() {
+    fn only_valid_names_of_namespaces_are_accepted() {
         for good in ["a", "team-a", "0"] {
             assert_eq!(namespace(good).as_deref(), Ok(good));
         }
@@ -77,9 +77,9 @@ mod tests {
     }
 
     #[test]
-    fn without_the_flag_everything_is_selected() {
+    fn without_the_flag_all_namespaces_are_selected() {
         assert_eq!(NamespaceFlag::default().selection(), select());
-        let confined = NamespaceFlag { namespace: Some("shop".into()) };
-        assert_eq!(confined.selection(), select().namespace("shop"));
+        let restricted = NamespaceFlag { namespace: Some("shop".into()) };
+        assert_eq!(restricted.selection(), select().namespace("shop"));
     }
 }

@@ -1,11 +1,11 @@
-//! Until when the client certificate of a kubeconfig is good: an API server only says "Unauthorized".
+//! The validity of the client certificate of a kubeconfig. An API server that rejects it only answers "Unauthorized".
 use k8s_openapi::ByteString;
 use kube::config::AuthInfo;
 use rustls::pki_types::{CertificateDer, pem::PemObject};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// What is wrong with the validity of the client certificate, if there is one and something is.
-pub(crate) fn complaint(auth: &AuthInfo) -> Option<String> {
+/// Returns an error text if there is a client certificate and it is not valid now.
+pub(crate) fn validity_error(auth: &AuthInfo) -> Option<String> {
     let pem = match (&auth.client_certificate_data, &auth.client_certificate) {
         (Some(data), _) => serde_json::from_value::<ByteString>(data.as_str().into()).ok()?.0,
         (None, Some(path)) => std::fs::read(path).ok()?,
@@ -16,9 +16,9 @@ pub(crate) fn complaint(auth: &AuthInfo) -> Option<String> {
     let (from, to) = (certificate.validity().not_before, certificate.validity().not_after);
     let now = jiff::Timestamp::now().as_second();
     if to.timestamp() < now {
-        Some(format!("its client certificate expired on {}", date(to.timestamp())))
+        Some(format!("the client certificate expired on {}", date(to.timestamp())))
     } else if from.timestamp() > now {
-        Some(format!("its client certificate is not valid before {}", date(from.timestamp())))
+        Some(format!("the client certificate is not valid before {}", date(from.timestamp())))
     } else {
         None
     }
@@ -42,15 +42,15 @@ mod tests {
     }
 
     #[test]
-    fn an_expired_certificate_is_told_with_its_date() {
-        let told = complaint(&auth(2019, 2020)).unwrap();
-        assert_eq!(told, "its client certificate expired on 2020-01-01T00:00:00Z");
+    fn the_error_of_an_expired_certificate_has_its_date() {
+        let text = validity_error(&auth(2019, 2020)).unwrap();
+        assert_eq!(text, "the client certificate expired on 2020-01-01T00:00:00Z");
     }
 
     #[test]
-    fn a_certificate_of_the_future_is_told_and_a_good_one_is_not() {
-        assert!(complaint(&auth(2900, 3000)).unwrap().contains("not valid before 2900-01-01"));
-        assert_eq!(complaint(&auth(2020, 3000)), None);
-        assert_eq!(complaint(&AuthInfo::default()), None);
+    fn a_certificate_of_the_future_is_an_error_and_a_valid_one_is_not() {
+        assert!(validity_error(&auth(2900, 3000)).unwrap().contains("not valid before 2900-01-01"));
+        assert_eq!(validity_error(&auth(2020, 3000)), None);
+        assert_eq!(validity_error(&AuthInfo::default()), None);
     }
 }

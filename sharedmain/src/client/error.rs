@@ -1,13 +1,13 @@
-//! What is behind an error of the client: its root, and whether it may pass by itself.
-use std::{error::Error as StdError, io};
+//! Causes of client errors: the root cause, whether it is transient, and texts without credentials.
+use std::{error::Error as StdError, io, process::Output};
 
 use kube::client::AuthError;
 use tower::BoxError;
 
 type Link<'a> = &'a (dyn StdError + 'static);
 
-/// A failure to obtain credentials. Its text shows neither what a credential plugin was given nor what it printed for
-/// the process.
+/// A failure to obtain credentials. Its text contains no credentials: neither what a credential plugin was given nor
+/// what it printed on standard output.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct CredentialError(String);
@@ -18,29 +18,28 @@ impl CredentialError {
     }
 }
 
-/// kube's own text of what a credential plugin did shows its environment, its arguments and its output: each may be a
-/// secret, and errors are written into logs, events and the readiness probe.
-pub(crate) fn without_credentials(error: BoxError) -> BoxError {
+/// Replaces kube's error of a failed credential plugin. Its text contains the environment, arguments and output of the
+/// plugin, which may be secrets, and errors end up in logs, events and the readiness probe.
+pub(super) fn without_credentials(error: BoxError) -> BoxError {
     let auth = chain(&*error).find_map(|link| link.downcast_ref::<AuthError>()).map(auth_text);
     auth.map_or(error, |text| CredentialError(text).into())
 }
 
-/// The first line of thought of a user is about the last error in the chain: what is above only says what was
-/// being tried.
-pub(crate) fn root(error: &kube::Error) -> String {
+/// Returns the text of the last error in the chain. Those before it only say what was being attempted.
+pub(crate) fn root_cause(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => format!("{} ({})", status.message, status.code),
-        kube::Error::SerdeError(e) => format!("its answer is not that of an API server: {e}"),
+        kube::Error::SerdeError(e) => format!("the response is not from a Kubernetes API server: {e}"),
         _ => match find::<AuthError>(error) {
             Some(auth) => auth_text(auth),
-            None => chain(error).last().map(plain).unwrap_or_else(|| error.to_string()),
+            None => chain(error).last().map_or_else(|| error.to_string(), ToString::to_string),
         },
     }
 }
 
-/// Refused or reset connections, time-outs, names that do not resolve, 429 and 5xx may pass by themselves.
-/// Credentials that are refused, bad TLS and what is malformed do not.
-pub(crate) fn may_pass(error: &kube::Error) -> bool {
+/// Returns whether the request may succeed later: refused or reset connections, timeouts, names that do not resolve, 429
+/// and 5xx. Rejected credentials, invalid TLS and malformed responses are permanent.
+pub(crate) fn is_transient(error: &kube::Error) -> bool {
     match error {
         kube::Error::Api(status) => status.code == 429 || status.code >= 500,
         kube::Error::Service(_) | kube::Error::HyperError(_) | kube::Error::ReadEvents(_) => {
@@ -52,38 +51,27 @@ pub(crate) fn may_pass(error: &kube::Error) -> bool {
     }
 }
 
-pub(crate) fn is_unauthorized(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if status.code == 401)
-}
-
-fn plain(error: Link<'_>) -> String {
-    match error.downcast_ref::<io::Error>() {
-        Some(io) if io.kind() == io::ErrorKind::TimedOut => "it does not answer (timed out)".into(),
-        _ => error.to_string(),
-    }
-}
-
-/// kube's text without the command of an auth provider, its environment and its output, which may be secrets. Only the
-/// standard error is shown.
+/// kube's text without the command, environment and standard output of an auth provider.
 fn auth_text(error: &AuthError) -> String {
     match error {
-        AuthError::AuthExecRun { status, out, .. } => {
-            let stderr = String::from_utf8_lossy(&out.stderr);
-            let stderr: String = stderr.trim().chars().take(500).collect();
-            format!("the credential plugin failed ({status}): {stderr}")
-        }
+        AuthError::AuthExecRun { out, .. } => plugin_failure(out),
         other => other.to_string(),
     }
 }
 
-/// The error and all its sources, those included that an `io::Error` wraps: its own `source` passes over them.
-pub(crate) fn chain<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = Link<'a>> {
-    std::iter::successors(Some(error), |error| next(*error))
+/// Describes a failed credential plugin by its exit status and its standard error.
+pub(super) fn plugin_failure(output: &Output) -> String {
+    let stderr: String = String::from_utf8_lossy(&output.stderr).trim().chars().take(500).collect();
+    format!("the credential plugin failed ({}): {stderr}", output.status)
 }
 
-fn next<'a>(error: Link<'a>) -> Option<Link<'a>> {
-    let wrapped = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
-    match wrapped {
+/// The error and its sources, including an error that an [`io::Error`] wraps, which its own `source` skips.
+pub(crate) fn chain<'a>(error: Link<'a>) -> impl Iterator<Item = Link<'a>> {
+    std::iter::successors(Some(error), |error| source(*error))
+}
+
+fn source<'a>(error: Link<'a>) -> Option<Link<'a>> {
+    match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
         Some(wrapped) => Some(wrapped as Link<'a>),
         None => error.source(),
     }
@@ -99,42 +87,42 @@ mod tests {
     use kube::core::Status;
 
     fn api(code: u16) -> kube::Error {
-        kube::Error::Api(Box::new(Status::failure("said no", "Reason").with_code(code)))
+        kube::Error::Api(Box::new(Status::failure("denied", "Reason").with_code(code)))
     }
     fn service(error: impl StdError + Send + Sync + 'static) -> kube::Error {
         kube::Error::Service(Box::new(error))
     }
 
     #[test]
-    fn a_busy_or_failing_server_may_pass_and_a_refusal_does_not() {
-        for (code, passes) in
+    fn an_overloaded_server_is_transient_and_a_refusal_is_permanent() {
+        for (code, transient) in
             [(429, true), (500, true), (503, true), (401, false), (403, false), (404, false)]
         {
-            assert_eq!(may_pass(&api(code)), passes, "{code}");
+            assert_eq!(is_transient(&api(code)), transient, "{code}");
         }
     }
 
     #[test]
-    fn a_broken_connection_may_pass_and_bad_tls_does_not() {
-        assert!(may_pass(&service(io::Error::from(io::ErrorKind::ConnectionRefused))));
+    fn a_broken_connection_is_transient_and_invalid_tls_is_permanent() {
+        assert!(is_transient(&service(io::Error::from(io::ErrorKind::ConnectionRefused))));
         let expired = rustls::Error::InvalidCertificate(rustls::CertificateError::Expired);
         let wrapped = service(io::Error::new(io::ErrorKind::InvalidData, expired));
-        assert!(!may_pass(&wrapped));
-        assert!(root(&wrapped).contains("Expired"), "{}", root(&wrapped));
+        assert!(!is_transient(&wrapped));
+        assert!(root_cause(&wrapped).contains("Expired"), "{}", root_cause(&wrapped));
     }
 
     #[test]
-    fn the_root_is_what_is_told() {
+    fn the_root_cause_is_the_last_error_of_the_chain() {
         #[derive(Debug, thiserror::Error)]
         #[error("connecting")]
         struct Outer(#[source] io::Error);
-        assert_eq!(root(&service(Outer(io::Error::other("no route")))), "no route");
-        assert_eq!(root(&api(401)), "said no (401)");
+        assert_eq!(root_cause(&service(Outer(io::Error::other("no route")))), "no route");
+        assert_eq!(root_cause(&api(401)), "denied (401)");
     }
 
     #[cfg(unix)]
     #[test]
-    fn a_plugins_output_is_not_told_but_its_complaint_is() {
+    fn the_standard_output_of_a_plugin_is_not_shown_and_its_standard_error_is() {
         use std::os::unix::process::ExitStatusExt;
         let out = std::process::Output {
             status: std::process::ExitStatus::from_raw(256),
@@ -146,13 +134,13 @@ mod tests {
             status: out.status,
             out: out.clone(),
         };
-        let at_the_start = kube::Error::Auth(failed());
-        assert!(root(&at_the_start).contains("please log in") && !root(&at_the_start).contains("hunter2"));
+        let initial = kube::Error::Auth(failed());
+        assert!(root_cause(&initial).contains("please log in") && !root_cause(&initial).contains("hunter2"));
         let later = kube::Error::Service(without_credentials(failed().into()));
         let all: Vec<_> = chain(&later).map(ToString::to_string).collect();
-        let told = format!("{all:?} {later:?} {}", root(&later));
-        assert!(told.contains("please log in") && !told.contains("hunter2"), "{told}");
-        assert!(!may_pass(&later));
+        let shown = format!("{all:?} {later:?} {}", root_cause(&later));
+        assert!(shown.contains("please log in") && !shown.contains("hunter2"), "{shown}");
+        assert!(!is_transient(&later));
         let other = without_credentials(io::Error::other("no route").into());
         assert_eq!(other.to_string(), "no route");
     }

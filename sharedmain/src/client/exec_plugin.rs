@@ -12,7 +12,7 @@ use kube::{
 use serde::Deserialize;
 use serde_json::json;
 
-use super::error::CredentialError;
+use super::error::{CredentialError, plugin_failure};
 
 /// The time before their expiry at which credentials are replaced.
 pub(super) const MARGIN: SignedDuration = SignedDuration::from_secs(60);
@@ -61,16 +61,13 @@ impl ExecPlugin {
     }
 
     fn run(&self) -> Result<Credentials, CredentialError> {
-        let name = self.0.command.as_deref().unwrap_or_default();
-        let failed = |why: String| CredentialError::new(format!("the credential plugin {name} {why}"));
-        let output = self.command(name)?.output().map_err(|e| {
-            let hint = self.0.install_hint.as_deref().unwrap_or_default();
-            failed(format!("cannot be run: {e} {hint}").trim_end().to_owned())
+        let failed = |why| CredentialError::new(format!("the credential plugin {why}"));
+        let output = self.command().output().map_err(|e| {
+            let (name, hint) = (&self.0.command, self.0.install_hint.as_deref().unwrap_or_default());
+            failed(format!("{} cannot be run: {e}. {hint}", name.as_deref().unwrap_or_default()))
         })?;
         if !output.status.success() {
-            let stderr = String::from_utf8_lossy(&output.stderr);
-            let stderr: String = stderr.trim().chars().take(500).collect();
-            return Err(failed(format!("failed ({}): {stderr}", output.status)));
+            return Err(CredentialError::new(plugin_failure(&output)));
         }
         // client-go decodes YAML as well, and some plugins print it.
         let printed: ExecCredential = serde_saphyr::from_slice(&output.stdout)
@@ -78,9 +75,9 @@ impl ExecPlugin {
         printed.status.ok_or_else(|| failed("printed an ExecCredential without a status".into()))
     }
 
-    fn command(&self, name: &str) -> Result<Command, CredentialError> {
+    fn command(&self) -> Command {
         let exec = &self.0;
-        let mut command = Command::new(name);
+        let mut command = Command::new(exec.command.as_deref().unwrap_or_default());
         command.args(exec.args.iter().flatten());
         let variables = exec.env.iter().flatten();
         command.envs(variables.filter_map(|variable| Some((variable.get("name")?, variable.get("value")?))));
@@ -94,6 +91,6 @@ impl ExecPlugin {
             "spec": {"interactive": is_interactive, "cluster": cluster},
         });
         command.env("KUBERNETES_EXEC_INFO", info.to_string());
-        Ok(command)
+        command
     }
 }

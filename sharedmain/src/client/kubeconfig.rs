@@ -1,4 +1,4 @@
-//! How a process finds its API server and its credentials there.
+//! The search for the API server and its credentials, in the order of kubectl and client-go.
 use std::{env, fmt, path::PathBuf};
 
 use kube::{
@@ -6,20 +6,20 @@ use kube::{
     config::{Cluster, InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError},
 };
 
+use super::proxy::ProxySettings;
 use crate::{
     cli::flags::{Flags, PathList},
-    client::proxy::Proxy,
     process::failure::Failure,
 };
 
-/// An API server with credentials, and where they were found: errors name it.
+/// An API server with credentials, and the source of both, which errors name.
 #[derive(Debug, Clone)]
 pub(crate) struct Access {
     pub(crate) config: Config,
     pub(crate) origin: Origin,
 }
 
-/// Where the configuration came from.
+/// The source of a configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Origin {
     Files { paths: String, context: String },
@@ -37,15 +37,15 @@ impl fmt::Display for Origin {
     }
 }
 
-/// In this order: `--kubeconfig`, `KUBECONFIG`, `~/.kube/config`, `--server` alone, the pod's service account.
-/// What is given explicitly has to be right: nothing is tried after it.
+/// Searches, in this order: `--kubeconfig`, `KUBECONFIG`, `~/.kube/config`, `--server` alone, the pod's service account.
+/// A source that is set explicitly must be valid: the search does not go on after it.
 pub(crate) async fn find(flags: &Flags) -> Result<Access, Failure> {
-    let given = flags.kubeconfig.clone().filter(|list| !list.0.is_empty());
-    let mut access = match (given.or_else(home_kubeconfig), &flags.server) {
+    let explicit = flags.kubeconfig.clone().filter(|list| !list.0.is_empty());
+    let mut access = match (explicit.or_else(home_kubeconfig), &flags.server) {
         (Some(list), _) => from_files(&list, flags).await?,
         (None, server) => {
-            named(flags)?;
-            server.as_deref().map_or_else(from_pod, from_server)?
+            refuse_context_and_cluster(flags)?;
+            server.as_deref().map_or_else(in_cluster, from_server)?
         }
     };
     if let Some(server) = &flags.server {
@@ -55,18 +55,18 @@ pub(crate) async fn find(flags: &Flags) -> Result<Access, Failure> {
     if authority.is_some_and(|authority| authority.as_str().contains('@')) {
         let origin = &access.origin;
         return Err(Failure::new(format!(
-            "{origin}: the address of the API server holds a user or a password, which would stand in logs and \
-             traces: give them as the kubeconfig's user"
+            "{origin}: the URL of the API server contains a user or a password, which would appear in logs and traces: \
+             set them as the kubeconfig's user"
         )));
     }
-    // As kubectl: the cluster's own proxy is for whatever address is used, those of the environment for this one.
+    // As in kubectl, the proxy of the cluster applies to every URL, and the proxies of the environment to the final one.
     if access.config.proxy_url.is_none() {
-        access.config.proxy_url = Proxy::of_environment().for_url(&access.config.cluster_url)?;
+        access.config.proxy_url = ProxySettings::from_env().for_url(&access.config.cluster_url)?;
     }
     Ok(access)
 }
 
-/// `~/.kube/config`, if there is one.
+/// `~/.kube/config`, if it exists.
 fn home_kubeconfig() -> Option<PathList> {
     Some(PathList(vec![home_path()?])).filter(|list| list.0[0].exists())
 }
@@ -82,21 +82,21 @@ async fn from_files(list: &PathList, flags: &Flags) -> Result<Access, Failure> {
     let options =
         KubeConfigOptions { context: flags.context.clone(), cluster: flags.cluster.clone(), user: None };
     let (context, cluster) = select(&files, &options).map_err(failed)?;
-    let own_proxy = cluster.proxy_url.as_deref().is_some_and(|proxy| !proxy.is_empty());
+    let has_proxy = cluster.proxy_url.as_deref().is_some_and(|proxy| !proxy.is_empty());
     let mut config =
         Config::from_custom_kubeconfig(files, &options).await.map_err(|e| failed(explain(&e)))?;
-    // kube has taken that of the environment then, whatever NO_PROXY says.
-    if !own_proxy {
+    // kube has set the proxy of the environment in this case, ignoring NO_PROXY.
+    if !has_proxy {
         config.proxy_url = None;
     }
-    // A token file that rotates is newer than the token written beside it.
+    // A token file is rotated, so it is newer than a token beside it.
     if config.auth_info.token_file.is_some() {
         config.auth_info.token = None;
     }
     Ok(Access { config, origin: Origin::Files { paths, context } })
 }
 
-/// As kubectl: of several files those that do not exist are passed over, as long as there is one.
+/// Merges the files. As in kubectl, missing files are skipped unless all are missing.
 fn read_all(list: &PathList) -> Result<Kubeconfig, Failure> {
     let mut merged: Option<Kubeconfig> = None;
     let mut missing = None;
@@ -114,14 +114,14 @@ fn read_all(list: &PathList) -> Result<Kubeconfig, Failure> {
             Err(e) => return Err(failed(e)),
         }
     }
-    merged.ok_or_else(|| missing.unwrap_or_else(|| Failure::new("no path of a kubeconfig is given")))
+    merged.ok_or_else(|| missing.unwrap_or_else(|| Failure::new("the list of kubeconfig paths is empty")))
 }
 
 fn is_missing(error: &KubeconfigError) -> bool {
     matches!(error, KubeconfigError::ReadConfig(io, _) if io.kind() == std::io::ErrorKind::NotFound)
 }
 
-/// The context's name and its cluster; an error lists what there is instead.
+/// Returns the name of the context and its cluster. An error lists the names that exist.
 fn select<'a>(
     files: &'a Kubeconfig,
     options: &'a KubeConfigOptions,
@@ -129,28 +129,29 @@ fn select<'a>(
     let contexts = files.contexts.iter().map(|c| c.name.as_str());
     let name = options.context.as_ref().or(files.current_context.as_ref()).filter(|name| !name.is_empty());
     let name = name.ok_or_else(|| {
-        format!("it names no current-context: pass --context, one of: {}", list_of(contexts.clone()))
+        format!("current-context is not set: pass --context, one of: {}", list_of(contexts.clone()))
     })?;
     let context = files.contexts.iter().find(|c| c.name == *name).and_then(|c| c.context.as_ref());
     let context =
-        context.ok_or_else(|| format!("it has no context {name:?}, only: {}", list_of(contexts)))?;
+        context.ok_or_else(|| format!("context {name:?} does not exist, only: {}", list_of(contexts)))?;
     let cluster = options.cluster.as_ref().unwrap_or(&context.cluster);
     let found = files.clusters.iter().find(|c| c.name == *cluster).and_then(|c| c.cluster.as_ref());
     let clusters = files.clusters.iter().map(|c| c.name.as_str());
-    let found = found.ok_or_else(|| format!("it has no cluster {cluster:?}, only: {}", list_of(clusters)))?;
+    let found =
+        found.ok_or_else(|| format!("cluster {cluster:?} does not exist, only: {}", list_of(clusters)))?;
     Ok((name.clone(), found))
 }
 
 fn list_of<'a>(names: impl Iterator<Item = &'a str>) -> String {
     let names: Vec<_> = names.collect();
-    if names.is_empty() { "(there is none)".into() } else { names.join(", ") }
+    if names.is_empty() { "(none)".into() } else { names.join(", ") }
 }
 
-/// kube's messages, without the lines of the file that its parser shows: they may hold a token.
+/// kube's message, without the lines of the file that its parser quotes: they may contain a token.
 fn explain(error: &KubeconfigError) -> String {
     match error {
         KubeconfigError::ReadConfig(io, _) => io.to_string(),
-        KubeconfigError::Parse(yaml) => format!("it is malformed: {}", yaml.without_snippet()),
+        KubeconfigError::Parse(yaml) => format!("malformed YAML: {}", yaml.without_snippet()),
         other => other.to_string(),
     }
 }
@@ -160,14 +161,14 @@ fn from_server(server: &str) -> Result<Access, Failure> {
 }
 
 fn url(server: &str) -> Result<http::Uri, Failure> {
-    // What stands before an `@` may be a password.
+    // The part before an `@` may contain a password.
     let shown = server.rsplit('@').next().unwrap_or_default();
-    let wrong = || Failure::new(format!("--server {shown:?} is not an address such as https://host:6443"));
+    let wrong = || Failure::new(format!("--server {shown:?} is not a URL such as https://host:6443"));
     let uri: http::Uri = server.parse().map_err(|_| wrong())?;
     if matches!(uri.scheme_str(), Some("http" | "https")) { Ok(uri) } else { Err(wrong()) }
 }
 
-fn from_pod() -> Result<Access, Failure> {
+fn in_cluster() -> Result<Access, Failure> {
     match Config::incluster() {
         Ok(config) => Ok(Access { config, origin: Origin::Pod }),
         Err(InClusterError::ReadEnvironmentVariable(_)) => Err(Failure::new(format!(
@@ -176,15 +177,15 @@ fn from_pod() -> Result<Access, Failure> {
              defined)",
             home_path().unwrap_or_else(|| "~/.kube/config".into()).display()
         ))),
-        Err(e) => Err(Failure::new(format!("the service account of this pod cannot be used: {e}"))),
+        Err(e) => Err(Failure::new(format!("unable to load in-cluster configuration: {e}"))),
     }
 }
 
-/// What only a kubeconfig has must not be named without one.
-fn named(flags: &Flags) -> Result<(), Failure> {
+/// Only a kubeconfig has contexts and clusters.
+fn refuse_context_and_cluster(flags: &Flags) -> Result<(), Failure> {
     match [("context", &flags.context), ("cluster", &flags.cluster)] {
         [(flag, Some(name)), _] | [_, (flag, Some(name))] => {
-            Err(Failure::new(format!("--{flag} {name:?} is given, but no kubeconfig: pass --kubeconfig")))
+            Err(Failure::new(format!("--{flag} {name:?} needs a kubeconfig: pass --kubeconfig")))
         }
         _ => Ok(()),
     }
@@ -245,17 +246,17 @@ contexts:
     }
 
     #[tokio::test]
-    async fn the_server_flag_wins_over_the_kubeconfig() {
+    async fn the_server_flag_overrides_the_kubeconfig() {
         let files = Files::new();
         let path = files.add("config", TWO);
         let access = found(from_ref(&path), &["--server", "https://127.0.0.1:1"]).await.unwrap();
         assert_eq!(access.config.cluster_url.port_u16(), Some(1));
         let wrong = found(&[path], &["--server", "127.0.0.1"]).await.unwrap_err();
-        assert_eq!(wrong, "--server \"127.0.0.1\" is not an address such as https://host:6443");
+        assert_eq!(wrong, "--server \"127.0.0.1\" is not a URL such as https://host:6443");
     }
 
     #[tokio::test]
-    async fn an_address_with_a_password_is_refused_and_not_shown() {
+    async fn a_url_with_a_password_is_refused_and_not_shown() {
         let files = Files::new();
         let path = files.add("config", TWO);
         let with = TWO.replace("https://b.example.com", "https://me:hunter2@b.example.com");
@@ -271,7 +272,7 @@ contexts:
     }
 
     #[tokio::test]
-    async fn a_proxy_of_the_cluster_is_kept() {
+    async fn the_proxy_of_the_cluster_is_used() {
         let files = Files::new();
         let path = files.add("config", TWO);
         for args in [&["--context", "two"][..], &["--context", "two", "--server", "https://127.0.0.1:1"]] {
@@ -281,7 +282,7 @@ contexts:
     }
 
     #[tokio::test]
-    async fn a_token_file_wins_over_the_token_beside_it_and_is_found_beside_the_kubeconfig() {
+    async fn a_token_file_overrides_the_token_and_its_path_is_relative_to_the_kubeconfig() {
         let files = Files::new();
         let path = files.add("config", TWO);
         let auth = found(from_ref(&path), &[]).await.unwrap().config.auth_info;
@@ -290,33 +291,33 @@ contexts:
     }
 
     #[tokio::test]
-    async fn what_is_not_in_the_file_is_named_with_what_is() {
+    async fn an_unknown_context_or_cluster_is_an_error_that_lists_the_known_ones() {
         let files = Files::new();
         let path = files.add("config", TWO);
         let failure = found(from_ref(&path), &["--context", "three"]).await.unwrap_err();
-        assert!(failure.ends_with("it has no context \"three\", only: one, two, lost"), "{failure}");
+        assert!(failure.ends_with("context \"three\" does not exist, only: one, two, lost"), "{failure}");
         assert!(failure.contains(&path.display().to_string()), "{failure}");
         let failure = found(&[path], &["--context", "lost"]).await.unwrap_err();
-        assert!(failure.ends_with("it has no cluster \"c\", only: a, b"), "{failure}");
+        assert!(failure.ends_with("cluster \"c\" does not exist, only: a, b"), "{failure}");
         let empty = files.add("empty", "");
         let failure = found(&[empty], &[]).await.unwrap_err();
-        assert!(failure.ends_with("pass --context, one of: (there is none)"), "{failure}");
+        assert!(failure.ends_with("pass --context, one of: (none)"), "{failure}");
     }
 
     #[tokio::test]
-    async fn a_malformed_file_is_named_without_showing_what_is_in_it() {
+    async fn the_error_of_a_malformed_file_does_not_quote_it() {
         let files = Files::new();
         let path = files.add("config", "users:\n- name: u\n  user:\n    token: hunter2\n    exec: [\n");
         let failure = found(from_ref(&path), &[]).await.unwrap_err();
         assert!(
-            failure.starts_with(&format!("kubeconfig {}: it is malformed: ", path.display())),
+            failure.starts_with(&format!("kubeconfig {}: malformed YAML: ", path.display())),
             "{failure}"
         );
         assert!(!failure.contains("hunter2"), "{failure}");
     }
 
     #[tokio::test]
-    async fn of_several_files_missing_ones_are_passed_over_unless_all_are() {
+    async fn missing_files_are_skipped_unless_all_are_missing() {
         let files = Files::new();
         let path = files.add("config", TWO);
         let missing = path.with_file_name("missing");
@@ -326,7 +327,7 @@ contexts:
     }
 
     #[tokio::test]
-    async fn the_first_of_several_files_that_sets_something_wins() {
+    async fn the_first_file_that_sets_a_value_determines_it() {
         let files = Files::new();
         let first = files.add("first", "current-context: two\n");
         let second = files.add("second", TWO);

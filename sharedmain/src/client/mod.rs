@@ -1,4 +1,4 @@
-//! The clients of a process: a bare one, and one for controllers on top of it.
+//! The clients of a process: a bare client, and one for controllers on top of it.
 pub(crate) mod certificate;
 pub(crate) mod error;
 mod exec_plugin;
@@ -22,54 +22,55 @@ use tower::{
 };
 
 use self::{
-    error::root, kubeconfig::Access, rate_limit::rate_limited, token_file::TokenFile, transport::transport,
+    error::root_cause, kubeconfig::Access, rate_limit::rate_limited, token_file::TokenFile,
+    transport::transport,
 };
 use crate::process::failure::Failure;
 
-/// An API server ends every request that is not long-running after 60 seconds, unless it is told otherwise.
-const ANSWER: Duration = Duration::from_secs(75);
+/// The timeout of requests that are not long-running. The API server itself ends them after 60 seconds by default, so
+/// after this time the connection is dead.
+const TIMEOUT: Duration = Duration::from_secs(75);
 
-/// The connection is held to be dead.
 #[derive(Debug, thiserror::Error)]
-#[error("the API server did not answer within {ANSWER:?}")]
-struct NoAnswer;
+#[error("the API server did not answer within {TIMEOUT:?}")]
+struct TimedOut;
 
-/// The user agent of every request, cut where a header could not hold it.
+/// Returns the user agent of every request, without characters that are invalid in a header.
 pub(crate) fn user_agent(component: &str, version: &str) -> String {
     let agent = format!("{component}/{version} reknit/{}", env!("CARGO_PKG_VERSION"));
     agent.chars().filter(|c| c.is_ascii_graphic() || *c == ' ').collect()
 }
 
-/// What neither retries nor holds requests back: what leader election and the start need. Each has connections of its
-/// own. Credential plugins are run here, by kube once for TLS and once for the token, and again before that expires.
+/// Makes a transport that neither retries nor limits requests, for leader election and the start of the process. Each
+/// call makes one with its own connections, and runs the credential plugin if there is one.
 pub(crate) fn bare(access: &Access, agent: &str) -> Result<Transport, Failure> {
     let failed = |why: String| Failure::new(format!("{}: {why}", access.origin));
-    // Named, so that another provider that a dependency brings does not make the choice ambiguous. It fails where
-    // one is installed already, which is as good.
+    // rustls cannot choose a provider where a dependency brings another one. This fails if one is installed already,
+    // which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
     access.config.proxy_url.as_ref().map_or(Ok(()), proxy::check).map_err(failed)?;
     let mut config = access.config.clone();
     let agent = HeaderValue::try_from(agent).map_err(|e| failed(e.to_string()))?;
     config.headers.push((header::USER_AGENT, agent));
     let token = config.auth_info.token_file.take().map(TokenFile::open).transpose().map_err(failed)?;
-    transport(&config, token).map_err(|e| failed(root(&e)))
+    transport(&config, token).map_err(|e| failed(root_cause(&e)))
 }
 
-/// What controllers get: it retries what a busy API server refused, keeps to a rate if there is one, and does not wait
-/// for ever on a connection whose other end is gone without a word.
+/// Makes the transport for controllers on top of a bare one: it retries requests that an overloaded API server refused,
+/// limits the rate if `per_second` is positive, and times out requests on dead connections.
 pub(crate) fn for_controllers(bare: &Transport, namespace: &str, per_second: f64, burst: u32) -> Transport {
     let bare = bare.clone();
     let service = tower::service_fn(move |request: Request<Body>| {
         let long_running = is_long_running(request.uri());
-        let answer = bare.send(request);
+        let response = bare.send(request);
         async move {
             if long_running {
-                return Ok(answer.await?);
+                return Ok(response.await?);
             }
-            timeout(ANSWER, complete(answer)).await.unwrap_or_else(|_| Err(NoAnswer.into()))
+            timeout(TIMEOUT, collected(response)).await.unwrap_or_else(|_| Err(TimedOut.into()))
         }
     });
-    let retried = RetryLayer::new(Repeat(RetryPolicy::server_retry())).layer(service);
+    let retried = RetryLayer::new(ServerRetry(RetryPolicy::server_retry())).layer(service);
     if per_second > 0.0 {
         Transport::new(rate_limited(retried, per_second, burst), namespace)
     } else {
@@ -77,28 +78,29 @@ pub(crate) fn for_controllers(bare: &Transport, namespace: &str, per_second: f64
     }
 }
 
-/// The answer with its body, which the connection may fail to deliver as well.
-async fn complete(answer: impl Future<Output = kube::Result<Answer>>) -> Result<Answer, BoxError> {
-    let (head, body) = answer.await?.into_parts();
+/// Waits for the whole body as well, since the connection may die before its end.
+async fn collected(response: impl Future<Output = kube::Result<Answer>>) -> Result<Answer, BoxError> {
+    let (head, body) = response.await?.into_parts();
     let body = Full::from(body.collect().await?.to_bytes());
     Ok(Response::from_parts(head, Box::new(body.map_err(|never| match never {}))))
 }
 
-/// Repeats what a busy API server refused and says when to repeat, as client-go does, unless whoever asked does that.
-/// What timed out at a gateway (504) may have been done all the same, so only what changes nothing is repeated then: a
-/// second POST would create a second object under a generated name.
+/// Retries responses of an overloaded API server that have `Retry-After`, as client-go does, unless the caller retries
+/// itself. A request that timed out at a gateway (504) may have been executed, so only a GET is repeated then: a second
+/// POST would create a second object under a generated name.
 #[derive(Clone)]
-struct Repeat(RetryPolicy);
+struct ServerRetry(RetryPolicy);
 
-impl Policy<Request<Body>, Answer, BoxError> for Repeat {
+impl Policy<Request<Body>, Answer, BoxError> for ServerRetry {
     type Future = Sleep;
 
     fn retry(&mut self, request: &mut Request<Body>, result: &mut Result<Answer, BoxError>) -> Option<Sleep> {
-        let answer = result.as_ref().ok()?;
-        let says_when = answer.headers().contains_key(header::RETRY_AFTER);
-        let timed_out = answer.status() == StatusCode::GATEWAY_TIMEOUT;
-        let on_their_own = request.extensions().get::<NotRepeated>().is_some();
-        if !says_when || on_their_own || (timed_out && request.method() != Method::GET) {
+        let response = result.as_ref().ok()?;
+        let has_retry_after = response.headers().contains_key(header::RETRY_AFTER);
+        let may_be_executed =
+            response.status() == StatusCode::GATEWAY_TIMEOUT && request.method() != Method::GET;
+        let is_retried_by_caller = request.extensions().get::<NotRepeated>().is_some();
+        if !has_retry_after || may_be_executed || is_retried_by_caller {
             return None;
         }
         self.0.retry(request, result)
@@ -109,11 +111,11 @@ impl Policy<Request<Body>, Answer, BoxError> for Repeat {
     }
 }
 
-/// What the API server itself counts as such: it may answer when it likes, and so may what it is a proxy for.
+/// Returns whether the API server counts the request as long-running, and so sets it no timeout.
 fn is_long_running(uri: &http::Uri) -> bool {
-    let watches = |query: &str| query.split('&').any(|pair| matches!(pair, "watch=true" | "watch=1"));
+    let is_watch = |query: &str| query.split('&').any(|pair| matches!(pair, "watch=true" | "watch=1"));
     let subresource = ResourcePath::read(uri.path()).and_then(|path| path.subresource());
-    uri.query().is_some_and(watches)
+    uri.query().is_some_and(is_watch)
         || matches!(subresource, Some("attach" | "exec" | "log" | "portforward" | "proxy"))
 }
 
@@ -138,30 +140,30 @@ mod tests {
 
     use super::*;
 
-    /// A controllers' client on top of this one.
-    fn on(bare: &Client, per_second: f64, burst: u32) -> Client {
+    /// The client for controllers on top of a bare one.
+    fn for_controllers_on(bare: &Client, per_second: f64, burst: u32) -> Client {
         for_controllers(&bare.clone().into(), "default", per_second, burst).client()
     }
 
-    /// Refuses so many requests as too many, and answers the others.
-    fn busy_for(refusals: u32) -> (Client, Arc<AtomicU32>) {
+    /// Refuses this many requests with 429, and answers those after them.
+    fn overloaded_for(refusals: u32) -> (Client, Arc<AtomicU32>) {
         refusing(StatusCode::TOO_MANY_REQUESTS, refusals)
     }
 
     fn refusing(refusal: StatusCode, refusals: u32) -> (Client, Arc<AtomicU32>) {
-        let asked = Arc::new(AtomicU32::new(0));
-        let count = asked.clone();
+        let requests = Arc::new(AtomicU32::new(0));
+        let count = requests.clone();
         let service = tower::service_fn(move |_: Request<Body>| {
             let busy = count.fetch_add(1, Ordering::Relaxed) < refusals;
             async move {
                 let (status, body) =
                     if busy { (refusal, "{}") } else { (StatusCode::OK, r#"{"metadata":{"name":"a"}}"#) };
                 let body = Body::from(body.as_bytes().to_vec());
-                let answer = Response::builder().status(status).header(header::RETRY_AFTER, "1").body(body);
-                Ok::<_, Infallible>(answer.unwrap())
+                let response = Response::builder().status(status).header(header::RETRY_AFTER, "1").body(body);
+                Ok::<_, Infallible>(response.unwrap())
             }
         });
-        (Client::new(service, "default"), asked)
+        (Client::new(service, "default"), requests)
     }
 
     async fn get(client: &Client) -> kube::Result<ConfigMap> {
@@ -169,101 +171,101 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn controllers_wait_for_a_busy_server_and_a_bare_client_does_not() {
-        let (bare, asked) = busy_for(2);
+    async fn the_client_for_controllers_retries_429_and_the_bare_client_does_not() {
+        let (bare, requests) = overloaded_for(2);
         assert!(get(&bare).await.is_err());
-        assert!(get(&on(&bare, 0.0, 1)).await.is_ok());
-        assert_eq!(asked.load(Ordering::Relaxed), 3);
+        assert!(get(&for_controllers_on(&bare, 0.0, 1)).await.is_ok());
+        assert_eq!(requests.load(Ordering::Relaxed), 3);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_refusal_that_does_not_say_when_to_repeat_is_told_at_once() {
+    async fn a_refusal_without_retry_after_is_not_retried() {
         let count = Arc::new(AtomicU32::new(0));
-        let asked = count.clone();
+        let requests = count.clone();
         let service = tower::service_fn(move |_: Request<Body>| {
-            asked.fetch_add(1, Ordering::Relaxed);
-            let answer = Response::builder().status(429).body(Body::from(b"{}".to_vec()));
-            async move { Ok::<_, Infallible>(answer.unwrap()) }
+            requests.fetch_add(1, Ordering::Relaxed);
+            let response = Response::builder().status(429).body(Body::from(b"{}".to_vec()));
+            async move { Ok::<_, Infallible>(response.unwrap()) }
         });
-        let begun = Instant::now();
-        assert!(get(&on(&Client::new(service, "default"), 0.0, 1)).await.is_err());
-        assert_eq!((count.load(Ordering::Relaxed), begun.elapsed()), (1, Duration::ZERO));
+        let start = Instant::now();
+        assert!(get(&for_controllers_on(&Client::new(service, "default"), 0.0, 1)).await.is_err());
+        assert_eq!((count.load(Ordering::Relaxed), start.elapsed()), (1, Duration::ZERO));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn only_a_get_is_repeated_that_may_have_been_done() {
+    async fn of_requests_that_may_have_been_executed_only_a_get_is_retried() {
         for (refusal, gets, posts) in [
             (StatusCode::TOO_MANY_REQUESTS, 2, 2),
             (StatusCode::SERVICE_UNAVAILABLE, 2, 2),
             (StatusCode::GATEWAY_TIMEOUT, 2, 1),
         ] {
-            let (bare, asked) = refusing(refusal, 1);
-            get(&on(&bare, 0.0, 1)).await.unwrap();
-            assert_eq!(asked.load(Ordering::Relaxed), gets, "GET, {refusal}");
-            let (bare, asked) = refusing(refusal, 1);
-            let maps: Api<ConfigMap> = Api::default_namespaced(on(&bare, 0.0, 1));
+            let (bare, requests) = refusing(refusal, 1);
+            get(&for_controllers_on(&bare, 0.0, 1)).await.unwrap();
+            assert_eq!(requests.load(Ordering::Relaxed), gets, "GET, {refusal}");
+            let (bare, requests) = refusing(refusal, 1);
+            let maps: Api<ConfigMap> = Api::default_namespaced(for_controllers_on(&bare, 0.0, 1));
             let created = maps.create(&PostParams::default(), &ConfigMap::default()).await;
-            assert_eq!(asked.load(Ordering::Relaxed), posts, "POST, {refusal}");
+            assert_eq!(requests.load(Ordering::Relaxed), posts, "POST, {refusal}");
             assert_eq!(created.is_ok(), posts == 2, "POST, {refusal}");
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn informers_are_told_at_once_why_they_have_to_wait() {
-        let (bare, asked) = refusing(StatusCode::SERVICE_UNAVAILABLE, u32::MAX);
-        let cx = Context::new("test", on(&bare, 0.0, 1));
+    async fn an_informer_that_retries_itself_gets_the_refusal_at_once() {
+        let (bare, requests) = refusing(StatusCode::SERVICE_UNAVAILABLE, u32::MAX);
+        let cx = Context::new("test", for_controllers_on(&bare, 0.0, 1));
         let maps: Informer<ConfigMap> = cx.get();
         cx.informers().start();
-        let begun = Instant::now();
+        let start = Instant::now();
         while !matches!(maps.state(), FeedState::Waiting { why, .. } if why.contains("503")) {
-            assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", maps.state());
+            assert!(start.elapsed() < Duration::from_secs(1), "{:?}", maps.state());
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        assert_eq!(asked.load(Ordering::Relaxed), 1);
+        assert_eq!(requests.load(Ordering::Relaxed), 1);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_page_that_is_refused_is_asked_for_again_and_not_the_whole_list() {
-        let asked = Arc::new(Mutex::new(Vec::new()));
-        let noted = asked.clone();
+    async fn a_refused_page_is_requested_again_and_not_the_whole_list() {
+        let pages = Arc::new(Mutex::new(Vec::new()));
+        let seen = pages.clone();
         let service = tower::service_fn(move |request: Request<Body>| {
             let query = request.uri().query().unwrap_or_default().to_owned();
             let (next, first) = (query.contains("continue=more"), !query.contains("continue"));
-            let mut noted = noted.lock().unwrap();
+            let mut seen = seen.lock().unwrap();
             let (code, body) = match () {
                 () if query.contains("watch=true") => (410, "{}"),
                 () if first => (200, r#"{"metadata":{"resourceVersion":"5","continue":"more"},"items":[]}"#),
-                () if !noted.contains(&next) => (429, "{}"),
+                () if !seen.contains(&next) => (429, "{}"),
                 () => (200, r#"{"metadata":{"resourceVersion":"5"},"items":[]}"#),
             };
-            noted.push(next);
+            seen.push(next);
             let body = Body::from(body.as_bytes().to_vec());
-            let answer = Response::builder().status(code).header(header::RETRY_AFTER, "1").body(body);
-            async move { Ok::<_, Infallible>(answer.unwrap()) }
+            let response = Response::builder().status(code).header(header::RETRY_AFTER, "1").body(body);
+            async move { Ok::<_, Infallible>(response.unwrap()) }
         });
-        let cx = Context::new("test", on(&Client::new(service, "default"), 0.0, 1));
+        let cx = Context::new("test", for_controllers_on(&Client::new(service, "default"), 0.0, 1));
         let maps: Informer<ConfigMap> = cx.get();
         cx.informers().start();
         maps.synced().await;
-        assert_eq!(asked.lock().unwrap()[..3], [false, true, true]);
+        assert_eq!(pages.lock().unwrap()[..3], [false, true, true]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_that_is_never_complete_is_an_error_and_a_watch_may_go_on() {
+    async fn an_incomplete_response_times_out_and_a_watch_does_not() {
         let endless = tower::service_fn(|_: Request<Body>| async {
             let chunks = futures::stream::pending::<Result<Vec<u8>, Infallible>>();
             Ok::<_, Infallible>(Response::new(axum::body::Body::from_stream(chunks)))
         });
-        let client = on(&Client::new(endless, "default"), 0.0, 1);
-        let answer = timeout(Duration::from_secs(100), get(&client)).await.unwrap();
-        assert!(answer.unwrap_err().to_string().contains("did not answer within 75s"));
+        let client = for_controllers_on(&Client::new(endless, "default"), 0.0, 1);
+        let response = timeout(Duration::from_secs(100), get(&client)).await.unwrap();
+        assert!(response.unwrap_err().to_string().contains("did not answer within 75s"));
         let maps: Api<ConfigMap> = Api::default_namespaced(client);
         assert!(maps.watch(&WatchParams::default(), "0").await.is_ok());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn all_clones_of_a_limited_client_keep_to_one_rate() {
-        let client = on(&busy_for(0).0, 10.0, 2);
+    async fn all_clones_of_a_client_share_one_rate_limit() {
+        let client = for_controllers_on(&overloaded_for(0).0, 10.0, 2);
         let start = Instant::now();
         let requests = (0..12).map(|_| {
             let client = client.clone();
@@ -277,11 +279,11 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_server_that_is_gone_without_a_word_is_an_error_unless_the_request_is_long_running() {
+    async fn a_request_without_a_response_times_out_unless_it_is_long_running() {
         let never = tower::service_fn(|_: Request<Body>| {
             std::future::pending::<Result<Response<Body>, Infallible>>()
         });
-        let client = on(&Client::new(never, "default"), 0.0, 1);
+        let client = for_controllers_on(&Client::new(never, "default"), 0.0, 1);
         let error = get(&client).await.unwrap_err();
         assert!(error.to_string().contains("did not answer within 75s"), "{error}");
         let maps: Api<ConfigMap> = Api::default_namespaced(client);
@@ -312,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_agent_is_a_header() {
+    fn a_user_agent_is_a_valid_header() {
         let agent = user_agent("contrôleur\n", "1.0");
         assert!(HeaderValue::try_from(&agent).is_ok());
         assert!(agent.starts_with("contrleur/1.0 reknit/"), "{agent}");

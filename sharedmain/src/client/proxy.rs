@@ -1,4 +1,4 @@
-//! Which proxy, if any, leads to an address: `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY` as Go reads them.
+//! The proxy to the API server: `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY` as Go reads them.
 use std::{env, net::IpAddr};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
@@ -7,16 +7,16 @@ use percent_encoding::percent_decode_str;
 
 use crate::process::failure::Failure;
 
-/// What the environment says about proxies; either case of the names, as curl has it.
+/// The proxy settings of the environment. Names of variables may be in upper or lower case, as in curl.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Proxy {
+pub(crate) struct ProxySettings {
     https: Option<String>,
     http: Option<String>,
-    except: String,
+    no_proxy: String,
 }
 
-impl Proxy {
-    pub(crate) fn of_environment() -> Self {
+impl ProxySettings {
+    pub(crate) fn from_env() -> Self {
         let read = |upper: &str| {
             let value = env::var(upper).or_else(|_| env::var(upper.to_lowercase())).ok();
             value.filter(|value| !value.is_empty())
@@ -24,22 +24,22 @@ impl Proxy {
         Self {
             https: read("HTTPS_PROXY"),
             http: read("HTTP_PROXY"),
-            except: read("NO_PROXY").unwrap_or_default(),
+            no_proxy: read("NO_PROXY").unwrap_or_default(),
         }
     }
 
-    /// The proxy for this address. This machine itself is never reached through one.
+    /// Returns the proxy for this URL. Loopback addresses are never reached through one.
     pub(crate) fn for_url(&self, url: &Uri) -> Result<Option<Uri>, Failure> {
         let proxy = if url.scheme_str() == Some("http") { &self.http } else { &self.https };
         let (Some(proxy), Some(host)) = (proxy, url.host()) else { return Ok(None) };
         let host = host.trim_matches(['[', ']']);
-        if is_local(host) || self.except.split(',').any(|except| excepts(except.trim(), host, port(url))) {
+        if is_local(host) || self.no_proxy.split(',').any(|entry| excludes(entry.trim(), host, port(url))) {
             return Ok(None);
         }
         let with_scheme = if proxy.contains("://") { proxy.clone() } else { format!("http://{proxy}") };
         // The value is not shown: it may hold a password.
         with_scheme.parse().map(Some).map_err(|e| {
-            Failure::new(format!("HTTPS_PROXY or HTTP_PROXY in the environment is not an address: {e}"))
+            Failure::new(format!("HTTPS_PROXY or HTTP_PROXY in the environment is not a URL: {e}"))
         })
     }
 }
@@ -49,13 +49,13 @@ pub(super) fn check(proxy: &Uri) -> Result<(), String> {
     let why = match proxy.scheme_str() {
         Some("http" | "https") => return Ok(()),
         Some("socks5") if proxy.port().is_some() => return Ok(()),
-        Some("socks5") => "name its port, as in socks5://proxy:1080",
-        _ => "want http://, https:// or socks5://",
+        Some("socks5") => "the port is missing, as in socks5://proxy:1080",
+        _ => "the scheme must be http, https or socks5",
     };
     Err(format!(
-        "the proxy {} cannot be used: {why}; it is named by HTTPS_PROXY or HTTP_PROXY in the environment, or by proxy-url \
-         in the kubeconfig",
-        shown(proxy)
+        "unsupported proxy {}: {why}; it is set by HTTPS_PROXY or HTTP_PROXY in the environment, or by proxy-url in the \
+         kubeconfig",
+        without_user(proxy)
     ))
 }
 
@@ -73,8 +73,8 @@ pub(super) fn basic_auth(proxy: &Uri) -> Option<String> {
     Some(format!("Basic {}", STANDARD.encode(format!("{user}:{password}"))))
 }
 
-/// Without user and password.
-fn shown(proxy: &Uri) -> String {
+/// The URL of the proxy without user and password.
+fn without_user(proxy: &Uri) -> String {
     let scheme = proxy.scheme_str().map(|scheme| format!("{scheme}://")).unwrap_or_default();
     let port = proxy.authority().and_then(Authority::port).map(|port| format!(":{port}")).unwrap_or_default();
     format!("{scheme}{}{port}", proxy.host().unwrap_or_default())
@@ -88,9 +88,9 @@ fn is_local(host: &str) -> bool {
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
-/// One entry of NO_PROXY: `*`, an address, a range, or a domain (with `.` before it only what is below), each but
-/// the range with a port if need be.
-fn excepts(entry: &str, host: &str, port: u16) -> bool {
+/// Returns whether an entry of NO_PROXY matches: `*`, an IP address, a CIDR range, or a domain, where a leading `.` means
+/// subdomains only. All but ranges may have a port.
+fn excludes(entry: &str, host: &str, port: u16) -> bool {
     if let Some((network, bits)) = entry.split_once('/') {
         return in_range(host, network, bits).unwrap_or(false);
     }
@@ -107,8 +107,8 @@ fn excepts(entry: &str, host: &str, port: u16) -> bool {
 }
 
 fn matches_name(name: &str, host: &str) -> bool {
-    let below = name.strip_prefix("*.").or_else(|| name.strip_prefix('.'));
-    match (name, below) {
+    let parent = name.strip_prefix("*.").or_else(|| name.strip_prefix('.'));
+    match (name, parent) {
         ("", _) => false,
         ("*", _) => true,
         (_, Some(domain)) => host.strip_suffix(domain).is_some_and(|rest| rest.ends_with('.')),
@@ -132,30 +132,35 @@ fn in_range(host: &str, network: &str, bits: &str) -> Option<bool> {
 mod tests {
     use super::*;
 
-    fn leads(except: &str, url: &str) -> bool {
-        let proxy = Proxy { https: Some("proxy.example.com:3128".into()), http: None, except: except.into() };
+    fn is_proxied(no_proxy: &str, url: &str) -> bool {
+        let proxy = ProxySettings {
+            https: Some("proxy.example.com:3128".into()),
+            http: None,
+            no_proxy: no_proxy.into(),
+        };
         proxy.for_url(&url.parse().unwrap()).unwrap().is_some()
     }
 
     #[test]
     fn a_proxy_without_a_scheme_is_an_http_proxy() {
-        let proxy = Proxy { https: Some("proxy.example.com:3128".into()), ..Proxy::default() };
+        let proxy =
+            ProxySettings { https: Some("proxy.example.com:3128".into()), ..ProxySettings::default() };
         let found = proxy.for_url(&Uri::from_static("https://api.example.com:6443")).unwrap().unwrap();
         assert_eq!((found.scheme_str(), found.port_u16()), (Some("http"), Some(3128)));
         assert_eq!(proxy.for_url(&Uri::from_static("http://api.example.com:8080")).unwrap(), None);
     }
 
     #[test]
-    fn this_machine_is_reached_directly() {
-        assert!(!leads("", "https://localhost:6443"));
-        assert!(!leads("", "https://127.0.0.1:6443"));
-        assert!(!leads("", "https://[::1]:6443"));
-        assert!(leads("", "https://10.0.0.1:6443"));
+    fn loopback_addresses_are_reached_directly() {
+        assert!(!is_proxied("", "https://localhost:6443"));
+        assert!(!is_proxied("", "https://127.0.0.1:6443"));
+        assert!(!is_proxied("", "https://[::1]:6443"));
+        assert!(is_proxied("", "https://10.0.0.1:6443"));
     }
 
     #[test]
-    fn exceptions_are_names_domains_addresses_ranges_and_ports() {
-        for (except, url, through) in [
+    fn no_proxy_matches_names_domains_addresses_ranges_and_ports() {
+        for (no_proxy, url, proxied) in [
             ("*", "https://api.example.com", false),
             ("example.com", "https://api.example.com", false),
             ("example.com", "https://example.com", false),
@@ -174,21 +179,21 @@ mod tests {
             ("fd00::1", "https://[fd00::1]:6443", false),
             ("", "https://api.example.com", true),
         ] {
-            assert_eq!(leads(except, url), through, "NO_PROXY={except} {url}");
+            assert_eq!(is_proxied(no_proxy, url), proxied, "NO_PROXY={no_proxy} {url}");
         }
     }
 
     #[test]
-    fn a_proxy_of_no_use_is_refused_without_its_password() {
+    fn the_error_of_an_unsupported_proxy_does_not_show_its_password() {
         for (proxy, shown, why) in [
-            ("socks4://user:hunter2@proxy:1080", "socks4://proxy:1080", "want http://"),
-            ("socks5h://proxy", "socks5h://proxy", "want http://"),
-            ("socks5://proxy", "socks5://proxy", "name its port"),
-            ("proxy:1080", "proxy:1080", "want http://"),
+            ("socks4://user:hunter2@proxy:1080", "socks4://proxy:1080", "the scheme must be http"),
+            ("socks5h://proxy", "socks5h://proxy", "the scheme must be http"),
+            ("socks5://proxy", "socks5://proxy", "the port is missing"),
+            ("proxy:1080", "proxy:1080", "the scheme must be http"),
         ] {
-            let said = check(&proxy.parse().unwrap()).unwrap_err();
-            assert!(said.starts_with(&format!("the proxy {shown} cannot be used: {why}")), "{said}");
-            assert!(!said.contains("hunter2") && !said.contains("user:"), "{said}");
+            let error = check(&proxy.parse().unwrap()).unwrap_err();
+            assert!(error.starts_with(&format!("unsupported proxy {shown}: {why}")), "{error}");
+            assert!(!error.contains("hunter2") && !error.contains("user:"), "{error}");
         }
         for proxy in [
             "http://user:hunter2@proxy:3128",
@@ -201,8 +206,9 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_proxy_is_not_shown() {
-        let proxy = Proxy { https: Some("http://user:hunter2@bad host".into()), ..Proxy::default() };
+    fn a_malformed_proxy_url_is_not_shown() {
+        let proxy =
+            ProxySettings { https: Some("http://user:hunter2@bad host".into()), ..ProxySettings::default() };
         let failure = proxy.for_url(&Uri::from_static("https://api.example.com")).unwrap_err().to_string();
         assert!(!failure.contains("hunter2"), "{failure}");
     }

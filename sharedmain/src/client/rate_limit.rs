@@ -1,13 +1,13 @@
-//! Holds requests to the API server back, for those who ask for it with `--kube-api-qps`.
+//! A client-side rate limit for requests to the API server, enabled by `--kube-api-qps`.
 use std::{sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use tower::{Service, ServiceExt, service_fn};
 
-/// So many requests a second, and so many at once after a pause: a token bucket, as client-go has, for all clones.
+/// Limits the requests of all clones of a service by one token bucket, as client-go does.
 ///
-/// Each request takes its turn when it is made, and waits for it on its own: one that is not polled holds up no other.
+/// Each request takes a token when it is made, and waits for it by itself: a request that is not polled delays no other.
 pub(crate) fn rate_limited<R, S>(
     service: S,
     per_second: f64,
@@ -19,9 +19,9 @@ where
 {
     let bucket = Arc::new(Mutex::new(Bucket::full(per_second, f64::from(burst))));
     service_fn(move |request: R| {
-        let (service, turn) = (service.clone(), Turn::taken(&bucket));
+        let (service, token) = (service.clone(), Token::take(&bucket));
         async move {
-            turn.come().await;
+            token.wait().await;
             service.oneshot(request).await
         }
     })
@@ -31,50 +31,50 @@ where
 struct Bucket {
     per_second: f64,
     burst: f64,
-    /// Below zero are those that are taken already and not earned yet.
+    /// Negative while requests wait for tokens.
     tokens: f64,
-    at: Instant,
+    updated: Instant,
 }
 
 impl Bucket {
     fn full(per_second: f64, burst: f64) -> Self {
-        Self { per_second, burst, tokens: burst, at: Instant::now() }
+        Self { per_second, burst, tokens: burst, updated: Instant::now() }
     }
 
-    /// Takes a token; how long until it is earned.
+    /// Takes a token, and returns the time until it is available.
     fn take(&mut self) -> Duration {
         let now = Instant::now();
-        let earned = now.duration_since(self.at).as_secs_f64() * self.per_second;
-        self.tokens = (self.tokens + earned).min(self.burst) - 1.0;
-        self.at = now;
+        let refilled = now.duration_since(self.updated).as_secs_f64() * self.per_second;
+        self.tokens = (self.tokens + refilled).min(self.burst) - 1.0;
+        self.updated = now;
         let missing = (-self.tokens).max(0.0) / self.per_second;
         Duration::try_from_secs_f64(missing).unwrap_or(Duration::MAX)
     }
 }
 
-/// A token that is taken, and given back if nothing is sent for it.
-struct Turn {
+/// A token of the bucket, returned if the request is dropped before it is sent.
+struct Token {
     bucket: Arc<Mutex<Bucket>>,
-    wait: Duration,
-    came: bool,
+    delay: Duration,
+    used: bool,
 }
 
-impl Turn {
-    fn taken(bucket: &Arc<Mutex<Bucket>>) -> Self {
-        Self { bucket: bucket.clone(), wait: bucket.lock().take(), came: false }
+impl Token {
+    fn take(bucket: &Arc<Mutex<Bucket>>) -> Self {
+        Self { bucket: bucket.clone(), delay: bucket.lock().take(), used: false }
     }
 
-    async fn come(mut self) {
-        if !self.wait.is_zero() {
-            tokio::time::sleep(self.wait).await;
+    async fn wait(mut self) {
+        if !self.delay.is_zero() {
+            tokio::time::sleep(self.delay).await;
         }
-        self.came = true;
+        self.used = true;
     }
 }
 
-impl Drop for Turn {
+impl Drop for Token {
     fn drop(&mut self) {
-        if !self.came {
+        if !self.used {
             self.bucket.lock().tokens += 1.0;
         }
     }
@@ -86,8 +86,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn after_the_burst_requests_go_at_the_rate() {
-        let answer = tower::service_fn(|()| async { Ok::<_, std::convert::Infallible>(Instant::now()) });
-        let mut limited = rate_limited(answer, 10.0, 3);
+        let service = tower::service_fn(|()| async { Ok::<_, std::convert::Infallible>(Instant::now()) });
+        let mut limited = rate_limited(service, 10.0, 3);
         let start = Instant::now();
         let mut after = Vec::new();
         for _ in 0..23 {
@@ -100,20 +100,16 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_request_that_is_not_polled_holds_up_no_other_and_a_dropped_one_gives_its_turn_back() {
-        let answer = tower::service_fn(|()| async { Ok::<_, std::convert::Infallible>(Instant::now()) });
-        let limited = rate_limited(answer, 10.0, 1);
+    async fn a_request_that_is_not_polled_delays_no_other_and_a_dropped_one_returns_its_token() {
+        let service = tower::service_fn(|()| async { Ok::<_, std::convert::Infallible>(Instant::now()) });
+        let limited = rate_limited(service, 10.0, 1);
         let start = Instant::now();
         let sent = || limited.clone().oneshot(());
         sent().await.unwrap();
-        let mut begun = Box::pin(sent());
-        assert!(futures::poll!(&mut begun).is_pending());
-        assert_eq!(sent().await.unwrap().duration_since(start).as_millis(), 200, "the third turn");
-        drop(begun);
-        assert_eq!(
-            sent().await.unwrap().duration_since(start).as_millis(),
-            200,
-            "the turn that was given back"
-        );
+        let mut unpolled = Box::pin(sent());
+        assert!(futures::poll!(&mut unpolled).is_pending());
+        assert_eq!(sent().await.unwrap().duration_since(start).as_millis(), 200, "the third token");
+        drop(unpolled);
+        assert_eq!(sent().await.unwrap().duration_since(start).as_millis(), 200, "the returned token");
     }
 }

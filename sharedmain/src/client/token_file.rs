@@ -1,47 +1,49 @@
-//! A bearer token in a file that somebody else keeps fresh.
+//! A bearer token in a file that is rotated.
 use std::time::Duration;
 
 use http::{HeaderValue, Request, header};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// How old what was read may become: short against the lifetime of any token.
-const FRESH: Duration = Duration::from_secs(10);
+/// The age at which the file is read again. It is short compared to the lifetime of any token.
+const MAX_AGE: Duration = Duration::from_secs(10);
 
-/// Reads its file again every ten seconds, when it is used. What was read last goes on being used while the file
-/// cannot be read: it may be replaced just now.
+/// A token file, read again every ten seconds when it is used. While the file cannot be read the last token stays in
+/// use: the file may be being replaced.
 pub(crate) struct TokenFile {
     path: String,
-    held: Mutex<(Instant, HeaderValue)>,
+    last: Mutex<(Instant, HeaderValue)>,
 }
 
 impl TokenFile {
+    /// Reads the file for the first time.
     pub(crate) fn open(path: String) -> Result<Self, String> {
         let token = read(&path)?;
-        Ok(Self { path, held: Mutex::new((Instant::now(), token)) })
+        Ok(Self { path, last: Mutex::new((Instant::now(), token)) })
     }
 
+    /// Sets the `Authorization` header of the request.
     pub(crate) fn authorize<B>(&self, mut request: Request<B>) -> Request<B> {
         request.headers_mut().insert(header::AUTHORIZATION, self.header());
         request
     }
 
     fn header(&self) -> HeaderValue {
-        let mut held = self.held.lock();
-        if held.0.elapsed() >= FRESH {
-            *held = (Instant::now(), read(&self.path).unwrap_or_else(|_| held.1.clone()));
+        let mut last = self.last.lock();
+        if last.0.elapsed() >= MAX_AGE {
+            *last = (Instant::now(), read(&self.path).unwrap_or_else(|_| last.1.clone()));
         }
-        held.1.clone()
+        last.1.clone()
     }
 }
 
 fn read(path: &str) -> Result<HeaderValue, String> {
     let text = std::fs::read_to_string(path).map_err(|e| format!("token file {path}: {e}"))?;
-    // Most are written with a line end, which no header may hold.
+    // Most token files end with a newline, which is invalid in a header.
     let token = Some(text.trim()).filter(|token| !token.is_empty());
     let token = token.ok_or_else(|| format!("token file {path} is empty"))?;
     let mut header = HeaderValue::try_from(format!("Bearer {token}"))
-        .map_err(|_| format!("token file {path} holds what no token can hold"))?;
+        .map_err(|_| format!("token file {path} contains characters that are invalid in a token"))?;
     header.set_sensitive(true);
     Ok(header)
 }
@@ -65,23 +67,25 @@ mod tests {
         let token = open(&file).unwrap();
         assert_eq!(token.header(), "Bearer first");
         std::fs::write(&file, "second").unwrap();
-        tokio::time::advance(FRESH).await;
+        tokio::time::advance(MAX_AGE).await;
         assert_eq!(token.header(), "Bearer second");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_last_token_is_kept_while_the_file_is_away() {
+    async fn the_last_token_is_kept_while_the_file_cannot_be_read() {
         let file = file("first");
         let token = open(&file).unwrap();
         std::fs::write(&file, "").unwrap();
-        tokio::time::advance(FRESH * 2).await;
+        tokio::time::advance(MAX_AGE * 2).await;
         assert_eq!(token.header(), "Bearer first");
     }
 
     #[test]
-    fn a_file_without_a_token_is_named() {
+    fn an_error_names_the_file_without_a_token() {
         assert!(open(&file("\n")).err().unwrap().ends_with("is empty"));
-        assert!(open(&file("a\nb")).err().unwrap().ends_with("holds what no token can hold"));
+        assert!(
+            open(&file("a\nb")).err().unwrap().ends_with("contains characters that are invalid in a token")
+        );
         let missing = TokenFile::open("/nowhere/token".into()).err().unwrap();
         assert!(missing.starts_with("token file /nowhere/token: No such file"), "{missing}");
     }

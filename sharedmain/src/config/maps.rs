@@ -1,54 +1,72 @@
-//! The ConfigMaps that a process reads about itself, from its system namespace.
+//! The ConfigMaps of the system namespace, read at the start of the process.
 use std::{collections::BTreeMap, fmt::Display};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::{Api, Client};
 use reknit_reconciler::leader::LeaderElectionConfig;
 
-use crate::{
-    cli::environment::Environment, config::logging::LoggingConfig,
-    config::observability::ObservabilityConfig, process::failure::Failure, process::startup::Startup,
+use super::{logging::LoggingConfig, observability::ObservabilityConfig};
+use crate::process::{
+    failure::Failure,
+    startup::{Startup, is_not_found},
 };
 
-/// What they say. A map that does not exist says nothing: the defaults hold.
+/// The names of the ConfigMaps.
+#[derive(Debug, Clone)]
+pub(crate) struct ConfigMapNames {
+    pub(crate) logging: String,
+    pub(crate) observability: String,
+    pub(crate) leader_election: String,
+}
+
+impl Default for ConfigMapNames {
+    fn default() -> Self {
+        Self {
+            logging: "config-logging".into(),
+            observability: "config-observability".into(),
+            leader_election: "config-leader-election".into(),
+        }
+    }
+}
+
+/// The contents of the ConfigMaps. A ConfigMap that does not exist has the defaults.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ConfigMaps {
     pub(crate) logging: LoggingConfig,
     pub(crate) observability: ObservabilityConfig,
-    pub(crate) election: LeaderElectionConfig,
+    pub(crate) leader_election: LeaderElectionConfig,
 }
 
 impl ConfigMaps {
-    /// Reads all of them. Without a system namespace there are none.
+    /// Reads all of them. If none exists, the namespace must exist: its name may be misspelt.
     pub(crate) async fn read(
         startup: &Startup<'_>,
         client: &Client,
-        environment: &Environment,
+        namespace: &str,
+        names: &ConfigMapNames,
     ) -> Result<Self, Failure> {
-        let Some(namespace) = environment.system_namespace.as_deref() else { return Ok(Self::default()) };
         let maps = Reader { startup, api: Api::namespaced(client.clone(), namespace), namespace };
-        let logging = maps.read(&environment.config_logging, LoggingConfig::parse).await?;
-        let observability = maps.read(&environment.config_observability, ObservabilityConfig::parse).await?;
-        let election =
-            maps.read(&environment.config_leader_election, LeaderElectionConfig::from_data).await?;
-        if logging.is_none() && observability.is_none() && election.is_none() {
+        let logging = maps.read(&names.logging, LoggingConfig::parse).await?;
+        let observability = maps.read(&names.observability, ObservabilityConfig::parse).await?;
+        let leader_election = maps.read(&names.leader_election, LeaderElectionConfig::from_data).await?;
+        if logging.is_none() && observability.is_none() && leader_election.is_none() {
             check_namespace(startup, client, namespace).await?;
         }
         Ok(Self {
             logging: logging.unwrap_or_default(),
             observability: observability.unwrap_or_default(),
-            election: election.unwrap_or_default(),
+            leader_election: leader_election.unwrap_or_default(),
         })
     }
 }
 
-/// A namespace without a single map may be a name misspelt. Where it may not be read, nobody can tell.
+/// Any error but 404 is ignored: the process may lack the permission to read namespaces.
 async fn check_namespace(startup: &Startup<'_>, client: &Client, namespace: &str) -> Result<(), Failure> {
     let api: Api<Namespace> = Api::all(client.clone());
-    match startup.persist(|| api.get_metadata(namespace)).await {
-        Err(trouble) if trouble.is_not_found() => Err(Failure::new(format!(
-            "the namespace {namespace:?} does not exist: SYSTEM_NAMESPACE names the one this process belongs to, with its \
-             leases and ConfigMaps"
+    match startup.retry(|| api.get_metadata(namespace)).await {
+        Err(error) if is_not_found(&error) => Err(Failure::new(format!(
+            "namespaces {namespace:?} not found: SYSTEM_NAMESPACE must name the namespace of this process, of its leases \
+             and its ConfigMaps"
         ))),
         _ => Ok(()),
     }
@@ -61,16 +79,16 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// None where there is no such map.
+    /// Returns `None` if the ConfigMap does not exist.
     async fn read<T, E: Display>(
         &self,
         name: &str,
         parse: impl Fn(&BTreeMap<String, String>) -> Result<T, E>,
     ) -> Result<Option<T>, Failure> {
-        let map = match self.startup.persist(|| self.api.get(name)).await {
+        let map = match self.startup.retry(|| self.api.get(name)).await {
             Ok(map) => map,
-            Err(trouble) if trouble.is_not_found() => return Ok(None),
-            Err(trouble) => return Err(self.startup.trouble(&trouble)),
+            Err(error) if is_not_found(&error) => return Ok(None),
+            Err(error) => return Err(self.startup.failure(&error)),
         };
         parse(&map.data.unwrap_or_default())
             .map(Some)

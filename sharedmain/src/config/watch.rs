@@ -1,4 +1,4 @@
-//! The ConfigMaps that a process goes on following while it runs.
+//! The ConfigMaps of the system namespace, watched while the process runs.
 use std::{
     collections::BTreeMap,
     fmt::Display,
@@ -9,110 +9,116 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use reknit_injection::{Change, Context, Feed, select};
 use reknit_reconciler::leader::{self, LeaderElectionConfig};
 
-use crate::{
-    cli::environment::Environment, config::logging::LoggingConfig,
-    config::observability::ObservabilityConfig, observe::logging::Logging, observe::profiling::Profiling,
+use super::{
+    error::ConfigError,
+    logging::LoggingConfig,
+    maps::{ConfigMapNames, ConfigMaps},
+    observability::ObservabilityConfig,
 };
+use crate::observe::{logging::Logging, profiling::Profiling};
 
 type Data = BTreeMap<String, String>;
 
-/// What config-observability says: profiling at any time, all else at the start.
-#[derive(Clone, Default)]
-pub(crate) struct Observed {
+/// Applies changes of the ConfigMaps: the log level and profiling at once. For settings that only take effect at the next
+/// start it logs a warning. An invalid ConfigMap is logged, and the previous settings stay in effect.
+#[derive(Clone)]
+pub(crate) struct ConfigWatcher {
+    component: String,
+    logging: Logging,
     pub(crate) profiling: Profiling,
-    started: Arc<OnceLock<ObservabilityConfig>>,
+    at_start: Arc<OnceLock<ConfigMaps>>,
 }
 
-impl Observed {
-    /// What the process starts with.
-    pub(crate) fn start(&self, config: &ObservabilityConfig) {
-        self.profiling.set(config.profiling);
-        // There is one start.
-        let _ = self.started.set(config.clone());
-    }
-
-    fn change(&self, config: &ObservabilityConfig) {
-        self.profiling.set(config.profiling);
-        if self.started.get().is_some_and(|started| !started.exports_as(config)) {
-            tracing::warn!("config-observability: where metrics and traces go changes with the next start");
+impl ConfigWatcher {
+    pub(crate) fn new(component: &str, logging: Logging) -> Self {
+        Self {
+            component: component.to_owned(),
+            logging,
+            profiling: Profiling::default(),
+            at_start: Arc::default(),
         }
     }
-}
 
-/// What config-leader-election says: all of it at the start.
-#[derive(Clone, Default)]
-pub(crate) struct Elected {
-    started: Arc<OnceLock<LeaderElectionConfig>>,
-}
-
-impl Elected {
-    /// What the process starts with.
-    pub(crate) fn start(&self, config: &LeaderElectionConfig) {
-        // There is one start.
-        let _ = self.started.set(config.clone());
+    /// Applies the settings that the process starts with.
+    pub(crate) fn start(&self, maps: &ConfigMaps) {
+        self.apply_logging(&maps.logging);
+        self.profiling.set(maps.observability.profiling);
+        // It is set once only.
+        let _ = self.at_start.set(maps.clone());
     }
 
-    fn read(&self, data: &Data) -> Result<(), leader::ConfigError> {
+    /// Constructs the informers of the ConfigMaps, of that for leader election only if `elects`. They run as long as the
+    /// handles are held.
+    pub(crate) fn watch(
+        &self,
+        cx: &Context,
+        namespace: &str,
+        names: &ConfigMapNames,
+        elects: bool,
+    ) -> Vec<Arc<dyn Feed>> {
+        let [logging, observability, election] = [self, self, self].map(Self::clone);
+        let mut feeds = vec![
+            on_change(cx, namespace, &names.logging, move |data| logging.logging_changed(data)),
+            on_change(cx, namespace, &names.observability, move |data| {
+                observability.observability_changed(data)
+            }),
+        ];
+        if elects {
+            let name = &names.leader_election;
+            feeds.push(on_change(cx, namespace, name, move |data| election.leader_election_changed(data)));
+        }
+        feeds
+    }
+
+    fn apply_logging(&self, config: &LoggingConfig) {
+        self.logging.set_level(config.level_of(&self.component));
+    }
+
+    fn logging_changed(&self, data: &Data) -> Result<(), ConfigError> {
+        self.apply_logging(&LoggingConfig::parse(data)?);
+        Ok(())
+    }
+
+    fn observability_changed(&self, data: &Data) -> Result<(), ConfigError> {
+        let config = ObservabilityConfig::parse(data)?;
+        self.profiling.set(config.profiling);
+        if self.at_start.get().is_some_and(|maps| !maps.observability.exports_as(&config)) {
+            tracing::warn!(
+                "config-observability: the export of metrics and traces changes at the next start"
+            );
+        }
+        Ok(())
+    }
+
+    fn leader_election_changed(&self, data: &Data) -> Result<(), leader::ConfigError> {
         let config = LeaderElectionConfig::from_data(data)?;
         config.check_times()?;
-        if self.started.get().is_some_and(|started| *started != config) {
+        if self.at_start.get().is_some_and(|maps| maps.leader_election != config) {
             tracing::warn!(
-                "config-leader-election: how leaders are elected changes with the next start; scale to 0 first where \
-                 buckets or names of leases differ, or the processes of before and after lead the same keys"
+                "config-leader-election: leader election changes at the next start; scale to 0 first if the number of \
+                 buckets or the names of leases differ, or old and new processes lead the same keys"
             );
         }
         Ok(())
     }
 }
 
-/// From now on, and while what is returned is held, the level of the log is what config-logging says, and profiling is
-/// on or off as config-observability says. What waits for the next start is told, that of config-leader-election where
-/// there are elections. A bad value is logged, and what was said before kept. Without a system namespace there are no
-/// maps.
-pub(crate) fn follow(
-    cx: &Context,
-    environment: &Environment,
-    logging: &Logging,
-    observed: &Observed,
-    elected: Option<&Elected>,
-) -> Vec<Arc<dyn Feed>> {
-    let Some(namespace) = environment.system_namespace.as_deref() else { return vec![] };
-    let (logging, component) = (logging.clone(), cx.component().to_owned());
-    let on_logging = move |data: &Data| {
-        LoggingConfig::parse(data).map(|config| logging.set_level(config.level_of(&component)))
-    };
-    let observed = observed.clone();
-    let on_observability =
-        move |data: &Data| ObservabilityConfig::parse(data).map(|config| observed.change(&config));
-    let mut feeds = vec![
-        on_change(cx, namespace, &environment.config_logging, on_logging),
-        on_change(cx, namespace, &environment.config_observability, on_observability),
-    ];
-    if let Some(elected) = elected.cloned() {
-        let on_election = move |data: &Data| elected.read(data);
-        feeds.push(on_change(cx, namespace, &environment.config_leader_election, on_election));
-    }
-    feeds
-}
-
-/// Calls `read` with what the map says now; a map that is gone says nothing.
+/// Calls `apply` with the data of the ConfigMap, which is empty while there is none.
 fn on_change<E: Display>(
     cx: &Context,
     namespace: &str,
     name: &str,
-    read: impl Fn(&Data) -> Result<(), E> + Send + Sync + 'static,
+    apply: impl Fn(&Data) -> Result<(), E> + Send + Sync + 'static,
 ) -> Arc<dyn Feed> {
     let informer = cx.informer::<ConfigMap>(select().namespace(namespace).field("metadata.name", name));
     let name = format!("{namespace}/{name}");
     informer.on(move |change| {
-        let result = match change {
-            Change::Added(map) | Change::Updated { new: map, .. } => {
-                read(map.data.as_ref().unwrap_or(&Data::new()))
-            }
-            Change::Deleted { .. } => read(&Data::new()),
+        let data = match change {
+            Change::Added(map) | Change::Updated { new: map, .. } => map.data.as_ref(),
+            Change::Deleted { .. } => None,
         };
-        if let Err(error) = result {
-            tracing::error!("ConfigMap {name}: {error}; what it said before is kept");
+        if let Err(error) = apply(data.unwrap_or(&Data::new())) {
+            tracing::error!("ConfigMap {name}: {error}; the previous settings stay in effect");
         }
     });
     informer.feed()

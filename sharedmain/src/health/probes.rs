@@ -1,74 +1,73 @@
-//! What the kubelet asks: whether the process is alive, and whether it does its work.
+//! The probes of the kubelet: readiness and health of the process.
 use std::sync::Arc;
 
 use axum::{Router, extract::State, http::StatusCode, routing::get};
 use parking_lot::RwLock;
 
-/// What stands in the way, a line each; nothing where all is well.
-pub(crate) trait Vitals: Send + Sync {
-    /// What is missing before the process does its work.
+/// Checks of a running process. Each returns the reasons why it fails, one a line, or nothing.
+pub(crate) trait HealthCheck: Send + Sync {
+    /// The reasons why the process cannot do its work yet.
     fn unready(&self) -> Vec<String>;
-    /// What only a restart might mend.
+    /// The problems that a restart may solve.
     fn unhealthy(&self) -> Vec<String>;
 }
 
-/// Answers `GET /readiness` and `GET /health` throughout the life of the process: 200, or 503 and the reasons.
+/// Answers `GET /readiness` and `GET /health` during the whole life of the process: with 200, or with 503 and the reasons.
 #[derive(Clone)]
 pub(crate) struct Probes(Arc<RwLock<Phase>>);
 
 enum Phase {
     Starting(String),
-    Running(Arc<dyn Vitals>),
+    Running(Arc<dyn HealthCheck>),
     Stopping,
 }
 
 impl Probes {
-    /// Alive, and not ready yet.
-    pub(crate) fn starting(what: &str) -> Self {
-        Self(Arc::new(RwLock::new(Phase::Starting(what.to_owned()))))
+    /// The process is healthy, and not ready for this reason.
+    pub(crate) fn starting(why: &str) -> Self {
+        Self(Arc::new(RwLock::new(Phase::Starting(why.to_owned()))))
     }
 
-    /// From now on the vitals decide, unless the process stops already.
-    pub(crate) fn running(&self, vitals: Arc<dyn Vitals>) {
+    /// Uses this check from now on, unless the process is stopping.
+    pub(crate) fn running(&self, check: Arc<dyn HealthCheck>) {
         let mut phase = self.0.write();
         if matches!(*phase, Phase::Starting(_)) {
-            *phase = Phase::Running(vitals);
+            *phase = Phase::Running(check);
         }
     }
 
-    /// From now on not ready, so that nothing new is sent here; alive until the end.
+    /// Fails readiness from now on, so that the process gets no new requests. It stays healthy.
     pub(crate) fn stopping(&self) {
         *self.0.write() = Phase::Stopping;
     }
 
     pub(crate) fn router(&self) -> Router {
         Router::new()
-            .route("/readiness", get(async |State(probes): State<Self>| answer(probes.unready())))
-            .route("/health", get(async |State(probes): State<Self>| answer(probes.unhealthy())))
+            .route("/readiness", get(async |State(probes): State<Self>| respond(&probes.unready())))
+            .route("/health", get(async |State(probes): State<Self>| respond(&probes.unhealthy())))
             .with_state(self.clone())
     }
 
     fn unready(&self) -> Vec<String> {
         match &*self.0.read() {
-            Phase::Starting(what) => vec![what.clone()],
-            Phase::Running(vitals) => vitals.unready(),
+            Phase::Starting(why) => vec![why.clone()],
+            Phase::Running(check) => check.unready(),
             Phase::Stopping => vec!["shutting down".into()],
         }
     }
 
     fn unhealthy(&self) -> Vec<String> {
         match &*self.0.read() {
-            Phase::Running(vitals) => vitals.unhealthy(),
+            Phase::Running(check) => check.unhealthy(),
             Phase::Starting(_) | Phase::Stopping => vec![],
         }
     }
 }
 
-fn answer(missing: Vec<String>) -> (StatusCode, String) {
-    if missing.is_empty() {
-        (StatusCode::OK, "ok\n".into())
-    } else {
-        (StatusCode::SERVICE_UNAVAILABLE, missing.join("\n") + "\n")
+fn respond(reasons: &[String]) -> (StatusCode, String) {
+    match reasons {
+        [] => (StatusCode::OK, "ok\n".into()),
+        reasons => (StatusCode::SERVICE_UNAVAILABLE, reasons.join("\n") + "\n"),
     }
 }
 
@@ -79,8 +78,8 @@ mod tests {
 
     use super::*;
 
-    struct Sick;
-    impl Vitals for Sick {
+    struct Failing;
+    impl HealthCheck for Failing {
         fn unready(&self) -> Vec<String> {
             vec!["services: waiting".into(), "leadership: not known yet".into()]
         }
@@ -88,8 +87,8 @@ mod tests {
             vec!["a worker is stuck".into()]
         }
     }
-    struct Well;
-    impl Vitals for Well {
+    struct Passing;
+    impl HealthCheck for Passing {
         fn unready(&self) -> Vec<String> {
             vec![]
         }
@@ -106,29 +105,29 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_starting_process_is_alive_and_says_what_it_waits_for() {
+    async fn a_starting_process_is_healthy_and_unready_with_a_reason() {
         let probes = Probes::starting("waiting for the API server");
         assert_eq!(get(&probes, "/readiness").await, (503, "waiting for the API server\n".into()));
         assert_eq!(get(&probes, "/health").await, (200, "ok\n".into()));
     }
 
     #[tokio::test]
-    async fn a_running_process_is_as_well_as_its_vitals() {
+    async fn a_running_process_reports_its_checks() {
         let probes = Probes::starting("starting");
-        probes.running(Arc::new(Sick));
+        probes.running(Arc::new(Failing));
         let missing = "services: waiting\nleadership: not known yet\n".to_owned();
         assert_eq!(get(&probes, "/readiness").await, (503, missing));
         assert_eq!(get(&probes, "/health").await, (503, "a worker is stuck\n".into()));
         let probes = Probes::starting("starting");
-        probes.running(Arc::new(Well));
+        probes.running(Arc::new(Passing));
         assert_eq!(get(&probes, "/readiness").await.0, 200);
     }
 
     #[tokio::test]
-    async fn a_stopping_process_stays_so_and_is_alive() {
+    async fn a_stopping_process_stays_unready_and_healthy() {
         let probes = Probes::starting("starting");
         probes.stopping();
-        probes.running(Arc::new(Sick));
+        probes.running(Arc::new(Failing));
         assert_eq!(get(&probes, "/readiness").await, (503, "shutting down\n".into()));
         assert_eq!(get(&probes, "/health").await.0, 200);
     }

@@ -1,47 +1,48 @@
-//! Runs the constructors of a process, and refuses what cannot run together.
+//! The constructors of a process, and the checks that their controllers can run together.
 use std::collections::BTreeMap;
 
 use reknit_injection::Context;
 use reknit_reconciler::{Controller, Result};
 use reknit_webhook::{Health, Webhook};
 
-use crate::{process::Task, process::failure::Failure, process::panics, webhook};
+use super::{Task, failure::Failure, panics};
+use crate::webhook;
 
-type Make<T> = Box<dyn FnOnce(&Context) -> Result<T>>;
+type Construct<T> = Box<dyn FnOnce(&Context) -> Result<T>>;
 type Provide<T = ()> = Box<dyn FnOnce(&Context) -> T>;
 
-/// Everything that is made before anything starts.
+/// The constructors of a program.
 #[derive(Default)]
 pub(crate) struct Constructors {
     pub(crate) flags: Vec<Provide<clap::error::Result<()>>>,
     pub(crate) values: Vec<Provide>,
-    pub(crate) controllers: Vec<Make<Controller>>,
-    pub(crate) tasks: Vec<Make<Task>>,
-    pub(crate) webhooks: Vec<Make<Webhook>>,
+    pub(crate) controllers: Vec<Construct<Controller>>,
+    pub(crate) tasks: Vec<Construct<Task>>,
+    pub(crate) webhooks: Vec<Construct<Webhook>>,
 }
 
-/// What the constructors made, and nothing started.
+/// The results of the constructors. Nothing has started.
 pub(crate) struct Constructed {
     pub(crate) controllers: Vec<Controller>,
     pub(crate) tasks: Vec<Task>,
-    /// How each webhook is doing.
     pub(crate) webhooks: Vec<Health>,
 }
 
 impl Constructors {
-    /// Flags and values first, so that all constructors find them; then controllers, then tasks. Those disabled are
-    /// made, because only then is their name known, and dropped: their informers never start.
+    /// Provides flags and values, which all constructors may use, and then constructs controllers, webhook and tasks.
+    /// Disabled controllers are constructed as well, because their names are only known then. They are dropped, and their
+    /// informers never start.
     pub(crate) fn run(self, cx: &Context, disabled: &[String]) -> Result<Constructed, Failure> {
         check_webhooks(&self.webhooks)?;
         for flags in self.flags {
             flags(cx).map_err(|e| Failure::usage(e.to_string().trim_start_matches("error: ")))?;
         }
         self.values.into_iter().for_each(|provide| provide(cx));
-        let mut controllers = all("controller", self.controllers, cx)?;
-        let makers = self.webhooks.into_iter().map(webhook_maker).collect();
+        let mut controllers = construct_all("controller", self.controllers, cx)?;
+        let assembled = self.webhooks.into_iter().map(assemble_webhook).collect();
         let (mut servers, mut webhooks) = (Vec::new(), Vec::new());
-        for (keeper, server, health) in all("webhook", makers, cx)? {
-            controllers.push(keeper);
+        for (controller, server, health) in construct_all("webhook", assembled, cx)? {
+            controllers.push(controller);
             servers.push(server);
             webhooks.push(health);
         }
@@ -50,65 +51,59 @@ impl Constructors {
         check_finalizers(&controllers)?;
         check_disabled(&controllers, disabled)?;
         controllers.retain(|controller| !disabled.iter().any(|name| name == controller.name()));
-        let mut tasks = all("task", self.tasks, cx)?;
+        let mut tasks = construct_all("task", self.tasks, cx)?;
         tasks.extend(servers);
         Ok(Constructed { controllers, tasks, webhooks })
     }
 }
 
-fn webhook_maker(make: Make<Webhook>) -> Make<(Controller, Task, Health)> {
-    // What its code reads, such as a CustomResource that is not installed, must not hold up its certificate.
-    Box::new(move |cx| webhook::assemble(&cx.apart(), make(cx)?))
+fn assemble_webhook(construct: Construct<Webhook>) -> Construct<(Controller, Task, Health)> {
+    // The controller of the certificate must not wait for informers that the webhook's own code uses, such as one of a
+    // CustomResource that is not installed.
+    Box::new(move |cx| webhook::assemble(&cx.apart(), construct(cx)?))
 }
 
-/// Each with a Context of its own: a controller waits for what its own constructor asked for.
-fn all<T>(what: &str, makes: Vec<Make<T>>, cx: &Context) -> Result<Vec<T>, Failure> {
-    let count = makes.len();
-    let numbered = makes.into_iter().zip(1..);
-    let failed = |n: usize, why: String| {
-        Failure::new(format!("{what} {n} of {count} could not be constructed: {why}"))
+/// Runs each constructor with its own Context, so that a controller only waits for the informers of its constructor.
+fn construct_all<T>(what: &str, constructors: Vec<Construct<T>>, cx: &Context) -> Result<Vec<T>, Failure> {
+    let count = constructors.len();
+    let construct = |(construct, n): (Construct<T>, usize)| {
+        let result = panics::caught(|| construct(&cx.apart()).map_err(|e| e.to_string())).flatten();
+        result.map_err(|why| Failure::new(format!("failed to construct {what} {n} of {count}: {why}")))
     };
-    numbered
-        .map(|(make, n)| match panics::caught(|| make(&cx.apart())) {
-            Ok(made) => made.map_err(|e| failed(n, e.to_string())),
-            Err(panic) => Err(failed(n, panic)),
-        })
-        .collect()
+    constructors.into_iter().zip(1..).map(construct).collect()
 }
 
-/// There is one place in the environment for its name, port and Secret.
-fn check_webhooks(webhooks: &[Make<Webhook>]) -> Result<(), Failure> {
+/// The environment has the name, port and Secret of one webhook only.
+fn check_webhooks(webhooks: &[Construct<Webhook>]) -> Result<(), Failure> {
     match webhooks.len() {
         0 | 1 => Ok(()),
         more => Err(Failure::new(format!(
-            "{more} webhooks: a process serves one, which takes any number of Kinds: put them into one"
+            "{more} webhooks in one process: add all Kinds to a single webhook, which takes any number of them"
         ))),
     }
 }
 
 fn check_names(controllers: &[Controller]) -> Result<(), Failure> {
-    match twice(controllers.iter().map(|controller| (controller.name(), controller.name()))) {
+    match duplicate(controllers.iter().map(|controller| (controller.name(), controller.name()))) {
         Some((name, ..)) => Err(Failure::new(format!(
-            "two controllers are named {name}: give one of them another by .name(..)"
+            "two controllers are named {name}: give one of them another name by .name(..)"
         ))),
         None => Ok(()),
     }
 }
 
-/// What would fail in every pass fails here.
+/// Finds errors that would make every reconcile fail.
 fn check_each(controllers: &[Controller]) -> Result<(), Failure> {
-    let failed = |c: &Controller| c.check().err().map(|error| (c.name().to_owned(), error));
-    match controllers.iter().find_map(failed) {
-        Some((name, error)) => Err(Failure::new(format!("the controller {name} cannot run: {error}"))),
-        None => Ok(()),
-    }
+    controllers.iter().try_for_each(|controller| {
+        let failed = |e| Failure::new(format!("the controller {} cannot run: {e}", controller.name()));
+        controller.check().map_err(failed)
+    })
 }
 
-/// On objects of one Kind each would take the other's finalizer for its own, and let the object go before the other is
-/// done.
+/// Two controllers of one Kind that share a finalizer would each remove it before the other has finalized the object.
 fn check_finalizers(controllers: &[Controller]) -> Result<(), Failure> {
     let finalizers = controllers.iter().filter_map(|c| Some(((c.kind(), c.finalizer()?), c.name())));
-    match twice(finalizers) {
+    match duplicate(finalizers) {
         Some(((_, finalizer), one, other)) => Err(Failure::new(format!(
             "the controllers {one} and {other} share the finalizer {finalizer}: give one of them another by \
              .finalizer(..)"
@@ -121,17 +116,19 @@ fn check_disabled(controllers: &[Controller], disabled: &[String]) -> Result<(),
     let known: Vec<_> = controllers.iter().map(Controller::name).collect();
     match disabled.iter().find(|name| !known.contains(&name.as_str())) {
         Some(unknown) => Err(Failure::usage(format!(
-            "--disable-controllers: there is no controller {unknown:?}, only: {}",
-            if known.is_empty() { "(there is none)".into() } else { known.join(", ") }
+            "--disable-controllers: controller {unknown:?} does not exist, only: {}",
+            if known.is_empty() { "(none)".into() } else { known.join(", ") }
         ))),
         None => Ok(()),
     }
 }
 
-/// What is there twice, and whose it is.
-fn twice<'a, N: Copy + Ord>(named: impl Iterator<Item = (N, &'a str)>) -> Option<(N, &'a str, &'a str)> {
+/// Returns the first value that occurs twice, with both of its owners.
+fn duplicate<'a, N: Copy + Ord>(values: impl Iterator<Item = (N, &'a str)>) -> Option<(N, &'a str, &'a str)> {
     let mut owners = BTreeMap::new();
-    named.into_iter().find_map(|(name, owner)| owners.insert(name, owner).map(|first| (name, first, owner)))
+    values
+        .into_iter()
+        .find_map(|(value, owner)| owners.insert(value, owner).map(|first| (value, first, owner)))
 }
 
 #[cfg(test)]
@@ -160,20 +157,20 @@ mod tests {
     }
 
     fn context() -> Context {
-        let nobody = tower::service_fn(|_: http::Request<Body>| async {
+        let unreachable = tower::service_fn(|_: http::Request<Body>| async {
             Err::<http::Response<Body>, _>(std::io::Error::from(std::io::ErrorKind::ConnectionRefused))
         });
-        Context::preloaded("test", Client::new(nobody, "default"), vec![])
+        Context::preloaded("test", Client::new(unreachable, "default"), vec![])
     }
 
-    fn controller(name: &'static str, finalizer: Option<&'static str>) -> Make<Controller> {
+    fn controller(name: &'static str, finalizer: Option<&'static str>) -> Construct<Controller> {
         controller_of::<ConfigMap>(name, finalizer)
     }
 
     fn controller_of<K: Kind<Status = ()>>(
         name: &'static str,
         finalizer: Option<&'static str>,
-    ) -> Make<Controller> {
+    ) -> Construct<Controller> {
         Box::new(move |cx| {
             let build = Controller::of::<K>(cx).reconciler(Idle(PhantomData)).name(name);
             Ok(match finalizer {
@@ -183,7 +180,10 @@ mod tests {
         })
     }
 
-    fn constructed(controllers: Vec<Make<Controller>>, disabled: &[&str]) -> Result<Vec<String>, String> {
+    fn constructed(
+        controllers: Vec<Construct<Controller>>,
+        disabled: &[&str],
+    ) -> Result<Vec<String>, String> {
         let constructors = Constructors { controllers, ..Constructors::default() };
         let disabled: Vec<_> = disabled.iter().map(ToString::to_string).collect();
         let made = constructors.run(&context(), &disabled).map_err(|failure| failure.to_string())?;
@@ -193,15 +193,15 @@ mod tests {
     #[tokio::test]
     async fn two_controllers_of_one_name_are_refused() {
         let failure = constructed(vec![controller("a", None), controller("a", None)], &[]).unwrap_err();
-        assert_eq!(failure, "two controllers are named a: give one of them another by .name(..)");
+        assert_eq!(failure, "two controllers are named a: give one of them another name by .name(..)");
     }
 
     #[tokio::test]
     async fn two_webhooks_are_refused() {
-        let webhook = || -> Make<Webhook> { Box::new(|_| Ok(Webhook::new("demo.reknit.dev"))) };
+        let webhook = || -> Construct<Webhook> { Box::new(|_| Ok(Webhook::new("demo.reknit.dev"))) };
         let constructors = Constructors { webhooks: vec![webhook(), webhook()], ..Constructors::default() };
         let failure = constructors.run(&context(), &[]).err().unwrap();
-        assert!(failure.to_string().starts_with("2 webhooks: a process serves one"), "{failure}");
+        assert!(failure.to_string().starts_with("2 webhooks in one process"), "{failure}");
     }
 
     #[tokio::test]
@@ -210,12 +210,12 @@ mod tests {
         let failure = constructed(twins, &[]).unwrap_err();
         assert!(failure.starts_with("the controllers a and b share the finalizer x.dev/f"), "{failure}");
         let of_another_kind = controller_of::<Secret>("c", Some("x.dev/f"));
-        let apart = vec![controller("a", Some("x.dev/f")), controller("b", None), of_another_kind];
-        assert_eq!(constructed(apart, &[]), Ok(vec!["a".into(), "b".into(), "c".into()]));
+        let separate = vec![controller("a", Some("x.dev/f")), controller("b", None), of_another_kind];
+        assert_eq!(constructed(separate, &[]), Ok(vec!["a".into(), "b".into(), "c".into()]));
     }
 
     #[tokio::test]
-    async fn a_finalizer_that_kubernetes_would_not_take_is_refused() {
+    async fn an_invalid_finalizer_is_refused() {
         let failure = constructed(vec![controller("a", Some("unqualified"))], &[]).unwrap_err();
         let said =
             "the controller a cannot run: \"unqualified\" is no name for a finalizer: Kubernetes wants";
@@ -227,12 +227,12 @@ mod tests {
         let three = || vec![controller("a", None), controller("b", None), controller("c", None)];
         assert_eq!(constructed(three(), &["b", "c"]), Ok(vec!["a".into()]));
         let failure = constructed(three(), &["b", "d"]).unwrap_err();
-        assert_eq!(failure, "--disable-controllers: there is no controller \"d\", only: a, b, c");
+        assert_eq!(failure, "--disable-controllers: controller \"d\" does not exist, only: a, b, c");
     }
 
     #[tokio::test]
-    async fn a_controller_waits_for_what_its_own_constructor_asked_for() {
-        let reading: Make<Controller> = Box::new(|cx| {
+    async fn a_controller_only_waits_for_the_informers_of_its_constructor() {
+        let reading: Construct<Controller> = Box::new(|cx| {
             let _nodes: Informer<Node> = cx.get();
             Ok(Controller::of::<ConfigMap>(cx).reconciler(Idle(PhantomData)).name("reading").build())
         });

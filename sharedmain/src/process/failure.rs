@@ -1,7 +1,7 @@
-//! Why a process cannot go on: one line for its user, and the exit status.
+//! The error that ends a process: one line, and the exit status.
 use std::{fmt, process::ExitCode};
 
-/// Ends the process. Its text is one line that says what is wrong and what to do about it.
+/// An error that ends the process. Its text is one line with the problem and what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failure {
     message: String,
@@ -9,12 +9,12 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// Something the process met: exit status 1.
+    /// A failure at run time: exit status 1.
     pub(crate) fn new(message: impl fmt::Display) -> Self {
         Self { message: one_line(&message.to_string()), usage: false }
     }
 
-    /// Something wrong on the command line: exit status 2.
+    /// An invalid command line: exit status 2.
     pub(crate) fn usage(message: impl fmt::Display) -> Self {
         Self { usage: true, ..Self::new(message) }
     }
@@ -30,7 +30,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Messages of libraries may hold line ends (a parser that shows the place, a plugin's output).
+/// Messages of libraries may contain newlines, such as a parser's or a plugin's output.
 fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }

@@ -7,9 +7,9 @@ use std::{
 use axum::Router;
 use tokio::net::TcpListener;
 
-use crate::process::failure::Failure;
+use super::failure::Failure;
 
-/// The address to listen on, and the setting that says so.
+/// An IP address to listen on, and the name of its setting.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Host {
     pub(crate) ip: IpAddr,
@@ -22,37 +22,36 @@ impl Host {
     }
 }
 
-/// Takes the port now, so that a port in use is told at the start, with the variable that chooses another; or that the
-/// address is of another machine, with what chooses another of those.
+/// Opens a port for a server of the process. An error names the setting that chooses another port or address.
 pub(crate) async fn bind(
     what: &str,
     host: Option<Host>,
     port: u16,
     variable: &str,
 ) -> Result<TcpListener, Failure> {
-    take(what, host, port).await.map_err(|not_taken| match not_taken.is_elsewhere() {
-        true => Failure::new(not_taken.to_string()),
-        false => Failure::new(format!("{not_taken}; {variable} chooses another port")),
+    open(what, host, port).await.map_err(|error| match error.is_foreign_address() {
+        true => Failure::new(error.to_string()),
+        false => Failure::new(format!("{error}; {variable} chooses another port")),
     })
 }
 
-/// A port that cannot be had.
+/// A port that cannot be opened.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen on {address} for {what}: {}", self.why())]
-pub(crate) struct NotTaken {
+pub(crate) struct ListenError {
     what: String,
     address: SocketAddr,
     setting: &'static str,
     error: io::Error,
 }
 
-impl NotTaken {
-    fn is_elsewhere(&self) -> bool {
+impl ListenError {
+    fn is_foreign_address(&self) -> bool {
         self.error.kind() == io::ErrorKind::AddrNotAvailable
     }
 
     fn why(&self) -> String {
-        match self.is_elsewhere() {
+        match self.is_foreign_address() {
             true => format!(
                 "{} is not an address of this machine; {} chooses another",
                 self.address.ip(),
@@ -63,8 +62,8 @@ impl NotTaken {
     }
 }
 
-/// Without an address it is the port of all interfaces, of either family where the machine has both.
-pub(crate) async fn take(what: &str, host: Option<Host>, port: u16) -> Result<TcpListener, NotTaken> {
+/// Opens a port, by default on all interfaces, for IPv4 and IPv6 if the machine has both.
+pub(crate) async fn open(what: &str, host: Option<Host>, port: u16) -> Result<TcpListener, ListenError> {
     let bound = match host {
         Some(host) => TcpListener::bind((host.ip, port)).await,
         None => match TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).await {
@@ -76,11 +75,11 @@ pub(crate) async fn take(what: &str, host: Option<Host>, port: u16) -> Result<Tc
     };
     bound.map_err(|error| {
         let Host { ip, setting } = host.unwrap_or(Host::of_all(Ipv4Addr::UNSPECIFIED.into()));
-        NotTaken { what: what.to_owned(), address: SocketAddr::new(ip, port), setting, error }
+        ListenError { what: what.to_owned(), address: SocketAddr::new(ip, port), setting, error }
     })
 }
 
-/// A host to listen on that a setting names: an address, or `localhost`.
+/// Parses the host of a setting: an IP address or `localhost`.
 pub(crate) fn resolve(host: &str) -> Option<IpAddr> {
     match host {
         "localhost" => Some(Ipv4Addr::LOCALHOST.into()),
@@ -88,17 +87,17 @@ pub(crate) fn resolve(host: &str) -> Option<IpAddr> {
     }
 }
 
-/// Says where it listens, which is news where the port was any that is free.
-pub(crate) fn tell(what: &str, listener: &TcpListener) {
+/// Logs the address, which has the actual port if any free one was asked for.
+pub(crate) fn log_address(what: &str, listener: &TcpListener) {
     match listener.local_addr() {
         Ok(address) => tracing::info!(%address, "listening for {what}"),
         Err(error) => tracing::info!(%error, "listening for {what}"),
     }
 }
 
-/// Serves in the background, for as long as the process runs.
+/// Serves in the background until the process ends.
 pub(crate) fn serve(what: &'static str, listener: TcpListener, router: Router) {
-    tell(what, &listener);
+    log_address(what, &listener);
     tokio::spawn(async move {
         if let Err(error) = axum::serve(listener, router).await {
             tracing::error!(%error, "no longer listening for {what}");
@@ -113,7 +112,7 @@ mod tests {
     const HERE: Host = Host::of_all(IpAddr::V4(Ipv4Addr::LOCALHOST));
 
     #[tokio::test]
-    async fn a_port_in_use_is_told_with_what_chooses_another() {
+    async fn the_error_of_a_port_in_use_names_the_setting() {
         let taken = bind("probes", Some(HERE), 0, "PORT").await.unwrap();
         let port = taken.local_addr().unwrap().port();
         for host in [Some(HERE), None] {
@@ -124,7 +123,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_address_of_another_machine_is_told_with_what_chooses_another() {
+    async fn the_error_of_a_foreign_address_names_the_setting() {
         let elsewhere = Host::of_all(IpAddr::from([192, 0, 2, 1]));
         let failure = bind("probes", Some(elsewhere), 8080, "PORT").await.unwrap_err().to_string();
         assert_eq!(

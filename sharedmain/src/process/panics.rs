@@ -1,4 +1,4 @@
-//! What becomes of a panic: one line in the log, rather than a page on standard error.
+//! Panics in the log: one line each, instead of a backtrace on standard error.
 use std::{
     any::Any,
     backtrace::{Backtrace, BacktraceStatus},
@@ -7,15 +7,14 @@ use std::{
 };
 
 thread_local! {
-    /// Whoever catches a panic here tells of it.
-    static TOLD: Cell<bool> = const { Cell::new(false) };
+    /// Set while the caller of this thread catches panics and reports them itself.
+    static REPORTED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// From now on a panic is an event of the log, with the fields of the span it happened in. With `RUST_BACKTRACE`
-/// it has a stack trace as a field.
-pub(crate) fn log_them() {
+/// Logs panics as events with the fields of the current span, and with a stack trace if `RUST_BACKTRACE` is set.
+pub(super) fn log_panics() {
     set_hook(Box::new(|info| {
-        if !TOLD.get() {
+        if !REPORTED.get() {
             log(info);
         }
     }));
@@ -32,18 +31,18 @@ fn log(info: &PanicHookInfo<'_>) {
     }
 }
 
-/// Runs it; a panic becomes an error with its text, and is not logged.
-pub(crate) fn caught<T>(run: impl FnOnce() -> T) -> Result<T, String> {
-    let before = TOLD.replace(true);
+/// Runs the closure. A panic becomes an error with its text, and is not logged.
+pub(super) fn caught<T>(run: impl FnOnce() -> T) -> Result<T, String> {
+    let before = REPORTED.replace(true);
     let result = catch_unwind(AssertUnwindSafe(run));
-    TOLD.set(before);
+    REPORTED.set(before);
     result.map_err(|payload| text(&*payload).to_owned())
 }
 
-/// What was given to `panic!`, where it is a text.
-pub(crate) fn text(payload: &(dyn Any + Send)) -> &str {
+/// Returns the message of a panic, if it is a string.
+pub(super) fn text(payload: &(dyn Any + Send)) -> &str {
     let literal = payload.downcast_ref::<&'static str>().copied();
-    literal.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("it says no more")
+    literal.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }
 
 #[cfg(test)]

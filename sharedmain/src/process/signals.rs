@@ -1,15 +1,15 @@
-//! What SIGTERM and Ctrl-C do: the first asks the process to end in good order, the second ends it.
+//! Signal handling: the first SIGTERM or Ctrl-C starts a graceful shutdown, the second ends the process.
 use std::{io, sync::mpsc, thread};
 
-use crate::process::failure::Failure;
+use super::failure::Failure;
 
-/// Calls `first` on the first signal, and ends the process with status 1 on the second. Signals are waited for by
-/// a thread of their own, so that they work also while user code keeps all others busy.
-pub(crate) fn watch(first: impl FnOnce(&'static str) + Send + 'static) -> Result<(), Failure> {
-    let failed = |e: io::Error| Failure::new(format!("signals cannot be waited for: {e}"));
+/// Calls `first` on the first signal, and ends the process with status 1 on the second. A separate thread waits for
+/// signals, so that they work while user code blocks all other threads.
+pub(super) fn handle(first: impl FnOnce(&'static str) + Send + 'static) -> Result<(), Failure> {
+    let failed = |e: io::Error| Failure::new(format!("failed to install signal handlers: {e}"));
     let (ready, installed) = mpsc::channel();
     thread::Builder::new().name("signals".into()).spawn(move || wait(first, &ready)).map_err(failed)?;
-    installed.recv().unwrap_or_else(|_| Err(io::Error::other("their thread ended"))).map_err(failed)
+    installed.recv().unwrap_or_else(|_| Err(io::Error::other("the thread ended"))).map_err(failed)
 }
 
 fn wait(first: impl FnOnce(&'static str), ready: &mpsc::Sender<io::Result<()>>) {
@@ -18,7 +18,7 @@ fn wait(first: impl FnOnce(&'static str), ready: &mpsc::Sender<io::Result<()>>) 
         .build()
         .and_then(|runtime| runtime.block_on(both(first, ready)));
     if let Err(error) = waited {
-        // The receiver is gone only where the process ends.
+        // The receiver is only gone if the process ends.
         let _ = ready.send(Err(error));
     }
 }

@@ -1,212 +1,185 @@
-//! The first requests of a process: patient with what may pass, and plain about what does not.
-use std::{fmt, future::Future, time::Duration};
+//! The first requests of a process, retried while the API server may become reachable.
+use std::{fmt, future::Future, io, time::Duration};
 
 use kube::Client;
+use semver::Version;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::{
-    client::certificate, client::error as cause, client::kube_version::Version, client::kubeconfig::Access,
-    process::failure::Failure,
+use super::failure::Failure;
+use crate::client::{
+    certificate,
+    error::{is_transient, root_cause},
+    kube_version,
+    kubeconfig::Access,
 };
 
-/// No single attempt takes longer.
+/// The timeout of a single attempt.
 const ATTEMPT: Duration = Duration::from_secs(10);
-/// How often a wait that goes on is mentioned.
-const SAID_EVERY: Duration = Duration::from_secs(10);
-/// The pause after the first attempt doubles up to the longest.
-const FIRST_PAUSE: Duration = Duration::from_millis(250);
-const LONGEST_PAUSE: Duration = Duration::from_secs(4);
+/// The interval at which a wait that goes on is logged.
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
+const FIRST_BACKOFF: Duration = Duration::from_millis(250);
+const MAX_BACKOFF: Duration = Duration::from_secs(4);
 
-/// An API server at the start of a process, and how long to wait for it.
+/// Access to an API server at the start of a process, with a timeout that all requests share.
 pub(crate) struct Startup<'a> {
     access: &'a Access,
-    patience: Duration,
-    until: Instant,
-}
-
-/// Why an attempt failed.
-pub(crate) enum Trouble {
-    /// There was no answer in time.
-    NoAnswer,
-    /// The client's error.
-    Error(Box<kube::Error>),
+    timeout: Duration,
+    deadline: Instant,
 }
 
 impl<'a> Startup<'a> {
-    /// The patience starts now and is shared by all requests.
-    pub(crate) fn new(access: &'a Access, patience: Duration) -> Self {
-        Self { access, patience, until: Instant::now() + patience }
+    /// The timeout starts now.
+    pub(crate) fn new(access: &'a Access, timeout: Duration) -> Self {
+        Self { access, timeout, deadline: Instant::now() + timeout }
     }
 
-    /// Whether the server answers, takes the credentials, and is new enough.
+    /// Checks that the server responds, accepts the credentials and is new enough.
     pub(crate) async fn check_version(&self, client: &Client, minimum: &Version) -> Result<Version, Failure> {
-        let answer = self.persist(|| client.apiserver_version()).await.map_err(|e| self.trouble(&e))?;
-        let version: Version = answer.git_version.parse().map_err(|e| self.failure(&e))?;
-        if version.satisfies(minimum) {
+        let info = self.retry(|| client.apiserver_version()).await.map_err(|e| self.failure(&e))?;
+        let text = info.git_version;
+        let version = kube_version::parse(&text)
+            .map_err(|e| Failure::new(format!("malformed kubernetes version {text:?}: {e}")))?;
+        if kube_version::is_compatible(&version, minimum) {
             return Ok(version);
         }
-        Err(self.failure(&format!(
-            "it is Kubernetes {version}, and {minimum} or newer is needed (KUBERNETES_MIN_VERSION changes that)"
+        Err(Failure::new(format!(
+            "kubernetes version \"v{version}\" is not compatible, need at least \"v{minimum}\" (this can be overridden \
+             with the env var \"KUBERNETES_MIN_VERSION\")"
         )))
     }
 
-    /// Repeats the request while it fails in a way that may pass, and says so: at once, and every ten seconds.
-    pub(crate) async fn persist<T, F>(&self, request: impl Fn() -> F) -> Result<T, Trouble>
+    /// Repeats the request while it fails with a transient error. Logs the first failure, and then one every ten seconds.
+    pub(crate) async fn retry<T, F>(&self, request: impl Fn() -> F) -> kube::Result<T>
     where
         F: Future<Output = kube::Result<T>>,
     {
-        let mut pause = FIRST_PAUSE;
-        let mut said: Option<Instant> = None;
+        let mut backoff = FIRST_BACKOFF;
+        let mut logged: Option<Instant> = None;
         loop {
-            let trouble = match attempt(request()).await {
-                Ok(answer) => return Ok(answer),
-                Err(trouble) => trouble,
+            let timed_out = |_| Err(kube::Error::Service(io::Error::from(io::ErrorKind::TimedOut).into()));
+            let error = match timeout(ATTEMPT, request()).await.unwrap_or_else(timed_out) {
+                Ok(response) => return Ok(response),
+                Err(error) => error,
             };
-            let left = self.until.saturating_duration_since(Instant::now());
-            if !trouble.may_pass() || left.is_zero() {
-                return Err(trouble);
+            let left = self.deadline.saturating_duration_since(Instant::now());
+            if !is_transient(&error) || left.is_zero() {
+                return Err(error);
             }
-            if said.is_none_or(|said| said.elapsed() >= SAID_EVERY) {
-                said = Some(Instant::now());
+            if logged.is_none_or(|logged| logged.elapsed() >= LOG_INTERVAL) {
+                logged = Some(Instant::now());
                 let server = &self.access.config.cluster_url;
-                tracing::warn!(
-                    "the API server at {server} cannot be used yet: {trouble}; trying for {left:.0?} more"
-                );
+                tracing::warn!("{}; retrying for {left:.0?}", describe(&error, &server, &root_cause(&error)));
             }
-            sleep(pause.min(left)).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            sleep(backoff.min(left)).await;
+            backoff = (backoff * 2).min(MAX_BACKOFF);
         }
     }
 
-    /// What stands in the way, as the one line that ends the process.
-    pub(crate) fn failure(&self, why: &dyn fmt::Display) -> Failure {
+    /// Describes a failed request in the line that ends the process.
+    pub(crate) fn failure(&self, error: &kube::Error) -> Failure {
         let Access { config, origin } = self.access;
-        let through = config.proxy_url.as_ref().map(|proxy| {
-            format!(
-                " through the proxy {}:{}",
-                proxy.host().unwrap_or_default(),
-                proxy.port_u16().unwrap_or(80)
-            )
+        let proxy = config.proxy_url.as_ref().map_or_else(String::new, |proxy| {
+            let (host, port) = (proxy.host().unwrap_or_default(), proxy.port_u16().unwrap_or(80));
+            format!(" through the proxy {host}:{port}")
         });
-        let through = through.unwrap_or_default();
-        Failure::new(format!(
-            "the API server at {}{through} cannot be used ({origin}): {why}",
-            config.cluster_url
-        ))
-    }
-
-    /// The same for an error of a request.
-    pub(crate) fn trouble(&self, trouble: &Trouble) -> Failure {
-        let why = match trouble {
-            Trouble::Error(e) if cause::is_unauthorized(e) => {
-                let complaint = certificate::complaint(&self.access.config.auth_info);
-                format!("it refuses these credentials: {}", complaint.unwrap_or_else(|| cause::root(e)))
+        let cause = match (error, root_cause(error)) {
+            (kube::Error::Api(status), cause) if status.code == 401 => {
+                let invalid = certificate::validity_error(&config.auth_info);
+                format!("you must be logged in to the server: {}", invalid.unwrap_or(cause))
             }
-            passing if passing.may_pass() => format!("{passing}; gave up after {:.0?}", self.patience),
-            other => other.to_string(),
+            (_, cause) if is_transient(error) => format!("{cause}; gave up after {:.0?}", self.timeout),
+            (_, cause) => cause,
         };
-        self.failure(&why)
+        let server = format_args!("{}{proxy} ({origin})", config.cluster_url);
+        Failure::new(describe(error, &server, &cause))
     }
 }
 
-async fn attempt<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, Trouble> {
-    match timeout(ATTEMPT, request).await {
-        Ok(answer) => answer.map_err(|e| Trouble::Error(Box::new(e))),
-        Err(_) => Err(Trouble::NoAnswer),
-    }
-}
-
-impl Trouble {
-    fn may_pass(&self) -> bool {
-        match self {
-            Self::NoAnswer => true,
-            Self::Error(e) => cause::may_pass(e),
+/// Describes an error in kubectl's words, or as a failed request where there was a response.
+fn describe(error: &kube::Error, server: &dyn fmt::Display, cause: &str) -> String {
+    match error {
+        kube::Error::Api(_) | kube::Error::SerdeError(_) => {
+            format!("request to the server {server} failed: {cause}")
         }
-    }
-
-    /// Whether the server said that there is no such object.
-    pub(crate) fn is_not_found(&self) -> bool {
-        matches!(self, Self::Error(e) if matches!(&**e, kube::Error::Api(status) if status.code == 404))
+        _ => format!("unable to connect to the server {server}: {cause}"),
     }
 }
 
-impl fmt::Display for Trouble {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoAnswer => f.write_str("it does not answer (timed out)"),
-            Self::Error(e) => f.write_str(&cause::root(e)),
-        }
-    }
+/// Returns whether the API server has no such object.
+pub(crate) fn is_not_found(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.is_not_found())
 }
 
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;
 
+    use kube::core::Status;
+
     use super::*;
     use crate::client::kubeconfig::Origin;
-    use kube::core::Status;
 
     fn access() -> Access {
         let config = kube::Config::new("https://api.example.com:6443".parse().unwrap());
         Access { config, origin: Origin::Pod }
     }
     fn api(code: u16) -> kube::Error {
-        kube::Error::Api(Box::new(Status::failure("said no", "Reason").with_code(code)))
+        kube::Error::Api(Box::new(Status::failure("denied", "Reason").with_code(code)))
     }
     fn refused() -> kube::Error {
-        kube::Error::Service(Box::new(std::io::Error::from(std::io::ErrorKind::ConnectionRefused)))
+        kube::Error::Service(Box::new(io::Error::from(io::ErrorKind::ConnectionRefused)))
     }
 
-    /// Answers in turn, the last for ever; says how often and until when it was asked.
-    async fn asked(answers: &[fn() -> kube::Result<u8>]) -> (Result<u8, String>, usize, Duration) {
+    /// Answers requests with these responses in turn, and repeats the last one. Returns the result, the number of
+    /// requests, and the time that they took.
+    async fn retried(responses: &[fn() -> kube::Result<u8>]) -> (Result<u8, String>, usize, Duration) {
         let access = access();
         let startup = Startup::new(&access, Duration::from_secs(60));
         let (start, count) = (Instant::now(), RefCell::new(0));
-        let answer = startup
-            .persist(async || {
+        let result = startup
+            .retry(async || {
                 let at = *count.borrow();
                 *count.borrow_mut() += 1;
-                answers[at.min(answers.len() - 1)]()
+                responses[at.min(responses.len() - 1)]()
             })
             .await;
-        let asked = *count.borrow();
-        (answer.map_err(|trouble| startup.trouble(&trouble).to_string()), asked, start.elapsed())
+        let requests = *count.borrow();
+        (result.map_err(|error| startup.failure(&error).to_string()), requests, start.elapsed())
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_may_pass_is_tried_for_a_minute() {
-        let (answer, asked, took) = asked(&[|| Err(refused())]).await;
+    async fn transient_errors_are_retried_for_a_minute() {
+        let (result, requests, took) = retried(&[|| Err(refused())]).await;
         assert_eq!(
-            answer.unwrap_err(),
-            "the API server at https://api.example.com:6443/ cannot be used (the service account of this pod): \
+            result.unwrap_err(),
+            "unable to connect to the server https://api.example.com:6443/ (the service account of this pod): \
              connection refused; gave up after 60s"
         );
-        assert!((15..30).contains(&asked), "{asked}");
+        assert!((15..30).contains(&requests), "{requests}");
         assert!((60..62).contains(&took.as_secs()), "{took:?}");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_passes_within_the_minute_is_no_failure() {
-        let (answer, asked, _) =
-            asked(&[|| Err(refused()), || Err(api(503)), || Err(api(429)), || Ok(7)]).await;
-        assert_eq!((answer, asked), (Ok(7), 4));
+    async fn a_request_that_succeeds_within_the_minute_is_no_failure() {
+        let (result, requests, _) =
+            retried(&[|| Err(refused()), || Err(api(503)), || Err(api(429)), || Ok(7)]).await;
+        assert_eq!((result, requests), (Ok(7), 4));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_cannot_pass_fails_at_once() {
-        let (answer, asked, took) = asked(&[|| Err(api(401))]).await;
-        assert!(answer.unwrap_err().ends_with("it refuses these credentials: said no (401)"));
-        assert_eq!((asked, took), (1, Duration::ZERO));
+    async fn permanent_errors_fail_at_once() {
+        let (result, requests, took) = retried(&[|| Err(api(401))]).await;
+        assert!(result.unwrap_err().ends_with("you must be logged in to the server: denied (401)"));
+        assert_eq!((requests, took), (1, Duration::ZERO));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_server_that_never_answers_is_given_up_after_the_minute() {
+    async fn a_server_that_never_responds_is_given_up_after_the_minute() {
         let access = access();
         let startup = Startup::new(&access, Duration::from_secs(60));
         let start = Instant::now();
-        let answer = startup.persist(std::future::pending::<kube::Result<()>>).await;
-        assert!(startup.trouble(&answer.unwrap_err()).to_string().contains("does not answer"));
+        let result = startup.retry(std::future::pending::<kube::Result<()>>).await;
+        assert!(startup.failure(&result.unwrap_err()).to_string().contains("timed out"));
         assert!((60..72).contains(&start.elapsed().as_secs()), "{:?}", start.elapsed());
     }
 }

@@ -1,23 +1,23 @@
-//! The end of a process, asked for.
+//! The request to stop the process.
 use reknit_injection::{Shutdown, ShutdownTrigger};
 
 use crate::health::probes::Probes;
 
-/// Asks everything in the process to stop; once is enough.
+/// Stops the process, once.
 #[derive(Clone)]
-pub(crate) struct Stop {
+pub(super) struct Stop {
     trigger: ShutdownTrigger,
     probes: Probes,
 }
 
 impl Stop {
-    pub(crate) fn new(probes: &Probes) -> (Self, Shutdown) {
+    pub(super) fn new(probes: &Probes) -> (Self, Shutdown) {
         let (trigger, shutdown) = Shutdown::new();
         (Self { trigger, probes: probes.clone() }, shutdown)
     }
 
-    /// Readiness goes first, so that nothing new is sent here.
-    pub(crate) fn now(&self) {
+    /// Fails readiness first, so that the process gets no new requests.
+    pub(super) fn now(&self) {
         self.probes.stopping();
         self.trigger.pull();
     }

@@ -1,13 +1,13 @@
-//! Something that runs beside the controllers.
+//! Tasks that run beside the controllers.
 use std::{fmt, future::Future, pin::Pin};
 
 use reknit_reconciler::Result;
 
-/// A future that runs beside the controllers: a server, a poller, a cache that fills itself.
+/// A future that runs beside the controllers, such as a server or a poller.
 ///
-/// It starts when the controllers do, and is expected to end by itself once [`Context::shutdown`] says so; what has
-/// not ended by the shutdown deadline is dropped. One that ends with `Ok` is done, and the process goes on without
-/// it; one that ends with an error, or panics, ends the process with status 1.
+/// It starts together with the controllers, and should end once [`Context::shutdown`] resolves; at the shutdown deadline
+/// it is dropped. After a task ends with `Ok`, the process goes on without it. If a task returns an error or panics, the
+/// process ends with status 1.
 ///
 /// ```
 /// use std::time::Duration;
@@ -16,7 +16,7 @@ use reknit_reconciler::Result;
 /// use reknit_reconciler::Result;
 /// use reknit_sharedmain::Task;
 ///
-/// /// Says every minute that it is there.
+/// /// Logs a line every minute.
 /// fn clock(cx: &Context) -> Result<Task> {
 ///     let shutdown = cx.shutdown();
 ///     Ok(Task::new("clock", async move {
@@ -38,12 +38,12 @@ pub struct Task {
 }
 
 impl Task {
-    /// The name is what the log calls it.
+    /// Creates a task with a name for the log.
     pub fn new(name: &str, run: impl Future<Output = Result<()>> + Send + 'static) -> Self {
         Self { name: name.into(), run: Box::pin(run) }
     }
 
-    /// What the log calls it.
+    /// Returns the name of the task in the log.
     pub fn name(&self) -> &str {
         &self.name
     }

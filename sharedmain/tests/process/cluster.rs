@@ -110,7 +110,10 @@ fn a_pass_that_does_not_end_is_dropped_at_the_deadline_and_the_lease_is_released
         child.signal("TERM");
         let (status, lines) = child.end();
         assert_eq!(status, 0, "{lines:#?}");
-        assert!(lines.iter().any(|line| line.contains("passes that had not ended")), "{lines:#?}");
+        assert!(
+            lines.iter().any(|line| line.contains("dropped reconciles that were still running")),
+            "{lines:#?}"
+        );
         assert_eq!(world.lease_holder().await, None);
     });
 }
@@ -190,7 +193,7 @@ fn a_system_namespace_that_does_not_exist_is_named() {
         let start = || world.start("maps").env("SYSTEM_NAMESPACE", "nowhere");
         for start in [start(), start().arg("--disable-ha")] {
             let said = failed_with_one_line(start.end());
-            assert!(said.starts_with("the namespace \"nowhere\" does not exist"), "{said}");
+            assert!(said.starts_with("namespaces \"nowhere\" not found"), "{said}");
             assert!(said.contains("SYSTEM_NAMESPACE"), "{said}");
         }
     });
@@ -227,7 +230,7 @@ fn the_level_follows_config_logging_at_run_time() {
         })
         .await;
         world.set("config-logging", json!({"loglevel.faulty": "loud"}), false).await;
-        let refused = child.line("what it said before is kept");
+        let refused = child.line("the previous settings stay in effect");
         assert!(refused.contains("loglevel.faulty: \\\"loud\\\" is not one of"), "{refused}");
         world.maps().delete("config-logging", &DeleteParams::default()).await.unwrap();
         child.line("the level of the log changes from debug to info");
@@ -243,9 +246,9 @@ fn how_leaders_are_elected_is_settled_at_the_start() {
         // As it was, though somebody says so now.
         set(json!({"buckets": "1"})).await;
         set(json!({"buckets": "none"})).await;
-        let refused = child.line("what it said before is kept");
+        let refused = child.line("the previous settings stay in effect");
         assert!(refused.contains("failed to parse \\\"buckets\\\""), "{refused}");
-        let told = "how leaders are elected changes with the next start";
+        let told = "leader election changes at the next start";
         assert!(!child.lines().iter().any(|line| line.contains(told)), "{:#?}", child.lines());
         set(json!({"buckets": "2"})).await;
         let warned = child.line(told);
@@ -267,7 +270,7 @@ fn a_disabled_controller_does_not_run_and_its_informer_never_starts() {
         let said = line(lines.last().unwrap());
         assert_eq!(
             said["message"],
-            "--disable-controllers: there is no controller \"lamps\", only: maps, lamps.process.reknit.dev"
+            "--disable-controllers: controller \"lamps\" does not exist, only: maps, lamps.process.reknit.dev"
         );
     });
 }

@@ -77,7 +77,7 @@ fn a_second_signal_ends_it_at_once() {
 fn a_signal_while_it_waits_for_the_server_ends_it() {
     let (_nobody, address) = server::nobody();
     let child = Start::new().args(["--disable-ha", "--server", &format!("http://{address}")]).spawn();
-    child.line("cannot be used yet");
+    child.line("unable to connect to the server");
     child.signal("TERM");
     assert_eq!(child.end().0, 0);
 }
@@ -91,7 +91,10 @@ fn a_task_that_hangs_is_dropped_at_the_deadline() {
     let (status, lines) = child.end();
     assert_eq!(status, 0, "{lines:#?}");
     assert!(began.elapsed() >= Duration::from_millis(300));
-    assert!(messages(&lines).last().unwrap().starts_with("tasks that had not ended"), "{lines:#?}");
+    assert!(
+        messages(&lines).last().unwrap().starts_with("dropped tasks that were still running"),
+        "{lines:#?}"
+    );
 }
 
 /// The others end in good order first.

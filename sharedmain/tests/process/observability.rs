@@ -291,9 +291,9 @@ fn where_metrics_and_traces_go_is_settled_at_the_start() {
         all_begun(&child);
         until_status(&child, "/readiness", 200);
         world.observe(json!({"tracing-protocol": "stdout", "tracing-sampling-rate": "1"})).await;
-        child.line("where metrics and traces go changes with the next start");
+        child.line("the export of metrics and traces changes at the next start");
         world.observe(json!({"tracing-protocol": "zipkin"})).await;
-        let refused = child.line("what it said before is kept");
+        let refused = child.line("the previous settings stay in effect");
         assert!(refused.contains("tracing-protocol: \\\"zipkin\\\" is not one of"), "{refused}");
     });
 }
