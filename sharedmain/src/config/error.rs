@@ -1,6 +1,6 @@
-//! A value in a ConfigMap that cannot be used.
+//! Errors of values in ConfigMaps.
 
-/// Which key, which value, and what is wrong with it.
+/// An invalid value in a ConfigMap.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{key}: {value} is {why}")]
 pub(crate) struct ConfigError {
@@ -10,14 +10,13 @@ pub(crate) struct ConfigError {
 }
 
 impl ConfigError {
-    /// `why` goes on after "is". Only the start of a long value is kept.
-    pub(crate) fn new(key: &str, value: &str, why: impl Into<String>) -> Self {
-        let start: String = value.chars().take(200).collect();
-        Self { key: key.to_owned(), value: format!("{start:?}"), why: why.into() }
-    }
-
-    /// The same where the value may hold a password.
-    pub(crate) fn unseen(key: &str, why: impl Into<String>) -> Self {
-        Self { key: key.to_owned(), value: "the value (not shown)".into(), why: why.into() }
+    /// Shows the start of the value, unless it has an `@`, before which there may be a password. The reason continues the
+    /// sentence after "is".
+    pub(super) fn new(key: &str, value: &str, why: impl Into<String>) -> Self {
+        let value = match value.contains('@') {
+            true => "the value (not shown)".into(),
+            false => format!("{:?}", value.chars().take(200).collect::<String>()),
+        };
+        Self { key: key.to_owned(), value, why: why.into() }
     }
 }

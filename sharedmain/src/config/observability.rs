@@ -1,38 +1,38 @@
-//! The ConfigMap `config-observability`: where metrics and traces go, and whether profiles are served.
+//! The ConfigMap `config-observability`: the export of metrics and traces, and profiling.
 use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 
+use super::error::ConfigError;
 use crate::{
-    config::error::ConfigError,
     observe::otlp::{Endpoint, Protocol},
     process::listen,
 };
 
-/// As OpenTelemetry's readers have it.
+/// The default of OpenTelemetry's metric readers.
 const EXPORT_INTERVAL: Duration = Duration::from_secs(60);
 
-/// What the map says.
+/// The contents of the ConfigMap.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct ObservabilityConfig {
     pub(crate) metrics: Metrics,
     pub(crate) tracing: Tracing,
-    /// From 0 to 1: how many of all passes are traced.
+    /// The share of reconciles that are traced, from 0 to 1.
     pub(crate) sampling_rate: f64,
     pub(crate) profiling: bool,
 }
 
-/// Whom metrics are for.
+/// The export of metrics.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Metrics {
     None,
-    /// `metrics-endpoint` may name the port, or address and port, to listen on.
+    /// Prometheus scrapes them. `metrics-endpoint` may set the port, or address and port, to listen on.
     Prometheus {
         host: Option<IpAddr>,
         port: Option<u16>,
     },
-    /// A collector that they are pushed to, so often.
+    /// They are pushed to a collector at an interval.
     Push {
         endpoint: Endpoint,
-        every: Duration,
+        interval: Duration,
     },
 }
 
@@ -42,7 +42,7 @@ impl Default for Metrics {
     }
 }
 
-/// Whom traces are for.
+/// The export of traces.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) enum Tracing {
     #[default]
@@ -52,12 +52,13 @@ pub(crate) enum Tracing {
 }
 
 impl ObservabilityConfig {
+    /// Parses the data of the ConfigMap. An empty value counts as unset.
     pub(crate) fn parse(data: &BTreeMap<String, String>) -> Result<Self, ConfigError> {
         let map = Values(data);
-        // Read by Go's processes for figures of their runtime, which there are none of here.
+        // Go processes export runtime metrics at this interval. There are none here, but the value must be valid.
         map.duration("runtime-export-interval")?;
         if !matches!(map.get("metrics-temporality"), "" | "cumulative") {
-            return Err(map.bad("metrics-temporality", "not what there is, which is cumulative"));
+            return Err(map.invalid("metrics-temporality", "not supported, only cumulative"));
         }
         Ok(Self {
             metrics: map.metrics()?,
@@ -66,12 +67,12 @@ impl ObservabilityConfig {
             profiling: match map.get("runtime-profiling") {
                 "" | "disabled" => false,
                 "enabled" => true,
-                _ => return Err(map.bad("runtime-profiling", "not one of enabled, disabled")),
+                _ => return Err(map.invalid("runtime-profiling", "not one of enabled, disabled")),
             },
         })
     }
 
-    /// Whether both have metrics and traces go the same way, which is settled at the start.
+    /// Returns whether both export metrics and traces in the same way, which only changes at the next start.
     pub(crate) fn exports_as(&self, other: &Self) -> bool {
         (&self.metrics, &self.tracing, self.sampling_rate)
             == (&other.metrics, &other.tracing, other.sampling_rate)
@@ -81,108 +82,104 @@ impl ObservabilityConfig {
 struct Values<'a>(&'a BTreeMap<String, String>);
 
 impl Values<'_> {
-    /// A value that is empty says nothing.
     fn get(&self, key: &str) -> &str {
         self.0.get(key).map_or("", |value| value.trim())
     }
 
-    /// What may stand before an `@` is a password.
-    fn bad(&self, key: &str, why: impl Into<String>) -> ConfigError {
-        match self.get(key) {
-            value if value.contains('@') => ConfigError::unseen(key, why),
-            value => ConfigError::new(key, value, why),
-        }
+    fn invalid(&self, key: &str, why: impl Into<String>) -> ConfigError {
+        ConfigError::new(key, self.get(key), why)
     }
 
     fn metrics(&self) -> Result<Metrics, ConfigError> {
-        let every = self.duration("metrics-export-interval")?.unwrap_or(EXPORT_INTERVAL);
+        let interval = self.duration("metrics-export-interval")?.unwrap_or(EXPORT_INTERVAL);
+        let push = |protocol| {
+            Ok(Metrics::Push { endpoint: self.endpoint("metrics", protocol, "/v1/metrics")?, interval })
+        };
         match self.get("metrics-protocol") {
-            "none" => self.unset("metrics").map(|()| Metrics::None),
-            "" | "prometheus" => self.listen("metrics-endpoint"),
-            "grpc" => Ok(Metrics::Push {
-                endpoint: self.endpoint("metrics", Protocol::Grpc, "/v1/metrics")?,
-                every,
-            }),
-            "http/protobuf" => {
-                let endpoint = self.endpoint("metrics", Protocol::HttpProtobuf, "/v1/metrics")?;
-                Ok(Metrics::Push { endpoint, every })
-            }
-            _ => Err(self.bad("metrics-protocol", "not one of none, prometheus, grpc, http/protobuf")),
+            "none" => self.without_endpoint("metrics", Metrics::None),
+            "" | "prometheus" => self.listen_address("metrics-endpoint"),
+            "grpc" => push(Protocol::Grpc),
+            "http/protobuf" => push(Protocol::HttpProtobuf),
+            _ => Err(self.invalid("metrics-protocol", "not one of none, prometheus, grpc, http/protobuf")),
         }
     }
 
     fn tracing(&self) -> Result<Tracing, ConfigError> {
         let push = |protocol| self.endpoint("tracing", protocol, "/v1/traces").map(Tracing::Push);
         match self.get("tracing-protocol") {
-            "" | "none" => self.unset("tracing").map(|()| Tracing::None),
-            "stdout" => self.unset("tracing").map(|()| Tracing::Stdout),
+            "" | "none" => self.without_endpoint("tracing", Tracing::None),
+            "stdout" => self.without_endpoint("tracing", Tracing::Stdout),
             "grpc" => push(Protocol::Grpc),
             "http/protobuf" => push(Protocol::HttpProtobuf),
-            _ => Err(self.bad("tracing-protocol", "not one of none, grpc, http/protobuf, stdout")),
+            _ => Err(self.invalid("tracing-protocol", "not one of none, grpc, http/protobuf, stdout")),
         }
     }
 
-    fn endpoint(&self, of: &str, protocol: Protocol, path: &'static str) -> Result<Endpoint, ConfigError> {
-        let key = format!("{of}-endpoint");
+    fn endpoint(
+        &self,
+        signal: &str,
+        protocol: Protocol,
+        path: &'static str,
+    ) -> Result<Endpoint, ConfigError> {
+        let key = format!("{signal}-endpoint");
         match self.get(&key) {
             "" => {
-                let protocol = self.get(&format!("{of}-protocol"));
-                Err(self
-                    .bad(&key, format!("needed where {of}-protocol is {protocol}: the collector's address")))
+                let protocol = self.get(&format!("{signal}-protocol"));
+                let why = format!("needed where {signal}-protocol is {protocol}: the URL of the collector");
+                Err(self.invalid(&key, why))
             }
-            // A password in it would stand in the log, and not even be sent.
+            // A password would appear in the log, and would not be sent.
             text if text.contains('@') => {
                 Err(self
-                    .bad(&key, "not an address without `@`: credentials are for OTEL_EXPORTER_OTLP_HEADERS"))
+                    .invalid(&key, "not a URL without `@`: credentials are for OTEL_EXPORTER_OTLP_HEADERS"))
             }
             text => Endpoint::parse(protocol, text, path)
-                .ok_or_else(|| self.bad(&key, "not an address such as http://collector.example.com:4317")),
+                .ok_or_else(|| self.invalid(&key, "not a URL such as http://collector.example.com:4317")),
         }
     }
 
-    /// No endpoint is of use.
-    fn unset(&self, of: &str) -> Result<(), ConfigError> {
-        let (endpoint, protocol) = (format!("{of}-endpoint"), format!("{of}-protocol"));
+    /// Checks that there is no endpoint, for a protocol that has none.
+    fn without_endpoint<T>(&self, signal: &str, export: T) -> Result<T, ConfigError> {
+        let (endpoint, protocol) = (format!("{signal}-endpoint"), format!("{signal}-protocol"));
         match (self.get(&endpoint), self.get(&protocol)) {
-            ("", _) => Ok(()),
-            (_, "") => Err(self.bad(&endpoint, format!("set, though {protocol} is not"))),
-            (_, set) => Err(self.bad(&endpoint, format!("set, though {protocol} is {set}"))),
+            ("", _) => Ok(export),
+            (_, "") => Err(self.invalid(&endpoint, format!("set, though {protocol} is not"))),
+            (_, set) => Err(self.invalid(&endpoint, format!("set, though {protocol} is {set}"))),
         }
     }
 
-    fn listen(&self, key: &str) -> Result<Metrics, ConfigError> {
-        let wrong =
-            || self.bad(key, "not [IP]:PORT to listen on, as metrics-protocol is prometheus, such as :9090");
+    fn listen_address(&self, key: &str) -> Result<Metrics, ConfigError> {
+        let invalid = || {
+            self.invalid(key, "not [IP]:PORT to listen on, as metrics-protocol is prometheus, such as :9090")
+        };
         let (host, port) = match self.get(key) {
             "" => return Ok(Metrics::default()),
-            text => text.rsplit_once(':').ok_or_else(wrong)?,
+            text => text.rsplit_once(':').ok_or_else(invalid)?,
         };
         let host = match host.trim_matches(['[', ']']) {
             "" => None,
-            host => Some(listen::resolve(host).ok_or_else(wrong)?),
+            host => Some(listen::resolve(host).ok_or_else(invalid)?),
         };
-        Ok(Metrics::Prometheus { host, port: Some(port.parse().map_err(|_| wrong())?) })
+        Ok(Metrics::Prometheus { host, port: Some(port.parse().map_err(|_| invalid())?) })
     }
 
-    /// None where there is none, or nothing, which means the default.
+    /// Returns `None` for the default: no value, or zero.
     fn duration(&self, key: &str) -> Result<Option<Duration>, ConfigError> {
         match self.get(key) {
             "" => Ok(None),
             text => reknit_apis::parse_duration(text)
                 .map(|duration| Some(duration).filter(|duration| !duration.is_zero()))
-                .map_err(|_| self.bad(key, "not a duration such as 30s")),
+                .map_err(|_| self.invalid(key, "not a duration such as 30s")),
         }
     }
 
     fn rate(&self, key: &str) -> Result<f64, ConfigError> {
-        match self.get(key) {
-            "" => Ok(0.0),
-            text => text
-                .parse()
-                .ok()
-                .filter(|rate| (0.0..=1.0).contains(rate))
-                .ok_or_else(|| self.bad(key, "not a number from 0 to 1")),
-        }
+        let rate = match self.get(key) {
+            "" => Some(0.0),
+            text => text.parse().ok(),
+        };
+        rate.filter(|rate| (0.0..=1.0).contains(rate))
+            .ok_or_else(|| self.invalid(key, "not a number from 0 to 1"))
     }
 }
 
@@ -196,14 +193,14 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_map_is_the_default() {
+    fn an_empty_map_has_the_defaults() {
         assert_eq!(parse(&[]), Ok(ObservabilityConfig::default()));
         assert_eq!(parse(&[("metrics-protocol", "none")]).unwrap().metrics, Metrics::None);
         assert_eq!(parse(&[("tracing-protocol", "stdout")]).unwrap().tracing, Tracing::Stdout);
     }
 
     #[test]
-    fn an_endpoint_says_where_prometheus_finds_the_metrics() {
+    fn the_endpoint_for_prometheus_is_an_address_to_listen_on() {
         for (endpoint, host, port) in [
             (":9091", None, 9091),
             ("127.0.0.1:1", Some("127.0.0.1"), 1),
@@ -220,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn metrics_and_traces_are_pushed_where_the_endpoints_say() {
+    fn metrics_and_traces_are_pushed_to_their_endpoints() {
         let config = parse(&[
             ("metrics-protocol", "grpc"),
             ("metrics-endpoint", "collector:4317"),
@@ -231,28 +228,28 @@ mod tests {
             ("runtime-profiling", "enabled"),
         ])
         .unwrap();
-        let Metrics::Push { endpoint, every } = &config.metrics else { panic!("{config:?}") };
-        assert_eq!((endpoint.to_string(), every.as_secs()), ("https://collector:4317".into(), 30));
+        let Metrics::Push { endpoint, interval } = &config.metrics else { panic!("{config:?}") };
+        assert_eq!((endpoint.to_string(), interval.as_secs()), ("https://collector:4317".into(), 30));
         let Tracing::Push(endpoint) = &config.tracing else { panic!("{config:?}") };
         assert_eq!(endpoint.to_string(), "http://collector:4318/v1/traces");
         assert_eq!((config.sampling_rate, config.profiling), (0.5, true));
     }
 
     #[test]
-    fn an_interval_of_nothing_is_the_default() {
+    fn a_zero_interval_is_the_default() {
         for interval in ["", "0", "0s"] {
             let data = [
                 ("metrics-protocol", "grpc"),
                 ("metrics-endpoint", "http://a:1"),
                 ("metrics-export-interval", interval),
             ];
-            let Metrics::Push { every, .. } = parse(&data).unwrap().metrics else { panic!() };
-            assert_eq!(every, EXPORT_INTERVAL, "{interval:?}");
+            let Metrics::Push { interval: parsed, .. } = parse(&data).unwrap().metrics else { panic!() };
+            assert_eq!(parsed, EXPORT_INTERVAL, "{interval:?}");
         }
     }
 
     #[test]
-    fn a_bad_value_is_named_with_its_key_and_what_is_allowed() {
+    fn an_error_has_the_key_the_value_and_the_allowed_values() {
         for (key, value, allowed) in [
             ("metrics-protocol", "carrier-pigeon", "none, prometheus, grpc, http/protobuf"),
             ("metrics-endpoint", "nowhere", ":9090"),
@@ -274,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_password_is_refused_and_not_shown() {
+    fn a_url_with_a_password_is_refused_and_not_shown() {
         for (protocol, endpoint) in [
             ("grpc", "https://user:hunter2@collector:4317"),
             ("http/protobuf", "user:hunter2@collector"),
@@ -295,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_is_there_exactly_where_a_protocol_needs_it() {
+    fn an_endpoint_is_set_exactly_if_the_protocol_needs_it() {
         for (of, protocol) in [
             ("metrics", "grpc"),
             ("metrics", "http/protobuf"),
@@ -306,7 +303,7 @@ mod tests {
             let error = parse(&[(&key, protocol)]).unwrap_err();
             assert!(error.starts_with(&format!("{of}-endpoint: \"\" is needed")), "{error}");
             let error = parse(&[(&key, protocol), (&format!("{of}-endpoint"), "ftp://a")]).unwrap_err();
-            assert!(error.starts_with(&format!("{of}-endpoint: \"ftp://a\" is not an address")), "{error}");
+            assert!(error.starts_with(&format!("{of}-endpoint: \"ftp://a\" is not a URL")), "{error}");
         }
         for (of, protocol) in [("metrics", "none"), ("tracing", "none"), ("tracing", "stdout")] {
             let data = [(&*format!("{of}-protocol"), protocol), (&*format!("{of}-endpoint"), "http://a")];

@@ -1,4 +1,4 @@
-//! One event of the log as a line: JSON as Knative's components write it, or text for a terminal.
+//! Log lines: JSON as Knative's components write it, or text for a terminal.
 use std::fmt::{self, Write};
 
 use serde_json::Value;
@@ -7,20 +7,20 @@ use tracing::{
     field::{Field, Visit},
 };
 
-/// The name of the field that holds an event's text.
+/// The name of the field with the text of an event.
 const MESSAGE: &str = "message";
 
-/// The fields of a span or an event, in the order they were given. A later value of a name replaces the earlier.
+/// The fields of a span or an event, in order. A value replaces an earlier one with the same name.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Fields(Vec<(&'static str, Value)>);
+pub(super) struct Fields(Vec<(&'static str, Value)>);
 
 impl Fields {
-    pub(crate) fn with_room_for(fields: usize) -> Self {
+    pub(super) fn with_capacity(fields: usize) -> Self {
         Self(Vec::with_capacity(fields))
     }
 
-    /// Sets a field. One that has the name of a key of every line is renamed, so that no line has a key twice.
-    pub(crate) fn set(&mut self, name: &'static str, value: impl Into<Value>) {
+    /// Sets a field. Names of keys that every line has get a prefix, so that no line has a key twice.
+    pub(super) fn set(&mut self, name: &'static str, value: impl Into<Value>) {
         let name = match name {
             "severity" => "fields.severity",
             "timestamp" => "fields.timestamp",
@@ -29,18 +29,18 @@ impl Fields {
             name => name,
         };
         let value = value.into();
-        match self.0.iter_mut().find(|(held, _)| *held == name) {
-            Some((_, held)) => *held = value,
+        match self.0.iter_mut().find(|(other, _)| *other == name) {
+            Some((_, previous)) => *previous = value,
             None => self.0.push((name, value)),
         }
     }
 
-    pub(crate) fn extend(&mut self, other: &Self) {
+    pub(super) fn extend(&mut self, other: &Self) {
         other.0.iter().for_each(|(name, value)| self.set(name, value.clone()));
     }
 
     fn take(&mut self, name: &str) -> Option<Value> {
-        let at = self.0.iter().position(|(held, _)| *held == name)?;
+        let at = self.0.iter().position(|(other, _)| *other == name)?;
         Some(self.0.remove(at).1)
     }
 }
@@ -70,14 +70,14 @@ impl Visit for Fields {
     }
 }
 
-/// How bad it is, in the words that Knative's components log.
+/// The severity of a line, in the words of Knative's components.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Severity {
+pub(super) enum Severity {
     Debug,
     Info,
     Warning,
     Error,
-    /// The process ends with it.
+    /// The last line of a process that fails.
     Emergency,
 }
 
@@ -93,53 +93,41 @@ impl From<&Level> for Severity {
 }
 
 impl Severity {
-    fn word(self) -> &'static str {
+    /// The word in the line, and the escape sequence of its color.
+    fn style(self) -> (&'static str, &'static str) {
         match self {
-            Self::Debug => "DEBUG",
-            Self::Info => "INFO",
-            Self::Warning => "WARNING",
-            Self::Error => "ERROR",
-            Self::Emergency => "EMERGENCY",
-        }
-    }
-
-    fn color(self) -> &'static str {
-        match self {
-            Self::Debug => "\x1b[34m",
-            Self::Info => "\x1b[32m",
-            Self::Warning => "\x1b[33m",
-            Self::Error | Self::Emergency => "\x1b[31m",
+            Self::Debug => ("DEBUG", "\x1b[34m"),
+            Self::Info => ("INFO", "\x1b[32m"),
+            Self::Warning => ("WARNING", "\x1b[33m"),
+            Self::Error => ("ERROR", "\x1b[31m"),
+            Self::Emergency => ("EMERGENCY", "\x1b[31m"),
         }
     }
 }
 
-/// Where in the source an event is: the crate, and the file within it.
-pub(crate) fn caller(metadata: &Metadata<'_>) -> Option<String> {
+/// Returns the place of an event in the source: the crate, the file in it, and the line.
+pub(super) fn caller(metadata: &Metadata<'_>) -> Option<String> {
     let (file, line) = (metadata.file()?, metadata.line()?);
-    let within = file.rsplit_once("src/").map_or(file, |(_, within)| within);
+    let file = file.rsplit_once("src/").map_or(file, |(_, file)| file);
     let krate = metadata.module_path()?.split("::").next()?;
-    Some(format!("{krate}/{within}:{line}"))
+    Some(format!("{krate}/{file}:{line}"))
 }
 
-/// What a line tells.
-pub(crate) struct Line<'a> {
-    pub(crate) severity: Severity,
-    pub(crate) time: jiff::Timestamp,
-    pub(crate) logger: &'a str,
-    pub(crate) caller: Option<String>,
-    pub(crate) fields: Fields,
+/// The contents of a line.
+pub(super) struct Line<'a> {
+    pub(super) severity: Severity,
+    pub(super) time: jiff::Timestamp,
+    pub(super) logger: &'a str,
+    pub(super) caller: Option<String>,
+    pub(super) fields: Fields,
 }
 
 impl Line<'_> {
-    /// `{"severity":…,"timestamp":…,"logger":…,"caller":…,"message":…, fields}` and a line end.
-    pub(crate) fn json(mut self) -> String {
+    /// Formats `{"severity":…,"timestamp":…,"logger":…,"caller":…,"message":…, fields}` and a newline.
+    pub(super) fn json(mut self) -> String {
         let message = self.fields.take(MESSAGE).unwrap_or_else(|| "".into());
-        let mut line = format!(
-            r#"{{"severity":"{}","timestamp":"{:.6}","logger":{}"#,
-            self.severity.word(),
-            self.time,
-            Value::from(self.logger)
-        );
+        let (severity, time, logger) = (self.severity.style().0, self.time, Value::from(self.logger));
+        let mut line = format!(r#"{{"severity":"{severity}","timestamp":"{time:.6}","logger":{logger}"#);
         let caller = self.caller.map(|caller| ("caller", caller.into()));
         for (name, value) in caller.into_iter().chain([(MESSAGE, message)]).chain(self.fields.0) {
             let _ = write!(line, ",{}:{value}", Value::from(name));
@@ -147,13 +135,13 @@ impl Line<'_> {
         line + "}\n"
     }
 
-    /// `12:00:00.000 INFO    message name=value` and a line end.
-    pub(crate) fn text(mut self, colors: bool) -> String {
+    /// Formats `12:00:00.000 INFO    message name=value` and a newline.
+    pub(super) fn text(mut self, colors: bool) -> String {
         let message = self.fields.take(MESSAGE).map(|message| plain(&message)).unwrap_or_default();
         let time = self.time.to_zoned(jiff::tz::TimeZone::system()).strftime("%H:%M:%S%.3f").to_string();
-        let (on, dim, off) =
-            if colors { (self.severity.color(), "\x1b[2m", "\x1b[0m") } else { ("", "", "") };
-        let mut line = format!("{dim}{time}{off} {on}{:<7}{off} {message}", self.severity.word());
+        let (word, color) = self.severity.style();
+        let (on, dim, off) = if colors { (color, "\x1b[2m", "\x1b[0m") } else { ("", "", "") };
+        let mut line = format!("{dim}{time}{off} {on}{word:<7}{off} {message}");
         for (name, value) in &self.fields.0 {
             let _ = write!(line, " {dim}{name}={off}{}", plain(value));
         }
@@ -185,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn json_holds_knatives_fields_on_one_line() {
+    fn json_has_the_keys_of_knative_on_one_line() {
         assert_eq!(
             line().json(),
             "{\"severity\":\"WARNING\",\"timestamp\":\"1970-01-01T00:00:01.500000Z\",\"logger\":\"controller\",\
@@ -194,7 +182,7 @@ mod tests {
         );
     }
 
-    /// A field may have the name of a key that every line has; a JSON parser keeps only one of two equal keys.
+    /// Of two equal keys most JSON parsers keep one.
     #[test]
     fn json_has_no_key_twice() {
         let mut line = line();
@@ -203,14 +191,14 @@ mod tests {
         }
         let json = line.json();
         assert_eq!(json.matches(r#""severity":"#).count(), 1, "{json}");
-        let held: std::collections::BTreeMap<String, Value> = serde_json::from_str(&json).unwrap();
-        assert_eq!(held["severity"], "WARNING");
-        assert_eq!(held["fields.severity"], "mine");
-        assert_eq!(json.matches("\":").count(), held.len(), "{json}");
+        let parsed: std::collections::BTreeMap<String, Value> = serde_json::from_str(&json).unwrap();
+        assert_eq!(parsed["severity"], "WARNING");
+        assert_eq!(parsed["fields.severity"], "mine");
+        assert_eq!(json.matches("\":").count(), parsed.len(), "{json}");
     }
 
     #[test]
-    fn text_is_for_people() {
+    fn text_has_the_message_and_the_fields() {
         let text = line().text(false);
         assert!(
             text.ends_with(" WARNING it \"failed\"\nbadly knative.dev/key=default/a tries=3\n"),

@@ -1,12 +1,11 @@
-//! The log of the process: what tracing's events become, on standard error, and at which level.
+//! The log of the process: events of tracing on standard error, filtered by level.
 use std::{
-    fmt,
     io::{IsTerminal, Write},
     sync::Arc,
 };
 
 use parking_lot::Mutex;
-use tracing::{Event, Subscriber, span};
+use tracing::{Event, Subscriber, level_filters::LevelFilter, span};
 use tracing_subscriber::{
     EnvFilter, Registry,
     layer::{Context, Layer, SubscriberExt},
@@ -14,74 +13,76 @@ use tracing_subscriber::{
     reload,
 };
 
-use crate::{
-    observe::log_line::{Fields, Line, Severity, caller},
-    observe::traces::LateTracer,
-    process::failure::Failure,
+use super::{
+    log_line::{Fields, Line, Severity, caller},
+    traces::LateTracer,
 };
+use crate::process::failure::Failure;
 
-/// The log, set up once for the process.
+/// The log, installed once for the process.
 #[derive(Clone)]
 pub(crate) struct Logging {
     style: Arc<Style>,
     filter: reload::Handle<EnvFilter, Registry>,
-    level: Arc<Mutex<LogLevel>>,
-    /// RUST_LOG is set, and wins over the ConfigMap.
-    fixed: bool,
-    /// Sees what the level of the log leaves out, too.
+    level: Arc<Mutex<LevelFilter>>,
+    /// RUST_LOG is set, and overrides the ConfigMap.
+    is_fixed: bool,
+    /// Gets events below the level of the log as well.
     tracer: LateTracer,
 }
 
-/// What stays the same from line to line.
+/// The parts that all lines have in common.
 struct Style {
     component: String,
-    always: Fields,
+    common: Fields,
     json: bool,
     colors: bool,
 }
 
 impl Logging {
-    /// From now on events are written. Where another subscriber is installed already, that one stays, and is told.
+    /// Installs the log for all events. If the program has installed another subscriber, that one stays, and a warning
+    /// goes there.
     pub(crate) fn install(component: &str, pod: Option<&str>, rust_log: Option<&str>) -> Self {
-        let mut always = Fields::default();
+        let mut common = Fields::default();
         if let Some(pod) = pod {
-            always.set("knative.dev/pod", pod);
+            common.set("knative.dev/pod", pod);
         }
         let json = !std::io::stderr().is_terminal();
         let colors = std::env::var_os("NO_COLOR").is_none();
-        let style = Arc::new(Style { component: component.to_owned(), always, json, colors });
-        let filter = rust_log.map_or_else(|| filter(LogLevel::default()), asked_for);
+        let style = Arc::new(Style { component: component.to_owned(), common, json, colors });
+        let filter = rust_log.map_or_else(|| filter(LevelFilter::INFO), rust_log_filter);
         let (filter, handle) = reload::Layer::new(filter);
         let tracer = LateTracer::default();
         let lines = Registry::default().with(Lines(style.clone()).with_filter(filter)).with(tracer.layer());
         if tracing::subscriber::set_global_default(lines).is_err() {
             tracing::warn!(
-                "this program has set up a log of its own before main: RUST_LOG, config-logging and the traces of \
+                "the program installed a tracing subscriber before main: RUST_LOG, config-logging and the traces of \
                  config-observability have no effect"
             );
         }
-        Self { style, filter: handle, level: Arc::default(), fixed: rust_log.is_some(), tracer }
+        let level = Arc::new(Mutex::new(LevelFilter::INFO));
+        Self { style, filter: handle, level, is_fixed: rust_log.is_some(), tracer }
     }
 
-    /// What config-logging says. RUST_LOG wins over it.
-    pub(crate) fn set_level(&self, level: LogLevel) {
-        let mut held = self.level.lock();
-        if self.fixed || *held == level {
+    /// Sets the level of config-logging, unless RUST_LOG is set.
+    pub(crate) fn set_level(&self, level: LevelFilter) {
+        let mut current = self.level.lock();
+        if self.is_fixed || *current == level {
             return;
         }
-        tracing::info!("the level of the log changes from {held} to {level}");
+        tracing::info!("the log level changes from {current} to {level}");
         match self.filter.reload(filter(level)) {
-            Ok(()) => *held = level,
-            Err(error) => tracing::error!(%error, "the level of the log cannot be changed any more"),
+            Ok(()) => *current = level,
+            Err(error) => tracing::error!(%error, "failed to change the log level"),
         }
     }
 
-    /// What makes spans of OpenTelemetry's of those that are logged from.
+    /// Returns the tracer that turns spans of tracing into spans of OpenTelemetry.
     pub(crate) fn tracer(&self) -> &LateTracer {
         &self.tracer
     }
 
-    /// Writes the line that ends the process, whatever the level.
+    /// Writes the line that ends the process, at any level.
     pub(crate) fn fatal(&self, failure: &Failure) {
         let mut fields = Fields::default();
         fields.set("message", failure.to_string());
@@ -89,64 +90,24 @@ impl Logging {
     }
 }
 
-/// As zap's levels go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub(crate) enum LogLevel {
-    Debug,
-    #[default]
-    Info,
-    Warn,
-    Error,
-    /// Only the line that ends the process.
-    Fatal,
-}
-
-impl std::str::FromStr for LogLevel {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text.to_ascii_lowercase().as_str() {
-            "debug" => Ok(Self::Debug),
-            "info" | "" => Ok(Self::Info),
-            "warn" => Ok(Self::Warn),
-            "error" => Ok(Self::Error),
-            "dpanic" | "panic" | "fatal" => Ok(Self::Fatal),
-            _ => Err("not one of debug, info, warn, error, dpanic, panic, fatal".into()),
-        }
-    }
-}
-
-impl fmt::Display for LogLevel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Debug => "debug",
-            Self::Info => "info",
-            Self::Warn => "warn",
-            Self::Error => "error",
-            Self::Fatal => "off",
-        })
-    }
-}
-
-/// The client's own events are left out: it logs a body it cannot read as it stands, which may be a Secret, and each
-/// failed request without saying which. Whoever made the request says more.
+/// The client's own events are off: it logs responses that it cannot parse, which may be Secrets, and failed requests
+/// without their URL.
 const NO_BODIES: &str = "kube_client::client=off";
 
-/// Below, connections and their bytes are noise even to who debugs a controller.
-fn filter(level: LogLevel) -> EnvFilter {
-    let below = match level {
-        LogLevel::Debug => ",hyper=info,hyper_util=info,rustls=info,tower=info",
+/// The filter of a level. At debug it leaves out the details of connections.
+fn filter(level: LevelFilter) -> EnvFilter {
+    let libraries = match level {
+        LevelFilter::DEBUG => ",hyper=info,hyper_util=info,rustls=info,tower=info",
         _ => "",
     };
-    EnvFilter::new(format!("{level},{NO_BODIES}{below}"))
+    EnvFilter::new(format!("{level},{NO_BODIES}{libraries}"))
 }
 
-/// As RUST_LOG says. The client's events have to be asked for by name: who asks for all at a level does not ask for
-/// Secrets.
-fn asked_for(rust_log: &str) -> EnvFilter {
-    let target = |directive: &str| directive.split(['=', '[']).next().unwrap_or_default().trim().to_owned();
-    let by_name = |target: String| target == "kube_client" || target == "kube_client::client";
-    if rust_log.split(',').map(target).any(by_name) {
+/// The filter of RUST_LOG. The client's events are on only if RUST_LOG has their target: a level for everything must not
+/// log Secrets.
+fn rust_log_filter(rust_log: &str) -> EnvFilter {
+    let mut targets = rust_log.split(',').map(|directive| directive.split(['=', '[']).next().map(str::trim));
+    if targets.any(|target| matches!(target, Some("kube_client" | "kube_client::client"))) {
         return EnvFilter::new(rust_log);
     }
     EnvFilter::new(format!("{rust_log},{NO_BODIES}"))
@@ -155,22 +116,22 @@ fn asked_for(rust_log: &str) -> EnvFilter {
 impl Style {
     fn write(&self, severity: Severity, caller: Option<String>, mut fields: Fields) {
         if self.json {
-            fields.extend(&self.always);
+            fields.extend(&self.common);
         }
         let line = Line { severity, time: jiff::Timestamp::now(), logger: &self.component, caller, fields };
         let line = if self.json { line.json() } else { line.text(self.colors) };
-        // There is nowhere to report that reporting failed.
+        // There is nowhere to report an error of the log.
         let _ = std::io::stderr().lock().write_all(line.as_bytes());
     }
 }
 
-/// Writes every event with the fields of the spans around it.
+/// Writes each event with the fields of its spans.
 struct Lines(Arc<Style>);
 
 impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Lines {
     fn on_new_span(&self, attributes: &span::Attributes<'_>, id: &span::Id, cx: Context<'_, S>) {
         let Some(span) = cx.span(id) else { return };
-        let mut fields = Fields::with_room_for(attributes.fields().len());
+        let mut fields = Fields::with_capacity(attributes.fields().len());
         attributes.record(&mut fields);
         span.extensions_mut().replace(fields);
     }
@@ -200,21 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn levels_are_zaps() {
-        for (text, level) in [
-            ("debug", LogLevel::Debug),
-            ("INFO", LogLevel::Info),
-            ("warn", LogLevel::Warn),
-            ("error", LogLevel::Error),
-            ("fatal", LogLevel::Fatal),
-        ] {
-            assert_eq!(text.parse(), Ok(level));
-        }
-        assert!("verbose".parse::<LogLevel>().is_err());
-    }
-
-    #[test]
-    fn each_level_is_a_filter() {
+    fn each_level_lets_its_own_and_higher_levels_through() {
         use tracing::Level;
 
         let lets_through = |level| {
@@ -229,18 +176,18 @@ mod tests {
             })
         };
         for (level, of_five) in [
-            (LogLevel::Debug, 4),
-            (LogLevel::Info, 3),
-            (LogLevel::Warn, 2),
-            (LogLevel::Error, 1),
-            (LogLevel::Fatal, 0),
+            (LevelFilter::DEBUG, 4),
+            (LevelFilter::INFO, 3),
+            (LevelFilter::WARN, 2),
+            (LevelFilter::ERROR, 1),
+            (LevelFilter::OFF, 0),
         ] {
             assert_eq!(lets_through(level), [0, 1, 2, 3, 4].map(|at| at < of_five), "{level}");
         }
     }
 
     #[test]
-    fn rust_log_gets_the_clients_events_only_by_name() {
+    fn rust_log_enables_the_events_of_the_client_only_by_their_target() {
         for (rust_log, clients, others) in [
             ("info", false, true),
             ("trace", false, true),
@@ -251,9 +198,9 @@ mod tests {
             ("info,kube_client=warn", true, true),
             ("info, kube_client::client=debug", true, true),
         ] {
-            tracing::subscriber::with_default(Registry::default().with(asked_for(rust_log)), || {
-                let heard = tracing::enabled!(target: "kube_client::client", tracing::Level::WARN);
-                assert_eq!(heard, clients, "{rust_log}");
+            tracing::subscriber::with_default(Registry::default().with(rust_log_filter(rust_log)), || {
+                let enabled = tracing::enabled!(target: "kube_client::client", tracing::Level::WARN);
+                assert_eq!(enabled, clients, "{rust_log}");
                 assert_eq!(tracing::enabled!(target: "lamps", tracing::Level::INFO), others, "{rust_log}");
             });
         }

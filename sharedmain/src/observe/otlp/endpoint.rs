@@ -1,4 +1,4 @@
-//! Where a collector is, and how it is spoken to.
+//! The endpoint of a collector: its URL and protocol.
 use std::fmt;
 
 use http::{
@@ -6,14 +6,14 @@ use http::{
     uri::{Authority, PathAndQuery, Scheme},
 };
 
-/// The two ways of OTLP.
+/// The protocols of OTLP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Protocol {
     Grpc,
     HttpProtobuf,
 }
 
-/// An address with its protocol.
+/// A URL with its protocol.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Endpoint {
     pub(crate) protocol: Protocol,
@@ -21,21 +21,21 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
-    /// An address such as `http://collector:4317`; https where it names no scheme. The path is `otherwise` where the
-    /// address has none; gRPC has paths of its own.
-    pub(crate) fn parse(protocol: Protocol, text: &str, otherwise: &'static str) -> Option<Self> {
+    /// Parses a URL such as `http://collector:4317`. The default scheme is https, and `default_path` the default path. gRPC
+    /// has its own paths.
+    pub(crate) fn parse(protocol: Protocol, text: &str, default_path: &'static str) -> Option<Self> {
         let text = if text.contains("://") { text.to_owned() } else { format!("https://{text}") };
         let mut parts = text.parse::<Uri>().ok()?.into_parts();
         let scheme = parts.scheme.as_ref().map(Scheme::as_str);
-        let is_place = |at: &Authority| at.port_u16().is_some() || at.as_str() == at.host();
-        if !matches!(scheme, Some("http" | "https")) || !parts.authority.as_ref().is_some_and(is_place) {
+        let is_host = |at: &Authority| at.port_u16().is_some() || at.as_str() == at.host();
+        if !matches!(scheme, Some("http" | "https")) || !parts.authority.as_ref().is_some_and(is_host) {
             return None;
         }
         let has_path = parts.path_and_query.as_ref().is_some_and(|path| path.as_str() != "/");
         match protocol {
             Protocol::Grpc => parts.path_and_query = Some(PathAndQuery::from_static("/")),
             Protocol::HttpProtobuf if has_path => {}
-            Protocol::HttpProtobuf => parts.path_and_query = Some(PathAndQuery::from_static(otherwise)),
+            Protocol::HttpProtobuf => parts.path_and_query = Some(PathAndQuery::from_static(default_path)),
         }
         Some(Self { protocol, uri: Uri::from_parts(parts).ok()? })
     }
@@ -67,8 +67,8 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_https_and_has_the_usual_path_unless_it_says_otherwise() {
-        for (text, means) in [
+    fn the_default_scheme_is_https_and_the_default_path_is_added() {
+        for (text, expected) in [
             ("http://collector:4318", "http://collector:4318/v1/traces"),
             ("http://collector:4318/", "http://collector:4318/v1/traces"),
             ("http://collector:4318/otlp/v1/x?a=b", "http://collector:4318/otlp/v1/x?a=b"),
@@ -76,12 +76,12 @@ mod tests {
             ("collector.example.com/v1/mine", "https://collector.example.com/v1/mine"),
             ("https://[::1]:4318", "https://[::1]:4318/v1/traces"),
         ] {
-            assert_eq!(parse(text).as_deref(), Some(means), "{text}");
+            assert_eq!(parse(text).as_deref(), Some(expected), "{text}");
         }
     }
 
     #[test]
-    fn grpc_needs_no_path() {
+    fn the_path_is_ignored_for_grpc() {
         for text in ["http://collector:4317", "http://collector:4317/", "http://collector:4317/v1/traces"] {
             let endpoint = Endpoint::parse(Protocol::Grpc, text, "/v1/traces").unwrap();
             assert_eq!((endpoint.uri.path(), &*endpoint.to_string()), ("/", "http://collector:4317"));
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_none() {
+    fn malformed_urls_are_refused() {
         for text in ["", "ftp://collector:4318", "http://", "://hello", "a b", "http://collector:port"] {
             assert_eq!(parse(text), None, "{text}");
         }

@@ -1,46 +1,47 @@
-//! What is said about a collector that does not take what it is sent: once a minute, and once when it does again.
+//! The log of a failing collector: a warning once a minute, and a message when it works again.
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::collector::Refused;
+use super::collector::ExportError;
 
-const SAID_EVERY: Duration = Duration::from_secs(60);
+const INTERVAL: Duration = Duration::from_secs(60);
 
-pub(crate) struct Trouble {
-    what: &'static str,
-    whither: String,
-    said: Mutex<Option<Instant>>,
+/// Logs failures of one signal, metrics or traces, to one endpoint.
+pub(super) struct FailureLog {
+    signal: &'static str,
+    endpoint: String,
+    logged: Mutex<Option<Instant>>,
 }
 
-impl Trouble {
-    pub(crate) fn new(what: &'static str, whither: String) -> Self {
-        Self { what, whither, said: Mutex::default() }
+impl FailureLog {
+    pub(super) fn new(signal: &'static str, endpoint: String) -> Self {
+        Self { signal, endpoint, logged: Mutex::default() }
     }
 
-    pub(crate) fn tell(&self, refused: &Refused) {
+    pub(super) fn failed(&self, error: &ExportError) {
         if self.is_due() {
-            let Self { what, whither, .. } = self;
+            let Self { signal, endpoint, .. } = self;
             tracing::warn!(
-                "{what} cannot be sent to {whither}: {refused}; trying on, and saying so once a minute"
+                "failed to export {signal} to {endpoint}: {error}; retrying, and logging once a minute"
             );
         }
     }
 
-    pub(crate) fn over(&self) {
-        if self.said.lock().take().is_some() {
-            tracing::info!("{} are sent to {} again", self.what, self.whither);
+    pub(super) fn succeeded(&self) {
+        if self.logged.lock().take().is_some() {
+            tracing::info!("exporting {} to {} again", self.signal, self.endpoint);
         }
     }
 
     fn is_due(&self) -> bool {
-        let mut said = self.said.lock();
-        let due = said.is_none_or(|said| said.elapsed() >= SAID_EVERY);
-        if due {
-            *said = Some(Instant::now());
+        let mut logged = self.logged.lock();
+        let is_due = logged.is_none_or(|logged| logged.elapsed() >= INTERVAL);
+        if is_due {
+            *logged = Some(Instant::now());
         }
-        due
+        is_due
     }
 }
 
@@ -49,15 +50,15 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn it_is_said_at_once_then_once_a_minute_and_anew_after_it_was_over() {
-        let trouble = Trouble::new("traces", "http://collector:4317".into());
-        let mut said = 0;
+    async fn failures_are_logged_at_once_then_once_a_minute_and_at_once_after_a_success() {
+        let log = FailureLog::new("traces", "http://collector:4317".into());
+        let mut count = 0;
         for _ in 0..180 {
-            said += usize::from(trouble.is_due());
+            count += usize::from(log.is_due());
             tokio::time::advance(Duration::from_secs(1)).await;
         }
-        assert_eq!(said, 3);
-        trouble.over();
-        assert!(trouble.is_due());
+        assert_eq!(count, 3);
+        log.succeeded();
+        assert!(log.is_due());
     }
 }

@@ -1,4 +1,4 @@
-//! The metrics of a Prometheus registry as those of OTLP: the same names, labels and values.
+//! The conversion of metrics from Prometheus to OTLP, with the same names, labels and values.
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use opentelemetry_proto::tonic::{
@@ -12,21 +12,21 @@ use prometheus::proto::{self, MetricFamily, MetricType};
 
 const CUMULATIVE: i32 = AggregationTemporality::Cumulative as i32;
 
-/// When counting began, and when it was looked at, in nanoseconds since 1970.
+/// The period that a value was counted in, in nanoseconds since 1970.
 #[derive(Clone, Copy)]
-pub(crate) struct Span {
-    pub(crate) since: u64,
-    pub(crate) until: u64,
+pub(super) struct Period {
+    pub(super) start: u64,
+    pub(super) end: u64,
 }
 
-/// In nanoseconds since 1970.
-pub(crate) fn now() -> u64 {
+/// The current time in nanoseconds since 1970.
+pub(super) fn now() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
-impl Span {
-    pub(crate) fn metric(self, family: &MetricFamily) -> Metric {
+impl Period {
+    pub(super) fn metric(self, family: &MetricFamily) -> Metric {
         let points = family.get_metric();
         let data = match family.get_field_type() {
             MetricType::COUNTER => Data::Sum(Sum {
@@ -61,15 +61,15 @@ impl Span {
     ) -> Vec<NumberDataPoint> {
         let point = |metric| NumberDataPoint {
             attributes: attributes(metric),
-            start_time_unix_nano: self.since,
-            time_unix_nano: self.until,
+            start_time_unix_nano: self.start,
+            time_unix_nano: self.end,
             value: Some(number_data_point::Value::AsDouble(value(metric))),
             ..NumberDataPoint::default()
         };
         metrics.iter().map(point).collect()
     }
 
-    /// Prometheus counts what lies below a bound, OTLP what lies between two of them.
+    /// Prometheus counts the values up to a bound, OTLP the values between two bounds.
     fn histogram(self, metric: &proto::Metric) -> HistogramDataPoint {
         let histogram = metric.get_histogram();
         let bounded = histogram.get_bucket().iter().filter(|bucket| bucket.upper_bound().is_finite());
@@ -80,8 +80,8 @@ impl Span {
         let upper = below.iter().copied().chain([count]);
         HistogramDataPoint {
             attributes: attributes(metric),
-            start_time_unix_nano: self.since,
-            time_unix_nano: self.until,
+            start_time_unix_nano: self.start,
+            time_unix_nano: self.end,
             count,
             sum: Some(histogram.get_sample_sum()),
             bucket_counts: upper.zip(lower).map(|(upper, lower)| upper.saturating_sub(lower)).collect(),
@@ -95,8 +95,8 @@ impl Span {
         let quantiles = summary.get_quantile().iter();
         SummaryDataPoint {
             attributes: attributes(metric),
-            start_time_unix_nano: self.since,
-            time_unix_nano: self.until,
+            start_time_unix_nano: self.start,
+            time_unix_nano: self.end,
             count: summary.sample_count(),
             sum: summary.sample_sum(),
             quantile_values: quantiles
@@ -107,7 +107,7 @@ impl Span {
     }
 }
 
-#[expect(deprecated, reason = "this crate makes none, but a collector of a user's may")]
+#[expect(deprecated, reason = "this crate has no untyped metrics, but the collector of a user may")]
 fn untyped(metric: &proto::Metric) -> f64 {
     metric.get_untyped().get_value()
 }
@@ -130,7 +130,7 @@ mod tests {
     fn metrics(collector: impl prometheus::core::Collector + 'static) -> Vec<Metric> {
         let registry = Registry::new();
         registry.register(Box::new(collector)).unwrap();
-        registry.gather().iter().map(|family| Span { since: 1, until: 2 }.metric(family)).collect()
+        registry.gather().iter().map(|family| Period { start: 1, end: 2 }.metric(family)).collect()
     }
 
     fn value(point: &NumberDataPoint) -> f64 {
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_is_a_sum_that_only_grows_since_the_start() {
+    fn a_counter_is_a_monotonic_sum_since_the_start() {
         let counter = IntCounter::new("passes_total", "Passes").unwrap();
         counter.inc_by(3);
         let metric = &metrics(counter)[0];
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gauge_is_a_gauge() {
+    fn a_gauge_stays_a_gauge() {
         let gauge = IntGauge::new("depth", "Depth").unwrap();
         gauge.set(-2);
         let Some(Data::Gauge(gauge)) = &metrics(gauge)[0].data else { panic!() };
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_histogram_counts_what_lies_between_its_bounds() {
+    fn a_histogram_counts_the_values_between_its_bounds() {
         let options = HistogramOpts::new("seconds", "Seconds").buckets(vec![1.0, 10.0]);
         let histogram = HistogramVec::new(options, &["name"]).unwrap();
         [0.5, 0.6, 5.0, 50.0, 60.0, 70.0]

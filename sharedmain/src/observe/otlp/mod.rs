@@ -1,4 +1,4 @@
-//! What is sent to an OpenTelemetry collector, by OTLP: the metrics that Prometheus would scrape, and spans of passes.
+//! The export of metrics and spans to an OpenTelemetry collector by OTLP.
 
 mod collector;
 mod endpoint;
@@ -13,36 +13,36 @@ use opentelemetry::KeyValue;
 use opentelemetry_sdk::{Resource, resource::EnvResourceDetector, trace::SdkTracerProvider};
 use prometheus::Registry;
 use reknit_injection::Shutdown;
+use tokio::time::timeout;
 
 use self::{collector::Collector, pusher::Pusher};
+use super::traces::LateTracer;
 use crate::{
     config::observability::{Metrics, ObservabilityConfig, Tracing},
-    observe::traces::LateTracer,
     process::failure::Failure,
 };
 
 pub(crate) use self::endpoint::{Endpoint, Protocol};
 
-/// What is sent while the process runs.
-#[derive(Default)]
+/// The running exports of a process.
 pub(crate) struct Exports {
     metrics: Option<Pusher>,
     spans: Option<SdkTracerProvider>,
 }
 
 impl Exports {
-    /// Begins to send what the configuration asks for. From `stopping` on nothing is tried a second time.
+    /// Starts the exports of the configuration. After `shutdown` nothing is retried.
     pub(crate) fn start(
         config: &ObservabilityConfig,
         resource: Resource,
         registry: Registry,
         tracer: &LateTracer,
-        stopping: Shutdown,
+        shutdown: Shutdown,
     ) -> Result<Self, Failure> {
         let metrics = match &config.metrics {
-            Metrics::Push { endpoint, every } => {
+            Metrics::Push { endpoint, interval } => {
                 let collector = Collector::new("metrics", endpoint.clone())?;
-                Some(Pusher::start(collector, registry, &resource, *every))
+                Some(Pusher::start(collector, registry, &resource, *interval))
             }
             Metrics::None | Metrics::Prometheus { .. } => None,
         };
@@ -51,16 +51,16 @@ impl Exports {
             Tracing::Stdout => Some(spans::to_stdout(resource, config.sampling_rate)),
             Tracing::Push(endpoint) => {
                 let collector = Collector::new("traces", endpoint.clone())?;
-                Some(spans::to_collector(collector, resource, config.sampling_rate, stopping))
+                Some(spans::to_collector(collector, resource, config.sampling_rate, shutdown))
             }
         };
         if let Some(provider) = &spans {
-            tracer.turn_on(provider);
+            tracer.enable(provider);
         }
         Ok(Self { metrics, spans })
     }
 
-    /// Sends what there is now, for the last time, and gives up when the time is over.
+    /// Exports everything for the last time, within this timeout.
     pub(crate) async fn flush(self, limit: Duration) {
         let metrics = async {
             if let Some(pusher) = self.metrics {
@@ -71,26 +71,30 @@ impl Exports {
             let Some(provider) = self.spans else { return };
             let ended = tokio::task::spawn_blocking(move || provider.shutdown_with_timeout(limit));
             if !matches!(ended.await, Ok(Ok(()))) {
-                tracing::warn!("spans that waited to be sent were dropped");
+                tracing::warn!("dropped spans that were still queued");
             }
         };
-        let _ = tokio::join!(tokio::time::timeout(limit, metrics), tokio::time::timeout(limit, spans));
+        let _ = tokio::join!(timeout(limit, metrics), timeout(limit, spans));
     }
 }
 
-/// Who sends, as OpenTelemetry's semantic conventions name it. `OTEL_RESOURCE_ATTRIBUTES` adds to it and wins.
+/// The attributes of the sender, by OpenTelemetry's semantic conventions. Those of `OTEL_RESOURCE_ATTRIBUTES` override
+/// them.
 pub(crate) fn resource(
     component: &str,
     version: &str,
     namespace: Option<&str>,
     pod: Option<&str>,
 ) -> Resource {
-    let named = [("k8s.namespace.name", namespace), ("k8s.pod.name", pod), ("service.instance.id", pod)];
-    let known = named.into_iter().filter_map(|(name, value)| Some(KeyValue::new(name, value?.to_owned())));
+    let attributes = [
+        ("service.name", Some(component)),
+        ("service.version", Some(version)),
+        ("k8s.namespace.name", namespace),
+        ("k8s.pod.name", pod),
+        ("service.instance.id", pod),
+    ];
     Resource::builder_empty()
-        .with_attribute(KeyValue::new("service.name", component.to_owned()))
-        .with_attribute(KeyValue::new("service.version", version.to_owned()))
-        .with_attributes(known)
+        .with_attributes(attributes.into_iter().filter_map(|(k, v)| Some(KeyValue::new(k, v?.to_owned()))))
         .with_detector(Box::new(EnvResourceDetector::new()))
         .build()
 }

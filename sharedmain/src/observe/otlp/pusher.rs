@@ -1,4 +1,4 @@
-//! Sends the metrics of the process again and again.
+//! The periodic export of the metrics of the process.
 use std::{sync::Arc, time::Duration};
 
 use opentelemetry_proto::{
@@ -18,11 +18,11 @@ use tokio::{
 
 use super::{
     collector::Collector,
-    metrics::{Span, now},
+    metrics::{Period, now},
 };
 
-/// They are counted since the start, so what one request did not bring the next one does: nothing is kept.
-pub(crate) struct Pusher {
+/// Pushes metrics at an interval. All values are cumulative, so a failed push loses nothing.
+pub(super) struct Pusher {
     metrics: Arc<Pushed>,
     task: JoinHandle<()>,
 }
@@ -31,23 +31,23 @@ struct Pushed {
     collector: Collector,
     registry: Registry,
     resource: Resource,
-    since: u64,
+    start: u64,
 }
 
 impl Pusher {
-    /// The first time after one interval.
-    pub(crate) fn start(
+    /// Starts pushing. The first push is after one interval.
+    pub(super) fn start(
         collector: Collector,
         registry: Registry,
         resource: &opentelemetry_sdk::Resource,
-        every: Duration,
+        interval: Duration,
     ) -> Self {
         let attributes = ResourceAttributesWithSchema::from(resource).attributes.0;
         let resource = Resource { attributes, ..Resource::default() };
-        let metrics = Arc::new(Pushed { collector, registry, resource, since: now() });
+        let metrics = Arc::new(Pushed { collector, registry, resource, start: now() });
         let pushed = metrics.clone();
         let task = tokio::spawn(async move {
-            let mut ticks = interval_at(Instant::now() + every, every);
+            let mut ticks = interval_at(Instant::now() + interval, interval);
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
             loop {
                 ticks.tick().await;
@@ -57,8 +57,8 @@ impl Pusher {
         Self { metrics, task }
     }
 
-    /// What there is at the end.
-    pub(crate) async fn push_last(self) {
+    /// Stops, and pushes the metrics for the last time.
+    pub(super) async fn push_last(self) {
         self.task.abort();
         self.metrics.push().await;
     }
@@ -66,21 +66,22 @@ impl Pusher {
 
 impl Pushed {
     async fn push(&self) {
-        // The collector's trouble has been told, and the next time is soon.
+        // The collector has logged an error, and the next push is soon.
         let _ = self.collector.export(self.request()).await;
     }
 
     fn request(&self) -> ExportMetricsServiceRequest {
-        let span = Span { since: self.since, until: now() };
+        let period = Period { start: self.start, end: now() };
         let scope = InstrumentationScope {
             name: env!("CARGO_PKG_NAME").into(),
             version: env!("CARGO_PKG_VERSION").into(),
             ..InstrumentationScope::default()
         };
-        let metrics = self.registry.gather().iter().map(|family| span.metric(family)).collect();
+        let metrics = self.registry.gather().iter().map(|family| period.metric(family)).collect();
         let scope_metrics = vec![ScopeMetrics { scope: Some(scope), metrics, ..ScopeMetrics::default() }];
         let resource = Some(self.resource.clone());
-        let one = ResourceMetrics { resource, scope_metrics, ..ResourceMetrics::default() };
-        ExportMetricsServiceRequest { resource_metrics: vec![one] }
+        let resource_metrics =
+            vec![ResourceMetrics { resource, scope_metrics, ..ResourceMetrics::default() }];
+        ExportMetricsServiceRequest { resource_metrics }
     }
 }

@@ -1,4 +1,4 @@
-//! Sends the spans that are sampled.
+//! The export of sampled spans.
 use std::{fmt, io::Write, sync::Arc, time::Duration};
 
 use opentelemetry_proto::{
@@ -15,107 +15,95 @@ use opentelemetry_sdk::{
 use reknit_injection::Shutdown;
 use tokio::{runtime::Handle, time::Instant};
 
-use super::collector::{Collector, Refused};
+use super::collector::{Collector, ExportError};
 
-/// What a collector that restarts does not take is sent again for so long, as OpenTelemetry's own exporters do it.
-const PATIENCE: Duration = Duration::from_secs(60);
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// The time for which a batch is retried, as in OpenTelemetry's own exporters.
+const RETRY_TIMEOUT: Duration = Duration::from_secs(60);
+const FIRST_BACKOFF: Duration = Duration::from_secs(1);
+const MAX_BACKOFF: Duration = Duration::from_secs(10);
 
-/// Spans in batches to a collector. What waits is bounded: 2,048 spans (`OTEL_BSP_MAX_QUEUE_SIZE`), those beyond are
-/// dropped.
-pub(crate) fn to_collector(
+/// Exports spans in batches to a collector. The queue holds 2,048 spans (`OTEL_BSP_MAX_QUEUE_SIZE`); spans beyond that
+/// are dropped.
+pub(super) fn to_collector(
     collector: Collector,
     resource: Resource,
     rate: f64,
-    stopping: Shutdown,
+    shutdown: Shutdown,
 ) -> SdkTracerProvider {
-    let sender = Sender { collector: Arc::new(collector), stopping, runtime: Handle::current() };
-    provider(Exporter { to: sender, resource: attributes(&resource) }, resource, rate)
+    let sink = Sink::Collector { collector: Arc::new(collector), shutdown, runtime: Handle::current() };
+    provider(sink, resource, rate)
 }
 
-/// Spans in batches on standard output, each batch a line of OTLP's JSON.
-pub(crate) fn to_stdout(resource: Resource, rate: f64) -> SdkTracerProvider {
-    provider(Exporter { to: Stdout, resource: attributes(&resource) }, resource, rate)
+/// Writes spans in batches to standard output, each as a line of OTLP's JSON.
+pub(super) fn to_stdout(resource: Resource, rate: f64) -> SdkTracerProvider {
+    provider(Sink::Stdout, resource, rate)
 }
 
-fn provider<T: Take>(exporter: Exporter<T>, resource: Resource, rate: f64) -> SdkTracerProvider {
+fn provider(sink: Sink, resource: Resource, rate: f64) -> SdkTracerProvider {
+    let exporter = Exporter { sink, resource: ResourceAttributesWithSchema::from(&resource) };
     let sampler = Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(rate)));
     let builder = SdkTracerProvider::builder().with_sampler(sampler).with_resource(resource);
     builder.with_batch_exporter(exporter).build()
 }
 
-fn attributes(resource: &Resource) -> ResourceAttributesWithSchema {
-    ResourceAttributesWithSchema::from(resource)
-}
-
-/// Where batches go.
-trait Take: Send + Sync + 'static {
-    fn take(&self, batch: ExportTraceServiceRequest) -> impl Future<Output = Result<(), String>> + Send;
-}
-
-struct Exporter<T> {
-    to: T,
+struct Exporter {
+    sink: Sink,
     resource: ResourceAttributesWithSchema,
 }
 
-impl<T: Take> SpanExporter for Exporter<T> {
+enum Sink {
+    Stdout,
+    /// Batches are made on a thread without a runtime, and sent on the runtime of the process.
+    Collector {
+        collector: Arc<Collector>,
+        shutdown: Shutdown,
+        runtime: Handle,
+    },
+}
+
+impl SpanExporter for Exporter {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
         let resource_spans = group_spans_by_resource_and_scope(batch, &self.resource);
-        let taken = self.to.take(ExportTraceServiceRequest { resource_spans }).await;
-        taken.map_err(OTelSdkError::InternalFailure)
+        let request = ExportTraceServiceRequest { resource_spans };
+        let result = match &self.sink {
+            Sink::Stdout => print(&request),
+            Sink::Collector { collector, shutdown, runtime } => {
+                let sent = runtime.spawn(send(collector.clone(), request, shutdown.clone()));
+                sent.await.map_err(|e| e.to_string()).and_then(|sent| sent.map_err(|e| e.to_string()))
+            }
+        };
+        result.map_err(OTelSdkError::InternalFailure)
     }
 }
 
-impl<T> fmt::Debug for Exporter<T> {
+impl fmt::Debug for Exporter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Exporter").finish_non_exhaustive()
     }
 }
 
-struct Stdout;
-
-impl Take for Stdout {
-    async fn take(&self, batch: ExportTraceServiceRequest) -> Result<(), String> {
-        let line = serde_json::to_string(&batch).map_err(|e| e.to_string())? + "\n";
-        std::io::stdout().lock().write_all(line.as_bytes()).map_err(|e| e.to_string())
-    }
+fn print(request: &ExportTraceServiceRequest) -> Result<(), String> {
+    let line = serde_json::to_string(request).map_err(|e| e.to_string())? + "\n";
+    std::io::stdout().lock().write_all(line.as_bytes()).map_err(|e| e.to_string())
 }
 
-/// Batches are made on a thread without a runtime, and sent on that of the process.
-struct Sender {
-    collector: Arc<Collector>,
-    stopping: Shutdown,
-    runtime: Handle,
-}
-
-impl Take for Sender {
-    async fn take(&self, batch: ExportTraceServiceRequest) -> Result<(), String> {
-        let sent = persist(self.collector.clone(), batch, self.stopping.clone());
-        match self.runtime.spawn(sent).await {
-            Ok(taken) => taken.map_err(|refused| refused.to_string()),
-            Err(ended) => Err(ended.to_string()),
-        }
-    }
-}
-
-/// Tries again while that may help. Once the process ends there is one more try and no pause.
-async fn persist(
+/// Sends a batch, and retries transient errors. During the shutdown there is one more attempt without backoff.
+async fn send(
     collector: Arc<Collector>,
     batch: ExportTraceServiceRequest,
-    stopping: Shutdown,
-) -> Result<(), Refused> {
-    let (began, mut pause) = (Instant::now(), FIRST_PAUSE);
+    shutdown: Shutdown,
+) -> Result<(), ExportError> {
+    let (start, mut backoff) = (Instant::now(), FIRST_BACKOFF);
     loop {
-        let last = stopping.is_down() || began.elapsed() >= PATIENCE;
+        let is_last = shutdown.is_down() || start.elapsed() >= RETRY_TIMEOUT;
         match collector.export(batch.clone()).await {
-            Err(refused) if refused.may_pass && !last => {}
-            taken => return taken,
+            Err(error) if error.is_transient && !is_last => {}
+            result => return result,
         }
         tokio::select! {
-            () = tokio::time::sleep(pause) => {}
-            () = stopping.wait() => {}
+            () = tokio::time::sleep(backoff) => {}
+            () = shutdown.wait() => {}
         }
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        backoff = (backoff * 2).min(MAX_BACKOFF);
     }
 }

@@ -1,4 +1,4 @@
-//! Where the process spends its time: samples of what its threads do, a hundred for each second of work.
+//! CPU profiles: samples of the stacks of all threads, a hundred for each second of CPU time.
 use std::time::Duration;
 
 use pprof::{ProfilerGuard, Report};
@@ -6,10 +6,10 @@ use prost::Message;
 
 use super::profile::{Frame, Profile};
 
-/// As Go samples.
+/// The frequency of Go.
 const FREQUENCY: i32 = 100;
 
-/// A profile in pprof's format. There is one at a time; it ends early with whoever asks for it.
+/// Takes a profile in pprof's format. Only one profile can be taken at a time. Dropping the future ends it.
 pub(super) async fn sampled(time: Duration) -> Result<Vec<u8>, String> {
     let guard = blocking(|| ProfilerGuard::new(FREQUENCY).map_err(explain)).await?;
     tokio::time::sleep(time).await;
@@ -17,7 +17,7 @@ pub(super) async fn sampled(time: Duration) -> Result<Vec<u8>, String> {
     blocking(move || Ok(encode(&report, time))).await
 }
 
-/// Symbols are looked up in files.
+/// Symbols are read from files.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, String> + Send + 'static,
 ) -> Result<T, String> {
@@ -26,9 +26,9 @@ async fn blocking<T: Send + 'static>(
 
 fn explain(error: pprof::Error) -> String {
     match error {
-        pprof::Error::Running => "a profile is being taken already".into(),
+        pprof::Error::Running => "another profile is being taken".into(),
         pprof::Error::CreatingError => format!(
-            "profiling cannot begin: it needs a directory for temporary files ({}), which TMPDIR names",
+            "profiling needs a writable directory for temporary files, not {}: set TMPDIR",
             std::env::temp_dir().display()
         ),
         other => other.to_string(),

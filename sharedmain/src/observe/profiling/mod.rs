@@ -22,20 +22,20 @@ use axum::{
     routing::get,
 };
 
-/// What `seconds` is unless it is given, as in Go.
-const USUAL: f64 = 30.0;
-/// No profile takes longer.
-const LONGEST: f64 = 600.0;
+/// The default of `seconds`, as in Go.
+const DEFAULT_SECONDS: f64 = 30.0;
+/// The maximum of `seconds`.
+const MAX_SECONDS: f64 = 600.0;
 
 const INDEX: &str = "/debug/pprof/profile?seconds=30  CPU profile\n/debug/pprof/cmdline  command line\n";
-const NOT_OFFERED: &str = "there is no such profile here, only /debug/pprof/profile\n";
+const NOT_SUPPORTED: &str = "profile not supported, only /debug/pprof/profile\n";
 
-/// Whether profiles are served, which `runtime-profiling` says at any time.
+/// The switch of `runtime-profiling`, which may change at any time.
 #[derive(Clone, Default)]
 pub(crate) struct Profiling(Arc<AtomicBool>);
 
 #[derive(serde::Deserialize)]
-struct Asked {
+struct Parameters {
     seconds: Option<f64>,
 }
 
@@ -46,13 +46,13 @@ impl Profiling {
         }
     }
 
-    /// Answers as if there were nothing while it is disabled.
+    /// Answers 404 to every request while profiling is disabled.
     pub(crate) fn router(&self) -> Router {
         Router::new()
             .route("/debug/pprof/", get(INDEX))
             .route("/debug/pprof/profile", get(profile))
             .route("/debug/pprof/cmdline", get(async || command_line()))
-            .route("/debug/pprof/{other}", get((StatusCode::NOT_IMPLEMENTED, NOT_OFFERED)))
+            .route("/debug/pprof/{other}", get((StatusCode::NOT_IMPLEMENTED, NOT_SUPPORTED)))
             .layer(from_fn_with_state(self.clone(), while_enabled))
     }
 }
@@ -61,14 +61,14 @@ async fn while_enabled(State(profiling): State<Profiling>, request: Request, nex
     if profiling.0.load(Ordering::Relaxed) {
         return next.run(request).await;
     }
-    let how = "profiling is not enabled: runtime-profiling in config-observability says so\n";
-    (StatusCode::NOT_FOUND, how).into_response()
+    let why = "profiling is not enabled: set runtime-profiling in config-observability\n";
+    (StatusCode::NOT_FOUND, why).into_response()
 }
 
-async fn profile(Query(asked): Query<Asked>) -> Response {
-    let seconds = asked.seconds.filter(|seconds| *seconds > 0.0).unwrap_or(USUAL);
-    if seconds > LONGEST {
-        return (StatusCode::BAD_REQUEST, format!("seconds is at most {LONGEST}\n")).into_response();
+async fn profile(Query(parameters): Query<Parameters>) -> Response {
+    let seconds = parameters.seconds.filter(|seconds| *seconds > 0.0).unwrap_or(DEFAULT_SECONDS);
+    if seconds > MAX_SECONDS {
+        return (StatusCode::BAD_REQUEST, format!("seconds is at most {MAX_SECONDS}\n")).into_response();
     }
     match sampled(Duration::from_secs_f64(seconds)).await {
         Ok(profile) => {
@@ -85,10 +85,10 @@ use cpu::sampled;
 
 #[cfg(not(unix))]
 async fn sampled(_: Duration) -> Result<Vec<u8>, String> {
-    Err("there are no CPU profiles on this system".into())
+    Err("CPU profiles are not supported on this system".into())
 }
 
-/// The arguments, separated by NUL, as Go answers.
+/// The arguments, separated by NUL, as in Go.
 fn command_line() -> String {
     std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect::<Vec<_>>().join("\0")
 }
@@ -102,14 +102,14 @@ mod tests {
 
     async fn get(profiling: &Profiling, path: &str) -> (u16, String) {
         let request = Request::get(path).body(Body::empty()).unwrap();
-        let answer = profiling.router().oneshot(request).await.unwrap();
-        let status = answer.status().as_u16();
-        let body = axum::body::to_bytes(answer.into_body(), 1 << 20).await.unwrap();
+        let response = profiling.router().oneshot(request).await.unwrap();
+        let status = response.status().as_u16();
+        let body = axum::body::to_bytes(response.into_body(), 1 << 20).await.unwrap();
         (status, String::from_utf8_lossy(&body).into_owned())
     }
 
     #[tokio::test]
-    async fn nothing_is_served_while_it_is_disabled() {
+    async fn nothing_is_served_while_profiling_is_disabled() {
         let profiling = Profiling::default();
         for path in ["/debug/pprof/", "/debug/pprof/profile?seconds=1", "/debug/pprof/heap"] {
             let (status, why) = get(&profiling, path).await;
@@ -119,11 +119,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_not_offered_says_so() {
+    async fn unsupported_profiles_and_parameters_are_errors() {
         let profiling = Profiling::default();
         profiling.set(true);
         assert_eq!(get(&profiling, "/debug/pprof/").await, (200, INDEX.into()));
-        assert_eq!(get(&profiling, "/debug/pprof/heap").await, (501, NOT_OFFERED.into()));
+        assert_eq!(get(&profiling, "/debug/pprof/heap").await, (501, NOT_SUPPORTED.into()));
         assert_eq!(get(&profiling, "/debug/pprof/profile?seconds=3600").await.0, 400);
         assert_eq!(get(&profiling, "/debug/pprof/profile?seconds=soon").await.0, 400);
         assert!(get(&profiling, "/debug/pprof/cmdline").await.1.contains("reknit_sharedmain"));

@@ -1,10 +1,10 @@
-//! The format of pprof, as far as a CPU profile needs it.
+//! The parts of pprof's format that a CPU profile needs.
 use std::{
     collections::HashMap,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-/// A profile that is put together stack by stack.
+/// A profile, built stack by stack.
 pub(super) struct Profile {
     message: ProfileMessage,
     strings: HashMap<String, i64>,
@@ -13,10 +13,10 @@ pub(super) struct Profile {
     period: i64,
 }
 
-/// A function, and the line of it that was reached.
+/// A function, and the line that was executed.
 pub(super) struct Frame {
     pub(super) name: String,
-    /// As the binary has it; where it differs from the name, the name is shown as it is.
+    /// The mangled name. pprof demangles a name that is equal to it.
     pub(super) symbol: String,
     pub(super) file: String,
     pub(super) line: i64,
@@ -43,7 +43,7 @@ impl Profile {
         profile
     }
 
-    /// A stack that was seen so often, the innermost function first.
+    /// Adds a stack with its number of samples, the innermost function first.
     pub(super) fn add(&mut self, frames: impl Iterator<Item = Frame>, thread: &str, count: i64) {
         let location_id = frames.map(|frame| self.location(frame)).collect();
         let label = Label { key: self.string("thread"), str: self.string(thread) };
@@ -69,18 +69,18 @@ impl Profile {
         at
     }
 
-    /// A function and a line of it is a location, and has a function of its own.
+    /// Returns the location of a line in a function. Each location has a function entry of its own.
     fn location(&mut self, frame: Frame) -> u64 {
         let Frame { name, symbol, file, line } = frame;
-        let place = (symbol, line);
-        if let Some(id) = self.locations.get(&place) {
+        let key = (symbol, line);
+        if let Some(id) = self.locations.get(&key) {
             return *id;
         }
         let id = self.message.location.len() as u64 + 1;
-        let (name, system_name, filename) = (self.string(&name), self.string(&place.0), self.string(&file));
+        let (name, system_name, filename) = (self.string(&name), self.string(&key.0), self.string(&file));
         self.message.function.push(Function { id, name, system_name, filename });
         self.message.location.push(Location { id, line: vec![Line { function_id: id, line }] });
-        self.locations.insert(place, id);
+        self.locations.insert(key, id);
         id
     }
 }
@@ -107,7 +107,7 @@ pub(super) struct ProfileMessage {
     period: i64,
 }
 
-/// What strings are, here and below, is their place in the table.
+/// Strings, here and below, are indexes into the string table.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 struct ValueType {
     #[prost(int64, tag = "1")]
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_string_and_each_place_is_held_once() {
+    fn each_string_and_each_location_is_stored_once() {
         let mut profile = Profile::new(UNIX_EPOCH, Duration::from_secs(2), 100);
         let frame = |name: &str, line| Frame {
             name: name.into(),
