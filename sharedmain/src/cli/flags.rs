@@ -61,7 +61,7 @@ pub(crate) struct Flags {
 
 impl Flags {
     pub(crate) fn host(&self) -> Option<Host> {
-        self.bind_address.map(Host::of_all)
+        self.bind_address.map(Host::bind_address)
     }
 }
 

@@ -68,7 +68,8 @@ impl ListenAddress {
         let bind_address = cx.provided::<BindAddress>().ok().and_then(|BindAddress(ip)| ip);
         let own = self.ip.map(|ip| Host { ip, setting: "the flag that names it" });
         async move {
-            let listener = listen::open(what, own.or(bind_address.map(Host::of_all)), self.port).await?;
+            let listener =
+                listen::open(what, own.or(bind_address.map(Host::bind_address)), self.port, None).await?;
             listen::log_address(what, &listener);
             Ok(listener)
         }

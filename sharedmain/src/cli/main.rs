@@ -7,7 +7,7 @@ use reknit_reconciler::{Controller, ControllerConstructor, Result};
 use reknit_webhook::Webhook;
 
 use crate::{
-    cli::flags::{self, Augment, Flags},
+    cli::flags::{self, Augment},
     process::Task,
     process::constructors::Constructors,
     process::program::Program,
@@ -162,11 +162,7 @@ impl Main {
 
     /// Runs until SIGTERM or Ctrl-C, and returns the exit status, as [`main`] does. Must not be called within a runtime.
     pub fn run(self) -> ExitCode {
-        self.run_with(std::env::args_os().collect())
-    }
-
-    fn run_with(self, args: Vec<OsString>) -> ExitCode {
-        match self.program(&args) {
+        match self.program(&std::env::args_os().collect::<Vec<_>>()) {
             Ok(program) => program.run(),
             // If this cannot be written, only the exit status remains.
             Err(text) if flags::is_help(&text) => {
@@ -181,10 +177,22 @@ impl Main {
         }
     }
 
-    fn program(self, args: &[OsString]) -> clap::error::Result<Program> {
-        let (flags, constructors) = (self.flags, self.constructors);
-        let (own, constructors) = parse(&self.component, &self.version, flags, constructors, args)?;
-        Ok(Program { component: self.component, version: self.version, flags: own, constructors })
+    /// Parses the command line. The constructors provide the values of user flags before they construct anything.
+    fn program(mut self, args: &[OsString]) -> clap::error::Result<Program> {
+        let augments: Vec<Augment> = self.flags.iter().map(|flags| flags.augment).collect();
+        let duplicates = flags::duplicates(&augments);
+        if !duplicates.is_empty() {
+            let error = format!("flags are defined twice: {}\n", duplicates.join(", "));
+            return Err(clap::Error::raw(clap::error::ErrorKind::ArgumentConflict, error));
+        }
+        let command = flags::command(&self.component, &self.version, &augments);
+        let (flags, matches) = flags::parse(command, args)?;
+        for user in self.flags {
+            let matches = matches.clone();
+            self.constructors.flags.push(Box::new(move |cx| (user.provide)(cx, &matches)));
+        }
+        let Self { component, version, constructors, .. } = self;
+        Ok(Program { component, version, flags, constructors })
     }
 
     /// Runs all constructors, as [`run`](Self::run) does before anything starts, so that a test can check them. Flags have
@@ -196,30 +204,8 @@ impl Main {
     /// if a flag is required.
     pub fn construct(self, cx: &Context) -> Result<(Vec<Controller>, Vec<Task>)> {
         let args = [OsString::from(&self.component)];
-        let (_, constructors) = parse(&self.component, &self.version, self.flags, self.constructors, &args)?;
+        let constructors = self.program(&args)?.constructors;
         let made = constructors.run(cx, &[]).map_err(|failure| failure.to_string())?;
         Ok((made.controllers, made.tasks))
     }
-}
-
-/// Parses the command line. The values of user flags are provided before anything is constructed.
-fn parse(
-    component: &str,
-    version: &str,
-    users: Vec<UserFlags>,
-    mut constructors: Constructors,
-    args: &[OsString],
-) -> clap::error::Result<(Flags, Constructors)> {
-    let augments: Vec<Augment> = users.iter().map(|flags| flags.augment).collect();
-    let duplicates = flags::duplicates(&augments);
-    if !duplicates.is_empty() {
-        let failure = format!("flags are defined twice: {}\n", duplicates.join(", "));
-        return Err(clap::Error::raw(clap::error::ErrorKind::ArgumentConflict, failure));
-    }
-    let (own, matches) = flags::parse(flags::command(component, version, &augments), args)?;
-    for flags in users {
-        let matches = matches.clone();
-        constructors.flags.push(Box::new(move |cx| (flags.provide)(cx, &matches)));
-    }
-    Ok((own, constructors))
 }

@@ -94,3 +94,45 @@ impl ExecPlugin {
         command
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(command: &str, args: &[&str]) -> Result<Credentials, String> {
+        let exec = ExecConfig {
+            command: Some(command.into()),
+            args: Some(args.iter().map(ToString::to_string).collect()),
+            interactive_mode: Some(ExecInteractiveMode::Never),
+            install_hint: Some("install it".into()),
+            ..ExecConfig::default()
+        };
+        ExecPlugin(exec).run().map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn yaml_is_decoded_as_by_client_go() {
+        let printed = "status:\n  token: hunter2\n  expirationTimestamp: 2030-01-01T00:00:00Z\n";
+        let credentials = run("printf", &[printed]).unwrap();
+        assert_eq!(credentials.token.as_deref(), Some("hunter2"));
+        assert_eq!(credentials.expiration_timestamp, Some("2030-01-01T00:00:00Z".parse().unwrap()));
+    }
+
+    #[test]
+    fn the_error_of_malformed_output_does_not_quote_it() {
+        for printed in ["status: {token: hunter2", "{kind: hunter2}"] {
+            let error = run("printf", &[printed]).map(drop).unwrap_err();
+            assert!(error.contains("printed a") && !error.contains("hunter2"), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_error_of_a_missing_plugin_has_the_install_hint() {
+        let error = run("/nowhere/plugin", &[]).map(drop).unwrap_err();
+        assert!(
+            error.starts_with("the credential plugin /nowhere/plugin cannot be run: No such file"),
+            "{error}"
+        );
+        assert!(error.ends_with("install it"), "{error}");
+    }
+}

@@ -1,8 +1,8 @@
 //! The proxy to the API server: `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY` as Go reads them.
 use std::{env, net::IpAddr};
 
-use base64::{Engine, engine::general_purpose::STANDARD};
 use http::{Uri, uri::Authority};
+use ipnet::IpNet;
 use percent_encoding::percent_decode_str;
 
 use crate::process::failure::Failure;
@@ -67,12 +67,6 @@ pub(super) fn credentials(proxy: &Uri) -> Option<(String, String)> {
     Some((decode(user), decode(password)))
 }
 
-/// Returns the credentials of the proxy as a header of basic authentication.
-pub(super) fn basic_auth(proxy: &Uri) -> Option<String> {
-    let (user, password) = credentials(proxy)?;
-    Some(format!("Basic {}", STANDARD.encode(format!("{user}:{password}"))))
-}
-
 /// The URL of the proxy without user and password.
 fn without_user(proxy: &Uri) -> String {
     let scheme = proxy.scheme_str().map(|scheme| format!("{scheme}://")).unwrap_or_default();
@@ -91,8 +85,8 @@ fn is_local(host: &str) -> bool {
 /// Returns whether an entry of NO_PROXY matches: `*`, an IP address, a CIDR range, or a domain, where a leading `.` means
 /// subdomains only. All but ranges may have a port.
 fn excludes(entry: &str, host: &str, port: u16) -> bool {
-    if let Some((network, bits)) = entry.split_once('/') {
-        return in_range(host, network, bits).unwrap_or(false);
+    if let (Ok(range), Ok(ip)) = (entry.parse::<IpNet>(), host.parse::<IpAddr>()) {
+        return range.contains(&ip);
     }
     let (name, only_port) = match entry.rsplit_once(':') {
         Some((name, number)) if !name.contains(':') || name.ends_with(']') => {
@@ -108,24 +102,11 @@ fn excludes(entry: &str, host: &str, port: u16) -> bool {
 
 fn matches_name(name: &str, host: &str) -> bool {
     let parent = name.strip_prefix("*.").or_else(|| name.strip_prefix('.'));
-    match (name, parent) {
-        ("", _) => false,
-        ("*", _) => true,
-        (_, Some(domain)) => host.strip_suffix(domain).is_some_and(|rest| rest.ends_with('.')),
-        (domain, None) => host == domain || host.strip_suffix(domain).is_some_and(|rest| rest.ends_with('.')),
+    let is_subdomain = |domain| host.strip_suffix(domain).is_some_and(|rest: &str| rest.ends_with('.'));
+    match parent {
+        Some(domain) => is_subdomain(domain),
+        None => name == "*" || host == name || !name.is_empty() && is_subdomain(name),
     }
-}
-
-fn in_range(host: &str, network: &str, bits: &str) -> Option<bool> {
-    let (host, network): (IpAddr, IpAddr) = (host.parse().ok()?, network.parse().ok()?);
-    let bits: u32 = bits.parse().ok()?;
-    let (a, b, width) = match (host, network) {
-        (IpAddr::V4(a), IpAddr::V4(b)) => (u128::from(a.to_bits()), u128::from(b.to_bits()), 32),
-        (IpAddr::V6(a), IpAddr::V6(b)) => (a.to_bits(), b.to_bits(), 128),
-        _ => return Some(false),
-    };
-    let rest = u32::checked_sub(width, bits)?;
-    Some((a ^ b).checked_shr(rest).unwrap_or(0) == 0)
 }
 
 #[cfg(test)]

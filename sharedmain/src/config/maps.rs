@@ -45,10 +45,12 @@ impl ConfigMaps {
         namespace: &str,
         names: &ConfigMapNames,
     ) -> Result<Self, Failure> {
-        let maps = Reader { startup, api: Api::namespaced(client.clone(), namespace), namespace };
-        let logging = maps.read(&names.logging, LoggingConfig::parse).await?;
-        let observability = maps.read(&names.observability, ObservabilityConfig::parse).await?;
-        let leader_election = maps.read(&names.leader_election, LeaderElectionConfig::from_data).await?;
+        let api = &Api::namespaced(client.clone(), namespace);
+        let logging = read(startup, api, namespace, &names.logging, LoggingConfig::parse).await?;
+        let observability =
+            read(startup, api, namespace, &names.observability, ObservabilityConfig::parse).await?;
+        let leader_election =
+            read(startup, api, namespace, &names.leader_election, LeaderElectionConfig::from_data).await?;
         if logging.is_none() && observability.is_none() && leader_election.is_none() {
             check_namespace(startup, client, namespace).await?;
         }
@@ -72,26 +74,19 @@ async fn check_namespace(startup: &Startup<'_>, client: &Client, namespace: &str
     }
 }
 
-struct Reader<'a> {
-    startup: &'a Startup<'a>,
-    api: Api<ConfigMap>,
-    namespace: &'a str,
-}
-
-impl Reader<'_> {
-    /// Returns `None` if the ConfigMap does not exist.
-    async fn read<T, E: Display>(
-        &self,
-        name: &str,
-        parse: impl Fn(&BTreeMap<String, String>) -> Result<T, E>,
-    ) -> Result<Option<T>, Failure> {
-        let map = match self.startup.retry(|| self.api.get(name)).await {
-            Ok(map) => map,
-            Err(error) if is_not_found(&error) => return Ok(None),
-            Err(error) => return Err(self.startup.failure(&error)),
-        };
-        parse(&map.data.unwrap_or_default())
-            .map(Some)
-            .map_err(|e| Failure::new(format!("ConfigMap {}/{name}: {e}", self.namespace)))
-    }
+/// Returns `None` if the ConfigMap does not exist.
+async fn read<T, E: Display>(
+    startup: &Startup<'_>,
+    api: &Api<ConfigMap>,
+    namespace: &str,
+    name: &str,
+    parse: impl Fn(&BTreeMap<String, String>) -> Result<T, E>,
+) -> Result<Option<T>, Failure> {
+    let map = match startup.retry(|| api.get(name)).await {
+        Ok(map) => map,
+        Err(error) if is_not_found(&error) => return Ok(None),
+        Err(error) => return Err(startup.failure(&error)),
+    };
+    let parsed = parse(&map.data.unwrap_or_default()).map(Some);
+    parsed.map_err(|e| Failure::new(format!("ConfigMap {namespace}/{name}: {e}")))
 }

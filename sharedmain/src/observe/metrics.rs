@@ -6,7 +6,7 @@ use axum::{
     response::IntoResponse,
     routing::get,
 };
-use prometheus::{Encoder, Registry, TextEncoder};
+use prometheus::{Registry, TEXT_FORMAT, TextEncoder};
 
 /// Makes the registry of the process, with metrics of the process itself on Linux.
 pub(crate) fn registry() -> Registry {
@@ -26,15 +26,9 @@ pub(crate) fn router(registry: Registry) -> Router {
 }
 
 async fn scrape(State(registry): State<Registry>) -> impl IntoResponse {
-    let encoder = TextEncoder::new();
-    let mut text = Vec::new();
-    match encoder.encode(&registry.gather(), &mut text) {
-        Ok(()) => (StatusCode::OK, [(header::CONTENT_TYPE, encoder.format_type().to_owned())], text),
-        Err(e) => {
-            let plain = [(header::CONTENT_TYPE, "text/plain".to_owned())];
-            (StatusCode::INTERNAL_SERVER_ERROR, plain, e.to_string().into_bytes())
-        }
-    }
+    let text = TextEncoder::new().encode_to_string(&registry.gather());
+    text.map(|text| ([(header::CONTENT_TYPE, TEXT_FORMAT)], text))
+        .map_err(|e| (StatusCode::INTERNAL_SERVER_ERROR, e.to_string()))
 }
 
 #[cfg(test)]

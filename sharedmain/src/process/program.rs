@@ -66,18 +66,29 @@ impl Program {
     fn block_on(self, environment: Environment, logging: Logging) -> Result<(), Failure> {
         refuse_outer_runtime()?;
         let failed = |e| Failure::new(format!("failed to start the tokio runtime: {e}"));
+        let probes = Probes::starting("waiting for the API server");
+        let (stop, shutdown) = Stop::new(&probes);
+        let on_signal = stop.clone();
+        signals::handle(move |signal| {
+            tracing::info!("received {signal}: shutting down");
+            on_signal.now();
+        })?;
         let runtime = runtime(available_processors()).map_err(failed)?;
-        let result = runtime.block_on(self.live(environment, logging));
+        let result = runtime.block_on(self.live(environment, logging, probes, stop, shutdown));
         // Blocking code that a task left behind must not keep the process alive.
         runtime.shutdown_background();
         result
     }
 
     /// Checks local settings first, then those of the API server. No code of the user runs before both are valid.
-    async fn live(self, environment: Environment, logging: Logging) -> Result<(), Failure> {
-        let probes = Probes::starting("waiting for the API server");
-        let (stop, shutdown) = Stop::new(&probes);
-        handle_signals(&stop)?;
+    async fn live(
+        self,
+        environment: Environment,
+        logging: Logging,
+        probes: Probes,
+        stop: Stop,
+        shutdown: Shutdown,
+    ) -> Result<(), Failure> {
         let access = kubeconfig::find(&self.flags).await?;
         let participant = Participant::new(self.flags.disable_ha, &environment)?;
         let mut process =
@@ -161,14 +172,6 @@ fn refuse_outer_runtime() -> Result<(), Failure> {
     }
 }
 
-fn handle_signals(stop: &Stop) -> Result<(), Failure> {
-    let stop = stop.clone();
-    signals::handle(move |signal| {
-        tracing::info!("received {signal}: shutting down");
-        stop.now();
-    })
-}
-
 /// A process whose constructors have run. Nothing has started.
 struct Process {
     component: String,
@@ -189,20 +192,7 @@ struct Process {
 impl Process {
     async fn serve_probes(&self, probes: &Probes) -> Result<(), Failure> {
         let port = self.environment.probes_port;
-        self.serve("probes", self.flags.host(), port, "KNATIVE_HEALTH_PROBES_PORT", probes.router()).await
-    }
-
-    async fn serve(
-        &self,
-        what: &'static str,
-        host: Option<Host>,
-        port: u16,
-        variable: &str,
-        router: axum::Router,
-    ) -> Result<(), Failure> {
-        let listener = listen::bind(what, host, port, variable).await?;
-        listen::serve(what, listener, router);
-        Ok(())
+        listen::serve("probes", self.flags.host(), port, "KNATIVE_HEALTH_PROBES_PORT", probes.router()).await
     }
 
     /// Connects to the API server, reads the ConfigMaps, and opens the ports that they configure.
@@ -254,7 +244,7 @@ impl Process {
         let from_map = host.map(|ip| Host { ip, setting: "metrics-endpoint in config-observability" });
         let host = from_env.or(from_map).or(self.flags.host());
         let router = metrics::router(self.registry.clone());
-        self.serve("metrics", host, port, "METRICS_PROMETHEUS_PORT", router).await
+        listen::serve("metrics", host, port, "METRICS_PROMETHEUS_PORT", router).await
     }
 
     /// Without a system namespace there is no ConfigMap that could enable profiling.
@@ -263,7 +253,7 @@ impl Process {
             return Ok(());
         }
         let (port, router) = (self.environment.profiling_port, self.config.profiling.router());
-        self.serve("profiling", self.flags.host(), port, "PROFILING_PORT", router).await
+        listen::serve("profiling", self.flags.host(), port, "PROFILING_PORT", router).await
     }
 
     /// Starts informers, controllers with their electors, and tasks.

@@ -1,5 +1,7 @@
 //! Signal handling: the first SIGTERM or Ctrl-C starts a graceful shutdown, the second ends the process.
-use std::{io, sync::mpsc, thread};
+use std::{io, thread};
+
+use tokio::runtime::Builder;
 
 use super::failure::Failure;
 
@@ -7,29 +9,19 @@ use super::failure::Failure;
 /// signals, so that they work while user code blocks all other threads.
 pub(super) fn handle(first: impl FnOnce(&'static str) + Send + 'static) -> Result<(), Failure> {
     let failed = |e: io::Error| Failure::new(format!("failed to install signal handlers: {e}"));
-    let (ready, installed) = mpsc::channel();
-    thread::Builder::new().name("signals".into()).spawn(move || wait(first, &ready)).map_err(failed)?;
-    installed.recv().unwrap_or_else(|_| Err(io::Error::other("the thread ended"))).map_err(failed)
-}
-
-fn wait(first: impl FnOnce(&'static str), ready: &mpsc::Sender<io::Result<()>>) {
-    let waited = tokio::runtime::Builder::new_current_thread()
-        .enable_io()
-        .build()
-        .and_then(|runtime| runtime.block_on(both(first, ready)));
-    if let Err(error) = waited {
-        // The receiver is only gone if the process ends.
-        let _ = ready.send(Err(error));
-    }
-}
-
-async fn both(first: impl FnOnce(&'static str), ready: &mpsc::Sender<io::Result<()>>) -> io::Result<()> {
-    let mut signals = Signals::new()?;
-    let _ = ready.send(Ok(()));
-    first(signals.next().await);
-    let second = signals.next().await;
-    tracing::warn!("received {second} while shutting down: ending at once");
-    std::process::exit(1)
+    let runtime = Builder::new_current_thread().enable_io().build().map_err(failed)?;
+    let mut signals = {
+        let _entered = runtime.enter();
+        Signals::new().map_err(failed)?
+    };
+    let wait = async move {
+        first(signals.next().await);
+        let second = signals.next().await;
+        tracing::warn!("received {second} while shutting down: ending at once");
+        std::process::exit(1)
+    };
+    thread::Builder::new().name("signals".into()).spawn(move || runtime.block_on(wait)).map_err(failed)?;
+    Ok(())
 }
 
 #[cfg(unix)]

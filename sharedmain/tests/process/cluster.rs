@@ -218,7 +218,7 @@ fn the_level_follows_config_logging_at_run_time() {
         let child = world.start("maps").arg("--disable-ha").spawn();
         until_status(&child, "/readiness", 200);
         world.set("config-logging", json!({"loglevel.faulty": "debug"}), false).await;
-        child.line("the level of the log changes from info to debug");
+        child.line("the log level changes from info to debug");
         // It says so before it does.
         let mut names = (0..).map(|n| format!("quiet-{n}"));
         eventually("a word only for debugging", LONG, || {
@@ -233,7 +233,7 @@ fn the_level_follows_config_logging_at_run_time() {
         let refused = child.line("the previous settings stay in effect");
         assert!(refused.contains("loglevel.faulty: \\\"loud\\\" is not one of"), "{refused}");
         world.maps().delete("config-logging", &DeleteParams::default()).await.unwrap();
-        child.line("the level of the log changes from debug to info");
+        child.line("the log level changes from debug to info");
     });
 }
 

@@ -214,16 +214,19 @@ fn a_collector_that_is_down_is_told_of_once_and_gets_the_spans_when_it_is_up() {
         });
         world.observe(settings).await;
         let child = world.three().await.env("OTEL_BSP_SCHEDULE_DELAY", "100").spawn();
-        child.line(&format!("traces cannot be sent to {endpoint}: "));
-        child.line(&format!("metrics cannot be sent to {endpoint}: "));
+        child.line(&format!("failed to export traces to {endpoint}: "));
+        child.line(&format!("failed to export metrics to {endpoint}: "));
         all_begun(&child);
         let began = Instant::now();
         let collector = Collector::on(nobody, "grpc");
-        child.line(&format!("traces are sent to {endpoint} again"));
-        child.line(&format!("metrics are sent to {endpoint} again"));
+        child.line(&format!("exporting traces to {endpoint} again"));
+        child.line(&format!("exporting metrics to {endpoint} again"));
         eventually("three spans", LONG, async || collector.spans().len() >= 3).await;
         println!("the spans came {:?} after the collector", began.elapsed());
-        assert_eq!((told(&child, "traces cannot"), told(&child, "metrics cannot")), (1, 1));
+        assert_eq!(
+            (told(&child, "failed to export traces"), told(&child, "failed to export metrics")),
+            (1, 1)
+        );
         drop(collector);
         world.set("d", json!({}), true).await;
         begun(&child, "d");
@@ -277,7 +280,7 @@ fn spans_that_no_collector_takes_do_not_fill_the_memory() {
             json!({"tracing-protocol": "grpc", "tracing-endpoint": endpoint, "tracing-sampling-rate": "1"});
         world.observe(settings).await;
         let child = world.start("busy").arg("--disable-ha").spawn();
-        child.line("traces cannot be sent to");
+        child.line("failed to export traces to");
         let before = resident_after(&child, 10_000.0).await;
         let after = resident_after(&child, 60_000.0).await;
         println!("{before:.1} MB after 10,000 passes, {after:.1} MB after 60,000, each with a span");

@@ -11,6 +11,7 @@ mod tests;
 
 use std::{sync::Arc, time::Duration};
 
+use base64::{Engine, engine::general_purpose::STANDARD};
 use futures::FutureExt;
 use http::{HeaderValue, Request, Response, StatusCode, Uri};
 use http_body_util::BodyExt;
@@ -131,7 +132,8 @@ fn through_proxy(config: &Config, token: Option<TokenFile>) -> kube::Result<Tran
 }
 
 fn tunnel<C>(proxy: Uri, connector: C) -> Tunnel<C> {
-    let header = proxy::basic_auth(&proxy).and_then(|basic| HeaderValue::try_from(basic).ok());
+    let basic = |(user, password)| format!("Basic {}", STANDARD.encode(format!("{user}:{password}")));
+    let header = proxy::credentials(&proxy).and_then(|both| HeaderValue::try_from(basic(both)).ok());
     let tunnel = Tunnel::new(proxy, connector);
     match header {
         Some(header) => tunnel.with_auth(header),

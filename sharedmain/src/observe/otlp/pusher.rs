@@ -1,5 +1,5 @@
 //! The periodic export of the metrics of the process.
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use opentelemetry_proto::{
     tonic::{
@@ -11,10 +11,7 @@ use opentelemetry_proto::{
     transform::common::tonic::ResourceAttributesWithSchema,
 };
 use prometheus::Registry;
-use tokio::{
-    task::JoinHandle,
-    time::{Instant, MissedTickBehavior, interval_at},
-};
+use tokio::{sync::oneshot, task::JoinHandle, time::timeout};
 
 use super::{
     collector::Collector,
@@ -23,15 +20,9 @@ use super::{
 
 /// Pushes metrics at an interval. All values are cumulative, so a failed push loses nothing.
 pub(super) struct Pusher {
-    metrics: Arc<Pushed>,
+    /// Ends the task, after a last push.
+    stop: oneshot::Sender<()>,
     task: JoinHandle<()>,
-}
-
-struct Pushed {
-    collector: Collector,
-    registry: Registry,
-    resource: Resource,
-    start: u64,
 }
 
 impl Pusher {
@@ -44,44 +35,35 @@ impl Pusher {
     ) -> Self {
         let attributes = ResourceAttributesWithSchema::from(resource).attributes.0;
         let resource = Resource { attributes, ..Resource::default() };
-        let metrics = Arc::new(Pushed { collector, registry, resource, start: now() });
-        let pushed = metrics.clone();
+        let (start, (stop, mut stopped)) = (now(), oneshot::channel());
         let task = tokio::spawn(async move {
-            let mut ticks = interval_at(Instant::now() + interval, interval);
-            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-            loop {
-                ticks.tick().await;
-                pushed.push().await;
+            let mut is_last = false;
+            while !is_last {
+                is_last = timeout(interval, &mut stopped).await.is_ok();
+                let period = Period { start, end: now() };
+                // The collector logs an error, and the next push is soon.
+                let _ = collector.export(request(&registry, &resource, period)).await;
             }
         });
-        Self { metrics, task }
+        Self { stop, task }
     }
 
-    /// Stops, and pushes the metrics for the last time.
+    /// Pushes the metrics for the last time.
     pub(super) async fn push_last(self) {
-        self.task.abort();
-        self.metrics.push().await;
+        let _ = self.stop.send(());
+        let _ = self.task.await;
     }
 }
 
-impl Pushed {
-    async fn push(&self) {
-        // The collector has logged an error, and the next push is soon.
-        let _ = self.collector.export(self.request()).await;
-    }
-
-    fn request(&self) -> ExportMetricsServiceRequest {
-        let period = Period { start: self.start, end: now() };
-        let scope = InstrumentationScope {
-            name: env!("CARGO_PKG_NAME").into(),
-            version: env!("CARGO_PKG_VERSION").into(),
-            ..InstrumentationScope::default()
-        };
-        let metrics = self.registry.gather().iter().map(|family| period.metric(family)).collect();
-        let scope_metrics = vec![ScopeMetrics { scope: Some(scope), metrics, ..ScopeMetrics::default() }];
-        let resource = Some(self.resource.clone());
-        let resource_metrics =
-            vec![ResourceMetrics { resource, scope_metrics, ..ResourceMetrics::default() }];
-        ExportMetricsServiceRequest { resource_metrics }
-    }
+fn request(registry: &Registry, resource: &Resource, period: Period) -> ExportMetricsServiceRequest {
+    let scope = InstrumentationScope {
+        name: env!("CARGO_PKG_NAME").into(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        ..InstrumentationScope::default()
+    };
+    let metrics = registry.gather().iter().map(|family| period.metric(family)).collect();
+    let scope_metrics = vec![ScopeMetrics { scope: Some(scope), metrics, ..ScopeMetrics::default() }];
+    let resource = Some(resource.clone());
+    let resource_metrics = vec![ResourceMetrics { resource, scope_metrics, ..ResourceMetrics::default() }];
+    ExportMetricsServiceRequest { resource_metrics }
 }
