@@ -45,7 +45,7 @@
 //! 5. It reads `config-logging`, `config-observability` and `config-leader-election`, and watches them from then on. For
 //!    settings that only change at the next start it then logs a warning. It opens the ports of metrics and profiling. If
 //!    `SYSTEM_NAMESPACE` has none of the ConfigMaps, the namespace must exist, as far as the process may read it.
-//! 6. It starts informers, and then electors, tasks, and controllers, each of which waits for its own informers only.
+//! 6. It starts informers, then controllers with their electors, and tasks. Each controller waits for its own informers only.
 //!
 //! # Shutdown
 //!
