@@ -38,8 +38,8 @@ async fn server() -> (TcpListener, Transport) {
     (listener, transport(&Config::new(address), None).unwrap())
 }
 
-/// The head of the next request.
-async fn request(stream: &mut TcpStream) -> String {
+/// Reads the head of the next request.
+async fn read_head(stream: &mut TcpStream) -> String {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         head.push(stream.read_u8().await.unwrap());
@@ -51,79 +51,78 @@ fn get() -> Request<Body> {
     Request::get("/api/v1/services?watch=true").body(Body::empty()).unwrap()
 }
 
-/// What waits for the other end for ever is an error, too.
-async fn both<A, B>(serve: impl Future<Output = A>, ask: impl Future<Output = B>) -> (A, B) {
-    timeout(Duration::from_secs(10), async { tokio::join!(serve, ask) })
-        .await
-        .expect("nobody waits for nothing")
+/// Runs both ends. A deadlock is an error.
+async fn both<A, B>(server: impl Future<Output = A>, client: impl Future<Output = B>) -> (A, B) {
+    timeout(Duration::from_secs(10), async { tokio::join!(server, client) }).await.expect("a deadlock")
 }
 
-async fn text(answer: Answer) -> String {
-    String::from_utf8(answer.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap()
+async fn text(response: Answer) -> String {
+    String::from_utf8(response.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap()
 }
 
-async fn answer(stream: &mut TcpStream, bytes: &str) -> String {
-    let asked = request(stream).await;
+/// Reads a request and writes these bytes.
+async fn respond(stream: &mut TcpStream, bytes: &str) -> String {
+    let head = read_head(stream).await;
     stream.write_all(bytes.as_bytes()).await.unwrap();
-    asked
+    head
 }
 
-/// What the other end did until now is known then.
-async fn look_at_sockets() {
+/// Lets the runtime process what the other end has done.
+async fn poll_sockets() {
     tokio::task::yield_now().await;
 }
 
 #[tokio::test]
-async fn a_connection_is_used_again_when_the_answer_is_there_to_its_end() {
+async fn a_connection_is_reused_after_the_end_of_the_response() {
     let (listener, transport) = server().await;
     let host = listener.local_addr().unwrap();
-    let serve = async {
+    let server = async {
         let mut stream = listener.accept().await.unwrap().0;
         for bytes in [OK, CHUNKED, "HTTP/1.1 204 No Content\r\n\r\n", OK] {
-            let asked = answer(&mut stream, bytes).await;
-            assert!(asked.starts_with("GET /api/v1/services?watch=true HTTP/1.1\r\n"), "{asked}");
-            assert!(asked.contains(&format!("host: {host}\r\n")), "{asked}");
+            let head = respond(&mut stream, bytes).await;
+            assert!(head.starts_with("GET /api/v1/services?watch=true HTTP/1.1\r\n"), "{head}");
+            assert!(head.contains(&format!("host: {host}\r\n")), "{head}");
         }
     };
-    let ask = async {
+    let client = async {
         for expected in ["ok", "ok", "", "ok"] {
             assert_eq!(text(transport.send(get()).await.unwrap()).await, expected);
         }
     };
-    both(serve, ask).await;
+    both(server, client).await;
 }
 
 #[tokio::test]
-async fn an_answer_that_is_still_read_or_was_left_keeps_its_connection_to_itself() {
+async fn a_connection_is_not_reused_while_its_response_is_read_or_after_it_was_dropped() {
     let (listener, transport) = server().await;
-    let serve = async {
+    let server = async {
         let mut watch = listener.accept().await.unwrap().0;
-        answer(&mut watch, "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n").await;
+        respond(&mut watch, "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n").await;
         let mut other = listener.accept().await.unwrap().0;
-        answer(&mut other, OK).await;
-        // It was dropped in the middle.
+        respond(&mut other, OK).await;
+        // The response was dropped before its end.
         assert_eq!(watch.read(&mut [0]).await.unwrap(), 0);
-        answer(&mut other, OK).await;
+        respond(&mut other, OK).await;
     };
-    let ask = async {
+    let client = async {
         let mut watch = transport.send(get()).await.unwrap().into_body();
         assert_eq!(watch.frame().await.unwrap().unwrap().into_data().unwrap(), "ok");
         assert_eq!(text(transport.send(get()).await.unwrap()).await, "ok");
         drop(watch);
         assert_eq!(text(transport.send(get()).await.unwrap()).await, "ok");
     };
-    both(serve, ask).await;
+    both(server, client).await;
 }
 
 #[tokio::test]
-async fn a_request_that_meets_a_closed_connection_is_sent_on_another() {
+async fn a_request_on_a_closed_connection_is_sent_again_on_another() {
     let (listener, transport) = server().await;
-    let ask = async || {
+    let send = async || {
         let request = Request::put("/").body(Body::from(b"abc".to_vec())).unwrap();
         assert_eq!(text(transport.send(request).await.unwrap()).await, "ok");
     };
     let serve = async |stream: &mut TcpStream, bytes| {
-        request(stream).await;
+        read_head(stream).await;
         let mut body = [0; 3];
         stream.read_exact(&mut body).await.unwrap();
         assert_eq!(&body, b"abc");
@@ -134,133 +133,149 @@ async fn a_request_that_meets_a_closed_connection_is_sent_on_another() {
         serve(&mut stream, OK.as_bytes()).await;
         stream
     };
-    let (stream, ()) = both(first, ask()).await;
+    let (stream, ()) = both(first, send()).await;
     drop(stream);
-    look_at_sockets().await;
+    poll_sockets().await;
     let later = async {
         let mut stream = listener.accept().await.unwrap().0;
         serve(&mut stream, OK.as_bytes()).await;
-        // One that the server is going to close is not kept.
+        // A connection that the server announces to close is not reused.
         serve(&mut stream, b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\nok").await;
         serve(&mut listener.accept().await.unwrap().0, OK.as_bytes()).await;
     };
-    let ask = async {
+    let client = async {
         for _ in 0..3 {
-            ask().await;
+            send().await;
         }
     };
-    both(later, ask).await;
+    both(later, client).await;
 }
 
-/// tokio lets a task do only so much before others have their turn, and says then of what is there that it is not.
+/// With many closed connections the task runs out of tokio's budget, and sockets that are ready seem not to be.
 #[tokio::test]
-async fn however_many_connections_were_closed_the_request_is_sent() {
+async fn a_request_is_sent_after_any_number_of_connections_was_closed() {
     let (listener, transport) = server().await;
-    let serve = async {
+    let server = async {
         let mut streams = Vec::new();
         for _ in 0..64 {
             streams.push(listener.accept().await.unwrap().0);
         }
         for stream in &mut streams {
-            answer(stream, OK).await;
+            respond(stream, OK).await;
         }
         streams
     };
     let (streams, _) =
-        both(serve, join_all((0..64).map(|_| async { text(transport.send(get()).await.unwrap()).await })))
+        both(server, join_all((0..64).map(|_| async { text(transport.send(get()).await.unwrap()).await })))
             .await;
     drop(streams);
-    look_at_sockets().await;
-    let serve = async { answer(&mut listener.accept().await.unwrap().0, OK).await };
-    let ask = async {
-        // With an odd rest one attempt finds its connection closed and cannot say so.
+    poll_sockets().await;
+    let server = async { respond(&mut listener.accept().await.unwrap().0, OK).await };
+    let client = async {
+        // With an odd remainder of the budget one attempt cannot tell that its connection is closed.
         tokio::task::consume_budget().await;
         text(transport.send(get()).await.unwrap()).await
     };
-    both(serve, ask).await;
+    both(server, client).await;
 }
 
 #[tokio::test]
-async fn what_breaks_in_the_middle_is_an_error() {
+async fn a_connection_that_breaks_during_a_response_is_an_error() {
     let (listener, transport) = server().await;
-    let serve = async {
-        answer(&mut listener.accept().await.unwrap().0, "").await;
-        answer(&mut listener.accept().await.unwrap().0, "HTTP/1.1 200 OK\r\ncontent-length: 20\r\n\r\nok")
+    let server = async {
+        respond(&mut listener.accept().await.unwrap().0, "").await;
+        respond(&mut listener.accept().await.unwrap().0, "HTTP/1.1 200 OK\r\ncontent-length: 20\r\n\r\nok")
             .await;
     };
-    let ask = async {
+    let client = async {
         let failed = transport.send(get()).await.map(|_| ()).unwrap_err();
         let cause = chain(&failed).find_map(|link| link.downcast_ref::<hyper::Error>());
         assert!(cause.unwrap().is_incomplete_message(), "{failed}");
         let short = transport.send(get()).await.unwrap();
         short.into_body().collect().await.unwrap_err();
     };
-    both(serve, ask).await;
+    both(server, client).await;
 }
 
 #[tokio::test]
-async fn after_an_upgrade_the_stream_belongs_to_who_asked() {
+async fn the_connection_of_a_request_that_was_given_up_is_not_used_again() {
     let (listener, transport) = server().await;
-    let serve = async {
+    let server = async {
+        let mut dead = listener.accept().await.unwrap().0;
+        read_head(&mut dead).await;
+        respond(&mut listener.accept().await.unwrap().0, OK).await;
+        assert_eq!(dead.read(&mut [0]).await.unwrap(), 0);
+    };
+    let client = async {
+        assert!(timeout(Duration::from_millis(100), transport.send(get())).await.is_err());
+        assert_eq!(text(transport.send(get()).await.unwrap()).await, "ok");
+    };
+    both(server, client).await;
+}
+
+#[tokio::test]
+async fn after_an_upgrade_the_caller_owns_the_stream() {
+    let (listener, transport) = server().await;
+    let server = async {
         let mut stream = listener.accept().await.unwrap().0;
-        answer(
+        respond(
             &mut stream,
             "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: echo\r\n\r\n",
         )
         .await;
-        let mut said = [0; 5];
-        stream.read_exact(&mut said).await.unwrap();
-        stream.write_all(&said).await.unwrap();
+        let mut echoed = [0; 5];
+        stream.read_exact(&mut echoed).await.unwrap();
+        stream.write_all(&echoed).await.unwrap();
     };
-    let ask = async {
+    let client = async {
         let mut request = get();
         request.headers_mut().insert("connection", "upgrade".try_into().unwrap());
         request.headers_mut().insert("upgrade", "echo".try_into().unwrap());
-        let answer = transport.send(request).await.unwrap();
-        let mut stream = TokioIo::new(hyper::upgrade::on(answer).await.unwrap());
+        let response = transport.send(request).await.unwrap();
+        let mut stream = TokioIo::new(hyper::upgrade::on(response).await.unwrap());
         stream.write_all(b"hello").await.unwrap();
-        let mut said = [0; 5];
-        stream.read_exact(&mut said).await.unwrap();
-        assert_eq!(&said, b"hello");
+        let mut echoed = [0; 5];
+        stream.read_exact(&mut echoed).await.unwrap();
+        assert_eq!(&echoed, b"hello");
     };
-    both(serve, ask).await;
+    both(server, client).await;
 }
 
 #[tokio::test]
-async fn what_is_idle_for_long_is_closed() {
+async fn idle_connections_are_closed() {
     let (listener, transport) = server().await;
     for _ in 0..2 {
-        let serve = async {
+        let server = async {
             let mut stream = listener.accept().await.unwrap().0;
-            answer(&mut stream, OK).await;
+            respond(&mut stream, OK).await;
             stream
         };
-        let (mut stream, _) = both(serve, async { text(transport.send(get()).await.unwrap()).await }).await;
+        let (mut stream, _) = both(server, async { text(transport.send(get()).await.unwrap()).await }).await;
         tokio::time::pause();
-        let began = tokio::time::Instant::now();
+        let start = tokio::time::Instant::now();
         assert_eq!(stream.read(&mut [0]).await.unwrap(), 0);
-        assert!((45..=90).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
+        assert!((45..=90).contains(&start.elapsed().as_secs()), "{:?}", start.elapsed());
         tokio::time::resume();
     }
 }
 
 #[tokio::test]
-async fn what_is_idle_for_long_is_not_used_even_before_it_is_closed() {
+async fn a_connection_that_was_idle_too_long_is_not_used_even_before_it_is_closed() {
     let (listener, transport) = server().await;
-    let ask = async || text(transport.send(get()).await.unwrap()).await;
-    let serve = async {
+    let send = async || text(transport.send(get()).await.unwrap()).await;
+    let server = async {
         let mut stream = listener.accept().await.unwrap().0;
-        answer(&mut stream, OK).await;
+        respond(&mut stream, OK).await;
         stream
     };
-    let (mut stream, _) = both(serve, ask()).await;
+    let (mut stream, _) = both(server, send()).await;
     later(20).await;
-    both(answer(&mut stream, OK), ask()).await;
-    // Those that are too old are closed in between, which this one is not yet.
+    both(respond(&mut stream, OK), send()).await;
+    // In between, connections that are too old are closed. This one is not yet.
     later(30).await;
     later(20).await;
-    let serve = async { answer(&mut listener.accept().await.unwrap().0, OK).await };
-    both(serve, ask()).await;
+    let server = async { respond(&mut listener.accept().await.unwrap().0, OK).await };
+    both(server, send()).await;
 }
 
 async fn later(seconds: u64) {
@@ -269,22 +284,22 @@ async fn later(seconds: u64) {
     tokio::time::resume();
 }
 
-/// With Nagle's algorithm each takes more than 40 ms, however fast the machine is.
+/// With Nagle's algorithm each request takes more than 40 ms on any machine.
 #[tokio::test]
 async fn the_first_request_on_a_connection_is_sent_at_once() {
     let plane = ControlPlane::shared().await.unwrap();
     let _ = rustls::crypto::ring::default_provider().install_default();
     let mut fastest = Duration::MAX;
     for _ in 0..20 {
-        let anew = super::transport(&plane.config().unwrap(), None).unwrap();
-        let began = Instant::now();
-        anew.client().apiserver_version().await.unwrap();
-        fastest = fastest.min(began.elapsed());
+        let transport = super::transport(&plane.config().unwrap(), None).unwrap();
+        let start = Instant::now();
+        transport.client().apiserver_version().await.unwrap();
+        fastest = fastest.min(start.elapsed());
     }
     assert!(fastest < Duration::from_millis(35), "{fastest:?}");
 }
 
-/// Notes what is recorded on spans, of which it wants none below INFO.
+/// Collects the values that are recorded on spans.
 struct Recorded(Arc<Mutex<Vec<String>>>);
 
 impl<S: Subscriber> Layer<S> for Recorded {
@@ -294,15 +309,15 @@ impl<S: Subscriber> Layer<S> for Recorded {
 }
 
 #[tokio::test]
-async fn what_becomes_of_a_request_is_told_of_no_span_around_it() {
-    let unreached = Config::new(Uri::from_static("http://127.0.0.1:1"));
+async fn the_status_of_a_request_is_not_recorded_on_the_span_around_it() {
+    let unreachable = Config::new(Uri::from_static("http://127.0.0.1:1"));
     let recorded = Arc::default();
     let layer = Recorded(Arc::clone(&recorded)).with_filter(LevelFilter::INFO);
     let _recording = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
-    let pass = tracing::info_span!("reconcile", otel.status_code = Empty);
-    let asked = super::transport(&unreached, None).unwrap().send(Request::new(Body::empty()));
-    assert!(asked.instrument(pass.clone()).await.is_err());
+    let reconcile = tracing::info_span!("reconcile", otel.status_code = Empty);
+    let request = super::transport(&unreachable, None).unwrap().send(Request::new(Body::empty()));
+    assert!(request.instrument(reconcile.clone()).await.is_err());
     assert!(recorded.lock().is_empty(), "{:?}", recorded.lock());
-    pass.record("otel.status_code", "ERROR");
+    reconcile.record("otel.status_code", "ERROR");
     assert_eq!(recorded.lock().len(), 1);
 }
