@@ -1,4 +1,4 @@
-//! API servers that are none: what answers on a port of this machine as a test wants.
+//! Fake API servers and proxies on local ports.
 use std::{
     io::{BufRead, BufReader, Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
@@ -17,10 +17,10 @@ use tokio::net::TcpSocket;
 
 pub(crate) const VERSION: &str = r#"{"major":"1","minor":"36","gitVersion":"v1.36.3","gitCommit":"","gitTreeState":"","buildDate":"","goVersion":"","compiler":"","platform":""}"#;
 
-/// The first line and the headers of a request, in lower case but for the first, and who asks: `peer: 127.0.0.1:40000`.
+/// The first line of a request, its headers in lower case, and the client as `peer: 127.0.0.1:40000`.
 pub(crate) type Head = Vec<String>;
 
-/// Listens until the test ends; each connection is handled by a thread.
+/// Listens until the test ends. A thread handles each connection.
 fn listen(handle: impl Fn(TcpStream) + Send + Sync + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -34,24 +34,24 @@ fn listen(handle: impl Fn(TcpStream) + Send + Sync + 'static) -> SocketAddr {
     address
 }
 
-/// A port on which nobody listens, and nobody else can while the socket is held.
-pub(crate) fn nobody() -> (TcpSocket, SocketAddr) {
+/// A port that refuses connections. No other process can open it while the socket is held.
+pub(crate) fn closed_port() -> (TcpSocket, SocketAddr) {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = socket.local_addr().unwrap();
     (socket, address)
 }
 
-/// Takes a connection, reads a little, and closes it.
+/// A server that closes each connection after it has read a little.
 pub(crate) fn hanging_up() -> SocketAddr {
     listen(|mut stream| {
-        // What was asked does not matter.
+        // The request does not matter.
         let _ = stream.read(&mut [0; 64]);
     })
 }
 
-/// A SOCKS5 proxy that is itself the API server, for any name it is asked to connect to. It demands this user and
-/// password, if there are any.
+/// A SOCKS5 proxy that is itself the API server, for any name it is asked to connect to. It requires this user and
+/// password, if set.
 pub(crate) fn socks5(credentials: Option<(&'static str, &'static str)>) -> SocketAddr {
     listen(move |mut stream| {
         let method = if credentials.is_some() { 2 } else { 0 };
@@ -78,7 +78,7 @@ fn read<const N: usize>(stream: &mut impl Read) -> [u8; N] {
     bytes
 }
 
-/// Reads a string with its length before it, after so many other bytes.
+/// Skips bytes, and reads a string with its length before it.
 fn read_string(stream: &mut impl Read, skipped: usize) -> String {
     stream.read_exact(&mut vec![0; skipped]).unwrap();
     let mut text = vec![0; usize::from(read::<1>(stream)[0])];
@@ -86,14 +86,14 @@ fn read_string(stream: &mut impl Read, skipped: usize) -> String {
     String::from_utf8(text).unwrap()
 }
 
-/// Answers each request by status and body; remembers what was asked.
+/// A server that answers each request with a status and a body, and records the requests.
 pub(crate) struct Http {
     pub(crate) address: SocketAddr,
     heads: Arc<Mutex<Vec<Head>>>,
 }
 
 impl Http {
-    pub(crate) fn new(answer: impl Fn(&Head) -> (u16, String) + Send + Sync + 'static) -> Self {
+    pub(crate) fn new(respond_to: impl Fn(&Head) -> (u16, String) + Send + Sync + 'static) -> Self {
         let heads = Arc::new(Mutex::new(Vec::new()));
         let seen = heads.clone();
         let address = listen(move |mut stream| {
@@ -101,7 +101,7 @@ impl Http {
             while let Some(mut head) = read_head(&mut stream) {
                 head.push(format!("peer: {peer}"));
                 seen.lock().unwrap().push(head.clone());
-                let (status, body) = answer(&head);
+                let (status, body) = respond_to(&head);
                 if respond(&mut stream, status, &body).is_err() {
                     break;
                 }
@@ -119,11 +119,15 @@ impl Http {
         format!("http://{}", self.address)
     }
 
-    /// Waits for so many requests with such a line in their heads.
-    pub(crate) fn until_asked(&self, times: usize, line: impl Fn(&str) -> bool) {
-        let began = Instant::now();
+    /// Waits for this many requests whose heads have such a line.
+    pub(crate) fn wait_for_requests(&self, times: usize, line: impl Fn(&str) -> bool) {
+        let start = Instant::now();
         while self.heads().iter().filter(|head| head.iter().any(|l| line(l))).count() < times {
-            assert!(began.elapsed() < Duration::from_secs(60), "nobody asked so: {:#?}", self.heads());
+            assert!(
+                start.elapsed() < Duration::from_secs(60),
+                "not enough such requests: {:#?}",
+                self.heads()
+            );
             thread::sleep(Duration::from_millis(20));
         }
     }
@@ -142,10 +146,10 @@ pub(crate) fn status(code: u16, reason: &str, message: &str) -> (u16, String) {
 }
 
 pub(crate) fn missing() -> (u16, String) {
-    status(404, "NotFound", "there is none")
+    status(404, "NotFound", "not found")
 }
 
-/// Knows its version and the namespace `system`, and nothing else.
+/// Answers requests for the version and for the namespace `system`, and all others with 404.
 fn answer_without_objects(head: &Head) -> (u16, String) {
     match &head[0] {
         path if path.contains(" /version ") => (200, VERSION.into()),
@@ -173,7 +177,7 @@ fn respond(stream: &mut impl Write, status: u16, body: &str) -> std::io::Result<
     let length = body.len();
     write!(
         stream,
-        "HTTP/1.1 {status} Said\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
+        "HTTP/1.1 {status} Status\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
     )?;
     stream.flush()
 }
@@ -183,7 +187,7 @@ pub(crate) struct Tls {
     pub(crate) address: SocketAddr,
     /// The certificate, which is its own authority.
     pub(crate) ca: String,
-    /// The client certificate of each request, in DER.
+    /// The client certificates of all requests, in DER.
     clients: Arc<Mutex<Vec<Vec<u8>>>>,
 }
 
@@ -192,7 +196,7 @@ impl Tls {
         Self::new(from, to, None)
     }
 
-    /// Demands client certificates that this authority signed.
+    /// Requires client certificates that this authority signed.
     pub(crate) fn for_clients_of(authority: &CertificateDer<'_>) -> Self {
         let mut roots = RootCertStore::empty();
         roots.add(authority.clone().into_owned()).unwrap();
@@ -236,10 +240,10 @@ impl Tls {
     }
 
     /// Waits for a request with this client certificate.
-    pub(crate) fn until_asked_by(&self, client: &CertificateDer<'_>) {
-        let began = Instant::now();
+    pub(crate) fn wait_for_request_by(&self, client: &CertificateDer<'_>) {
+        let start = Instant::now();
         while !self.clients.lock().unwrap().iter().any(|seen| **seen == **client) {
-            assert!(began.elapsed() < Duration::from_secs(20), "no request with this client certificate");
+            assert!(start.elapsed() < Duration::from_secs(20), "no request with this client certificate");
             thread::sleep(Duration::from_millis(20));
         }
     }
