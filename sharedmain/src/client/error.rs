@@ -10,13 +10,7 @@ type Link<'a> = &'a (dyn StdError + 'static);
 /// what it printed on standard output.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub(super) struct CredentialError(String);
-
-impl CredentialError {
-    pub(super) fn new(text: String) -> Self {
-        Self(text)
-    }
-}
+pub(super) struct CredentialError(pub(super) String);
 
 /// Replaces kube's error of a failed credential plugin. Its text contains the environment, arguments and output of the
 /// plugin, which may be secrets, and errors end up in logs, events and the readiness probe.

@@ -61,13 +61,13 @@ impl ExecPlugin {
     }
 
     fn run(&self) -> Result<Credentials, CredentialError> {
-        let failed = |why| CredentialError::new(format!("the credential plugin {why}"));
+        let failed = |why| CredentialError(format!("the credential plugin {why}"));
         let output = self.command().output().map_err(|e| {
             let (name, hint) = (&self.0.command, self.0.install_hint.as_deref().unwrap_or_default());
             failed(format!("{} cannot be run: {e}. {hint}", name.as_deref().unwrap_or_default()))
         })?;
         if !output.status.success() {
-            return Err(CredentialError::new(plugin_failure(&output)));
+            return Err(CredentialError(plugin_failure(&output)));
         }
         // client-go decodes YAML as well, and some plugins print it.
         let printed: ExecCredential = serde_saphyr::from_slice(&output.stdout)

@@ -11,7 +11,9 @@ pub(crate) struct Failure {
 impl Failure {
     /// A failure at run time: exit status 1.
     pub(crate) fn new(message: impl fmt::Display) -> Self {
-        Self { message: one_line(&message.to_string()), usage: false }
+        // Messages of libraries may contain newlines, such as a parser's or a plugin's output.
+        let message = message.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
+        Self { message, usage: false }
     }
 
     /// An invalid command line: exit status 2.
@@ -28,11 +30,6 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
     }
-}
-
-/// Messages of libraries may contain newlines, such as a parser's or a plugin's output.
-fn one_line(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]

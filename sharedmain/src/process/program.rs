@@ -10,12 +10,12 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use super::{
     constructors::{Constructed, Constructors},
     failure::Failure,
+    lifecycle::Lifecycle,
     listen::{self, Host},
     panics,
     running::Running,
     signals,
     startup::Startup,
-    stop::Stop,
 };
 use crate::{
     cli::{environment::Environment, flags::Flags, listen_address::BindAddress},
@@ -65,16 +65,15 @@ impl Program {
 
     fn block_on(self, environment: Environment, logging: Logging) -> Result<(), Failure> {
         refuse_outer_runtime()?;
-        let failed = |e| Failure::new(format!("failed to start the tokio runtime: {e}"));
-        let probes = Probes::starting("waiting for the API server");
-        let (stop, shutdown) = Stop::new(&probes);
-        let on_signal = stop.clone();
+        let lifecycle = Lifecycle::new();
+        let stopped = lifecycle.clone();
         signals::handle(move |signal| {
             tracing::info!("received {signal}: shutting down");
-            on_signal.now();
+            stopped.stop();
         })?;
+        let failed = |e| Failure::new(format!("failed to start the tokio runtime: {e}"));
         let runtime = runtime(available_processors()).map_err(failed)?;
-        let result = runtime.block_on(self.live(environment, logging, probes, stop, shutdown));
+        let result = runtime.block_on(self.live(environment, logging, lifecycle));
         // Blocking code that a task left behind must not keep the process alive.
         runtime.shutdown_background();
         result
@@ -85,10 +84,9 @@ impl Program {
         self,
         environment: Environment,
         logging: Logging,
-        probes: Probes,
-        stop: Stop,
-        shutdown: Shutdown,
+        lifecycle: Lifecycle,
     ) -> Result<(), Failure> {
+        let Lifecycle { probes, shutdown, .. } = lifecycle.clone();
         let access = kubeconfig::find(&self.flags).await?;
         let participant = Participant::new(self.flags.disable_ha, &environment)?;
         let mut process =
@@ -98,7 +96,7 @@ impl Program {
             connected = process.connect(participant, &shutdown) => connected?,
             () = shutdown.wait() => return Ok(()),
         };
-        let running = process.start(&election, stop, shutdown)?;
+        let running = process.start(&election, lifecycle)?;
         probes.running(Arc::new(ProcessHealth {
             controllers: running.health(),
             informers: process.informers,
@@ -257,12 +255,12 @@ impl Process {
     }
 
     /// Starts informers, controllers with their electors, and tasks.
-    fn start(&mut self, election: &Election, stop: Stop, shutdown: Shutdown) -> Result<Running, Failure> {
+    fn start(&mut self, election: &Election, lifecycle: Lifecycle) -> Result<Running, Failure> {
         let controllers = self.constructed.controllers.drain(..);
         let joined = controllers.map(|controller| Ok((election.join(controller.name())?, controller)));
         // All leases are valid before anything starts.
         let joined = joined.collect::<Result<Vec<_>, Failure>>()?;
-        let mut running = Running::new(stop, shutdown, self.flags.shutdown_timeout);
+        let mut running = Running::new(lifecycle, self.flags.shutdown_timeout);
         self.informers.start();
         for ((leadership, electors), controller) in joined {
             running.controller(controller, leadership, electors, self.environment.workers);

@@ -12,7 +12,7 @@ use tokio::{
     time::{Instant, timeout, timeout_at},
 };
 
-use super::{Task, failure::Failure, panics, stop::Stop};
+use super::{Task, failure::Failure, lifecycle::Lifecycle, panics};
 use crate::observe::otlp::Exports;
 
 /// The time that controllers get after the shutdown deadline to drop their reconciles.
@@ -26,8 +26,7 @@ const EXPORT: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
 
 /// The controllers, electors and tasks of a process.
 pub(super) struct Running {
-    stop: Stop,
-    shutdown: Shutdown,
+    lifecycle: Lifecycle,
     shutdown_timeout: Duration,
     controllers: JoinSet<Drained>,
     tasks: JoinSet<Result<String, String>>,
@@ -38,10 +37,9 @@ pub(super) struct Running {
 }
 
 impl Running {
-    pub(super) fn new(stop: Stop, shutdown: Shutdown, shutdown_timeout: Duration) -> Self {
+    pub(super) fn new(lifecycle: Lifecycle, shutdown_timeout: Duration) -> Self {
         Self {
-            stop,
-            shutdown,
+            lifecycle,
             shutdown_timeout,
             controllers: JoinSet::new(),
             tasks: JoinSet::new(),
@@ -63,7 +61,8 @@ impl Running {
             self.elect(electors, &controller);
         }
         self.health.push((controller.health(), leadership.clone()));
-        let run = Run { leadership, stop: self.shutdown.clone(), drain: self.shutdown_timeout, workers };
+        let run =
+            Run { leadership, stop: self.lifecycle.shutdown.clone(), drain: self.shutdown_timeout, workers };
         self.controllers.spawn(controller.run(run));
     }
 
@@ -71,7 +70,7 @@ impl Running {
     /// not keep others from working.
     fn elect(&mut self, electors: Electors, controller: &Controller) {
         let synced = join_all(controller.feeds().iter().map(|feed| feed.synced()));
-        let (shutdown, all_drained) = (self.shutdown.clone(), self.drained.1.clone());
+        let (shutdown, all_drained) = (self.lifecycle.shutdown.clone(), self.drained.1.clone());
         self.electors.spawn(async move {
             tokio::select! {
                 _ = synced => electors.run(shutdown.wait(), all_drained.wait()).await,
@@ -99,17 +98,17 @@ impl Running {
     /// Runs until the process is asked to stop, or until something fails, and then shuts down.
     pub(super) async fn until_stopped(mut self, recorder: Recorder, exports: Exports) -> Result<(), Failure> {
         let failed = self.until_shutdown().await;
-        self.stop.now();
+        self.lifecycle.stop();
         failed.and(self.shut_down(recorder, exports).await)
     }
 
     async fn until_shutdown(&mut self) -> Result<(), Failure> {
         loop {
             tokio::select! {
-                () = self.shutdown.wait() => return Ok(()),
+                () = self.lifecycle.shutdown.wait() => return Ok(()),
                 Some(ended) = self.tasks.join_next() => task_ended(ended)?,
-                Some(ended) = self.controllers.join_next() => check_end("a controller", ended, &self.shutdown)?,
-                Some(ended) = self.electors.join_next() => check_end("leader election", ended, &self.shutdown)?,
+                Some(ended) = self.controllers.join_next() => check_end("a controller", ended, &self.lifecycle.shutdown)?,
+                Some(ended) = self.electors.join_next() => check_end("leader election", ended, &self.lifecycle.shutdown)?,
             }
         }
     }
@@ -199,7 +198,6 @@ async fn end(tasks: &mut JoinSet<Result<String, String>>, deadline: Instant) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::health::probes::Probes;
 
     #[tokio::test]
     async fn an_end_before_the_shutdown_is_a_failure() {
@@ -217,8 +215,7 @@ mod tests {
 
     #[tokio::test]
     async fn leader_election_that_panics_ends_the_process() {
-        let (stop, shutdown) = Stop::new(&Probes::starting("test"));
-        let mut running = Running::new(stop, shutdown, GRACE);
+        let mut running = Running::new(Lifecycle::new(), GRACE);
         running.electors.spawn(async { panic!("as planned") });
         let failure = running.until_shutdown().await.unwrap_err();
         assert_eq!(failure.to_string(), "leader election panicked: as planned");

@@ -13,8 +13,7 @@ const FREQUENCY: i32 = 100;
 pub(super) async fn sampled(time: Duration) -> Result<Vec<u8>, String> {
     let guard = blocking(|| ProfilerGuard::new(FREQUENCY).map_err(explain)).await?;
     tokio::time::sleep(time).await;
-    let report = blocking(move || guard.report().build().map_err(explain)).await?;
-    blocking(move || Ok(encode(&report, time))).await
+    blocking(move || Ok(encode(&guard.report().build().map_err(explain)?, time))).await
 }
 
 /// Symbols are read from files.
