@@ -16,7 +16,7 @@ pub(super) struct Profile {
 /// A function, and the line that was executed.
 pub(super) struct Frame {
     pub(super) name: String,
-    /// The mangled name. pprof demangles a name that is equal to it.
+    /// The mangled name. pprof demangles a name that is equal to it, and shows any other name as it is.
     pub(super) symbol: String,
     pub(super) file: String,
     pub(super) line: i64,
