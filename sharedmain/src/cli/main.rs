@@ -34,23 +34,23 @@ pub fn main(component: &str, controllers: &[ControllerConstructor]) -> ExitCode 
 ///
 /// #[derive(Clone, clap::Args)]
 /// struct Flags {
-///     /// The namespace to look after
+///     /// The namespace to work in
 ///     #[arg(long, default_value = "default")]
 ///     namespace: String,
 /// }
 ///
-/// struct Looker(String);
+/// struct Logger(String);
 ///
-/// impl ReconcileKey for Looker {
+/// impl ReconcileKey for Logger {
 ///     async fn reconcile_key(&self, key: &Key) -> Result<Outcome> {
-///         tracing::info!(%key, namespace = self.0, "looked at");
+///         tracing::info!(%key, namespace = self.0, "reconciled");
 ///         Ok(Outcome::done())
 ///     }
 /// }
 ///
 /// fn controller(cx: &Context) -> Result<Controller> {
 ///     let flags = cx.provided::<Flags>()?;
-///     Ok(Controller::named("looker", cx).reconciler(Looker(flags.namespace)))
+///     Ok(Controller::named("logger", cx).reconciler(Logger(flags.namespace)))
 /// }
 ///
 /// fn main() -> ExitCode {

@@ -14,9 +14,9 @@ use reknit_injection::{Context, Inject, Selection, select};
 /// use reknit_reconciler::{Controller, Outcome, ReconcileKind, Result};
 /// use reknit_sharedmain::{Main, NamespaceFlag};
 ///
-/// struct Looker;
+/// struct Logger;
 ///
-/// impl ReconcileKind for Looker {
+/// impl ReconcileKind for Logger {
 ///     type Kind = ConfigMap;
 ///     async fn reconcile_kind(&self, _: &ConfigMap, _: &mut ()) -> Result<Outcome> {
 ///         Ok(Outcome::done())
@@ -25,11 +25,11 @@ use reknit_injection::{Context, Inject, Selection, select};
 ///
 /// fn controller(cx: &Context) -> Result<Controller> {
 ///     let selection = cx.get::<NamespaceFlag>().selection();
-///     Ok(Controller::selected::<ConfigMap>(cx, selection).reconciler(Looker).build())
+///     Ok(Controller::selected::<ConfigMap>(cx, selection).reconciler(Logger).build())
 /// }
 ///
 /// fn main() -> ExitCode {
-///     Main::new("looker").flags::<NamespaceFlag>().controller(controller).run()
+///     Main::new("logger").flags::<NamespaceFlag>().controller(controller).run()
 /// }
 /// ```
 #[derive(clap::Args, Clone, Debug, Default)]

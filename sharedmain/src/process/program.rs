@@ -79,7 +79,7 @@ impl Program {
         result
     }
 
-    /// Checks local settings first, then those of the API server. No code of the user runs before both are valid.
+    /// Checks local settings first, then those of the API server. No controller starts before both are valid.
     async fn live(
         self,
         environment: Environment,

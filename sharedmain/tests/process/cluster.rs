@@ -171,7 +171,7 @@ fn replicas_of_a_stateful_set_share_the_keys_without_leases() {
             if all == names { Ok(()) } else { Err(format!("{all:?}")) }
         })
         .await;
-        // Each replica has reconciled its keys when it became leader, so a later key is its last one.
+        // A replica that led keys of the other one as well would have reconciled them before this one.
         world.set("last", json!({}), true).await;
         eventually("one more", LONG, async || {
             let all = &reconciled(&zero) | &reconciled(&one);
