@@ -23,7 +23,7 @@ use crate::{
 /// What the API server asks before it stores objects of some Kinds: what is to be filled in, and what to be refused.
 ///
 /// ```
-/// use reknit_apis::{FieldError, Kind, Request, Validatable};
+/// use reknit_apis::{FieldError, Request, Validatable, kind};
 /// use reknit_webhook::{Proposal, Webhook};
 /// use serde::{Deserialize, Serialize};
 /// use serde_json::json;
