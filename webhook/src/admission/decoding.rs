@@ -68,14 +68,12 @@ pub(crate) fn decode_leniently<K: Kind>(
 
 impl<K: Kind + CustomResourceExt> Decoder<K> {
     pub(crate) fn new() -> Self {
-        let (version, versions) = (K::version(&()), K::crd().spec.versions);
-        let version = versions.into_iter().find(|known| known.name == version);
-        let (schema, parts) = version.map(|version| (version.schema, version.subresources)).unzip();
-        let has_status = parts.flatten().is_some_and(|parts| parts.status.is_some());
-        // A schema is JSON; where there is none, every field is known.
-        let schema = schema.flatten().and_then(|schema| schema.open_api_v3_schema);
-        let schema = schema.and_then(|schema| serde_json::to_value(schema).ok()).unwrap_or_default();
-        Self { schema, has_status, kind: PhantomData }
+        // A definition always serializes; without a schema, every field is known.
+        let definition = serde_json::to_value(K::crd()).unwrap_or_default();
+        let mut versions = definition["spec"]["versions"].as_array().into_iter().flatten();
+        let version = versions.find(|version| version["name"] == *K::version(&())).unwrap_or(&Value::Null);
+        let schema = version["schema"]["openAPIV3Schema"].clone();
+        Self { schema, has_status: version["subresources"]["status"].is_object(), kind: PhantomData }
     }
 
     /// Decodes the old object, if there is one and it can be decoded: an undecodable object must not prevent its replacement or
@@ -122,7 +120,7 @@ impl<K: Kind + CustomResourceExt> Decoder<K> {
                 }
             });
         }
-        if unknown.count == 0 { Ok(decoded) } else { Err(unknown.to_string()) }
+        if unknown.count == 0 { Ok(decoded) } else { Err(unknown.message()) }
     }
 }
 
@@ -251,14 +249,12 @@ impl UnknownFields {
             self.messages.push(format!("unknown field {:?}", path.to_string()));
         }
     }
-}
 
-impl fmt::Display for UnknownFields {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.messages.join(", "))?;
+    fn message(&self) -> String {
+        let named = self.messages.join(", ");
         match self.count - self.messages.len() {
-            0 => Ok(()),
-            more => write!(f, " and {more} more"),
+            0 => named,
+            more => format!("{named} and {more} more"),
         }
     }
 }

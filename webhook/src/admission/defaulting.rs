@@ -88,11 +88,18 @@ impl<K: Kind + CustomResourceExt> Defaulter<K> {
         let decoded = self.decoder.new_object(change)?;
         let old = self.decoder.old_object(change);
         let mut result = self.defaulted(object, decoded, old.as_ref(), &change.request)?;
-        let defaulted_old = || {
+        let old_defaulted = || {
             let decoded = Decoded::new(old.clone()?).ok()?;
             self.defaulted(change.old.as_ref()?, decoded, old.as_ref(), &change.request).ok()
         };
-        if changes_spec(change, object, &result, defaulted_old) {
+        // Defaults that are newer than the old object change its spec, but the user does not. That holds also if the API server
+        // sends the defaulted object again.
+        let old_spec = change.old.as_ref().map(|old| &old["spec"]);
+        let is_new = |spec| old_spec != Some(spec);
+        if is_new(&object["spec"])
+            && is_new(&result["spec"])
+            && old_defaulted().is_none_or(|old| old["spec"] != result["spec"])
+        {
             annotate(&mut result, &change.request, &K::group(&()));
         }
         Ok(json_patch::diff(object, &result))
@@ -114,20 +121,6 @@ impl<K: Kind + CustomResourceExt> Defaulter<K> {
         merge(&mut result, &before, &after);
         Ok(result)
     }
-}
-
-/// Whether the request changes the spec. A change by defaults that are newer than the old object does not count, even if the
-/// API server sends the defaulted object again.
-fn changes_spec(
-    change: &Change,
-    object: &Value,
-    result: &Value,
-    defaulted_old: impl FnOnce() -> Option<Value>,
-) -> bool {
-    let old = change.old.as_ref().map(|old| &old["spec"]);
-    old != Some(&object["spec"])
-        && old != Some(&result["spec"])
-        && defaulted_old().is_none_or(|old| old["spec"] != result["spec"])
 }
 
 /// Sets the annotations for the creator and the last modifier.

@@ -48,11 +48,10 @@ impl fmt::Debug for Pair {
 impl Pair {
     /// An authority that trusts nobody else, valid for so long.
     pub(crate) fn authority(now: Timestamp, validity: Duration) -> Result<Self, Error> {
-        let mut params = valid(CertificateParams::default(), now, validity);
+        // A client that trusts several authorities finds the issuer by its name.
+        let mut params = params(&[], &format!("webhook CA of {now}"), now, validity)?;
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
-        // Told apart by name: a client that trusts several looks for the issuer by it.
-        named(&mut params, &format!("webhook CA of {now}"));
         let key = KeyPair::generate()?;
         Ok(Self { certificate: params.self_signed(&key)?.pem(), key: key.serialize_pem() })
     }
@@ -60,11 +59,10 @@ impl Pair {
     /// A certificate for a server of these names, issued by this authority.
     pub(crate) fn issue(&self, names: &[String], now: Timestamp, validity: Duration) -> Result<Self, Error> {
         let issuer = Issuer::from_ca_cert_pem(&self.certificate, KeyPair::from_pem(&self.key)?)?;
-        let mut params = valid(CertificateParams::new(names)?, now, validity);
+        let mut params = params(names, names.first().map_or("webhook", String::as_str), now, validity)?;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         params.use_authority_key_identifier_extension = true;
-        named(&mut params, names.first().map_or("webhook", String::as_str));
         let key = KeyPair::generate()?;
         Ok(Self { certificate: params.signed_by(&key, &issuer)?.pem(), key: key.serialize_pem() })
     }
@@ -96,17 +94,19 @@ fn chain(pem: &str) -> Option<Vec<CertificateDer<'static>>> {
     CertificateDer::pem_slice_iter(pem.as_bytes()).collect::<Result<_, _>>().ok()
 }
 
-fn valid(mut params: CertificateParams, now: Timestamp, validity: Duration) -> CertificateParams {
+fn params(
+    names: &[String],
+    common_name: &str,
+    now: Timestamp,
+    validity: Duration,
+) -> Result<CertificateParams, rcgen::Error> {
     let now = OffsetDateTime::from_unix_timestamp(now.as_second()).unwrap_or(OffsetDateTime::UNIX_EPOCH);
+    let mut params = CertificateParams::new(names)?;
     (params.not_before, params.not_after) = (now - SKEW, now + validity);
-    params
-}
-
-fn named(params: &mut CertificateParams, name: &str) {
-    let mut names = DistinguishedName::new();
-    names.push(DnType::OrganizationName, ORGANISATION);
-    names.push(DnType::CommonName, name);
-    params.distinguished_name = names;
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::OrganizationName, ORGANISATION);
+    params.distinguished_name.push(DnType::CommonName, common_name);
+    Ok(params)
 }
 
 /// The validity and the names of a certificate.

@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use super::{
     configuration::{Configuration, Read, host, trusts},
     identity::Identity,
-    secret::{Certificates, Lifetime, Step, step},
+    secret::{Certificates, Lifetime, Step, Terms, step},
     service::Place,
 };
 
@@ -88,11 +88,8 @@ impl CertificateReconciler {
     /// The names by which clients call the webhook.
     fn names(&self) -> Vec<String> {
         let mut names = self.service_names.clone();
-        for host in self.clients().filter_map(|client| host(&client)) {
-            if !names.contains(&host) {
-                names.push(host);
-            }
-        }
+        names.extend(self.clients().filter_map(|client| host(&client)));
+        names.dedup();
         names
     }
 
@@ -112,7 +109,9 @@ impl CertificateReconciler {
         let secret = self.secrets.get(&self.secret);
         let held = secret.as_deref().and_then(Certificates::from_secret);
         let is_published = held.as_ref().is_some_and(|held| self.is_published(&held.bundle()));
-        match step(held.as_ref(), &self.names(), Timestamp::now(), self.lifetime, is_published)? {
+        let (names, now) = (self.names(), Timestamp::now());
+        let terms = Terms { names: &names, now, lifetime: self.lifetime };
+        match step(held.as_ref(), terms, is_published)? {
             Step::Wait(wait) => Ok(Outcome::after(wait)),
             Step::Publish => Ok(Outcome::after(POLL)),
             Step::Write(certificates) => {

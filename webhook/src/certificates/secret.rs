@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use k8s_openapi::{ByteString, api::core::v1::Secret, jiff::Timestamp};
 
-use super::authority::{Contents, Error, Pair, read};
+use super::authority::{Error, Pair, read};
 
 const SERVER_KEY: &str = "server-key.pem";
 const SERVER_CERTIFICATE: &str = "server-cert.pem";
@@ -48,12 +48,6 @@ impl Lifetime {
         }
         Ok(())
     }
-
-    /// An authority is trusted before it issues anything, while its certificate is shown, and one turn longer, since
-    /// replicas learn of a new one at different times.
-    fn of_authority(&self) -> Duration {
-        self.validity * 3
-    }
 }
 
 /// The contents of the Secret. An authority is published as trusted one rotation before it issues the certificate that
@@ -68,7 +62,28 @@ pub(crate) struct Certificates {
     pub(crate) next: Option<Pair>,
 }
 
-/// What is to be done about a Secret.
+/// The terms on which certificates are issued.
+#[derive(Clone, Copy)]
+pub(crate) struct Terms<'a> {
+    /// The names of the server.
+    pub(crate) names: &'a [String],
+    pub(crate) now: Timestamp,
+    pub(crate) lifetime: Lifetime,
+}
+
+impl Terms<'_> {
+    /// A new authority. It is trusted for one rotation before it issues a certificate, while that is served, and for one rotation
+    /// longer, since replicas learn of a new certificate at different times.
+    fn authority(&self) -> Result<Pair, Error> {
+        Pair::authority(self.now, self.lifetime.validity * 3)
+    }
+
+    fn issue(&self, authority: &Pair) -> Result<Pair, Error> {
+        authority.issue(self.names, self.now, self.lifetime.validity)
+    }
+}
+
+/// The next step for a Secret.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Nothing, for so long at the most.
@@ -106,43 +121,37 @@ impl Certificates {
     }
 
     /// Everything anew. Clients that trust something else refuse it until they are told.
-    fn fresh(names: &[String], now: Timestamp, lifetime: Lifetime) -> Result<Self, Error> {
-        let authority = Pair::authority(now, lifetime.of_authority())?;
-        let server = authority.issue(names, now, lifetime.validity)?;
-        Self { server, trusted: vec![authority.certificate], next: None }.with_next(now, lifetime)
+    fn fresh(terms: Terms<'_>) -> Result<Self, Error> {
+        let authority = terms.authority()?;
+        let server = terms.issue(&authority)?;
+        Self { server, trusted: vec![authority.certificate], next: None }.with_next(terms)
     }
 
     /// The authority of the next certificate is trusted from now on.
-    fn with_next(mut self, now: Timestamp, lifetime: Lifetime) -> Result<Self, Error> {
-        let next = Pair::authority(now, lifetime.of_authority())?;
+    fn with_next(mut self, terms: Terms<'_>) -> Result<Self, Error> {
+        let next = terms.authority()?;
         self.trusted.push(next.certificate.clone());
         self.next = Some(next);
         Ok(self)
     }
 
     /// The next authority's turn. That before is trusted for one turn more.
-    fn promoted(
-        &self,
-        next: &Pair,
-        names: &[String],
-        now: Timestamp,
-        lifetime: Lifetime,
-    ) -> Result<Self, Error> {
-        let server = next.issue(names, now, lifetime.validity)?;
+    fn promoted(&self, next: &Pair, terms: Terms<'_>) -> Result<Self, Error> {
+        let server = terms.issue(next)?;
         // Who issued what replicas still show that have not heard of it: somebody may have added others.
         let others = || self.trusted.iter().rev().filter(|trusted| **trusted != next.certificate);
-        let before =
-            others().find(|trusted| self.server.is_accepted(trusted, now)).or(others().next()).cloned();
+        let issuer = others().find(|trusted| self.server.is_accepted(trusted, terms.now));
+        let before = issuer.or(others().next()).cloned();
         let trusted = before.into_iter().chain([next.certificate.clone()]).collect();
-        Self { server, trusted, next: None }.with_next(now, lifetime)
+        Self { server, trusted, next: None }.with_next(terms)
     }
 
     /// How long the certificate can be shown on; nothing where it has to be replaced.
-    fn left(&self, names: &[String], now: Timestamp, lifetime: Lifetime) -> Option<Duration> {
-        let seen = read(&self.server.certificate).filter(|_| !self.is_over(now))?;
-        let covers = names.iter().all(|name| seen.names.contains(name));
-        let renew = seen.until.checked_sub(lifetime.renew_before).ok().filter(|_| covers)?;
-        Duration::try_from(renew.duration_since(now)).ok().filter(|left| !left.is_zero())
+    fn left(&self, terms: Terms<'_>) -> Option<Duration> {
+        let contents = read(&self.server.certificate).filter(|_| !self.is_over(terms.now))?;
+        let covers = terms.names.iter().all(|name| contents.names.contains(name));
+        let renew = contents.until.checked_sub(terms.lifetime.renew_before).ok().filter(|_| covers)?;
+        Duration::try_from(renew.duration_since(terms.now)).ok().filter(|left| !left.is_zero())
     }
 
     /// Whether the certificate is for this name too.
@@ -157,34 +166,25 @@ impl Certificates {
     }
 
     /// An authority that could still issue something.
-    fn usable_next(&self, now: Timestamp, lifetime: Lifetime) -> Option<&Pair> {
+    fn usable_next(&self, terms: Terms<'_>) -> Option<&Pair> {
         let next = self.next.as_ref().filter(|next| next.belongs_together())?;
-        let lasts = |seen: Contents| seen.from <= now && seen.until >= now + lifetime.validity;
-        let lasts = read(&next.certificate).is_some_and(lasts);
+        let contents = read(&next.certificate)?;
+        let lasts = contents.from <= terms.now && contents.until >= terms.now + terms.lifetime.validity;
         Some(next).filter(|next| lasts && self.trusted.contains(&next.certificate))
     }
 }
 
-/// What is to be done about what the Secret holds, of which `is_published` says whether all clients trust it.
-pub(crate) fn step(
-    held: Option<&Certificates>,
-    names: &[String],
-    now: Timestamp,
-    lifetime: Lifetime,
-    is_published: bool,
-) -> Result<Step, Error> {
-    let write = |certificates| Ok(Step::Write(Box::new(certificates)));
-    let Some(held) = held else { return write(Certificates::fresh(names, now, lifetime)?) };
-    let Some(next) = held.usable_next(now, lifetime) else {
-        return match held.is_over(now) {
-            true => write(Certificates::fresh(names, now, lifetime)?),
-            false => write(Certificates { next: None, ..held.clone() }.with_next(now, lifetime)?),
-        };
-    };
-    match held.left(names, now, lifetime) {
-        Some(left) => Ok(Step::Wait(left.min(LOOK_AGAIN))),
-        None if is_published || held.is_over(now) => write(held.promoted(next, names, now, lifetime)?),
-        None => Ok(Step::Publish),
+/// The next step for the certificates of the Secret. `is_published` says whether all clients trust them.
+pub(crate) fn step(held: Option<&Certificates>, terms: Terms<'_>, is_published: bool) -> Result<Step, Error> {
+    let write = |certificates: Result<_, Error>| Ok(Step::Write(Box::new(certificates?)));
+    let Some(held) = held else { return write(Certificates::fresh(terms)) };
+    let is_over = held.is_over(terms.now);
+    match (held.usable_next(terms), held.left(terms)) {
+        (None, _) if is_over => write(Certificates::fresh(terms)),
+        (None, _) => write(Certificates { next: None, ..held.clone() }.with_next(terms)),
+        (Some(_), Some(left)) => Ok(Step::Wait(left.min(LOOK_AGAIN))),
+        (Some(next), None) if is_published || is_over => write(held.promoted(next, terms)),
+        (Some(_), None) => Ok(Step::Publish),
     }
 }
 
@@ -213,8 +213,9 @@ mod tests {
 
     const NOW: i64 = 1_800_000_000;
 
-    fn at(second: i64) -> Timestamp {
-        Timestamp::from_second(NOW + second).unwrap()
+    fn terms(names: &[String], second: i64) -> Terms<'_> {
+        let now = Timestamp::from_second(NOW + second).unwrap();
+        Terms { names, now, lifetime: Lifetime::default() }
     }
 
     fn names() -> Vec<String> {
@@ -223,7 +224,7 @@ mod tests {
 
     #[track_caller]
     fn stepped(held: Option<&Certificates>, second: i64, is_published: bool) -> Certificates {
-        match step(held, &names(), at(second), Lifetime::default(), is_published).unwrap() {
+        match step(held, terms(&names(), second), is_published).unwrap() {
             Step::Write(certificates) => {
                 assert!(certificates.next.is_some());
                 *certificates
@@ -268,7 +269,7 @@ mod tests {
     #[test]
     fn a_certificate_is_renewed_a_day_before_its_end_and_not_earlier() {
         let held = stepped(None, 0, false);
-        let step = |second| step(Some(&held), &names(), at(second), Lifetime::default(), false).unwrap();
+        let step = |second| step(Some(&held), terms(&names(), second), false).unwrap();
         assert_eq!(step(0), Step::Wait(LOOK_AGAIN));
         assert_eq!(step(6 * DAY - 1), Step::Wait(Duration::from_secs(1)));
         assert_eq!(step(6 * DAY), Step::Publish);
@@ -284,7 +285,7 @@ mod tests {
     fn a_name_that_is_missing_makes_it_due() {
         let held = stepped(None, 0, false);
         let more = [names(), vec!["127.0.0.1".into()]].concat();
-        assert_eq!(step(Some(&held), &more, at(1), Lifetime::default(), false).unwrap(), Step::Publish);
+        assert_eq!(step(Some(&held), terms(&more, 1), false).unwrap(), Step::Publish);
     }
 
     #[test]
@@ -317,7 +318,7 @@ mod tests {
         for bad in [nonsense(), keyed(next, &held.server), other.next.clone().unwrap()] {
             let mended = stepped(Some(&Certificates { next: Some(bad), ..held.clone() }), 1, false);
             assert!(mended.server == held.server && trusts(&mended, &held, 1));
-            assert!(mended.usable_next(at(1), Lifetime::default()).is_some());
+            assert!(mended.usable_next(terms(&names(), 1)).is_some());
         }
     }
 
@@ -336,7 +337,7 @@ mod tests {
         let mended = stepped(Some(&ahead), 0, false);
         assert!(!trusts(&ahead, &ahead, 0) && trusts(&mended, &mended, 0));
         let somewhat = stepped(None, 3_000, false);
-        let step = step(Some(&somewhat), &names(), at(0), Lifetime::default(), false).unwrap();
+        let step = step(Some(&somewhat), terms(&names(), 0), false).unwrap();
         assert_eq!(step, Step::Wait(LOOK_AGAIN));
     }
 

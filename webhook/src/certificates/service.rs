@@ -20,12 +20,10 @@ impl Default for Place {
 impl Place {
     /// The names of the Service within the cluster.
     pub(crate) fn names(&self, namespace: &str) -> Vec<String> {
-        let service = &self.service;
-        vec![
-            format!("{service}.{namespace}.svc"),
-            format!("{service}.{namespace}.svc.{}", cluster_domain()),
-            format!("{service}.{namespace}"),
-            service.clone(),
-        ]
+        let domain = cluster_domain();
+        let suffixes =
+            [format!(".{namespace}.svc"), format!(".{namespace}.svc.{domain}"), format!(".{namespace}")];
+        let names = suffixes.iter().map(|suffix| format!("{}{suffix}", self.service));
+        names.chain([self.service.clone()]).collect()
     }
 }

@@ -6,7 +6,7 @@ use axum::{
     BoxError, Extension, Json, Router,
     body::Body,
     extract::{DefaultBodyLimit, Request, State},
-    http::{HeaderMap, HeaderValue, StatusCode, header},
+    http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header},
     middleware::{Next, from_fn_with_state},
     response::{IntoResponse, Response},
     routing::any,
@@ -119,26 +119,25 @@ async fn gate(State(shared): State<Shared>, request: Request, next: Next) -> Res
 }
 
 fn probe(shared: &Shared) -> Response {
-    if shared.drain.is_draining() {
-        return (StatusCode::SERVICE_UNAVAILABLE, "shutting down\n").into_response();
-    }
-    shared.health.stuck().map_or_else(
-        || StatusCode::OK.into_response(),
-        |age| {
-            let text = format!("code has been running for {}s\n", age.as_secs());
-            (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
-        },
-    )
+    let failure = match shared.health.stuck() {
+        _ if shared.drain.is_draining() => "shutting down\n".into(),
+        Some(age) => format!("code has been running for {}s\n", age.as_secs()),
+        None => return StatusCode::OK.into_response(),
+    };
+    (StatusCode::SERVICE_UNAVAILABLE, failure).into_response()
 }
 
 fn is_probe(headers: &HeaderMap) -> bool {
-    let agent = headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok());
-    agent.is_some_and(|agent| agent.starts_with("kube-probe/"))
+    text(headers, header::USER_AGENT).starts_with("kube-probe/")
 }
 
 fn is_json(headers: &HeaderMap) -> bool {
-    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-    kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"))
+    let kind = text(headers, header::CONTENT_TYPE).split(';').next();
+    kind.is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"))
+}
+
+fn text(headers: &HeaderMap, name: HeaderName) -> &str {
+    headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
 async fn unknown_path(request: Request) -> Refusal {
