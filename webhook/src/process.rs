@@ -9,8 +9,9 @@ use reknit_reconciler::{Controller, Result};
 use tokio::net::TcpListener;
 
 use crate::{
-    admission::config_maps::ConfigMaps,
-    certificates::{CertificateReconciler, configuration::Configuration, identity::Identity, service::Place},
+    certificates::{
+        configuration::Configuration, controller::CertificateReconciler, identity::Identity, service::Place,
+    },
     server::routes::{CONFIG_VALIDATION, CONVERSION, DEFAULTING, VALIDATION},
     webhook::Webhook,
 };
@@ -49,7 +50,7 @@ impl Webhook {
              of the webhook's Service",
         )?;
         self.lifetime.check()?;
-        self.config_maps.within(namespace);
+        self.system_namespace = Some(namespace.into());
         let identity = Identity::default();
         let configurations = self.configurations();
         let (controller, secret) =
@@ -66,26 +67,20 @@ impl Webhook {
 
     fn configurations(&self) -> Vec<Configuration> {
         let name = |what: &str| format!("{what}.webhook.{}", self.domain);
-        let mut all = Vec::new();
-        if !self.defaulting.is_empty() {
-            let (name, rules) = (name("defaulting"), self.defaulting.rules());
-            all.push(Configuration::new::<MutatingWebhookConfiguration>(name, DEFAULTING, Some(rules)));
-        }
-        if !self.validation.is_empty() {
-            let (name, rules) = (name("validation"), self.validation.rules());
-            all.push(Configuration::new::<ValidatingWebhookConfiguration>(name, VALIDATION, Some(rules)));
-        }
-        if !self.config_maps.is_empty() {
-            let (name, rules) = (name("config"), ConfigMaps::rules());
-            all.push(Configuration::new::<ValidatingWebhookConfiguration>(
-                name,
-                CONFIG_VALIDATION,
-                Some(rules),
-            ));
-        }
         let definition =
             |name: &String| Configuration::new::<CustomResourceDefinition>(name.clone(), CONVERSION, None);
-        all.extend(self.conversion.definitions().map(definition));
+        let mut all: Vec<_> = self.definitions().into_iter().map(definition).collect();
+        if !self.defaulting.is_empty() {
+            let (name, rules) = (name("defaulting"), self.defaulting_rules());
+            all.push(Configuration::new::<MutatingWebhookConfiguration>(name, DEFAULTING, Some(rules)));
+        }
+        let validating = [
+            ("validation", VALIDATION, self.validation.is_empty(), self.validation_rules()),
+            ("config", CONFIG_VALIDATION, self.config_maps.is_empty(), Self::config_map_rules()),
+        ];
+        for (what, path, _, rules) in validating.into_iter().filter(|(_, _, is_empty, _)| !is_empty) {
+            all.push(Configuration::new::<ValidatingWebhookConfiguration>(name(what), path, Some(rules)));
+        }
         all
     }
 }

@@ -31,7 +31,7 @@ impl GroupVersionKind {
     }
 
     /// A rule of a webhook configuration.
-    pub(crate) fn rule(&self, operations: &[&str], resources: &[String]) -> Value {
+    pub(crate) fn rule(&self, operations: &[&str], resources: Vec<String>) -> Value {
         json!({
             "operations": operations, "apiGroups": [self.group], "apiVersions": [self.version],
             "resources": resources, "scope": "*",

@@ -72,21 +72,21 @@ impl Pair {
         certified_key(self.certificate.as_bytes(), self.key.as_bytes()).is_ok()
     }
 
-    /// Whether a client that trusts these takes this for a server at that time: from its beginning to its end.
+    /// Whether a client that trusts these authorities accepts the certificate of a server at that time.
     pub(crate) fn is_accepted(&self, trusted: &str, now: Timestamp) -> bool {
-        self.verified(trusted, now).is_some()
-    }
-
-    fn verified(&self, trusted: &str, now: Timestamp) -> Option<()> {
-        let mut roots = RootCertStore::empty();
-        roots.add_parsable_certificates(chain(trusted)?);
-        let provider = Arc::new(default_provider());
-        let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build().ok()?;
-        let name = ServerName::try_from(read(&self.certificate)?.names.into_iter().next()?).ok()?;
-        let (chain, second) = (chain(&self.certificate)?, u64::try_from(now.as_second()).ok()?);
-        let (server, between) = chain.split_first()?;
-        let now = UnixTime::since_unix_epoch(Duration::from_secs(second));
-        verifier.verify_server_cert(server, between, &name, &[], now).ok().map(drop)
+        let verify = || {
+            let mut roots = RootCertStore::empty();
+            roots.add_parsable_certificates(chain(trusted)?);
+            let provider = Arc::new(default_provider());
+            let verifier =
+                WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build().ok()?;
+            let name = ServerName::try_from(read(&self.certificate)?.names.into_iter().next()?).ok()?;
+            let (chain, second) = (chain(&self.certificate)?, u64::try_from(now.as_second()).ok()?);
+            let (server, between) = chain.split_first()?;
+            let now = UnixTime::since_unix_epoch(Duration::from_secs(second));
+            verifier.verify_server_cert(server, between, &name, &[], now).ok()
+        };
+        verify().is_some()
     }
 }
 

@@ -23,7 +23,8 @@ pub(crate) struct Configuration {
     path: &'static str,
     /// The rules of the entries that have the name of the object; none for a CustomResourceDefinition.
     rules: Option<Value>,
-    watch: fn(&Context, &mut Builder<Keys>, &str, &Key) -> Read,
+    /// Has each change of the object enqueue its key and that of the Secret, whose certificate may lack a host of the object.
+    pub(crate) watch: fn(&Context, &mut Builder<Keys>, &str, &Key) -> Read,
 }
 
 impl Configuration {
@@ -32,16 +33,6 @@ impl Configuration {
         K: Cached<DynamicType = ()> + Serialize,
     {
         Self { name, resource: ApiResource::erase::<K>(&()), path, rules, watch: watch::<K> }
-    }
-
-    pub(crate) fn key(&self) -> Key {
-        Key::new(None, &self.name)
-    }
-
-    /// Has each change of the object enqueue its key and that of the Secret, whose certificate may lack a host of the object.
-    pub(crate) fn watch(&self, cx: &Context, build: &mut Builder<Keys>, secret: &Key) -> Read {
-        build.always(self.key());
-        (self.watch)(cx, build, &self.name, secret)
     }
 
     /// The client configurations by which the API server calls the webhook.
@@ -108,6 +99,7 @@ where
     let (informer, secret) = (cx.informer::<K>(select().field("metadata.name", name)), secret.clone());
     build.watch(&informer).keys(move |object| [Key::of(object), secret.clone()]);
     let key = Key::new(None, name);
+    build.always(key.clone());
     Box::new(move || informer.get(&key).and_then(|object| serde_json::to_value(&*object).ok()))
 }
 

@@ -60,7 +60,7 @@ impl CertificateReconciler {
         build.watch(&secrets).every_key();
         build.always(secret.clone());
         let configurations = configurations.into_iter().map(|configuration| {
-            let read = configuration.watch(cx, &mut build, &secret);
+            let read = (configuration.watch)(cx, &mut build, &configuration.name, &secret);
             (configuration, read)
         });
         let configurations = configurations.collect();
@@ -164,7 +164,7 @@ impl ReconcileKey for CertificateReconciler {
         if *key == self.secret {
             return self.reconcile_secret().await;
         }
-        match self.configurations.iter().find(|(configuration, _)| configuration.key() == *key) {
+        match self.configurations.iter().find(|(configuration, _)| configuration.name == key.name) {
             Some((configuration, read)) => self.reconcile_configuration(configuration, read).await,
             None => Ok(Outcome::skip()),
         }

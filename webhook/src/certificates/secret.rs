@@ -192,7 +192,6 @@ pub(crate) fn step(held: Option<&Certificates>, terms: Terms<'_>, is_published: 
 fn certificates(pem: &str) -> Vec<String> {
     const END: &str = "-----END CERTIFICATE-----";
     pem.split_inclusive(END)
-        .filter(|one| one.contains(END))
         .map(|one| format!("{}\n", one.trim()).replace("\r\n", "\n"))
         .filter(|one| read(one).is_some())
         .collect()

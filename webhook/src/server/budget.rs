@@ -107,8 +107,7 @@ fn semaphore(permits: usize) -> Arc<Semaphore> {
 
 /// Never fails, since no semaphore is closed.
 async fn acquire(semaphore: &Arc<Semaphore>, count: usize) -> Option<OwnedSemaphorePermit> {
-    let count = u32::try_from(count).unwrap_or(u32::MAX);
-    semaphore.clone().acquire_many_owned(count).await.ok()
+    semaphore.clone().acquire_many_owned(u32::try_from(count).unwrap_or(u32::MAX)).await.ok()
 }
 
 #[cfg(test)]

@@ -7,6 +7,8 @@ use std::{
 
 use parking_lot::Mutex;
 
+use crate::webhook::Webhook;
+
 /// How many times as long as an answer may take code may run before it counts as stuck.
 const PATIENCE: u32 = 3;
 
@@ -28,11 +30,15 @@ pub struct Health {
     patience: Duration,
 }
 
-impl Health {
-    pub(crate) fn new(running: &Running, answer: Duration) -> Self {
-        Self { running: running.clone(), patience: answer.saturating_mul(PATIENCE) }
+impl Webhook {
+    /// The health of the webhook, for probes of the process: `reknit_sharedmain::Main` reports it at `/health`. Has to be called
+    /// after [`limits`](Self::limits).
+    pub fn health(&self) -> Health {
+        Health { running: self.running.clone(), patience: self.limits.answer.saturating_mul(PATIENCE) }
     }
+}
 
+impl Health {
     /// For how long the oldest piece of work has been running, where that is more than three times
     /// [`Limits::answer`](crate::Limits::answer). Its request was given up long ago, and code that does not return keeps its
     /// share of [`Limits::work`](crate::Limits::work): nothing but the end of the process gives it back.

@@ -16,8 +16,8 @@ const BUCKETS: [f64; 14] =
 pub(crate) struct Metrics {
     requests: IntCounterVec,
     seconds: HistogramVec,
-    panics: IntCounterVec,
-    handshake_failures: IntCounter,
+    pub(super) panics: IntCounterVec,
+    pub(super) handshake_failures: IntCounter,
 }
 
 /// The decision of a response, as an extension of it.
@@ -64,13 +64,5 @@ impl Metrics {
             self.seconds.with_label_values(&[path]).observe(took.as_secs_f64());
         }
         response
-    }
-
-    pub(crate) fn panicked(&self, path: &str) {
-        self.panics.with_label_values(&[path]).inc();
-    }
-
-    pub(crate) fn handshake_failed(&self) {
-        self.handshake_failures.inc();
     }
 }

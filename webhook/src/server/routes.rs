@@ -59,6 +59,8 @@ struct Route {
     shared: Shared,
 }
 
+type AnswerReview = fn(&Webhook, Review) -> Validated;
+
 /// The progress of a request once its body is decoded and checked.
 enum Progress {
     Answered(Response),
@@ -72,10 +74,10 @@ pub(crate) fn router(webhook: Arc<Webhook>, metrics: Metrics, drain: Drain) -> R
     let shared = Shared { webhook: webhook.clone(), metrics, bodies, work, health, drain };
     let route = |path, largest| Route { path, largest, shared: shared.clone() };
     let mut router = Router::new();
-    let reviews: [(_, _, fn(&Webhook, Review) -> Validated); 3] = [
-        (DEFAULTING, webhook.defaulting.is_empty(), |webhook, review| webhook.defaulting.answer(review)),
-        (VALIDATION, webhook.validation.is_empty(), |webhook, review| webhook.validation.answer(review)),
-        (CONFIG_VALIDATION, webhook.config_maps.is_empty(), |w, review| w.config_maps.answer(review)),
+    let reviews: [(_, _, AnswerReview); 3] = [
+        (DEFAULTING, webhook.defaulting.is_empty(), Webhook::set_defaults),
+        (VALIDATION, webhook.validation.is_empty(), Webhook::validate),
+        (CONFIG_VALIDATION, webhook.config_maps.is_empty(), Webhook::validate_config_map),
     ];
     for (path, is_empty, answer) in reviews {
         if !is_empty {
@@ -90,19 +92,26 @@ pub(crate) fn router(webhook: Arc<Webhook>, metrics: Metrics, drain: Drain) -> R
     router.fallback(unknown_path).layer(from_fn_with_state(shared, gate))
 }
 
-/// Answers a request with this path and body: the HTTP status, and the body of the answer.
-pub(crate) async fn answer(webhook: Arc<Webhook>, path: &str, body: Bytes) -> Result<(u16, Bytes), BoxError> {
-    let request =
-        Request::post(path).header(header::CONTENT_TYPE, "application/json").body(Body::from(body))?;
-    let router = router(webhook, Metrics::new(&Registry::new())?, Drain::default());
-    let response = router.oneshot(request).await?;
-    Ok((response.status().as_u16(), response.into_body().collect().await?.to_bytes()))
+impl Webhook {
+    /// Answers a request with this path and body as the server does, for fuzzers. Returns the HTTP status and the body.
+    pub async fn answer(&self, path: &str, body: impl Into<Bytes>) -> (u16, Bytes) {
+        let answer = self.try_answer(path, body.into()).await;
+        answer.unwrap_or_else(|error| (400, error.to_string().into()))
+    }
+
+    async fn try_answer(&self, path: &str, body: Bytes) -> Result<(u16, Bytes), BoxError> {
+        let request =
+            Request::post(path).header(header::CONTENT_TYPE, "application/json").body(Body::from(body))?;
+        let router = router(Arc::new(self.clone()), Metrics::new(&Registry::new())?, Drain::default());
+        let response = router.oneshot(request).await?;
+        Ok((response.status().as_u16(), response.into_body().collect().await?.to_bytes()))
+    }
 }
 
 /// Answers probes on any path, and refuses what is not JSON. While the webhook drains, it closes connections after the
 /// answer: the client's next one goes to another replica.
 async fn gate(State(shared): State<Shared>, request: Request, next: Next) -> Response {
-    if is_probe(request.headers()) {
+    if text(request.headers(), header::USER_AGENT).starts_with("kube-probe/") {
         return probe(&shared);
     }
     shared.drain.note_request();
@@ -125,10 +134,6 @@ fn probe(shared: &Shared) -> Response {
         None => return StatusCode::OK.into_response(),
     };
     (StatusCode::SERVICE_UNAVAILABLE, failure).into_response()
-}
-
-fn is_probe(headers: &HeaderMap) -> bool {
-    text(headers, header::USER_AGENT).starts_with("kube-probe/")
 }
 
 fn is_json(headers: &HeaderMap) -> bool {
@@ -236,11 +241,7 @@ async fn work<T: Send + 'static>(
     })
 }
 
-fn review(
-    webhook: &Webhook,
-    body: Bytes,
-    answer: fn(&Webhook, Review) -> Validated,
-) -> Result<Progress, Refusal> {
+fn review(webhook: &Webhook, body: Bytes, answer: AnswerReview) -> Result<Progress, Refusal> {
     let review = decode(&body)?;
     drop(body);
     let validated = answer(webhook, review);
@@ -251,8 +252,9 @@ fn review(
 }
 
 fn convert(webhook: &Webhook, body: Bytes) -> Result<Progress, Refusal> {
-    let review = webhook.conversion.answer(decode(&body)?, webhook.limits.body).map_err(undecodable)?;
-    Ok(Progress::Answered(respond(review.is_success(), review)))
+    let converted = webhook.convert_all(decode(&body)?, webhook.limits.body);
+    let (is_success, review) = converted.map_err(undecodable)?;
+    Ok(Progress::Answered(respond(is_success, review)))
 }
 
 /// Decodes JSON, all of which has to be UTF-8: serde_json does not check the strings that it skips.
@@ -282,7 +284,7 @@ impl IntoResponse for Refusal {
 }
 
 fn panicked(path: &'static str, metrics: &Metrics, panic: Box<dyn Any + Send>) -> Response {
-    metrics.panicked(path);
+    metrics.panics.with_label_values(&[path]).inc();
     let literal = panic.downcast_ref::<&'static str>().copied();
     let text = literal.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message");
     tracing::error!(path, "code of a Kind panicked: {text}");
