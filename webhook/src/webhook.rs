@@ -1,4 +1,4 @@
-//! What a webhook does, put together.
+//! The builder of a webhook.
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
@@ -12,7 +12,7 @@ use crate::{
     server::{health::Running, limits::Limits},
 };
 
-/// What the API server asks before it stores objects of some Kinds: what is to be filled in, and what to be refused.
+/// A webhook that sets defaults, validates and converts objects for the API server.
 ///
 /// ```
 /// use reknit_apis::{FieldError, Kind, Request, Validatable};
@@ -46,7 +46,7 @@ use crate::{
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() {
 /// let webhook = Webhook::new("demo.reknit.dev").defaulting::<Lamp>().validation::<Lamp>();
-/// // A test of it needs no server:
+/// // A test needs no server:
 /// let hall = Lamp::new("hall", LampSpec { room: "hall".into(), watts: None });
 /// let admitted = webhook.admit(Proposal::create(&hall)).await.unwrap();
 /// assert_eq!(admitted.object["spec"]["watts"], 40);
@@ -58,7 +58,7 @@ use crate::{
 /// # }
 /// ```
 #[derive(Clone)]
-#[must_use = "a webhook answers nobody until it is served"]
+#[must_use = "a webhook answers no requests until it is served"]
 pub struct Webhook {
     pub(crate) domain: String,
     pub(crate) defaulting: BTreeMap<GroupVersionKind, DefaultedKind>,
@@ -74,8 +74,8 @@ pub struct Webhook {
 }
 
 impl Webhook {
-    /// One that knows no Kind yet. The domain is what the names of its configurations end in, the group of its Kinds as a
-    /// rule: `defaulting.webhook.<domain>`, `validation.webhook.<domain>`.
+    /// Creates a webhook without Kinds. The domain is usually the group of its Kinds. The names of the configurations end in it:
+    /// `defaulting.webhook.<domain>`, `validation.webhook.<domain>`.
     pub fn new(domain: &str) -> Self {
         Self {
             domain: domain.into(),
@@ -90,14 +90,15 @@ impl Webhook {
         }
     }
 
-    /// How long its certificates last (seven days; ten years at most), and how long before their end they are renewed (a day;
-    /// less than they last). [`assemble`](Self::assemble) refuses anything else.
+    /// Sets the validity of certificates, and the time before their end when they are renewed. The defaults are seven days and
+    /// one day. [`assemble`](Self::assemble) fails if the validity exceeds ten years, or if the second is zero or not shorter
+    /// than the first.
     pub fn certificates(mut self, validity: Duration, renew_before: Duration) -> Self {
         self.lifetime = Lifetime { validity, renew_before };
         self
     }
 
-    /// What it takes from its clients; see [`Limits`].
+    /// Sets the limits on requests.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self

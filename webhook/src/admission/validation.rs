@@ -33,7 +33,7 @@ pub(crate) type Call = Box<dyn FnOnce() -> BoxFuture<'static, Result<(), String>
 /// A response, and the callbacks that may still deny the request.
 pub(crate) struct Validated {
     pub(crate) response: AdmissionResponse,
-    /// To be called one after another until one fails.
+    /// The callbacks to call one after another until one fails.
     pub(crate) calls: VecDeque<Call>,
 }
 
@@ -89,7 +89,7 @@ impl Webhook {
     {
         let callback = Arc::new(call);
         let prepare = move |object: &Value, request: &Request| {
-            // The definition of the Kind, if any, is unknown here: its status may be no subresource.
+            // The CustomResourceDefinition is unknown here, so the status may be dropped even if it is not a subresource.
             let object = match decode_leniently::<K>(object, request.subresource.is_none()) {
                 Ok((object, _)) => object,
                 // An undecodable object must not prevent its own deletion.
@@ -123,7 +123,7 @@ impl Webhook {
         self.validation.iter().map(rule).collect()
     }
 
-    /// Whether the rules name this Kind or its subresource.
+    /// Returns true if the rules name this Kind, or its subresource if there is one.
     pub(crate) fn validates(&self, kind: &GroupVersionKind, subresource: Option<&str>) -> bool {
         let handler = self.validation.get(kind);
         handler.is_some_and(|handler| subresource.is_none_or(|name| handler.subresources.contains(&name)))
@@ -160,7 +160,7 @@ impl ValidatedKind {
         self.validate.as_ref().map_or_else(|| Ok(FieldError::none()), |validate| validate(change))
     }
 
-    /// None in a dry run, since callbacks may have effects.
+    /// Prepares the callbacks. There are none in a dry run, since they may have effects.
     fn calls(&self, change: &Change) -> Result<VecDeque<Call>, String> {
         let object = change.object.as_ref().or(change.old.as_ref());
         let Some(object) = object.filter(|_| !change.request.dry_run) else { return Ok(VecDeque::new()) };
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_asked_of_each_kind_also_when_one_is_deleted_and_of_the_parts_that_the_kind_names() {
+    fn the_rules_name_each_kind_its_deletions_and_its_subresources() {
         let webhook = Webhook::new("demo.reknit.dev")
             .validation::<Lamp>()
             .callback(async |_: Lamp, _| Ok::<_, String>(()))
@@ -233,9 +233,11 @@ mod tests {
         let expected =
             json!([rule("", &["namespaces"]), rule("demo.reknit.dev", &["lamps", "lamps/status"])]);
         assert_eq!(webhook.validation_rules(), expected);
-        let asks = |kind: &GroupVersionKind, part| webhook.validates(kind, part);
+        let validates = |kind: &GroupVersionKind, part| webhook.validates(kind, part);
         let (lamp, namespace) = (GroupVersionKind::of::<Lamp>(), GroupVersionKind::of::<Namespace>());
-        assert!(asks(&lamp, None) && asks(&lamp, Some("status")) && !asks(&lamp, Some("scale")));
-        assert!(asks(&namespace, None) && !asks(&namespace, Some("status")));
+        assert!(
+            validates(&lamp, None) && validates(&lamp, Some("status")) && !validates(&lamp, Some("scale"))
+        );
+        assert!(validates(&namespace, None) && !validates(&namespace, Some("status")));
     }
 }
