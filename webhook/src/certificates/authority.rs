@@ -1,4 +1,4 @@
-//! A certificate authority, which issues the certificate that a webhook shows.
+//! Certificate authorities, and the certificates that they issue for a webhook.
 
 use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
 
@@ -21,9 +21,9 @@ use x509_parser::{
 
 use super::identity::certified_key;
 
-/// As Knative's.
+/// The organisation in the certificates of Knative's webhooks.
 const ORGANISATION: &str = "knative.dev";
-/// How far the clock of an API server may be behind.
+/// The time by which the clock of an API server may be behind.
 const SKEW: Duration = Duration::from_secs(60 * 60);
 
 /// The error of a certificate that cannot be created.
@@ -31,14 +31,14 @@ const SKEW: Duration = Duration::from_secs(60 * 60);
 #[error("failed to create a certificate: {0}")]
 pub(crate) struct Error(#[from] rcgen::Error);
 
-/// A certificate, and the key that belongs to it: PEM.
+/// A certificate and its key in PEM.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Pair {
     pub(crate) certificate: String,
     pub(crate) key: String,
 }
 
-/// Without the key: what is formatted ends up in logs.
+/// Leaves the key out, which must not appear in logs.
 impl fmt::Debug for Pair {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pair").field("certificate", &self.certificate).finish_non_exhaustive()
@@ -46,7 +46,7 @@ impl fmt::Debug for Pair {
 }
 
 impl Pair {
-    /// An authority that trusts nobody else, valid for so long.
+    /// Creates a self-signed authority.
     pub(crate) fn authority(now: Timestamp, validity: Duration) -> Result<Self, Error> {
         // A client that trusts several authorities finds the issuer by its name.
         let mut params = params(&[], &format!("webhook CA of {now}"), now, validity)?;
@@ -56,7 +56,7 @@ impl Pair {
         Ok(Self { certificate: params.self_signed(&key)?.pem(), key: key.serialize_pem() })
     }
 
-    /// A certificate for a server of these names, issued by this authority.
+    /// Issues a certificate for a server with these names.
     pub(crate) fn issue(&self, names: &[String], now: Timestamp, validity: Duration) -> Result<Self, Error> {
         let issuer = Issuer::from_ca_cert_pem(&self.certificate, KeyPair::from_pem(&self.key)?)?;
         let mut params = params(names, names.first().map_or("webhook", String::as_str), now, validity)?;
@@ -67,12 +67,12 @@ impl Pair {
         Ok(Self { certificate: params.signed_by(&key, &issuer)?.pem(), key: key.serialize_pem() })
     }
 
-    /// Whether the key is that of the certificate.
-    pub(crate) fn belongs_together(&self) -> bool {
+    /// Returns true if the key is that of the certificate.
+    pub(crate) fn is_consistent(&self) -> bool {
         certified_key(self.certificate.as_bytes(), self.key.as_bytes()).is_ok()
     }
 
-    /// Whether a client that trusts these authorities accepts the certificate of a server at that time.
+    /// Returns true if a client that trusts these authorities accepts the certificate of a server at that time.
     pub(crate) fn is_accepted(&self, trusted: &str, now: Timestamp) -> bool {
         let verify = || {
             let mut roots = RootCertStore::empty();
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_certificate_says_for_whom_and_until_when_it_is() {
+    fn the_validity_and_names_of_a_certificate_are_read() {
         let (now, week) = (Timestamp::from_second(1_800_000_000).unwrap(), Duration::from_secs(7 * 86_400));
         let authority = Pair::authority(now, week).unwrap();
         let names = ["webhook.ns.svc".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_private_key_is_not_formatted() {
+    fn debug_output_leaves_out_the_private_key() {
         let now = Timestamp::from_second(1_800_000_000).unwrap();
         let pair = Pair::authority(now, Duration::from_secs(86_400)).unwrap();
         assert!(pair.key.contains("PRIVATE KEY"));

@@ -1,13 +1,13 @@
-//! By what names a webhook is found.
+//! The names of the Service and the Secret of a webhook.
 
 use reknit_apis::cluster_domain;
 
-/// The names by which a webhook is found, all in the system namespace.
+/// The names of the objects of a webhook in the system namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The Service in front of it: `webhook`.
+    /// The Service: `webhook`.
     pub service: String,
-    /// The Secret with its certificate: `webhook-certs`.
+    /// The Secret with the certificate: `webhook-certs`.
     pub secret: String,
 }
 
@@ -18,7 +18,7 @@ impl Default for Place {
 }
 
 impl Place {
-    /// The names of the Service within the cluster.
+    /// The DNS names of the Service within the cluster.
     pub(crate) fn names(&self, namespace: &str) -> Vec<String> {
         let domain = cluster_domain();
         let suffixes =

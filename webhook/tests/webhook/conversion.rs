@@ -231,7 +231,10 @@ async fn both_versions_are_read_and_written_listed_and_migrated() {
     assert_eq!(new.list(&ListParams::default()).await.unwrap().items.len(), 1_002);
     assert_eq!(conversions(&process).0, before);
     let unknown = migrate_storage(&process.client, "nothing.tests.reknit.dev").await.unwrap_err().to_string();
-    assert!(unknown.starts_with("the CustomResourceDefinition nothing.tests.reknit.dev: "), "{unknown}");
+    assert!(
+        unknown.starts_with("failed to read or update CustomResourceDefinition nothing.tests.reknit.dev: "),
+        "{unknown}"
+    );
 }
 
 /// A review of so many objects, each with so many numbers that no version knows.

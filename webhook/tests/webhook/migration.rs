@@ -50,7 +50,7 @@ async fn an_object_that_is_refused_ends_it() {
     let server = server();
     server.fail_times(Verb::Patch, "lamps", 422, 1);
     let said = migrate_storage(&server.client(), LAMPS).await.unwrap_err().to_string();
-    assert!(said.starts_with("lamps default/a: "), "{said}");
+    assert!(said.starts_with("failed to update lamps default/a: "), "{said}");
     assert_eq!(stored_versions(&server), ["v1alpha1", "v1"]);
 }
 
@@ -71,7 +71,10 @@ async fn nothing_is_noted_in_a_definition_that_changes_meanwhile() {
     });
     let client = Client::new(service, "default");
     let said = migrate_storage(&client, LAMPS).await.unwrap_err().to_string();
-    assert!(said.starts_with("the CustomResourceDefinition lamps.tests.reknit.dev: "), "{said}");
+    assert!(
+        said.starts_with("failed to read or update CustomResourceDefinition lamps.tests.reknit.dev: "),
+        "{said}"
+    );
     assert_eq!(stored_versions(&server), ["v1alpha1", "v1"]);
     assert_eq!(migrate_storage(&server.client(), LAMPS).await.unwrap(), 3);
     assert_eq!(stored_versions(&server), ["v1"]);
