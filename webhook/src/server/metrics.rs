@@ -20,12 +20,12 @@ pub(crate) struct Metrics {
     pub(super) handshake_failures: IntCounter,
 }
 
-/// The decision of a response, as an extension of it.
+/// An extension of responses with the decision of a review.
 #[derive(Clone, Copy)]
 pub(crate) struct Allowed(pub(crate) bool);
 
 impl Metrics {
-    /// Fails if the registry has one of these metrics already.
+    /// Registers the metrics. Fails if the registry has one of them already.
     pub(crate) fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
         Ok(Self {
             requests: register_int_counter_vec_with_registry!(
@@ -36,14 +36,14 @@ impl Metrics {
             )?,
             seconds: register_histogram_vec_with_registry!(
                 "reknit_webhook_request_seconds",
-                "How long an answer took, from the whole body on",
+                "Time to answer a request, from the arrival of its whole body",
                 &["path"],
                 BUCKETS.to_vec(),
                 registry
             )?,
             panics: register_int_counter_vec_with_registry!(
                 "reknit_webhook_panics_total",
-                "Requests in which code of a Kind panicked",
+                "Requests that failed because code of a Kind panicked",
                 &["path"],
                 registry
             )?,

@@ -1,4 +1,4 @@
-//! Serves a webhook over TLS.
+//! The TLS server of a webhook.
 
 mod budget;
 mod connection;
@@ -96,7 +96,7 @@ struct Server {
     router: Router,
     limits: Limits,
     metrics: Metrics,
-    /// Set when connections are to end; closed once there are none.
+    /// Set when connections are to end. Closed once there are none.
     ending: watch::Sender<bool>,
     /// Notified when a connection ends, or begins to wait for its client.
     waits: Arc<Notify>,
@@ -126,7 +126,7 @@ impl Server {
         self.ending.closed().await;
     }
 
-    /// Never returns.
+    /// Accepts connections and never returns.
     async fn accept(self: &Arc<Self>, listener: &TcpListener) {
         let mut open = Vec::new();
         loop {
@@ -144,8 +144,8 @@ impl Server {
         }
     }
 
-    /// Returns once there is room for another connection. Closes the connection that has waited for its client for longest
-    /// if all places are taken; if all of them are being answered, waits for one.
+    /// Returns once there is room for another connection. If all places are taken, it closes the connection that has waited for its
+    /// client for longest. If all clients wait for answers, it waits for one of them.
     async fn make_room(&self, open: &mut Vec<Connection>) {
         loop {
             open.retain(|(_, task)| !task.is_finished());
@@ -200,7 +200,7 @@ impl Server {
         let mut connection = pin!(http.serve_connection(TokioIo::new(stream), service));
         let end = async {
             let _ = ending.wait_for(|ending| *ending).await;
-            // Until the first request has come, hyper would close the connection without an answer.
+            // Before the first request, hyper would close the connection without an answer.
             activity.opened().await;
         };
         let ended = tokio::select! {
@@ -215,8 +215,8 @@ impl Server {
         }
     }
 
-    /// A client that rejects the certificate sends an alert. If it is the API server, it does not call the webhook any more.
-    /// Anyone who can connect can send alerts, so there is one warning a minute at most.
+    /// Counts and logs a failed handshake. A client that rejects the certificate sends an alert. If it is the API server, its
+    /// calls fail. Any client can send alerts, so at most one warning a minute is logged.
     fn handshake_failed(&self, error: &io::Error) {
         self.metrics.handshake_failures.inc();
         let reason = error.get_ref().and_then(|error| error.downcast_ref());

@@ -64,7 +64,7 @@ type AnswerReview = fn(&Webhook, Review) -> Validated;
 /// The progress of a request once its body is decoded and checked.
 enum Progress {
     Answered(Response),
-    /// Callbacks have to be called first.
+    /// The callbacks have to be called first.
     Pending(Box<Validated>),
 }
 
@@ -86,7 +86,7 @@ pub(crate) fn router(webhook: Arc<Webhook>, metrics: Metrics, drain: Drain) -> R
         }
     }
     if !webhook.conversion.is_empty() {
-        // A request may hold a whole list, each object of which is limited by itself.
+        // A body may hold a whole list. Each object has a limit of its own.
         router = router.merge(serve(route(CONVERSION, limits.bodies), convert));
     }
     router.fallback(unknown_path).layer(from_fn_with_state(shared, gate))
@@ -108,8 +108,8 @@ impl Webhook {
     }
 }
 
-/// Answers probes on any path, and refuses what is not JSON. While the webhook drains, it closes connections after the
-/// answer: the client's next one goes to another replica.
+/// Answers probes on any path, and refuses bodies that are not JSON. While the webhook drains, connections are closed after an
+/// answer, so that the client connects to another replica.
 async fn gate(State(shared): State<Shared>, request: Request, next: Next) -> Response {
     if text(request.headers(), header::USER_AGENT).starts_with("kube-probe/") {
         return probe(&shared);
@@ -149,7 +149,7 @@ async fn unknown_path(request: Request) -> Refusal {
     Refusal(StatusCode::BAD_REQUEST, format!("no controller registered for: {}", request.uri().path()))
 }
 
-/// A route that receives bodies and answers them, each within its limits. `begin` may block its thread.
+/// Creates a route that receives and answers requests within the limits. `begin` may block its thread.
 fn serve<F>(route: Route, begin: F) -> Router
 where
     F: Fn(&Webhook, Bytes) -> Result<Progress, Refusal> + Clone + Send + Sync + 'static,
@@ -164,7 +164,7 @@ where
         .route_layer(from_fn_with_state(route, receive))
 }
 
-/// Receives the body before the request goes on, and keeps its room until the response is sent.
+/// Receives the whole body before the next layer. Its bytes count until the response is sent.
 async fn receive(State(route): State<Route>, request: Request, next: Next) -> Response {
     let (parts, body) = request.into_parts();
     let received = timeout(route.shared.webhook.limits.receive, collect(&route, body)).await;
@@ -202,8 +202,8 @@ async fn collect(route: &Route, mut body: Body) -> Result<(Bytes, HeldBytes), Re
     Ok((collected.freeze(), held))
 }
 
-/// Decodes and checks a body, and calls the callbacks. Everything that blocks counts against the budget of work. The futures
-/// of callbacks do not: their requests to the API server may come back to this webhook.
+/// Decodes and checks a body, and calls the callbacks. Blocking code counts against the work budget. The futures of callbacks do
+/// not, since their requests to the API server may lead to requests to this webhook.
 async fn process(
     shared: &Shared,
     body: Bytes,
@@ -257,7 +257,7 @@ fn convert(webhook: &Webhook, body: Bytes) -> Result<Progress, Refusal> {
     Ok(Progress::Answered(respond(is_success, review)))
 }
 
-/// Decodes JSON, all of which has to be UTF-8: serde_json does not check the strings that it skips.
+/// Decodes JSON. serde_json does not check that skipped strings are UTF-8, so the whole body is checked first.
 fn decode<'a, T: serde::Deserialize<'a>>(body: &'a [u8]) -> Result<T, Refusal> {
     serde_json::from_str(str::from_utf8(body).map_err(undecodable)?).map_err(undecodable)
 }
@@ -270,15 +270,15 @@ fn respond(allowed: bool, review: impl serde::Serialize) -> Response {
     (Extension(Allowed(allowed)), Json(review)).into_response()
 }
 
-/// The status and reason of a response that holds no review.
+/// The status and reason of a response without a review.
 ///
-/// Anyone who can connect can cause one, so they are logged at debug level and counted.
+/// Any client can cause one, so they are logged at debug level only, and counted.
 struct Refusal(StatusCode, String);
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         let Self(code, reason) = self;
-        tracing::debug!(code = code.as_u16(), "a request to the webhook was not answered: {reason}");
+        tracing::debug!(code = code.as_u16(), reason, "refused a request to the webhook");
         (code, reason + "\n").into_response()
     }
 }
@@ -287,6 +287,6 @@ fn panicked(path: &'static str, metrics: &Metrics, panic: Box<dyn Any + Send>) -
     metrics.panics.with_label_values(&[path]).inc();
     let literal = panic.downcast_ref::<&'static str>().copied();
     let text = literal.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message");
-    tracing::error!(path, "code of a Kind panicked: {text}");
+    tracing::error!(path, panic = text, "code of a Kind panicked in the webhook");
     (StatusCode::INTERNAL_SERVER_ERROR, format!("panicked: {text}\n")).into_response()
 }
