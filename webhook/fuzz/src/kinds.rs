@@ -1,4 +1,4 @@
-//! Kinds with everything that makes decoding hard: a flattened part, an untagged enum, maps, what may be anything.
+//! A Kind with the features that are hard to decode: a flattened part, an untagged enum, maps and arbitrary JSON.
 
 use std::{collections::BTreeMap, error::Error};
 
@@ -111,7 +111,7 @@ impl Convertible for older::Torch {
     }
 
     fn from_hub(hub: Torch) -> Result<Self, ConversionError> {
-        let watts = hub.spec.watts.ok_or("nobody knows the watts")?;
+        let watts = hub.spec.watts.ok_or("the watts are unknown")?;
         Ok(Self { metadata: hub.metadata, spec: older::TorchSpec { kilowatts: f64::from(watts) / 1000.0 } })
     }
 }

@@ -26,7 +26,7 @@ const SHOWN: usize = 200;
 /// a flattened map takes.
 pub(crate) struct Decoder<K> {
     schema: Value,
-    /// Whether the status is a subresource. Otherwise it is as much a part of the object as its spec.
+    /// Set if the status is a subresource. Otherwise it is as much a part of the object as its spec.
     has_status: bool,
     kind: PhantomData<fn() -> K>,
 }
@@ -68,14 +68,12 @@ pub(crate) fn decode_leniently<K: Kind>(
 
 impl<K: Kind + CustomResourceExt> Decoder<K> {
     pub(crate) fn new() -> Self {
-        let (version, versions) = (K::version(&()), K::crd().spec.versions);
-        let version = versions.into_iter().find(|known| known.name == version);
-        let (schema, parts) = version.map(|version| (version.schema, version.subresources)).unzip();
-        let has_status = parts.flatten().is_some_and(|parts| parts.status.is_some());
-        // A schema is JSON; where there is none, every field is known.
-        let schema = schema.flatten().and_then(|schema| schema.open_api_v3_schema);
-        let schema = schema.and_then(|schema| serde_json::to_value(schema).ok()).unwrap_or_default();
-        Self { schema, has_status, kind: PhantomData }
+        // A definition always serializes; without a schema, every field is known.
+        let definition = serde_json::to_value(K::crd()).unwrap_or_default();
+        let mut versions = definition["spec"]["versions"].as_array().into_iter().flatten();
+        let version = versions.find(|version| version["name"] == *K::version(&())).unwrap_or(&Value::Null);
+        let schema = version["schema"]["openAPIV3Schema"].clone();
+        Self { schema, has_status: version["subresources"]["status"].is_object(), kind: PhantomData }
     }
 
     /// Decodes the old object, if there is one and it can be decoded: an undecodable object must not prevent its replacement or
@@ -122,7 +120,7 @@ impl<K: Kind + CustomResourceExt> Decoder<K> {
                 }
             });
         }
-        if unknown.count == 0 { Ok(decoded) } else { Err(unknown.to_string()) }
+        if unknown.count == 0 { Ok(decoded) } else { Err(unknown.message()) }
     }
 }
 
@@ -186,7 +184,7 @@ fn field_schema<'a>(schema: &'a Value, key: &str) -> Option<&'a Value> {
     }
 }
 
-/// Whether a schema without properties allows any field. It may also mean that there are none.
+/// Returns true if a schema without properties allows any field. Otherwise the object has no fields.
 fn is_open(schema: &Value) -> bool {
     schema.get("type").is_none()
         || schema["x-kubernetes-preserve-unknown-fields"] == true
@@ -251,14 +249,12 @@ impl UnknownFields {
             self.messages.push(format!("unknown field {:?}", path.to_string()));
         }
     }
-}
 
-impl fmt::Display for UnknownFields {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.messages.join(", "))?;
+    fn message(&self) -> String {
+        let named = self.messages.join(", ");
         match self.count - self.messages.len() {
-            0 => Ok(()),
-            more => write!(f, " and {more} more"),
+            0 => named,
+            more => format!("{named} and {more} more"),
         }
     }
 }
@@ -354,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kind_knows_is_decoded_and_empty_values_are_no_strangers() {
+    fn known_fields_are_decoded_and_empty_values_are_not_unknown() {
         let spec = json!({
             "room": "hall", "bulbs": [], "shade": null, "source": {"volts": 230}, "tags": {"a": {"watts": 1}},
             "extra": {"anything": {"goes": 1}},
@@ -363,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_fields_are_named_by_their_paths_wherever_they_are() {
+    fn unknown_fields_are_named_by_their_paths() {
         let spec = json!({
             "romm": "hall", "room": "hall", "bulbs": [{"watts": 1}, {"watts": 1, "wats": 2}],
             "source": {"volts": 1, "amps": 2}, "shade": {"sheets": 1, "folds": 2}, "tags": {"a": {"watts": 1, "b": 1}},
@@ -376,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_beside_the_spec_is_named_too() {
+    fn an_unknown_field_beside_the_spec_is_named() {
         let mut value = lamp(json!({"room": "hall"}));
         value["sepc"] = json!({});
         let said = strictly(&value, None).err().unwrap();
@@ -391,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_unknown_before_does_not_hold_up_a_change() {
+    fn unknown_fields_of_the_old_object_are_allowed() {
         let with = |fields: &[&str]| {
             let mut spec = json!({"room": "hall"});
             fields.iter().for_each(|field| spec[*field] = json!(1));
@@ -403,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_unknown_in_a_list_before_may_move_within_it() {
+    fn unknown_fields_of_the_old_object_may_move_within_a_list() {
         let with = |bulbs: Value| lamp(json!({"room": "hall", "bulbs": bulbs}));
         let old = with(json!([{"watts": 1, "odd": 1}]));
         assert!(strictly(&with(json!([{"watts": 2}, {"watts": 1, "odd": 1}])), Some(&old)).is_ok());
@@ -412,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn very_many_unknown_fields_are_found_soon_and_counted() {
+    fn many_unknown_fields_are_found_in_time_and_counted() {
         let with = |name: &str| {
             let fields = (0..150_000).map(|n| (format!("{name}{n:06}"), json!(1)));
             let mut spec: Map<_, _> = fields.collect();
@@ -433,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_as_long_as_a_client_likes_is_not_repeated_for_all_that_is_below_it() {
+    fn a_very_long_name_is_shortened_in_the_message() {
         let long = "k".repeat(700_000);
         let mut bulb: Map<_, _> = (0..100_000).map(|n| (format!("f{n:06}"), json!(1))).collect();
         bulb.insert("watts".into(), json!(1));

@@ -1,6 +1,6 @@
 //! Defaulting of objects.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use kube::CustomResourceExt;
 use reknit_apis::{Defaultable, Kind, Operation, Request};
@@ -12,61 +12,53 @@ use super::{
     review::{Change, GroupVersionKind, Review, deny},
     validation::Validated,
 };
+use crate::webhook::Webhook;
+
+/// Makes the patch that gives the new object its defaults.
+type MakePatch = Arc<dyn Fn(&Change) -> Result<json_patch::Patch, String> + Send + Sync>;
 
 /// Sets the defaults that depend on the request.
 type SetDefaults<K> = fn(&mut K, Option<&K>, &Request);
 
-/// The Kinds with defaults.
-#[derive(Clone, Default)]
-pub(crate) struct Defaulting(BTreeMap<GroupVersionKind, Entry>);
-
+/// A Kind with defaults.
 #[derive(Clone)]
-struct Entry {
+pub(crate) struct DefaultedKind {
     plural: String,
-    default: Arc<dyn Fn(&Change) -> Result<json_patch::Patch, String> + Send + Sync>,
+    patch: MakePatch,
 }
 
-impl Defaulting {
-    /// Adds a Kind whose defaults do not depend on the request.
-    pub(crate) fn add<K: Kind + CustomResourceExt>(&mut self) {
-        self.add_entry::<K>(|_, _, _| {});
+impl Webhook {
+    /// Sets the defaults of a Kind when its objects are created or updated, and the annotations `<group>/creator` and
+    /// `<group>/lastModifier`.
+    pub fn defaulting<K: Kind + CustomResourceExt>(self) -> Self {
+        self.with_defaults::<K>(|_, _, _| {})
     }
 
-    /// Adds a Kind with defaults that depend on the request.
-    pub(crate) fn add_by_request<K: Defaultable + CustomResourceExt>(&mut self) {
-        self.add_entry::<K>(|object, old, request| object.set_request_defaults(old, request));
+    /// Sets the defaults of a Kind as [`defaulting`](Self::defaulting) does, and those that depend on the request.
+    pub fn defaulting_by_request<K: Defaultable + CustomResourceExt>(self) -> Self {
+        self.with_defaults::<K>(|object, old, request| object.set_request_defaults(old, request))
     }
 
-    fn add_entry<K: Kind + CustomResourceExt>(&mut self, set_defaults: SetDefaults<K>) {
+    fn with_defaults<K: Kind + CustomResourceExt>(mut self, set_defaults: SetDefaults<K>) -> Self {
         let defaulter = Defaulter { decoder: Decoder::new(), set_defaults };
-        let default = Arc::new(move |change: &Change| defaulter.patch(change));
-        self.0.insert(GroupVersionKind::of::<K>(), Entry { plural: K::plural(&()).into(), default });
+        let patch = Arc::new(move |change: &Change| defaulter.patch(change));
+        let kind = DefaultedKind { plural: K::plural(&()).into(), patch };
+        self.defaulting.insert(GroupVersionKind::of::<K>(), kind);
+        self
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+    pub(crate) fn defaulting_rules(&self) -> Value {
+        let rules = self.defaulting.iter();
+        rules.map(|(kind, handler)| kind.rule(&["CREATE", "UPDATE"], vec![handler.plural.clone()])).collect()
     }
 
-    /// The rules of the webhook configuration.
-    pub(crate) fn rules(&self) -> Value {
-        let rule = |(kind, entry): (&GroupVersionKind, &Entry)| {
-            kind.rule(&["CREATE", "UPDATE"], std::slice::from_ref(&entry.plural))
-        };
-        self.0.iter().map(rule).collect()
-    }
-
-    /// Whether the rules name this Kind or its subresource.
-    pub(crate) fn has(&self, kind: &GroupVersionKind, subresource: Option<&str>) -> bool {
-        subresource.is_none() && self.0.contains_key(kind)
-    }
-
-    pub(crate) fn answer(&self, review: Review) -> Validated {
+    pub(crate) fn set_defaults(&self, review: Review) -> Validated {
         let Review { response, kind, change } = review;
         let Some(change) = change.filter(|change| change.request.operation != Operation::Delete) else {
             return response.into();
         };
-        let entry = self.0.get(&kind).ok_or_else(|| format!("unhandled kind: {kind}"));
-        let patched = match entry.and_then(|entry| (entry.default)(&change)) {
+        let handler = self.defaulting.get(&kind).ok_or_else(|| format!("unhandled kind: {kind}"));
+        let patched = match handler.and_then(|handler| (handler.patch)(&change)) {
             Ok(patch) if patch.is_empty() => return response.into(),
             Ok(patch) => response.clone().with_patch(patch).map_err(|error| error.to_string()),
             Err(reason) => Err(reason),
@@ -88,11 +80,18 @@ impl<K: Kind + CustomResourceExt> Defaulter<K> {
         let decoded = self.decoder.new_object(change)?;
         let old = self.decoder.old_object(change);
         let mut result = self.defaulted(object, decoded, old.as_ref(), &change.request)?;
-        let defaulted_old = || {
+        let old_defaulted = || {
             let decoded = Decoded::new(old.clone()?).ok()?;
             self.defaulted(change.old.as_ref()?, decoded, old.as_ref(), &change.request).ok()
         };
-        if changes_spec(change, object, &result, defaulted_old) {
+        // Defaults that are newer than the old object change its spec, but the user does not. That holds also if the API server
+        // sends the defaulted object again.
+        let old_spec = change.old.as_ref().map(|old| &old["spec"]);
+        let is_new = |spec| old_spec != Some(spec);
+        if is_new(&object["spec"])
+            && is_new(&result["spec"])
+            && old_defaulted().is_none_or(|old| old["spec"] != result["spec"])
+        {
             annotate(&mut result, &change.request, &K::group(&()));
         }
         Ok(json_patch::diff(object, &result))
@@ -114,20 +113,6 @@ impl<K: Kind + CustomResourceExt> Defaulter<K> {
         merge(&mut result, &before, &after);
         Ok(result)
     }
-}
-
-/// Whether the request changes the spec. A change by defaults that are newer than the old object does not count, even if the
-/// API server sends the defaulted object again.
-fn changes_spec(
-    change: &Change,
-    object: &Value,
-    result: &Value,
-    defaulted_old: impl FnOnce() -> Option<Value>,
-) -> bool {
-    let old = change.old.as_ref().map(|old| &old["spec"]);
-    old != Some(&object["spec"])
-        && old != Some(&result["spec"])
-        && defaulted_old().is_none_or(|old| old["spec"] != result["spec"])
 }
 
 /// Sets the annotations for the creator and the last modifier.

@@ -1,14 +1,14 @@
-//! Puts what code changed in a typed object onto the object as it came.
+//! Merging of the changes to a typed object into its JSON, which keeps unknown fields.
 
 use std::collections::HashMap;
 
 use serde_json::{Map, Value};
 
-/// Changes `raw` where `after` differs from `before`, and leaves alone what neither knows.
+/// Applies the difference between `before` and `after` to `raw`, and keeps the fields that neither of them has.
 ///
-/// Items of a list that are as they were are kept wherever they are by now. Others are changed where they are if there are as
-/// many as before, and else replaced: nobody knows which is which. So is a list of which `before` has not as many items as
-/// `raw`.
+/// List items that are unchanged keep their unknown fields, even if they have moved. A changed item keeps them if the list is as
+/// long as before; otherwise it cannot be matched with an old item and is replaced. The whole list is replaced if `before` and
+/// `raw` differ in length.
 pub(crate) fn merge(raw: &mut Value, before: &Value, after: &Value) {
     if before == after {
         return;
@@ -36,16 +36,16 @@ fn fields(raw: &mut Map<String, Value>, before: &Map<String, Value>, after: &Map
 }
 
 fn items(raw: &mut Vec<Value>, before: &[Value], after: &[Value]) {
-    let mut came: Vec<_> = std::mem::take(raw).into_iter().map(Some).collect();
+    let mut left: Vec<_> = std::mem::take(raw).into_iter().map(Some).collect();
     let kept: Vec<_> =
-        origins(before, after).into_iter().map(|origin| came.get_mut(origin?)?.take()).collect();
-    let as_many = before.len() == after.len();
-    // What is still there is no other item by now.
+        origins(before, after).into_iter().map(|origin| left.get_mut(origin?)?.take()).collect();
+    let same_length = before.len() == after.len();
+    // An item that is left has not moved elsewhere.
     let mut changed = |index: usize, after: &Value| {
-        if !as_many {
+        if !same_length {
             return None;
         }
-        let (mut item, before) = (came.get_mut(index)?.take()?, before.get(index)?);
+        let (mut item, before) = (left.get_mut(index)?.take()?, before.get(index)?);
         merge(&mut item, before, after);
         Some(item)
     };
@@ -55,7 +55,7 @@ fn items(raw: &mut Vec<Value>, before: &[Value], after: &[Value]) {
     raw.extend(items);
 }
 
-/// Where each item was, if it is as it was.
+/// The old index of each item that is unchanged.
 fn origins(before: &[Value], after: &[Value]) -> Vec<Option<usize>> {
     let stays = |index: usize| before.get(index).is_some_and(|before| after.get(index) == Some(before));
     let mut moved: HashMap<&Value, Vec<usize>> = HashMap::new();
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_changed_is_changed() {
+    fn unknown_fields_of_changed_objects_are_kept() {
         check(
             json!({"spec": {"odd": 1, "list": [{"odd": 2}]}}),
             json!({"spec": {"list": [{"n": null}], "empty": []}}),
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn items_that_are_sorted_keep_what_is_unknown_of_them() {
+    fn sorted_items_keep_their_unknown_fields() {
         check(
             json!([{"n": 2, "odd": "b"}, {"n": 3, "odd": "c"}, {"n": 1, "odd": "a"}, {"n": 2, "odd": "d"}]),
             json!([{"n": 2}, {"n": 3}, {"n": 1}, {"n": 2}]),
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn items_around_new_ones_and_taken_away_ones_keep_what_is_unknown_of_them() {
+    fn items_beside_added_and_removed_ones_keep_their_unknown_fields() {
         let raw = json!([{"n": 1, "odd": "a"}, {"n": 2, "odd": "b"}]);
         let before = json!([{"n": 1}, {"n": 2}]);
         let becomes = |after: Value, expected: Value| check(raw.clone(), before.clone(), after, expected);
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn very_many_items_that_all_change_are_mergeed_soon() {
+    fn many_changed_items_are_merged_in_time() {
         let items = |from: u32| (from..from + 200_000).map(|n| json!({"n": n})).collect::<Value>();
         let start = std::time::Instant::now();
         check(items(0), items(0), items(200_000), items(200_000));
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_taken_away_goes_and_a_list_of_which_not_every_item_is_known_is_replaced() {
+    fn removed_fields_go_and_a_list_of_another_length_is_replaced() {
         check(
             json!({"gone": 1, "odd": 2, "list": [{"n": 1, "odd": 1}, {}]}),
             json!({"gone": 1, "list": [{"n": 1}]}),

@@ -31,7 +31,7 @@ impl GroupVersionKind {
     }
 
     /// A rule of a webhook configuration.
-    pub(crate) fn rule(&self, operations: &[&str], resources: &[String]) -> Value {
+    pub(crate) fn rule(&self, operations: &[&str], resources: Vec<String>) -> Value {
         json!({
             "operations": operations, "apiGroups": [self.group], "apiVersions": [self.version],
             "resources": resources, "scope": "*",
@@ -45,14 +45,14 @@ impl fmt::Display for GroupVersionKind {
     }
 }
 
-/// A review that is to be answered.
+/// A decoded AdmissionReview.
 #[derive(Deserialize)]
 #[serde(try_from = "WireReview")]
 pub(crate) struct Review {
     /// The response that allows the request.
     pub(crate) response: AdmissionResponse,
     pub(crate) kind: GroupVersionKind,
-    /// The change to check; none for a request that is always allowed: a connection, or the release of an object.
+    /// The change to check. None if the request is always allowed: a CONNECT request, or the release of a deleted object.
     pub(crate) change: Option<Change>,
 }
 
@@ -77,8 +77,8 @@ impl Change {
         self.object.as_ref().ok_or_else(|| "the new object may not be nil".into())
     }
 
-    /// Whether an object that is being deleted changes in nothing but its metadata, as when a finalizer is removed. That must
-    /// be possible even if the object is invalid.
+    /// Returns true if only the metadata of an object that is being deleted changes, as when a finalizer is removed. That must be
+    /// possible even if the object is invalid.
     fn is_release(&self) -> bool {
         let (Some(object), Some(old)) = (&self.object, &self.old) else { return false };
         let is_deleted = !old["metadata"]["deletionTimestamp"].is_null();

@@ -1,10 +1,17 @@
 //! Admission requests for tests, which need no server.
 
+use std::error::Error;
+
+use kube::core::admission::AdmissionResponse;
 use reknit_apis::{Operation, Request};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::review::{Change, GroupVersionKind, Review};
+use super::{
+    review::{Change, GroupVersionKind, Review},
+    validation::Validated,
+};
+use crate::webhook::Webhook;
 
 /// A request to create, update or delete an object, for [`Webhook::admit`](crate::Webhook::admit).
 ///
@@ -13,15 +20,15 @@ use super::review::{Change, GroupVersionKind, Review};
 #[derive(Clone, Debug)]
 #[must_use = "a proposal does nothing until it is admitted"]
 pub struct Proposal {
-    pub(crate) request: Request,
-    pub(crate) object: Value,
-    pub(crate) old: Value,
+    request: Request,
+    object: Value,
+    old: Value,
 }
 
 /// The reason of a denied request, as the client reads it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct Refused(pub(crate) String);
+pub struct Refused(String);
 
 /// An allowed request.
 #[derive(Clone, Debug, PartialEq)]
@@ -75,7 +82,7 @@ impl Proposal {
     }
 
     /// The review that the API server would send, with this object in place of the proposed one.
-    pub(crate) fn review(&self, object: &Value) -> Result<Review, Refused> {
+    fn review(&self, object: &Value) -> Result<Review, Refused> {
         let typed = if object.is_null() { &self.old } else { object };
         let (Some(version), Some(kind)) = (typed["apiVersion"].as_str(), typed["kind"].as_str()) else {
             return Err(Refused("could not decode body: the object has no apiVersion or kind".into()));
@@ -89,4 +96,46 @@ impl Proposal {
 /// An object that cannot be serialized is refused because it has no kind.
 fn json(object: impl Serialize) -> Value {
     serde_json::to_value(object).unwrap_or_default()
+}
+
+impl Webhook {
+    /// Admits a request as the API server does with this webhook: defaulting first, then validation. For tests.
+    ///
+    /// Objects get no defaults in requests for a subresource, and are validated only if the Kind names the subresource
+    /// ([`Validatable::SUBRESOURCES`](reknit_apis::Validatable::SUBRESOURCES)).
+    ///
+    /// # Errors
+    ///
+    /// Fails with the reason if the request is denied.
+    pub async fn admit(&self, proposal: Proposal) -> Result<Admitted, Refused> {
+        let mut object = proposal.object.clone();
+        let review = proposal.review(&object)?;
+        let (kind, subresource) = (review.kind.clone(), proposal.request.subresource.as_deref());
+        if subresource.is_none()
+            && self.defaulting.contains_key(&kind)
+            && let Some(patch) = allowed(self.set_defaults(review))?.patch
+        {
+            object = patched(object, &patch).map_err(|error| Refused(error.to_string()))?;
+        }
+        allowed(self.validate_config_map(proposal.review(&object)?))?;
+        let mut warnings = Vec::new();
+        if self.validates(&kind, subresource) {
+            let mut validated = self.validate(proposal.review(&object)?);
+            while let Some(call) = validated.calls.pop_front() {
+                validated = validated.with_result(call().await);
+            }
+            warnings = allowed(validated)?.warnings.unwrap_or_default();
+        }
+        let object = if object.is_null() { proposal.old } else { object };
+        Ok(Admitted { object, warnings })
+    }
+}
+
+fn allowed(Validated { response, .. }: Validated) -> Result<AdmissionResponse, Refused> {
+    if response.allowed { Ok(response) } else { Err(Refused(response.result.message)) }
+}
+
+fn patched(mut object: Value, patch: &[u8]) -> Result<Value, Box<dyn Error>> {
+    json_patch::patch(&mut object, &serde_json::from_slice::<json_patch::Patch>(patch)?)?;
+    Ok(object)
 }

@@ -1,12 +1,6 @@
 //! Validation of objects.
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    fmt::Display,
-    future::Future,
-    iter,
-    sync::Arc,
-};
+use std::{collections::VecDeque, fmt::Display, future::Future, iter, sync::Arc};
 
 use futures::future::BoxFuture;
 use kube::{CustomResourceExt, core::admission::AdmissionResponse};
@@ -17,18 +11,18 @@ use super::{
     decoding::{Decoder, decode_leniently},
     review::{Change, GroupVersionKind, Review, deny},
 };
+use crate::webhook::Webhook;
 
-/// The Kinds with rules or callbacks.
+/// A Kind with rules or callbacks.
 #[derive(Clone, Default)]
-pub(crate) struct Validation(BTreeMap<GroupVersionKind, Entry>);
-
-#[derive(Clone, Default)]
-struct Entry {
+pub(crate) struct ValidatedKind {
     plural: String,
     subresources: &'static [&'static str],
-    validate: Option<Arc<dyn Fn(&Change) -> Result<FieldError, String> + Send + Sync>>,
+    validate: Option<Validate>,
     callbacks: Vec<Callback>,
 }
+
+type Validate = Arc<dyn Fn(&Change) -> Result<FieldError, String> + Send + Sync>;
 
 /// Decodes the object for a callback. None if the callback is not to be called.
 type Callback = Arc<dyn Fn(&Value, &Request) -> Result<Option<Call>, String> + Send + Sync>;
@@ -39,7 +33,7 @@ pub(crate) type Call = Box<dyn FnOnce() -> BoxFuture<'static, Result<(), String>
 /// A response, and the callbacks that may still deny the request.
 pub(crate) struct Validated {
     pub(crate) response: AdmissionResponse,
-    /// To be called one after another until one fails.
+    /// The callbacks to call one after another until one fails.
     pub(crate) calls: VecDeque<Call>,
 }
 
@@ -59,24 +53,43 @@ impl Validated {
     }
 }
 
-impl Validation {
-    pub(crate) fn add<K: Validatable + CustomResourceExt>(&mut self) {
+impl Webhook {
+    /// Validates the objects of a Kind when they are created, updated or deleted.
+    pub fn validation<K: Validatable + CustomResourceExt>(mut self) -> Self {
         let decoder = Decoder::<K>::new();
-        let entry = self.entry::<K>();
-        entry.subresources = K::SUBRESOURCES;
-        entry.validate = Some(Arc::new(move |change: &Change| validate(&decoder, change)));
+        let kind = self.validated_kind::<K>();
+        kind.subresources = K::SUBRESOURCES;
+        kind.validate = Some(Arc::new(move |change: &Change| validate(&decoder, change)));
+        self
     }
 
-    pub(crate) fn add_callback<K, F, C, E>(&mut self, callback: F)
+    /// Calls a callback when an object of the Kind is created, updated or deleted, if the object is valid. For a deletion it
+    /// gets the old object.
+    ///
+    /// Callbacks are called one after another until one fails. None is called in a dry run or for the deletion of an object that
+    /// cannot be decoded. A callback may block its thread until it returns its future; the future must not.
+    ///
+    /// ```
+    /// use k8s_openapi::api::core::v1::Namespace;
+    /// use reknit_webhook::Webhook;
+    ///
+    /// let webhook = Webhook::new("demo.reknit.dev").callback(async |namespace: Namespace, request| {
+    ///     match namespace.metadata.name.as_deref() {
+    ///         Some("forbidden") => Err(format!("{} must not have it", request.username())),
+    ///         _ => Ok(()),
+    ///     }
+    /// });
+    /// # let _ = webhook;
+    /// ```
+    pub fn callback<K, C, E>(mut self, call: impl Fn(K, Request) -> C + Send + Sync + 'static) -> Self
     where
         K: Kind,
-        F: Fn(K, Request) -> C + Send + Sync + 'static,
         C: Future<Output = Result<(), E>> + Send + 'static,
         E: Display + 'static,
     {
-        let callback = Arc::new(callback);
+        let callback = Arc::new(call);
         let prepare = move |object: &Value, request: &Request| {
-            // The definition of the Kind, if any, is unknown here: its status may be no subresource.
+            // The CustomResourceDefinition is unknown here, so the status may be dropped even if it is not a subresource.
             let object = match decode_leniently::<K>(object, request.subresource.is_none()) {
                 Ok((object, _)) => object,
                 // An undecodable object must not prevent its own deletion.
@@ -90,43 +103,40 @@ impl Validation {
             });
             Ok(Some(call))
         };
-        self.entry::<K>().callbacks.push(Arc::new(prepare));
+        self.validated_kind::<K>().callbacks.push(Arc::new(prepare));
+        self
     }
 
-    fn entry<K: Kind>(&mut self) -> &mut Entry {
-        let entry = self.0.entry(GroupVersionKind::of::<K>()).or_default();
-        entry.plural = K::plural(&()).into();
-        entry
+    fn validated_kind<K: Kind>(&mut self) -> &mut ValidatedKind {
+        let kind = self.validation.entry(GroupVersionKind::of::<K>()).or_default();
+        kind.plural = K::plural(&()).into();
+        kind
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// The rules of the webhook configuration.
-    pub(crate) fn rules(&self) -> Value {
-        let rule = |(kind, entry): (&GroupVersionKind, &Entry)| {
-            let subresources = entry.subresources.iter().map(|name| format!("{}/{name}", entry.plural));
-            let resources: Vec<_> = iter::once(entry.plural.clone()).chain(subresources).collect();
-            kind.rule(&["CREATE", "UPDATE", "DELETE"], &resources)
+    pub(crate) fn validation_rules(&self) -> Value {
+        let rule = |(kind, handler): (&GroupVersionKind, &ValidatedKind)| {
+            let plural = &handler.plural;
+            let subresources = handler.subresources.iter().map(|name| format!("{plural}/{name}"));
+            let resources = iter::once(plural.clone()).chain(subresources).collect();
+            kind.rule(&["CREATE", "UPDATE", "DELETE"], resources)
         };
-        self.0.iter().map(rule).collect()
+        self.validation.iter().map(rule).collect()
     }
 
-    /// Whether the rules name this Kind or its subresource.
-    pub(crate) fn has(&self, kind: &GroupVersionKind, subresource: Option<&str>) -> bool {
-        let has = |entry: &Entry| subresource.is_none_or(|name| entry.subresources.contains(&name));
-        self.0.get(kind).is_some_and(has)
+    /// Returns true if the rules name this Kind, or its subresource if there is one.
+    pub(crate) fn validates(&self, kind: &GroupVersionKind, subresource: Option<&str>) -> bool {
+        let handler = self.validation.get(kind);
+        handler.is_some_and(|handler| subresource.is_none_or(|name| handler.subresources.contains(&name)))
     }
 
     /// Validates the object and prepares the callbacks.
-    pub(crate) fn answer(&self, review: Review) -> Validated {
+    pub(crate) fn validate(&self, review: Review) -> Validated {
         let Review { mut response, kind, change } = review;
-        let Some(entry) = self.0.get(&kind) else {
+        let Some(handler) = self.validation.get(&kind) else {
             return deny(response, format!("decoding request failed: unhandled kind: {kind}")).into();
         };
         let Some(change) = change else { return response.into() };
-        let error = match entry.check(&change) {
+        let error = match handler.check(&change) {
             Ok(error) => error,
             Err(reason) => return deny(response, format!("decoding request failed: {reason}")).into(),
         };
@@ -135,14 +145,14 @@ impl Validation {
         if !errors.is_empty() {
             return deny(response, format!("validation failed: {errors}")).into();
         }
-        match entry.calls(&change) {
+        match handler.calls(&change) {
             Ok(calls) => Validated { response, calls },
             Err(reason) => Validated::from(response).with_result(Err(reason)),
         }
     }
 }
 
-impl Entry {
+impl ValidatedKind {
     fn check(&self, change: &Change) -> Result<FieldError, String> {
         if change.request.operation != Operation::Delete {
             change.new_object()?;
@@ -150,7 +160,7 @@ impl Entry {
         self.validate.as_ref().map_or_else(|| Ok(FieldError::none()), |validate| validate(change))
     }
 
-    /// None in a dry run, since callbacks may have effects.
+    /// Prepares the callbacks. There are none in a dry run, since they may have effects.
     fn calls(&self, change: &Change) -> Result<VecDeque<Call>, String> {
         let object = change.object.as_ref().or(change.old.as_ref());
         let Some(object) = object.filter(|_| !change.request.dry_run) else { return Ok(VecDeque::new()) };
@@ -208,11 +218,11 @@ mod tests {
     }
 
     #[test]
-    fn it_is_asked_of_each_kind_also_when_one_is_deleted_and_of_the_parts_that_the_kind_names() {
-        let mut validation = Validation::default();
-        validation.add::<Lamp>();
-        validation.add_callback(async |_: Lamp, _| Ok::<_, String>(()));
-        validation.add_callback(async |_: Namespace, _| Ok::<_, String>(()));
+    fn the_rules_name_each_kind_its_deletions_and_its_subresources() {
+        let webhook = Webhook::new("demo.reknit.dev")
+            .validation::<Lamp>()
+            .callback(async |_: Lamp, _| Ok::<_, String>(()))
+            .callback(async |_: Namespace, _| Ok::<_, String>(()));
         let rule = |group, resources: &[&str]| {
             json!({
                 "operations": ["CREATE", "UPDATE", "DELETE"], "apiGroups": [group], "apiVersions": ["v1"],
@@ -221,10 +231,12 @@ mod tests {
         };
         let expected =
             json!([rule("", &["namespaces"]), rule("demo.reknit.dev", &["lamps", "lamps/status"])]);
-        assert_eq!(validation.rules(), expected);
-        let asks = |kind: &GroupVersionKind, part| validation.has(kind, part);
+        assert_eq!(webhook.validation_rules(), expected);
+        let validates = |kind: &GroupVersionKind, part| webhook.validates(kind, part);
         let (lamp, namespace) = (GroupVersionKind::of::<Lamp>(), GroupVersionKind::of::<Namespace>());
-        assert!(asks(&lamp, None) && asks(&lamp, Some("status")) && !asks(&lamp, Some("scale")));
-        assert!(asks(&namespace, None) && !asks(&namespace, Some("status")));
+        assert!(
+            validates(&lamp, None) && validates(&lamp, Some("status")) && !validates(&lamp, Some("scale"))
+        );
+        assert!(validates(&namespace, None) && !validates(&namespace, Some("status")));
     }
 }

@@ -1,4 +1,4 @@
-//! A certificate authority, which issues the certificate that a webhook shows.
+//! Certificate authorities, and the certificates that they issue for a webhook.
 
 use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
 
@@ -21,9 +21,9 @@ use x509_parser::{
 
 use super::identity::certified_key;
 
-/// As Knative's.
+/// The organisation in the certificates of Knative's webhooks.
 const ORGANISATION: &str = "knative.dev";
-/// How far the clock of an API server may be behind.
+/// The time by which the clock of an API server may be behind.
 const SKEW: Duration = Duration::from_secs(60 * 60);
 
 /// The error of a certificate that cannot be created.
@@ -31,14 +31,14 @@ const SKEW: Duration = Duration::from_secs(60 * 60);
 #[error("failed to create a certificate: {0}")]
 pub(crate) struct Error(#[from] rcgen::Error);
 
-/// A certificate, and the key that belongs to it: PEM.
+/// A certificate and its key in PEM.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Pair {
     pub(crate) certificate: String,
     pub(crate) key: String,
 }
 
-/// Without the key: what is formatted ends up in logs.
+/// Leaves the key out, which must not appear in logs.
 impl fmt::Debug for Pair {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pair").field("certificate", &self.certificate).finish_non_exhaustive()
@@ -46,49 +46,47 @@ impl fmt::Debug for Pair {
 }
 
 impl Pair {
-    /// An authority that trusts nobody else, valid for so long.
+    /// Creates a self-signed authority.
     pub(crate) fn authority(now: Timestamp, validity: Duration) -> Result<Self, Error> {
-        let mut params = valid(CertificateParams::default(), now, validity);
+        // A client that trusts several authorities finds the issuer by its name.
+        let mut params = params(&[], &format!("webhook CA of {now}"), now, validity)?;
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
-        // Told apart by name: a client that trusts several looks for the issuer by it.
-        named(&mut params, &format!("webhook CA of {now}"));
         let key = KeyPair::generate()?;
         Ok(Self { certificate: params.self_signed(&key)?.pem(), key: key.serialize_pem() })
     }
 
-    /// A certificate for a server of these names, issued by this authority.
+    /// Issues a certificate for a server with these names.
     pub(crate) fn issue(&self, names: &[String], now: Timestamp, validity: Duration) -> Result<Self, Error> {
         let issuer = Issuer::from_ca_cert_pem(&self.certificate, KeyPair::from_pem(&self.key)?)?;
-        let mut params = valid(CertificateParams::new(names)?, now, validity);
+        let mut params = params(names, names.first().map_or("webhook", String::as_str), now, validity)?;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         params.use_authority_key_identifier_extension = true;
-        named(&mut params, names.first().map_or("webhook", String::as_str));
         let key = KeyPair::generate()?;
         Ok(Self { certificate: params.signed_by(&key, &issuer)?.pem(), key: key.serialize_pem() })
     }
 
-    /// Whether the key is that of the certificate.
-    pub(crate) fn belongs_together(&self) -> bool {
+    /// Returns true if the key is that of the certificate.
+    pub(crate) fn is_consistent(&self) -> bool {
         certified_key(self.certificate.as_bytes(), self.key.as_bytes()).is_ok()
     }
 
-    /// Whether a client that trusts these takes this for a server at that time: from its beginning to its end.
+    /// Returns true if a client that trusts these authorities accepts the certificate of a server at that time.
     pub(crate) fn is_accepted(&self, trusted: &str, now: Timestamp) -> bool {
-        self.verified(trusted, now).is_some()
-    }
-
-    fn verified(&self, trusted: &str, now: Timestamp) -> Option<()> {
-        let mut roots = RootCertStore::empty();
-        roots.add_parsable_certificates(chain(trusted)?);
-        let provider = Arc::new(default_provider());
-        let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build().ok()?;
-        let name = ServerName::try_from(read(&self.certificate)?.names.into_iter().next()?).ok()?;
-        let (chain, second) = (chain(&self.certificate)?, u64::try_from(now.as_second()).ok()?);
-        let (server, between) = chain.split_first()?;
-        let now = UnixTime::since_unix_epoch(Duration::from_secs(second));
-        verifier.verify_server_cert(server, between, &name, &[], now).ok().map(drop)
+        let verify = || {
+            let mut roots = RootCertStore::empty();
+            roots.add_parsable_certificates(chain(trusted)?);
+            let provider = Arc::new(default_provider());
+            let verifier =
+                WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build().ok()?;
+            let name = ServerName::try_from(read(&self.certificate)?.names.into_iter().next()?).ok()?;
+            let (chain, second) = (chain(&self.certificate)?, u64::try_from(now.as_second()).ok()?);
+            let (server, between) = chain.split_first()?;
+            let now = UnixTime::since_unix_epoch(Duration::from_secs(second));
+            verifier.verify_server_cert(server, between, &name, &[], now).ok()
+        };
+        verify().is_some()
     }
 }
 
@@ -96,17 +94,19 @@ fn chain(pem: &str) -> Option<Vec<CertificateDer<'static>>> {
     CertificateDer::pem_slice_iter(pem.as_bytes()).collect::<Result<_, _>>().ok()
 }
 
-fn valid(mut params: CertificateParams, now: Timestamp, validity: Duration) -> CertificateParams {
+fn params(
+    names: &[String],
+    common_name: &str,
+    now: Timestamp,
+    validity: Duration,
+) -> Result<CertificateParams, rcgen::Error> {
     let now = OffsetDateTime::from_unix_timestamp(now.as_second()).unwrap_or(OffsetDateTime::UNIX_EPOCH);
+    let mut params = CertificateParams::new(names)?;
     (params.not_before, params.not_after) = (now - SKEW, now + validity);
-    params
-}
-
-fn named(params: &mut CertificateParams, name: &str) {
-    let mut names = DistinguishedName::new();
-    names.push(DnType::OrganizationName, ORGANISATION);
-    names.push(DnType::CommonName, name);
-    params.distinguished_name = names;
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::OrganizationName, ORGANISATION);
+    params.distinguished_name.push(DnType::CommonName, common_name);
+    Ok(params)
 }
 
 /// The validity and the names of a certificate.
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_certificate_says_for_whom_and_until_when_it_is() {
+    fn the_validity_and_names_of_a_certificate_are_read() {
         let (now, week) = (Timestamp::from_second(1_800_000_000).unwrap(), Duration::from_secs(7 * 86_400));
         let authority = Pair::authority(now, week).unwrap();
         let names = ["webhook.ns.svc".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_private_key_is_not_formatted() {
+    fn debug_output_leaves_out_the_private_key() {
         let now = Timestamp::from_second(1_800_000_000).unwrap();
         let pair = Pair::authority(now, Duration::from_secs(86_400)).unwrap();
         assert!(pair.key.contains("PRIVATE KEY"));

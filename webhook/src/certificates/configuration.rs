@@ -21,9 +21,10 @@ pub(crate) struct Configuration {
     pub(crate) name: String,
     pub(crate) resource: ApiResource,
     path: &'static str,
-    /// The rules of the entries that have the name of the object; none for a CustomResourceDefinition.
+    /// The rules of the entries that have the name of the object. None for a CustomResourceDefinition.
     rules: Option<Value>,
-    watch: fn(&Context, &mut Builder<Keys>, &str, &Key) -> Read,
+    /// Watches the object. Its changes enqueue its key and that of the Secret, whose certificate may lack a new host.
+    pub(crate) watch: fn(&Context, &mut Builder<Keys>, &str, &Key) -> Read,
 }
 
 impl Configuration {
@@ -32,16 +33,6 @@ impl Configuration {
         K: Cached<DynamicType = ()> + Serialize,
     {
         Self { name, resource: ApiResource::erase::<K>(&()), path, rules, watch: watch::<K> }
-    }
-
-    pub(crate) fn key(&self) -> Key {
-        Key::new(None, &self.name)
-    }
-
-    /// Has each change of the object enqueue its key and that of the Secret, whose certificate may lack a host of the object.
-    pub(crate) fn watch(&self, cx: &Context, build: &mut Builder<Keys>, secret: &Key) -> Read {
-        build.always(self.key());
-        (self.watch)(cx, build, &self.name, secret)
     }
 
     /// The client configurations by which the API server calls the webhook.
@@ -59,8 +50,8 @@ impl Configuration {
         conversion.and_then(|conversion| conversion.get_mut("webhook")).into_iter().collect()
     }
 
-    /// The merge patch that makes the API server call the webhook and trust this bundle; none if it does. An entry gets its
-    /// rules, without which it is not called, once the certificate covers its host.
+    /// The merge patch that makes the API server call the webhook and trust this bundle, if one is needed. An entry gets its rules,
+    /// without which the API server does not call it, once the certificate covers its host.
     pub(crate) fn patch(
         &self,
         object: &Value,
@@ -108,10 +99,11 @@ where
     let (informer, secret) = (cx.informer::<K>(select().field("metadata.name", name)), secret.clone());
     build.watch(&informer).keys(move |object| [Key::of(object), secret.clone()]);
     let key = Key::new(None, name);
+    build.always(key.clone());
     Box::new(move || informer.get(&key).and_then(|object| serde_json::to_value(&*object).ok()))
 }
 
-/// Whether a client trusts exactly this bundle.
+/// Returns true if a client trusts exactly this bundle.
 pub(crate) fn trusts(client: &Value, bundle: &str) -> bool {
     client["caBundle"] == ca_bundle(bundle)
 }
@@ -156,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn only_entries_of_its_own_name_are_filled_and_keep_other_fields() {
+    fn only_entries_with_the_name_of_the_object_are_filled() {
         let webhooks = json!([
             {"name": "other.dev", "clientConfig": {"url": "https://a/b"}},
             {"name": "x.dev", "timeoutSeconds": 3, "clientConfig": {"service": {"name": "s", "port": 9}},
@@ -178,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn the_url_of_an_entry_is_kept_and_its_host_is_found() {
+    fn the_url_of_an_entry_is_kept_and_its_host_is_read() {
         let webhooks = json!([{"name": "x.dev", "clientConfig": {"url": "https://[::1]:8443/other"}}]);
         let once = filled(&webhooks, |_| true);
         assert_eq!(filled(&webhooks, |name| name != "::1")[0]["rules"], Value::Null);

@@ -21,13 +21,13 @@ use serde_json::{Value, json};
 use super::{
     configuration::{Configuration, Read, host, trusts},
     identity::Identity,
-    secret::{Certificates, Lifetime, Step, step},
+    secret::{Certificates, Lifetime, Step, Terms, step},
     service::Place,
 };
 
 /// The time that API servers may take to learn of a new bundle before a certificate that needs it is served.
 const SETTLE: Duration = Duration::from_secs(2);
-/// The time between looks at the bundles of the configurations.
+/// The interval at which the bundles of the configurations are checked before a rotation.
 const POLL: Duration = Duration::from_millis(250);
 
 /// Reconciles the Secret and the configurations.
@@ -38,12 +38,12 @@ pub(crate) struct CertificateReconciler {
     service_names: Vec<String>,
     lifetime: Lifetime,
     configurations: Vec<(Configuration, Read)>,
-    /// The bundle that all clients trust, and the time since when they do.
+    /// The bundle that all clients trust, and the time of the first check that found it.
     published: Mutex<Option<(String, Instant)>>,
 }
 
 impl CertificateReconciler {
-    /// The controller, and the informer of the Secret. While the informer is held, the identity serves the certificate of the
+    /// Creates the controller and the informer of the Secret. While the informer is held, the identity serves the certificate of the
     /// Secret in every replica.
     pub(crate) fn controller(
         cx: &Context,
@@ -60,7 +60,7 @@ impl CertificateReconciler {
         build.watch(&secrets).every_key();
         build.always(secret.clone());
         let configurations = configurations.into_iter().map(|configuration| {
-            let read = configuration.watch(cx, &mut build, &secret);
+            let read = (configuration.watch)(cx, &mut build, &configuration.name, &secret);
             (configuration, read)
         });
         let configurations = configurations.collect();
@@ -88,15 +88,12 @@ impl CertificateReconciler {
     /// The names by which clients call the webhook.
     fn names(&self) -> Vec<String> {
         let mut names = self.service_names.clone();
-        for host in self.clients().filter_map(|client| host(&client)) {
-            if !names.contains(&host) {
-                names.push(host);
-            }
-        }
+        names.extend(self.clients().filter_map(|client| host(&client)));
+        names.dedup();
         names
     }
 
-    /// Whether all clients have trusted this bundle for long enough to know it.
+    /// Returns true if all clients have trusted this bundle for long enough for API servers to know it.
     fn is_published(&self, bundle: &str) -> bool {
         let is_trusted = self.clients().all(|client| trusts(&client, bundle));
         let mut published = self.published.lock();
@@ -112,7 +109,9 @@ impl CertificateReconciler {
         let secret = self.secrets.get(&self.secret);
         let held = secret.as_deref().and_then(Certificates::from_secret);
         let is_published = held.as_ref().is_some_and(|held| self.is_published(&held.bundle()));
-        match step(held.as_ref(), &self.names(), Timestamp::now(), self.lifetime, is_published)? {
+        let (names, now) = (self.names(), Timestamp::now());
+        let terms = Terms { names: &names, now, lifetime: self.lifetime };
+        match step(held.as_ref(), terms, is_published)? {
             Step::Wait(wait) => Ok(Outcome::after(wait)),
             Step::Publish => Ok(Outcome::after(POLL)),
             Step::Write(certificates) => {
@@ -142,7 +141,7 @@ impl CertificateReconciler {
         Ok(())
     }
 
-    /// Does nothing until there are certificates.
+    /// Fills in the configuration. Does nothing until there are certificates.
     async fn reconcile_configuration(&self, configuration: &Configuration, read: &Read) -> Result<Outcome> {
         let Some(certificates) = self.certificates() else { return Ok(Outcome::skip()) };
         let (kind, name) = (&configuration.resource.kind, &configuration.name);
@@ -165,21 +164,21 @@ impl ReconcileKey for CertificateReconciler {
         if *key == self.secret {
             return self.reconcile_secret().await;
         }
-        match self.configurations.iter().find(|(configuration, _)| configuration.key() == *key) {
+        match self.configurations.iter().find(|(configuration, _)| configuration.name == key.name) {
             Some((configuration, read)) => self.reconcile_configuration(configuration, read).await,
             None => Ok(Outcome::skip()),
         }
     }
 }
 
-/// Serves each certificate that the Secret gets. If one cannot be served, the one before stays.
+/// Serves the certificate of the Secret after each change. If it cannot be served, the server keeps the one before.
 fn serve_certificate(secrets: &Informer<Secret>, identity: Identity) {
     secrets.on(move |change| {
         let (Change::Added(secret) | Change::Updated { new: secret, .. }) = change else { return };
         let Some(Certificates { server, .. }) = Certificates::from_secret(secret) else { return };
         match identity.show(server.certificate.as_bytes(), server.key.as_bytes()) {
             Ok(()) => tracing::info!("serving the certificate of the webhook's Secret"),
-            Err(error) => tracing::error!(%error, "the webhook goes on with the certificate before"),
+            Err(error) => tracing::error!(%error, "failed to serve the certificate of the webhook's Secret: keeping the one before"),
         }
     });
 }

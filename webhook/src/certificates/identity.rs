@@ -1,4 +1,4 @@
-//! The certificate that a webhook shows, which can be another at any time.
+//! The certificate that a webhook serves, which can be replaced at any time.
 
 use std::{error::Error, sync::Arc};
 
@@ -12,9 +12,9 @@ use rustls::{
     version::TLS13,
 };
 
-/// The certificate that is shown in handshakes from now on. Clones are one.
+/// The certificate that is served in TLS handshakes. Clones share it.
 ///
-/// While there is none, handshakes fail.
+/// Handshakes fail until a certificate is set.
 ///
 /// ```no_run
 /// # fn of(certificate: &[u8], key: &[u8]) -> Result<(), reknit_webhook::BadCertificate> {
@@ -27,27 +27,28 @@ use rustls::{
 #[derive(Clone, Debug, Default)]
 pub struct Identity(Arc<RwLock<Option<Arc<CertifiedKey>>>>);
 
-/// A certificate or key that cannot be shown.
+/// The error of a certificate or key that cannot be served.
 #[derive(Debug, thiserror::Error)]
-#[error("the certificate cannot be served: {0}")]
+#[error("failed to serve the certificate: {0}")]
 pub struct BadCertificate(String);
 
 impl Identity {
-    /// Shows this one in handshakes from now on: a PEM chain, the server's own first, and its PEM key. Connections go on.
+    /// Serves this certificate in later handshakes. It is a PEM chain that begins with the server's own certificate, and its PEM
+    /// key. Open connections are kept.
     ///
     /// # Errors
     ///
-    /// When either cannot be read, or they do not belong together. What was shown before stays.
+    /// Fails if either cannot be read, or if the key is not that of the certificate. The certificate before is kept.
     pub fn show(&self, certificate: &[u8], key: &[u8]) -> Result<(), BadCertificate> {
         let certified = certified_key(certificate, key).map_err(|error| BadCertificate(error.to_string()))?;
         *self.0.write() = Some(Arc::new(certified));
         Ok(())
     }
 
-    /// TLS 1.3 alone, and HTTP/1.1 alone, as Knative's webhooks.
+    /// The configuration of a server with TLS 1.3 and HTTP/1.1 only, as in Knative's webhooks.
     pub(crate) fn config(&self) -> Result<ServerConfig, rustls::Error> {
         let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
-        let resolver = Arc::new(Shown(self.clone()));
+        let resolver = Arc::new(Resolver(self.clone()));
         let mut config =
             builder.with_protocol_versions(&[&TLS13])?.with_no_client_auth().with_cert_resolver(resolver);
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
@@ -56,15 +57,15 @@ impl Identity {
 }
 
 #[derive(Debug)]
-struct Shown(Identity);
+struct Resolver(Identity);
 
-impl ResolvesServerCert for Shown {
+impl ResolvesServerCert for Resolver {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         self.0.0.read().clone()
     }
 }
 
-/// Reads a PEM chain and its PEM key, and fails if they do not belong together.
+/// Reads a PEM chain and its PEM key. Fails if the key is not that of the certificate.
 pub(super) fn certified_key(certificate: &[u8], key: &[u8]) -> Result<CertifiedKey, Box<dyn Error>> {
     let chain = CertificateDer::pem_slice_iter(certificate).collect::<Result<_, _>>()?;
     Ok(CertifiedKey::from_der(chain, PrivateKeyDer::from_pem_slice(key)?, &ring::default_provider())?)

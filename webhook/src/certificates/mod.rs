@@ -2,10 +2,7 @@
 
 mod authority;
 pub(crate) mod configuration;
-mod controller;
+pub(crate) mod controller;
 pub(crate) mod identity;
-mod secret;
+pub(crate) mod secret;
 pub(crate) mod service;
-
-pub(crate) use controller::CertificateReconciler;
-pub(crate) use secret::Lifetime;

@@ -1,10 +1,10 @@
-//! What the Secret holds: the certificate that is shown, and the authorities that were, are and will be.
+//! The contents of the Secret, the served certificate and its authorities, and their rotation.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use k8s_openapi::{ByteString, api::core::v1::Secret, jiff::Timestamp};
 
-use super::authority::{Contents, Error, Pair, read};
+use super::authority::{Error, Pair, read};
 
 const SERVER_KEY: &str = "server-key.pem";
 const SERVER_CERTIFICATE: &str = "server-cert.pem";
@@ -12,18 +12,18 @@ const TRUSTED: &str = "ca-cert.pem";
 const NEXT_KEY: &str = "next-ca-key.pem";
 const NEXT_CERTIFICATE: &str = "next-ca-cert.pem";
 
-/// How often the clock is looked at: it can be set, and stands still for timers while a machine is suspended.
+/// The longest time between checks of the clock. It can be set, and timers stand still while a machine is suspended.
 const LOOK_AGAIN: Duration = Duration::from_secs(60 * 60);
 
-/// The longest that a certificate may last: ten years.
+/// The longest validity of a certificate: ten years.
 const LONGEST: Duration = Duration::from_secs(3_652 * 86_400);
 
-/// How long certificates last.
+/// The validity of certificates and the time of their renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lifetime {
-    /// From issue to end: seven days, as in Knative.
+    /// The time from issue to end: seven days, as in Knative.
     pub(crate) validity: Duration,
-    /// How long before their end they are renewed: a day.
+    /// The time from renewal to end: a day.
     pub(crate) renew_before: Duration,
 }
 
@@ -34,7 +34,7 @@ impl Default for Lifetime {
 }
 
 impl Lifetime {
-    /// Whether certificates of that lifetime can be made, and each is renewed once it has been shown for a while.
+    /// Fails if no certificates can be created with this lifetime, or if they would not be renewed in time.
     pub(crate) fn check(&self) -> Result<(), String> {
         let Self { validity, renew_before } = *self;
         if validity > LONGEST {
@@ -48,39 +48,54 @@ impl Lifetime {
         }
         Ok(())
     }
-
-    /// An authority is trusted before it issues anything, while its certificate is shown, and one turn longer, since
-    /// replicas learn of a new one at different times.
-    fn of_authority(&self) -> Duration {
-        self.validity * 3
-    }
 }
 
-/// The contents of the Secret. An authority is published as trusted one rotation before it issues the certificate that
-/// is shown: so nobody meets a certificate whose authority is news.
+/// The contents of the Secret. Each authority is published one rotation before it issues the served certificate, so no client
+/// gets a certificate whose authority it does not trust yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Certificates {
-    /// What is shown.
+    /// The served certificate.
     pub(crate) server: Pair,
     /// The authorities that clients are to trust, oldest first.
     pub(crate) trusted: Vec<String>,
-    /// The authority that issues the next certificate. A Secret that Knative made has none.
+    /// The authority that issues the next certificate. A Secret that Knative has written has none.
     pub(crate) next: Option<Pair>,
 }
 
-/// What is to be done about a Secret.
+/// The terms on which certificates are issued.
+#[derive(Clone, Copy)]
+pub(crate) struct Terms<'a> {
+    /// The names of the server.
+    pub(crate) names: &'a [String],
+    pub(crate) now: Timestamp,
+    pub(crate) lifetime: Lifetime,
+}
+
+impl Terms<'_> {
+    /// A new authority. It is trusted for one rotation before it issues a certificate, while that is served, and for one rotation
+    /// longer, since replicas learn of a new certificate at different times.
+    fn authority(&self) -> Result<Pair, Error> {
+        Pair::authority(self.now, self.lifetime.validity * 3)
+    }
+
+    fn issue(&self, authority: &Pair) -> Result<Pair, Error> {
+        authority.issue(self.names, self.now, self.lifetime.validity)
+    }
+}
+
+/// The next step for a Secret.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Nothing, for so long at the most.
+    /// Do nothing for this time at most.
     Wait(Duration),
-    /// It is to hold this.
+    /// Write these contents.
     Write(Box<Certificates>),
-    /// A new certificate is due, and the authority that would issue it is not known everywhere yet.
+    /// Wait: a new certificate is due, but not all clients trust its authority yet.
     Publish,
 }
 
 impl Certificates {
-    /// None where a part is missing or is no text.
+    /// Reads a Secret. None if a part is missing or is not text.
     pub(crate) fn from_secret(secret: &Secret) -> Option<Self> {
         let text = |key: &str| String::from_utf8(secret.data.as_ref()?.get(key)?.0.clone()).ok();
         let pair = |certificate, key| Some(Pair { certificate: text(certificate)?, key: text(key)? });
@@ -100,99 +115,83 @@ impl Certificates {
         all.map(|(key, text)| (key.to_owned(), ByteString(text.into_bytes()))).collect()
     }
 
-    /// What clients are to trust.
+    /// The PEM bundle of the trusted authorities.
     pub(crate) fn bundle(&self) -> String {
         self.trusted.concat()
     }
 
-    /// Everything anew. Clients that trust something else refuse it until they are told.
-    fn fresh(names: &[String], now: Timestamp, lifetime: Lifetime) -> Result<Self, Error> {
-        let authority = Pair::authority(now, lifetime.of_authority())?;
-        let server = authority.issue(names, now, lifetime.validity)?;
-        Self { server, trusted: vec![authority.certificate], next: None }.with_next(now, lifetime)
+    /// Creates everything. Clients refuse the certificate until they trust its authority.
+    fn fresh(terms: Terms<'_>) -> Result<Self, Error> {
+        let authority = terms.authority()?;
+        let server = terms.issue(&authority)?;
+        Self { server, trusted: vec![authority.certificate], next: None }.with_next(terms)
     }
 
-    /// The authority of the next certificate is trusted from now on.
-    fn with_next(mut self, now: Timestamp, lifetime: Lifetime) -> Result<Self, Error> {
-        let next = Pair::authority(now, lifetime.of_authority())?;
+    /// Adds the authority of the next certificate and trusts it.
+    fn with_next(mut self, terms: Terms<'_>) -> Result<Self, Error> {
+        let next = terms.authority()?;
         self.trusted.push(next.certificate.clone());
         self.next = Some(next);
         Ok(self)
     }
 
-    /// The next authority's turn. That before is trusted for one turn more.
-    fn promoted(
-        &self,
-        next: &Pair,
-        names: &[String],
-        now: Timestamp,
-        lifetime: Lifetime,
-    ) -> Result<Self, Error> {
-        let server = next.issue(names, now, lifetime.validity)?;
-        // Who issued what replicas still show that have not heard of it: somebody may have added others.
+    /// Has the next authority issue the certificate. The authority before stays trusted for one more rotation.
+    fn rotated(&self, next: &Pair, terms: Terms<'_>) -> Result<Self, Error> {
+        let server = terms.issue(next)?;
+        // Replicas may still serve the old certificate. Its issuer is not always the last one: users may add authorities.
         let others = || self.trusted.iter().rev().filter(|trusted| **trusted != next.certificate);
-        let before =
-            others().find(|trusted| self.server.is_accepted(trusted, now)).or(others().next()).cloned();
+        let issuer = others().find(|trusted| self.server.is_accepted(trusted, terms.now));
+        let before = issuer.or(others().next()).cloned();
         let trusted = before.into_iter().chain([next.certificate.clone()]).collect();
-        Self { server, trusted, next: None }.with_next(now, lifetime)
+        Self { server, trusted, next: None }.with_next(terms)
     }
 
-    /// How long the certificate can be shown on; nothing where it has to be replaced.
-    fn left(&self, names: &[String], now: Timestamp, lifetime: Lifetime) -> Option<Duration> {
-        let seen = read(&self.server.certificate).filter(|_| !self.is_over(now))?;
-        let covers = names.iter().all(|name| seen.names.contains(name));
-        let renew = seen.until.checked_sub(lifetime.renew_before).ok().filter(|_| covers)?;
-        Duration::try_from(renew.duration_since(now)).ok().filter(|left| !left.is_zero())
+    /// The time until the certificate is to be renewed. None if it has to be replaced now.
+    fn time_left(&self, terms: Terms<'_>) -> Option<Duration> {
+        let contents = read(&self.server.certificate).filter(|_| !self.is_rejected(terms.now))?;
+        let covers = terms.names.iter().all(|name| contents.names.contains(name));
+        let renew = contents.until.checked_sub(terms.lifetime.renew_before).ok().filter(|_| covers)?;
+        Duration::try_from(renew.duration_since(terms.now)).ok().filter(|left| !left.is_zero())
     }
 
-    /// Whether the certificate is for this name too.
+    /// Returns true if the certificate is valid for this name.
     pub(crate) fn covers(&self, name: &String) -> bool {
         read(&self.server.certificate).is_some_and(|seen| seen.names.contains(name))
     }
 
-    /// Whether nobody takes what is shown: its time is over, or has not come by this clock, somebody has put something else
-    /// into the Secret, or taken out who issued it.
-    fn is_over(&self, now: Timestamp) -> bool {
-        !self.server.belongs_together() || !self.server.is_accepted(&self.bundle(), now)
+    /// Returns true if no client accepts the certificate: it has expired or is not valid yet, or the Secret was edited and lacks
+    /// its key or its issuer.
+    fn is_rejected(&self, now: Timestamp) -> bool {
+        !self.server.is_consistent() || !self.server.is_accepted(&self.bundle(), now)
     }
 
-    /// An authority that could still issue something.
-    fn usable_next(&self, now: Timestamp, lifetime: Lifetime) -> Option<&Pair> {
-        let next = self.next.as_ref().filter(|next| next.belongs_together())?;
-        let lasts = |seen: Contents| seen.from <= now && seen.until >= now + lifetime.validity;
-        let lasts = read(&next.certificate).is_some_and(lasts);
+    /// The next authority, if it can still issue a certificate.
+    fn usable_next(&self, terms: Terms<'_>) -> Option<&Pair> {
+        let next = self.next.as_ref().filter(|next| next.is_consistent())?;
+        let contents = read(&next.certificate)?;
+        let lasts = contents.from <= terms.now && contents.until >= terms.now + terms.lifetime.validity;
         Some(next).filter(|next| lasts && self.trusted.contains(&next.certificate))
     }
 }
 
-/// What is to be done about what the Secret holds, of which `is_published` says whether all clients trust it.
-pub(crate) fn step(
-    held: Option<&Certificates>,
-    names: &[String],
-    now: Timestamp,
-    lifetime: Lifetime,
-    is_published: bool,
-) -> Result<Step, Error> {
-    let write = |certificates| Ok(Step::Write(Box::new(certificates)));
-    let Some(held) = held else { return write(Certificates::fresh(names, now, lifetime)?) };
-    let Some(next) = held.usable_next(now, lifetime) else {
-        return match held.is_over(now) {
-            true => write(Certificates::fresh(names, now, lifetime)?),
-            false => write(Certificates { next: None, ..held.clone() }.with_next(now, lifetime)?),
-        };
-    };
-    match held.left(names, now, lifetime) {
-        Some(left) => Ok(Step::Wait(left.min(LOOK_AGAIN))),
-        None if is_published || held.is_over(now) => write(held.promoted(next, names, now, lifetime)?),
-        None => Ok(Step::Publish),
+/// Decides on the next step. `is_published` is set if all clients trust the held bundle.
+pub(crate) fn step(held: Option<&Certificates>, terms: Terms<'_>, is_published: bool) -> Result<Step, Error> {
+    let write = |certificates: Result<_, Error>| Ok(Step::Write(Box::new(certificates?)));
+    let Some(held) = held else { return write(Certificates::fresh(terms)) };
+    let is_rejected = held.is_rejected(terms.now);
+    match (held.usable_next(terms), held.time_left(terms)) {
+        (None, _) if is_rejected => write(Certificates::fresh(terms)),
+        (None, _) => write(Certificates { next: None, ..held.clone() }.with_next(terms)),
+        (Some(_), Some(left)) => Ok(Step::Wait(left.min(LOOK_AGAIN))),
+        (Some(next), None) if is_published || is_rejected => write(held.rotated(next, terms)),
+        (Some(_), None) => Ok(Step::Publish),
     }
 }
 
-/// The certificates of a PEM text, one by one; what is none is left out.
+/// Splits a PEM text into its certificates, and leaves out invalid ones.
 fn certificates(pem: &str) -> Vec<String> {
     const END: &str = "-----END CERTIFICATE-----";
     pem.split_inclusive(END)
-        .filter(|one| one.contains(END))
         .map(|one| format!("{}\n", one.trim()).replace("\r\n", "\n"))
         .filter(|one| read(one).is_some())
         .collect()
@@ -213,8 +212,9 @@ mod tests {
 
     const NOW: i64 = 1_800_000_000;
 
-    fn at(second: i64) -> Timestamp {
-        Timestamp::from_second(NOW + second).unwrap()
+    fn terms(names: &[String], second: i64) -> Terms<'_> {
+        let now = Timestamp::from_second(NOW + second).unwrap();
+        Terms { names, now, lifetime: Lifetime::default() }
     }
 
     fn names() -> Vec<String> {
@@ -223,7 +223,7 @@ mod tests {
 
     #[track_caller]
     fn stepped(held: Option<&Certificates>, second: i64, is_published: bool) -> Certificates {
-        match step(held, &names(), at(second), Lifetime::default(), is_published).unwrap() {
+        match step(held, terms(&names(), second), is_published).unwrap() {
             Step::Write(certificates) => {
                 assert!(certificates.next.is_some());
                 *certificates
@@ -232,7 +232,7 @@ mod tests {
         }
     }
 
-    /// Whether a client that trusts this bundle takes that certificate then.
+    /// Returns true if a client that trusts the bundle accepts the certificate at that time.
     fn trusts(bundle: &Certificates, shown: &Certificates, second: i64) -> bool {
         let mut roots = RootCertStore::empty();
         roots.add_parsable_certificates(
@@ -249,16 +249,16 @@ mod tests {
     const DAY: i64 = 86_400;
 
     #[test]
-    fn clients_and_replicas_that_are_one_turn_behind_or_ahead_still_understand_each_other() {
+    fn clients_and_replicas_that_are_one_rotation_apart_trust_each_other() {
         let mut before = stepped(None, 0, false);
-        for turn in 1..5 {
-            let due = turn * 6 * DAY + 1;
+        for rotation in 1..5 {
+            let due = rotation * 6 * DAY + 1;
             let after = stepped(Some(&before), due, true);
             assert_ne!(after.server, before.server);
             for (bundle, shown) in
                 [(&before, &before), (&before, &after), (&after, &before), (&after, &after)]
             {
-                assert!(trusts(bundle, shown, due), "turn {turn}");
+                assert!(trusts(bundle, shown, due), "rotation {rotation}");
             }
             assert_eq!(after.trusted.len(), 3);
             before = after;
@@ -268,27 +268,27 @@ mod tests {
     #[test]
     fn a_certificate_is_renewed_a_day_before_its_end_and_not_earlier() {
         let held = stepped(None, 0, false);
-        let step = |second| step(Some(&held), &names(), at(second), Lifetime::default(), false).unwrap();
+        let step = |second| step(Some(&held), terms(&names(), second), false).unwrap();
         assert_eq!(step(0), Step::Wait(LOOK_AGAIN));
         assert_eq!(step(6 * DAY - 1), Step::Wait(Duration::from_secs(1)));
         assert_eq!(step(6 * DAY), Step::Publish);
     }
 
     #[test]
-    fn a_certificate_whose_time_is_over_is_replaced_even_if_nobody_knows_the_authority_yet() {
+    fn an_expired_certificate_is_replaced_even_if_no_client_trusts_the_authority_yet() {
         let held = stepped(None, 0, false);
         assert_ne!(stepped(Some(&held), 7 * DAY + 1, false).server, held.server);
     }
 
     #[test]
-    fn a_name_that_is_missing_makes_it_due() {
+    fn a_certificate_that_lacks_a_name_is_due() {
         let held = stepped(None, 0, false);
         let more = [names(), vec!["127.0.0.1".into()]].concat();
-        assert_eq!(step(Some(&held), &more, at(1), Lifetime::default(), false).unwrap(), Step::Publish);
+        assert_eq!(step(Some(&held), terms(&more, 1), false).unwrap(), Step::Publish);
     }
 
     #[test]
-    fn what_knative_made_goes_on_and_gets_a_next_authority() {
+    fn the_certificate_of_a_knative_webhook_is_kept_and_gets_a_next_authority() {
         let theirs = Certificates { next: None, ..stepped(None, 0, false) };
         let theirs = Certificates { trusted: theirs.trusted[..1].to_vec(), ..theirs };
         let ours = stepped(Some(&theirs), 1, false);
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_put_into_the_secret_is_replaced_at_once_and_shown_ones_that_are_good_stay() {
+    fn damaged_parts_of_the_secret_are_replaced_at_once_and_a_valid_certificate_is_kept() {
         let (held, other) = (stepped(None, 0, false), stepped(None, 0, false));
         let nonsense = || Pair { certificate: "nonsense".into(), key: "nonsense".into() };
         let keyed =
@@ -311,18 +311,18 @@ mod tests {
         ];
         for (what, damaged) in &damaged {
             let mended = stepped(Some(damaged), 1, false);
-            assert!(trusts(&mended, &mended, 1) && mended.server.belongs_together(), "{what}");
+            assert!(trusts(&mended, &mended, 1) && mended.server.is_consistent(), "{what}");
         }
         let next = held.next.as_ref().unwrap();
         for bad in [nonsense(), keyed(next, &held.server), other.next.clone().unwrap()] {
             let mended = stepped(Some(&Certificates { next: Some(bad), ..held.clone() }), 1, false);
             assert!(mended.server == held.server && trusts(&mended, &held, 1));
-            assert!(mended.usable_next(at(1), Lifetime::default()).is_some());
+            assert!(mended.usable_next(terms(&names(), 1)).is_some());
         }
     }
 
     #[test]
-    fn an_authority_that_somebody_added_does_not_end_the_trust_in_what_was_shown_before() {
+    fn an_authority_added_by_a_user_does_not_displace_the_issuer_of_the_old_certificate() {
         let (mut before, foreign) = (stepped(None, 0, false), stepped(None, 0, false));
         before.trusted.push(foreign.trusted[0].clone());
         let due = 6 * DAY + 1;
@@ -331,17 +331,17 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_of_a_clock_that_was_ahead_is_replaced_and_one_within_an_hour_is_not() {
+    fn a_certificate_from_a_clock_more_than_an_hour_ahead_is_replaced() {
         let ahead = stepped(None, 2 * DAY, false);
         let mended = stepped(Some(&ahead), 0, false);
         assert!(!trusts(&ahead, &ahead, 0) && trusts(&mended, &mended, 0));
         let somewhat = stepped(None, 3_000, false);
-        let step = step(Some(&somewhat), &names(), at(0), Lifetime::default(), false).unwrap();
+        let step = step(Some(&somewhat), terms(&names(), 0), false).unwrap();
         assert_eq!(step, Step::Wait(LOOK_AGAIN));
     }
 
     #[test]
-    fn what_is_no_certificate_among_the_trusted_is_left_out() {
+    fn invalid_certificates_in_the_bundle_are_left_out() {
         let certificates = stepped(None, 0, false);
         let nonsense = "-----BEGIN CERTIFICATE-----\nbm9uc2Vuc2U=\n-----END CERTIFICATE-----\n";
         let mut data = certificates.data();
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_secret_holds_reads_back() {
+    fn written_contents_are_read_back() {
         let certificates = stepped(None, 0, false);
         let secret = Secret { data: Some(certificates.data()), ..Secret::default() };
         assert_eq!(Certificates::from_secret(&secret), Some(certificates));

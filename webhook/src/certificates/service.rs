@@ -1,13 +1,13 @@
-//! By what names a webhook is found.
+//! The names of the Service and the Secret of a webhook.
 
 use reknit_apis::cluster_domain;
 
-/// The names by which a webhook is found, all in the system namespace.
+/// The names of the objects of a webhook in the system namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The Service in front of it: `webhook`.
+    /// The Service: `webhook`.
     pub service: String,
-    /// The Secret with its certificate: `webhook-certs`.
+    /// The Secret with the certificate: `webhook-certs`.
     pub secret: String,
 }
 
@@ -18,14 +18,12 @@ impl Default for Place {
 }
 
 impl Place {
-    /// The names of the Service within the cluster.
+    /// The DNS names of the Service within the cluster.
     pub(crate) fn names(&self, namespace: &str) -> Vec<String> {
-        let service = &self.service;
-        vec![
-            format!("{service}.{namespace}.svc"),
-            format!("{service}.{namespace}.svc.{}", cluster_domain()),
-            format!("{service}.{namespace}"),
-            service.clone(),
-        ]
+        let domain = cluster_domain();
+        let suffixes =
+            [format!(".{namespace}.svc"), format!(".{namespace}.svc.{domain}"), format!(".{namespace}")];
+        let names = suffixes.iter().map(|suffix| format!("{}{suffix}", self.service));
+        names.chain([self.service.clone()]).collect()
     }
 }

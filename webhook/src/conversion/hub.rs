@@ -1,9 +1,6 @@
 //! Conversion of objects between versions by way of the hub.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::{collections::BTreeSet, sync::Arc};
 
 use kube::core::Status;
 use reknit_apis::{ConversionError, Convertible, Kind};
@@ -13,23 +10,21 @@ use serde_json::{
     value::{RawValue, to_raw_value},
 };
 
-use crate::admission::{
-    decoding::{Decoded, decode},
-    review::GroupVersionKind,
+use crate::{
+    admission::{
+        decoding::{Decoded, decode},
+        review::GroupVersionKind,
+    },
+    webhook::Webhook,
 };
 
 type Convert = Arc<dyn Fn(Value) -> Result<Value, String> + Send + Sync>;
 
-/// The versions between which objects are converted.
-#[derive(Clone, Default)]
-pub(crate) struct Conversion {
-    versions: BTreeMap<GroupVersionKind, Version>,
-    definitions: BTreeSet<String>,
-}
-
 /// The conversion of one version to the hub's, and back with the defaults of the version. Both steps are typed.
 #[derive(Clone)]
-struct Version {
+pub(crate) struct Version {
+    /// The name of the CustomResourceDefinition.
+    definition: String,
     to_hub: Convert,
     from_hub: Convert,
 }
@@ -63,45 +58,41 @@ struct Response {
     converted_objects: Vec<Box<RawValue>>,
 }
 
-impl ConversionReview<'_> {
-    pub(crate) fn is_success(&self) -> bool {
-        self.response.as_ref().is_some_and(|response| response.result.is_success())
-    }
-}
-
-impl Conversion {
-    pub(crate) fn add<K: Convertible>(&mut self) {
+impl Webhook {
+    /// Converts objects of this version to the other versions of the Kind by way of the hub. They get the defaults of the version
+    /// to which they are converted. Has to be called for every version except the hub.
+    pub fn conversion<K: Convertible>(mut self) -> Self {
+        let definition = format!("{}.{}", K::plural(&()), K::group(&()));
+        let failed = |error: ConversionError| error.to_string();
         let hub = Version {
+            definition: definition.clone(),
             to_hub: Arc::new(Ok),
             from_hub: Arc::new(|value| defaulted(decode::<K::Hub>(&value)?)),
         };
-        let failed = |error: ConversionError| error.to_string();
         let version = Version {
+            definition,
             to_hub: Arc::new(move |value| {
                 Ok(Decoded::new(decode::<K>(&value)?.into_hub().map_err(failed)?)?.written)
             }),
             from_hub: Arc::new(move |value| defaulted(K::from_hub(decode(&value)?).map_err(failed)?)),
         };
-        self.versions.insert(GroupVersionKind::of::<K::Hub>(), hub);
-        self.versions.insert(GroupVersionKind::of::<K>(), version);
-        self.definitions.insert(format!("{}.{}", K::plural(&()), K::group(&())));
+        self.conversion.insert(GroupVersionKind::of::<K::Hub>(), hub);
+        self.conversion.insert(GroupVersionKind::of::<K>(), version);
+        self
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.versions.is_empty()
+    /// The names of the CustomResourceDefinitions whose objects are converted.
+    pub(crate) fn definitions(&self) -> BTreeSet<&String> {
+        self.conversion.values().map(|version| &version.definition).collect()
     }
 
-    /// The names of the CustomResourceDefinitions.
-    pub(crate) fn definitions(&self) -> impl Iterator<Item = &String> {
-        self.definitions.iter()
-    }
-
-    /// Converts the objects of a review one after another. None may have more than `largest` bytes.
-    pub(crate) fn answer<'a>(
+    /// Converts the objects of a review one after another, each of `largest` bytes at most. Returns the review with the response,
+    /// and whether all objects were converted.
+    pub(crate) fn convert_all<'a>(
         &self,
         mut review: ConversionReview<'a>,
         largest: usize,
-    ) -> Result<ConversionReview<'a>, &'static str> {
+    ) -> Result<(bool, ConversionReview<'a>), &'static str> {
         let request = review.request.take().ok_or("the review has no request")?;
         let version = &request.desired_api_version;
         let converted = request.objects.into_iter().map(|object| self.convert_text(object, version, largest));
@@ -109,8 +100,9 @@ impl Conversion {
             Ok(converted) => (Status::success(), converted),
             Err(reason) => (Status::failure(&reason, "ConversionFailed"), vec![]),
         };
+        let is_success = result.is_success();
         review.response = Some(Response { uid: request.uid, result, converted_objects });
-        Ok(review)
+        Ok((is_success, review))
     }
 
     fn convert_text(
@@ -135,7 +127,8 @@ impl Conversion {
         if from == to {
             return Ok(object);
         }
-        let find = |kind| self.versions.get(kind).ok_or_else(|| format!("no conversion support for {kind}"));
+        let find =
+            |kind| self.conversion.get(kind).ok_or_else(|| format!("no conversion support for {kind}"));
         let (from, metadata) = (find(&from)?, object["metadata"].clone());
         let from_hub = &find(&to)?.from_hub;
         let mut converted = (from.to_hub)(object).and_then(|hub| from_hub(hub)).map_err(|reason| {

@@ -1,4 +1,4 @@
-//! Has objects stored in the version that is the one to store.
+//! Migration of stored objects to the current storage version.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
@@ -7,39 +7,39 @@ use kube::{
 };
 use serde_json::json;
 
-/// How many objects are read at once.
+/// The number of objects in a page of a list.
 const PAGE: u32 = 500;
 
-/// What stands in the way of a migration.
+/// The error of a migration.
 #[derive(Debug, thiserror::Error)]
 pub enum MigrationError {
-    /// The definition cannot be read, or not be told which versions are stored.
-    #[error("the CustomResourceDefinition {definition}: {source}")]
+    /// The definition or its status cannot be read or updated.
+    #[error("failed to read or update CustomResourceDefinition {definition}: {source}")]
     Definition {
-        /// Its name.
+        /// The name of the definition.
         definition: String,
-        /// What the API server said.
+        /// The error of the API server.
         source: kube::Error,
     },
-    /// The definition names no version to store.
-    #[error("the CustomResourceDefinition {0} has no version that is stored")]
+    /// No version of the definition is the storage version.
+    #[error("CustomResourceDefinition {0} has no storage version")]
     NoStorageVersion(String),
-    /// The objects cannot be listed, or one of them not be written.
-    #[error("{what}: {source}")]
+    /// The objects cannot be listed, or one of them cannot be updated.
+    #[error("failed to {what}: {source}")]
     Objects {
-        /// Which objects.
+        /// The step that failed, and its object.
         what: String,
-        /// What the API server said.
+        /// The error of the API server.
         source: kube::Error,
     },
 }
 
-/// Writes every object of a CustomResourceDefinition anew, so that all are stored in its storage version, and notes in its
-/// status that no other version is. Then a version that was stored before can be taken out of the definition.
+/// Stores every object of a CustomResourceDefinition in its storage version, and sets `status.storedVersions` to that version.
+/// Then the other versions can be removed from the definition.
 ///
-/// Answers how many objects there were. It can be repeated, and stopped at any time. An object that is gone meanwhile, or that
-/// somebody else writes at the same time and so stores anew, is no error; one that admission refuses is, and ends it. So does a
-/// definition that changes meanwhile, perhaps to another storage version: then nothing is noted in its status.
+/// Returns the number of objects. A migration can be repeated, and stopped at any time. It goes on if an object is deleted
+/// meanwhile, or written by another client and thereby stored again. It fails if admission refuses an object. It also fails if the
+/// definition changes meanwhile, since that may change the storage version; then the status stays as it was.
 ///
 /// ```no_run
 /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
@@ -51,7 +51,7 @@ pub enum MigrationError {
 ///
 /// # Errors
 ///
-/// With the name of what could not be read or written.
+/// Fails with the name of the object that cannot be read or updated.
 pub async fn migrate_storage(client: &Client, definition: &str) -> Result<usize, MigrationError> {
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
     let failed = |source| MigrationError::Definition { definition: definition.into(), source };
@@ -59,7 +59,7 @@ pub async fn migrate_storage(client: &Client, definition: &str) -> Result<usize,
     let (kind, version) =
         storage(&held).ok_or_else(|| MigrationError::NoStorageVersion(definition.into()))?;
     let count = rewrite(client, &kind).await?;
-    // A conflict where the definition is not the one that was read: another version may be the one to store by now.
+    // The resourceVersion causes a conflict if the definition has changed, and with it perhaps the storage version.
     let read = held.resource_version();
     let status = json!({"metadata": {"resourceVersion": read}, "status": {"storedVersions": [version]}});
     definitions
@@ -84,7 +84,9 @@ async fn rewrite(client: &Client, kind: &ApiResource) -> Result<usize, Migration
         let list = match all.list_metadata(&page).await {
             Ok(list) => list,
             Err(error) => {
-                let Some(token) = go_on(&error) else { return Err(failed(&kind.plural, error)) };
+                let Some(token) = continue_token(&error) else {
+                    return Err(failed(&format!("list {}", kind.plural), error));
+                };
                 page = page.continue_token(&token);
                 continue;
             }
@@ -95,15 +97,15 @@ async fn rewrite(client: &Client, kind: &ApiResource) -> Result<usize, Migration
                 Some(namespace) => Api::namespaced_with(client.clone(), namespace, kind),
                 None => all.clone(),
             };
-            // A patch that changes nothing is written all the same where what is stored is of another version.
+            // The API server writes even an empty patch if the object is stored in another version.
             match api.patch_metadata(&name, &PatchParams::default(), &Patch::Merge(json!({}))).await {
                 Ok(_) => count += 1,
                 Err(kube::Error::Api(status)) if status.is_not_found() => {}
-                // Who has just written it has had it stored.
+                // Another client has just written the object, and thereby stored it again.
                 Err(kube::Error::Api(status)) if status.is_conflict() => count += 1,
                 Err(error) => {
                     let place = namespace.map(|namespace| namespace + "/").unwrap_or_default();
-                    return Err(failed(&format!("{} {place}{name}", kind.plural), error));
+                    return Err(failed(&format!("update {} {place}{name}", kind.plural), error));
                 }
             }
         }
@@ -114,9 +116,9 @@ async fn rewrite(client: &Client, kind: &ApiResource) -> Result<usize, Migration
     }
 }
 
-/// Where to go on when the list that was begun is too old by now, which it is after some minutes. Objects that were created
-/// meanwhile, and would be missed, are stored in the right version anyway.
-fn go_on(error: &kube::Error) -> Option<String> {
+/// The token that continues a list whose own token has expired, which takes some minutes. The list may then miss objects that
+/// were created meanwhile, but those are stored in the right version.
+fn continue_token(error: &kube::Error) -> Option<String> {
     let kube::Error::Api(status) = error else { return None };
     let metadata = status.metadata.as_ref().filter(|_| status.code == 410)?;
     metadata.continue_.clone().filter(|token| !token.is_empty())

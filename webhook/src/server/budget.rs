@@ -8,7 +8,7 @@ const KIB: usize = 1024;
 /// The largest body that counts as small, in KiB.
 const SMALL: usize = 64;
 
-/// Bounds how many bytes of bodies are held at once. Bytes count as they arrive.
+/// A limit on the bytes of bodies that are held at once. Bytes count as they arrive.
 ///
 /// One half is for the first 64 KiB of every body and the other for what goes beyond, so small bodies do not wait for large
 /// ones. While a half is full, one body at a time may exceed it. Otherwise bodies that each hold a part of it would wait for
@@ -71,7 +71,7 @@ impl Half {
     }
 }
 
-/// Bounds how many bytes of bodies are decoded and processed at once.
+/// A limit on the bytes of bodies that are decoded and processed at once.
 ///
 /// A body counts for 64 KiB at least and for half of the budget at most. Large bodies share one half, so small ones do not
 /// wait for them.
@@ -79,7 +79,7 @@ impl Half {
 pub(crate) struct WorkBudget {
     all: Arc<Semaphore>,
     large: Arc<Semaphore>,
-    /// In KiB.
+    /// Half of the budget, in KiB.
     half: usize,
 }
 
@@ -89,7 +89,7 @@ impl WorkBudget {
         Self { all: semaphore(kib(bytes)), large: semaphore(half), half }
     }
 
-    /// Waits until a body of this size may be worked on, which is until the permits are dropped.
+    /// Waits until a body of this size may be processed. The body counts until the permits are dropped.
     pub(crate) async fn acquire(&self, bytes: usize) -> [Option<OwnedSemaphorePermit>; 2] {
         let count = kib(bytes).min(self.half);
         let large = acquire(&self.large, if bytes > SMALL * KIB { count } else { 0 }).await;
@@ -105,10 +105,9 @@ fn semaphore(permits: usize) -> Arc<Semaphore> {
     Arc::new(Semaphore::new(permits.min(Semaphore::MAX_PERMITS)))
 }
 
-/// Never fails, since no semaphore is closed.
+/// Acquires permits, which never fails, since no semaphore is closed.
 async fn acquire(semaphore: &Arc<Semaphore>, count: usize) -> Option<OwnedSemaphorePermit> {
-    let count = u32::try_from(count).unwrap_or(u32::MAX);
-    semaphore.clone().acquire_many_owned(count).await.ok()
+    semaphore.clone().acquire_many_owned(u32::try_from(count).unwrap_or(u32::MAX)).await.ok()
 }
 
 #[cfg(test)]

@@ -45,7 +45,7 @@ impl Activity {
         self.waits.notify_one();
     }
 
-    /// The time since which the connection waits for its client; none while the client waits for an answer.
+    /// The time at which the connection began to wait for its client. None while the client waits for an answer.
     pub(crate) fn waiting_since(&self) -> Option<Instant> {
         let (phase, since) = *self.state.borrow();
         (phase != Phase::Answering).then_some(since)
@@ -72,7 +72,8 @@ impl Activity {
         }
     }
 
-    /// The response, which keeps the room of its request until it is sent. Then the connection is idle.
+    /// Marks the connection as sending, and as idle once the response is sent. The response holds the bytes of its request until
+    /// then.
     pub(crate) fn sending(&self, mut response: Response) -> Response {
         self.enter(Phase::Sending);
         let held = response.extensions_mut().remove::<Arc<HeldBytes>>();
@@ -82,7 +83,7 @@ impl Activity {
     }
 }
 
-/// An answer that is on its way.
+/// An answer that is being sent.
 struct Sending {
     activity: Activity,
     _held: Option<Arc<HeldBytes>>,

@@ -1,11 +1,11 @@
-//! Draining: the time between the order to stop and the end of the server.
+//! Draining of the server between the signal to stop and its end.
 
 use std::{sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 
-/// Whether the webhook is draining, and when the last request came. Clones share it.
+/// The state of draining and the time of the last request. Clones share it.
 #[derive(Clone, Default)]
 pub(crate) struct Drain(Arc<Mutex<State>>);
 
@@ -35,7 +35,7 @@ impl Drain {
         self.0.lock().draining
     }
 
-    /// Notes that a request has come or was answered.
+    /// Records the time of a request or an answer.
     pub(crate) fn note_request(&self) {
         self.0.lock().last_request = Some(Instant::now());
     }

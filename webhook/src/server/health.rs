@@ -1,4 +1,4 @@
-//! For how long the code of Kinds has been running.
+//! The health of a webhook: code of Kinds that does not return.
 
 use std::{
     sync::{Arc, Weak},
@@ -7,10 +7,12 @@ use std::{
 
 use parking_lot::Mutex;
 
-/// How many times as long as an answer may take code may run before it counts as stuck.
+use crate::webhook::Webhook;
+
+/// The multiple of the time for an answer after which code counts as stuck.
 const PATIENCE: u32 = 3;
 
-/// A look into a webhook, also while it is served. Cheap to clone.
+/// The health of a webhook, while it is served or before. Cheap to clone.
 ///
 /// ```
 /// use reknit_webhook::{Health, Webhook};
@@ -28,20 +30,24 @@ pub struct Health {
     patience: Duration,
 }
 
-impl Health {
-    pub(crate) fn new(running: &Running, answer: Duration) -> Self {
-        Self { running: running.clone(), patience: answer.saturating_mul(PATIENCE) }
+impl Webhook {
+    /// The health of the webhook, for probes of the process: `reknit_sharedmain::Main` reports it at `/health`. Has to be called
+    /// after [`limits`](Self::limits).
+    pub fn health(&self) -> Health {
+        Health { running: self.running.clone(), patience: self.limits.answer.saturating_mul(PATIENCE) }
     }
+}
 
-    /// For how long the oldest piece of work has been running, where that is more than three times
-    /// [`Limits::answer`](crate::Limits::answer). Its request was given up long ago, and code that does not return keeps its
-    /// share of [`Limits::work`](crate::Limits::work): nothing but the end of the process gives it back.
+impl Health {
+    /// The age of the oldest running code of a Kind, if that exceeds three times [`Limits::answer`](crate::Limits::answer). Its
+    /// request has failed long ago, but the code keeps its share of [`Limits::work`](crate::Limits::work) until the process
+    /// ends.
     pub fn stuck(&self) -> Option<Duration> {
         let oldest = self.running.0.lock().iter().find_map(Weak::upgrade)?;
         Some(oldest.elapsed()).filter(|age| *age > self.patience)
     }
 
-    /// Notes that code has begun to run, until the returned value is dropped.
+    /// Records the start of code that runs until the returned value is dropped.
     pub(crate) fn begin(&self) -> Arc<Instant> {
         let (since, mut running) = (Arc::new(Instant::now()), self.running.0.lock());
         running.retain(|since| since.strong_count() > 0);
@@ -50,6 +56,6 @@ impl Health {
     }
 }
 
-/// The beginning of each piece of work that has not ended, in order.
+/// The start times of running code, in order.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Running(Arc<Mutex<Vec<Weak<Instant>>>>);

@@ -27,8 +27,8 @@ pub struct Limits {
     /// of a conversion are decoded one after another.
     pub work: usize,
     /// The number of open connections: 1,000. For another one, the connection that has waited for its client for longest is
-    /// closed: for a handshake, a request, the rest of a body, or to send an answer. If all clients are waiting for answers,
-    /// it waits for one of those.
+    /// closed, be it for a handshake, a request or the rest of a body, or to read an answer. If all clients wait for answers, the
+    /// new connection waits for one of them.
     pub connections: usize,
     /// The time that a client may take for the TLS handshake and the head of its first request, for each body, and to read
     /// each answer: 10 s. A late body is answered 408. In the other cases the connection is closed.
@@ -36,8 +36,8 @@ pub struct Limits {
     /// The time from an answer to the head of the next request: 120 s, longer than the API server keeps an idle connection, so
     /// that the API server is the one to close it.
     pub idle: Duration,
-    /// The time for an answer: 30 s, the longest time that an API server can be told to wait. Then it is 504. Code that runs
-    /// for three times as long is [stuck](crate::Health::stuck), and probes fail.
+    /// The time for an answer: 30 s, the longest timeout of a webhook configuration. A late answer is 504. Code that runs for three
+    /// times as long is [stuck](crate::Health::stuck), and probes fail.
     pub answer: Duration,
     /// The time without requests after which a webhook that is to stop closes: 10 s. Until then, API servers that do not know
     /// yet that it stops are answered. After twice that time it closes in any case.

@@ -16,16 +16,16 @@ const BUCKETS: [f64; 14] =
 pub(crate) struct Metrics {
     requests: IntCounterVec,
     seconds: HistogramVec,
-    panics: IntCounterVec,
-    handshake_failures: IntCounter,
+    pub(super) panics: IntCounterVec,
+    pub(super) handshake_failures: IntCounter,
 }
 
-/// The decision of a response, as an extension of it.
+/// An extension of responses with the decision of a review.
 #[derive(Clone, Copy)]
 pub(crate) struct Allowed(pub(crate) bool);
 
 impl Metrics {
-    /// Fails if the registry has one of these metrics already.
+    /// Registers the metrics. Fails if the registry has one of them already.
     pub(crate) fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
         Ok(Self {
             requests: register_int_counter_vec_with_registry!(
@@ -36,14 +36,14 @@ impl Metrics {
             )?,
             seconds: register_histogram_vec_with_registry!(
                 "reknit_webhook_request_seconds",
-                "How long an answer took, from the whole body on",
+                "Time to answer a request, from the arrival of its whole body",
                 &["path"],
                 BUCKETS.to_vec(),
                 registry
             )?,
             panics: register_int_counter_vec_with_registry!(
                 "reknit_webhook_panics_total",
-                "Requests in which code of a Kind panicked",
+                "Requests that failed because code of a Kind panicked",
                 &["path"],
                 registry
             )?,
@@ -64,13 +64,5 @@ impl Metrics {
             self.seconds.with_label_values(&[path]).observe(took.as_secs_f64());
         }
         response
-    }
-
-    pub(crate) fn panicked(&self, path: &str) {
-        self.panics.with_label_values(&[path]).inc();
-    }
-
-    pub(crate) fn handshake_failed(&self) {
-        self.handshake_failures.inc();
     }
 }

@@ -1,4 +1,4 @@
-//! Serves a webhook over TLS.
+//! The TLS server of a webhook.
 
 mod budget;
 mod connection;
@@ -10,8 +10,8 @@ pub(crate) mod routes;
 
 use std::{convert::Infallible, future::Future, io, pin::pin, sync::Arc, time::Duration};
 
-use axum::{Router, body::Body, response::Response};
-use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use axum::{Router, body::Body};
+use hyper::{Request, body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use prometheus::Registry;
@@ -32,8 +32,6 @@ use self::{
 };
 use crate::{certificates::identity::Identity, webhook::Webhook};
 
-/// The time between attempts to accept a connection.
-const RETRY: Duration = Duration::from_millis(100);
 /// The time between warnings of TLS alerts.
 const ALERTS: Duration = Duration::from_secs(60);
 
@@ -98,18 +96,15 @@ struct Server {
     router: Router,
     limits: Limits,
     metrics: Metrics,
-    /// Set when connections are to end; closed once there are none.
+    /// Set when connections are to end. Closed once there are none.
     ending: watch::Sender<bool>,
     /// Notified when a connection ends, or begins to wait for its client.
     waits: Arc<Notify>,
     last_alert: Mutex<Option<Instant>>,
 }
 
-/// An open connection.
-struct Connection {
-    activity: Activity,
-    task: JoinHandle<()>,
-}
+/// The activity and the task of an open connection.
+type Connection = (Activity, JoinHandle<()>);
 
 impl Server {
     async fn run(
@@ -131,7 +126,7 @@ impl Server {
         self.ending.closed().await;
     }
 
-    /// Never returns.
+    /// Accepts connections and never returns.
     async fn accept(self: &Arc<Self>, listener: &TcpListener) {
         let mut open = Vec::new();
         loop {
@@ -143,27 +138,25 @@ impl Server {
                 // The process has too many open files, most likely: connections that end make room.
                 Err(error) => {
                     tracing::warn!(%error, "failed to accept a connection to the webhook");
-                    sleep(RETRY).await;
+                    sleep(Duration::from_millis(100)).await;
                 }
             }
         }
     }
 
-    /// Returns once there is room for another connection. Closes the connection that has waited for its client for longest
-    /// if all places are taken; if all of them are being answered, waits for one.
+    /// Returns once there is room for another connection. If all places are taken, it closes the connection that has waited for its
+    /// client for longest. If all clients wait for answers, it waits for one of them.
     async fn make_room(&self, open: &mut Vec<Connection>) {
         loop {
-            open.retain(|connection| !connection.task.is_finished());
+            open.retain(|(_, task)| !task.is_finished());
             if open.len() < self.limits.connections {
                 return;
             }
-            let waiting = open
-                .iter()
-                .enumerate()
-                .filter_map(|(index, connection)| Some((connection.activity.waiting_since()?, index)));
+            let since = |(activity, _): &Connection| activity.waiting_since();
+            let waiting = open.iter().enumerate().filter_map(|(index, open)| Some((since(open)?, index)));
             match waiting.min() {
                 Some((_, longest)) => {
-                    let task = open.swap_remove(longest).task;
+                    let (_, task) = open.swap_remove(longest);
                     task.abort();
                     let _ = task.await;
                 }
@@ -182,7 +175,7 @@ impl Server {
             }
             active.enter(Phase::Idle);
         });
-        Connection { activity, task }
+        (activity, task)
     }
 
     async fn serve_connection(
@@ -195,13 +188,19 @@ impl Server {
             Ok(stream) => stream,
             Err(error) => return self.handshake_failed(&error),
         };
-        let service = service_fn(|request| respond(self.router.clone(), activity, request));
+        let service = service_fn(|request: Request<Incoming>| {
+            activity.enter(Phase::Receiving);
+            let mut request = request.map(Body::new);
+            request.extensions_mut().insert(activity.clone());
+            let response = self.router.clone().oneshot(request);
+            async { Ok::<_, Infallible>(activity.sending(response.await?)) }
+        });
         let mut http = http1::Builder::new();
         http.timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(64 * 1024);
         let mut connection = pin!(http.serve_connection(TokioIo::new(stream), service));
         let end = async {
             let _ = ending.wait_for(|ending| *ending).await;
-            // Until the first request has come, hyper would close the connection without an answer.
+            // Before the first request, hyper would close the connection without an answer.
             activity.opened().await;
         };
         let ended = tokio::select! {
@@ -216,10 +215,10 @@ impl Server {
         }
     }
 
-    /// A client that rejects the certificate sends an alert. If it is the API server, it does not call the webhook any more.
-    /// Anyone who can connect can send alerts, so there is one warning a minute at most.
+    /// Counts and logs a failed handshake. A client that rejects the certificate sends an alert. If it is the API server, its
+    /// calls fail. Any client can send alerts, so at most one warning a minute is logged.
     fn handshake_failed(&self, error: &io::Error) {
-        self.metrics.handshake_failed();
+        self.metrics.handshake_failures.inc();
         let reason = error.get_ref().and_then(|error| error.downcast_ref());
         let mut last = self.last_alert.lock();
         match reason {
@@ -230,16 +229,4 @@ impl Server {
             _ => tracing::debug!(%error, "a TLS handshake with the webhook failed"),
         }
     }
-}
-
-async fn respond(
-    router: Router,
-    activity: &Activity,
-    request: hyper::Request<Incoming>,
-) -> Result<Response, Infallible> {
-    activity.enter(Phase::Receiving);
-    let mut request = request.map(Body::new);
-    request.extensions_mut().insert(activity.clone());
-    let response = router.oneshot(request).await?;
-    Ok(activity.sending(response))
 }

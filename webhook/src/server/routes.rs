@@ -6,7 +6,7 @@ use axum::{
     BoxError, Extension, Json, Router,
     body::Body,
     extract::{DefaultBodyLimit, Request, State},
-    http::{HeaderMap, HeaderValue, StatusCode, header},
+    http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header},
     middleware::{Next, from_fn_with_state},
     response::{IntoResponse, Response},
     routing::any,
@@ -59,10 +59,12 @@ struct Route {
     shared: Shared,
 }
 
+type AnswerReview = fn(&Webhook, Review) -> Validated;
+
 /// The progress of a request once its body is decoded and checked.
 enum Progress {
     Answered(Response),
-    /// Callbacks have to be called first.
+    /// The callbacks have to be called first.
     Pending(Box<Validated>),
 }
 
@@ -72,10 +74,10 @@ pub(crate) fn router(webhook: Arc<Webhook>, metrics: Metrics, drain: Drain) -> R
     let shared = Shared { webhook: webhook.clone(), metrics, bodies, work, health, drain };
     let route = |path, largest| Route { path, largest, shared: shared.clone() };
     let mut router = Router::new();
-    let reviews: [(_, _, fn(&Webhook, Review) -> Validated); 3] = [
-        (DEFAULTING, webhook.defaulting.is_empty(), |webhook, review| webhook.defaulting.answer(review)),
-        (VALIDATION, webhook.validation.is_empty(), |webhook, review| webhook.validation.answer(review)),
-        (CONFIG_VALIDATION, webhook.config_maps.is_empty(), |w, review| w.config_maps.answer(review)),
+    let reviews: [(_, _, AnswerReview); 3] = [
+        (DEFAULTING, webhook.defaulting.is_empty(), Webhook::set_defaults),
+        (VALIDATION, webhook.validation.is_empty(), Webhook::validate),
+        (CONFIG_VALIDATION, webhook.config_maps.is_empty(), Webhook::validate_config_map),
     ];
     for (path, is_empty, answer) in reviews {
         if !is_empty {
@@ -84,25 +86,32 @@ pub(crate) fn router(webhook: Arc<Webhook>, metrics: Metrics, drain: Drain) -> R
         }
     }
     if !webhook.conversion.is_empty() {
-        // A request may hold a whole list, each object of which is limited by itself.
+        // A body may hold a whole list. Each object has a limit of its own.
         router = router.merge(serve(route(CONVERSION, limits.bodies), convert));
     }
     router.fallback(unknown_path).layer(from_fn_with_state(shared, gate))
 }
 
-/// Answers a request with this path and body: the HTTP status, and the body of the answer.
-pub(crate) async fn answer(webhook: Arc<Webhook>, path: &str, body: Bytes) -> Result<(u16, Bytes), BoxError> {
-    let request =
-        Request::post(path).header(header::CONTENT_TYPE, "application/json").body(Body::from(body))?;
-    let router = router(webhook, Metrics::new(&Registry::new())?, Drain::default());
-    let response = router.oneshot(request).await?;
-    Ok((response.status().as_u16(), response.into_body().collect().await?.to_bytes()))
+impl Webhook {
+    /// Answers a request with this path and body as the server does, for fuzzers. Returns the HTTP status and the body.
+    pub async fn answer(&self, path: &str, body: impl Into<Bytes>) -> (u16, Bytes) {
+        let answer = self.try_answer(path, body.into()).await;
+        answer.unwrap_or_else(|error| (400, error.to_string().into()))
+    }
+
+    async fn try_answer(&self, path: &str, body: Bytes) -> Result<(u16, Bytes), BoxError> {
+        let request =
+            Request::post(path).header(header::CONTENT_TYPE, "application/json").body(Body::from(body))?;
+        let router = router(Arc::new(self.clone()), Metrics::new(&Registry::new())?, Drain::default());
+        let response = router.oneshot(request).await?;
+        Ok((response.status().as_u16(), response.into_body().collect().await?.to_bytes()))
+    }
 }
 
-/// Answers probes on any path, and refuses what is not JSON. While the webhook drains, it closes connections after the
-/// answer: the client's next one goes to another replica.
+/// Answers probes on any path, and refuses bodies that are not JSON. While the webhook drains, connections are closed after an
+/// answer, so that the client connects to another replica.
 async fn gate(State(shared): State<Shared>, request: Request, next: Next) -> Response {
-    if is_probe(request.headers()) {
+    if text(request.headers(), header::USER_AGENT).starts_with("kube-probe/") {
         return probe(&shared);
     }
     shared.drain.note_request();
@@ -119,33 +128,28 @@ async fn gate(State(shared): State<Shared>, request: Request, next: Next) -> Res
 }
 
 fn probe(shared: &Shared) -> Response {
-    if shared.drain.is_draining() {
-        return (StatusCode::SERVICE_UNAVAILABLE, "shutting down\n").into_response();
-    }
-    shared.health.stuck().map_or_else(
-        || StatusCode::OK.into_response(),
-        |age| {
-            let text = format!("code has been running for {}s\n", age.as_secs());
-            (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
-        },
-    )
-}
-
-fn is_probe(headers: &HeaderMap) -> bool {
-    let agent = headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok());
-    agent.is_some_and(|agent| agent.starts_with("kube-probe/"))
+    let failure = match shared.health.stuck() {
+        _ if shared.drain.is_draining() => "shutting down\n".into(),
+        Some(age) => format!("code has been running for {}s\n", age.as_secs()),
+        None => return StatusCode::OK.into_response(),
+    };
+    (StatusCode::SERVICE_UNAVAILABLE, failure).into_response()
 }
 
 fn is_json(headers: &HeaderMap) -> bool {
-    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-    kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"))
+    let kind = text(headers, header::CONTENT_TYPE).split(';').next();
+    kind.is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"))
+}
+
+fn text(headers: &HeaderMap, name: HeaderName) -> &str {
+    headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
 async fn unknown_path(request: Request) -> Refusal {
     Refusal(StatusCode::BAD_REQUEST, format!("no controller registered for: {}", request.uri().path()))
 }
 
-/// A route that receives bodies and answers them, each within its limits. `begin` may block its thread.
+/// Creates a route that receives and answers requests within the limits. `begin` may block its thread.
 fn serve<F>(route: Route, begin: F) -> Router
 where
     F: Fn(&Webhook, Bytes) -> Result<Progress, Refusal> + Clone + Send + Sync + 'static,
@@ -160,7 +164,7 @@ where
         .route_layer(from_fn_with_state(route, receive))
 }
 
-/// Receives the body before the request goes on, and keeps its room until the response is sent.
+/// Receives the whole body before the next layer. Its bytes count until the response is sent.
 async fn receive(State(route): State<Route>, request: Request, next: Next) -> Response {
     let (parts, body) = request.into_parts();
     let received = timeout(route.shared.webhook.limits.receive, collect(&route, body)).await;
@@ -198,8 +202,8 @@ async fn collect(route: &Route, mut body: Body) -> Result<(Bytes, HeldBytes), Re
     Ok((collected.freeze(), held))
 }
 
-/// Decodes and checks a body, and calls the callbacks. Everything that blocks counts against the budget of work. The futures
-/// of callbacks do not: their requests to the API server may come back to this webhook.
+/// Decodes and checks a body, and calls the callbacks. Blocking code counts against the work budget. The futures of callbacks do
+/// not, since their requests to the API server may lead to requests to this webhook.
 async fn process(
     shared: &Shared,
     body: Bytes,
@@ -237,11 +241,7 @@ async fn work<T: Send + 'static>(
     })
 }
 
-fn review(
-    webhook: &Webhook,
-    body: Bytes,
-    answer: fn(&Webhook, Review) -> Validated,
-) -> Result<Progress, Refusal> {
+fn review(webhook: &Webhook, body: Bytes, answer: AnswerReview) -> Result<Progress, Refusal> {
     let review = decode(&body)?;
     drop(body);
     let validated = answer(webhook, review);
@@ -252,11 +252,12 @@ fn review(
 }
 
 fn convert(webhook: &Webhook, body: Bytes) -> Result<Progress, Refusal> {
-    let review = webhook.conversion.answer(decode(&body)?, webhook.limits.body).map_err(undecodable)?;
-    Ok(Progress::Answered(respond(review.is_success(), review)))
+    let converted = webhook.convert_all(decode(&body)?, webhook.limits.body);
+    let (is_success, review) = converted.map_err(undecodable)?;
+    Ok(Progress::Answered(respond(is_success, review)))
 }
 
-/// Decodes JSON, all of which has to be UTF-8: serde_json does not check the strings that it skips.
+/// Decodes JSON. serde_json does not check that skipped strings are UTF-8, so the whole body is checked first.
 fn decode<'a, T: serde::Deserialize<'a>>(body: &'a [u8]) -> Result<T, Refusal> {
     serde_json::from_str(str::from_utf8(body).map_err(undecodable)?).map_err(undecodable)
 }
@@ -269,23 +270,23 @@ fn respond(allowed: bool, review: impl serde::Serialize) -> Response {
     (Extension(Allowed(allowed)), Json(review)).into_response()
 }
 
-/// The status and reason of a response that holds no review.
+/// The status and reason of a response without a review.
 ///
-/// Anyone who can connect can cause one, so they are logged at debug level and counted.
+/// Any client can cause one, so they are logged at debug level only, and counted.
 struct Refusal(StatusCode, String);
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         let Self(code, reason) = self;
-        tracing::debug!(code = code.as_u16(), "a request to the webhook was not answered: {reason}");
+        tracing::debug!(code = code.as_u16(), reason, "refused a request to the webhook");
         (code, reason + "\n").into_response()
     }
 }
 
 fn panicked(path: &'static str, metrics: &Metrics, panic: Box<dyn Any + Send>) -> Response {
-    metrics.panicked(path);
+    metrics.panics.with_label_values(&[path]).inc();
     let literal = panic.downcast_ref::<&'static str>().copied();
     let text = literal.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message");
-    tracing::error!(path, "code of a Kind panicked: {text}");
+    tracing::error!(path, panic = text, "code of a Kind panicked in the webhook");
     (StatusCode::INTERNAL_SERVER_ERROR, format!("panicked: {text}\n")).into_response()
 }

@@ -1,4 +1,4 @@
-//! Two versions of a Kind, through the API server.
+//! Tests of conversion between two versions of a Kind.
 
 use std::time::Duration;
 
@@ -17,16 +17,16 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::{
+    local_server::certificate,
     process::{Process, kubectl},
-    served::certificate,
-    serving::{MEASURING, resident},
+    server::{MEASURING, resident},
 };
 
 const LIMIT: Duration = Duration::from_secs(30);
 const BULBS: &str = "bulbs.tests.reknit.dev";
 const SOCKET: &str = "bulbs.tests.reknit.dev/socket";
 
-/// The hub.
+/// The version that is the hub.
 pub(crate) mod v1 {
     use super::*;
 
@@ -42,7 +42,7 @@ pub(crate) mod v1 {
     #[kube(group = "tests.reknit.dev", version = "v1", kind = "Bulb", namespaced, derive = "PartialEq")]
     pub(crate) struct BulbSpec {
         pub(crate) milliwatts: u64,
-        /// The older version cannot say it.
+        /// A field that the older version does not have.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub(crate) socket: Option<String>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -106,7 +106,7 @@ fn definition(client: &Value, storage: &str) -> CustomResourceDefinition {
     definition
 }
 
-/// Waits until the definition says to call this client, and to trust what is in the Secret.
+/// Waits until the definition has this client and trusts the bundle of the Secret.
 async fn trusted(process: &Process, definitions: &Api<CustomResourceDefinition>, client: &Value) {
     eventually(format!("{client} to be trusted"), LIMIT, async || {
         let definition = json!(definitions.get(BULBS).await.unwrap());
@@ -120,7 +120,7 @@ async fn trusted(process: &Process, definitions: &Api<CustomResourceDefinition>,
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn both_versions_are_read_and_written_listed_and_migrated() {
+async fn objects_are_read_written_listed_and_migrated_in_both_versions() {
     let process = Process::start("conversion", |webhook| webhook.conversion::<v1alpha1::Bulb>()).await;
     let definitions: Api<CustomResourceDefinition> = Api::all(process.client.clone());
     let service = json!({"name": "webhook", "namespace": process.namespace, "port": 8443, "path": "/other"});
@@ -135,7 +135,7 @@ async fn both_versions_are_read_and_written_listed_and_migrated() {
     );
     definitions.patch(BULBS, &PatchParams::default(), &by_url).await.unwrap();
     trusted(&process, &definitions, &url).await;
-    // Somebody else's authority does not stay.
+    // A bundle set by a user is replaced.
     let other = ByteString(certificate().0.into_bytes());
     let edited =
         Patch::Merge(json!({"spec": {"conversion": {"webhook": {"clientConfig": {"caBundle": other}}}}}));
@@ -144,10 +144,13 @@ async fn both_versions_are_read_and_written_listed_and_migrated() {
     let old: Api<v1alpha1::Bulb> = Api::namespaced(process.client.clone(), &process.namespace);
     let new: Api<v1::Bulb> = Api::namespaced(process.client.clone(), &process.namespace);
 
-    // There and back: nothing is lost, and the hub's default is there where the hub is read.
+    // Nothing is lost in a round trip, and the hub has its defaults.
     let plain = v1alpha1::Bulb::new("plain", v1alpha1::BulbSpec { watts: 40.5, colour: None });
-    eventually("the older version", LIMIT, async || old.create(&PostParams::default(), &plain).await).await;
-    let read = eventually("the newer version", LIMIT, async || new.get("plain").await).await;
+    eventually("the older version to be served", LIMIT, async || {
+        old.create(&PostParams::default(), &plain).await
+    })
+    .await;
+    let read = eventually("the newer version to be served", LIMIT, async || new.get("plain").await).await;
     assert_eq!((read.spec.milliwatts, read.spec.colour.as_deref()), (40_500, Some("warm")));
     let spec = v1::BulbSpec { milliwatts: 9_000, socket: Some("E14".into()), colour: Some("cold".into()) };
     new.create(&PostParams::default(), &v1::Bulb::new("rich", spec.clone())).await.unwrap();
@@ -158,8 +161,8 @@ async fn both_versions_are_read_and_written_listed_and_migrated() {
     assert_eq!(rich.spec, v1::BulbSpec { milliwatts: 8_000, ..spec });
     assert_eq!(rich.metadata.annotations, None);
 
-    // kubectl reads both.
-    let said = kubectl(
+    // kubectl reads both versions.
+    let message = kubectl(
         process.plane,
         &[
             "-n",
@@ -170,8 +173,8 @@ async fn both_versions_are_read_and_written_listed_and_migrated() {
             "jsonpath={.spec.milliwatts}",
         ],
     );
-    assert_eq!(said, (true, "8000".into()));
-    let said = kubectl(
+    assert_eq!(message, (true, "8000".into()));
+    let message = kubectl(
         process.plane,
         &[
             "-n",
@@ -182,16 +185,16 @@ async fn both_versions_are_read_and_written_listed_and_migrated() {
             "jsonpath={.spec.watts}",
         ],
     );
-    assert_eq!(said, (true, "8".into()));
+    assert_eq!(message, (true, "8".into()));
 
-    // What cannot be converted is told.
+    // A failed conversion is reported.
     let cold = v1alpha1::Bulb::new("negative", v1alpha1::BulbSpec { watts: -1.0, colour: None });
     old.create(&PostParams::default(), &cold).await.unwrap();
     let error = new.get("negative").await.unwrap_err().to_string();
     assert!(error.contains("of \"negative\": -1 W is less than nothing"), "{error}");
     old.delete("negative", &Default::default()).await.unwrap();
 
-    // A list of a thousand.
+    // A list of a thousand objects is converted.
     for n in 0..1_000 {
         let bulb = v1alpha1::Bulb::new(
             &format!("bulb-{n}"),
@@ -212,21 +215,24 @@ async fn both_versions_are_read_and_written_listed_and_migrated() {
     assert!(list.items.iter().all(|bulb| bulb.spec.colour.is_some()));
     assert!(requests >= 1);
 
-    // Stored anew in the newer version.
+    // All objects are stored in the newer version.
     let stores = Patch::Merge(json!({"spec": {"versions": definition(&url, "v1").spec.versions}}));
     definitions.patch(BULBS, &PatchParams::default(), &stores).await.unwrap();
     assert_eq!(migrate_storage(&process.client, BULBS).await.unwrap(), 1_002);
     let migrated = definitions.get(BULBS).await.unwrap();
     assert_eq!(migrated.status.unwrap().stored_versions, Some(vec!["v1".into()]));
-    // Nothing is stored in the older version any more: reading the newer one asks nobody.
+    // No object is stored in the older version, so reading the newer one needs no conversion.
     let before = conversions(&process).0;
     assert_eq!(new.list(&ListParams::default()).await.unwrap().items.len(), 1_002);
     assert_eq!(conversions(&process).0, before);
     let unknown = migrate_storage(&process.client, "nothing.tests.reknit.dev").await.unwrap_err().to_string();
-    assert!(unknown.starts_with("the CustomResourceDefinition nothing.tests.reknit.dev: "), "{unknown}");
+    assert!(
+        unknown.starts_with("failed to read or update CustomResourceDefinition nothing.tests.reknit.dev: "),
+        "{unknown}"
+    );
 }
 
-/// A review of so many objects, each with so many numbers that no version knows.
+/// A review of objects, each with a list of numbers in an unknown field.
 fn review(objects: usize, numbers: usize) -> String {
     let bulb = json!({
         "apiVersion": "tests.reknit.dev/v1alpha1", "kind": "Bulb", "metadata": {"name": "large"},
@@ -239,21 +245,21 @@ fn review(objects: usize, numbers: usize) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_large_list_is_converted_object_by_object_in_little_memory() {
+async fn a_large_list_is_converted_in_little_memory() {
     let _alone = MEASURING.lock().await;
     let webhook = Webhook::new("demo.reknit.dev").conversion::<v1alpha1::Bulb>();
     let body = review(24, 500_000);
     let (size, before) = (body.len(), resident());
     let mut answer = std::pin::pin!(webhook.answer("/resource-conversion", body));
     let (mut most, mut ticks) = (0, tokio::time::interval(Duration::from_millis(5)));
-    let (code, said) = loop {
+    let (code, message) = loop {
         tokio::select! {
             answer = &mut answer => break answer,
             _ = ticks.tick() => most = most.max(resident().saturating_sub(before)),
         }
     };
     println!("{size} bytes converted in {most} MiB");
-    let answer: Value = serde_json::from_slice(&said).unwrap();
+    let answer: Value = serde_json::from_slice(&message).unwrap();
     assert_eq!(
         (code, &answer["kind"], &answer["response"]["uid"]),
         (200, &json!("ConversionReview"), &json!("u1"))
@@ -265,18 +271,21 @@ async fn a_large_list_is_converted_object_by_object_in_little_memory() {
 }
 
 #[tokio::test]
-async fn an_object_that_is_larger_than_another_body_may_be_is_not_converted() {
+async fn an_object_larger_than_the_body_limit_is_not_converted() {
     let webhook = Webhook::new("demo.reknit.dev").conversion::<v1alpha1::Bulb>();
-    let (code, said) = webhook.answer("/resource-conversion", review(1, 4_000_000)).await;
-    let answer: Value = serde_json::from_slice(&said).unwrap();
+    let (code, message) = webhook.answer("/resource-conversion", review(1, 4_000_000)).await;
+    let answer: Value = serde_json::from_slice(&message).unwrap();
     let result = &answer["response"]["result"];
     assert_eq!((code, &result["status"]), (200, &json!("Failure")));
-    let said = result["message"].as_str().unwrap();
-    assert!(said.starts_with("an object has 8000") && said.ends_with("bytes, more than 7340032"), "{said}");
+    let message = result["message"].as_str().unwrap();
+    assert!(
+        message.starts_with("an object has 8000") && message.ends_with("bytes, more than 7340032"),
+        "{message}"
+    );
     assert_eq!(answer["response"]["convertedObjects"], json!([]));
 }
 
-/// How many conversion requests were answered, and how many seconds that took.
+/// The number of answered conversion requests, and the seconds that they took.
 fn conversions(process: &Process) -> (u64, f64) {
     let families = process.registry.gather();
     let family = families.iter().find(|family| family.name() == "reknit_webhook_request_seconds");

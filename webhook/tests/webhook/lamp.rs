@@ -1,4 +1,4 @@
-//! The Kinds of these tests.
+//! The Kind of these tests.
 
 use reknit_apis::{Defaultable, FieldError, Level, Request, Validatable, kind};
 use serde::{Deserialize, Serialize};
@@ -51,7 +51,7 @@ impl Validatable for Lamp {
 
     fn validate(&self, _: &Request) -> FieldError {
         let spec = &self.spec;
-        assert_ne!(spec.room, "panic", "asked to");
+        assert_ne!(spec.room, "panic", "as requested by the room");
         if spec.room == "stuck" {
             std::thread::sleep(std::time::Duration::from_secs(3));
         }

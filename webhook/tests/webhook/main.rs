@@ -1,19 +1,18 @@
-//! The webhook as its users and its clients see it: its answers without a server, what it answers over HTTP, and what an
-//! API server makes of it.
+//! Tests of the webhook: admission without a server, the TLS server, and calls by a real API server.
 
 #[cfg(test)]
-mod api_server;
+mod admission;
 #[cfg(test)]
-mod cases;
+mod api_server;
 #[cfg(test)]
 mod conversion;
 #[cfg(test)]
 mod lamp;
 #[cfg(test)]
+mod local_server;
+#[cfg(test)]
 mod migration;
 #[cfg(test)]
 mod process;
 #[cfg(test)]
-mod served;
-#[cfg(test)]
-mod serving;
+mod server;

@@ -1,4 +1,4 @@
-//! What is filled in and refused, without a server.
+//! Tests of defaulting and validation without a server.
 
 use std::{
     collections::BTreeMap,
@@ -46,7 +46,7 @@ async fn a_new_object_gets_its_defaults_those_of_the_request_and_its_creator() {
 }
 
 #[tokio::test]
-async fn an_update_notes_who_changed_the_spec_and_nobody_else() {
+async fn only_a_change_of_the_spec_sets_the_last_modifier() {
     let old = webhook().admit(Proposal::create(lamp("hall")).by("alice")).await.unwrap().object;
     let labelled = with(old.clone(), "/metadata/labels", json!({"a": "b"}));
     let same = webhook().admit(Proposal::update(&old, labelled).by("bob")).await.unwrap();
@@ -59,19 +59,19 @@ async fn an_update_notes_who_changed_the_spec_and_nobody_else() {
 }
 
 #[tokio::test]
-async fn a_default_that_is_newer_than_the_object_makes_nobody_its_modifier() {
+async fn a_default_newer_than_the_object_does_not_set_the_last_modifier() {
     let update =
         Proposal::update(lamp("hall"), with(lamp("hall"), "/metadata/labels", json!({"a": "b"}))).by("bob");
     let admitted = webhook().admit(update).await.unwrap();
     assert_eq!(admitted.object["spec"]["watts"], 40);
     assert_eq!(admitted.object["metadata"]["annotations"], Value::Null);
-    // The API server asks again where another webhook changed the object after this one.
+    // The API server calls the webhook again if another one changes the object afterwards.
     let again = Proposal::update(lamp("hall"), admitted.object).by("bob");
     assert_eq!(webhook().admit(again).await.unwrap().object["metadata"]["annotations"], Value::Null);
 }
 
 #[tokio::test]
-async fn what_the_kind_does_not_know_is_refused_by_its_path_also_below_a_flattened_part() {
+async fn unknown_fields_are_refused_with_their_paths_below_a_flattened_part_too() {
     let misspelt =
         with(with(lamp("hall"), "/spec/wats", 1), "/spec/fabric", json!({"colour": "red", "color": 1}));
     assert_eq!(
@@ -93,7 +93,7 @@ async fn what_the_kind_does_not_know_is_refused_by_its_path_also_below_a_flatten
 }
 
 #[tokio::test]
-async fn refusals_have_knatives_words() {
+async fn refusals_have_the_messages_of_knative() {
     let wrong = with(with(lamp(""), "/spec/watts", 1_000), "/spec/owner", "x");
     assert_eq!(
         refusal(Proposal::create(wrong)).await,
@@ -120,7 +120,7 @@ async fn refusals_have_knatives_words() {
     );
 }
 
-/// A Kind that does not name the part of which it has something to say.
+/// A Kind with rules for a subresource that it does not name.
 #[derive(kube::CustomResource, Serialize, Deserialize, Clone, Debug, schemars::JsonSchema)]
 #[kube(group = "tests.reknit.dev", version = "v1", kind = "Fuse", namespaced)]
 struct FuseSpec {}
@@ -138,7 +138,7 @@ impl Validatable for Fuse {
 }
 
 #[tokio::test]
-async fn a_part_of_which_the_api_server_does_not_ask_is_let_through_and_gets_no_defaults() {
+async fn an_unnamed_subresource_is_allowed_and_gets_no_defaults() {
     let fuse = Fuse::new("x", FuseSpec {});
     let webhook = webhook().validation::<Fuse>().defaulting::<Fuse>();
     webhook.admit(Proposal::update(&fuse, &fuse).subresource("status")).await.unwrap();
@@ -149,13 +149,13 @@ async fn a_part_of_which_the_api_server_does_not_ask_is_let_through_and_gets_no_
 }
 
 #[tokio::test]
-async fn warnings_are_told_line_by_line_and_stand_in_nobodys_way() {
+async fn each_line_of_a_warning_is_returned_and_the_request_is_allowed() {
     let admitted = webhook().admit(Proposal::create(with(lamp("hall"), "/spec/watts", 100))).await.unwrap();
     assert_eq!(admitted.warnings, ["a lot of light: spec.watts", "100 W"]);
 }
 
 #[tokio::test]
-async fn an_object_that_cannot_be_read_can_be_replaced_and_deleted() {
+async fn an_undecodable_object_can_be_replaced_and_deleted() {
     let unreadable = with(lamp("cellar"), "/spec/room", json!({}));
     assert!(webhook().admit(Proposal::delete(&unreadable)).await.is_ok());
     assert!(webhook().admit(Proposal::update(&unreadable, lamp("cellar"))).await.is_ok());
@@ -166,7 +166,7 @@ async fn an_object_that_cannot_be_read_can_be_replaced_and_deleted() {
 }
 
 #[tokio::test]
-async fn a_status_that_cannot_be_read_holds_up_only_requests_about_it() {
+async fn an_undecodable_status_fails_only_requests_for_the_status() {
     let webhook = webhook().callback(async |_: Lamp, _| Ok::<_, String>(()));
     let stored = with(lamp("hall"), "/status", json!({"lumens": "many"}));
     let labelled = with(stored.clone(), "/metadata/labels", json!({"a": "b"}));
@@ -175,17 +175,17 @@ async fn a_status_that_cannot_be_read_holds_up_only_requests_about_it() {
     assert_eq!(admitted["spec"], json!({"room": "hall", "watts": 40, "owner": "bob"}));
     webhook.admit(Proposal::create(&stored)).await.unwrap();
     let moved = with(stored.clone(), "/spec/room", "attic");
-    let said = refusal(Proposal::update(&stored, moved)).await;
-    assert_eq!(said, "validation failed: must not set the field(s): spec.room");
-    let said = refusal(Proposal::update(&stored, &labelled).subresource("status")).await;
+    let message = refusal(Proposal::update(&stored, moved)).await;
+    assert_eq!(message, "validation failed: must not set the field(s): spec.room");
+    let message = refusal(Proposal::update(&stored, &labelled).subresource("status")).await;
     let expected = "decoding request failed: cannot decode incoming new object: status.lumens: invalid type: string \"many\"";
-    assert!(said.starts_with(expected), "{said}");
+    assert!(message.starts_with(expected), "{message}");
     let kept = with(lamp("cellar"), "/status", json!({"lumens": "many"}));
     assert_eq!(refusal(Proposal::delete(&kept)).await, refusal(Proposal::delete(lamp("cellar"))).await);
 }
 
 #[tokio::test]
-async fn a_status_that_replaces_one_that_cannot_be_read_is_judged_by_itself() {
+async fn a_status_that_replaces_an_undecodable_one_is_validated_alone() {
     let nowhere = |lumens: Value| with(lamp(""), "/status", json!({"lumens": lumens}));
     let to =
         |lumens: i32| Proposal::update(nowhere("many".into()), nowhere(lumens.into())).subresource("status");
@@ -194,7 +194,7 @@ async fn a_status_that_replaces_one_that_cannot_be_read_is_judged_by_itself() {
 }
 
 #[tokio::test]
-async fn an_object_that_is_being_deleted_loses_its_finalizers_whatever_is_wrong_with_it() {
+async fn an_invalid_object_that_is_being_deleted_can_lose_its_finalizers() {
     let unreadable = with(lamp("hall"), "/spec/room", json!({}));
     for wrong in [lamp(""), with(lamp("hall"), "/spec/wats", 1), unreadable] {
         let deleted = with(wrong, "/metadata/deletionTimestamp", "2026-01-02T03:04:05Z");
@@ -212,24 +212,24 @@ fn config_map(name: &str, data: Value) -> Value {
 }
 
 #[tokio::test]
-async fn a_config_map_that_several_read_has_to_be_as_each_of_them_can_read_it() {
+async fn a_config_map_with_several_parsers_has_to_satisfy_each() {
     let wants = |key: &'static str| {
         move |data: &BTreeMap<String, String>| data.get(key).map(drop).ok_or_else(|| format!("no {key}"))
     };
     let webhook = Webhook::new("demo.reknit.dev")
         .config_parser("config-x", wants("a"))
         .config_parser("config-x", wants("b"));
-    let said = async |data: Value| {
+    let message = async |data: Value| {
         let admitted = webhook.admit(Proposal::create(config_map("config-x", data))).await;
         admitted.err().map(|refused| refused.to_string()).unwrap_or_default()
     };
-    assert_eq!(said(json!({"b": "1"})).await, "validation failed: no a");
-    assert_eq!(said(json!({"a": "1"})).await, "validation failed: no b");
-    assert_eq!(said(json!({"a": "1", "b": "1"})).await, "");
+    assert_eq!(message(json!({"b": "1"})).await, "validation failed: no a");
+    assert_eq!(message(json!({"a": "1"})).await, "validation failed: no b");
+    assert_eq!(message(json!({"a": "1", "b": "1"})).await, "");
 }
 
 #[tokio::test]
-async fn a_config_map_that_is_being_deleted_loses_its_finalizers_whatever_it_says() {
+async fn an_invalid_config_map_that_is_being_deleted_can_lose_its_finalizers() {
     let parse =
         |data: &BTreeMap<String, String>| if data.is_empty() { Ok(()) } else { Err("wrong".to_owned()) };
     let webhook = Webhook::new("demo.reknit.dev").config_parser("config-x", parse);
@@ -242,7 +242,7 @@ async fn a_config_map_that_is_being_deleted_loses_its_finalizers_whatever_it_say
 }
 
 #[tokio::test]
-async fn callbacks_come_last_and_never_in_a_dry_run() {
+async fn callbacks_are_called_after_validation_and_not_in_a_dry_run() {
     let calls = Arc::new(AtomicU32::new(0));
     let counting = calls.clone();
     let webhook = webhook().callback(move |lamp: Lamp, _| {
@@ -259,7 +259,7 @@ async fn callbacks_come_last_and_never_in_a_dry_run() {
 }
 
 #[tokio::test]
-async fn certificates_that_could_not_be_kept_are_refused_before_anything_runs() {
+async fn invalid_certificate_lifetimes_are_refused_at_assembly() {
     let nobody = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
     let client = kube::Client::try_from(nobody).unwrap();
     let cx = Context::builder("webhook", client).system_namespace(Some("here".into())).build();
@@ -272,20 +272,20 @@ async fn certificates_that_could_not_be_kept_are_refused_before_anything_runs() 
     assert_eq!(refusal(day * 7, day), None);
     let never = "certificates that last 86400s cannot be renewed ";
     for renew_before in [Duration::ZERO, day, day * 2] {
-        let said = refusal(day, renew_before).unwrap_or_default();
-        assert!(said.starts_with(never), "{renew_before:?}: {said:?}");
+        let message = refusal(day, renew_before).unwrap_or_default();
+        assert!(message.starts_with(never), "{renew_before:?}: {message:?}");
     }
     for validity in [day * 3_653, Duration::MAX] {
-        let said = refusal(validity, day).unwrap_or_default();
+        let message = refusal(validity, day).unwrap_or_default();
         assert!(
-            said.starts_with("certificates cannot last ") && said.ends_with(": ten years at most"),
-            "{said:?}"
+            message.starts_with("certificates cannot last ") && message.ends_with(": ten years at most"),
+            "{message:?}"
         );
     }
 }
 
 #[tokio::test]
-async fn a_configuration_that_is_not_there_or_has_no_entry_of_its_name_is_told_of() {
+async fn a_missing_configuration_or_entry_is_an_error() {
     let named = |what: &str| format!("{what}.webhook.demo.reknit.dev");
     let validating = json!({
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
@@ -298,16 +298,17 @@ async fn a_configuration_that_is_not_there_or_has_no_entry_of_its_name_is_told_o
     let (server, place) = (ApiServer::new(), Place::default());
     let builder = Context::builder("webhook", server.client()).system_namespace(Some("here".into()));
     let cx = builder.preloaded(vec![validating]).build();
-    let (keeper, _server) = webhook().assemble(&cx, &place, std::future::pending()).unwrap();
-    let _ = keeper.once(&Key::new("here", &place.secret)).await.unwrap();
-    let said = async |what: &str| keeper.once(&Key::new(None, &named(what))).await.unwrap_err().to_string();
+    let (controller, _server) = webhook().assemble(&cx, &place, std::future::pending()).unwrap();
+    let _ = controller.once(&Key::new("here", &place.secret)).await.unwrap();
+    let message =
+        async |what: &str| controller.once(&Key::new(None, &named(what))).await.unwrap_err().to_string();
     assert_eq!(
-        said("defaulting").await,
+        message("defaulting").await,
         "there is no MutatingWebhookConfiguration \"defaulting.webhook.demo.reknit.dev\": without it the API server does not \
          call this webhook"
     );
     assert_eq!(
-        said("validation").await,
+        message("validation").await,
         "ValidatingWebhookConfiguration \"validation.webhook.demo.reknit.dev\" has no entry of that name: the API server does \
          not call this webhook"
     );

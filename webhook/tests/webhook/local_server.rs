@@ -1,4 +1,4 @@
-//! A webhook on 127.0.0.1, with a certificate of its own.
+//! A webhook on 127.0.0.1 with a certificate for tests.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -9,7 +9,7 @@ use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
 /// A served webhook.
 pub(crate) struct Served {
     pub(crate) address: SocketAddr,
-    /// What its clients have to trust, as PEM.
+    /// The authority that clients have to trust, in PEM.
     pub(crate) ca: String,
     pub(crate) registry: prometheus::Registry,
     stop: Option<oneshot::Sender<()>>,
@@ -17,7 +17,7 @@ pub(crate) struct Served {
 }
 
 impl Served {
-    /// Asks it to end.
+    /// Stops the webhook.
     pub(crate) fn stop(&mut self) {
         self.stop = None;
     }
@@ -26,7 +26,7 @@ impl Served {
         format!("https://{}{path}", self.address)
     }
 
-    /// The value of a metric, summed over its labels that contain this.
+    /// The sum of a metric over the label values that contain this text.
     pub(crate) fn counted(&self, name: &str, label: &str) -> f64 {
         let families = self.registry.gather();
         let family = families.iter().filter(|family| family.name() == name);
@@ -36,7 +36,7 @@ impl Served {
     }
 }
 
-/// A CA, and a certificate that it issued for 127.0.0.1, with its key: all PEM.
+/// An authority, and a certificate that it issued for 127.0.0.1 with its key, in PEM.
 pub(crate) fn certificate() -> (String, String, String) {
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -61,7 +61,7 @@ pub(crate) async fn serve(webhook: Webhook) -> Served {
     Served { address, ca, registry, stop: Some(stop), served }
 }
 
-/// A client that trusts these CAs alone, and speaks this version of TLS.
+/// A client that trusts only these authorities and speaks only this version of TLS.
 pub(crate) fn tls_client(
     ca: &str,
     version: &'static rustls::SupportedProtocolVersion,

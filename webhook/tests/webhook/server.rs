@@ -1,4 +1,4 @@
-//! What is answered over HTTP to whatever comes, and what becomes of slow clients.
+//! Tests of the TLS server: its answers, its limits and draining.
 
 use std::{
     sync::{Arc, Mutex},
@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::lamp::Lamp;
-use crate::served::{Served, serve, tls_client};
+use crate::local_server::{Served, serve, tls_client};
 use reknit_testing::eventually;
 use reknit_webhook::{Limits, Webhook};
 use rustls::version::{TLS12, TLS13};
@@ -24,7 +24,7 @@ fn webhook(limits: Limits) -> Webhook {
     Webhook::new("demo.reknit.dev").defaulting::<Lamp>().validation::<Lamp>().limits(limits)
 }
 
-/// Held by a test that measures the memory of the process.
+/// A lock for tests that measure the memory of the process.
 pub(crate) static MEASURING: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 /// A log in memory.
@@ -42,7 +42,7 @@ impl std::io::Write for Log {
     }
 }
 
-/// Limits that let a test end.
+/// Limits that are short enough for tests.
 fn quick() -> Limits {
     Limits { receive: Duration::from_secs(1), quiet: Duration::from_millis(200), ..Limits::default() }
 }
@@ -52,12 +52,12 @@ async fn connect(served: &Served) -> Stream {
     tls_client(&served.ca, &TLS13).connect(served.address.ip().into(), tcp).await.unwrap()
 }
 
-/// Sends a request and reads the answer, of which the connection is closed after.
+/// Sends a request that closes the connection, and reads the answer.
 async fn send(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), head: &str, body: &[u8]) -> (u16, String) {
     let head =
         format!("{head}\r\nhost: webhook\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", body.len());
     stream.write_all(head.as_bytes()).await.unwrap();
-    // A server that refuses the head may close before it has read the body.
+    // A server that refuses the head may close the connection before it reads the body.
     let _ = stream.write_all(body).await;
     let _ = stream.flush().await;
     read(stream).await
@@ -90,7 +90,7 @@ fn review(room: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_review_is_answered_with_its_uid_and_what_was_decided() {
+async fn the_response_has_the_uid_and_the_decision() {
     let served = serve(webhook(quick())).await;
     let (code, body) = post(&served, "/resource-validation", review("").to_string().as_bytes()).await;
     let answer: Value = serde_json::from_str(&body).unwrap();
@@ -106,7 +106,7 @@ async fn a_review_is_answered_with_its_uid_and_what_was_decided() {
 }
 
 #[tokio::test]
-async fn whatever_is_no_review_is_answered_as_the_table_says() {
+async fn invalid_requests_get_the_documented_status() {
     let served = serve(webhook(quick())).await;
     let deep = format!("{}{}", "[".repeat(10_000), "]".repeat(10_000));
     let deep = review("hall").to_string().replace("\"hall\"", &deep);
@@ -121,12 +121,12 @@ async fn whatever_is_no_review_is_answered_as_the_table_says() {
         ("10 MiB", vec![b' '; 10 << 20], 413, "the body has more than 7340032 bytes"),
         ("10,000 deep", deep.into_bytes(), 400, "could not decode body: recursion limit exceeded"),
         ("no UTF-8", b"{\"kind\": \"\xff\"}".to_vec(), 400, "could not decode body: "),
-        ("no UTF-8 where nobody reads", unread, 400, "could not decode body: invalid utf-8"),
+        ("no UTF-8 in a field that is not read", unread, 400, "could not decode body: invalid utf-8"),
         ("a million items", array.to_string().into_bytes(), 200, "{\"apiVersion\":\"admission.k8s.io/v1\""),
     ];
     for (what, body, code, text) in bodies {
-        let (got, said) = post(&served, "/defaulting", &body).await;
-        assert!((got, said.starts_with(text)) == (code, true), "{what}: {got} {said}");
+        let (got, message) = post(&served, "/defaulting", &body).await;
+        assert!((got, message.starts_with(text)) == (code, true), "{what}: {got} {message}");
     }
     let other =
         send(&mut connect(&served).await, "POST /defaulting HTTP/1.1\r\ncontent-type: text/yaml", b"a: b")
@@ -139,15 +139,15 @@ async fn whatever_is_no_review_is_answered_as_the_table_says() {
 #[tokio::test]
 async fn a_panic_in_code_of_a_kind_is_answered_and_counted() {
     let served = serve(webhook(quick())).await;
-    let (code, said) = post(&served, "/resource-validation", review("panic").to_string().as_bytes()).await;
+    let (code, message) = post(&served, "/resource-validation", review("panic").to_string().as_bytes()).await;
     assert_eq!(code, 500);
-    assert!(said.starts_with("panicked: "), "{said}");
+    assert!(message.starts_with("panicked: "), "{message}");
     assert_eq!(served.counted("reknit_webhook_panics_total", "/resource-validation"), 1.0);
     assert_eq!(post(&served, "/resource-validation", review("hall").to_string().as_bytes()).await.0, 200);
 }
 
 #[tokio::test]
-async fn an_answer_that_takes_too_long_is_given_up() {
+async fn a_late_answer_is_504() {
     let limits = Limits { answer: Duration::from_millis(100), ..quick() };
     let webhook =
         webhook(limits).callback(async |_: Lamp, _| std::future::pending::<Result<(), String>>().await);
@@ -156,7 +156,7 @@ async fn an_answer_that_takes_too_long_is_given_up() {
 }
 
 #[tokio::test]
-async fn code_that_does_not_return_is_given_up_and_holds_up_nobody() {
+async fn slow_code_is_504_and_does_not_delay_others() {
     let limits = Limits { answer: Duration::from_millis(500), ..quick() };
     let served = serve(webhook(limits)).await;
     let (stuck, fine) = (review("stuck").to_string(), review("hall").to_string());
@@ -164,13 +164,13 @@ async fn code_that_does_not_return_is_given_up_and_holds_up_nobody() {
         let body = if n % 2 == 0 { &stuck } else { &fine };
         post(&served, "/resource-validation", body.as_bytes())
     });
-    for (n, (code, said)) in futures::future::join_all(answers).await.into_iter().enumerate() {
-        assert_eq!(code, if n % 2 == 0 { 504 } else { 200 }, "{said}");
+    for (n, (code, message)) in futures::future::join_all(answers).await.into_iter().enumerate() {
+        assert_eq!(code, if n % 2 == 0 { 504 } else { 200 }, "{message}");
     }
 }
 
 #[tokio::test]
-async fn probes_fail_while_code_does_not_return_for_long_and_keeps_others_from_being_answered() {
+async fn probes_fail_while_stuck_code_keeps_requests_from_being_answered() {
     let limits = Limits { answer: Duration::from_millis(200), work: 64 << 10, ..quick() };
     let (release, gate) = std::sync::mpsc::channel::<()>();
     let gate = Mutex::new(gate);
@@ -193,9 +193,9 @@ async fn probes_fail_while_code_does_not_return_for_long_and_keeps_others_from_b
     assert_eq!(post(&served, "/config-validation", gated.to_string().as_bytes()).await.0, 504);
     assert_eq!(post(&served, "/resource-validation", hall.as_bytes()).await.0, 504);
     eventually("the probe to fail", Duration::from_secs(5), async || {
-        let (code, said) = probe().await;
-        let stuck = code == 503 && said.starts_with("code has been running for ");
-        if stuck { Ok(()) } else { Err(format!("{code} {said}")) }
+        let (code, message) = probe().await;
+        let stuck = code == 503 && message.starts_with("code has been running for ");
+        if stuck { Ok(()) } else { Err(format!("{code} {message}")) }
     })
     .await;
     assert!(health.stuck().unwrap() > Duration::from_millis(600));
@@ -205,7 +205,7 @@ async fn probes_fail_while_code_does_not_return_for_long_and_keeps_others_from_b
 }
 
 #[tokio::test]
-async fn a_callback_that_blocks_its_thread_holds_up_nobody_and_is_seen() {
+async fn a_blocking_callback_does_not_delay_others_and_counts_as_stuck() {
     let limits = Limits { answer: Duration::from_millis(500), ..quick() };
     let (release, gate) = std::sync::mpsc::channel::<()>();
     let gate = Mutex::new(gate);
@@ -230,63 +230,66 @@ async fn a_callback_that_blocks_its_thread_holds_up_nobody_and_is_seen() {
         })
     };
     assert_eq!(blocked.await.0.0, 504);
-    eventually("it to count as stuck", Duration::from_secs(3), async || health.stuck().is_some()).await;
+    eventually("the callback to count as stuck", Duration::from_secs(3), async || health.stuck().is_some())
+        .await;
     drop(release);
-    eventually("its end", Duration::from_secs(5), async || health.stuck().is_none()).await;
+    eventually("the callback to end", Duration::from_secs(5), async || health.stuck().is_none()).await;
 }
 
 #[tokio::test]
-async fn a_callback_that_waits_for_another_answer_of_the_webhook_gets_it() {
-    let come = Arc::new(tokio::sync::Notify::new());
-    let waits = come.clone();
+async fn a_callback_may_wait_for_another_answer_of_the_webhook() {
+    let released = Arc::new(tokio::sync::Notify::new());
+    let release = released.clone();
     let webhook = webhook(Limits { work: 64 << 10, ..quick() }).callback(move |_: Lamp, _| {
-        let waits = waits.clone();
+        let release = release.clone();
         async move {
-            waits.notified().await;
+            release.notified().await;
             Ok::<_, String>(())
         }
     });
     let (served, hall) = (serve(webhook).await, review("hall").to_string());
     let (waited, ()) = tokio::join!(post(&served, "/resource-validation", hall.as_bytes()), async {
         assert_eq!(post(&served, "/defaulting", hall.as_bytes()).await.0, 200);
-        come.notify_one();
+        released.notify_one();
     });
     assert_eq!(waited.0, 200);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_does_not_take_its_answer_is_cut_off_and_gives_its_room_back() {
+async fn a_client_that_does_not_read_its_answer_is_cut_off_and_frees_its_bytes() {
     let limits = Limits { body: 20 << 20, bodies: 20 << 20, ..quick() };
     let served = serve(webhook(limits)).await;
-    // An answer repeats the uid.
-    let mut asked = review("hall");
-    asked["request"]["uid"] = "u".repeat(12 << 20).into();
-    let body = asked.to_string();
+    // The answer repeats the uid.
+    let mut request = review("hall");
+    request["request"]["uid"] = "u".repeat(12 << 20).into();
+    let body = request.to_string();
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(4096).unwrap();
     let tcp = socket.connect(served.address).await.unwrap();
-    let mut deaf = tls_client(&served.ca, &TLS13).connect(served.address.ip().into(), tcp).await.unwrap();
+    let mut slow_reader =
+        tls_client(&served.ca, &TLS13).connect(served.address.ip().into(), tcp).await.unwrap();
     let head = "POST /defaulting HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json";
-    deaf.write_all(format!("{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len()).as_bytes())
+    slow_reader
+        .write_all(format!("{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len()).as_bytes())
         .await
         .unwrap();
-    deaf.flush().await.unwrap();
-    eventually("its answer", Duration::from_secs(10), async || {
+    slow_reader.flush().await.unwrap();
+    eventually("the answer", Duration::from_secs(10), async || {
         served.counted("reknit_webhook_requests_total", "/defaulting") >= 1.0
     })
     .await;
-    // There is room for one such body at a time.
-    eventually("room for another", Duration::from_secs(10), async || {
-        let (code, said) = post(&served, "/defaulting", body.as_bytes()).await;
-        if code == 200 { Ok(()) } else { Err(said) }
+    // The budget has room for one such body at a time.
+    eventually("room for another body", Duration::from_secs(10), async || {
+        let (code, message) = post(&served, "/defaulting", body.as_bytes()).await;
+        if code == 200 { Ok(()) } else { Err(message) }
     })
     .await;
-    let (_, got) = read(&mut deaf).await;
+    let (_, got) = read(&mut slow_reader).await;
     assert!(got.len() < 12 << 20, "{} bytes", got.len());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn large_bodies_at_once_take_little_memory_and_others_are_answered_meanwhile() {
+async fn many_large_bodies_take_little_memory_and_do_not_block_small_ones() {
     let _alone = MEASURING.lock().await;
     let served = serve(webhook(quick())).await;
     let mut array = review("hall");
@@ -298,8 +301,8 @@ async fn large_bodies_at_once_take_little_memory_and_others_are_answered_meanwhi
     let codes = loop {
         tokio::select! {
             done = &mut many => break done.into_iter().map(|(code, _)| code).collect::<Vec<_>>(),
-            (code, said) = post(&served, "/defaulting", small.as_bytes()) => {
-                assert_eq!(code, 200, "{said}");
+            (code, message) = post(&served, "/defaulting", small.as_bytes()) => {
+                assert_eq!(code, 200, "{message}");
                 (most, answered) = (most.max(resident().saturating_sub(before)), answered + 1);
             }
         }
@@ -313,7 +316,7 @@ async fn large_bodies_at_once_take_little_memory_and_others_are_answered_meanwhi
 }
 
 #[tokio::test]
-async fn large_bodies_that_come_at_once_wait_for_their_turn_and_not_for_each_other() {
+async fn large_bodies_that_exceed_the_budget_together_are_all_answered() {
     let served =
         serve(webhook(Limits { bodies: 1 << 20, receive: Duration::from_secs(10), ..quick() })).await;
     let large = review(&"r".repeat(900 << 10)).to_string();
@@ -328,7 +331,7 @@ async fn large_bodies_that_come_at_once_wait_for_their_turn_and_not_for_each_oth
 }
 
 #[tokio::test]
-async fn a_small_request_does_not_wait_behind_a_large_one_that_waits_to_be_decoded() {
+async fn a_small_request_does_not_wait_for_large_ones_to_be_decoded() {
     let limits = Limits { work: 256 << 10, answer: Duration::from_secs(2), ..quick() };
     let served = serve(webhook(limits)).await;
     let mut large = review("stuck");
@@ -342,14 +345,14 @@ async fn a_small_request_does_not_wait_behind_a_large_one_that_waits_to_be_decod
     tokio::select! {
         biased;
         _ = &mut two => panic!("the large ones were answered first"),
-        (code, said) = post(&served, path, small.as_bytes()) => assert_eq!(code, 200, "{said}"),
+        (code, message) = post(&served, path, small.as_bytes()) => assert_eq!(code, 200, "{message}"),
     }
     let ((one, _), (other, _)) = two.await;
     assert_eq!((one, other), (504, 504));
 }
 
 #[tokio::test]
-async fn a_body_that_says_that_it_is_too_large_is_refused_before_it_comes() {
+async fn a_body_with_too_large_a_declared_length_is_refused_before_it_arrives() {
     let served = serve(webhook(quick())).await;
     let mut stream = connect(&served).await;
     let head = "POST /defaulting HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json";
@@ -359,7 +362,7 @@ async fn a_body_that_says_that_it_is_too_large_is_refused_before_it_comes() {
 }
 
 #[tokio::test]
-async fn a_body_that_does_not_say_its_length_is_answered_and_limited_too() {
+async fn a_body_without_a_declared_length_is_answered_and_limited() {
     let served = serve(webhook(Limits { bodies: 4 << 20, ..quick() })).await;
     let hall = review("hall").to_string();
     for (body, expected) in [(hall, 200), (review(&"r".repeat(7 << 20)).to_string(), 413)] {
@@ -368,7 +371,7 @@ async fn a_body_that_does_not_say_its_length_is_answered_and_limited_too() {
             "POST /defaulting HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json";
         let chunked =
             format!("{head}\r\ntransfer-encoding: chunked\r\n\r\n{:x}\r\n{body}\r\n0\r\n\r\n", body.len());
-        // A server that refuses the body may close before it has read it.
+        // A server that refuses the body may close the connection before it reads it.
         let _ = stream.write_all(chunked.as_bytes()).await;
         let _ = stream.flush().await;
         assert_eq!(read(&mut stream).await.0, expected);
@@ -376,7 +379,7 @@ async fn a_body_that_does_not_say_its_length_is_answered_and_limited_too() {
 }
 
 #[tokio::test]
-async fn what_has_no_limits_is_answered_too() {
+async fn requests_are_answered_without_limits() {
     let forever = Duration::MAX;
     let limits = [
         Limits { idle: forever, quiet: forever, connections: usize::MAX, ..quick() },
@@ -398,7 +401,7 @@ async fn what_has_no_limits_is_answered_too() {
 }
 
 #[tokio::test]
-async fn older_tls_is_refused() {
+async fn tls_1_2_is_refused() {
     let served = serve(webhook(quick())).await;
     let tcp = TcpStream::connect(served.address).await.unwrap();
     let refused = tls_client(&served.ca, &TLS12).connect(served.address.ip().into(), tcp).await.unwrap_err();
@@ -406,7 +409,7 @@ async fn older_tls_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn slow_clients_are_cut_off_and_others_are_served_meanwhile() {
+async fn slow_clients_are_cut_off_and_do_not_block_others() {
     let _alone = MEASURING.lock().await;
     let served = serve(webhook(Limits { receive: Duration::from_secs(5), ..quick() })).await;
     let slow = (0..500).map(|n| {
@@ -435,7 +438,7 @@ async fn slow_clients_are_cut_off_and_others_are_served_meanwhile() {
     let (start, before) = (Instant::now(), resident());
     let (mut answered, mut most) = (0, 0);
     while slow.iter().any(|client| !client.is_finished()) {
-        assert!(start.elapsed() < Duration::from_secs(60), "slow clients are still there");
+        assert!(start.elapsed() < Duration::from_secs(60), "slow clients are still connected");
         let body = review("hall").to_string();
         let (code, _) =
             tokio::time::timeout(Duration::from_secs(10), post(&served, "/defaulting", body.as_bytes()))
@@ -492,17 +495,17 @@ async fn begin(served: &Served, path: &str, length: usize, sent: &[u8]) -> Strea
     stream
 }
 
-/// A review of about 200 kB, answered within two seconds.
+/// Asserts that a review of about 200 kB is answered within two seconds.
 async fn assert_answered_promptly(served: &Served) {
     let (start, body) = (Instant::now(), review(&"r".repeat(200_000)).to_string());
     let answer = post(served, "/defaulting", body.as_bytes());
     let answer = tokio::time::timeout(Duration::from_secs(2), answer).await;
-    let (code, said) = answer.unwrap_or_else(|_| panic!("no answer within {:?}", start.elapsed()));
-    assert_eq!(code, 200, "{said}");
+    let (code, message) = answer.unwrap_or_else(|_| panic!("no answer within {:?}", start.elapsed()));
+    assert_eq!(code, 200, "{message}");
 }
 
 #[tokio::test]
-async fn declared_bodies_that_do_not_arrive_take_no_room_from_others() {
+async fn declared_bodies_that_do_not_arrive_do_not_delay_others() {
     let served = serve(webhook(Limits::default())).await;
     let mut silent = Vec::new();
     for _ in 0..40 {
@@ -512,7 +515,7 @@ async fn declared_bodies_that_do_not_arrive_take_no_room_from_others() {
 }
 
 #[tokio::test]
-async fn a_declared_conversion_of_32_mib_takes_no_room_from_others() {
+async fn a_declared_conversion_of_32_mib_does_not_delay_others() {
     let webhook = webhook(Limits::default()).conversion::<crate::conversion::v1alpha1::Bulb>();
     let served = serve(webhook).await;
     let _silent = begin(&served, "/resource-conversion", 32 << 20, b"").await;
@@ -539,7 +542,7 @@ async fn bodies_that_fill_the_budget_with_a_part_each_are_all_answered() {
 }
 
 #[tokio::test]
-async fn silent_connections_do_not_keep_others_out() {
+async fn silent_connections_do_not_shut_out_others() {
     let served = serve(webhook(Limits { connections: 8, ..Limits::default() })).await;
     let mut silent = Vec::new();
     for _ in 0..8 {
@@ -549,7 +552,7 @@ async fn silent_connections_do_not_keep_others_out() {
 }
 
 #[tokio::test]
-async fn connections_without_a_handshake_or_a_body_do_not_keep_others_out() {
+async fn connections_without_a_handshake_or_a_body_do_not_shut_out_others() {
     let served = serve(webhook(Limits { connections: 8, ..Limits::default() })).await;
     let (mut bare, mut headed) = (Vec::new(), Vec::new());
     for _ in 0..4 {
@@ -560,7 +563,7 @@ async fn connections_without_a_handshake_or_a_body_do_not_keep_others_out() {
 }
 
 #[tokio::test]
-async fn a_connection_without_a_request_is_closed_after_the_time_to_receive_one() {
+async fn a_connection_without_a_request_is_closed_after_the_receive_limit() {
     let served = serve(webhook(quick())).await;
     let (mut silent, start) = (connect(&served).await, Instant::now());
     let closed = tokio::time::timeout(Duration::from_secs(10), silent.read_u8()).await;
@@ -568,7 +571,7 @@ async fn a_connection_without_a_request_is_closed_after_the_time_to_receive_one(
 }
 
 #[tokio::test]
-async fn requests_that_cannot_be_read_are_counted_and_not_logged_as_warnings() {
+async fn invalid_requests_are_counted_and_not_logged_as_warnings() {
     let log = Log::default();
     let writer = log.clone();
     let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone());
@@ -581,7 +584,7 @@ async fn requests_that_cannot_be_read_are_counted_and_not_logged_as_warnings() {
     assert_eq!(String::from_utf8(log.0.lock().unwrap().clone()).unwrap(), "");
 }
 
-/// The memory of this process, in MiB.
+/// The resident memory of this process, in MiB.
 pub(crate) fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
@@ -589,14 +592,14 @@ pub(crate) fn resident() -> u64 {
 }
 
 #[tokio::test]
-async fn a_webhook_that_ends_tells_probes_answers_what_comes_and_closes_when_it_is_quiet() {
+async fn a_draining_webhook_fails_probes_answers_requests_and_closes_when_quiet() {
     let mut served = serve(webhook(Limits { quiet: Duration::from_secs(2), ..quick() })).await;
     let probe = "GET /any HTTP/1.1\r\nuser-agent: kube-probe/1.36";
     assert_eq!(send(&mut connect(&served).await, probe, b"").await.0, 200);
     served.stop();
     let answer = eventually("the probe's answer", Duration::from_secs(2), async || {
-        let (code, said) = send(&mut connect(&served).await, probe, b"").await;
-        if code == 503 { Ok(said) } else { Err(code) }
+        let (code, message) = send(&mut connect(&served).await, probe, b"").await;
+        if code == 503 { Ok(message) } else { Err(code) }
     });
     assert_eq!(answer.await, "shutting down\n");
     assert_eq!(post(&served, "/defaulting", review("hall").to_string().as_bytes()).await.0, 200);
@@ -605,7 +608,7 @@ async fn a_webhook_that_ends_tells_probes_answers_what_comes_and_closes_when_it_
 }
 
 #[tokio::test]
-async fn a_client_that_keeps_its_connection_is_told_to_make_another_one_once_the_webhook_is_to_end() {
+async fn a_draining_webhook_closes_kept_connections_after_an_answer() {
     let mut served = serve(webhook(Limits { quiet: Duration::from_secs(2), ..quick() })).await;
     let mut kept = connect(&served).await;
     let body = review("hall").to_string();
@@ -632,12 +635,12 @@ async fn a_client_that_keeps_its_connection_is_told_to_make_another_one_once_the
 }
 
 #[tokio::test]
-async fn a_webhook_that_is_asked_all_the_time_ends_all_the_same() {
+async fn a_draining_webhook_ends_under_constant_requests() {
     let mut served = serve(webhook(Limits { quiet: Duration::from_secs(1), ..quick() })).await;
     served.stop();
     let (start, body) = (Instant::now(), review("hall").to_string());
     while !served.served.is_finished() {
-        assert!(start.elapsed() < Duration::from_secs(10), "it is still there");
+        assert!(start.elapsed() < Duration::from_secs(10), "the webhook has not ended");
         let Ok(tcp) = TcpStream::connect(served.address).await else { continue };
         let connected = tls_client(&served.ca, &TLS13).connect(served.address.ip().into(), tcp).await;
         let Ok(mut stream) = connected else { continue };
@@ -648,11 +651,11 @@ async fn a_webhook_that_is_asked_all_the_time_ends_all_the_same() {
 }
 
 #[tokio::test]
-async fn who_connected_before_the_end_is_answered_after_it() {
+async fn a_client_connected_before_the_stop_is_answered_after_it() {
     let mut served = serve(webhook(Limits { quiet: Duration::ZERO, ..quick() })).await;
     let mut connected = connect(&served).await;
     served.stop();
-    eventually("nobody to listen", Duration::from_secs(5), async || {
+    eventually("the listener to close", Duration::from_secs(5), async || {
         TcpStream::connect(served.address).await.is_err()
     })
     .await;
