@@ -2,18 +2,15 @@
 
 use std::{marker::PhantomData, sync::Arc};
 
-use futures::{
-    FutureExt,
-    future::{BoxFuture, ready},
-};
+use futures::{FutureExt, future::BoxFuture};
 use kube::{
     api::{ObjectMeta, Patch, PatchParams},
     core::Request,
 };
 use reknit_apis::{Key, Kind, StatusOf};
 use reknit_injection::{Newest, StatusWrite, Transport};
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use serde_json::{Value, json, value::RawValue};
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::{Value, json};
 
 use crate::Queue;
 
@@ -32,19 +29,6 @@ pub(crate) struct ObjectClient<K> {
 /// The state of an object that its next write depends on.
 pub(crate) fn newest(meta: &ObjectMeta) -> Newest {
     Newest { resource_version: meta.resource_version.clone(), finalizers: meta.finalizers.clone() }
-}
-
-#[derive(Debug, Serialize)]
-struct StatusPatch<'a> {
-    metadata: Precondition<'a>,
-    status: &'a RawValue,
-}
-
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Precondition<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    resource_version: Option<&'a str>,
 }
 
 /// The part of an answer that is needed.
@@ -74,10 +58,8 @@ impl<K: Kind> ObjectClient<K> {
 
     /// Merges finalizers into the metadata if the object is unchanged. Ends the pass of its key.
     pub(crate) async fn patch_finalizers(&self, object: &K, finalizers: &[&str]) -> Result<K, kube::Error> {
-        let mut metadata = json!({ "finalizers": finalizers });
-        if let Some(version) = &object.meta().resource_version {
-            metadata["resourceVersion"] = json!(version);
-        }
+        let mut metadata = precondition(object.meta().resource_version.as_deref());
+        metadata["finalizers"] = json!(finalizers);
         let (key, patch) = (Arc::new(Key::of(object)), Patch::Merge(json!({ "metadata": metadata })));
         let write = self.send(at::<K>(&key).patch(&key.name, &self.params(), &patch));
         self.queue.suppressing_echo(key, write, |object: &K| object.meta().resource_version.as_deref()).await
@@ -102,10 +84,10 @@ impl<K: Kind> ObjectClient<K> {
         &self,
         key: &Arc<Key>,
         version: Option<&str>,
-        status: &RawValue,
+        status: &Value,
         is_first: bool,
     ) -> Result<Newest, kube::Error> {
-        let body = StatusPatch { metadata: Precondition { resource_version: version }, status };
+        let body = json!({ "metadata": precondition(version), "status": status });
         let mut request =
             at::<K>(key).patch_subresource("status", &key.name, &self.params(), &Patch::Merge(body));
         if let (Ok(request), Some(_)) = (&mut request, version) {
@@ -120,13 +102,9 @@ impl<K: Kind> ObjectClient<K> {
 
     /// Uses what an informer has already read of the answer, if any has.
     fn send_status(&self, request: Built) -> BoxFuture<'static, Result<Newest, kube::Error>> {
-        let request = match request {
-            Ok(request) => request,
-            Err(error) => return ready(Err(kube::Error::BuildRequest(error))).boxed(),
-        };
-        let answer = self.transport.fetch(request);
-        let newest = async {
-            let (mut known, answer) = answer.await?;
+        let (transport, request) = (self.transport.clone(), request.map_err(kube::Error::BuildRequest));
+        let newest = async move {
+            let (mut known, answer) = transport.fetch(request?).await?;
             if let Some(newest) = known.remove::<Newest>() {
                 return Ok(newest);
             }
@@ -141,15 +119,18 @@ impl<K: Kind> ObjectClient<K> {
         &self,
         request: Built,
     ) -> BoxFuture<'static, Result<T, kube::Error>> {
-        match request {
-            Ok(request) => self.transport.request(request).boxed(),
-            Err(error) => ready(Err(kube::Error::BuildRequest(error))).boxed(),
-        }
+        let (transport, request) = (self.transport.clone(), request.map_err(kube::Error::BuildRequest));
+        async move { transport.request(request?).await }.boxed()
     }
 
     fn params(&self) -> PatchParams {
         PatchParams { field_manager: Some(self.manager.clone()), ..PatchParams::default() }
     }
+}
+
+/// The metadata that makes a patch conditional on the resourceVersion.
+fn precondition(version: Option<&str>) -> Value {
+    version.map_or_else(|| json!({}), |version| json!({ "resourceVersion": version }))
 }
 
 /// Requests for the object of this key, of either scope.

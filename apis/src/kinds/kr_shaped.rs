@@ -8,10 +8,10 @@ use serde::{Serialize, de::DeserializeOwned};
 use super::scope::Scope;
 use crate::status::{ConditionSet, DuckShaped};
 
-/// A Kind shaped as Knative's are: conditions, and the generation they speak of. Of either scope.
+/// A Kind whose status has conditions and an observed generation, as Knative's have. Of either scope.
 ///
-/// Each is a [`Kind`](crate::Kind): say `impl KRShaped` or `impl Kind`, never both. The crate's first page has a
-/// whole example.
+/// It implements [`Kind`](crate::Kind) too, so implement one of the two and not both. The documentation of the crate has
+/// a complete example.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a Knative-shaped Kind",
     note = "write `impl KRShaped for {Self}`, naming its conditions; its status must embed `DuckStatus`"
@@ -27,10 +27,10 @@ pub trait KRShaped:
     + Sync
     + 'static
 {
-    /// The conditions that decide over an object of this Kind.
+    /// The conditions that decide whether an object is ready.
     const CONDITIONS: ConditionSet;
 
-    /// Fills in what the spec leaves open, in memory, before a pass: an object may have been stored before a
-    /// default existed. The metadata stays as it is, since what a pass writes goes to the object that it names.
+    /// Sets defaults in memory before a pass, since an object may have been stored before a default existed. Leave the
+    /// metadata unchanged: the writes of the pass go to the object that it names.
     fn set_defaults(&mut self) {}
 }

@@ -1,4 +1,4 @@
-//! Where something can be reached.
+//! Addresses of an object, published in its status.
 
 use serde::{Deserialize, Serialize};
 
@@ -32,7 +32,7 @@ pub struct Addressable {
     pub audience: Option<String>,
 }
 
-/// The part of a status that publishes addresses; embedded with `#[serde(flatten)]`.
+/// The fields of a status that publish addresses. Embed it with `#[serde(flatten)]`.
 ///
 /// ```
 /// use reknit_apis::{AddressStatus, Addressable};
@@ -60,7 +60,7 @@ impl AddressStatus {
         Self { address: Some(address), addresses: Vec::new() }
     }
 
-    /// Publishes several addresses, the first of which also stands alone.
+    /// Publishes several addresses, of which the first is also the single `address`.
     pub fn several(addresses: Vec<Addressable>) -> Self {
         Self { address: addresses.first().cloned(), addresses }
     }

@@ -1,4 +1,4 @@
-//! The shape that Knative's Kinds share: a status with conditions and the generation it speaks of.
+//! The fields that the statuses of Knative's Kinds share: conditions and the observed generation.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::condition::Condition;
 
-/// The part of a status that every Knative-shaped Kind shares; embedded with `#[serde(flatten)]`.
+/// The fields that the statuses of all Knative-shaped Kinds share. Embed it with `#[serde(flatten)]`.
 ///
 /// ```
 /// use reknit_apis::DuckStatus;
@@ -34,14 +34,14 @@ pub struct DuckStatus {
 }
 
 impl DuckStatus {
-    /// The condition of this type, if it is there.
+    /// Returns the condition of this type, if it is set.
     pub fn condition(&self, kind: &str) -> Option<&Condition> {
         self.conditions.iter().find(|condition| condition.kind == kind)
     }
 
-    /// Gives each condition that says what it said before the time it had before.
+    /// Restores the transition time of each condition that is otherwise equal to one in `before`.
     ///
-    /// So a condition that went away and came back within one pass has not changed.
+    /// So a condition that changes and changes back within one pass has not changed.
     pub fn keep_transition_times(&mut self, before: &Self) {
         for condition in &mut self.conditions {
             if let Some(same) =
@@ -52,7 +52,7 @@ impl DuckStatus {
         }
     }
 
-    /// Whether the two are equal but for when their conditions changed.
+    /// Whether the two are equal except for the transition times of their conditions.
     pub fn eq_ignoring_transition_time(&self, other: &Self) -> bool {
         self.observed_generation == other.observed_generation
             && self.annotations == other.annotations
@@ -61,7 +61,7 @@ impl DuckStatus {
     }
 }
 
-/// A status that embeds [`DuckStatus`], or is one: where a Kind has nothing to add, `status = "DuckStatus"`.
+/// A status that embeds [`DuckStatus`]. A Kind without further fields can use `status = "DuckStatus"`.
 ///
 /// ```
 /// use reknit_apis::{DuckStatus, duck_shaped};
@@ -77,7 +77,7 @@ impl DuckStatus {
 ///
 /// duck_shaped!(LampStatus.duck);
 /// ```
-// An own trait, not `AsRef + AsMut`: a foreign trait cannot carry a readable error.
+// Not `AsRef + AsMut`, since a foreign trait cannot have its own compiler message.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a Knative-shaped status",
     label = "lacks the duck part (observedGeneration, conditions)",
@@ -85,13 +85,13 @@ impl DuckStatus {
     note = "for a Kind without conditions write `impl Kind for …` instead of `impl KRShaped for …`"
 )]
 pub trait DuckShaped: Clone + Default + PartialEq + Serialize + DeserializeOwned + Send + Sync {
-    /// The duck part, to read.
+    /// The embedded `DuckStatus`.
     fn duck(&self) -> &DuckStatus;
-    /// The duck part, to write.
+    /// The embedded `DuckStatus`, to change.
     fn duck_mut(&mut self) -> &mut DuckStatus;
 }
 
-/// Says which field of a status is its duck part: `impl DuckShaped` for a status that embeds [`DuckStatus`].
+/// Implements [`DuckShaped`] for a status that embeds [`DuckStatus`] in the named field.
 ///
 /// ```
 /// use reknit_apis::{DuckShaped, DuckStatus, duck_shaped};
