@@ -194,7 +194,7 @@ fn enqueue_own_key<K: Kind>(
     let (queue, stores) = (queue.clone(), stores.clone());
     informer.on_touched(move |touched| {
         if touched.is_gone() {
-            stores.gone(|| touched.key());
+            stores.deleted(|| touched.key());
         }
         match (touched.is_gone(), touched.resource_version()) {
             (true, _) if tells_deletion => queue.add(touched.key()),
