@@ -71,12 +71,12 @@ impl Error {
         self
     }
 
-    /// Whether it is not retried. A [conflict](Self::is_conflict) is always retried, since it resolves itself.
+    /// Returns true if it is not retried. A [conflict](Self::is_conflict) is always retried, since it resolves itself.
     pub fn is_permanent(&self) -> bool {
         self.permanent
     }
 
-    /// Whether another client was faster: the API server answered 409, anywhere in the chain of sources, even behind a
+    /// Returns true if another client was faster: the API server answered 409, anywhere in the chain of sources, even behind a
     /// type such as `anyhow::Error`. Such a pass is retried without an event or an error in the log.
     ///
     /// If two errors occurred in one pass, both have to be conflicts. Two answers with 409 are not conflicts, since they
@@ -205,7 +205,7 @@ fn downcast<'a, E: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> O
     error.downcast_ref().or_else(|| error.downcast_ref::<Box<E>>().map(|error| &**error))
 }
 
-/// Whether the answer is that of server-side apply without force for fields of other managers.
+/// Returns true if the answer is that of server-side apply without force for fields of other managers.
 fn is_field_conflict(status: &Status) -> bool {
     let causes = status.details.iter().flat_map(|details| &details.causes);
     causes.into_iter().any(|cause| cause.reason == "FieldManagerConflict")

@@ -50,7 +50,7 @@ impl<K: Kind> ObjectClient<K> {
         }
     }
 
-    /// Whether the object no longer exists, even if another one has its name.
+    /// Returns true if the object no longer exists, even if another one has its name.
     pub(crate) async fn is_gone(&self, object: &K) -> Result<bool, kube::Error> {
         let found = self.get(&Key::of(object)).await?;
         Ok(found.is_none_or(|found| found.meta().uid != object.meta().uid))

@@ -153,7 +153,7 @@ impl FieldError {
         self
     }
 
-    /// Whether there is no fault.
+    /// Returns true if there is no fault.
     pub fn is_empty(&self) -> bool {
         self.faults.is_empty()
     }

@@ -34,7 +34,7 @@ pub struct Request {
     pub name: String,
     /// The subresource to change, such as `status`; `None` for the object itself.
     pub subresource: Option<String>,
-    /// Whether the result will not be stored.
+    /// True if the result will not be stored.
     pub dry_run: bool,
 }
 

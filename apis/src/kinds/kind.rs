@@ -93,7 +93,7 @@ pub trait Kind:
         None
     }
 
-    /// Whether it is a built-in Kind, most of which accept no finalizer without a slash.
+    /// True if it is a built-in Kind, most of which accept no finalizer without a slash.
     #[doc(hidden)]
     const BUILT_IN: bool = false;
 
@@ -115,7 +115,7 @@ pub trait Kind:
     #[doc(hidden)]
     fn keep_transition_times(_: &mut Self::Status, _before: &Self::Status) {}
 
-    /// Whether the statuses are equal except for the transition times of their conditions.
+    /// Returns true if the statuses are equal except for the transition times of their conditions.
     #[doc(hidden)]
     fn eq_ignoring_transition_time(status: &Self::Status, other: &Self::Status) -> bool {
         status == other

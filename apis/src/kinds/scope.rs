@@ -5,7 +5,7 @@ use kube::core::{ClusterResourceScope, NamespaceResourceScope};
 /// The scope of a Kind.
 #[diagnostic::on_unimplemented(message = "`{Self}` is neither namespaced nor cluster-scoped")]
 pub trait Scope: 'static {
-    /// Whether objects of this scope are in a namespace.
+    /// True if objects of this scope are in a namespace.
     const NAMESPACED: bool;
 }
 

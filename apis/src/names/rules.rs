@@ -162,7 +162,7 @@ fn is_dns_label(text: &str) -> bool {
     lower && is_word(text, |byte| byte == b'-')
 }
 
-/// Whether the text consists of letters and digits, and inside also of other bytes.
+/// Returns true if the text consists of letters and digits, and inside also of other bytes.
 fn is_word(text: &str, inner: impl Fn(u8) -> bool) -> bool {
     let bytes = text.as_bytes();
     let ends = bytes.first().zip(bytes.last());

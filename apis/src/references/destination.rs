@@ -17,7 +17,7 @@ use crate::FieldError;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(from = "Wire", into = "Wire")]
-#[schemars(description = "What messages are sent to: an object, a URL, or a URL below an object's.")]
+#[schemars(description = "The destination of messages: an object, a URL, or a URL relative to an object's.")]
 pub struct Destination {
     /// The object to send to (`ref`).
     pub reference: Option<KReference>,
@@ -86,20 +86,20 @@ impl Destination {
     }
 }
 
-/// Where to send something: to an object, a URL, or a URL below an object's.
+/// The destination of messages: an object, a URL, or a URL relative to an object's.
 #[derive(Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct Wire {
     /// The object to send to.
     #[serde(rename = "ref", default, skip_serializing_if = "Option::is_none")]
     reference: Option<WireReference>,
-    /// The URL to send to; where an object is named, relative to that object's.
+    /// The URL to send to, or a URL relative to the object's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     uri: Option<Url>,
-    /// The certificate authorities, in PEM, to trust beside those of the object.
+    /// The certificate authorities in PEM to trust besides those of the object.
     #[serde(rename = "CACerts", default, skip_serializing_if = "Option::is_none")]
     ca_certs: Option<String>,
-    /// The OIDC audience that tokens must name, where it is not that of the object.
+    /// The OIDC audience of tokens, if it is not that of the object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     audience: Option<String>,
 }
@@ -108,7 +108,7 @@ struct Wire {
 struct WireReference {
     #[serde(flatten)]
     reference: KReference,
-    /// Reserved: leave it out.
+    /// Reserved. Leave it out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     group: Option<String>,
 }

@@ -22,12 +22,12 @@ fn is_unescaped(byte: u8, part: Part) -> bool {
     is_unreserved(byte) || others.contains(&byte)
 }
 
-/// Whether the byte is never escaped (RFC 3986, section 2.3).
+/// Returns true if the byte is never escaped (RFC 3986, section 2.3).
 fn is_unreserved(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~')
 }
 
-/// Whether the text needs no decoding. This is the common case.
+/// Returns true if the text needs no decoding. This is the common case.
 pub(super) fn is_plain(text: &str) -> bool {
     text.bytes().all(is_unreserved)
 }

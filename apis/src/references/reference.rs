@@ -24,19 +24,19 @@ use crate::{
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(description = "Names one object of any Kind.")]
+#[schemars(description = "A reference to one object of any Kind.")]
 pub struct KReference {
-    /// Group and version, as in the object: `v1`, `apps/v1`.
+    /// The group and version, such as `v1` or `apps/v1`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub api_version: String,
-    /// The Kind: `Service`.
+    /// The Kind, such as `Service`.
     pub kind: String,
-    /// The namespace; where none is given, that of the object that holds the reference.
+    /// The namespace. The default is that of the object that holds the reference.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     /// The name.
     pub name: String,
-    /// Which address is meant, by its name, of an object that publishes several.
+    /// The name of the address, if the object publishes several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
 }
@@ -101,21 +101,23 @@ impl KReference {
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(description = "Names one object of any Kind, or selects several in a namespace by their labels.")]
+#[schemars(
+    description = "A reference to one object of any Kind, or to several objects in a namespace by their labels."
+)]
 pub struct Reference {
-    /// Group and version, as in the object: `v1`, `apps/v1`.
+    /// The group and version, such as `v1` or `apps/v1`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub api_version: String,
-    /// The Kind: `Service`.
+    /// The Kind, such as `Service`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub kind: String,
-    /// The namespace; none for cluster-scoped objects.
+    /// The namespace. Cluster-scoped objects have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// The name. Either this or the selector is given.
+    /// The name. Either this or the selector is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// What the labels of the objects must match. Either this or the name is given.
+    /// The selector of the labels of the objects. Either this or the name is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<LabelSelector>,
 }

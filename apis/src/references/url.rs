@@ -31,9 +31,9 @@ pub struct Url {
     user: Option<String>,
     host: String,
     path: String,
-    /// Whether it is written `scheme:/path`, without the two slashes of a host.
+    /// True if it is written `scheme:/path`, without the two slashes of a host.
     omit_host: bool,
-    /// Whether it ends with a `?`, before an empty query.
+    /// True if it ends with a `?`, before an empty query.
     force_query: bool,
     query: String,
     fragment: String,
@@ -76,7 +76,7 @@ impl Url {
         parse(text).map(Some).map_err(|why| UrlError { text: without_user(text).into_owned(), why })
     }
 
-    /// Whether it is the empty URL.
+    /// Returns true if it is the empty URL.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -106,7 +106,7 @@ impl Url {
         decode(&self.fragment)
     }
 
-    /// Whether it has a scheme.
+    /// Returns true if it has a scheme.
     pub fn is_absolute(&self) -> bool {
         !self.scheme.is_empty()
     }
@@ -386,14 +386,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_password_is_written_and_not_logged() {
+    fn a_password_is_displayed_and_masked_in_debug_output() {
         let url: Url = "http://me:secret@host/path".parse().unwrap();
         assert_eq!(url.to_string(), "http://me:secret@host/path");
         assert_eq!(format!("{url:?}"), "http://me:xxxxx@host/path");
     }
 
     #[test]
-    fn an_empty_text_is_no_url_and_reads_as_the_empty_one() {
+    fn an_empty_text_is_no_url_and_deserializes_to_the_empty_one() {
         assert_eq!(Url::parse(""), Ok(None));
         assert!("".parse::<Url>().unwrap().is_empty());
         assert_eq!(serde_json::from_str::<Url>("\"\"").unwrap(), Url::default());

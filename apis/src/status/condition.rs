@@ -21,32 +21,32 @@ use serde::{Deserialize, Deserializer, Serialize};
 #[serde(rename_all = "camelCase")]
 #[schemars(description = "One aspect of an object's state.")]
 pub struct Condition {
-    /// The aspect, in CamelCase: `Ready`, `PodsScheduled`.
+    /// The type in CamelCase, such as `Ready` or `PodsScheduled`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// One of True, False, Unknown.
+    /// True, False or Unknown.
     #[schemars(with = "String")]
     pub status: ConditionStatus,
-    /// How much a condition that is not True matters: empty for an error, else Warning or Info.
+    /// The severity while the condition is not True: empty for an error, or Warning or Info.
     #[serde(default, skip_serializing_if = "Severity::is_error")]
     #[schemars(with = "String")]
     pub severity: Severity,
-    /// When anything else about this condition last changed.
+    /// The time of the last change of this condition.
     ///
-    /// Exact in memory; whole seconds of RFC 3339 once written.
+    /// Exact in memory; serialized in whole seconds of RFC 3339.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Time>")]
     pub last_transition_time: Option<Time>,
-    /// Why the condition is as it is, in one CamelCase word.
+    /// The reason for the status, in one CamelCase word.
     #[serde(default, deserialize_with = "non_empty", skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Why the condition is as it is, for humans.
+    /// The reason for the status, for humans.
     #[serde(default, deserialize_with = "non_empty", skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
 
 impl Condition {
-    /// Whether the conditions are equal except for their transition times.
+    /// Returns true if the conditions are equal except for their transition times.
     pub fn eq_ignoring_transition_time(&self, other: &Self) -> bool {
         self.kind == other.kind
             && self.status == other.status
@@ -133,7 +133,7 @@ impl Severity {
         }
     }
 
-    /// Whether it is [`Severity::Error`].
+    /// Returns true if it is [`Severity::Error`].
     pub fn is_error(&self) -> bool {
         *self == Self::Error
     }

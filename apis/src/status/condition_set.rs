@@ -114,7 +114,7 @@ pub struct Conditions<'a> {
 pub struct ClearError;
 
 impl Conditions<'_> {
-    /// Whether the top condition is True.
+    /// Returns true if the top condition is True.
     pub fn is_happy(&self) -> bool {
         self.status(self.set.top) == ConditionStatus::True
     }
@@ -211,7 +211,7 @@ impl Conditions<'_> {
         is_new
     }
 
-    /// Whether the top is as [`expect_generation`](Self::expect_generation) left it, so that no condition was marked since.
+    /// Returns true if the top is as [`expect_generation`](Self::expect_generation) left it, so that no condition was marked since.
     pub fn expects_generation(&self) -> bool {
         self.top().is_some_and(|top| top.reason.as_deref() == Some(UNMARKED))
     }

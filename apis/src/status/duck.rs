@@ -20,15 +20,15 @@ use super::condition::Condition;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(description = "How far the controller got with the object.")]
+#[schemars(description = "The state of the object, as its controller last observed it.")]
 pub struct DuckStatus {
-    /// The `metadata.generation` that the controller last worked on.
+    /// The `metadata.generation` that the controller last reconciled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Whether the object is as its spec wants it, and why not. One of each type, sorted by type.
+    /// The conditions of the object, one of each type, sorted by type.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
-    /// Further facts about the status that have no field of their own.
+    /// Additional information without a field of its own.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
 }
@@ -52,7 +52,7 @@ impl DuckStatus {
         }
     }
 
-    /// Whether the two are equal except for the transition times of their conditions.
+    /// Returns true if the two are equal except for the transition times of their conditions.
     pub fn eq_ignoring_transition_time(&self, other: &Self) -> bool {
         self.observed_generation == other.observed_generation
             && self.annotations == other.annotations

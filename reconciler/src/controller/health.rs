@@ -55,7 +55,7 @@ impl Health {
         &self.feeds
     }
 
-    /// Whether all of them have received their first list.
+    /// Returns true if all of them have received their first list.
     pub fn is_synced(&self) -> bool {
         self.feeds.iter().all(|feed| matches!(feed.state(), FeedState::Synced { .. }))
     }

@@ -34,7 +34,7 @@ use crate::limits::caught;
 pub struct Watch<'a, T: Cached> {
     informer: Informer<T>,
     parts: &'a Parts,
-    /// Whether the controller has no Kind, so that its keys are those that its watches map to.
+    /// True if the controller has no Kind, so that its keys are those that its watches map to.
     is_source: bool,
     filter: Option<Filter<T>>,
 }

@@ -26,7 +26,7 @@ pub(super) struct Elector {
     namespace: String,
     config: LeaderElectionConfig,
     bucket: BucketReporter,
-    /// Whether the lease may name this process as its holder: it was acquired, or the answer to an attempt was lost.
+    /// True if the lease may name this process as its holder: it was acquired, or the answer to an attempt was lost.
     may_hold: bool,
     /// The number of races lost in a row.
     races: u32,

@@ -74,7 +74,7 @@ impl Leadership {
         Self { buckets: Some(Buckets { ring, names: names.into(), states }), seen }
     }
 
-    /// Whether this process leads the bucket that owns the key, at this moment.
+    /// Returns true if this process leads the bucket that owns the key, at this moment.
     pub fn leads(&self, key: &Key) -> bool {
         self.leader(key) == Leader::ThisProcess
     }
@@ -140,13 +140,13 @@ impl Leadership {
         }
     }
 
-    /// Whether the leader of every bucket is known, be it this process or another. Readiness checks this.
+    /// Returns true if the leader of every bucket is known, be it this process or another. Readiness checks this.
     pub fn known(&self) -> bool {
         let is_known = |state: &BucketState| !matches!(state.leader(), Leader::Unknown { .. });
         self.buckets.as_ref().is_none_or(|buckets| buckets.states.borrow().iter().all(is_known))
     }
 
-    /// Whether the bucket of this name owns the key, whichever process leads it.
+    /// Returns true if the bucket of this name owns the key, whichever process leads it.
     pub fn owns(&self, bucket: &str, key: &Key) -> bool {
         self.buckets.as_ref().is_none_or(|buckets| buckets.ring.owner(key) == bucket)
     }

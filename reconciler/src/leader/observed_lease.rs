@@ -83,7 +83,7 @@ impl ObservedLease {
         }
     }
 
-    /// Whether another process holds the last observed lease, and it has not expired.
+    /// Returns true if another process holds the last observed lease, and it has not expired.
     fn is_taken(&self, now: Instant) -> bool {
         self.last.as_ref().is_some_and(|last| {
             holder(&last.spec).is_some_and(|(holder, duration)| {

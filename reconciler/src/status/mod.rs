@@ -59,7 +59,7 @@ impl StatusChange {
         Self::between::<K>(object.read_status(), &mut serde_json::from_value(wanted)?)
     }
 
-    /// Whether it would overwrite another client's change since the status was read, such as an entry of a list.
+    /// Returns true if it would overwrite another client's change since the status was read, such as an entry of a list.
     fn overwrites<K: Kind>(&self, read: Option<&StatusOf<K>>, now: Option<&StatusOf<K>>) -> Result<bool> {
         let value = |status: Option<&StatusOf<K>>| to_value(status.cloned().unwrap_or_default());
         Ok(conflicts_with(&self.0, Some(&value(read)?), Some(&value(now)?)))
