@@ -94,7 +94,7 @@
 //! | wake it by what it controls | `build.owns()` | `Owns`; `Controller::owns` |
 //! | wake it by anything else | `build.watch(&informer).keys(..)`, with [`keys`](prelude::keys) for labels and namespaces | `EnqueueRequestsFromMapFunc`; `Controller::watches` |
 //! | look at some of those events only | `build.watch(&informer).filter(..)`, with [`label`](prelude::label), [`annotation`](prelude::annotation) and others | predicates; `FilteringResourceEventHandler` |
-//! | serve some objects of the Kind only | [`Controller::selected`](prelude::Controller::selected) by label, field or namespace; `.class(annotation, value)`, `.only(filter)` | `cache.Options.ByObject`; class filters |
+//! | serve some objects of the Kind only | [`Controller::selected`](prelude::Controller::selected) by label, field or namespace; `.class(annotation, value)`, `.filter(filter)` | `cache.Options.ByObject`; class filters |
 //! | look again after a while | [`Outcome::after`](prelude::Outcome::after) | `RequeueAfter`; `Action::requeue` |
 //! | look again when something outside happens | `build.queue()`, [`Queue::add`](prelude::Queue::add) and [`add_after`](prelude::Queue::add_after) | `source.Channel`; `reconcile_on` |
 //! | find objects by a value of theirs | [`Informer::index`](prelude::Informer::index) | field indexes; indexers |

@@ -1,7 +1,8 @@
-//! The shape of a Kubernetes Kind: conditions, addresses, references and their rules.
+//! The data types of Kubernetes Kinds in the style of Knative: conditions, addresses, references and validation.
 //!
-//! Data only: no client, no runtime. [`kind!`] declares a Kind, with Knative's conditions or without conditions. JSON names, condition transitions and validation messages are those of Knative's Go library
-//! `knative.dev/pkg`, so that objects and tools of either side understand each other.
+//! The crate has no client and no runtime. [`kind!`] declares a Kind, with Knative's conditions or without. JSON names,
+//! condition transitions and validation messages are those of Knative's Go library `knative.dev/pkg`, so objects and tools
+//! of both sides are compatible.
 //!
 //! ```
 //! use reknit_apis::{DuckStatus, KRShaped, kind};
@@ -38,16 +39,16 @@ mod names;
 mod references;
 mod status;
 
-pub use admission::{Defaultable, FieldError, Level, Operation, Request, Validatable};
-pub use config_map::{DurationError, EXAMPLE_CHECKSUM_ANNOTATION, example_checksum, parse_duration};
-pub use conversion::{ConversionError, Convertible};
-pub use key::{Key, KeyError};
-pub use kinds::{KRShaped, Kind, OwnedBy, Scope, Sees, StatusOf};
-pub use names::{
-    child_name, cluster_domain, dns_label, dns_subdomain, kind_to_resource, qualified_name, service_host_name,
-};
-pub use references::{Destination, InvalidReference, KReference, Reference, Url, UrlError};
-pub use status::{
-    AddressStatus, Addressable, ClearError, Condition, ConditionSet, ConditionStatus, Conditions, DuckShaped,
-    DuckStatus, Severity,
+pub use self::{
+    admission::*,
+    config_map::*,
+    conversion::{ConversionError, Convertible},
+    key::{Key, KeyError},
+    kinds::*,
+    names::{
+        child_name, cluster_domain, dns_label, dns_subdomain, kind_to_resource, qualified_name,
+        service_host_name,
+    },
+    references::*,
+    status::*,
 };

@@ -45,7 +45,7 @@ impl Finalizer {
         finalizers(meta).contains(&self.name)
     }
 
-    /// Whether this is the only finalizer of the object.
+    /// Returns true if this is the only finalizer of the object.
     pub(crate) fn is_last_on(&self, meta: &ObjectMeta) -> bool {
         matches!(finalizers(meta), [only] if *only == self.name)
     }

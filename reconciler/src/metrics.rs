@@ -150,10 +150,12 @@ impl PassMetrics {
     }
 }
 
+type NamedQueue = (String, Weak<dyn RunningPasses>);
+
 /// The two gauges that grow while a key is processed.
 #[derive(Clone)]
 struct RunningTimes {
-    queues: Arc<Mutex<Vec<(String, Weak<dyn RunningPasses>)>>>,
+    queues: Arc<Mutex<Vec<NamedQueue>>>,
     unfinished: GaugeVec,
     longest: GaugeVec,
 }

@@ -2,18 +2,15 @@
 
 use std::{marker::PhantomData, sync::Arc};
 
-use futures::{
-    FutureExt,
-    future::{BoxFuture, ready},
-};
+use futures::{FutureExt, future::BoxFuture};
 use kube::{
     api::{ObjectMeta, Patch, PatchParams},
     core::Request,
 };
 use reknit_apis::{Key, Kind};
 use reknit_injection::Transport;
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use serde_json::{Value, json, value::RawValue};
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::{Value, json};
 
 use crate::Queue;
 
@@ -43,20 +40,7 @@ impl From<&ObjectMeta> for WriteMeta {
     }
 }
 
-#[derive(Debug, Serialize)]
-struct StatusPatch<'a> {
-    metadata: Precondition<'a>,
-    status: &'a RawValue,
-}
-
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Precondition<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    resource_version: Option<&'a str>,
-}
-
-/// The part of an answer to a status write that is read.
+/// The part of an answer to a status write that is needed.
 #[derive(Deserialize)]
 struct StatusAnswer {
     metadata: WriteMeta,
@@ -81,7 +65,7 @@ impl<K: Kind> ObjectClient<K> {
         }
     }
 
-    /// Whether the object no longer exists, even if another one has its name.
+    /// Returns true if the object no longer exists, even if another one has its name.
     pub(crate) async fn is_gone(&self, object: &K) -> Result<bool, kube::Error> {
         let found = self.get(&Key::of(object)).await?;
         Ok(found.is_none_or(|found| found.meta().uid != object.meta().uid))
@@ -89,10 +73,8 @@ impl<K: Kind> ObjectClient<K> {
 
     /// Merges finalizers into the metadata if the object is unchanged. Ends the pass of its key.
     pub(crate) async fn patch_finalizers(&self, object: &K, finalizers: &[&str]) -> Result<K, kube::Error> {
-        let mut metadata = json!({ "finalizers": finalizers });
-        if let Some(version) = &object.meta().resource_version {
-            metadata["resourceVersion"] = json!(version);
-        }
+        let mut metadata = precondition(object.meta().resource_version.as_deref());
+        metadata["finalizers"] = json!(finalizers);
         let (key, patch) = (Arc::new(Key::of(object)), Patch::Merge(json!({ "metadata": metadata })));
         let write = self.send(at::<K>(&key).patch(&key.name, &self.params(), &patch));
         self.queue.suppressing_echo(key, write, |object: &K| object.meta().resource_version.as_deref()).await
@@ -117,10 +99,10 @@ impl<K: Kind> ObjectClient<K> {
         &self,
         key: &Arc<Key>,
         version: Option<&str>,
-        status: &RawValue,
+        status: &Value,
         is_first: bool,
     ) -> Result<WriteMeta, kube::Error> {
-        let body = StatusPatch { metadata: Precondition { resource_version: version }, status };
+        let body = json!({ "metadata": precondition(version), "status": status });
         let request =
             at::<K>(key).patch_subresource("status", &key.name, &self.params(), &Patch::Merge(body));
         let write = self.send(request);
@@ -136,15 +118,18 @@ impl<K: Kind> ObjectClient<K> {
         &self,
         request: Built,
     ) -> BoxFuture<'static, Result<T, kube::Error>> {
-        match request {
-            Ok(request) => self.transport.request(request).boxed(),
-            Err(error) => ready(Err(kube::Error::BuildRequest(error))).boxed(),
-        }
+        let (transport, request) = (self.transport.clone(), request.map_err(kube::Error::BuildRequest));
+        async move { transport.request(request?).await }.boxed()
     }
 
     fn params(&self) -> PatchParams {
         PatchParams { field_manager: Some(self.manager.clone()), ..PatchParams::default() }
     }
+}
+
+/// The metadata that makes a patch conditional on the resourceVersion.
+fn precondition(version: Option<&str>) -> Value {
+    version.map_or_else(|| json!({}), |version| json!({ "resourceVersion": version }))
 }
 
 /// Requests for the object of this key, of either scope.

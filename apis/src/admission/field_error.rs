@@ -1,13 +1,13 @@
-//! What is wrong with an object, told by the fields it is wrong in.
+//! The faults of an object, by field.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::{self, Display},
 };
 
-/// Complaints about fields, each with the paths of the fields it is about; none, if nothing is wrong.
+/// The faults of an object, each with the paths of its fields. Empty if the object is valid.
 ///
-/// Each level of an object's validation adds its own field to the paths that come from below.
+/// Each level of validation prepends its own field to the paths of the levels below.
 ///
 /// ```
 /// use reknit_apis::FieldError;
@@ -27,21 +27,21 @@ use std::{
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub struct FieldError {
-    complaints: Vec<Complaint>,
+    faults: Vec<Fault>,
 }
 
-/// Whether a complaint stands in the way.
+/// The severity of a fault.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
     /// The object is refused.
     #[default]
     Error,
-    /// The object is accepted, and its author told.
+    /// The object is accepted, and the client gets a warning.
     Warning,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Complaint {
+struct Fault {
     message: String,
     paths: Vec<String>,
     details: String,
@@ -49,133 +49,128 @@ struct Complaint {
 }
 
 impl FieldError {
-    /// Nothing is wrong.
+    /// Creates an error without faults.
     pub fn none() -> Self {
         Self::default()
     }
 
-    /// A complaint in words of your own.
+    /// Creates a fault with any message.
     pub fn generic<P: Into<String>>(message: impl Into<String>, paths: impl IntoIterator<Item = P>) -> Self {
         let paths = paths.into_iter().map(Into::into).collect();
-        let complaint =
-            Complaint { message: message.into(), paths, details: String::new(), level: Level::Error };
-        Self { complaints: vec![complaint] }
+        let fault = Fault { message: message.into(), paths, details: String::new(), level: Level::Error };
+        Self { faults: vec![fault] }
     }
 
-    /// Fields that must be there.
+    /// Required fields that are missing.
     pub fn missing<P: Into<String>>(paths: impl IntoIterator<Item = P>) -> Self {
         Self::generic("missing field(s)", paths)
     }
 
-    /// Fields that must not be there.
+    /// Fields that must not be set.
     pub fn disallowed<P: Into<String>>(paths: impl IntoIterator<Item = P>) -> Self {
         Self::generic("must not set the field(s)", paths)
     }
 
-    /// None of these fields is there, where one must be.
+    /// None of these fields is set, and one must be.
     pub fn missing_one_of<P: Into<String>>(paths: impl IntoIterator<Item = P>) -> Self {
         Self::generic("expected exactly one, got neither", paths)
     }
 
-    /// Several of these fields are there, where one must be.
+    /// Several of these fields are set, and only one may be.
     pub fn multiple_one_of<P: Into<String>>(paths: impl IntoIterator<Item = P>) -> Self {
         Self::generic("expected exactly one, got both", paths)
     }
 
-    /// A value that the field cannot have.
+    /// An invalid value of a field.
     pub fn invalid_value(value: impl Display, path: &str) -> Self {
         Self::generic(format!("invalid value: {value}"), [path])
     }
 
-    /// A value beyond the bounds, which themselves are allowed.
+    /// A value outside inclusive bounds.
     pub fn out_of_bounds(value: impl Display, lower: impl Display, upper: impl Display, path: &str) -> Self {
         Self::generic(format!("expected {lower} <= {value} <= {upper}"), [path])
     }
 
-    /// A key that the map at this path cannot have.
+    /// An invalid key in the map at this path.
     pub fn invalid_key_name(key: &str, path: &str) -> Self {
         Self::generic(format!("invalid key name {key:?}"), [path])
     }
 
-    /// The same, with what may help shown on a line of its own.
+    /// Adds details, which are shown on a line of their own.
     pub fn details(mut self, details: impl Into<String>) -> Self {
         let details = details.into();
-        for complaint in &mut self.complaints {
-            complaint.details.clone_from(&details);
-        }
+        self.faults.iter_mut().for_each(|fault| fault.details.clone_from(&details));
         self
     }
 
-    /// The same, seen from one field further out: `port` becomes `spec.port`.
+    /// Prepends a field: `port` becomes `spec.port`.
     pub fn via_field(self, field: &str) -> Self {
-        self.via(&[field])
+        self.via(field)
     }
 
-    /// The same, seen from the list that holds it: `port` becomes `[2].port`.
+    /// Prepends the index in a list: `port` becomes `[2].port`.
     pub fn via_index(self, index: usize) -> Self {
-        self.via(&[&format!("[{index}]")])
+        self.via(&format!("[{index}]"))
     }
 
-    /// The same, seen from the map that holds it: `port` becomes `[key].port`.
+    /// Prepends the key in a map: `port` becomes `[key].port`.
     pub fn via_key(self, key: &str) -> Self {
-        self.via(&[&format!("[{key}]")])
+        self.via(&format!("[{key}]"))
     }
 
-    /// The same, seen from the field that is the list that holds it: `port` becomes `ports[2].port`.
+    /// Prepends a list field and the index in it: `port` becomes `ports[2].port`.
     pub fn via_field_index(self, field: &str, index: usize) -> Self {
         self.via_index(index).via_field(field)
     }
 
-    /// The same, seen from the field that is the map that holds it: `port` becomes `ports[key].port`.
+    /// Prepends a map field and the key in it: `port` becomes `ports[key].port`.
     pub fn via_field_key(self, field: &str, key: &str) -> Self {
         self.via_key(key).via_field(field)
     }
 
-    fn via(mut self, prefix: &[&str]) -> Self {
-        for path in self.complaints.iter_mut().flat_map(|complaint| &mut complaint.paths) {
-            *path = join(prefix.iter().copied().chain([path.as_str()]));
+    fn via(mut self, prefix: &str) -> Self {
+        for path in self.faults.iter_mut().flat_map(|fault| &mut fault.paths) {
+            *path = join(&[prefix, path]);
         }
         self
     }
 
-    /// The same complaints, all at this level.
+    /// Sets the level of all faults.
     pub fn at(mut self, level: Level) -> Self {
-        for complaint in &mut self.complaints {
-            complaint.level = level;
-        }
+        self.faults.iter_mut().for_each(|fault| fault.level = level);
         self
     }
 
-    /// These complaints and those.
+    /// Adds the faults of another error.
     pub fn also(mut self, other: Self) -> Self {
-        self.complaints.extend(other.complaints);
+        self.faults.extend(other.faults);
         self
     }
 
-    /// Only the complaints of this level.
+    /// Keeps only the faults of this level.
     pub fn filter(mut self, level: Level) -> Self {
-        self.complaints.retain(|complaint| complaint.level == level);
+        self.faults.retain(|fault| fault.level == level);
         self
     }
 
-    /// Whether nothing is wrong.
+    /// Returns true if there is no fault.
     pub fn is_empty(&self) -> bool {
-        self.complaints.is_empty()
+        self.faults.is_empty()
     }
 
-    /// An error, if anything is wrong, warnings included.
+    /// Returns an error if there is any fault, warnings included.
     ///
     /// # Errors
     ///
-    /// These complaints.
+    /// Returns itself.
     pub fn into_result(self) -> Result<(), Self> {
         if self.is_empty() { Ok(()) } else { Err(self) }
     }
 
-    /// The complaints as they are shown: equal ones of a level joined, in the order of their texts.
+    /// The faults as they are displayed: sorted by text, and equal ones of a level joined.
     fn merged(&self) -> BTreeMap<(&str, &str, Level), BTreeSet<&str>> {
         let mut merged = BTreeMap::<_, BTreeSet<&str>>::new();
-        for Complaint { message, details, paths, level } in &self.complaints {
+        for Fault { message, details, paths, level } in &self.faults {
             merged
                 .entry((&**message, &**details, *level))
                 .or_default()
@@ -185,10 +180,10 @@ impl FieldError {
     }
 }
 
-/// Joins the steps of a path with dots, but for indexes and keys, which follow what they belong to at once.
-fn join<'a>(steps: impl IntoIterator<Item = &'a str>) -> String {
+/// Joins the steps of a path with dots. Indexes and keys follow their field directly.
+fn join(steps: &[&str]) -> String {
     let mut path = String::new();
-    for step in steps.into_iter().flat_map(|steps| steps.split('.')) {
+    for step in steps.iter().flat_map(|steps| steps.split('.')) {
         let is_index = step.starts_with('[') && step.ends_with(']');
         if !path.is_empty() && !step.is_empty() && !is_index {
             path.push('.');

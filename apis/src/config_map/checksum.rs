@@ -1,11 +1,11 @@
-//! The checksum that guards the example in a ConfigMap against being edited.
+//! The checksum that protects the example in a ConfigMap from edits.
 
 /// The annotation that holds the checksum of a ConfigMap's `_example` block.
 pub const EXAMPLE_CHECKSUM_ANNOTATION: &str = "knative.dev/example-checksum";
 
-/// The checksum of an example: eight hexadecimal digits, the same however its lines end and are spaced apart.
+/// Computes the checksum of an example, as eight hexadecimal digits. Line endings and empty lines do not affect it.
 ///
-/// CRC-32 (IEEE) of the trimmed text in which each run of line ends is replaced by the two characters `\n`.
+/// It is the CRC-32 (IEEE) of the trimmed text, with each run of line ends replaced by the two characters `\n`.
 ///
 /// ```
 /// use reknit_apis::example_checksum;

@@ -1,4 +1,4 @@
-//! Durations as Go writes them, which is how they stand in Knative's ConfigMaps.
+//! Durations in Go's format, which Knative's ConfigMaps use.
 
 use std::time::Duration;
 
@@ -6,14 +6,14 @@ const HOUR: u64 = 60 * MINUTE;
 const MINUTE: u64 = 60 * SECOND;
 const SECOND: u64 = 1_000_000_000;
 
-/// A text that is no duration.
+/// The error of parsing a malformed duration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("invalid duration {0:?}: want one or more numbers, each with its unit, as in 1h30m or 1.5s")]
 pub struct DurationError(String);
 
-/// Reads a duration as Go's `time.ParseDuration` does, but for negative ones, which are refused.
+/// Parses a duration like Go's `time.ParseDuration`, except that negative ones are refused.
 ///
-/// A sequence of decimal numbers, each with its unit: `h`, `m`, `s`, `ms`, `us` (or `µs`), `ns`; or a bare `0`.
+/// A duration is a sequence of decimal numbers with units (`h`, `m`, `s`, `ms`, `us` or `µs`, `ns`), or `0`.
 ///
 /// ```
 /// use std::time::Duration;
@@ -26,7 +26,7 @@ pub struct DurationError(String);
 ///
 /// # Errors
 ///
-/// Anything else, spaces included, and what exceeds 292 years.
+/// Any other text is an error, spaces included, and so is a duration of more than 292 years.
 pub fn parse_duration(text: &str) -> Result<Duration, DurationError> {
     match text.strip_prefix('+').unwrap_or(text) {
         "0" => Some(Duration::ZERO),
@@ -58,7 +58,7 @@ fn digits(text: &str) -> (&str, &str) {
     text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()))
 }
 
-/// What these digits after the point are worth; what is less than a nanosecond is dropped.
+/// The nanoseconds of the digits after the decimal point. Fractions of a nanosecond are dropped.
 fn fraction(digits: &str, unit: u64) -> u64 {
     let mut worth = 0_u128;
     let mut scale = 1_u128;
@@ -75,7 +75,7 @@ fn unit_nanos(unit: &str) -> Option<u64> {
         "m" => MINUTE,
         "s" => SECOND,
         "ms" => 1_000_000,
-        // Both signs for micro: U+00B5 and U+03BC.
+        // Both micro signs: U+00B5 and U+03BC.
         "us" | "µs" | "μs" => 1_000,
         "ns" => 1,
         _ => return None,
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_duration_is_shown() {
+    fn a_malformed_duration_is_an_error_that_shows_it() {
         for text in
             ["", "+", "15", "s", ".s", "1 s", " 1s", "1s ", "-1s", "1d", "1s2", "9999999999999h", "1e3s"]
         {

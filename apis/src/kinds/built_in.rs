@@ -1,7 +1,7 @@
-//! Kubernetes' own Kinds, which a controller can reconcile too.
+//! [`Kind`] for the built-in Kinds of Kubernetes.
 //!
-//! Users cannot say it for themselves: neither the trait nor the types are theirs. The status of each belongs to
-//! Kubernetes' own controllers, so it is `()` here: a pass reads it from the object and has nothing to write.
+//! Users cannot implement it, since neither the trait nor the types are theirs. The status of a built-in Kind belongs to
+//! Kubernetes' own controllers, so it is `()` here: a pass can read it from the object but not write it.
 
 use k8s_openapi::api::{
     admissionregistration::v1 as admission,
@@ -65,7 +65,7 @@ core_kinds! {
     apiregistration { APIService }
 }
 
-// What not every version has that a program may name.
+// Kinds that not every supported version of Kubernetes has.
 k8s_openapi::k8s_if_ge_1_34! {
     use k8s_openapi::api::resource::v1 as resource;
 

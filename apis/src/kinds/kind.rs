@@ -1,4 +1,4 @@
-//! A Kind that a controller can reconcile, whatever its shape.
+//! [`Kind`], which every Kind of a controller implements.
 
 use std::fmt::Debug;
 
@@ -42,12 +42,13 @@ pub trait Kind:
     + Sync
     + 'static
 {
-    /// What a pass may write: `()` where the controller writes no status.
+    /// The status that a pass may write; `()` if the controller writes none.
     type Status: Clone + Default + PartialEq + Serialize + DeserializeOwned + Send + Sync;
 
-    /// The status as it was read, if the object has one. A Kind whose status has fields has to say where it is kept: a
-    /// program with a controller of one that does not cannot be built, since each pass would begin with an empty status
-    /// (`cargo build` says so, `cargo check` does not).
+    /// Returns the status of the object, if it has one.
+    ///
+    /// Required for a Kind whose status has fields, since otherwise each pass would start with an empty status. A program
+    /// that lacks it does not build. `cargo build` reports this, `cargo check` does not.
     ///
     /// ```compile_fail,E0080
     /// # use reknit_apis::Kind;
@@ -75,7 +76,7 @@ pub trait Kind:
         None
     }
 
-    /// Whether it is one of Kubernetes' own, of which most take no finalizer without a slash.
+    /// True if it is a built-in Kind, most of which accept no finalizer without a slash.
     #[doc(hidden)]
     const BUILT_IN: bool = false;
 
@@ -83,28 +84,28 @@ pub trait Kind:
     /// reconcile, since an object may have been stored before a default existed. It must not change the metadata.
     fn set_defaults(&mut self) {}
 
-    /// The conditions of a status, where the Kind has any.
+    /// The conditions of a status, if the Kind has any.
     #[doc(hidden)]
     fn conditions(_: &mut Self::Status) -> Option<Conditions<'_>> {
         None
     }
 
-    /// Notes that the status speaks of this generation, where the Kind keeps it.
+    /// Sets the observed generation, if the Kind has one.
     #[doc(hidden)]
     fn observe_generation(_: &mut Self::Status, _: Option<i64>) {}
 
-    /// Gives each condition that says what it said before the time it had before.
+    /// Restores the transition time of each condition that is otherwise unchanged.
     #[doc(hidden)]
     fn keep_transition_times(_: &mut Self::Status, _before: &Self::Status) {}
 
-    /// Whether the two statuses are equal but for when their conditions changed.
+    /// Returns true if the statuses are equal except for the transition times of their conditions.
     #[doc(hidden)]
     fn eq_ignoring_transition_time(status: &Self::Status, other: &Self::Status) -> bool {
         status == other
     }
 }
 
-/// The status of a Kind: what a pass may write.
+/// The status of a Kind.
 pub type StatusOf<K> = <K as Kind>::Status;
 
 impl<K: KRShaped> Kind for K {
@@ -174,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_that_comes_back_as_it_was_keeps_its_time() {
+    fn a_condition_that_changes_back_keeps_its_transition_time() {
         let before = ready(1);
         let mut status = before.clone();
         conditions(&mut status).mark_false("Wired", "Loose", "a wire is loose");
@@ -185,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_that_changed_keeps_its_new_time() {
+    fn a_changed_condition_keeps_its_new_transition_time() {
         let before = ready(1);
         let mut status = before.clone();
         conditions(&mut status).mark_false("Wired", "Loose", "a wire is loose");
@@ -199,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn times_alone_are_no_difference_and_anything_else_is() {
+    fn statuses_are_compared_without_their_transition_times() {
         let (one, mut other) = (ready(1), ready(1));
         assert_ne!(one, other);
         assert!(Lamp::eq_ignoring_transition_time(&one, &other));
@@ -212,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_generation_not_observed_makes_the_top_unknown_until_the_pass_says_otherwise() {
+    fn a_new_generation_makes_the_top_condition_unknown_until_it_is_marked() {
         let mut status = ready(1);
         conditions(&mut status).expect_generation(Some(1));
         assert!(conditions(&mut status).is_happy());
@@ -226,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn kubernetes_own_kinds_have_no_status_to_write_and_know_their_scope() {
+    fn built_in_kinds_have_no_status_to_write_and_know_their_scope() {
         fn namespaced<K: Kind<Status = ()>>() -> bool {
             K::Scope::NAMESPACED
         }

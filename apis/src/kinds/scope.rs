@@ -2,10 +2,10 @@
 
 use kube::core::{ClusterResourceScope, NamespaceResourceScope};
 
-/// Namespaced or cluster-scoped, known at compile time.
+/// The scope of a Kind.
 #[diagnostic::on_unimplemented(message = "`{Self}` is neither namespaced nor cluster-scoped")]
 pub trait Scope: 'static {
-    /// Whether objects of this scope live in a namespace.
+    /// True if objects of this scope are in a namespace.
     const NAMESPACED: bool;
 }
 
@@ -17,7 +17,7 @@ impl Scope for ClusterResourceScope {
     const NAMESPACED: bool = false;
 }
 
-/// An object of this scope can name one of that scope without saying a namespace.
+/// Implemented by scopes whose objects can refer to objects of another scope without naming a namespace.
 #[diagnostic::on_unimplemented(
     message = "a cluster-scoped object has no namespace in which to look",
     note = "say the namespace: `get_in(object, namespace, name)`"
@@ -27,8 +27,8 @@ pub trait Sees<Other> {}
 impl<S> Sees<ClusterResourceScope> for S {}
 impl Sees<NamespaceResourceScope> for NamespaceResourceScope {}
 
-/// An object of this scope can be controlled by one of that scope: Kubernetes deletes a cluster-scoped object whose owner
-/// is namespaced, since it looks for the owner in no namespace.
+/// Implemented by scopes whose objects can be controlled by objects of another scope. Kubernetes looks for the owner of a
+/// cluster-scoped object in no namespace, and deletes the object if its owner is namespaced.
 #[diagnostic::on_unimplemented(message = "a namespaced object cannot control a cluster-scoped one")]
 pub trait OwnedBy<Owner> {}
 

@@ -1,15 +1,15 @@
-//! Names that follow from others: of children, of resources, of hosts.
+//! Names derived from others: of children, resources and hosts.
 
 use std::sync::OnceLock;
 
 use md5::{Digest, Md5};
 
-/// What the name of an object, label or host may have at most.
+/// The longest name of a label or host.
 const LONGEST: usize = 63;
-/// What is left of it beside an MD5 in hexadecimal.
+/// The length that remains beside a hexadecimal MD5.
 const HEAD: usize = LONGEST - 32;
 
-/// A name for a child: parent and suffix, shortened to 63 bytes where they are longer, and still unique then.
+/// Returns the name of a child: parent and suffix, or, if they exceed 63 bytes, a shortened name with a hash.
 ///
 /// ```
 /// use reknit_apis::child_name;
@@ -30,7 +30,7 @@ pub fn child_name(parent: &str, suffix: &str) -> String {
     name.trim_end_matches(|c: char| !c.is_ascii_alphanumeric()).to_owned()
 }
 
-/// As much of the text as fits in so many bytes.
+/// Cuts the text to at most this many bytes.
 fn start(text: &str, bytes: usize) -> &str {
     &text[..text.floor_char_boundary(bytes)]
 }
@@ -41,9 +41,9 @@ fn md5(texts: &[&str]) -> String {
     hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The resource that a Kind is usually served as: in lower case, with `s`, or `es` after an `s`.
+/// Guesses the plural resource name of a Kind: lower case and `s`, or `es` after an `s`.
 ///
-/// A guess, as Knative makes it (`Policy` becomes `policys`); only the API server knows.
+/// Knative guesses the same (`Policy` becomes `policys`). Only the API server knows the actual name.
 ///
 /// ```
 /// assert_eq!(reknit_apis::kind_to_resource("AddressableService"), "addressableservices");
@@ -55,7 +55,7 @@ pub fn kind_to_resource(kind: &str) -> String {
     kind + plural
 }
 
-/// The fully qualified host name of a Service, as it resolves within this cluster.
+/// Returns the fully qualified host name of a Service in this cluster.
 ///
 /// ```
 /// use reknit_apis::{cluster_domain, service_host_name};
@@ -66,10 +66,10 @@ pub fn service_host_name(service: &str, namespace: &str) -> String {
     format!("{service}.{namespace}.svc.{}", cluster_domain())
 }
 
-/// The domain of this cluster's Services, without a dot at its end. Looked up once in a process.
+/// Returns the domain of this cluster's Services, without a trailing dot. It is looked up once per process.
 ///
-/// `CLUSTER_DOMAIN` from the environment, else what follows `svc.` in a search domain of `/etc/resolv.conf`, else
-/// `cluster.local`.
+/// The domain is the environment variable `CLUSTER_DOMAIN`, or the part after `svc.` of a search domain in
+/// `/etc/resolv.conf`, or `cluster.local`.
 pub fn cluster_domain() -> &'static str {
     static DOMAIN: OnceLock<String> = OnceLock::new();
     DOMAIN.get_or_init(|| {
@@ -112,21 +112,21 @@ mod tests {
     }
 
     #[test]
-    fn a_resolver_that_does_not_say_leaves_the_default() {
+    fn the_default_domain_is_used_if_the_resolver_has_no_service_domain() {
         for resolver in ["", "search corp.example", "# search svc.commented.out", "nameserver svc.x"] {
             assert_eq!(domain(None, resolver), "cluster.local", "{resolver}");
         }
     }
 
     #[test]
-    fn a_child_of_a_long_parent_is_told_from_its_siblings() {
+    fn children_of_long_parents_have_different_names() {
         let (a, b) = (format!("{}a", "p".repeat(70)), format!("{}b", "p".repeat(70)));
         assert_ne!(child_name(&a, "-x"), child_name(&b, "-x"));
         assert_ne!(child_name("p", &a), child_name("p", &b));
     }
 
     #[test]
-    fn names_that_are_not_ascii_are_cut_between_characters() {
+    fn names_are_cut_between_characters() {
         assert!(child_name(&"é".repeat(40), "-x").ends_with("-x"));
         assert_eq!(child_name("", ""), "");
     }

@@ -1,4 +1,4 @@
-//! What Kubernetes allows as a name, with its own words for what is wrong.
+//! The rules for names in Kubernetes, with the messages of its Go library.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
@@ -6,17 +6,17 @@ const QUALIFIED_NAME: &str = "must consist of alphanumeric characters, '-', '_' 
      with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is \
      '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
 
-type Complaints = Vec<String>;
-
-/// What is wrong with a text as the key of a label or an annotation, as a finalizer, or as a group and version, in
-/// Kubernetes' own words; nothing where it is a name, or a DNS subdomain, a slash and a name.
+/// Validates a qualified name: the key of a label or an annotation, a finalizer, or a group and version.
+///
+/// A qualified name is a name, optionally after a DNS subdomain and a slash. Returns Kubernetes' messages for all
+/// faults, and none for a valid name.
 ///
 /// ```
 /// assert!(reknit_apis::qualified_name("example.com/team").is_empty());
 /// assert_eq!(reknit_apis::qualified_name("/team"), ["prefix part must be non-empty"]);
 /// ```
 pub fn qualified_name(text: &str) -> Vec<String> {
-    let mut wrong = Complaints::new();
+    let mut wrong = Vec::new();
     let name = match text.split('/').collect::<Vec<_>>()[..] {
         [name] => name,
         ["", name] => {
@@ -42,9 +42,9 @@ pub fn qualified_name(text: &str) -> Vec<String> {
     wrong
 }
 
-/// A label's value.
+/// Validates a label's value.
 pub(crate) fn label_value(text: &str) -> Vec<String> {
-    let mut wrong: Complaints = too_long(text, 63).into_iter().collect();
+    let mut wrong: Vec<_> = too_long(text, 63).into_iter().collect();
     if !text.is_empty() && !is_word(text, |byte| b"-_.".contains(&byte)) {
         wrong.push(
             "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must \
@@ -56,12 +56,12 @@ pub(crate) fn label_value(text: &str) -> Vec<String> {
     wrong
 }
 
-/// A Kind.
+/// Validates the name of a Kind.
 pub(crate) fn c_identifier(text: &str) -> Vec<String> {
     let in_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let starts_well = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
     if starts_well && text.chars().all(in_word) {
-        return Complaints::new();
+        return Vec::new();
     }
     vec![
         "a valid C identifier must start with alphabetic character or '_', followed by a string of alphanumeric \
@@ -71,15 +71,16 @@ pub(crate) fn c_identifier(text: &str) -> Vec<String> {
     ]
 }
 
-/// What is wrong with a text as the name of a namespace, or of what becomes a host name, in Kubernetes' own words;
-/// nothing where it is an RFC 1123 label.
+/// Validates an RFC 1123 label: the name of a namespace, or of an object that becomes a host name.
+///
+/// Returns Kubernetes' messages for all faults, and none for a valid label.
 ///
 /// ```
 /// assert!(reknit_apis::dns_label("shop").is_empty());
 /// assert_eq!(reknit_apis::dns_label("a.shop"), ["must not contain dots"]);
 /// ```
 pub fn dns_label(text: &str) -> Vec<String> {
-    let mut wrong: Complaints = too_long(text, 63).into_iter().collect();
+    let mut wrong: Vec<_> = too_long(text, 63).into_iter().collect();
     if is_dns_label(text) {
         return wrong;
     }
@@ -94,15 +95,17 @@ pub fn dns_label(text: &str) -> Vec<String> {
     wrong
 }
 
-/// What is wrong with a text as the name of an object of most Kinds, in Kubernetes' own words; nothing where it is an
-/// RFC 1123 subdomain. What is none must not become part of a request's path.
+/// Validates an RFC 1123 subdomain: the name of an object of most Kinds.
+///
+/// Returns Kubernetes' messages for all faults, and none for a valid name. An invalid name must not become part of a
+/// request's path.
 ///
 /// ```
 /// assert!(reknit_apis::dns_subdomain("web-1.shop").is_empty());
 /// assert!(!reknit_apis::dns_subdomain("web/status").is_empty());
 /// ```
 pub fn dns_subdomain(text: &str) -> Vec<String> {
-    let mut wrong: Complaints = too_long(text, 253).into_iter().collect();
+    let mut wrong: Vec<_> = too_long(text, 253).into_iter().collect();
     if !text.split('.').all(is_dns_label) {
         wrong.push(
             "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and \
@@ -114,7 +117,7 @@ pub fn dns_subdomain(text: &str) -> Vec<String> {
     wrong
 }
 
-/// A label selector: the first of its requirements that is wrong.
+/// Returns the message for the first invalid requirement of a label selector.
 pub(crate) fn label_selector(selector: &LabelSelector) -> Option<String> {
     let labels = selector.match_labels.iter().flatten();
     let mut equal = labels.map(|(key, value)| requirement(key, "In", std::slice::from_ref(value)));
@@ -125,7 +128,7 @@ pub(crate) fn label_selector(selector: &LabelSelector) -> Option<String> {
 }
 
 fn requirement(key: &str, operator: &str, values: &[String]) -> Option<String> {
-    let mut wrong = Complaints::new();
+    let mut wrong = Vec::new();
     if let words @ [_, ..] = &*qualified_name(key) {
         wrong.push(format!("key: Invalid value: {key:?}: {}", words.join("; ")));
     }
@@ -159,7 +162,7 @@ fn is_dns_label(text: &str) -> bool {
     lower && is_word(text, |byte| byte == b'-')
 }
 
-/// Letters and digits, and further bytes where they stand neither first nor last.
+/// Returns true if the text consists of letters and digits, and inside also of other bytes.
 fn is_word(text: &str, inner: impl Fn(u8) -> bool) -> bool {
     let bytes = text.as_bytes();
     let ends = bytes.first().zip(bytes.last());

@@ -1,4 +1,4 @@
-//! Where to send something: to an object that has an address, to a URL, or to a URL below an object's.
+//! A destination of messages: an addressable object, a URL, or a URL relative to an object's.
 
 use serde::{Deserialize, Serialize};
 use x509_parser::pem::parse_x509_pem;
@@ -6,7 +6,7 @@ use x509_parser::pem::parse_x509_pem;
 use super::{reference::KReference, url::Url};
 use crate::FieldError;
 
-/// What a user names as the target of messages.
+/// The destination of messages in a spec.
 ///
 /// ```
 /// use reknit_apis::Destination;
@@ -17,22 +17,22 @@ use crate::FieldError;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(from = "Wire", into = "Wire")]
-#[schemars(description = "What messages are sent to: an object, a URL, or a URL below an object's.")]
+#[schemars(description = "The destination of messages: an object, a URL, or a URL relative to an object's.")]
 pub struct Destination {
     /// The object to send to (`ref`).
     pub reference: Option<KReference>,
-    /// The group of that object's Kind (`ref.group`), which is reserved: [validation](Self::validate) refuses it.
+    /// The API group of the object's Kind (`ref.group`). Reserved, and refused by [validation](Self::validate).
     pub group: Option<String>,
-    /// The URL to send to; where an object is named, relative to that object's.
+    /// The URL to send to, or a URL relative to the object's.
     pub uri: Option<Url>,
-    /// The certificate authorities, in PEM, to trust beside those of the object.
+    /// The certificate authorities in PEM to trust besides those of the object.
     pub ca_certs: Option<String>,
-    /// The OIDC audience that tokens must name, where it is not that of the object.
+    /// The OIDC audience of tokens, if it is not that of the object.
     pub audience: Option<String>,
 }
 
 impl Destination {
-    /// Whether it says where to send.
+    /// Validates that it names a destination.
     pub fn validate(&self) -> FieldError {
         let unplaced = |uri: &Url| !uri.is_absolute() || uri.host().is_empty();
         match (&self.reference, &self.uri) {
@@ -50,8 +50,7 @@ impl Destination {
         }
     }
 
-    /// The same, and that its object is in no other namespace than this one, which is that of the object that holds the
-    /// destination; see [`KReference::validate_within`].
+    /// Validates that it names a destination, with an object in this namespace. See [`KReference::validate_within`].
     ///
     /// ```
     /// use reknit_apis::Destination;
@@ -67,7 +66,7 @@ impl Destination {
         self.validate().also(elsewhere.unwrap_or_default().via_field("ref"))
     }
 
-    /// Whether the first of the certificates is one, as Knative looks at it.
+    /// Validates the first certificate, as Knative does.
     fn validate_ca_certs(&self) -> FieldError {
         let Some(certificates) = &self.ca_certs else { return FieldError::none() };
         let wrong = |why| FieldError::invalid_value(why, "caCert");
@@ -87,20 +86,20 @@ impl Destination {
     }
 }
 
-/// Where to send something: to an object, a URL, or a URL below an object's.
+/// The destination of messages: an object, a URL, or a URL relative to an object's.
 #[derive(Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct Wire {
     /// The object to send to.
     #[serde(rename = "ref", default, skip_serializing_if = "Option::is_none")]
     reference: Option<WireReference>,
-    /// The URL to send to; where an object is named, relative to that object's.
+    /// The URL to send to, or a URL relative to the object's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     uri: Option<Url>,
-    /// The certificate authorities, in PEM, to trust beside those of the object.
+    /// The certificate authorities in PEM to trust besides those of the object.
     #[serde(rename = "CACerts", default, skip_serializing_if = "Option::is_none")]
     ca_certs: Option<String>,
-    /// The OIDC audience that tokens must name, where it is not that of the object.
+    /// The OIDC audience of tokens, if it is not that of the object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     audience: Option<String>,
 }
@@ -109,7 +108,7 @@ struct Wire {
 struct WireReference {
     #[serde(flatten)]
     reference: KReference,
-    /// Reserved: leave it out.
+    /// Reserved. Leave it out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     group: Option<String>,
 }
@@ -133,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_object_in_another_namespace_is_refused_also_where_a_path_below_it_is_meant() {
+    fn an_object_in_another_namespace_is_refused_with_and_without_a_relative_url() {
         let reference = KReference {
             api_version: "v1".into(),
             kind: "Service".into(),
@@ -153,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn certificates_are_refused_where_the_first_is_none() {
+    fn an_invalid_first_certificate_is_refused() {
         let authority = "-----BEGIN CERTIFICATE-----\n\
             MIIBdDCCARmgAwIBAgIUAvC\n-----END CERTIFICATE-----\n";
         for (certificates, wrong) in [
@@ -175,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_url_is_in_no_namespace() {
+    fn a_url_is_valid_in_any_namespace() {
         let url = Destination { uri: "http://host/".parse().ok(), ..Destination::default() };
         assert!(url.validate_within("mine").is_empty());
     }

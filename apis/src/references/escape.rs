@@ -1,4 +1,4 @@
-//! Percent-encoding, which differs from part to part.
+//! Percent-encoding of the parts of a URL.
 
 use std::borrow::Cow;
 
@@ -6,13 +6,13 @@ use std::borrow::Cow;
 pub(super) enum Part {
     User,
     Host,
-    /// What follows the address in `[fe80::1%25en0]`.
+    /// The zone of an IPv6 address, as in `[fe80::1%25en0]`.
     Zone,
     Path,
     Fragment,
 }
 
-fn stands_for_itself(byte: u8, part: Part) -> bool {
+fn is_unescaped(byte: u8, part: Part) -> bool {
     let others: &[u8] = match part {
         Part::User => b"$&+,;=",
         Part::Host | Part::Zone => b"!$&'()*+,;=:[]<>\"",
@@ -22,12 +22,12 @@ fn stands_for_itself(byte: u8, part: Part) -> bool {
     is_unreserved(byte) || others.contains(&byte)
 }
 
-/// Needs no escape in any part (RFC 3986, section 2.3).
+/// Returns true if the byte is never escaped (RFC 3986, section 2.3).
 fn is_unreserved(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~')
 }
 
-/// Nearly every host, which is why that is looked at first.
+/// Returns true if the text needs no decoding. This is the common case.
 pub(super) fn is_plain(text: &str) -> bool {
     text.bytes().all(is_unreserved)
 }
@@ -35,7 +35,7 @@ pub(super) fn is_plain(text: &str) -> bool {
 pub(super) fn encode(bytes: &[u8], part: Part) -> String {
     let mut text = String::with_capacity(bytes.len());
     for &byte in bytes {
-        if stands_for_itself(byte, part) {
+        if is_unescaped(byte, part) {
             text.push(byte.into());
         } else {
             text.push_str(&format!("%{byte:02X}"));
@@ -44,7 +44,7 @@ pub(super) fn encode(bytes: &[u8], part: Part) -> String {
     text
 }
 
-/// Encodes anew, in the one way that is ours.
+/// Decodes and encodes the text, so that equal texts are equal afterwards.
 pub(super) fn recode(text: &str, part: Part) -> Result<String, &'static str> {
     if is_plain(text) {
         return Ok(text.into());
@@ -59,7 +59,7 @@ pub(super) fn unescape(text: &str, part: Part) -> Result<Vec<u8>, &'static str> 
         if byte == b'%' {
             let byte = hex(bytes.next()).zip(hex(bytes.next())).map(|(high, low)| high << 4 | low);
             plain.push(byte.filter(|byte| may_be_escaped(*byte, part)).ok_or("invalid URL escape")?);
-        } else if may_stand(byte, part) {
+        } else if is_allowed(byte, part) {
             plain.push(byte);
         } else {
             return Err("invalid character in host name");
@@ -68,15 +68,15 @@ pub(super) fn unescape(text: &str, part: Part) -> Result<Vec<u8>, &'static str> 
     Ok(plain)
 }
 
-fn may_stand(byte: u8, part: Part) -> bool {
-    !matches!(part, Part::Host | Part::Zone) || !byte.is_ascii() || stands_for_itself(byte, part)
+fn is_allowed(byte: u8, part: Part) -> bool {
+    !matches!(part, Part::Host | Part::Zone) || !byte.is_ascii() || is_unescaped(byte, part)
 }
 
-/// A host escapes only what is not ASCII, and the sign before a zone; a zone only what could stand in a host.
+/// In a host, only bytes that are not ASCII and the `%` before a zone may be escaped. In a zone, only bytes of a host.
 fn may_be_escaped(byte: u8, part: Part) -> bool {
     match part {
         Part::Host => !byte.is_ascii() || byte == b'%',
-        Part::Zone => matches!(byte, b'%' | b' ') || stands_for_itself(byte, part),
+        Part::Zone => matches!(byte, b'%' | b' ') || is_unescaped(byte, part),
         _ => true,
     }
 }
@@ -85,17 +85,17 @@ fn hex(digit: Option<u8>) -> Option<u8> {
     char::from(digit?).to_digit(16).and_then(|value| value.try_into().ok())
 }
 
-/// Keeps an encoding that is valid as it is, and makes any other one so.
+/// Keeps a valid encoding, and encodes any other text.
 pub(super) fn normalise(text: &str, part: Part) -> Result<String, &'static str> {
     if is_plain(text) {
         return Ok(text.into());
     }
     let plain = unescape(text, part)?;
-    let valid = |byte| stands_for_itself(byte, part) || b"!$&'()*+,;=:@[]%".contains(&byte);
+    let valid = |byte| is_unescaped(byte, part) || b"!$&'()*+,;=:@[]%".contains(&byte);
     Ok(if text.bytes().all(valid) { text.into() } else { encode(&plain, part) })
 }
 
-/// What an encoded text means. Bytes that are no UTF-8 are replaced.
+/// Decodes the text. Bytes that are not UTF-8 are replaced.
 pub(super) fn decode(text: &str) -> Cow<'_, str> {
     match unescape(text, Part::Path) {
         Ok(plain) if plain != text.as_bytes() => String::from_utf8_lossy(&plain).into_owned().into(),

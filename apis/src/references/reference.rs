@@ -1,4 +1,4 @@
-//! References from one object to others, and what makes them valid.
+//! References from one object to others, and their validation.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde::{Deserialize, Serialize};
@@ -8,7 +8,7 @@ use crate::{
     names::{c_identifier, dns_label, dns_subdomain, label_selector, qualified_name},
 };
 
-/// Names one object of any Kind.
+/// A reference to one object of any Kind.
 ///
 /// ```
 /// use reknit_apis::KReference;
@@ -24,36 +24,36 @@ use crate::{
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(description = "Names one object of any Kind.")]
+#[schemars(description = "A reference to one object of any Kind.")]
 pub struct KReference {
-    /// Group and version, as in the object: `v1`, `apps/v1`.
+    /// The group and version, such as `v1` or `apps/v1`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub api_version: String,
-    /// The Kind: `Service`.
+    /// The Kind, such as `Service`.
     pub kind: String,
-    /// The namespace; where none is given, that of the object that holds the reference.
+    /// The namespace. The default is that of the object that holds the reference.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     /// The name.
     pub name: String,
-    /// Which address is meant, by its name, of an object that publishes several.
+    /// The name of the address, if the object publishes several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
 }
 
 impl KReference {
-    /// Whether it names an object.
+    /// Validates that it names an object.
     pub fn validate(&self) -> FieldError {
         required(&self.name, "name")
             .also(required(&self.api_version, "apiVersion"))
             .also(required(&self.kind, "kind"))
     }
 
-    /// The same, and that it leads to no other namespace than this one, which is that of the object that holds it: the
-    /// controller that follows it may have rights in others that its author does not have.
+    /// Validates that it names an object in this namespace, that of the object that holds the reference. A reference to
+    /// another namespace could use rights of the controller that the author of the reference does not have.
     ///
-    /// Without a namespace a reference is right anywhere, and one of a cluster-scoped object, whose namespace is empty, may
-    /// lead to any.
+    /// A reference without a namespace is always valid, and a cluster-scoped object, whose namespace is empty, may refer to
+    /// any namespace.
     ///
     /// ```
     /// use reknit_apis::KReference;
@@ -87,7 +87,7 @@ impl KReference {
     }
 }
 
-/// Names one object of any Kind, or selects several in a namespace by their labels.
+/// A reference to one object of any Kind, or to several objects in a namespace by their labels.
 ///
 /// ```
 /// use reknit_apis::Reference;
@@ -101,39 +101,41 @@ impl KReference {
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(description = "Names one object of any Kind, or selects several in a namespace by their labels.")]
+#[schemars(
+    description = "A reference to one object of any Kind, or to several objects in a namespace by their labels."
+)]
 pub struct Reference {
-    /// Group and version, as in the object: `v1`, `apps/v1`.
+    /// The group and version, such as `v1` or `apps/v1`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub api_version: String,
-    /// The Kind: `Service`.
+    /// The Kind, such as `Service`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub kind: String,
-    /// The namespace; none for cluster-scoped objects.
+    /// The namespace. Cluster-scoped objects have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// The name. Either this or the selector is given.
+    /// The name. Either this or the selector is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// What the labels of the objects must match. Either this or the name is given.
+    /// The selector of the labels of the objects. Either this or the name is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<LabelSelector>,
 }
 
-/// A [`Reference`] that cannot be tracked, with every reason.
+/// The error of a [`Reference`] that cannot be tracked, with all faults.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("invalid Reference:\n{}", .0.join("\n"))]
 pub struct InvalidReference(Vec<String>);
 
 impl From<KReference> for Reference {
-    /// Without the address: what is tracked is the object.
+    /// Drops the address, since the object is tracked.
     fn from(KReference { api_version, kind, namespace, name, address: _ }: KReference) -> Self {
         Self { api_version, kind, namespace, name: Some(name), selector: None }
     }
 }
 
 impl Reference {
-    /// Whether it names an object in a namespace, or selects some, as a field of an object that users write.
+    /// Validates that it names or selects objects in a namespace.
     pub fn validate(&self) -> FieldError {
         let named = match (&self.selector, self.name()) {
             (Some(_), "") => self.validate_selector(),
@@ -141,23 +143,23 @@ impl Reference {
             (None, "") => FieldError::missing_one_of(["selector", "name"]),
             (None, name) => well_formed(name, dns_label, "name"),
         };
-        self.validate_place().also(named)
+        self.validate_location().also(named)
     }
 
-    /// Whether it names one object in a namespace, and selects none.
+    /// Validates that it names one object in a namespace and has no selector.
     pub fn validate_object_reference(&self) -> FieldError {
         let selector = match self.selector {
             Some(_) => FieldError::disallowed(["selector"]),
             None => FieldError::none(),
         };
-        self.validate_place().also(required_and(self.name(), dns_label, "name")).also(selector)
+        self.validate_location().also(required_and(self.name(), dns_label, "name")).also(selector)
     }
 
-    /// Whether the objects it means can be watched for.
+    /// Checks that its objects can be watched.
     ///
     /// # Errors
     ///
-    /// Parts that are malformed; both name and selector, or neither.
+    /// A malformed field is an error, and so is both a name and a selector, or neither.
     pub fn check_trackable(&self) -> Result<(), InvalidReference> {
         let mut wrong = Vec::new();
         let mut check = |part: &str, why: Vec<String>| {
@@ -186,7 +188,7 @@ impl Reference {
         self.name.as_deref().unwrap_or_default()
     }
 
-    fn validate_place(&self) -> FieldError {
+    fn validate_location(&self) -> FieldError {
         required_and(&self.api_version, qualified_name, "apiVersion")
             .also(required_and(&self.kind, c_identifier, "kind"))
             .also(required_and(self.namespace(), dns_label, "namespace"))
@@ -223,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reference_to_another_namespace_is_refused_beside_what_else_is_wrong() {
+    fn a_reference_to_another_namespace_is_reported_together_with_other_faults() {
         let missing = "missing field(s): apiVersion, kind, name";
         let mismatched =
             "mismatched namespaces: namespace\nparent namespace: \"mine\" does not match ref: \"theirs\"";
@@ -231,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_that_is_the_same_or_unknown_on_either_side_is_no_other() {
+    fn an_equal_or_missing_namespace_is_not_a_mismatch() {
         for (reference, parent) in
             [(Some("mine"), "mine"), (None, "mine"), (Some(""), "mine"), (Some("theirs"), "")]
         {

@@ -1,19 +1,16 @@
-//! A URL as Go's `net/url` reads and writes it, which is what stands in Knative's objects.
+//! URLs as Go's `net/url` parses and formats them, as in Knative's objects.
 //!
-//! The `url` crate follows browsers instead: it refuses relative references, lower-cases hosts and adds slashes, so
-//! an address that another controller wrote would not come back as it was.
+//! The `url` crate follows browsers instead. It refuses relative references, lower-cases hosts and adds slashes, so the
+//! addresses of other controllers would be changed by a round trip.
 
 use std::{borrow::Cow, fmt, net::Ipv6Addr, str::FromStr};
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{
-    Deserialize, Deserializer, Serialize, Serializer,
-    de::{self, Visitor},
-};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::escape::{self, Part, decode, encode, is_plain, normalise, recode};
 
-/// An absolute or relative URL. The default one is empty, and stands in JSON as an empty string.
+/// An absolute or relative URL. The default is the empty URL, an empty string in JSON.
 ///
 /// ```
 /// use reknit_apis::Url;
@@ -28,21 +25,21 @@ use super::escape::{self, Part, decode, encode, is_plain, normalise, recode};
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct Url {
     scheme: String,
-    /// What follows the scheme of a URL without slashes: `mailto:a@b`.
+    /// The part after the scheme of a URL without slashes, such as `mailto:a@b`.
     opaque: String,
-    /// From here on everything is kept percent-encoded.
+    // The following fields are percent-encoded.
     user: Option<String>,
     host: String,
     path: String,
-    /// Written `scheme:/path`, without the two slashes of a host.
+    /// True if it is written `scheme:/path`, without the two slashes of a host.
     omit_host: bool,
-    /// Written with a `?` that nothing follows.
+    /// True if it ends with a `?`, before an empty query.
     force_query: bool,
     query: String,
     fragment: String,
 }
 
-/// A text that is no URL.
+/// The error of parsing a malformed URL.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("parse {text:?}: {why}")]
 pub struct UrlError {
@@ -51,12 +48,12 @@ pub struct UrlError {
 }
 
 impl Url {
-    /// `http://` and this host, with its port if it has one.
+    /// Creates an `http` URL of this host and optional port.
     pub fn http(host: impl Into<String>) -> Self {
         Self::of("http", host)
     }
 
-    /// `https://` and this host, with its port if it has one.
+    /// Creates an `https` URL of this host and optional port.
     pub fn https(host: impl Into<String>) -> Self {
         Self::of("https", host)
     }
@@ -67,11 +64,11 @@ impl Url {
         Self { scheme: scheme.into(), host, ..Self::default() }
     }
 
-    /// Parses a URL; an empty text is none.
+    /// Parses a URL. Returns `None` for an empty text.
     ///
     /// # Errors
     ///
-    /// A control character, a malformed escape, host, port or scheme.
+    /// A control character is an error, and so is a malformed escape, host, port or scheme.
     pub fn parse(text: &str) -> Result<Option<Self>, UrlError> {
         if text.is_empty() {
             return Ok(None);
@@ -79,42 +76,42 @@ impl Url {
         parse(text).map(Some).map_err(|why| UrlError { text: without_user(text).into_owned(), why })
     }
 
-    /// Whether there is nothing in it.
+    /// Returns true if it is the empty URL.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// The scheme in lower case, or empty.
+    /// The scheme in lower case; may be empty.
     pub fn scheme(&self) -> &str {
         &self.scheme
     }
 
-    /// The host as it was written, with its port if it has one, or empty.
+    /// The decoded host with its port, if it has one; may be empty.
     pub fn host(&self) -> Cow<'_, str> {
         decode(&self.host)
     }
 
-    /// The path with its escapes decoded, or empty.
+    /// The decoded path; may be empty.
     pub fn path(&self) -> Cow<'_, str> {
         decode(&self.path)
     }
 
-    /// What follows the question mark, as it was written.
+    /// The encoded query, without the question mark.
     pub fn query(&self) -> &str {
         &self.query
     }
 
-    /// What follows the number sign, with its escapes decoded.
+    /// The decoded fragment, without the number sign.
     pub fn fragment(&self) -> Cow<'_, str> {
         decode(&self.fragment)
     }
 
-    /// Whether it says where it is: it has a scheme.
+    /// Returns true if it has a scheme.
     pub fn is_absolute(&self) -> bool {
         !self.scheme.is_empty()
     }
 
-    /// The URL that this reference means when it is read at this one (RFC 3986, section 5.2).
+    /// Resolves a reference relative to this URL (RFC 3986, section 5.2).
     pub fn resolve(&self, reference: &Self) -> Self {
         let mut url = reference.clone();
         if reference.scheme.is_empty() {
@@ -196,7 +193,7 @@ impl fmt::Display for Url {
     }
 }
 
-/// Without the password, should there be one: this is what ends in logs.
+/// Masks the password, since debug output is logged.
 impl fmt::Debug for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let user = self.user.as_deref().map(|user| match user.split_once(':') {
@@ -207,7 +204,7 @@ impl fmt::Debug for Url {
     }
 }
 
-/// An empty text is the empty URL.
+/// Parses an empty text as the empty URL.
 impl FromStr for Url {
     type Err = UrlError;
 
@@ -224,23 +221,11 @@ impl Serialize for Url {
 
 impl<'de> Deserialize<'de> for Url {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Text;
-        impl Visitor<'_> for Text {
-            type Value = Url;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a URL")
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Url, E> {
-                text.parse().map_err(E::custom)
-            }
-        }
-        from.deserialize_str(Text)
+        String::deserialize(from)?.parse().map_err(de::Error::custom)
     }
 }
 
-/// A plain string: the API server's `uri` format would refuse relative references.
+/// A plain string, since the API server's `uri` format refuses relative references.
 impl JsonSchema for Url {
     fn schema_name() -> Cow<'static, str> {
         "Url".into()
@@ -291,7 +276,7 @@ fn parse(text: &str) -> Parsed<Url> {
     Ok(url)
 }
 
-/// What may be shown of a text that cannot be parsed: who calls and with what password is left out.
+/// The text without its user and password, for error messages.
 fn without_user(text: &str) -> Cow<'_, str> {
     match (text.find("//"), text.rfind('@')) {
         (Some(slashes), Some(at)) if slashes < at => {
@@ -330,14 +315,14 @@ fn parse_host(scheme: &str, host: &str) -> Parsed<String> {
         Some(_) => return Err("invalid IP-literal"),
         None => {}
     }
-    // Lists of hosts with their ports, which some databases use, have further colons.
+    // Lists of hosts with ports, which some databases use, contain further colons.
     let is_http = matches!(scheme, "http" | "https");
     let colon = if is_http { host.find(':') } else { host.rfind(':') };
     check_port(colon.map_or("", |colon| &host[colon..]))?;
     recode(host, Part::Host)
 }
 
-/// An IPv6 address after its opening bracket, with or without a zone and a port.
+/// Parses an IPv6 address after its opening bracket, with an optional zone and port.
 fn parse_ip_literal(text: &str) -> Parsed<String> {
     let (literal, port) = text.rsplit_once(']').ok_or("missing ']' in host")?;
     check_port(port)?;
@@ -360,9 +345,9 @@ fn check_port(port: &str) -> Parsed<()> {
     if is_port { Ok(()) } else { Err("invalid port after host") }
 }
 
-/// Joins the paths and takes `.` and `..` out. An empty result stays so, any other starts with a slash.
+/// Joins the paths and removes `.` and `..`. A result that is not empty starts with a slash.
 ///
-/// As in Go, and unlike in the RFC, an empty element right after the first folder was left adds no slash.
+/// As in Go, and unlike in the RFC, an empty element directly after leaving the first folder adds no slash.
 fn resolve_path(base: &str, reference: &str) -> String {
     let full = match reference {
         "" => base.to_owned(),
@@ -401,14 +386,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_password_is_written_and_not_logged() {
+    fn a_password_is_displayed_and_masked_in_debug_output() {
         let url: Url = "http://me:secret@host/path".parse().unwrap();
         assert_eq!(url.to_string(), "http://me:secret@host/path");
         assert_eq!(format!("{url:?}"), "http://me:xxxxx@host/path");
     }
 
     #[test]
-    fn an_empty_text_is_no_url_and_reads_as_the_empty_one() {
+    fn an_empty_text_is_no_url_and_deserializes_to_the_empty_one() {
         assert_eq!(Url::parse(""), Ok(None));
         assert!("".parse::<Url>().unwrap().is_empty());
         assert_eq!(serde_json::from_str::<Url>("\"\"").unwrap(), Url::default());

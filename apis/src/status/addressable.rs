@@ -1,4 +1,4 @@
-//! Where something can be reached.
+//! Addresses of an object, published in its status.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,21 +18,21 @@ use crate::Url;
 #[serde(rename_all = "camelCase")]
 #[schemars(description = "An address that others can send to.")]
 pub struct Addressable {
-    /// Tells several addresses of one object apart.
+    /// The name of the address, among several of one object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Where to send.
+    /// The URL to send to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<Url>,
-    /// The certificate authorities, in PEM, to trust beside the system's when sending over TLS.
+    /// The certificate authorities in PEM to trust for TLS, besides those of the system.
     #[serde(rename = "CACerts", default, skip_serializing_if = "Option::is_none")]
     pub ca_certs: Option<String>,
-    /// The OIDC audience that tokens sent here must name.
+    /// The OIDC audience of tokens for this address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub audience: Option<String>,
 }
 
-/// The part of a status that publishes addresses; embedded with `#[serde(flatten)]`.
+/// The fields of a status that publish addresses. Embed it with `#[serde(flatten)]`.
 ///
 /// ```
 /// use reknit_apis::{AddressStatus, Addressable};
@@ -44,12 +44,12 @@ pub struct Addressable {
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(description = "Where the object can be reached.")]
+#[schemars(description = "The addresses of the object.")]
 pub struct AddressStatus {
-    /// The address, and the first choice where there are several.
+    /// The address, or the preferred one of several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<Addressable>,
-    /// All addresses, where there are several.
+    /// All addresses, if there are several.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<Addressable>,
 }
@@ -60,7 +60,7 @@ impl AddressStatus {
         Self { address: Some(address), addresses: Vec::new() }
     }
 
-    /// Publishes several addresses, the first of which also stands alone.
+    /// Publishes several addresses, of which the first is also the single `address`.
     pub fn several(addresses: Vec<Addressable>) -> Self {
         Self { address: addresses.first().cloned(), addresses }
     }

@@ -1,13 +1,13 @@
-//! A condition says whether one aspect of an object is as it should be, and since when.
+//! One condition of a status.
 
 use std::fmt;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize};
 
-/// One aspect of an object's state, as it stands in `status.conditions`.
+/// One aspect of an object's state, an entry of `status.conditions`.
 ///
-/// Usually written through [`Conditions`](crate::Conditions), which keeps the list sorted and the times right.
+/// Set through [`Conditions`](crate::Conditions), which keeps the list sorted and the transition times correct.
 ///
 /// ```
 /// use reknit_apis::{Condition, ConditionStatus};
@@ -21,32 +21,32 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 #[serde(rename_all = "camelCase")]
 #[schemars(description = "One aspect of an object's state.")]
 pub struct Condition {
-    /// The aspect, in CamelCase: `Ready`, `PodsScheduled`.
+    /// The type in CamelCase, such as `Ready` or `PodsScheduled`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// One of True, False, Unknown.
+    /// True, False or Unknown.
     #[schemars(with = "String")]
     pub status: ConditionStatus,
-    /// How much a condition that is not True matters: empty for an error, else Warning or Info.
+    /// The severity while the condition is not True: empty for an error, or Warning or Info.
     #[serde(default, skip_serializing_if = "Severity::is_error")]
     #[schemars(with = "String")]
     pub severity: Severity,
-    /// When anything else about this condition last changed.
+    /// The time of the last change of this condition.
     ///
-    /// Exact in memory; whole seconds of RFC 3339 once written.
+    /// Exact in memory; serialized in whole seconds of RFC 3339.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Time>")]
     pub last_transition_time: Option<Time>,
-    /// Why the condition is as it is, in one CamelCase word.
+    /// The reason for the status, in one CamelCase word.
     #[serde(default, deserialize_with = "non_empty", skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Why the condition is as it is, for humans.
+    /// The reason for the status, for humans.
     #[serde(default, deserialize_with = "non_empty", skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
 
 impl Condition {
-    /// Whether the two say the same, whenever they began to.
+    /// Returns true if the conditions are equal except for their transition times.
     pub fn eq_ignoring_transition_time(&self, other: &Self) -> bool {
         self.kind == other.kind
             && self.status == other.status
@@ -60,23 +60,23 @@ fn non_empty<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Er
     Ok(Option::<String>::deserialize(from)?.filter(|text| !text.is_empty()))
 }
 
-/// Whether an aspect is as it should be. Compares with `"True"`, `"False"` and `"Unknown"`.
+/// The status of a condition. It can be compared with `"True"`, `"False"` and `"Unknown"`.
 ///
-/// Anything else that is read from an object counts as `Unknown`.
+/// Any other text deserializes to `Unknown`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ConditionStatus {
-    /// It is.
+    /// The aspect is as it should be.
     True,
-    /// It is not.
+    /// The aspect is not as it should be.
     False,
-    /// Nobody can tell yet.
+    /// The state of the aspect is not known yet.
     #[default]
     #[serde(other)]
     Unknown,
 }
 
 impl ConditionStatus {
-    /// As it stands in an object.
+    /// The status as text.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::True => "True",
@@ -104,24 +104,26 @@ impl PartialEq<&str> for ConditionStatus {
     }
 }
 
-/// How much it matters that a condition is not True.
+/// The severity of a condition that is not True.
 ///
-/// A severity this version does not know is kept as it was read, and written back so.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+/// A severity that this version does not know is kept as it was read.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Severity {
-    /// It keeps the object from being ready. Empty in JSON.
+    /// The object is not ready. Empty in JSON.
     #[default]
+    #[serde(rename = "")]
     Error,
-    /// It should be looked at, though the object works.
+    /// The object works, and the condition needs attention.
     Warning,
-    /// It is only worth knowing.
+    /// The condition is for information only.
     Info,
-    /// Something a newer version wrote.
+    /// A severity of a newer version.
+    #[serde(untagged)]
     Other(String),
 }
 
 impl Severity {
-    /// As it stands in an object: empty for [`Severity::Error`].
+    /// The severity as text, which is empty for [`Severity::Error`].
     pub fn as_str(&self) -> &str {
         match self {
             Self::Error => "",
@@ -131,7 +133,7 @@ impl Severity {
         }
     }
 
-    /// Whether it is [`Severity::Error`].
+    /// Returns true if it is [`Severity::Error`].
     pub fn is_error(&self) -> bool {
         *self == Self::Error
     }
@@ -148,18 +150,6 @@ impl From<&str> for Severity {
     }
 }
 
-impl Serialize for Severity {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_str(self.as_str())
-    }
-}
-
-impl<'de> Deserialize<'de> for Severity {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        Ok(String::deserialize(from)?.as_str().into())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, from_value, json, to_value};
@@ -171,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_is_exact_in_memory_and_whole_seconds_on_the_wire() {
+    fn a_transition_time_is_serialized_in_whole_seconds() {
         let exact: jiff::Timestamp = "2026-07-01T10:20:30.987654321Z".parse().unwrap();
         let condition = Condition { last_transition_time: Some(Time(exact)), ..Condition::default() };
         assert_eq!(condition.clone().last_transition_time, Some(Time(exact)));
@@ -185,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_empty_is_left_out() {
+    fn empty_fields_are_left_out() {
         let stored = json!({
             "type": "Ready", "status": "True", "severity": "", "reason": "", "message": "", "lastTransitionTime": null
         });
@@ -193,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_that_is_none_of_the_three_is_unknown() {
+    fn any_other_status_is_unknown() {
         assert_eq!(round_trip(json!({"type": "Ready", "status": "Maybe"}))["status"], "Unknown");
     }
 }

@@ -1,4 +1,4 @@
-//! The rules by which conditions decide over an object, and the marking of conditions by them.
+//! The conditions that decide whether an object is ready, and the rules for setting them.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -8,17 +8,18 @@ use super::{
     duck::{DuckShaped, DuckStatus},
 };
 
-/// The reason of the top condition that nobody has marked for a new generation.
+/// The reason of the top condition until a pass marks a condition for a new generation.
 const UNMARKED: &str = "NewObservedGenFailure";
 
-/// Which conditions decide over an object: the top one, and those that must all be True for it to be True.
+/// The conditions that decide whether an object is ready: the top condition, and the dependents that must all be True for
+/// it to be True.
 ///
 /// ```
 /// use reknit_apis::ConditionSet;
 ///
-/// /// For something that runs until it is deleted: its top condition is `Ready`.
+/// /// For an object that runs until it is deleted. The top condition is `Ready`.
 /// const SERVICE: ConditionSet = ConditionSet::living(&["RoutesReady", "ConfigurationsReady"]);
-/// /// For something that ends: its top condition is `Succeeded`.
+/// /// For an object that completes. The top condition is `Succeeded`.
 /// const BUILD: ConditionSet = ConditionSet::batch(&["Fetched"]);
 ///
 /// assert_eq!((SERVICE.top(), BUILD.top()), ("Ready", "Succeeded"));
@@ -30,8 +31,8 @@ pub struct ConditionSet {
 }
 
 impl ConditionSet {
-    /// A set whose top condition is `Ready`. A dependent that is named again counts once, and the top as none, as in
-    /// Knative.
+    /// A set whose top condition is `Ready`. As in Knative, a repeated dependent counts once, and the top condition does
+    /// not count as a dependent.
     pub const fn living(dependents: &'static [&'static str]) -> Self {
         Self { top: "Ready", dependents }
     }
@@ -51,12 +52,12 @@ impl ConditionSet {
         self.dependents
     }
 
-    /// The conditions of this status, to be read and marked by the rules of this set.
+    /// Manages the conditions of this status by the rules of this set.
     pub fn manage<'a>(&self, status: &'a mut impl DuckShaped) -> Conditions<'a> {
         Conditions { set: *self, duck: status.duck_mut() }
     }
 
-    /// How many dependents there are, each counted once.
+    /// The number of distinct dependents.
     fn count(&self) -> usize {
         let is_first =
             |(at, kind): &(usize, &&str)| **kind != self.top && !self.dependents[..*at].contains(*kind);
@@ -72,13 +73,15 @@ impl ConditionSet {
     }
 }
 
-/// A status's conditions, marked by the rules of their [`ConditionSet`].
+/// The conditions of a status, set by the rules of their [`ConditionSet`].
 ///
-/// Marking a condition with what it says already changes nothing, its time included. Any other mark sets
-/// `lastTransitionTime` to now, and the top condition follows its dependents: False as soon as one is False, else
-/// Unknown while one is Unknown, True once all are True. The list stays sorted by type. Conditions outside the set
-/// get the severity `Info` and leave the top alone. As in Knative, what is stored without a severity counts as a dependent
-/// whoever put it there: [`clear`](Self::clear) a condition that a newer version has no longer in its set.
+/// Setting a condition to its current value changes nothing, its `lastTransitionTime` included. Any other value sets
+/// `lastTransitionTime` to now. The top condition follows its dependents: it is False if any is False, otherwise Unknown
+/// if any is Unknown, and True if all are True. The list is sorted by type.
+///
+/// Conditions outside the set get the severity `Info` and do not affect the top condition. As in Knative, every stored
+/// condition without a severity counts as a dependent. So [`clear`](Self::clear) a condition that a newer version has
+/// removed from its set.
 ///
 /// ```
 /// use reknit_apis::{ConditionSet, DuckStatus};
@@ -100,28 +103,28 @@ pub struct Conditions<'a> {
     duck: &'a mut DuckStatus,
 }
 
-/// A condition that decides over the object cannot be removed.
+/// The error of clearing the top condition or one of its dependents.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("clearing terminal conditions not implemented")]
 pub struct ClearError;
 
 impl Conditions<'_> {
-    /// Whether the top condition is True.
+    /// Returns true if the top condition is True.
     pub fn is_happy(&self) -> bool {
         self.status(self.set.top) == ConditionStatus::True
     }
 
-    /// The condition of this type, if it is there.
+    /// Returns the condition of this type, if it is set.
     pub fn get(&self, kind: &str) -> Option<&Condition> {
-        self.duck.conditions.iter().find(|condition| condition.kind == kind)
+        self.duck.condition(kind)
     }
 
-    /// The top condition, if it is there.
+    /// Returns the top condition, if it is set.
     pub fn top(&self) -> Option<&Condition> {
         self.get(self.set.top)
     }
 
-    /// Adds what is missing: the top as Unknown, each dependent as True if the top is True, else as Unknown.
+    /// Adds missing conditions: the top condition as Unknown, and dependents as True if the top is True, or else as Unknown.
     pub fn initialise(&mut self) {
         self.initialise_one(self.set.top, ConditionStatus::Unknown);
         let status = if self.is_happy() { ConditionStatus::True } else { ConditionStatus::Unknown };
@@ -130,13 +133,12 @@ impl Conditions<'_> {
         }
     }
 
-    /// Marks the condition True; the top becomes True too once no dependent is left that is not.
+    /// Marks the condition True. The top becomes True too if all dependents are.
     pub fn mark_true(&mut self, kind: &str) {
-        self.mark(kind, ConditionStatus::True, "", "");
-        self.follow_dependents(kind);
+        self.mark_true_with_reason(kind, "", "");
     }
 
-    /// Marks the condition True and says why; the top becomes True, without reason, once all dependents are.
+    /// Marks the condition True with a reason. The top becomes True too, without a reason, if all dependents are.
     pub fn mark_true_with_reason(&mut self, kind: &str, reason: &str, message: impl Into<String>) {
         self.mark(kind, ConditionStatus::True, reason, message);
         self.follow_dependents(kind);
@@ -165,7 +167,7 @@ impl Conditions<'_> {
         }
     }
 
-    /// Stores the condition as it is, whatever it means for the top, with the time this function gives it.
+    /// Stores the condition with the current time, and does not update the top condition.
     pub fn set(&mut self, mut condition: Condition) {
         condition.reason = condition.reason.filter(|text| !text.is_empty());
         condition.message = condition.message.filter(|text| !text.is_empty());
@@ -183,7 +185,7 @@ impl Conditions<'_> {
     ///
     /// # Errors
     ///
-    /// The top condition and its dependents always have a value, so they cannot be removed.
+    /// The top condition and its dependents cannot be removed.
     pub fn clear(&mut self, kind: &str) -> Result<(), ClearError> {
         if self.set.decides(kind) {
             return Err(ClearError);
@@ -192,9 +194,9 @@ impl Conditions<'_> {
         Ok(())
     }
 
-    /// Makes the top Unknown where the status speaks of another generation than this one, and says whether it does.
+    /// Marks the top Unknown if the observed generation is not this one. Returns whether it is not.
     ///
-    /// Called before a pass; the reconciler is expected to overwrite it.
+    /// Called before a pass. The reconciler is expected to mark a condition.
     pub fn expect_generation(&mut self, generation: Option<i64>) -> bool {
         let is_new = self.duck.observed_generation.unwrap_or_default() != generation.unwrap_or_default();
         if is_new {
@@ -204,8 +206,7 @@ impl Conditions<'_> {
         is_new
     }
 
-    /// Whether the top still says what [`expect_generation`](Self::expect_generation) made of it: nobody has marked a
-    /// condition since.
+    /// Returns true if the top is as [`expect_generation`](Self::expect_generation) left it, so that no condition was marked since.
     pub fn expects_generation(&self) -> bool {
         self.top().is_some_and(|top| top.reason.as_deref() == Some(UNMARKED))
     }
@@ -241,7 +242,7 @@ impl Conditions<'_> {
         }
     }
 
-    /// The condition that the top should copy: the newest False one, else the newest Unknown one.
+    /// The condition that the top copies: the newest False one, or else the newest Unknown one.
     fn unhappy_dependent(&self) -> Option<Condition> {
         let dependents = self.set.count();
         if dependents == 0 {
@@ -263,7 +264,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_dependent_that_is_named_twice_counts_once_and_the_top_as_none() {
+    fn a_repeated_dependent_counts_once_and_the_top_does_not_count() {
         for set in [ConditionSet::living(&["A", "A"]), ConditionSet::living(&["Ready", "A"])] {
             let mut status = DuckStatus::default();
             let mut conditions = set.manage(&mut status);

@@ -1,4 +1,4 @@
-//! The shape that Knative's Kinds share: a status with conditions and the generation it speaks of.
+//! The fields that the statuses of Knative's Kinds share: conditions and the observed generation.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::condition::Condition;
 
-/// The part of a status that every Knative-shaped Kind shares; embedded with `#[serde(flatten)]`.
+/// The fields that the statuses of all Knative-shaped Kinds share. Embed it with `#[serde(flatten)]`.
 ///
 /// ```
 /// use reknit_apis::DuckStatus;
@@ -20,28 +20,28 @@ use super::condition::Condition;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(description = "How far the controller got with the object.")]
+#[schemars(description = "The state of the object, as its controller last observed it.")]
 pub struct DuckStatus {
-    /// The `metadata.generation` that the controller last worked on.
+    /// The `metadata.generation` that the controller last reconciled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Whether the object is as its spec wants it, and why not. One of each type, sorted by type.
+    /// The conditions of the object, one of each type, sorted by type.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
-    /// Further facts about the status that have no field of their own.
+    /// Additional information without a field of its own.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
 }
 
 impl DuckStatus {
-    /// The condition of this type, if it is there.
+    /// Returns the condition of this type, if it is set.
     pub fn condition(&self, kind: &str) -> Option<&Condition> {
         self.conditions.iter().find(|condition| condition.kind == kind)
     }
 
-    /// Gives each condition that says what it said before the time it had before.
+    /// Restores the transition time of each condition that is otherwise equal to one in `before`.
     ///
-    /// So a condition that went away and came back within one pass has not changed.
+    /// So a condition that changes and changes back within one pass has not changed.
     pub fn keep_transition_times(&mut self, before: &Self) {
         for condition in &mut self.conditions {
             if let Some(same) =
@@ -52,7 +52,7 @@ impl DuckStatus {
         }
     }
 
-    /// Whether the two are equal but for when their conditions changed.
+    /// Returns true if the two are equal except for the transition times of their conditions.
     pub fn eq_ignoring_transition_time(&self, other: &Self) -> bool {
         self.observed_generation == other.observed_generation
             && self.annotations == other.annotations
@@ -62,7 +62,7 @@ impl DuckStatus {
 }
 
 /// A status that embeds [`DuckStatus`] in a field, or is one. [`kind!`](crate::kind) implements it.
-// An own trait, not `AsRef + AsMut`: a foreign trait cannot carry a readable error.
+// Not `AsRef + AsMut`, since a foreign trait cannot have its own compiler message.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a Knative-shaped status",
     label = "lacks the duck part (observedGeneration, conditions)",
@@ -70,9 +70,9 @@ impl DuckStatus {
     note = "a Kind without conditions is declared by `kind!(YourKind {{ status: {Self} }});`"
 )]
 pub trait DuckShaped: Clone + Default + PartialEq + Serialize + DeserializeOwned + Send + Sync {
-    /// Returns the duck part.
+    /// The embedded `DuckStatus`.
     fn duck(&self) -> &DuckStatus;
-    /// Returns the duck part, to change it.
+    /// The embedded `DuckStatus`, to change.
     fn duck_mut(&mut self) -> &mut DuckStatus;
 }
 

@@ -77,7 +77,7 @@ impl Webhook {
             .any(|line| line.contains("leadership changed") && line.contains("webhook.webhook.00-of-01"))
     }
 
-    /// Whether it wrote a Secret or a configuration.
+    /// Returns true if it wrote a Secret or a configuration.
     fn writes(&self) -> bool {
         let said = self.said();
         ["the webhook has a new certificate", "the API server is told"].iter().any(|line| said.contains(line))

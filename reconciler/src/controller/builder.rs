@@ -1,4 +1,4 @@
-//! Puts a controller together: what wakes it, what it reads, what it does.
+//! Builds a controller: the objects that it reads, and those that enqueue its keys.
 
 use std::{marker::PhantomData, sync::Arc, time::Duration};
 
@@ -12,17 +12,17 @@ use crate::{
     object_client::field_manager, owned::owner_key, tracker::Trackers,
 };
 
-/// Stands for the Kind of a controller that has none, only [keys](crate::ReconcileKey).
+/// The type parameter of the [`Builder`] of a controller without a Kind, which reconciles
+/// [keys](crate::ReconcileKey).
 #[derive(Debug)]
 pub enum Keys {}
 
-/// A controller that is being put together: first what it reads and is woken by, then its reconciler, then its
-/// options.
+/// The first step of building a controller: the objects that it reads, and those that enqueue its keys. The reconciler
+/// and its options follow.
 ///
-/// Made by [`Controller::of`], [`Controller::selected`] and [`Controller::named`]. Before its first pass the controller
-/// waits for the first list of every informer that its [`Context`] was asked for until it was built, however that was
-/// asked, and of those that pass through here. It waits neither for what [`track_any`](Self::track_any) opens at run
-/// time nor for what other constructors of the process asked for.
+/// Created by [`Controller::of`], [`Controller::selected`] and [`Controller::named`]. Before its first pass, the controller
+/// waits for the first list of every informer that the constructor got from its [`Context`] or passed to this builder. It
+/// does not wait for informers that [`track_any`](Self::track_any) opens, or for those of other constructors.
 ///
 /// ```
 /// use k8s_openapi::api::{apps::v1::ReplicaSet, core::v1::{Namespace, Pod}};
@@ -49,7 +49,7 @@ pub enum Keys {}
 ///     Ok(build.workers(4).reconciler(Counter { sets, pods }).build())
 /// }
 /// ```
-#[must_use = "nothing is watched for a controller that is not built"]
+#[must_use = "a controller that is not built does nothing"]
 pub struct Builder<K> {
     pub(super) cx: Context,
     pub(super) parts: Parts,
@@ -60,14 +60,14 @@ pub struct Builder<K> {
 }
 
 impl Controller {
-    /// A controller of this Kind, named `<plural>.<group>`. Of several over one Kind in a process, all but one need
-    /// a [name](ControllerBuilder::name) of their own.
+    /// Builds a controller of this Kind, named `<plural>.<group>`. If a process has several for one Kind, all but one need
+    /// another [name](ControllerBuilder::name).
     pub fn of<K: Kind>(cx: &Context) -> Builder<K> {
         Self::selected(cx, select())
     }
 
-    /// A controller of the objects of this Kind that are selected: of one namespace, say, for which it then needs
-    /// no ClusterRole.
+    /// Builds a controller of the selected objects of this Kind, such as those of one namespace, which needs no
+    /// ClusterRole.
     ///
     /// ```
     /// use k8s_openapi::api::apps::v1::Deployment;
@@ -91,7 +91,7 @@ impl Controller {
         build
     }
 
-    /// A controller without a Kind of its own: its keys are what its watches make of what they see.
+    /// Builds a controller without a Kind, whose keys come from its watches.
     pub fn named(name: &str, cx: &Context) -> Builder<Keys> {
         Builder::new(cx, name.into(), name, select())
     }
@@ -109,28 +109,28 @@ impl<K> Builder<K> {
         }
     }
 
-    /// Wakes keys of this controller when objects of another informer change.
+    /// Enqueues keys when objects of another informer change.
     pub fn watch<T: Cached>(&mut self, informer: &Informer<T>) -> Watch<'_, T> {
         self.needs(informer);
         Watch::new(informer.clone(), &self.parts, !self.has_kind)
     }
 
-    /// A ConfigMap as a value, the same throughout a pass. A changed value wakes every key, slowly.
+    /// Reads a ConfigMap as a value that is constant within a pass. A change of it enqueues every key in the slow lane.
     pub fn config<T: FromConfigMap>(&mut self) -> Config<T> {
         Config::new(&self.cx, self.parts.enqueue_all())
     }
 
-    /// The client to write with: what it wrote is read at once from every informer that selects it.
+    /// The client for writes. Every informer that selects a written object holds it as soon as the request returns.
     pub fn client(&self) -> Client {
         self.cx.client()
     }
 
-    /// To wake keys from outside the watches.
+    /// The work queue, to enqueue keys for other reasons than watches.
     pub fn queue(&self) -> Queue {
         self.parts.queue.clone()
     }
 
-    /// To record events other than those that end a pass.
+    /// The event recorder, for events other than the one in an [`Outcome`](crate::Outcome).
     pub fn recorder(&self) -> Recorder {
         self.parts.recorder.clone()
     }
@@ -178,15 +178,16 @@ impl<K> Builder<K> {
 }
 
 impl<K: Kind> Builder<K> {
-    /// Objects of another Kind to read: what a pass read wakes its key when it changes. Of a controller of one namespace,
-    /// those in that namespace, unless the Kind is cluster-scoped; any others through an informer
-    /// [of one's own](Self::track_in).
+    /// Tracks objects of another Kind: a change of an object that a pass read enqueues the key of that pass.
+    ///
+    /// A controller of one namespace reads that namespace only, unless the Kind is cluster-scoped. Use
+    /// [`track_in`](Self::track_in) for another selection.
     pub fn track<T: Cached<DynamicType = (), Scope: Scope>>(&mut self) -> Tracked<T> {
         let namespace = self.selection.in_namespace().filter(|_| T::Scope::NAMESPACED).unwrap_or_default();
         self.track_in(&self.cx.informer(select().namespace(namespace)))
     }
 
-    /// The same through a selected informer.
+    /// Tracks objects of a selected informer.
     pub fn track_in<T: Cached<DynamicType = (), Scope: Scope>>(
         &mut self,
         informer: &Informer<T>,
@@ -197,15 +198,17 @@ impl<K: Kind> Builder<K> {
         Tracked::new(informer.clone(), tracker)
     }
 
-    /// Objects of Kinds that only a reference names. Of a controller of one namespace, those in that namespace and
-    /// cluster-scoped ones; references elsewhere are permanent errors.
+    /// Tracks objects of any Kind that references name at run time; limit their API groups with [`TrackedAny::groups`].
+    ///
+    /// A controller of one namespace reads that namespace and cluster-scoped objects. References to other namespaces are
+    /// permanent errors.
     pub fn track_any(&mut self) -> TrackedAny {
         let namespace = self.selection.in_namespace().map(str::to_owned);
         TrackedAny::new(self.cx.informers(), namespace, self.parts.queue.clone(), self.trackers.clone())
     }
 
-    /// The objects of another Kind that those of this one control, to list and to [apply](Owned::apply): each wakes its
-    /// controller when it changes. Of a controller of one namespace, those in that namespace.
+    /// Lists and [applies](Owned::apply) the objects of another Kind that objects of this Kind control. A change of one
+    /// enqueues its controller's key. A controller of one namespace sees those in that namespace only.
     pub fn owns<T>(&mut self) -> Owned<T>
     where
         T: Cached<DynamicType = (), Scope: OwnedBy<K::Scope>>,
@@ -214,7 +217,7 @@ impl<K: Kind> Builder<K> {
         self.owns_in(&self.cx.informer(select().namespace(namespace)))
     }
 
-    /// The same through a selected informer.
+    /// Lists and applies the controlled objects of a selected informer.
     pub fn owns_in<T>(&mut self, informer: &Informer<T>) -> Owned<T>
     where
         T: Cached<DynamicType = (), Scope: OwnedBy<K::Scope>>,
@@ -226,20 +229,20 @@ impl<K: Kind> Builder<K> {
         Owned::new(informer.clone(), self.client(), manager, tracker)
     }
 
-    /// What passes keep from one to the next, for each key; it goes with the object, and with the lead over it.
+    /// Keeps a value per key between passes, until the object is deleted or this process stops leading it.
     pub fn per_key<T: Send + 'static>(&mut self) -> PerKey<T> {
         self.parts.per_key.add()
     }
 
-    /// What the controller does; its roles and options follow.
+    /// Sets the reconciler. Its roles and options follow.
     pub fn reconciler<R: ReconcileKind<Kind = K>>(self, reconciler: R) -> ControllerBuilder<R> {
         ControllerBuilder::new(self, reconciler)
     }
 }
 
 impl Builder<Keys> {
-    /// A key that there is whatever the watches see: it is woken at the start, when its lead is gained, and with every
-    /// resync. For what has to be made where nothing is there yet.
+    /// Adds a key that exists independently of the watches, for objects to create from nothing. It is enqueued at the start,
+    /// when this process starts leading it, and at every resync.
     ///
     /// ```
     /// use reknit_injection::Context;
@@ -257,7 +260,7 @@ impl Builder<Keys> {
         self.parts.key_sources.add(move |keys| keys.push(key.clone()));
     }
 
-    /// What the controller does.
+    /// Sets the reconciler, and returns the controller.
     pub fn reconciler<R: ReconcileKey>(self, reconciler: R) -> Controller {
         let (cx, parts) = self.finish();
         let (limits, key_sources) = (parts.limits, parts.key_sources.clone());

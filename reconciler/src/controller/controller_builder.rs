@@ -1,4 +1,4 @@
-//! The roles and options of a controller that has a Kind.
+//! Builds a controller of a Kind: the roles of its reconciler, and its options.
 
 use futures::FutureExt;
 use reknit_apis::Kind;
@@ -13,7 +13,7 @@ use crate::{
     per_key::PerKeyStores,
 };
 
-/// A controller that knows what it does: what else it does, and how, is said here, and then it is built.
+/// The second step of building a controller of a Kind: further roles of its reconciler, and options.
 ///
 /// ```
 /// use std::time::Duration;
@@ -32,7 +32,7 @@ use crate::{
 ///         .build())
 /// }
 /// ```
-#[must_use = "nothing runs before `.build()`"]
+#[must_use = "there is no controller before `.build()`"]
 pub struct ControllerBuilder<R: ReconcileKind> {
     build: Builder<R::Kind>,
     reconciler: R,
@@ -51,7 +51,7 @@ impl<R: ReconcileKind> ControllerBuilder<R> {
         Self { build, reconciler, roles, finalizer, field_manager, class, filter: None, promote: None }
     }
 
-    /// Objects wait for [`finalize_kind`](FinalizeKind::finalize_kind) before they go.
+    /// Adds a finalizer to objects, and runs [`finalize_kind`](FinalizeKind::finalize_kind) when they are deleted.
     pub fn finalizing(mut self) -> Self
     where
         R: FinalizeKind,
@@ -61,7 +61,7 @@ impl<R: ReconcileKind> ControllerBuilder<R> {
         self
     }
 
-    /// Processes that do not lead a key run [`observe_kind`](ObserveKind::observe_kind) for it.
+    /// Runs [`observe_kind`](ObserveKind::observe_kind) in processes that do not lead a key.
     pub fn observing(mut self) -> Self
     where
         R: ObserveKind,
@@ -70,8 +70,7 @@ impl<R: ReconcileKind> ControllerBuilder<R> {
         self
     }
 
-    /// Keys whose object is gone, or none of the controller's, go to
-    /// [`observe_deletion`](ObserveDeletion::observe_deletion).
+    /// Runs [`observe_deletion`](ObserveDeletion::observe_deletion) for keys without an object.
     pub fn observing_deletion(mut self) -> Self
     where
         R: ObserveDeletion,
@@ -80,53 +79,53 @@ impl<R: ReconcileKind> ControllerBuilder<R> {
         self
     }
 
-    /// The name of the controller, of its queue and of its leases. Default `<plural>.<group>`.
+    /// Sets the name of the controller, its queue and its leases. The default is `<plural>.<group>`.
     pub fn name(mut self, name: &str) -> Self {
         self.build.parts.name = name.into();
         self
     }
 
-    /// The finalizer, a qualified name such as `example.com/cleanup`. Default `<plural>.<group>`; Kubernetes' own Kinds
-    /// have no default, since most of them take no name without a slash.
+    /// Sets the finalizer, a qualified name such as `example.com/cleanup`. The default is `<plural>.<group>`. Built-in
+    /// Kinds have no default, since most of them accept no name without a slash.
     pub fn finalizer(mut self, name: &str) -> Self {
         self.finalizer = Some(name.into());
         self
     }
 
-    /// Writes the finalizer by server-side apply under this field manager, rather than as a merge patch of the whole
-    /// list: adding it then never conflicts with other controllers' finalizers, and costs one pass more. Nothing else is to
-    /// be applied under this name: that would take the finalizer away.
+    /// Writes the finalizer by server-side apply with this field manager, instead of a merge patch of the whole list.
+    /// Adding it then never conflicts with the finalizers of other controllers, and costs one more pass. Apply nothing else
+    /// with this field manager, since that would remove the finalizer.
     pub fn server_side_apply(mut self, field_manager: &str) -> Self {
         self.field_manager = Some(field_manager.into());
         self
     }
 
-    /// Only touches objects whose annotation has this value. One of another class is left alone, also where it bears this
-    /// controller's finalizer: the controller of that class goes on with it.
+    /// Reconciles only objects whose annotation has this value. An object of another class is left alone even if it has
+    /// this controller's finalizer, since the controller of that class takes it over.
     pub fn class(mut self, annotation: &str, value: &str) -> Self {
         self.class = Some((annotation.into(), value.into()));
         self
     }
 
-    /// Only touches these objects: others get no pass, no finalizer and no status. One that is being deleted is still
-    /// finalized where it bears this controller's finalizer, since nobody else takes that off. Where the API server can
-    /// tell them apart, [`Controller::selected`] keeps the others out of the cache too.
+    /// Reconciles only objects that the filter admits; others get no pass, no finalizer and no status. A terminating object
+    /// with this controller's finalizer is always finalized, since no other controller removes that finalizer. If a label
+    /// or field selector can express the filter, [`Controller::selected`] keeps other objects out of the cache too.
     ///
-    /// [`observing_deletion`](Self::observing_deletion) is told of the others too, as there is no object to look at by then. It
-    /// looks at the object as it is stored, before defaults. Should it panic, the object is left alone.
+    /// The filter sees the stored object, before defaults. If it panics, the object is left alone.
+    /// [`observing_deletion`](Self::observing_deletion) does not apply it, since there is no object to filter.
     pub fn filter(mut self, which: Filter<R::Kind>) -> Self {
         self.filter = Some(which);
         self
     }
 
-    /// Which objects are looked at when this process comes to lead them; others wait until something happens to
-    /// them while it leads, or after it did and before somebody else does.
+    /// Enqueues only objects that the filter admits when this process starts leading them. Other objects are enqueued by
+    /// changes while it leads, or between its term and that of another process.
     pub fn promote_filter(mut self, which: Filter<R::Kind>) -> Self {
         self.promote = Some(which);
         self
     }
 
-    /// The controller, ready to run.
+    /// Builds the controller.
     pub fn build(self) -> Controller {
         let Self { build, reconciler, roles, class, filter, promote, .. } = self;
         let informer = build.cx.informer::<R::Kind>(build.selection.clone());
@@ -158,8 +157,8 @@ impl<R: ReconcileKind> ControllerBuilder<R> {
     }
 }
 
-/// An object's own changes wake it, also one to a state that cannot be decoded, which the pass then says. That it is
-/// gone is news also where its own pass took the last finalizer off, if anybody is to be told.
+/// Enqueues the key of an object that changes, also to a state that cannot be decoded, which the pass reports. A
+/// deletion after the own pass removed the last finalizer is enqueued only if the reconciler observes deletions.
 fn enqueue_own_key<K: Kind>(
     informer: &Informer<K>,
     queue: &Queue,
@@ -170,11 +169,11 @@ fn enqueue_own_key<K: Kind>(
     informer.on_key_event(move |event| {
         let key = event.key();
         if event.is_deleted() {
-            stores.gone(|| key.clone());
+            stores.deleted(|| key.clone());
         }
         match (event.is_deleted(), event.resource_version()) {
             (true, _) if tells_deletion => queue.add(key.clone()),
-            // An undecodable state is not the echo of an own write, whatever its answer was.
+            // A state that cannot be decoded is never taken for an echo of an own write.
             (false, None) => queue.add(key.clone()),
             (_, version) => queue.add_changed(key.clone(), version),
         }
@@ -199,7 +198,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_cannot_be_decoded_is_no_echo_of_a_write_under_way() {
+    async fn an_undecodable_state_is_no_echo_of_a_write_in_flight() {
         let server = ApiServer::new();
         let mut map = ConfigMap::default();
         map.metadata.name = Some("a".into());

@@ -1,4 +1,4 @@
-//! A controller: its queue, its workers, and the one pass they run.
+//! A controller: its builders, its queue, its workers, and the pass that they run.
 
 mod builder;
 mod controller_builder;
@@ -41,15 +41,15 @@ use crate::{
     per_key::PerKeyStores,
 };
 
-/// Something that keeps objects as they are wanted: made by a constructor, run by the process.
+/// A controller, built by a constructor and run by the process.
 ///
-/// [`Controller::of`] begins one. Tests run single passes of it with [`once`](Controller::once).
+/// [`Controller::of`] starts to build one. Tests run single passes with [`once`](Controller::once).
 pub struct Controller {
     parts: Parts,
     metrics: PassMetrics,
     pass: Arc<dyn Pass>,
-    /// What fell due while nobody was known to lead its bucket.
-    put_off: Mutex<HashMap<Arc<str>, BTreeSet<Key>>>,
+    /// The keys, by bucket, that became due while no leader of the bucket was known.
+    postponed: Mutex<HashMap<Arc<str>, BTreeSet<Key>>>,
 }
 
 /// The parts of a controller that do not depend on its reconciler.
@@ -102,31 +102,31 @@ impl Controller {
         parts.queue.measure(&parts.name, &metrics);
         let metrics = metrics.passes(&parts.name);
         let pass = Arc::new(pass(&metrics));
-        Self { parts, metrics, pass, put_off: Mutex::default() }
+        Self { parts, metrics, pass, postponed: Mutex::default() }
     }
 
-    /// What its queue, its log and its leases are named by. Unique in a process.
+    /// The name of the controller, its queue and its leases. Unique in a process.
     pub fn name(&self) -> &str {
         &self.parts.name
     }
 
-    /// Group and Kind of its objects as the log names them, `samples.knative.dev.AddressableService`; empty where it has
-    /// none.
+    /// The group and Kind of its objects as the log names them, such as `samples.knative.dev.AddressableService`. Empty
+    /// without a Kind.
     pub fn kind(&self) -> &str {
         &self.parts.kind
     }
 
-    /// The finalizer that it puts on objects, if it does. Unique among the controllers of a Kind.
+    /// The finalizer that it adds to objects, if it finalizes. Unique among the controllers of a Kind.
     pub fn finalizer(&self) -> Option<&str> {
         self.parts.finalizer.as_ref()?.as_deref().ok()
     }
 
-    /// Whether it can do its work as it was put together: what a process asks before it starts.
+    /// Checks the configuration of the controller, before the process starts it.
     ///
     /// # Errors
     ///
-    /// A finalizer that Kubernetes would not take, such as the default one of a Kind of its own. Every pass would fail
-    /// with it.
+    /// Returns an error for a finalizer that Kubernetes would not accept, such as the default one of a built-in Kind. Every
+    /// pass would fail with it.
     pub fn check(&self) -> Result<()> {
         match &self.parts.finalizer {
             Some(Err(unqualified)) => Err(unqualified.clone()).permanent(),
@@ -144,7 +144,7 @@ impl Controller {
         &self.parts.feeds
     }
 
-    /// How it is doing, also while it runs.
+    /// The health of the controller, which can be read while it runs.
     pub fn health(&self) -> Health {
         Health::new(&self.parts)
     }
@@ -161,15 +161,15 @@ impl Controller {
         result
     }
 
-    /// One pass within its span, counted and logged.
+    /// Runs one pass in its span, with metrics and a log line.
     async fn pass(&self, key: &Key, leading: bool) -> Result<Outcome> {
         let counted = async {
             let start = Instant::now();
             let result = self.pass.pass(key, leading).await;
-            self.metrics.ended(name_of(&result), start.elapsed());
-            tell(&result, start.elapsed());
+            self.metrics.ended(result_name(&result), start.elapsed());
+            log(&result, start.elapsed());
             let failed = result.as_ref().is_err_and(|error| !error.is_conflict());
-            span::ended(name_of(&result), failed);
+            span::ended(result_name(&result), failed);
             result
         };
         counted.instrument(span::of_pass(&self.parts.name, &self.parts.kind, key)).await
@@ -182,8 +182,8 @@ impl fmt::Debug for Controller {
     }
 }
 
-/// Its informers may live on with other controllers, which must not feed one that never runs, such as one that is
-/// disabled. What it keeps for its keys is not to outlive it either: leases are given back once it is gone.
+/// Other controllers may keep its informers, which must not fill the queue of a controller that never runs. The values
+/// kept for its keys end with it too, since its leases are released afterwards.
 impl Drop for Controller {
     fn drop(&mut self) {
         self.parts.queue.close();
@@ -191,8 +191,8 @@ impl Drop for Controller {
     }
 }
 
-/// How a pass ended, as it is counted.
-fn name_of(result: &Result<Outcome>) -> &'static str {
+/// The label of the result in the metrics.
+fn result_name(result: &Result<Outcome>) -> &'static str {
     match result {
         Ok(outcome) => match outcome.next() {
             Next::Done => "success",
@@ -208,10 +208,10 @@ fn name_of(result: &Result<Outcome>) -> &'static str {
     }
 }
 
-/// A conflict is part of the work; every other error is for somebody to see.
-fn tell(result: &Result<Outcome>, took: Duration) {
+/// Logs the result. Conflicts are expected, and logged at debug level.
+fn log(result: &Result<Outcome>, took: Duration) {
     match result {
-        Ok(_) => tracing::debug!(?took, result = name_of(result), "the pass ended"),
+        Ok(_) => tracing::debug!(?took, result = result_name(result), "the pass ended"),
         Err(error) if error.is_conflict() => {
             tracing::debug!(?took, error = error.in_full(), "the pass met a conflict")
         }

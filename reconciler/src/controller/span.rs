@@ -1,12 +1,11 @@
-//! The span of a pass: what every line that is logged within it says of where it comes from, and what a trace shows.
+//! The tracing span of a pass, whose fields are on every line logged in it.
 
 use reknit_apis::Key;
 use tracing::{Span, field::Empty};
 
 use crate::uuid::random_uuid;
 
-/// Knative's fields, the controller and key first. At the level of errors, so that they stand on every line that is
-/// logged at all.
+/// A span with Knative's fields. Its level is error, so that its fields are on every line that is logged at all.
 pub(crate) fn of_pass(controller: &str, kind: &str, key: &Key) -> Span {
     tracing::error_span!(
         "reconcile",
@@ -21,7 +20,7 @@ pub(crate) fn of_pass(controller: &str, kind: &str, key: &Key) -> Span {
     )
 }
 
-/// Says in the span how the pass ended. Nothing is logged in it any more.
+/// Records the result of the pass in the current span.
 pub(crate) fn ended(result: &'static str, failed: bool) {
     let span = Span::current();
     span.record("result", result);

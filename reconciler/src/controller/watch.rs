@@ -1,4 +1,4 @@
-//! Wakes keys when objects of some informer change.
+//! Enqueues keys when objects of an informer change.
 
 use std::sync::Arc;
 
@@ -8,7 +8,8 @@ use reknit_injection::{Cached, Filter, Informer};
 use super::Parts;
 use crate::limits::caught;
 
-/// Says which keys a changed object wakes; from [`Builder::watch`](crate::Builder::watch).
+/// A watch of an informer, whose methods map changed objects to keys. Comes from
+/// [`Builder::watch`](crate::Builder::watch).
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::{Namespace, Secret};
@@ -29,11 +30,11 @@ use crate::limits::caught;
 ///     });
 /// }
 /// ```
-#[must_use = "a watch wakes nobody until `.keys(…)` says whom"]
+#[must_use = "a watch enqueues nothing before `.keys(…)` or `.every_key()`"]
 pub struct Watch<'a, T: Cached> {
     informer: Informer<T>,
     parts: &'a Parts,
-    /// Whether the controller has no Kind, so that its keys are those that its watches map to.
+    /// True if the controller has no Kind, so that its keys are those that its watches map to.
     is_source: bool,
     filter: Option<Filter<T>>,
 }
@@ -43,8 +44,8 @@ impl<'a, T: Cached> Watch<'a, T> {
         Self { informer, parts, is_source, filter: None }
     }
 
-    /// Only changes of objects that the filter admits, before or after the change. All of several filters must admit
-    /// them.
+    /// Keeps only changes of objects that the filter admits before or after the change. Of several filters, all must admit
+    /// the object.
     pub fn filter(mut self, filter: Filter<T>) -> Self {
         self.filter = Some(match self.filter {
             Some(first) => first & filter,

@@ -1,4 +1,4 @@
-//! Runs a controller from its first list to its last pass.
+//! Runs the workers of a controller, from the first list to the last pass.
 
 use std::{
     pin::{Pin, pin},
@@ -19,31 +19,31 @@ use crate::{
     queue::Claimed,
 };
 
-/// What a controller is told when it runs.
+/// The parameters of running a controller.
 #[derive(Clone)]
 pub struct Run {
-    /// Which keys it may write.
+    /// The keys that this process leads.
     pub leadership: Leadership,
-    /// When it has to stop.
+    /// The signal to stop.
     pub stop: Shutdown,
-    /// How long the passes that run then may still take.
+    /// The time that running passes may take after the stop.
     pub drain: Duration,
-    /// How many workers, where that is not left to the controller.
+    /// The number of workers, to override that of the controller.
     pub workers: Option<usize>,
 }
 
-/// How a controller stopped.
+/// The result of running a controller.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Drained {
-    /// How many passes were still running at the end, and were dropped.
+    /// The number of passes that were still running at the end and were dropped.
     pub dropped: usize,
 }
 
 impl Controller {
-    /// Waits for the first list of each of its informers, then works until it is told to stop: it takes no more
-    /// keys then, lets the passes that run come to their end for as long as it may, and drops the rest.
+    /// Waits for the first list of each informer, then processes keys until it is told to stop. It then claims no more keys,
+    /// waits for the running passes, and drops those that exceed the drain time.
     ///
-    /// Somebody else starts the informers. Dropping the future drops every pass at once.
+    /// The caller starts the informers. Dropping the future drops every pass at once.
     pub async fn run(self, run: Run) -> Drained {
         let Run { leadership, stop, drain, workers } = run;
         tokio::select! {
@@ -71,20 +71,20 @@ impl Controller {
         join_all(self.parts.feeds.iter().map(|feed| feed.synced())).await;
     }
 
-    /// One worker: a key at a time, until the queue is closed.
+    /// Runs one worker, which processes one key at a time until the queue is closed.
     async fn work(self: Arc<Self>, leadership: Leadership) {
         while let Some(claimed) = self.parts.queue.next().await {
-            self.work_on(&claimed, &leadership).await;
+            self.process(&claimed, &leadership).await;
             drop(claimed);
-            tokio::task::consume_budget().await; // many short passes in a row leave others their turn
+            tokio::task::consume_budget().await; // so that many short passes do not starve other tasks
         }
     }
 
-    /// A pass, dropped where it stands if its key is no longer led here.
-    async fn work_on(&self, claimed: &Claimed, leadership: &Leadership) {
+    /// Runs a pass, and drops it if this process stops leading the key.
+    async fn process(&self, claimed: &Claimed, leadership: &Leadership) {
         if !leadership.leads(claimed) {
             let result = self.pass(claimed, false).await;
-            self.put_off(claimed, leadership);
+            self.postpone(claimed, leadership);
             return self.conclude(claimed, &result);
         }
         let start = Instant::now();
@@ -92,8 +92,8 @@ impl Controller {
             biased;
             () = leadership.lost(claimed) => {
                 self.metrics.ended("lost", start.elapsed());
-                tracing::info!("knative.dev/controller" = self.parts.name, key = %**claimed, "lost the lead in a pass: it is dropped");
-                self.put_off(claimed, leadership);
+                tracing::info!("knative.dev/controller" = self.parts.name, key = %**claimed, "the pass is dropped: the key is no longer led");
+                self.postpone(claimed, leadership);
                 self.parts.queue.forget(claimed);
                 self.parts.per_key.drop_of(claimed);
             }
@@ -101,8 +101,8 @@ impl Controller {
         }
     }
 
-    /// What becomes of the key. That somebody was faster passes by itself, so it is retried even where the error was
-    /// marked permanent.
+    /// Requeues the key according to the result. A conflict is retried even if the error is permanent, since it resolves
+    /// itself.
     fn conclude(&self, claimed: &Claimed, result: &Result<Outcome>) {
         let queue = &self.parts.queue;
         match result {
@@ -117,7 +117,7 @@ impl Controller {
         }
     }
 
-    /// Looks at every key once in a while. Not all controllers of all processes at the same time.
+    /// Enqueues every key at each resync. The interval is jittered, so that controllers do not resync at the same time.
     async fn resync(&self) {
         let enqueue_all = self.parts.enqueue_all();
         while let Some(wait) = jittered(self.parts.resync) {
@@ -127,7 +127,7 @@ impl Controller {
         std::future::pending().await
     }
 
-    /// Looks at every key of a bucket that is led from now on.
+    /// Enqueues the keys of gained buckets, and drops the values kept for keys of lost ones.
     async fn follow(&self, mut leadership: Leadership) {
         loop {
             let change = leadership.changed().await;
@@ -144,26 +144,27 @@ impl Controller {
     fn promote(&self, gained: &[Arc<str>], leadership: &Leadership) {
         let is_gained = |key: &Key| gained.iter().any(|bucket| leadership.owns(bucket, key));
         let promoted = self.pass.promoted().into_iter().filter(is_gained);
-        let put_off = gained.iter().filter_map(|bucket| self.put_off.lock().remove(bucket)).flatten();
-        promoted.chain(put_off).for_each(|key| self.parts.queue.add_slow(key));
+        let postponed = gained.iter().filter_map(|bucket| self.postponed.lock().remove(bucket)).flatten();
+        promoted.chain(postponed).for_each(|key| self.parts.queue.add_slow(key));
     }
 
-    /// What falls due while nobody is known to lead the key is done when this process does. Somebody else who leads it
-    /// looks at what his informers hold.
-    fn put_off(&self, key: &Key, leadership: &Leadership) {
+    /// Keeps a key that is due while no leader is known, to enqueue it when this process leads. Another leader enqueues the
+    /// keys of its own informers.
+    fn postpone(&self, key: &Key, leadership: &Leadership) {
         let Some(bucket) = leadership.bucket(key) else { return };
-        let mut put_off = self.put_off.lock(); // before looking: a promotion takes what is in it after the lead has come
+        // Locked before the leader is read: a promotion takes the entries after the bucket is led.
+        let mut postponed = self.postponed.lock();
         match leadership.leader(key) {
             Leader::ThisProcess => self.parts.queue.add(key.clone()),
-            Leader::Other => drop(put_off.remove(bucket)),
+            Leader::Other => drop(postponed.remove(bucket)),
             Leader::Unknown { led_before } if self.pass.is_owed(key, led_before) => {
-                put_off.entry(bucket.clone()).or_default().insert(key.clone());
+                postponed.entry(bucket.clone()).or_default().insert(key.clone());
             }
             Leader::Unknown { .. } => {}
         }
     }
 
-    /// The lead may be lost while passes come to their end, so it is followed meanwhile.
+    /// Waits for the running passes. Leadership may be lost meanwhile, so it is followed until the end.
     async fn drain(
         &self,
         mut tasks: JoinSet<()>,
@@ -181,20 +182,20 @@ impl Controller {
         }
         let dropped = self.parts.queue.running();
         for (key, since) in &dropped {
-            tracing::warn!("knative.dev/controller" = self.parts.name, %key, age = ?since.elapsed(), "the pass is dropped: it does not end");
+            tracing::warn!("knative.dev/controller" = self.parts.name, %key, age = ?since.elapsed(), "the pass is dropped: it did not end in time");
         }
         tasks.shutdown().await;
         Drained { dropped: dropped.len() }
     }
 }
 
-/// Until the next resync. None where there is to be none: zero, as in client-go, or longer than can be counted.
+/// The time until the next resync; `None` if it is zero, as in client-go, or beyond the range of the clock.
 fn jittered(resync: Duration) -> Option<Duration> {
     let wait = resync.as_secs_f64() * rand::random_range(0.9..1.1);
     Duration::try_from_secs_f64(wait).ok().filter(|wait| !wait.is_zero())
 }
 
-/// A worker ends only where dropping a user's future panics; another takes its place. Never resolves.
+/// Replaces workers that end, which happens only if dropping a user's future panics. Never resolves.
 async fn replace<F: Future<Output = ()> + Send + 'static>(tasks: &mut JoinSet<()>, worker: impl Fn() -> F) {
     while tasks.join_next().await.is_some() {
         tracing::error!("a worker ended, and is replaced");
@@ -207,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_resync_that_is_zero_or_endless_is_none_and_another_comes_within_a_tenth() {
+    fn a_resync_interval_is_jittered_by_a_tenth_and_zero_disables_it() {
         assert_eq!(jittered(Duration::ZERO), None);
         assert!(jittered(Duration::MAX).is_none_or(|wait| wait > Duration::MAX / 2));
         let wait = jittered(Duration::from_secs(100)).unwrap().as_secs_f64();

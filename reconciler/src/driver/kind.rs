@@ -89,7 +89,7 @@ impl<R: ReconcileKind> Pass for KindDriver<R> {
         self.informer.list().filter(|object| admits(object)).map(|object| Key::of(&*object)).collect()
     }
 
-    /// As in Knative, no key is owed before the first term: the filter decides which objects are promoted then.
+    /// No key is owed before the first term, as in Knative: the filter decides which objects are promoted then.
     fn is_owed(&self, key: &Key, led_before: bool) -> bool {
         let observes = self.roles.observe.is_some(); // it sees deletions without leading, too
         led_before

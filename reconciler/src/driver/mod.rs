@@ -25,7 +25,7 @@ pub(crate) trait Pass: Send + Sync {
     /// The keys that may need a pass when a bucket is gained.
     fn promoted(&self) -> Vec<Key>;
 
-    /// Whether a key that became due without a known leader gets a pass in the next term, besides the promoted keys.
+    /// Returns true if a key that became due without a known leader gets a pass in the next term, besides the promoted keys.
     /// `led_before`: this process has led it before.
     fn is_owed(&self, key: &Key, led_before: bool) -> bool;
 }

@@ -13,7 +13,7 @@
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Whether its type is Normal rather than Warning.
+    /// True if its type is Normal rather than Warning.
     pub normal: bool,
     /// The reason in one CamelCase word. Longer ones are cut to 128 bytes.
     pub reason: String,

@@ -58,7 +58,7 @@ struct Published {
 #[derive(Default)]
 struct Outbox {
     pending: VecDeque<PendingEvent>,
-    /// Whether a task is going to empty it.
+    /// True if a task is going to empty it.
     has_task: bool,
 }
 
@@ -184,7 +184,7 @@ impl Inner {
     }
 }
 
-/// Whether the namespace accepts no new objects, or does not exist.
+/// Returns true if the namespace accepts no new objects, or does not exist.
 fn is_namespace_terminating(error: &kube::Error) -> bool {
     let kube::Error::Api(status) = error else { return false };
     let causes = status.details.iter().flat_map(|details| &details.causes);

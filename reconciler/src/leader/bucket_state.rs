@@ -13,7 +13,7 @@ pub(crate) enum Leader {
     Other,
     /// No leader is known.
     Unknown {
-        /// Whether this process has led before.
+        /// True if this process has led before.
         led_before: bool,
     },
 }

@@ -26,7 +26,7 @@ pub(super) struct Elector {
     namespace: String,
     config: LeaderElectionConfig,
     bucket: BucketReporter,
-    /// Whether the lease may name this process as its holder: it was acquired, or the answer to an attempt was lost.
+    /// True if the lease may name this process as its holder: it was acquired, or the answer to an attempt was lost.
     may_hold: bool,
     /// The number of races lost in a row.
     races: u32,
@@ -194,7 +194,7 @@ mod tests {
     const RENEW: Duration = Duration::from_secs(10);
     const RETRY: Duration = Duration::from_secs(2);
 
-    /// A process that stands for the lease, until it is told to stop or killed.
+    /// A process that takes part in the election until it is stopped or killed.
     struct Process {
         identity: Identity,
         leadership: Leadership,
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn leadership_goes_on_while_the_lease_is_renewed() {
+    async fn leadership_continues_while_the_lease_is_renewed() {
         let api = FakeApi::default();
         let mut process = Process::start(&api, "a");
         process.led().await;
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_lease_that_somebody_else_took_ends_leadership_at_the_next_look() {
+    async fn leadership_ends_at_the_next_attempt_if_another_process_took_the_lease() {
         let api = FakeApi::default();
         let mut process = Process::start(&api, "a");
         process.led().await;
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_stopping_leader_leads_until_it_drained_and_then_hands_over() {
+    async fn a_stopping_leader_leads_until_it_has_drained_and_then_releases_the_lease() {
         let api = FakeApi::default();
         let mut leader = Process::start(&api, "a");
         leader.led().await;
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_stopping_standby_acquires_nothing_and_waits_for_nobody() {
+    async fn a_stopping_standby_acquires_nothing_and_stops_at_once() {
         let api = FakeApi::default();
         api.put(held_by("other"));
         let mut standby = Process::start(&api, "a");
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_release_that_loses_a_race_is_tried_again() {
+    async fn a_release_that_loses_a_race_is_retried() {
         let api = FakeApi::default();
         let mut process = Process::start(&api, "a");
         process.led().await;
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_unreachable_server_does_not_hold_up_a_stop() {
+    async fn an_unreachable_server_does_not_delay_a_stop() {
         let api = FakeApi::default();
         let mut process = Process::start(&api, "a");
         process.led().await;
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_missing_namespace_is_not_asked_for_again_and_again() {
+    async fn a_missing_namespace_causes_no_hot_loop() {
         let api = FakeApi::default().without_namespace();
         let process = Process::start(&api, "a");
         sleep(RETRY * 30).await;
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_server_that_always_answers_conflict_is_not_asked_in_a_hot_loop() {
+    async fn permanent_conflicts_cause_no_hot_loop() {
         let api = FakeApi::default();
         api.put(json!({}));
         for _ in 0..1000 {
@@ -425,10 +425,10 @@ mod tests {
         assert!((20..=75).contains(&asked), "{asked} in a minute");
     }
 
-    /// Processes come and go, by stop and by kill, while requests are refused, delayed and lost at random: at no
-    /// moment do two of them lead, and in the end one does. What a killed process led counts until its deadline.
+    /// Processes start, stop and are killed while requests are refused, delayed and lost at random. At no moment do two of
+    /// them lead. A killed process counts as the leader until its deadline.
     #[tokio::test(start_paused = true)]
-    async fn two_never_lead_at_once_whatever_goes_wrong() {
+    async fn two_processes_never_lead_at_once_under_random_faults() {
         let (mut handovers, mut led, mut sampled) = (0, 0, 0);
         for seed in 0..10 {
             let mut random = StdRng::seed_from_u64(seed);

@@ -74,7 +74,7 @@ impl Leadership {
         Self { buckets: Some(Buckets { ring, names: names.into(), states }), seen }
     }
 
-    /// Whether this process leads the bucket that owns the key, at this moment.
+    /// Returns true if this process leads the bucket that owns the key, at this moment.
     pub fn leads(&self, key: &Key) -> bool {
         self.leader(key) == Leader::ThisProcess
     }
@@ -140,13 +140,13 @@ impl Leadership {
         }
     }
 
-    /// Whether the leader of every bucket is known, be it this process or another. Readiness checks this.
+    /// Returns true if the leader of every bucket is known, be it this process or another. Readiness checks this.
     pub fn known(&self) -> bool {
         let is_known = |state: &BucketState| !matches!(state.leader(), Leader::Unknown { .. });
         self.buckets.as_ref().is_none_or(|buckets| buckets.states.borrow().iter().all(is_known))
     }
 
-    /// Whether the bucket of this name owns the key, whichever process leads it.
+    /// Returns true if the bucket of this name owns the key, whichever process leads it.
     pub fn owns(&self, bucket: &str, key: &Key) -> bool {
         self.buckets.as_ref().is_none_or(|buckets| buckets.ring.owner(key) == bucket)
     }
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_bucket_is_led_until_its_time_ends_even_if_nobody_says_so() {
+    async fn leadership_ends_at_its_deadline_without_a_notification() {
         let (leadership, [writer]) = elected();
         assert!(!leadership.leads(&key()));
         writer.set_leading(Instant::now() + TERM);
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_renewal_moves_the_end_and_wakes_nobody() {
+    async fn a_renewal_moves_the_deadline_without_a_notification() {
         let (mut leadership, [writer]) = elected();
         writer.set_leading(Instant::now() + TERM);
         leadership.changed().await;
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_term_is_lost_even_if_the_next_one_has_begun() {
+    async fn a_term_is_lost_even_if_the_next_one_has_started() {
         let (mut leadership, [writer]) = elected();
         writer.set_leading(Instant::now() + TERM);
         assert_eq!(leadership.changed().await.gained, ["bucket-0".into()]);
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_renewal_after_the_end_is_a_new_term() {
+    async fn a_renewal_after_the_deadline_is_a_new_term() {
         let (mut leadership, [writer]) = elected();
         writer.set_leading(Instant::now() + TERM);
         leadership.changed().await;
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_demotion_ends_passes_and_is_told() {
+    async fn a_demotion_ends_passes_and_is_reported() {
         let (mut leadership, [writer]) = elected();
         writer.set_leading(Instant::now() + TERM);
         leadership.changed().await;
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn readiness_knows_who_leads_every_bucket_or_says_no() {
+    async fn leadership_is_known_while_every_bucket_has_a_leader() {
         let (leadership, [zero, one]) = elected();
         zero.set_leading(Instant::now() + TERM);
         assert!(!leadership.known());
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nobody_leads_a_key_until_somebody_is_known_to() {
+    async fn the_leader_of_a_key_is_unknown_until_it_is_observed() {
         let (leadership, [writer]) = elected();
         assert_eq!(leadership.leader(&key()), Leader::Unknown { led_before: false });
         writer.set_leading(Instant::now() + TERM);
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_clone_hears_of_what_was_led_before_it_asked() {
+    async fn a_clone_reports_buckets_gained_before_it_was_asked() {
         let (leadership, [writer]) = elected();
         writer.set_leading(Instant::now() + TERM);
         assert_eq!(leadership.clone().changed().await.gained.len(), 1);
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn without_electors_nothing_changes_and_everything_is_led() {
+    async fn without_election_every_key_is_led_and_nothing_changes() {
         let mut leadership = Leadership::always();
         assert!(leadership.leads(&key()) && leadership.known() && leadership.owns("any", &key()));
         assert_eq!(leadership.lost(&key()).now_or_never(), None);

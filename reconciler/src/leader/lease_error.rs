@@ -70,7 +70,7 @@ impl LeaseError {
         }
     }
 
-    /// Whether the lease may name this process as its holder despite the error.
+    /// Returns true if the lease may name this process as its holder despite the error.
     pub(super) fn may_have_written(&self) -> bool {
         matches!(self, Self::Unanswered(_))
     }

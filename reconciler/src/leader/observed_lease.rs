@@ -83,7 +83,7 @@ impl ObservedLease {
         }
     }
 
-    /// Whether another process holds the last observed lease, and it has not expired.
+    /// Returns true if another process holds the last observed lease, and it has not expired.
     fn is_taken(&self, now: Instant) -> bool {
         self.last.as_ref().is_some_and(|last| {
             holder(&last.spec).is_some_and(|(holder, duration)| {
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_is_valid_for_its_holders_duration_after_it_was_first_seen_whatever_its_times_say() {
+    fn a_lease_expires_its_duration_after_it_was_first_observed_whatever_its_times_are() {
         let (mut seen, start) = (ObservedLease::new("me"), Instant::now());
         let lease = lease(held_by("other"));
         assert_eq!(renew_time(&mut seen, &lease, start), VALID);
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vacant_lease_is_shown_whole_and_expired() {
+    fn the_lock_sees_a_vacant_lease_as_complete_and_expired() {
         let vacant = [
             Value::Null,
             json!({}),
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn transitions_leave_room_for_one_more() {
+    fn transitions_are_capped_so_that_one_more_does_not_overflow() {
         let mut spec = held_by("other");
         spec["leaseTransitions"] = json!(i32::MAX);
         let shown = ObservedLease::new("me").found(lease(spec), Instant::now());
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_deleted_under_its_holder_is_not_created_before_its_time_ran_out() {
+    fn a_lease_deleted_under_another_holder_is_not_created_before_it_would_have_expired() {
         let (mut seen, start) = (ObservedLease::new("me"), Instant::now());
         seen.found(lease(held_by("other")), start);
         seen.not_found(after(start, 15));
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_deleted_under_us_is_created_at_once() {
+    fn a_lease_deleted_under_this_process_is_created_at_once() {
         let (mut seen, now) = (ObservedLease::new("me"), Instant::now());
         seen.found(lease(held_by("me")), now);
         seen.not_found(now);

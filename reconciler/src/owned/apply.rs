@@ -122,7 +122,7 @@ impl<T: Cached<DynamicType = ()>> Owned<T> {
 }
 
 impl<T: Cached<DynamicType = ()> + Serialize> Owned<T> {
-    /// Whether no request is needed. A child that is being deleted needs none either.
+    /// Returns true if no request is needed. A child that is being deleted needs none either.
     fn is_up_to_date(&self, desired: &Desired, held: &T) -> bool {
         if held.meta().deletion_timestamp.is_some() {
             return true;

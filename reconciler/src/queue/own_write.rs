@@ -45,7 +45,7 @@ impl OwnWrite {
         self.answer = Some(version.map(str::to_owned));
     }
 
-    /// Whether a reported version, or `None` for a deletion, is not the result of this write. A deletion is its result
+    /// Returns true if a reported version, or `None` for a deletion, is not the result of this write. A deletion is its result
     /// too: removing the last finalizer deletes the object.
     fn is_foreign(&self, reported: &Option<String>) -> bool {
         self.answer.as_ref().is_none_or(|answer| reported.is_some() && reported != answer)

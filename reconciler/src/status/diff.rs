@@ -48,7 +48,7 @@ pub(super) fn merge(into: &mut Value, patch: &Value) {
     }
 }
 
-/// Whether the patch changes a value that differs between `before`, which the patch was computed from, and `now`.
+/// Returns true if the patch changes a value that differs between `before`, which the patch was computed from, and `now`.
 pub(super) fn conflicts_with(patch: &Value, before: Option<&Value>, now: Option<&Value>) -> bool {
     match patch {
         Value::Object(changes) => changes.iter().any(|(name, change)| {

@@ -5,10 +5,7 @@ mod diff;
 use std::{sync::Arc, time::Duration};
 
 use reknit_apis::{Key, Kind, StatusOf};
-use serde_json::{
-    Value, json,
-    value::{RawValue, to_raw_value},
-};
+use serde_json::{Value, json, to_value};
 
 use self::diff::{conflicts_with, diff, merge};
 use crate::{
@@ -20,8 +17,8 @@ use crate::{
 const ATTEMPTS: usize = 5;
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// The change of a status by a pass, as the text of a merge patch, since few changes are read again once sent.
-pub(crate) struct StatusChange(Box<RawValue>);
+/// The change of a status by a pass, as a merge patch.
+pub(crate) struct StatusChange(Value);
 
 /// The result of writing a status.
 pub(crate) enum Written {
@@ -46,30 +43,25 @@ impl StatusChange {
         if K::eq_ignoring_transition_time(before, left) {
             return Ok(None);
         }
+        let (before, left) = (to_value(before)?, to_value(left)?);
         if read.is_none() {
             // The whole status: the API server does not store the defaults of an absent one.
-            let (whole, before) = (to_raw_value(left)?, to_raw_value(before)?);
-            return Ok((whole.get() != before.get()).then_some(Self(whole)));
+            return Ok((left != before).then_some(Self(left)));
         }
-        let change = diff(&serde_json::to_value(before)?, serde_json::to_value(&left)?);
-        Ok(change.map(|change| to_raw_value(&change)).transpose()?.map(Self))
+        Ok(diff(&before, left).map(Self))
     }
 
     /// The change that this object, which another client changed, still needs.
     fn remaining<K: Kind>(&self, object: &K) -> Result<Option<Self>> {
-        let mut wanted = object.read_status().map_or(Ok(json!({})), serde_json::to_value)?;
-        merge(&mut wanted, &self.patch()?);
+        let mut wanted = object.read_status().map_or(Ok(json!({})), to_value)?;
+        merge(&mut wanted, &self.0);
         Self::between::<K>(object.read_status(), &mut serde_json::from_value(wanted)?)
     }
 
-    fn patch(&self) -> Result<Value> {
-        Ok(serde_json::from_str(self.0.get())?)
-    }
-
-    /// Whether it would overwrite another client's change since the status was read, such as an entry of a list.
+    /// Returns true if it would overwrite another client's change since the status was read, such as an entry of a list.
     fn overwrites<K: Kind>(&self, read: Option<&StatusOf<K>>, now: Option<&StatusOf<K>>) -> Result<bool> {
-        let value = |status: Option<&StatusOf<K>>| serde_json::to_value(status.cloned().unwrap_or_default());
-        Ok(conflicts_with(&self.patch()?, Some(&value(read)?), Some(&value(now)?)))
+        let value = |status: Option<&StatusOf<K>>| to_value(status.cloned().unwrap_or_default());
+        Ok(conflicts_with(&self.0, Some(&value(read)?), Some(&value(now)?)))
     }
 }
 

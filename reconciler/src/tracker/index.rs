@@ -71,12 +71,12 @@ impl Index {
         into.extend(pairs_of(&self.exact, &text_of(key)).map(|(_, observer)| observer.clone()));
     }
 
-    /// Whether no observer reads anything of the Kind.
+    /// Returns true if no observer reads anything of the Kind.
     pub(super) fn is_empty(&self) -> bool {
         self.reads.is_empty()
     }
 
-    /// Whether any observer reads by labels.
+    /// Returns true if any observer reads by labels.
     pub(super) fn has_selectors(&self) -> bool {
         !self.matching.is_empty()
     }
