@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::lamp::Lamp;
+use crate::memory::{MEASURING, resident};
 use crate::served::{Served, serve, tls_client};
 use reknit_testing::eventually;
 use reknit_webhook::{Limits, Webhook};
@@ -19,9 +20,6 @@ type Stream = tokio_rustls::client::TlsStream<TcpStream>;
 fn webhook(limits: Limits) -> Webhook {
     Webhook::new("demo.reknit.dev").defaulting::<Lamp>().validation::<Lamp>().limits(limits)
 }
-
-/// Held by a test that measures the memory of the process.
-pub(crate) static MEASURING: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 /// Limits that let a test end.
 fn quick() -> Limits {
@@ -446,13 +444,6 @@ async fn a_connection_beyond_the_limit_waits_for_another_to_end() {
     assert_eq!(third.await.0, 200);
     assert_eq!(other.as_mut().await.0, 200);
     drop(second);
-}
-
-/// The memory of this process, in MiB.
-pub(crate) fn resident() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() / 1024
 }
 
 #[tokio::test]
