@@ -6,6 +6,8 @@ use std::{
     process::{Command, Output},
 };
 
+use crate::support::cargo::without_test_variables;
+
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/hack/new-kind.sh");
 
 /// An empty folder, not within the workspace: Cargo would take a project there for a member.
@@ -94,14 +96,8 @@ fn what_is_written_is_formatted_and_compiles_without_warnings_and_its_test_passe
     assert!(written.status.success(), "{}", text(&written.stderr));
     let cargo = |args: &[&str]| {
         let mut command = Command::new(env!("CARGO"));
-        // The variables that cargo sets for a test would have dependencies built anew.
-        for (name, _) in env::vars() {
-            if name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_") {
-                command.env_remove(name);
-            }
-        }
         let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
-        let answer = command
+        let answer = without_test_variables(&mut command)
             .args(args)
             .current_dir(folder.project())
             .env("CARGO_TARGET_DIR", target)

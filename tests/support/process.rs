@@ -20,7 +20,7 @@ use tokio::{
     task::JoinHandle,
 };
 
-use super::wait::SOON;
+use super::{cargo::without_test_variables, wait::SOON};
 
 /// What a process is started with; from [`controller`] or [`example`].
 pub(crate) struct Builder(Command);
@@ -196,11 +196,7 @@ fn build(target: &[&str]) -> PathBuf {
     let mut build = std::process::Command::new(env!("CARGO"));
     build.current_dir(env!("CARGO_MANIFEST_DIR")).args(["build", "--quiet", "--workspace"]).args(target);
     build.args(["--message-format", "json-render-diagnostics"]);
-    let ours = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
-    for (name, _) in std::env::vars().filter(|(name, _)| ours(name)) {
-        build.env_remove(name);
-    }
-    let output = build.stderr(Stdio::inherit()).output().expect("cargo runs");
+    let output = without_test_variables(&mut build).stderr(Stdio::inherit()).output().expect("cargo runs");
     assert!(output.status.success(), "cargo build {} failed", target.join(" "));
     executable(&output.stdout, target[target.len() - 1]).expect("cargo names the binary it built")
 }

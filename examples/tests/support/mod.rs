@@ -5,6 +5,8 @@ pub(crate) mod foo;
 pub(crate) mod mydemo;
 pub(crate) mod waitdeployment;
 
+#[path = "../../../tests/support/cargo.rs"]
+pub(crate) mod cargo;
 #[path = "../../../tests/support/process.rs"]
 pub(crate) mod process;
 #[path = "../../../tests/support/wait.rs"]

@@ -12,6 +12,7 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::blocks::Step;
+use crate::support::cargo::without_test_variables;
 
 type Done = Result<(), Box<dyn Error>>;
 
@@ -117,19 +118,14 @@ impl Reader {
         command
     }
 
-    /// The variables that cargo sets for a test would have dependencies built anew.
     fn as_reader<'a>(&self, command: &'a mut Command) -> &'a mut Command {
-        for (name, _) in env::vars() {
-            if name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_") || name == "KUBECONFIG" {
-                command.env_remove(name);
-            }
-        }
         let home = env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
         let old = |name: &str, folder: &str| env::var_os(name).unwrap_or(home.join(folder).into());
         let assets = env::var("KUBEBUILDER_ASSETS").unwrap_or_default();
         let path = format!("{assets}:{}", env::var("PATH").unwrap_or_default());
-        command
+        without_test_variables(command)
             .current_dir(&self.folder)
+            .env_remove("KUBECONFIG")
             .env("PATH", path)
             .env("HOME", &self.home)
             .env("CARGO_HOME", old("CARGO_HOME", ".cargo"))

@@ -1,22 +1,18 @@
 //! The script that newcomers start with ends with its example Ready, and says what it can do.
 
 use std::{
-    env,
     error::Error,
     path::Path,
     process::{Command, Output},
 };
 
-/// Runs it as from a shell: the variables that cargo sets for a test would have some dependencies built anew.
+use crate::cargo::without_test_variables;
+
+/// Runs the script as from a shell.
 fn run_local(arguments: &[&str]) -> std::io::Result<Output> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut command = Command::new(root.join("hack/run-local.sh"));
-    for (name, _) in env::vars() {
-        if name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_") {
-            command.env_remove(name);
-        }
-    }
-    command.args(arguments).env("CLUSTER_DOMAIN", "example.org").output()
+    without_test_variables(&mut command).args(arguments).env("CLUSTER_DOMAIN", "example.org").output()
 }
 
 #[test]
