@@ -6,7 +6,7 @@ use std::{
     process::{Command, Output},
 };
 
-use crate::support::cargo::without_test_variables;
+use crate::support::cargo::{stable_folder, without_test_variables};
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/hack/new-kind.sh");
 
@@ -15,7 +15,7 @@ struct Folder(PathBuf);
 
 impl Folder {
     fn new(name: &str) -> Self {
-        let folder = env::temp_dir().join(format!("reknit-new-kind-{name}-{}", std::process::id()));
+        let folder = stable_folder(&format!("new-kind-{name}"));
         fs::create_dir_all(folder.join("project")).unwrap();
         // As the workspace builds its dependencies, so that they are not built again.
         fs::create_dir_all(folder.join(".cargo")).unwrap();

@@ -31,8 +31,11 @@ impl Place {
     /// The definition is applied and the process is ready.
     pub(crate) async fn of(name: &str) -> Self {
         let plane = ControlPlane::shared().await.expect("a control plane");
+        // The garbage collector knows at once of the Kinds that were there when it started, and of others half a minute later.
+        for example in ["foo", "mydemo", "waitdeployment"] {
+            plane.apply_path(file(example, "crd.yaml")).await.expect("the definition");
+        }
         plane.nodes(1).await.expect("nodes");
-        plane.apply_path(file(name, "crd.yaml")).await.expect("the definition");
         let namespace = plane.namespace(name).await.expect("a namespace");
         let process = example(name, plane.kubeconfig()).alone().within(&namespace).spawn();
         process.ready().await;

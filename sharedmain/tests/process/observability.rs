@@ -138,7 +138,8 @@ fn passes_are_traced(protocol: &str) {
         world.observe(settings).await;
         world.set("wrong", json!({"panic": "out of oil"}), true).await;
         // Spans are not of the level that is logged.
-        let child = world.three().await.env("RUST_LOG", "error,process=info").spawn();
+        let child =
+            world.three().await.env("RUST_LOG", concat!("error,", env!("CARGO_CRATE_NAME"), "=info")).spawn();
         all_begun(&child);
         child.line("panicked: out of oil");
         child.signal("TERM");

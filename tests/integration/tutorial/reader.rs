@@ -12,7 +12,7 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::blocks::Step;
-use crate::support::cargo::without_test_variables;
+use crate::support::cargo::{stable_folder, without_test_variables};
 
 type Done = Result<(), Box<dyn Error>>;
 
@@ -28,7 +28,7 @@ pub(crate) struct Reader {
 impl Reader {
     pub(crate) fn new(kubeconfig: &Path) -> Result<Self, Box<dyn Error>> {
         // Not within the workspace: Cargo would take the project for a member.
-        let home = env::temp_dir().join(format!("reknit-tutorial-{}", std::process::id()));
+        let home = stable_folder("tutorial");
         fs::create_dir_all(home.join(".kube"))?;
         fs::copy(kubeconfig, home.join(".kube/config"))?;
         std::os::unix::fs::symlink(super::ROOT, home.join("reknit"))?;

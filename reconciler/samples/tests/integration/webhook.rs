@@ -149,8 +149,8 @@ async fn deployed(plane: &ControlPlane) -> Tested<(Client, Webhook)> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_webhook_of_the_samples_refuses_and_completes_with_the_rights_it_is_given() -> Tested {
-    let plane = ControlPlane::shared().await?;
-    let (client, webhook) = deployed(plane).await?;
+    let plane = ControlPlane::start().await?;
+    let (client, webhook) = deployed(&plane).await?;
     let address = webhook.address().await;
     // As they are applied they name the Service, which stays.
     serves::<MutatingWebhookConfiguration>(&client, "defaulting", "/defaulting").await;
@@ -346,7 +346,7 @@ async fn when_the_leader_is_killed_in_a_rotation_only_requests_in_flight_fail() 
     plane.apply_path(CONFIG).await?;
     let client = plane.client()?;
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), SYSTEM);
-    let hasty = json!({"data": {"lease-duration": "6s", "renew-deadline": "4s", "retry-period": "1s"}});
+    let hasty = json!({"data": {"lease-duration": "3s", "renew-deadline": "2s", "retry-period": "1s"}});
     maps.patch("config-leader-election", &PatchParams::default(), &Patch::Merge(hasty)).await?;
     let kubeconfig = plane.kubeconfig_as(SYSTEM, "webhook").await?;
     let mut replicas = Vec::new();
@@ -402,8 +402,8 @@ async fn when_the_leader_is_killed_in_a_rotation_only_requests_in_flight_fail() 
         if now != before && replicas[0].leads() { Ok(()) } else { Err(replicas[0].said()) }
     })
     .await;
-    let until = asked.load(Ordering::Relaxed) + 250;
-    eventually("five seconds more of it", LIMIT, async || asked.load(Ordering::Relaxed) >= until).await;
+    let until = asked.load(Ordering::Relaxed) + 100;
+    eventually("a hundred requests more", LIMIT, async || asked.load(Ordering::Relaxed) >= until).await;
     drop(loaded);
     let (failures, asked) = (failures.lock().clone(), asked.load(Ordering::Relaxed));
     println!(
