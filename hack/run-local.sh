@@ -66,7 +66,7 @@ export KUBEBUILDER_ASSETS
 export PATH="$KUBEBUILDER_ASSETS:$PATH"
 
 say "building the controller and the webhook"
-# With the whole workspace's features, as hack/test.sh builds: neither builds again what the other has built.
+# The example brings the features of the tests: what cargo test has built is not built again.
 cargo build --bin controller --bin webhook --example control-plane
 # From here on everything is on 127.0.0.1, which no proxy reaches.
 unset HTTP_PROXY HTTPS_PROXY ALL_PROXY http_proxy https_proxy all_proxy
