@@ -1,4 +1,4 @@
-//! Fixed pieces of work, for instruction counts and micro-benchmarks: each does the same every time, on one thread.
+//! Fixed pieces of work for instruction counts: each does the same every time, on one thread.
 
 use std::time::Duration;
 

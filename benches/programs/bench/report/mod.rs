@@ -1,16 +1,19 @@
 //! What was measured, as data and as a table.
 
+pub(crate) mod chart;
+pub(crate) mod statistics;
+
 use std::{collections::BTreeMap, fmt::Write};
 
 use serde::Serialize;
 
 use crate::{
-    candidate::{REKNIT, is_floor},
-    latency::Latency,
-    machine::Machine,
-    memory::Phases,
-    statistics::Spread,
-    throughput::Throughput,
+    measure::{latency::Latency, memory::Phases, throughput::Throughput},
+    report::statistics::Spread,
+    rig::{
+        candidate::{REKNIT, is_floor},
+        machine::Machine,
+    },
 };
 
 /// Everything of one call.

@@ -16,9 +16,11 @@ use tokio::{
 
 use crate::{
     Result,
-    candidate::Candidate,
-    cluster::Cluster,
-    rest::{rest, ticks},
+    rig::{
+        candidate::Candidate,
+        cluster::Cluster,
+        rest::{rest, ticks},
+    },
 };
 
 /// A process that does less than this much work in a second has come to rest.

@@ -4,7 +4,7 @@ use std::{fmt, fs, process::Command};
 
 use serde::Serialize;
 
-use crate::cluster::Cluster;
+use crate::rig::cluster::Cluster;
 
 #[derive(Debug, Serialize)]
 pub(crate) struct Machine {

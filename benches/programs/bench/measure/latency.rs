@@ -11,7 +11,9 @@ use serde::Serialize;
 use tokio::time::{interval, timeout};
 
 use crate::{
-    Result, candidate::Candidate, cluster::Cluster, process::Process, statistics::quantile, watch::Watch,
+    Result,
+    report::statistics::quantile,
+    rig::{candidate::Candidate, cluster::Cluster, process::Process, watch::Watch},
 };
 
 const NAMESPACE: &str = "bench-late";

@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-use crate::{Result, watch::Watch};
+use crate::{Result, rig::watch::Watch};
 
 const CRD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../config/300-addressableservice.yaml");
 const ADDRESSABLE_SERVICES: &str = "/apis/samples.knative.dev/v1alpha1/addressableservices";

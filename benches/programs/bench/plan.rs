@@ -6,14 +6,13 @@ use clap::{Args, builder::PossibleValuesParser};
 
 use crate::{
     Result,
-    candidate::{self, Candidate},
-    cluster::Cluster,
-    idle, latency, listing,
-    machine::Machine,
-    memory,
-    report::{Report, Runs, Setting},
-    statistics::Spread,
-    throughput,
+    measure::{idle, latency, listing, memory, throughput},
+    report::{Report, Runs, Setting, statistics::Spread},
+    rig::{
+        candidate::{self, Candidate},
+        cluster::Cluster,
+        machine::Machine,
+    },
 };
 
 #[derive(Args)]

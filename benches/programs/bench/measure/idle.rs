@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use crate::{Result, candidate::Candidate, cluster::Cluster, process::Process};
+use crate::{
+    Result,
+    rig::{candidate::Candidate, cluster::Cluster, process::Process},
+};
 
 const MINUTE: Duration = Duration::from_secs(60);
 

@@ -1,6 +1,9 @@
 //! How long listing takes, below which no controller can begin.
 
-use crate::{Result, candidate::Candidate, cluster::Cluster, process::Process, rest::quiet};
+use crate::{
+    Result,
+    rig::{candidate::Candidate, cluster::Cluster, process::Process, rest::quiet},
+};
 
 /// Seconds from the start of a process to its having read both Kinds, in pages of 500, and done nothing with them.
 pub(crate) async fn measure(cluster: &Cluster, floor: &Candidate) -> Result<f64> {

@@ -10,7 +10,10 @@ use reknit_benches::resident::Memory;
 use serde::Serialize;
 use tokio::time::timeout;
 
-use crate::{Result, candidate::Candidate, cluster::Cluster, process::Process, rest::quiet, watch::Watch};
+use crate::{
+    Result,
+    rig::{candidate::Candidate, cluster::Cluster, process::Process, rest::quiet, watch::Watch},
+};
 
 const LIMIT: Duration = Duration::from_secs(900);
 

@@ -6,7 +6,10 @@ use reknit_benches::resident::Memory;
 use serde::Serialize;
 use tokio::time::timeout;
 
-use crate::{Result, candidate::Candidate, cluster::Cluster, process::Process};
+use crate::{
+    Result,
+    rig::{candidate::Candidate, cluster::Cluster, process::Process},
+};
 
 const LIMIT: Duration = Duration::from_secs(120);
 

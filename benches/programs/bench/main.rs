@@ -1,20 +1,9 @@
 //! Measures reknit beside its peers and a bare client, against one real API server. `hack/bench.sh` builds and runs it.
 
-mod candidate;
-mod chart;
-mod cluster;
-mod idle;
-mod latency;
-mod listing;
-mod machine;
-mod memory;
+mod measure;
 mod plan;
-mod process;
 mod report;
-mod rest;
-mod statistics;
-mod throughput;
-mod watch;
+mod rig;
 
 use std::{
     error::Error,
@@ -26,7 +15,10 @@ use std::{
 use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::{plan::Plan, report::Report};
+use crate::{
+    plan::Plan,
+    report::{Report, chart},
+};
 
 /// What went wrong; the first failure ends it all.
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;

@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use crate::{
-    candidate::REKNIT,
     report::{COLUMNS, Report, Runs, Setting},
+    rig::candidate::REKNIT,
 };
 
 const LINE: f64 = 20.0;
