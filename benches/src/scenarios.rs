@@ -199,11 +199,6 @@ impl Stored {
         (0..self.objects).filter(|number| self.services.get(&key(*number)).is_some()).count()
     }
 
-    /// Lists each of the ten namespaces.
-    pub fn list_each_namespace(&self) -> usize {
-        (0..10).map(|number| self.services.list_in(&format!("bench-{number}")).count()).sum()
-    }
-
     /// The server has changed one in a hundred of them since, and has not told.
     pub async fn outdated(objects: usize) -> Self {
         let stored = Self::listed(objects).await;

@@ -6,7 +6,10 @@ use std::{
     process::{Command, Output},
 };
 
-use crate::support::cargo::{stable_folder, without_test_variables};
+use crate::support::{
+    cargo::{stable_folder, without_test_variables},
+    process::build_all,
+};
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/hack/new-kind.sh");
 
@@ -91,6 +94,7 @@ fn what_is_written_depends_on_reknit_by_git_unless_told_otherwise() {
 
 #[test]
 fn what_is_written_is_formatted_and_compiles_without_warnings_and_its_test_passes() {
+    build_all();
     let folder = Folder::new("builds");
     let written = folder.new_kind(&["--path", "shop.example.com", "v1alpha1", "Policy"]);
     assert!(written.status.success(), "{}", text(&written.stderr));

@@ -184,9 +184,16 @@ fn collect(from: impl AsyncRead + Unpin + Send + 'static, into: &Arc<Mutex<Vec<V
     })
 }
 
+static BUILT: LazyLock<BTreeMap<String, PathBuf>> = LazyLock::new(build);
+
+/// Has every program built. A test that keeps cargo busy for long calls this first: cargo runs one build at a time, and
+/// the other tests would wait.
+pub(crate) fn build_all() {
+    LazyLock::force(&BUILT);
+}
+
 /// The executable of a binary or an example of the workspace.
 fn executable(name: &str) -> PathBuf {
-    static BUILT: LazyLock<BTreeMap<String, PathBuf>> = LazyLock::new(build);
     BUILT.get(name).unwrap_or_else(|| panic!("cargo builds no {name}")).clone()
 }
 

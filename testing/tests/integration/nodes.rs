@@ -12,10 +12,17 @@ use kube::{
 };
 use reknit_testing::{ControlPlane, eventually};
 use serde_json::json;
+use tokio::sync::OnceCell;
 
 type Outcome = Result<(), Box<dyn Error>>;
 
 const SOON: Duration = Duration::from_secs(60);
+
+/// The control plane of these tests. Those that share another one count on no controller running there.
+async fn with_nodes() -> Result<&'static ControlPlane, reknit_testing::Error> {
+    static PLANE: OnceCell<ControlPlane> = OnceCell::const_new();
+    PLANE.get_or_try_init(ControlPlane::start).await
+}
 
 /// A namespace with a Deployment of two pods.
 struct Place {
@@ -80,7 +87,7 @@ fn runs(pod: &Pod) -> bool {
 
 #[tokio::test]
 async fn a_deployment_becomes_available_and_its_pods_go_with_it() -> Outcome {
-    let place = Place::new(ControlPlane::shared().await?).await?;
+    let place = Place::new(with_nodes().await?).await?;
     place.available().await;
     let pods = place.pods().await;
     assert_eq!(pods.iter().filter(|pod| runs(pod)).count(), 2, "{pods:?}");
@@ -91,7 +98,7 @@ async fn a_deployment_becomes_available_and_its_pods_go_with_it() -> Outcome {
 
 #[tokio::test]
 async fn a_pod_that_fails_stays_failed_and_is_replaced() -> Outcome {
-    let place = Place::new(ControlPlane::shared().await?).await?;
+    let place = Place::new(with_nodes().await?).await?;
     place.available().await;
     let failing = place.pods().await[0].name_any();
     let failed = json!({"status": {"phase": "Failed", "reason": "Evicted"}});
@@ -104,7 +111,7 @@ async fn a_pod_that_fails_stays_failed_and_is_replaced() -> Outcome {
 
 #[tokio::test]
 async fn a_pod_that_is_evicted_goes_and_is_replaced() -> Outcome {
-    let place = Place::new(ControlPlane::shared().await?).await?;
+    let place = Place::new(with_nodes().await?).await?;
     place.available().await;
     let evicted = place.pods().await[0].name_any();
     place.pods.evict(&evicted, &EvictParams::default()).await?;
@@ -115,7 +122,7 @@ async fn a_pod_that_is_evicted_goes_and_is_replaced() -> Outcome {
 
 #[tokio::test]
 async fn a_pod_that_no_node_fits_never_starts() -> Outcome {
-    let place = Place::new(ControlPlane::shared().await?).await?;
+    let place = Place::new(with_nodes().await?).await?;
     let pod = serde_json::from_value(json!({
         "metadata": {"name": "stuck"},
         "spec": {"nodeSelector": {"no": "where"}, "containers": [{"name": "a", "image": "a"}]},

@@ -13,6 +13,7 @@ use self::{
     blocks::{Block, Run, blocks},
     reader::Reader,
 };
+use crate::support::process::build_all;
 
 type Done = Result<(), Box<dyn Error>>;
 
@@ -20,6 +21,7 @@ const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_file_and_command_of_the_tutorial_does_what_it_says() -> Done {
+    build_all();
     let plane = ControlPlane::start().await?;
     plane.nodes(1).await?;
     let mut reader = Reader::new(plane.kubeconfig())?;
