@@ -1,6 +1,9 @@
 //! Single passes of the examples' reconcilers, and their definitions.
 #![cfg(test)]
 
+#[path = "../../cloud-ide/main.rs"]
+#[expect(dead_code, unreachable_pub, reason = "it is a program: its main runs in a process of its own")]
+mod cloud_ide;
 mod crds;
 mod foo;
 mod mydemo;
