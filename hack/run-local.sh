@@ -66,8 +66,8 @@ export KUBEBUILDER_ASSETS
 export PATH="$KUBEBUILDER_ASSETS:$PATH"
 
 say "building the controller and the webhook"
-# With the whole workspace's features, as hack/test.sh builds: neither builds again what the other has built.
-cargo build --workspace --bin controller --bin webhook --example control-plane
+# The example brings the features of the tests: what cargo test has built is not built again.
+cargo build --bin controller --bin webhook --example control-plane
 # From here on everything is on 127.0.0.1, which no proxy reaches.
 unset HTTP_PROXY HTTPS_PROXY ALL_PROXY http_proxy https_proxy all_proxy
 target=$(cargo metadata --no-deps --format-version 1 | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')

@@ -1,14 +1,23 @@
 #!/usr/bin/env bash
-# The test command: everything that must hold before a change is merged. It installs what it needs into the cache
-# (see setup-envtest.sh), stops at the first stage that fails, and says how long each one took.
+# Runs everything that must hold before a change is merged, and says how long each stage took. It installs what it needs
+# into the cache (see setup-envtest.sh) and stops at the first stage that fails.
+#
+#   hack/test.sh         formatting, lints, docs, and every test
+#   hack/test.sh --all   also what only measures: instruction counts, growth of allocations, fuzzing
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-if (($# > 0)); then
-  echo "usage: hack/test.sh, which takes no options and runs everything" >&2
-  exit 2
-fi
+case "$*" in
+  "") all=false ;;
+  --all) all=true ;;
+  *)
+    echo "usage: hack/test.sh [--all]" >&2
+    exit 2
+    ;;
+esac
 
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
 started=$SECONDS
 
 # stage NAME COMMAND...
@@ -23,40 +32,66 @@ stage() {
   printf '=== %s: passed in %d s\n' "$name" $((SECONDS - at))
 }
 
-control_plane() {
-  KUBEBUILDER_ASSETS=$(hack/setup-envtest.sh | tail -n 1) || return
-  export KUBEBUILDER_ASSETS
-  echo "KUBEBUILDER_ASSETS=$KUBEBUILDER_ASSETS"
-}
-
 # The peer is a workspace of its own.
 formatting() {
   cargo fmt --all --check && cargo fmt --manifest-path benches/peers/kube-runtime/Cargo.toml --check
+}
+
+# The integration targets are named because --all-targets leaves out targets that a plain cargo test does not run.
+clippy() {
+  cargo clippy --workspace --all-targets --locked -- -D warnings &&
+    cargo clippy --test integration --locked -- -D warnings
 }
 
 docs() {
   RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
 }
 
-# Cargo runs one test binary after the other; within one, few tests at a time, since some start processes of their
-# own. What a passing test prints is shown: the figures of those that count.
-integration() {
-  cargo test --workspace --locked --no-fail-fast --test '*' -- --test-threads=4 --show-output
+# tested ARGUMENTS...: cargo test with the time that each test takes, which it also notes.
+tested() {
+  cargo test --locked --no-fail-fast --config "target.'cfg(all())'.runner = '$PWD/hack/timed.sh'" "$@" 2>&1 |
+    tee -a "$work/tests"
 }
+
+control_plane() {
+  wait "$setup" || return
+  KUBEBUILDER_ASSETS=$(tail -n 1 "$work/assets")
+  export KUBEBUILDER_ASSETS
+  echo "KUBEBUILDER_ASSETS=$KUBEBUILDER_ASSETS"
+}
+
+# Most of these tests wait most of the time, so many of them run at once. What a passing test prints is shown: the figures
+# of those that count.
+integration() {
+  tested --test integration -- --test-threads=16 --show-output
+}
+
+measurements() {
+  hack/instructions.sh && tested --package reknit-benches && tested --package webhook-fuzz && hack/fuzz.sh
+}
+
+slowest() {
+  printf '\n=== the ten slowest tests\n'
+  sed -nE 's/^test (.*[^ ]) +\.\.\. .*<([0-9.]+)s>$/\2 s  \1/p' "$work/tests" | sort -rn | head -n 10
+}
+
+# Downloads or builds the control plane while cargo compiles.
+hack/setup-envtest.sh >"$work/assets" &
+setup=$!
 
 stage formatting formatting
 stage shellcheck hack/shellcheck.sh
-stage clippy cargo clippy --workspace --all-targets --locked -- -D warnings
+stage clippy clippy
 # The libraries build with the oldest version of Kubernetes that they work with, too, and not only with that of the tests.
 stage "oldest version" cargo check --locked -p reknit-sharedmain -p reknit-testing --features k8s-openapi/v1_33
 stage docs docs
 # That every crate could be published: its manifest, and what it is packed with. Not that the packed files compile, which
 # takes minutes: leave out --no-verify for that.
 stage packages cargo package --workspace --locked --offline --no-verify --allow-dirty
+stage "unit tests" tested
 stage "control plane" control_plane
-stage instructions hack/instructions.sh
-stage "unit tests" cargo test --workspace --locked --no-fail-fast --lib --bins
-stage "doc tests" cargo test --workspace --locked --no-fail-fast --doc
-stage "parity and integration tests" integration
+stage "integration tests" integration
+if $all; then stage measurements measurements; fi
 
+slowest
 printf '\nall passed in %d s\n' $((SECONDS - started))

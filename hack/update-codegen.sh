@@ -19,5 +19,5 @@ for kind in $kinds; do
   echo "$file"
 done
 
-UPDATE_DEFINITIONS=1 cargo test --quiet --package examples --test programs the_definitions_are_those_of_the_types >/dev/null
+UPDATE_DEFINITIONS=1 cargo test --quiet --package examples --test unit the_definitions_are_those_of_the_types >/dev/null
 ls examples/*/crd.yaml

@@ -1,4 +1,4 @@
-//! Fixed pieces of work, for instruction counts and micro-benchmarks: each does the same every time, on one thread.
+//! Fixed pieces of work for instruction counts: each does the same every time, on one thread.
 
 use reknit::testing::{ControllerExt, InformerExt};
 use std::time::Duration;
@@ -198,11 +198,6 @@ impl Stored {
     /// Reads each by its key; how many were there.
     pub fn get_each(&self) -> usize {
         (0..self.objects).filter(|number| self.services.get(&key(*number)).is_some()).count()
-    }
-
-    /// Lists each of the ten namespaces.
-    pub fn list_each_namespace(&self) -> usize {
-        (0..10).map(|number| self.services.list_in(&format!("bench-{number}")).count()).sum()
     }
 
     /// The server has changed one in a hundred of them since, and has not told.

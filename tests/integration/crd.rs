@@ -74,7 +74,7 @@ async fn the_sample_waits_for_its_crd_and_says_so() {
     assert!(body.contains(crd), "readiness does not name what is missing: {body}");
 
     let lists = || proxy.count(|request| request.is("list", "addressableservices"));
-    eventually("five tries", SOON, async || lists() >= 5).await;
+    eventually("three tries", SOON, async || lists() >= 3).await;
     let warns = |line: &&Value| line["severity"] == "WARNING" && line.to_string().contains(crd);
     let warnings = controller.lines().iter().filter(warns).count();
     println!("{} tries before the CRD was there, {warnings} warnings", lists());

@@ -21,10 +21,10 @@ use crate::support::{
 };
 
 const OBJECTS: usize = 20;
-const OUTAGE: Duration = Duration::from_secs(10);
+const OUTAGE: Duration = Duration::from_secs(5);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_stops_for_ten_seconds_is_picked_up_again() {
+async fn a_server_that_stops_for_five_seconds_is_picked_up_again() {
     let server = Server::own(ControlPlane::builder()).await;
     server.install::<AddressableService>().await.expect("the CRD");
     server.install::<SimpleDeployment>().await.expect("the CRD");

@@ -86,7 +86,7 @@ async fn took(proxy: &Proxy, passes: &Arc<AtomicUsize>) -> Took {
         creations: proxy.count(|request| request.is("create", "configmaps")),
         status_writes: proxy.count(|request| request.is("patch", "addressableservices/status")),
     };
-    settled(Duration::from_secs(3), "passes and writes", count).await
+    settled(Duration::from_secs(1), "passes and writes", count).await
 }
 
 async fn run(prefix: &str, says: fn(usize) -> String, last: &str) -> Took {

@@ -22,7 +22,7 @@ const NAME: &str = "addressableservices.samples.knative.dev";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_thousand_objects_take_one_pass_and_one_status_write_each_and_none_after_a_restart() {
-    let server = Server::quiet().await;
+    let server = Server::shared().await;
     let objects = server.objects("scale").await;
     let proxy = server.proxy().await;
     let kubeconfig = server.kubeconfig_through(&proxy, server.kubeconfig());
@@ -89,7 +89,7 @@ async fn passes(controller: &Process, at_least: usize) -> usize {
         (count().await >= at_least && depth == 0.0).then_some(())
     })
     .await;
-    settled(std::time::Duration::from_secs(3), "the number of passes", count).await
+    settled(std::time::Duration::from_secs(1), "the number of passes", count).await
 }
 
 /// What changes anything, events about objects included.

@@ -34,7 +34,7 @@ const NAME: &str = "simpledeployments.samples.knative.dev";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn scaled_0_50_7_30_while_its_watch_is_a_second_late_it_creates_and_deletes_exactly_what_is_needed() {
-    let server = Server::quiet().await;
+    let server = Server::shared().await;
     let objects = server.objects("scaled").await;
     let proxy = server.proxy().await;
     proxy.delay_lines("pods", Duration::from_secs(1));
@@ -153,7 +153,7 @@ async fn heard_of_nodes(proxy: &Proxy, count: usize) {
 
 /// Waits until the late watch has told everything, and nothing came of it.
 async fn at_rest(proxy: &Proxy) {
-    settled(Duration::from_secs(3), "creations and deletions", async || {
+    settled(Duration::from_secs(2), "creations and deletions", async || {
         (sent(proxy, "create"), sent(proxy, "delete"))
     })
     .await;

@@ -1,5 +1,6 @@
 //! What the integration tests share: a proxy in front of the API server, processes, objects, controllers in process.
 
+pub(crate) mod cargo;
 pub(crate) mod gate;
 pub(crate) mod in_process;
 pub(crate) mod logs;

@@ -5,7 +5,7 @@ use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
     process::{ExitStatus, Stdio},
-    sync::Arc,
+    sync::{Arc, LazyLock},
     time::{Duration, Instant},
 };
 
@@ -20,7 +20,7 @@ use tokio::{
     task::JoinHandle,
 };
 
-use super::wait::SOON;
+use super::{cargo::without_test_variables, wait::SOON};
 
 /// What a process is started with; from [`controller`] or [`example`].
 pub(crate) struct Builder(Command);
@@ -28,16 +28,16 @@ pub(crate) struct Builder(Command);
 /// The sample controller, with what a test needs: free ports on 127.0.0.1, and no leader election until
 /// [`Builder::electing`].
 pub(crate) fn controller(kubeconfig: &Path) -> Builder {
-    of(&["--bin", "controller"], kubeconfig)
+    of("controller", kubeconfig)
 }
 
 /// One of the examples, as [`controller`].
 pub(crate) fn example(name: &str, kubeconfig: &Path) -> Builder {
-    of(&["--example", name], kubeconfig)
+    of(name, kubeconfig)
 }
 
-fn of(target: &[&str], kubeconfig: &Path) -> Builder {
-    let mut command = Command::new(built(target));
+fn of(name: &str, kubeconfig: &Path) -> Builder {
+    let mut command = Command::new(executable(name));
     command.env_clear().envs(std::env::vars().filter(|(name, _)| name == "PATH" || name == "HOME"));
     command.arg("--kubeconfig").arg(kubeconfig).args(["--bind-address", "127.0.0.1"]);
     let ports = ["KNATIVE_HEALTH_PROBES_PORT", "METRICS_PROMETHEUS_PORT", "PROFILING_PORT"];
@@ -184,33 +184,36 @@ fn collect(from: impl AsyncRead + Unpin + Send + 'static, into: &Arc<Mutex<Vec<V
     })
 }
 
-/// Builds a target, once, with the cargo that runs the tests. Of the whole workspace, and without the variables that
-/// cargo sets for a test: either would have dependencies built anew.
-fn built(target: &[&str]) -> PathBuf {
-    static BUILT: Mutex<BTreeMap<Vec<String>, PathBuf>> = Mutex::new(BTreeMap::new());
-    let named = target.iter().map(ToString::to_string).collect();
-    BUILT.lock().entry(named).or_insert_with(|| build(target)).clone()
+static BUILT: LazyLock<BTreeMap<String, PathBuf>> = LazyLock::new(build);
+
+/// Has every program built. A test that keeps cargo busy for long calls this first: cargo runs one build at a time, and
+/// the other tests would wait.
+pub(crate) fn build_all() {
+    LazyLock::force(&BUILT);
 }
 
-fn build(target: &[&str]) -> PathBuf {
+/// The executable of a binary or an example of the workspace.
+fn executable(name: &str) -> PathBuf {
+    BUILT.get(name).unwrap_or_else(|| panic!("cargo builds no {name}")).clone()
+}
+
+/// Builds all binaries and examples as `cargo test` in the root does, so that nothing is compiled a second time: without
+/// the examples, cargo would leave out the features that only tests need.
+fn build() -> BTreeMap<String, PathBuf> {
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = package.ancestors().find(|folder| folder.join("Cargo.lock").exists()).expect("a workspace");
     let mut build = std::process::Command::new(env!("CARGO"));
-    build.current_dir(env!("CARGO_MANIFEST_DIR")).args(["build", "--quiet", "--workspace"]).args(target);
-    build.args(["--message-format", "json-render-diagnostics"]);
-    let ours = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
-    for (name, _) in std::env::vars().filter(|(name, _)| ours(name)) {
-        build.env_remove(name);
-    }
-    let output = build.stderr(Stdio::inherit()).output().expect("cargo runs");
-    assert!(output.status.success(), "cargo build {} failed", target.join(" "));
-    executable(&output.stdout, target[target.len() - 1]).expect("cargo names the binary it built")
-}
-
-/// The executable of this name in cargo's messages.
-fn executable(messages: &[u8], name: &str) -> Option<PathBuf> {
-    let text = String::from_utf8_lossy(messages);
+    build.current_dir(root).args(["build", "--quiet", "--profile", "test", "--bins", "--examples"]);
+    build.args(["--message-format", "json-render-diagnostics"]).stderr(Stdio::inherit());
+    let output = without_test_variables(&mut build).output().expect("cargo runs");
+    assert!(output.status.success(), "cargo build failed");
+    let text = String::from_utf8_lossy(&output.stdout);
     let messages = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let mut named = messages.filter(|message| message["target"]["name"] == name);
-    named.find_map(|message| message["executable"].as_str().map(PathBuf::from))
+    let named = |message: Value| {
+        let executable = message["executable"].as_str()?;
+        Some((message["target"]["name"].as_str()?.to_owned(), PathBuf::from(executable)))
+    };
+    messages.filter_map(named).collect()
 }
 
 /// The status and the body of an answer to a GET.

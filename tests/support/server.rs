@@ -2,13 +2,13 @@
 
 use std::{ops::Deref, path::PathBuf};
 
-use reknit::testing::{Builder, ControlPlane};
+use reknit::testing::{Builder, ControlPlane, eventually};
 use samples_apis::{AddressableService, SimpleDeployment};
 use tokio::sync::{OnceCell, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use super::{objects::Objects, proxy::Proxy};
+use super::{objects::Objects, proxy::Proxy, wait::SOON};
 
-/// Tests that measure time, or need all the processors, run alone.
+/// Tests that measure time run alone.
 static TURN: RwLock<()> = RwLock::const_new(());
 static INSTALLED: OnceCell<()> = OnceCell::const_new();
 
@@ -39,8 +39,9 @@ impl Server {
 
     /// The same while no other test runs.
     pub(crate) async fn quiet() -> Self {
-        let turn = Turn::Alone(TURN.write().await);
-        Self { plane: Plane::Shared(shared_plane().await), _turn: turn }
+        // The lock is not queued for: that would keep other tests from starting until all that run have ended.
+        let turn = eventually("all other tests to end", SOON * 10, async || TURN.try_write().ok()).await;
+        Self { plane: Plane::Shared(shared_plane().await), _turn: Turn::Alone(turn) }
     }
 
     /// One that the test may stop and harm, empty.

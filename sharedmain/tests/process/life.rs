@@ -201,7 +201,7 @@ fn log_lines_have_the_keys_of_knative() {
     let line = json(&line);
     assert_eq!(line["logger"], "faulty");
     assert_eq!(line["knative.dev/pod"], "faulty-0");
-    assert!(line["caller"].as_str().unwrap().starts_with("process/"), "{line}");
+    assert!(line["caller"].as_str().unwrap().starts_with(concat!(env!("CARGO_CRATE_NAME"), "/")), "{line}");
     assert_eq!(line["greeting"], "hello");
 }
 

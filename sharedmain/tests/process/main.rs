@@ -18,7 +18,7 @@ mod observability;
 #[cfg(test)]
 mod server;
 
-use std::process::ExitCode;
+use std::{process::ExitCode, time::Instant};
 
 use libtest_mimic::{Arguments, Failed, Trial};
 
@@ -46,9 +46,12 @@ macro_rules! trials {
 }
 pub(crate) use trials;
 
-fn trial(name: &str, run: fn()) -> Trial {
+fn trial(name: &'static str, run: fn()) -> Trial {
     Trial::test(name, move || {
+        let began = Instant::now();
         run();
+        // As libtest reports times: hack/test.sh lists the slowest tests.
+        println!("test {name} ... ran <{:.3}s>", began.elapsed().as_secs_f64());
         Ok::<_, Failed>(())
     })
 }

@@ -143,7 +143,8 @@ fn passes_are_traced(protocol: &str) {
         world.observe(settings).await;
         world.set("wrong", json!({"panic": "out of oil"}), true).await;
         // The log level does not affect spans.
-        let child = world.three().await.env("RUST_LOG", "error,process=info").spawn();
+        let filter = concat!("error,", env!("CARGO_CRATE_NAME"), "=info");
+        let child = world.three().await.env("RUST_LOG", filter).spawn();
         wait_for_all_reconciles(&child);
         child.line("panicked: out of oil");
         child.signal("TERM");

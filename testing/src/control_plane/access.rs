@@ -1,4 +1,4 @@
-//! The way in for one user: an address, the certificate behind it, and a token.
+//! The address and the certificate of the API server, and one user's token.
 
 use std::{
     fs,
@@ -13,9 +13,10 @@ use super::Error;
 
 #[derive(Clone, Debug)]
 pub(super) struct Access {
-    pub(super) port: u16,
-    /// Written by the API server when it first starts.
+    pub(super) address: Uri,
     pub(super) certificate: PathBuf,
+    /// The same certificate in DER.
+    pub(super) root: Vec<u8>,
     pub(super) token: String,
 }
 
@@ -24,43 +25,26 @@ impl Access {
         Self { token, ..self.clone() }
     }
 
-    pub(super) fn config(&self) -> Result<Config, Error> {
-        let unusable =
-            |problem: String| Error::Credentials(format!("use {}: {problem}", self.certificate.display()));
-        let text = fs::read_to_string(&self.certificate).map_err(Error::file("read", &self.certificate))?;
-        let certificates = pem::parse_many(text).map_err(|error| unusable(error.to_string()))?;
-        if certificates.is_empty() {
-            return Err(unusable("no certificate in it yet".into()));
-        }
-        let mut config = Config::new(self.address()?);
-        config.root_cert = Some(certificates.into_iter().map(pem::Pem::into_contents).collect());
+    pub(super) fn config(&self) -> Config {
+        let mut config = Config::new(self.address.clone());
+        config.root_cert = Some(vec![self.root.clone()]);
         config.auth_info.token = Some(self.token.clone().into());
-        Ok(config)
+        config
     }
 
     pub(super) fn write_kubeconfig(&self, path: &Path) -> Result<(), Error> {
-        let text = self.kubeconfig()?;
-        fs::write(path, text).map_err(Error::file("write", path))
-    }
-
-    // JSON, which every reader of YAML reads too.
-    fn kubeconfig(&self) -> Result<String, Error> {
+        // Every YAML parser accepts JSON.
         let kubeconfig = json!({
             "apiVersion": "v1",
             "kind": "Config",
             "clusters": [{
                 "name": "test",
-                "cluster": {"server": self.address()?.to_string(), "certificate-authority": self.certificate},
+                "cluster": {"server": self.address.to_string(), "certificate-authority": self.certificate},
             }],
             "users": [{"name": "test", "user": {"token": self.token}}],
             "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
             "current-context": "test",
         });
-        Ok(format!("{kubeconfig:#}\n"))
-    }
-
-    fn address(&self) -> Result<Uri, Error> {
-        let address = format!("https://127.0.0.1:{}", self.port);
-        address.parse().map_err(|error| Error::Credentials(format!("use the address {address}: {error}")))
+        fs::write(path, format!("{kubeconfig:#}\n")).map_err(Error::file("write", path))
     }
 }

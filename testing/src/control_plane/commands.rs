@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use super::{
     Error,
-    credentials::{SIGNING_KEY, TOKENS, VERIFYING_KEY},
+    credentials::{CERTIFICATE, KEY, SIGNING_KEY, TOKENS, VERIFYING_KEY},
     ports::Ports,
     programs::{NodePrograms, Programs},
 };
@@ -36,7 +36,6 @@ const CONTROLLERS: [&str; 11] = [
     "statefulset-controller",
 ];
 
-pub(super) const CERTIFICATES: &str = "certificates";
 pub(super) const AUDIT_LOG: &str = "audit.log";
 const AUDIT_POLICY: &str = "audit-policy.yaml";
 const EVERYTHING: &str =
@@ -80,7 +79,8 @@ fn api_server(folder: &Path, ports: Ports) -> Vec<String> {
     vec![
         format!("--etcd-servers=http://127.0.0.1:{}", ports.etcd),
         format!("--secure-port={}", ports.api_server),
-        format!("--cert-dir={}", in_folder(CERTIFICATES)),
+        format!("--tls-cert-file={}", in_folder(CERTIFICATE)),
+        format!("--tls-private-key-file={}", in_folder(KEY)),
         format!("--token-auth-file={}", in_folder(TOKENS)),
         format!("--service-account-signing-key-file={}", in_folder(SIGNING_KEY)),
         format!("--service-account-key-file={}", in_folder(VERIFYING_KEY)),

@@ -92,7 +92,7 @@ impl ControlPlane {
 
     /// The settings of [`client`](Self::client), for those who change them: a proxy's address, a timeout.
     pub fn config(&self) -> Result<Config, Error> {
-        self.running.admin.config()
+        Ok(self.running.admin.config())
     }
 
     /// A kubeconfig file for the administrator, for processes. It goes when the control plane does.
@@ -109,7 +109,7 @@ impl ControlPlane {
     /// The settings of [`client_as`](Self::client_as).
     pub async fn config_as(&self, namespace: &str, service_account: &str) -> Result<Config, Error> {
         let token = self.token(namespace, service_account).await?;
-        self.running.admin.with_token(token).config()
+        Ok(self.running.admin.with_token(token).config())
     }
 
     /// A kubeconfig file for a service account, for processes; as [`client_as`](Self::client_as).

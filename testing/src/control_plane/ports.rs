@@ -1,9 +1,6 @@
 //! Ports on 127.0.0.1 that nobody else comes by.
 
-use std::{
-    hash::{BuildHasher, Hasher, RandomState},
-    net::TcpListener,
-};
+use std::net::TcpListener;
 
 use super::Error;
 
@@ -33,7 +30,7 @@ impl Ports {
 
 fn free() -> Result<(u16, TcpListener), Error> {
     (0..TRIES)
-        .map(|_| FROM + (RandomState::new().build_hasher().finish() % u64::from(TO - FROM + 1)) as u16)
+        .map(|_| rand::random_range(FROM..=TO))
         .find_map(|port| Some((port, TcpListener::bind(("127.0.0.1", port)).ok()?)))
         .ok_or(Error::NoPort { from: FROM, to: TO })
 }

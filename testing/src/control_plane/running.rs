@@ -14,8 +14,7 @@ use tokio::sync::Mutex;
 use super::{
     Error,
     access::Access,
-    commands::{self, CERTIFICATES},
-    credentials,
+    commands, credentials,
     guard::Guard,
     ports::Ports,
     programs::{NodePrograms, Programs},
@@ -51,11 +50,9 @@ impl Running {
         let temporary = temporary.map_err(Error::file("create a folder in", std::env::temp_dir()))?;
         let folder = temporary.path();
         let ports = Ports::free()?;
-        let token = credentials::create(folder)?;
+        let admin = credentials::create(folder, ports.api_server)?;
         commands::write(folder, programs, ports, audited, arguments)?;
         let guard = Mutex::new(Guard::over(folder, &commands::ALL)?);
-        let certificate = folder.join(CERTIFICATES).join("apiserver.crt");
-        let admin = Access { port: ports.api_server, certificate, token };
         // The guard removes it from here on.
         Ok(Self { folder: temporary.keep(), ports, admin, guard, has_nodes: AtomicBool::new(false) })
     }
@@ -129,7 +126,7 @@ impl Running {
 
     /// Ready is when it says so and has made the namespaces that every cluster has.
     async fn ready(&self) -> Result<(), String> {
-        let mut config = self.admin.config().map_err(|error| error.to_string())?;
+        let mut config = self.admin.config();
         config.default_retry = false;
         let client = Client::try_from(config).map_err(|error| error.to_string())?;
         for path in ["/readyz", "/api/v1/namespaces/default"] {

@@ -1,4 +1,5 @@
 //! A webhook on 127.0.0.1 with a certificate for tests.
+#![allow(dead_code, reason = "each test crate that shares this uses a part of it")]
 
 use std::{net::SocketAddr, sync::Arc};
 

@@ -1,18 +1,10 @@
-//! Tests of the webhook: admission without a server, the TLS server, and calls by a real API server.
+//! Tests of the webhook without an API server: admission, conversion and the TLS server.
+#![cfg(test)]
 
-#[cfg(test)]
 mod admission;
-#[cfg(test)]
-mod api_server;
-#[cfg(test)]
-mod conversion;
-#[cfg(test)]
+mod bulb;
 mod lamp;
-#[cfg(test)]
 mod local_server;
-#[cfg(test)]
+mod memory;
 mod migration;
-#[cfg(test)]
-mod process;
-#[cfg(test)]
 mod server;

@@ -7,6 +7,7 @@ use std::{
 
 use crate::lamp::Lamp;
 use crate::local_server::{Served, serve, tls_client};
+use crate::memory::{MEASURING, resident};
 use reknit_testing::eventually;
 use reknit_webhook::{Limits, Webhook};
 use rustls::version::{TLS12, TLS13};
@@ -23,9 +24,6 @@ type Stream = tokio_rustls::client::TlsStream<TcpStream>;
 fn webhook(limits: Limits) -> Webhook {
     Webhook::new("demo.reknit.dev").defaulting::<Lamp>().validation::<Lamp>().limits(limits)
 }
-
-/// A lock for tests that measure the memory of the process.
-pub(crate) static MEASURING: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 /// A log in memory.
 #[derive(Clone, Default)]
@@ -516,7 +514,7 @@ async fn declared_bodies_that_do_not_arrive_do_not_delay_others() {
 
 #[tokio::test]
 async fn a_declared_conversion_of_32_mib_does_not_delay_others() {
-    let webhook = webhook(Limits::default()).conversion::<crate::conversion::v1alpha1::Bulb>();
+    let webhook = webhook(Limits::default()).conversion::<crate::bulb::v1alpha1::Bulb>();
     let served = serve(webhook).await;
     let _silent = begin(&served, "/resource-conversion", 32 << 20, b"").await;
     let _other = begin(&served, "/resource-conversion", 32 << 20, b"{").await;
@@ -582,13 +580,6 @@ async fn invalid_requests_are_counted_and_not_logged_as_warnings() {
     }
     assert_eq!(served.counted("reknit_webhook_requests_total", "400"), 10.0);
     assert_eq!(String::from_utf8(log.0.lock().unwrap().clone()).unwrap(), "");
-}
-
-/// The resident memory of this process, in MiB.
-pub(crate) fn resident() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() / 1024
 }
 
 #[tokio::test]

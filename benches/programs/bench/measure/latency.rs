@@ -1,0 +1,121 @@
+//! How long after the creation of a Service the status that names it is seen.
+
+use std::{
+    cell::RefCell,
+    collections::{HashMap, HashSet},
+    time::{Duration, Instant},
+};
+
+use futures::{StreamExt, TryStreamExt, stream};
+use serde::Serialize;
+use tokio::time::{interval, timeout};
+
+use crate::{
+    Result,
+    report::statistics::quantile,
+    rig::{candidate::Candidate, cluster::Cluster, process::Process, watch::Watch},
+};
+
+const NAMESPACE: &str = "bench-late";
+const PAUSE: Duration = Duration::from_millis(20);
+pub(crate) const A_SECOND: usize = 50;
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// When the creation of each Service began.
+type Begun = RefCell<HashMap<String, Instant>>;
+
+/// Milliseconds from sending the request that creates a Service to seeing its AddressableService Ready.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Latency {
+    pub(crate) p50: f64,
+    pub(crate) p99: f64,
+}
+
+/// AddressableServices whose Services are still to come: so many.
+pub(crate) async fn prepare(cluster: &Cluster, changes: usize) -> Result<()> {
+    cluster.make_namespace(NAMESPACE).await?;
+    cluster.add_addressable_services(NAMESPACE, names(changes)).await
+}
+
+fn names(changes: usize) -> Vec<String> {
+    (0..changes).map(|number| format!("late-{number:06}")).collect()
+}
+
+/// Creates the Services, 50 a second, and removes them again.
+pub(crate) async fn measure(
+    cluster: &Cluster,
+    candidate: &Candidate,
+    changes: usize,
+    workers: usize,
+) -> Result<Latency> {
+    cluster.reset_in(NAMESPACE).await?;
+    let mut watch = cluster.watch().await?;
+    let process = waiting(cluster, candidate, workers, &mut watch, changes).await?;
+    let begun = Begun::default();
+    let both = async { tokio::try_join!(create(cluster, changes, &begun), see(&mut watch, changes, &begun)) };
+    let ended = timeout(LIMIT + PAUSE * changes as u32, both).await;
+    let ((), mut seen) = ended.map_err(|_| process.failed("did not make every late object Ready"))??;
+    process.stop().await?;
+    cluster.remove_services(NAMESPACE, names(changes)).await?;
+    seen.sort_by(f64::total_cmp);
+    Ok(Latency { p50: quantile(&seen, 0.5), p99: quantile(&seen, 0.99) })
+}
+
+/// The program, once it is known to wait for the Services.
+async fn waiting(
+    cluster: &Cluster,
+    candidate: &Candidate,
+    workers: usize,
+    watch: &mut Watch,
+    changes: usize,
+) -> Result<Process> {
+    if candidate.is_floor() {
+        let mut process = Process::start(cluster, candidate, workers, &["follows", NAMESPACE])?;
+        process.says("watching").await?;
+        return Ok(process);
+    }
+    let process = Process::start(cluster, candidate, workers, &[])?;
+    let all_waited_for = async {
+        let mut unready = HashSet::new();
+        while unready.len() < changes {
+            let seen = watch.next().await?;
+            if seen.namespace == NAMESPACE && seen.ready == Some(false) {
+                unready.insert(seen.name);
+            }
+        }
+        Result::Ok(())
+    };
+    let waited = timeout(LIMIT, all_waited_for).await;
+    waited.map_err(|_| process.failed("did not say what is missing"))??;
+    process.at_rest().await?;
+    Ok(process)
+}
+
+/// One each 20 ms, whether or not the one before has been answered.
+async fn create(cluster: &Cluster, changes: usize, begun: &Begun) -> Result<()> {
+    let pace = stream::unfold(interval(PAUSE), |mut pace| async {
+        pace.tick().await;
+        Some(((), pace))
+    });
+    stream::iter(names(changes))
+        .zip(pace)
+        .map(|(name, ())| Ok(name))
+        .try_for_each_concurrent(None, async |name| {
+            begun.borrow_mut().insert(name.clone(), Instant::now());
+            cluster.add_service(NAMESPACE, &name).await
+        })
+        .await
+}
+
+/// The milliseconds that each took.
+async fn see(watch: &mut Watch, changes: usize, begun: &Begun) -> Result<Vec<f64>> {
+    let mut took = HashMap::new();
+    while took.len() < changes {
+        let seen = watch.next().await?;
+        if seen.namespace == NAMESPACE && seen.ready == Some(true) {
+            let begun = *begun.borrow().get(&seen.name).ok_or("Ready before its Service was there")?;
+            took.entry(seen.name).or_insert((seen.at - begun).as_secs_f64() * 1e3);
+        }
+    }
+    Ok(took.into_values().collect())
+}

@@ -1,0 +1,14 @@
+//! How long listing takes, below which no controller can begin.
+
+use crate::{
+    Result,
+    rig::{candidate::Candidate, cluster::Cluster, process::Process, rest::quiet},
+};
+
+/// Seconds from the start of a process to its having read both Kinds, in pages of 500, and done nothing with them.
+pub(crate) async fn measure(cluster: &Cluster, floor: &Candidate) -> Result<f64> {
+    quiet().await?;
+    let mut process = Process::start(cluster, floor, 1, &["lists"])?;
+    process.says("listed").await?;
+    Ok(process.started.elapsed().as_secs_f64())
+}

@@ -1,0 +1,7 @@
+//! The measurements, one a file.
+
+pub(crate) mod idle;
+pub(crate) mod latency;
+pub(crate) mod listing;
+pub(crate) mod memory;
+pub(crate) mod throughput;

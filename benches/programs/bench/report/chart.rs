@@ -1,0 +1,74 @@
+//! The chart for README.md: for each setting and each figure a bar a candidate.
+
+use std::fmt::Write;
+
+use crate::{
+    report::{COLUMNS, Report, Runs, Setting},
+    rig::candidate::REKNIT,
+};
+
+const LINE: f64 = 20.0;
+const PANEL: f64 = 150.0;
+const BAR: f64 = 18.0;
+const GAP: f64 = 14.0;
+const NAMES: f64 = 170.0;
+const SHOWN: [&str; 5] = ["objects/s", "CPU µs/object", "settled MB", "first Ready s", "p99 ms"];
+/// Legible on white and on black.
+const STYLE: &str =
+    "text{font:12px sans-serif;fill:#777}.title{font-weight:bold}.bar{fill:#999}.ours{fill:#d9622b}";
+
+/// One setting below the other, and the machine.
+pub(crate) fn svg(report: &Report) -> String {
+    let (mut blocks, mut top) = (String::new(), 0.0);
+    for setting in &report.settings {
+        block(&mut blocks, setting, top);
+        top += 2.0 * LINE + BAR * setting.candidates.len() as f64 + GAP;
+    }
+    let (width, height) = (NAMES + (PANEL + GAP) * SHOWN.len() as f64, top + LINE);
+    format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" role=\"img\">\n\
+         <style>{STYLE}</style>\n{blocks}<text x=\"0\" y=\"{}\">{}</text>\n</svg>\n",
+        top + GAP,
+        report.machine
+    )
+}
+
+fn block(svg: &mut String, setting: &Setting, top: f64) {
+    let of = format!("{} objects of each Kind, {} workers", setting.objects, setting.workers);
+    let _ = writeln!(svg, "<text class=\"title\" x=\"0\" y=\"{}\">{of}</text>", top + GAP);
+    for (row, runs) in setting.candidates.iter().enumerate() {
+        let _ = writeln!(svg, "<text x=\"0\" y=\"{}\">{}</text>", baseline(top, row), runs.name);
+    }
+    for (at, title) in SHOWN.iter().enumerate() {
+        panel(svg, setting, title, [NAMES + (PANEL + GAP) * at as f64, top]);
+    }
+}
+
+/// Nothing where the figure was not measured in this setting.
+fn panel(svg: &mut String, setting: &Setting, title: &str, [left, top]: [f64; 2]) {
+    let median = |runs: &Runs| {
+        let column = COLUMNS.iter().find(|column| column.title == title)?;
+        Some(column.figure(runs)?.median)
+    };
+    let most = setting.candidates.iter().filter_map(median).reduce(f64::max);
+    let Some(most) = most.filter(|most| *most > 0.0) else { return };
+    let _ = writeln!(svg, "<text class=\"title\" x=\"{left}\" y=\"{}\">{title}</text>", top + LINE + GAP);
+    for (row, runs) in setting.candidates.iter().enumerate() {
+        let Some(value) = median(runs) else { continue };
+        let length = value / most * (PANEL - 60.0);
+        let class = if runs.name == REKNIT { "bar ours" } else { "bar" };
+        let _ = writeln!(
+            svg,
+            "<rect class=\"{class}\" x=\"{left}\" y=\"{}\" width=\"{length:.1}\" height=\"13\"/>\
+             <text x=\"{:.1}\" y=\"{}\">{value:.*}</text>",
+            baseline(top, row) - 11.0,
+            left + length + 5.0,
+            baseline(top, row),
+            if value < 10.0 { 2 } else { 0 },
+        );
+    }
+}
+
+fn baseline(top: f64, row: usize) -> f64 {
+    top + 2.0 * LINE + BAR * row as f64 + 13.0
+}

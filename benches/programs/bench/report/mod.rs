@@ -1,0 +1,193 @@
+//! What was measured, as data and as a table.
+
+pub(crate) mod chart;
+pub(crate) mod statistics;
+
+use std::{collections::BTreeMap, fmt::Write};
+
+use serde::Serialize;
+
+use crate::{
+    measure::{latency::Latency, memory::Phases, throughput::Throughput},
+    report::statistics::Spread,
+    rig::{
+        candidate::{REKNIT, is_floor},
+        machine::Machine,
+    },
+};
+
+/// Everything of one call.
+#[derive(Debug, Serialize)]
+pub(crate) struct Report {
+    pub(crate) machine: Machine,
+    pub(crate) settings: Vec<Setting>,
+    /// Seconds from the start of a process to having listed both Kinds, by the number of objects of each.
+    pub(crate) listing: BTreeMap<usize, Spread>,
+    /// Of each candidate, with the most objects.
+    pub(crate) memory: BTreeMap<String, Phases>,
+    /// Milliseconds of processor time in a minute without work, of each candidate.
+    pub(crate) idle: BTreeMap<String, f64>,
+}
+
+/// So many objects of each Kind, and workers.
+#[derive(Debug, Serialize)]
+pub(crate) struct Setting {
+    pub(crate) objects: usize,
+    pub(crate) workers: usize,
+    pub(crate) candidates: Vec<Runs>,
+}
+
+/// The runs of one candidate.
+#[derive(Debug, Serialize)]
+pub(crate) struct Runs {
+    pub(crate) name: String,
+    pub(crate) throughput: Vec<Throughput>,
+    pub(crate) latency: Vec<Latency>,
+}
+
+/// A figure of each candidate: a column of the table.
+pub(crate) struct Column {
+    pub(crate) title: &'static str,
+    of: fn(&Runs) -> Option<Spread>,
+}
+
+macro_rules! of_throughput {
+    ($title:literal, $run:ident => $figure:expr) => {
+        Column { title: $title, of: |runs| Spread::of(runs.throughput.iter().map(|$run| $figure)) }
+    };
+}
+
+macro_rules! of_latency {
+    ($title:literal, $run:ident => $figure:expr) => {
+        Column { title: $title, of: |runs| Spread::of(runs.latency.iter().map(|$run| $figure)) }
+    };
+}
+
+pub(crate) const COLUMNS: [Column; 9] = [
+    of_throughput!("objects/s", run => run.objects_per_second),
+    of_throughput!("CPU µs/object", run => run.cpu_per_object),
+    of_throughput!("settled MB", run => run.memory.settled),
+    of_throughput!("peak MB", run => run.memory.peak),
+    of_throughput!("first Ready s", run => run.first_ready),
+    of_throughput!("last Ready s", run => run.last_ready),
+    of_throughput!("writes/object", run => run.writes_per_object),
+    of_latency!("p50 ms", run => run.p50),
+    of_latency!("p99 ms", run => run.p99),
+];
+
+impl Runs {
+    pub(crate) fn none(name: &str) -> Self {
+        Self { name: name.into(), throughput: Vec::new(), latency: Vec::new() }
+    }
+}
+
+impl Setting {
+    pub(crate) fn of(&self, name: &str) -> Option<&Runs> {
+        self.candidates.iter().find(|runs| runs.name == name)
+    }
+}
+
+impl Report {
+    /// Nothing yet, on this machine.
+    pub(crate) fn of(machine: Machine) -> Self {
+        Self {
+            machine,
+            settings: Vec::new(),
+            listing: BTreeMap::new(),
+            memory: BTreeMap::new(),
+            idle: BTreeMap::new(),
+        }
+    }
+
+    /// For people: medians with the least and the most, and what reknit's are of the others'.
+    pub(crate) fn table(&self) -> String {
+        let mut text = format!("{}\n", self.machine);
+        for setting in &self.settings {
+            let _ = writeln!(text, "\n{} objects of each Kind, {} workers", setting.objects, setting.workers);
+            text += &aligned(&setting.rows());
+        }
+        text += "\n";
+        for (objects, seconds) in &self.listing {
+            let _ = writeln!(text, "listing {objects} of each Kind takes a process {} s", shown(seconds));
+        }
+        text += &aligned(&self.memory_rows());
+        for (name, spent) in &self.idle {
+            let _ = writeln!(text, "idle for a minute, {name} takes {spent:.1} ms of processor time");
+        }
+        text
+    }
+
+    fn memory_rows(&self) -> Vec<Vec<String>> {
+        if self.memory.is_empty() {
+            return Vec::new();
+        }
+        let titles = ["MB", "first list", "peak", "relist", "peak", "churn", "peak"];
+        let mut rows = vec![titles.map(str::to_owned).to_vec()];
+        for (name, phases) in &self.memory {
+            let each = [phases.first_list, phases.relist, phases.churn];
+            let figures = each.iter().flat_map(|memory| [memory.settled, memory.peak]);
+            rows.push(std::iter::once(name.clone()).chain(figures.map(|mb| format!("{mb:.0}"))).collect());
+        }
+        rows
+    }
+}
+
+impl Setting {
+    fn rows(&self) -> Vec<Vec<String>> {
+        let row = |name: String, figures: Vec<String>| std::iter::once(name).chain(figures).collect();
+        let mut rows = vec![row(String::new(), COLUMNS.iter().map(|column| column.title.into()).collect())];
+        for runs in &self.candidates {
+            let figure = |column: &Column| column.figure(runs).as_ref().map_or_else(|| "–".into(), shown);
+            rows.push(row(runs.name.clone(), COLUMNS.iter().map(figure).collect()));
+        }
+        let Some(ours) = self.of(REKNIT) else { return rows };
+        for theirs in self.candidates.iter().filter(|runs| runs.name != REKNIT) {
+            let figure = |column: &Column| {
+                ratio(column, ours, theirs).map_or_else(|| "–".into(), |r| format!("{r:.2}"))
+            };
+            rows.push(row(format!("{REKNIT} / {}", theirs.name), COLUMNS.iter().map(figure).collect()));
+        }
+        rows
+    }
+}
+
+impl Column {
+    /// Of these runs, where it says something: a floor is told what to write, so it has no list to read first, and
+    /// nothing to keep but that.
+    pub(crate) fn figure(&self, runs: &Runs) -> Option<Spread> {
+        let meaningless = is_floor(&runs.name) && (self.title.contains("MB") || self.title.contains("Ready"));
+        if meaningless { None } else { (self.of)(runs) }
+    }
+}
+
+fn ratio(column: &Column, ours: &Runs, theirs: &Runs) -> Option<f64> {
+    Some(column.figure(ours)?.median / column.figure(theirs)?.median)
+}
+
+fn shown(spread: &Spread) -> String {
+    let digits = match spread.median {
+        median if median >= 100.0 => 0,
+        median if median >= 10.0 => 1,
+        _ => 2,
+    };
+    let Spread { median, least, most } = spread;
+    match least == most {
+        true => format!("{median:.digits$}"),
+        false => format!("{median:.digits$} ({least:.digits$}-{most:.digits$})"),
+    }
+}
+
+/// Columns of one width, the first to the left and the others to the right.
+fn aligned(rows: &[Vec<String>]) -> String {
+    let width = |at: usize| rows.iter().map(|row| row[at].chars().count()).max().unwrap_or(0);
+    let mut text = String::new();
+    for row in rows {
+        let cells = row.iter().enumerate().map(|(at, cell)| match at {
+            0 => format!("{cell:<0$}", width(at)),
+            _ => format!("  {cell:>0$}", width(at)),
+        });
+        text += cells.collect::<String>().trim_end();
+        text += "\n";
+    }
+    text
+}

@@ -1,0 +1,64 @@
+//! What it was measured on: a figure without that says nothing.
+
+use std::{fmt, fs, process::Command};
+
+use serde::Serialize;
+
+use crate::rig::cluster::Cluster;
+
+#[derive(Debug, Serialize)]
+pub(crate) struct Machine {
+    pub(crate) processor: String,
+    pub(crate) processors: usize,
+    pub(crate) gigabytes: f64,
+    pub(crate) kernel: String,
+    pub(crate) rustc: String,
+    pub(crate) commit: String,
+    pub(crate) api_server: String,
+    /// How many processes wanted to run when it began; more than one is a machine that does something else as well.
+    pub(crate) load: String,
+}
+
+impl Machine {
+    pub(crate) async fn this(cluster: &Cluster) -> Self {
+        let memory = field("/proc/meminfo", "MemTotal");
+        let kilobytes: f64 = memory.split(' ').next().and_then(|number| number.parse().ok()).unwrap_or(0.0);
+        Self {
+            processor: field("/proc/cpuinfo", "model name"),
+            processors: std::thread::available_parallelism().map_or(0, Into::into),
+            gigabytes: (kilobytes * 1024.0 / 1e8).round() / 10.0,
+            kernel: said("uname", &["-sr"]),
+            rustc: said("rustc", &["--version"]),
+            commit: said("git", &["-C", env!("CARGO_MANIFEST_DIR"), "describe", "--always", "--dirty"]),
+            api_server: cluster.version().await.unwrap_or_default(),
+            load: read("/proc/loadavg").split(' ').next().unwrap_or_default().to_owned(),
+        }
+    }
+}
+
+impl fmt::Display for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { processor, processors, gigabytes, kernel, rustc, commit, api_server, load } = self;
+        write!(
+            f,
+            "{commit}, {rustc}, API server {api_server}; {processors} × {processor}, {gigabytes} GB, {kernel}; \
+             load {load} at the start"
+        )
+    }
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(path).unwrap_or_default()
+}
+
+/// What stands behind the colon.
+fn field(path: &str, name: &str) -> String {
+    let text = read(path);
+    let line = text.lines().find(|line| line.starts_with(name)).unwrap_or_default();
+    line.split_once(':').map_or("", |(_, value)| value).trim().to_owned()
+}
+
+fn said(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).output().map(|output| output.stdout);
+    String::from_utf8_lossy(&output.unwrap_or_default()).trim().to_owned()
+}

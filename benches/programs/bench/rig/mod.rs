@@ -1,0 +1,8 @@
+//! The API server, the machine and the programs under measurement.
+
+pub(crate) mod candidate;
+pub(crate) mod cluster;
+pub(crate) mod machine;
+pub(crate) mod process;
+pub(crate) mod rest;
+pub(crate) mod watch;

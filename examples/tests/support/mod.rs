@@ -1,0 +1,34 @@
+//! Helpers that the unit and the integration tests of the examples share.
+#![allow(dead_code, reason = "each test crate uses a part of it")]
+
+pub(crate) mod foo;
+pub(crate) mod mydemo;
+pub(crate) mod waitdeployment;
+
+#[path = "../../../tests/support/cargo.rs"]
+pub(crate) mod cargo;
+#[path = "../../../tests/support/process.rs"]
+pub(crate) mod process;
+#[path = "../../../tests/support/wait.rs"]
+pub(crate) mod wait;
+
+use std::path::PathBuf;
+
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::ResourceExt;
+
+/// A file in the folder of an example.
+pub(crate) fn file(example: &str, name: &str) -> PathBuf {
+    [env!("CARGO_MANIFEST_DIR"), example, name].iter().collect()
+}
+
+/// How many replicas a Deployment wants.
+pub(crate) fn replicas(deployment: &Deployment) -> Option<i32> {
+    deployment.spec.as_ref()?.replicas
+}
+
+/// Kind and name of the controller of a Deployment.
+pub(crate) fn controller_of(deployment: &Deployment) -> Option<(String, String)> {
+    let owner = deployment.owner_references().iter().find(|owner| owner.controller == Some(true))?;
+    Some((owner.kind.clone(), owner.name.clone()))
+}

@@ -1,0 +1,12 @@
+//! Single passes of the examples' reconcilers, and their definitions.
+#![cfg(test)]
+
+#[path = "../../cloud-ide/main.rs"]
+#[expect(dead_code, reason = "it is a program: its main runs in a process of its own")]
+mod cloud_ide;
+mod crds;
+mod foo;
+mod mydemo;
+#[path = "../support/mod.rs"]
+mod support;
+mod waitdeployment;

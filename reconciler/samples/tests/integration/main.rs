@@ -1,0 +1,8 @@
+//! The binaries of the samples against a real API server.
+#![cfg(test)]
+
+#[path = "../../../../tests/support/cargo.rs"]
+mod cargo;
+mod run_local;
+mod storage_migration;
+mod webhook;

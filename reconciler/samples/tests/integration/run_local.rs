@@ -1,0 +1,47 @@
+//! The script that newcomers start with ends with its example Ready, and says what it can do.
+
+use std::{
+    error::Error,
+    path::Path,
+    process::{Command, Output},
+};
+
+use crate::cargo::without_test_variables;
+
+/// Runs the script as from a shell.
+fn run_local(arguments: &[&str]) -> std::io::Result<Output> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut command = Command::new(root.join("hack/run-local.sh"));
+    without_test_variables(&mut command).args(arguments).env("CLUSTER_DOMAIN", "example.org").output()
+}
+
+#[test]
+fn running_locally_makes_the_example_ready_twice_in_a_row() -> Result<(), Box<dyn Error>> {
+    for run in ["first", "second"] {
+        let answer = run_local(&["--once"])?;
+        let (said, problems) =
+            (String::from_utf8_lossy(&answer.stdout), String::from_utf8_lossy(&answer.stderr));
+        assert!(answer.status.success(), "the {run} run: {}\n{said}\n{problems}", answer.status);
+        let expected = ["default", "hello", "http://hello.default.svc.example.org", "True"];
+        let ready = said.lines().any(|line| line.split_whitespace().eq(expected));
+        assert!(ready, "the {run} run:\n{said}");
+    }
+    Ok(())
+}
+
+#[test]
+fn arguments_that_it_does_not_know_are_refused_and_help_is_given() -> Result<(), Box<dyn Error>> {
+    for (arguments, status) in
+        [(&["--help"][..], 0), (&["--once", "--help"], 0), (&["--twice"], 2), (&["--once", "web"], 2)]
+    {
+        let answer = run_local(arguments)?;
+        let text = String::from_utf8([answer.stdout, answer.stderr].concat())?;
+        assert_eq!(answer.status.code(), Some(status), "{arguments:?}: {text}");
+        assert!(text.contains("usage: hack/run-local.sh [--once]"), "{arguments:?}: {text}");
+        assert!(
+            status == 0 || text.contains(&format!("unknown argument {}; ", arguments[arguments.len() - 1])),
+            "{text}"
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,422 @@
+//! The webhook as it is deployed: its binary, as its service account, with what `config/` applies.
+
+use std::{
+    error::Error,
+    fs::File,
+    io,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::{Child, Command},
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use k8s_openapi::{
+    ByteString,
+    api::{
+        admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration},
+        core::v1::{ConfigMap, Secret},
+    },
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
+use kube::{
+    Api, Client, Resource, ResourceExt,
+    api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams},
+};
+use parking_lot::Mutex;
+use reknit::testing::{ControlPlane, eventually};
+use samples_apis::{AddressableService, AddressableServiceSpec};
+use serde_json::{Value, json};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    task::JoinSet,
+    time::{Instant, interval},
+};
+
+type Tested<T = ()> = Result<T, Box<dyn Error>>;
+
+const CONFIG: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../config");
+const SYSTEM: &str = "knative-samples";
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// The process, which ends with the test.
+struct Webhook {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Webhook {
+    fn start(kubeconfig: &Path, folder: &Path, name: &str) -> io::Result<Self> {
+        let log = folder.join(format!("{name}.log"));
+        let file = File::create(&log)?;
+        let child = Command::new(env!("CARGO_BIN_EXE_webhook"))
+            .arg("--kubeconfig")
+            .arg(kubeconfig)
+            .args(["--bind-address", "127.0.0.1"])
+            .env("SYSTEM_NAMESPACE", SYSTEM)
+            .envs(
+                ["KNATIVE_HEALTH_PROBES_PORT", "METRICS_PROMETHEUS_PORT", "PROFILING_PORT", "WEBHOOK_PORT"]
+                    .map(|port| (port, "0")),
+            )
+            .stdout(file.try_clone()?)
+            .stderr(file)
+            .spawn()?;
+        Ok(Self { child, log })
+    }
+
+    fn said(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    fn leads(&self) -> bool {
+        self.said()
+            .lines()
+            .any(|line| line.contains("leadership changed") && line.contains("webhook.webhook.00-of-01"))
+    }
+
+    /// Returns true if it wrote a Secret or a configuration.
+    fn writes(&self) -> bool {
+        let said = self.said();
+        ["the webhook has a new certificate", "the API server is told"].iter().any(|line| said.contains(line))
+    }
+
+    /// Where it listens, once it says so.
+    async fn address(&self) -> String {
+        eventually("the address of the webhook", LIMIT, async || {
+            let said = self.said();
+            let line = said.lines().find(|line| line.contains("listening for the webhook"));
+            let line: Option<Value> = line.and_then(|line| serde_json::from_str(line).ok());
+            line.and_then(|line| line["address"].as_str().map(str::to_owned)).ok_or(said)
+        })
+        .await
+    }
+}
+
+impl Drop for Webhook {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Has the API server call it at its address: there is no Service network here.
+async fn call<K: Resource<DynamicType = ()>>(client: &Client, what: &str, url: String) {
+    let configurations: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::erase::<K>(&()));
+    let name = format!("{what}.webhook.samples.knative.dev");
+    // The webhook fills it in meanwhile.
+    eventually(format!("{name} with {url}"), LIMIT, async || {
+        let mut configuration = configurations.get(&name).await?;
+        configuration.data["webhooks"][0]["clientConfig"] = json!({"url": url});
+        configurations.replace(&name, &PostParams::default(), &configuration).await
+    })
+    .await;
+}
+
+/// Waits until the configuration that names a Service says also on which path, and which authorities it is to trust.
+async fn serves<K: Resource<DynamicType = ()>>(client: &Client, what: &str, path: &str) {
+    let configurations: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::erase::<K>(&()));
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), SYSTEM);
+    let name = format!("{what}.webhook.samples.knative.dev");
+    eventually(format!("{name} with {path}"), LIMIT, async || {
+        let data = secrets.get("webhook-certs").await.map_err(|error| error.to_string())?.data;
+        let bundle = data.and_then(|mut data| data.remove("ca-cert.pem"));
+        let entry = configurations.get(&name).await.map_err(|error| error.to_string())?.data["webhooks"][0].take();
+        let expected = json!({
+            "service": {"name": "webhook", "namespace": SYSTEM, "port": 443, "path": path}, "caBundle": bundle,
+        });
+        let filled = bundle.is_some() && entry["clientConfig"] == expected && entry["rules"].is_array();
+        if filled { Ok(()) } else { Err(format!("{entry}")) }
+    })
+    .await;
+}
+
+fn refusal<T: std::fmt::Debug>(answer: kube::Result<T>) -> String {
+    match answer {
+        Err(kube::Error::Api(status)) => status.message.clone(),
+        other => format!("{other:?}"),
+    }
+}
+
+/// What `config/` applies, and the webhook as its service account.
+async fn deployed(plane: &ControlPlane) -> Tested<(Client, Webhook)> {
+    plane.apply_path(CONFIG).await?;
+    let access = plane.kubeconfig_as(SYSTEM, "webhook").await?;
+    Ok((plane.client()?, Webhook::start(&access, plane.folder(), "webhook")?))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_webhook_of_the_samples_refuses_and_completes_with_the_rights_it_is_given() -> Tested {
+    let plane = ControlPlane::start().await?;
+    let (client, webhook) = deployed(&plane).await?;
+    let address = webhook.address().await;
+    // As they are applied they name the Service, which stays.
+    serves::<MutatingWebhookConfiguration>(&client, "defaulting", "/defaulting").await;
+    serves::<ValidatingWebhookConfiguration>(&client, "validation", "/resource-validation").await;
+    serves::<ValidatingWebhookConfiguration>(&client, "config", "/config-validation").await;
+    let url = |path: &str| format!("https://{address}{path}");
+    call::<MutatingWebhookConfiguration>(&client, "defaulting", url("/defaulting")).await;
+    call::<ValidatingWebhookConfiguration>(&client, "validation", url("/resource-validation")).await;
+    call::<ValidatingWebhookConfiguration>(&client, "config", url("/config-validation")).await;
+
+    let services: Api<AddressableService> =
+        Api::namespaced(client.clone(), &plane.namespace("webhook").await?);
+    let of =
+        |service: &str| AddressableService::new("x", AddressableServiceSpec { service_name: service.into() });
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    let denied = |what: &str, why: &str| {
+        format!(
+            "admission webhook \"{what}.webhook.samples.knative.dev\" denied the request: validation failed: {why}"
+        )
+    };
+    eventually("a nameless one to be refused", LIMIT, async || {
+        let said = refusal(services.create(&dry, &of("")).await);
+        let expected = denied("validation", "missing field(s): spec.serviceName");
+        if said == expected { Ok(()) } else { Err(format!("{said}\n{}", webhook.said())) }
+    })
+    .await;
+    let made = services.create(&PostParams::default(), &of("web")).await?;
+    assert_eq!(
+        made.annotations()["samples.knative.dev/creator"],
+        made.annotations()["samples.knative.dev/lastModifier"]
+    );
+
+    let maps: Api<ConfigMap> = Api::namespaced(client, SYSTEM);
+    let edit = async |name: &str, key: &str, value: &str| {
+        let patch = Patch::Merge(json!({"data": {key: value}}));
+        maps.patch(name, &PatchParams { dry_run: true, ..PatchParams::default() }, &patch).await
+    };
+    eventually("a bad setting to be refused", LIMIT, async || {
+        let said = refusal(edit("config-leader-election", "buckets", "11").await);
+        let expected = denied("config", "buckets: value must be between 1 <= 11 <= 10");
+        if said == expected { Ok(()) } else { Err(said) }
+    })
+    .await;
+    assert_eq!(
+        refusal(edit("config-logging", "loglevel.webhook", "loud").await),
+        denied(
+            "config",
+            "loglevel.webhook: \"loud\" is not one of debug, info, warn, error, dpanic, panic, fatal"
+        )
+    );
+    for (map, key, value) in [
+        ("config-observability", "metrics-endpoint", "collector.observability:4317"),
+        ("config-leader-election", "map-lease-prefix.controller.lamps", "Bad/Name"),
+    ] {
+        let said = refusal(edit(map, key, value).await);
+        assert!(
+            said.starts_with(&denied("config", "")) && said.contains(key) && said.contains(value),
+            "{said}"
+        );
+    }
+    let said = refusal(edit("config-observability", "_example", "nothing").await);
+    assert!(said.starts_with(&denied("config", "the update modifies a key in \"_example\"")), "{said}");
+    edit("config-logging", "loglevel.webhook", "debug").await?;
+    Ok(())
+}
+
+/// What kubectl says to this AddressableService, and whether it was content.
+fn kubectl_apply(plane: &ControlPlane, spec: &Value, arguments: &[&str]) -> io::Result<(bool, String)> {
+    let manifest = json!({"apiVersion": "samples.knative.dev/v1alpha1", "kind": "AddressableService",
+        "metadata": {"name": "applied", "namespace": "default"}, "spec": spec});
+    let file = plane.folder().join("applied.json");
+    std::fs::write(&file, manifest.to_string())?;
+    let assets = std::env::var("KUBEBUILDER_ASSETS").unwrap_or_default();
+    let mut kubectl = Command::new(Path::new(&assets).join("kubectl"));
+    let kubectl = kubectl.arg("--kubeconfig").arg(plane.kubeconfig()).args(["apply", "-f"]).arg(file);
+    let output = kubectl.args(arguments).output()?;
+    let said = [output.stdout, output.stderr].concat();
+    Ok((output.status.success(), String::from_utf8_lossy(&said).into_owned()))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kubectl_says_what_is_wrong_with_an_addressable_service_whatever_it_validates_itself() -> Tested {
+    let plane = ControlPlane::start().await?;
+    let (client, webhook) = deployed(&plane).await?;
+    let address = webhook.address().await;
+    let url = |path: &str| format!("https://{address}{path}");
+    call::<MutatingWebhookConfiguration>(&client, "defaulting", url("/defaulting")).await;
+    call::<ValidatingWebhookConfiguration>(&client, "validation", url("/resource-validation")).await;
+
+    let (strict, warn, ignore) = ("--validate=strict", "--validate=warn", "--validate=false");
+    let ours = "denied the request: mutation failed: cannot decode incoming new object: ";
+    let nameless = "denied the request: validation failed: missing field(s): spec.serviceName";
+    for validate in [strict, warn, ignore] {
+        eventually("a nameless one to be refused", LIMIT, async || {
+            let (applied, said) =
+                kubectl_apply(&plane, &json!({"serviceName": ""}), &[validate, "--dry-run=server"])
+                    .map_err(|error| error.to_string())?;
+            if !applied && said.contains(nameless) { Ok(()) } else { Err(said) }
+        })
+        .await;
+        let (applied, said) = kubectl_apply(&plane, &json!({}), &[validate])?;
+        assert!(!applied && said.contains(&format!("{ours}missing field(s): spec.serviceName")), "{said}");
+        let (applied, said) = kubectl_apply(&plane, &json!({"serviceName": 1}), &[validate])?;
+        let wrong = format!("{ours}spec.serviceName: invalid type: integer `1`, expected a string");
+        assert!(!applied && said.contains(&wrong), "{said}");
+    }
+
+    // Its schema prunes what it does not know, unless kubectl has the API server refuse it.
+    let misspelt = json!({"serviceName": "web", "serviceNmae": "x"});
+    let unknown = "unknown field \"spec.serviceNmae\"";
+    let (applied, said) = kubectl_apply(&plane, &misspelt, &[strict])?;
+    assert!(!applied && said.contains(&format!("strict decoding error: {unknown}")), "{said}");
+    let services: Api<DynamicObject> =
+        Api::namespaced_with(client.clone(), "default", &ApiResource::erase::<AddressableService>(&()));
+    for (validate, warned) in [(warn, true), (ignore, false)] {
+        let (applied, said) = kubectl_apply(&plane, &misspelt, &[validate])?;
+        assert!(applied && said.contains(&format!("Warning: {unknown}")) == warned, "{said}");
+        assert_eq!(services.get("applied").await?.data["spec"], json!({"serviceName": "web"}));
+        services.delete("applied", &Default::default()).await?;
+    }
+
+    // Where it preserves everything, the refusal is ours.
+    let definitions: Api<DynamicObject> =
+        Api::all_with(client, &ApiResource::erase::<CustomResourceDefinition>(&()));
+    let mut definition = definitions.get("addressableservices.samples.knative.dev").await?;
+    let schema = "/spec/versions/0/schema/openAPIV3Schema/properties/spec";
+    let schema = definition.data.pointer_mut(schema).ok_or("no schema")?;
+    schema["x-kubernetes-preserve-unknown-fields"] = true.into();
+    let name = definition.name_any();
+    definitions.replace(&name, &PostParams::default(), &definition).await?;
+    for validate in [ignore, warn, strict] {
+        eventually("our refusal", LIMIT, async || {
+            let (applied, said) = kubectl_apply(&plane, &misspelt, &[validate, "--dry-run=server"])
+                .map_err(|error| error.to_string())?;
+            if !applied && said.contains(&format!("{ours}{unknown}")) { Ok(()) } else { Err(said) }
+        })
+        .await;
+    }
+    Ok(())
+}
+
+/// Passes connections on to whichever of these listens, in turn.
+async fn spread(backends: Vec<String>) -> io::Result<SocketAddr> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let address = listener.local_addr()?;
+    tokio::spawn(async move {
+        for turn in 0.. {
+            let Ok((mut client, _)) = listener.accept().await else { return };
+            let mut order = backends.clone();
+            order.rotate_left(turn % backends.len());
+            tokio::spawn(async move {
+                for backend in order {
+                    if let Ok(mut server) = TcpStream::connect(&backend).await {
+                        let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    Ok(address)
+}
+
+/// When each request that failed was begun, and what it met.
+type Failures = Arc<Mutex<Vec<(Instant, String)>>>;
+
+/// Fifty requests a second, until it is dropped.
+fn load(services: Api<AddressableService>, failures: Failures, asked: Arc<AtomicU32>) -> JoinSet<()> {
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move {
+        let mut ticks = interval(Duration::from_millis(20));
+        let mut requests = JoinSet::new();
+        loop {
+            ticks.tick().await;
+            let (services, failures, asked) = (services.clone(), failures.clone(), asked.clone());
+            requests.spawn(async move {
+                let (begun, dry) = (Instant::now(), PostParams { dry_run: true, ..PostParams::default() });
+                let spec = AddressableServiceSpec { service_name: "web".into() };
+                if let Err(error) = services.create(&dry, &AddressableService::new("load", spec)).await {
+                    failures.lock().push((begun, error.to_string()));
+                }
+                asked.fetch_add(1, Ordering::Relaxed);
+            });
+            while requests.try_join_next().is_some() {}
+        }
+    });
+    tasks
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn when_the_leader_is_killed_in_a_rotation_only_requests_in_flight_fail() -> Tested {
+    let plane = ControlPlane::start().await?;
+    plane.apply_path(CONFIG).await?;
+    let client = plane.client()?;
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), SYSTEM);
+    let hasty = json!({"data": {"lease-duration": "3s", "renew-deadline": "2s", "retry-period": "1s"}});
+    maps.patch("config-leader-election", &PatchParams::default(), &Patch::Merge(hasty)).await?;
+    let kubeconfig = plane.kubeconfig_as(SYSTEM, "webhook").await?;
+    let mut replicas = Vec::new();
+    for name in ["one", "two"] {
+        replicas.push(Webhook::start(&kubeconfig, plane.folder(), name)?);
+    }
+    let backends = vec![replicas[0].address().await, replicas[1].address().await];
+    let proxy = spread(backends).await?;
+    call::<MutatingWebhookConfiguration>(&client, "defaulting", format!("https://{proxy}/defaulting")).await;
+    call::<ValidatingWebhookConfiguration>(
+        &client,
+        "validation",
+        format!("https://{proxy}/resource-validation"),
+    )
+    .await;
+    let services: Api<AddressableService> = Api::namespaced(client.clone(), "default");
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    let nameless = AddressableService::new("x", AddressableServiceSpec::default());
+    eventually("both to be called", LIMIT, async || {
+        let made = services
+            .create(
+                &dry,
+                &AddressableService::new("x", AddressableServiceSpec { service_name: "web".into() }),
+            )
+            .await;
+        let defaulted = made.is_ok_and(|made| made.annotations().contains_key("samples.knative.dev/creator"));
+        let refused =
+            refusal(services.create(&dry, &nameless).await).contains("missing field(s): spec.serviceName");
+        defaulted && refused
+    })
+    .await;
+
+    let (failures, asked) = (Failures::default(), Arc::new(AtomicU32::new(0)));
+    let loaded = load(services, failures.clone(), asked.clone());
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), SYSTEM);
+    let before = shown(&secrets).await?;
+    // Another name that the certificate has to be for: a rotation is due.
+    call::<ValidatingWebhookConfiguration>(
+        &client,
+        "config",
+        format!("https://localhost:{}/config-validation", proxy.port()),
+    )
+    .await;
+    let leader = eventually("a leader", LIMIT, async || replicas.iter().position(Webhook::leads)).await;
+    assert!(replicas[leader].writes() && !replicas[1 - leader].writes(), "the leader alone writes");
+    let shows =
+        |replica: &Webhook| replica.said().contains("the webhook shows the certificate of its Secret");
+    assert!(replicas.iter().all(shows), "every replica shows what is in the Secret");
+    drop(replicas.remove(leader));
+    let killed = Instant::now();
+    eventually("the other one to rotate", LIMIT, async || {
+        let now = shown(&secrets).await.map_err(|error| error.to_string())?;
+        if now != before && replicas[0].leads() { Ok(()) } else { Err(replicas[0].said()) }
+    })
+    .await;
+    let until = asked.load(Ordering::Relaxed) + 100;
+    eventually("a hundred requests more", LIMIT, async || asked.load(Ordering::Relaxed) >= until).await;
+    drop(loaded);
+    let (failures, asked) = (failures.lock().clone(), asked.load(Ordering::Relaxed));
+    println!(
+        "{asked} requests, {} failed, the leader killed for {:?}: {failures:?}",
+        failures.len(),
+        killed.elapsed()
+    );
+    // Until the proxy and the API server have heard that the connection is gone.
+    let in_flight = |begun: Instant| begun <= killed + Duration::from_millis(500);
+    assert!(failures.iter().all(|(begun, _)| in_flight(*begun)), "{failures:?}");
+    Ok(())
+}
+
+async fn shown(secrets: &Api<Secret>) -> kube::Result<Option<ByteString>> {
+    Ok(secrets.get("webhook-certs").await?.data.and_then(|mut data| data.remove("server-cert.pem")))
+}

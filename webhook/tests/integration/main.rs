@@ -1,0 +1,14 @@
+//! The webhook called by a real API server.
+#![cfg(test)]
+
+mod api_server;
+#[path = "../webhook/bulb.rs"]
+mod bulb;
+mod conversion;
+#[path = "../webhook/lamp.rs"]
+mod lamp;
+#[path = "../webhook/local_server.rs"]
+mod local_server;
+#[path = "../webhook/memory.rs"]
+mod memory;
+mod process;

@@ -1,0 +1,416 @@
+//! Tests of a webhook with its certificate controller and a real API server.
+
+use std::{
+    collections::BTreeMap,
+    error::Error,
+    net::SocketAddr,
+    path::PathBuf,
+    process::Command,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use k8s_openapi::{
+    ByteString,
+    api::{
+        admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration},
+        core::v1::{ConfigMap, Secret},
+    },
+};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{Patch, PatchParams, PostParams},
+};
+use reknit_apis::{EXAMPLE_CHECKSUM_ANNOTATION, example_checksum};
+use reknit_injection::{Context, FromConfigMap, Shutdown, ShutdownTrigger};
+use reknit_reconciler::{Run, leader::Leadership};
+use reknit_testing::{ControlPlane, eventually};
+use reknit_webhook::{Place, Webhook};
+use rustls::{
+    pki_types::{CertificateDer, pem::PemObject},
+    version::TLS13,
+};
+use serde_json::{Value, json};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    task::JoinSet,
+    time::{Instant, interval},
+};
+
+use crate::{
+    lamp::{Lamp, LampSpec, Shade},
+    local_server::{certificate, tls_client},
+};
+
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// A running webhook, and the namespace whose requests go through it.
+pub(crate) struct Process {
+    pub(crate) plane: &'static ControlPlane,
+    pub(crate) client: Client,
+    pub(crate) namespace: String,
+    pub(crate) registry: prometheus::Registry,
+    pub(crate) address: SocketAddr,
+    domain: String,
+    stop: ShutdownTrigger,
+    tasks: JoinSet<()>,
+}
+
+impl Process {
+    pub(crate) async fn start(name: &str, make: impl FnOnce(Webhook) -> Webhook) -> Self {
+        let plane = ControlPlane::shared().await.unwrap();
+        plane.install::<Lamp>().await.unwrap();
+        let (client, namespace) = (plane.client().unwrap(), plane.namespace(name).await.unwrap());
+        let domain = format!("{namespace}.tests.dev");
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stop, shutdown) = Shutdown::new();
+        let registry = prometheus::Registry::new();
+        let cx = Context::builder("webhook", client.clone())
+            .system_namespace(Some(namespace.clone()))
+            .metrics(registry.clone())
+            .shutdown(shutdown.clone())
+            .build();
+        let listening = async { Ok(listener) };
+        let (controller, server) =
+            make(Webhook::new(&domain)).assemble(&cx, &Place::default(), listening).unwrap();
+        cx.informers().start();
+        let mut tasks = JoinSet::new();
+        let run = Run {
+            leadership: Leadership::always(),
+            stop: shutdown,
+            drain: Duration::from_secs(5),
+            workers: None,
+        };
+        tasks.spawn(async {
+            controller.run(run).await;
+        });
+        tasks.spawn(async { server.await.unwrap() });
+        Self { plane, client, namespace, registry, address, domain, stop, tasks }
+    }
+
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("https://{}{path}", self.address)
+    }
+
+    fn configuration(&self, what: &str, path: &str) -> Value {
+        let name = format!("{what}.webhook.{}", self.domain);
+        json!({"metadata": {"name": name}, "webhooks": [{
+            "name": name, "admissionReviewVersions": ["v1"], "sideEffects": "NoneOnDryRun",
+            "clientConfig": {"url": self.url(path)},
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": self.namespace}},
+        }]})
+    }
+
+    async fn defaulted(&self) {
+        let configuration: MutatingWebhookConfiguration =
+            serde_json::from_value(self.configuration("defaulting", "/defaulting")).unwrap();
+        self.mutating().create(&PostParams::default(), &configuration).await.unwrap();
+        eventually("the webhook to be called", LIMIT, async || {
+            self.dry_create().await.spec.watts == Some(40)
+        })
+        .await;
+    }
+
+    async fn validated(&self, what: &str, path: &str) {
+        let configuration: ValidatingWebhookConfiguration =
+            serde_json::from_value(self.configuration(what, path)).unwrap();
+        Api::all(self.client.clone()).create(&PostParams::default(), &configuration).await.unwrap();
+    }
+
+    fn mutating(&self) -> Api<MutatingWebhookConfiguration> {
+        Api::all(self.client.clone())
+    }
+
+    /// The bundle that clients trust.
+    async fn bundle(&self) -> String {
+        let configuration =
+            self.mutating().get(&format!("defaulting.webhook.{}", self.domain)).await.unwrap();
+        let bundle = configuration.webhooks.unwrap().remove(0).client_config.ca_bundle;
+        String::from_utf8(bundle.unwrap_or_default().0).unwrap()
+    }
+
+    async fn secret(&self) -> Secret {
+        self.try_secret().await.unwrap()
+    }
+
+    pub(crate) async fn try_secret(&self) -> kube::Result<Secret> {
+        Api::namespaced(self.client.clone(), &self.namespace).get("webhook-certs").await
+    }
+
+    /// Returns the served certificate, to a client that trusts the same bundle as the API server.
+    async fn handshake(&self) -> std::io::Result<CertificateDer<'static>> {
+        let tcp = TcpStream::connect(self.address).await?;
+        let connector = tls_client(&self.bundle().await, &TLS13);
+        let stream = connector.connect(self.address.ip().into(), tcp).await?;
+        Ok(stream.get_ref().1.peer_certificates().unwrap()[0].clone().into_owned())
+    }
+
+    /// Returns once the controller has not reconciled for a second, so that later changes come from outside.
+    async fn settles(&self) {
+        let (start, mut ticks) = (Instant::now(), interval(Duration::from_millis(20)));
+        let mut last = (self.reconciles(), start);
+        while last.1.elapsed() < Duration::from_secs(1) {
+            assert!(start.elapsed() < LIMIT, "the controller keeps reconciling");
+            ticks.tick().await;
+            if self.reconciles() != last.0 {
+                last = (self.reconciles(), Instant::now());
+            }
+        }
+    }
+
+    fn reconciles(&self) -> f64 {
+        let families = self.registry.gather();
+        let family = families.iter().filter(|family| family.name() == "reknit_reconcile_total");
+        family.flat_map(|family| family.get_metric()).map(|metric| metric.get_counter().get_value()).sum()
+    }
+
+    /// Creates a lamp in a dry run and returns it after admission.
+    async fn dry_create(&self) -> Lamp {
+        try_dry_create(&self.client, &self.namespace).await.unwrap()
+    }
+}
+
+async fn try_dry_create(client: &Client, namespace: &str) -> kube::Result<Lamp> {
+    let spec = LampSpec { room: "hall".into(), watts: None, owner: None, shade: Shade::default() };
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    Api::namespaced(client.clone(), namespace).create(&dry, &Lamp::new("x", spec)).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_certificate_is_created_and_edited_configurations_are_restored() {
+    let process = Process::start("certificate", |webhook| webhook.defaulting::<Lamp>()).await;
+    process.defaulted().await;
+    let secret = process.secret().await.data.unwrap();
+    for key in ["server-key.pem", "server-cert.pem", "ca-cert.pem"] {
+        assert!(secret.contains_key(key), "{key} is missing");
+    }
+    let name = format!("defaulting.webhook.{}", process.domain);
+    let before = process.mutating().get(&name).await.unwrap();
+    let hook = before.webhooks.as_ref().unwrap()[0].clone();
+    assert_eq!(hook.client_config.url, Some(process.url("/defaulting")));
+    let rule = &hook.rules.as_ref().unwrap()[0];
+    assert_eq!(
+        (&rule.resources, &rule.operations),
+        (&Some(vec!["lamps".into()]), &Some(vec!["CREATE".into(), "UPDATE".into()]))
+    );
+    let selector = hook.namespace_selector.clone().unwrap().match_expressions.unwrap();
+    assert_eq!((&*selector[0].key, &*selector[0].operator), ("webhooks.knative.dev/exclude", "DoesNotExist"));
+
+    let mut edited = before.clone();
+    edited.webhooks.as_mut().unwrap()[0].rules = None;
+    edited.webhooks.as_mut().unwrap()[0].client_config.ca_bundle = None;
+    process.mutating().replace(&name, &PostParams::default(), &edited).await.unwrap();
+    eventually("the configuration to be restored", LIMIT, async || {
+        process.mutating().get(&name).await.unwrap().webhooks == before.webhooks
+    })
+    .await;
+    // The API server learns of its own configurations by a watch.
+    let has_watts = async |watts| process.dry_create().await.spec.watts == watts;
+    eventually("the webhook to be called again", LIMIT, async || has_watts(Some(40)).await).await;
+
+    process.mutating().delete(&name, &Default::default()).await.unwrap();
+    eventually("the webhook not to be called", LIMIT, async || has_watts(None).await).await;
+    process.defaulted().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_host_of_a_configuration_is_added_to_the_certificate() {
+    let process = Process::start("host", |webhook| webhook.defaulting::<Lamp>()).await;
+    process.defaulted().await;
+    process.settles().await;
+    assert!(process.reconciles() > 0.0);
+    let name = format!("defaulting.webhook.{}", process.domain);
+    let mut moved = process.mutating().get(&name).await.unwrap();
+    let url = format!("https://localhost:{}/defaulting", process.address.port());
+    moved.webhooks.as_mut().unwrap()[0].client_config.url = Some(url);
+    process.mutating().replace(&name, &PostParams::default(), &moved).await.unwrap();
+    eventually("a certificate for the new host", LIMIT, async || {
+        let tcp = TcpStream::connect(process.address).await?;
+        let connector = tls_client(&process.bundle().await, &TLS13);
+        connector.connect("localhost".try_into().unwrap(), tcp).await.map(drop)
+    })
+    .await;
+    eventually("the webhook to be called at the new host", LIMIT, async || {
+        try_dry_create(&process.client, &process.namespace)
+            .await
+            .is_ok_and(|lamp| lamp.spec.watts == Some(40))
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_empty_secret_is_filled_and_a_deleted_one_is_created_again() {
+    let process = Process::start("secret", |webhook| webhook.defaulting::<Lamp>()).await;
+    process.defaulted().await;
+    let secrets: Api<Secret> = Api::namespaced(process.client.clone(), &process.namespace);
+    let emptied = Patch::Merge(json!({"data": null}));
+    secrets.patch("webhook-certs", &PatchParams::default(), &emptied).await.unwrap();
+    eventually("the Secret to be filled", LIMIT, async || {
+        secrets.get("webhook-certs").await.unwrap().data.is_some_and(|data| data.len() == 5)
+    })
+    .await;
+    secrets.delete("webhook-certs", &Default::default()).await.unwrap();
+    eventually("the Secret to be created again", LIMIT, async || secrets.get("webhook-certs").await).await;
+    eventually("requests to succeed", LIMIT, async || {
+        try_dry_create(&process.client, &process.namespace).await
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_secret_is_repaired() {
+    let process = Process::start("damage", |webhook| webhook.defaulting::<Lamp>()).await;
+    process.defaulted().await;
+    let secrets: Api<Secret> = Api::namespaced(process.client.clone(), &process.namespace);
+    let (ca, certificate, key) = certificate();
+    let damages = [
+        ("server-cert.pem", "nonsense".to_owned()),
+        ("server-cert.pem", certificate),
+        ("server-key.pem", key.clone()),
+        ("ca-cert.pem", String::new()),
+        ("ca-cert.pem", ca.clone()),
+        ("next-ca-key.pem", "nonsense".to_owned()),
+        ("next-ca-key.pem", key.clone()),
+        ("next-ca-cert.pem", ca.clone()),
+    ];
+    for (name, text) in damages {
+        let damage = Patch::Merge(json!({"data": {name: ByteString(text.clone().into_bytes())}}));
+        secrets.patch("webhook-certs", &PatchParams::default(), &damage).await.unwrap();
+        let repaired = eventually(format!("{name} with {text:?} to be repaired"), LIMIT, async || {
+            let data = process.secret().await.data.unwrap();
+            (data[name].0 != text.as_bytes()).then_some(data).ok_or("unchanged")
+        });
+        let certificate = CertificateDer::from_pem_slice(&repaired.await["server-cert.pem"].0).unwrap();
+        eventually(format!("the new certificate to be served and trusted after {name}"), LIMIT, async || {
+            match process.handshake().await {
+                Ok(shown) if shown == certificate => Ok(()),
+                other => Err(format!("{other:?}")),
+            }
+        })
+        .await;
+    }
+    assert_eq!(process.dry_create().await.spec.watts, Some(40));
+}
+
+#[derive(Default)]
+struct Features;
+
+impl FromConfigMap for Features {
+    const NAME: &'static str = "config-features";
+
+    fn from_config_map(data: &BTreeMap<String, String>) -> Result<Self, Box<dyn Error + Send + Sync>> {
+        let fast = data.get("fast").map(|text| text.parse::<bool>()).transpose();
+        fast.map_err(|_| "fast: neither true nor false")?;
+        Ok(Self)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unparsable_config_map_and_an_edited_example_are_refused() {
+    let process = Process::start("config", |webhook| webhook.config_validation::<Features>()).await;
+    process.validated("config", "/config-validation").await;
+    let maps: Api<ConfigMap> = Api::namespaced(process.client.clone(), &process.namespace);
+    let example = "fast: true";
+    let mut map = ConfigMap::default();
+    map.metadata.name = Some("config-features".into());
+    map.annotations_mut().insert(EXAMPLE_CHECKSUM_ANNOTATION.into(), example_checksum(example));
+    map.data = Some(BTreeMap::from([("_example".into(), example.into())]));
+    eventually("the ConfigMap to be created", LIMIT, async || {
+        maps.create(&PostParams::default(), &map).await
+    })
+    .await;
+    let refusal = async |data: Value| {
+        let patch = Patch::Merge(json!({"data": data}));
+        match maps.patch("config-features", &PatchParams::default(), &patch).await {
+            Err(kube::Error::Api(status)) => status.message,
+            other => format!("{other:?}"),
+        }
+    };
+    let denied = format!("admission webhook \"config.webhook.{}\" denied the request: ", process.domain);
+    eventually("a refusal with the message of the parser", LIMIT, async || {
+        let message = refusal(json!({"fast": "very"})).await;
+        let expected = format!("{denied}validation failed: fast: neither true nor false");
+        if message == expected { Ok(()) } else { Err(message) }
+    })
+    .await;
+    let message = refusal(json!({"_example": "fast: false"})).await;
+    let expected =
+        "validation failed: the update modifies a key in \"_example\" which is probably not what you want.";
+    assert!(message.starts_with(&format!("{denied}{expected}")), "{message}");
+    let other = Patch::Merge(json!({"data": {"fast": "true"}}));
+    maps.patch("config-features", &PatchParams::default(), &other).await.unwrap();
+}
+
+/// Configures certificates of twelve seconds that are renewed after five.
+fn rotating(webhook: Webhook) -> Webhook {
+    webhook.defaulting::<Lamp>().certificates(Duration::from_secs(12), Duration::from_secs(7))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_request_fails_while_certificates_are_rotated_every_five_seconds() {
+    let process = Process::start("rotation", rotating).await;
+    process.defaulted().await;
+    let (failed, requested) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+    let mut requests = JoinSet::new();
+    let (mut ticks, start) = (interval(Duration::from_millis(20)), Instant::now());
+    let (mut shown, mut handshakes) = (Vec::<ByteString>::new(), 0);
+    for tick in 0.. {
+        if shown.len() == 4 {
+            break;
+        }
+        assert!(start.elapsed() < LIMIT * 2, "{} certificates", shown.len());
+        ticks.tick().await;
+        let (client, namespace) = (process.client.clone(), process.namespace.clone());
+        let (failed, requested) = (failed.clone(), requested.clone());
+        requests.spawn(async move {
+            let answer = try_dry_create(&client, &namespace).await;
+            requested.fetch_add(1, Ordering::Relaxed);
+            if !answer.as_ref().is_ok_and(|lamp| lamp.spec.watts == Some(40)) {
+                println!("{answer:?}");
+                failed.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        // The API server keeps its connections, so a client with the same bundle makes new ones.
+        if tick % 10 == 0 {
+            let certificate = process.secret().await.data.unwrap()["server-cert.pem"].clone();
+            if shown.last() != Some(&certificate) {
+                shown.push(certificate);
+            }
+            process.handshake().await.unwrap();
+            handshakes += 1;
+        }
+    }
+    while let Some(done) = requests.join_next().await {
+        done.unwrap();
+    }
+    let (failed, requested) = (failed.load(Ordering::Relaxed), requested.load(Ordering::Relaxed));
+    println!("{} certificates, {requested} requests, {handshakes} handshakes, {failed} failed", shown.len());
+    assert!(requested >= 200, "{requested} requests");
+    assert_eq!(failed, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stopped_process_does_not_listen() {
+    let limits = reknit_webhook::Limits { quiet: Duration::from_millis(200), ..Default::default() };
+    let mut process = Process::start("ends", |webhook| webhook.defaulting::<Lamp>().limits(limits)).await;
+    process.defaulted().await;
+    process.stop.pull();
+    while let Some(ended) = process.tasks.join_next().await {
+        ended.unwrap();
+    }
+    assert!(TcpStream::connect(process.address).await.is_err());
+}
+
+/// Runs kubectl as the administrator.
+pub(crate) fn kubectl(plane: &ControlPlane, arguments: &[&str]) -> (bool, String) {
+    let mut kubectl =
+        Command::new(PathBuf::from(std::env::var("KUBEBUILDER_ASSETS").unwrap()).join("kubectl"));
+    let output = kubectl.arg("--kubeconfig").arg(plane.kubeconfig()).args(arguments).output().unwrap();
+    let message =
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    (output.status.success(), message)
+}
