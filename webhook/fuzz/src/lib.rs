@@ -70,11 +70,7 @@ fn patched(mut request: Value, patch: &[u8]) {
     let before = request["request"]["object"].clone();
     let object = &mut request["request"]["object"];
     json_patch::patch(object, &patch).unwrap();
-    assert_eq!(
-        without_defaults(before.clone()),
-        without_defaults(object.clone()),
-        "{before}"
-    );
+    assert_eq!(without_defaults(before.clone()), without_defaults(object.clone()), "{before}");
     let again = defaulted(&request);
     assert!(again.allowed && again.patch.is_none(), "{request}: {again:?}");
 }
