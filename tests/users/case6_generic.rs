@@ -98,6 +98,6 @@ async fn two_controllers_over_one_kind_need_names() {
     let said = main.construct(&cx).err().unwrap().to_string();
     assert_eq!(
         said,
-        "two controllers are named addressableservices.samples.knative.dev: give one of them another by .name(..)"
+        "two controllers are named addressableservices.samples.knative.dev: give one of them another name by .name(..)"
     );
 }

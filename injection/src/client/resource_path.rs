@@ -9,7 +9,7 @@ const MAX_PARTS: usize = 8;
 /// The resource that a path such as `/api/v1/namespaces/shop/pods/web/status` names.
 ///
 /// ```
-/// use reknit_injection::ResourcePath;
+/// use reknit_injection::internal::ResourcePath;
 ///
 /// let subresource = |path| ResourcePath::read(path).and_then(|path| path.subresource());
 /// assert_eq!(subresource("/api/v1/namespaces/shop/pods/web/log"), Some("log"));
