@@ -13,13 +13,13 @@ use tokio::{sync::watch, task::JoinHandle};
 use super::*;
 use crate::{Error, PerKey, ReconcileKey, ReconcileKind, leader::Leadership};
 
-/// Does what the test says, given the key and how many passes of it there were before.
+/// Runs a closure of the test with the number of earlier passes of the key.
 struct Does<F> {
     act: F,
     passes: Passes,
 }
 
-/// The keys of all passes that began, and when.
+/// The keys of all passes, with the time of each start.
 type Passes = Arc<watch::Sender<Vec<(String, Instant)>>>;
 type Pending = BoxFuture<'static, Result<Outcome>>;
 
@@ -47,7 +47,7 @@ impl<F: Act> ReconcileKey for Does<F> {
     }
 }
 
-/// A controller that runs.
+/// A running controller.
 struct Running {
     passes: Passes,
     queue: Queue,
@@ -103,7 +103,7 @@ fn at_once(result: impl Fn() -> Result<Outcome>) -> Pending {
 }
 
 impl Running {
-    /// Waits for so many passes, and says how long after the first each began.
+    /// Waits for this number of passes, and returns the start of each, relative to the first.
     async fn passes(&self, count: usize) -> Vec<Duration> {
         let mut passes = self.passes.subscribe();
         let enough = passes.wait_for(|passes| passes.len() >= count);
@@ -111,7 +111,7 @@ impl Running {
         passes.iter().map(|(_, began)| began.duration_since(passes[0].1)).collect()
     }
 
-    /// How many passes there are in so long.
+    /// The number of passes after this time.
     async fn passes_within(&self, time: Duration) -> usize {
         tokio::time::sleep(time).await;
         self.passes.borrow().len()
@@ -119,15 +119,15 @@ impl Running {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_is_retried_with_backoff_and_success_forgets_it() {
+async fn an_error_is_retried_with_backoff_and_a_success_resets_it() {
     let running = run(&["a"], |n| at_once(|| if n % 4 < 3 { Err("no".into()) } else { Ok(Outcome::done()) }));
     running.queue.add(key("a"));
     let began: Vec<_> = running.passes(4).await.iter().map(Duration::as_millis).collect();
     assert_eq!(began, [0, 5, 15, 35]);
-    assert_eq!(running.passes_within(Duration::from_secs(5000)).await, 4, "then it is well");
+    assert_eq!(running.passes_within(Duration::from_secs(5000)).await, 4, "it succeeded");
     running.queue.add(key("a"));
     let began = running.passes(6).await;
-    assert_eq!(began[5] - began[4], Duration::from_millis(5), "from the start again");
+    assert_eq!(began[5] - began[4], Duration::from_millis(5), "the backoff starts again");
 }
 
 fn conflict() -> Error {
@@ -136,7 +136,7 @@ fn conflict() -> Error {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_comes_after_a_pass_follows_its_result() {
+async fn the_result_of_a_pass_decides_the_next_one() {
     let runs_again = async |result: fn(fn() -> Error) -> Result<Outcome>, conflict: fn() -> Error| {
         let running =
             run(&["a"], move |n| at_once(|| if n == 0 { result(conflict) } else { Ok(Outcome::skip()) }));
@@ -149,35 +149,38 @@ async fn what_comes_after_a_pass_follows_its_result() {
     assert!(runs_again(|_| Err("no".into()), conflict).await);
     assert!(!runs_again(|_| Err(Error::permanent("no")), conflict).await);
     assert!(runs_again(|conflict| Err(conflict()), conflict).await);
-    assert!(runs_again(|conflict| Err(Error::permanent(conflict())), conflict).await, "somebody was faster");
+    assert!(
+        runs_again(|conflict| Err(Error::permanent(conflict())), conflict).await,
+        "a conflict is always retried"
+    );
     assert!(runs_again(|_| panic!("once"), conflict).await);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pass_that_wants_another_after_a_while_did_not_fail() {
+async fn a_requeue_resets_the_backoff() {
     let act =
         |n| at_once(|| if n == 1 { Ok(Outcome::after(Duration::from_secs(7))) } else { Err("no".into()) });
     let running = run(&["a"], act);
     running.queue.add(key("a"));
     let began = running.passes(4).await;
     assert_eq!(began[2] - began[1], Duration::from_secs(7));
-    assert_eq!(began[3] - began[2], Duration::from_millis(5), "a first failure");
+    assert_eq!(began[3] - began[2], Duration::from_millis(5), "it counts as a first failure");
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_that_says_when_is_retried_no_later_than_that() {
+async fn an_error_with_a_retry_limit_is_retried_within_it() {
     let limit = Duration::from_secs(30);
-    for error in [|| Error::from("nobody knows it"), conflict] {
+    for error in [|| Error::from("as planned"), conflict] {
         let running = run(&["a"], move |_| at_once(|| Err(error().retry_within(limit))));
         running.queue.add(key("a"));
         let began = running.passes(20).await;
-        assert_eq!(began[1] - began[0], Duration::from_millis(5), "as any other");
+        assert_eq!(began[1] - began[0], Duration::from_millis(5), "the backoff applies");
         assert_eq!(began[19] - began[18], limit);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_pass_begins_before_the_informers_have_their_first_list() {
+async fn no_pass_starts_before_the_first_list_of_each_informer() {
     let cx = Context::new("test", ApiServer::new().client());
     let running =
         start(&cx, Leadership::always(), |_| at_once(|| Ok(Outcome::done())), |build| build, |made| made);
@@ -188,7 +191,7 @@ async fn no_pass_begins_before_the_informers_have_their_first_list() {
     assert_eq!(running.run.await.unwrap(), Drained { dropped: 0 });
 }
 
-/// Lists one ConfigMap, after a minute.
+/// A client whose list of one ConfigMap takes a minute.
 fn slow() -> kube::Client {
     let answer = |request: http::Request<kube::client::Body>| async move {
         let watches = request.uri().query().is_some_and(|query| query.contains("watch="));
@@ -200,7 +203,7 @@ fn slow() -> kube::Client {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_pass_begins_before_what_the_constructor_asked_for_has_its_first_list() {
+async fn no_pass_starts_before_the_first_list_of_informers_from_the_context() {
     let cx = Context::new("test", slow());
     let (maps, mut build) = (cx.get::<Informer<ConfigMap>>(), Controller::named("reading", &cx));
     build.always(key("a"));
@@ -222,18 +225,18 @@ async fn no_pass_begins_before_what_the_constructor_asked_for_has_its_first_list
 }
 
 #[tokio::test(start_paused = true)]
-async fn at_the_end_passes_that_run_come_to_theirs_and_no_other_begins() {
+async fn after_the_stop_running_passes_end_and_no_other_starts() {
     let act = |_| tokio::time::sleep(Duration::from_secs(5)).map(|()| Ok(Outcome::done())).boxed();
     let running = run(&["a", "b", "c"], act);
     ["a", "b", "c"].iter().for_each(|name| running.queue.add(key(name)));
     running.passes(2).await;
     running.stop.pull();
     assert_eq!(running.run.await.unwrap(), Drained { dropped: 0 });
-    assert_eq!(running.passes.borrow().len(), 2, "two workers, so the third key never began");
+    assert_eq!(running.passes.borrow().len(), 2, "there are two workers, so the third key is not processed");
 }
 
 #[tokio::test(start_paused = true)]
-async fn passes_that_do_not_end_are_dropped_at_the_end_and_counted() {
+async fn passes_that_exceed_the_drain_time_are_dropped_and_counted() {
     let running = run(&["a", "b"], |n| {
         assert_eq!(n, 0);
         std::future::pending().boxed()
@@ -246,7 +249,7 @@ async fn passes_that_do_not_end_are_dropped_at_the_end_and_counted() {
     assert_eq!(pulled.elapsed().as_secs(), 10);
 }
 
-/// Keeps a clone of its mark for each key.
+/// Keeps a clone of its mark per key.
 struct Keeps {
     kept: PerKey<Arc<()>>,
     mark: Arc<()>,
@@ -261,12 +264,12 @@ impl ReconcileKind for Keeps {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_kept_for_a_key_goes_with_its_object_and_with_the_lead() {
+async fn a_value_per_key_is_dropped_with_its_object_its_class_and_its_leadership() {
     let (leadership, writers) = Leadership::elected(vec!["bucket".into()]);
     let (cx, mark) = (context(&["a", "b", "c"]), Arc::new(()));
     let held = async |count: usize| {
         tokio::time::sleep(Duration::from_secs(1)).await;
-        assert_eq!(Arc::strong_count(&mark) - 2, count, "besides ours and the reconciler's");
+        assert_eq!(Arc::strong_count(&mark) - 2, count, "besides those of the test and the reconciler");
     };
     let mut build = Controller::of::<ConfigMap>(&cx);
     let keeps = Keeps { kept: build.per_key(), mark: mark.clone() };
@@ -294,7 +297,7 @@ async fn what_is_kept_for_a_key_goes_with_its_object_and_with_the_lead() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_kept_for_a_key_ends_with_the_controller_and_with_a_lead_that_is_lost_meanwhile() {
+async fn values_per_key_are_dropped_with_the_controller_and_when_leadership_is_lost_while_draining() {
     struct Slow(Keeps);
     impl ReconcileKind for Slow {
         type Kind = ConfigMap;
@@ -321,7 +324,7 @@ async fn what_is_kept_for_a_key_ends_with_the_controller_and_with_a_lead_that_is
     let run = Run { leadership, stop: stopped, drain: Duration::from_secs(1000), workers: None };
     let run = tokio::spawn(made.run(run));
     tokio::time::sleep(Duration::from_secs(1)).await;
-    assert_eq!(held(), 5 + 2, "besides ours and the reconciler's");
+    assert_eq!(held(), 5 + 2, "besides those of the test and the reconciler");
     stop.pull();
     tokio::time::sleep(Duration::from_secs(1)).await;
     writers[1 - slow].set_unknown();
@@ -331,7 +334,7 @@ async fn what_is_kept_for_a_key_ends_with_the_controller_and_with_a_lead_that_is
     assert_eq!(held(), 1);
 }
 
-/// Notes what was kept when a pass begins.
+/// Records the kept value at the start of each pass.
 struct Finds {
     kept: PerKey<&'static str>,
     found: Arc<Mutex<Vec<Option<&'static str>>>>,
@@ -346,7 +349,7 @@ impl ReconcileKind for Finds {
 }
 
 #[tokio::test]
-async fn what_is_kept_for_an_object_is_not_found_by_another_that_came_in_its_place() {
+async fn a_new_object_of_the_same_name_does_not_see_the_old_value() {
     let (cx, found) = (context(&["a"]), Arc::default());
     let mut build = Controller::of::<ConfigMap>(&cx);
     let finds = Finds { kept: build.per_key(), found: Arc::clone(&found) };
@@ -357,14 +360,14 @@ async fn what_is_kept_for_an_object_is_not_found_by_another_that_came_in_its_pla
     pass().await;
     let old = maps.get(&key).unwrap();
     maps.remove(&key);
-    maps.insert(ConfigMap::clone(&old)); // before a worker had time for the key
+    maps.insert(ConfigMap::clone(&old)); // before a pass of the key
     pass().await;
     pass().await;
     assert_eq!(*found.lock(), [None, Some("something"), None, Some("something")]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_key_is_looked_at_once_in_a_while() {
+async fn every_key_is_enqueued_at_each_resync() {
     let act = |_| at_once(|| Ok(Outcome::done()));
     let every = Duration::from_secs(1000);
     let running =
@@ -379,7 +382,7 @@ async fn every_key_is_looked_at_once_in_a_while() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_of_an_object_wakes_its_key() {
+async fn a_change_of_an_object_enqueues_its_key() {
     let running = run(&[], |_| at_once(|| Ok(Outcome::done())));
     running.maps.insert(serde_json::from_value(map("new")).unwrap());
     running.passes(1).await;
@@ -387,7 +390,7 @@ async fn a_change_of_an_object_wakes_its_key() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn health_names_the_keys_that_take_long() {
+async fn health_reports_the_keys_of_long_passes() {
     let running = run(&["a"], |_| std::future::pending().boxed());
     running.queue.add(key("a"));
     running.passes(1).await;
@@ -399,7 +402,7 @@ async fn health_names_the_keys_that_take_long() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_future_that_panics_when_it_is_dropped_takes_neither_its_worker_nor_its_key_along() {
+async fn a_panic_while_a_pass_is_dropped_loses_neither_worker_nor_key() {
     struct Panics;
     impl Drop for Panics {
         fn drop(&mut self) {
@@ -427,7 +430,7 @@ async fn a_future_that_panics_when_it_is_dropped_takes_neither_its_worker_nor_it
 }
 
 #[tokio::test(start_paused = true)]
-async fn passes_are_counted_by_how_they_ended() {
+async fn passes_are_counted_by_result() {
     let cx = context(&["a"]);
     let act = |n| {
         at_once(|| match n {
@@ -448,7 +451,7 @@ async fn passes_are_counted_by_how_they_ended() {
     assert_eq!(depth.get_metric()[0].get_label()[0].value(), "counted");
 }
 
-/// Controller, result and how many.
+/// The controller, result and number of passes.
 fn counts_of_passes(cx: &Context) -> Vec<String> {
     let families = cx.metrics().gather();
     let passes = families.iter().find(|family| family.name() == "reknit_reconcile_total").unwrap();

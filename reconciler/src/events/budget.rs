@@ -16,8 +16,8 @@ const CAPACITY: usize = 4096;
 /// The budgets of the most recent sources, each as the time at which it is full again.
 #[derive(Debug, Default)]
 pub(super) struct Budgets {
-    recent: HashMap<Source, Instant>,
-    before: HashMap<Source, Instant>,
+    pub(super) recent: HashMap<Source, Instant>,
+    pub(super) before: HashMap<Source, Instant>,
 }
 
 impl Budgets {
@@ -32,10 +32,5 @@ impl Budgets {
         }
         self.recent.insert(source.clone(), if may { full_at + REFILL } else { full_at });
         may
-    }
-
-    #[cfg(test)]
-    pub(super) fn len(&self) -> usize {
-        self.recent.len() + self.before.len()
     }
 }

@@ -50,7 +50,7 @@ pub(super) struct Stored {
 
 /// The events stored in the last six minutes, up to a fixed number.
 #[derive(Debug, Default)]
-pub(super) struct Series(HashMap<Fingerprint, Stored>);
+pub(super) struct Series(pub(super) HashMap<Fingerprint, Stored>);
 
 impl Series {
     /// Counts one more occurrence, if the event is a repetition.
@@ -80,10 +80,5 @@ impl Series {
         if let Some(oldest) = oldest.filter(|_| self.0.len() >= CAPACITY) {
             self.0.remove(&oldest);
         }
-    }
-
-    #[cfg(test)]
-    pub(super) fn len(&self) -> usize {
-        self.0.len()
     }
 }

@@ -14,7 +14,7 @@ const BURST: f64 = 100.0;
 #[derive(Debug)]
 pub(crate) struct Backoff {
     /// The failures in a row of each key. A tree, whose memory shrinks with its number of keys.
-    failures: BTreeMap<Arc<Key>, u32>,
+    pub(super) failures: BTreeMap<Arc<Key>, u32>,
     tokens: f64,
     updated: Instant,
 }
@@ -50,12 +50,6 @@ impl Backoff {
         }
         self.tokens -= 1.0;
         wait
-    }
-
-    /// The failures of the key in a row.
-    #[cfg(test)]
-    pub(crate) fn failures(&self, key: &Key) -> u32 {
-        self.failures.get(key).copied().unwrap_or_default()
     }
 }
 

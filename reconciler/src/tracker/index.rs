@@ -14,7 +14,7 @@ type Namespace = Option<Text>;
 
 /// The target of a read: an object by name, whether it exists or not, or the objects in a namespace that match.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-enum Target {
+pub(super) enum Target {
     Exact(Text),
     Matching(Box<(Namespace, Text)>),
 }
@@ -31,16 +31,16 @@ impl Default for Target {
 #[derive(Debug, Default)]
 pub(super) struct Index {
     /// Pairs of target and observer.
-    exact: BTreeSet<(Text, Text)>,
-    matching: HashMap<Namespace, HashMap<Text, Selected>>,
+    pub(super) exact: BTreeSet<(Text, Text)>,
+    pub(super) matching: HashMap<Namespace, HashMap<Text, Selected>>,
     /// Pairs of observer and target.
-    reads: BTreeSet<(Text, Target)>,
+    pub(super) reads: BTreeSet<(Text, Target)>,
     /// The targets of the running passes and of those that failed last.
     latest: HashMap<Text, HashSet<Target>>,
 }
 
 #[derive(Debug)]
-struct Selected {
+pub(super) struct Selected {
     selector: Selector,
     observers: HashSet<Text>,
 }
@@ -153,22 +153,6 @@ impl Index {
         if selectors.is_empty() {
             self.matching.remove(namespace);
         }
-    }
-
-    /// The number of distinct texts.
-    #[cfg(test)]
-    pub(super) fn copies(&self) -> usize {
-        let pairs = self.exact.iter().flat_map(|(target, observer)| [target, observer]);
-        pairs.map(Arc::as_ptr).collect::<HashSet<_>>().len()
-    }
-
-    /// The numbers of objects, selectors and observers.
-    #[cfg(test)]
-    pub(super) fn sizes(&self) -> [usize; 3] {
-        let matching = self.matching.values().map(HashMap::len).sum();
-        let exact: HashSet<_> = self.exact.iter().map(|(target, _)| target).collect();
-        let observers: HashSet<_> = self.reads.iter().map(|(observer, _)| observer).collect();
-        [exact.len(), matching, observers.len()]
     }
 }
 

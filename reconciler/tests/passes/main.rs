@@ -1,4 +1,4 @@
-//! What one pass does, whatever it meets: through the public API, against an API server in memory.
+//! Single passes through the public API, against an in-memory API server.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "these are tests")]
 
@@ -18,7 +18,7 @@ use reknit_reconciler::{
 };
 use serde::{Deserialize, Serialize};
 
-/// A Kind with everything: defaults, conditions, a status that newer versions add to.
+/// A Kind with defaults, conditions, and a status to which newer versions add fields.
 #[derive(kube::CustomResource, Serialize, Deserialize, Clone, Debug, schemars::JsonSchema)]
 #[kube(group = "demo.reknit.dev", version = "v1", kind = "Lamp", namespaced, status = "LampStatus")]
 pub(crate) struct LampSpec {
@@ -49,7 +49,7 @@ impl LampStatus {
     }
 }
 
-/// A lamp named `x`, in generation 1.
+/// A lamp named `x` of generation 1.
 pub(crate) fn lamp() -> Lamp {
     let mut lamp = Lamp::new("x", LampSpec { watts: None });
     lamp.metadata.namespace = Some("default".into());
@@ -58,7 +58,7 @@ pub(crate) fn lamp() -> Lamp {
     lamp
 }
 
-/// One that is being deleted and waits for these.
+/// A terminating lamp with these finalizers.
 pub(crate) fn dying(finalizers: &[&str]) -> Lamp {
     let mut lamp = lamp();
     lamp.metadata.deletion_timestamp = Some(Time("2026-01-01T00:00:00Z".parse().unwrap()));
@@ -71,7 +71,7 @@ pub(crate) fn key() -> Key {
     Key::new("default", "x")
 }
 
-/// Does the same in every role.
+/// Runs the same closure in every role.
 pub(crate) struct Does<F>(pub(crate) F);
 
 pub(crate) trait Act: Fn(&Lamp, &mut LampStatus) -> Result<Outcome> + Send + Sync + 'static {}

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::*;
 
-/// Follows whatever is referred to.
+/// Follows one reference.
 struct Following {
     anything: TrackedAny,
     reference: Reference,
@@ -37,7 +37,7 @@ fn following(reference: Reference) -> (Context, Controller, Arc<Mutex<Vec<String
 }
 
 #[tokio::test]
-async fn a_reference_of_any_kind_is_followed_in_the_observers_namespace_unless_it_says_another() {
+async fn a_reference_without_a_namespace_is_followed_in_the_observers_namespace() {
     let reference = KReference {
         api_version: "serving.knative.dev/v1".into(),
         kind: "Service".into(),
@@ -82,7 +82,7 @@ async fn a_reference_may_select_and_a_malformed_one_is_a_permanent_error() {
 }
 
 #[tokio::test]
-async fn a_reference_without_a_namespace_from_an_object_without_one_is_a_permanent_error() {
+async fn a_reference_without_a_namespace_from_a_cluster_scoped_object_is_a_permanent_error() {
     let cx = Context::preloaded("test", ApiServer::new().client(), vec![]);
     let anything = Controller::of::<Namespace>(&cx).track_any();
     let mut shop = Namespace::default();
@@ -103,7 +103,7 @@ async fn a_reference_without_a_namespace_from_an_object_without_one_is_a_permane
 }
 
 #[tokio::test]
-async fn a_controller_of_one_namespace_reads_what_is_in_it_or_in_none() {
+async fn a_controller_of_one_namespace_reads_that_namespace_and_cluster_scoped_objects() {
     let cx = Context::preloaded("test", ApiServer::new().client(), vec![]);
     let mut build = Controller::selected::<Lamp>(&cx, select().namespace("default"));
     let (_services, _nodes): (Tracked<Service>, Tracked<Node>) = (build.track(), build.track());
@@ -126,7 +126,7 @@ async fn a_controller_of_one_namespace_reads_what_is_in_it_or_in_none() {
     assert_eq!(names, [lamps, "nodes", "pods [namespace=default]", "services [namespace=default]"]);
 }
 
-/// Knows ConfigMaps, and lets nobody list them.
+/// A client of an API server that knows ConfigMaps and forbids to list them.
 fn forbidding() -> Client {
     let answer = |request: http::Request<Body>| async move {
         let (code, body) = match request.uri().path() {

@@ -14,7 +14,7 @@ use super::*;
 
 type Reads = Box<dyn Fn(&Tracked<Service>, &Lamp) -> Result<Outcome> + Send + Sync>;
 
-/// Reads what the test says.
+/// Runs the reads of the test.
 struct Reading {
     services: Tracked<Service>,
     reads: std::sync::Arc<Mutex<Reads>>,
@@ -76,7 +76,7 @@ fn reading(
 }
 
 #[tokio::test]
-async fn what_a_pass_read_wakes_it_and_what_it_no_longer_reads_does_not() {
+async fn a_change_of_an_object_enqueues_the_keys_of_passes_that_read_it_last() {
     let desk = Desk::new();
     desk.pass(reading("one")).await;
     assert!(desk.wakes("one", &[]) && !desk.wakes("two", &[]));
@@ -85,7 +85,7 @@ async fn what_a_pass_read_wakes_it_and_what_it_no_longer_reads_does_not() {
 }
 
 #[tokio::test]
-async fn after_a_failed_pass_all_that_was_read_before_it_and_in_it_wakes() {
+async fn after_a_failed_pass_earlier_reads_enqueue_the_key_too() {
     let desk = Desk::new();
     desk.pass(reading("one")).await;
     desk.pass(|services, lamp| {
@@ -97,7 +97,7 @@ async fn after_a_failed_pass_all_that_was_read_before_it_and_in_it_wakes() {
 }
 
 #[tokio::test]
-async fn selectors_wake_what_comes_to_match_and_what_stops_to() {
+async fn objects_that_start_or_stop_to_match_a_selector_enqueue_the_key() {
     let desk = Desk::new();
     let web = || Selector::from(Expression::Equal("app".into(), "web".into()));
     desk.pass(move |services, lamp| {
@@ -121,7 +121,7 @@ async fn a_deleted_observer_is_not_enqueued() {
 }
 
 #[tokio::test]
-async fn what_was_read_as_leader_wakes_nobody_who_leads_no_more() {
+async fn reads_as_leader_are_dropped_when_leadership_is_lost() {
     let desk = Desk::new();
     desk.pass(reading("one")).await;
     assert!(desk.wakes("one", &[]));
@@ -142,7 +142,7 @@ async fn an_observer_deleted_during_its_pass_leaves_nothing_behind() {
     assert!(!desk.wakes("one", &[]));
 }
 
-/// Counts what each lamp controls.
+/// Records the names of the controlled objects.
 struct Owning {
     secrets: Owned<Secret>,
     found: std::sync::Arc<Mutex<Vec<String>>>,
@@ -157,7 +157,7 @@ impl ReconcileKind for Owning {
 }
 
 #[tokio::test]
-async fn what_an_object_controls_is_found_by_uid_and_wakes_it() {
+async fn controlled_objects_are_found_by_uid_and_enqueue_their_owner() {
     let server = ApiServer::new();
     let cx = Context::preloaded("test", server.client(), vec![server.hold(&lamp())]);
     let mut build = Controller::of::<Lamp>(&cx);
@@ -182,7 +182,7 @@ async fn what_an_object_controls_is_found_by_uid_and_wakes_it() {
     assert_eq!(made.queued(), [key()]);
 }
 
-/// Has no Kind.
+/// Does nothing.
 struct Idle;
 
 impl ReconcileKey for Idle {
@@ -192,7 +192,7 @@ impl ReconcileKey for Idle {
 }
 
 #[tokio::test]
-async fn labels_and_namespaces_name_parents() {
+async fn labels_and_namespaces_map_to_parents() {
     let cx = Context::preloaded("test", ApiServer::new().client(), vec![]);
     let mut build = Controller::named("parents", &cx);
     let maps = cx.get::<Informer<ConfigMap>>();
@@ -213,7 +213,7 @@ async fn labels_and_namespaces_name_parents() {
 }
 
 #[tokio::test]
-async fn a_controller_waits_for_each_informer_it_was_told_of_once() {
+async fn a_controller_waits_for_each_of_its_informers_once() {
     let cx = Context::preloaded("test", ApiServer::new().client(), vec![]);
     let mut build = Controller::of::<Lamp>(&cx);
     let _services: Tracked<Service> = build.track();
@@ -228,7 +228,7 @@ async fn a_controller_waits_for_each_informer_it_was_told_of_once() {
 }
 
 #[tokio::test]
-async fn what_a_reconciler_holds_says_what_it_is_and_its_clones_are_one() {
+async fn handles_have_debug_output_and_clones_share_their_state() {
     let cx = Context::preloaded("test", ApiServer::new().client(), vec![]);
     let mut build = Controller::of::<Lamp>(&cx);
     let (services, pods): (Tracked<Service>, Owned<Pod>) = (build.track(), build.owns());
@@ -263,7 +263,7 @@ async fn what_a_reconciler_holds_says_what_it_is_and_its_clones_are_one() {
 }
 
 #[tokio::test]
-async fn what_all_depend_on_wakes_every_key() {
+async fn a_watch_of_a_shared_dependency_enqueues_every_key() {
     let lamps = ["x", "y"].map(|name| {
         let mut lamp = lamp();
         lamp.metadata.name = Some(name.into());

@@ -16,7 +16,7 @@ use samples_controller::{ClusterDomain, addressable_service::controller};
 
 const FINALIZER: &str = "addressableservices.samples.knative.dev";
 
-/// `default/x`, which names this Service.
+/// The object `default/x`, which names this Service.
 fn naming(service: &str) -> AddressableService {
     let mut object = AddressableService::new("x", AddressableServiceSpec { service_name: service.into() });
     object.metadata.namespace = Some("default".into());
@@ -36,7 +36,7 @@ fn service(namespace: &str, name: &str) -> Service {
     Service { metadata, ..Service::default() }
 }
 
-/// It and these, in a cluster whose domain is not the default.
+/// These objects in a cluster with another domain than the default.
 fn in_cluster(given: Given) -> Given {
     given.provide(ClusterDomain::new("example.org"))
 }
@@ -66,7 +66,7 @@ fn without_finalizer(mut object: AddressableService) -> AddressableService {
 }
 
 #[tokio::test]
-async fn one_pass_does_what_the_sample_says() {
+async fn single_passes_reconcile_and_finalize() {
     let withdrawn = Event::normal("AddressWithdrawn", "The address is no longer published");
     let finalized = Event::normal("FinalizerUpdate", "Updated \"x\" finalizers");
     let gone = "failed to update finalizers for \"x\"";
@@ -172,7 +172,7 @@ async fn a_change_of_the_service_enqueues_the_objects_that_name_it_until_they_ar
     assert_eq!(controller.queued(), []);
 }
 
-/// `default/web`, changed so many times.
+/// The Service `default/web` after this number of changes.
 fn labelled(times: u8) -> Service {
     let mut service = service("default", "web");
     service.metadata.labels = Some([("times".into(), times.to_string())].into());

@@ -1,4 +1,4 @@
-//! Which passes there are, and when, in a process that leads some of the time.
+//! The passes of a process that leads some of the time.
 
 use super::*;
 use reknit_testing::InformerExt;
@@ -6,7 +6,7 @@ use reknit_testing::InformerExt;
 const FAR: Duration = Duration::from_secs(100_000);
 
 #[tokio::test(start_paused = true)]
-async fn a_pass_is_dropped_where_it_stands_when_its_key_is_no_longer_led() {
+async fn a_pass_is_dropped_when_its_key_is_no_longer_led() {
     struct Counts(Arc<AtomicUsize>);
     impl Drop for Counts {
         fn drop(&mut self) {
@@ -28,7 +28,7 @@ async fn a_pass_is_dropped_where_it_stands_when_its_key_is_no_longer_led() {
     let cx = context(&["a"]);
     let running = start(&cx, leadership, act, |build| build, |made| made.name("counted"));
     running.queue.add(key("a"));
-    assert_eq!(running.passes_within(Duration::from_secs(10)).await, 0, "it is led elsewhere");
+    assert_eq!(running.passes_within(Duration::from_secs(10)).await, 0, "another process leads");
     writers[0].set_leading(Instant::now() + FAR);
     running.passes(1).await;
     assert_eq!(running.health.working().len(), 1);
@@ -42,7 +42,7 @@ async fn a_pass_is_dropped_where_it_stands_when_its_key_is_no_longer_led() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_promotion_looks_at_every_object_that_may_be_promoted() {
+async fn a_promotion_enqueues_the_admitted_objects() {
     let (leadership, writers) = Leadership::elected(vec!["bucket".into()]);
     let cx = context(&["a", "b"]);
     let mut idle = map("idle");
@@ -71,7 +71,7 @@ async fn a_promotion_looks_at_every_object_that_may_be_promoted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_controller_without_a_kind_looks_at_what_its_watches_know() {
+async fn a_controller_without_a_kind_enqueues_the_keys_of_its_watches() {
     let cx = context(&["a", "b"]);
     let mut build = Controller::named("keys", &cx);
     build.watch(&cx.get::<Informer<ConfigMap>>()).keys(|map| [Key::of(map)]);
@@ -91,7 +91,7 @@ async fn a_controller_without_a_kind_looks_at_what_its_watches_know() {
     assert_eq!(passes.borrow().len(), 4, "resynced");
 }
 
-/// A controller without watches.
+/// Runs a controller without watches.
 fn of_keys<F: Act>(leadership: Leadership, act: F) -> (Passes, Queue) {
     let build = Controller::named("keys", &context(&[]));
     let (passes, queue) = (Passes::default(), build.queue());
@@ -104,14 +104,14 @@ fn of_keys<F: Act>(leadership: Leadership, act: F) -> (Passes, Queue) {
     (passes, queue)
 }
 
-/// The keys of all passes so far, after a while.
+/// The keys of all passes so far, after some time.
 async fn begun(passes: &Passes) -> Vec<String> {
     tokio::time::sleep(Duration::from_secs(100)).await;
     passes.borrow().iter().map(|(name, _)| name.clone()).collect()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_that_falls_due_while_nobody_leads_it_has_its_pass_once_this_process_does() {
+async fn a_key_that_is_due_without_a_leader_is_processed_when_this_process_leads() {
     let (leadership, writers) = Leadership::elected(vec!["bucket".into()]);
     let (passes, queue) = of_keys(leadership, |_| at_once(|| Ok(Outcome::done())));
     queue.add(key("early"));
@@ -130,7 +130,7 @@ async fn a_key_that_falls_due_while_nobody_leads_it_has_its_pass_once_this_proce
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_that_falls_due_while_another_process_leads_it_is_left_to_that() {
+async fn a_key_that_is_due_while_another_process_leads_is_left_to_it() {
     let (leadership, writers) = Leadership::elected(vec!["bucket".into()]);
     let (passes, queue) = of_keys(leadership, |_| at_once(|| Ok(Outcome::done())));
     queue.add(key("early"));
@@ -145,7 +145,7 @@ async fn a_key_that_falls_due_while_another_process_leads_it_is_left_to_that() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pass_that_was_dropped_with_the_lead_begins_again_with_it() {
+async fn a_pass_dropped_with_the_leadership_runs_again_with_it() {
     let (leadership, writers) = Leadership::elected(vec!["bucket".into()]);
     let act =
         |before| if before == 0 { std::future::pending().boxed() } else { at_once(|| Ok(Outcome::done())) };
@@ -160,7 +160,7 @@ async fn a_pass_that_was_dropped_with_the_lead_begins_again_with_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_failed_is_tried_again_after_a_time_without_a_leader_also_if_it_is_not_promoted() {
+async fn a_failed_key_is_retried_after_a_time_without_a_leader_even_if_it_is_not_promoted() {
     let (leadership, writers) = Leadership::elected(vec!["bucket".into()]);
     let act = |before| at_once(|| if before == 0 { Err("no".into()) } else { Ok(Outcome::done()) });
     let running = start(
