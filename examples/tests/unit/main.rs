@@ -2,7 +2,7 @@
 #![cfg(test)]
 
 #[path = "../../cloud-ide/main.rs"]
-#[expect(dead_code, unreachable_pub, reason = "it is a program: its main runs in a process of its own")]
+#[expect(dead_code, reason = "it is a program: its main runs in a process of its own")]
 mod cloud_ide;
 mod crds;
 mod foo;
