@@ -72,7 +72,7 @@ measurements() {
 
 slowest() {
   printf '\n=== the ten slowest tests\n'
-  sed -nE 's/^test (.*[^ ]) +\.\.\. .*<([0-9.]+)s>$/\2 s  \1/p' "$work/tests" | sort -rn | head -n 10
+  sed -nE 's/^test (.*[^ ]) +\.\.\. .*<([0-9.]+)s>$/\2 s  \1/p' "$work/tests" | sort -rn | sed -n 1,10p
 }
 
 # Downloads or builds the control plane while cargo compiles.

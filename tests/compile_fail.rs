@@ -1,6 +1,6 @@
-//! What must not compile, and what the compiler says to whoever tries.
+//! Code that must not compile, and the messages that the compiler answers with.
 
 #[test]
 fn what_must_not_compile_says_why() {
-    trybuild::TestCases::new().compile_fail("tests/compile_fail/*.rs");
+    trybuild::TestCases::new().compile_fail("tests/compile_fail/*/*.rs");
 }

@@ -23,7 +23,9 @@ pub(crate) fn stable_folder(name: &str) -> PathBuf {
 /// build for development as for tests.
 pub(crate) fn without_test_variables(command: &mut Command) -> &mut Command {
     let is_of_tests = |name: &str| {
-        name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_") || name == "RUSTC_BOOTSTRAP"
+        name.starts_with("CARGO_PKG_")
+            || name.starts_with("CARGO_MANIFEST_")
+            || ["OUT_DIR", "RUSTC_BOOTSTRAP"].contains(&name)
     };
     for (name, _) in env::vars().filter(|(name, _)| is_of_tests(name)) {
         command.env_remove(name);
