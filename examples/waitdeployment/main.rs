@@ -207,7 +207,7 @@ fn failing(address: &str) -> String {
     format!("cannot connect to {address}: ")
 }
 
-/// Whether the status says why this address does not answer: that holds until something else is known.
+/// Returns true if the status says why this address does not answer: that holds until something else is known.
 fn says_of(status: &DeploymentStatus, address: &str) -> bool {
     let message = current(status).and_then(|condition| condition.message.as_deref());
     message.is_some_and(|message| message.starts_with(&failing(address)))

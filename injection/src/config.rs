@@ -17,7 +17,7 @@ use tokio::sync::watch;
 
 use crate::{
     context::Context,
-    informer::{Change, Feed, FeedState, Informer, select},
+    informer::{Change, Informer, InformerHandle, InformerState, select},
 };
 
 /// The key of Knative's documentation block, which is not a setting.
@@ -94,10 +94,12 @@ impl<T: FromConfigMap> Config<T> {
         let start = Latest { value: Arc::default(), data: None, unread: watch::Sender::new(None) };
         let latest = Arc::new(Mutex::new(start));
         let map = cx.system_namespace().map(|namespace| {
-            cx.unasked::<ConfigMap>(select().namespace(namespace).field("metadata.name", T::NAME))
+            cx.informer_without_dependency::<ConfigMap>(
+                select().namespace(namespace).field("metadata.name", T::NAME),
+            )
         });
         let config = Self { latest, map };
-        config.feed().into_iter().for_each(|feed| cx.note(feed));
+        config.handle().into_iter().for_each(|informer| cx.add_dependency(informer));
         if let Some(map) = &config.map {
             map.list().for_each(|held| {
                 config.latest.lock().follow(&held, true);
@@ -133,8 +135,8 @@ impl<T: FromConfigMap> Config<T> {
 
     /// Returns the informer that a controller waits for before its first reconcile; `None` without a system namespace. It
     /// is not synced while the ConfigMap is invalid from the start.
-    pub fn feed(&self) -> Option<Arc<dyn Feed>> {
-        let map = self.map.as_ref()?.feed();
+    pub fn handle(&self) -> Option<Arc<dyn InformerHandle>> {
+        let map = self.map.as_ref()?.handle();
         let unread = self.latest.lock().unread.subscribe();
         Some(Arc::new(Readable { map, name: T::NAME, unread }))
     }
@@ -142,20 +144,20 @@ impl<T: FromConfigMap> Config<T> {
 
 /// The informer of a ConfigMap, which is synced once the ConfigMap is valid.
 struct Readable {
-    map: Arc<dyn Feed>,
+    map: Arc<dyn InformerHandle>,
     name: &'static str,
     unread: watch::Receiver<Option<(Instant, String)>>,
 }
 
-impl Feed for Readable {
+impl InformerHandle for Readable {
     fn name(&self) -> &str {
         self.map.name()
     }
 
-    fn state(&self) -> FeedState {
+    fn state(&self) -> InformerState {
         match (self.map.state(), &*self.unread.borrow()) {
-            (FeedState::Synced { .. }, Some((since, why))) => {
-                FeedState::Waiting { since: *since, why: format!("ConfigMap {}: {why}", self.name) }
+            (InformerState::Synced { .. }, Some((since, why))) => {
+                InformerState::Waiting { since: *since, why: format!("ConfigMap {}: {why}", self.name) }
             }
             (state, _) => state,
         }
@@ -284,25 +286,31 @@ mod tests {
     #[tokio::test]
     async fn a_config_map_that_is_invalid_at_the_start_is_waited_for() {
         let (limit, maps) = preloaded(&[("limit", "many")]);
-        let feed = limit.feed().unwrap();
-        let FeedState::Waiting { why, .. } = feed.state() else { panic!("{:?}", feed.state()) };
+        let informer = limit.handle().unwrap();
+        let InformerState::Waiting { why, .. } = informer.state() else { panic!("{:?}", informer.state()) };
         assert!(why.starts_with("ConfigMap config-limit: invalid digit"), "{why}");
-        assert!(feed.synced().now_or_never().is_none());
+        assert!(informer.synced().now_or_never().is_none());
         maps.insert(&map("config-limit", &[("limit", "5")])).unwrap();
-        assert!(matches!(feed.state(), FeedState::Synced { .. }) && feed.synced().now_or_never().is_some());
+        assert!(
+            matches!(informer.state(), InformerState::Synced { .. })
+                && informer.synced().now_or_never().is_some()
+        );
         maps.insert(&map("config-limit", &[("limit", "many")])).unwrap();
-        assert!(matches!(feed.state(), FeedState::Synced { .. }), "the value before it holds");
+        assert!(matches!(informer.state(), InformerState::Synced { .. }), "the value before it holds");
 
         let (limit, maps) = preloaded(&[("limit", "many")]);
         maps.remove(&reknit_apis::Key::new("system", "config-limit"));
-        assert!(matches!(limit.feed().unwrap().state(), FeedState::Synced { .. }), "so the default holds");
+        assert!(
+            matches!(limit.handle().unwrap().state(), InformerState::Synced { .. }),
+            "so the default holds"
+        );
     }
 
     #[tokio::test]
     async fn an_invalid_config_map_created_later_leaves_the_default() {
         let (limit, maps) = holding(vec![]);
         maps.insert(&map("config-limit", &[("limit", "many")])).unwrap();
-        assert!(matches!(limit.feed().unwrap().state(), FeedState::Synced { .. }));
+        assert!(matches!(limit.handle().unwrap().state(), InformerState::Synced { .. }));
         assert_eq!(*limit.get(), Limit(0));
     }
 
@@ -339,6 +347,6 @@ mod tests {
         let cx = Context::new("test", server().0);
         let limit = Config::<Limit>::new(&cx, || {});
         assert_eq!(*limit.get(), Limit(0));
-        assert!(limit.feed().is_none());
+        assert!(limit.handle().is_none());
     }
 }

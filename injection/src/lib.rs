@@ -42,6 +42,6 @@ pub use client::{Answer, Transport};
 pub use config::{Config, FromConfigMap};
 pub use context::{Builder, Context, Inject, Missing, Shutdown, ShutdownTrigger};
 pub use informer::{
-    Cached, Change, Feed, FeedState, Filter, Index, Informer, Informers, KeyEvent, Metadata, Old, Selection,
-    Unresolved, annotation, controlled_by, controller_name, label, named, namespace, select,
+    Cached, Change, Filter, Index, Informer, InformerHandle, InformerState, Informers, KeyEvent, Metadata,
+    Old, Selection, Unresolved, annotation, controlled_by, controller_name, label, named, namespace, select,
 };

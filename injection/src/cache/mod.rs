@@ -55,7 +55,7 @@ pub(crate) struct Cache<K> {
     store: RwLock<Store>,
     undecodable: RwLock<Undecodable>,
     handlers: Mutex<Handlers<K>>,
-    /// Whether the objects come from a test instead of a reflector. Then whatever arrives counts, in its order, and new
+    /// True if the objects come from a test instead of a reflector. Then whatever arrives counts, in its order, and new
     /// handlers do not get the objects that are there already.
     preloaded: bool,
 }

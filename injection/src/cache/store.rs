@@ -35,11 +35,11 @@ pub(crate) struct Store {
     reached: String,
     /// The highest version seen since the last list.
     highest: String,
-    /// Whether the version of the last list cannot be ordered.
+    /// True if the version of the last list cannot be ordered.
     unordered: bool,
 }
 
-/// Whether one state is older than the other. Without versions that is unknown, and the later arrival counts as newer.
+/// Returns true if one state is older than the other. Without versions that is unknown, and the later arrival counts as newer.
 fn is_older(one: Option<ResourceVersion<'_>>, other: Option<ResourceVersion<'_>>) -> bool {
     matches!((one, other), (Some(one), Some(other)) if one < other)
 }
@@ -59,7 +59,7 @@ impl Store {
         self.put(item, 0)
     }
 
-    /// Whether an item of the current list changes nothing: it is the cached state, or the cached one was written since
+    /// Returns true if an item of the current list changes nothing: it is the cached state, or the cached one was written since
     /// the list began.
     ///
     /// The caller asks before it decodes the item. An object that is listed but cannot be decoded is not absent.
@@ -99,7 +99,7 @@ impl Store {
         if stale { NONE } else { self.put(item, 0) }
     }
 
-    /// Whether a state that the watch reports is an echo of the cached one, or older.
+    /// Returns true if a state that the watch reports is an echo of the cached one, or older.
     ///
     /// The caller asks before it decodes the object, and calls [`advance`](Self::advance) only after that: the answer to
     /// an own write may arrive in between.

@@ -19,7 +19,7 @@ struct Tombstone {
     /// The version at which no object had the key; empty if unknown.
     version: String,
     uid: Option<DeletedUid>,
-    /// Whether the tombstone was before the current list began, so that whatever the list holds is from after it.
+    /// True if the tombstone was before the current list began, so that whatever the list holds is from after it.
     before_list: bool,
 }
 
@@ -28,7 +28,7 @@ struct DeletedUid {
     uid: String,
     /// The last cached version; empty if the server may not know it any more.
     last: String,
-    /// Whether the current list holds the object.
+    /// True if the current list holds the object.
     listed: bool,
 }
 
@@ -67,12 +67,12 @@ impl Tombstones {
         Some(tombstone)
     }
 
-    /// Whether the state is from before the removal of its key.
+    /// Returns true if the state is from before the removal of its key.
     pub(crate) fn cover(&self, state: &ObjectState<'_>) -> bool {
         !self.0.is_empty() && self.0.get(&state.key()).is_some_and(|tombstone| tombstone.covers(state))
     }
 
-    /// Whether an item of the current list is from before the removal of its key.
+    /// Returns true if an item of the current list is from before the removal of its key.
     pub(crate) fn cover_item(&mut self, state: &ObjectState<'_>) -> bool {
         if self.0.is_empty() {
             return false;

@@ -161,7 +161,7 @@ fn is_dry_run(query: &str) -> bool {
     form_urlencoded::parse(query.as_bytes()).any(|(name, value)| name == "dryRun" && !value.is_empty())
 }
 
-/// Whether the options in the body of a deletion ask for a dry run. A body that cannot be read counts as one.
+/// Returns true if the options in the body of a deletion ask for a dry run. A body that cannot be read counts as one.
 fn is_dry_deletion(body: &Body) -> bool {
     let Some(Some(Ok(bytes))) = body.try_clone().map(|body| body.collect_bytes().now_or_never()) else {
         return true;

@@ -54,7 +54,7 @@ impl<'a> ResourcePath<'a> {
         (self.group, self.version, self.plural) == (&kind.group, &kind.version, &kind.plural)
     }
 
-    /// Whether the path names one object and not a collection.
+    /// Returns true if the path names one object and not a collection.
     pub(crate) fn is_of_one(&self) -> bool {
         self.name.is_some()
     }

@@ -13,7 +13,7 @@ use typemap_rev::{TypeMap, TypeMapKey};
 pub use self::shutdown::{Shutdown, ShutdownTrigger};
 use crate::{
     client::{Transport, read_own_writes},
-    informer::{Cached, Feed, Informer, Informers, ObjectSource, Selection, select},
+    informer::{Cached, Informer, InformerHandle, Informers, ObjectSource, Selection, select},
 };
 
 struct Slot<T>(PhantomData<fn() -> T>);
@@ -26,7 +26,7 @@ impl<T: Clone + Send + Sync + 'static> TypeMapKey for Slot<T> {
 #[derive(Clone)]
 struct Held<T> {
     value: T,
-    reads: Vec<Arc<dyn Feed>>,
+    reads: Vec<Arc<dyn InformerHandle>>,
 }
 
 /// The registry that every constructor gets: the client, the informers, and one value of each type that controllers share.
@@ -34,9 +34,9 @@ struct Held<T> {
 /// A Context exists while controllers are constructed. It is not `Send`, so no reconciler can keep it: whatever a reconcile
 /// reads is a field of the reconciler. Clones share one Context.
 ///
-/// A controller waits for the first list of each informer that its Context [handed out](Self::asked), directly or within
+/// A controller waits for the first list of each informer that its Context [handed out](Self::dependencies), directly or within
 /// an [`Inject`] type, so no reconcile takes an object for absent that is not listed yet. Each constructor of a process
-/// has a Context [of its own](Self::apart), and does not wait for the informers of the others.
+/// has a Context [of its own](Self::scoped), and does not wait for the informers of the others.
 ///
 /// ```compile_fail,E0277
 /// fn keeps(cx: reknit_injection::Context) -> impl Send {
@@ -72,7 +72,7 @@ pub struct Context(Rc<Inner>);
 struct Inner {
     shared: Rc<Shared>,
     /// The informers that this constructor requested.
-    asked: RefCell<Vec<Arc<dyn Feed>>>,
+    asked: RefCell<Vec<Arc<dyn InformerHandle>>>,
 }
 
 /// The part that all constructors share.
@@ -87,7 +87,7 @@ struct Shared {
     values: RefCell<TypeMap>,
     making: RefCell<Vec<&'static str>>,
     /// All informers that were requested, so that a second request gets the same one with its handlers.
-    kept: RefCell<Vec<Arc<dyn Feed>>>,
+    kept: RefCell<Vec<Arc<dyn InformerHandle>>>,
 }
 
 /// A builder of a [`Context`].
@@ -187,20 +187,20 @@ impl Context {
             return held;
         }
         let _making = self.making(type_name::<T>());
-        let apart = self.apart();
-        let made = T::inject(&apart);
-        apart.provide(made.clone());
-        apart.asked().into_iter().for_each(|feed| self.note(feed));
+        let scoped = self.scoped();
+        let made = T::inject(&scoped);
+        scoped.provide(made.clone());
+        scoped.dependencies().into_iter().for_each(|informer| self.add_dependency(informer));
         made
     }
 
     /// Provides this value to every later request. It takes precedence over [`Inject`], so a test replaces a clock by
     /// providing one.
     ///
-    /// The value may hold the informers that this Context has [handed out](Self::asked), so they become dependencies of
+    /// The value may hold the informers that this Context has [handed out](Self::dependencies), so they become dependencies of
     /// whoever requests the value.
     pub fn provide<T: Clone + Send + Sync + 'static>(&self, value: T) {
-        let held = Held { value, reads: self.asked() };
+        let held = Held { value, reads: self.dependencies() };
         self.0.shared.values.borrow_mut().insert::<Slot<T>>(held);
     }
 
@@ -211,7 +211,7 @@ impl Context {
 
     fn held<T: Clone + Send + Sync + 'static>(&self) -> Option<T> {
         let Held { value, reads } = self.0.shared.values.borrow().get::<Slot<T>>().cloned()?;
-        reads.into_iter().for_each(|feed| self.note(feed));
+        reads.into_iter().for_each(|informer| self.add_dependency(informer));
         Some(value)
     }
 
@@ -222,20 +222,20 @@ impl Context {
     /// use reknit_injection::{Context, Informer};
     ///
     /// fn both(cx: &Context) {
-    ///     let (one, other) = (cx.apart(), cx.apart());
+    ///     let (one, other) = (cx.scoped(), cx.scoped());
     ///     let _pods: Informer<Pod> = one.get();
     ///     let _services: Informer<Service> = other.get();
-    ///     assert_eq!((one.asked()[0].name(), other.asked()[0].name()), ("pods", "services"));
+    ///     assert_eq!((one.dependencies()[0].name(), other.dependencies()[0].name()), ("pods", "services"));
     /// }
     /// ```
     #[must_use]
-    pub fn apart(&self) -> Self {
+    pub fn scoped(&self) -> Self {
         Self::of(self.0.shared.clone())
     }
 
     /// Returns the informers that this Context has handed out, each once. A controller that is built with it waits for
     /// them. Informers that are opened at run time, through [`informers`](Self::informers), are not among them.
-    pub fn asked(&self) -> Vec<Arc<dyn Feed>> {
+    pub fn dependencies(&self) -> Vec<Arc<dyn InformerHandle>> {
         self.0.asked.borrow().clone()
     }
 
@@ -294,39 +294,42 @@ impl Context {
     /// Returns the informer of this selection of a Kind, of which the process has one. The Context keeps it, and later the
     /// controller that is built with the Context, or whatever else holds it. An informer that nothing holds never starts.
     pub fn informer<K: Cached<DynamicType = ()>>(&self, selection: Selection) -> Informer<K> {
-        self.noted(self.unasked(selection))
+        self.as_dependency(self.informer_without_dependency(selection))
     }
 
     /// Returns the informer of a Kind that is known only at run time.
     pub fn informer_of(&self, kind: &ApiResource, selection: Selection) -> Informer<DynamicObject> {
-        self.noted(self.keep(self.0.shared.informers.get_dynamic(kind, selection)))
+        self.as_dependency(self.keep(self.0.shared.informers.get_dynamic(kind, selection)))
     }
 
-    /// Returns the informer without making it a dependency. The caller [adds](Self::note) a dependency that wraps it.
-    pub(crate) fn unasked<K: Cached<DynamicType = ()>>(&self, selection: Selection) -> Informer<K> {
+    /// Returns the informer without making it a dependency. The caller [adds](Self::add_dependency) a dependency that wraps it.
+    pub(crate) fn informer_without_dependency<K: Cached<DynamicType = ()>>(
+        &self,
+        selection: Selection,
+    ) -> Informer<K> {
         self.keep(self.0.shared.informers.get(&(), selection))
     }
 
     /// Adds a sync dependency to the controller under construction.
-    pub(crate) fn note(&self, feed: Arc<dyn Feed>) {
-        add(&mut self.0.asked.borrow_mut(), feed);
+    pub(crate) fn add_dependency(&self, informer: Arc<dyn InformerHandle>) {
+        add(&mut self.0.asked.borrow_mut(), informer);
     }
 
-    fn noted<K: Cached>(&self, informer: Informer<K>) -> Informer<K> {
-        self.note(informer.feed());
+    fn as_dependency<K: Cached>(&self, informer: Informer<K>) -> Informer<K> {
+        self.add_dependency(informer.handle());
         informer
     }
 
     fn keep<K: Cached>(&self, informer: Informer<K>) -> Informer<K> {
-        add(&mut self.0.shared.kept.borrow_mut(), informer.feed());
+        add(&mut self.0.shared.kept.borrow_mut(), informer.handle());
         informer
     }
 }
 
 /// Adds the informer unless it is in the list.
-fn add(feeds: &mut Vec<Arc<dyn Feed>>, feed: Arc<dyn Feed>) {
-    if !feeds.iter().any(|known| Arc::ptr_eq(known, &feed)) {
-        feeds.push(feed);
+fn add(informers: &mut Vec<Arc<dyn InformerHandle>>, informer: Arc<dyn InformerHandle>) {
+    if !informers.iter().any(|known| Arc::ptr_eq(known, &informer)) {
+        informers.push(informer);
     }
 }
 

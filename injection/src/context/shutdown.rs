@@ -40,7 +40,7 @@ impl Shutdown {
         Self::new().1
     }
 
-    /// Whether the trigger has been pulled.
+    /// Returns true if the trigger has been pulled.
     pub fn is_down(&self) -> bool {
         *self.0.borrow()
     }

@@ -70,9 +70,11 @@ async fn what_is_provided_wins() {
 
 #[tokio::test]
 async fn whoever_asks_for_a_value_has_asked_for_the_informers_within_it() {
-    let names = |cx: &Context| cx.asked().iter().map(|feed| feed.name().to_owned()).collect::<Vec<_>>();
+    let names = |cx: &Context| {
+        cx.dependencies().iter().map(|informer| informer.name().to_owned()).collect::<Vec<_>>()
+    };
     let cx = context();
-    let (first, second, third) = (cx.apart(), cx.apart(), cx.apart());
+    let (first, second, third) = (cx.scoped(), cx.scoped(), cx.scoped());
     let _: Informer<ConfigMap> = first.get();
     let _: Deep = first.get();
     assert_eq!(names(&first), ["configmaps", "services", "pods"]);

@@ -27,7 +27,7 @@ impl<T: 'static> Filter<T> {
         Self(Box::new(admits))
     }
 
-    /// Whether the filter admits the object.
+    /// Returns true if the filter admits the object.
     pub fn admits(&self, object: &T) -> bool {
         (self.0)(object)
     }

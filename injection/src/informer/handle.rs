@@ -8,12 +8,12 @@ use tokio::sync::watch;
 
 /// An informer without its type. A controller keeps one for each informer that it needs, which keeps the informer
 /// running.
-pub trait Feed: Send + Sync {
+pub trait InformerHandle: Send + Sync {
     /// Returns the resource and the selection, such as `pods` or `addressableservices.samples.knative.dev [namespace=shop]`.
     fn name(&self) -> &str;
 
     /// Returns the progress of the informer.
-    fn state(&self) -> FeedState;
+    fn state(&self) -> InformerState;
 
     /// Completes once the first list is in the cache; at once if it is already.
     fn synced(&self) -> BoxFuture<'static, ()>;
@@ -21,7 +21,7 @@ pub trait Feed: Send + Sync {
 
 /// The progress of an informer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum FeedState {
+pub enum InformerState {
     /// The informer is not started.
     NotStarted,
     /// The first list is not complete, or the API server does not know the resource any more. In the second case the
@@ -41,7 +41,7 @@ pub enum FeedState {
 }
 
 pub(crate) struct Progress {
-    state: Mutex<FeedState>,
+    state: Mutex<InformerState>,
     synced: watch::Sender<bool>,
 }
 
@@ -52,25 +52,25 @@ fn now() -> Instant {
 
 impl Progress {
     pub(crate) fn not_started() -> Self {
-        Self { state: Mutex::new(FeedState::NotStarted), synced: watch::Sender::new(false) }
+        Self { state: Mutex::new(InformerState::NotStarted), synced: watch::Sender::new(false) }
     }
 
-    pub(crate) fn state(&self) -> FeedState {
+    pub(crate) fn state(&self) -> InformerState {
         self.state.lock().clone()
     }
 
     pub(crate) fn started(&self) {
-        *self.state.lock() = FeedState::Waiting { since: now(), why: String::new() };
+        *self.state.lock() = InformerState::Waiting { since: now(), why: String::new() };
     }
 
     pub(crate) fn attempted(&self) {
-        if let FeedState::Synced { last_attempt } = &mut *self.state.lock() {
+        if let InformerState::Synced { last_attempt } = &mut *self.state.lock() {
             *last_attempt = now();
         }
     }
 
     pub(crate) fn stuck(&self, reason: &str) {
-        if let FeedState::Waiting { why, .. } = &mut *self.state.lock() {
+        if let InformerState::Waiting { why, .. } = &mut *self.state.lock() {
             reason.clone_into(why);
         }
     }
@@ -78,14 +78,14 @@ impl Progress {
     /// Waits again, since the API server does not know the resource any more.
     pub(crate) fn lost(&self, reason: &str) {
         let mut state = self.state.lock();
-        if let FeedState::Synced { .. } = &*state {
-            *state = FeedState::Waiting { since: now(), why: reason.into() };
+        if let InformerState::Synced { .. } = &*state {
+            *state = InformerState::Waiting { since: now(), why: reason.into() };
             self.synced.send_replace(false);
         }
     }
 
     pub(crate) fn complete(&self) {
-        *self.state.lock() = FeedState::Synced { last_attempt: now() };
+        *self.state.lock() = InformerState::Synced { last_attempt: now() };
         self.synced.send_replace(true);
     }
 

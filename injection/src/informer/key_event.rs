@@ -42,7 +42,7 @@ impl<'a> KeyEvent<'a> {
         &self.key
     }
 
-    /// Whether the object was deleted or left the selection.
+    /// Returns true if the object was deleted or left the selection.
     pub fn is_deleted(&self) -> bool {
         self.new.is_none() && !self.is_undecodable
     }

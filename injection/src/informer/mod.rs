@@ -31,7 +31,7 @@ pub use self::{
     change::{Change, Old},
     discovery::Unresolved,
     filter::{Filter, annotation, controlled_by, controller_name, label, named, namespace},
-    handle::{Feed, FeedState},
+    handle::{InformerHandle, InformerState},
     index::Index,
     key_event::KeyEvent,
     registry::Informers,
@@ -158,12 +158,12 @@ impl<K: Cached> Informer<K> {
         self.0.cache.read(|store| store.table.len())
     }
 
-    /// Whether an object of this key is cached. Nothing is decoded for it.
+    /// Returns true if an object of this key is cached. Nothing is decoded for it.
     pub fn contains(&self, key: &Key) -> bool {
         self.0.cache.read(|store| store.table.get(key).is_some())
     }
 
-    /// Whether no object is cached.
+    /// Returns true if no object is cached.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -175,11 +175,11 @@ impl<K: Cached> Informer<K> {
 
     /// Completes once the first list is in the cache; at once if it is already.
     pub async fn synced(&self) {
-        Feed::synced(&*self.0).await;
+        InformerHandle::synced(&*self.0).await;
     }
 
     /// Returns the progress of the informer.
-    pub fn state(&self) -> FeedState {
+    pub fn state(&self) -> InformerState {
         self.0.cache.progress.state()
     }
 
@@ -250,7 +250,7 @@ impl<K: Cached> Informer<K> {
         index
     }
 
-    /// Whether both are the same informer: of the same type, Kind and selection in this process.
+    /// Returns true if both are the same informer: of the same type, Kind and selection in this process.
     pub fn same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
@@ -272,7 +272,7 @@ impl<K: Cached> Informer<K> {
     }
 
     /// Returns the informer without its type.
-    pub fn feed(&self) -> Arc<dyn Feed> {
+    pub fn handle(&self) -> Arc<dyn InformerHandle> {
         self.0.clone()
     }
 }
@@ -294,12 +294,12 @@ impl<K: Cached> Drop for Shared<K> {
     }
 }
 
-impl<K: Cached> Feed for Shared<K> {
+impl<K: Cached> InformerHandle for Shared<K> {
     fn name(&self) -> &str {
         &self.cache.name
     }
 
-    fn state(&self) -> FeedState {
+    fn state(&self) -> InformerState {
         self.cache.progress.state()
     }
 

@@ -17,7 +17,7 @@ use tokio::runtime;
 use typemap_rev::{TypeMap, TypeMapKey};
 
 use super::{
-    Cached, Feed, FeedState, Informer, Selection, Shared, discovery, discovery::Unresolved,
+    Cached, Informer, InformerHandle, InformerState, Selection, Shared, discovery, discovery::Unresolved,
     metrics::MetricFamilies,
 };
 use crate::{
@@ -52,7 +52,7 @@ pub(crate) enum ObjectSource {
 }
 
 /// An informer without its type, as the registry uses it.
-trait Member: Feed {
+trait Member: InformerHandle {
     fn start(&self, runtime: &runtime::Handle, transport: &Transport);
     fn resource(&self) -> &ApiResource;
     fn apply_answer(&self, answer: &Answered<'_>) -> bool;
@@ -98,7 +98,7 @@ impl Informers {
     }
 
     /// Returns the name and the progress of each informer, in the order of the names.
-    pub fn states(&self) -> Vec<(String, FeedState)> {
+    pub fn states(&self) -> Vec<(String, InformerState)> {
         let mut states: Vec<_> = self.members().map(|m| (m.name().to_owned(), m.state())).collect();
         states.sort_by(|(one, _), (other, _)| one.cmp(other));
         states

@@ -96,7 +96,7 @@ impl Selection {
         (!fields.is_empty()).then(|| fields.join(","))
     }
 
-    /// Whether the object is selected; `None` if only the server can tell.
+    /// Returns true if the object is selected; `None` if only the server can tell.
     pub(crate) fn admits(&self, object: &Object) -> Option<bool> {
         let ObjectState { namespace, name, .. } = object.state();
         let here = self.namespace.is_none() || self.namespace.as_deref() == namespace;
@@ -110,7 +110,7 @@ impl Selection {
         })
     }
 
-    /// Whether an object is selected, given as JSON, in which every field can be read. An absent field is empty.
+    /// Returns true if an object is selected, given as JSON, in which every field can be read. An absent field is empty.
     pub(crate) fn admits_json(&self, object: &Value) -> bool {
         let text = |path: &str| {
             let found = object.pointer(&format!("/{}", path.replace('.', "/")));

@@ -36,7 +36,7 @@ pub(crate) struct Object(Arc<[u8]>);
 /// The fields from which an [`Object`] is made.
 pub(crate) struct Parts<'a> {
     pub(crate) state: ObjectState<'a>,
-    /// Whether the object is being deleted and has a grace period.
+    /// True if the object is being deleted and has a grace period.
     pub(crate) is_terminating: bool,
     pub(crate) metadata: &'a [u8],
     pub(crate) rest: &'a [u8],
@@ -93,13 +93,13 @@ impl Object {
         ResourceVersion::parse(text(self.texts().0[3]))
     }
 
-    /// Whether this is the very state: the same uid and resourceVersion.
+    /// Returns true if this is the very state: the same uid and resourceVersion.
     pub(crate) fn is(&self, state: &ObjectState<'_>) -> bool {
         let ObjectState { uid, resource_version, .. } = self.state();
         !resource_version.is_empty() && resource_version == state.resource_version && uid == state.uid
     }
 
-    /// Whether the object is being deleted and has a grace period.
+    /// Returns true if the object is being deleted and has a grace period.
     pub(crate) fn is_terminating(&self) -> bool {
         self.has(TERMINATING)
     }

@@ -76,12 +76,12 @@ impl<'a> RawObject<'a> {
         self.metadata.resource_version.as_deref().unwrap_or_default()
     }
 
-    /// Whether the object names this Kind and version as its own.
+    /// Returns true if the object names this Kind and version as its own.
     pub(crate) fn is_of(&self, kind: &ApiResource) -> bool {
         self.api_version.as_deref() == Some(&kind.api_version) && self.kind.as_deref() == Some(&kind.kind)
     }
 
-    /// Whether the object in an answer no longer exists; `deletion` says whether it answers a deletion.
+    /// Returns true if the object in an answer no longer exists; `deletion` says whether it answers a deletion.
     ///
     /// The answer to a deletion holds the object as it was if nothing holds it back. The answer to an update that
     /// removes the last finalizer holds an object that has just been deleted. A namespace, whose finalizers are in its

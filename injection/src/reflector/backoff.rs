@@ -16,7 +16,7 @@ impl Backoff {
         self.0 = 0;
     }
 
-    /// Whether nothing has failed since the last reset.
+    /// Returns true if nothing has failed since the last reset.
     pub(crate) fn is_fresh(&self) -> bool {
         self.0 == 0
     }

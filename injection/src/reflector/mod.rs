@@ -89,17 +89,17 @@ struct Reflector<K> {
     requests: Requests,
     /// The version up to which everything is in the cache; `None` if a list comes next.
     version: Option<String>,
-    /// Whether the server's store may be younger than at the last watch.
+    /// True if the server's store may be younger than at the last watch.
     may_be_younger: bool,
     /// The number of watches in a row without an expected event.
     empty_watches: u32,
-    /// Whether a watch has sent a bookmark since the last list.
+    /// True if a watch has sent a bookmark since the last list.
     has_bookmarks: bool,
     /// The number of lists in a row with 404.
     not_found: u32,
-    /// Whether the last failure was an expired version.
+    /// True if the last failure was an expired version.
     has_expired: bool,
-    /// Whether the next list is read in one piece, since the version expired while the pages of the last one were read.
+    /// True if the next list is read in one piece, since the version expired while the pages of the last one were read.
     without_pages: bool,
     backoff: Backoff,
     warned: Option<Instant>,
@@ -186,7 +186,7 @@ impl<K: Cached> Reflector<K> {
         Ok((page.resource_version.into_owned(), page.continue_token))
     }
 
-    /// Whether the server's version is below the highest one seen.
+    /// Returns true if the server's version is below the highest one seen.
     async fn is_younger(&self) -> Result<bool, Failure> {
         let seen = self.cache.read(|store| store.highest().to_owned());
         let bytes = self.requests.page(Some(1), None).await?;

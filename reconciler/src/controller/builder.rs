@@ -4,7 +4,7 @@ use std::{marker::PhantomData, sync::Arc, time::Duration};
 
 use kube::Client;
 use reknit_apis::{Key, Kind, OwnedBy, Scope};
-use reknit_injection::{Cached, Config, Context, Feed, FromConfigMap, Informer, Selection, select};
+use reknit_injection::{Cached, Config, Context, FromConfigMap, Informer, InformerHandle, Selection, select};
 
 use super::{Controller, Parts, controller_builder::ControllerBuilder, watch::Watch};
 use crate::{
@@ -161,18 +161,18 @@ impl<K> Builder<K> {
     }
 
     fn needs<T: Cached>(&mut self, informer: &Informer<T>) {
-        self.waits_for(informer.feed());
+        self.waits_for(informer.handle());
     }
 
-    fn waits_for(&mut self, feed: Arc<dyn Feed>) {
-        if !self.parts.feeds.iter().any(|known| Arc::ptr_eq(known, &feed)) {
-            self.parts.feeds.push(feed);
+    fn waits_for(&mut self, informer: Arc<dyn InformerHandle>) {
+        if !self.parts.informers.iter().any(|known| Arc::ptr_eq(known, &informer)) {
+            self.parts.informers.push(informer);
         }
     }
 
     /// Ends the declaration of what the controller reads.
     pub(super) fn finish(mut self) -> (Context, Parts) {
-        self.cx.asked().into_iter().for_each(|feed| self.waits_for(feed));
+        self.cx.dependencies().into_iter().for_each(|informer| self.waits_for(informer));
         (self.cx, self.parts)
     }
 }

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use reknit_apis::Key;
-use reknit_injection::{Feed, FeedState};
+use reknit_injection::{InformerHandle, InformerState};
 
 use super::Parts;
 use crate::Queue;
@@ -21,7 +21,7 @@ use crate::Queue;
 #[derive(Clone)]
 pub struct Health {
     name: Arc<str>,
-    feeds: Arc<[Arc<dyn Feed>]>,
+    informers: Arc<[Arc<dyn InformerHandle>]>,
     queue: Queue,
     slow_after: Duration,
 }
@@ -39,7 +39,7 @@ impl Health {
     pub(super) fn new(parts: &Parts) -> Self {
         Self {
             name: parts.name.as_str().into(),
-            feeds: parts.feeds.clone().into(),
+            informers: parts.informers.clone().into(),
             queue: parts.queue.clone(),
             slow_after: parts.limits.slow_after,
         }
@@ -51,13 +51,13 @@ impl Health {
     }
 
     /// The informers whose first list the controller waits for.
-    pub fn feeds(&self) -> &[Arc<dyn Feed>] {
-        &self.feeds
+    pub fn informers(&self) -> &[Arc<dyn InformerHandle>] {
+        &self.informers
     }
 
     /// Returns true if all of them have received their first list.
     pub fn is_synced(&self) -> bool {
-        self.feeds.iter().all(|feed| matches!(feed.state(), FeedState::Synced { .. }))
+        self.informers.iter().all(|informer| matches!(informer.state(), InformerState::Synced { .. }))
     }
 
     /// The running passes.

@@ -19,7 +19,7 @@ use std::{
 
 use parking_lot::Mutex;
 use reknit_apis::Key;
-use reknit_injection::{Context, Feed};
+use reknit_injection::{Context, InformerHandle};
 use tokio::time::Instant;
 use tracing::Instrument;
 
@@ -58,7 +58,7 @@ pub(crate) struct Parts {
     /// Group and Kind as the log names them; empty without a Kind.
     pub(crate) kind: String,
     pub(crate) queue: Queue,
-    pub(crate) feeds: Vec<Arc<dyn Feed>>,
+    pub(crate) informers: Vec<Arc<dyn InformerHandle>>,
     pub(crate) workers: usize,
     pub(crate) resync: Duration,
     pub(crate) limits: Limits,
@@ -75,7 +75,7 @@ impl Parts {
             name,
             kind: String::new(),
             queue: Queue::new(),
-            feeds: Vec::new(),
+            informers: Vec::new(),
             workers: 2,
             resync: Duration::from_secs(10 * 60 * 60),
             limits: Limits::default(),
@@ -140,8 +140,8 @@ impl Controller {
     }
 
     /// The informers whose first list it waits for.
-    pub fn feeds(&self) -> &[Arc<dyn Feed>] {
-        &self.parts.feeds
+    pub fn informers(&self) -> &[Arc<dyn InformerHandle>] {
+        &self.parts.informers
     }
 
     /// The health of the controller, which can be read while it runs.

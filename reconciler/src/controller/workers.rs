@@ -68,7 +68,7 @@ impl Controller {
     }
 
     async fn synced(&self) {
-        join_all(self.parts.feeds.iter().map(|feed| feed.synced())).await;
+        join_all(self.parts.informers.iter().map(|informer| informer.synced())).await;
     }
 
     /// Runs one worker, which processes one key at a time until the queue is closed.

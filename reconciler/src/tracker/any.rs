@@ -9,7 +9,7 @@ use kube::{
     discovery::Scope,
 };
 use reknit_apis::{KReference, Key, Reference};
-use reknit_injection::{FeedState, Informer, Informers, select};
+use reknit_injection::{Informer, InformerState, Informers, select};
 
 use super::{
     tracked::matching,
@@ -206,14 +206,14 @@ fn target(reference: &Reference) -> String {
 
 /// Waits for the first list, unless the informer already reports why it cannot be listed.
 async fn first_list(informer: &Informer<DynamicObject>) -> Result<()> {
-    if !matches!(informer.state(), FeedState::Waiting { why, .. } if !why.is_empty()) {
+    if !matches!(informer.state(), InformerState::Waiting { why, .. } if !why.is_empty()) {
         let _ = tokio::time::timeout(FIRST_LIST, informer.synced()).await;
     }
     let why = match informer.state() {
-        FeedState::Synced { .. } => return Ok(()),
-        FeedState::NotStarted => "the informers of this process are not started yet".into(),
-        FeedState::Waiting { why, .. } if why.is_empty() => "the API server has not answered yet".into(),
-        FeedState::Waiting { why, .. } => why,
+        InformerState::Synced { .. } => return Ok(()),
+        InformerState::NotStarted => "the informers of this process are not started yet".into(),
+        InformerState::Waiting { why, .. } if why.is_empty() => "the API server has not answered yet".into(),
+        InformerState::Waiting { why, .. } => why,
     };
     Err(Error::from(ReferenceError::NotSynced { informer: informer.name().into(), why }).retry_within(RETRY))
 }

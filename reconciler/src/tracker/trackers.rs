@@ -11,7 +11,7 @@ use kube::{
 };
 use parking_lot::Mutex;
 use reknit_apis::Key;
-use reknit_injection::{Cached, Feed, Informer, KeyEvent};
+use reknit_injection::{Cached, Informer, InformerHandle, KeyEvent};
 
 use super::index::Index;
 use crate::Queue;
@@ -74,7 +74,7 @@ struct Dynamic {
     tracker: Tracker,
     informer: Option<Informer<DynamicObject>>,
     /// The informer that calls the tracker. It outlives its closing here if something else in the process holds it.
-    observed: Option<Weak<dyn Feed>>,
+    observed: Option<Weak<dyn InformerHandle>>,
 }
 
 impl Dynamic {
@@ -83,10 +83,10 @@ impl Dynamic {
         if self.informer.is_some() {
             return;
         }
-        let feed = informer.feed();
+        let handle = informer.handle();
         let observed = self.observed.as_ref().and_then(Weak::upgrade);
-        if observed.is_none_or(|observed| !Arc::ptr_eq(&observed, &feed)) {
-            self.observed = Some(Arc::downgrade(&feed));
+        if observed.is_none_or(|observed| !Arc::ptr_eq(&observed, &handle)) {
+            self.observed = Some(Arc::downgrade(&handle));
             self.tracker.observe(informer, queue.clone());
         }
         self.informer = Some(informer.clone());

@@ -63,7 +63,7 @@ impl Process {
         informers.start();
         process.deployments.synced().await;
         eventually("the owner in the cache", SOON, async || process.owners.get(&process.key)).await;
-        process.asked();
+        process.dependencies();
         process
     }
 
@@ -98,13 +98,13 @@ impl Process {
     /// Runs a successful pass, and returns its requests.
     async fn passes(&self) -> Vec<String> {
         let _ = self.pass().await.unwrap();
-        self.asked()
+        self.dependencies()
     }
 
     /// Runs a pass that fails without writing, and returns its error.
     async fn refusal(&self) -> Error {
         let error = self.pass().await.unwrap_err();
-        let asked = self.asked();
+        let asked = self.dependencies();
         assert!(asked.iter().all(|request| request.starts_with("GET")), "{asked:?}");
         error
     }
@@ -525,7 +525,7 @@ async fn a_child_without_a_name_or_in_another_namespace_is_refused_without_a_req
     set(&wanted, "/metadata", json!({"generateName": "child-"}));
     let nameless = process.pass().await.unwrap_err();
     assert_eq!(nameless.to_string(), "a Deployment without a name cannot be applied");
-    assert_eq!(process.asked(), NOTHING);
+    assert_eq!(process.dependencies(), NOTHING);
 }
 
 #[tokio::test]

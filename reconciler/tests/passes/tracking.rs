@@ -222,7 +222,7 @@ async fn a_controller_waits_for_each_of_its_informers_once() {
     let _namespaces = cx.get::<Informer<Namespace>>();
     let _any = build.track_any();
     let made = build.reconciler(Does(lighting)).build();
-    let names: Vec<_> = made.feeds().iter().map(|feed| feed.name().to_owned()).collect();
+    let names: Vec<_> = made.informers().iter().map(|informer| informer.name().to_owned()).collect();
     assert_eq!(names, ["lamps.demo.reknit.dev", "services", "pods", "namespaces"]);
     assert!(made.health().is_synced());
 }

@@ -139,7 +139,7 @@ mod tests {
     };
     use tokio::time::Instant;
 
-    use reknit_injection::{Context, FeedState, Informer};
+    use reknit_injection::{Context, Informer, InformerState};
 
     use super::*;
 
@@ -220,7 +220,7 @@ mod tests {
         let maps: Informer<ConfigMap> = cx.get();
         cx.informers().start();
         let start = Instant::now();
-        while !matches!(maps.state(), FeedState::Waiting { why, .. } if why.contains("503")) {
+        while !matches!(maps.state(), InformerState::Waiting { why, .. } if why.contains("503")) {
             assert!(start.elapsed() < Duration::from_secs(1), "{:?}", maps.state());
             tokio::time::sleep(Duration::from_millis(10)).await;
         }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use reknit_injection::{Change, Context, Feed, select};
+use reknit_injection::{Change, Context, InformerHandle, select};
 use reknit_reconciler::leader::{self, LeaderElectionConfig};
 
 use super::{
@@ -55,9 +55,9 @@ impl ConfigWatcher {
         namespace: &str,
         names: &ConfigMapNames,
         elects: bool,
-    ) -> Vec<Arc<dyn Feed>> {
+    ) -> Vec<Arc<dyn InformerHandle>> {
         let [logging, observability, election] = [self, self, self].map(Self::clone);
-        let mut feeds = vec![
+        let mut informers = vec![
             on_change(cx, namespace, &names.logging, move |data| logging.logging_changed(data)),
             on_change(cx, namespace, &names.observability, move |data| {
                 observability.observability_changed(data)
@@ -65,9 +65,10 @@ impl ConfigWatcher {
         ];
         if elects {
             let name = &names.leader_election;
-            feeds.push(on_change(cx, namespace, name, move |data| election.leader_election_changed(data)));
+            informers
+                .push(on_change(cx, namespace, name, move |data| election.leader_election_changed(data)));
         }
-        feeds
+        informers
     }
 
     fn apply_logging(&self, config: &LoggingConfig) {
@@ -109,7 +110,7 @@ fn on_change<E: Display>(
     namespace: &str,
     name: &str,
     apply: impl Fn(&Data) -> Result<(), E> + Send + Sync + 'static,
-) -> Arc<dyn Feed> {
+) -> Arc<dyn InformerHandle> {
     let informer = cx.informer::<ConfigMap>(select().namespace(namespace).field("metadata.name", name));
     let name = format!("{namespace}/{name}");
     informer.on(move |change| {
@@ -121,5 +122,5 @@ fn on_change<E: Display>(
             tracing::error!("ConfigMap {name}: {error}; the previous settings stay in effect");
         }
     });
-    informer.feed()
+    informer.handle()
 }

@@ -1,7 +1,7 @@
 //! Health checks of the controllers, informers and webhooks of a process.
 use std::time::{Duration, Instant};
 
-use reknit_injection::{FeedState, Informers};
+use reknit_injection::{InformerState, Informers};
 use reknit_reconciler::{Health, Working, leader::Leadership};
 
 use super::probes::HealthCheck;
@@ -20,9 +20,12 @@ pub(crate) struct ProcessHealth {
 impl HealthCheck for ProcessHealth {
     fn unready(&self) -> Vec<String> {
         let reasons = self.controllers.iter().flat_map(|(health, leadership)| {
-            let feeds = health.feeds().iter().filter_map(|feed| not_synced(feed.name(), &feed.state()));
+            let informers = health
+                .informers()
+                .iter()
+                .filter_map(|informer| not_synced(informer.name(), &informer.state()));
             let leader = (!leadership.known()).then(|| "the leader is not known yet".to_owned());
-            feeds.chain(leader).map(|why| format!("{}: {why}", health.name())).collect::<Vec<_>>()
+            informers.chain(leader).map(|why| format!("{}: {why}", health.name())).collect::<Vec<_>>()
         });
         reasons.collect()
     }
@@ -41,22 +44,22 @@ impl HealthCheck for ProcessHealth {
 }
 
 /// Describes an informer that its controller waits for.
-fn not_synced(informer: &str, state: &FeedState) -> Option<String> {
+fn not_synced(informer: &str, state: &InformerState) -> Option<String> {
     match state {
-        FeedState::NotStarted => Some(format!("the informer of {informer} is not started yet")),
-        FeedState::Waiting { since, why } if why.is_empty() => {
+        InformerState::NotStarted => Some(format!("the informer of {informer} is not started yet")),
+        InformerState::Waiting { since, why } if why.is_empty() => {
             Some(format!("waiting for the first list of {informer} for {}s", age(*since)))
         }
-        FeedState::Waiting { since, why } => {
+        InformerState::Waiting { since, why } => {
             Some(format!("waiting for {informer} for {}s: {why}", age(*since)))
         }
-        FeedState::Synced { .. } => None,
+        InformerState::Synced { .. } => None,
     }
 }
 
-fn stuck_informer(informer: &str, state: &FeedState) -> Option<String> {
+fn stuck_informer(informer: &str, state: &InformerState) -> Option<String> {
     match state {
-        FeedState::Synced { last_attempt } if last_attempt.elapsed() > STUCK => {
+        InformerState::Synced { last_attempt } if last_attempt.elapsed() > STUCK => {
             Some(format!("the informer of {informer} has made no request for {}s", age(*last_attempt)))
         }
         _ => None,
@@ -91,25 +94,25 @@ mod tests {
     fn a_waiting_informer_is_unready_with_its_reason() {
         let reason = not_synced(
             "lamps.example.com",
-            &FeedState::Waiting { since: ago(90), why: "no such CRD".into() },
+            &InformerState::Waiting { since: ago(90), why: "no such CRD".into() },
         );
         assert_eq!(reason.unwrap(), "waiting for lamps.example.com for 90s: no such CRD");
         let reason =
-            not_synced("lamps.example.com", &FeedState::Waiting { since: ago(2), why: String::new() });
+            not_synced("lamps.example.com", &InformerState::Waiting { since: ago(2), why: String::new() });
         assert_eq!(reason.unwrap(), "waiting for the first list of lamps.example.com for 2s");
         assert!(
-            not_synced("lamps.example.com", &FeedState::NotStarted).unwrap().ends_with("not started yet")
+            not_synced("lamps.example.com", &InformerState::NotStarted).unwrap().ends_with("not started yet")
         );
-        assert_eq!(not_synced("lamps.example.com", &FeedState::Synced { last_attempt: ago(0) }), None);
+        assert_eq!(not_synced("lamps.example.com", &InformerState::Synced { last_attempt: ago(0) }), None);
     }
 
     #[test]
     fn an_informer_without_requests_is_unhealthy_and_a_waiting_one_is_not() {
-        let reason = stuck_informer("pods", &FeedState::Synced { last_attempt: ago(1000) });
+        let reason = stuck_informer("pods", &InformerState::Synced { last_attempt: ago(1000) });
         assert_eq!(reason.unwrap(), "the informer of pods has made no request for 1000s");
-        assert_eq!(stuck_informer("pods", &FeedState::Synced { last_attempt: ago(600) }), None);
+        assert_eq!(stuck_informer("pods", &InformerState::Synced { last_attempt: ago(600) }), None);
         assert_eq!(
-            stuck_informer("pods", &FeedState::Waiting { since: ago(1000), why: String::new() }),
+            stuck_informer("pods", &InformerState::Waiting { since: ago(1000), why: String::new() }),
             None
         );
     }

@@ -60,14 +60,14 @@ impl Constructors {
 fn assemble_webhook(construct: Construct<Webhook>) -> Construct<(Controller, Task, Health)> {
     // The controller of the certificate must not wait for informers that the webhook's own code uses, such as one of a
     // CustomResource that is not installed.
-    Box::new(move |cx| webhook::assemble(&cx.apart(), construct(cx)?))
+    Box::new(move |cx| webhook::assemble(&cx.scoped(), construct(cx)?))
 }
 
 /// Runs each constructor with its own Context, so that a controller only waits for the informers of its constructor.
 fn construct_all<T>(what: &str, constructors: Vec<Construct<T>>, cx: &Context) -> Result<Vec<T>, Failure> {
     let count = constructors.len();
     let construct = |(construct, n): (Construct<T>, usize)| {
-        let result = panics::caught(|| construct(&cx.apart()).map_err(|e| e.to_string())).flatten();
+        let result = panics::caught(|| construct(&cx.scoped()).map_err(|e| e.to_string())).flatten();
         result.map_err(|why| Failure::new(format!("failed to construct {what} {n} of {count}: {why}")))
     };
     constructors.into_iter().zip(1..).map(construct).collect()
@@ -238,11 +238,11 @@ mod tests {
         });
         let controllers = vec![reading, controller("other", None)];
         let made = Constructors { controllers, ..Constructors::default() }.run(&context(), &[]).unwrap();
-        let feeds = |controller: &Controller| {
-            controller.feeds().iter().map(|feed| feed.name().to_owned()).collect::<Vec<_>>()
+        let informers = |controller: &Controller| {
+            controller.informers().iter().map(|informer| informer.name().to_owned()).collect::<Vec<_>>()
         };
-        let feeds: Vec<_> = made.controllers.iter().map(feeds).collect();
-        assert_eq!(feeds, [vec!["configmaps", "nodes"], vec!["configmaps"]]);
+        let informers: Vec<_> = made.controllers.iter().map(informers).collect();
+        assert_eq!(informers, [vec!["configmaps", "nodes"], vec!["configmaps"]]);
     }
 
     #[tokio::test]

@@ -3,7 +3,7 @@ use std::{io, num::NonZero, process::ExitCode, sync::Arc, thread};
 
 use kube::Client;
 use prometheus::Registry;
-use reknit_injection::{Context, Feed, Informers, Shutdown};
+use reknit_injection::{Context, InformerHandle, Informers, Shutdown};
 use reknit_reconciler::Recorder;
 use tokio::runtime::{Builder, Handle, Runtime};
 
@@ -145,7 +145,7 @@ impl Program {
             registry,
             constructed,
             config,
-            _config_feeds: config_feeds,
+            _config_informers: config_feeds,
         })
     }
 }
@@ -184,7 +184,7 @@ struct Process {
     recorder: Recorder,
     constructed: Constructed,
     config: ConfigWatcher,
-    _config_feeds: Vec<Arc<dyn Feed>>,
+    _config_informers: Vec<Arc<dyn InformerHandle>>,
 }
 
 impl Process {

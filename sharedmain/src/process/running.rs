@@ -69,7 +69,7 @@ impl Running {
     /// Starts the electors once the informers of the controller have synced. A replica that is not able to work yet must
     /// not keep others from working.
     fn elect(&mut self, electors: Electors, controller: &Controller) {
-        let synced = join_all(controller.feeds().iter().map(|feed| feed.synced()));
+        let synced = join_all(controller.informers().iter().map(|informer| informer.synced()));
         let (shutdown, all_drained) = (self.lifecycle.shutdown.clone(), self.drained.1.clone());
         self.electors.spawn(async move {
             tokio::select! {

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::*;
 use crate::{
-    Change, Context, FeedState, Informer, Metadata, select,
+    Change, Context, Informer, InformerState, Metadata, select,
     testing::{Log, Server, Stream, map, server},
 };
 
@@ -79,7 +79,7 @@ async fn a_list_is_read_in_pages_and_watched_from_the_version_of_the_first_page(
     first.page("10", "more", &[map("a", "5")]);
     let second = server.list().await;
     assert_eq!(second.query["continue"], "more");
-    assert!(matches!(maps.state(), FeedState::Waiting { .. }), "half a list is none");
+    assert!(matches!(maps.state(), InformerState::Waiting { .. }), "half a list is none");
     second.items("17", &[map("b", "6")]);
     let _watch = server.watch("10").await.stream();
     maps.synced().await;
@@ -200,7 +200,7 @@ async fn a_kind_that_is_installed_later_is_found_and_logged_once_a_minute() {
         server.list().await.answer(404, "404 page not found");
         assert!(asked.elapsed() <= Duration::from_secs(2), "asked again after {:?}", asked.elapsed());
     }
-    let FeedState::Waiting { why, .. } = maps.state() else { panic!("{:?}", maps.state()) };
+    let InformerState::Waiting { why, .. } = maps.state() else { panic!("{:?}", maps.state()) };
     assert!(
         why.contains("configmaps of v1 (ConfigMap)") && why.contains("CustomResourceDefinition"),
         "{why}"
@@ -232,10 +232,10 @@ async fn objects_of_a_removed_kind_stay_cached_while_the_informer_waits() {
         server.list().await.answer(404, "404 page not found");
     }
     let third = server.list().await;
-    assert!(matches!(maps.state(), FeedState::Synced { .. }), "it may be starting");
+    assert!(matches!(maps.state(), InformerState::Synced { .. }), "it may be starting");
     third.answer(404, "404 page not found");
     let fourth = server.list().await;
-    let FeedState::Waiting { why, .. } = maps.state() else { panic!("{:?}", maps.state()) };
+    let InformerState::Waiting { why, .. } = maps.state() else { panic!("{:?}", maps.state()) };
     assert!(why.contains("CustomResourceDefinition"), "{why}");
     assert_eq!((calls.take().len(), maps.len()), (0, 2), "the version may only be served no more");
     fourth.answer(404, "404 page not found");
@@ -269,7 +269,7 @@ async fn a_forbidden_list_backs_off_and_names_the_missing_verbs() {
         server.list().await.fail(403, "configmaps is forbidden");
     }
     assert!(before.elapsed() > Duration::from_secs(60), "{:?}", before.elapsed());
-    let FeedState::Waiting { why, .. } = maps.state() else { panic!("{:?}", maps.state()) };
+    let InformerState::Waiting { why, .. } = maps.state() else { panic!("{:?}", maps.state()) };
     assert!(why.starts_with("configmaps is forbidden") && why.contains("verbs list and watch"), "{why}");
     assert!(log.lines("WARN").len() <= 4, "{:?}", log.lines("WARN"));
 }
@@ -281,7 +281,7 @@ async fn an_informer_keeps_retrying_during_an_outage() {
     let before = Instant::now();
     while before.elapsed() < Duration::from_secs(3600) {
         server.next().await.refuse();
-        let FeedState::Synced { last_attempt } = maps.state() else { panic!("{:?}", maps.state()) };
+        let InformerState::Synced { last_attempt } = maps.state() else { panic!("{:?}", maps.state()) };
         assert!(Instant::now().into_std() - last_attempt < Duration::from_secs(60), "{:?}", before.elapsed());
     }
 }
@@ -430,10 +430,10 @@ async fn a_dropped_informer_stops() {
     };
     informers.start();
     let watch = server.sync("10", &[]).await;
-    let feed = maps.feed();
+    let informer = maps.handle();
     drop(maps);
-    assert_eq!(informers.states().len(), 1, "the feed keeps it");
-    drop(feed);
+    assert_eq!(informers.states().len(), 1, "the informer keeps it");
+    drop(informer);
     watch.closed().await;
     assert!(server.is_idle() && informers.states().is_empty());
 }
