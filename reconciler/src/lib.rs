@@ -53,7 +53,7 @@
 //! | [`Outcome::done`], [`Outcome::skip`] | waits for the next change |
 //! | [`Outcome::after`] | is enqueued after this time |
 //! | a conflict (409) | is retried with backoff, without an error in the log |
-//! | an [`Error`], a panic, a missed [deadline](ControllerBuilder::deadline) | is retried with backoff, with a log line and an event |
+//! | an [`Error`], a panic, a missed [deadline](Builder::deadline) | is retried with backoff, with a log line and an event |
 //! | a [permanent](Error::permanent) error | waits for the next change, with a log line and an event |
 //!
 //! The backoff of a key starts at 5 ms and doubles up to 1000 s. All keys of a controller together are retried ten times

@@ -58,7 +58,7 @@ impl Outcome {
     ///
     /// The framework treats the pass like any other: the finalizer was added before it, and the status is written after it,
     /// with its conditions initialised. To leave objects alone, use
-    /// [`ControllerBuilder::only`](crate::ControllerBuilder::only), [`class`](crate::ControllerBuilder::class) or
+    /// [`ControllerBuilder::filter`](crate::ControllerBuilder::filter), [`class`](crate::ControllerBuilder::class) or
     /// [`Controller::selected`](crate::Controller::selected).
     pub const fn skip() -> Self {
         Self { next: Next::Skip, event: None }

@@ -67,7 +67,7 @@ impl Health {
     }
 
     /// The passes that have been running for longer than this, and for longer than the time after which a pass of this
-    /// controller is [slow](crate::ControllerBuilder::slow_after).
+    /// controller is [slow](crate::Builder::slow_after).
     pub fn stuck(&self, longer_than: Duration) -> Vec<Working> {
         let limit = longer_than.max(self.slow_after);
         self.working().into_iter().filter(|working| working.age > limit).collect()

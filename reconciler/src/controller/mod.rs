@@ -43,7 +43,7 @@ use crate::{
 
 /// A controller, built by a constructor and run by the process.
 ///
-/// [`Controller::of`] starts to build one. Tests run single passes with [`once`](Controller::once).
+/// [`Controller::of`] starts to build one.
 pub struct Controller {
     parts: Parts,
     metrics: PassMetrics,
