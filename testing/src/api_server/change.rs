@@ -5,26 +5,18 @@ use serde_json::{Value, json};
 
 use super::{
     answer::{Answer, Wrong, bad_request, conflict, immutable, invalid, modified},
+    apply::{Owners, Writer},
     create::check_namespace,
     metadata,
     objects::{Held, Objects, text},
-    ownership::{Owners, Writer},
     patch, prune,
     request::{PatchKind, Request},
     write::Verb,
 };
 
 /// What of an object's metadata no request changes.
-const FIXED: [&str; 8] = [
-    "name",
-    "namespace",
-    "uid",
-    "creationTimestamp",
-    "generation",
-    "deletionTimestamp",
-    "deletionGracePeriodSeconds",
-    "resourceVersion",
-];
+const FIXED: &str = "name namespace uid creationTimestamp generation deletionTimestamp \
+    deletionGracePeriodSeconds resourceVersion";
 
 impl Objects {
     pub(super) fn change(&mut self, request: &Request, name: &str, old: Held) -> Result<Answer, Answer> {
@@ -178,7 +170,7 @@ fn keep_fixed(new: &mut Value, old: &Value) {
     }
     let fields = metadata(new);
     fields.remove("managedFields");
-    for fixed in FIXED {
+    for fixed in FIXED.split(' ') {
         match old["metadata"].get(fixed) {
             Some(value) => fields.insert(fixed.into(), value.clone()),
             None => fields.remove(fixed),

@@ -38,7 +38,7 @@ impl ControlPlane {
         Ok(())
     }
 
-    async fn apply(&self, origin: &str, text: &str) -> Result<(), Error> {
+    pub(super) async fn apply(&self, origin: &str, text: &str) -> Result<(), Error> {
         let client = self.client()?;
         for (number, document) in Deserializer::from_str(text).enumerate() {
             let origin = format!("{origin}, document {}", number + 1);

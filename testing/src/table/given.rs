@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::{
     Passed,
     account::{difference, yaml},
-    input::{self, Opens},
+    input::{self, Changed, Opens},
 };
 use crate::{ApiServer, Verb, Write};
 
@@ -179,9 +179,9 @@ fn constructed(result: Result<Controller>) -> Controller {
 }
 
 #[expect(clippy::panic, reason = "it is an assertion")]
-fn check_untouched(inputs: &[Box<dyn input::Given>], writes: &[Write]) {
+fn check_untouched(inputs: &[Changed], writes: &[Write]) {
     let written = input::written(writes);
-    if let Some((before, after)) = inputs.iter().find_map(|input| input.touched(&written)) {
+    if let Some((before, after)) = inputs.iter().find_map(|changed| changed(&written)) {
         let difference = difference(&yaml(&before), &yaml(&after), "given", "now").unwrap_or_default();
         panic!("the pass changed an object in memory that it was given to read:\n{difference}");
     }

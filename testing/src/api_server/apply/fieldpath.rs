@@ -1,6 +1,6 @@
 //! Paths to the fields of an object, through its lists.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
@@ -78,14 +78,14 @@ impl Shape {
         }
     }
 
-    /// The paths of everything that has a value, and of each element of a list of elements.
-    pub(super) fn leaves(self, value: &Value) -> BTreeSet<Path> {
-        let mut leaves = BTreeSet::new();
+    /// The paths and values of everything that has a value. Of an element of a list, only that it is there.
+    pub(super) fn leaves(self, value: &Value) -> BTreeMap<Path, Value> {
+        let mut leaves = BTreeMap::new();
         self.collect(value, &mut Vec::new(), &mut leaves);
         leaves
     }
 
-    fn collect(self, value: &Value, at: &mut Path, leaves: &mut BTreeSet<Path>) {
+    fn collect(self, value: &Value, at: &mut Path, leaves: &mut BTreeMap<Path, Value>) {
         match value {
             Value::Object(fields) if !fields.is_empty() => {
                 for (name, value) in fields {
@@ -97,12 +97,12 @@ impl Shape {
             Value::Array(all) => {
                 let list = self.list(at);
                 if matches!(list, List::Atomic) {
-                    leaves.insert(at.clone());
+                    leaves.insert(at.clone(), value.clone());
                     return;
                 }
                 for element in all {
                     at.push(Self::step(&list, element));
-                    leaves.insert(at.clone());
+                    leaves.insert(at.clone(), json!(true));
                     if matches!(list, List::Map(_)) {
                         self.collect(element, at, leaves);
                     }
@@ -110,25 +110,9 @@ impl Shape {
                 }
             }
             _ if !at.is_empty() => {
-                leaves.insert(at.clone());
+                leaves.insert(at.clone(), value.clone());
             }
             _ => {}
-        }
-    }
-
-    /// The value at the path; of an element, only that it is there.
-    pub(super) fn get(self, value: &Value, path: &Path) -> Option<Value> {
-        let found = (0..path.len()).try_fold(value, |value, n| self.child(value, path, n))?;
-        Some(match path.last() {
-            Some(Step::Element(_)) => json!(true),
-            _ => found.clone(),
-        })
-    }
-
-    fn child<'a>(self, value: &'a Value, path: &Path, n: usize) -> Option<&'a Value> {
-        match path.get(n)? {
-            Step::Field(name) => value.get(name),
-            element => value.as_array()?.get(self.position(value, path, n, element)?),
         }
     }
 

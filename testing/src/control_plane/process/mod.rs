@@ -1,5 +1,10 @@
 //! The processes of one control plane and their folder, which can stop and start again.
 
+pub(super) mod commands;
+mod guard;
+mod ports;
+mod programs;
+
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -11,14 +16,8 @@ use http::Request;
 use kube::Client;
 use tokio::sync::Mutex;
 
-use super::{
-    Error,
-    access::Access,
-    commands, credentials,
-    guard::Guard,
-    ports::Ports,
-    programs::{NodePrograms, Programs},
-};
+use self::{guard::Guard, ports::Ports, programs::Programs};
+use super::{Error, access::Access, credentials};
 use crate::eventually::until;
 
 const START_LIMIT: Duration = Duration::from_secs(120);
@@ -35,26 +34,20 @@ pub(super) struct Running {
 }
 
 impl Running {
-    pub(super) async fn start(
-        programs: &Programs,
-        audited: bool,
-        arguments: &[String],
-    ) -> Result<Self, Error> {
-        let prepared = Self::prepare(programs, audited, arguments)?;
-        prepared.serve().await?;
-        Ok(prepared)
-    }
-
-    fn prepare(programs: &Programs, audited: bool, arguments: &[String]) -> Result<Self, Error> {
+    pub(super) async fn start(audited: bool, arguments: &[String]) -> Result<Self, Error> {
+        let programs = Programs::search()?;
         let temporary = tempfile::Builder::new().prefix("reknit-testing-").tempdir();
         let temporary = temporary.map_err(Error::file("create a folder in", std::env::temp_dir()))?;
         let folder = temporary.path();
         let ports = Ports::free()?;
         let admin = credentials::create(folder, ports.api_server)?;
-        commands::write(folder, programs, ports, audited, arguments)?;
+        commands::write(folder, &programs, ports, audited, arguments)?;
         let guard = Mutex::new(Guard::over(folder, &commands::ALL)?);
-        // The guard removes it from here on.
-        Ok(Self { folder: temporary.keep(), ports, admin, guard, has_nodes: AtomicBool::new(false) })
+        // The guard removes the folder from here on.
+        let folder = temporary.keep();
+        let running = Self { folder, ports, admin, guard, has_nodes: AtomicBool::new(false) };
+        running.serve().await?;
+        Ok(running)
     }
 
     /// Starts the programs, with the data of the last time if there was one, and waits until they are ready.
@@ -76,7 +69,7 @@ impl Running {
     ) -> Result<(), Error> {
         let mut guard = self.guard.lock().await;
         if !self.has_nodes.load(Ordering::Relaxed) {
-            commands::write_nodes(&self.folder, &NodePrograms::find()?, kubeconfig)?;
+            commands::write_nodes(&self.folder, &Programs::search()?, kubeconfig)?;
             guard.start(&commands::NODES).await?;
             self.has_nodes.store(true, Ordering::Relaxed);
         }
