@@ -144,9 +144,7 @@ pub struct ${kind}Spec {
     pub text: String,
 }
 
-impl KRShaped for $kind {
-    const CONDITIONS: ConditionSet = ConditionSet::living(&[]);
-}
+kind!($kind { status: DuckStatus, conditions: knative() });
 END
 
 file src/controller.rs <<END

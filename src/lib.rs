@@ -1,6 +1,7 @@
-//! A framework for Kubernetes controllers with the programming model of Knative's Go libraries: say what your
-//! controller reads and what its status means, and the framework does the watching, caching, queueing, leader
-//! election, finalizers, status and events.
+//! A framework for Kubernetes controllers with the programming model of Knative's Go libraries.
+//!
+//! You declare what your controller reads, and fill in a status. The framework watches, caches and queues, elects leaders,
+//! adds and removes finalizers, writes the status and records events.
 //!
 //! # A Kind, a reconciler, a program
 //!
@@ -13,7 +14,7 @@
 //! use schemars::JsonSchema;
 //! use serde::{Deserialize, Serialize};
 //!
-//! /// Wants a Service to exist.
+//! /// Names a Service that should exist.
 //! #[derive(CustomResource, Serialize, Deserialize, Clone, Debug, JsonSchema)]
 //! #[kube(group = "demo.reknit.dev", version = "v1", kind = "Wish", namespaced, status = "WishStatus")]
 //! pub struct WishSpec {
@@ -26,11 +27,7 @@
 //!     duck: DuckStatus, // observedGeneration and conditions
 //! }
 //!
-//! duck_shaped!(WishStatus.duck);
-//!
-//! impl KRShaped for Wish {
-//!     const CONDITIONS: ConditionSet = ConditionSet::living(&[]);
-//! }
+//! kind!(Wish { status: WishStatus, conditions: knative(duck) });
 //!
 //! struct Reconciler {
 //!     services: Tracked<Service>,
@@ -62,69 +59,90 @@
 //!
 //! # Concepts
 //!
-//! **A pass** is given the object to read and a status to fill in. The status is written afterwards if it differs, and
-//! that is all that a pass changes of its own object. It ends in an [`Outcome`](prelude::Outcome) (done, again after a
-//! while, skip; with an event if it likes) or in an [`Error`](prelude::Error), which takes anything through `?` and is
-//! retried with backoff unless it is [`permanent`](prelude::Permanent).
+//! **A reconcile** gets the object to read and a status to fill in. The status is written afterwards if it differs, and it
+//! is the only part of the object that a reconcile changes. A reconcile ends in an [`Outcome`](prelude::Outcome) (done,
+//! again after a while, or skip, with an event if you like), or in an [`Error`](prelude::Error). Any error converts into
+//! it by `?`. It is retried with backoff unless it is [`permanent`](prelude::Permanent).
 //!
-//! **Reading** is from memory. A [`Tracked`](prelude::Tracked) lister remembers who asked for what, and wakes it when that
-//! changes, also when it was not there yet. [`Owned`](prelude::Owned) lists what an object controls,
-//! [applies](prelude::Owned::apply) what has a name, [creates](prelude::Owned::create) and deletes what has only a number,
-//! and [claims](prelude::Owned::claim) orphans. A plain [`Informer`](prelude::Informer) wakes nobody by itself:
-//! `build.watch(&informer).keys(..)` says whom. What a pass writes with `build.client()` is in these listers when the
+//! **Reads** come from memory. A [`Tracked`](prelude::Tracked) lister is Knative's tracker and lister in one: it records
+//! which object read what, and enqueues that object when it changes, even if it did not exist yet.
+//! [`Owned`](prelude::Owned) lists the objects that an object controls, [applies](prelude::Owned::apply) a child by name,
+//! [creates](prelude::Owned::create) and deletes children without a fixed name, and [claims](prelude::Owned::claim)
+//! orphans as a ReplicaSet does. An [`Informer`](prelude::Informer) enqueues nothing by itself;
+//! `build.watch(&informer).keys(..)` maps its changes to keys. A write through `build.client()` is in all of these when the
 //! call returns.
 //!
-//! **The constructor** is the only place where a [`Context`](prelude::Context) exists. What a pass may read is a field of
-//! the reconciler. A type that implements [`Inject`](prelude::Inject) is made on first request, once in a process.
-//! Passes begin when each informer that the constructor asked for has read its first list.
+//! **The constructor** is Knative's `NewController`, or `SetupWithManager`. It is the only place where a
+//! [`Context`](prelude::Context) exists, so everything that a reconcile reads is a field of the reconciler. A type that
+//! implements [`Inject`](prelude::Inject) is created at the first request, once in a process. Reconciles begin when the
+//! informers that the constructor requested are synced.
 //!
-//! **Roles** beyond reconciling are traits and a word to the builder: [`FinalizeKind`](prelude::FinalizeKind) and
-//! `.finalizing()`, [`ObserveKind`](prelude::ObserveKind) and `.observing()` on replicas that do not lead,
-//! [`ObserveDeletion`](prelude::ObserveDeletion) and `.observing_deletion()`. A controller without a Kind of its own is a
-//! [`ReconcileKey`](prelude::ReconcileKey).
+//! **Roles** beside reconciling are traits, enabled on the builder: [`FinalizeKind`](prelude::FinalizeKind) by
+//! `.finalizing()`, [`ObserveKind`](prelude::ObserveKind) by `.observing()` for replicas that do not lead, and
+//! [`ObserveDeletion`](reconciler::ObserveDeletion) by `.observing_deletion()`. A controller without a Kind of its own
+//! implements [`ReconcileKey`](reconciler::ReconcileKey).
 //!
-//! **Blocking** code belongs in `tokio::task::spawn_blocking`, and long waits outside the pass: start them, end the
-//! pass, and wake its key by `build.queue()` when there is an answer. What is kept for a key meanwhile, such as the task
-//! that waits, goes into `build.per_key()`: it is dropped with the object.
+//! **A Kind** is declared by [`kind!`](prelude::kind): with Knative's conditions, which the framework initializes, or
+//! without. Kubernetes' own Kinds are declared already.
 //!
-//! **The process** is [`sharedmain`]: its documentation lists flags, environment, `config-observability`, probes and
-//! metrics.
+//! **Blocking code** belongs in `tokio::task::spawn_blocking`. A long wait belongs outside the reconcile: start it, return,
+//! and enqueue the key through `build.queue()` when it ends. State that is kept for a key, such as the task that waits, goes
+//! into `build.per_key()`, which drops it with the object.
+//!
+//! **The process** is [`sharedmain`]. Its documentation lists flags, environment variables, ConfigMaps, probes and metrics.
+//!
+//! # Where is …
+//!
+//! | in Knative, controller-runtime or kube-runtime | here |
+//! | --- | --- |
+//! | `injection.Context`, `Manager`, the `Context` of kube-runtime | [`Context`](prelude::Context) in the constructor, fields of the reconciler afterwards |
+//! | generated informers and listers, the manager's cache, `reflector::Store` | [`Informer`](prelude::Informer), [`Tracked`](prelude::Tracked), [`Owned`](prelude::Owned) |
+//! | `ReconcileKind`, `Reconcile`, the reconcile function | [`ReconcileKind`](prelude::ReconcileKind) |
+//! | `reconcile.Result`, `Action` | [`Outcome`](prelude::Outcome) |
+//! | `controller.NewPermanentError`, `reconcile.TerminalError` | [`Permanent`](prelude::Permanent) |
+//! | `Status().Update`, `patch_status` | nothing to call: fill in the status |
+//! | `conditionSet.Manage(status).MarkTrue(..)` | `MyKind::CONDITIONS.manage(status).mark_true(..)` |
+//! | `sharedmain.MainWithContext`, `mgr.Start` | [`sharedmain::main`], [`Main`](prelude::Main) |
 //!
 //! # How do I …
 //!
 //! | | call | elsewhere |
 //! | --- | --- | --- |
-//! | wake an object by what it names | `build.track()`, and `get` in the pass | Knative's tracker; `Watches` with a map function |
-//! | wake it by what it controls | `build.owns()` | `Owns`; `Controller::owns` |
-//! | wake it by anything else | `build.watch(&informer).keys(..)`, with [`keys`](prelude::keys) for labels and namespaces | `EnqueueRequestsFromMapFunc`; `Controller::watches` |
-//! | look at some of those events only | `build.watch(&informer).filter(..)`, with [`label`](prelude::label), [`annotation`](prelude::annotation) and others | predicates; `FilteringResourceEventHandler` |
-//! | serve some objects of the Kind only | [`Controller::selected`](prelude::Controller::selected) by label, field or namespace; `.class(annotation, value)`, `.only(filter)` | `cache.Options.ByObject`; class filters |
-//! | look again after a while | [`Outcome::after`](prelude::Outcome::after) | `RequeueAfter`; `Action::requeue` |
-//! | look again when something outside happens | `build.queue()`, [`Queue::add`](prelude::Queue::add) and [`add_after`](prelude::Queue::add_after) | `source.Channel`; `reconcile_on` |
-//! | find objects by a value of theirs | [`Informer::index`](prelude::Informer::index) | field indexes; indexers |
+//! | enqueue an object when one that it names changes | `build.track()`, and `get` in the reconcile | Knative's tracker; `Watches` with a map function |
+//! | enqueue it when one that it controls changes | `build.owns()` | `Owns`; `Controller::owns` |
+//! | follow a reference of any Kind | `build.track_any()` | Knative's `URIResolver` |
+//! | enqueue it for any other reason | `build.watch(&informer).keys(..)`, with [`keys`](prelude::keys) for labels and namespaces | `EnqueueRequestsFromMapFunc`; `Controller::watches` |
+//! | filter those events | `build.watch(&informer).filter(..)`, with [`label`](prelude::label), [`annotation`](prelude::annotation) and others of [`injection`] | predicates; `FilteringResourceEventHandler` |
+//! | serve some objects of the Kind only | [`Controller::selected`](prelude::Controller::selected) by label, field or namespace; `.class(annotation, value)`, `.filter(..)` | `cache.Options.ByObject`; class filters |
+//! | reconcile again after a while | [`Outcome::after`](prelude::Outcome::after) | `RequeueAfter`; `Action::requeue` |
+//! | reconcile when something outside happens | `build.queue()`, [`Queue::add`](prelude::Queue::add) and [`add_after`](prelude::Queue::add_after) | `source.Channel`; `reconcile_on` |
+//! | clean up before an object goes | [`FinalizeKind`](prelude::FinalizeKind) and `.finalizing()` | `FinalizeKind`; `controllerutil.AddFinalizer`; `finalizer` |
+//! | find objects by a computed value | [`Informer::index`](prelude::Informer::index) | field indexes; indexers |
+//! | wait for a state of an object | [`Informer::until`](prelude::Informer::until) | `await_condition` |
 //! | read what the cache may not have yet | [`Informer::newest`](prelude::Informer::newest), or `build.client()` | `APIReader` |
-//! | reconcile cluster-scoped objects | as any other; what they name lies in no namespace of theirs: [`Tracked::get_in`](prelude::Tracked::get_in) | |
-//! | tell of other objects, or outside a pass | `build.recorder()` | `EventRecorder` |
-//! | keep something for each object | `build.per_key()` | a map that nobody empties |
+//! | reconcile cluster-scoped objects | as any other; [`Tracked::get_in`](prelude::Tracked::get_in) names the namespace of what they read | |
+//! | record events outside a reconcile | `build.recorder()` | `EventRecorder` |
+//! | keep state for each object | `build.per_key()` | a map that nothing empties |
 //! | add a metric | `cx.metrics()`, a registry of prometheus 0.14 | `metrics.Registry` |
 //! | add a flag | [`Main::flags`](prelude::Main::flags), with clap 4 | `flag` |
-//! | read configuration that may change | `build.config::<T>()` | `configmap.Store` |
-//! | serve two versions of a Kind | [`Convertible`](prelude::Convertible), `Webhook::conversion`, and one definition of both by `kube::core::crd::merge_crds` | hub and spokes |
-//! | limit requests | `--kube-api-qps`, `--kube-api-burst`; none unless asked for | the same flags |
+//! | read configuration that may change | `build.config::<T>()`, with [`FromConfigMap`](prelude::FromConfigMap) | `configmap.Store` |
+//! | set defaults, validate | [`kind!`](prelude::kind) with `defaults`, [`Validatable`](prelude::Validatable), [`Webhook`](prelude::Webhook) | `SetDefaults`, `Validate`; `CustomDefaulter`, `CustomValidator` |
+//! | serve two versions of a Kind | [`Convertible`](apis::Convertible), `Webhook::conversion`, and one definition of both by `kube::core::crd::merge_crds` | hub and spokes |
+//! | run a server beside the controllers | [`Task`](sharedmain::Task) | `Runnable` |
+//! | limit requests | `--kube-api-qps`, `--kube-api-burst`; there is no limit by default | the same flags |
 //!
 //! # Webhooks
 //!
-//! [`webhook`] fills in defaults and refuses what a Kind calls invalid before the API server stores it: a Kind says so by
-//! [`Validatable`](prelude::Validatable) and by [`KRShaped::set_defaults`](prelude::KRShaped::set_defaults) (a plain Kind
-//! by [`Kind::default_in_place`](prelude::Kind::default_in_place)), a [`Webhook`](prelude::Webhook) answers, and
-//! [`Main::webhook`](prelude::Main::webhook) runs it, with certificates that are made, trusted and renewed by themselves.
-//! [`Convertible`](prelude::Convertible) says how versions become each other. A test needs no server: [`Webhook`'s
-//! page](prelude::Webhook) shows one in five lines.
+//! [`webhook`] sets defaults and refuses invalid objects before the API server stores them. A Kind declares its defaults by
+//! [`kind!`](prelude::kind) and its rules by [`Validatable`](prelude::Validatable), a [`Webhook`](prelude::Webhook) answers,
+//! and [`Main::webhook`](prelude::Main::webhook) serves it, with certificates that are made, trusted and renewed
+//! automatically. [`Convertible`](apis::Convertible) converts between versions. A test needs no server:
+//! [`Webhook`](prelude::Webhook) has one in five lines.
 //!
 //! # Testing
 //!
-//! [`testing`] has two kinds of tests: a table test runs one pass of the program's own constructor over given objects
-//! and says what it wrote; a [`ControlPlane`](testing::ControlPlane) is a real API server on 127.0.0.1.
+//! [`testing`] has two kinds of tests. A table test runs one reconcile of the program's own constructor on given objects
+//! and compares what it wrote. A [`ControlPlane`](testing::ControlPlane) is a real API server on 127.0.0.1.
 //!
 //! ```
 //! # use k8s_openapi::api::core::v1::Namespace;
@@ -153,10 +171,10 @@
 //!
 //! # Versions
 //!
-//! kube 4 and k8s-openapi 0.28 belong together, and kube-leader-election would take a later k8s-openapi: where
+//! kube 4 and k8s-openapi 0.28 belong together, and kube-leader-election accepts a later k8s-openapi. If
 //! `cargo tree -i k8s-openapi` finds two, run `cargo update k8s-openapi@0.29.0 --precise 0.28.0`. TLS is rustls with
-//! ring. Beside reknit a Kind of one's own needs kube, schemars, serde and serde_json, and a program chooses the version
-//! of Kubernetes by a feature of k8s-openapi (`latest`, `v1_33`), which reknit leaves to it.
+//! ring. A Kind of your own needs kube, schemars, serde and serde_json beside reknit. A program chooses the version of
+//! Kubernetes by a feature of k8s-openapi (`latest`, `v1_33`); reknit chooses none.
 
 pub use reknit_apis as apis;
 pub use reknit_injection as injection;
@@ -165,23 +183,20 @@ pub use reknit_sharedmain as sharedmain;
 pub use reknit_testing as testing;
 pub use reknit_webhook as webhook;
 
-/// What a reconciler needs.
+/// The names that most controllers use.
 pub mod prelude {
     pub use reknit_apis::{
-        AddressStatus, Addressable, Condition, ConditionSet, Conditions, Convertible, Defaultable,
-        DuckShaped, DuckStatus, FieldError, KRShaped, KReference, Key, Kind, Request, Scope, StatusOf, Url,
-        Validatable, duck_shaped,
+        Addressable, ConditionSet, Defaultable, DuckStatus, FieldError, KRShaped, KReference, Key, Kind,
+        Request, Url, Validatable, kind,
     };
     pub use reknit_injection::{
-        Change, Config, Context, Filter, FromConfigMap, Index, Informer, Inject, Metadata, Missing,
-        Selection, Shutdown, annotation, controlled_by, controller_name, label, named, namespace, select,
+        Change, Config, Context, FromConfigMap, Informer, Inject, Selection, annotation, label, select,
     };
     pub use reknit_reconciler::{
-        Controller, ControllerConstructor, Error, Event, FinalizeKind, NotApplied, ObserveDeletion,
-        ObserveKind, Outcome, Owned, PerKey, Permanent, Queue, ReconcileKey, ReconcileKind, Recorder, Result,
-        Tracked, TrackedAny, keys,
+        Controller, Error, Event, FinalizeKind, ObserveKind, Outcome, Owned, Permanent, Queue, ReconcileKind,
+        Result, Tracked, TrackedAny, keys,
     };
-    pub use reknit_sharedmain::{self as sharedmain, Main, Task};
+    pub use reknit_sharedmain::{self as sharedmain, Main};
     pub use reknit_webhook::Webhook;
 }
 

@@ -1,17 +1,17 @@
-//! What a Kind says about its versions.
+//! Conversion between the versions of a Kind.
 
 use std::error::Error;
 
 use crate::Kind;
 
-/// Why an object cannot be converted.
+/// The error of converting an object.
 pub type ConversionError = Box<dyn Error + Send + Sync>;
 
-/// A version of a Kind that can become another: by way of the hub, which is one version of the Kind that has room for all
-/// that the others say. For each other version this is implemented once; the hub itself needs nothing.
+/// A version of a Kind that converts to other versions through the hub, the version that can represent all the others.
+/// Each other version implements this once. The hub implements nothing.
 ///
-/// What a version cannot say has to be kept for when the object comes back, in an annotation as a rule. Of the metadata
-/// only labels and annotations can be changed.
+/// A value that a version cannot represent has to be kept for the conversion back, usually in an annotation. Of the
+/// metadata, only labels and annotations can be changed.
 ///
 /// ```
 /// use reknit_apis::{ConversionError, Convertible, Kind};
@@ -64,20 +64,21 @@ pub type ConversionError = Box<dyn Error + Send + Sync>;
     note = "`impl Convertible for {Self}`, naming the version that is the hub"
 )]
 pub trait Convertible: Kind {
-    /// The version by way of which it becomes others.
+    /// The hub version.
     type Hub: Kind;
 
-    /// The same object in the hub's version.
+    /// Converts the object to the hub version.
     ///
     /// # Errors
     ///
-    /// Why the hub cannot say it. The API server then cannot read the object in other versions: avoid it.
+    /// Returns the reason if the hub cannot represent the object. The API server then cannot serve the object in other
+    /// versions, so avoid it.
     fn into_hub(self) -> Result<Self::Hub, ConversionError>;
 
-    /// The same object in this version.
+    /// Converts the object from the hub version.
     ///
     /// # Errors
     ///
-    /// Why this version cannot say it, as above.
+    /// Returns the reason if this version cannot represent the object, with the same consequence.
     fn from_hub(hub: Self::Hub) -> Result<Self, ConversionError>;
 }

@@ -1,12 +1,12 @@
-//! The name of an object within its Kind: what a queue holds and a controller is woken for.
+//! The key of an object within its Kind: the item of a work queue.
 
 use std::{fmt, str::FromStr};
 
 use kube::Resource;
 
-/// Namespace and name; no namespace for cluster-scoped objects.
+/// A namespace and a name. Cluster-scoped objects have no namespace.
 ///
-/// Written as `namespace/name`, or `/name` where there is no namespace; parsed from either, and from a bare `name`.
+/// Displayed as `namespace/name`, or `/name` without a namespace. Parsed from both, and from `name` alone.
 ///
 /// ```
 /// use reknit_apis::Key;
@@ -19,33 +19,33 @@ use kube::Resource;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
-    /// The namespace; none for a cluster-scoped object.
+    /// The namespace; `None` for a cluster-scoped object.
     pub namespace: Option<String>,
     /// The name.
     pub name: String,
 }
 
-/// A text that is no [`Key`].
+/// The error of parsing a malformed [`Key`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("malformed key {0:?}: want `namespace/name`, or `name` for a cluster-scoped object")]
 pub struct KeyError(String);
 
 impl Key {
-    /// The key of this name, in this namespace if there is one: an empty one is none.
+    /// Creates a key. An empty namespace is the same as none.
     pub fn new<'a>(namespace: impl Into<Option<&'a str>>, name: &str) -> Self {
         let namespace = namespace.into().filter(|namespace| !namespace.is_empty());
         Self { namespace: namespace.map(Into::into), name: name.into() }
     }
 
-    /// The key of this object. An object that has no name yet (`generateName`) has an empty one.
+    /// Returns the key of an object. The name is empty if the API server has yet to generate it (`generateName`).
     pub fn of<K: Resource>(object: &K) -> Self {
         let meta = object.meta();
         Self { namespace: meta.namespace.clone(), name: meta.name.clone().unwrap_or_default() }
     }
 }
 
-/// For texts known to be well-formed, such as literals: what follows the first slash is the name, whatever it
-/// holds. Parse anything else.
+/// Converts a text that is known to be well-formed, such as a literal. Everything after the first slash is the name. Use
+/// [`parse`](str::parse) for any other text.
 impl From<&str> for Key {
     fn from(text: &str) -> Self {
         match text.split_once('/') {
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_reads_back_what_it_writes() {
+    fn a_displayed_key_parses_to_the_same_key() {
         for key in [Key::new("default", "web"), Key::new(None, "north")] {
             assert_eq!(key.to_string().parse(), Ok(key));
         }

@@ -1,11 +1,11 @@
-//! What a Kubernetes Kind looks like to a controller: conditions, addresses, references and their rules.
+//! The data types of Kubernetes Kinds in the style of Knative: conditions, addresses, references and validation.
 //!
-//! Pure data: no client, no runtime. A Kind whose status has conditions is [`KRShaped`]; a Kind without them is
-//! a plain [`Kind`]. JSON names, condition transitions and validation messages are those of Knative's Go library
-//! `knative.dev/pkg`, so that objects and tools of either side understand each other.
+//! The crate has no client and no runtime. [`kind!`] declares a Kind, with Knative's conditions or without. JSON names,
+//! condition transitions and validation messages are those of Knative's Go library `knative.dev/pkg`, so objects and tools
+//! of both sides are compatible.
 //!
 //! ```
-//! use reknit_apis::{ConditionSet, DuckStatus, KRShaped, duck_shaped};
+//! use reknit_apis::{DuckStatus, KRShaped, kind};
 //! use serde::{Deserialize, Serialize};
 //!
 //! #[derive(kube::CustomResource, Serialize, Deserialize, Clone, Debug, schemars::JsonSchema)]
@@ -20,11 +20,7 @@
 //!     pub duck: DuckStatus,
 //! }
 //!
-//! duck_shaped!(LampStatus.duck);
-//!
-//! impl KRShaped for Lamp {
-//!     const CONDITIONS: ConditionSet = ConditionSet::living(&["Wired", "BulbPresent"]);
-//! }
+//! kind!(Lamp { status: LampStatus, conditions: knative(duck, ["Wired", "BulbPresent"]) });
 //!
 //! let mut status = LampStatus::default();
 //! let mut conditions = Lamp::CONDITIONS.manage(&mut status);
@@ -34,37 +30,25 @@
 //! assert!(conditions.is_happy());
 //! ```
 
-mod addressable;
 mod admission;
-mod checksum;
-mod condition;
-mod condition_set;
+mod config_map;
 mod conversion;
-mod core_kinds;
-mod destination;
-mod duck;
-mod duration;
-mod field_error;
 mod key;
-mod kind;
+mod kinds;
 mod names;
-mod reference;
-mod url;
-mod validation;
+mod references;
+mod status;
 
-pub use addressable::{AddressStatus, Addressable};
-pub use admission::{Defaultable, Operation, Request, Validatable};
-pub use checksum::{EXAMPLE_CHECKSUM_ANNOTATION, example_checksum};
-pub use condition::{Condition, ConditionStatus, Severity};
-pub use condition_set::{ClearError, ConditionSet, Conditions};
-pub use conversion::{ConversionError, Convertible};
-pub use destination::Destination;
-pub use duck::{DuckShaped, DuckStatus, KRShaped};
-pub use duration::{DurationError, parse_duration};
-pub use field_error::{FieldError, Level};
-pub use key::{Key, KeyError};
-pub use kind::{Kind, OwnedBy, Scope, Sees, StatusOf};
-pub use names::{child_name, cluster_domain, kind_to_resource, service_host_name};
-pub use reference::{InvalidReference, KReference, Reference};
-pub use url::{Url, UrlError};
-pub use validation::{dns_label, dns_subdomain, qualified_name};
+pub use self::{
+    admission::*,
+    config_map::*,
+    conversion::{ConversionError, Convertible},
+    key::{Key, KeyError},
+    kinds::*,
+    names::{
+        child_name, cluster_domain, dns_label, dns_subdomain, kind_to_resource, qualified_name,
+        service_host_name,
+    },
+    references::*,
+    status::*,
+};

@@ -1,4 +1,4 @@
-//! What ends in a CustomResourceDefinition has a structural schema, or the API server refuses it.
+//! The schemas of the types that CustomResourceDefinitions contain are structural, as the API server requires.
 
 use kube::{CustomResource, CustomResourceExt};
 use reknit_apis::{AddressStatus, Addressable, Destination, DuckStatus, KReference, Reference, Url};
@@ -35,7 +35,7 @@ fn schema() -> serde_json::Result<Value> {
     Ok(crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone())
 }
 
-/// Calls with each node of the schema and its path.
+/// Calls `see` with each node of the schema and its path.
 fn visit(node: &Value, path: &str, see: &mut impl FnMut(&Value, &str)) {
     see(node, path);
     for (name, property) in node["properties"].as_object().into_iter().flatten() {
@@ -63,7 +63,7 @@ fn every_node_has_one_type_and_no_reference() {
 }
 
 #[test]
-fn fields_have_the_names_of_knative() {
+fn fields_have_knatives_names() {
     let schema = schema().unwrap();
     for path in [
         "/spec/properties/reference/properties/apiVersion",
@@ -86,7 +86,7 @@ fn fields_have_the_names_of_knative() {
 }
 
 #[test]
-fn descriptions_are_for_those_who_write_yaml() {
+fn descriptions_contain_no_rust() {
     visit(&schema().unwrap(), "", &mut |node, path| {
         let description = node["description"].as_str().unwrap_or_default();
         for code in ["```", "](", "`]", "use reknit"] {
@@ -96,7 +96,7 @@ fn descriptions_are_for_those_who_write_yaml() {
 }
 
 #[test]
-fn a_destination_reads_back_what_it_writes() {
+fn a_destination_survives_a_round_trip() {
     let stored = serde_json::json!({
         "ref": {"apiVersion": "v1", "kind": "Service", "name": "web", "namespace": "default", "group": "g"},
         "uri": "/below", "CACerts": "pem", "audience": "me"

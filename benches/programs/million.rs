@@ -12,6 +12,7 @@ use std::{
 use k8s_openapi::api::core::v1::Service;
 use prometheus::Registry;
 use reknit::{
+    injection::Shutdown,
     prelude::*,
     reconciler::{Run, leader::Leadership},
 };

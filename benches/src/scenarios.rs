@@ -1,12 +1,13 @@
 //! Fixed pieces of work for instruction counts: each does the same every time, on one thread.
 
+use reknit::testing::{ControllerExt, InformerExt};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Service;
 use reknit::{
-    injection::Informers,
+    injection::{Informers, Shutdown},
     prelude::*,
-    reconciler::{Run, leader::Leadership, leader::Ring},
+    reconciler::{ControllerConstructor, ReconcileKey, Run, leader::Leadership, leader::Ring},
 };
 use samples_apis::AddressableServiceStatus;
 use serde_json::{Value, json};
@@ -157,7 +158,7 @@ impl Observers {
 
     /// Changes these Services; how many observers that wakes.
     pub fn wake(&self, changed: Vec<Service>) -> usize {
-        changed.into_iter().for_each(|service| self.services.apply(service));
+        changed.into_iter().for_each(|service| self.services.insert(service));
         self.controller.queued().len()
     }
 }

@@ -11,7 +11,8 @@ use std::process::ExitCode;
 use k8s_openapi::api::core::v1::Pod;
 use reknit::{
     prelude::*,
-    sharedmain::{self, ListenAddress},
+    reconciler::ObserveDeletion,
+    sharedmain::{self, ListenAddress, Task},
 };
 use spaces::Spaces;
 

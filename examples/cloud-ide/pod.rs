@@ -63,7 +63,7 @@ fn written(request: &PodInfo) -> String {
     serde_json::json!(request).to_string()
 }
 
-/// Whether this is a space that this request made.
+/// Returns true if this is a space that this request made.
 pub(crate) fn is_of(pod: &Pod, request: &PodInfo) -> bool {
     let annotations = pod.metadata.annotations.as_ref();
     is_space(pod) && annotations.and_then(|all| all.get(REQUEST)) == Some(&written(request))
@@ -80,7 +80,7 @@ pub(crate) fn is_going(pod: &Pod) -> bool {
     pod.metadata.deletion_timestamp.is_some()
 }
 
-/// Whether it never ran and still might.
+/// Returns true if it never ran and still might.
 pub(crate) fn is_pending(pod: &Pod) -> bool {
     matches!(phase(pod), "" | "Pending")
 }

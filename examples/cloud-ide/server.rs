@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use reknit::prelude::*;
+use reknit::{injection::Shutdown, prelude::*};
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::transport::Server;

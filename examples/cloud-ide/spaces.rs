@@ -154,7 +154,7 @@ impl Spaces {
         self.0.waiting.lock().contains_key(request)
     }
 
-    /// Whether that was the last one who waited.
+    /// Returns true if that was the last one who waited.
     fn leave(&self, request: &PodInfo) -> bool {
         let mut waiting = self.0.waiting.lock();
         let Some(count) = waiting.get_mut(request) else { return false };

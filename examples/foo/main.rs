@@ -10,7 +10,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::LabelSelector,
 };
 use kube::{CustomResource, ResourceExt, api::ObjectMeta};
-use reknit::{prelude::*, sharedmain::NamespaceFlag};
+use reknit::{prelude::*, reconciler::NotApplied, sharedmain::NamespaceFlag};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -56,13 +56,7 @@ pub struct FooStatus {
     pub available_replicas: i32,
 }
 
-impl Kind for Foo {
-    type Status = FooStatus;
-
-    fn read_status(&self) -> Option<&FooStatus> {
-        self.status.as_ref()
-    }
-}
+kind!(Foo { status: FooStatus });
 
 /// Reconciles Foos, and owns Deployments.
 pub fn controller(cx: &Context) -> Result<Controller> {

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use kube::CustomResource;
-use reknit::{prelude::*, sharedmain::NamespaceFlag};
+use reknit::{prelude::*, reconciler::ObserveDeletion, sharedmain::NamespaceFlag};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -19,9 +19,7 @@ pub struct MydemoSpec {
     pub port: u16,
 }
 
-impl Kind for Mydemo {
-    type Status = ();
-}
+kind!(Mydemo {});
 
 /// Reconciles Mydemos, and logs each change of them.
 pub fn controller(cx: &Context) -> Result<Controller> {

@@ -13,7 +13,7 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 use kube::{Resource, ResourceExt, api::ObjectMeta};
-use reknit::{prelude::*, sharedmain::NamespaceFlag};
+use reknit::{prelude::*, reconciler::NotApplied, sharedmain::NamespaceFlag};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -97,13 +97,7 @@ impl Resource for Waitdeployment {
     }
 }
 
-impl Kind for Waitdeployment {
-    type Status = DeploymentStatus;
-
-    fn read_status(&self) -> Option<&DeploymentStatus> {
-        self.status.as_ref()
-    }
-}
+kind!(Waitdeployment { status: DeploymentStatus });
 
 /// Reconciles Waitdeployments, owns Deployments, and is woken by the probes.
 pub fn controller(cx: &Context) -> Result<Controller> {
@@ -213,7 +207,7 @@ fn failing(address: &str) -> String {
     format!("cannot connect to {address}: ")
 }
 
-/// Whether the status says why this address does not answer: that holds until something else is known.
+/// Returns true if the status says why this address does not answer: that holds until something else is known.
 fn says_of(status: &DeploymentStatus, address: &str) -> bool {
     let message = current(status).and_then(|condition| condition.message.as_deref());
     message.is_some_and(|message| message.starts_with(&failing(address)))

@@ -8,7 +8,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use reknit::prelude::*;
+use reknit::{prelude::*, reconciler::PerKey};
 use tokio::{
     net::TcpStream,
     sync::Semaphore,

@@ -68,7 +68,7 @@ fn timeout(given: &Timeout) -> Result<Duration, String> {
     }
 }
 
-/// Whether there is a host, resolvable or not, and a port.
+/// Returns true if there is a host, resolvable, and a port.
 fn is_address(address: &str) -> bool {
     if let Ok(plain) = address.parse::<SocketAddr>() {
         return plain.port() != 0;

@@ -1,4 +1,4 @@
-//! A ConfigMap as a typed value that follows it.
+//! A ConfigMap as a typed value.
 
 use std::{
     any::Any,
@@ -16,32 +16,29 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::{
-    change::Change,
     context::Context,
-    feed::{Feed, FeedState},
-    informer::Informer,
-    selection::select,
+    informer::{Change, Informer, InformerHandle, InformerState, select},
 };
 
-/// Knative's documentation block within a ConfigMap; no setting.
+/// The key of Knative's documentation block, which is not a setting.
 const EXAMPLE: &str = "_example";
 
-/// A type whose values come from a ConfigMap of the system namespace. `Default` is what holds while there is none.
+/// A type that is read from a ConfigMap of the system namespace. `Default` is its value while there is no ConfigMap.
 pub trait FromConfigMap: Default + Send + Sync + 'static {
     /// The ConfigMap's name, such as `config-features`.
     const NAME: &'static str;
 
-    /// Reads its data, in which Knative's `_example` block is left out. A key that is absent means its default; the
-    /// error names the key that is wrong.
+    /// Reads the data, without Knative's `_example` block. An absent key means its default. The error names the key that
+    /// is wrong.
     fn from_config_map(data: &BTreeMap<String, String>) -> Result<Self, Box<dyn Error + Send + Sync>>;
 }
 
-/// The latest good value of a ConfigMap, as a controller reads it.
+/// The latest valid value of a ConfigMap.
 ///
-/// Within one pass every [`get`](Self::get) answers the same, whatever happens to the ConfigMap meanwhile. A ConfigMap
-/// that cannot be read is logged, and the value before it stays, as it does when the ConfigMap is deleted; also the
-/// default, where there was no ConfigMap before. Where there is one that cannot be read from the start, there is no value
-/// before it: then the [`feed`](Self::feed) waits until it can, or is deleted. Without a system namespace the default holds.
+/// Within one reconcile every [`get`](Self::get) returns the same value, even if the ConfigMap changes meanwhile. An invalid
+/// ConfigMap is logged, and the last valid value stays, as it does when the ConfigMap is deleted. If the ConfigMap is
+/// invalid when the process starts, there is no last value: the controller waits until it is valid or deleted. Without a
+/// system namespace the value is the default.
 ///
 /// ```
 /// use std::{collections::BTreeMap, error::Error};
@@ -72,9 +69,9 @@ pub struct Config<T> {
 
 struct Latest<T> {
     value: Arc<T>,
-    /// What the value was read from; none while it is the default.
+    /// The data of the value; `None` while it is the default.
     data: Option<BTreeMap<String, String>>,
-    /// Since when there has been a ConfigMap of which nothing could be read, and why.
+    /// The time since which the ConfigMap is invalid without a last value, and the reason.
     unread: watch::Sender<Option<(Instant, String)>>,
 }
 
@@ -91,16 +88,18 @@ impl<T: FromConfigMap> fmt::Debug for Config<T> {
 }
 
 impl<T: FromConfigMap> Config<T> {
-    /// Follows the ConfigMap, and calls `on_changed` when its data has become another good value. Data that is equal
-    /// to what was read last, `_example` aside, is no change.
+    /// Watches the ConfigMap, and calls `on_changed` when its data becomes another valid value. Data that equals the last,
+    /// apart from `_example`, is not a change.
     pub fn new(cx: &Context, on_changed: impl Fn() + Send + Sync + 'static) -> Self {
         let start = Latest { value: Arc::default(), data: None, unread: watch::Sender::new(None) };
         let latest = Arc::new(Mutex::new(start));
         let map = cx.system_namespace().map(|namespace| {
-            cx.unasked::<ConfigMap>(select().namespace(namespace).field("metadata.name", T::NAME))
+            cx.informer_without_dependency::<ConfigMap>(
+                select().namespace(namespace).field("metadata.name", T::NAME),
+            )
         });
         let config = Self { latest, map };
-        config.feed().into_iter().for_each(|feed| cx.note(feed));
+        config.handle().into_iter().for_each(|informer| cx.add_dependency(informer));
         if let Some(map) = &config.map {
             map.list().for_each(|held| {
                 config.latest.lock().follow(&held, true);
@@ -124,7 +123,7 @@ impl<T: FromConfigMap> Config<T> {
         config
     }
 
-    /// The latest good value; within one pass always the same.
+    /// Returns the latest valid value, which is the same within one reconcile.
     pub fn get(&self) -> Arc<T> {
         let latest = || self.latest.lock().value.clone();
         let slot = Arc::as_ptr(&self.latest).addr();
@@ -134,31 +133,31 @@ impl<T: FromConfigMap> Config<T> {
         PINNED.try_with(pin).ok().flatten().unwrap_or_else(latest)
     }
 
-    /// What a controller waits for before its first pass; none without a system namespace. It also waits for a
-    /// ConfigMap that could not be read from the start.
-    pub fn feed(&self) -> Option<Arc<dyn Feed>> {
-        let map = self.map.as_ref()?.feed();
+    /// Returns the informer that a controller waits for before its first reconcile; `None` without a system namespace. It
+    /// is not synced while the ConfigMap is invalid from the start.
+    pub fn handle(&self) -> Option<Arc<dyn InformerHandle>> {
+        let map = self.map.as_ref()?.handle();
         let unread = self.latest.lock().unread.subscribe();
         Some(Arc::new(Readable { map, name: T::NAME, unread }))
     }
 }
 
-/// The feed of a ConfigMap, which waits until what it says can be read.
+/// The informer of a ConfigMap, which is synced once the ConfigMap is valid.
 struct Readable {
-    map: Arc<dyn Feed>,
+    map: Arc<dyn InformerHandle>,
     name: &'static str,
     unread: watch::Receiver<Option<(Instant, String)>>,
 }
 
-impl Feed for Readable {
+impl InformerHandle for Readable {
     fn name(&self) -> &str {
         self.map.name()
     }
 
-    fn state(&self) -> FeedState {
+    fn state(&self) -> InformerState {
         match (self.map.state(), &*self.unread.borrow()) {
-            (FeedState::Synced { .. }, Some((since, why))) => {
-                FeedState::Waiting { since: *since, why: format!("ConfigMap {}: {why}", self.name) }
+            (InformerState::Synced { .. }, Some((since, why))) => {
+                InformerState::Waiting { since: *since, why: format!("ConfigMap {}: {why}", self.name) }
             }
             (state, _) => state,
         }
@@ -168,14 +167,15 @@ impl Feed for Readable {
         let (map, mut unread) = (self.map.synced(), self.unread.clone());
         Box::pin(async move {
             map.await;
-            // Nobody is left to tell of it where this fails.
+            // This fails only if the Config is dropped.
             let _ = unread.wait_for(Option::is_none).await;
         })
     }
 }
 
 impl<T: FromConfigMap> Latest<T> {
-    /// Whether this was news. What is there `from_the_start` leaves no time in which the default would have held.
+    /// Reads a ConfigMap and returns whether the value changed. A ConfigMap that exists `from_the_start` leaves no time in
+    /// which the default was the value.
     fn follow(&mut self, map: &ConfigMap, from_the_start: bool) -> bool {
         let mut data = map.data.clone().unwrap_or_default();
         data.remove(EXAMPLE);
@@ -190,7 +190,7 @@ impl<T: FromConfigMap> Latest<T> {
                 true
             }
             Err(error) => {
-                tracing::error!(config_map = T::NAME, %error, "cannot read the configuration, keeping the one before");
+                tracing::error!(config_map = T::NAME, %error, "invalid ConfigMap, keeping the last valid value");
                 let since = self.unread.borrow().as_ref().map(|(since, _)| *since);
                 if let Some(since) =
                     since.or_else(|| (from_the_start && self.data.is_none()).then(Instant::now))
@@ -209,7 +209,7 @@ tokio::task_local! {
     static PINNED: Pins;
 }
 
-/// Within this future, each [`Config`] answers what it answered first.
+/// Runs a reconcile in which each [`Config`] returns the value that it returned first.
 pub fn pinned<F: Future>(pass: F) -> impl Future<Output = F::Output> {
     PINNED.scope(RefCell::default(), pass)
 }
@@ -221,7 +221,7 @@ mod tests {
     use futures::FutureExt;
 
     use super::*;
-    use crate::scripted::server;
+    use crate::testing::server;
 
     #[derive(Debug, Default, PartialEq)]
     struct Limit(u32);
@@ -261,50 +261,56 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn it_follows_its_config_map_and_no_other() {
+    async fn a_config_follows_its_config_map_and_no_other() {
         let Given { maps, limit, changes } = given();
         assert_eq!(*limit.get(), Limit(0), "the default of the type, while there is none");
-        maps.apply(map("config-limit", &[("_example", "limit: 7")]));
+        maps.insert(&map("config-limit", &[("_example", "limit: 7")])).unwrap();
         assert_eq!(*limit.get(), Limit(10), "that of an empty one");
-        maps.apply(map("config-limit", &[("limit", "5"), ("_example", "limit: 7")]));
-        maps.apply(map("config-other", &[("limit", "6")]));
+        maps.insert(&map("config-limit", &[("limit", "5"), ("_example", "limit: 7")])).unwrap();
+        maps.insert(&map("config-other", &[("limit", "6")])).unwrap();
         assert_eq!((&*limit.get(), changes.load(Ordering::Relaxed)), (&Limit(5), 2));
     }
 
     #[tokio::test]
-    async fn equal_data_is_no_change_and_bad_data_keeps_the_value_before() {
+    async fn equal_data_is_no_change_and_invalid_data_keeps_the_value() {
         let Given { maps, limit, changes } = given();
-        maps.apply(map("config-limit", &[("limit", "5")]));
-        maps.apply(map("config-limit", &[("limit", "5"), ("_example", "new")]));
-        maps.apply(map("config-limit", &[("limit", "many")]));
-        maps.forget(&reknit_apis::Key::new("system", "config-limit"));
+        maps.insert(&map("config-limit", &[("limit", "5")])).unwrap();
+        maps.insert(&map("config-limit", &[("limit", "5"), ("_example", "new")])).unwrap();
+        maps.insert(&map("config-limit", &[("limit", "many")])).unwrap();
+        maps.remove(&reknit_apis::Key::new("system", "config-limit"));
         assert_eq!((&*limit.get(), changes.load(Ordering::Relaxed)), (&Limit(5), 1));
-        maps.apply(map("config-limit", &[("limit", "8")]));
+        maps.insert(&map("config-limit", &[("limit", "8")])).unwrap();
         assert_eq!((&*limit.get(), changes.load(Ordering::Relaxed)), (&Limit(8), 2));
     }
 
     #[tokio::test]
-    async fn a_config_map_that_is_bad_from_the_start_is_waited_for() {
+    async fn a_config_map_that_is_invalid_at_the_start_is_waited_for() {
         let (limit, maps) = preloaded(&[("limit", "many")]);
-        let feed = limit.feed().unwrap();
-        let FeedState::Waiting { why, .. } = feed.state() else { panic!("{:?}", feed.state()) };
+        let informer = limit.handle().unwrap();
+        let InformerState::Waiting { why, .. } = informer.state() else { panic!("{:?}", informer.state()) };
         assert!(why.starts_with("ConfigMap config-limit: invalid digit"), "{why}");
-        assert!(feed.synced().now_or_never().is_none());
-        maps.apply(map("config-limit", &[("limit", "5")]));
-        assert!(matches!(feed.state(), FeedState::Synced { .. }) && feed.synced().now_or_never().is_some());
-        maps.apply(map("config-limit", &[("limit", "many")]));
-        assert!(matches!(feed.state(), FeedState::Synced { .. }), "the value before it holds");
+        assert!(informer.synced().now_or_never().is_none());
+        maps.insert(&map("config-limit", &[("limit", "5")])).unwrap();
+        assert!(
+            matches!(informer.state(), InformerState::Synced { .. })
+                && informer.synced().now_or_never().is_some()
+        );
+        maps.insert(&map("config-limit", &[("limit", "many")])).unwrap();
+        assert!(matches!(informer.state(), InformerState::Synced { .. }), "the value before it holds");
 
         let (limit, maps) = preloaded(&[("limit", "many")]);
-        maps.forget(&reknit_apis::Key::new("system", "config-limit"));
-        assert!(matches!(limit.feed().unwrap().state(), FeedState::Synced { .. }), "so the default holds");
+        maps.remove(&reknit_apis::Key::new("system", "config-limit"));
+        assert!(
+            matches!(limit.handle().unwrap().state(), InformerState::Synced { .. }),
+            "so the default holds"
+        );
     }
 
     #[tokio::test]
-    async fn a_config_map_that_comes_later_and_is_bad_leaves_the_default_in_use() {
+    async fn an_invalid_config_map_created_later_leaves_the_default() {
         let (limit, maps) = holding(vec![]);
-        maps.apply(map("config-limit", &[("limit", "many")]));
-        assert!(matches!(limit.feed().unwrap().state(), FeedState::Synced { .. }));
+        maps.insert(&map("config-limit", &[("limit", "many")])).unwrap();
+        assert!(matches!(limit.handle().unwrap().state(), InformerState::Synced { .. }));
         assert_eq!(*limit.get(), Limit(0));
     }
 
@@ -323,13 +329,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_pass_reads_one_value() {
+    async fn one_reconcile_reads_one_value() {
         let Given { maps, limit, .. } = given();
-        maps.apply(map("config-limit", &[("limit", "5")]));
+        maps.insert(&map("config-limit", &[("limit", "5")])).unwrap();
         let before = limit.clone();
         pinned(async move {
             assert_eq!(*before.get(), Limit(5));
-            maps.apply(map("config-limit", &[("limit", "8")]));
+            maps.insert(&map("config-limit", &[("limit", "8")])).unwrap();
             assert_eq!(*before.get(), Limit(5), "the same throughout");
         })
         .await;
@@ -341,6 +347,6 @@ mod tests {
         let cx = Context::new("test", server().0);
         let limit = Config::<Limit>::new(&cx, || {});
         assert_eq!(*limit.get(), Limit(0));
-        assert!(limit.feed().is_none());
+        assert!(limit.handle().is_none());
     }
 }

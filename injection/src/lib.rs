@@ -1,8 +1,8 @@
-//! What a Kubernetes controller reads: informers, listers and configuration, injected by type.
+//! Informers, listers and configuration of a Kubernetes controller, injected by type.
 //!
-//! A [`Context`] exists while controllers are constructed and hands out what they share. An [`Informer`] watches a
-//! [`Selection`] of a Kind, keeps it, tells of each [`Change`], and knows what this process has written before the
-//! watch says so. A [`Config`] is a ConfigMap as a typed value.
+//! A [`Context`] exists while controllers are constructed and hands out the values that they share. An [`Informer`]
+//! watches and caches a [`Selection`] of a Kind, and calls handlers with each [`Change`]. The cache holds the process's own
+//! writes before the watch reports them. A [`Config`] is a ConfigMap as a typed value.
 //!
 //! ```no_run
 //! use k8s_openapi::api::core::v1::Pod;
@@ -25,61 +25,23 @@
 //! # }
 //! ```
 
-mod answer;
-mod arena;
-mod backoff;
 mod cache;
-mod change;
+mod client;
 mod config;
 mod context;
-mod discovery;
-mod extensions;
-mod feed;
-mod filter;
-mod gone;
-mod index;
 mod informer;
-mod inject;
-mod intake;
-mod list_watch;
-mod metrics;
+#[doc(hidden)]
+pub mod internal;
+mod object;
+mod reflector;
 #[cfg(test)]
-mod model;
-mod own_writes;
-mod place;
-mod raw;
-mod read_back;
-mod record;
-mod registry;
-mod resource_path;
-mod scan;
-#[cfg(test)]
-mod scripted;
-mod selection;
-mod shutdown;
-mod source;
-mod store;
-mod table;
-mod touched;
-mod transport;
-mod undecodable;
-mod version;
-mod waiters;
+mod testing;
 
-pub use change::{Change, Old};
-pub use config::{Config, FromConfigMap, pinned};
-pub use context::{Builder, Context};
-pub use discovery::Unresolved;
-pub use extensions::{Newest, NotRepeated, StatusWrite};
-pub use feed::{Feed, FeedState};
-pub use filter::{Filter, annotation, controlled_by, controller_name, label, named, namespace};
-pub use index::Index;
-pub use informer::{Cached, Informer, Metadata};
-pub use inject::{Inject, Missing};
-pub use registry::Informers;
-pub use resource_path::ResourcePath;
-pub use selection::{Selection, select};
-pub use shutdown::{Shutdown, ShutdownTrigger};
-pub use touched::Touched;
-pub use transport::{Answer, Transport};
-pub use undecodable::DecodeError;
+pub use cache::DecodeError;
+pub use client::{Answer, Transport};
+pub use config::{Config, FromConfigMap};
+pub use context::{Builder, Context, Inject, Missing, Shutdown, ShutdownTrigger};
+pub use informer::{
+    Cached, Change, Filter, Index, Informer, InformerHandle, InformerState, Informers, KeyEvent, Metadata,
+    Old, Selection, Unresolved, annotation, controlled_by, controller_name, label, named, namespace, select,
+};

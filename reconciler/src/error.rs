@@ -1,4 +1,4 @@
-//! How a pass fails.
+//! The error of a failed pass.
 
 use std::{error::Error as StdError, fmt, time::Duration};
 
@@ -6,10 +6,9 @@ use kube::core::Status;
 
 pub(crate) type Source = Box<dyn StdError + Send + Sync>;
 
-/// What went wrong in a pass. It is retried with backoff, unless it is [permanent](Error::permanent).
+/// The error of a failed pass. The pass is retried with backoff, unless the error is [permanent](Error::permanent).
 ///
-/// Any error becomes one through `?`, and so do texts. It is not itself a [`std::error::Error`]: that is what lets
-/// `?` take all the others.
+/// Any other error and any text converts to it by `?`. To allow this, it does not implement [`std::error::Error`] itself.
 ///
 /// ```
 /// use reknit_reconciler::{Error, Permanent, Result};
@@ -18,7 +17,7 @@ pub(crate) type Source = Box<dyn StdError + Send + Sync>;
 ///     if text.is_empty() {
 ///         return Err("no port is given".into());
 ///     }
-///     Ok(text.parse().permanent()?) // no retry makes a number of it
+///     Ok(text.parse().permanent()?) // a retry would not help
 /// }
 /// assert!(!port("").unwrap_err().is_permanent());
 /// assert!(port("x").unwrap_err().is_permanent());
@@ -33,17 +32,17 @@ pub struct Error {
     retry_within: Option<Duration>,
 }
 
-/// What fails with an [`Error`] unless another is named.
+/// A result whose error is an [`Error`] by default.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Marks what no retry can mend: `text.parse().permanent()?`.
+/// Marks errors that a retry would not fix: `text.parse().permanent()?`.
 pub trait Permanent<T> {
-    /// The same result, its error permanent: the key is not retried, only looked at again once something changes. A
-    /// [conflict](Error::is_conflict) is retried all the same.
+    /// Makes the error permanent: the key is not retried, but waits for the next change. A
+    /// [conflict](Error::is_conflict) is retried nevertheless.
     ///
     /// # Errors
     ///
-    /// Whatever error was there before.
+    /// Returns the same error as before, if there is one.
     fn permanent(self) -> Result<T>;
 }
 
@@ -60,44 +59,44 @@ impl<E: Into<Source>> From<E> for Error {
 }
 
 impl Error {
-    /// The same error, not to be retried.
+    /// Creates an error that is not retried.
     pub fn permanent(source: impl Into<Error>) -> Self {
         Self { permanent: true, ..source.into() }
     }
 
-    /// The reason of the Warning event that tells of it, instead of `InternalError`.
+    /// Sets the reason of the Warning event for this error. The default is `InternalError`.
     #[must_use]
     pub fn reason(mut self, reason: &str) -> Self {
         self.reason = Some(reason.into());
         self
     }
 
-    /// Whether it is not to be retried. A [conflict](Self::is_conflict) is, whatever this says: it passes by itself.
+    /// Returns true if it is not retried. A [conflict](Self::is_conflict) is always retried, since it resolves itself.
     pub fn is_permanent(&self) -> bool {
         self.permanent
     }
 
-    /// Whether the API server answered 409, anywhere down the chain of sources, also where that comes through a type
-    /// such as anyhow's that hides what it was made of: somebody else was faster. Such a pass is retried without
-    /// event or error in the log. Of two errors in one pass both have to be conflicts. What is answered with 409 too
-    /// but may last is none, since then somebody has to know: that an object already exists, and that another field
-    /// manager owns what was applied without force.
+    /// Returns true if another client was faster: the API server answered 409, anywhere in the chain of sources, even behind a
+    /// type such as `anyhow::Error`. Such a pass is retried without an event or an error in the log.
+    ///
+    /// If two errors occurred in one pass, both have to be conflicts. Two answers with 409 are not conflicts, since they
+    /// may persist: that an object already exists, and that another field manager owns a field applied without force.
     pub fn is_conflict(&self) -> bool {
         if let Some(Both { first, then }) = self.source.downcast_ref() {
             return first.is_conflict() && then.is_conflict();
         }
         chain(&*self.source)
             .filter_map(answer)
-            .any(|status| status.code == 409 && !status.is_already_exists() && !is_owned_by_others(status))
+            .any(|status| status.code == 409 && !status.is_already_exists() && !is_field_conflict(status))
     }
 
-    /// The error as others know it, for its own sources.
+    /// The source of this error, as a [`std::error::Error`].
     pub fn source(&self) -> &(dyn StdError + Send + Sync + 'static) {
         &*self.source
     }
 
-    /// The error as others know it, to be the source of another, or to be returned where another type is wanted. That it
-    /// is permanent, and its reason, are known only here.
+    /// Converts to a [`std::error::Error`], to be the source of another error or to be returned as another type. Whether it
+    /// is permanent, and its reason, are lost.
     ///
     /// ```
     /// use std::error::Error as StdError;
@@ -116,28 +115,27 @@ impl Error {
         self.source
     }
 
-    /// The whole chain of sources in one line, each that its predecessor does not quote already: what the event says,
-    /// for a condition that is to say the same. Of an answer of the API server it holds message, code and reason.
+    /// The chain of sources in one line, without those that their predecessor quotes. The event has this message, so a
+    /// condition can have the same. An answer of the API server is shown by message, code and reason.
     pub fn in_full(&self) -> String {
         in_full(&*self.source)
     }
 
-    /// The reason of the Warning event that tells of it.
+    /// The reason of the Warning event for this error.
     pub fn event_reason(&self) -> &str {
         self.reason.as_deref().unwrap_or("InternalError")
     }
 
-    /// Both errors: what user code said and what the framework failed at after it. Retried, since the second may
-    /// pass, and no later than either says.
+    /// Combines the error of the reconciler with a later one of the framework. The result is retried, since the second
+    /// error may be temporary, and no later than either error asks for.
     pub(crate) fn and(self, then: Error) -> Self {
         let reason = self.reason.clone();
         let retry_within = [self.retry_within, then.retry_within].into_iter().flatten().min();
         Self { source: Box::new(Both { first: self, then }), permanent: false, reason, retry_within }
     }
 
-    /// The same error, retried after this long at the latest: sooner where its backoff is shorter, which goes on counting
-    /// as for any other error. For what passes by itself and is told by no watch. A [permanent](Self::permanent) error
-    /// is not retried all the same.
+    /// Limits the time until the retry, for a temporary fault whose end no watch reports. The backoff still applies if it
+    /// is shorter. A [permanent](Self::permanent) error is not retried.
     ///
     /// ```
     /// use std::time::Duration;
@@ -156,15 +154,15 @@ impl Error {
         self
     }
 
-    /// After how long it is retried at the latest, whatever its backoff.
+    /// The longest time until the retry.
     pub(crate) fn latest_retry(&self) -> Option<Duration> {
         self.retry_within
     }
 }
 
-/// What [`Error::in_full`] says, of any error.
+/// The text of [`Error::in_full`] for any error.
 pub(crate) fn in_full(error: &(dyn StdError + 'static)) -> String {
-    chain(error).map(said).fold(String::new(), |text, source| match text.as_str() {
+    chain(error).map(describe).fold(String::new(), |text, source| match text.as_str() {
         "" => source,
         _ if text.contains(&source) => text,
         _ => format!("{text}: {source}"),
@@ -173,42 +171,42 @@ pub(crate) fn in_full(error: &(dyn StdError + 'static)) -> String {
 
 fn chain<'a>(first: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
     std::iter::successors(Some(first), |error| match answer(*error) {
-        Some(_) => None, // it only repeats itself as its source
+        Some(_) => None, // its source repeats it
         None => (*error).source(),
     })
 }
 
-/// An error in words: of an answer of the API server its message and code, where kube would show the whole Status.
-pub(crate) fn said(error: &(dyn StdError + 'static)) -> String {
+/// The text of one error. For an answer of the API server, message and code instead of the whole Status.
+pub(crate) fn describe(error: &(dyn StdError + 'static)) -> String {
     match answer(error) {
         Some(status) => format!("{} ({} {})", status.message, status.code, status.reason),
         None => error.to_string(),
     }
 }
 
-/// What the API server answered, if that is the error.
+/// The answer of the API server, if the error is one.
 fn answer<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a Status> {
-    match is_or_boxes(error) {
+    match downcast(error) {
         Some(kube::Error::Api(status)) => Some(status),
         Some(_) => None,
-        None => is_or_boxes(error).or_else(|| disguised(error)),
+        None => downcast(error).or_else(|| hidden(error)),
     }
 }
 
-/// The answer in an error of kube's that another type hides: it speaks and has sources as kube's, but is none, as an
-/// anyhow::Error in a box.
-fn disguised<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a Status> {
-    let status: &Status = is_or_boxes(error.source()?)?;
+/// The answer in a `kube::Error` behind another type, such as a boxed `anyhow::Error`, which has the same text and
+/// sources but another type.
+fn hidden<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a Status> {
+    let status: &Status = downcast(error.source()?)?;
     error.to_string().starts_with(&format!("ApiError: {status}")).then_some(status)
 }
 
-/// A source in a box is the box, as far as its type can be asked for.
-fn is_or_boxes<'a, E: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Option<&'a E> {
+/// Downcasts an error, also one in a box, whose type is that of the box.
+fn downcast<'a, E: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Option<&'a E> {
     error.downcast_ref().or_else(|| error.downcast_ref::<Box<E>>().map(|error| &**error))
 }
 
-/// As the API server answers server-side apply of fields that other managers own.
-fn is_owned_by_others(status: &Status) -> bool {
+/// Returns true if the answer is that of server-side apply without force for fields of other managers.
+fn is_field_conflict(status: &Status) -> bool {
     let causes = status.details.iter().flat_map(|details| &details.causes);
     causes.into_iter().any(|cause| cause.reason == "FieldManagerConflict")
 }
@@ -259,7 +257,7 @@ mod tests {
     #[error("creating the pod failed")]
     struct Answered(#[source] Box<Status>);
 
-    /// Says what kube's error says, and has its source, as the errors of anyhow do.
+    /// Has the text and the source of kube's error, like `anyhow::Error`.
     #[derive(Debug, thiserror::Error)]
     #[error(transparent)]
     struct Hidden(kube::Error);
@@ -269,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_conflict_is_found_below_the_users_own_error() {
+    fn a_conflict_is_found_in_the_sources_of_a_users_error() {
         assert!(Error::from(Wrapped(conflict())).is_conflict());
         assert!(Error::from(Boxed(Box::new(conflict()))).is_conflict());
         assert!(Error::from(Hidden(conflict())).is_conflict());
@@ -279,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_of_another_manager_stay_its_own_until_somebody_sees_to_it() {
+    fn a_field_of_another_manager_is_not_a_conflict() {
         let owned = r#"{"status": "Failure", "reason": "Conflict", "code": 409, "message": "Apply failed",
             "details": {"causes": [{"reason": "FieldManagerConflict", "field": ".spec.replicas"}]}}"#;
         let owned = kube::Error::Api(Box::new(serde_json::from_str(owned).unwrap()));
@@ -293,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_goes_on_as_what_it_was_made_of_where_another_type_is_wanted() {
+    fn an_error_converts_back_to_its_source() {
         let pass = || -> Result<()> { Err(Wrapped(conflict())).permanent() };
         let boxed = || -> Result<(), Box<dyn StdError + Send + Sync>> {
             pass().map_err(Error::into_source)?;
@@ -303,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn the_line_in_the_log_holds_each_source_once() {
+    fn the_full_text_contains_each_source_once() {
         let said = Error::from(Wrapped(conflict())).in_full();
         assert_eq!(said, "creating the pod failed: stale (409 Conflict)");
         assert_eq!(Error::from(Hidden(conflict())).in_full(), "stale (409 Conflict)");
@@ -313,14 +311,14 @@ mod tests {
     }
 
     #[test]
-    fn of_two_errors_both_have_to_be_conflicts() {
+    fn two_errors_are_a_conflict_only_if_both_are() {
         assert!(!Error::from(conflict()).and("the disk is full".into()).is_conflict());
         assert!(!Error::from("no").and(conflict().into()).is_conflict());
         assert!(Error::from(conflict()).and(conflict().into()).is_conflict());
     }
 
     #[test]
-    fn two_errors_are_both_told_and_retried() {
+    fn two_errors_are_both_reported_and_retried() {
         let limit = Duration::from_secs(30);
         let first = Error::permanent("the first").reason("Mine").retry_within(limit);
         let both = first.and("the second".into());

@@ -2,18 +2,18 @@
 
 use kube::api::ObjectMeta;
 use reknit_apis::{Key, Kind, qualified_name};
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::endpoint::{Endpoint, code};
+use crate::object_client::{ObjectClient, status_code};
 
-/// The finalizer of one controller, and how it is written.
+/// The finalizer of one controller.
 pub(crate) struct Finalizer {
     name: String,
-    /// Applied under this field manager rather than merged.
+    /// The field manager to apply it with; `None` to merge it.
     manager: Option<String>,
 }
 
-/// Kubernetes would not take it as the name of a finalizer of this Kind.
+/// A name that Kubernetes would not accept as a finalizer of the Kind.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error(
     "{name:?} is no name for a finalizer: {why}: give it one such as `example.com/cleanup` by `.finalizer(…)`"
@@ -24,14 +24,14 @@ pub(crate) struct Unqualified {
 }
 
 impl Finalizer {
-    /// Of this name, or `<plural>.<group>`.
+    /// The finalizer of this name, by default `<plural>.<group>`.
     pub(crate) fn of<K: Kind>(name: Option<&str>, manager: Option<&str>) -> Result<Self, Unqualified> {
         let name = match name {
             Some(name) => name.to_owned(),
             None if K::group(&()).is_empty() => K::plural(&()).into_owned(),
             None => format!("{}.{}", K::plural(&()), K::group(&())),
         };
-        match complaint::<K>(&name) {
+        match fault::<K>(&name) {
             Some(why) => Err(Unqualified { name, why }),
             None => Ok(Self { name, manager: manager.map(Into::into) }),
         }
@@ -41,104 +41,98 @@ impl Finalizer {
         &self.name
     }
 
-    /// Whether the object waits for this finalizer.
     pub(crate) fn is_on(&self, meta: &ObjectMeta) -> bool {
-        names(meta).contains(&self.name)
+        finalizers(meta).contains(&self.name)
     }
 
-    /// Whether nothing but this finalizer keeps the object.
+    /// Returns true if this is the only finalizer of the object.
     pub(crate) fn is_last_on(&self, meta: &ObjectMeta) -> bool {
-        matches!(names(meta), [only] if *only == self.name)
+        matches!(finalizers(meta), [only] if *only == self.name)
     }
 
-    /// Puts the finalizer on the object, and answers it as it is then; none where it is gone.
+    /// Adds the finalizer, and returns the object as it then is, or `None` if it is gone.
     pub(crate) async fn add<K: Kind>(
         &self,
-        endpoint: &Endpoint<K>,
+        client: &ObjectClient<K>,
         object: &K,
     ) -> Result<Option<K>, kube::Error> {
-        let added = self.try_to_add(endpoint, object).await;
+        let added = match &self.manager {
+            Some(manager) => client.apply_metadata(object, applied(object, &[&self.name]), manager).await,
+            None => {
+                let others = finalizers(object.meta()).iter().map(String::as_str);
+                let all: Vec<_> = others.chain([self.name.as_str()]).collect();
+                client.patch_finalizers(object, &all).await
+            }
+        };
         match added {
-            Err(error) if is_of_absence(&error) && endpoint.is_gone(object).await.unwrap_or(false) => {
+            // The answer for an object that is gone, or that another one of its name has replaced.
+            Err(error) if matches!(status_code(&error), Some(404 | 409)) && is_gone(client, object).await => {
                 Ok(None)
             }
             added => added.map(Some),
         }
     }
 
-    async fn try_to_add<K: Kind>(&self, endpoint: &Endpoint<K>, object: &K) -> Result<K, kube::Error> {
-        match &self.manager {
-            Some(manager) => endpoint.apply_metadata(object, applied(object, &[&self.name]), manager).await,
-            None => {
-                let mut all = names(object.meta()).to_vec();
-                all.push(self.name.clone());
-                endpoint.patch_metadata(object, json!({ "finalizers": all })).await
-            }
-        }
-    }
-
-    /// Takes the finalizer off the object. An object that is gone already needs none of that.
+    /// Removes the finalizer. An object that is gone is not an error.
     pub(crate) async fn remove<K: Kind>(
         &self,
-        endpoint: &Endpoint<K>,
+        client: &ObjectClient<K>,
         object: &K,
     ) -> Result<(), kube::Error> {
-        let removed = self.try_to_remove(endpoint, object).await;
-        match removed {
-            Err(error) if code(&error).is_some() && endpoint.is_gone(object).await.unwrap_or(false) => Ok(()),
+        match self.try_remove(client, object).await {
+            Err(error) if status_code(&error).is_some() && is_gone(client, object).await => Ok(()),
             removed => removed,
         }
     }
 
-    async fn try_to_remove<K: Kind>(&self, endpoint: &Endpoint<K>, object: &K) -> Result<(), kube::Error> {
-        let Some(manager) = &self.manager else { return self.merge_away(endpoint, object).await };
+    async fn try_remove<K: Kind>(&self, client: &ObjectClient<K>, object: &K) -> Result<(), kube::Error> {
+        let Some(manager) = &self.manager else { return self.merge_away(client, object).await };
         let mut nothing = applied(object, &[]);
         if let Some(version) = &object.meta().resource_version {
-            nothing["resourceVersion"] = json!(version); // what somebody else changed has not been finalized
+            nothing["resourceVersion"] = json!(version); // a changed object has not been finalized
         }
-        let answer = endpoint.apply_metadata(object, nothing, manager).await?;
+        let answer = client.apply_metadata(object, nothing, manager).await?;
         if self.is_on(answer.meta()) {
-            return self.merge_away(endpoint, &answer).await; // put there by somebody else, or by a merge patch
+            return self.merge_away(client, &answer).await; // added by another manager, or by a merge patch
         }
         Ok(())
     }
 
-    async fn merge_away<K: Kind>(&self, endpoint: &Endpoint<K>, object: &K) -> Result<(), kube::Error> {
-        let others: Vec<_> = names(object.meta()).iter().filter(|name| **name != self.name).collect();
-        endpoint.patch_metadata(object, json!({ "finalizers": others })).await.map(drop)
+    async fn merge_away<K: Kind>(&self, client: &ObjectClient<K>, object: &K) -> Result<(), kube::Error> {
+        let all = finalizers(object.meta()).iter().map(String::as_str);
+        let others: Vec<_> = all.filter(|name| *name != self.name).collect();
+        client.patch_finalizers(object, &others).await.map(drop)
     }
 }
 
-/// What the API server answers of an object that is gone, or that another took the place of.
-fn is_of_absence(error: &kube::Error) -> bool {
-    matches!(code(error), Some(404 | 409))
+async fn is_gone<K: Kind>(client: &ObjectClient<K>, object: &K) -> bool {
+    client.is_gone(object).await.unwrap_or(false)
 }
 
-fn names(meta: &ObjectMeta) -> &[String] {
+fn finalizers(meta: &ObjectMeta) -> &[String] {
     meta.finalizers.as_deref().unwrap_or_default()
 }
 
-/// The uid sees to it that applying never brings an object back.
-fn applied<K: Kind>(object: &K, finalizers: &[&str]) -> serde_json::Value {
+/// The metadata to apply. Its uid prevents that applying creates a deleted object again.
+fn applied<K: Kind>(object: &K, finalizers: &[&str]) -> Value {
     let Key { namespace, name } = Key::of(object);
     let mut metadata = json!({ "name": name, "finalizers": finalizers });
-    if let Some(namespace) = namespace {
-        metadata["namespace"] = json!(namespace);
-    }
-    if let Some(uid) = &object.meta().uid {
-        metadata["uid"] = json!(uid);
+    for (field, value) in [("namespace", &namespace), ("uid", &object.meta().uid)] {
+        if let Some(value) = value {
+            metadata[field] = json!(value);
+        }
     }
     metadata
 }
 
-/// What Kubernetes would say of it: a finalizer is a qualified name, and one of its own Kinds needs the slash. Without
-/// any domain two controllers would soon share it.
-fn complaint<K: Kind>(name: &str) -> Option<String> {
+/// The fault of a finalizer's name, as Kubernetes validates it: a qualified name, with a slash on built-in Kinds. A
+/// domain is required on others too, or two controllers might share the name.
+fn fault<K: Kind>(name: &str) -> Option<String> {
     match &*qualified_name(name) {
         [] if name.contains('/') => None,
         [] if K::BUILT_IN => Some("Kubernetes wants a domain, a slash and a name on its own Kinds".into()),
         [] if name.contains('.') => None,
         [] => Some("it has no domain".into()),
-        complaints => Some(complaints.join("; ")),
+        faults => Some(faults.join("; ")),
     }
 }

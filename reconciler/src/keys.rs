@@ -1,23 +1,23 @@
-//! Whom a changed object wakes, in the ways that are common: for [`Watch::keys`](crate::Watch::keys).
+//! Common mappings from a changed object to the keys to enqueue, for [`Watch::keys`](crate::Watch::keys).
 //!
-//! An object that wakes its own key is `|object| [Key::of(object)]`; one that wakes its controller,
+//! To enqueue the object's own key, use `|object| [Key::of(object)]`. To enqueue the key of its controller, use
 //! [`Builder::owns`](crate::Builder::owns).
 
 use kube::Resource;
 use reknit_apis::Key;
 
-/// The namespace that the object is in, as a cluster-scoped key.
+/// Maps an object to its namespace, as a cluster-scoped key.
 pub fn namespace<T: Resource>(object: &T) -> Option<Key> {
     object.meta().namespace.as_deref().map(|name| Key::new(None, name))
 }
 
-/// The parent that a label names, in the object's own namespace.
+/// Maps an object to the parent that a label names, in the object's own namespace.
 pub fn label<T: Resource>(name: &str) -> impl Fn(&T) -> Option<Key> + Send + Sync + 'static + use<T> {
     let name = name.to_owned();
     move |object| Some(Key::new(object.meta().namespace.as_deref(), value(object, &name)?))
 }
 
-/// The parent that two labels name: one its namespace, one its name.
+/// Maps an object to the parent whose namespace and name two labels hold.
 pub fn labels<T: Resource>(
     namespace: &str,
     name: &str,
@@ -26,7 +26,7 @@ pub fn labels<T: Resource>(
     move |object| Some(Key::new(value(object, &namespace)?, value(object, &name)?))
 }
 
-/// The cluster-scoped parent that a label names.
+/// Maps an object to the cluster-scoped parent that a label names.
 pub fn cluster_label<T: Resource>(name: &str) -> impl Fn(&T) -> Option<Key> + Send + Sync + 'static + use<T> {
     let name = name.to_owned();
     move |object| Some(Key::new(None, value(object, &name)?))

@@ -1,13 +1,13 @@
-//! What turns a key into a status: a controller is a reconciler, and what wakes it.
+//! Controllers: reconcilers, the work queues that run them, and leader election.
 //!
-//! A constructor says what a controller reads, what it is woken by and what it does:
+//! A constructor declares the objects that a controller reads, and its reconciler:
 //!
 //! ```
 //! use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap};
 //! use reknit_injection::Context;
 //! use reknit_reconciler::{Controller, Event, Outcome, ReconcileKind, Result, Tracked};
 //!
-//! /// Says which Deployments lack the ConfigMap of their name.
+//! /// Records an event for each Deployment without a ConfigMap of the same name.
 //! struct Checker {
 //!     maps: Tracked<ConfigMap>,
 //! }
@@ -31,94 +31,87 @@
 //! }
 //! ```
 //!
-//! # What wakes a key
+//! # The queue
 //!
-//! Its own object; what a pass [read](Builder::track), also by a reference of [any Kind](Builder::track_any); what
-//! the object [controls](Builder::owns); whatever a [watch](Builder::watch) maps to it; a changed
-//! [configuration](Builder::config); anything else, through the [queue](Builder::queue). Every ten hours each key is
-//! looked at anyway.
+//! A key is enqueued by a change of its own object, of an object that a pass [read](Builder::track) by name, labels or
+//! [reference](Builder::track_any), of an object that it [controls](Builder::owns), of an object that a
+//! [watch](Builder::watch) maps to it, or of the [configuration](Builder::config). Other code enqueues keys through the
+//! [queue](Builder::queue). Every ten hours, each key is enqueued anyway.
 //!
-//! # What a pass does
+//! # A pass
 //!
-//! The object comes from the cache. Where the reconciler [finalizes](WithReconciler::finalizing), the finalizer is put
-//! on it first. Defaults are applied in memory, conditions initialised, and then the reconciler runs. What differs in
-//! the status afterwards is written, on condition that nobody else wrote meanwhile; a conflict is settled by reading
-//! again. What the pass recorded as [`Event`] is published in the background. The framework's own writes do not wake
-//! the key whose pass they end.
+//! One run of the reconciler for one key is called a pass. The object comes from the cache. If the reconciler
+//! [finalizes](ControllerBuilder::finalizing), the finalizer is added first. Defaults are set in memory and conditions
+//! initialised, and then the reconciler runs. Changes of the status are written unless another client wrote meanwhile;
+//! a conflict is resolved by reading again. An [`Event`] of the pass is published in the background. The framework's own
+//! writes do not enqueue the key whose pass they end.
 //!
-//! # What becomes of the key
+//! # After a pass
 //!
-//! | the pass ends with | the key |
+//! | result of the pass | the key |
 //! | --- | --- |
-//! | [`Outcome::done`], [`Outcome::skip`] | waits for something to happen |
-//! | [`Outcome::after`] | comes again after that long |
-//! | a conflict (409) | is retried with backoff; that is no error |
-//! | an [`Error`], a panic, a missed [deadline](WithReconciler::deadline) | is retried with backoff, with log and event |
-//! | a [permanent](Error::permanent) error | waits for something to happen, with log and event |
+//! | [`Outcome::done`], [`Outcome::skip`] | waits for the next change |
+//! | [`Outcome::after`] | is enqueued after this time |
+//! | a conflict (409) | is retried with backoff, without an error in the log |
+//! | an [`Error`], a panic, a missed [deadline](Builder::deadline) | is retried with backoff, with a log line and an event |
+//! | a [permanent](Error::permanent) error | waits for the next change, with a log line and an event |
 //!
-//! The backoff of a key begins with 5 ms and doubles up to 1000 s; all keys of a controller together are retried ten
-//! times a second, a hundred at once. An error may say that it is to be [retried sooner](Error::retry_within).
+//! The backoff of a key starts at 5 ms and doubles up to 1000 s. All keys of a controller together are retried ten times
+//! a second, with a burst of a hundred. An error can ask for an [earlier retry](Error::retry_within).
 //!
-//! # Rights
+//! # RBAC
 //!
-//! What a controller asks of the API server, and so what its Role has to grant:
+//! The requests of a controller, which its Role has to allow:
 //!
 //! | | on | verbs |
 //! | --- | --- | --- |
 //! | any controller of a Kind | the Kind | get, list, watch |
 //! | | its status | patch |
 //! | | `events` of `events.k8s.io` | create, patch |
-//! | [`finalizing`](WithReconciler::finalizing) | the Kind | patch |
-//! | [`track`](Builder::track), [`watch`](Builder::watch), [`owns`](Builder::owns) | what is read | get, list, watch |
+//! | [`finalizing`](ControllerBuilder::finalizing) | the Kind | patch |
+//! | [`track`](Builder::track), [`watch`](Builder::watch), [`owns`](Builder::owns) | the objects that are read | get, list, watch |
 //! | [`Owned::apply`], [`claim`](Owned::claim) | the children | create, patch |
 //! | [`Owned::create`], [`delete`](Owned::delete) | the children | create, delete |
-//! | all three, where OwnerReferencesPermissionEnforcement is on, as in OpenShift | the Kind's `finalizers` | update |
-//! | [`config`](Builder::config) | the ConfigMap, in the system's namespace | get, list, watch |
-//! | leader election | `leases` of `coordination.k8s.io`, in the system's namespace | get, create, patch |
+//! | all of these, with OwnerReferencesPermissionEnforcement, as in OpenShift | the Kind's `finalizers` | update |
+//! | [`config`](Builder::config) | the ConfigMap, in the system namespace | get, list, watch |
+//! | leader election | `leases` of `coordination.k8s.io`, in the system namespace | get, create, patch |
 //!
 //! # Metrics
 //!
-//! They are `workqueue_*`, as client-go names them, and `reknit_*`: the page of `reknit_sharedmain`, which serves them, lists
-//! all.
+//! Queues have the metrics `workqueue_*` of client-go, and passes `reknit_*`. `reknit_sharedmain`, which serves them,
+//! documents all metrics.
 
-mod backoff;
-mod builder;
-mod child;
 mod controller;
 mod driver;
-mod endpoint;
 mod error;
-mod event;
-mod every;
+mod events;
 mod finalizer;
+#[doc(hidden)]
+pub mod internal;
 pub mod keys;
 pub mod leader;
 mod limits;
 mod metrics;
+mod object_client;
 mod outcome;
+mod owned;
 mod per_key;
 mod queue;
-mod recorder;
 mod roles;
-mod span;
 mod status;
 mod tracker;
 mod uuid;
-mod watch;
 
-pub use builder::{Builder, Keys, WithReconciler};
-pub use child::{NotApplied, applied};
-pub use controller::{Controller, Drained, Health, Run, Working};
+pub use controller::{Builder, Controller, ControllerBuilder, Drained, Health, Keys, Run, Watch, Working};
 pub use error::{Error, Permanent, Result};
-pub use event::Event;
+pub use events::{Event, Recorder};
 pub use outcome::Outcome;
+pub use owned::{NotApplied, Owned, applied};
 pub use per_key::PerKey;
 pub use queue::Queue;
-pub use recorder::Recorder;
 pub use reknit_apis::{KReference, Key, Reference};
 pub use roles::{FinalizeKind, ObserveDeletion, ObserveKind, ReconcileKey, ReconcileKind};
-pub use tracker::{Owned, Tracked, TrackedAny};
-pub use watch::Watch;
+pub use tracker::{Tracked, TrackedAny};
 
-/// Makes a controller: what `main` is given a list of.
+/// The constructor of a controller. `main` gets a list of them.
 pub type ControllerConstructor = fn(&reknit_injection::Context) -> Result<Controller>;

@@ -1,4 +1,4 @@
-//! What holds for every pass, whatever it does: panics are caught, slow ones are told of, endless ones dropped.
+//! The limits of every pass: panics are caught, slow passes are reported, and passes beyond the deadline are dropped.
 
 use std::{any::Any, future::Future, panic::AssertUnwindSafe, pin::Pin, time::Duration};
 
@@ -7,7 +7,7 @@ use reknit_apis::Key;
 
 use crate::{Error, Outcome, Result};
 
-/// How long a pass may take.
+/// The time limits of a pass.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) slow_after: Duration,
@@ -20,7 +20,7 @@ impl Default for Limits {
     }
 }
 
-/// A pass that did not come to an end of its own.
+/// The error of a pass that did not return.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CutShort {
     #[error("the reconciler panicked: {0}")]
@@ -36,25 +36,24 @@ impl CutShort {
 }
 
 impl Limits {
-    /// Runs a pass; says once when it is slow. (A future that is handed over by value is held twice by the one that
-    /// awaits it.)
-    pub(crate) async fn hold(
+    /// Runs a pass, and calls `slow` once if it is slow. The pass is pinned by the caller, since a future that takes
+    /// another one by value holds it twice.
+    pub(crate) async fn apply(
         &self,
         pass: Pin<&mut impl Future<Output = Result<Outcome>>>,
         slow: impl Fn(Duration),
     ) -> Result<Outcome> {
         let mut pass = AssertUnwindSafe(pass).catch_unwind();
-        let deadline = after(self.deadline);
-        let mut deadline = std::pin::pin!(deadline);
-        let mut slowness = std::pin::pin!(after(Some(self.slow_after)));
-        let mut told = false;
+        let mut deadline = std::pin::pin!(elapsed(self.deadline));
+        let mut slowness = std::pin::pin!(elapsed(Some(self.slow_after)));
+        let mut is_slow = false;
         loop {
             tokio::select! {
                 biased;
                 ended = &mut pass => return ended.unwrap_or_else(|why| Err(CutShort::Panic(text(&*why)).into())),
                 limit = &mut deadline => return Err(Error::from(CutShort::Deadline(limit)).reason("DeadlineExceeded")),
-                limit = &mut slowness, if !told => {
-                    told = true;
+                limit = &mut slowness, if !is_slow => {
+                    is_slow = true;
                     slow(limit);
                 }
             }
@@ -62,17 +61,13 @@ impl Limits {
     }
 }
 
-async fn after(limit: Option<Duration>) -> Duration {
-    match limit {
-        Some(limit) => {
-            tokio::time::sleep(limit).await;
-            limit
-        }
-        None => std::future::pending().await,
-    }
+async fn elapsed(limit: Option<Duration>) -> Duration {
+    let Some(limit) = limit else { return std::future::pending().await };
+    tokio::time::sleep(limit).await;
+    limit
 }
 
-/// What a user's closure makes of one object; nothing where it panics, which is logged. The others are none the worse.
+/// Runs a closure of user code for one object. A panic is logged and returns `None`, so other objects are unaffected.
 pub(crate) fn caught<T>(about: &Key, run: impl FnOnce() -> T) -> Option<T> {
     let log = |why: &Box<dyn Any + Send>| {
         tracing::error!(key = %about, panic = text(&**why), "a filter or mapping panicked at an object, which it is not applied to");
@@ -90,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_closure_that_panics_answers_nothing() {
+    fn a_closure_that_panics_returns_nothing() {
         let about = Key::new("default", "x");
         assert_eq!(caught(&about, || 1), Some(1));
         assert_eq!(caught::<u8>(&about, || panic!("as planned")), None);

@@ -1,4 +1,4 @@
-//! What a controller counts: its queue under client-go's names, its passes under its own.
+//! The metrics of controllers: those of their queues under client-go's names, those of their passes under our own.
 
 use std::{
     sync::{Arc, Weak},
@@ -17,22 +17,20 @@ use reknit_injection::{Context, Inject};
 
 /// The metrics of all controllers of one process, in its registry.
 #[derive(Clone)]
-pub(crate) struct Metrics(Arc<Families>);
-
-struct Families {
+pub(crate) struct Metrics {
     depth: IntGaugeVec,
     adds: CounterVec,
     queue_duration: HistogramVec,
     work_duration: HistogramVec,
     retries: CounterVec,
-    working: Working,
+    running: RunningTimes,
     passes: CounterVec,
     pass_time: HistogramVec,
     status_writes: CounterVec,
     events_dropped: Counter,
 }
 
-/// What one queue counts.
+/// The metrics of one queue.
 pub(crate) struct QueueMetrics {
     pub(crate) depth: IntGauge,
     pub(crate) adds: Counter,
@@ -41,7 +39,7 @@ pub(crate) struct QueueMetrics {
     pub(crate) retries: Counter,
 }
 
-/// What the passes of one controller count.
+/// The metrics of the passes of one controller.
 #[derive(Clone)]
 pub(crate) struct PassMetrics {
     passes: CounterVec,
@@ -50,67 +48,35 @@ pub(crate) struct PassMetrics {
     controller: Arc<str>,
 }
 
-/// How long the claimed keys of a queue have been worked on, asked at each scrape.
-pub(crate) trait Works: Send + Sync {
+/// A queue whose running passes are measured at each scrape.
+pub(crate) trait RunningPasses: Send + Sync {
     fn ages(&self) -> Vec<Duration>;
 }
 
 impl Inject for Metrics {
     fn inject(cx: &Context) -> Self {
-        let families = Families::new();
-        families.register(cx.metrics());
-        Self(Arc::new(families))
+        Self::new(cx.metrics())
     }
 }
 
 impl Metrics {
-    pub(crate) fn queue(&self, name: &str, queue: Weak<dyn Works>) -> QueueMetrics {
-        let families = &self.0;
-        families.working.0.queues.lock().push((name.into(), queue));
-        QueueMetrics {
-            depth: families.depth.with_label_values(&[name]),
-            adds: families.adds.with_label_values(&[name]),
-            queue_duration: families.queue_duration.with_label_values(&[name]),
-            work_duration: families.work_duration.with_label_values(&[name]),
-            retries: families.retries.with_label_values(&[name]),
-        }
-    }
-
-    pub(crate) fn passes(&self, controller: &str) -> PassMetrics {
-        PassMetrics {
-            passes: self.0.passes.clone(),
-            time: self.0.pass_time.with_label_values(&[controller]),
-            status_writes: self.0.status_writes.clone(),
-            controller: controller.into(),
-        }
-    }
-
-    pub(crate) fn events_dropped(&self) -> Counter {
-        self.0.events_dropped.clone()
-    }
-}
-
-impl PassMetrics {
-    /// One pass that ended so, after so long.
-    pub(crate) fn ended(&self, result: &str, after: Duration) {
-        self.passes.with_label_values(&[&*self.controller, result]).inc();
-        self.time.observe(after.as_secs_f64());
-    }
-
-    /// One attempt to write a status.
-    pub(crate) fn status_write(&self, succeeded: bool) {
-        let result = if succeeded { "success" } else { "error" };
-        self.status_writes.with_label_values(&[&*self.controller, result]).inc();
-    }
-}
-
-impl Families {
-    fn new() -> Self {
+    fn new(registry: &Registry) -> Self {
+        let counter = |name: &str, help: &str, labels: &[&str]| {
+            register(registry, valid(CounterVec::new(Opts::new(name, help), labels)))
+        };
+        // From ten nanoseconds to half an hour, as in client-go and controller-runtime.
+        let buckets = valid(exponential_buckets(1e-8, 10.0, 12));
+        let histogram = |name: &str, help: &str, label: &str| {
+            let opts = HistogramOpts::new(name, help).buckets(buckets.clone());
+            register(registry, valid(HistogramVec::new(opts, &[label])))
+        };
+        let depth = Opts::new("workqueue_depth", "Current depth of workqueue");
+        let events_dropped = Counter::new(
+            "reknit_events_dropped_total",
+            "Events that were not recorded: too many waited, or the API server refused them",
+        );
         Self {
-            depth: made(IntGaugeVec::new(
-                Opts::new("workqueue_depth", "Current depth of workqueue"),
-                &["name"],
-            )),
+            depth: register(registry, valid(IntGaugeVec::new(depth, &["name"]))),
             adds: counter("workqueue_adds_total", "Total number of adds handled by workqueue", &["name"]),
             queue_duration: histogram(
                 "workqueue_queue_duration_seconds",
@@ -127,7 +93,7 @@ impl Families {
                 "Total number of retries handled by workqueue",
                 &["name"],
             ),
-            working: Working::new(),
+            running: register(registry, RunningTimes::new()),
             passes: counter(
                 "reknit_reconcile_total",
                 "Passes by how they ended: success, requeue, skip, error, conflict, panic, deadline or lost",
@@ -143,50 +109,62 @@ impl Families {
                 "Attempts to write a status, by whether they succeeded",
                 &["controller", "result"],
             ),
-            events_dropped: made(Counter::new(
-                "reknit_events_dropped_total",
-                "Events that were not recorded: too many waited, or the API server refused them",
-            )),
+            events_dropped: register(registry, valid(events_dropped)),
         }
     }
 
-    /// What a registry holds already (that of another Context) is counted, and not shown twice.
-    fn register(&self, registry: &Registry) {
-        let all: [Box<dyn Collector>; 10] = [
-            Box::new(self.depth.clone()),
-            Box::new(self.adds.clone()),
-            Box::new(self.queue_duration.clone()),
-            Box::new(self.work_duration.clone()),
-            Box::new(self.retries.clone()),
-            Box::new(self.working.clone()),
-            Box::new(self.passes.clone()),
-            Box::new(self.pass_time.clone()),
-            Box::new(self.status_writes.clone()),
-            Box::new(self.events_dropped.clone()),
-        ];
-        for collector in all {
-            if let Err(error) = registry.register(collector) {
-                tracing::debug!(%error, "a metric is not shown");
-            }
+    pub(crate) fn queue(&self, name: &str, queue: Weak<dyn RunningPasses>) -> QueueMetrics {
+        self.running.queues.lock().push((name.into(), queue));
+        QueueMetrics {
+            depth: self.depth.with_label_values(&[name]),
+            adds: self.adds.with_label_values(&[name]),
+            queue_duration: self.queue_duration.with_label_values(&[name]),
+            work_duration: self.work_duration.with_label_values(&[name]),
+            retries: self.retries.with_label_values(&[name]),
         }
+    }
+
+    pub(crate) fn passes(&self, controller: &str) -> PassMetrics {
+        PassMetrics {
+            passes: self.passes.clone(),
+            time: self.pass_time.with_label_values(&[controller]),
+            status_writes: self.status_writes.clone(),
+            controller: controller.into(),
+        }
+    }
+
+    pub(crate) fn events_dropped(&self) -> Counter {
+        self.events_dropped.clone()
     }
 }
 
-/// The two gauges that grow by themselves while a key is worked on.
-#[derive(Clone)]
-struct Working(Arc<WorkingInner>);
+impl PassMetrics {
+    pub(crate) fn ended(&self, result: &str, after: Duration) {
+        self.passes.with_label_values(&[&*self.controller, result]).inc();
+        self.time.observe(after.as_secs_f64());
+    }
 
-struct WorkingInner {
-    queues: Mutex<Vec<(String, Weak<dyn Works>)>>,
+    pub(crate) fn status_write(&self, succeeded: bool) {
+        let result = if succeeded { "success" } else { "error" };
+        self.status_writes.with_label_values(&[&*self.controller, result]).inc();
+    }
+}
+
+type NamedQueue = (String, Weak<dyn RunningPasses>);
+
+/// The two gauges that grow while a key is processed.
+#[derive(Clone)]
+struct RunningTimes {
+    queues: Arc<Mutex<Vec<NamedQueue>>>,
     unfinished: GaugeVec,
     longest: GaugeVec,
 }
 
-impl Working {
+impl RunningTimes {
     fn new() -> Self {
-        let gauge = |name: &str, help: &str| made(GaugeVec::new(Opts::new(name, help), &["name"]));
-        Self(Arc::new(WorkingInner {
-            queues: Mutex::default(),
+        let gauge = |name: &str, help: &str| valid(GaugeVec::new(Opts::new(name, help), &["name"]));
+        Self {
+            queues: Arc::default(),
             unfinished: gauge(
                 "workqueue_unfinished_work_seconds",
                 "How many seconds of work has been done that is in progress and hasn't been observed by work_duration",
@@ -195,41 +173,39 @@ impl Working {
                 "workqueue_longest_running_processor_seconds",
                 "How many seconds has the longest running processor for workqueue been running",
             ),
-        }))
+        }
     }
 }
 
-impl Collector for Working {
+impl Collector for RunningTimes {
     fn desc(&self) -> Vec<&Desc> {
-        [self.0.unfinished.desc(), self.0.longest.desc()].concat()
+        [self.unfinished.desc(), self.longest.desc()].concat()
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
-        self.0.queues.lock().retain(|(name, queue)| {
+        self.queues.lock().retain(|(name, queue)| {
             let Some(queue) = queue.upgrade() else { return false };
             let ages = queue.ages();
             let unfinished: Duration = ages.iter().sum();
             let longest = ages.into_iter().max().unwrap_or_default();
-            self.0.unfinished.with_label_values(&[name]).set(unfinished.as_secs_f64());
-            self.0.longest.with_label_values(&[name]).set(longest.as_secs_f64());
+            self.unfinished.with_label_values(&[name]).set(unfinished.as_secs_f64());
+            self.longest.with_label_values(&[name]).set(longest.as_secs_f64());
             true
         });
-        [self.0.unfinished.collect(), self.0.longest.collect()].concat()
+        [self.unfinished.collect(), self.longest.collect()].concat()
     }
 }
 
-fn counter(name: &str, help: &str, labels: &[&str]) -> CounterVec {
-    made(CounterVec::new(Opts::new(name, help), labels))
+/// Registers the metric. If a second Context uses the same registry, its metrics are counted but not exported.
+fn register<C: Collector + Clone + 'static>(registry: &Registry, metric: C) -> C {
+    if let Err(error) = registry.register(Box::new(metric.clone())) {
+        tracing::debug!(%error, "a metric is not exported");
+    }
+    metric
 }
 
-/// From ten nanoseconds to half an hour, as client-go and controller-runtime count.
-fn histogram(name: &str, help: &str, label: &str) -> HistogramVec {
-    let buckets = made(exponential_buckets(1e-8, 10.0, 12));
-    made(HistogramVec::new(HistogramOpts::new(name, help).buckets(buckets), &[label]))
-}
-
-#[expect(clippy::expect_used, reason = "names and labels are constants, which a test makes")]
-fn made<T>(metric: prometheus::Result<T>) -> T {
+#[expect(clippy::expect_used, reason = "names and labels are constants, which a test creates")]
+fn valid<T>(metric: prometheus::Result<T>) -> T {
     metric.expect("a metric with a valid name")
 }
 
@@ -238,19 +214,17 @@ mod tests {
     use super::*;
 
     struct One;
-    impl Works for One {
+    impl RunningPasses for One {
         fn ages(&self) -> Vec<Duration> {
             vec![Duration::from_secs(2), Duration::from_secs(3)]
         }
     }
 
     #[test]
-    fn every_metric_has_a_name_that_prometheus_takes() {
+    fn every_metric_has_a_valid_name() {
         let registry = Registry::new();
-        let families = Families::new();
-        families.register(&registry);
-        let metrics = Metrics(Arc::new(families));
-        let works: Arc<dyn Works> = Arc::new(One);
+        let metrics = Metrics::new(&registry);
+        let works: Arc<dyn RunningPasses> = Arc::new(One);
         metrics.queue("a", Arc::downgrade(&works)).adds.inc();
         metrics.passes("a").ended("success", Duration::from_millis(3));
         let said: Vec<_> = registry.gather().iter().map(|family| family.name().to_owned()).collect();
@@ -265,13 +239,9 @@ mod tests {
     }
 
     #[test]
-    fn of_two_contexts_on_one_registry_the_first_is_shown() {
+    fn of_two_contexts_on_one_registry_the_first_is_exported() {
         let registry = Registry::new();
-        let [first, second] = [(); 2].map(|()| {
-            let families = Families::new();
-            families.register(&registry);
-            Metrics(Arc::new(families))
-        });
+        let [first, second] = [(); 2].map(|()| Metrics::new(&registry));
         first.passes("a").ended("success", Duration::ZERO);
         second.passes("b").ended("success", Duration::ZERO);
         let families = registry.gather();

@@ -1,10 +1,10 @@
-//! How a pass that did not fail ends.
+//! The result of a successful pass.
 
 use std::{fmt, time::Duration};
 
 use crate::Event;
 
-/// What comes after a pass that did not fail. It may carry an event, which is recorded and decides nothing.
+/// The result of a successful pass: when the key is processed next, and optionally an event to record.
 ///
 /// ```
 /// use std::time::Duration;
@@ -23,7 +23,7 @@ pub struct Outcome {
     event: Option<Event>,
 }
 
-/// What happens to the key.
+/// The next processing of the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     Done,
@@ -31,7 +31,7 @@ pub(crate) enum Next {
     Skip,
 }
 
-/// `done`, `after 30s`, `skip`.
+/// Formats as `done`, `after 30s` or `skip`.
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.next {
@@ -43,35 +43,34 @@ impl fmt::Display for Outcome {
 }
 
 impl Outcome {
-    /// The object is as it should be until something changes. Its backoff is forgotten; in
+    /// The object is reconciled, and its key waits for the next change. The backoff is reset. In
     /// [`finalize_kind`](crate::FinalizeKind::finalize_kind), the finalizer is removed.
     pub const fn done() -> Self {
         Self { next: Next::Done, event: None }
     }
 
-    /// The key is to be looked at again after this long, whatever happens until then. Its backoff is forgotten.
+    /// The key is enqueued again after this time, even if it is processed before. The backoff is reset.
     pub const fn after(wait: Duration) -> Self {
         Self { next: Next::After(wait), event: None }
     }
 
-    /// There is nothing to be done about this key now, and nothing to be counted as done either: something else
-    /// will wake it. Its backoff is forgotten; a finalizer stays.
+    /// The pass had nothing to do, and the key waits for the next change. The backoff is reset, and a finalizer is kept.
     ///
-    /// The pass has been one like any other: the finalizer was put on before it, and the status is written after it,
-    /// with its conditions initialised. Objects that are to be left alone are not for the pass to find out:
-    /// [`WithReconciler::only`](crate::WithReconciler::only) and [`class`](crate::WithReconciler::class) say which a
-    /// controller touches, [`Controller::selected`](crate::Controller::selected) which it knows.
+    /// The framework treats the pass like any other: the finalizer was added before it, and the status is written after it,
+    /// with its conditions initialised. To leave objects alone, use
+    /// [`ControllerBuilder::filter`](crate::ControllerBuilder::filter), [`class`](crate::ControllerBuilder::class) or
+    /// [`Controller::selected`](crate::Controller::selected).
     pub const fn skip() -> Self {
         Self { next: Next::Skip, event: None }
     }
 
-    /// The same, with an event to record about the object.
+    /// Adds an event to record about the object.
     pub fn event(mut self, event: Event) -> Self {
         self.event = Some(event);
         self
     }
 
-    /// The event that it carries.
+    /// The event to record, if any.
     pub fn recorded(&self) -> Option<&Event> {
         self.event.as_ref()
     }

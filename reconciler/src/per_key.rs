@@ -1,4 +1,4 @@
-//! What a controller keeps for a key beside its passes.
+//! Values that a controller keeps per key between passes.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -9,12 +9,12 @@ use std::{
 use parking_lot::Mutex;
 use reknit_apis::Key;
 
-/// One value for a key, from pass to pass: a task that runs beside them, a connection, an answer.
+/// One value per key that is kept between passes, such as a background task, a connection or an answer. Comes from
+/// [`Builder::per_key`](crate::Builder::per_key). All clones share one state.
 ///
-/// It is dropped when the object is gone (before the first pass of another of its name), when it is none of this controller's
-/// class any more, and when this process loses the lead over it; so what its `Drop` ends goes on for no longer. Nothing of it
-/// outlives the process: what has to is part of the object. Clones are one. Comes from
-/// [`Builder::per_key`](crate::Builder::per_key).
+/// A value is dropped when its object is gone (before the first pass of a new object of its name), when the object leaves
+/// the controller's class, and when this process stops leading the key. So a task that its `Drop` ends does not outlive
+/// these events. Values are lost when the process ends; store durable data in the object.
 ///
 /// ```
 /// use std::{sync::Arc, time::Duration};
@@ -24,9 +24,9 @@ use reknit_apis::Key;
 /// use reknit_reconciler::{Controller, Key, Outcome, PerKey, Queue, ReconcileKind, Result};
 /// use tokio::task::JoinSet;
 ///
-/// /// Looks something up that takes long, once for each namespace.
+/// /// Starts a slow lookup once for each namespace.
 /// struct Slow {
-///     lookups: PerKey<Arc<JoinSet<()>>>, // dropped, it ends its tasks
+///     lookups: PerKey<Arc<JoinSet<()>>>, // aborts its tasks when dropped
 ///     queue: Queue,
 /// }
 ///
@@ -68,42 +68,42 @@ impl<T> fmt::Debug for PerKey<T> {
 }
 
 impl<T: Clone> PerKey<T> {
-    /// What is kept for the key.
+    /// Returns the value of the key.
     pub fn get(&self, key: &Key) -> Option<T> {
         self.0.lock().get(key).cloned()
     }
 }
 
 impl<T> PerKey<T> {
-    /// Keeps this for the key, and answers what was kept before.
+    /// Sets the value of the key, and returns the previous one.
     pub fn insert(&self, key: Key, value: T) -> Option<T> {
         self.0.lock().insert(key, value)
     }
 
-    /// Keeps nothing more for the key, and answers what was kept.
+    /// Removes and returns the value of the key.
     pub fn remove(&self, key: &Key) -> Option<T> {
         self.0.lock().remove(key)
     }
 }
 
-/// Everything that one controller keeps.
+/// All stores of one controller.
 #[derive(Clone, Default)]
-pub(crate) struct Kept(Arc<Shared>);
+pub(crate) struct PerKeyStores(Arc<Shared>);
 
 #[derive(Default)]
 struct Shared {
-    all: Mutex<Vec<Arc<dyn Keeps>>>,
-    /// Whose object went since their last pass: another may have come in its place.
-    gone: Mutex<BTreeSet<Key>>,
+    stores: Mutex<Vec<Arc<dyn Store>>>,
+    /// The keys whose object was deleted since their last pass. A new object may have the same name.
+    deleted: Mutex<BTreeSet<Key>>,
 }
 
-trait Keeps: Send + Sync {
+trait Store: Send + Sync {
     fn drop_where(&self, which: &dyn Fn(&Key) -> bool);
     fn drop_of(&self, key: &Key);
 }
 
-// What is dropped may lock whatever it likes: no lock is held then.
-impl<T: Send> Keeps for Mutex<HashMap<Key, T>> {
+// Values are dropped without a lock, since their `Drop` may take other locks.
+impl<T: Send> Store for Mutex<HashMap<Key, T>> {
     fn drop_where(&self, which: &dyn Fn(&Key) -> bool) {
         let dropped: Vec<_> = self.lock().extract_if(|key, _| which(key)).collect();
         drop(dropped);
@@ -115,58 +115,57 @@ impl<T: Send> Keeps for Mutex<HashMap<Key, T>> {
     }
 }
 
-impl Kept {
-    pub(crate) fn join<T: Send + 'static>(&self) -> PerKey<T> {
+impl PerKeyStores {
+    pub(crate) fn add<T: Send + 'static>(&self) -> PerKey<T> {
         let all = Arc::new(Mutex::new(HashMap::new()));
-        self.0.all.lock().push(all.clone());
+        self.0.stores.lock().push(all.clone());
         PerKey(all)
     }
 
-    /// The object of this key went. What is kept for it is dropped by the pass that this leads to, or that runs, and not
-    /// under its hands.
-    pub(crate) fn gone(&self, key: impl FnOnce() -> Key) {
-        if !self.0.all.lock().is_empty() {
-            self.0.gone.lock().insert(key());
+    /// Records that the object of this key was deleted. The next pass drops its values, so that a running pass can still
+    /// use them.
+    pub(crate) fn deleted(&self, key: impl FnOnce() -> Key) {
+        if !self.0.stores.lock().is_empty() {
+            self.0.deleted.lock().insert(key());
         }
     }
 
-    /// What a pass begins with, as it is read: what was kept for an object before it is dropped, also where that goes
-    /// meanwhile.
+    /// Reads the object for a pass, after dropping the values of a deleted object, even one deleted during the read.
     pub(crate) fn begin<T>(&self, key: &Key, read: impl Fn() -> T) -> T {
         loop {
-            if self.is_gone(key) {
+            if self.is_deleted(key) {
                 self.drop_of(key);
             }
             let object = read();
-            if !self.is_gone(key) {
+            if !self.is_deleted(key) {
                 return object;
             }
         }
     }
 
-    fn is_gone(&self, key: &Key) -> bool {
-        self.0.gone.lock().contains(key)
+    fn is_deleted(&self, key: &Key) -> bool {
+        self.0.deleted.lock().contains(key)
     }
 
     pub(crate) fn drop_of(&self, key: &Key) {
-        self.0.gone.lock().remove(key);
-        self.each(|keeps| keeps.drop_of(key));
+        self.0.deleted.lock().remove(key);
+        self.each(|store| store.drop_of(key));
     }
 
     pub(crate) fn drop_where(&self, which: impl Fn(&Key) -> bool) {
-        self.each(|keeps| keeps.drop_where(&which));
+        self.each(|store| store.drop_where(&which));
     }
 
-    /// Nothing is kept, and nobody is told who went: its handlers live as long as the informers of others.
+    /// Drops all values and stores. The handlers that record deletions may live on with the informers of other controllers.
     pub(crate) fn close(&self) {
         self.drop_where(|_| true);
-        self.0.all.lock().clear();
-        self.0.gone.lock().clear();
+        self.0.stores.lock().clear();
+        self.0.deleted.lock().clear();
     }
 
-    fn each(&self, act: impl Fn(&dyn Keeps)) {
-        let all = self.0.all.lock().clone();
-        all.iter().for_each(|keeps| act(&**keeps));
+    fn each(&self, act: impl Fn(&dyn Store)) {
+        let all = self.0.stores.lock().clone();
+        all.iter().for_each(|store| act(&**store));
     }
 }
 
@@ -176,32 +175,32 @@ mod tests {
 
     use super::*;
 
-    fn keeping_one() -> (Kept, PerKey<u8>, Key) {
-        let (kept, key) = (Kept::default(), Key::new("default", "x"));
-        let values = kept.join();
+    fn with_one_value() -> (PerKeyStores, PerKey<u8>, Key) {
+        let (stores, key) = (PerKeyStores::default(), Key::new("default", "x"));
+        let values = stores.add();
         values.insert(key.clone(), 1);
-        (kept, values, key)
+        (stores, values, key)
     }
 
     #[test]
-    fn what_takes_the_place_of_another_while_it_is_read_finds_nothing() {
-        let (kept, values, key) = keeping_one();
-        assert_eq!(kept.begin(&key, || values.get(&key)), Some(1));
+    fn a_pass_does_not_see_the_value_of_an_object_deleted_while_it_reads() {
+        let (stores, values, key) = with_one_value();
+        assert_eq!(stores.begin(&key, || values.get(&key)), Some(1));
         let reads = Cell::new(0);
-        kept.begin(&key, || {
+        stores.begin(&key, || {
             if reads.replace(reads.get() + 1) == 0 {
-                kept.gone(|| key.clone());
+                stores.deleted(|| key.clone());
             }
         });
         assert_eq!((values.get(&key), reads.get()), (None, 2));
     }
 
     #[test]
-    fn who_keeps_nothing_any_more_does_not_count_who_went() {
-        let (kept, values, key) = keeping_one();
-        kept.gone(|| key.clone());
-        kept.close();
-        kept.gone(|| key.clone());
-        assert_eq!((values.get(&key), kept.0.gone.lock().len()), (None, 0));
+    fn closed_stores_record_no_deletions() {
+        let (stores, values, key) = with_one_value();
+        stores.deleted(|| key.clone());
+        stores.close();
+        stores.deleted(|| key.clone());
+        assert_eq!((values.get(&key), stores.0.deleted.lock().len()), (None, 0));
     }
 }

@@ -1,4 +1,4 @@
-//! What a user's reconciler says it can do: one trait a role.
+//! The roles of a reconciler, one trait each.
 
 use std::future::Future;
 
@@ -6,15 +6,14 @@ use reknit_apis::{Key, Kind, StatusOf};
 
 use crate::{Outcome, Result};
 
-/// Brings the world to what an object wants, and its status to what the world is.
+/// Brings the cluster to the state that an object specifies, and the object's status to the state of the cluster.
 ///
-/// The object is read-only; the status is the only thing a pass may write. It is given as the object holds it, with
-/// the conditions initialised, and written after the pass if it then differs, also where the pass fails.
+/// A pass may change the status and not the object. It gets the stored status with its conditions initialised. If the
+/// status differs after the pass, it is written, even if the pass fails.
 ///
-/// A pass may be cancelled at any `.await`: when this process loses the leadership over the key, at its deadline, or
-/// at the end of the process. What has to be whole goes into one request, or is found half-done and finished by the
-/// next pass. Code that blocks belongs in `tokio::task::spawn_blocking`. A panic is caught, and is an error of this
-/// key.
+/// A pass may be cancelled at any `.await`: when this process stops leading the key, at the deadline, or at the end of the
+/// process. The next pass then has to complete a partial change, unless it is a single request. Blocking code belongs in
+/// `tokio::task::spawn_blocking`. A panic is caught and is an error of this key.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::Namespace;
@@ -36,10 +35,10 @@ use crate::{Outcome, Result};
     note = "a reconciler says its Kind and writes `async fn reconcile_kind(&self, object: &Kind, status: &mut KindStatus) -> Result<Outcome>`"
 )]
 pub trait ReconcileKind: Send + Sync + 'static {
-    /// What it reconciles.
+    /// The Kind to reconcile.
     type Kind: Kind;
 
-    /// One pass over an object that is not being deleted, in the process that leads its key.
+    /// Reconciles an object that is not being deleted, in the process that leads its key.
     fn reconcile_kind(
         &self,
         object: &Self::Kind,
@@ -47,11 +46,10 @@ pub trait ReconcileKind: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Outcome>> + Send;
 }
 
-/// Takes back what a reconciler did before its object goes. Opted into by
-/// [`finalizing`](crate::WithReconciler::finalizing).
+/// Cleans up before an object is deleted. Enabled by [`finalizing`](crate::ControllerBuilder::finalizing).
 ///
-/// The object carries a finalizer from before its first pass until [`Outcome::done`] is returned here, so it is not
-/// gone before. An object that is being deleted without ever having carried it is none of this controller's.
+/// The object has a finalizer from before its first pass until this returns [`Outcome::done`], so it is not deleted
+/// before. A terminating object without the finalizer is ignored.
 ///
 /// ```
 /// # use k8s_openapi::api::core::v1::Namespace;
@@ -74,8 +72,8 @@ pub trait ReconcileKind: Send + Sync + 'static {
     note = "`impl FinalizeKind for {Self}`, or drop the call"
 )]
 pub trait FinalizeKind: ReconcileKind {
-    /// One pass over an object that is being deleted. `Outcome::done()` removes the finalizer; anything else keeps
-    /// it, and the status says why.
+    /// Finalizes an object that is being deleted. `Outcome::done()` removes the finalizer. Any other result keeps it, and
+    /// the status should give the reason.
     fn finalize_kind(
         &self,
         object: &Self::Kind,
@@ -83,37 +81,37 @@ pub trait FinalizeKind: ReconcileKind {
     ) -> impl Future<Output = Result<Outcome>> + Send;
 }
 
-/// Watches along in the processes that do not lead a key, to be ready for when they do. Opted into by
-/// [`observing`](crate::WithReconciler::observing).
+/// Observes objects in processes that do not lead them, to be prepared for a promotion. Enabled by
+/// [`observing`](crate::ControllerBuilder::observing).
 #[diagnostic::on_unimplemented(
     message = "`observing()` was called, but `{Self}` does not say how to observe",
     note = "`impl ObserveKind for {Self}`, or drop the call"
 )]
 pub trait ObserveKind: ReconcileKind {
-    /// One pass over an object that is not being deleted, in a process that does not lead its key. Nothing is
-    /// written to it.
+    /// Observes an object that is not being deleted, in a process that does not lead its key. Nothing is written.
     fn observe_kind(&self, object: &Self::Kind) -> impl Future<Output = Result<Outcome>> + Send;
 }
 
-/// Is told of objects that are gone. Opted into by
-/// [`observing_deletion`](crate::WithReconciler::observing_deletion).
+/// Observes the deletion of objects. Enabled by
+/// [`observing_deletion`](crate::ControllerBuilder::observing_deletion).
 ///
-/// Only while this process watches: what went while it was down is never told of. What must not be missed needs
-/// [`FinalizeKind`]. And all that is known is that the informer holds no object of the key: a controller that selects by
-/// labels or fields is also told of what left the selection, and where a child or something tracked wakes it, of what was
-/// never in it; one of a [class](crate::WithReconciler::class), of deleted objects of others. So look before something
-/// outside the cluster is cleaned up.
+/// Deletions while the process is down are not observed. Use [`FinalizeKind`] for cleanup that must not be missed.
+///
+/// It runs for any key without an object in the cache. With a label or field selector, that includes objects that left the
+/// selection, and objects outside it whose children or tracked objects change. With a
+/// [class](crate::ControllerBuilder::class), it includes deleted objects of other classes. So check before you clean up
+/// anything outside the cluster.
 #[diagnostic::on_unimplemented(
     message = "`observing_deletion()` was called, but `{Self}` does not say what to do then",
     note = "`impl ObserveDeletion for {Self}`, or drop the call"
 )]
 pub trait ObserveDeletion: ReconcileKind {
-    /// One pass over the key of an object that is not there, or not of the selection.
+    /// Observes that there is no object of this key, or none in the selection.
     fn observe_deletion(&self, key: &Key) -> impl Future<Output = Result<Outcome>> + Send;
 }
 
-/// Works on keys alone: for a controller without a Kind of its own. There is no status, no finalizer, and no object
-/// that an [`Outcome`]'s event could be about: such an event is only logged.
+/// Reconciles keys, for a controller without a Kind. There is no status, no finalizer, and no object for the event of an
+/// [`Outcome`], which is only logged.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::Pod;
@@ -143,6 +141,6 @@ pub trait ObserveDeletion: ReconcileKind {
     note = "a controller without a Kind writes `async fn reconcile_key(&self, key: &Key) -> Result<Outcome>`"
 )]
 pub trait ReconcileKey: Send + Sync + 'static {
-    /// One pass over a key that something woke, in the process that leads it.
+    /// Reconciles a key, in the process that leads it.
     fn reconcile_key(&self, key: &Key) -> impl Future<Output = Result<Outcome>> + Send;
 }

@@ -1,6 +1,6 @@
-//! Names that nobody else makes.
+//! Random UUIDs.
 
-/// Version 4 of RFC 9562.
+/// A random UUID, version 4 of RFC 9562.
 pub(crate) fn random_uuid() -> String {
     let random: u128 = rand::random();
     let bits = random & !(0xf << 76) & !(0x3 << 62) | 0x4 << 76 | 0x2 << 62;
@@ -13,7 +13,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_random_uuid_says_that_it_is_one() {
+    fn a_random_uuid_has_its_version_and_variant() {
         let (one, other) = (random_uuid(), random_uuid());
         assert_ne!(one, other);
         let parts: Vec<_> = one.split('-').map(str::len).collect();

@@ -1,39 +1,25 @@
-//! How the replicas of a process share the work.
+//! Leader election of a process: who runs which controller and which keys.
 use kube::Client;
 use prometheus::Registry;
-use reknit_reconciler::{
-    Controller,
-    leader::{Candidate, Electors, Identity, LeaderElectionConfig, Leadership, StatefulReplica},
+use reknit_reconciler::leader::{
+    Candidate, Electors, Identity, LeaderElectionConfig, Leadership, StatefulReplica,
 };
 
-use crate::{environment::Environment, failure::Failure};
+use crate::{cli::environment::Environment, process::failure::Failure};
 
-/// Decided once for the process; each controller then has a leadership of its own.
+/// The kind of election of a process.
 pub(crate) enum Election {
-    /// `--disable-ha`: this process does everything.
+    /// `--disable-ha`: this process leads everything.
     Disabled,
     /// A replica of a StatefulSet leads the bucket of its ordinal.
     Stateful { replica: StatefulReplica, buckets: u32, namespace: String },
-    /// A lease for each bucket.
+    /// The holder of a bucket's lease leads it.
     Leases(Box<Candidate>),
 }
 
-/// A controller that may start: its leases have names.
-pub(crate) struct Standing {
-    pub(crate) controller: Controller,
-    pub(crate) leadership: Leadership,
-    /// What has to run for it.
-    pub(crate) electors: Option<Electors>,
-}
-
 impl Election {
-    pub(crate) fn stand(&self, controller: Controller) -> Result<Standing, Failure> {
-        let (leadership, electors) = self.lead(controller.name())?;
-        Ok(Standing { controller, leadership, electors })
-    }
-
-    /// The leadership of one controller, and what has to run for it.
-    fn lead(&self, controller: &str) -> Result<(Leadership, Option<Electors>), Failure> {
+    /// Returns the leadership of a controller, and the electors that have to run for it.
+    pub(crate) fn join(&self, controller: &str) -> Result<(Leadership, Option<Electors>), Failure> {
         match self {
             Self::Disabled => Ok((Leadership::always(), None)),
             Self::Stateful { replica, buckets, namespace } => {
@@ -49,25 +35,25 @@ impl Election {
     }
 }
 
-/// Takes part in elections; how is not known before config-leader-election is.
-pub(crate) struct Voter {
+/// A replica that takes part in leader election.
+pub(crate) struct Participant {
     namespace: String,
     replica: Option<StatefulReplica>,
 }
 
-impl Voter {
-    /// Nobody, where `--disable-ha` says so.
-    pub(crate) fn of(disable_ha: bool, environment: &Environment) -> Result<Option<Self>, Failure> {
+impl Participant {
+    /// Returns `None` with `--disable-ha`.
+    pub(crate) fn new(disable_ha: bool, environment: &Environment) -> Result<Option<Self>, Failure> {
         if disable_ha {
             return Ok(None);
         }
-        let namespace = environment.namespace_for_leases()?.to_owned();
+        let namespace = environment.lease_namespace()?.to_owned();
         let replica = StatefulReplica::from_env(|name| std::env::var(name).ok()).map_err(Failure::new)?;
         Ok(Some(Self { namespace, replica }))
     }
 
-    /// By ordinal in a StatefulSet, and by leases everywhere else. Electors need connections that nobody else uses: one
-    /// whose other end is gone without a word costs whoever takes it an attempt, and they have few.
+    /// Chooses the election: by ordinal in a StatefulSet, and by leases everywhere else. The client of the electors needs
+    /// its own connections: a request on a dead connection costs an attempt, and an elector has few of them.
     pub(crate) fn elect(
         self,
         component: &str,

@@ -1,5 +1,5 @@
-//! Runs controllers as a process: flags, signals, logging, leader election, probes, metrics, and the order in which
-//! all of it starts and stops.
+//! Runs controllers as a process: flags, signals, logging, leader election, probes, metrics, and the order in which they
+//! start and stop.
 //!
 //! ```no_run
 //! use std::process::ExitCode;
@@ -8,18 +8,18 @@
 //! use reknit_reconciler::{Controller, Key, Outcome, ReconcileKey, Result};
 //! use reknit_sharedmain as sharedmain;
 //!
-//! /// Looks at the keys it is woken for.
-//! struct Looker;
+//! /// Logs each key.
+//! struct Logger;
 //!
-//! impl ReconcileKey for Looker {
+//! impl ReconcileKey for Logger {
 //!     async fn reconcile_key(&self, key: &Key) -> Result<Outcome> {
-//!         tracing::info!(%key, "looked at");
+//!         tracing::info!(%key, "reconciled");
 //!         Ok(Outcome::done())
 //!     }
 //! }
 //!
 //! fn controller(cx: &Context) -> Result<Controller> {
-//!     Ok(Controller::named("looker", cx).reconciler(Looker))
+//!     Ok(Controller::named("logger", cx).reconciler(Logger))
 //! }
 //!
 //! fn main() -> ExitCode {
@@ -27,178 +27,150 @@
 //! }
 //! ```
 //!
-//! [`main`] is all that most programs need. [`Main`] takes tasks that run beside the controllers, values that
-//! constructors ask for, and flags of the program's own.
+//! [`main`] is all that most programs need. [`Main`] adds tasks that run beside the controllers, values for constructors,
+//! and flags of the program.
 //!
-//! # How a process starts
+//! # Start
 //!
-//! In this order, and each step may end it with one line that says why (exit status 1; 2 for the command line):
+//! A process starts in these steps. If one fails, the process ends with a one-line error and exit status 1, or 2 for an
+//! invalid command line.
 //!
-//! 1. Flags and environment are read and checked; signals are heeded.
-//! 2. The API server and the credentials are found: `--kubeconfig`, `KUBECONFIG` (a list of paths, as kubectl has it),
+//! 1. It parses flags and environment, and installs signal handlers.
+//! 2. It finds the API server and the credentials: `--kubeconfig`, `KUBECONFIG` (a list of paths as in kubectl),
 //!    `~/.kube/config`, `--server` alone, the service account of the pod.
-//! 3. All constructors run. Nothing has started yet, so nothing has to be undone where one fails. The port of the
-//!    probes is taken.
-//! 4. The API server is asked for its version. What may pass by itself (refused or reset connections, time-outs, names
-//!    that do not resolve, 429, 5xx) is tried again for a minute (`--startup-timeout`), and said so; what cannot pass
-//!    (credentials that are refused, bad TLS) is not.
-//! 5. `config-logging`, `config-observability` and `config-leader-election` are read, and followed from then on, if only
-//!    to tell of what waits for the next start; the ports of the metrics and of profiling are taken. A
-//!    `SYSTEM_NAMESPACE` that does not exist ends the start here; where it holds none of them, and may not be read,
-//!    nobody can tell.
-//! 6. Informers start, then controllers, each of which waits for its own informers only, electors and tasks.
+//! 3. It runs all constructors. Nothing has started yet, so a failure has nothing to undo. It opens the port of the probes.
+//! 4. It gets the version of the API server. Transient errors (refused or reset connections, timeouts, names that do not
+//!    resolve, 429, 5xx) are logged and retried for a minute (`--startup-timeout`). Permanent errors (rejected credentials,
+//!    invalid TLS) are not retried.
+//! 5. It reads `config-logging`, `config-observability` and `config-leader-election`, and watches them from then on. For
+//!    settings that only change at the next start it then logs a warning. It opens the ports of metrics and profiling. If
+//!    `SYSTEM_NAMESPACE` has none of the ConfigMaps, the namespace must exist, as far as the process may read it.
+//! 6. It starts informers, then controllers with their electors, and tasks. Each controller waits for its own informers only.
 //!
-//! # How it ends
+//! # Shutdown
 //!
-//! On SIGTERM or SIGINT readiness says `shutting down`, controllers take no more keys, and the passes and tasks that
-//! run may go on until the deadline (`--shutdown-timeout`). Then leases are released, events that wait are published,
-//! the last metrics and spans are sent, and the exit status is 0. A second signal ends the process at once, with 1. A task that fails ends it in the same
-//! order, with 1.
+//! On SIGTERM or SIGINT readiness fails with `shutting down`, and controllers take no more keys. Running reconciles and
+//! tasks may continue until the deadline (`--shutdown-timeout`). Then leases are released, queued events are published, the
+//! last metrics and spans are exported, and the exit status is 0. A second signal ends the process at once with status 1. If
+//! a task fails, the process shuts down in the same order, with status 1.
 //!
 //! # Flags
 //!
 //! | flag | meaning |
 //! | --- | --- |
-//! | `--kubeconfig`, `--context`, `--cluster`, `--server` | which API server, as whom; its address holds no password |
-//! | `--kube-api-qps`, `--kube-api-burst` | the most requests a second, and at once after a pause; no limit unless given |
-//! | `--disable-ha` | no leader election: only where no other replica runs |
-//! | `--disable-controllers a,b` | controllers that are not to run, by name |
-//! | `--bind-address` | what probes, metrics, profiling and each [`ListenAddress`] listen on, all interfaces unless given |
-//! | `--startup-timeout`, `--shutdown-timeout` | `60s` and `25s`; keep the second below the pod's grace period |
+//! | `--kubeconfig`, `--context`, `--cluster`, `--server` | the API server and its credentials; the URL must not contain a password |
+//! | `--kube-api-qps`, `--kube-api-burst` | the maximum rate of requests per second, and the burst above it; the default is no limit |
+//! | `--disable-ha` | disables leader election; no other replica may run |
+//! | `--disable-controllers a,b` | the names of controllers to disable |
+//! | `--bind-address` | the IP address for probes, metrics, profiling and each [`ListenAddress`]; the default is all interfaces |
+//! | `--startup-timeout`, `--shutdown-timeout` | `60s` and `25s`; keep the second below the grace period of the pod |
 //!
 //! # Environment
 //!
 //! | variable | meaning |
 //! | --- | --- |
-//! | `SYSTEM_NAMESPACE` | where leases and ConfigMaps live; without it `--disable-ha` is needed, and no ConfigMap is read |
-//! | `POD_NAME`, else `HOSTNAME` | who this is, in the log and in leases |
-//! | `K_THREADS_PER_CONTROLLER` | workers of each controller, instead of what its code says |
-//! | `KNATIVE_HEALTH_PROBES_PORT` | port of `GET /readiness` and `GET /health`, 8080 |
-//! | `METRICS_PROMETHEUS_PORT`, `METRICS_PROMETHEUS_HOST` | where `GET /metrics` is answered, 9090 |
-//! | `PROFILING_PORT` | where profiles are served, once they are enabled, 8008 |
-//! | `WEBHOOK_PORT`, `WEBHOOK_NAME`, `WEBHOOK_SECRET_NAME` | of a process with a webhook: 8443, its Service `webhook`, its Secret `webhook-certs` |
-//! | `KUBERNETES_MIN_VERSION` | the oldest API server to work with, v1.33.0 |
+//! | `SYSTEM_NAMESPACE` | the namespace of leases and ConfigMaps; without it `--disable-ha` is required, and no ConfigMap is read |
+//! | `POD_NAME`, else `HOSTNAME` | the name of this process in the log and in leases |
+//! | `K_THREADS_PER_CONTROLLER` | the number of workers of each controller, which overrides its code |
+//! | `KNATIVE_HEALTH_PROBES_PORT` | the port of `GET /readiness` and `GET /health`, 8080 |
+//! | `METRICS_PROMETHEUS_PORT`, `METRICS_PROMETHEUS_HOST` | the address of `GET /metrics`, port 9090 |
+//! | `PROFILING_PORT` | the port of profiles, if they are enabled, 8008 |
+//! | `WEBHOOK_PORT`, `WEBHOOK_NAME`, `WEBHOOK_SECRET_NAME` | the port of the webhook, 8443, its Service, `webhook`, and its Secret, `webhook-certs` |
+//! | `KUBERNETES_MIN_VERSION` | the minimum version of the API server, v1.33.0 |
 //! | `CONFIG_LOGGING_NAME`, `CONFIG_OBSERVABILITY_NAME`, `CONFIG_LEADERELECTION_NAME` | other names for the ConfigMaps |
-//! | `RUST_LOG` | what is logged, instead of what `config-logging` says |
-//! | `HTTPS_PROXY`, `HTTP_PROXY`, `NO_PROXY` | the proxy to the API server, where the kubeconfig names none: `http://`, `https://`, or `socks5://` without a password |
-//! | `STATEFUL_CONTROLLER_ORDINAL`, `STATEFUL_SERVICE_NAME` | share the work by ordinal rather than by leases |
+//! | `RUST_LOG` | the log filter, which overrides `config-logging` |
+//! | `HTTPS_PROXY`, `HTTP_PROXY`, `NO_PROXY` | the proxy to the API server if the kubeconfig sets none: `http://`, `https://` or `socks5://` |
+//! | `STATEFUL_CONTROLLER_ORDINAL`, `STATEFUL_SERVICE_NAME` | replicas share the keys by ordinal instead of by leases |
 //!
-//! A port that the kubelet sets for a Service of the namespace (`WEBHOOK_PORT=tcp://10.96.0.7:443`) counts as not set.
+//! A port that the kubelet sets for a Service of the namespace (`WEBHOOK_PORT=tcp://10.96.0.7:443`) is ignored.
 //!
 //! # Threads
 //!
-//! There is one for each processor that the process may use, which in a container is what its limit allows, and there
-//! are two at least. A pass or task that computes or blocks without an `.await` has one of them to itself, and holds up
-//! what it has just woken. As many of those at once as there are threads hold up everything else as well: the other
-//! passes, leases, probes and the shutdown. What takes long belongs in `tokio::task::spawn_blocking`.
+//! The runtime has a thread for each processor that the process may use, and at least two. In a container, the CPU limit
+//! determines that number. A reconcile or task that computes or blocks without an `.await` occupies one thread, and delays
+//! the tasks that it has just woken. If as many of them as there are threads block at once, everything else stops: other
+//! reconciles, leases, probes and the shutdown. Run long computations in `tokio::task::spawn_blocking`.
 //!
 //! # The client
 //!
-//! Constructors get a client that repeats what a busy API server refused (429, 503; 504 of a GET, which changes nothing)
-//! where the answer says by `Retry-After` when to, up to 15 times, as client-go does ten times; anything else fails the
-//! pass, which is retried with backoff. It gives up a request after 75 seconds, watches and streams apart: the API server
-//! itself ends them after 60, so by then the connection is dead, and what only listens is told so by keepalive within two
-//! minutes. What is written is sent at once (`TCP_NODELAY`). Leases are kept through a client of their own, with
-//! connections that nobody else uses; each of the two runs a credential plugin for itself, twice at the start.
+//! The client of constructors retries requests that an overloaded API server refused with `Retry-After` (429, 503, and 504
+//! for a GET), up to 15 times; client-go retries ten times. Any other error fails the reconcile, which is retried with
+//! backoff. Requests time out after 75 seconds, except watches and streams: the API server itself ends them after 60
+//! seconds, so the connection is dead by then. TCP keepalive closes dead connections of watches within two minutes. Small
+//! writes are sent at once (`TCP_NODELAY`). Leases have a client with its own connections.
+//!
+//! An exec credential plugin runs once for each of the two clients, again a minute before its credentials expire, and again
+//! after the API server rejected them. A token file is read again every ten seconds.
+//!
+//! # Logs
+//!
+//! Each line is a JSON object with the keys of Knative's components: `severity`, `timestamp`, `logger`, `caller`, `message`,
+//! and the fields of the event and its spans. A field with the name of one of these keys gets the prefix `fields.`. On a
+//! terminal lines are text.
 //!
 //! # Metrics
 //!
-//! | metric | of | meaning |
+//! | metric | labels | meaning |
 //! | --- | --- | --- |
-//! | `workqueue_depth`, `_adds_total`, `_retries_total`, `_queue_duration_seconds`, `_work_duration_seconds`, `_unfinished_work_seconds`, `_longest_running_processor_seconds` | `name`, a controller | as client-go's |
-//! | `reknit_reconcile_total` | `controller`, `result` | passes |
-//! | `reknit_reconcile_time_seconds` | `controller` | how long they took |
+//! | `workqueue_depth`, `_adds_total`, `_retries_total`, `_queue_duration_seconds`, `_work_duration_seconds`, `_unfinished_work_seconds`, `_longest_running_processor_seconds` | `name`, a controller | as in client-go |
+//! | `reknit_reconcile_total` | `controller`, `result` | reconciles |
+//! | `reknit_reconcile_time_seconds` | `controller` | the duration of reconciles |
 //! | `reknit_status_writes_total` | `controller`, `result` | requests that write a status |
 //! | `reknit_events_dropped_total` | | events that were not published |
-//! | `reflector_objects`, `reflector_object_bytes` | `name`, an informer | what it holds, and its size as compact JSON |
-//! | `reflector_lists_total`, `_watches_total`, `_events_total`, `_failures_total` | `name`, an informer | lists begun, watches opened, events received, what failed of both |
-//! | `leader_election_master_status` | `name`, a lease | 1 where this process leads, as client-go's |
+//! | `reflector_objects`, `reflector_object_bytes` | `name`, an informer | the number of cached objects, and their size as compact JSON |
+//! | `reflector_lists_total`, `_watches_total`, `_events_total`, `_failures_total` | `name`, an informer | lists and watches started, events received, and failures of both |
+//! | `leader_election_master_status` | `name`, a lease | 1 if this process leads, as in client-go |
 //! | `reknit_webhook_requests_total` | `path`, `code`, `allowed` | requests answered |
-//! | `reknit_webhook_request_seconds`, `reknit_webhook_panics_total` | `path` | how long that took; where code of a Kind panicked |
-//! | `process_*` | | the process's memory, processor time, files and threads (Linux) |
+//! | `reknit_webhook_request_seconds`, `reknit_webhook_panics_total` | `path` | the duration of requests, and panics in the code of a Kind |
+//! | `reknit_webhook_handshake_failures_total` | | TLS handshakes with the webhook that failed |
+//! | `process_*` | | memory, CPU time, files and threads of the process (Linux) |
 //!
 //! # Observability
 //!
-//! `config-observability` has Knative's keys. A value that it does not know ends the start with one line.
+//! `config-observability` has the keys of Knative. An unknown value is an error at the start.
 //!
 //! | key | values | changes |
 //! | --- | --- | --- |
-//! | `metrics-protocol` | `prometheus` (default), `none`, or `grpc` or `http/protobuf`: the same metrics, pushed by OTLP | at the next start |
-//! | `metrics-endpoint` | for Prometheus `:port` or `ip:port`, to listen on; else the collector, `http://host:4317` | at the next start |
-//! | `metrics-export-interval` | how often they are pushed, `60s` | at the next start |
-//! | `metrics-temporality` | `cumulative`: there is no other | |
-//! | `tracing-protocol` | `none` (default), `grpc`, `http/protobuf`, `stdout` (OTLP's JSON, a line a batch) | at the next start |
+//! | `metrics-protocol` | `prometheus` (default), `none`, or `grpc` or `http/protobuf` to push the same metrics by OTLP | at the next start |
+//! | `metrics-endpoint` | for Prometheus `:port` or `ip:port` to listen on, else the collector, such as `http://host:4317` | at the next start |
+//! | `metrics-export-interval` | the interval of pushes, `60s` | at the next start |
+//! | `metrics-temporality` | only `cumulative` | |
+//! | `tracing-protocol` | `none` (default), `grpc`, `http/protobuf`, `stdout` (OTLP's JSON, a line for each batch) | at the next start |
 //! | `tracing-endpoint` | the collector | at the next start |
-//! | `tracing-sampling-rate` | from 0 (default) to 1: how many of all passes | at the next start |
+//! | `tracing-sampling-rate` | from 0 (default) to 1: the share of reconciles that are traced | at the next start |
 //! | `runtime-profiling` | `disabled` (default), `enabled` | at once |
 //!
-//! An endpoint without a scheme is https, with the certificates of the system (`SSL_CERT_FILE`); one without a path has
-//! `/v1/metrics` or `/v1/traces`, and none has a user or a password. `OTEL_EXPORTER_OTLP_HEADERS` is sent along, such as
-//! `authorization=Bearer%20…`, and `OTEL_RESOURCE_ATTRIBUTES` is added to what says who sends.
+//! The default scheme of an endpoint is https, with the certificates of the system (`SSL_CERT_FILE`). The default paths are
+//! `/v1/metrics` and `/v1/traces`. An endpoint must not contain a user or a password. `OTEL_EXPORTER_OTLP_HEADERS` sets
+//! headers of the requests, such as `authorization=Bearer%20…`, and `OTEL_RESOURCE_ATTRIBUTES` adds attributes of the sender.
 //!
-//! Each pass is a span `reconcile` with the fields of its log lines (`knative.dev/controller`, `knative.dev/key` and the
-//! others), its `result` as `reknit_reconcile_total` counts it, and what was logged in it. The requests to the API
-//! server that it made, and spans of your own of level info or above, are its children. Without a protocol no
-//! span is made.
+//! Each reconcile is a span `reconcile` with the fields of its log lines (`knative.dev/controller`, `knative.dev/key` and
+//! others), its log events, and its `result` as in `reknit_reconcile_total`. Its child spans are its requests to the API
+//! server, and your own spans of level info or above. With the protocol `none` no spans are made.
 //!
-//! A collector that cannot be reached is told of once a minute and holds nothing up: metrics are lost until the next
-//! time, spans wait for a minute, 2,048 of them at most (`OTEL_BSP_MAX_QUEUE_SIZE`); those beyond are dropped, which
-//! nothing tells of. What there is at the end is sent before the deadline of the shutdown, within five seconds, or
-//! within one where passes took all the time.
+//! A collector that is unreachable is logged once a minute, and delays nothing. Metrics are lost until the next push. Spans
+//! are retried for a minute; the queue holds 2,048 of them (`OTEL_BSP_MAX_QUEUE_SIZE`), and drops spans beyond that without a
+//! message. At the shutdown everything that is left is exported before the deadline, in at most five seconds, or in one
+//! second if the reconciles have used up the time.
 //!
-//! While profiling is enabled, `go tool pprof http://POD:8008/debug/pprof/profile?seconds=30` shows where the process
-//! spends its time (Linux and macOS; symbols as far as the binary holds them). The first profile needs a directory for
-//! temporary files and about 20 MB of memory, which are kept. There are no profiles of the heap: those paths answer 501.
-//! While it is disabled, every path answers 404. Without `SYSTEM_NAMESPACE` nothing could enable it, and the port is not
-//! taken.
+//! While profiling is enabled, `go tool pprof http://POD:8008/debug/pprof/profile?seconds=30` takes a CPU profile (Linux and
+//! macOS; with the symbols that the binary contains). The first profile needs a directory for temporary files and about
+//! 20 MB of memory, which are kept. Heap profiles are not supported: their paths answer 501. While profiling is disabled,
+//! every path answers 404. Without `SYSTEM_NAMESPACE` the port is not opened, because nothing could enable profiling.
 //!
 //! # Limitations
 //!
-//! An exec plugin whose credentials bear no expiry, or are a client certificate, is run at the start only. Files of a
-//! kubeconfig with a client certificate or an authority are read at the start only: where they are rotated, the process
-//! has to be started anew. A token file is followed.
+//! Client certificates and certificate authorities in files of a kubeconfig are read at the start only. Restart the process
+//! when they are rotated.
 
-mod cause;
-mod certificate;
+mod cli;
 mod client;
-mod config_error;
-mod config_logging;
-mod config_maps;
-mod config_observability;
-mod construct;
+mod config;
 mod election;
-mod entry;
-mod environment;
-mod failure;
-mod flags;
-mod followed;
-mod kube_version;
-mod kubeconfig;
-mod listen;
-mod listen_address;
-mod log_line;
-mod logging;
-mod metrics;
-mod namespace;
-mod otlp;
-mod panics;
-mod probes;
+mod health;
+mod observe;
 mod process;
-mod profiling;
-mod proxy;
-mod rate_limit;
-mod running;
-mod signals;
-mod startup;
-mod stop;
-mod task;
-mod token_file;
-mod tracer;
-mod transport;
-mod vitals;
 mod webhook;
 
-pub use entry::{Main, main};
-pub use listen_address::ListenAddress;
-pub use namespace::{NamespaceFlag, namespace};
-pub use task::Task;
+pub use cli::{ListenAddress, Main, NamespaceFlag, main, namespace};
+pub use process::Task;

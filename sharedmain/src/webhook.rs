@@ -1,80 +1,52 @@
 //! The webhook of a process.
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt::Display};
 
 use reknit_injection::Context;
 use reknit_reconciler::{Controller, Error, Result, leader::LeaderElectionConfig};
 use reknit_webhook::{Health, Place, Webhook};
 
 use crate::{
-    config_logging::LoggingConfig, config_observability::ObservabilityConfig, environment::Environment,
-    listen_address::ListenAddress, task::Task,
+    cli::ListenAddress,
+    config::{logging::LoggingConfig, maps::ConfigMapNames, observability::ObservabilityConfig},
+    process::Task,
 };
 
-/// As in Knative.
-const PORT: u16 = 8443;
-
-/// What the environment says of it.
-#[derive(Clone)]
-pub(crate) struct Settings {
-    place: Place,
-    port: u16,
-    config_logging: String,
-    config_observability: String,
-    config_leader_election: String,
+/// The settings of the environment. The default port is Knative's.
+#[derive(Debug, Clone)]
+pub(crate) struct WebhookSettings {
+    pub(crate) place: Place,
+    pub(crate) port: u16,
 }
 
-impl Default for Settings {
+impl Default for WebhookSettings {
     fn default() -> Self {
-        Self {
-            place: Place::default(),
-            port: PORT,
-            config_logging: "config-logging".into(),
-            config_observability: "config-observability".into(),
-            config_leader_election: "config-leader-election".into(),
-        }
+        Self { place: Place::default(), port: 8443 }
     }
 }
 
-impl Settings {
-    pub(crate) fn of(environment: &Environment) -> Self {
-        let defaults = Place::default();
-        let place = Place {
-            service: environment.webhook_name.clone().unwrap_or(defaults.service),
-            secret: environment.webhook_secret.clone().unwrap_or(defaults.secret),
-        };
-        Self {
-            place,
-            port: environment.webhook_port.unwrap_or(PORT),
-            config_logging: environment.config_logging.clone(),
-            config_observability: environment.config_observability.clone(),
-            config_leader_election: environment.config_leader_election.clone(),
-        }
-    }
-}
-
-/// The controller that keeps its certificate, the server, and how that is doing. It also refuses what the process itself could not read.
+/// Assembles the controller that renews the certificate, the server, and the health of the server. The webhook also
+/// refuses ConfigMaps that the process itself could not read.
 pub(crate) fn assemble(cx: &Context, webhook: Webhook) -> Result<(Controller, Task, Health)> {
-    let settings: Settings = cx.provided().unwrap_or_default();
+    let settings: WebhookSettings = cx.provided().unwrap_or_default();
+    let names: ConfigMapNames = cx.provided().unwrap_or_default();
     let webhook = webhook
-        .config_parser(&settings.config_logging, |data| LoggingConfig::parse(data).map(drop).map_err(text))
-        .config_parser(&settings.config_observability, |data| {
-            ObservabilityConfig::parse(data).map(drop).map_err(text)
-        })
-        .config_parser(&settings.config_leader_election, leader_election);
-    let listening = ListenAddress::any(settings.port).listen(cx, "the webhook");
-    let listening = async {
-        listening.await.map_err(|error| Error::from(format!("{error}; WEBHOOK_PORT chooses another port")))
+        .config_parser(&names.logging, |data| text(LoggingConfig::parse(data)))
+        .config_parser(&names.observability, |data| text(ObservabilityConfig::parse(data)))
+        .config_parser(&names.leader_election, leader_election);
+    let listener = ListenAddress::any(settings.port).listen(cx, "the webhook");
+    let listener = async {
+        listener.await.map_err(|error| Error::from(format!("{error}; WEBHOOK_PORT chooses another port")))
     };
     let health = webhook.health();
-    let (controller, server) = webhook.assemble(cx, &settings.place, listening)?;
+    let (controller, server) = webhook.assemble(cx, &settings.place, listener)?;
     Ok((controller, Task::new("webhook", server), health))
 }
 
-/// With the question that electors ask where they start.
+/// Also checks the relations between the durations, as electors do when they start.
 fn leader_election(data: &BTreeMap<String, String>) -> Result<(), String> {
-    LeaderElectionConfig::from_data(data).and_then(|config| config.check_times()).map_err(text)
+    text(LeaderElectionConfig::from_data(data).and_then(|config| config.check_times()))
 }
 
-fn text(error: impl std::fmt::Display) -> String {
-    error.to_string()
+fn text<T>(parsed: Result<T, impl Display>) -> Result<(), String> {
+    parsed.map(drop).map_err(|error| error.to_string())
 }

@@ -107,11 +107,13 @@
 mod api_server;
 mod control_plane;
 mod eventually;
+mod in_memory;
 mod table;
 
 pub use self::{
     api_server::{ApiServer, Verb, Write},
     control_plane::{Builder, ControlPlane, Error},
     eventually::{Check, eventually},
+    in_memory::{ControllerExt, InformerExt},
     table::{Given, Passed, Table, Want, given, nothing, table},
 };

@@ -28,9 +28,7 @@ use crate::support::{
 )]
 struct LateSpec {}
 
-impl KRShaped for Late {
-    const CONDITIONS: ConditionSet = ConditionSet::living(&[]);
-}
+kind!(Late { status: AddressableServiceStatus, conditions: knative() });
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_controller_starts_by_itself_once_its_crd_exists_and_the_others_worked_all_along() {

@@ -80,12 +80,12 @@ fn named(
 ) -> impl FnOnce(&Context) -> Result<Controller> + 'static {
     let (selection, named) = (select().namespace(namespace), named.clone());
     move |cx| {
-        let build =
-            Controller::selected::<AddressableService>(cx, selection).reconciler(named).slow_after(SLOW);
-        Ok(match deadline {
-            Some(deadline) => build.deadline(deadline).build(),
-            None => build.build(),
-        })
+        let build = Controller::selected::<AddressableService>(cx, selection).slow_after(SLOW);
+        let build = match deadline {
+            Some(deadline) => build.deadline(deadline),
+            None => build,
+        };
+        Ok(build.reconciler(named).build())
     }
 }
 

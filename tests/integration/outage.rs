@@ -6,6 +6,7 @@ use kube::{ResourceExt, api::Api};
 use parking_lot::Mutex;
 use reknit::{
     prelude::*,
+    reconciler::ObserveDeletion,
     testing::{ControlPlane, eventually},
 };
 use samples_apis::{AddressableService, AddressableServiceStatus, SimpleDeployment};

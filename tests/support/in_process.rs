@@ -26,7 +26,7 @@ impl InProcess {
         let client = Client::try_from(config).expect("a client");
         let cx = Context::builder("test", client).shutdown(shutdown.clone()).build();
         let controllers: Vec<_> =
-            made.into_iter().map(|make| make(&cx.apart()).expect("the constructor succeeds")).collect();
+            made.into_iter().map(|make| make(&cx.scoped()).expect("the constructor succeeds")).collect();
         let informers = cx.informers();
         drop(cx);
         informers.start();

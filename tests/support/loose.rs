@@ -18,9 +18,7 @@ pub(crate) struct LooseSpec {
     pub replicas: i32,
 }
 
-impl KRShaped for Loose {
-    const CONDITIONS: ConditionSet = ConditionSet::living(&[]);
-}
+kind!(Loose { status: AddressableServiceStatus, conditions: knative() });
 
 /// A definition that checks nothing and drops nothing.
 pub(crate) fn definition() -> CustomResourceDefinition {

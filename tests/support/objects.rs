@@ -143,7 +143,7 @@ pub(crate) fn shown(object: &AddressableService) -> Option<Shown> {
     })
 }
 
-/// Whether the status speaks of the latest generation.
+/// Returns true if the status speaks of the latest generation.
 pub(crate) fn observed(object: &AddressableService) -> bool {
     let observed = object.status.as_ref().and_then(|status| status.duck.observed_generation);
     observed == object.metadata.generation

@@ -160,6 +160,6 @@ pub(crate) fn labelled(name: &str, owner: &str, image: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": { "name": name, "labels": { POD_OWNER: owner } },
-        "spec": { "containers": [{ "name": "main", "image": image }] },
+        "spec": { "containers": [{ "name": "user-container", "image": image }] },
     })
 }

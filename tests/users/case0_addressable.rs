@@ -1,4 +1,4 @@
-//! Publishes the address of the Service an `AddressableService` names. (design.md's example, all of it.)
+//! Publishes the address of the Service an `AddressableService` names.
 use k8s_openapi::api::core::v1::Service;
 use kube::CustomResource;
 use reknit::prelude::*;
@@ -23,17 +23,7 @@ pub struct AddressableServiceStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
 }
-impl DuckShaped for AddressableServiceStatus {
-    fn duck(&self) -> &DuckStatus {
-        &self.duck
-    }
-    fn duck_mut(&mut self) -> &mut DuckStatus {
-        &mut self.duck
-    }
-}
-impl KRShaped for AddressableService {
-    const CONDITIONS: ConditionSet = ConditionSet::living(&[]);
-}
+kind!(AddressableService { status: AddressableServiceStatus, conditions: knative(duck) });
 impl AddressableServiceStatus {
     fn mark_service_unavailable(&mut self, name: &str) {
         self.address = None;

@@ -1,7 +1,7 @@
 //! Both forms of main.
 use std::process::ExitCode;
 
-use reknit::prelude::*;
+use reknit::{prelude::*, sharedmain::Task};
 
 fn main() -> ExitCode {
     sharedmain::main("controller", &[crate::case0_addressable::controller, crate::case1_cluster::controller])

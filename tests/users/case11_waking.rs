@@ -1,4 +1,5 @@
 //! Waking a key from outside (a probe that ended), and whom an own write wakes.
+use reknit::testing::ControllerExt;
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex},

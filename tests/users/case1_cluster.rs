@@ -1,6 +1,7 @@
 //! A cluster-scoped Kind: owns a Namespace (cluster-scoped) and Secrets (namespaced), reads Services by namespace.
 use k8s_openapi::api::core::v1::{Namespace, Secret, Service};
 use kube::CustomResource;
+use reknit::testing::{ControllerExt, InformerExt};
 use reknit::{prelude::*, testing::given};
 use serde::{Deserialize, Serialize};
 
@@ -14,17 +15,7 @@ pub struct RealmStatus {
     #[serde(default)]
     pub secrets: usize,
 }
-impl DuckShaped for RealmStatus {
-    fn duck(&self) -> &DuckStatus {
-        &self.duck
-    }
-    fn duck_mut(&mut self) -> &mut DuckStatus {
-        &mut self.duck
-    }
-}
-impl KRShaped for Realm {
-    const CONDITIONS: ConditionSet = ConditionSet::living(&[]);
-}
+kind!(Realm { status: RealmStatus, conditions: knative(duck) });
 struct R {
     namespaces: Tracked<Namespace>,
     services: Tracked<Service>,
@@ -67,6 +58,6 @@ fn owned_by(realm: &Realm) -> Secret {
 async fn the_key_of_a_cluster_scoped_owner_has_no_namespace() {
     let cx = Context::new("test", crate::nowhere());
     let made = controller(&cx).unwrap();
-    cx.get::<Informer<Secret>>().apply(owned_by(&Realm::new("north", RealmSpec {})));
+    cx.get::<Informer<Secret>>().insert(owned_by(&Realm::new("north", RealmSpec {})));
     assert_eq!(made.queued(), [Key::new(None, "north")]);
 }

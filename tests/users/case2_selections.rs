@@ -1,7 +1,8 @@
 //! Informers of every selection.
 use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::{api::DynamicObject, core::Expression, discovery::ApiResource};
-use reknit::prelude::*;
+use reknit::testing::InformerExt;
+use reknit::{injection::Metadata, prelude::*};
 
 #[derive(Clone)]
 pub struct Everything {
@@ -48,9 +49,9 @@ async fn an_object_that_leaves_the_selection_leaves_the_store() {
     let mut pod = Pod::default();
     pod.metadata.name = Some("p".into());
     pod.metadata.labels = Some([("kind".into(), "cloud-ide".into())].into());
-    ide.apply(pod.clone());
+    ide.insert(pod.clone());
     assert_eq!(ide.list().count(), 1);
     pod.metadata.labels = None;
-    ide.apply(pod);
+    ide.insert(pod);
     assert_eq!(ide.list().count(), 0);
 }

@@ -2,6 +2,7 @@
 use crate::case0_addressable::{AddressableService, AddressableServiceSpec, AddressableServiceStatus};
 use reknit::{
     prelude::*,
+    reconciler::ObserveDeletion,
     testing::{given, nothing},
 };
 

@@ -1,4 +1,5 @@
 //! Every way to be woken, every option.
+use reknit::testing::{ControllerExt, InformerExt};
 use std::time::Duration;
 
 use crate::case0_addressable::{AddressableService, AddressableServiceSpec, AddressableServiceStatus};
@@ -7,7 +8,10 @@ use kube::{
     ResourceExt,
     core::{Expression, Selector},
 };
-use reknit::prelude::*;
+use reknit::{
+    injection::{Filter, controlled_by, named, namespace},
+    prelude::*,
+};
 
 struct R {
     pods: Owned<Pod>,
@@ -55,14 +59,14 @@ fn controller(cx: &Context) -> Result<Controller> {
         .filter(!controlled_by::<AddressableService, _>())
         .keys(|map| [Key::of(map)]);
     Ok(build
+        .workers(4)
+        .resync(Duration::from_secs(3600))
         .reconciler(R { pods, services, anything })
         .name("addresses")
-        .workers(4)
         .finalizer("samples.knative.dev/address")
         .server_side_apply("addresses")
-        .resync(Duration::from_secs(3600))
         .class("samples.knative.dev/class", "plain")
-        .promote(!label("idle", "true"))
+        .promote_filter(!label("idle", "true"))
         .build())
 }
 fn secret(owner: &str) -> Secret {
@@ -78,9 +82,9 @@ async fn an_object_that_moves_wakes_whom_it_left_and_whom_it_joined() {
     let cx = Context::new("test", crate::nowhere());
     let made = controller(&cx).unwrap();
     let secrets: Informer<Secret> = cx.get();
-    secrets.apply(secret("one"));
+    secrets.insert(secret("one"));
     assert_eq!(made.queued(), [Key::new("x", "one")]);
-    secrets.apply(secret("two"));
+    secrets.insert(secret("two"));
     assert_eq!(made.queued(), [Key::new("x", "one"), Key::new("x", "two")]);
 }
 #[tokio::test]
@@ -95,7 +99,7 @@ async fn reading_is_tracking_by_name_by_selector_and_by_a_reference_of_any_kind(
     let mut object = object;
     object.metadata.annotations = Some([("samples.knative.dev/class".into(), "plain".into())].into());
     object.metadata.resource_version = Some("1".into());
-    cx.get::<Informer<AddressableService>>().apply(object);
+    cx.get::<Informer<AddressableService>>().insert(object);
     assert_eq!(made.queued().len(), 1);
     let _ = made.once(&Key::new("default", "x")).await;
     let service = |ns: &str, name: &str, app: &str| {
@@ -112,11 +116,11 @@ async fn reading_is_tracking_by_name_by_selector_and_by_a_reference_of_any_kind(
         ("default", "b", "web", 1),
         ("other", "b", "web", 0),
     ] {
-        services.apply(service(ns, name, app));
+        services.insert(service(ns, name, app));
         assert_eq!(made.queued().len(), woken, "{ns}/{name} {app}");
     }
     let gvk = kube::core::GroupVersionKind::gvk("serving.knative.dev", "v1", "Service");
     let kind = kube::discovery::ApiResource::from_gvk(&gvk);
-    cx.informer_of(&kind, select()).apply(kube::api::DynamicObject::new("s", &kind).within("default"));
+    cx.informer_of(&kind, select()).insert(kube::api::DynamicObject::new("s", &kind).within("default"));
     assert_eq!(made.queued(), [Key::new("default", "x")]);
 }

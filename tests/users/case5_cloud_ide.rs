@@ -1,9 +1,10 @@
 //! No Kind of its own: watches Pods labelled kind=cloud-ide in one namespace, and serves beside.
+use reknit::testing::InformerExt;
 use std::process::ExitCode;
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, Client, api::PostParams};
-use reknit::prelude::*;
+use reknit::{prelude::*, reconciler::ReconcileKey, sharedmain::Task};
 
 #[derive(Clone, Default, clap::Args)]
 struct Flags {
@@ -109,8 +110,8 @@ async fn a_waiter_sees_its_own_create_at_once_and_then_each_change() {
     while spaces.pods.list().next().is_none() {
         tokio::task::yield_now().await; // nothing watches here: only the answer to the create can have filled the store
     }
-    spaces.pods.apply(pod(Some("Pending"), "1"));
-    spaces.pods.apply(pod(Some("Running"), "1"));
+    spaces.pods.insert(pod(Some("Pending"), "1"));
+    spaces.pods.insert(pod(Some("Running"), "1"));
     assert_eq!(waiter.await.unwrap().unwrap(), "10.0.0.1");
 }
 #[tokio::test]
@@ -124,9 +125,9 @@ async fn a_deletion_and_a_replacement_end_the_wait() {
         while spaces.pods.list().next().is_none() {
             tokio::task::yield_now().await;
         }
-        spaces.pods.forget(&Key::new("ide", "p"));
+        spaces.pods.remove(&Key::new("ide", "p"));
         if replaced {
-            spaces.pods.apply(pod(Some("Running"), "2")); // the waiter never ran in between: only the uid tells
+            spaces.pods.insert(pod(Some("Running"), "2")); // the waiter never ran in between: only the uid tells
         }
         let said = waiter.await.unwrap().unwrap_err().to_string();
         assert_eq!(said, if replaced { "the space was replaced" } else { "the space was deleted" });

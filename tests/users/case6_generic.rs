@@ -1,4 +1,5 @@
 //! Generic reconcilers, configuration fixed for a pass, several controllers over one Kind.
+use reknit::testing::InformerExt;
 use std::{collections::BTreeMap, sync::Arc};
 
 use crate::case0_addressable::{AddressableService, AddressableServiceSpec, AddressableServiceStatus};
@@ -49,7 +50,7 @@ impl<C: Clock> ReconcileKind for R<C> {
         status: &mut AddressableServiceStatus,
     ) -> Result<Outcome> {
         let before = self.domain.get();
-        self.maps.apply(map("later.example")); // the map changes in the middle of the pass
+        self.maps.insert(map("later.example")); // the map changes in the middle of the pass
         tokio::task::yield_now().await;
         assert!(Arc::ptr_eq(&before, &self.domain.get()));
         status.address = Some(format!("{}.{}", self.clock.now(), before.suffix));
@@ -97,6 +98,6 @@ async fn two_controllers_over_one_kind_need_names() {
     let said = main.construct(&cx).err().unwrap().to_string();
     assert_eq!(
         said,
-        "two controllers are named addressableservices.samples.knative.dev: give one of them another by .name(..)"
+        "two controllers are named addressableservices.samples.knative.dev: give one of them another name by .name(..)"
     );
 }

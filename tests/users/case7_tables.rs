@@ -1,6 +1,7 @@
-//! Table tests of design.md's sample, through its own unchanged constructor.
+//! Table tests of the sample through its own constructor.
 use crate::case0_addressable::{AddressableService, AddressableServiceSpec, controller};
 use k8s_openapi::api::core::v1::Service;
+use reknit::testing::ControllerExt;
 use reknit::{
     prelude::*,
     testing::{Verb, given},

@@ -10,9 +10,7 @@ pub struct MydemoSpec {
     pub ip: String,
     pub port: u16,
 }
-impl Kind for Mydemo {
-    type Status = ();
-}
+kind!(Mydemo {});
 #[derive(CustomResource, Serialize, Deserialize, Clone, Debug, schemars::JsonSchema)]
 #[kube(
     group = "samplecontroller.k8s.io",
@@ -30,12 +28,7 @@ pub struct FooSpec {
 pub struct FooStatus {
     pub available_replicas: i32,
 }
-impl Kind for Foo {
-    type Status = FooStatus;
-    fn read_status(&self) -> Option<&FooStatus> {
-        self.status.as_ref()
-    }
-}
+kind!(Foo { status: FooStatus });
 
 struct Demo;
 impl ReconcileKind for Demo {

@@ -1,92 +1,77 @@
-//! Webhooks: what the API server asks before it stores objects of your Kinds, and to read them in another version.
+//! Admission and conversion webhooks for Kubernetes Kinds, and the certificate that they serve.
 //!
-//! A Kind says its rules by [`Validatable`](reknit_apis::Validatable) and its defaults by its own `set_defaults` (or, where
-//! they depend on the request, by [`Defaultable`](reknit_apis::Defaultable) on top); a [`Webhook`] puts the Kinds
-//! together and answers. Its page has a whole example, and how it is tested without a server.
+//! A Kind declares its rules by [`Validatable`](reknit_apis::Validatable) and its defaults by [`kind!`](reknit_apis::kind).
+//! Defaults that depend on the request are declared by [`Defaultable`](reknit_apis::Defaultable). A [`Webhook`] collects the
+//! Kinds and answers the API server. Its documentation has a whole example and a test without a server.
 //!
 //! # Defaulting
 //!
-//! The patch changes what the defaults changed, and nothing that the Kind does not know. Objects also get the annotations
-//! `<group>/creator` and `<group>/lastModifier`, the second when their spec changes. What cannot be decoded is refused:
-//! `mutation failed: …`.
+//! The patch contains the changes that the defaults make, and keeps fields that the Kind does not know. It also sets the
+//! annotations `<group>/creator` and `<group>/lastModifier`, the second when the user changes the spec. An object that cannot
+//! be decoded is refused: `mutation failed: …`.
 //!
 //! # Validation
 //!
-//! `decoding request failed: …`, `validation failed: …` with the field errors, `validation callback failed: …`. Field
-//! errors of warning level are returned as warnings, which kubectl prints. An object that is stored and cannot be decoded
-//! can be deleted, and be replaced by a better one; one that is being deleted can lose its finalizers whatever is wrong with
-//! it. Where the status alone cannot be decoded, rules, defaults and callbacks get the object without it: of a request that is
-//! not about the status, the API server does not take it. (Callbacks do also where the status of their Kind is no subresource.)
+//! A refusal reads `decoding request failed: …`, `validation failed: …` with the field errors, or `validation callback
+//! failed: …`. Field errors of warning level are returned as warnings, which kubectl prints.
+//!
+//! Some requests are allowed so that no object gets stuck. A stored object that cannot be decoded can be deleted and replaced.
+//! An object that is being deleted can lose its finalizers even if it is invalid. If only the status cannot be decoded, rules,
+//! defaults and callbacks get the object without it, unless the request is for the status: the API server discards the status of
+//! other requests. Callbacks get it without the status even if the status is not a subresource of the Kind.
 //!
 //! # Strictness
 //!
-//! A field that the Kind does not know is refused with its path, `unknown field "spec.serviceNmae"`, also below a flattened
-//! part or in an untagged enum; of very many the first twenty are named. Fields that the stored object has already are let
-//! through, in whatever item of a list. The API server prunes unknown fields before it asks, unless the schema of the Kind
-//! preserves them. A name that only `#[serde(alias)]` knows is unknown.
+//! An unknown field is refused with its path, such as `unknown field "spec.serviceNmae"`. This holds for fields beside a
+//! flattened part and in an untagged enum, too. The message names the first twenty unknown fields. Fields that the stored object
+//! has are allowed, in any item of a list. The API server prunes unknown fields before it calls the webhook, unless the schema of
+//! the Kind preserves them. A name that only `#[serde(alias)]` knows is unknown.
 //!
 //! # Dry runs
 //!
-//! Nothing here has an effect beyond the answer; [callbacks](Webhook::callback) are not called in a dry run.
+//! Defaulting and validation have no effect beyond the response. [Callbacks](Webhook::callback) are not called in a dry run.
 //!
 //! # ConfigMaps
 //!
-//! [`config_validation`](Webhook::config_validation) refuses what the process could not read, with the parser's own words,
-//! and an edit of `_example`, which is documentation. Only in the system namespace.
+//! [`config_validation`](Webhook::config_validation) refuses ConfigMaps of the system namespace that the process cannot parse,
+//! with the message of the parser, and changes of `_example`, which is documentation.
 //!
 //! # Versions
 //!
-//! [`conversion`](Webhook::conversion) takes objects from one version to another by way of the hub
-//! ([`Convertible`](reknit_apis::Convertible)), and gives them the defaults of the version that they end in. Of the metadata
-//! only labels and annotations change. [`migrate_storage`] has all objects stored in the version that is the one to store.
+//! [`conversion`](Webhook::conversion) converts objects between versions by way of the hub
+//! ([`Convertible`](reknit_apis::Convertible)), and sets the defaults of the resulting version. Of the metadata only labels and
+//! annotations change. [`migrate_storage`] stores all objects in the current storage version.
 //!
 //! # Certificates
 //!
-//! A process ([`Webhook::assemble`]) keeps its certificate in the Secret `webhook-certs`: ECDSA P-256, for seven days,
-//! renewed a day before its end, for the names of the Service and for the hosts of the URLs by which configurations call the
-//! webhook. The leader writes; every replica shows what is in the Secret, from the moment it changes.
+//! A process ([`Webhook::assemble`]) keeps its certificate in the Secret `webhook-certs`. It is an ECDSA P-256 certificate,
+//! valid for seven days and renewed a day before its end. It covers the names of the Service and the hosts of the URLs by which
+//! configurations call the webhook. The leader writes the Secret, and every replica serves its certificate.
 //!
-//! Each rotation brings a new authority, and no handshake fails meanwhile: an authority is among those that are to be
-//! trusted (`ca-cert.pem`) one rotation before it issues what is shown, and one rotation after. A new certificate waits until
-//! all configurations trust its authority, unless nobody takes the old one any more: its time is over, or somebody wrote
-//! something else into the Secret. If the Secret itself is lost, everything is made anew, and handshakes fail until the API
-//! server knows.
+//! Each rotation creates an authority, and no handshake fails during a rotation. An authority is in the bundle `ca-cert.pem` for
+//! one rotation before it issues the served certificate, and for one rotation after. A new certificate waits until all
+//! configurations trust its authority. It does not wait if no client accepts the old one any more, because that has expired or
+//! the Secret was edited. If the Secret is lost, everything is created again, and handshakes fail until the API server trusts the
+//! new authority.
 //!
-//! | key of the Secret | what it is |
+//! | key of the Secret | content |
 //! | --- | --- |
-//! | `server-cert.pem`, `server-key.pem` | what is shown |
-//! | `ca-cert.pem` | the authorities that are trusted: what was, is and will be |
+//! | `server-cert.pem`, `server-key.pem` | the served certificate |
+//! | `ca-cert.pem` | the trusted authorities: the one before, the current one and the next |
 //! | `next-ca-cert.pem`, `next-ca-key.pem` | the authority of the next certificate |
 
-mod asked;
-mod budget;
+mod admission;
 mod certificates;
-mod config_maps;
-mod configuration;
 mod conversion;
-mod decode;
-mod defaulting;
-mod graft;
-mod health;
-mod identity;
-mod limits;
-mod metrics;
-mod migration;
-mod pace;
-mod place;
 mod process;
-mod proposal;
-mod raw;
-mod routes;
 mod server;
-mod validation;
 mod webhook;
 
-pub use health::Health;
-pub use identity::{BadCertificate, Identity};
-pub use limits::Limits;
-pub use migration::{MigrationError, migrate_storage};
-pub use place::Place;
-pub use proposal::{Admitted, Proposal, Refused};
+pub use admission::test_request::{Admitted, Proposal, Refused};
+pub use certificates::identity::{BadCertificate, Identity};
+pub use certificates::service::Place;
+pub use conversion::storage_migration::{MigrationError, migrate_storage};
 pub use server::ServeError;
+pub use server::health::Health;
+pub use server::limits::Limits;
 pub use webhook::Webhook;

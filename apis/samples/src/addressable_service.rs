@@ -1,4 +1,4 @@
-//! A Service whose address is published in a status, where anything that looks for an address finds it.
+//! The AddressableService Kind, which publishes the address of a Service in its status.
 
 use kube::CustomResource;
 use reknit::prelude::*;
@@ -31,23 +31,19 @@ pub struct AddressableServiceSpec {
     pub service_name: String,
 }
 
-/// What the controller found.
+/// The state that the controller found.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AddressableServiceStatus {
-    /// Conditions, and the generation they speak of.
+    /// The conditions and the observed generation.
     #[serde(flatten)]
     pub duck: DuckStatus,
-    /// Where the Service is reached, while there is one.
+    /// The address of the Service, while it exists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<Addressable>,
 }
 
-duck_shaped!(AddressableServiceStatus.duck);
-
-impl KRShaped for AddressableService {
-    const CONDITIONS: ConditionSet = ConditionSet::living(&[]);
-}
+kind!(AddressableService { status: AddressableServiceStatus, conditions: knative(duck) });
 
 impl Validatable for AddressableService {
     fn validate(&self, _: &Request) -> FieldError {
@@ -59,14 +55,14 @@ impl Validatable for AddressableService {
 }
 
 impl AddressableServiceStatus {
-    /// There is no Service of this name: not ready, and no address.
+    /// Records that the Service does not exist: not ready, and no address.
     pub fn mark_service_unavailable(&mut self, name: &str) {
         self.address = None;
         let message = format!("Service {name:?} wasn't found.");
         AddressableService::CONDITIONS.manage(self).mark_false("Ready", "ServiceUnavailable", message);
     }
 
-    /// The Service is there, and reached at this address.
+    /// Records the address of the Service: ready.
     pub fn mark_service_available(&mut self, address: Addressable) {
         self.address = Some(address);
         AddressableService::CONDITIONS.manage(self).mark_true("Ready");

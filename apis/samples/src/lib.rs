@@ -1,4 +1,4 @@
-//! The Kinds of the sample controller, one file each.
+//! The Kinds of the sample controllers, one file each.
 
 mod addressable_service;
 mod simple_deployment;

@@ -1,11 +1,11 @@
-//! So many pods of one image.
+//! The SimpleDeployment Kind, which keeps a number of pods running.
 
 use kube::CustomResource;
 use reknit::prelude::*;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The label by which a pod belongs to the `SimpleDeployment` of this name.
+/// The label that holds the name of the `SimpleDeployment` a pod belongs to.
 pub const POD_OWNER: &str = "samples.knative.dev/podOwner";
 
 /// Keeps a number of pods of one image running.
@@ -23,7 +23,7 @@ pub const POD_OWNER: &str = "samples.knative.dev/podOwner";
     category = "knative",
     label("samples.knative.dev/release", "devel"),
     label("knative.dev/crd-install", "true"),
-    // The pods carry it in a label.
+    // The name is the value of a label of the pods.
     validation = Rule::new("self.metadata.name.size() <= 63").message("the name may have 63 characters at most"),
     printcolumn = r#"{"name": "Replicas", "type": "integer", "jsonPath": ".spec.replicas"}"#,
     printcolumn = r#"{"name": "ReadyReplicas", "type": "integer", "jsonPath": ".status.readyReplicas"}"#,
@@ -32,10 +32,10 @@ pub const POD_OWNER: &str = "samples.knative.dev/podOwner";
 )]
 #[serde(rename_all = "camelCase")]
 pub struct SimpleDeploymentSpec {
-    /// What the pods run. Pods that run another image are replaced.
+    /// The image of the pods. Pods of another image are replaced.
     #[schemars(length(min = 1))]
     pub image: String,
-    /// How many pods there are to be; one where it is not said.
+    /// The number of pods. The default is one.
     #[serde(default = "one")]
     #[schemars(range(min = 0))]
     pub replicas: i32,
@@ -45,37 +45,33 @@ fn one() -> i32 {
     1
 }
 
-/// What the controller found.
+/// The state that the controller found.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SimpleDeploymentStatus {
-    /// Conditions, and the generation they speak of.
+    /// The conditions and the observed generation.
     #[serde(flatten)]
     pub duck: DuckStatus,
-    /// How many of its pods are ready.
+    /// The number of ready pods.
     #[serde(default)]
     pub ready_replicas: i32,
 }
 
-duck_shaped!(SimpleDeploymentStatus.duck);
-
-impl KRShaped for SimpleDeployment {
-    const CONDITIONS: ConditionSet = ConditionSet::living(&[]);
-}
+kind!(SimpleDeployment { status: SimpleDeploymentStatus, conditions: knative(duck) });
 
 impl SimpleDeploymentStatus {
-    /// All pods are ready.
+    /// Records that all pods are ready.
     pub fn mark_pods_ready(&mut self) {
         SimpleDeployment::CONDITIONS.manage(self).mark_true("Ready");
     }
 
-    /// So many pods are not ready, or not there yet.
+    /// Records the number of pods that are not ready or do not exist yet.
     pub fn mark_pods_not_ready(&mut self, missing: i32) {
         let message = format!("{missing} pods are not ready yet");
         SimpleDeployment::CONDITIONS.manage(self).mark_false("Ready", "PodsNotReady", message);
     }
 
-    /// The number of pods could not be brought to what is wanted, and why.
+    /// Records why pods could not be created or deleted.
     pub fn mark_pods_refused(&mut self, reason: &str, message: &str) {
         SimpleDeployment::CONDITIONS.manage(self).mark_false("Ready", reason, message);
     }
@@ -89,13 +85,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_pod_is_wanted_where_no_number_is_said() {
+    fn the_default_number_of_pods_is_one() {
         let spec: SimpleDeploymentSpec = serde_json::from_value(json!({"image": "nginx"})).unwrap();
         assert_eq!(spec.replicas, 1);
     }
 
     #[test]
-    fn the_api_server_knows_the_default_and_the_limits() {
+    fn the_schema_has_the_default_and_the_limits() {
         let definition = serde_json::to_value(SimpleDeployment::crd()).unwrap();
         let schema = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
         let spec = &schema["properties"]["spec"];

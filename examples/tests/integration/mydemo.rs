@@ -18,7 +18,7 @@ use crate::support::{
     wait::SOON,
 };
 
-/// Whether the line is this one about this object.
+/// Returns true if the line is this one about this object.
 fn tells(line: &Value, message: &str, key: &str) -> bool {
     line["message"] == message && (line["key"] == key || line["knative.dev/key"] == key)
 }

@@ -1,6 +1,7 @@
 //! Single passes of waitdeployment.
 
 use k8s_openapi::api::apps::v1::Deployment;
+use reknit::testing::ControllerExt;
 use reknit::{
     prelude::*,
     testing::{ApiServer, eventually, given},

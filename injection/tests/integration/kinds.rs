@@ -8,7 +8,7 @@ use kube::{
     discovery::Scope,
 };
 use reknit_apis::Key;
-use reknit_injection::{Context, FeedState, select};
+use reknit_injection::{Context, InformerState, select};
 use reknit_testing::{ControlPlane, eventually};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -50,7 +50,7 @@ async fn a_kind_that_is_installed_later_and_again_is_followed() {
     let told = Told::by(&late);
     cx.informers().start();
     let why = || match late.state() {
-        FeedState::Waiting { why, .. } if !why.is_empty() => Some(why),
+        InformerState::Waiting { why, .. } if !why.is_empty() => Some(why),
         _ => None,
     };
     let why = eventually("the reason", SOON, async || why()).await;

@@ -6,7 +6,7 @@ use kube::{
     discovery::ApiResource,
 };
 use reknit_apis::Key;
-use reknit_injection::{Context, FeedState, Informer, Metadata, select};
+use reknit_injection::{Context, Informer, InformerState, Metadata, select};
 use reknit_testing::{ControlPlane, eventually};
 use serde_json::json;
 
@@ -68,7 +68,7 @@ async fn every_selection_holds_what_it_says() {
         ("ConfigMap", "db")
     );
     for (_, state) in cx.informers().states() {
-        assert!(matches!(state, FeedState::Synced { .. }), "{state:?}");
+        assert!(matches!(state, InformerState::Synced { .. }), "{state:?}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! What handlers are told, and that nobody is told twice.
+//! A handler that records its calls, and reports repeated states.
 
 use std::{
     collections::HashSet,
@@ -11,12 +11,12 @@ use reknit_testing::eventually;
 
 use crate::SOON;
 
-/// In words such as `+web`, `~web`, `-web`.
+/// The calls of a handler, as words such as `+web`, `~web`, `-web`.
 #[derive(Clone, Default)]
 pub(crate) struct Told(Arc<Mutex<Vec<String>>>);
 
 impl Told {
-    /// Panics in the handler, and says so, where one state of an object is told again.
+    /// Records the changes of an informer, and a complaint for each state that is reported twice.
     pub(crate) fn by<K: Cached>(informer: &Informer<K>) -> Self {
         let told = Self::default();
         let (words, states) = (told.clone(), Mutex::new(HashSet::new()));

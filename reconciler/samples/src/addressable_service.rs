@@ -1,4 +1,4 @@
-//! Publishes the address of the Service an `AddressableService` names.
+//! The controller of AddressableService, which publishes the address of the Service that an object names.
 
 use k8s_openapi::api::core::v1::Service;
 use reknit::{prelude::*, sharedmain::NamespaceFlag};
@@ -6,11 +6,10 @@ use samples_apis::{AddressableService, AddressableServiceStatus};
 
 use crate::ClusterDomain;
 
-/// Watches AddressableServices, and the Services they name.
+/// Watches AddressableServices and the Services that they name.
 pub fn controller(cx: &Context) -> Result<Controller> {
-    let selection = cx.get::<NamespaceFlag>().selection();
-    let mut build = Controller::selected::<AddressableService>(cx, selection.clone());
-    let services = build.track_in(&cx.informer::<Service>(selection));
+    let mut build = Controller::selected::<AddressableService>(cx, cx.get::<NamespaceFlag>().selection());
+    let services = build.track::<Service>();
     Ok(build.reconciler(Reconciler { services, domain: cx.get() }).finalizing().build())
 }
 
@@ -39,10 +38,9 @@ impl ReconcileKind for Reconciler {
 impl FinalizeKind for Reconciler {
     async fn finalize_kind(
         &self,
-        object: &AddressableService,
+        _: &AddressableService,
         _: &mut AddressableServiceStatus,
     ) -> Result<Outcome> {
-        self.services.forget(object);
         Ok(Outcome::done().event(Event::normal("AddressWithdrawn", "The address is no longer published")))
     }
 }

@@ -1,4 +1,4 @@
-//! The domain under which this cluster's Services are reached.
+//! The domain of the cluster's Services.
 
 use std::sync::Arc;
 
@@ -6,17 +6,17 @@ use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;
 use reknit::{apis::cluster_domain, prelude::*};
 
-/// Injected, so that a test may provide another one.
+/// The domain of the cluster's Services. It is injected, so that a test can replace it.
 #[derive(Clone, Debug)]
 pub struct ClusterDomain(Arc<str>);
 
 impl ClusterDomain {
-    /// For instance `cluster.local`.
+    /// Creates a domain, such as `cluster.local`.
     pub fn new(domain: &str) -> Self {
         Self(domain.into())
     }
 
-    /// Where the Service is reached from within the cluster.
+    /// The address of the Service within the cluster.
     pub fn address_of(&self, service: &Service) -> Addressable {
         let namespace = service.namespace().unwrap_or_default();
         let host = format!("{}.{namespace}.svc.{}", service.name_any(), self.0);

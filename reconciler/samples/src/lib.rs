@@ -1,4 +1,4 @@
-//! The sample controllers, one file a Kind.
+//! The sample controllers, one file for each Kind.
 
 pub mod addressable_service;
 mod cluster_domain;

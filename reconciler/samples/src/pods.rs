@@ -1,29 +1,30 @@
-//! What of a pod decides whether it counts, and which one is missed least.
+//! Rules for pods: which ones count, and which ones to delete first.
 
 use std::{cmp::Reverse, sync::Arc};
 
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kube::ResourceExt;
 
-/// Neither ended nor told to: one that failed or was evicted is replaced, and stays for whoever wants to look at it.
+/// Returns true if the pod has not terminated and is not terminating. A failed or evicted pod is replaced, and kept for
+/// inspection.
 pub(crate) fn is_alive(pod: &Pod) -> bool {
     pod.metadata.deletion_timestamp.is_none() && !matches!(phase(pod), "Failed" | "Succeeded")
 }
 
-/// Whether it answers requests.
+/// Returns true if the pod has the condition Ready.
 pub(crate) fn is_ready(pod: &Pod) -> bool {
     let conditions = status(pod).and_then(|status| status.conditions.as_deref()).unwrap_or_default();
     conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
-/// Whether a container of it, beside those that others may have put there, is of this image.
+/// Returns true if a container of the pod has this image. Other clients may have injected further containers.
 pub(crate) fn runs(pod: &Pod, image: &str) -> bool {
     let containers = pod.spec.as_ref().map_or(&[][..], |spec| &spec.containers);
     containers.iter().any(|container| container.image.as_deref() == Some(image))
 }
 
-/// Those beyond `keep` of them, chosen as a ReplicaSet does: first what is on no node, then what does not run, then
-/// what is not ready, and of equals the youngest.
+/// Returns the pods to delete so that `keep` remain, in the order of a ReplicaSet: pods without a node, pods that are not
+/// running, pods that are not ready, and then the youngest.
 pub(crate) fn least_useful(mut pods: Vec<Arc<Pod>>, keep: usize) -> Vec<Arc<Pod>> {
     pods.sort_by_cached_key(|pod| {
         let placed = pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
@@ -58,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_useful_go_first() {
+    fn the_least_useful_pods_are_deleted_first() {
         let pods = vec![
             pod("old", Some("n"), "Running", "True", 1),
             pod("young", Some("n"), "Running", "True", 9),
@@ -74,9 +75,9 @@ mod tests {
     }
 
     #[test]
-    fn a_sidecar_of_others_does_not_make_it_another_image() {
+    fn an_injected_container_does_not_change_the_image_of_a_pod() {
         let two = json!({"spec": {"containers": [
-            {"name": "mesh", "image": "mesh:1"}, {"name": "main", "image": "nginx"},
+            {"name": "mesh", "image": "mesh:1"}, {"name": "user-container", "image": "nginx"},
         ]}});
         let two: Pod = serde_json::from_value(two).unwrap();
         assert!(runs(&two, "nginx") && !runs(&two, "nginx:2") && !runs(&Pod::default(), "nginx"));

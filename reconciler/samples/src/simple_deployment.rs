@@ -1,4 +1,4 @@
-//! Keeps as many pods of an image as a `SimpleDeployment` wants.
+//! The controller of SimpleDeployment, which keeps a number of pods of an image running.
 
 use std::sync::Arc;
 
@@ -10,16 +10,18 @@ use samples_apis::{POD_OWNER, SimpleDeployment, SimpleDeploymentStatus};
 
 use crate::pods;
 
-/// How many requests of one pass are under way at once.
+/// The name of the pods' container.
+const CONTAINER: &str = "user-container";
+/// The most requests of one pass that are in flight at once.
 const AT_ONCE: usize = 16;
 
-/// Watches SimpleDeployments, and the pods that have an owner by the label.
+/// Watches SimpleDeployments and the pods with the owner label.
 pub fn controller(cx: &Context) -> Result<Controller> {
     let selection = cx.get::<NamespaceFlag>().selection();
     let labelled = selection.clone().labels([Expression::Exists(POD_OWNER.into())]);
     let pods = cx.informer::<Pod>(labelled);
     let mut build = Controller::selected::<SimpleDeployment>(cx, selection);
-    build.watch(&pods).keys(keys::label(POD_OWNER)); // also those that nobody controls yet
+    build.watch(&pods).keys(keys::label(POD_OWNER)); // also for pods without a controller
     let pods = build.owns_in(&pods);
     Ok(build.reconciler(Reconciler { pods }).build())
 }
@@ -28,7 +30,7 @@ struct Reconciler {
     pods: Owned<Pod>,
 }
 
-/// The pods could not be brought to what is wanted.
+/// The error of creating or deleting pods.
 #[derive(Debug, thiserror::Error)]
 enum Refused {
     #[error("error creating: {0} of {1} pods are missing")]
@@ -46,13 +48,13 @@ impl ReconcileKind for Reconciler {
         status: &mut SimpleDeploymentStatus,
     ) -> Result<Outcome> {
         let scaled = self.scale(object).await;
-        self.tell(object, status, scaled.as_ref().err());
+        self.report(object, status, scaled.as_ref().err());
         scaled
     }
 }
 
 impl Reconciler {
-    /// What this pass creates and deletes, the next one reads: however fast it follows, it counts right.
+    /// Creates and deletes pods. The cache holds the results before the next pass, so the next pass counts correctly.
     async fn scale(&self, object: &SimpleDeployment) -> Result<Outcome> {
         let mine =
             self.pods.claim(object, |pod| pod.labels().get(POD_OWNER) == Some(&object.name_any())).await?;
@@ -79,7 +81,7 @@ impl Reconciler {
         failed.map_or(Ok(()), |error| Err(Error::from(error).reason("FailedDelete")))
     }
 
-    /// One first, then twice as many each time: where pods are refused, few requests find out.
+    /// Creates one pod first and then twice as many each time, so that few requests are made if pods are refused.
     async fn create(&self, object: &SimpleDeployment, missing: usize) -> Result<()> {
         let (mut left, mut at_once) = (missing, 1);
         while left > 0 {
@@ -95,7 +97,7 @@ impl Reconciler {
         Ok(())
     }
 
-    fn tell(&self, object: &SimpleDeployment, status: &mut SimpleDeploymentStatus, error: Option<&Error>) {
+    fn report(&self, object: &SimpleDeployment, status: &mut SimpleDeploymentStatus, error: Option<&Error>) {
         let current =
             self.pods.of(object).filter(|pod| pods::is_alive(pod) && pods::runs(pod, &object.spec.image));
         let ready = current.filter(|pod| pods::is_ready(pod)).count();
@@ -111,8 +113,7 @@ impl Reconciler {
     }
 }
 
-/// The API server says which name the pod would have had: another one each time, so that status and events would
-/// never be the same twice.
+/// Replaces the generated name of the pod in the error. It differs each time, so status and events would never repeat.
 fn nameless(mut error: kube::Error, object: &SimpleDeployment) -> kube::Error {
     if let kube::Error::Api(answer) = &mut error
         && let Some(details) = answer.details.as_ref().filter(|details| !details.name.is_empty())
@@ -132,7 +133,7 @@ fn prefix(object: &SimpleDeployment) -> String {
 
 fn pod_of(object: &SimpleDeployment) -> Pod {
     let image = Some(object.spec.image.clone());
-    let container = Container { name: "main".into(), image, ..Container::default() };
+    let container = Container { name: CONTAINER.into(), image, ..Container::default() };
     Pod {
         metadata: ObjectMeta {
             generate_name: Some(prefix(object)),

@@ -1,9 +1,9 @@
-//! What the API server asks about the sample Kinds.
+//! The webhook of the sample Kinds.
 
 use reknit::prelude::*;
 use samples_apis::{AddressableService, SimpleDeployment};
 
-/// Defaults and rules of the sample Kinds.
+/// Defaulting and validation of the sample Kinds.
 pub fn webhook(_: &Context) -> Result<Webhook> {
     Ok(Webhook::new("samples.knative.dev")
         .defaulting::<AddressableService>()

@@ -1,14 +1,14 @@
-//! How a controller is doing, for whoever probes the process.
+//! The health of a controller, for the probes of the process.
 
 use std::{sync::Arc, time::Duration};
 
 use reknit_apis::Key;
-use reknit_injection::{Feed, FeedState};
+use reknit_injection::{InformerHandle, InformerState};
 
 use super::Parts;
 use crate::Queue;
 
-/// A look into a controller, also while it runs. Cheap to clone.
+/// The health of a controller, which can be read while it runs. Cheap to clone.
 ///
 /// ```
 /// use std::time::Duration;
@@ -21,17 +21,17 @@ use crate::Queue;
 #[derive(Clone)]
 pub struct Health {
     name: Arc<str>,
-    feeds: Arc<[Arc<dyn Feed>]>,
+    informers: Arc<[Arc<dyn InformerHandle>]>,
     queue: Queue,
     slow_after: Duration,
 }
 
-/// A key whose pass runs.
+/// A key whose pass is running.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Working {
     /// The key.
     pub key: Key,
-    /// For how long.
+    /// The time since the pass started.
     pub age: Duration,
 }
 
@@ -39,9 +39,9 @@ impl Health {
     pub(super) fn new(parts: &Parts) -> Self {
         Self {
             name: parts.name.as_str().into(),
-            feeds: parts.feeds.clone(),
+            informers: parts.informers.clone().into(),
             queue: parts.queue.clone(),
-            slow_after: parts.slow_after,
+            slow_after: parts.limits.slow_after,
         }
     }
 
@@ -50,24 +50,24 @@ impl Health {
         &self.name
     }
 
-    /// The informers whose first list it waits for.
-    pub fn feeds(&self) -> &[Arc<dyn Feed>] {
-        &self.feeds
+    /// The informers whose first list the controller waits for.
+    pub fn informers(&self) -> &[Arc<dyn InformerHandle>] {
+        &self.informers
     }
 
-    /// Whether all of them have had it.
+    /// Returns true if all of them have received their first list.
     pub fn is_synced(&self) -> bool {
-        self.feeds.iter().all(|feed| matches!(feed.state(), FeedState::Synced { .. }))
+        self.informers.iter().all(|informer| matches!(informer.state(), InformerState::Synced { .. }))
     }
 
-    /// The passes that run now.
+    /// The running passes.
     pub fn working(&self) -> Vec<Working> {
-        let working = self.queue.working().into_iter();
+        let working = self.queue.running().into_iter();
         working.map(|(key, since)| Working { key, age: since.elapsed() }).collect()
     }
 
-    /// Those that have been running for longer than this, and for longer than a pass of this controller may take
-    /// before it is [slow](crate::WithReconciler::slow_after).
+    /// The passes that have been running for longer than this, and for longer than the time after which a pass of this
+    /// controller is [slow](crate::Builder::slow_after).
     pub fn stuck(&self, longer_than: Duration) -> Vec<Working> {
         let limit = longer_than.max(self.slow_after);
         self.working().into_iter().filter(|working| working.age > limit).collect()

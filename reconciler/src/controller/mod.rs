@@ -1,9 +1,14 @@
-//! A controller: its queue, its workers, and the one pass they run.
+//! A controller: its builders, its queue, its workers, and the pass that they run.
 
+mod builder;
+mod controller_builder;
 mod health;
-mod run;
+mod key_sources;
+mod span;
 #[cfg(test)]
 mod tests;
+mod watch;
+mod workers;
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -14,73 +19,114 @@ use std::{
 
 use parking_lot::Mutex;
 use reknit_apis::Key;
-use reknit_injection::Feed;
+use reknit_injection::{Context, InformerHandle};
 use tokio::time::Instant;
 use tracing::Instrument;
 
+pub(crate) use self::key_sources::KeySources;
 pub use self::{
+    builder::{Builder, Keys},
+    controller_builder::ControllerBuilder,
     health::{Health, Working},
-    run::{Drained, Run},
+    watch::Watch,
+    workers::{Drained, Run},
 };
 use crate::{
-    Outcome, Permanent, Queue, Recorder, Result, driver::Pass, every::Every, finalizer::Unqualified,
-    limits::CutShort, metrics::PassMetrics, outcome::Next, per_key::Kept, span,
+    Outcome, Permanent, Queue, Recorder, Result,
+    driver::Pass,
+    finalizer::Unqualified,
+    limits::{CutShort, Limits},
+    metrics::{Metrics, PassMetrics},
+    outcome::Next,
+    per_key::PerKeyStores,
 };
 
-/// Something that keeps objects as they are wanted: made by a constructor, run by the process.
+/// A controller, built by a constructor and run by the process.
 ///
-/// [`Controller::of`] begins one. Tests run single passes of it with [`once`](Controller::once).
+/// [`Controller::of`] starts to build one.
 pub struct Controller {
     parts: Parts,
+    metrics: PassMetrics,
     pass: Arc<dyn Pass>,
-    /// What fell due while nobody was known to lead its bucket.
-    put_off: Mutex<HashMap<Arc<str>, BTreeSet<Key>>>,
+    /// The keys, by bucket, that became due while no leader of the bucket was known.
+    postponed: Mutex<HashMap<Arc<str>, BTreeSet<Key>>>,
 }
 
-/// Everything about a controller but what it does.
+/// The parts of a controller that do not depend on its reconciler.
 pub(crate) struct Parts {
     pub(crate) name: String,
+    /// Group and Kind as the log names them; empty without a Kind.
     pub(crate) kind: String,
     pub(crate) queue: Queue,
-    pub(crate) feeds: Arc<[Arc<dyn Feed>]>,
+    pub(crate) informers: Vec<Arc<dyn InformerHandle>>,
     pub(crate) workers: usize,
     pub(crate) resync: Duration,
-    pub(crate) slow_after: Duration,
+    pub(crate) limits: Limits,
     pub(crate) recorder: Recorder,
-    pub(crate) metrics: PassMetrics,
-    pub(crate) every: Arc<Every>,
-    pub(crate) kept: Kept,
-    /// None where it does not finalize.
+    pub(crate) key_sources: Arc<KeySources>,
+    pub(crate) per_key: PerKeyStores,
+    /// `None` if it does not finalize.
     pub(crate) finalizer: Option<Result<String, Unqualified>>,
 }
 
-impl Controller {
-    pub(crate) fn new(parts: Parts, pass: impl Pass + 'static) -> Self {
-        Self { parts, pass: Arc::new(pass), put_off: Mutex::default() }
+impl Parts {
+    fn new(name: String, recorder: Recorder) -> Self {
+        Self {
+            name,
+            kind: String::new(),
+            queue: Queue::new(),
+            informers: Vec::new(),
+            workers: 2,
+            resync: Duration::from_secs(10 * 60 * 60),
+            limits: Limits::default(),
+            recorder,
+            key_sources: Arc::default(),
+            per_key: PerKeyStores::default(),
+            finalizer: None,
+        }
     }
 
-    /// What its queue, its log and its leases are named by. Unique in a process.
+    /// A function that enqueues every key in the slow lane, unless the controller is gone.
+    fn enqueue_all(&self) -> impl Fn() + Send + Sync + 'static {
+        let (sources, queue) = (Arc::downgrade(&self.key_sources), self.queue.clone());
+        move || {
+            let keys = sources.upgrade().map(|sources| sources.keys()).unwrap_or_default();
+            keys.into_iter().for_each(|key| queue.add_slow(key));
+        }
+    }
+}
+
+impl Controller {
+    fn new<P: Pass + 'static>(cx: &Context, parts: Parts, pass: impl FnOnce(&PassMetrics) -> P) -> Self {
+        let metrics = cx.get::<Metrics>();
+        parts.queue.measure(&parts.name, &metrics);
+        let metrics = metrics.passes(&parts.name);
+        let pass = Arc::new(pass(&metrics));
+        Self { parts, metrics, pass, postponed: Mutex::default() }
+    }
+
+    /// The name of the controller, its queue and its leases. Unique in a process.
     pub fn name(&self) -> &str {
         &self.parts.name
     }
 
-    /// Group and Kind of its objects as the log names them, `samples.knative.dev.AddressableService`; empty where it has
-    /// none.
+    /// The group and Kind of its objects as the log names them, such as `samples.knative.dev.AddressableService`. Empty
+    /// without a Kind.
     pub fn kind(&self) -> &str {
         &self.parts.kind
     }
 
-    /// The finalizer that it puts on objects, if it does. Unique among the controllers of a Kind.
+    /// The finalizer that it adds to objects, if it finalizes. Unique among the controllers of a Kind.
     pub fn finalizer(&self) -> Option<&str> {
         self.parts.finalizer.as_ref()?.as_deref().ok()
     }
 
-    /// Whether it can do its work as it was put together: what a process asks before it starts.
+    /// Checks the configuration of the controller, before the process starts it.
     ///
     /// # Errors
     ///
-    /// A finalizer that Kubernetes would not take, such as the default one of a Kind of its own. Every pass would fail
-    /// with it.
+    /// Returns an error for a finalizer that Kubernetes would not accept, such as the default one of a built-in Kind. Every
+    /// pass would fail with it.
     pub fn check(&self) -> Result<()> {
         match &self.parts.finalizer {
             Some(Err(unqualified)) => Err(unqualified.clone()).permanent(),
@@ -88,64 +134,42 @@ impl Controller {
         }
     }
 
-    /// Whether an object of its Kind can have this key: what a test asks, since a pass over any other does nothing.
-    ///
-    /// # Errors
-    ///
-    /// The key holds no name, or no namespace where the Kind is namespaced, or one where it is not. A controller
-    /// without a Kind takes every key.
-    pub fn check_key(&self, key: &Key) -> Result<()> {
+    /// Fails if no object of the Kind can have this key: it holds no name, or a namespace does not fit the scope.
+    pub(crate) fn check_key(&self, key: &Key) -> Result<()> {
         self.pass.malformed(key).map_or(Ok(()), |malformed| Err(malformed).permanent())
     }
 
     /// The informers whose first list it waits for.
-    pub fn feeds(&self) -> &[Arc<dyn Feed>] {
-        &self.parts.feeds
+    pub fn informers(&self) -> &[Arc<dyn InformerHandle>] {
+        &self.parts.informers
     }
 
-    /// How it is doing, also while it runs.
+    /// The health of the controller, which can be read while it runs.
     pub fn health(&self) -> Health {
         Health::new(&self.parts)
     }
 
-    /// Takes the keys that wait, sorted: what a test asks to see who was woken.
-    pub fn queued(&self) -> Vec<Key> {
+    /// Takes the queued keys, sorted.
+    pub(crate) fn queued(&self) -> Vec<Key> {
         self.parts.queue.take_all()
     }
 
-    /// One pass, now, as the leader of the key, without the queue; its events are published when it returns.
-    ///
-    /// # Errors
-    ///
-    /// What the pass fails with.
-    pub async fn once(&self, key: &Key) -> Result<Outcome> {
-        self.alone(key, true).await
-    }
-
-    /// The same as a process that does not lead the key.
-    ///
-    /// # Errors
-    ///
-    /// What the pass fails with.
-    pub async fn once_following(&self, key: &Key) -> Result<Outcome> {
-        self.alone(key, false).await
-    }
-
-    async fn alone(&self, key: &Key, leading: bool) -> Result<Outcome> {
+    /// Reconciles a key without the queue. Its events are published when this returns.
+    pub(crate) async fn once(&self, key: &Key, leading: bool) -> Result<Outcome> {
         let result = self.pass(key, leading).await;
         self.parts.recorder.flush().await;
         result
     }
 
-    /// One pass within its span, counted and logged.
+    /// Runs one pass in its span, with metrics and a log line.
     async fn pass(&self, key: &Key, leading: bool) -> Result<Outcome> {
         let counted = async {
             let start = Instant::now();
             let result = self.pass.pass(key, leading).await;
-            self.parts.metrics.ended(name_of(&result), start.elapsed());
-            tell(&result, start.elapsed());
+            self.metrics.ended(result_name(&result), start.elapsed());
+            log(&result, start.elapsed());
             let failed = result.as_ref().is_err_and(|error| !error.is_conflict());
-            span::ended(name_of(&result), failed);
+            span::ended(result_name(&result), failed);
             result
         };
         counted.instrument(span::of_pass(&self.parts.name, &self.parts.kind, key)).await
@@ -158,17 +182,17 @@ impl fmt::Debug for Controller {
     }
 }
 
-/// Its informers may live on with other controllers, which must not feed one that never runs, such as one that is
-/// disabled. What it keeps for its keys is not to outlive it either: leases are given back once it is gone.
+/// Other controllers may keep its informers, which must not fill the queue of a controller that never runs. The values
+/// kept for its keys end with it too, since its leases are released afterwards.
 impl Drop for Controller {
     fn drop(&mut self) {
         self.parts.queue.close();
-        self.parts.kept.close();
+        self.parts.per_key.close();
     }
 }
 
-/// How a pass ended, as it is counted.
-fn name_of(result: &Result<Outcome>) -> &'static str {
+/// The label of the result in the metrics.
+fn result_name(result: &Result<Outcome>) -> &'static str {
     match result {
         Ok(outcome) => match outcome.next() {
             Next::Done => "success",
@@ -184,10 +208,10 @@ fn name_of(result: &Result<Outcome>) -> &'static str {
     }
 }
 
-/// A conflict is part of the work; every other error is for somebody to see.
-fn tell(result: &Result<Outcome>, took: Duration) {
+/// Logs the result. Conflicts are expected, and logged at debug level.
+fn log(result: &Result<Outcome>, took: Duration) {
     match result {
-        Ok(_) => tracing::debug!(?took, result = name_of(result), "the pass ended"),
+        Ok(_) => tracing::debug!(?took, result = result_name(result), "the pass ended"),
         Err(error) if error.is_conflict() => {
             tracing::debug!(?took, error = error.in_full(), "the pass met a conflict")
         }

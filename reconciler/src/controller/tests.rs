@@ -6,20 +6,20 @@ use futures::{FutureExt, future::BoxFuture};
 use k8s_openapi::api::core::v1::ConfigMap;
 use parking_lot::Mutex;
 use reknit_injection::{Context, Filter, Informer, Shutdown, ShutdownTrigger, label};
-use reknit_testing::ApiServer;
+use reknit_testing::{ApiServer, InformerExt};
 use serde_json::{Value, json};
 use tokio::{sync::watch, task::JoinHandle};
 
 use super::*;
 use crate::{Error, PerKey, ReconcileKey, ReconcileKind, leader::Leadership};
 
-/// Does what the test says, given the key and how many passes of it there were before.
+/// Runs a closure of the test with the number of earlier passes of the key.
 struct Does<F> {
     act: F,
     passes: Passes,
 }
 
-/// The keys of all passes that began, and when.
+/// The keys of all passes, with the time of each start.
 type Passes = Arc<watch::Sender<Vec<(String, Instant)>>>;
 type Pending = BoxFuture<'static, Result<Outcome>>;
 
@@ -47,7 +47,7 @@ impl<F: Act> ReconcileKey for Does<F> {
     }
 }
 
-/// A controller that runs.
+/// A running controller.
 struct Running {
     passes: Passes,
     queue: Queue,
@@ -69,17 +69,18 @@ fn context(maps: &[&str]) -> Context {
     Context::preloaded("test", ApiServer::new().client(), maps.iter().map(|name| map(name)).collect())
 }
 
-type Made<F> = crate::WithReconciler<Does<F>>;
+type Made<F> = crate::ControllerBuilder<Does<F>>;
 
 fn start<F: Act>(
     cx: &Context,
     leadership: Leadership,
     act: F,
-    tune: impl FnOnce(Made<F>) -> Made<F>,
+    options: impl FnOnce(Builder<ConfigMap>) -> Builder<ConfigMap>,
+    roles: impl FnOnce(Made<F>) -> Made<F>,
 ) -> Running {
-    let (build, passes) = (Controller::of::<ConfigMap>(cx), Passes::default());
+    let (build, passes) = (options(Controller::of::<ConfigMap>(cx)), Passes::default());
     let queue = build.queue();
-    let made = tune(build.reconciler(Does { act, passes: passes.clone() })).build();
+    let made = roles(build.reconciler(Does { act, passes: passes.clone() })).build();
     let (stop, stopped) = Shutdown::new();
     let health = made.health();
     let run = Run { leadership, stop: stopped, drain: Duration::from_secs(10), workers: None };
@@ -88,7 +89,13 @@ fn start<F: Act>(
 }
 
 fn run<F: Act>(maps: &[&str], act: F) -> Running {
-    start(&context(maps), Leadership::always(), act, |made| made.deadline(Duration::from_secs(3600)))
+    start(
+        &context(maps),
+        Leadership::always(),
+        act,
+        |build| build.deadline(Duration::from_secs(3600)),
+        |made| made,
+    )
 }
 
 fn at_once(result: impl Fn() -> Result<Outcome>) -> Pending {
@@ -96,7 +103,7 @@ fn at_once(result: impl Fn() -> Result<Outcome>) -> Pending {
 }
 
 impl Running {
-    /// Waits for so many passes, and says how long after the first each began.
+    /// Waits for this number of passes, and returns the start of each, relative to the first.
     async fn passes(&self, count: usize) -> Vec<Duration> {
         let mut passes = self.passes.subscribe();
         let enough = passes.wait_for(|passes| passes.len() >= count);
@@ -104,7 +111,7 @@ impl Running {
         passes.iter().map(|(_, began)| began.duration_since(passes[0].1)).collect()
     }
 
-    /// How many passes there are in so long.
+    /// The number of passes after this time.
     async fn passes_within(&self, time: Duration) -> usize {
         tokio::time::sleep(time).await;
         self.passes.borrow().len()
@@ -112,15 +119,15 @@ impl Running {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_is_retried_with_backoff_and_success_forgets_it() {
+async fn an_error_is_retried_with_backoff_and_a_success_resets_it() {
     let running = run(&["a"], |n| at_once(|| if n % 4 < 3 { Err("no".into()) } else { Ok(Outcome::done()) }));
     running.queue.add(key("a"));
     let began: Vec<_> = running.passes(4).await.iter().map(Duration::as_millis).collect();
     assert_eq!(began, [0, 5, 15, 35]);
-    assert_eq!(running.passes_within(Duration::from_secs(5000)).await, 4, "then it is well");
+    assert_eq!(running.passes_within(Duration::from_secs(5000)).await, 4, "it succeeded");
     running.queue.add(key("a"));
     let began = running.passes(6).await;
-    assert_eq!(began[5] - began[4], Duration::from_millis(5), "from the start again");
+    assert_eq!(began[5] - began[4], Duration::from_millis(5), "the backoff starts again");
 }
 
 fn conflict() -> Error {
@@ -129,7 +136,7 @@ fn conflict() -> Error {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_comes_after_a_pass_follows_its_result() {
+async fn the_result_of_a_pass_decides_the_next_one() {
     let runs_again = async |result: fn(fn() -> Error) -> Result<Outcome>, conflict: fn() -> Error| {
         let running =
             run(&["a"], move |n| at_once(|| if n == 0 { result(conflict) } else { Ok(Outcome::skip()) }));
@@ -142,37 +149,41 @@ async fn what_comes_after_a_pass_follows_its_result() {
     assert!(runs_again(|_| Err("no".into()), conflict).await);
     assert!(!runs_again(|_| Err(Error::permanent("no")), conflict).await);
     assert!(runs_again(|conflict| Err(conflict()), conflict).await);
-    assert!(runs_again(|conflict| Err(Error::permanent(conflict())), conflict).await, "somebody was faster");
+    assert!(
+        runs_again(|conflict| Err(Error::permanent(conflict())), conflict).await,
+        "a conflict is always retried"
+    );
     assert!(runs_again(|_| panic!("once"), conflict).await);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pass_that_wants_another_after_a_while_did_not_fail() {
+async fn a_requeue_resets_the_backoff() {
     let act =
         |n| at_once(|| if n == 1 { Ok(Outcome::after(Duration::from_secs(7))) } else { Err("no".into()) });
     let running = run(&["a"], act);
     running.queue.add(key("a"));
     let began = running.passes(4).await;
     assert_eq!(began[2] - began[1], Duration::from_secs(7));
-    assert_eq!(began[3] - began[2], Duration::from_millis(5), "a first failure");
+    assert_eq!(began[3] - began[2], Duration::from_millis(5), "it counts as a first failure");
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_that_says_when_is_retried_no_later_than_that() {
+async fn an_error_with_a_retry_limit_is_retried_within_it() {
     let limit = Duration::from_secs(30);
-    for error in [|| Error::from("nobody knows it"), conflict] {
+    for error in [|| Error::from("as planned"), conflict] {
         let running = run(&["a"], move |_| at_once(|| Err(error().retry_within(limit))));
         running.queue.add(key("a"));
         let began = running.passes(20).await;
-        assert_eq!(began[1] - began[0], Duration::from_millis(5), "as any other");
+        assert_eq!(began[1] - began[0], Duration::from_millis(5), "the backoff applies");
         assert_eq!(began[19] - began[18], limit);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_pass_begins_before_the_informers_have_their_first_list() {
+async fn no_pass_starts_before_the_first_list_of_each_informer() {
     let cx = Context::new("test", ApiServer::new().client());
-    let running = start(&cx, Leadership::always(), |_| at_once(|| Ok(Outcome::done())), |made| made);
+    let running =
+        start(&cx, Leadership::always(), |_| at_once(|| Ok(Outcome::done())), |build| build, |made| made);
     running.queue.add(key("a"));
     assert_eq!(running.passes_within(Duration::from_secs(60)).await, 0);
     assert!(!running.health.is_synced());
@@ -180,7 +191,7 @@ async fn no_pass_begins_before_the_informers_have_their_first_list() {
     assert_eq!(running.run.await.unwrap(), Drained { dropped: 0 });
 }
 
-/// Lists one ConfigMap, after a minute.
+/// A client whose list of one ConfigMap takes a minute.
 fn slow() -> kube::Client {
     let answer = |request: http::Request<kube::client::Body>| async move {
         let watches = request.uri().query().is_some_and(|query| query.contains("watch="));
@@ -192,7 +203,7 @@ fn slow() -> kube::Client {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_pass_begins_before_what_the_constructor_asked_for_has_its_first_list() {
+async fn no_pass_starts_before_the_first_list_of_informers_from_the_context() {
     let cx = Context::new("test", slow());
     let (maps, mut build) = (cx.get::<Informer<ConfigMap>>(), Controller::named("reading", &cx));
     build.always(key("a"));
@@ -214,18 +225,18 @@ async fn no_pass_begins_before_what_the_constructor_asked_for_has_its_first_list
 }
 
 #[tokio::test(start_paused = true)]
-async fn at_the_end_passes_that_run_come_to_theirs_and_no_other_begins() {
+async fn after_the_stop_running_passes_end_and_no_other_starts() {
     let act = |_| tokio::time::sleep(Duration::from_secs(5)).map(|()| Ok(Outcome::done())).boxed();
     let running = run(&["a", "b", "c"], act);
     ["a", "b", "c"].iter().for_each(|name| running.queue.add(key(name)));
     running.passes(2).await;
     running.stop.pull();
     assert_eq!(running.run.await.unwrap(), Drained { dropped: 0 });
-    assert_eq!(running.passes.borrow().len(), 2, "two workers, so the third key never began");
+    assert_eq!(running.passes.borrow().len(), 2, "there are two workers, so the third key is not processed");
 }
 
 #[tokio::test(start_paused = true)]
-async fn passes_that_do_not_end_are_dropped_at_the_end_and_counted() {
+async fn passes_that_exceed_the_drain_time_are_dropped_and_counted() {
     let running = run(&["a", "b"], |n| {
         assert_eq!(n, 0);
         std::future::pending().boxed()
@@ -238,7 +249,7 @@ async fn passes_that_do_not_end_are_dropped_at_the_end_and_counted() {
     assert_eq!(pulled.elapsed().as_secs(), 10);
 }
 
-/// Keeps a clone of its mark for each key.
+/// Keeps a clone of its mark per key.
 struct Keeps {
     kept: PerKey<Arc<()>>,
     mark: Arc<()>,
@@ -253,12 +264,12 @@ impl ReconcileKind for Keeps {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_kept_for_a_key_goes_with_its_object_and_with_the_lead() {
-    let (leadership, chairs) = Leadership::contended(vec!["bucket".into()]);
+async fn a_value_per_key_is_dropped_with_its_object_its_class_and_its_leadership() {
+    let (leadership, writers) = Leadership::elected(vec!["bucket".into()]);
     let (cx, mark) = (context(&["a", "b", "c"]), Arc::new(()));
     let held = async |count: usize| {
         tokio::time::sleep(Duration::from_secs(1)).await;
-        assert_eq!(Arc::strong_count(&mark) - 2, count, "besides ours and the reconciler's");
+        assert_eq!(Arc::strong_count(&mark) - 2, count, "besides those of the test and the reconciler");
     };
     let mut build = Controller::of::<ConfigMap>(&cx);
     let keeps = Keeps { kept: build.per_key(), mark: mark.clone() };
@@ -271,22 +282,22 @@ async fn what_is_kept_for_a_key_goes_with_its_object_and_with_the_lead() {
         let mut map = map(name);
         map["metadata"]["resourceVersion"] = json!(version);
         map["metadata"]["annotations"] = json!({"class": class});
-        maps.apply(serde_json::from_value(map).unwrap());
+        maps.insert(serde_json::from_value(map).unwrap());
     };
     ["a", "b", "c"].into_iter().for_each(|name| apply(name, "2", "ours"));
     held(0).await;
-    chairs[0].lead(Instant::now() + Duration::from_secs(100_000));
+    writers[0].set_leading(Instant::now() + Duration::from_secs(100_000));
     held(3).await;
-    maps.forget(&key("a"));
+    maps.remove(&key("a"));
     held(2).await;
     apply("b", "3", "another's");
     held(1).await;
-    chairs[0].vacate();
+    writers[0].set_unknown();
     held(0).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_kept_for_a_key_ends_with_the_controller_and_with_a_lead_that_is_lost_meanwhile() {
+async fn values_per_key_are_dropped_with_the_controller_and_when_leadership_is_lost_while_draining() {
     struct Slow(Keeps);
     impl ReconcileKind for Slow {
         type Kind = ConfigMap;
@@ -299,9 +310,9 @@ async fn what_is_kept_for_a_key_ends_with_the_controller_and_with_a_lead_that_is
         }
     }
     let buckets: [Arc<str>; 2] = ["one".into(), "other".into()];
-    let (leadership, chairs) = Leadership::contended(buckets.to_vec());
+    let (leadership, writers) = Leadership::elected(buckets.to_vec());
     let far = Instant::now() + Duration::from_secs(100_000);
-    chairs.iter().for_each(|chair| assert!(chair.lead(far)));
+    writers.iter().for_each(|writer| assert!(writer.set_leading(far)));
     let (cx, mark) = (context(&["slow", "a", "b", "c", "d"]), Arc::new(()));
     let slow = buckets.iter().position(|bucket| leadership.owns(bucket, &key("slow"))).unwrap();
     let held = || Arc::strong_count(&mark);
@@ -313,17 +324,17 @@ async fn what_is_kept_for_a_key_ends_with_the_controller_and_with_a_lead_that_is
     let run = Run { leadership, stop: stopped, drain: Duration::from_secs(1000), workers: None };
     let run = tokio::spawn(made.run(run));
     tokio::time::sleep(Duration::from_secs(1)).await;
-    assert_eq!(held(), 5 + 2, "besides ours and the reconciler's");
+    assert_eq!(held(), 5 + 2, "besides those of the test and the reconciler");
     stop.pull();
     tokio::time::sleep(Duration::from_secs(1)).await;
-    chairs[1 - slow].vacate();
+    writers[1 - slow].set_unknown();
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!((3..7).contains(&held()) && !run.is_finished(), "{} are kept", held());
     run.await.unwrap();
     assert_eq!(held(), 1);
 }
 
-/// Notes what was kept when a pass begins.
+/// Records the kept value at the start of each pass.
 struct Finds {
     kept: PerKey<&'static str>,
     found: Arc<Mutex<Vec<Option<&'static str>>>>,
@@ -338,28 +349,29 @@ impl ReconcileKind for Finds {
 }
 
 #[tokio::test]
-async fn what_is_kept_for_an_object_is_not_found_by_another_that_came_in_its_place() {
+async fn a_new_object_of_the_same_name_does_not_see_the_old_value() {
     let (cx, found) = (context(&["a"]), Arc::default());
     let mut build = Controller::of::<ConfigMap>(&cx);
     let finds = Finds { kept: build.per_key(), found: Arc::clone(&found) };
     let made = build.reconciler(finds).build();
     let (maps, key) = (cx.get::<Informer<ConfigMap>>(), key("a"));
-    let pass = async || assert_eq!(made.once(&key).await.unwrap(), Outcome::done());
+    let pass = async || assert_eq!(made.once(&key, true).await.unwrap(), Outcome::done());
     pass().await;
     pass().await;
     let old = maps.get(&key).unwrap();
-    maps.forget(&key);
-    maps.apply(ConfigMap::clone(&old)); // before a worker had time for the key
+    maps.remove(&key);
+    maps.insert(ConfigMap::clone(&old)); // before a pass of the key
     pass().await;
     pass().await;
     assert_eq!(*found.lock(), [None, Some("something"), None, Some("something")]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_key_is_looked_at_once_in_a_while() {
+async fn every_key_is_enqueued_at_each_resync() {
     let act = |_| at_once(|| Ok(Outcome::done()));
     let every = Duration::from_secs(1000);
-    let running = start(&context(&["a", "b"]), Leadership::always(), act, |made| made.resync(every));
+    let running =
+        start(&context(&["a", "b"]), Leadership::always(), act, |build| build.resync(every), |made| made);
     let start = Instant::now();
     running.passes(6).await;
     let began: Vec<_> = running.passes.borrow().iter().map(|(_, at)| at.duration_since(start)).collect();
@@ -370,15 +382,15 @@ async fn every_key_is_looked_at_once_in_a_while() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_of_an_object_wakes_its_key() {
+async fn a_change_of_an_object_enqueues_its_key() {
     let running = run(&[], |_| at_once(|| Ok(Outcome::done())));
-    running.maps.apply(serde_json::from_value(map("new")).unwrap());
+    running.maps.insert(serde_json::from_value(map("new")).unwrap());
     running.passes(1).await;
     assert_eq!(running.passes.borrow()[0].0, "new");
 }
 
 #[tokio::test(start_paused = true)]
-async fn health_names_the_keys_that_take_long() {
+async fn health_reports_the_keys_of_long_passes() {
     let running = run(&["a"], |_| std::future::pending().boxed());
     running.queue.add(key("a"));
     running.passes(1).await;
@@ -390,7 +402,7 @@ async fn health_names_the_keys_that_take_long() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_future_that_panics_when_it_is_dropped_takes_neither_its_worker_nor_its_key_along() {
+async fn a_panic_while_a_pass_is_dropped_loses_neither_worker_nor_key() {
     struct Panics;
     impl Drop for Panics {
         fn drop(&mut self) {
@@ -418,7 +430,7 @@ async fn a_future_that_panics_when_it_is_dropped_takes_neither_its_worker_nor_it
 }
 
 #[tokio::test(start_paused = true)]
-async fn passes_are_counted_by_how_they_ended() {
+async fn passes_are_counted_by_result() {
     let cx = context(&["a"]);
     let act = |n| {
         at_once(|| match n {
@@ -428,7 +440,7 @@ async fn passes_are_counted_by_how_they_ended() {
             _ => Ok(Outcome::done()),
         })
     };
-    let running = start(&cx, Leadership::always(), act, |made| made.name("counted"));
+    let running = start(&cx, Leadership::always(), act, |build| build, |made| made.name("counted"));
     running.queue.add(key("a"));
     running.passes(4).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -439,7 +451,7 @@ async fn passes_are_counted_by_how_they_ended() {
     assert_eq!(depth.get_metric()[0].get_label()[0].value(), "counted");
 }
 
-/// Controller, result and how many.
+/// The controller, result and number of passes.
 fn counts_of_passes(cx: &Context) -> Vec<String> {
     let families = cx.metrics().gather();
     let passes = families.iter().find(|family| family.name() == "reknit_reconcile_total").unwrap();

@@ -1,18 +1,18 @@
-//! The pass of a controller that has only keys.
+//! The pass of a controller without a Kind.
 
 use std::{pin::pin, sync::Arc};
 
 use futures::{FutureExt, future::BoxFuture};
 use reknit_apis::Key;
-use reknit_injection::pinned;
+use reknit_injection::internal::pinned;
 
 use super::Pass;
-use crate::{Outcome, ReconcileKey, Result, every::Every, limits::Limits};
+use crate::{Outcome, ReconcileKey, Result, controller::KeySources, limits::Limits};
 
 pub(crate) struct KeyDriver<R> {
     pub(crate) reconciler: R,
     pub(crate) limits: Limits,
-    pub(crate) every: Arc<Every>,
+    pub(crate) key_sources: Arc<KeySources>,
 }
 
 impl<R: ReconcileKey> Pass for KeyDriver<R> {
@@ -22,13 +22,10 @@ impl<R: ReconcileKey> Pass for KeyDriver<R> {
         }
         pinned(async move {
             let slow = |limit| tracing::warn!(?limit, "the pass is slow");
-            let result = self.limits.hold(pin!(self.reconciler.reconcile_key(key)), slow).await;
+            let result = self.limits.apply(pin!(self.reconciler.reconcile_key(key)), slow).await;
             if let Some(event) = result.as_ref().ok().and_then(Outcome::recorded) {
-                tracing::info!(
-                    reason = event.reason,
-                    message = event.message,
-                    "there is no object for this event"
-                );
+                let (reason, message) = (&event.reason, &event.message);
+                tracing::info!(reason, message, "there is no object for this event");
             }
             result
         })
@@ -36,10 +33,10 @@ impl<R: ReconcileKey> Pass for KeyDriver<R> {
     }
 
     fn promoted(&self) -> Vec<Key> {
-        self.every.keys()
+        self.key_sources.keys()
     }
 
-    /// It may come from where nothing tells of it again.
+    /// The key may come from a source that does not repeat it.
     fn is_owed(&self, _: &Key, _: bool) -> bool {
         true
     }

@@ -1,4 +1,4 @@
-//! The one pass of a key, from the cache to the status.
+//! One pass of a key, from the cache to the status.
 
 mod key;
 mod kind;
@@ -12,20 +12,20 @@ pub(crate) use self::{
 };
 use crate::{Outcome, Result};
 
-/// What a controller runs for each key, whatever its Kind.
+/// Runs the passes of a controller, whatever its Kind.
 pub(crate) trait Pass: Send + Sync {
-    /// One pass, in a process that leads the key or does not.
+    /// Runs one pass, in a process that leads the key or does not.
     fn pass<'a>(&'a self, key: &'a Key, leading: bool) -> BoxFuture<'a, Result<Outcome>>;
 
-    /// What is wrong with a key that no object of the controller can have.
+    /// The fault of a key that no object of the controller can have.
     fn malformed(&self, _: &Key) -> Option<String> {
         None
     }
 
-    /// The keys that a newly led bucket may hold work for.
+    /// The keys that may need a pass when a bucket is gained.
     fn promoted(&self) -> Vec<Key>;
 
-    /// Whether a key that fell due while nobody led it is looked at in the next term, beside what is promoted then.
-    /// `led`: this process has led it before.
-    fn is_owed(&self, key: &Key, led: bool) -> bool;
+    /// Returns true if a key that became due without a known leader gets a pass in the next term, besides the promoted keys.
+    /// `led_before`: this process has led it before.
+    fn is_owed(&self, key: &Key, led_before: bool) -> bool;
 }

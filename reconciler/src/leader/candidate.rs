@@ -1,4 +1,4 @@
-//! A process that stands for election: what it needs once, and the leadership of each controller it runs.
+//! A process that takes part in leader election, and the electors of its controllers.
 
 use std::{future::Future, sync::Arc};
 
@@ -6,20 +6,23 @@ use futures::{FutureExt, future::join_all};
 use kube::{Client, client::ClientBuilder};
 use prometheus::{IntGaugeVec, Opts, Registry};
 
-use super::{Error, Identity, LeaderElectionConfig, Leadership, config::names_a_lease, elector::Elector};
+use super::{
+    Error, Identity, LeaderElectionConfig, Leadership, bucket_reporter::BucketReporter,
+    config::is_lease_name, elector::Elector,
+};
 
-/// A client for [`Candidate`]s: one that never repeats a request by itself. A client's own retries would hold an
-/// answer back until it is worth nothing, with no leadership decided meanwhile.
+/// Creates a client for [`Candidate`]s, without retries of its own. A retry would delay the answer beyond the deadline of
+/// an attempt. Call it within a tokio runtime.
 ///
 /// # Errors
 ///
-/// A configuration that no client can be made of. Has to be called within a tokio runtime.
+/// Returns an error for a configuration from which no client can be created.
 pub fn lease_client(mut config: kube::Config) -> Result<Client, Error> {
     config.default_retry = false;
     Ok(ClientBuilder::try_from(config).map_err(Error::Client)?.build())
 }
 
-/// What the electors of one process have in common.
+/// A process that takes part in leader election.
 ///
 /// ```no_run
 /// # async fn example(config: kube::Config, registry: prometheus::Registry) -> Result<(), Box<dyn std::error::Error>> {
@@ -31,27 +34,27 @@ pub fn lease_client(mut config: kube::Config) -> Result<Client, Error> {
 /// let candidate = Candidate::new(client, "knative-samples", "controller", Identity::of_process(), &election)?
 ///     .metrics(&registry)?;
 /// let (leadership, electors) = candidate.stand("addressableservices.samples.knative.dev")?;
-/// // The controller gets the leadership; the electors run beside it until it has drained.
+/// // The controller gets the leadership. The electors run beside it until it has drained.
 /// electors.run(sigterm, drained).await;
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Clone)]
 pub struct Candidate {
-    pub(super) client: Client,
-    pub(super) namespace: String,
-    pub(super) identity: Identity,
-    pub(super) config: LeaderElectionConfig,
+    client: Client,
+    namespace: String,
+    identity: Identity,
+    config: LeaderElectionConfig,
     component: String,
     status: Option<IntGaugeVec>,
 }
 
 impl Candidate {
-    /// A candidate for the leases of this component in the system namespace, by a client that [`lease_client`] made.
+    /// Creates a candidate for the leases of this component in the system namespace, with a client from [`lease_client`].
     ///
     /// # Errors
     ///
-    /// Durations that [cannot elect a leader](LeaderElectionConfig::check_times).
+    /// Returns the error of [`LeaderElectionConfig::check_times`].
     pub fn new(
         client: Client,
         namespace: &str,
@@ -70,12 +73,12 @@ impl Candidate {
         })
     }
 
-    /// Shows in this registry which leases are held, as the gauge `leader_election_master_status` with the
-    /// label `name`: 1 for a lease held here, 0 for the others.
+    /// Registers the gauge `leader_election_master_status`, which is 1 for each lease `name` held by this process and 0 for
+    /// the others.
     ///
     /// # Errors
     ///
-    /// A registry that has such a metric already: one candidate is enough for a process.
+    /// Returns an error if the registry already has this metric, since a process needs only one candidate.
     pub fn metrics(mut self, registry: &Registry) -> Result<Self, Error> {
         let opts = Opts::new(
             "leader_election_master_status",
@@ -88,25 +91,26 @@ impl Candidate {
         Ok(self)
     }
 
-    /// Stands for the buckets of one queue, each a Lease of its own. Nothing is contended for until the electors
-    /// run.
+    /// Creates the leadership of one queue and the electors of its buckets, each with its own Lease. Nothing is acquired
+    /// until the electors run.
     ///
     /// # Errors
     ///
-    /// A queue name of which no lease can be named.
+    /// Returns an error for a queue name that is not valid in the name of a lease.
     pub fn stand(&self, queue: &str) -> Result<(Leadership, Electors), Error> {
         let leases = self.leases(queue)?;
-        let (leadership, chairs) = Leadership::contended(leases);
-        let electors = chairs.into_iter().map(|chair| {
-            let status = self.status.as_ref().map(|status| status.with_label_values(&[chair.name()]));
-            Elector::new(self, chair, status)
+        let (leadership, buckets) = Leadership::elected(leases);
+        let electors = buckets.into_iter().map(|bucket| {
+            let gauge = self.status.as_ref().map(|status| status.with_label_values(&[bucket.name()]));
+            let bucket = BucketReporter::new(bucket, self.identity.clone(), gauge);
+            Elector::new(self.client.clone(), &self.namespace, &self.config, bucket)
         });
         Ok((leadership, Electors(electors.collect())))
     }
 
     fn leases(&self, queue: &str) -> Result<Vec<Arc<str>>, Error> {
         let names = self.config.bucket_names(&self.component, queue);
-        if let Some(name) = names.iter().find(|name| !names_a_lease(name)) {
+        if let Some(name) = names.iter().find(|name| !is_lease_name(name)) {
             let (component, queue, name) = (self.component.clone(), queue.into(), name.clone());
             return Err(Error::LeaseName { component, queue, name });
         }
@@ -114,17 +118,17 @@ impl Candidate {
     }
 }
 
-/// The electors of one controller's buckets. Leadership is contended for, and kept, while they [run](Self::run).
-#[must_use = "nothing is ever led unless the electors run"]
+/// The electors of one controller's buckets. They acquire and renew leases while they [run](Self::run).
+#[must_use = "no bucket is led unless the electors run"]
 pub struct Electors(Vec<Elector>);
 
 impl Electors {
-    /// Contends for every bucket, and keeps what was acquired. Once `stopping` resolves no further bucket is
-    /// acquired, but what is led goes on being renewed, so that work in flight can end; once `drained` resolves as
-    /// well the leases are released, and another process takes over at its next look. Returns when that is done,
-    /// or could not be done within five seconds: a lease not released lapses after its duration.
+    /// Acquires and renews the leases. After `stopping` resolves, no further lease is acquired, but held leases are renewed,
+    /// so that running passes can end. After `drained` resolves too, the leases are released, and another process acquires
+    /// them at its next attempt. Returns after the release, or after five seconds: a lease that could not be released
+    /// expires.
     ///
-    /// Where this is dropped instead, leadership ends by the renew deadline and leases lapse.
+    /// If this future is dropped instead, leadership ends at the renew deadline and the leases expire.
     pub async fn run(
         self,
         stopping: impl Future<Output = ()> + Send,
@@ -149,7 +153,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn each_bucket_is_a_lease_that_one_process_can_lead_alone() {
+    async fn each_bucket_has_a_lease() {
         let config = LeaderElectionConfig { buckets: 2, ..Default::default() };
         let registry = Registry::new();
         let candidate = candidate(&config).unwrap().metrics(&registry).unwrap();
@@ -159,7 +163,7 @@ mod tests {
         };
         assert_eq!(shown(), [0.0, 0.0]);
 
-        // The fake knows only one lease, which whoever reads it holds: one identity leads both.
+        // The fake has only one lease for all names, so one identity leads both buckets.
         let run = tokio::spawn(electors.run(std::future::pending(), std::future::pending()));
         let mut gained = Vec::new();
         while gained.len() < 2 {
@@ -176,7 +180,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_queue_of_which_no_lease_can_be_named_is_refused() {
+    async fn a_queue_name_that_is_no_valid_lease_name_is_refused() {
         for queue in ["lamps/demo", "", "lämps", ".lamps", &"l".repeat(250)] {
             let error = candidate(&Default::default()).unwrap().stand(queue).err().unwrap().to_string();
             assert!(error.contains("map-lease-prefix.Controller."), "{error}");
@@ -184,7 +188,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn durations_that_let_two_lead_are_refused() {
+    async fn durations_that_allow_two_leaders_are_refused() {
         let config = LeaderElectionConfig { renew_deadline: Duration::from_secs(60), ..Default::default() };
         assert!(matches!(candidate(&config), Err(Error::Config(_))));
     }

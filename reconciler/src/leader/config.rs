@@ -1,4 +1,4 @@
-//! How leader election is configured: the ConfigMap `config-leader-election`.
+//! The configuration of leader election, from the ConfigMap `config-leader-election`.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -11,7 +11,7 @@ const BUCKETS: &str = "buckets";
 const PREFIX: &str = "map-lease-prefix.";
 const MAX_BUCKETS: u32 = 10;
 
-/// The settings of leader election, as `config-leader-election` holds them.
+/// The settings of leader election.
 ///
 /// ```
 /// use std::{collections::BTreeMap, time::Duration};
@@ -27,33 +27,33 @@ const MAX_BUCKETS: u32 = 10;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaderElectionConfig {
-    /// How long a lease is valid once its holder was last heard of (`lease-duration`, 60s).
+    /// The time for which a lease is valid after its last renewal (`lease-duration`, 60s).
     pub lease_duration: Duration,
-    /// How long a leader works on without having renewed its lease (`renew-deadline`, 40s).
+    /// The time after its last renewal at which a leader stops (`renew-deadline`, 40s).
     pub renew_deadline: Duration,
-    /// How often a lease is renewed, or tried to be acquired (`retry-period`, 10s).
+    /// The interval of attempts to acquire or renew a lease (`retry-period`, 10s).
     pub retry_period: Duration,
-    /// Into how many buckets each controller's keys are split, each with a lease of its own (`buckets`, 1 to 10).
+    /// The number of buckets of each controller's keys, each with its own lease (`buckets`, 1 to 10).
     pub buckets: u32,
-    /// What the names of leases start with, by what they would start with (`map-lease-prefix.<prefix>`).
+    /// Replacements of the prefixes of lease names, by prefix (`map-lease-prefix.<prefix>`).
     pub lease_prefixes: BTreeMap<String, String>,
 }
 
-/// Leader election cannot work with these settings.
+/// The error of invalid settings.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// A value that cannot be read.
+    /// A value cannot be parsed.
     #[error("failed to parse {key:?}: {why}")]
     Unreadable {
         /// The key in the ConfigMap.
         key: String,
-        /// What is wrong with its value, showing it.
+        /// The fault, which shows the value.
         why: String,
     },
-    /// Fewer buckets than one, or too many.
+    /// The number of buckets is out of bounds.
     #[error("buckets: value must be between 1 <= {0} <= {MAX_BUCKETS}")]
     Buckets(u32),
-    /// A leader would be deposed before it could renew, or not stop before the next one starts.
+    /// A leader would stop before it could renew, or would not stop before the next leader starts.
     #[error(
         "{LEASE} ({lease:?}) must be longer than {RENEW} ({renew:?}), that longer than {RETRY} ({retry:?}), and that \
          at least 1s: only whole seconds count"
@@ -81,15 +81,14 @@ impl Default for LeaderElectionConfig {
 }
 
 impl LeaderElectionConfig {
-    /// Reads the data of the ConfigMap. Keys it does not know are ignored.
+    /// Parses the data of the ConfigMap. Unknown keys are ignored.
     ///
-    /// The older camelCase keys (`leaseDuration`) are read too; where both are there, the dashed one counts.
+    /// The older camelCase keys (`leaseDuration`) are accepted too. If both forms are set, the dashed one takes precedence.
     ///
     /// # Errors
     ///
-    /// A duration or number that cannot be read, naming key and value; buckets out of bounds; a prefix of which no
-    /// lease can be named. How the durations relate is [another question](Self::check_times), asked where an elector
-    /// starts.
+    /// Returns an error for a malformed duration or number, a number of buckets out of bounds, or a prefix that is not
+    /// valid in the name of a lease. [`check_times`](Self::check_times) compares the durations with each other.
     pub fn from_data(data: &BTreeMap<String, String>) -> Result<Self, ConfigError> {
         let mut config = Self::default();
         for (keys, field) in [
@@ -115,10 +114,10 @@ impl LeaderElectionConfig {
         Ok(config)
     }
 
-    /// An empty one maps nothing.
+    /// An empty replacement is the same as none.
     fn check_prefixes(&self) -> Result<(), ConfigError> {
         for (from, to) in self.lease_prefixes.iter().filter(|(_, to)| !to.is_empty()) {
-            if let Some(name) = self.leases_of(to).find(|name| !names_a_lease(name)) {
+            if let Some(name) = self.lease_names(to).find(|name| !is_lease_name(name)) {
                 let why = format!("invalid prefix {to:?}: no lease can be named {name:?}");
                 return Err(unreadable(&format!("{PREFIX}{from}"), why));
             }
@@ -126,13 +125,13 @@ impl LeaderElectionConfig {
         Ok(())
     }
 
-    /// Whether a leader has the time to renew before its deadline, and stops before its lease can be taken.
+    /// Checks that a leader can renew before its deadline, and stops before its lease expires.
     ///
-    /// Leases count whole seconds, so fractions are dropped before comparing.
+    /// Fractions of a second are ignored, since leases count whole seconds.
     ///
     /// # Errors
     ///
-    /// Naming the three: lease duration > renew deadline > retry period ≥ 1s does not hold.
+    /// Returns an error unless lease duration > renew deadline > retry period ≥ 1s.
     pub fn check_times(&self) -> Result<(), ConfigError> {
         let (lease, renew, retry) = (self.lease_duration, self.renew_deadline, self.retry_period);
         let ordered = lease.as_secs() > renew.as_secs() && renew.as_secs() > retry.as_secs();
@@ -142,22 +141,21 @@ impl LeaderElectionConfig {
         Err(ConfigError::Times { lease, renew, retry })
     }
 
-    /// The names of a controller's buckets, which are those of their leases:
-    /// `<component>.<queue>.00-of-03`, in lower case, the part before the number replaceable.
+    /// The names of a controller's buckets and of their leases: `<component>.<queue>.00-of-03`, in lower case. The part
+    /// before the number can be replaced.
     pub fn bucket_names(&self, component: &str, queue: &str) -> Vec<String> {
         let plain = format!("{component}.{queue}");
         let mapped = self.lease_prefixes.get(&plain).filter(|to| !to.is_empty());
-        self.leases_of(mapped.unwrap_or(&plain)).collect()
+        self.lease_names(mapped.unwrap_or(&plain)).collect()
     }
 
-    fn leases_of(&self, prefix: &str) -> impl Iterator<Item = String> {
+    fn lease_names(&self, prefix: &str) -> impl Iterator<Item = String> {
         let (prefix, buckets) = (prefix.to_lowercase(), self.buckets);
         (0..buckets).map(move |bucket| format!("{prefix}.{bucket:02}-of-{buckets:02}"))
     }
 }
 
-/// A DNS subdomain, as object names have to be.
-pub(super) fn names_a_lease(name: &str) -> bool {
+pub(super) fn is_lease_name(name: &str) -> bool {
     dns_subdomain(name).is_empty()
 }
 
@@ -181,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_compared_in_whole_seconds_and_named() {
+    fn durations_are_compared_in_whole_seconds_and_the_error_names_them() {
         let times = |lease, renew, retry| {
             read(&[(LEASE, lease), (RENEW, renew), (RETRY, retry)]).unwrap().check_times()
         };
@@ -197,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn the_defaults_can_elect() {
+    fn the_default_durations_are_valid() {
         assert_eq!(LeaderElectionConfig::default().check_times(), Ok(()));
     }
 
@@ -209,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_of_which_no_lease_can_be_named_is_refused() {
+    fn a_prefix_that_is_no_valid_lease_name_is_refused() {
         for prefix in ["Bad/Name", "a b", ".a", &"a".repeat(245)] {
             let error = read(&[("map-lease-prefix.controller.lamps", prefix)]).unwrap_err().to_string();
             let named = r#"failed to parse "map-lease-prefix.controller.lamps": invalid prefix ""#;
@@ -221,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_value_is_refused_even_where_the_other_spelling_counts() {
+    fn a_malformed_value_is_refused_even_if_the_other_form_takes_precedence() {
         let error = read(&[("leaseDuration", "never"), (LEASE, "15s")]).unwrap_err().to_string();
         assert!(error.starts_with(r#"failed to parse "leaseDuration": invalid duration "never""#), "{error}");
     }

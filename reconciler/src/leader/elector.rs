@@ -1,96 +1,100 @@
-//! Contends for one Lease, keeps it, and gives it back.
+//! The elector of one bucket: acquires its Lease, renews it, and releases it.
 
 use std::{future::Future, pin::pin, time::Duration};
 
+use kube::Client;
 use kube_leader_election::{LeaseLock, LeaseLockParams, LeaseLockResult};
-use prometheus::IntGauge;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, info, warn};
 
 use super::{
-    Candidate,
+    LeaderElectionConfig,
+    bucket_reporter::BucketReporter,
     guard::guarded,
-    leadership::Chair,
-    post::Post,
-    trouble::{Complaints, Trouble},
+    lease_error::{LeaseError, LogLimit},
 };
 
-/// How long a stop may wait for the API server: for an attempt under way to end, and for a lease to be released.
-const FAREWELL: Duration = Duration::from_secs(5);
-/// The first pause after a write that lost a race; doubled each time in a row, up to the retry period.
-const RACE: Duration = Duration::from_millis(50);
-/// So many races lost in a row are worth a word.
-const RACES: u32 = 10;
+/// The longest time that a stop waits for the attempt in flight, and for the release of the lease.
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
+/// The pause after a lost race, doubled with each further one in a row up to the retry period.
+const RACE_PAUSE: Duration = Duration::from_millis(50);
+/// The number of races lost in a row from which they are logged as warnings.
+const RACES_TO_WARN: u32 = 10;
 
-/// The elector of one bucket.
 pub(super) struct Elector {
-    candidate: Candidate,
-    post: Post,
-    /// Whether the lease may bear our name: it was acquired, or the answer to an attempt never came.
+    client: Client,
+    namespace: String,
+    config: LeaderElectionConfig,
+    bucket: BucketReporter,
+    /// True if the lease may name this process as its holder: it was acquired, or the answer to an attempt was lost.
     may_hold: bool,
-    /// How many writes in a row lost a race.
+    /// The number of races lost in a row.
     races: u32,
-    complaints: Complaints,
+    log_limit: LogLimit,
 }
 
 impl Elector {
-    pub(super) fn new(candidate: &Candidate, chair: Chair, status: Option<IntGauge>) -> Self {
-        let post = Post::new(chair, candidate.identity.clone(), status);
-        Self {
-            candidate: candidate.clone(),
-            post,
-            may_hold: false,
-            races: 0,
-            complaints: Complaints::default(),
-        }
+    pub(super) fn new(
+        client: Client,
+        namespace: &str,
+        config: &LeaderElectionConfig,
+        bucket: BucketReporter,
+    ) -> Self {
+        let (namespace, config, log_limit) = (namespace.into(), config.clone(), LogLimit::default());
+        Self { client, namespace, config, bucket, may_hold: false, races: 0, log_limit }
     }
 
-    /// Contends until `stopping`, keeps what it leads until `drained`, then releases it.
+    /// Acquires and renews the lease until `stopping`, renews it if held until `drained`, then releases it.
     pub(super) async fn run(
         mut self,
         stopping: impl Future<Output = ()> + Send,
         drained: impl Future<Output = ()> + Send,
     ) {
-        let deadline = self.post.clone().end_in_time();
+        let expire_terms = self.bucket.clone().expire_terms();
         let lock = self.lock();
-        let term = async {
-            self.contend(&lock, stopping, |_| true).await;
-            self.contend(&lock, drained, Post::leads).await;
-            self.post.resign();
-            if self.may_hold && timeout(FAREWELL, self.release(&lock)).await.is_err() {
-                warn!(lease = self.post.lease(), identity = %self.post.identity(),
+        let elect = async {
+            self.attempt_while(&lock, stopping, |_| true).await;
+            self.attempt_while(&lock, drained, BucketReporter::leads).await;
+            self.bucket.resign();
+            if self.may_hold && timeout(STOP_TIMEOUT, self.release(&lock)).await.is_err() {
+                warn!(lease = self.bucket.lease(), identity = %self.bucket.identity(),
                     "lease was not released in time; others take it once it has expired");
             }
         };
         tokio::select! {
-            () = term => {}
-            () = deadline => {}
+            () = elect => {}
+            () = expire_terms => {}
         }
     }
 
     fn lock(&self) -> LeaseLock {
-        let Candidate { client, namespace, identity, config, .. } = &self.candidate;
-        // A read and a write have to fit into the renew deadline, with time left to try again.
-        let client = guarded(client.clone(), identity.as_str(), config.renew_deadline / 3);
+        let identity = self.bucket.identity();
+        // A read and a write have to fit into the renew deadline, with time left for another attempt.
+        let client = guarded(self.client.clone(), identity.as_str(), self.config.renew_deadline / 3);
         let params = LeaseLockParams {
-            lease_name: self.post.lease().into(),
+            lease_name: self.bucket.lease().into(),
             holder_id: identity.to_string(),
-            lease_ttl: config.lease_duration,
+            lease_ttl: self.config.lease_duration,
         };
-        LeaseLock::new(client, namespace, params)
+        LeaseLock::new(client, &self.namespace, params)
     }
 
-    /// Attempts to acquire or renew, again and again while there is cause, until the stop. An attempt under way
-    /// then is not dropped at once: its write might be applied after the release.
-    async fn contend(&mut self, lock: &LeaseLock, stop: impl Future<Output = ()>, cause: fn(&Post) -> bool) {
+    /// Attempts to acquire or renew the lease while the condition holds, until the stop. The attempt in flight then is
+    /// awaited: if it were dropped, its write might be applied after the release.
+    async fn attempt_while(
+        &mut self,
+        lock: &LeaseLock,
+        stop: impl Future<Output = ()>,
+        condition: fn(&BucketReporter) -> bool,
+    ) {
         let mut stop = pin!(stop);
-        while cause(&self.post) {
+        while condition(&self.bucket) {
             let mut attempt = pin!(self.attempt(lock));
             let pause = tokio::select! {
                 pause = &mut attempt => pause,
                 () = &mut stop => {
-                    // One that takes longer leaves `may_hold`.
-                    timeout(FAREWELL, attempt).await.ok();
+                    // An attempt that times out leaves `may_hold` set.
+                    timeout(STOP_TIMEOUT, attempt).await.ok();
                     return;
                 }
             };
@@ -101,71 +105,70 @@ impl Elector {
         }
     }
 
-    /// One attempt; returns how long to wait before the next.
+    /// Attempts to acquire or renew the lease once. Returns the pause before the next attempt.
     async fn attempt(&mut self, lock: &LeaseLock) -> Duration {
         let held = std::mem::replace(&mut self.may_hold, true);
-        let began = Instant::now();
+        let start = Instant::now();
         match lock.try_acquire_or_renew().await {
             Ok(LeaseLockResult::Acquired(_)) => {
-                self.post.lead(began + self.candidate.config.renew_deadline);
-                self.settled()
+                self.bucket.set_leading(start + self.config.renew_deadline);
+                self.succeeded()
             }
             Ok(LeaseLockResult::NotAcquired(lease)) => {
                 self.may_hold = false;
-                self.post.elsewhere(&lease);
-                self.settled()
+                self.bucket.set_other(&lease);
+                self.succeeded()
             }
             Err(error) => {
-                let trouble = Trouble::of(&error);
-                self.may_hold = held || trouble.may_have_written();
-                self.troubled(&trouble)
+                let error = LeaseError::from(&error);
+                self.may_hold = held || error.may_have_written();
+                self.failed(&error)
             }
         }
     }
 
-    fn settled(&mut self) -> Duration {
+    fn succeeded(&mut self) -> Duration {
         self.races = 0;
-        self.complaints.clear();
+        self.log_limit.reset();
         self.retry_period()
     }
 
-    fn troubled(&mut self, trouble: &Trouble) -> Duration {
-        let lost_race = matches!(trouble, Trouble::Race(_));
+    fn failed(&mut self, error: &LeaseError) -> Duration {
+        let lost_race = matches!(error, LeaseError::Race(_));
         self.races = if lost_race { self.races.saturating_add(1) } else { 0 };
-        let (lease, identity, leading) = (self.post.lease(), self.post.identity(), self.post.leads());
-        if lost_race && self.races < RACES {
-            debug!(lease, %identity, leading, "{trouble}");
-        } else if self.complaints.due(trouble) {
-            warn!(lease, namespace = self.candidate.namespace, %identity, leading, "{trouble}");
+        let (lease, identity, leading) = (self.bucket.lease(), self.bucket.identity(), self.bucket.leads());
+        if lost_race && self.races < RACES_TO_WARN {
+            debug!(lease, %identity, leading, "{error}");
+        } else if self.log_limit.allows(error) {
+            warn!(lease, namespace = self.namespace, %identity, leading, "{error}");
         }
-        if lost_race { self.after_race() } else { self.retry_period() }
+        if !lost_race {
+            return self.retry_period();
+        }
+        jittered(RACE_PAUSE * 2u32.saturating_pow(self.races - 1)).min(self.retry_period())
     }
 
-    fn after_race(&self) -> Duration {
-        jittered(RACE * 2u32.saturating_pow(self.races - 1)).min(self.retry_period())
-    }
-
-    /// Jittered, so that candidates that started together do not stay together.
+    /// Jittered, so that candidates that started at the same time do not stay in step.
     fn retry_period(&self) -> Duration {
-        jittered(self.candidate.config.retry_period)
+        jittered(self.config.retry_period)
     }
 
     async fn release(&mut self, lock: &LeaseLock) {
-        let (lease, identity) = (self.post.lease(), self.post.identity());
+        let (lease, identity) = (self.bucket.lease(), self.bucket.identity());
         loop {
             let Err(error) = lock.step_down().await else {
                 return info!(lease, %identity, "released lease");
             };
-            match Trouble::of(&error) {
-                Trouble::NotHeld => return,
-                trouble => debug!(lease, %identity, %trouble, "lease not released yet"),
+            match LeaseError::from(&error) {
+                LeaseError::NotHeld => return,
+                error => debug!(lease, %identity, %error, "lease not released yet"),
             }
-            sleep(jittered(RACE * 4)).await;
+            sleep(jittered(RACE_PAUSE * 4)).await;
         }
     }
 }
 
-/// Between half of it and the whole.
+/// A random duration between half of it and all of it.
 fn jittered(pause: Duration) -> Duration {
     pause.mul_f64(rand::random_range(0.5..=1.0))
 }
@@ -181,7 +184,7 @@ mod tests {
 
     use super::{
         super::{
-            Change, Identity, LeaderElectionConfig, Leadership,
+            Candidate, Change, Identity, Leadership,
             fake::{FakeApi, Fault},
         },
         *,
@@ -191,7 +194,7 @@ mod tests {
     const RENEW: Duration = Duration::from_secs(10);
     const RETRY: Duration = Duration::from_secs(2);
 
-    /// A process that stands for the lease, until it is told to stop or killed.
+    /// A process that takes part in the election until it is stopped or killed.
     struct Process {
         identity: Identity,
         leadership: Leadership,
@@ -260,7 +263,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn leadership_goes_on_while_the_lease_is_renewed() {
+    async fn leadership_continues_while_the_lease_is_renewed() {
         let api = FakeApi::default();
         let mut process = Process::start(&api, "a");
         process.led().await;
@@ -307,7 +310,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_lease_that_somebody_else_took_ends_leadership_at_the_next_look() {
+    async fn leadership_ends_at_the_next_attempt_if_another_process_took_the_lease() {
         let api = FakeApi::default();
         let mut process = Process::start(&api, "a");
         process.led().await;
@@ -333,7 +336,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_stopping_leader_leads_until_it_drained_and_then_hands_over() {
+    async fn a_stopping_leader_leads_until_it_has_drained_and_then_releases_the_lease() {
         let api = FakeApi::default();
         let mut leader = Process::start(&api, "a");
         leader.led().await;
@@ -349,7 +352,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_stopping_standby_acquires_nothing_and_waits_for_nobody() {
+    async fn a_stopping_standby_acquires_nothing_and_stops_at_once() {
         let api = FakeApi::default();
         api.put(held_by("other"));
         let mut standby = Process::start(&api, "a");
@@ -375,7 +378,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_release_that_loses_a_race_is_tried_again() {
+    async fn a_release_that_loses_a_race_is_retried() {
         let api = FakeApi::default();
         let mut process = Process::start(&api, "a");
         process.led().await;
@@ -387,7 +390,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_unreachable_server_does_not_hold_up_a_stop() {
+    async fn an_unreachable_server_does_not_delay_a_stop() {
         let api = FakeApi::default();
         let mut process = Process::start(&api, "a");
         process.led().await;
@@ -396,11 +399,11 @@ mod tests {
         process.stop();
         process.drained();
         (&mut process.electors).await.unwrap();
-        assert!(began.elapsed() <= FAREWELL * 3, "{:?}", began.elapsed());
+        assert!(began.elapsed() <= STOP_TIMEOUT * 3, "{:?}", began.elapsed());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_missing_namespace_is_not_asked_for_again_and_again() {
+    async fn a_missing_namespace_causes_no_hot_loop() {
         let api = FakeApi::default().without_namespace();
         let process = Process::start(&api, "a");
         sleep(RETRY * 30).await;
@@ -410,7 +413,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_server_that_always_answers_conflict_is_not_asked_in_a_hot_loop() {
+    async fn permanent_conflicts_cause_no_hot_loop() {
         let api = FakeApi::default();
         api.put(json!({}));
         for _ in 0..1000 {
@@ -422,10 +425,10 @@ mod tests {
         assert!((20..=75).contains(&asked), "{asked} in a minute");
     }
 
-    /// Processes come and go, by stop and by kill, while requests are refused, delayed and lost at random: at no
-    /// moment do two of them lead, and in the end one does. What a killed process led counts until its deadline.
+    /// Processes start, stop and are killed while requests are refused, delayed and lost at random. At no moment do two of
+    /// them lead. A killed process counts as the leader until its deadline.
     #[tokio::test(start_paused = true)]
-    async fn two_never_lead_at_once_whatever_goes_wrong() {
+    async fn two_processes_never_lead_at_once_under_random_faults() {
         let (mut handovers, mut led, mut sampled) = (0, 0, 0);
         for seed in 0..10 {
             let mut random = StdRng::seed_from_u64(seed);

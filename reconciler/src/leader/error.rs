@@ -1,48 +1,48 @@
-//! What keeps leader election from starting.
+//! The error of starting leader election.
 
 use super::ConfigError;
 
-/// Why a process cannot take part in leader election.
+/// The reason why a process cannot take part in leader election.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Settings that cannot elect a leader.
+    /// The settings are invalid.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// A Lease cannot have that name.
+    /// The name of a Lease would be invalid.
     #[error(
-        "the lease of queue {queue:?} would be named {name:?}, which no object can be; name the controller \
-         otherwise, or set map-lease-prefix.{component}.{queue}"
+        "the lease of queue {queue:?} would have the invalid name {name:?}; rename the controller, or set \
+         map-lease-prefix.{component}.{queue}"
     )]
     LeaseName {
-        /// The component that stands for election.
+        /// The component that takes part in the election.
         component: String,
-        /// The queue it stands for.
+        /// The queue of the controller.
         queue: String,
-        /// The name that its lease would have.
+        /// The invalid name.
         name: String,
     },
-    /// An environment variable whose value cannot be used.
+    /// The value of an environment variable is invalid.
     #[error("{name}={value:?}: want {want}")]
     Variable {
         /// The variable.
         name: &'static str,
         /// Its value.
         value: String,
-        /// What it should be.
+        /// The expected value.
         want: &'static str,
     },
-    /// A StatefulSet with more replicas than buckets.
+    /// A StatefulSet has more replicas than buckets.
     #[error("{name} has ordinal {ordinal}, but there are {buckets} buckets; raise buckets or scale down")]
     Ordinal {
         /// The variable.
         name: &'static str,
         /// The ordinal in it.
         ordinal: u32,
-        /// How many buckets there are.
+        /// The number of buckets.
         buckets: u32,
     },
-    /// The client for leases could not be made.
-    #[error("cannot make a client for leases: {0}")]
+    /// The client for leases could not be created.
+    #[error("cannot create a client for leases: {0}")]
     Client(#[source] kube::Error),
     /// The metric could not be registered.
     #[error("cannot register the metrics of leader election: {0}")]

@@ -1,4 +1,4 @@
-//! An API server that knows one Lease, for tests: it can refuse, be slow, and never answer.
+//! An API server with one Lease for tests, which can refuse requests, answer late, or never answer.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -23,22 +23,22 @@ struct State {
     faults: VecDeque<(Method, Fault)>,
     down: bool,
     no_namespace: bool,
-    /// How often a request fares badly, in a hundred.
+    /// The percentage of requests with a random fault.
     chaos: Option<(StdRng, u32)>,
 }
 
-/// What happens to one request.
+/// The fault of one request.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Fault {
-    /// It is answered with this status, and nothing is done.
+    /// It is answered with this status and not applied.
     Refused(u16),
-    /// It is done, and the answer never comes.
+    /// It is applied, and the answer is lost.
     AnswerLost,
-    /// It is done after this time.
+    /// It is applied after this time.
     Late(Duration),
-    /// It is done, and the answer comes after this time.
+    /// It is applied, and answered after this time.
     LateAnswer(Duration),
-    /// The head of the answer comes at once, the body never.
+    /// It is applied, and the body of the answer is lost.
     BodyLost,
 }
 
@@ -63,14 +63,14 @@ impl FakeApi {
         let api = self.clone();
         let service = tower::service_fn(move |request| {
             let api = api.clone();
-            // A request that was sent is answered, even if nobody waits for it any more.
+            // A request that was sent is applied, even if its caller no longer waits for the answer.
             let answer = tokio::spawn(async move { api.answer(request).await });
             async move { answer.await? }
         });
         Client::new(service, "default")
     }
 
-    /// The Lease as it is, with a version of its own.
+    /// Stores the Lease with a new resourceVersion.
     pub(super) fn put(&self, spec: Value) {
         let mut state = self.0.lock();
         let metadata = json!({"name": "lease", "namespace": "ns", "uid": "uid"});
@@ -89,22 +89,22 @@ impl FakeApi {
         self.spec()["holderIdentity"].as_str().unwrap_or_default().into()
     }
 
-    /// The requests of this method so far.
+    /// The bodies of the requests of this method so far.
     pub(super) fn requests(&self, method: &Method) -> Vec<Value> {
         self.0.lock().requests.iter().filter(|(of, _)| of == method).map(|(_, body)| body.clone()).collect()
     }
 
-    /// The next request of this method fares so.
+    /// Sets the fault of the next request of this method.
     pub(super) fn fault(&self, method: Method, fault: Fault) {
         self.0.lock().faults.push_back((method, fault));
     }
 
-    /// From now on nothing is answered, or everything again.
+    /// Stops or resumes answering.
     pub(super) fn down(&self, down: bool) {
         self.0.lock().down = down;
     }
 
-    /// From now on so many requests in a hundred fare badly, in one way or another.
+    /// Gives this percentage of requests a random fault.
     pub(super) fn chaos(&self, seed: u64, percent: u32) {
         self.0.lock().chaos = Some((StdRng::seed_from_u64(seed), percent));
     }
@@ -207,7 +207,7 @@ fn boxed(body: String) -> UnsyncBoxBody<Bytes, BoxError> {
     Full::from(body).map_err(BoxError::from).boxed_unsync()
 }
 
-/// A body of which nothing ever arrives.
+/// A body that never arrives.
 fn never() -> UnsyncBoxBody<Bytes, BoxError> {
     UnsyncBoxBody::new(StreamBody::new(futures::stream::pending()))
 }

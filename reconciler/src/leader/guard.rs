@@ -1,9 +1,8 @@
-//! Stands between kube-leader-election's lock and the API server, and keeps the lock from taking a lease that is
-//! not free.
+//! A client for kube-leader-election's lock that prevents it from taking a lease that is held.
 //!
-//! The lock reads a Lease, decides by the wall clock whether it has expired, and writes without a precondition:
-//! two candidates that read the same expired lease both win. Behind the guard every write carries the
-//! resourceVersion it was decided on, and the times the lock reads are those that [`Sightings`] measured.
+//! The lock reads a Lease, decides by the wall clock whether it has expired, and writes without a precondition. So of two
+//! candidates that read the same expired lease both would win. The guard adds the resourceVersion that was read to every
+//! write, and replaces the times that the lock reads by those that [`ObservedLease`] measured.
 
 use std::{
     future::Future,
@@ -22,37 +21,37 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use tower::BoxError;
 
-use super::sighting::Sightings;
+use super::observed_lease::ObservedLease;
 
-/// The service that a guarded client sends its requests through.
+/// The service of a guarded client.
 #[derive(Clone)]
 struct Guard {
     client: Client,
     timeout: Duration,
-    sightings: Arc<Mutex<Sightings>>,
+    lease: Arc<Mutex<ObservedLease>>,
 }
 
-/// A client for exactly one lock on one Lease, which nothing else may use: a second reader would entitle the lock
-/// to a write it did not decide on. Has to be called within a tokio runtime.
+/// Creates a client for exactly one lock on one Lease. Nothing else may use it, since a second reader would permit the
+/// lock a write of a state that it has not read. Call it within a tokio runtime.
 ///
-/// `timeout` is that of each request, the whole answer included.
+/// `timeout` limits each request, the body of the answer included.
 pub(super) fn guarded(client: Client, identity: &str, timeout: Duration) -> Client {
     let namespace = client.default_namespace().to_owned();
-    let sightings = Arc::new(Mutex::new(Sightings::new(identity)));
-    Client::new(Guard { client, timeout, sightings }, namespace)
+    let lease = Arc::new(Mutex::new(ObservedLease::new(identity)));
+    Client::new(Guard { client, timeout, lease }, namespace)
 }
 
-/// The API server did not answer in time.
+/// The error of a request without an answer in time.
 #[derive(Debug, thiserror::Error)]
 #[error("no complete answer from the API server within {0:?}")]
 struct Unanswered(Duration);
 
-type Answer = Response<Full<Bytes>>;
+type Answered = Response<Full<Bytes>>;
 
 impl tower::Service<Request<Body>> for Guard {
-    type Response = Answer;
+    type Response = Answered;
     type Error = BoxError;
-    type Future = Pin<Box<dyn Future<Output = Result<Answer, BoxError>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = Result<Answered, BoxError>> + Send>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         Poll::Ready(Ok(()))
@@ -72,46 +71,46 @@ impl tower::Service<Request<Body>> for Guard {
 }
 
 impl Guard {
-    async fn read(&self, request: Request<Body>) -> Result<Answer, BoxError> {
-        self.sightings.lock().begin();
+    async fn read(&self, request: Request<Body>) -> Result<Answered, BoxError> {
+        self.lease.lock().start_read();
         let answer = self.send(request).await?;
         match answer.status() {
-            StatusCode::OK => self.show(answer),
+            StatusCode::OK => self.rewrite(answer),
             StatusCode::NOT_FOUND => {
-                self.sightings.lock().absent(Instant::now());
+                self.lease.lock().not_found(Instant::now());
                 Ok(whole(answer))
             }
             _ => Ok(whole(answer)),
         }
     }
 
-    fn show(&self, answer: Response<Bytes>) -> Result<Answer, BoxError> {
+    fn rewrite(&self, answer: Response<Bytes>) -> Result<Answered, BoxError> {
         let (mut parts, body) = answer.into_parts();
         let lease = serde_json::from_slice(&body)?;
-        let shown = self.sightings.lock().read(lease, Instant::now());
+        let shown = self.lease.lock().found(lease, Instant::now());
         parts.headers.remove(CONTENT_LENGTH);
         Ok(Response::from_parts(parts, Full::from(serde_json::to_vec(&shown)?)))
     }
 
-    async fn create(&self, request: Request<Body>) -> Result<Answer, BoxError> {
-        if !self.sightings.lock().create() {
-            return Ok(refusal("the lease was deleted under a holder whose time has not run out"));
+    async fn create(&self, request: Request<Body>) -> Result<Answered, BoxError> {
+        if !self.lease.lock().take_create_permit() {
+            return Ok(refusal("the lease was deleted, and its holder's lease duration has not passed yet"));
         }
         Ok(whole(self.send(request).await?))
     }
 
-    async fn update(&self, request: Request<Body>) -> Result<Answer, BoxError> {
-        let Some(version) = self.sightings.lock().update() else {
+    async fn update(&self, request: Request<Body>) -> Result<Answered, BoxError> {
+        let Some(version) = self.lease.lock().take_update_permit() else {
             return Ok(refusal("the lease was not read since it was last written"));
         };
         let answer = self.send(preconditioned(request, &version).await?).await?;
         if answer.status().is_success() && unchanged(answer.body(), &version) {
-            return Ok(refusal("the write changed nothing, so nobody saw the lease renewed"));
+            return Ok(refusal("the write changed nothing, so the lease was not renewed"));
         }
         Ok(whole(answer))
     }
 
-    /// The whole answer, within the time allowed.
+    /// Sends the request, and returns the whole answer within the timeout.
     async fn send(&self, request: Request<Body>) -> Result<Response<Bytes>, BoxError> {
         let answer = async {
             let (parts, body) = self.client.send(request).await?.into_parts();
@@ -121,7 +120,7 @@ impl Guard {
     }
 }
 
-/// The patch, to be applied to that version only.
+/// Adds the resourceVersion to the patch as a precondition.
 async fn preconditioned(request: Request<Body>, version: &str) -> Result<Request<Body>, BoxError> {
     let (mut parts, body) = request.into_parts();
     let mut patch: Value = serde_json::from_slice(&body.collect().await?.to_bytes())?;
@@ -137,12 +136,12 @@ fn unchanged(answer: &[u8], version: &str) -> bool {
         .is_ok_and(|lease| lease["metadata"]["resourceVersion"] == *version)
 }
 
-fn whole(answer: Response<Bytes>) -> Answer {
+fn whole(answer: Response<Bytes>) -> Answered {
     answer.map(Full::new)
 }
 
-/// What the API server answers to a write that came too late.
-fn refusal(message: &str) -> Answer {
+/// The answer of the API server to a conflicting write.
+fn refusal(message: &str) -> Answered {
     let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
         "message": message, "reason": "Conflict", "code": 409});
     let mut answer = Response::new(Full::from(status.to_string()));
@@ -181,7 +180,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn every_patch_is_preconditioned_on_what_was_read() {
+    async fn every_patch_has_the_version_that_was_read_as_a_precondition() {
         let api = FakeApi::default();
         api.put(held_by("me"));
         let lock = lock(&api, "me");
@@ -196,7 +195,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_old_renew_time_alone_does_not_free_a_lease() {
+    async fn an_old_renew_time_alone_does_not_expire_a_lease() {
         let api = FakeApi::default();
         api.put(held_by("other"));
         let lock = lock(&api, "me");
@@ -209,7 +208,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_vacant_lease_is_taken_at_once() {
+    async fn a_vacant_lease_is_acquired_at_once() {
         let mut full = held_by("other");
         full["leaseTransitions"] = json!(i32::MAX);
         full["leaseDurationSeconds"] = Value::Null;
@@ -237,7 +236,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_write_without_a_read_before_it_is_refused_unsent() {
+    async fn a_write_without_a_read_is_refused_and_not_sent() {
         let api = FakeApi::default();
         api.put(held_by("me"));
         let leases: Api<k8s_openapi::api::coordination::v1::Lease> =
@@ -250,7 +249,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_read_that_failed_takes_back_what_an_earlier_one_allowed() {
+    async fn a_failed_read_revokes_the_permit_of_an_earlier_read() {
         let api = FakeApi::default();
         api.put(held_by("me"));
         let leases: Api<k8s_openapi::api::coordination::v1::Lease> =
@@ -265,7 +264,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_that_never_ends_is_given_up() {
+    async fn an_answer_that_does_not_end_times_out() {
         for fault in [Fault::AnswerLost, Fault::BodyLost] {
             let api = FakeApi::default();
             api.put(held_by("me"));
@@ -279,7 +278,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_rewritten_answer_does_not_claim_the_length_it_had() {
+    async fn a_rewritten_answer_has_no_content_length() {
         let api = FakeApi::default();
         api.put(json!({}));
         let request = || Request::get("/apis/coordination.k8s.io/v1/namespaces/ns/leases/lease");
@@ -291,7 +290,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_write_that_changed_nothing_did_not_renew() {
+    async fn a_write_that_changed_nothing_is_no_renewal() {
         let api = FakeApi::default();
         api.put(held_by("me"));
         let leases: Api<k8s_openapi::api::coordination::v1::Lease> =
@@ -304,7 +303,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_lease_deleted_under_its_holder_is_free_when_its_time_ran_out() {
+    async fn a_deleted_lease_is_created_after_its_holders_lease_duration() {
         let api = FakeApi::default();
         api.put(held_by("other"));
         let lock = lock(&api, "me");

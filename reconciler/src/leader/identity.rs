@@ -1,15 +1,14 @@
-//! Who holds a lease: a name that no other process has, or ever had.
+//! The unique identity under which a process holds leases.
 
 use std::fmt;
 
 use crate::uuid::random_uuid;
 
-/// The longest holder name. It is also the field manager of every write to the lease, and the API server refuses
-/// longer ones.
+/// The longest identity. It is also the field manager of each write of the lease, and the API server refuses longer ones.
 const LONGEST: usize = 128;
 const UUID: usize = 36;
 
-/// The name under which this process holds leases: host name, underscore, a random UUID.
+/// The identity of a process as a lease holder: the host name, an underscore and a random UUID.
 ///
 /// ```
 /// use reknit_reconciler::leader::Identity;
@@ -22,20 +21,20 @@ const UUID: usize = 36;
 pub struct Identity(String);
 
 impl Identity {
-    /// A new identity on the host that this process runs on; in a pod, the host name is the pod's.
+    /// Creates an identity with the host name of this process, which is the pod's name in a pod.
     pub fn of_process() -> Self {
         Self::on(&gethostname::gethostname().to_string_lossy())
     }
 
-    /// A new identity on a host of this name. A name too long is cut; characters that no host name has, and the
-    /// API server might refuse, become dashes.
+    /// Creates an identity with this host name. A name that is too long is cut, and characters that are invalid in host
+    /// names become dashes.
     pub fn on(host: &str) -> Self {
         let allowed = |c: char| if c.is_ascii_alphanumeric() || c == '.' || c == '-' { c } else { '-' };
         let host: String = host.chars().map(allowed).take(LONGEST - UUID - 1).collect();
         Self(format!("{host}_{}", random_uuid()))
     }
 
-    /// The identity as the lease's `holderIdentity` has it: at most 128 bytes.
+    /// The identity as the lease's `holderIdentity`, of at most 128 bytes.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -58,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn a_random_uuid_says_that_it_is_one() {
+    fn a_random_uuid_has_its_version_and_variant() {
         for _ in 0..100 {
             let uuid = random_uuid();
             assert_eq!(uuid.len(), UUID);

@@ -1,18 +1,21 @@
-//! Which keys this process may write: what a controller asks before and during every pass.
+//! The keys that this process leads, for a controller to check before and during every pass.
 
 use std::{future::Future, sync::Arc};
 
 use reknit_apis::Key;
-use tokio::{sync::watch, time::Instant};
+use tokio::time::Instant;
 
-use super::Ring;
+use super::{
+    Ring,
+    bucket_state::{BucketState, BucketStates, BucketWriter, Leader},
+};
 
-/// Which buckets of one controller this process leads. Cheap to clone; a clone has seen the changes that its
-/// original has.
+/// The buckets of one controller that this process leads. Cheap to clone. A clone has seen the same changes as its
+/// original.
 ///
-/// A bucket is led from the moment its lease was acquired, and never beyond the renew deadline counted from the
-/// instant before the last successful renewal began: [`leads`](Self::leads) looks at the clock itself, so it
-/// answers no even where nothing else in the process got to run in time.
+/// A bucket is led from the moment its lease was acquired until, at most, the renew deadline counted from the start of
+/// the last successful renewal. [`leads`](Self::leads) compares the clock itself, so it is false after the deadline
+/// even if no other task of the process has run since.
 ///
 /// ```
 /// use reknit_apis::Key;
@@ -24,18 +27,18 @@ use super::Ring;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Leadership {
-    /// None: every key, for good.
+    /// `None` if every key is always led.
     buckets: Option<Buckets>,
-    /// The term in which each bucket was led when `changed` last answered.
+    /// The term of each bucket when [`changed`](Self::changed) last returned.
     seen: Vec<Option<u64>>,
 }
 
-/// The buckets that were gained and lost since the last time.
+/// The buckets gained and lost since the last call of [`Leadership::changed`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Change {
-    /// Led now, in a term that is new: every key they own has to be looked at.
+    /// Led now in a new term: every key that they own has to be reconciled.
     pub gained: Vec<Arc<str>>,
-    /// Led the last time, and not any more.
+    /// Led at the last call, and no longer.
     pub lost: Vec<Arc<str>>,
 }
 
@@ -43,105 +46,52 @@ pub struct Change {
 struct Buckets {
     ring: Arc<Ring>,
     names: Arc<[Arc<str>]>,
-    seats: watch::Receiver<Vec<Seat>>,
-}
-
-/// What is known of one bucket.
-#[derive(Clone, Copy, Debug, Default)]
-struct Seat {
-    standing: Standing,
-    /// How often the bucket was promoted.
-    term: u64,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Standing {
-    #[default]
-    Unknown,
-    Elsewhere,
-    /// Until that instant; for good without one.
-    Led(Option<Instant>),
-}
-
-/// Who leads a key, at this moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Lead {
-    Here,
-    Elsewhere,
-    /// Nobody that this process knows of.
-    Nobody {
-        /// Whether this process was the last that did.
-        here_before: bool,
-    },
-}
-
-impl Seat {
-    fn lead(&self) -> Lead {
-        match (self.term(), self.standing) {
-            (Some(_), _) => Lead::Here,
-            (None, Standing::Elsewhere) => Lead::Elsewhere,
-            (None, _) => Lead::Nobody { here_before: self.term > 0 },
-        }
-    }
-
-    /// The term in which this process leads the bucket, if it does.
-    fn term(&self) -> Option<u64> {
-        match self.standing {
-            Standing::Led(until) if until.is_none_or(|until| Instant::now() < until) => Some(self.term),
-            _ => None,
-        }
-    }
+    states: BucketStates,
 }
 
 impl Leadership {
-    /// Leads every key, for good: a process without leader election (`--disable-ha`).
+    /// Leads every key for the life of the process, without leader election (`--disable-ha`).
     pub fn always() -> Self {
         Self { buckets: None, seen: Vec::new() }
     }
 
-    /// Nothing is led yet; the chairs, one a bucket, decide.
-    pub(crate) fn contended(names: Vec<Arc<str>>) -> (Self, Vec<Chair>) {
-        let (sender, seats) = watch::channel(vec![Seat::default(); names.len()]);
-        let sender = Arc::new(sender);
-        let chair =
-            |(bucket, name): (_, &Arc<str>)| Chair { bucket, name: name.clone(), seats: sender.clone() };
-        let chairs = names.iter().enumerate().map(chair).collect();
-        (Self::of(names, seats), chairs)
+    /// Leads nothing until the writers, one per bucket, say so.
+    pub(crate) fn elected(names: Vec<Arc<str>>) -> (Self, Vec<BucketWriter>) {
+        let (states, writers) = BucketWriter::for_each(&names);
+        (Self::new(names, states), writers)
     }
 
-    /// The bucket of this index is led for good, and the others are elsewhere.
+    /// Always leads the bucket of this index. The other buckets are led by other processes.
     pub(super) fn fixed(names: Vec<Arc<str>>, led: usize) -> Self {
-        let seat = |bucket| match bucket == led {
-            true => Seat { standing: Standing::Led(None), term: 1 },
-            false => Seat { standing: Standing::Elsewhere, term: 0 },
-        };
-        let (_, seats) = watch::channel((0..names.len()).map(seat).collect());
-        Self::of(names, seats)
+        let state = |bucket| if bucket == led { BucketState::ALWAYS_LED } else { BucketState::LED_BY_OTHER };
+        let (_, states) = tokio::sync::watch::channel((0..names.len()).map(state).collect());
+        Self::new(names, states)
     }
 
-    fn of(names: Vec<Arc<str>>, seats: watch::Receiver<Vec<Seat>>) -> Self {
+    fn new(names: Vec<Arc<str>>, states: BucketStates) -> Self {
         let ring = Arc::new(Ring::new(names.iter().map(|name| &**name)));
         let seen = vec![None; names.len()];
-        Self { buckets: Some(Buckets { ring, names: names.into(), seats }), seen }
+        Self { buckets: Some(Buckets { ring, names: names.into(), states }), seen }
     }
 
-    /// Whether this process leads the bucket that owns the key, at this moment.
+    /// Returns true if this process leads the bucket that owns the key, at this moment.
     pub fn leads(&self, key: &Key) -> bool {
-        self.lead(key) == Lead::Here
+        self.leader(key) == Leader::ThisProcess
     }
 
-    /// The bucket that owns the key; none where every key is led for good.
+    /// The bucket that owns the key; `None` if every key is always led.
     pub(crate) fn bucket(&self, key: &Key) -> Option<&Arc<str>> {
         self.buckets.as_ref().and_then(|buckets| buckets.names.get(buckets.owner(key)))
     }
 
-    /// Who leads the bucket that owns the key.
-    pub(crate) fn lead(&self, key: &Key) -> Lead {
-        self.buckets.as_ref().map_or(Lead::Here, |buckets| buckets.lead(buckets.owner(key)))
+    /// The leader of the bucket that owns the key.
+    pub(crate) fn leader(&self, key: &Key) -> Leader {
+        let Some(buckets) = &self.buckets else { return Leader::ThisProcess };
+        buckets.state(buckets.owner(key)).leader()
     }
 
-    /// Resolves when the key's bucket is not led, or not any longer in the term of this call; never for a process
-    /// that leads [always](Self::always).
+    /// Resolves when the key's bucket is no longer led in its current term, and at once if it is not led. Never resolves
+    /// for a process that leads [always](Self::always).
     ///
     /// ```
     /// # use reknit_apis::Key;
@@ -149,7 +99,7 @@ impl Leadership {
     /// # async fn pass() {}
     /// # async fn example(leadership: Leadership, key: Key) {
     /// tokio::select! {
-    ///     () = leadership.lost(&key) => {} // the pass is dropped where it stands
+    ///     () = leadership.lost(&key) => {} // the pass is dropped
     ///     () = pass() => {}
     /// }
     /// # }
@@ -157,7 +107,7 @@ impl Leadership {
     pub fn lost(&self, key: &Key) -> impl Future<Output = ()> + Send + use<> {
         let led = self.buckets.clone().map(|buckets| {
             let owner = buckets.owner(key);
-            let term = buckets.term(owner);
+            let term = buckets.state(owner).current_term();
             (buckets, owner, term)
         });
         async move {
@@ -169,38 +119,34 @@ impl Leadership {
         }
     }
 
-    /// Waits until a bucket was promoted or demoted since the last answer, and says which. What was led before
-    /// the first call counts as gained by it. A bucket that was lost and gained again between two calls is gained:
-    /// what was skipped in between has to be looked at.
+    /// Waits until a bucket was gained or lost since the last call, and returns which. Buckets that were led before the
+    /// first call are gained by it. A bucket that was lost and gained again between two calls is gained, since its keys
+    /// may have been skipped in between.
     ///
-    /// Never resolves where nothing can change. Safe to drop and call again.
+    /// Never resolves if nothing can change. Safe to drop and call again.
     pub async fn changed(&mut self) -> Change {
         let Some(buckets) = &mut self.buckets else { return std::future::pending().await };
         loop {
-            let now = buckets.terms();
-            let change = buckets.change(&self.seen, &now);
+            let terms: Vec<_> =
+                buckets.states.borrow_and_update().iter().map(BucketState::current_term).collect();
+            let change = buckets.change(&self.seen, &terms);
             if change != Change::default() {
-                self.seen = now;
+                self.seen = terms;
                 return change;
             }
-            if buckets.seats.changed().await.is_err() {
+            if buckets.states.changed().await.is_err() {
                 std::future::pending::<()>().await;
             }
         }
     }
 
-    /// Whether every bucket is either led here or known to be held by somebody else: what readiness asks.
+    /// Returns true if the leader of every bucket is known, be it this process or another. Readiness checks this.
     pub fn known(&self) -> bool {
-        self.buckets.as_ref().is_none_or(|buckets| {
-            buckets
-                .seats
-                .borrow()
-                .iter()
-                .all(|seat| seat.standing == Standing::Elsewhere || seat.term().is_some())
-        })
+        let is_known = |state: &BucketState| !matches!(state.leader(), Leader::Unknown { .. });
+        self.buckets.as_ref().is_none_or(|buckets| buckets.states.borrow().iter().all(is_known))
     }
 
-    /// Whether the bucket of this name owns the key, whoever leads it.
+    /// Returns true if the bucket of this name owns the key, whichever process leads it.
     pub fn owns(&self, bucket: &str, key: &Key) -> bool {
         self.buckets.as_ref().is_none_or(|buckets| buckets.ring.owner(key) == bucket)
     }
@@ -212,16 +158,8 @@ impl Buckets {
         self.names.iter().position(|name| &**name == owner).unwrap_or_default()
     }
 
-    fn lead(&self, bucket: usize) -> Lead {
-        self.seats.borrow().get(bucket).copied().unwrap_or_default().lead()
-    }
-
-    fn term(&self, bucket: usize) -> Option<u64> {
-        self.seats.borrow().get(bucket).and_then(Seat::term)
-    }
-
-    fn terms(&mut self) -> Vec<Option<u64>> {
-        self.seats.borrow_and_update().iter().map(Seat::term).collect()
+    fn state(&self, bucket: usize) -> BucketState {
+        self.states.borrow().get(bucket).copied().unwrap_or_default()
     }
 
     fn change(&self, seen: &[Option<u64>], now: &[Option<u64>]) -> Change {
@@ -236,105 +174,26 @@ impl Buckets {
         change
     }
 
-    /// Waits for the end of the term. A renewal only moves the end, so it wakes nobody.
+    /// Waits for the end of the term. Renewals move its deadline without a notification.
     async fn ended(mut self, bucket: usize, term: u64) {
-        let mut open = true;
+        let mut has_writers = true;
         loop {
-            let seat = self.seats.borrow_and_update().get(bucket).copied().unwrap_or_default();
-            let Standing::Led(until) = seat.standing else { return };
-            if seat.term() != Some(term) {
+            let state = self.states.borrow_and_update().get(bucket).copied().unwrap_or_default();
+            if state.current_term() != Some(term) {
                 return;
             }
             tokio::select! {
-                changed = self.seats.changed(), if open => open = changed.is_ok(),
-                () = reached(until) => {}
+                changed = self.states.changed(), if has_writers => has_writers = changed.is_ok(),
+                () = reached(state.deadline()) => {}
             }
         }
     }
 }
 
-async fn reached(until: Option<Instant>) {
-    match until {
-        Some(until) => tokio::time::sleep_until(until).await,
+async fn reached(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
         None => std::future::pending().await,
-    }
-}
-
-/// The writing end of one bucket, held by its elector.
-#[derive(Clone, Debug)]
-pub(crate) struct Chair {
-    bucket: usize,
-    name: Arc<str>,
-    seats: Arc<watch::Sender<Vec<Seat>>>,
-}
-
-impl Chair {
-    /// The bucket's name, which is its lease's.
-    pub(super) fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// Whether the bucket is led, at this moment.
-    pub(super) fn leads(&self) -> bool {
-        self.seats.borrow().get(self.bucket).is_some_and(|seat| seat.term().is_some())
-    }
-
-    /// The lease is ours until then. True where that is a promotion; that the end of a term moves wakes nobody.
-    pub(crate) fn lead(&self, until: Instant) -> bool {
-        self.change(|seat| {
-            let promoted = seat.term().is_none();
-            if promoted {
-                seat.term += 1;
-            }
-            seat.standing = Standing::Led(Some(until));
-            promoted
-        })
-    }
-
-    /// Somebody else holds the lease. True where that is a change.
-    pub(crate) fn elsewhere(&self) -> bool {
-        self.change(|seat| std::mem::replace(&mut seat.standing, Standing::Elsewhere) != Standing::Elsewhere)
-    }
-
-    /// Not led any longer, and nobody knows by whom instead. True where it was led before.
-    pub(crate) fn vacate(&self) -> bool {
-        self.change(|seat| {
-            let led = matches!(seat.standing, Standing::Led(_));
-            if led {
-                seat.standing = Standing::Unknown;
-            }
-            led
-        })
-    }
-
-    /// Ends the term if its time has come. True where it has.
-    pub(super) fn expire(&self) -> bool {
-        self.change(|seat| {
-            let over = matches!(seat.standing, Standing::Led(_)) && seat.term().is_none();
-            if over {
-                seat.standing = Standing::Unknown;
-            }
-            over
-        })
-    }
-
-    /// Waits until the bucket is led, and says when that ends unless it is renewed.
-    pub(super) async fn until(&self) -> Instant {
-        let mut seats = self.seats.subscribe();
-        loop {
-            if let Some(Seat { standing: Standing::Led(Some(until)), .. }) =
-                seats.borrow_and_update().get(self.bucket)
-            {
-                return *until;
-            }
-            if seats.changed().await.is_err() {
-                std::future::pending::<()>().await;
-            }
-        }
-    }
-
-    fn change(&self, change: impl FnOnce(&mut Seat) -> bool) -> bool {
-        self.seats.send_if_modified(|seats| seats.get_mut(self.bucket).is_some_and(change))
     }
 }
 
@@ -348,10 +207,10 @@ mod tests {
 
     const TERM: Duration = Duration::from_secs(10);
 
-    fn contended<const N: usize>() -> (Leadership, [Chair; N]) {
+    fn elected<const N: usize>() -> (Leadership, [BucketWriter; N]) {
         let names = (0..N).map(|bucket| format!("bucket-{bucket}").into()).collect();
-        let (leadership, chairs) = Leadership::contended(names);
-        (leadership, chairs.try_into().unwrap())
+        let (leadership, writers) = Leadership::elected(names);
+        (leadership, writers.try_into().unwrap())
     }
 
     async fn in_time(lost: impl Future<Output = ()>) {
@@ -363,10 +222,10 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_bucket_is_led_until_its_time_ends_even_if_nobody_says_so() {
-        let (leadership, [chair]) = contended();
+    async fn leadership_ends_at_its_deadline_without_a_notification() {
+        let (leadership, [writer]) = elected();
         assert!(!leadership.leads(&key()));
-        chair.lead(Instant::now() + TERM);
+        writer.set_leading(Instant::now() + TERM);
         assert!(leadership.leads(&key()));
         let (began, lost) = (Instant::now(), leadership.lost(&key()));
         in_time(lost).await;
@@ -375,57 +234,57 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_renewal_moves_the_end_and_wakes_nobody() {
-        let (mut leadership, [chair]) = contended();
-        chair.lead(Instant::now() + TERM);
+    async fn a_renewal_moves_the_deadline_without_a_notification() {
+        let (mut leadership, [writer]) = elected();
+        writer.set_leading(Instant::now() + TERM);
         leadership.changed().await;
         let (began, lost) = (Instant::now(), leadership.lost(&key()));
         tokio::time::advance(TERM / 2).await;
-        chair.lead(Instant::now() + TERM);
+        writer.set_leading(Instant::now() + TERM);
         assert_eq!(leadership.changed().now_or_never(), None);
         in_time(lost).await;
         assert_eq!(began.elapsed().as_secs(), (TERM * 3 / 2).as_secs());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_term_is_lost_even_if_the_next_one_has_begun() {
-        let (mut leadership, [chair]) = contended();
-        chair.lead(Instant::now() + TERM);
+    async fn a_term_is_lost_even_if_the_next_one_has_started() {
+        let (mut leadership, [writer]) = elected();
+        writer.set_leading(Instant::now() + TERM);
         assert_eq!(leadership.changed().await.gained, ["bucket-0".into()]);
         let lost = leadership.lost(&key());
-        chair.elsewhere();
-        chair.lead(Instant::now() + TERM);
+        writer.set_other();
+        writer.set_leading(Instant::now() + TERM);
         assert_eq!(lost.now_or_never(), Some(()));
         let change = leadership.changed().await;
         assert_eq!(change, Change { gained: vec!["bucket-0".into()], lost: vec![] });
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_renewal_after_the_end_is_a_new_term() {
-        let (mut leadership, [chair]) = contended();
-        chair.lead(Instant::now() + TERM);
+    async fn a_renewal_after_the_deadline_is_a_new_term() {
+        let (mut leadership, [writer]) = elected();
+        writer.set_leading(Instant::now() + TERM);
         leadership.changed().await;
         tokio::time::advance(TERM).await;
         assert!(!leadership.leads(&key()));
-        assert!(chair.lead(Instant::now() + TERM));
+        assert!(writer.set_leading(Instant::now() + TERM));
         assert_eq!(leadership.changed().await.gained.len(), 1);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_demotion_ends_passes_and_is_told() {
-        let (mut leadership, [chair]) = contended();
-        chair.lead(Instant::now() + TERM);
+    async fn a_demotion_ends_passes_and_is_reported() {
+        let (mut leadership, [writer]) = elected();
+        writer.set_leading(Instant::now() + TERM);
         leadership.changed().await;
         let lost = leadership.lost(&key());
-        assert!(chair.elsewhere());
+        assert!(writer.set_other());
         assert_eq!(lost.now_or_never(), Some(()));
         assert_eq!(leadership.changed().await.lost, ["bucket-0".into()]);
     }
 
     #[tokio::test(start_paused = true)]
     async fn only_keys_of_the_led_bucket_are_led() {
-        let (leadership, [_zero, one, _two]) = contended();
-        one.lead(Instant::now() + TERM);
+        let (leadership, [_zero, one, _two]) = elected();
+        one.set_leading(Instant::now() + TERM);
         let keys: Vec<_> = (0..100).map(|number| Key::new("default", &number.to_string())).collect();
         let led = keys.iter().filter(|key| leadership.leads(key)).count();
         assert!((1..100).contains(&led), "{led} of 100");
@@ -436,40 +295,40 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn readiness_knows_who_leads_every_bucket_or_says_no() {
-        let (leadership, [zero, one]) = contended();
-        zero.lead(Instant::now() + TERM);
+    async fn leadership_is_known_while_every_bucket_has_a_leader() {
+        let (leadership, [zero, one]) = elected();
+        zero.set_leading(Instant::now() + TERM);
         assert!(!leadership.known());
-        one.elsewhere();
+        one.set_other();
         assert!(leadership.known());
         tokio::time::advance(TERM).await;
         assert!(!leadership.known());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nobody_leads_a_key_until_somebody_is_known_to() {
-        let (leadership, [chair]) = contended();
-        assert_eq!(leadership.lead(&key()), Lead::Nobody { here_before: false });
-        chair.lead(Instant::now() + TERM);
-        assert_eq!(leadership.lead(&key()), Lead::Here);
+    async fn the_leader_of_a_key_is_unknown_until_it_is_observed() {
+        let (leadership, [writer]) = elected();
+        assert_eq!(leadership.leader(&key()), Leader::Unknown { led_before: false });
+        writer.set_leading(Instant::now() + TERM);
+        assert_eq!(leadership.leader(&key()), Leader::ThisProcess);
         tokio::time::advance(TERM).await;
-        assert_eq!(leadership.lead(&key()), Lead::Nobody { here_before: true });
-        chair.vacate();
-        assert_eq!(leadership.lead(&key()), Lead::Nobody { here_before: true });
-        chair.elsewhere();
-        assert_eq!(leadership.lead(&key()), Lead::Elsewhere);
+        assert_eq!(leadership.leader(&key()), Leader::Unknown { led_before: true });
+        writer.set_unknown();
+        assert_eq!(leadership.leader(&key()), Leader::Unknown { led_before: true });
+        writer.set_other();
+        assert_eq!(leadership.leader(&key()), Leader::Other);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_clone_hears_of_what_was_led_before_it_asked() {
-        let (leadership, [chair]) = contended();
-        chair.lead(Instant::now() + TERM);
+    async fn a_clone_reports_buckets_gained_before_it_was_asked() {
+        let (leadership, [writer]) = elected();
+        writer.set_leading(Instant::now() + TERM);
         assert_eq!(leadership.clone().changed().await.gained.len(), 1);
         assert_eq!(leadership.clone().changed().await.gained.len(), 1);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn without_electors_nothing_changes_and_everything_is_led() {
+    async fn without_election_every_key_is_led_and_nothing_changes() {
         let mut leadership = Leadership::always();
         assert!(leadership.leads(&key()) && leadership.known() && leadership.owns("any", &key()));
         assert_eq!(leadership.lost(&key()).now_or_never(), None);

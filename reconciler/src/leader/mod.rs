@@ -1,5 +1,7 @@
-//! Which replica works on which keys: buckets of keys, one Lease for each, and who holds it.
+//! Leader election: each replica leads buckets of keys, one Lease for each bucket.
 
+mod bucket_reporter;
+mod bucket_state;
 mod candidate;
 mod config;
 mod elector;
@@ -9,17 +11,18 @@ mod fake;
 mod guard;
 mod identity;
 mod leadership;
-mod post;
+mod lease_error;
+mod observed_lease;
 mod ring;
-mod sighting;
 mod stateful;
-mod trouble;
 
-pub use candidate::{Candidate, Electors, lease_client};
-pub use config::{ConfigError, LeaderElectionConfig};
-pub use error::Error;
-pub use identity::Identity;
-pub(crate) use leadership::Lead;
-pub use leadership::{Change, Leadership};
-pub use ring::Ring;
-pub use stateful::StatefulReplica;
+pub(crate) use self::bucket_state::Leader;
+pub use self::{
+    candidate::{Candidate, Electors, lease_client},
+    config::{ConfigError, LeaderElectionConfig},
+    error::Error,
+    identity::Identity,
+    leadership::{Change, Leadership},
+    ring::Ring,
+    stateful::StatefulReplica,
+};

@@ -1,6 +1,6 @@
-//! Which bucket owns a key: consistent hashing, with the arithmetic of Knative's Go library.
+//! The bucket that owns a key, by consistent hashing with the arithmetic of Knative's Go library.
 //!
-//! Replicas of either language agree on who works on what, so one can take over from the other.
+//! Replicas in Rust and Go agree on the owner of each key, so one can take over from the other.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use reknit_apis::Key;
 /// The number of slots on the ring.
 const UNIVERSE: u64 = 1 << 11;
 
-/// A set of buckets, each key being owned by one.
+/// A set of buckets, of which exactly one owns each key.
 ///
 /// ```
 /// use reknit_apis::Key;
@@ -24,9 +24,9 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// The ring of buckets with these names, in whatever order.
+    /// Creates a ring of buckets with these names, in any order.
     ///
-    /// Takes up to 2048 names, the number of slots; more than that are ignored, the last in order first.
+    /// At most 2048 names are used, the number of slots. The last ones in order are ignored.
     pub fn new<S: Into<String>>(buckets: impl IntoIterator<Item = S>) -> Self {
         let mut buckets: BTreeSet<String> = buckets.into_iter().map(Into::into).collect();
         while buckets.len() as u64 > UNIVERSE {
@@ -35,7 +35,7 @@ impl Ring {
         Self { buckets }
     }
 
-    /// The bucket that owns the key; empty for a ring without buckets.
+    /// Returns the bucket that owns the key. It is empty for a ring without buckets.
     pub fn owner(&self, key: &Key) -> &str {
         if self.buckets.len() <= 1 {
             return self.buckets.first().map_or("", String::as_str);
@@ -45,7 +45,7 @@ impl Ring {
         next(&slots, start(&target)).map_or("", |(_, bucket)| bucket)
     }
 
-    /// The `n` buckets chosen for this target, in byte order; all of them where there are no more.
+    /// Returns `n` buckets for this target in byte order, or all of them if there are no more.
     pub fn subset(&self, target: &str, n: usize) -> Vec<&str> {
         if n >= self.buckets.len() {
             return self.buckets.iter().map(String::as_str).collect();
@@ -56,7 +56,7 @@ impl Ring {
         let mut angle = start(target);
         let mut chosen = BTreeSet::new();
         while chosen.len() < n {
-            // Where the bucket at this angle is taken already, the next free one after it.
+            // The bucket at this angle, or the next one that is not chosen yet.
             let at = next(&all, angle).map_or(0, |(at, _)| at);
             let Some((at, bucket)) = next(&left, at) else { break };
             left.remove(&at);
@@ -66,7 +66,7 @@ impl Ring {
         chosen.into_iter().collect()
     }
 
-    /// Where each bucket stands on the ring, for this target.
+    /// The slots of the buckets on the ring of this target.
     fn slots(&self, target: &str) -> BTreeMap<u64, &str> {
         let mut slots = BTreeMap::new();
         for bucket in &self.buckets {
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_bucket_owns_everything_and_no_bucket_nothing() {
+    fn a_single_bucket_owns_every_key() {
         let key = Key::new("default", "web");
         assert_eq!(Ring::new(["only"]).owner(&key), "only");
         assert_eq!(Ring::default().owner(&key), "");
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_that_leaves_moves_only_its_own_keys() {
+    fn removing_a_bucket_moves_only_its_own_keys() {
         let names: Vec<_> = (0..10).map(|number| format!("bucket-{number}")).collect();
         let (before, after) = (Ring::new(&names), Ring::new(&names[1..]));
         let mut moved = 0;
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_never_more_buckets_than_slots() {
+    fn there_are_at_most_as_many_buckets_as_slots() {
         assert_eq!(Ring::new((0..3000).map(|number| number.to_string())).buckets.len(), 2048);
     }
 }

@@ -7,7 +7,7 @@ const SERVICE: &str = "STATEFUL_SERVICE_NAME";
 const PORT: &str = "STATEFUL_SERVICE_PORT";
 const PROTOCOL: &str = "STATEFUL_SERVICE_PROTOCOL";
 
-/// What a replica of a StatefulSet knows of itself from its environment.
+/// A replica of a StatefulSet, from its environment variables.
 ///
 /// ```
 /// use reknit_reconciler::leader::StatefulReplica;
@@ -34,13 +34,13 @@ pub struct StatefulReplica {
 }
 
 impl StatefulReplica {
-    /// Reads `STATEFUL_CONTROLLER_ORDINAL` (`name-N`), `STATEFUL_SERVICE_NAME`, and if they are set
-    /// `STATEFUL_SERVICE_PORT` (80) and `STATEFUL_SERVICE_PROTOCOL` (http). None where one of the first two is
-    /// unset or empty: leases decide then.
+    /// Reads `STATEFUL_CONTROLLER_ORDINAL` (`name-N`) and `STATEFUL_SERVICE_NAME`, and the optional
+    /// `STATEFUL_SERVICE_PORT` (80) and `STATEFUL_SERVICE_PROTOCOL` (http). Returns `None` if one of the first two is unset
+    /// or empty. Leader election then uses leases.
     ///
     /// # Errors
     ///
-    /// A malformed value, by the name of its variable.
+    /// Returns an error for a malformed value, with the name of its variable.
     pub fn from_env(env: impl Fn(&str) -> Option<String>) -> Result<Option<Self>, Error> {
         let set = |name| env(name).filter(|value| !value.is_empty());
         let (Some(ordinal), Some(service)) = (set(ORDINAL), set(SERVICE)) else { return Ok(None) };
@@ -56,7 +56,7 @@ impl StatefulReplica {
         Ok(Some(Self { set: set_name.into(), ordinal: number, service, port, protocol }))
     }
 
-    /// The name of the bucket that replica `ordinal` leads: the URL under which the others reach it.
+    /// The name of the bucket that replica `ordinal` leads, which is the URL of that replica.
     pub fn bucket(&self, ordinal: u32, namespace: &str, domain: &str) -> String {
         let Self { set, service, port, protocol, .. } = self;
         format!("{protocol}://{set}-{ordinal}.{service}.{namespace}.svc.{domain}:{port}")
@@ -64,11 +64,11 @@ impl StatefulReplica {
 }
 
 impl Leadership {
-    /// Leads, for good, the bucket of this replica's ordinal out of `buckets`; the others are their replicas'.
+    /// Always leads the bucket of this replica's ordinal. The other replicas lead the other buckets.
     ///
     /// # Errors
     ///
-    /// An ordinal for which there is no bucket.
+    /// Returns an error for an ordinal without a bucket.
     pub fn stateful(
         replica: &StatefulReplica,
         buckets: u32,
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn without_both_variables_leases_decide() {
+    fn leases_are_used_unless_both_variables_are_set() {
         assert_eq!(replica(&[]).unwrap(), None);
         assert_eq!(replica(&[(ORDINAL, "as-1")]).unwrap(), None);
         assert_eq!(replica(&[(SERVICE, "as")]).unwrap(), None);

@@ -1,4 +1,4 @@
-//! Keys that are to be added later, each once, at the earliest of the times that were asked for.
+//! Keys to enqueue later, each once and at the earliest of its times.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -8,7 +8,7 @@ use std::{
 use reknit_apis::Key;
 use tokio::time::Instant;
 
-use super::lanes::give_back;
+use super::lanes::shrink;
 
 #[derive(Debug, Default)]
 pub(super) struct Delayed {
@@ -18,7 +18,7 @@ pub(super) struct Delayed {
 }
 
 impl Delayed {
-    /// Notes the key for that time, unless an earlier one is noted. True where nothing is due sooner.
+    /// Adds the key, unless it has an earlier time. Returns true if it is now the first to become due.
     pub(super) fn add(&mut self, key: Arc<Key>, due: Instant) -> bool {
         match self.by_key.get(&key) {
             Some((earlier, _)) if *earlier <= due => return false,
@@ -32,16 +32,14 @@ impl Delayed {
         self.by_time.first_key_value().is_some_and(|(first, _)| *first == slot)
     }
 
-    /// A key whose time has come.
+    /// Removes and returns a key that is due.
     pub(super) fn pop_due(&mut self, now: Instant) -> Option<Arc<Key>> {
-        let first = self.by_time.first_entry().filter(|first| first.key().0 <= now)?;
-        let key = first.remove();
+        let key = self.by_time.first_entry().filter(|first| first.key().0 <= now)?.remove();
         self.by_key.remove(&key);
-        give_back(&mut self.by_key);
+        shrink(&mut self.by_key);
         Some(key)
     }
 
-    /// When the next one is due.
     pub(super) fn next_due(&self) -> Option<Instant> {
         self.by_time.first_key_value().map(|((due, _), _)| *due)
     }

@@ -1,4 +1,4 @@
-//! Two lanes of keys: who waits where, who is claimed, and whose turn it is.
+//! The two lanes of the queue: which keys are queued or claimed, and which is next.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -8,22 +8,21 @@ use std::{
 use reknit_apis::Key;
 use tokio::time::Instant;
 
-/// So many fast keys in a row, and a slow one that waits gets its turn: one in ten.
+/// The number of fast keys in a row after which a waiting slow key gets its turn.
 const FAST_IN_A_ROW: u32 = 9;
 
-/// Room for eight times as many keys is never too much.
-const FEW: usize = 1 << 10;
+/// The number of keys below which a map's capacity is not reduced.
+const SMALL: usize = 1 << 10;
 
-/// Which of the two ways a key waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Lane {
-    /// What was asked of every key at once: a resync, a promotion.
+    /// For reasons that concern all keys at once: a resync, a promotion.
     Slow,
-    /// What happened to this key.
+    /// For changes that concern the key.
     Fast,
 }
 
-/// Each key that waits or is claimed, once.
+/// The queued and the claimed keys, each once.
 #[derive(Debug, Default)]
 pub(super) struct Lanes {
     places: HashMap<Arc<Key>, Place>,
@@ -35,116 +34,107 @@ pub(super) struct Lanes {
 
 #[derive(Debug)]
 enum Place {
-    Waiting { lane: Lane, ticket: u64, since: Instant },
+    Queued { lane: Lane, ticket: u64, since: Instant },
     Claimed { again: Option<(Lane, Instant)> },
 }
 
-/// What adding a key came to.
+/// The result of adding a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Added {
-    /// It waits now.
-    Waits,
-    /// It is claimed, and will wait once it is done.
+    Queued,
+    /// It is claimed, and will be queued when the claim ends.
     Later,
-    /// It was added already.
+    /// It was added before.
     Known,
 }
 
 impl Lanes {
-    /// Adds a key, which moves up where it waits in the slow lane and comes to the fast one.
+    /// Adds a key. A key in the slow lane moves to the fast lane if it is added there.
     pub(super) fn add(&mut self, key: Arc<Key>, lane: Lane, now: Instant) -> Added {
         match self.places.get_mut(&key) {
             None => {
-                self.wait(key, lane, now);
-                Added::Waits
+                self.enqueue(key, lane, now);
+                return Added::Queued;
             }
             Some(Place::Claimed { again: again @ None }) => {
                 *again = Some((lane, now));
-                Added::Later
+                return Added::Later;
             }
-            Some(Place::Claimed { again: Some((before, _)) }) => {
-                *before = lane.max(*before);
-                Added::Known
+            Some(Place::Claimed { again: Some((before, _)) }) => *before = lane.max(*before),
+            Some(Place::Queued { lane: before, ticket, since }) if lane > *before => {
+                let (ticket, since) = (*ticket, *since);
+                self.slow.remove(&ticket);
+                self.enqueue(key, lane, since);
             }
-            Some(Place::Waiting { lane: before, ticket, since }) => {
-                if lane > *before {
-                    let (ticket, since) = (*ticket, *since);
-                    self.slow.remove(&ticket);
-                    self.wait(key, lane, since);
-                }
-                Added::Known
-            }
+            Some(Place::Queued { .. }) => {}
         }
+        Added::Known
     }
 
-    /// The key whose turn it is, and since when it waited. It is claimed until [`done`](Self::done).
+    /// Claims the next key until [`done`](Self::done). Also returns the time since which it was queued.
     pub(super) fn claim(&mut self) -> Option<(Arc<Key>, Instant)> {
-        let (_, key) = self.pop()?;
+        let key = self.pop()?;
         let place = self.places.insert(key.clone(), Place::Claimed { again: None });
         let since = match place {
-            Some(Place::Waiting { since, .. }) => since,
+            Some(Place::Queued { since, .. }) => since,
             _ => Instant::now(),
         };
         Some((key, since))
     }
 
-    /// The key is no longer claimed. True where it waits again, since it was added meanwhile.
+    /// Ends the claim. Returns true if the key was added meanwhile, and so is queued again.
     pub(super) fn done(&mut self, key: &Arc<Key>) -> bool {
         let Some(Place::Claimed { again }) = self.places.remove(key) else { return false };
         if let Some((lane, since)) = again {
-            self.wait(key.clone(), lane, since);
+            self.enqueue(key.clone(), lane, since);
         }
-        give_back(&mut self.places);
+        shrink(&mut self.places);
         again.is_some()
     }
 
-    /// How many keys wait.
+    /// The number of queued keys.
     pub(super) fn len(&self) -> usize {
         self.fast.len() + self.slow.len()
     }
 
-    /// Takes what waits, without claiming it.
+    /// Removes and returns the queued keys.
     pub(super) fn take_all(&mut self) -> Vec<Arc<Key>> {
-        let waiting = |lane: &mut BTreeMap<_, _>| std::mem::take(lane).into_values();
-        let keys: Vec<_> = waiting(&mut self.fast).chain(waiting(&mut self.slow)).collect();
+        let lanes = [&mut self.fast, &mut self.slow];
+        let keys: Vec<_> = lanes.into_iter().flat_map(std::mem::take).map(|(_, key)| key).collect();
         for key in &keys {
             self.places.remove(key);
         }
-        give_back(&mut self.places);
+        shrink(&mut self.places);
         keys
     }
 
-    fn wait(&mut self, key: Arc<Key>, lane: Lane, since: Instant) {
+    fn enqueue(&mut self, key: Arc<Key>, lane: Lane, since: Instant) {
         self.tickets += 1;
         let ticket = self.tickets;
-        self.lane(lane).insert(ticket, key.clone());
-        self.places.insert(key, Place::Waiting { lane, ticket, since });
+        let keys = match lane {
+            Lane::Fast => &mut self.fast,
+            Lane::Slow => &mut self.slow,
+        };
+        keys.insert(ticket, key.clone());
+        self.places.insert(key, Place::Queued { lane, ticket, since });
     }
 
-    fn pop(&mut self) -> Option<(u64, Arc<Key>)> {
+    fn pop(&mut self) -> Option<Arc<Key>> {
         let slow_waits = !self.slow.is_empty();
         if self.fast.is_empty() || (slow_waits && self.fast_in_a_row >= FAST_IN_A_ROW) {
             self.fast_in_a_row = 0;
-            return self.slow.pop_first();
+            return self.slow.pop_first().map(|(_, key)| key);
         }
         self.fast_in_a_row = if slow_waits { self.fast_in_a_row + 1 } else { 0 };
-        self.fast.pop_first()
-    }
-
-    fn lane(&mut self, lane: Lane) -> &mut BTreeMap<u64, Arc<Key>> {
-        match lane {
-            Lane::Fast => &mut self.fast,
-            Lane::Slow => &mut self.slow,
-        }
+        self.fast.pop_first().map(|(_, key)| key)
     }
 }
 
-/// A start, or a resync, adds every key at once. The room for them is not kept for the few that come later: it goes once an
-/// eighth would do.
-pub(super) fn give_back<T>(all: &mut HashMap<Arc<Key>, T>) {
-    let few = all.len().max(FEW);
-    if all.capacity() / 8 > few {
-        all.shrink_to(2 * few);
+/// Releases the capacity that a burst of keys, such as at the start or a resync, has left unused.
+pub(super) fn shrink<T>(all: &mut HashMap<Arc<Key>, T>) {
+    let needed = all.len().max(SMALL);
+    if all.capacity() / 8 > needed {
+        all.shrink_to(2 * needed);
     }
 }
 
@@ -153,17 +143,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_room_that_many_keys_took_is_given_back_and_none_of_them_is_lost() {
+    fn the_capacity_for_many_keys_is_released_and_no_key_is_lost() {
         let (mut lanes, now) = (Lanes::default(), Instant::now());
         let key = |n: usize| Arc::new(Key::new("default", &n.to_string()));
         for n in 0..100_000 {
-            assert_eq!(lanes.add(key(n), Lane::Fast, now), Added::Waits);
+            assert_eq!(lanes.add(key(n), Lane::Fast, now), Added::Queued);
         }
         for n in 0..100_000 {
             let (claimed, _) = lanes.claim().unwrap();
             assert_eq!(claimed, key(n));
             assert!(!lanes.done(&claimed));
         }
-        assert!(lanes.places.is_empty() && lanes.places.capacity() <= 8 * FEW, "{}", lanes.places.capacity());
+        assert!(
+            lanes.places.is_empty() && lanes.places.capacity() <= 8 * SMALL,
+            "{}",
+            lanes.places.capacity()
+        );
     }
 }

@@ -1,8 +1,9 @@
-//! The keys that wait for a pass: each once, never two passes of one key at a time.
+//! The work queue of a controller: each key is queued once, and never processed twice at the same time.
 
+mod backoff;
 mod delayed;
-mod echoes;
 mod lanes;
+mod own_write;
 #[cfg(test)]
 mod tests;
 
@@ -12,23 +13,19 @@ use parking_lot::Mutex;
 use reknit_apis::Key;
 use tokio::{sync::Notify, time::Instant};
 
-pub(crate) use self::lanes::Lane;
 use self::{
-    delayed::Delayed,
-    echoes::Echoes,
-    lanes::{Added, Lanes},
-};
-use crate::{
     backoff::Backoff,
-    metrics::{Metrics, QueueMetrics, Works},
+    delayed::Delayed,
+    lanes::{Added, Lane, Lanes},
 };
+use crate::metrics::{Metrics, QueueMetrics, RunningPasses};
 
-/// Wakes the keys of one controller, from wherever something happens that no watch tells: a probe that ended, a
-/// message, a timer. Cheap to clone; comes from [`Builder::queue`](crate::Builder::queue).
+/// The work queue of one controller, to enqueue keys for reasons that no watch reports: the end of a probe, a message, a
+/// timer. Cheap to clone. Comes from [`Builder::queue`](crate::Builder::queue).
 ///
-/// A key that waits is not added again; one whose pass runs is looked at once more when that pass has ended. So
-/// whoever adds a key knows that a pass begins afterwards: once this process leads the key, unless another is known to.
-/// That one looks at what it is told of itself.
+/// A queued key is not added again. A key whose pass is running is queued again when that pass ends. So after a key is
+/// added, a pass of it starts: as soon as this process leads the key, unless another process is known to lead it. That
+/// process relies on its own watches and queue.
 ///
 /// ```
 /// use reknit_reconciler::{Key, Queue};
@@ -42,17 +39,19 @@ pub struct Queue(Arc<Shared>);
 
 struct Shared {
     state: Mutex<State>,
-    /// Told whenever a claimer may find something new: a key, an earlier time, the end.
-    news: Notify,
+    /// Notified when a worker may find a key, an earlier due time, or the queue closed.
+    changed: Notify,
 }
 
 struct State {
     lanes: Lanes,
     delayed: Delayed,
     backoff: Backoff,
-    echoes: Echoes,
-    /// The claimed keys, and since when: as many as there are workers.
-    working: Vec<(Arc<Key>, Instant)>,
+    /// The own writes in flight, each with the versions of its object that the watch reported since it started, or
+    /// `None` for a deletion. At most one per worker.
+    pending_writes: Vec<(Arc<Key>, Vec<Option<String>>)>,
+    /// The claimed keys and the time of each claim. At most one per worker.
+    running: Vec<(Arc<Key>, Instant)>,
     closed: bool,
     metrics: Option<QueueMetrics>,
 }
@@ -63,72 +62,73 @@ impl Queue {
             lanes: Lanes::default(),
             delayed: Delayed::default(),
             backoff: Backoff::new(Instant::now()),
-            echoes: Echoes::default(),
-            working: Vec::new(),
+            pending_writes: Vec::new(),
+            running: Vec::new(),
             closed: false,
             metrics: None,
         };
-        Self(Arc::new(Shared { state: Mutex::new(state), news: Notify::new() }))
+        Self(Arc::new(Shared { state: Mutex::new(state), changed: Notify::new() }))
     }
 
-    /// Wakes a key.
+    /// Enqueues a key.
     pub fn add(&self, key: Key) {
         self.add_to(Lane::Fast, key);
     }
 
-    /// Wakes a key when there is nothing more urgent: a key that something happened to goes first, but for one
-    /// turn in ten.
+    /// Enqueues a key in the slow lane. Keys of the fast lane go first, except for one turn in ten.
     pub fn add_slow(&self, key: Key) {
         self.add_to(Lane::Slow, key);
     }
 
-    /// Wakes a key after this long. Of several such times the earliest counts.
+    /// Enqueues a key after this time. The earliest of several times counts.
     pub fn add_after(&self, key: Key, wait: Duration) {
-        self.add_at(Arc::new(key), wait);
+        self.add_delayed(Arc::new(key), wait);
     }
 
-    /// Wakes a key whose own object changed: it has this version now, or none where it is gone. What is told while a write
-    /// [ends the pass](Self::concluding) of the key may be its echo: whether it is shows when the answer is there.
-    pub(crate) fn changed_to(&self, key: Key, version: Option<&str>) {
-        if !self.0.state.lock().echoes.note(&key, version) {
-            self.add(key);
+    /// Enqueues the key of an object that changed to this version, or `None` if it was deleted. During an
+    /// [own write](Self::suppressing_echo) the change may be its echo, which is decided when the answer arrives.
+    pub(crate) fn add_changed(&self, key: Key, version: Option<&str>) {
+        let mut state = self.0.state.lock();
+        if let Some((_, reported)) = state.pending_writes.iter_mut().find(|(written, _)| **written == key) {
+            return reported.push(version.map(str::to_owned));
         }
+        drop(state);
+        self.add(key);
     }
 
-    /// Counts under this name from now on.
+    /// Reports metrics under this name from now on.
     pub(crate) fn measure(&self, name: &str, metrics: &Metrics) {
-        let shared: Arc<dyn Works> = self.0.clone();
+        let shared: Arc<dyn RunningPasses> = self.0.clone();
         let metrics = metrics.queue(name, Arc::downgrade(&shared));
         let mut state = self.0.state.lock();
-        metrics.depth.set(state.depth());
         state.metrics = Some(metrics);
+        state.report_depth();
     }
 
-    /// The next key in turn, as soon as there is one; none once the queue is closed. Safe to drop and call again.
+    /// Claims the next key, and waits for one if necessary. Returns `None` when the queue is closed. Cancel safe.
     pub(crate) async fn next(&self) -> Option<Claimed> {
         loop {
-            let mut news = std::pin::pin!(self.0.news.notified());
-            news.as_mut().enable();
+            let mut changed = std::pin::pin!(self.0.changed.notified());
+            changed.as_mut().enable();
             let due = {
                 let mut state = self.0.state.lock();
                 if state.closed {
                     return None;
                 }
-                state.add_what_is_due();
+                state.add_due();
                 if let Some(key) = state.claim() {
                     return Some(Claimed { key, queue: self.clone() });
                 }
                 state.delayed.next_due()
             };
             tokio::select! {
-                () = news => {}
+                () = changed => {}
                 () = reached(due) => {}
             }
         }
     }
 
-    /// Adds a key that failed, after its backoff and not faster than all keys together may be retried, but after no more
-    /// than `at_most`.
+    /// Enqueues a failed key after its backoff and within the retry rate of the queue, but after at most `at_most`.
     pub(crate) fn retry(&self, claimed: &Claimed, at_most: Option<Duration>) {
         let wait = {
             let mut state = self.0.state.lock();
@@ -137,64 +137,62 @@ impl Queue {
             }
             state.backoff.failed(&claimed.key, at_most, Instant::now())
         };
-        self.add_at(claimed.key.clone(), wait);
+        self.add_delayed(claimed.key.clone(), wait);
     }
 
-    /// Forgets how often the key failed.
+    /// Resets the key's backoff.
     pub(crate) fn forget(&self, key: &Key) {
         self.0.state.lock().backoff.forget(key);
     }
 
-    /// Hands out no more keys, takes none, and forgets those that wait.
+    /// Drops all queued keys, and neither returns nor accepts any more.
     pub(crate) fn close(&self) {
-        self.0.state.lock().close();
-        self.0.news.notify_waiters();
+        {
+            let mut state = self.0.state.lock();
+            state.closed = true;
+            state.lanes.take_all();
+            state.delayed = Delayed::default();
+            state.report_depth();
+        }
+        self.0.changed.notify_waiters();
     }
 
-    /// Takes the keys that wait now, in order of name.
+    /// Removes and returns the queued keys, sorted.
     pub(crate) fn take_all(&self) -> Vec<Key> {
         let mut state = self.0.state.lock();
-        state.add_what_is_due();
+        state.add_due();
         let mut keys: Vec<_> = state.lanes.take_all().into_iter().map(Arc::unwrap_or_clone).collect();
-        state.show_depth();
+        state.report_depth();
         keys.sort();
         keys
     }
 
+    /// The claimed keys and the time of each claim.
+    pub(crate) fn running(&self) -> Vec<(Key, Instant)> {
+        self.0.state.lock().running.iter().map(|(key, since)| (Key::clone(key), *since)).collect()
+    }
+
     fn add_to(&self, lane: Lane, key: Key) {
-        let waits = self.0.state.lock().add(Arc::new(key), lane);
-        if waits {
-            self.0.news.notify_one();
+        let is_new = self.0.state.lock().add(Arc::new(key), lane);
+        if is_new {
+            self.0.changed.notify_one();
         }
     }
 
-    fn add_at(&self, key: Arc<Key>, wait: Duration) {
-        let now = Instant::now();
-        let Some(due) = now.checked_add(wait) else { return }; // longer than any clock counts
-        let sooner = {
+    fn add_delayed(&self, key: Arc<Key>, wait: Duration) {
+        let Some(due) = Instant::now().checked_add(wait) else { return }; // beyond the range of the clock
+        let is_next = {
             let mut state = self.0.state.lock();
             !state.closed && state.delayed.add(key, due)
         };
-        if sooner {
-            self.0.news.notify_waiters();
-        }
-    }
-
-    /// The keys that are claimed now, and since when.
-    pub(crate) fn working(&self) -> Vec<(Key, Instant)> {
-        self.0.state.lock().working.iter().map(|(key, since)| (Key::clone(key), *since)).collect()
-    }
-
-    fn done(&self, key: &Arc<Key>) {
-        let again = self.0.state.lock().done(key);
-        if again {
-            self.0.news.notify_one();
+        if is_next {
+            self.0.changed.notify_waiters();
         }
     }
 }
 
 impl State {
-    /// True where a key waits that did not before.
+    /// Returns true if the key was not queued before.
     fn add(&mut self, key: Arc<Key>, lane: Lane) -> bool {
         if self.closed {
             return false;
@@ -203,18 +201,11 @@ impl State {
         if let Some(metrics) = self.metrics.as_ref().filter(|_| added != Added::Known) {
             metrics.adds.inc();
         }
-        self.show_depth();
-        added == Added::Waits
+        self.report_depth();
+        added == Added::Queued
     }
 
-    fn close(&mut self) {
-        self.closed = true;
-        self.lanes.take_all();
-        self.delayed = Delayed::default();
-        self.show_depth();
-    }
-
-    fn add_what_is_due(&mut self) {
+    fn add_due(&mut self) {
         let now = Instant::now();
         while let Some(key) = self.delayed.pop_due(now) {
             self.add(key, Lane::Fast);
@@ -226,32 +217,28 @@ impl State {
         if let Some(metrics) = &self.metrics {
             metrics.queue_duration.observe(since.elapsed().as_secs_f64());
         }
-        self.working.push((key.clone(), Instant::now()));
-        self.show_depth();
+        self.running.push((key.clone(), Instant::now()));
+        self.report_depth();
         Some(key)
     }
 
-    /// True where the key waits again.
+    /// Returns true if the key is queued again.
     fn done(&mut self, key: &Arc<Key>) -> bool {
-        if let Some(at) = self.working.iter().position(|(claimed, _)| claimed == key) {
-            let (_, since) = self.working.swap_remove(at);
+        if let Some(at) = self.running.iter().position(|(claimed, _)| claimed == key) {
+            let (_, since) = self.running.swap_remove(at);
             if let Some(metrics) = &self.metrics {
                 metrics.work_duration.observe(since.elapsed().as_secs_f64());
             }
         }
-        let again = self.lanes.done(key);
-        self.show_depth();
-        again
+        let is_queued = self.lanes.done(key);
+        self.report_depth();
+        is_queued
     }
 
-    fn show_depth(&self) {
+    fn report_depth(&self) {
         if let Some(metrics) = &self.metrics {
-            metrics.depth.set(self.depth());
+            metrics.depth.set(i64::try_from(self.lanes.len()).unwrap_or(i64::MAX));
         }
-    }
-
-    fn depth(&self) -> i64 {
-        i64::try_from(self.lanes.len()).unwrap_or(i64::MAX)
     }
 }
 
@@ -260,19 +247,19 @@ impl fmt::Debug for Queue {
         let state = self.0.state.lock();
         f.debug_struct("Queue")
             .field("waiting", &state.lanes.len())
-            .field("working", &state.working.len())
+            .field("working", &state.running.len())
             .field("closed", &state.closed)
             .finish_non_exhaustive()
     }
 }
 
-impl Works for Shared {
+impl RunningPasses for Shared {
     fn ages(&self) -> Vec<Duration> {
-        self.state.lock().working.iter().map(|(_, since)| since.elapsed()).collect()
+        self.state.lock().running.iter().map(|(_, since)| since.elapsed()).collect()
     }
 }
 
-/// A key whose pass may run: nobody else is given it until this is dropped.
+/// A claimed key. It is not claimed again until this is dropped.
 pub(crate) struct Claimed {
     key: Arc<Key>,
     queue: Queue,
@@ -292,7 +279,10 @@ impl Drop for Claimed {
             tracing::error!(key = %self.key, "a pass panicked when it was dropped: its key is retried");
             self.queue.retry(self, None);
         }
-        self.queue.done(&self.key);
+        let is_queued = self.queue.0.state.lock().done(&self.key);
+        if is_queued {
+            self.queue.0.changed.notify_one();
+        }
     }
 }
 

@@ -12,8 +12,8 @@ fn queue(names: &[&str]) -> Queue {
     queue
 }
 
-/// What the queue hands out without anything having to happen first.
-async fn now(queue: &Queue) -> Option<Claimed> {
+/// Claims a key if one is queued now.
+async fn claim_now(queue: &Queue) -> Option<Claimed> {
     tokio::select! {
         biased;
         claimed = queue.next() => claimed,
@@ -26,34 +26,34 @@ async fn name_of_next(queue: &Queue) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_that_waits_is_added_once() {
+async fn a_queued_key_is_not_queued_again() {
     let queue = queue(&["a", "b", "a"]);
     assert_eq!(name_of_next(&queue).await, "a");
     assert_eq!(name_of_next(&queue).await, "b");
-    assert!(now(&queue).await.is_none());
+    assert!(claim_now(&queue).await.is_none());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claimed_key_is_given_to_nobody_else() {
+async fn a_claimed_key_is_not_claimed_again() {
     let queue = queue(&["a"]);
     let _claimed = queue.next().await.unwrap();
     queue.add(key("a"));
-    assert!(now(&queue).await.is_none());
+    assert!(claim_now(&queue).await.is_none());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_added_while_claimed_runs_again() {
+async fn a_key_added_while_claimed_is_queued_again_once() {
     let queue = queue(&["a"]);
     let claimed = queue.next().await.unwrap();
     queue.add(key("a"));
     queue.add(key("a"));
     drop(claimed);
-    drop(now(&queue).await.unwrap());
-    assert!(now(&queue).await.is_none(), "once, not twice");
+    drop(claim_now(&queue).await.unwrap());
+    assert!(claim_now(&queue).await.is_none(), "once, not twice");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claimer_that_waits_is_woken_by_an_add_and_by_the_end_of_a_claim() {
+async fn a_waiting_worker_is_notified_by_an_add_and_by_the_end_of_a_claim() {
     let queue = queue(&["a"]);
     let claimed = queue.next().await.unwrap();
     let waiting = tokio::spawn({
@@ -69,7 +69,7 @@ async fn a_claimer_that_waits_is_woken_by_an_add_and_by_the_end_of_a_claim() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_fast_lane_goes_first_and_a_slow_key_gets_one_turn_in_ten() {
+async fn one_turn_in_ten_goes_to_the_slow_lane() {
     let queue = Queue::new();
     for n in 0..3 {
         queue.add_slow(key(&format!("slow{n}")));
@@ -88,7 +88,7 @@ async fn the_fast_lane_goes_first_and_a_slow_key_gets_one_turn_in_ten() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slow_key_that_something_happens_to_moves_up_and_runs_once() {
+async fn a_slow_key_that_is_added_to_the_fast_lane_moves_there() {
     let queue = Queue::new();
     queue.add_slow(key("a"));
     queue.add_slow(key("b"));
@@ -96,11 +96,11 @@ async fn a_slow_key_that_something_happens_to_moves_up_and_runs_once() {
     queue.add(key("b"));
     let turns = [name_of_next(&queue).await, name_of_next(&queue).await, name_of_next(&queue).await];
     assert_eq!(turns, ["c", "b", "a"]);
-    assert!(now(&queue).await.is_none());
+    assert!(claim_now(&queue).await.is_none());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_added_slowly_and_fast_while_claimed_waits_in_the_fast_lane() {
+async fn a_claimed_key_added_to_both_lanes_is_queued_in_the_fast_lane() {
     let queue = queue(&["a"]);
     let claimed = queue.next().await.unwrap();
     queue.add_slow(key("a"));
@@ -111,7 +111,7 @@ async fn a_key_added_slowly_and_fast_while_claimed_waits_in_the_fast_lane() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_delayed_key_comes_when_it_is_due_and_the_earliest_time_counts() {
+async fn a_delayed_key_is_queued_at_its_earliest_time() {
     let queue = Queue::new();
     let start = Instant::now();
     queue.add_after(key("a"), Duration::from_secs(10));
@@ -124,7 +124,7 @@ async fn a_delayed_key_comes_when_it_is_due_and_the_earliest_time_counts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claimer_that_waits_for_a_later_key_takes_an_earlier_one_that_comes_meanwhile() {
+async fn a_worker_waiting_for_a_delayed_key_takes_an_earlier_one() {
     let queue = Queue::new();
     let start = Instant::now();
     queue.add_after(key("late"), Duration::from_secs(100));
@@ -139,7 +139,7 @@ async fn a_claimer_that_waits_for_a_later_key_takes_an_earlier_one_that_comes_me
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_due_while_one_claimer_works_goes_to_the_other() {
+async fn a_key_that_is_due_goes_to_an_idle_worker() {
     let queue = Queue::new();
     let idle = tokio::spawn({
         let queue = queue.clone();
@@ -161,7 +161,7 @@ async fn a_key_due_while_one_claimer_works_goes_to_the_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_key_is_retried_after_its_backoff_until_it_is_forgotten() {
+async fn a_failed_key_is_retried_after_its_backoff() {
     let queue = queue(&["a"]);
     for wait in [5, 10, 20] {
         let claimed = queue.next().await.unwrap();
@@ -174,11 +174,11 @@ async fn a_failed_key_is_retried_after_its_backoff_until_it_is_forgotten() {
         drop(again);
     }
     queue.forget(&key("a"));
-    assert_eq!(queue.0.state.lock().backoff.failures(&key("a")), 0);
+    assert!(queue.0.state.lock().backoff.failures.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_closed_queue_hands_out_nothing_and_takes_nothing() {
+async fn a_closed_queue_neither_returns_nor_accepts_keys() {
     let queue = queue(&["a"]);
     let claimed = queue.next().await.unwrap();
     let waiting = tokio::spawn({
@@ -195,7 +195,7 @@ async fn a_closed_queue_hands_out_nothing_and_takes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claimer_that_gives_up_leaves_its_key_to_the_next() {
+async fn a_dropped_wait_loses_no_key() {
     let queue = Queue::new();
     {
         let mut waiting = std::pin::pin!(queue.next());
@@ -206,36 +206,36 @@ async fn a_claimer_that_gives_up_leaves_its_key_to_the_next() {
 }
 
 #[tokio::test]
-async fn a_write_that_ends_the_pass_of_a_key_does_not_wake_that_key_of_that_queue() {
+async fn an_own_write_does_not_enqueue_its_key_in_its_queue() {
     let (mine, other) = (Queue::new(), Queue::new());
     let write = async {
         for queue in [&mine, &other] {
-            queue.changed_to(key("a"), Some("2"));
-            queue.changed_to(key("b"), Some("2"));
+            queue.add_changed(key("a"), Some("2"));
+            queue.add_changed(key("b"), Some("2"));
         }
         Ok::<_, ()>("2".to_owned())
     };
-    mine.concluding(key("a").into(), write, |version| Some(version)).await.unwrap();
+    mine.suppressing_echo(key("a").into(), write, |version| Some(version)).await.unwrap();
     assert_eq!(mine.take_all(), [key("b")]);
     assert_eq!(other.take_all(), [key("a"), key("b")]);
-    mine.changed_to(key("a"), Some("2"));
-    assert_eq!(mine.take_all(), [key("a")], "it has ended");
+    mine.add_changed(key("a"), Some("2"));
+    assert_eq!(mine.take_all(), [key("a")], "the write has ended");
 }
 
-/// What wakes `a` when the watch tells of these versions of it while the write is under way that is answered so.
-async fn woken_by(told: &[Option<&str>], answer: Result<&str, ()>) -> Vec<Key> {
+/// The keys enqueued after an own write of `a` with this answer, during which the watch reports these versions of it.
+async fn enqueued_by(reported: &[Option<&str>], answer: Result<&str, ()>) -> Vec<Key> {
     let queue = Queue::new();
     let (send, answered) = tokio::sync::oneshot::channel();
     let writing = tokio::spawn({
         let queue = queue.clone();
         async move {
             let write = async { answered.await.unwrap() };
-            queue.concluding(key("a").into(), write, |version: &String| Some(version)).await
+            queue.suppressing_echo(key("a").into(), write, |version: &String| Some(version)).await
         }
     });
     tokio::task::yield_now().await;
-    told.iter().for_each(|version| queue.changed_to(key("a"), *version));
-    queue.changed_to(key("b"), Some("2"));
+    reported.iter().for_each(|version| queue.add_changed(key("a"), *version));
+    queue.add_changed(key("b"), Some("2"));
     assert_eq!(queue.take_all(), [key("b")], "before the answer");
     send.send(answer.map(str::to_owned)).unwrap();
     let _ = writing.await.unwrap();
@@ -243,21 +243,21 @@ async fn woken_by(told: &[Option<&str>], answer: Result<&str, ()>) -> Vec<Key> {
 }
 
 #[tokio::test]
-async fn an_echo_that_comes_before_its_answer_wakes_nobody() {
-    assert_eq!(woken_by(&[Some("2")], Ok("2")).await, []);
-    assert_eq!(woken_by(&[Some("2"), None], Ok("2")).await, [], "the last finalizer went");
+async fn an_echo_before_the_answer_enqueues_nothing() {
+    assert_eq!(enqueued_by(&[Some("2")], Ok("2")).await, []);
+    assert_eq!(enqueued_by(&[Some("2"), None], Ok("2")).await, [], "the last finalizer went");
 }
 
 #[tokio::test]
-async fn news_told_while_a_write_is_under_way_wakes_its_key() {
-    assert_eq!(woken_by(&[Some("2"), Some("3")], Ok("2")).await, [key("a")]);
-    assert_eq!(woken_by(&[Some("2")], Err(())).await, [key("a")], "nobody knows whose write that was");
-    assert_eq!(woken_by(&[None], Err(())).await, [key("a")]);
-    assert_eq!(woken_by(&[], Err(())).await, []);
+async fn other_changes_during_an_own_write_enqueue_its_key() {
+    assert_eq!(enqueued_by(&[Some("2"), Some("3")], Ok("2")).await, [key("a")]);
+    assert_eq!(enqueued_by(&[Some("2")], Err(())).await, [key("a")], "the write may be another client's");
+    assert_eq!(enqueued_by(&[None], Err(())).await, [key("a")]);
+    assert_eq!(enqueued_by(&[], Err(())).await, []);
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_key_is_worked_on_once_at_a_time_by_many_workers() {
+async fn many_workers_never_process_a_key_at_the_same_time() {
     let queue = Queue::new();
     let running: Arc<Mutex<HashSet<Key>>> = Arc::default();
     let passes = Arc::new(std::sync::atomic::AtomicUsize::new(0));
@@ -266,7 +266,10 @@ async fn every_key_is_worked_on_once_at_a_time_by_many_workers() {
             let (queue, running, passes) = (queue.clone(), running.clone(), passes.clone());
             tokio::spawn(async move {
                 while let Some(claimed) = queue.next().await {
-                    assert!(running.lock().insert(claimed.clone()), "two passes of one key at once");
+                    assert!(
+                        running.lock().insert(claimed.clone()),
+                        "a key is processed twice at the same time"
+                    );
                     tokio::time::sleep(Duration::from_millis(3)).await;
                     running.lock().remove(&*claimed);
                     passes.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -280,7 +283,7 @@ async fn every_key_is_worked_on_once_at_a_time_by_many_workers() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
-    let idle = || queue.0.state.lock().working.is_empty() && queue.0.state.lock().lanes.len() == 0;
+    let idle = || queue.0.state.lock().running.is_empty() && queue.0.state.lock().lanes.len() == 0;
     while !idle() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }

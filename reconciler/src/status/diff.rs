@@ -1,12 +1,12 @@
-//! What has to be merged into one JSON value to make another of it.
+//! JSON merge patches (RFC 7396).
 
 use serde_json::{Map, Value};
 
-/// The merge patch (RFC 7396) from `before` to `after`; none where they are equal.
+/// The merge patch from `before` to `after`; `None` if they are equal.
 ///
-/// It names only fields that `before` or `after` has: what a newer version keeps beside them stays as it is, but
-/// for lists, which are replaced whole.
-pub(crate) fn diff(before: &Value, after: Value) -> Option<Value> {
+/// It names only fields of `before` or `after`, so fields that a newer version stores beside them are kept. Lists are
+/// replaced as a whole.
+pub(super) fn diff(before: &Value, after: Value) -> Option<Value> {
     if *before == after {
         return None;
     }
@@ -17,8 +17,8 @@ pub(crate) fn diff(before: &Value, after: Value) -> Option<Value> {
 }
 
 fn fields(before: &Map<String, Value>, after: Map<String, Value>) -> Map<String, Value> {
-    let gone = before.keys().filter(|name| !after.contains_key(*name));
-    let gone: Vec<_> = gone.map(|name| (name.clone(), Value::Null)).collect();
+    let removed = before.keys().filter(|name| !after.contains_key(*name));
+    let removed: Vec<_> = removed.map(|name| (name.clone(), Value::Null)).collect();
     let changed = after.into_iter().filter_map(|(name, new)| {
         let change = match before.get(&name) {
             Some(old) => diff(old, new),
@@ -26,11 +26,11 @@ fn fields(before: &Map<String, Value>, after: Map<String, Value>) -> Map<String,
         };
         Some((name, change?))
     });
-    changed.chain(gone).collect()
+    changed.chain(removed).collect()
 }
 
 /// Merges the patch into the value, as the API server does.
-pub(crate) fn merge(into: &mut Value, patch: &Value) {
+pub(super) fn merge(into: &mut Value, patch: &Value) {
     let Value::Object(patch) = patch else {
         into.clone_from(patch);
         return;
@@ -48,11 +48,13 @@ pub(crate) fn merge(into: &mut Value, patch: &Value) {
     }
 }
 
-/// Whether the patch changes a value that is no longer what it was when the patch was made.
-pub(crate) fn meets(patch: &Value, before: Option<&Value>, now: Option<&Value>) -> bool {
+/// Returns true if the patch changes a value that differs between `before`, which the patch was computed from, and `now`.
+pub(super) fn conflicts_with(patch: &Value, before: Option<&Value>, now: Option<&Value>) -> bool {
     match patch {
         Value::Object(changes) => changes.iter().any(|(name, change)| {
-            meets(change, before.and_then(|before| before.get(name)), now.and_then(|now| now.get(name)))
+            let (before, now) =
+                (before.and_then(|value| value.get(name)), now.and_then(|value| value.get(name)));
+            conflicts_with(change, before, now)
         }),
         _ => before != now,
     }
@@ -73,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_diff_merged_into_what_it_was_computed_from_makes_the_other() {
+    fn merging_a_diff_into_its_first_value_yields_the_second() {
         let values = [
             json!({}),
             json!({"a": [1, 2]}),
@@ -92,21 +94,21 @@ mod tests {
     }
 
     #[test]
-    fn what_neither_side_knows_survives_a_merge() {
+    fn fields_that_neither_side_knows_survive_a_merge() {
         let mut stored = json!({"known": 1, "newer": {"field": true}});
         merge(&mut stored, &diff(&json!({"known": 1}), json!({"known": 2})).unwrap());
         assert_eq!(stored, json!({"known": 2, "newer": {"field": true}}));
     }
 
     #[test]
-    fn a_patch_meets_what_changed_at_one_of_its_own_paths_only() {
+    fn a_patch_conflicts_only_with_changes_at_its_own_paths() {
         let before = json!({"a": 1, "b": {"c": [1], "d": 2}});
         let patch = json!({"b": {"c": [1, 2]}, "new": {"x": 1}});
-        let meets = |now: Value| meets(&patch, Some(&before), Some(&now));
-        assert!(!meets(before.clone()));
-        assert!(!meets(json!({"a": 5, "b": {"c": [1], "d": 6}, "other": 7})));
-        assert!(meets(json!({"a": 1, "b": {"c": [1, 3], "d": 2}})), "the list is another");
-        assert!(meets(json!({"a": 1, "b": {"c": [1], "d": 2}, "new": {"x": 2}})), "added by both");
-        assert!(meets(json!({"a": 1})), "gone");
+        let conflicts_with = |now: Value| conflicts_with(&patch, Some(&before), Some(&now));
+        assert!(!conflicts_with(before.clone()));
+        assert!(!conflicts_with(json!({"a": 5, "b": {"c": [1], "d": 6}, "other": 7})));
+        assert!(conflicts_with(json!({"a": 1, "b": {"c": [1, 3], "d": 2}})), "the list is another");
+        assert!(conflicts_with(json!({"a": 1, "b": {"c": [1], "d": 2}, "new": {"x": 2}})), "added by both");
+        assert!(conflicts_with(json!({"a": 1})), "gone");
     }
 }

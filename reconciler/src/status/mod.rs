@@ -1,43 +1,38 @@
-//! Writes what a pass did to a status: only what differs, and never over somebody else's write.
+//! Writes the status of a pass: only the difference, and never over another client's change.
 
 mod diff;
 
 use std::{sync::Arc, time::Duration};
 
 use reknit_apis::{Key, Kind, StatusOf};
-use reknit_injection::Newest;
-use serde_json::{
-    Value, json,
-    value::{RawValue, to_raw_value},
-};
+use serde_json::{Value, json, to_value};
 
-use self::diff::meets;
-pub(crate) use self::diff::{diff, merge};
+use self::diff::{conflicts_with, diff, merge};
 use crate::{
     Result,
-    endpoint::{Endpoint, code},
     metrics::PassMetrics,
+    object_client::{ObjectClient, WriteMeta, status_code},
 };
 
-const TRIES: usize = 5;
+const ATTEMPTS: usize = 5;
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// What a pass did to a status, as the text of a merge patch: few are looked at again once they are sent.
-pub(crate) struct StatusChange(Box<RawValue>);
+/// The change of a status by a pass, as a merge patch.
+pub(crate) struct StatusChange(Value);
 
-/// What came of writing a status.
+/// The result of writing a status.
 pub(crate) enum Written {
-    /// The object, as far as is known now: as the pass saw it, with the status that it left.
-    Is(Newest),
-    /// Somebody else changed the object too, before the status was in. Its key has been woken by that.
+    /// The object is as the pass saw it, with the status that the pass left.
+    Is(WriteMeta),
+    /// Another client changed the object before the status was written. That change has enqueued its key.
     Changed,
-    /// There is nothing left to write to.
+    /// The object is gone.
     Gone,
 }
 
 impl StatusChange {
-    /// What differs between the status that was read and the one that the pass left; none where nothing does. When
-    /// conditions changed counts for nothing, and is set back in `left`.
+    /// The change from the status that was read to the one that the pass left, if any. Transition times of unchanged
+    /// conditions are no change, and are restored in `left`.
     pub(crate) fn between<K: Kind>(
         read: Option<&StatusOf<K>>,
         left: &mut StatusOf<K>,
@@ -45,102 +40,91 @@ impl StatusChange {
         let empty = StatusOf::<K>::default();
         let before = read.unwrap_or(&empty);
         K::keep_transition_times(left, before);
-        if K::says_what(before, left) {
+        if K::eq_ignoring_transition_time(before, left) {
             return Ok(None);
         }
+        let (before, left) = (to_value(before)?, to_value(left)?);
         if read.is_none() {
-            // whole, since the API server holds nothing yet of what an absent status would have by default
-            let (whole, before) = (to_raw_value(left)?, to_raw_value(before)?);
-            return Ok(Some(Self(whole)).filter(|whole| whole.0.get() != before.get()));
+            // The whole status: the API server does not store the defaults of an absent one.
+            return Ok((left != before).then_some(Self(left)));
         }
-        let change = diff(&serde_json::to_value(before)?, serde_json::to_value(&left)?);
-        Ok(change.map(|change| to_raw_value(&change)).transpose()?.map(Self))
+        Ok(diff(&before, left).map(Self))
     }
 
-    /// What is left to be done to this object, which changed since.
-    fn again<K: Kind>(&self, object: &K) -> Result<Option<Self>> {
-        let mut wanted = match object.read_status() {
-            Some(status) => serde_json::to_value(status)?,
-            None => json!({}),
-        };
-        merge(&mut wanted, &self.patch()?);
+    /// The change that this object, which another client changed, still needs.
+    fn remaining<K: Kind>(&self, object: &K) -> Result<Option<Self>> {
+        let mut wanted = object.read_status().map_or(Ok(json!({})), to_value)?;
+        merge(&mut wanted, &self.0);
         Self::between::<K>(object.read_status(), &mut serde_json::from_value(wanted)?)
     }
 
-    fn patch(&self) -> Result<Value> {
-        Ok(serde_json::from_str(self.0.get())?)
-    }
-
-    /// Whether it would replace what somebody else made of a value after it was read: such as a list, to which they
-    /// added something.
-    fn takes_back<K: Kind>(&self, read: Option<&StatusOf<K>>, now: Option<&StatusOf<K>>) -> Result<bool> {
-        let value = |status: Option<&StatusOf<K>>| serde_json::to_value(status.cloned().unwrap_or_default());
-        Ok(meets(&self.patch()?, Some(&value(read)?), Some(&value(now)?)))
+    /// Returns true if it would overwrite another client's change since the status was read, such as an entry of a list.
+    fn overwrites<K: Kind>(&self, read: Option<&StatusOf<K>>, now: Option<&StatusOf<K>>) -> Result<bool> {
+        let value = |status: Option<&StatusOf<K>>| to_value(status.cloned().unwrap_or_default());
+        Ok(conflicts_with(&self.0, Some(&value(read)?), Some(&value(now)?)))
     }
 }
 
-/// Writes the change to the object it was computed from; `read` is its status as it was read, before any defaults. Where
-/// somebody else was faster, the object is read again and what is still missing there is written, up to five times. Where
-/// they changed the same values, that is the conflict it looks like, and for another pass to decide.
+/// Writes the change to the object. `read` is its status before any defaults.
+///
+/// After a conflict the object is read again and the remaining change is written, in up to five attempts. If another
+/// client changed the same values, the conflict is returned, and another pass decides.
 pub(crate) async fn write<K: Kind>(
-    endpoint: &Endpoint<K>,
+    client: &ObjectClient<K>,
     object: &K,
     read: Option<&StatusOf<K>>,
-    missing: StatusChange,
+    change: StatusChange,
     metrics: &PassMetrics,
 ) -> Result<Written> {
     let key = Arc::new(Key::of(object));
     let version = object.meta().resource_version.as_deref();
-    let answer = endpoint.patch_status(&key, version, &missing.0, true).await;
+    let answer = client.patch_status(&key, version, &change.0, true).await;
     metrics.status_write(answer.is_ok());
     match answer {
         Ok(newest) => Ok(Written::Is(newest)),
-        // a box of its own, since every pass has room for this future, and few take this way
-        Err(error) => Box::pin(write_anew(endpoint, &key, object, read, missing, metrics, error)).await,
+        // Boxed: the future of every pass has room for this rare one.
+        Err(error) => Box::pin(write_again(client, &key, object, read, change, metrics, error)).await,
     }
 }
 
-/// After a first attempt that failed with this error.
-async fn write_anew<K: Kind>(
-    endpoint: &Endpoint<K>,
+/// Continues after a first attempt that failed with this error.
+async fn write_again<K: Kind>(
+    client: &ObjectClient<K>,
     key: &Arc<Key>,
     object: &K,
     read: Option<&StatusOf<K>>,
-    mut missing: StatusChange,
+    mut change: StatusChange,
     metrics: &PassMetrics,
     mut error: kube::Error,
 ) -> Result<Written> {
-    let mut since: Option<K> = None;
+    let mut last: Option<K> = None;
     for attempt in 1.. {
-        let conflict = code(&error) == Some(409);
-        if !(conflict && attempt < TRIES || code(&error) == Some(404)) {
+        let code = status_code(&error);
+        let is_conflict = code == Some(409) && attempt < ATTEMPTS;
+        if !is_conflict && code != Some(404) {
             return Err(error.into());
         }
         tokio::time::sleep(PAUSE.mul_f64(rand::random_range(0.5..1.5))).await;
-        let Some(now) = endpoint.get(key).await?.filter(|now| now.meta().uid == object.meta().uid) else {
+        let Some(now) = client.get(key).await?.filter(|now| now.meta().uid == object.meta().uid) else {
             return Ok(Written::Gone);
         };
-        if !conflict {
-            return Err(error.into()); // the object is there: what is not is its status subresource
+        if !is_conflict {
+            return Err(error.into()); // the object exists, so its status subresource does not
         }
-        match missing.again(&now)? {
-            None => break,
-            Some(_)
-                if missing
-                    .takes_back::<K>(since.as_ref().map_or(read, K::read_status), now.read_status())? =>
-            {
-                return Err(error.into());
-            }
-            Some(still) => missing = still,
+        let Some(remaining) = change.remaining(&now)? else { break };
+        let read = last.as_ref().map_or(read, K::read_status);
+        if change.overwrites::<K>(read, now.read_status())? {
+            return Err(error.into());
         }
-        let answer =
-            endpoint.patch_status(key, now.meta().resource_version.as_deref(), &missing.0, false).await;
+        change = remaining;
+        let version = now.meta().resource_version.as_deref();
+        let answer = client.patch_status(key, version, &change.0, false).await;
         metrics.status_write(answer.is_ok());
-        error = match answer {
-            Ok(_) => return Ok(Written::Changed),
-            Err(error) => error,
-        };
-        since = Some(now);
+        match answer {
+            Ok(_) => break,
+            Err(again) => error = again,
+        }
+        last = Some(now);
     }
     Ok(Written::Changed)
 }

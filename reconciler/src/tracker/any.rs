@@ -1,6 +1,6 @@
-//! The same for references whose Kind is known only at run time.
+//! Tracked reads by references whose Kind is known only at run time.
 
-use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use kube::{
     Resource,
@@ -8,24 +8,28 @@ use kube::{
     core::{GroupVersionKind, Selector},
     discovery::Scope,
 };
-use parking_lot::Mutex;
 use reknit_apis::{KReference, Key, Reference};
-use reknit_injection::{FeedState, Informer, Informers, select};
+use reknit_injection::{Informer, InformerState, Informers, select};
 
-use super::{Tracker, Trackers, tracked::matching};
+use super::{
+    tracked::matching,
+    trackers::{Tracker, Trackers},
+};
 use crate::{Error, Permanent, Queue, Result};
 
-/// How long a pass waits for the first list of a Kind that nobody asked for before.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// How soon to ask again for a Kind that the API server does not know, or whose objects it did not list: nothing tells that it
-/// does by now.
-const ASK_AGAIN: Duration = Duration::from_secs(30);
+/// The time that a pass waits for the first list of a newly opened informer.
+const FIRST_LIST: Duration = Duration::from_secs(10);
+/// The longest time until the retry for a Kind that is unknown or cannot be listed. No watch reports that it now can.
+const RETRY: Duration = Duration::from_secs(30);
 
-/// Objects of any Kind for a pass to read by reference; what it read wakes it again, as with
+/// Objects of any Kind for a pass to read by reference. A change of an object that was read enqueues the key, as with
 /// [`Tracked`](crate::Tracked).
 ///
 /// Comes from [`Builder::track_any`](crate::Builder::track_any). The first reference to a Kind opens an informer for
-/// it, which the controller keeps.
+/// it. The informer closes when no object of the controller refers to that Kind any more.
+///
+/// Anyone who can write a reference can make the controller watch a Kind in all the namespaces that it reads. Limit the
+/// API groups with [`groups`](Self::groups), or validate references at admission.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::Pod;
@@ -38,95 +42,43 @@ const ASK_AGAIN: Duration = Duration::from_secs(30);
 #[derive(Clone)]
 pub struct TrackedAny {
     informers: Informers,
-    /// The one namespace of the controller, if it is confined to one.
+    /// The only namespace of the controller, if it is confined to one.
     within: Option<String>,
+    /// The API groups that references may name; all if `None`.
+    groups: Option<Arc<[String]>>,
     queue: Queue,
     trackers: Trackers,
-    opened: Arc<Mutex<HashMap<GroupVersionKind, Opened>>>,
-}
-
-#[derive(Clone)]
-struct Opened {
-    informer: Informer<DynamicObject>,
-    tracker: Tracker,
-    namespaced: bool,
 }
 
 impl fmt::Debug for TrackedAny {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let opened = self.opened.lock();
-        let informers: Vec<_> = opened.values().map(|opened| &opened.informer).collect();
         f.debug_struct("TrackedAny")
             .field("within", &self.within)
-            .field("informers", &informers)
+            .field("informers", &self.trackers.dynamic_informers())
             .finish_non_exhaustive()
     }
 }
 
-/// A Kind that the API server may come to know.
+/// The fault of a reference, of which `target` is the Kind and group version.
 #[derive(Debug, thiserror::Error)]
-#[error("the API server does not know {kind} of {api_version}: is its CustomResourceDefinition installed?")]
-struct UnknownKind {
-    api_version: String,
-    kind: String,
-}
-
-impl NoNamespace {
-    fn of(reference: &Reference, observer: &Key) -> Self {
-        Self {
-            api_version: reference.api_version.clone(),
-            kind: reference.kind.clone(),
-            observer: observer.name.clone(),
-        }
-    }
-}
-
-/// A reference out of the namespace that the controller is confined to.
-#[derive(Debug, thiserror::Error)]
-#[error(
-    "the reference to a {kind} of {api_version} leads to the namespace {namespace}, and this controller reads only {within}"
-)]
-struct Elsewhere {
-    api_version: String,
-    kind: String,
-    namespace: String,
-    within: String,
-}
-
-impl Elsewhere {
-    fn of(reference: &Reference, namespace: &str, within: &str) -> Self {
-        Self {
-            api_version: reference.api_version.clone(),
-            kind: reference.kind.clone(),
-            namespace: namespace.into(),
-            within: within.into(),
-        }
-    }
-}
-
-impl UnknownKind {
-    fn of(reference: &Reference) -> Self {
-        Self { api_version: reference.api_version.clone(), kind: reference.kind.clone() }
-    }
-}
-
-/// A reference from an object without a namespace to one that must have one.
-#[derive(Debug, thiserror::Error)]
-#[error(
-    "the reference to a {kind} of {api_version} names no namespace, and {observer} lies in none: name the namespace"
-)]
-struct NoNamespace {
-    api_version: String,
-    kind: String,
-    observer: String,
-}
-
-/// A Kind whose objects have not been listed yet.
-#[derive(Debug, thiserror::Error)]
-#[error("the first list of {feed} is not there yet: {why}")]
-struct NotSynced {
-    feed: String,
-    why: String,
+enum ReferenceError {
+    #[error("the API server does not know {target}: is its CustomResourceDefinition installed?")]
+    UnknownKind { target: String },
+    #[error(
+        "the reference to a {target} names the API group {group:?}, and this controller follows references only to \
+         {allowed:?}: add the group to `.groups(…)` of `track_any()`"
+    )]
+    Group { target: String, group: String, allowed: Arc<[String]> },
+    #[error(
+        "the reference to a {target} leads to the namespace {namespace}, and this controller reads only {within}"
+    )]
+    Namespace { target: String, namespace: String, within: String },
+    #[error(
+        "the reference to a {target} names no namespace, and {observer} lies in none: name the namespace"
+    )]
+    NoNamespace { target: String, observer: String },
+    #[error("the first list of {informer} is not there yet: {why}")]
+    NotSynced { informer: String, why: String },
 }
 
 impl TrackedAny {
@@ -136,17 +88,36 @@ impl TrackedAny {
         queue: Queue,
         trackers: Trackers,
     ) -> Self {
-        Self { informers, within, queue, trackers, opened: Arc::default() }
+        Self { informers, within, groups: None, queue, trackers }
     }
 
-    /// The object that the reference names, in the observer's namespace where it says none.
+    /// Allows only references to Kinds of these API groups. As in RBAC rules, `""` is the core group.
+    ///
+    /// A reference to any other group is a permanent error, and opens no informer.
+    ///
+    /// ```
+    /// use k8s_openapi::api::core::v1::Pod;
+    /// use reknit_reconciler::{Builder, TrackedAny};
+    ///
+    /// fn sinks(build: &mut Builder<Pod>) -> TrackedAny {
+    ///     build.track_any().groups(["", "serving.knative.dev", "messaging.knative.dev"])
+    /// }
+    /// ```
+    pub fn groups<G: Into<String>>(mut self, groups: impl IntoIterator<Item = G>) -> Self {
+        self.groups = Some(groups.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// Returns the object that the reference names, in the observer's namespace if it names none.
     ///
     /// # Errors
     ///
-    /// A malformed reference, one without a namespace from an observer that has none to an object that must have one, or
-    /// one into another namespace than that of a controller of one namespace: these are permanent. A Kind that the API
-    /// server does not know, and one whose objects cannot be listed, or not within ten seconds: these are asked for again
-    /// every half minute at least.
+    /// These errors are permanent: a malformed reference; an API group that is not [allowed](Self::groups); a namespaced
+    /// Kind without a namespace in either the reference or the observer; another namespace than that of a controller of
+    /// one namespace.
+    ///
+    /// These are retried at least every half minute: a Kind that the API server does not know; a Kind whose objects
+    /// cannot be listed, or not within ten seconds.
     pub async fn get<O: Resource + Sync>(
         &self,
         observer: &O,
@@ -156,83 +127,95 @@ impl TrackedAny {
         Ok(self.all(observer, &reference).await?.into_iter().next())
     }
 
-    /// The objects that the reference names or selects, in the observer's namespace where it says none.
+    /// Returns the objects that the reference names or selects, in the observer's namespace if it names none.
     ///
     /// # Errors
     ///
-    /// As [`get`](Self::get).
+    /// Returns the errors of [`get`](Self::get).
     pub async fn all<O: Resource + Sync>(
         &self,
         observer: &O,
         reference: &Reference,
     ) -> Result<Vec<Arc<DynamicObject>>> {
         reference.check_trackable().permanent()?;
-        let Opened { informer, tracker, namespaced } = self.open(reference).await?;
-        let home = observer.meta().namespace.as_deref();
-        let namespace = reference.namespace.as_deref().filter(|said| !said.is_empty()).or(home);
-        let namespace = namespace.filter(|_| namespaced);
+        let kind = self.kind(reference).permanent()?;
+        let found = self.informers.resolve(&kind).await?;
+        let unknown = || ReferenceError::UnknownKind { target: target(reference) };
+        let (resource, scope) = found.ok_or_else(|| Error::from(unknown()).retry_within(RETRY))?;
+        let is_namespaced = scope == Scope::Namespaced;
+        let namespace = self.namespace(observer, reference, is_namespaced).permanent()?;
+        let within = self.within.as_deref().filter(|_| is_namespaced).unwrap_or_default();
+        let informer = self.informers.get_dynamic(&resource, select().namespace(within));
         let observer = Key::of(observer);
-        if namespaced && namespace.is_none() {
-            return Err(NoNamespace::of(reference, &observer)).permanent();
-        }
-        if let (Some(within), Some(namespace)) = (&self.within, namespace)
-            && within != namespace
-        {
-            return Err(Elsewhere::of(reference, namespace, within)).permanent();
-        }
         if let Some(labels) = &reference.selector {
             let selector: Selector = labels.clone().try_into().permanent()?;
-            tracker.read_matching(&observer, namespace, &selector);
+            let read = |tracker: &Tracker| tracker.read_matching(&observer, namespace, &selector);
+            self.trackers.read_dynamic(kind, &informer, &self.queue, read);
             first_list(&informer).await?;
             return Ok(matching(&informer, namespace, &selector).collect());
         }
         let target = Key::new(namespace, reference.name.as_deref().unwrap_or_default());
-        tracker.read(&observer, &target);
+        self.trackers.read_dynamic(kind, &informer, &self.queue, |tracker| tracker.read(&observer, &target));
         first_list(&informer).await?;
         Ok(informer.get(&target).into_iter().collect())
     }
 
-    /// Tracks nothing more for this observer: for a finalizer whose object takes a while to go.
+    /// Drops all reads by this observer, for a finalizer whose object takes some time to be deleted.
     pub fn forget<O: Resource>(&self, observer: &O) {
-        for opened in self.opened.lock().values() {
-            opened.tracker.forget(&Key::of(observer));
-        }
+        self.trackers.forget_dynamic(&Key::of(observer));
     }
 
-    async fn open(&self, reference: &Reference) -> Result<Opened> {
-        let (group, version) = reference.api_version.split_once('/').unwrap_or(("", &reference.api_version));
-        let kind = GroupVersionKind::gvk(group, version, &reference.kind);
-        if let Some(opened) = self.opened.lock().get(&kind) {
-            return Ok(opened.clone());
+    fn kind(&self, reference: &Reference) -> Result<GroupVersionKind, ReferenceError> {
+        let Reference { api_version, kind, .. } = reference;
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        if let Some(allowed) = self.groups.as_ref().filter(|allowed| allowed.iter().all(|one| one != group)) {
+            let (group, allowed) = (group.into(), allowed.clone());
+            return Err(ReferenceError::Group { target: target(reference), group, allowed });
         }
-        let found = self.informers.resolve(&kind).await?;
-        let (resource, scope) =
-            found.ok_or_else(|| Error::from(UnknownKind::of(reference)).retry_within(ASK_AGAIN))?;
-        let namespaced = scope == Scope::Namespaced;
-        let within = self.within.as_deref().filter(|_| namespaced).unwrap_or_default();
-        let informer = self.informers.get_dynamic(&resource, select().namespace(within));
-        let mut all = self.opened.lock();
-        let opened = all.entry(kind).or_insert_with(|| {
-            let tracker = self.trackers.join();
-            tracker.wake(&informer, self.queue.clone());
-            Opened { informer, tracker, namespaced }
-        });
-        Ok(opened.clone())
+        Ok(GroupVersionKind::gvk(group, version, kind))
+    }
+
+    /// The namespace to read from; `None` for a cluster-scoped Kind.
+    fn namespace<'a, O: Resource>(
+        &self,
+        observer: &'a O,
+        reference: &'a Reference,
+        is_namespaced: bool,
+    ) -> Result<Option<&'a str>, ReferenceError> {
+        if !is_namespaced {
+            return Ok(None);
+        }
+        let named = reference.namespace.as_deref().filter(|namespace| !namespace.is_empty());
+        match (named.or(observer.meta().namespace.as_deref()), &self.within) {
+            (None, _) => {
+                let observer = Key::of(observer).name;
+                Err(ReferenceError::NoNamespace { target: target(reference), observer })
+            }
+            (Some(namespace), Some(within)) if within != namespace => {
+                let (namespace, within) = (namespace.into(), within.clone());
+                Err(ReferenceError::Namespace { target: target(reference), namespace, within })
+            }
+            (namespace, _) => Ok(namespace),
+        }
     }
 }
 
-/// Waits for the first list, unless it is known already what stands in its way.
+fn target(reference: &Reference) -> String {
+    format!("{} of {}", reference.kind, reference.api_version)
+}
+
+/// Waits for the first list, unless the informer already reports why it cannot be listed.
 async fn first_list(informer: &Informer<DynamicObject>) -> Result<()> {
-    if !matches!(informer.state(), FeedState::Waiting { why, .. } if !why.is_empty()) {
-        let _ = tokio::time::timeout(PATIENCE, informer.synced()).await;
+    if !matches!(informer.state(), InformerState::Waiting { why, .. } if !why.is_empty()) {
+        let _ = tokio::time::timeout(FIRST_LIST, informer.synced()).await;
     }
     let why = match informer.state() {
-        FeedState::Synced { .. } => return Ok(()),
-        FeedState::NotStarted => "nothing is watched in this process yet".into(),
-        FeedState::Waiting { why, .. } if why.is_empty() => "the API server takes its time".into(),
-        FeedState::Waiting { why, .. } => why,
+        InformerState::Synced { .. } => return Ok(()),
+        InformerState::NotStarted => "the informers of this process are not started yet".into(),
+        InformerState::Waiting { why, .. } if why.is_empty() => "the API server has not answered yet".into(),
+        InformerState::Waiting { why, .. } => why,
     };
-    Err(Error::from(NotSynced { feed: informer.name().into(), why }).retry_within(ASK_AGAIN))
+    Err(Error::from(ReferenceError::NotSynced { informer: informer.name().into(), why }).retry_within(RETRY))
 }
 
 #[cfg(test)]
@@ -245,11 +228,11 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_not_listed_is_asked_for_again_as_soon_as_what_is_not_known() {
+    async fn a_kind_that_is_not_listed_yet_is_retried_like_an_unknown_one() {
         let cx = Context::new("test", ApiServer::new().client());
         let maps = cx.informers().get_dynamic(&ApiResource::erase::<ConfigMap>(&()), select());
         let error = first_list(&maps).await.unwrap_err();
         assert!(!error.is_permanent());
-        assert_eq!(error.latest_retry(), Some(ASK_AGAIN));
+        assert_eq!(error.latest_retry(), Some(RETRY));
     }
 }

@@ -1,4 +1,4 @@
-//! Who has read what: from a target to its observers, to wake them, and back, to forget one cheaply.
+//! The reads of one Kind, by target to enqueue observers, and by observer to forget them cheaply.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -8,44 +8,50 @@ use std::{
 use kube::core::{Selector, SelectorExt};
 use reknit_apis::Key;
 
-/// A key as it is written: one allocation, shared by all that name it.
+/// A key as text, shared by all entries that name it.
 type Text = Arc<str>;
 type Namespace = Option<Text>;
 
-/// What an observer read of one Kind: an object by name, whether it is there or not, or those that match.
+/// The target of a read: an object by name, whether it exists or not, or the objects in a namespace that match.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-enum Target {
+pub(super) enum Target {
     Exact(Text),
     Matching(Box<(Namespace, Text)>),
 }
 
-/// The reads of all observers of one Kind. An observer and its targets are held while a pass that read them may
-/// still stand; nothing expires, since nothing outlives its observer. Pairs in ordered sets take a third of the memory
-/// that a set for each observer and each target takes, since most hold a single one.
+/// The least target, where the range of an observer's reads begins.
+impl Default for Target {
+    fn default() -> Self {
+        Self::Exact(Text::default())
+    }
+}
+
+/// The reads of all observers of one Kind, kept while a pass may depend on them. Most observers read one object, so
+/// ordered sets of pairs take a third of the memory of a set for each observer and each target.
 #[derive(Debug, Default)]
 pub(super) struct Index {
-    /// Target and observer.
-    exact: BTreeSet<(Text, Text)>,
-    matching: HashMap<Namespace, HashMap<Text, Selected>>,
-    /// Observer and target.
-    reads: BTreeSet<(Text, Target)>,
-    /// What the passes under way, and those that failed, have read.
+    /// Pairs of target and observer.
+    pub(super) exact: BTreeSet<(Text, Text)>,
+    pub(super) matching: HashMap<Namespace, HashMap<Text, Selected>>,
+    /// Pairs of observer and target.
+    pub(super) reads: BTreeSet<(Text, Target)>,
+    /// The targets of the running passes and of those that failed last.
     latest: HashMap<Text, HashSet<Target>>,
 }
 
 #[derive(Debug)]
-struct Selected {
+pub(super) struct Selected {
     selector: Selector,
     observers: HashSet<Text>,
 }
 
 impl Index {
     pub(super) fn read(&mut self, observer: &Key, target: &Key) {
-        let itself = target == observer;
+        let is_same = target == observer;
         let observer = self.interned(observer);
-        // what an object depends on often has its name: one copy serves for both
-        let target = if itself { observer.clone() } else { self.interned(target) };
-        if self.note(&observer, Target::Exact(target.clone())) {
+        // An object and its dependency often have the same name, and then share the text.
+        let target = if is_same { observer.clone() } else { self.interned(target) };
+        if self.add(&observer, Target::Exact(target.clone())) {
             self.exact.insert((target, observer));
         }
     }
@@ -53,24 +59,29 @@ impl Index {
     pub(super) fn read_matching(&mut self, observer: &Key, namespace: Option<&str>, selector: &Selector) {
         let observer = self.interned(observer);
         let (namespace, text): (Namespace, Text) = (namespace.map(Into::into), canonical(selector).into());
-        if self.note(&observer, Target::Matching(Box::new((namespace.clone(), text.clone())))) {
+        if self.add(&observer, Target::Matching(Box::new((namespace.clone(), text.clone())))) {
             let selected = self.matching.entry(namespace).or_default().entry(text);
-            let made = || Selected { selector: selector.clone(), observers: HashSet::new() };
-            selected.or_insert_with(made).observers.insert(observer);
+            let new = || Selected { selector: selector.clone(), observers: HashSet::new() };
+            selected.or_insert_with(new).observers.insert(observer);
         }
     }
 
-    /// Those who read this object, or would have, had it been there.
+    /// Adds the observers that read this object by name.
     pub(super) fn observers_by_name(&self, key: &Key, into: &mut HashSet<Text>) {
-        into.extend(of(&self.exact, &written(key)).map(|(_, observer)| observer.clone()));
+        into.extend(pairs_of(&self.exact, &text_of(key)).map(|(_, observer)| observer.clone()));
     }
 
-    /// Whether anybody reads by labels.
-    pub(super) fn selects(&self) -> bool {
+    /// Returns true if no observer reads anything of the Kind.
+    pub(super) fn is_empty(&self) -> bool {
+        self.reads.is_empty()
+    }
+
+    /// Returns true if any observer reads by labels.
+    pub(super) fn has_selectors(&self) -> bool {
         !self.matching.is_empty()
     }
 
-    /// Those who read what has such labels.
+    /// Adds the observers whose selectors match these labels.
     pub(super) fn observers_by_labels(
         &self,
         namespace: Option<&str>,
@@ -78,132 +89,92 @@ impl Index {
         into: &mut HashSet<Text>,
     ) {
         let namespace: Namespace = namespace.map(Into::into);
-        for selected in self.matching.get(&namespace).into_iter().flat_map(HashMap::values) {
-            if selected.selector.matches(labels) {
-                into.extend(selected.observers.iter().cloned());
-            }
-        }
+        let selected = self.matching.get(&namespace).into_iter().flat_map(HashMap::values);
+        let matching = selected.filter(|selected| selected.selector.matches(labels));
+        into.extend(matching.flat_map(|selected| selected.observers.iter().cloned()));
     }
 
-    /// A pass of this observer begins.
+    /// Starts a pass of this observer.
     pub(super) fn begin(&mut self, observer: &Key) {
-        if let Some(observer) = first(&self.reads, &written(observer)).cloned() {
+        if let Some(observer) = first(&self.reads, &text_of(observer)).cloned() {
             self.latest.insert(observer, HashSet::new());
         }
     }
 
-    /// The pass ended well: what it did not read decides nothing any more.
-    pub(super) fn settle(&mut self, observer: &Key) {
-        let observer = written(observer);
-        let Some(latest) = self.latest.remove(&observer) else { return };
-        let stale: Vec<_> =
-            of(&self.reads, &observer).filter(|(_, target)| !latest.contains(target)).cloned().collect();
-        stale.iter().for_each(|read| self.unread(read));
+    /// Drops the reads that the last pass did not repeat.
+    pub(super) fn retain_latest(&mut self, observer: &Key) {
+        let observer = text_of(observer);
+        if let Some(latest) = self.latest.remove(&observer) {
+            self.remove_where(&observer, |target| !latest.contains(target));
+        }
     }
 
-    /// The observer reads nothing any more.
+    /// Drops all reads of the observer.
     pub(super) fn forget(&mut self, observer: &Key) {
-        let observer = written(observer);
+        let observer = text_of(observer);
         self.latest.remove(&observer);
-        let reads: Vec<_> = of(&self.reads, &observer).cloned().collect();
-        reads.iter().for_each(|read| self.unread(read));
+        self.remove_where(&observer, |_| true);
     }
 
-    /// The copy of this key that is held already, of an observer or of a target, or else a new one.
+    /// The stored text of this key, or a new one.
     fn interned(&self, key: &Key) -> Text {
-        let text = written(key);
+        let text = text_of(key);
         first(&self.reads, &text).or_else(|| first(&self.exact, &text)).cloned().unwrap_or(text)
     }
 
-    /// True where the observer did not read that before.
-    fn note(&mut self, observer: &Text, target: Target) -> bool {
+    /// Returns true if the read is new.
+    fn add(&mut self, observer: &Text, target: Target) -> bool {
         if let Some(latest) = self.latest.get_mut(observer) {
             latest.insert(target.clone());
         }
         self.reads.insert((observer.clone(), target))
     }
 
-    fn unread(&mut self, read: &(Text, Target)) {
-        self.reads.remove(read);
-        let (observer, target) = read;
-        match target {
-            Target::Exact(key) => {
-                self.exact.remove(&(key.clone(), observer.clone()));
-            }
-            Target::Matching(matching) => {
-                let (namespace, text) = &**matching;
-                let Some(selectors) = self.matching.get_mut(namespace) else { return };
-                if without(selectors.get_mut(text), observer) {
-                    selectors.remove(text);
-                }
-                if selectors.is_empty() {
-                    self.matching.remove(namespace);
+    fn remove_where(&mut self, observer: &Text, condition: impl Fn(&Target) -> bool) {
+        let reads = pairs_of(&self.reads, observer).filter(|(_, target)| condition(target));
+        for read in reads.cloned().collect::<Vec<_>>() {
+            self.reads.remove(&read);
+            match read {
+                (observer, Target::Exact(key)) => drop(self.exact.remove(&(key, observer))),
+                (observer, Target::Matching(matching)) => {
+                    self.remove_matching(&matching.0, &matching.1, &observer);
                 }
             }
         }
     }
 
-    /// How many copies of keys are held.
-    #[cfg(test)]
-    pub(super) fn copies(&self) -> usize {
-        let pairs = self.exact.iter().flat_map(|(target, observer)| [target, observer]);
-        pairs.map(Arc::as_ptr).collect::<HashSet<_>>().len()
-    }
-
-    /// How many objects, selectors and observers there are.
-    #[cfg(test)]
-    pub(super) fn sizes(&self) -> [usize; 3] {
-        let matching = self.matching.values().map(HashMap::len).sum();
-        let exact: HashSet<_> = self.exact.iter().map(|(target, _)| target).collect();
-        let observers: HashSet<_> = self.reads.iter().map(|(observer, _)| observer).collect();
-        [exact.len(), matching, observers.len()]
+    fn remove_matching(&mut self, namespace: &Namespace, text: &Text, observer: &Text) {
+        let Some(selectors) = self.matching.get_mut(namespace) else { return };
+        let Some(selected) = selectors.get_mut(text) else { return };
+        selected.observers.remove(observer);
+        if selected.observers.is_empty() {
+            selectors.remove(text);
+        }
+        if selectors.is_empty() {
+            self.matching.remove(namespace);
+        }
     }
 }
 
-fn written(key: &Key) -> Text {
+fn text_of(key: &Key) -> Text {
     [key.namespace.as_deref().unwrap_or_default(), "/", &key.name].concat().into()
 }
 
-/// Comes before all others.
-trait Least {
-    fn least() -> Self;
-}
-
-impl Least for Text {
-    fn least() -> Self {
-        Self::default()
-    }
-}
-
-impl Least for Target {
-    fn least() -> Self {
-        Self::Exact(Text::default())
-    }
-}
-
 /// The pairs that begin with this text.
-fn of<'a, T: Least + Ord>(
+fn pairs_of<'a, T: Default + Ord>(
     pairs: &'a BTreeSet<(Text, T)>,
     text: &Text,
 ) -> impl Iterator<Item = &'a (Text, T)> {
     let text = text.clone();
-    pairs.range((text.clone(), T::least())..).take_while(move |(first, _)| *first == text)
+    pairs.range((text.clone(), T::default())..).take_while(move |(first, _)| *first == text)
 }
 
-/// The copy of this text that the pairs share, if any begins with it.
-fn first<'a, T: Least + Ord>(pairs: &'a BTreeSet<(Text, T)>, text: &Text) -> Option<&'a Text> {
-    of(pairs, text).next().map(|(text, _)| text)
+/// The stored copy of this text, if a pair begins with it.
+fn first<'a, T: Default + Ord>(pairs: &'a BTreeSet<(Text, T)>, text: &Text) -> Option<&'a Text> {
+    pairs_of(pairs, text).next().map(|(text, _)| text)
 }
 
-/// Removes the observer; true where none is left.
-fn without(selected: Option<&mut Selected>, observer: &Text) -> bool {
-    selected.is_some_and(|selected| {
-        selected.observers.remove(observer);
-        selected.observers.is_empty()
-    })
-}
-
-/// Two selectors that say the same in another order are one.
+/// The same text for selectors that differ only in the order of their requirements.
 fn canonical(selector: &Selector) -> String {
     let mut expressions: Vec<_> = selector.clone().into_iter().map(|one| one.to_string()).collect();
     expressions.sort();

@@ -1,4 +1,4 @@
-//! A lister that remembers who asked.
+//! [`Tracked`], a lister that records its reads.
 
 use std::{fmt, sync::Arc};
 
@@ -9,13 +9,13 @@ use kube::{
 use reknit_apis::{Key, Scope, Sees};
 use reknit_injection::{Cached, Informer};
 
-use super::Tracker;
+use super::trackers::Tracker;
 
-/// Objects of one Kind for a pass to read: what it read wakes it again when it changes, comes or goes.
+/// Objects of one Kind for a pass to read. When an object that was read is created, changed or deleted, the key of the
+/// observer, the object whose pass read it, is enqueued.
 ///
-/// Comes from [`Builder::track`](crate::Builder::track). The observer is the object whose pass reads. It is noted
-/// before the read, so that no change in between is missed; where a pass that ended well did not read something
-/// again, that wakes its key no longer. Clones are one: what is read through any of them is read by the same controller.
+/// Comes from [`Builder::track`](crate::Builder::track). A read is recorded before the cache is read, so no change is
+/// missed in between. It is dropped after a successful pass that does not repeat it. All clones share one state.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::{Pod, Service};
@@ -27,7 +27,7 @@ use super::Tracker;
 ///
 /// impl Reconciler {
 ///     fn is_served(&self, pod: &Pod) -> bool {
-///         self.services.get(pod, "web").is_some() // false now, and woken once there is one
+///         self.services.get(pod, "web").is_some() // enqueued again once there is one
 ///     }
 /// }
 /// ```
@@ -42,18 +42,18 @@ impl<T: Cached<DynamicType = (), Scope: Scope>> Tracked<T> {
         Self { informer, tracker }
     }
 
-    /// The `T` of this name, in the observer's namespace where `T` is namespaced.
+    /// Returns the `T` of this name, in the observer's namespace if `T` is namespaced.
     pub fn get<O: Resource<Scope: Sees<T::Scope>>>(&self, observer: &O, name: &str) -> Option<Arc<T>> {
         self.look(observer, Key::new(home(observer, T::Scope::NAMESPACED), name))
     }
 
-    /// The `T` of this name in another namespace.
+    /// Returns the `T` of this name in another namespace.
     pub fn get_in<O: Resource>(&self, observer: &O, namespace: &str, name: &str) -> Option<Arc<T>> {
         self.look(observer, Key::new(Some(namespace).filter(|_| T::Scope::NAMESPACED), name))
     }
 
-    /// Those whose labels match, in the observer's namespace where `T` is namespaced. One that comes to match later
-    /// wakes the observer, and so does one that no longer does.
+    /// Lists the objects whose labels match, in the observer's namespace if `T` is namespaced. An object that starts or
+    /// stops to match enqueues the observer's key.
     pub fn matching<O: Resource<Scope: Sees<T::Scope>>>(
         &self,
         observer: &O,
@@ -64,13 +64,8 @@ impl<T: Cached<DynamicType = (), Scope: Scope>> Tracked<T> {
         matching(&self.informer, namespace, selector)
     }
 
-    /// Tracks nothing more for this observer: for a finalizer whose object takes a while to go.
-    pub fn forget<O: Resource>(&self, observer: &O) {
-        self.tracker.forget(&Key::of(observer));
-    }
-
     fn look<O: Resource>(&self, observer: &O, target: Key) -> Option<Arc<T>> {
-        self.tracker.read(&Key::of(observer), &target); // before the read: a change in between wakes
+        self.tracker.read(&Key::of(observer), &target); // first, so that a change in between is not missed
         self.informer.get(&target)
     }
 }
@@ -81,12 +76,12 @@ impl<T: Cached> fmt::Debug for Tracked<T> {
     }
 }
 
-/// Where an observer looks that says no namespace.
+/// The namespace to read from if the caller names none.
 fn home<O: Resource>(observer: &O, namespaced: bool) -> Option<&str> {
     observer.meta().namespace.as_deref().filter(|_| namespaced)
 }
 
-/// Those that match in one namespace, or everywhere.
+/// Lists the objects that match, in one namespace or all.
 pub(super) fn matching<T: Cached>(
     informer: &Informer<T>,
     namespace: Option<&str>,

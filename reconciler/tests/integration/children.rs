@@ -1,4 +1,4 @@
-//! What a real API server makes of children that are applied, and how many requests that takes.
+//! Applied children on a real API server, and the requests that they take.
 
 use std::sync::{Arc, Mutex};
 
@@ -20,7 +20,7 @@ use kube::{
 };
 use reknit_injection::{Cached, Context, Informer, Selection, select};
 use reknit_reconciler::{Controller, Error, Key, NotApplied, Outcome, Owned, ReconcileKind, Result};
-use reknit_testing::eventually;
+use reknit_testing::{ControllerExt, eventually};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -28,7 +28,7 @@ use crate::{Place, SOON};
 
 type Wanted = Arc<Mutex<Value>>;
 
-/// Applies one Deployment, whatever its owner says.
+/// Applies one Deployment of the test for every owner.
 struct Applies {
     deployments: Owned<Deployment>,
     wanted: Wanted,
@@ -43,7 +43,7 @@ impl ReconcileKind for Applies {
     }
 }
 
-/// A process with a controller that is told when to pass. What its client asks for is noted.
+/// A process whose controller runs passes when the test asks for them. The requests of its client are recorded.
 struct Process {
     controller: Controller,
     deployments: Informer<Deployment>,
@@ -53,7 +53,7 @@ struct Process {
 }
 
 impl Process {
-    /// One that watches what is selected, and has seen the owner.
+    /// A process that watches the selection and has seen the owner.
     async fn start(place: &Place, wanted: &Wanted, which: Selection) -> Self {
         let (client, asked) = noting(&place.client);
         let (process, informers) = {
@@ -63,11 +63,11 @@ impl Process {
         informers.start();
         process.deployments.synced().await;
         eventually("the owner in the cache", SOON, async || process.owners.get(&process.key)).await;
-        process.asked();
+        process.dependencies();
         process
     }
 
-    /// One that knows these objects and sees nothing of what happens.
+    /// A process whose cache has these objects and no watch.
     fn blind(place: &Place, wanted: &Wanted, owner: &ConfigMap, child: &Deployment) -> Self {
         let (client, asked) = noting(&place.client);
         let held = vec![serde_json::to_value(owner).unwrap(), serde_json::to_value(child).unwrap()];
@@ -95,21 +95,21 @@ impl Process {
         self.controller.once(&self.key).await
     }
 
-    /// One pass that ends well, and what it asked of the API server.
+    /// Runs a successful pass, and returns its requests.
     async fn passes(&self) -> Vec<String> {
         let _ = self.pass().await.unwrap();
-        self.asked()
+        self.dependencies()
     }
 
-    /// Why one pass did not apply the child, without having written anything.
+    /// Runs a pass that fails without writing, and returns its error.
     async fn refusal(&self) -> Error {
         let error = self.pass().await.unwrap_err();
-        let asked = self.asked();
+        let asked = self.dependencies();
         assert!(asked.iter().all(|request| request.starts_with("GET")), "{asked:?}");
         error
     }
 
-    /// What was asked since the last time, but for lists and watches.
+    /// The requests since the last call, except for lists and watches.
     fn asked(&self) -> Vec<String> {
         std::mem::take(&mut *self.asked.lock().unwrap())
     }
@@ -141,7 +141,7 @@ fn noting(client: &Client) -> (Client, Arc<Mutex<Vec<String>>>) {
     (Client::new(service, "default"), asked)
 }
 
-/// Does this between the first patch and its arrival.
+/// A client that runs this before its first patch is sent.
 fn before_the_patch(client: &Client, what: impl Future<Output = ()> + Send + 'static) -> Client {
     let (client, what) = (client.clone(), Arc::new(Mutex::new(Some(what.boxed()))));
     let service = tower::service_fn(move |request: http::Request<Body>| {
@@ -155,7 +155,7 @@ fn before_the_patch(client: &Client, what: impl Future<Output = ()> + Send + 'st
     Client::new(service, "default")
 }
 
-/// Those of a process that sees nothing of what happens.
+/// The Deployments of a process whose cache has no watch.
 fn deployments_of(component: &str, client: Client) -> Owned<Deployment> {
     Controller::of::<ConfigMap>(&Context::preloaded(component, client, vec![])).owns()
 }
@@ -199,7 +199,7 @@ impl Place {
         self.deployments().patch("child", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
     }
 
-    /// The Deployment that would be the child, made by somebody else.
+    /// A Deployment of the child's name, created by another client.
     async fn made_by_somebody(&self, owner: Option<OwnerReference>, labels: Value) -> Deployment {
         let mut somebodys: Deployment = serde_json::from_value(wanted(5).lock().unwrap().clone()).unwrap();
         somebodys.metadata.labels = serde_json::from_value(labels).unwrap();
@@ -227,7 +227,7 @@ const APPLY: &str = "PATCH child";
 const NOTHING: [&str; 0] = [];
 
 #[tokio::test]
-async fn a_child_is_created_once_and_is_there_before_the_next_pass() {
+async fn a_child_is_created_once_and_cached_before_the_next_pass() {
     let place = Place::new("children").await;
     let owner = place.create("owner", &[]).await;
     let process = Process::start(&place, &wanted(3), select()).await;
@@ -244,7 +244,7 @@ async fn a_child_is_created_once_and_is_there_before_the_next_pass() {
 }
 
 #[tokio::test]
-async fn a_new_process_sends_nothing_for_a_child_that_is_as_it_was_applied() {
+async fn a_new_process_sends_nothing_for_an_unchanged_child() {
     let place = Place::new("children").await;
     place.create("owner", &[]).await;
     let wanted = wanted(3);
@@ -253,7 +253,7 @@ async fn a_new_process_sends_nothing_for_a_child_that_is_as_it_was_applied() {
 }
 
 #[tokio::test]
-async fn what_others_change_of_it_is_put_back_and_what_they_add_stays() {
+async fn changes_of_applied_fields_are_reverted_and_other_fields_are_kept() {
     let place = Place::new("children").await;
     place.create("owner", &[]).await;
     let process = Process::start(&place, &wanted(3), select()).await;
@@ -285,15 +285,15 @@ async fn what_others_change_of_it_is_put_back_and_what_they_add_stays() {
     process
         .sees("their label", |child| child.is_some_and(|child| child.labels().contains_key("theirs")))
         .await;
-    assert_eq!(process.passes().await, [APPLY], "it might have been to something that is set as a whole");
+    assert_eq!(process.passes().await, [APPLY], "the change may be in an atomic list or map");
     assert_eq!(process.passes().await, NOTHING);
     assert_eq!(place.child().await.spec.unwrap().paused, Some(true));
     place.change(json!({"metadata": {"labels": {"theirs": "y"}}})).await;
     process.sees("their label", |child| child.is_some_and(|child| child.labels()["theirs"] == "y")).await;
-    assert_eq!(process.passes().await, NOTHING, "labels are each somebody's");
+    assert_eq!(process.passes().await, NOTHING, "labels are owned one by one");
 }
 
-/// Has what somebody changes of a child put back.
+/// Checks that a change of a child by another client is reverted.
 async fn is_put_back<T>(child: Value, drift: Value)
 where
     T: Cached + Resource<DynamicType = (), Scope = NamespaceResourceScope> + Serialize,
@@ -318,7 +318,7 @@ where
 }
 
 #[tokio::test]
-async fn what_others_add_to_something_that_is_set_as_a_whole_is_put_back() {
+async fn additions_to_atomic_lists_and_maps_are_reverted() {
     let child = |what: &str, is: Value| json!({"metadata": {"name": "child"}, what: is});
     is_put_back::<Service>(
         child("spec", json!({"selector": {"app": "a"}, "ports": [{"port": 80}]})),
@@ -337,13 +337,13 @@ async fn what_others_add_to_something_that_is_set_as_a_whole_is_put_back() {
 }
 
 #[tokio::test]
-async fn what_others_change_of_a_secret_that_was_given_as_text_is_put_back() {
+async fn changes_of_a_secret_with_string_data_are_reverted() {
     let secret = json!({"metadata": {"name": "child"}, "data": {"a": "YQ=="}, "stringData": {"b": "b"}});
     is_put_back::<Secret>(secret, json!({"data": {"b": "YQ=="}})).await;
 }
 
 #[tokio::test]
-async fn what_is_no_longer_wanted_goes_also_by_a_new_process() {
+async fn fields_that_are_no_longer_applied_are_removed_by_a_new_process_too() {
     let place = Place::new("children").await;
     place.create("owner", &[]).await;
     let wanted = wanted(3);
@@ -359,7 +359,7 @@ async fn what_is_no_longer_wanted_goes_also_by_a_new_process() {
 }
 
 #[tokio::test]
-async fn what_the_api_server_writes_in_another_form_is_applied_once_a_process() {
+async fn a_value_that_the_api_server_normalises_is_applied_once_per_process() {
     let place = Place::new("children").await;
     place.create("owner", &[]).await;
     let wanted = wanted(3);
@@ -377,7 +377,7 @@ async fn what_the_api_server_writes_in_another_form_is_applied_once_a_process() 
     let process = Process::start(&place, &wanted, select()).await;
     assert_eq!(process.passes().await, [APPLY]);
     assert_eq!(process.passes().await, NOTHING);
-    assert_eq!(place.child().await.resource_version(), version, "and it changed nothing");
+    assert_eq!(place.child().await.resource_version(), version, "the request changed nothing");
     place.change(json!({"spec": {"replicas": 9}})).await;
     process
         .sees("the drift", |child| child.is_some_and(|c| c.spec.as_ref().unwrap().replicas == Some(9)))
@@ -386,7 +386,7 @@ async fn what_the_api_server_writes_in_another_form_is_applied_once_a_process() 
 }
 
 #[tokio::test]
-async fn a_name_that_is_taken_is_left_to_whoever_has_it_until_it_is_free() {
+async fn an_object_with_another_controller_is_kept_until_it_is_deleted() {
     let uid = "01234567-89ab-cdef-0123-456789abcdef";
     let earlier = controlled_by("ConfigMap", "owner", uid); // the same name, another object
     for by in [Some(controlled_by("ServiceAccount", "default", uid)), Some(earlier), None] {
@@ -413,7 +413,7 @@ async fn a_name_that_is_taken_is_left_to_whoever_has_it_until_it_is_free() {
 }
 
 #[tokio::test]
-async fn what_the_cache_does_not_select_is_not_taken_over() {
+async fn an_object_outside_the_selection_is_not_taken_over() {
     let place = Place::new("children").await;
     place.create("owner", &[]).await;
     let somebodys = place.made_by_somebody(None, json!({"other": "label"})).await;
@@ -423,7 +423,7 @@ async fn what_the_cache_does_not_select_is_not_taken_over() {
 }
 
 #[tokio::test]
-async fn what_took_its_place_while_nobody_saw_is_not_changed() {
+async fn an_object_that_replaced_the_child_unnoticed_is_not_changed() {
     let place = Place::new("children").await;
     let owner = place.create("owner", &[]).await;
     let wanted = wanted(3);
@@ -442,7 +442,7 @@ async fn what_took_its_place_while_nobody_saw_is_not_changed() {
 }
 
 #[tokio::test]
-async fn of_two_that_want_a_child_of_one_name_at_once_the_later_is_told_so_in_the_same_pass() {
+async fn of_two_owners_that_create_the_same_child_the_later_gets_an_error_in_the_same_pass() {
     let place = Place::new("children").await;
     let (first, later) = (place.create("first", &[]).await, place.create("later", &[]).await);
     let child = |replicas| serde_json::from_value(wanted(replicas).lock().unwrap().clone()).unwrap();
@@ -459,7 +459,7 @@ async fn of_two_that_want_a_child_of_one_name_at_once_the_later_is_told_so_in_th
 }
 
 #[tokio::test]
-async fn nothing_is_applied_for_an_owner_that_goes() {
+async fn nothing_is_applied_for_a_terminating_owner() {
     let place = Place::new("children").await;
     place.create("owner", &["demo.reknit.dev/stays"]).await;
     place.maps().delete("owner", &DeleteParams::default()).await.unwrap();
@@ -474,7 +474,7 @@ async fn nothing_is_applied_for_an_owner_that_goes() {
 }
 
 #[tokio::test]
-async fn a_child_that_goes_is_left_alone_and_comes_again_once_it_is_gone() {
+async fn a_terminating_child_is_left_alone_and_created_again_afterwards() {
     let place = Place::new("children").await;
     place.create("owner", &[]).await;
     let wanted = wanted(3);
@@ -498,7 +498,7 @@ async fn a_child_that_goes_is_left_alone_and_comes_again_once_it_is_gone() {
 }
 
 #[tokio::test]
-async fn a_field_that_cannot_be_changed_is_an_error_that_says_so() {
+async fn a_change_of_an_immutable_field_is_an_error() {
     let place = Place::new("children").await;
     place.create("owner", &[]).await;
     let wanted = wanted(3);
@@ -514,7 +514,7 @@ async fn a_field_that_cannot_be_changed_is_an_error_that_says_so() {
 }
 
 #[tokio::test]
-async fn a_child_without_a_name_or_in_another_namespace_is_refused_before_anything_is_asked() {
+async fn a_child_without_a_name_or_in_another_namespace_is_refused_without_a_request() {
     let place = Place::new("children").await;
     place.create("owner", &[]).await;
     let wanted = wanted(3);
@@ -525,12 +525,12 @@ async fn a_child_without_a_name_or_in_another_namespace_is_refused_before_anythi
     set(&wanted, "/metadata", json!({"generateName": "child-"}));
     let nameless = process.pass().await.unwrap_err();
     assert_eq!(nameless.to_string(), "a Deployment without a name cannot be applied");
-    assert_eq!(process.asked(), NOTHING);
+    assert_eq!(process.dependencies(), NOTHING);
 }
 
 #[tokio::test]
-async fn what_was_read_may_be_applied_again() {
-    // With uid, version, managedFields and all.
+async fn an_object_that_was_read_can_be_applied_again() {
+    // With uid, resourceVersion, managedFields and all other metadata.
     let place = Place::new("children").await;
     place.create("owner", &[]).await;
     let wanted = wanted(3);
@@ -544,7 +544,7 @@ async fn what_was_read_may_be_applied_again() {
     assert_eq!(place.replicas().await, Some(4));
     for _ in 0..3 {
         *wanted.lock().unwrap() = serde_json::to_value(place.child().await).unwrap();
-        assert_eq!(process.passes().await, NOTHING, "the hash of the last time is part of what was read");
+        assert_eq!(process.passes().await, NOTHING, "the hash annotation that was read does not count");
     }
 }
 

@@ -1,8 +1,9 @@
-//! Controllers and leader election against a real API server.
+//! Controllers and leader election on a real API server.
 #![cfg(test)]
 
 mod children;
 mod leader;
+mod references;
 
 use std::time::Duration;
 
@@ -16,13 +17,13 @@ use kube::{
 };
 use reknit_injection::Context;
 use reknit_reconciler::{Controller, Event, FinalizeKind, Key, Outcome, ReconcileKind, Recorder, Result};
-use reknit_testing::{ControlPlane, eventually};
+use reknit_testing::{ControlPlane, ControllerExt, eventually};
 use serde_json::{Value, json};
 
 const SOON: Duration = Duration::from_secs(10);
 const FINALIZER: &str = "demo.reknit.dev/map";
 
-/// Does nothing, in both roles.
+/// Does nothing in both roles.
 struct Idle;
 
 impl ReconcileKind for Idle {
@@ -67,7 +68,7 @@ impl Place {
         Some(map.metadata.finalizers.unwrap_or_default())
     }
 
-    /// One pass of a finalizing controller whose informer holds the object as it is given.
+    /// Runs a pass of a finalizing controller whose cache holds this object.
     async fn pass(&self, held: &ConfigMap, applies: bool) -> Result<Outcome> {
         let made = {
             let held = serde_json::to_value(held).unwrap();
@@ -96,7 +97,7 @@ impl Place {
 }
 
 #[tokio::test]
-async fn events_are_taken_and_repeated_ones_are_counted() {
+async fn events_are_stored_and_repeated_ones_are_counted() {
     let place = Place::new("events").await;
     let map = place.create("about", &[]).await;
     let recorder = place.recorder();
@@ -115,7 +116,7 @@ async fn events_are_taken_and_repeated_ones_are_counted() {
 }
 
 #[tokio::test]
-async fn events_of_a_controller_with_a_long_name_are_taken() {
+async fn events_of_a_controller_with_a_long_name_are_stored() {
     let place = Place::new("events").await;
     let map = place.create("about", &[]).await;
     let recorder = Controller::named(&format!("{}.of-many", "long".repeat(15)), &place.context()).recorder();
@@ -128,7 +129,7 @@ async fn events_of_a_controller_with_a_long_name_are_taken() {
 }
 
 #[tokio::test]
-async fn events_about_cluster_scoped_objects_are_taken_in_the_namespace_default() {
+async fn events_about_cluster_scoped_objects_are_stored_in_the_namespace_default() {
     let place = Place::new("cluster-events").await;
     let namespaces: Api<Namespace> = Api::all(place.client.clone());
     let namespace = namespaces.get(&place.namespace).await.unwrap();
@@ -139,7 +140,7 @@ async fn events_about_cluster_scoped_objects_are_taken_in_the_namespace_default(
 }
 
 #[tokio::test]
-async fn a_finalizer_comes_and_goes_among_those_of_others() {
+async fn a_finalizer_is_added_and_removed_beside_others() {
     for applies in [false, true] {
         let place = Place::new("finalizers").await;
         let fresh = place.create("a", &["other.io/x"]).await;
@@ -161,7 +162,7 @@ async fn a_finalizer_comes_and_goes_among_those_of_others() {
 }
 
 #[tokio::test]
-async fn a_name_is_refused_before_the_start_where_the_api_server_refuses_it_as_a_finalizer() {
+async fn a_finalizer_that_the_api_server_refuses_is_refused_before_the_start() {
     let place = Place::new("names").await;
     for name in [
         FINALIZER,
@@ -182,7 +183,7 @@ async fn a_name_is_refused_before_the_start_where_the_api_server_refuses_it_as_a
 }
 
 #[tokio::test]
-async fn a_finalizer_stays_on_what_somebody_changed_since_it_was_finalized() {
+async fn a_finalizer_is_kept_if_the_object_changed_since_it_was_finalized() {
     for applies in [false, true] {
         let place = Place::new("finalizers").await;
         place.create("a", &[FINALIZER]).await;
@@ -197,7 +198,7 @@ async fn a_finalizer_stays_on_what_somebody_changed_since_it_was_finalized() {
 }
 
 #[tokio::test]
-async fn what_was_merged_in_is_removed_by_one_that_applies() {
+async fn a_merged_finalizer_is_removed_by_server_side_apply() {
     let place = Place::new("switched").await;
     let fresh = place.create("a", &[]).await;
     let _ = place.pass(&fresh, false).await.unwrap();
@@ -208,13 +209,13 @@ async fn what_was_merged_in_is_removed_by_one_that_applies() {
 }
 
 #[tokio::test]
-async fn an_object_that_is_gone_is_neither_brought_back_nor_an_error_to_finalize() {
+async fn a_deleted_object_is_not_created_again_and_finalizing_it_succeeds() {
     for applies in [false, true] {
         let place = Place::new("gone").await;
         let fresh = place.create("a", &[]).await;
         place.maps().delete("a", &DeleteParams::default()).await.unwrap();
         let outcome = place.pass(&fresh, applies).await.unwrap();
-        assert_eq!(outcome, Outcome::skip(), "there is nothing to put a finalizer on");
+        assert_eq!(outcome, Outcome::skip(), "there is no object to add a finalizer to");
         assert_eq!(place.finalizers("a").await, None, "applied: {applies}");
         let mut dying = fresh.clone();
         dying.metadata.finalizers = Some(vec![FINALIZER.into()]);
@@ -225,7 +226,7 @@ async fn an_object_that_is_gone_is_neither_brought_back_nor_an_error_to_finalize
         assert_eq!(
             place.finalizers("a").await.unwrap(),
             [FINALIZER],
-            "another object of its name is left alone"
+            "another object of its name is not changed"
         );
         place.merge("a", json!({"metadata": {"finalizers": null, "uid": another.uid()}})).await;
     }

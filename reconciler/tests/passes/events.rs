@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::{Client, client::Body};
 use reknit_injection::Context;
 use reknit_reconciler::{Event, Permanent, Recorder};
-use reknit_testing::{ApiServer, Verb, given};
+use reknit_testing::{ApiServer, ControllerExt, Verb, given};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
@@ -21,7 +21,7 @@ fn recorder(server: &ApiServer) -> Recorder {
 }
 
 #[tokio::test]
-async fn an_outcomes_event_is_recorded_in_the_controllers_name() {
+async fn the_event_of_an_outcome_is_recorded_by_the_controller() {
     let server = ApiServer::new();
     let held = server.hold(&lamp());
     let made = {
@@ -42,7 +42,7 @@ async fn an_outcomes_event_is_recorded_in_the_controllers_name() {
 }
 
 #[tokio::test]
-async fn an_errors_own_reason_is_the_events_and_conflicts_have_none() {
+async fn the_event_of_an_error_has_its_reason_and_a_conflict_has_no_event() {
     let failing =
         |_: &Lamp, _: &mut LampStatus| Err("x".parse::<u8>().permanent().unwrap_err().reason("NoNumber"));
     let passed = given(lamp()).pass(reconciling(failing), "default/x").await;
@@ -55,13 +55,13 @@ async fn an_errors_own_reason_is_the_events_and_conflicts_have_none() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_again_within_six_minutes_is_counted_on_the_first() {
+async fn a_repeated_event_is_counted_on_the_first_for_six_minutes() {
     let server = ApiServer::new();
     let recorder = recorder(&server);
     for _ in 0..3 {
         recorder.record(&lamp(), Event::normal("Again", "and again"));
     }
-    recorder.record(&lamp(), Event::normal("Again", "but otherwise"));
+    recorder.record(&lamp(), Event::normal("Again", "with another message"));
     recorder.flush().await;
     let tape = server.writes();
     let verbs: Vec<_> = tape.iter().map(|write| write.verb).collect();
@@ -72,11 +72,11 @@ async fn an_event_again_within_six_minutes_is_counted_on_the_first() {
     tokio::time::advance(std::time::Duration::from_secs(361)).await;
     recorder.record(&lamp(), Event::normal("Again", "and again"));
     recorder.flush().await;
-    assert_eq!(server.writes()[0].verb, Verb::Create, "it is another one by now");
+    assert_eq!(server.writes()[0].verb, Verb::Create, "the series has ended");
 }
 
 #[tokio::test]
-async fn a_series_whose_first_event_expired_begins_again() {
+async fn a_repeated_event_is_stored_again_if_the_first_expired() {
     let server = ApiServer::new();
     let recorder = recorder(&server);
     let event = || Event::normal("Again", "and again");
@@ -91,7 +91,7 @@ async fn a_series_whose_first_event_expired_begins_again() {
 }
 
 #[tokio::test]
-async fn events_about_cluster_scoped_objects_lie_in_the_namespace_default() {
+async fn events_about_cluster_scoped_objects_are_in_the_namespace_default() {
     let server = ApiServer::new();
     let mut shop = Namespace::default();
     shop.metadata.name = Some("shop".into());
@@ -117,7 +117,7 @@ async fn long_texts_are_cut_between_characters() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn events_that_cannot_be_recorded_are_dropped_and_decide_nothing() {
+async fn events_that_cannot_be_recorded_are_dropped_and_do_not_fail_a_pass() {
     let saying = |_: &Lamp, status: &mut LampStatus| {
         status.light();
         Ok(Outcome::done().event(Event::normal("Lit", "")))
@@ -129,7 +129,7 @@ async fn events_that_cannot_be_recorded_are_dropped_and_decide_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn recording_never_waits_and_holds_no_more_than_a_thousand() {
+async fn recording_never_waits_and_at_most_a_thousand_events_are_pending() {
     let server = ApiServer::new();
     let (recorder, metrics) = {
         let cx = Context::preloaded("test", server.client(), vec![]);
@@ -160,7 +160,7 @@ async fn events_are_published_in_the_background_without_a_flush() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_events_about_one_object_25_are_stored_and_then_one_in_five_minutes() {
+async fn the_events_about_one_object_are_limited_to_25_and_then_one_in_five_minutes() {
     let server = ApiServer::new();
     let recorder = recorder(&server);
     let other = Lamp::new("other", LampSpec { watts: None });
@@ -181,7 +181,7 @@ async fn of_events_about_one_object_25_are_stored_and_then_one_in_five_minutes()
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_that_repeats_too_often_is_counted_all_the_same() {
+async fn a_repeated_event_beyond_the_limit_is_counted_later() {
     let server = ApiServer::new();
     let recorder = recorder(&server);
     for _ in 0..301 {
@@ -194,7 +194,7 @@ async fn an_event_that_repeats_too_often_is_counted_all_the_same() {
     assert_eq!(writes[25].body["series"]["count"], 301);
 }
 
-/// Takes note of the requests for events, and loses its first and third answer.
+/// Records the requests for events, and loses the first and the third answer.
 fn forgetful() -> (Client, mpsc::UnboundedReceiver<Value>) {
     let (told, requests) = mpsc::unbounded_channel();
     let answers = Arc::new(AtomicUsize::new(0));

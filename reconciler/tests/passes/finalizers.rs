@@ -1,7 +1,7 @@
 use kube::api::{Api, DeleteParams};
 use reknit_injection::Context;
 use reknit_reconciler::{Error, Event};
-use reknit_testing::{ApiServer, Verb, given};
+use reknit_testing::{ApiServer, ControllerExt, Verb, given};
 use serde_json::json;
 
 use super::*;
@@ -16,7 +16,7 @@ fn saying(_: &Lamp, status: &mut LampStatus) -> Result<Outcome> {
 }
 
 #[tokio::test]
-async fn the_finalizer_is_on_the_object_before_its_first_pass() {
+async fn the_finalizer_is_added_before_the_first_pass() {
     let mut fresh = lamp();
     fresh.metadata.finalizers = Some(vec!["other.io/x".into()]);
     let passed = given(fresh).pass(finalizing(lighting), "default/x").await;
@@ -24,13 +24,13 @@ async fn the_finalizer_is_on_the_object_before_its_first_pass() {
     let sent = json!({"metadata": {"finalizers": ["other.io/x", FINALIZER], "resourceVersion": "1"}});
     assert_eq!(passed.write(0).body, sent);
     let version = &passed.write(1).body["metadata"]["resourceVersion"];
-    assert_eq!(version, "1001", "the pass goes on with the patched object");
+    assert_eq!(version, "1001", "the pass continues with the patched object");
     assert_eq!(passed.events(), [Event::normal("FinalizerUpdate", "Updated \"x\" finalizers")]);
     assert!(passed.woken.is_empty());
 }
 
 #[tokio::test]
-async fn a_pass_that_could_not_put_its_finalizer_does_not_reach_user_code() {
+async fn the_reconciler_does_not_run_if_the_finalizer_cannot_be_added() {
     let never = |_: &Lamp, _: &mut LampStatus| panic!("without a finalizer");
     let given = given(lamp()).failing(Verb::Patch, "lamps", 403);
     let passed = given.pass(finalizing(never), "default/x").await;
@@ -41,7 +41,7 @@ async fn a_pass_that_could_not_put_its_finalizer_does_not_reach_user_code() {
 }
 
 #[tokio::test]
-async fn the_status_is_written_before_the_finalizer_goes_with_the_version_just_answered() {
+async fn the_status_is_written_before_the_finalizer_is_removed() {
     let passed = given(dying(&[FINALIZER, "other.io/x"])).pass(finalizing(saying), "default/x").await;
     assert_eq!(passed.writes(), ["patch lamps/status default/x", "patch lamps default/x"]);
     let sent = json!({"metadata": {"finalizers": ["other.io/x"], "resourceVersion": "1001"}});
@@ -52,14 +52,14 @@ async fn the_status_is_written_before_the_finalizer_goes_with_the_version_just_a
 }
 
 #[tokio::test]
-async fn an_object_that_goes_with_its_last_finalizer_gets_no_status() {
+async fn no_status_is_written_before_the_last_finalizer_is_removed() {
     let passed = given(dying(&[FINALIZER])).pass(finalizing(saying), "default/x").await;
     assert_eq!(passed.writes(), ["patch lamps default/x"]);
     assert!(passed.object::<Lamp>("default/x").is_none());
 }
 
 #[tokio::test]
-async fn anything_but_done_keeps_the_finalizer_and_writes_the_status() {
+async fn any_result_other_than_done_keeps_the_finalizer_and_writes_the_status() {
     let outcomes: [fn() -> Result<Outcome>; 3] = [
         || Ok(Outcome::after(std::time::Duration::from_secs(1))),
         || Ok(Outcome::skip()),
@@ -77,7 +77,7 @@ async fn anything_but_done_keeps_the_finalizer_and_writes_the_status() {
 }
 
 #[tokio::test]
-async fn a_finalizer_whose_status_could_not_be_written_stays() {
+async fn a_finalizer_is_kept_if_the_status_cannot_be_written() {
     let given = given(dying(&[FINALIZER, "other.io/x"])).failing(Verb::Patch, "lamps/status", 500);
     let passed = given.pass(finalizing(saying), "default/x").await;
     assert_eq!(passed.writes(), ["patch lamps/status default/x"]);
@@ -85,16 +85,16 @@ async fn a_finalizer_whose_status_could_not_be_written_stays() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_finalizer_stays_on_a_version_that_was_not_finalized() {
+async fn a_finalizer_is_kept_if_the_object_changed_since_it_was_finalized() {
     let dying = given(dying(&[FINALIZER, "other.io/x"]));
     let given = dying.failing_times(Verb::Patch, "lamps/status", 409, 1);
     let passed = given.pass(finalizing(saying), "default/x").await;
     assert_eq!(passed.writes(), ["patch lamps/status default/x"; 2]);
-    assert_eq!(passed.woken, [key()], "which another pass is to see");
+    assert_eq!(passed.woken, [key()], "another pass sees the change");
 }
 
 #[tokio::test]
-async fn an_object_that_never_carried_the_finalizer_is_left_alone() {
+async fn a_terminating_object_without_the_finalizer_is_ignored() {
     let never = |_: &Lamp, _: &mut LampStatus| panic!("it was never ours");
     let passed = given(dying(&["other.io/x"])).pass(finalizing(never), "default/x").await;
     assert_eq!(passed.result.as_ref().unwrap(), &Outcome::skip());
@@ -102,7 +102,7 @@ async fn an_object_that_never_carried_the_finalizer_is_left_alone() {
 }
 
 #[tokio::test]
-async fn a_finalizer_that_could_not_be_removed_since_the_object_is_gone_is_done() {
+async fn removing_the_finalizer_of_a_deleted_object_succeeds() {
     let server = ApiServer::new();
     let held = serde_json::to_value(dying(&[FINALIZER])).unwrap();
     let made = finalizing(done)(&Context::preloaded("test", server.client(), vec![held])).unwrap();
@@ -112,7 +112,7 @@ async fn a_finalizer_that_could_not_be_removed_since_the_object_is_gone_is_done(
 }
 
 #[tokio::test]
-async fn an_object_that_went_before_it_got_its_finalizer_is_left_alone() {
+async fn an_object_deleted_before_its_finalizer_is_added_is_ignored() {
     let never = |_: &Lamp, _: &mut LampStatus| panic!("without a finalizer");
     let server = ApiServer::new();
     let held = serde_json::to_value(lamp()).unwrap();
@@ -123,7 +123,7 @@ async fn an_object_that_went_before_it_got_its_finalizer_is_left_alone() {
 }
 
 #[tokio::test]
-async fn a_conflict_on_the_finalizer_is_no_event() {
+async fn a_conflict_on_the_finalizer_has_no_event() {
     for object in [lamp(), dying(&[FINALIZER])] {
         let given = given(object).failing(Verb::Patch, "lamps", 409);
         let passed = given.pass(finalizing(done), "default/x").await;
@@ -133,7 +133,7 @@ async fn a_conflict_on_the_finalizer_is_no_event() {
 }
 
 #[tokio::test]
-async fn a_conflict_on_removal_is_an_error_to_be_retried() {
+async fn a_conflict_on_removal_is_retried() {
     let passed =
         given(dying(&[FINALIZER])).failing(Verb::Patch, "lamps", 409).pass(finalizing(done), "default/x");
     let passed = passed.await;
@@ -142,7 +142,7 @@ async fn a_conflict_on_removal_is_an_error_to_be_retried() {
 }
 
 #[tokio::test]
-async fn server_side_apply_leaves_the_finalizers_of_others_alone() {
+async fn server_side_apply_keeps_the_finalizers_of_other_managers() {
     let server = ApiServer::new();
     let mut fresh = lamp();
     fresh.metadata.finalizers = Some(vec!["other.io/x".into()]);
@@ -156,9 +156,9 @@ async fn server_side_apply_leaves_the_finalizers_of_others_alone() {
     let _ = made.once(&key()).await.unwrap();
     let applied = &server.writes()[0].body;
     assert_eq!(applied["metadata"]["finalizers"], json!(["demo.reknit.dev/lamp"]));
-    assert_eq!(applied["metadata"]["uid"], "uid-x", "so that nothing is ever brought back");
+    assert_eq!(applied["metadata"]["uid"], "uid-x", "so that a deleted object is not created again");
     assert_eq!(finalizers(), ["other.io/x", "demo.reknit.dev/lamp"]);
-    assert_eq!(made.queued(), [key()], "whatever else changed meanwhile is news");
+    assert_eq!(made.queued(), [key()], "the answer may contain other changes");
     Api::<Lamp>::namespaced(server.client(), "default").delete("x", &DeleteParams::default()).await.unwrap();
     let _ = made.once(&key()).await.unwrap();
     let now = serde_json::to_value(server.object::<Lamp>(Some("default"), "x").unwrap()).unwrap();
@@ -171,7 +171,7 @@ async fn server_side_apply_leaves_the_finalizers_of_others_alone() {
 }
 
 #[tokio::test]
-async fn server_side_apply_also_removes_a_finalizer_that_was_merged_in_before() {
+async fn server_side_apply_removes_a_merged_finalizer() {
     let server = ApiServer::new();
     let held = server.hold(&dying(&[FINALIZER]));
     let made = {
@@ -183,7 +183,7 @@ async fn server_side_apply_also_removes_a_finalizer_that_was_merged_in_before() 
 }
 
 #[tokio::test]
-async fn a_kind_of_kubernetes_needs_a_name_with_a_slash_for_its_finalizer() {
+async fn the_finalizer_of_a_built_in_kind_needs_a_slash() {
     use k8s_openapi::api::core::v1::ConfigMap;
 
     struct Idle;

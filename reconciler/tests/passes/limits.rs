@@ -3,13 +3,13 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::ConfigMap;
 use reknit_injection::{Informer, Shutdown};
 use reknit_reconciler::{Event, ReconcileKey, Run, leader::Leadership};
-use reknit_testing::{ApiServer, given};
+use reknit_testing::{ApiServer, ControllerExt, InformerExt, given};
 use tokio::sync::mpsc;
 
 use super::*;
 
 #[tokio::test]
-async fn a_panic_is_an_error_of_its_key_and_its_status_is_not_written() {
+async fn a_panic_is_an_error_of_its_key_and_no_status_is_written() {
     let panicking = |_: &Lamp, status: &mut LampStatus| {
         status.light();
         panic!("the bulb is {}", "broken")
@@ -25,10 +25,10 @@ async fn a_panic_is_an_error_of_its_key_and_its_status_is_not_written() {
     let server = ApiServer::new();
     let cx = Context::preloaded("test", server.client(), vec![server.hold(&lamp())]);
     assert!(reconciling(panicking)(&cx).unwrap().once(&key()).await.is_err());
-    assert_eq!(server.writes()[0].body["regarding"]["uid"], "uid-x", "kubectl describe asks for it");
+    assert_eq!(server.writes()[0].body["regarding"]["uid"], "uid-x", "kubectl describe selects by uid");
 }
 
-/// Takes this long.
+/// A reconciler whose passes take this time.
 struct Slow(Duration);
 
 impl ReconcileKind for Slow {
@@ -42,13 +42,14 @@ impl ReconcileKind for Slow {
 
 fn slow(seconds: u64) -> impl FnOnce(&Context) -> Result<Controller> {
     move |cx| {
-        let build = Controller::of::<Lamp>(cx).reconciler(Slow(Duration::from_secs(seconds)));
-        Ok(build.slow_after(Duration::from_secs(5)).deadline(Duration::from_secs(30)).build())
+        let build =
+            Controller::of::<Lamp>(cx).slow_after(Duration::from_secs(5)).deadline(Duration::from_secs(30));
+        Ok(build.reconciler(Slow(Duration::from_secs(seconds))).build())
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slow_pass_is_told_of_once_and_goes_on() {
+async fn a_slow_pass_is_reported_once_and_continues() {
     let passed = given(lamp()).pass(slow(20), "default/x").await;
     assert_eq!(passed.result.as_ref().unwrap(), &Outcome::done());
     assert_eq!(passed.events(), [Event::warning("SlowReconcile", "the pass has been running for 5 s")]);
@@ -56,7 +57,7 @@ async fn a_slow_pass_is_told_of_once_and_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pass_is_dropped_at_its_deadline_and_its_status_is_not_written() {
+async fn a_pass_is_dropped_at_its_deadline_and_no_status_is_written() {
     let passed = given(lamp()).pass(slow(40), "default/x").await;
     let said = "the pass took longer than 30 s and was dropped";
     assert_eq!(passed.result.as_ref().unwrap_err().to_string(), said);
@@ -65,12 +66,12 @@ async fn a_pass_is_dropped_at_its_deadline_and_its_status_is_not_written() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_quick_pass_is_told_of_to_nobody() {
+async fn a_fast_pass_is_not_reported() {
     let passed = given(lamp()).pass(slow(4), "default/x").await;
     assert!(passed.events().is_empty());
 }
 
-/// Takes note of its keys.
+/// Records its keys.
 struct Notes(mpsc::UnboundedSender<Key>);
 
 impl ReconcileKey for Notes {
@@ -85,13 +86,13 @@ fn forever() -> Run {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_mapping_that_panics_at_one_object_is_applied_to_the_others_also_at_a_resync() {
+async fn a_mapping_that_panics_at_one_object_still_maps_the_others() {
     let cx = Context::preloaded("test", ApiServer::new().client(), vec![]);
     let maps: Informer<ConfigMap> = cx.get();
     for name in ["a", "b"] {
         let mut map = ConfigMap::default();
         map.metadata.name = Some(name.into());
-        maps.apply(map);
+        maps.insert(map);
     }
     let mut build = Controller::named("notes", &cx);
     build.watch(&maps).keys(|map| {
@@ -105,7 +106,7 @@ async fn a_mapping_that_panics_at_one_object_is_applied_to_the_others_also_at_a_
 }
 
 #[tokio::test]
-async fn a_controller_that_is_dropped_without_having_run_is_fed_no_more() {
+async fn a_controller_that_is_dropped_before_it_runs_queues_no_keys() {
     let cx = Context::preloaded("test", ApiServer::new().client(), vec![]);
     let build = Controller::of::<Lamp>(&cx);
     let queue = build.queue();
@@ -121,7 +122,7 @@ async fn a_controller_that_is_dropped_without_having_run_is_fed_no_more() {
     assert_eq!(depth(), 1.0);
     drop(disabled);
     assert_eq!(depth(), 0.0);
-    cx.get::<Informer<Lamp>>().apply(lamp());
+    cx.get::<Informer<Lamp>>().insert(lamp());
     queue.add_after(key(), Duration::ZERO);
     assert_eq!((depth(), kept.queued()), (0.0, vec![key()]));
 }

@@ -1,23 +1,24 @@
-//! What one pass does, whatever it meets: through the public API, against an API server in memory.
+//! Single passes through the public API, against an in-memory API server.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "these are tests")]
 
 mod events;
 mod finalizers;
 mod limits;
+mod references;
 mod roles;
 mod status;
 mod tracking;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use reknit_apis::{ConditionSet, DuckShaped, DuckStatus, KRShaped};
+use reknit_apis::{DuckStatus, KRShaped, kind};
 use reknit_injection::Context;
 use reknit_reconciler::{
-    Controller, FinalizeKind, Key, ObserveKind, Outcome, ReconcileKind, Result, WithReconciler,
+    Controller, ControllerBuilder, FinalizeKind, Key, ObserveKind, Outcome, ReconcileKind, Result,
 };
 use serde::{Deserialize, Serialize};
 
-/// A Kind with everything: defaults, conditions, a status that newer versions add to.
+/// A Kind with defaults, conditions, and a status to which newer versions add fields.
 #[derive(kube::CustomResource, Serialize, Deserialize, Clone, Debug, schemars::JsonSchema)]
 #[kube(group = "demo.reknit.dev", version = "v1", kind = "Lamp", namespaced, status = "LampStatus")]
 pub(crate) struct LampSpec {
@@ -33,22 +34,11 @@ pub(crate) struct LampStatus {
     pub(crate) lit: Option<bool>,
 }
 
-impl DuckShaped for LampStatus {
-    fn duck(&self) -> &DuckStatus {
-        &self.duck
-    }
-    fn duck_mut(&mut self) -> &mut DuckStatus {
-        &mut self.duck
-    }
-}
-
-impl KRShaped for Lamp {
-    const CONDITIONS: ConditionSet = ConditionSet::living(&[]);
-
-    fn set_defaults(&mut self) {
-        self.spec.watts.get_or_insert(40);
-    }
-}
+kind!(Lamp {
+    status: LampStatus,
+    conditions: knative(duck),
+    defaults: |lamp| lamp.spec.watts = lamp.spec.watts.or(Some(40)),
+});
 
 pub(crate) const FINALIZER: &str = "lamps.demo.reknit.dev";
 
@@ -59,7 +49,7 @@ impl LampStatus {
     }
 }
 
-/// A lamp named `x`, in generation 1.
+/// A lamp named `x` of generation 1.
 pub(crate) fn lamp() -> Lamp {
     let mut lamp = Lamp::new("x", LampSpec { watts: None });
     lamp.metadata.namespace = Some("default".into());
@@ -68,7 +58,7 @@ pub(crate) fn lamp() -> Lamp {
     lamp
 }
 
-/// One that is being deleted and waits for these.
+/// A terminating lamp with these finalizers.
 pub(crate) fn dying(finalizers: &[&str]) -> Lamp {
     let mut lamp = lamp();
     lamp.metadata.deletion_timestamp = Some(Time("2026-01-01T00:00:00Z".parse().unwrap()));
@@ -81,7 +71,7 @@ pub(crate) fn key() -> Key {
     Key::new("default", "x")
 }
 
-/// Does the same in every role.
+/// Runs the same closure in every role.
 pub(crate) struct Does<F>(pub(crate) F);
 
 pub(crate) trait Act: Fn(&Lamp, &mut LampStatus) -> Result<Outcome> + Send + Sync + 'static {}
@@ -106,7 +96,7 @@ impl<F: Act> ObserveKind for Does<F> {
     }
 }
 
-pub(crate) fn of<F: Act>(cx: &Context, act: F) -> WithReconciler<Does<F>> {
+pub(crate) fn of<F: Act>(cx: &Context, act: F) -> ControllerBuilder<Does<F>> {
     Controller::of::<Lamp>(cx).reconciler(Does(act))
 }
 

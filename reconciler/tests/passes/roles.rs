@@ -1,7 +1,7 @@
 use kube::{Client, client::Body};
 use reknit_injection::{Context, Filter, label, select};
 use reknit_reconciler::{Event, ObserveDeletion};
-use reknit_testing::{ApiServer, Want, given, nothing};
+use reknit_testing::{ApiServer, ControllerExt, Want, given, nothing};
 use serde_json::json;
 
 use super::*;
@@ -17,7 +17,7 @@ fn never(_: &Lamp, _: &mut LampStatus) -> Result<Outcome> {
 }
 
 #[tokio::test]
-async fn only_objects_of_the_controllers_class_are_touched() {
+async fn only_objects_of_the_controllers_class_are_reconciled() {
     let of_class = |act: fn(&Lamp, &mut LampStatus) -> Result<Outcome>| {
         move |cx: &Context| Ok(of(cx, act).class("demo.reknit.dev/class", "desk").build())
     };
@@ -33,9 +33,9 @@ async fn only_objects_of_the_controllers_class_are_touched() {
 }
 
 #[tokio::test]
-async fn objects_that_a_controller_is_not_to_touch_are_left_alone_unless_they_wait_for_it() {
+async fn objects_that_the_filter_rejects_are_ignored_unless_they_have_the_finalizer() {
     let labelled = |act: fn(&Lamp, &mut LampStatus) -> Result<Outcome>| {
-        move |cx: &Context| Ok(of(cx, act).finalizing().only(label("kind", "desk")).build())
+        move |cx: &Context| Ok(of(cx, act).finalizing().filter(label("kind", "desk")).build())
     };
     let mut desk = lamp();
     desk.metadata.labels = Some([("kind".into(), "desk".into())].into());
@@ -46,14 +46,14 @@ async fn objects_that_a_controller_is_not_to_touch_are_left_alone_unless_they_wa
     }
     let passed = given(dying(&[FINALIZER])).pass(labelled(lighting), "default/x").await;
     assert_eq!(passed.result.as_ref().unwrap(), &Outcome::done());
-    assert!(passed.object::<Lamp>("default/x").is_none(), "its finalizer is off");
+    assert!(passed.object::<Lamp>("default/x").is_none(), "its finalizer is removed");
     let panics = Filter::new(|_: &Lamp| panic!("as planned"));
-    let panicking = |cx: &Context| Ok(of(cx, never).only(panics).build());
+    let panicking = |cx: &Context| Ok(of(cx, never).filter(panics).build());
     given(desk).pass(panicking, "default/x").await.check(Want::skip());
 }
 
 #[tokio::test]
-async fn a_follower_does_nothing_unless_it_observes_and_never_writes() {
+async fn a_follower_only_observes_and_writes_nothing() {
     let passed = given(lamp()).following().pass(reconciling(never), "default/x").await;
     assert_eq!(passed.result.unwrap(), Outcome::skip());
     let observing = |cx: &Context| Ok(of(cx, lighting).observing().finalizing().build());
@@ -62,17 +62,17 @@ async fn a_follower_does_nothing_unless_it_observes_and_never_writes() {
     assert!(passed.writes().is_empty());
     let observing = |cx: &Context| Ok(of(cx, never).observing().finalizing().build());
     let passed = given(dying(&[FINALIZER])).following().pass(observing, "default/x").await;
-    assert_eq!(passed.result.unwrap(), Outcome::skip(), "what is going is the leader's");
+    assert_eq!(passed.result.unwrap(), Outcome::skip(), "only the leader finalizes");
 }
 
 #[tokio::test]
-async fn who_does_not_finalize_leaves_alone_what_is_going() {
+async fn a_reconciler_that_does_not_finalize_ignores_terminating_objects() {
     let passed = given(dying(&["other.io/x"])).pass(reconciling(never), "default/x").await;
     assert_eq!(passed.result.unwrap(), Outcome::skip());
 }
 
 #[tokio::test]
-async fn an_absent_object_is_told_to_who_asked_to_know_and_who_may_act() {
+async fn an_absent_object_is_passed_to_a_deletion_observer() {
     let telling = || |cx: &Context| Ok(of(cx, never).observing_deletion().build());
     let passed = nothing().pass(telling(), "default/x").await;
     assert_eq!(passed.result.unwrap_err().to_string(), "default/x is gone");
@@ -83,7 +83,7 @@ async fn an_absent_object_is_told_to_who_asked_to_know_and_who_may_act() {
 }
 
 #[tokio::test]
-async fn who_observes_deletion_is_woken_by_its_own_last_finalizer_too() {
+async fn a_deletion_observer_sees_the_deletion_after_its_own_finalizer() {
     let done = |_: &Lamp, _: &mut LampStatus| Ok(Outcome::done());
     let telling = move |cx: &Context| Ok(of(cx, done).finalizing().observing_deletion().build());
     assert_eq!(given(dying(&[FINALIZER])).pass(telling, "default/x").await.woken, [key()]);
@@ -103,11 +103,11 @@ async fn a_malformed_key_is_dropped() {
 }
 
 #[tokio::test]
-async fn a_selected_controller_sees_only_what_it_selected() {
+async fn a_selected_controller_sees_only_its_selection() {
     let of_desks = |act: fn(&Lamp, &mut LampStatus) -> Result<Outcome>| {
         move |cx: &Context| {
             let build = Controller::selected::<Lamp>(cx, select().label("kind", "desk").namespace("default"));
-            Ok(build.reconciler(Does(act)).promote(label("kind", "desk")).build())
+            Ok(build.reconciler(Does(act)).promote_filter(label("kind", "desk")).build())
         }
     };
     let mut desk = lamp();
@@ -117,7 +117,7 @@ async fn a_selected_controller_sees_only_what_it_selected() {
 }
 
 #[tokio::test]
-async fn names_follow_the_kind_unless_told() {
+async fn the_default_names_derive_from_the_kind() {
     let cx = Context::preloaded("test", ApiServer::new().client(), vec![]);
     assert_eq!(of(&cx, never).build().name(), "lamps.demo.reknit.dev");
     assert_eq!(of(&cx, never).name("desk-lamps").build().name(), "desk-lamps");
@@ -126,7 +126,7 @@ async fn names_follow_the_kind_unless_told() {
 }
 
 #[tokio::test]
-async fn an_event_about_an_object_that_is_gone_is_recorded_by_its_key() {
+async fn an_event_about_an_absent_object_is_recorded_by_its_key() {
     struct Mourns;
     impl ReconcileKind for Mourns {
         type Kind = Lamp;
@@ -149,7 +149,7 @@ async fn an_event_about_an_object_that_is_gone_is_recorded_by_its_key() {
     assert_eq!([&event["regarding"]["kind"], &event["regarding"]["name"]], ["Lamp", "x"]);
 }
 
-/// Lists one lamp that nobody can read.
+/// A client whose list has one undecodable lamp.
 fn unreadable() -> Client {
     let answer = |request: http::Request<Body>| async move {
         if request.uri().query().is_some_and(|query| query.contains("watch=")) {
@@ -164,16 +164,16 @@ fn unreadable() -> Client {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_that_cannot_be_decoded_is_left_alone_and_not_taken_for_gone() {
+async fn an_undecodable_object_is_skipped_and_not_taken_for_deleted() {
     let cx = Context::new("test", unreadable());
     let made = of(&cx, never).observing_deletion().build();
     cx.informers().start();
     cx.informer::<Lamp>(select()).synced().await;
     assert_eq!(made.once(&key()).await.unwrap(), Outcome::skip());
-    assert!(made.once(&Key::new("default", "y")).await.is_err(), "that one is gone");
+    assert!(made.once(&Key::new("default", "y")).await.is_err(), "that object does not exist");
 }
 
-/// A lamp as somebody wrote it where no schema was in the way.
+/// A lamp that does not match its schema.
 #[derive(kube::CustomResource, Serialize, Deserialize, Clone, Debug, schemars::JsonSchema)]
 #[kube(group = "demo.reknit.dev", version = "v1", kind = "Lamp", root = "Garbled", namespaced)]
 struct GarbledSpec {
@@ -181,7 +181,7 @@ struct GarbledSpec {
 }
 
 #[tokio::test]
-async fn only_the_leader_tells_of_an_object_that_cannot_be_decoded_and_nobody_touches_it() {
+async fn only_the_leader_records_an_event_for_an_undecodable_object() {
     let garbled = {
         let mut garbled = Garbled::new("x", GarbledSpec { watts: "many".into() });
         garbled.metadata.namespace = Some("default".into());
@@ -198,5 +198,5 @@ async fn only_the_leader_tells_of_an_object_that_cannot_be_decoded_and_nobody_to
     let server = ApiServer::new();
     let made = of(&Context::preloaded("test", server.client(), vec![server.hold(&garbled)]), never).build();
     let _ = made.once(&key()).await.unwrap();
-    assert_eq!(server.writes()[0].body["regarding"]["uid"], "uid-x", "kubectl describe asks for it");
+    assert_eq!(server.writes()[0].body["regarding"]["uid"], "uid-x", "kubectl describe selects by uid");
 }

@@ -7,13 +7,13 @@ use kube::{
 };
 use reknit_injection::{Context, Informer};
 use reknit_reconciler::Event;
-use reknit_testing::{ApiServer, Verb, given};
+use reknit_testing::{ApiServer, ControllerExt, Verb, given};
 use serde::Deserializer;
 use serde_json::{Value, json};
 
 use super::*;
 
-/// A controller whose informer holds this, while the server may hold something else.
+/// A controller whose informer holds this object, while the server may hold another state.
 fn over(server: &ApiServer, held: &Lamp, act: impl Act) -> Controller {
     let mut held = serde_json::to_value(held).unwrap();
     held["metadata"]["resourceVersion"] = json!("1");
@@ -51,7 +51,7 @@ fn lit() -> Lamp {
 }
 
 #[tokio::test]
-async fn only_what_differs_is_sent_with_the_version_it_was_computed_from() {
+async fn only_the_difference_is_sent_with_the_version_that_was_read() {
     let passed = given(lit()).pass(
         reconciling(|_, status| {
             status.lit = Some(false);
@@ -63,11 +63,11 @@ async fn only_what_differs_is_sent_with_the_version_it_was_computed_from() {
     assert_eq!(passed.writes(), ["patch lamps/status default/x"]);
     let wanted = json!({"metadata": {"resourceVersion": "1"}, "status": {"lit": false}});
     assert_eq!(passed.write(0).body, wanted);
-    assert!(passed.woken.is_empty(), "the write that ends a pass does not wake its key");
+    assert!(passed.woken.is_empty(), "the write that ends a pass does not enqueue its key");
 }
 
 #[tokio::test]
-async fn a_field_that_the_pass_cleared_is_removed() {
+async fn a_cleared_field_is_removed() {
     let clearing = |_: &Lamp, status: &mut LampStatus| {
         status.lit = None;
         Ok(Outcome::done())
@@ -77,7 +77,7 @@ async fn a_field_that_the_pass_cleared_is_removed() {
 }
 
 #[tokio::test]
-async fn nothing_is_sent_where_only_a_transition_time_would_differ() {
+async fn nothing_is_sent_if_only_a_transition_time_differs() {
     let flapping = |_: &Lamp, status: &mut LampStatus| {
         Lamp::CONDITIONS.manage(status).mark_false("Ready", "Flap", "for a moment");
         status.light();
@@ -92,7 +92,7 @@ async fn nothing_is_sent_where_only_a_transition_time_would_differ() {
 }
 
 #[tokio::test]
-async fn an_unmarked_new_generation_is_not_ready_and_says_so() {
+async fn a_new_generation_without_a_marked_condition_is_not_ready() {
     let mut lamp = lit();
     lamp.metadata.generation = Some(2);
     let passed = given(lamp).pass(reconciling(|_, _| Ok(Outcome::done())), "default/x").await;
@@ -116,7 +116,7 @@ async fn the_status_of_a_failed_pass_is_written_too() {
 }
 
 #[tokio::test]
-async fn the_error_of_the_pass_and_that_of_its_status_write_are_both_told() {
+async fn the_errors_of_a_pass_and_of_its_status_write_are_both_reported() {
     let failing = |_: &Lamp, status: &mut LampStatus| {
         status.lit = Some(false);
         Err(reknit_reconciler::Error::permanent("no power"))
@@ -130,11 +130,11 @@ async fn the_error_of_the_pass_and_that_of_its_status_write_are_both_told() {
     let error = passed.result.unwrap_err();
     let said = "no power; then: failed to update status for \"x\": inducing failure for patch lamps/status (500 InternalError)";
     assert_eq!(error.to_string(), said);
-    assert!(!error.is_permanent(), "the write may pass");
+    assert!(!error.is_permanent(), "the write may succeed later");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_conflict_is_tried_again_five_times_at_most() {
+async fn a_conflict_is_retried_in_at_most_five_attempts() {
     let of = async |times| {
         let given = given(lamp()).failing_times(Verb::Patch, "lamps/status", 409, times);
         given.pass(reconciling(lighting), "default/x").await
@@ -142,15 +142,15 @@ async fn a_conflict_is_tried_again_five_times_at_most() {
     let passed = of(4).await;
     passed.result.as_ref().unwrap();
     assert_eq!(passed.writes().len(), 5);
-    assert_eq!(passed.woken, [key()], "what was read again, the pass has not seen");
+    assert_eq!(passed.woken, [key()], "the pass has not seen the state that was read again");
     let passed = of(9).await;
     assert_eq!(passed.writes().len(), 5);
     assert!(passed.result.as_ref().unwrap_err().is_conflict());
-    assert!(passed.events().is_empty(), "a conflict is part of the work");
+    assert!(passed.events().is_empty(), "a conflict has no event");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_others_changed_meanwhile_survives() {
+async fn concurrent_changes_of_other_fields_are_kept() {
     let server = ApiServer::new();
     server.hold(&lamp());
     let made = over(&server, &lamp(), lighting);
@@ -161,19 +161,19 @@ async fn what_others_changed_meanwhile_survives() {
     assert_eq!(writes, ["patch lamps/status default/x"; 2]);
     let after = raw(&server).await;
     assert_eq!(after["spec"]["watts"], 60);
-    assert_eq!(after["status"]["newer"]["field"], 1, "unknown status fields of newer versions survive");
+    assert_eq!(after["status"]["newer"]["field"], 1, "unknown status fields of newer versions are kept");
     assert_eq!(after["status"]["annotations"]["by"], "another");
     assert_eq!(after["status"]["lit"], true);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_that_others_changed_meanwhile_is_left_to_the_next_pass() {
+async fn a_concurrent_change_of_the_same_list_is_left_to_the_next_pass() {
     let server = ApiServer::new();
     server.hold(&lamp());
     let made = over(&server, &lamp(), lighting);
     merge(&server, json!({"status": {"conditions": [{"type": "Dusty", "status": "True"}]}})).await;
     assert!(made.once(&key()).await.unwrap_err().is_conflict());
-    assert_eq!(server.writes().len(), 1, "the one that was too late");
+    assert_eq!(server.writes().len(), 1, "only the conflicting write");
     let _ = made.once(&key()).await.unwrap();
     let conditions = &raw(&server).await["status"]["conditions"];
     let types: Vec<_> = conditions.as_array().unwrap().iter().map(|condition| &condition["type"]).collect();
@@ -181,7 +181,7 @@ async fn a_list_that_others_changed_meanwhile_is_left_to_the_next_pass() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_conflict_that_left_nothing_to_write_writes_nothing() {
+async fn nothing_is_written_after_a_conflict_if_nothing_remains() {
     let server = ApiServer::new();
     server.hold(&lamp());
     let made = over(&server, &lamp(), lighting);
@@ -200,7 +200,7 @@ async fn a_conflict_that_left_nothing_to_write_writes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_that_is_gone_or_another_of_its_name_needs_no_status() {
+async fn no_status_is_written_if_the_object_was_deleted_or_replaced() {
     for replaced in [false, true] {
         let server = ApiServer::new();
         let made = over(&server, &lamp(), lighting);
@@ -219,7 +219,7 @@ async fn an_object_that_is_gone_or_another_of_its_name_needs_no_status() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kind_without_status_subresource_is_an_error_that_names_the_object() {
+async fn a_missing_status_subresource_is_an_error_that_names_the_object() {
     let given = given(lamp()).failing(Verb::Patch, "lamps/status", 404);
     let passed = given.pass(reconciling(lighting), "default/x").await;
     let said = passed.result.as_ref().unwrap_err().to_string();
@@ -228,7 +228,7 @@ async fn a_kind_without_status_subresource_is_an_error_that_names_the_object() {
 }
 
 #[tokio::test]
-async fn the_pass_sees_its_defaults_and_the_api_server_does_not() {
+async fn defaults_are_visible_to_the_pass_and_not_written() {
     let seeing = |lamp: &Lamp, status: &mut LampStatus| {
         status.lit = Some(lamp.spec.watts == Some(40));
         Ok(Outcome::done())
@@ -239,8 +239,8 @@ async fn the_pass_sees_its_defaults_and_the_api_server_does_not() {
 }
 
 #[tokio::test]
-async fn an_untouched_default_status_is_not_written_to_an_object_without_one() {
-    use reknit_apis::Kind;
+async fn an_unchanged_default_status_is_not_written() {
+    use reknit_apis::kind;
 
     #[derive(kube::CustomResource, Serialize, Deserialize, Clone, Debug, schemars::JsonSchema)]
     #[kube(group = "demo.reknit.dev", version = "v1", kind = "Plain", namespaced, status = "PlainStatus")]
@@ -252,12 +252,7 @@ async fn an_untouched_default_status_is_not_written_to_an_object_without_one() {
         #[serde(skip)]
         seen: bool,
     }
-    impl Kind for Plain {
-        type Status = PlainStatus;
-        fn read_status(&self) -> Option<&PlainStatus> {
-            self.status.as_ref()
-        }
-    }
+    kind!(Plain { status: PlainStatus });
     struct Sets(u8);
     impl ReconcileKind for Sets {
         type Kind = Plain;
@@ -277,28 +272,28 @@ async fn an_untouched_default_status_is_not_written_to_an_object_without_one() {
     assert_eq!(
         whole.write(0).body["status"],
         json!({"one": 1, "two": 0}),
-        "whole, or it could not be read again"
+        "the whole status, since a partial one could not be decoded"
     );
 }
 
-/// A Kind whose defaults do what they should not.
+/// A Kind whose defaults change more than they should.
 #[derive(kube::CustomResource, Serialize, Deserialize, Clone, Debug, schemars::JsonSchema)]
 #[kube(group = "demo.reknit.dev", version = "v1", kind = "Odd", namespaced, status = "LampStatus")]
 struct OddSpec {
     panics: bool,
 }
 
-impl KRShaped for Odd {
-    const CONDITIONS: ConditionSet = ConditionSet::living(&[]);
+kind!(Odd {
+    status: LampStatus,
+    conditions: knative(),
+    defaults: |odd| {
+        assert!(!odd.spec.panics, "as planned");
+        odd.status.get_or_insert_default().lit = Some(true);
+        odd.metadata.finalizers = Some(vec!["odds.demo.reknit.dev".into()]);
+    },
+});
 
-    fn set_defaults(&mut self) {
-        assert!(!self.spec.panics, "as planned");
-        self.status.get_or_insert_default().lit = Some(true);
-        self.metadata.finalizers = Some(vec!["odds.demo.reknit.dev".into()]);
-    }
-}
-
-/// Sees what the defaults did, and changes nothing by itself.
+/// Records the defaulted object, and changes nothing.
 struct Lit;
 
 impl ReconcileKind for Lit {
@@ -317,7 +312,7 @@ impl FinalizeKind for Lit {
 }
 
 #[tokio::test]
-async fn whatever_defaults_do_an_object_is_compared_as_it_was_read_and_a_panic_is_told_of_it() {
+async fn the_status_is_compared_with_the_stored_one_whatever_defaults_change() {
     let pass = async |panics| {
         let mut odd = Odd::new("x", OddSpec { panics });
         odd.metadata.namespace = Some("default".into());
@@ -333,7 +328,7 @@ async fn whatever_defaults_do_an_object_is_compared_as_it_was_read_and_a_panic_i
     assert_eq!(panicked.events().last(), Some(&Event::warning("InternalError", said)));
 }
 
-/// A Kind that notes each time it is decoded.
+/// A Kind that counts how often it is decoded.
 #[derive(kube::CustomResource, Serialize, Deserialize, Clone, Debug, schemars::JsonSchema)]
 #[kube(group = "demo.reknit.dev", version = "v1", kind = "Noted", namespaced, status = "LampStatus")]
 struct NotedSpec {
@@ -341,9 +336,7 @@ struct NotedSpec {
     watts: u32,
 }
 
-impl KRShaped for Noted {
-    const CONDITIONS: ConditionSet = ConditionSet::living(&[]);
-}
+kind!(Noted { status: LampStatus, conditions: knative() });
 
 static DECODED: AtomicUsize = AtomicUsize::new(0);
 
@@ -362,7 +355,7 @@ impl ReconcileKind for Lights {
     }
 }
 
-/// Lists one object at version 5, and answers a write of its status with this at version 6.
+/// A client that lists one object at version 5, and answers a status write with this object at version 6.
 fn answering(status: Value) -> Client {
     let object = |version: &str, status: &Value| {
         json!({"apiVersion": "demo.reknit.dev/v1", "kind": "Noted", "spec": {"watts": 40}, "status": status,
@@ -384,10 +377,10 @@ fn answering(status: Value) -> Client {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pass_decodes_its_object_once_and_of_the_answer_to_its_write_the_status() {
-    for (status, decoded, held) in [
-        (json!({"lit": true}), 1, "6"),
-        (json!({"lit": "yes"}), 2, "5"), // which the watch will tell of, and who is to know is told then
+async fn a_reconcile_decodes_its_object_and_the_answer_to_its_status_write_once_each() {
+    for (status, cached) in [
+        (json!({"lit": true}), "6"),
+        (json!({"lit": "yes"}), "5"), // an answer that cannot be decoded is left to the watch
     ] {
         let cx = Context::new("test", answering(status));
         let made = Controller::of::<Noted>(&cx).reconciler(Lights).build();
@@ -396,7 +389,7 @@ async fn a_pass_decodes_its_object_once_and_of_the_answer_to_its_write_the_statu
         objects.synced().await;
         DECODED.store(0, Ordering::Relaxed);
         let _ = made.once(&key()).await.unwrap();
-        assert_eq!(DECODED.load(Ordering::Relaxed), decoded);
-        assert_eq!(objects.get(&key()).unwrap().metadata.resource_version.as_deref(), Some(held));
+        assert_eq!(DECODED.load(Ordering::Relaxed), 2);
+        assert_eq!(objects.get(&key()).unwrap().metadata.resource_version.as_deref(), Some(cached));
     }
 }

@@ -1,23 +1,20 @@
 use std::sync::Mutex;
 
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, Pod, Secret, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret, Service};
 use kube::{
-    Client, Resource, ResourceExt,
-    api::DynamicObject,
-    client::Body,
+    Resource, ResourceExt,
     core::{Expression, Selector},
 };
-use reknit_apis::{KReference, Reference};
-use reknit_injection::{Context, Informer, named, select};
-use reknit_reconciler::{Owned, ReconcileKey, Tracked, TrackedAny, keys};
-use reknit_testing::ApiServer;
+use reknit_injection::{Context, Informer, named};
+use reknit_reconciler::{Owned, ReconcileKey, Tracked, keys};
+use reknit_testing::{ApiServer, ControllerExt, InformerExt};
 use serde_json::json;
 
 use super::*;
 
 type Reads = Box<dyn Fn(&Tracked<Service>, &Lamp) -> Result<Outcome> + Send + Sync>;
 
-/// Reads what the test says.
+/// Runs the reads of the test.
 struct Reading {
     services: Tracked<Service>,
     reads: std::sync::Arc<Mutex<Reads>>,
@@ -63,8 +60,8 @@ impl Desk {
         changed.metadata.name = Some(service.into());
         changed.metadata.namespace = Some("default".into());
         changed.metadata.labels = Some(labels.iter().map(|&(k, v)| (k.into(), v.into())).collect());
-        self.services.apply(changed);
-        self.services.forget(&Key::new("default", service));
+        self.services.insert(changed);
+        self.services.remove(&Key::new("default", service));
         !self.made.queued().is_empty()
     }
 }
@@ -79,7 +76,7 @@ fn reading(
 }
 
 #[tokio::test]
-async fn what_a_pass_read_wakes_it_and_what_it_no_longer_reads_does_not() {
+async fn a_change_of_an_object_enqueues_the_keys_of_passes_that_read_it_last() {
     let desk = Desk::new();
     desk.pass(reading("one")).await;
     assert!(desk.wakes("one", &[]) && !desk.wakes("two", &[]));
@@ -88,7 +85,7 @@ async fn what_a_pass_read_wakes_it_and_what_it_no_longer_reads_does_not() {
 }
 
 #[tokio::test]
-async fn after_a_failed_pass_all_that_was_read_before_it_and_in_it_wakes() {
+async fn after_a_failed_pass_earlier_reads_enqueue_the_key_too() {
     let desk = Desk::new();
     desk.pass(reading("one")).await;
     desk.pass(|services, lamp| {
@@ -100,7 +97,7 @@ async fn after_a_failed_pass_all_that_was_read_before_it_and_in_it_wakes() {
 }
 
 #[tokio::test]
-async fn selectors_wake_what_comes_to_match_and_what_stops_to() {
+async fn objects_that_start_or_stop_to_match_a_selector_enqueue_the_key() {
     let desk = Desk::new();
     let web = || Selector::from(Expression::Equal("app".into(), "web".into()));
     desk.pass(move |services, lamp| {
@@ -114,24 +111,17 @@ async fn selectors_wake_what_comes_to_match_and_what_stops_to() {
 }
 
 #[tokio::test]
-async fn a_forgotten_or_deleted_observer_is_woken_no_more() {
+async fn a_deleted_observer_is_not_enqueued() {
     let desk = Desk::new();
-    desk.pass(|services, lamp| {
-        services.get(lamp, "one");
-        services.forget(lamp);
-        Ok(Outcome::done())
-    })
-    .await;
-    assert!(!desk.wakes("one", &[]));
     desk.pass(reading("one")).await;
-    desk.lamps.forget(&key());
+    desk.lamps.remove(&key());
     desk.made.queued();
     let _ = desk.made.once(&key()).await.unwrap();
     assert!(!desk.wakes("one", &[]));
 }
 
 #[tokio::test]
-async fn what_was_read_as_leader_wakes_nobody_who_leads_no_more() {
+async fn reads_as_leader_are_dropped_when_leadership_is_lost() {
     let desk = Desk::new();
     desk.pass(reading("one")).await;
     assert!(desk.wakes("one", &[]));
@@ -144,7 +134,7 @@ async fn an_observer_deleted_during_its_pass_leaves_nothing_behind() {
     let desk = Desk::new();
     let lamps = desk.lamps.clone();
     desk.pass(move |services, lamp| {
-        lamps.forget(&key());
+        lamps.remove(&key());
         services.get(lamp, "one");
         Ok(Outcome::done())
     })
@@ -152,79 +142,7 @@ async fn an_observer_deleted_during_its_pass_leaves_nothing_behind() {
     assert!(!desk.wakes("one", &[]));
 }
 
-/// Follows whatever is referred to.
-struct Following {
-    anything: TrackedAny,
-    reference: Reference,
-    found: std::sync::Arc<Mutex<Vec<String>>>,
-}
-
-impl ReconcileKind for Following {
-    type Kind = Lamp;
-    async fn reconcile_kind(&self, lamp: &Lamp, _: &mut LampStatus) -> Result<Outcome> {
-        let found = self.anything.all(lamp, &self.reference).await?;
-        *self.found.lock().unwrap() = found.iter().map(|object| object.name_any()).collect();
-        Ok(Outcome::done())
-    }
-}
-
-fn following(reference: Reference) -> (Context, Controller, std::sync::Arc<Mutex<Vec<String>>>) {
-    let server = ApiServer::new();
-    let cx = Context::preloaded("test", server.client(), vec![server.hold(&lamp())]);
-    let mut build = Controller::of::<Lamp>(&cx);
-    let found = std::sync::Arc::default();
-    let anything = build.track_any();
-    let made =
-        build.reconciler(Following { anything, reference, found: std::sync::Arc::clone(&found) }).build();
-    (cx, made, found)
-}
-
-#[tokio::test]
-async fn a_reference_of_any_kind_is_followed_in_the_observers_namespace_unless_it_says_another() {
-    let reference = KReference {
-        api_version: "serving.knative.dev/v1".into(),
-        kind: "Service".into(),
-        namespace: None,
-        name: "s".into(),
-        ..KReference::default()
-    };
-    let (cx, made, found) = following(reference.into());
-    let _ = made.once(&key()).await.unwrap();
-    made.queued();
-    let gvk = kube::core::GroupVersionKind::gvk("serving.knative.dev", "v1", "Service");
-    let (kind, _) = cx.informers().resolve(&gvk).await.unwrap().unwrap();
-    let informer = cx.informer_of(&kind, select());
-    informer.apply(DynamicObject::new("s", &kind).within("other"));
-    assert!(made.queued().is_empty());
-    informer.apply(DynamicObject::new("s", &kind).within("default"));
-    assert_eq!(made.queued(), [key()]);
-    let _ = made.once(&key()).await.unwrap();
-    assert_eq!(*found.lock().unwrap(), ["s"]);
-}
-
-#[tokio::test]
-async fn a_reference_may_select_and_a_malformed_one_is_a_permanent_error() {
-    let selecting = json!({"apiVersion": "v1", "kind": "Pod", "selector": {"matchLabels": {"app": "web"}}});
-    let (cx, made, found) = following(serde_json::from_value(selecting).unwrap());
-    let _ = made.once(&key()).await.unwrap();
-    made.queued();
-    let gvk = kube::core::GroupVersionKind::gvk("", "v1", "Pod");
-    let (kind, _) = cx.informers().resolve(&gvk).await.unwrap().unwrap();
-    let mut pod = DynamicObject::new("p", &kind).within("default");
-    pod.labels_mut().insert("app".into(), "web".into());
-    cx.informer_of(&kind, select()).apply(pod);
-    assert_eq!(made.queued(), [key()]);
-    let _ = made.once(&key()).await.unwrap();
-    assert_eq!(*found.lock().unwrap(), ["p"]);
-
-    let (_cx, made, _) =
-        following(serde_json::from_value(json!({"apiVersion": "v1", "kind": "Pod"})).unwrap());
-    let error = made.once(&key()).await.unwrap_err();
-    assert!(error.is_permanent());
-    assert_eq!(error.to_string(), "invalid Reference:\nmust provide either Name or Selector");
-}
-
-/// Counts what each lamp controls.
+/// Records the names of the controlled objects.
 struct Owning {
     secrets: Owned<Secret>,
     found: std::sync::Arc<Mutex<Vec<String>>>,
@@ -239,7 +157,7 @@ impl ReconcileKind for Owning {
 }
 
 #[tokio::test]
-async fn what_an_object_controls_is_found_by_uid_and_wakes_it() {
+async fn controlled_objects_are_found_by_uid_and_enqueue_their_owner() {
     let server = ApiServer::new();
     let cx = Context::preloaded("test", server.client(), vec![server.hold(&lamp())]);
     let mut build = Controller::of::<Lamp>(&cx);
@@ -255,16 +173,16 @@ async fn what_an_object_controls_is_found_by_uid_and_wakes_it() {
         child
     };
     let informer = cx.get::<Informer<Secret>>();
-    informer.apply(child("mine", "uid-x"));
+    informer.insert(child("mine", "uid-x"));
     assert_eq!(made.queued(), [key()]);
-    informer.apply(child("of-the-lamp-before", "uid-before"));
+    informer.insert(child("of-the-lamp-before", "uid-before"));
     let _ = made.once(&key()).await.unwrap();
     assert_eq!(*found.lock().unwrap(), ["mine"]);
-    informer.forget(&Key::new("default", "mine"));
+    informer.remove(&Key::new("default", "mine"));
     assert_eq!(made.queued(), [key()]);
 }
 
-/// Has no Kind.
+/// Does nothing.
 struct Idle;
 
 impl ReconcileKey for Idle {
@@ -274,7 +192,7 @@ impl ReconcileKey for Idle {
 }
 
 #[tokio::test]
-async fn labels_and_namespaces_name_parents() {
+async fn labels_and_namespaces_map_to_parents() {
     let cx = Context::preloaded("test", ApiServer::new().client(), vec![]);
     let mut build = Controller::named("parents", &cx);
     let maps = cx.get::<Informer<ConfigMap>>();
@@ -288,14 +206,14 @@ async fn labels_and_namespaces_name_parents() {
     map.metadata.namespace = Some("shop".into());
     let labels = [("parent", "p"), ("parent-namespace", "elsewhere"), ("tenant", "t")];
     map.metadata.labels = Some(labels.map(|(name, value)| (name.into(), value.into())).into());
-    maps.apply(map);
+    maps.insert(map);
     let wanted =
         [Key::new(None, "shop"), Key::new(None, "t"), Key::new("elsewhere", "p"), Key::new("shop", "p")];
     assert_eq!(made.queued(), wanted);
 }
 
 #[tokio::test]
-async fn a_controller_waits_for_each_informer_it_was_told_of_once() {
+async fn a_controller_waits_for_each_of_its_informers_once() {
     let cx = Context::preloaded("test", ApiServer::new().client(), vec![]);
     let mut build = Controller::of::<Lamp>(&cx);
     let _services: Tracked<Service> = build.track();
@@ -304,13 +222,13 @@ async fn a_controller_waits_for_each_informer_it_was_told_of_once() {
     let _namespaces = cx.get::<Informer<Namespace>>();
     let _any = build.track_any();
     let made = build.reconciler(Does(lighting)).build();
-    let names: Vec<_> = made.feeds().iter().map(|feed| feed.name().to_owned()).collect();
+    let names: Vec<_> = made.informers().iter().map(|informer| informer.name().to_owned()).collect();
     assert_eq!(names, ["lamps.demo.reknit.dev", "services", "pods", "namespaces"]);
     assert!(made.health().is_synced());
 }
 
 #[tokio::test]
-async fn what_a_reconciler_holds_says_what_it_is_and_its_clones_are_one() {
+async fn handles_have_debug_output_and_clones_share_their_state() {
     let cx = Context::preloaded("test", ApiServer::new().client(), vec![]);
     let mut build = Controller::of::<Lamp>(&cx);
     let (services, pods): (Tracked<Service>, Owned<Pod>) = (build.track(), build.owns());
@@ -340,99 +258,12 @@ async fn what_a_reconciler_holds_says_what_it_is_and_its_clones_are_one() {
     made.queued();
     let web: Service =
         serde_json::from_value(json!({"metadata": {"name": "web", "namespace": "default"}})).unwrap();
-    cx.get::<Informer<Service>>().apply(web);
+    cx.get::<Informer<Service>>().insert(web);
     assert_eq!(made.queued(), [key()], "read through a clone");
 }
 
 #[tokio::test]
-async fn a_reference_without_a_namespace_from_an_object_without_one_is_a_permanent_error() {
-    let cx = Context::preloaded("test", ApiServer::new().client(), vec![]);
-    let anything = Controller::of::<Namespace>(&cx).track_any();
-    let mut shop = Namespace::default();
-    shop.metadata.name = Some("shop".into());
-    let reference = |namespace: Option<&str>| KReference {
-        api_version: "v1".into(),
-        kind: "Service".into(),
-        namespace: namespace.map(Into::into),
-        name: "s".into(),
-        ..KReference::default()
-    };
-    let error = anything.get(&shop, &reference(None)).await.unwrap_err();
-    assert!(error.is_permanent());
-    let said =
-        "the reference to a Service of v1 names no namespace, and shop lies in none: name the namespace";
-    assert_eq!(error.to_string(), said);
-    assert!(anything.get(&shop, &reference(Some("other"))).await.unwrap().is_none());
-}
-
-#[tokio::test]
-async fn a_controller_of_one_namespace_reads_what_is_in_it_or_in_none() {
-    let cx = Context::preloaded("test", ApiServer::new().client(), vec![]);
-    let mut build = Controller::selected::<Lamp>(&cx, select().namespace("default"));
-    let (_services, _nodes): (Tracked<Service>, Tracked<Node>) = (build.track(), build.track());
-    let anything = build.track_any();
-    let reference = |kind: &str, namespace: Option<&str>| KReference {
-        api_version: "v1".into(),
-        kind: kind.into(),
-        namespace: namespace.map(Into::into),
-        name: "n".into(),
-        ..KReference::default()
-    };
-    assert!(anything.get(&lamp(), &reference("Pod", None)).await.unwrap().is_none());
-    let error = anything.get(&lamp(), &reference("Pod", Some("other"))).await.unwrap_err();
-    assert!(error.is_permanent());
-    let said =
-        "the reference to a Pod of v1 leads to the namespace other, and this controller reads only default";
-    assert_eq!(error.to_string(), said);
-    let names: Vec<_> = cx.informers().states().into_iter().map(|(name, _)| name).collect();
-    let lamps = "lamps.demo.reknit.dev [namespace=default]";
-    assert_eq!(names, [lamps, "nodes", "pods [namespace=default]", "services [namespace=default]"]);
-}
-
-/// Knows ConfigMaps, and lets nobody list them.
-fn forbidding() -> Client {
-    let answer = |request: http::Request<Body>| async move {
-        let (code, body) = match request.uri().path() {
-            "/api/v1" => (
-                200,
-                json!({"kind": "APIResourceList", "groupVersion": "v1", "resources": [
-                    {"name": "configmaps", "kind": "ConfigMap", "namespaced": true, "singularName": "", "verbs": []},
-                ]}),
-            ),
-            _ => (
-                403,
-                json!({"kind": "Status", "status": "Failure", "code": 403, "reason": "Forbidden", "message": "no"}),
-            ),
-        };
-        let body = Body::from(body.to_string().into_bytes());
-        http::Response::builder().status(code).body(body)
-    };
-    Client::new(tower::service_fn(answer), "default")
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_kind_that_cannot_be_listed_is_waited_for_once() {
-    let cx = Context::new("test", forbidding());
-    let anything = Controller::of::<Lamp>(&cx).track_any();
-    cx.informers().start();
-    let reference = KReference {
-        api_version: "v1".into(),
-        kind: "ConfigMap".into(),
-        namespace: None,
-        name: "m".into(),
-        ..KReference::default()
-    };
-    for patience in [10, 0, 0] {
-        let began = tokio::time::Instant::now();
-        let error = anything.get(&lamp(), &reference).await.unwrap_err();
-        assert_eq!(began.elapsed().as_secs(), patience);
-        assert!(error.to_string().starts_with("the first list of configmaps is not there yet: "), "{error}");
-        assert!(!error.is_permanent());
-    }
-}
-
-#[tokio::test]
-async fn what_all_depend_on_wakes_every_key() {
+async fn a_watch_of_a_shared_dependency_enqueues_every_key() {
     let lamps = ["x", "y"].map(|name| {
         let mut lamp = lamp();
         lamp.metadata.name = Some(name.into());
@@ -446,7 +277,7 @@ async fn what_all_depend_on_wakes_every_key() {
     let change = |name: &str| {
         let mut map = ConfigMap::default();
         map.metadata.name = Some(name.into());
-        maps.apply(map);
+        maps.insert(map);
         made.queued()
     };
     assert_eq!(change("other"), []);

@@ -1,4 +1,4 @@
-//! What a user gets wrong, and the one line that says so.
+//! Invalid input: each error is one line.
 use std::net::TcpListener;
 
 use rcgen::{CertificateParams, KeyPair, date_time_ymd};
@@ -10,34 +10,34 @@ use crate::{
 };
 
 trials![
-    without_a_system_namespace_leader_election_says_how_to_go_on,
-    without_any_kubeconfig_it_says_where_it_looked,
-    a_malformed_kubeconfig_is_named,
-    a_missing_kubeconfig_is_named,
-    a_missing_context_is_named_with_those_there_are,
-    an_unreachable_server_is_retried_and_then_named,
-    a_server_that_hangs_up_is_retried_and_then_named,
-    a_name_that_does_not_resolve_is_retried_and_then_named,
-    a_busy_server_is_retried,
-    a_wrong_token_fails_at_once,
-    an_expired_client_certificate_is_named_with_its_date,
+    leader_election_without_a_system_namespace_is_an_error,
+    the_error_without_a_kubeconfig_lists_all_sources,
+    the_error_of_a_malformed_kubeconfig_has_its_path,
+    the_error_of_a_missing_kubeconfig_has_its_path,
+    the_error_of_a_missing_context_lists_those_that_exist,
+    an_unreachable_server_is_retried,
+    a_server_that_closes_connections_is_retried,
+    a_name_that_does_not_resolve_is_retried,
+    an_overloaded_server_is_retried,
+    an_invalid_token_fails_at_once,
+    the_error_of_an_expired_client_certificate_has_its_date,
     an_expired_server_certificate_fails_at_once,
-    a_server_of_another_authority_fails_at_once,
-    a_server_that_is_no_api_server_is_named,
-    a_server_too_old_is_refused,
-    a_bad_variable_is_named,
+    a_server_certificate_of_an_unknown_authority_fails_at_once,
+    a_server_that_is_no_api_server_is_an_error,
+    an_incompatible_version_is_refused,
+    the_error_of_an_invalid_variable_has_name_and_value,
     an_unknown_flag_is_a_usage_error,
-    a_flag_of_the_users_that_there_is_already_is_a_usage_error,
+    a_user_flag_with_the_name_of_a_framework_flag_is_a_usage_error,
     an_unknown_controller_to_disable_is_a_usage_error,
-    a_runtime_around_it_is_told,
-    help_and_version_are_no_errors,
-    a_probes_port_in_use_is_named,
-    a_metrics_port_in_use_is_named,
-    an_address_of_another_machine_is_named,
-    a_bad_config_map_is_named_with_its_key_and_value,
-    a_config_map_that_may_not_be_read_is_named,
+    a_call_within_a_runtime_is_an_error,
+    help_and_version_exit_with_status_0,
+    the_error_of_a_probes_port_in_use_names_its_variable,
+    the_error_of_a_metrics_port_in_use_has_its_address,
+    the_error_of_a_foreign_address_names_its_variable,
+    the_error_of_an_invalid_config_map_has_key_and_value,
+    a_forbidden_config_map_is_an_error,
     two_controllers_of_one_name_are_refused,
-    a_controller_whose_lease_has_no_name_ends_the_process_before_anything_is_followed,
+    an_invalid_lease_name_ends_the_process_before_any_list,
     a_constructor_that_fails_ends_the_process,
     a_constructor_that_panics_ends_the_process_with_one_line,
 ];
@@ -55,102 +55,108 @@ fn kubeconfig_with_ca(server: &str, user: &str, ca: &str) -> String {
     )
 }
 
-/// Without leader election, against this server.
+/// A process without leader election, against this server.
 fn start(server: &str, user: &str) -> Start {
     let start = Start::new().arg("--disable-ha");
     let path = start.file("config", &kubeconfig(server, user));
     start.env("KUBECONFIG", path)
 }
 
-fn without_a_system_namespace_leader_election_says_how_to_go_on() {
+fn leader_election_without_a_system_namespace_is_an_error() {
     let start = Start::new();
     let path = start.file("config", &kubeconfig("https://127.0.0.1:6443", "{}"));
     let start = || Start::new().env("KUBECONFIG", &path);
-    let said = failed_at_once_with_one_line(start().end());
-    assert!(said.starts_with("SYSTEM_NAMESPACE is not set"), "{said}");
-    assert!(said.contains("pass --disable-ha"), "{said}");
-    let said = failed_at_once_with_one_line(start().arg("--context=elsewhere").end());
-    assert!(said.ends_with("it has no context \"elsewhere\", only: here"), "{said}");
+    let message = failed_at_once_with_one_line(start().end());
+    assert!(message.starts_with("the environment variable \"SYSTEM_NAMESPACE\" is not set"), "{message}");
+    assert!(message.contains("pass --disable-ha"), "{message}");
+    let message = failed_at_once_with_one_line(start().arg("--context=elsewhere").end());
+    assert!(message.ends_with("context \"elsewhere\" does not exist, only: here"), "{message}");
 }
 
-fn without_any_kubeconfig_it_says_where_it_looked() {
+fn the_error_without_a_kubeconfig_lists_all_sources() {
     let start = Start::new().arg("--disable-ha");
     let home = start.home().join(".kube/config").display().to_string();
-    let said = failed_at_once_with_one_line(start.end());
-    for place in ["no kubeconfig found", "--kubeconfig", "KUBECONFIG", &home, "KUBERNETES_SERVICE_HOST"] {
-        assert!(said.contains(place), "{said}");
+    let message = failed_at_once_with_one_line(start.end());
+    for place in [
+        "no configuration has been provided",
+        "--kubeconfig",
+        "KUBECONFIG",
+        &home,
+        "unable to load in-cluster configuration, KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT must be defined",
+    ] {
+        assert!(message.contains(place), "{message}");
     }
 }
 
-fn a_malformed_kubeconfig_is_named() {
+fn the_error_of_a_malformed_kubeconfig_has_its_path() {
     let start = Start::new().arg("--disable-ha");
     let path = start.file("config", "clusters: [\n- token: hunter2\n");
-    let said = failed_at_once_with_one_line(start.arg("--kubeconfig").arg(&path).end());
-    assert!(said.starts_with(&format!("kubeconfig {}: it is malformed: ", path.display())), "{said}");
-    assert!(!said.contains("hunter2"), "{said}");
+    let message = failed_at_once_with_one_line(start.arg("--kubeconfig").arg(&path).end());
+    assert!(message.starts_with(&format!("kubeconfig {}: malformed YAML: ", path.display())), "{message}");
+    assert!(!message.contains("hunter2"), "{message}");
 }
 
-fn a_missing_kubeconfig_is_named() {
-    let said = failed_at_once_with_one_line(
+fn the_error_of_a_missing_kubeconfig_has_its_path() {
+    let message = failed_at_once_with_one_line(
         Start::new().arg("--disable-ha").arg("--kubeconfig=/nowhere/config").end(),
     );
-    assert!(said.starts_with("kubeconfig /nowhere/config: No such file"), "{said}");
+    assert!(message.starts_with("kubeconfig /nowhere/config: No such file"), "{message}");
 }
 
-fn a_missing_context_is_named_with_those_there_are() {
-    let said = failed_with_one_line(start("https://127.0.0.1:1", "{}").arg("--context=there").end());
-    assert!(said.ends_with(r#"it has no context "there", only: here"#), "{said}");
+fn the_error_of_a_missing_context_lists_those_that_exist() {
+    let message = failed_with_one_line(start("https://127.0.0.1:1", "{}").arg("--context=there").end());
+    assert!(message.ends_with(r#"context "there" does not exist, only: here"#), "{message}");
 }
 
-/// It says at once that it retries, and gives up with one line. The minute is shortened here.
+/// Checks that the process logs one retry and then gives up, with a timeout shorter than the usual minute.
 #[track_caller]
-fn retried(server: &str, cause: &str) {
+fn is_retried(server: &str, cause: &str) {
     let (status, lines) = start(server, "{}").arg("--startup-timeout=1s").end();
     assert_eq!(status, 1, "{lines:#?}");
     let severities: Vec<_> = lines.iter().map(|line| json(line)["severity"].clone()).collect();
     assert_eq!(severities, ["INFO", "WARNING", "EMERGENCY"], "{lines:#?}");
-    for (line, said) in [(&lines[1], "cannot be used yet"), (&lines[2], "gave up after 1s")] {
+    for (line, end) in [(&lines[1], "; retrying for"), (&lines[2], "gave up after 1s")] {
         let message = json(line)["message"].as_str().unwrap().to_owned();
-        for part in [server, cause, said] {
+        for part in [server, cause, end] {
             assert!(message.contains(part), "{part:?} is not in {message}");
         }
     }
 }
 
-fn an_unreachable_server_is_retried_and_then_named() {
-    let (_nobody, address) = server::nobody();
-    retried(&format!("https://{address}"), "Connection refused");
+fn an_unreachable_server_is_retried() {
+    let (_socket, address) = server::closed_port();
+    is_retried(&format!("https://{address}"), "Connection refused");
 }
 
-fn a_server_that_hangs_up_is_retried_and_then_named() {
-    retried(&format!("https://{}", server::hanging_up()), "");
-    retried(&format!("http://{}", server::hanging_up()), "");
+fn a_server_that_closes_connections_is_retried() {
+    is_retried(&format!("https://{}", server::hanging_up()), "");
+    is_retried(&format!("http://{}", server::hanging_up()), "");
 }
 
-fn a_name_that_does_not_resolve_is_retried_and_then_named() {
-    retried("https://api.nowhere.invalid:6443", "failed to lookup address information");
+fn a_name_that_does_not_resolve_is_retried() {
+    is_retried("https://api.nowhere.invalid:6443", "failed to lookup address information");
 }
 
-fn a_busy_server_is_retried() {
-    let busy = Http::new(|_| server::status(429, "TooManyRequests", "come back later"));
-    retried(&busy.url(), "come back later (429)");
+fn an_overloaded_server_is_retried() {
+    let overloaded = Http::new(|_| server::status(429, "TooManyRequests", "try again later"));
+    is_retried(&overloaded.url(), "try again later (429)");
     let failing = Http::new(|_| server::status(503, "ServiceUnavailable", "starting"));
-    retried(&failing.url(), "starting (503)");
+    is_retried(&failing.url(), "starting (503)");
 }
 
-fn a_wrong_token_fails_at_once() {
+fn an_invalid_token_fails_at_once() {
     let server = Http::new(|_| server::status(401, "Unauthorized", "Unauthorized"));
     let start = start(&server.url(), "{token: hunter2}");
     let path = start.home().join("config").display().to_string();
-    let said = failed_with_one_line(start.end());
-    for part in [&*server.url(), &path, "refuses these credentials: Unauthorized (401)"] {
-        assert!(said.contains(part), "{said}");
+    let message = failed_with_one_line(start.end());
+    for part in [&*server.url(), &path, "you must be logged in to the server: Unauthorized (401)"] {
+        assert!(message.contains(part), "{message}");
     }
-    assert!(!said.contains("hunter2"), "{said}");
+    assert!(!message.contains("hunter2"), "{message}");
     assert_eq!(server.heads().len(), 1);
 }
 
-fn an_expired_client_certificate_is_named_with_its_date() {
+fn the_error_of_an_expired_client_certificate_has_its_date() {
     let mut params = CertificateParams::new(vec!["me".into()]).unwrap();
     (params.not_before, params.not_after) = (date_time_ymd(2019, 1, 1), date_time_ymd(2020, 1, 1));
     let key = KeyPair::generate().unwrap();
@@ -159,52 +165,55 @@ fn an_expired_client_certificate_is_named_with_its_date() {
     let start = start(&server.url(), "{client-certificate: cert.pem, client-key: key.pem}");
     start.file("cert.pem", &certificate);
     start.file("key.pem", &key.serialize_pem());
-    let said = failed_with_one_line(start.end());
-    assert!(said.contains("its client certificate expired on 2020-01-01T00:00:00Z"), "{said}");
+    let message = failed_with_one_line(start.end());
+    assert!(message.contains("the client certificate expired on 2020-01-01T00:00:00Z"), "{message}");
 }
 
-/// Trusts the certificate but for what is wrong with it.
+/// Starts a process that trusts this authority, and returns its error.
 fn tls_failure(server: &Tls, ca: &str) -> String {
     let start = Start::new().arg("--disable-ha");
     let ca = start.file("ca.pem", ca).display().to_string();
     let url = format!("https://{}", server.address);
     let config = kubeconfig_with_ca(&url, "{}", &format!(", certificate-authority: '{ca}'"));
     let path = start.file("config", &config);
-    let said = failed_with_one_line(start.arg("--kubeconfig").arg(path).end());
-    assert!(said.contains(&url), "{said}");
-    said
+    let message = failed_with_one_line(start.arg("--kubeconfig").arg(path).end());
+    assert!(message.contains(&url), "{message}");
+    message
 }
 
 fn an_expired_server_certificate_fails_at_once() {
     let server = Tls::valid_from_to(2019, 2020);
-    let said = tls_failure(&server, &server.ca);
-    assert!(said.contains("certificate expired"), "{said}");
+    let message = tls_failure(&server, &server.ca);
+    assert!(message.contains("certificate expired"), "{message}");
 }
 
-fn a_server_of_another_authority_fails_at_once() {
+fn a_server_certificate_of_an_unknown_authority_fails_at_once() {
     let (server, other) = (Tls::valid_from_to(2020, 3000), Tls::valid_from_to(2020, 3000));
-    let said = tls_failure(&server, &other.ca);
-    assert!(said.contains("invalid peer certificate"), "{said}");
+    let message = tls_failure(&server, &other.ca);
+    assert!(message.contains("invalid peer certificate"), "{message}");
 }
 
-fn a_server_that_is_no_api_server_is_named() {
+fn a_server_that_is_no_api_server_is_an_error() {
     let server = Http::new(|_| (200, "<html>welcome</html>".into()));
-    let said = failed_with_one_line(start(&server.url(), "{}").end());
-    assert!(said.contains(&server.url()), "{said}");
-    assert!(said.contains("its answer is not that of an API server"), "{said}");
+    let message = failed_with_one_line(start(&server.url(), "{}").end());
+    assert!(message.contains(&server.url()), "{message}");
+    assert!(message.contains("the response is not from a Kubernetes API server"), "{message}");
 }
 
-fn a_server_too_old_is_refused() {
+fn an_incompatible_version_is_refused() {
     let server = Http::empty();
-    let said =
+    let message =
         failed_with_one_line(start(&server.url(), "{}").env("KUBERNETES_MIN_VERSION", "v1.37.0").end());
-    assert!(said.contains("it is Kubernetes v1.36.3, and v1.37.0 or newer is needed"), "{said}");
+    assert!(
+        message.starts_with(r#"kubernetes version "v1.36.3" is not compatible, need at least "v1.37.0""#),
+        "{message}"
+    );
 }
 
-fn a_bad_variable_is_named() {
+fn the_error_of_an_invalid_variable_has_name_and_value() {
     for (name, value) in [("K_THREADS_PER_CONTROLLER", "abc"), ("RUST_LOG", "a=loud")] {
-        let said = failed_with_one_line(Start::new().arg("--disable-ha").env(name, value).end());
-        assert!(said.starts_with(&format!("{name}={value:?} in the environment is not ")), "{said}");
+        let message = failed_with_one_line(Start::new().arg("--disable-ha").env(name, value).end());
+        assert!(message.starts_with(&format!("{name}={value:?} in the environment is not ")), "{message}");
     }
 }
 
@@ -217,32 +226,32 @@ fn an_unknown_flag_is_a_usage_error() {
     }
 }
 
-fn a_flag_of_the_users_that_there_is_already_is_a_usage_error() {
+fn a_user_flag_with_the_name_of_a_framework_flag_is_a_usage_error() {
     let (status, lines) = Start::with_fault("flags clash").end();
     assert_eq!(status, 2, "{lines:#?}");
-    assert_eq!(lines, ["error: flags that there are already: server; try --help"]);
+    assert_eq!(lines, ["error: flags are defined twice: server; try --help"]);
 }
 
 fn an_unknown_controller_to_disable_is_a_usage_error() {
     let (status, lines) =
         start("http://127.0.0.1:1", "{}").arg("--disable-controllers=lamps.example.com").end();
     assert_eq!(status, 2, "{lines:#?}");
-    let said = json(lines.last().unwrap());
-    let said = said["message"].as_str().unwrap();
+    let message = json(lines.last().unwrap());
+    let message = message["message"].as_str().unwrap();
     assert!(
-        said.starts_with(
-            r#"--disable-controllers: there is no controller "lamps.example.com", only: (there is none)"#
+        message.starts_with(
+            r#"--disable-controllers: controller "lamps.example.com" does not exist, only: (none)"#
         ),
-        "{said}"
+        "{message}"
     );
 }
 
-fn a_runtime_around_it_is_told() {
-    let said = failed_at_once_with_one_line(Start::with_fault("within a runtime").end());
-    assert!(said.starts_with("main is called within a tokio runtime"), "{said}");
+fn a_call_within_a_runtime_is_an_error() {
+    let message = failed_at_once_with_one_line(Start::with_fault("within a runtime").end());
+    assert!(message.starts_with("main was called from within a tokio runtime"), "{message}");
 }
 
-fn help_and_version_are_no_errors() {
+fn help_and_version_exit_with_status_0() {
     let (status, lines) = Start::new().arg("--help").end();
     assert_eq!(status, 0);
     for flag in ["--kubeconfig", "--disable-ha", "--greeting"] {
@@ -251,40 +260,42 @@ fn help_and_version_are_no_errors() {
     assert_eq!(Start::new().arg("--version").end(), (0, vec!["faulty 1.2.3".into()]));
 }
 
-fn a_probes_port_in_use_is_named() {
+fn the_error_of_a_probes_port_in_use_names_its_variable() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
     let server = Http::empty();
     let start = start(&server.url(), "{}").env("KNATIVE_HEALTH_PROBES_PORT", &port);
-    let said = failed_with_one_line(start.end());
+    let message = failed_with_one_line(start.end());
     assert!(
-        said.starts_with(&format!("cannot listen on 127.0.0.1:{port} for probes: Address already in use"))
+        message.starts_with(&format!("cannot listen on 127.0.0.1:{port} for probes: Address already in use"))
     );
-    assert!(said.ends_with("KNATIVE_HEALTH_PROBES_PORT chooses another port"), "{said}");
+    assert!(message.ends_with("KNATIVE_HEALTH_PROBES_PORT chooses another port"), "{message}");
 }
 
-fn a_metrics_port_in_use_is_named() {
+fn the_error_of_a_metrics_port_in_use_has_its_address() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
     let server = Http::empty();
-    let said = failed_with_one_line(start(&server.url(), "{}").env("METRICS_PROMETHEUS_PORT", &port).end());
+    let message =
+        failed_with_one_line(start(&server.url(), "{}").env("METRICS_PROMETHEUS_PORT", &port).end());
     assert!(
-        said.starts_with(&format!("cannot listen on 127.0.0.1:{port} for metrics: Address already in use"))
+        message
+            .starts_with(&format!("cannot listen on 127.0.0.1:{port} for metrics: Address already in use"))
     );
 }
 
-fn an_address_of_another_machine_is_named() {
+fn the_error_of_a_foreign_address_names_its_variable() {
     let server = Http::empty();
     let start = start(&server.url(), "{}").env("METRICS_PROMETHEUS_HOST", "192.0.2.1");
-    let said = failed_with_one_line(start.env("METRICS_PROMETHEUS_PORT", "9090").end());
+    let message = failed_with_one_line(start.env("METRICS_PROMETHEUS_PORT", "9090").end());
     assert_eq!(
-        said,
+        message,
         "cannot listen on 192.0.2.1:9090 for metrics: 192.0.2.1 is not an address of this machine; \
          METRICS_PROMETHEUS_HOST chooses another"
     );
 }
 
-fn a_bad_config_map_is_named_with_its_key_and_value() {
+fn the_error_of_an_invalid_config_map_has_key_and_value() {
     for (name, key, value) in [
         ("config-logging", "loglevel.faulty", "loud"),
         ("config-observability", "metrics-protocol", "pigeon"),
@@ -299,48 +310,49 @@ fn a_bad_config_map_is_named_with_its_key_and_value() {
             }
             _ => server::missing(),
         });
-        let said = failed_with_one_line(start(&server.url(), "{}").env("SYSTEM_NAMESPACE", "system").end());
+        let message =
+            failed_with_one_line(start(&server.url(), "{}").env("SYSTEM_NAMESPACE", "system").end());
         for part in [&*format!("ConfigMap system/{name}: "), key, value] {
-            assert!(said.contains(part), "{said}");
+            assert!(message.contains(part), "{message}");
         }
     }
 }
 
-fn a_config_map_that_may_not_be_read_is_named() {
+fn a_forbidden_config_map_is_an_error() {
     let server = Http::new(|head| match &head[0] {
         path if path.contains(" /version ") => (200, server::VERSION.into()),
         _ => server::status(403, "Forbidden", r#"configmaps "config-logging" is forbidden"#),
     });
-    let said = failed_with_one_line(start(&server.url(), "{}").env("SYSTEM_NAMESPACE", "system").end());
-    assert!(said.contains(r#"configmaps "config-logging" is forbidden (403)"#), "{said}");
+    let message = failed_with_one_line(start(&server.url(), "{}").env("SYSTEM_NAMESPACE", "system").end());
+    assert!(message.contains(r#"configmaps "config-logging" is forbidden (403)"#), "{message}");
 }
 
-fn a_controller_whose_lease_has_no_name_ends_the_process_before_anything_is_followed() {
+fn an_invalid_lease_name_ends_the_process_before_any_list() {
     let server = Http::empty();
     let start = Start::with_fault("long name").args(["--server", &server.url()]);
     let (status, lines) = start.env("SYSTEM_NAMESPACE", "system").end();
     assert_eq!(status, 1, "{lines:#?}");
-    let said = json(lines.last().unwrap())["message"].as_str().unwrap().to_owned();
-    assert!(said.contains("lease") && said.contains("xxx"), "{said}");
-    let followed = |line: &str| line.contains("limit=");
-    assert!(!server.heads().iter().any(|head| followed(&head[0])), "{:#?}", server.heads());
+    let message = json(lines.last().unwrap())["message"].as_str().unwrap().to_owned();
+    assert!(message.contains("lease") && message.contains("xxx"), "{message}");
+    let is_list = |line: &str| line.contains("limit=");
+    assert!(!server.heads().iter().any(|head| is_list(&head[0])), "{:#?}", server.heads());
 }
 
 fn two_controllers_of_one_name_are_refused() {
     let start = Start::with_fault("twins").arg("--disable-ha").arg("--server=http://127.0.0.1:1");
-    let said = failed_with_one_line(start.end());
-    assert_eq!(said, "two controllers are named maps: give one of them another by .name(..)");
+    let message = failed_with_one_line(start.end());
+    assert_eq!(message, "two controllers are named maps: give one of them another name by .name(..)");
 }
 
 fn a_constructor_that_fails_ends_the_process() {
-    let said = failed_with_one_line(
+    let message = failed_with_one_line(
         Start::with_fault("constructor fails").arg("--disable-ha").arg("--server=http://127.0.0.1:1").end(),
     );
-    assert_eq!(said, "task 2 of 2 could not be constructed: no such file");
+    assert_eq!(message, "failed to construct task 2 of 2: no such file");
 }
 
 fn a_constructor_that_panics_ends_the_process_with_one_line() {
     let start = Start::with_fault("constructor panics").arg("--disable-ha").env("RUST_BACKTRACE", "1");
-    let said = failed_with_one_line(start.arg("--server=http://127.0.0.1:1").end());
-    assert_eq!(said, "task 2 of 2 could not be constructed: Inject goes round in a circle: A → B → A");
+    let message = failed_with_one_line(start.arg("--server=http://127.0.0.1:1").end());
+    assert_eq!(message, "failed to construct task 2 of 2: Inject goes round in a circle: A → B → A");
 }

@@ -1,4 +1,4 @@
-//! A process under test: how it is started, what it said, and how it ended.
+//! A process under test: its start, its output and its exit status.
 use std::{
     ffi::OsStr,
     fs,
@@ -12,10 +12,10 @@ use std::{
 
 use crate::faulty;
 
-/// No process under test takes as long, unless something is wrong with it.
-const LONG: Duration = Duration::from_secs(30);
+/// A timeout that only a failing test reaches.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What is to be started: an empty environment but for what a test adds, an empty home, and free ports.
+/// The command of a process, with an empty environment, an empty home and free ports.
 pub(crate) struct Start {
     command: Command,
     home: tempfile::TempDir,
@@ -52,7 +52,7 @@ impl Start {
         self
     }
 
-    /// A file in the home of the process.
+    /// Writes a file into the home of the process.
     pub(crate) fn file(&self, name: &str, text: &str) -> PathBuf {
         let path = self.home.path().join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -66,25 +66,25 @@ impl Start {
 
     pub(crate) fn spawn(mut self) -> Child {
         let mut child = self.command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let said = Arc::new(Said::default());
+        let output = Arc::new(Output::default());
         let (stderr, stdout) = (child.stderr.take().unwrap(), child.stdout.take().unwrap());
-        let readers = vec![said.clone().read(stderr), said.clone().read(stdout)];
-        Child { child, said, readers, _home: self.home }
+        let readers = vec![output.clone().read(stderr), output.clone().read(stdout)];
+        Child { child, output, readers, _home: self.home }
     }
 
-    /// Runs it to its end; the exit status and all lines.
+    /// Runs the process to its end. Returns the exit status and all lines.
     pub(crate) fn end(self) -> (i32, Vec<String>) {
         self.spawn().end()
     }
 }
 
 #[derive(Default)]
-struct Said {
+struct Output {
     lines: Mutex<Vec<String>>,
     more: Condvar,
 }
 
-impl Said {
+impl Output {
     fn read(self: Arc<Self>, pipe: impl std::io::Read + Send + 'static) -> thread::JoinHandle<()> {
         thread::spawn(move || {
             for line in BufReader::new(pipe).lines().map_while(Result::ok) {
@@ -97,26 +97,26 @@ impl Said {
 
 pub(crate) struct Child {
     child: std::process::Child,
-    said: Arc<Said>,
+    output: Arc<Output>,
     readers: Vec<thread::JoinHandle<()>>,
     _home: tempfile::TempDir,
 }
 
 impl Child {
-    /// The first line that holds the text, once there is one.
+    /// Waits for a line that contains the text, and returns the first one.
     pub(crate) fn line(&self, text: &str) -> String {
-        let lines = self.said.lines.lock().unwrap();
-        let is_there = |lines: &mut Vec<String>| !lines.iter().any(|line| line.contains(text));
-        let (lines, _) = self.said.more.wait_timeout_while(lines, LONG, is_there).unwrap();
+        let lines = self.output.lines.lock().unwrap();
+        let is_missing = |lines: &mut Vec<String>| !lines.iter().any(|line| line.contains(text));
+        let (lines, _) = self.output.more.wait_timeout_while(lines, TIMEOUT, is_missing).unwrap();
         let found = lines.iter().find(|line| line.contains(text)).cloned();
-        found.unwrap_or_else(|| panic!("it never said {text:?}, only {lines:#?}"))
+        found.unwrap_or_else(|| panic!("no line with {text:?} in {lines:#?}"))
     }
 
     pub(crate) fn lines(&self) -> Vec<String> {
-        self.said.lines.lock().unwrap().clone()
+        self.output.lines.lock().unwrap().clone()
     }
 
-    /// Where it listens for this.
+    /// Waits until the process listens for this, and returns the address.
     pub(crate) fn address(&self, what: &str) -> String {
         let line = self.line(&format!("listening for {what}"));
         json(&line)["address"].as_str().unwrap().to_owned()
@@ -127,14 +127,14 @@ impl Child {
         assert!(Command::new("kill").args([&format!("-{name}"), &pid]).status().unwrap().success());
     }
 
-    /// Waits for its end; the exit status and all lines.
+    /// Waits for the end of the process. Returns the exit status and all lines.
     pub(crate) fn end(mut self) -> (i32, Vec<String>) {
         let start = Instant::now();
         let status = loop {
             match self.child.try_wait().unwrap() {
                 Some(status) => break status,
-                None if start.elapsed() < LONG => thread::sleep(Duration::from_millis(5)),
-                None => panic!("it does not end, and said {:#?}", self.lines()),
+                None if start.elapsed() < TIMEOUT => thread::sleep(Duration::from_millis(5)),
+                None => panic!("the process does not end: {:#?}", self.lines()),
             }
         };
         self.readers.drain(..).for_each(|reader| reader.join().unwrap());
@@ -144,7 +144,7 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -154,18 +154,18 @@ pub(crate) fn json(line: &str) -> serde_json::Value {
     serde_json::from_str(line).unwrap_or_else(|e| panic!("{line}: {e}"))
 }
 
-/// The process said exactly this one thing of this severity, and ended with status 1.
+/// Checks that the process ended with status 1 and one error after lines of severity INFO. Returns the message.
 #[track_caller]
 pub(crate) fn failed_with_one_line((status, lines): (i32, Vec<String>)) -> String {
     assert_eq!(status, 1, "{lines:#?}");
-    let (last, before) = lines.split_last().expect("it said nothing");
+    let (last, before) = lines.split_last().expect("no output");
     let last = json(last);
     assert_eq!(last["severity"], "EMERGENCY", "{lines:#?}");
     assert!(before.iter().all(|line| json(line)["severity"] == "INFO"), "{lines:#?}");
     last["message"].as_str().unwrap().to_owned()
 }
 
-/// The same of a failure that needs nothing but what is on this machine: not a line stands before it.
+/// Checks the same for a failure before any other line, which needs no network.
 #[track_caller]
 pub(crate) fn failed_at_once_with_one_line(ended: (i32, Vec<String>)) -> String {
     assert_eq!(ended.1.len(), 1, "{:#?}", ended.1);

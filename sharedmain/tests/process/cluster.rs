@@ -1,4 +1,4 @@
-//! Processes against a real API server.
+//! Tests of processes against a real API server.
 use std::{collections::BTreeSet, future::Future, time::Duration};
 
 use k8s_openapi::api::{
@@ -14,29 +14,29 @@ use serde_json::json;
 use crate::{
     child::{Child, Start, failed_with_one_line, json as line},
     faulty::{LABEL, Lamp},
-    life::{get, until_status},
+    life::{get, wait_for_status},
     trials,
 };
 
 trials![
-    a_pass_in_flight_at_sigterm_ends_and_the_lease_is_released,
-    a_pass_that_does_not_end_is_dropped_at_the_deadline_and_the_lease_is_released,
-    only_the_leader_works_and_the_other_goes_on_after_its_sigterm,
+    a_running_reconcile_ends_before_the_lease_is_released,
+    a_reconcile_that_does_not_end_is_dropped_at_the_deadline_and_the_lease_is_released,
+    only_the_leader_works_and_another_replica_takes_over_after_its_sigterm,
     replicas_of_a_stateful_set_share_the_keys_without_leases,
-    a_system_namespace_that_does_not_exist_is_named,
-    a_killed_process_loses_nothing,
-    the_level_follows_config_logging_at_run_time,
-    how_leaders_are_elected_is_settled_at_the_start,
+    a_system_namespace_that_does_not_exist_is_an_error,
+    a_restart_after_sigkill_reconciles_new_objects,
+    changes_of_config_logging_change_the_level,
+    changes_of_config_leader_election_wait_for_the_next_start,
     a_disabled_controller_does_not_run_and_its_informer_never_starts,
-    readiness_names_the_kind_that_is_missing_and_the_others_work,
-    a_panic_of_a_reconciler_is_one_line_with_its_key,
-    the_number_of_workers_is_overridden,
+    readiness_names_the_missing_kind_and_other_controllers_work,
+    a_panic_of_a_reconciler_is_one_log_line_with_its_key,
+    the_environment_overrides_the_number_of_workers,
     a_webhook_runs_beside_the_controllers_of_its_process,
 ];
 
 pub(crate) const LONG: Duration = Duration::from_secs(30);
 
-/// A namespace of a control plane, with the process's own settings in it.
+/// A namespace of a control plane, with the ConfigMaps of the process.
 pub(crate) struct World {
     plane: &'static ControlPlane,
     pub(crate) namespace: String,
@@ -78,44 +78,47 @@ impl World {
     }
 }
 
-/// A pass of this map, while the process runs.
-pub(crate) fn begun(child: &Child, name: &str) {
-    child.line(&format!("pass of {name} begins"));
+/// Waits for the start of a reconcile of this ConfigMap.
+pub(crate) fn wait_for_reconcile(child: &Child, name: &str) {
+    child.line(&format!("reconcile of {name} begins"));
 }
 
-fn a_pass_in_flight_at_sigterm_ends_and_the_lease_is_released() {
+fn a_running_reconcile_ends_before_the_lease_is_released() {
     within(async |world| {
         world.set("slow", json!({"sleep": "10000"}), true).await;
         let child = world.start("maps").spawn();
-        begun(&child, "slow");
+        wait_for_reconcile(&child, "slow");
         assert!(world.lease_holder().await.is_some());
         child.signal("TERM");
-        assert_eq!(until_status(&child, "/readiness", 503), "shutting down\n");
-        assert!(world.lease_holder().await.is_some(), "nobody else may begin while this pass runs");
-        assert!(!child.lines().iter().any(|line| line.contains("pass of slow ends")));
+        assert_eq!(wait_for_status(&child, "/readiness", 503), "shutting down\n");
+        assert!(world.lease_holder().await.is_some(), "no other replica may start while this reconcile runs");
+        assert!(!child.lines().iter().any(|line| line.contains("reconcile of slow ends")));
         world.set("late", json!({}), true).await;
         let (status, lines) = child.end();
         assert_eq!(status, 0, "{lines:#?}");
-        assert!(lines.iter().any(|line| line.contains("pass of slow ends")), "{lines:#?}");
-        assert!(!lines.iter().any(|line| line.contains("pass of late begins")), "{lines:#?}");
+        assert!(lines.iter().any(|line| line.contains("reconcile of slow ends")), "{lines:#?}");
+        assert!(!lines.iter().any(|line| line.contains("reconcile of late begins")), "{lines:#?}");
         assert_eq!(world.lease_holder().await, None);
     });
 }
 
-fn a_pass_that_does_not_end_is_dropped_at_the_deadline_and_the_lease_is_released() {
+fn a_reconcile_that_does_not_end_is_dropped_at_the_deadline_and_the_lease_is_released() {
     within(async |world| {
         world.set("endless", json!({"sleep": "3600000"}), true).await;
         let child = world.start("maps").arg("--shutdown-timeout=300ms").spawn();
-        begun(&child, "endless");
+        wait_for_reconcile(&child, "endless");
         child.signal("TERM");
         let (status, lines) = child.end();
         assert_eq!(status, 0, "{lines:#?}");
-        assert!(lines.iter().any(|line| line.contains("passes that had not ended")), "{lines:#?}");
+        assert!(
+            lines.iter().any(|line| line.contains("dropped reconciles that were still running")),
+            "{lines:#?}"
+        );
         assert_eq!(world.lease_holder().await, None);
     });
 }
 
-fn only_the_leader_works_and_the_other_goes_on_after_its_sigterm() {
+fn only_the_leader_works_and_another_replica_takes_over_after_its_sigterm() {
     within(async |world| {
         world.set("first", json!({}), true).await;
         let start = |pod| world.start("maps").env("POD_NAME", pod);
@@ -127,28 +130,28 @@ fn only_the_leader_works_and_the_other_goes_on_after_its_sigterm() {
             )
             .await;
         let leader = start("one").spawn();
-        begun(&leader, "first");
+        wait_for_reconcile(&leader, "first");
         assert!(world.lease_holder().await.unwrap().starts_with("one_"));
         let other = start("two").spawn();
         other.line("lease is held by another process");
-        until_status(&other, "/readiness", 200);
+        wait_for_status(&other, "/readiness", 200);
         world.set("second", json!({}), true).await;
-        begun(&leader, "second");
-        assert_eq!(served(&other), BTreeSet::new());
+        wait_for_reconcile(&leader, "second");
+        assert_eq!(reconciled(&other), BTreeSet::new());
         leader.signal("TERM");
         assert_eq!(leader.end().0, 0);
-        begun(&other, "first");
-        begun(&other, "second");
+        wait_for_reconcile(&other, "first");
+        wait_for_reconcile(&other, "second");
     });
 }
 
-/// The names of the maps whose passes began.
-fn served(child: &Child) -> BTreeSet<String> {
-    let begun = child.lines().into_iter().filter_map(|said| {
-        let message = line(&said)["message"].as_str()?.to_owned();
-        Some(message.strip_prefix("pass of ")?.strip_suffix(" begins")?.to_owned())
+/// The names of the ConfigMaps whose reconciles have started.
+fn reconciled(child: &Child) -> BTreeSet<String> {
+    let started = child.lines().into_iter().filter_map(|message| {
+        let message = line(&message)["message"].as_str()?.to_owned();
+        Some(message.strip_prefix("reconcile of ")?.strip_suffix(" begins")?.to_owned())
     });
-    begun.collect()
+    started.collect()
 }
 
 fn replicas_of_a_stateful_set_share_the_keys_without_leases() {
@@ -163,20 +166,20 @@ fn replicas_of_a_stateful_set_share_the_keys_without_leases() {
             start.env("STATEFUL_SERVICE_NAME", "faulty").spawn()
         };
         let (zero, one) = (start(0), start(1));
-        eventually("all keys served", LONG, async || {
-            let all = &served(&zero) | &served(&one);
+        eventually("all keys to be reconciled", LONG, async || {
+            let all = &reconciled(&zero) | &reconciled(&one);
             if all == names { Ok(()) } else { Err(format!("{all:?}")) }
         })
         .await;
-        // What one of them would do to the other's keys it would have done when it became leader.
+        // A replica that led keys of the other one as well would have reconciled them before this one.
         world.set("last", json!({}), true).await;
         eventually("one more", LONG, async || {
-            let all = &served(&zero) | &served(&one);
+            let all = &reconciled(&zero) | &reconciled(&one);
             if all.contains("last") { Ok(()) } else { Err(format!("{all:?}")) }
         })
         .await;
-        let (zeros, ones) = (served(&zero), served(&one));
-        println!("{} keys served by ordinal 0, {} by ordinal 1", zeros.len(), ones.len());
+        let (zeros, ones) = (reconciled(&zero), reconciled(&one));
+        println!("{} keys reconciled by ordinal 0, {} by ordinal 1", zeros.len(), ones.len());
         assert!(zeros.is_disjoint(&ones), "{zeros:?} {ones:?}");
         assert!(!zeros.is_empty() && !ones.is_empty(), "{zeros:?} {ones:?}");
         [zero, one].iter().for_each(|child| child.signal("TERM"));
@@ -185,70 +188,70 @@ fn replicas_of_a_stateful_set_share_the_keys_without_leases() {
     });
 }
 
-fn a_system_namespace_that_does_not_exist_is_named() {
+fn a_system_namespace_that_does_not_exist_is_an_error() {
     within(async |world| {
         let start = || world.start("maps").env("SYSTEM_NAMESPACE", "nowhere");
         for start in [start(), start().arg("--disable-ha")] {
-            let said = failed_with_one_line(start.end());
-            assert!(said.starts_with("the namespace \"nowhere\" does not exist"), "{said}");
-            assert!(said.contains("SYSTEM_NAMESPACE"), "{said}");
+            let message = failed_with_one_line(start.end());
+            assert!(message.starts_with("namespaces \"nowhere\" not found"), "{message}");
+            assert!(message.contains("SYSTEM_NAMESPACE"), "{message}");
         }
     });
 }
 
-fn a_killed_process_loses_nothing() {
+fn a_restart_after_sigkill_reconciles_new_objects() {
     within(async |world| {
         world.set("kept", json!({}), true).await;
         let child = world.start("maps").arg("--disable-ha").spawn();
-        begun(&child, "kept");
+        wait_for_reconcile(&child, "kept");
         child.signal("KILL");
         assert_eq!(child.end().0, -1);
         world.maps().delete("kept", &DeleteParams::default()).await.unwrap();
         world.set("new", json!({}), true).await;
         let child = world.start("maps").arg("--disable-ha").spawn();
-        begun(&child, "new");
+        wait_for_reconcile(&child, "new");
     });
 }
 
-fn the_level_follows_config_logging_at_run_time() {
+fn changes_of_config_logging_change_the_level() {
     within(async |world| {
         let child = world.start("maps").arg("--disable-ha").spawn();
-        until_status(&child, "/readiness", 200);
+        wait_for_status(&child, "/readiness", 200);
         world.set("config-logging", json!({"loglevel.faulty": "debug"}), false).await;
-        child.line("the level of the log changes from info to debug");
-        // It says so before it does.
+        child.line("the log level changes from info to debug");
+        // The message comes before the change.
         let mut names = (0..).map(|n| format!("quiet-{n}"));
-        eventually("a word only for debugging", LONG, || {
+        eventually("a debug message", LONG, || {
             let (name, world, child) = (names.next().unwrap_or_default(), &world, &child);
             async move {
                 world.set(&name, json!({}), true).await;
-                child.lines().iter().any(|line| line.contains("a word only for debugging"))
+                child.lines().iter().any(|line| line.contains("a debug message"))
             }
         })
         .await;
         world.set("config-logging", json!({"loglevel.faulty": "loud"}), false).await;
-        let refused = child.line("what it said before is kept");
+        let refused = child.line("the previous settings stay in effect");
         assert!(refused.contains("loglevel.faulty: \\\"loud\\\" is not one of"), "{refused}");
         world.maps().delete("config-logging", &DeleteParams::default()).await.unwrap();
-        child.line("the level of the log changes from debug to info");
+        child.line("the log level changes from debug to info");
     });
 }
 
-fn how_leaders_are_elected_is_settled_at_the_start() {
+fn changes_of_config_leader_election_wait_for_the_next_start() {
     within(async |world| {
         world.set("first", json!({}), true).await;
         let child = world.start("maps").spawn();
-        begun(&child, "first");
+        wait_for_reconcile(&child, "first");
         let set = async |data| world.set("config-leader-election", data, false).await;
-        // As it was, though somebody says so now.
+        // The default, set explicitly, is no change.
         set(json!({"buckets": "1"})).await;
         set(json!({"buckets": "none"})).await;
-        let refused = child.line("what it said before is kept");
+        let refused = child.line("the previous settings stay in effect");
         assert!(refused.contains("failed to parse \\\"buckets\\\""), "{refused}");
-        let told = "how leaders are elected changes with the next start";
-        assert!(!child.lines().iter().any(|line| line.contains(told)), "{:#?}", child.lines());
+        let warning = "leader election changes at the next start";
+        assert!(!child.lines().iter().any(|line| line.contains(warning)), "{:#?}", child.lines());
         set(json!({"buckets": "2"})).await;
-        let warned = child.line(told);
+        let warned = child.line(warning);
         assert_eq!(line(&warned)["severity"], "WARNING");
         assert!(warned.contains("scale to 0 first"), "{warned}");
     });
@@ -258,61 +261,61 @@ fn a_disabled_controller_does_not_run_and_its_informer_never_starts() {
     within(async |world| {
         let start = || world.start("maps and lamps").arg("--disable-ha");
         let child = start().arg("--disable-controllers=lamps.process.reknit.dev").spawn();
-        until_status(&child, "/readiness", 200);
+        wait_for_status(&child, "/readiness", 200);
         let (_, metrics) = get(&child.address("metrics"), "/metrics");
         assert!(metrics.contains("reflector_lists_total{name=\"configmaps "), "{metrics}");
         assert!(!metrics.contains("reflector_lists_total{name=\"lamps."), "{metrics}");
         let (status, lines) = start().arg("--disable-controllers=lamps").end();
         assert_eq!(status, 2, "{lines:#?}");
-        let said = line(lines.last().unwrap());
+        let message = line(lines.last().unwrap());
         assert_eq!(
-            said["message"],
-            "--disable-controllers: there is no controller \"lamps\", only: maps, lamps.process.reknit.dev"
+            message["message"],
+            "--disable-controllers: controller \"lamps\" does not exist, only: maps, lamps.process.reknit.dev"
         );
     });
 }
 
-fn readiness_names_the_kind_that_is_missing_and_the_others_work() {
+fn readiness_names_the_missing_kind_and_other_controllers_work() {
     within(async |world| {
         world.set("works", json!({}), true).await;
         let child = world.start("maps and lamps").arg("--disable-ha").spawn();
-        begun(&child, "works");
+        wait_for_reconcile(&child, "works");
         let why = eventually("the reason", LONG, async || {
             let (status, why) = get(&child.address("probes"), "/readiness");
-            let told = status == 503 && why.contains("does not know") && why.lines().count() == 1;
-            told.then_some(why.clone()).ok_or(why)
+            let is_expected = status == 503 && why.contains("does not know") && why.lines().count() == 1;
+            is_expected.then_some(why.clone()).ok_or(why)
         })
         .await;
         assert!(why.starts_with("lamps.process.reknit.dev: waiting for lamps.process.reknit.dev"), "{why}");
         world.plane.install::<Lamp>().await.unwrap();
-        until_status(&child, "/readiness", 200);
+        wait_for_status(&child, "/readiness", 200);
         let lamps: Api<Lamp> = Api::namespaced(world.client.clone(), &world.namespace);
         lamps.create(&PostParams::default(), &Lamp::new("one", Default::default())).await.unwrap();
         child.line("lamp one seen");
     });
 }
 
-fn a_panic_of_a_reconciler_is_one_line_with_its_key() {
+fn a_panic_of_a_reconciler_is_one_log_line_with_its_key() {
     within(async |world| {
         world.set("wrong", json!({"panic": "out of oil"}), true).await;
         let child = world.start("maps").arg("--disable-ha").spawn();
-        let told = line(&child.line("panicked: out of oil"));
-        assert_eq!(told["severity"], "ERROR");
-        assert_eq!(told["knative.dev/key"], format!("{}/wrong", world.namespace));
+        let panic = line(&child.line("panicked: out of oil"));
+        assert_eq!(panic["severity"], "ERROR");
+        assert_eq!(panic["knative.dev/key"], format!("{}/wrong", world.namespace));
         world.set("right", json!({}), true).await;
-        begun(&child, "right");
-        child.lines().iter().for_each(|said| drop(line(said)));
+        wait_for_reconcile(&child, "right");
+        child.lines().iter().for_each(|message| drop(line(message)));
     });
 }
 
-fn the_number_of_workers_is_overridden() {
+fn the_environment_overrides_the_number_of_workers() {
     within(async |world| {
         for name in ["a", "b", "c", "d"] {
             world.set(name, json!({"sleep": "3600000"}), true).await;
         }
         let child = world.start("maps").arg("--disable-ha").arg("--shutdown-timeout=0s");
         let child = child.env("K_THREADS_PER_CONTROLLER", "4").spawn();
-        ["a", "b", "c", "d"].iter().for_each(|name| begun(&child, name));
+        ["a", "b", "c", "d"].iter().for_each(|name| wait_for_reconcile(&child, name));
     });
 }
 
@@ -346,7 +349,7 @@ fn a_webhook_runs_beside_the_controllers_of_its_process() {
         .await;
         world.maps().create(&dry, &logging("debug")).await.unwrap();
         world.set("one", json!({}), true).await;
-        begun(&child, "one");
+        wait_for_reconcile(&child, "one");
         child.signal("TERM");
         let (status, lines) = child.end();
         assert_eq!(status, 0, "{lines:#?}");

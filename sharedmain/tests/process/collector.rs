@@ -1,4 +1,4 @@
-//! An OpenTelemetry collector that remembers what it was sent.
+//! An OpenTelemetry collector that records requests.
 use std::{
     collections::BTreeMap,
     net::SocketAddr,
@@ -29,39 +29,39 @@ use crate::server;
 
 pub(crate) struct Collector {
     pub(crate) address: SocketAddr,
-    got: Got,
+    received: Received,
     runtime: Option<Runtime>,
 }
 
 #[derive(Clone, Default)]
-struct Got(Arc<Mutex<Requests>>);
+struct Received(Arc<Mutex<Requests>>);
 
 #[derive(Default)]
 struct Requests {
     metrics: Vec<ExportMetricsServiceRequest>,
     traces: Vec<ExportTraceServiceRequest>,
-    /// The values of this header.
+    /// The values of the header [`SCOPE`].
     scopes: Vec<String>,
 }
 
-/// The header that tests have sent along.
+/// The header that tests set in `OTEL_EXPORTER_OTLP_HEADERS`.
 pub(crate) const SCOPE: &str = "x-scope";
 
 impl Collector {
-    /// On a free port, with this protocol.
+    /// Listens on a free port.
     pub(crate) fn new(protocol: &str) -> Self {
-        Self::on(server::nobody().0, protocol)
+        Self::on(server::closed_port().0, protocol)
     }
 
     pub(crate) fn on(socket: TcpSocket, protocol: &str) -> Self {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        let (address, got) = (socket.local_addr().unwrap(), Got::default());
+        let (address, received) = (socket.local_addr().unwrap(), Received::default());
         let listener = {
             let _inside = runtime.enter();
             socket.listen(64).unwrap()
         };
-        let (grpc, seen) = (protocol == "grpc", got.clone());
+        let (grpc, seen) = (protocol == "grpc", received.clone());
         runtime.spawn(async move {
             if grpc {
                 let server = tonic::transport::Server::builder()
@@ -74,7 +74,7 @@ impl Collector {
                 axum::serve(listener, routes.with_state(seen)).await.unwrap();
             }
         });
-        Self { address, got, runtime: Some(runtime) }
+        Self { address, received, runtime: Some(runtime) }
     }
 
     pub(crate) fn url(&self) -> String {
@@ -82,31 +82,31 @@ impl Collector {
     }
 
     pub(crate) fn spans(&self) -> Vec<Span> {
-        let got = self.got.0.lock().unwrap();
-        let scopes = got.traces.iter().flat_map(|r| &r.resource_spans).flat_map(|r| &r.scope_spans);
+        let requests = self.received.0.lock().unwrap();
+        let scopes = requests.traces.iter().flat_map(|r| &r.resource_spans).flat_map(|r| &r.scope_spans);
         scopes.flat_map(|scope| scope.spans.clone()).collect()
     }
 
-    /// Those of the latest request.
+    /// The metrics of the latest request.
     pub(crate) fn metrics(&self) -> Vec<Metric> {
-        let got = self.got.0.lock().unwrap();
-        let latest = got.metrics.last().into_iter().flat_map(|r| &r.resource_metrics);
+        let requests = self.received.0.lock().unwrap();
+        let latest = requests.metrics.last().into_iter().flat_map(|r| &r.resource_metrics);
         latest.flat_map(|r| &r.scope_metrics).flat_map(|scope| scope.metrics.clone()).collect()
     }
 
-    /// Of whom the latest metrics are.
+    /// The attributes of the sender of the latest metrics.
     pub(crate) fn resource(&self) -> BTreeMap<String, String> {
-        let got = self.got.0.lock().unwrap();
-        let latest = got.metrics.last().and_then(|request| request.resource_metrics[0].resource.clone());
+        let requests = self.received.0.lock().unwrap();
+        let latest = requests.metrics.last().and_then(|request| request.resource_metrics[0].resource.clone());
         latest.map(|resource| attributes(&resource.attributes)).unwrap_or_default()
     }
 
     pub(crate) fn scopes(&self) -> Vec<String> {
-        self.got.0.lock().unwrap().scopes.clone()
+        self.received.0.lock().unwrap().scopes.clone()
     }
 }
 
-/// With it all connections break.
+/// Breaks all connections.
 impl Drop for Collector {
     fn drop(&mut self) {
         self.runtime.take().unwrap().shutdown_background();
@@ -121,7 +121,7 @@ pub(crate) fn attributes(list: &[KeyValue]) -> BTreeMap<String, String> {
     list.iter().map(|pair| (pair.key.clone(), text(pair))).collect()
 }
 
-/// The value of a counter or a gauge, or the count of a histogram, of the series with this label.
+/// Returns the value of a counter or a gauge, or the count of a histogram, of the series with this label.
 pub(crate) fn value(metrics: &[Metric], name: &str, label: (&str, &str)) -> Option<f64> {
     let has = |attributes_of: &[KeyValue]| {
         attributes(attributes_of).get(label.0).is_some_and(|value| value == label.1)
@@ -141,14 +141,14 @@ pub(crate) fn value(metrics: &[Metric], name: &str, label: (&str, &str)) -> Opti
     }
 }
 
-impl Got {
+impl Received {
     fn scope(&self, value: Option<&str>) {
         self.0.lock().unwrap().scopes.extend(value.map(str::to_owned));
     }
 }
 
 #[tonic::async_trait]
-impl MetricsService for Got {
+impl MetricsService for Received {
     async fn export(
         &self,
         request: Request<ExportMetricsServiceRequest>,
@@ -160,7 +160,7 @@ impl MetricsService for Got {
 }
 
 #[tonic::async_trait]
-impl TraceService for Got {
+impl TraceService for Received {
     async fn export(
         &self,
         request: Request<ExportTraceServiceRequest>,
@@ -171,19 +171,19 @@ impl TraceService for Got {
     }
 }
 
-fn check(got: &Got, headers: &HeaderMap) {
+fn check(received: &Received, headers: &HeaderMap) {
     assert_eq!(headers["content-type"], "application/x-protobuf");
-    got.scope(headers.get(SCOPE).map(|value| value.to_str().unwrap()));
+    received.scope(headers.get(SCOPE).map(|value| value.to_str().unwrap()));
 }
 
-async fn metrics(State(got): State<Got>, headers: HeaderMap, body: Bytes) -> Vec<u8> {
-    check(&got, &headers);
-    got.0.lock().unwrap().metrics.push(ExportMetricsServiceRequest::decode(body).unwrap());
+async fn metrics(State(received): State<Received>, headers: HeaderMap, body: Bytes) -> Vec<u8> {
+    check(&received, &headers);
+    received.0.lock().unwrap().metrics.push(ExportMetricsServiceRequest::decode(body).unwrap());
     ExportMetricsServiceResponse::default().encode_to_vec()
 }
 
-async fn traces(State(got): State<Got>, headers: HeaderMap, body: Bytes) -> Vec<u8> {
-    check(&got, &headers);
-    got.0.lock().unwrap().traces.push(ExportTraceServiceRequest::decode(body).unwrap());
+async fn traces(State(received): State<Received>, headers: HeaderMap, body: Bytes) -> Vec<u8> {
+    check(&received, &headers);
+    received.0.lock().unwrap().traces.push(ExportTraceServiceRequest::decode(body).unwrap());
     ExportTraceServiceResponse::default().encode_to_vec()
 }

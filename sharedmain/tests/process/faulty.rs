@@ -1,9 +1,9 @@
-//! The process under test: a framework process that misbehaves as its environment asks.
+//! The process under test. An environment variable selects its controllers, tasks and faults.
 use std::{env, process::ExitCode, thread, time::Duration};
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{CustomResource, ResourceExt};
-use reknit_apis::{Key, Kind};
+use reknit_apis::{Key, kind};
 use reknit_injection::{Context, Selection, select};
 use reknit_reconciler::{Controller, Outcome, ReconcileKey, ReconcileKind, Result};
 use reknit_sharedmain::{Main, Task};
@@ -13,22 +13,22 @@ use serde::{Deserialize, Serialize};
 use tokio::runtime::Runtime;
 
 const FAULT: &str = "FAULTY";
-/// What ConfigMaps bear that are reconciled.
+/// The label of the ConfigMaps that are reconciled.
 pub(crate) const LABEL: &str = "process.reknit.dev/reconciled";
 
-/// Whether this executable was started as the process under test.
-pub(crate) fn is_asked_for() -> bool {
+/// Returns whether this executable was started as the process under test.
+pub(crate) fn is_requested() -> bool {
     env::var_os(FAULT).is_some()
 }
 
-/// How the process is told what to do wrong.
+/// The variable that selects a fault.
 pub(crate) fn variable(fault: &str) -> (&'static str, String) {
     (FAULT, fault.to_owned())
 }
 
 #[derive(Debug, Clone, clap::Args)]
 struct Own {
-    /// A flag of the user's own
+    /// A flag of the program
     #[arg(long, default_value = "hello")]
     greeting: String,
 }
@@ -39,14 +39,12 @@ struct Clashing {
     server: Option<String>,
 }
 
-/// A Kind that only some tests install.
+/// A Kind whose CustomResourceDefinition only some tests install.
 #[derive(CustomResource, Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[kube(group = "process.reknit.dev", version = "v1", kind = "Lamp", namespaced)]
 pub(crate) struct LampSpec {}
 
-impl Kind for Lamp {
-    type Status = ();
-}
+kind!(Lamp {});
 
 pub(crate) fn run() -> ExitCode {
     let main = Main::new("faulty").version("1.2.3").flags::<Own>().task(|cx| {
@@ -59,12 +57,12 @@ pub(crate) fn run() -> ExitCode {
         }))
     });
     match env::var(FAULT).unwrap_or_default().as_str() {
-        "within a runtime" => Runtime::new().unwrap().block_on(async { main.run() }), // as by #[tokio::main]
-        fault => faulty(main, fault).run(),
+        "within a runtime" => Runtime::new().unwrap().block_on(async { main.run() }), // as with #[tokio::main]
+        fault => with_fault(main, fault).run(),
     }
 }
 
-fn faulty(main: Main, fault: &str) -> Main {
+fn with_fault(main: Main, fault: &str) -> Main {
     match fault {
         "maps" => main.controller(maps),
         "maps and a webhook" => main.controller(maps).webhook(webhook),
@@ -73,7 +71,7 @@ fn faulty(main: Main, fault: &str) -> Main {
         "burns" => main.controller(maps).task(|_| {
             thread::spawn(|| {
                 loop {
-                    burn_oil();
+                    burn_cpu();
                 }
             });
             Ok(Task::new("burner", async { Ok(()) }))
@@ -106,7 +104,7 @@ fn faulty(main: Main, fault: &str) -> Main {
     }
 }
 
-/// Only what lies in the namespace of the test.
+/// Selects the objects in the namespace of the test.
 fn watched() -> Selection {
     select().namespace(&env::var("WATCHED").unwrap_or_default())
 }
@@ -116,7 +114,7 @@ fn maps(cx: &Context) -> Result<Controller> {
     Ok(build.reconciler(Maps).name("maps").build())
 }
 
-/// No lease can have such a name.
+/// A controller whose name is too long for a lease.
 fn long_name(cx: &Context) -> Result<Controller> {
     Ok(Controller::selected::<ConfigMap>(cx, watched()).reconciler(Maps).name(&"x".repeat(300)).build())
 }
@@ -125,7 +123,7 @@ fn lamps(cx: &Context) -> Result<Controller> {
     Ok(Controller::selected::<Lamp>(cx, watched()).reconciler(Lamps).build())
 }
 
-/// Looks at each of a hundred keys again and again.
+/// A controller that reconciles a hundred keys again and again.
 fn busy(cx: &Context) -> Result<Controller> {
     let build = Controller::named("busy", cx);
     let queue = build.queue();
@@ -141,14 +139,14 @@ impl ReconcileKey for Busy {
     }
 }
 
-/// What a profile is to show.
+/// The function that a profile shows.
 #[inline(never)]
-fn burn_oil() {
+fn burn_cpu() {
     let burnt = (0..100_000_u64).fold(0, |sum: u64, n| std::hint::black_box(sum.wrapping_mul(31) ^ n));
     std::hint::black_box(burnt);
 }
 
-/// Does as the map says: sleeps so many milliseconds, or panics.
+/// Sleeps or panics as the data of the ConfigMap says.
 struct Maps;
 
 impl ReconcileKind for Maps {
@@ -156,21 +154,21 @@ impl ReconcileKind for Maps {
 
     async fn reconcile_kind(&self, map: &ConfigMap, _status: &mut ()) -> Result<Outcome> {
         let name = map.name_any();
-        tracing::info!("pass of {name} begins");
-        tracing::debug!("a word only for debugging");
-        let told = |key: &str| map.data.as_ref().and_then(|data| data.get(key));
-        if let Some(why) = told("panic") {
+        tracing::info!("reconcile of {name} begins");
+        tracing::debug!("a debug message");
+        let value = |key: &str| map.data.as_ref().and_then(|data| data.get(key));
+        if let Some(why) = value("panic") {
             panic!("{why}");
         }
-        if let Some(milliseconds) = told("sleep") {
+        if let Some(milliseconds) = value("sleep") {
             tokio::time::sleep(Duration::from_millis(milliseconds.parse()?)).await;
         }
-        tracing::info!("pass of {name} ends");
+        tracing::info!("reconcile of {name} ends");
         Ok(Outcome::done())
     }
 }
 
-/// It refuses what the process itself could not read.
+/// A webhook that refuses invalid ConfigMaps of the process.
 fn webhook(_: &Context) -> Result<Webhook> {
     let limits = Limits { quiet: Duration::from_millis(100), ..Limits::default() };
     Ok(Webhook::new(&env::var("WATCHED")?).limits(limits))

@@ -1,4 +1,4 @@
-//! How a process runs and ends.
+//! The start and the shutdown of a process.
 use std::{
     collections::BTreeSet,
     io::{Read, Write},
@@ -13,25 +13,25 @@ use crate::{
 };
 
 trials![
-    sigterm_ends_a_process_in_good_order,
-    ctrl_c_does_the_same,
-    a_second_signal_ends_it_at_once,
-    a_signal_while_it_waits_for_the_server_ends_it,
+    sigterm_shuts_a_process_down,
+    ctrl_c_shuts_a_process_down,
+    a_second_signal_ends_the_process_at_once,
+    a_signal_ends_a_process_that_waits_for_the_server,
     a_task_that_hangs_is_dropped_at_the_deadline,
     a_task_that_fails_ends_the_process,
-    a_task_that_fails_to_end_is_a_failure,
+    a_task_that_fails_during_the_shutdown_is_a_failure,
     a_task_that_panics_ends_the_process,
-    a_task_that_ends_is_done,
-    signals_are_heeded_while_all_threads_are_busy,
+    the_process_continues_after_a_task_has_ended,
+    signals_are_handled_while_all_threads_are_blocked,
     probes_and_metrics_answer,
-    readiness_says_what_a_starting_process_waits_for,
-    log_lines_are_knatives,
-    the_level_follows_config_logging_unless_rust_log_is_set,
-    flags_of_the_users_own_are_provided,
-    leases_are_kept_by_connections_that_nobody_else_uses,
+    readiness_of_a_starting_process_has_a_reason,
+    log_lines_have_the_keys_of_knative,
+    config_logging_sets_the_level_unless_rust_log_is_set,
+    user_flags_are_provided,
+    leases_have_connections_of_their_own,
 ];
 
-/// Runs against a server that knows nothing.
+/// Starts a process against a server without objects.
 fn start(fault: &str) -> (Start, Http) {
     let server = Http::empty();
     let start = Start::with_fault(fault).args(["--disable-ha", "--server", &server.url()]);
@@ -54,15 +54,15 @@ fn ends_after_signal(signal: &str, name: &str) {
     assert_eq!(messages[messages.len() - 2..], ["greeter ends", "task ended"]);
 }
 
-fn sigterm_ends_a_process_in_good_order() {
+fn sigterm_shuts_a_process_down() {
     ends_after_signal("TERM", "SIGTERM");
 }
 
-fn ctrl_c_does_the_same() {
+fn ctrl_c_shuts_a_process_down() {
     ends_after_signal("INT", "SIGINT");
 }
 
-fn a_second_signal_ends_it_at_once() {
+fn a_second_signal_ends_the_process_at_once() {
     let (start, _server) = start("task hangs");
     let child = start.spawn();
     child.line("greeter runs");
@@ -74,10 +74,10 @@ fn a_second_signal_ends_it_at_once() {
     assert_eq!(messages(&lines).last().unwrap(), "received SIGINT while shutting down: ending at once");
 }
 
-fn a_signal_while_it_waits_for_the_server_ends_it() {
-    let (_nobody, address) = server::nobody();
+fn a_signal_ends_a_process_that_waits_for_the_server() {
+    let (_socket, address) = server::closed_port();
     let child = Start::new().args(["--disable-ha", "--server", &format!("http://{address}")]).spawn();
-    child.line("cannot be used yet");
+    child.line("unable to connect to the server");
     child.signal("TERM");
     assert_eq!(child.end().0, 0);
 }
@@ -86,15 +86,18 @@ fn a_task_that_hangs_is_dropped_at_the_deadline() {
     let (start, _server) = start("task hangs");
     let child = start.arg("--shutdown-timeout=300ms").spawn();
     child.line("greeter runs");
-    let began = Instant::now();
+    let start_time = Instant::now();
     child.signal("TERM");
     let (status, lines) = child.end();
     assert_eq!(status, 0, "{lines:#?}");
-    assert!(began.elapsed() >= Duration::from_millis(300));
-    assert!(messages(&lines).last().unwrap().starts_with("tasks that had not ended"), "{lines:#?}");
+    assert!(start_time.elapsed() >= Duration::from_millis(300));
+    assert!(
+        messages(&lines).last().unwrap().starts_with("dropped tasks that were still running"),
+        "{lines:#?}"
+    );
 }
 
-/// The others end in good order first.
+/// Checks that the fault ends the process, and that other tasks are shut down before.
 fn ends_the_process(fault: &str, with: &str) {
     let (start, _server) = start(fault);
     let (status, lines) = start.end();
@@ -108,7 +111,7 @@ fn a_task_that_fails_ends_the_process() {
     ends_the_process("task fails", "task wrong failed: no luck");
 }
 
-fn a_task_that_fails_to_end_is_a_failure() {
+fn a_task_that_fails_during_the_shutdown_is_a_failure() {
     let (start, _server) = start("task fails late");
     let child = start.spawn();
     child.line("greeter runs");
@@ -122,7 +125,7 @@ fn a_task_that_panics_ends_the_process() {
     ends_the_process("task panics", "task wrong panicked: no luck at all");
 }
 
-fn a_task_that_ends_is_done() {
+fn the_process_continues_after_a_task_has_ended() {
     let (start, _server) = start("task ends");
     let child = start.spawn();
     let ended = json(&child.line("task ended"));
@@ -132,7 +135,7 @@ fn a_task_that_ends_is_done() {
     assert_eq!(child.end().0, 0);
 }
 
-fn signals_are_heeded_while_all_threads_are_busy() {
+fn signals_are_handled_while_all_threads_are_blocked() {
     let (start, _server) = start("task blocks");
     let child = start.arg("--shutdown-timeout=300ms").spawn();
     child.line("blocking");
@@ -156,15 +159,15 @@ pub(crate) fn get_bytes(address: &str, path: &str) -> (u16, Vec<u8>) {
     (head.split(' ').nth(1).unwrap().parse().unwrap(), answer[end + 4..].to_vec())
 }
 
-/// Asks until it answers so.
-pub(crate) fn until_status(child: &Child, path: &str, status: u16) -> String {
-    let (address, began) = (child.address("probes"), Instant::now());
+/// Waits until the path has this status, and returns the body.
+pub(crate) fn wait_for_status(child: &Child, path: &str, status: u16) -> String {
+    let (address, start) = (child.address("probes"), Instant::now());
     loop {
-        let (got, body) = get(&address, path);
-        if got == status {
+        let (actual, body) = get(&address, path);
+        if actual == status {
             return body;
         }
-        assert!(began.elapsed() < Duration::from_secs(20), "{path} answers {got}: {body}");
+        assert!(start.elapsed() < Duration::from_secs(20), "{path} answers {actual}: {body}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -172,25 +175,25 @@ pub(crate) fn until_status(child: &Child, path: &str, status: u16) -> String {
 fn probes_and_metrics_answer() {
     let (start, _server) = start("task hangs");
     let child = start.spawn();
-    until_status(&child, "/readiness", 200);
-    until_status(&child, "/health", 200);
+    wait_for_status(&child, "/readiness", 200);
+    wait_for_status(&child, "/health", 200);
     assert_eq!(get(&child.address("probes"), "/elsewhere").0, 404);
     let (status, text) = get(&child.address("metrics"), "/metrics");
     assert_eq!(status, 200);
     assert!(text.contains("process_resident_memory_bytes "), "{text}");
     child.signal("TERM");
-    assert_eq!(until_status(&child, "/readiness", 503), "shutting down\n");
-    until_status(&child, "/health", 200);
+    assert_eq!(wait_for_status(&child, "/readiness", 503), "shutting down\n");
+    wait_for_status(&child, "/health", 200);
 }
 
-fn readiness_says_what_a_starting_process_waits_for() {
-    let (_nobody, address) = server::nobody();
+fn readiness_of_a_starting_process_has_a_reason() {
+    let (_socket, address) = server::closed_port();
     let child = Start::new().args(["--disable-ha", "--server", &format!("http://{address}")]).spawn();
-    assert_eq!(until_status(&child, "/readiness", 503), "waiting for the API server\n");
-    until_status(&child, "/health", 200);
+    assert_eq!(wait_for_status(&child, "/readiness", 503), "waiting for the API server\n");
+    wait_for_status(&child, "/health", 200);
 }
 
-fn log_lines_are_knatives() {
+fn log_lines_have_the_keys_of_knative() {
     let (start, _server) = start("none");
     let child = start.env("POD_NAME", "faulty-0").spawn();
     let line = child.line("greeter runs");
@@ -202,7 +205,7 @@ fn log_lines_are_knatives() {
     assert_eq!(line["greeting"], "hello");
 }
 
-fn the_level_follows_config_logging_unless_rust_log_is_set() {
+fn config_logging_sets_the_level_unless_rust_log_is_set() {
     let server = Http::new(|head| match &head[0] {
         path if path.contains(" /version ") => (200, server::VERSION.into()),
         path if path.contains("GET /api/v1/namespaces/system/configmaps/config-logging ") => {
@@ -221,13 +224,13 @@ fn the_level_follows_config_logging_unless_rust_log_is_set() {
     assert!(messages(&lines).contains(&"greeter ends".to_owned()), "{lines:#?}");
 }
 
-fn flags_of_the_users_own_are_provided() {
+fn user_flags_are_provided() {
     let (start, _server) = start("none");
     let child = start.args(["--greeting", "goodbye"]).spawn();
     assert_eq!(json(&child.line("greeter runs"))["greeting"], "goodbye");
 }
 
-fn leases_are_kept_by_connections_that_nobody_else_uses() {
+fn leases_have_connections_of_their_own() {
     let server = Http::new(|head| match &head[0] {
         path if path.contains(" /version ") => (200, server::VERSION.into()),
         path if path.contains("GET /api/v1/namespaces/system/configmaps/config-leader-election ") => {
@@ -239,7 +242,7 @@ fn leases_are_kept_by_connections_that_nobody_else_uses() {
     let start = Start::with_fault("busy").args(["--server", &server.url()]);
     let _child = start.env("SYSTEM_NAMESPACE", "system").spawn();
     let of_leases = |line: &str| line.contains("/namespaces/system/leases");
-    server.until_asked(4, of_leases);
+    server.wait_for_requests(4, of_leases);
     let (leases, others): (Vec<_>, Vec<_>) = server.heads().into_iter().partition(|head| of_leases(&head[0]));
     let peers =
         |heads: &[Head]| heads.iter().filter_map(|head| head.last().cloned()).collect::<BTreeSet<_>>();

@@ -1,4 +1,4 @@
-//! Whole processes, started as their users start them: this executable runs itself as the process under test.
+//! Tests of whole processes. This executable runs itself as the process under test.
 #[cfg(test)]
 mod bad_input;
 #[cfg(test)]
@@ -23,7 +23,7 @@ use std::{process::ExitCode, time::Instant};
 use libtest_mimic::{Arguments, Failed, Trial};
 
 fn main() -> ExitCode {
-    if faulty::is_asked_for() {
+    if faulty::is_requested() {
         return faulty::run();
     }
     let trials = [
@@ -36,7 +36,7 @@ fn main() -> ExitCode {
     libtest_mimic::run(&Arguments::from_args(), trials.into_iter().flatten().collect()).exit_code()
 }
 
-/// A test by the name of its function.
+/// Lists tests by the names of their functions.
 macro_rules! trials {
     ($($name:ident),* $(,)?) => {
         pub(crate) fn trials() -> Vec<libtest_mimic::Trial> {

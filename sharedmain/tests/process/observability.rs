@@ -1,4 +1,4 @@
-//! What operators see of a process: config-observability, with real collectors, on a real API server.
+//! Tests of metrics, traces and profiles, with real collectors and a real API server.
 use std::{net::TcpListener, time::Instant};
 
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
@@ -8,26 +8,26 @@ use serde_json::{Value, json};
 
 use crate::{
     child::{Child, Start, failed_with_one_line},
-    cluster::{LONG, World, begun, within},
+    cluster::{LONG, World, wait_for_reconcile, within},
     collector::{Collector, SCOPE, attributes, value},
-    life::{self, until_status},
+    life::{self, wait_for_status},
     server, trials,
 };
 
 trials![
-    metrics_are_pushed_as_prometheus_reads_them_over_grpc,
-    metrics_are_pushed_as_prometheus_reads_them_over_http,
-    passes_are_traced_over_grpc_with_key_and_result,
-    passes_are_traced_over_http_with_key_and_result,
+    pushed_metrics_over_grpc_are_those_of_prometheus,
+    pushed_metrics_over_http_are_those_of_prometheus,
+    reconciles_are_traced_over_grpc_with_key_and_result,
+    reconciles_are_traced_over_http_with_key_and_result,
     traces_on_standard_output_are_lines_of_json,
     nothing_is_traced_at_a_rate_of_zero,
-    a_collector_that_is_down_is_told_of_once_and_gets_the_spans_when_it_is_up,
-    a_collector_that_never_answers_holds_up_neither_work_nor_the_end,
-    spans_that_no_collector_takes_do_not_fill_the_memory,
-    where_metrics_and_traces_go_is_settled_at_the_start,
-    profiles_are_served_while_the_config_map_says_so,
-    a_bad_observability_setting_is_named_with_what_is_allowed,
-    a_profiling_port_in_use_is_named,
+    an_unreachable_collector_is_logged_once_and_gets_the_spans_later,
+    a_collector_that_never_responds_delays_neither_reconciles_nor_the_shutdown,
+    spans_without_a_collector_do_not_fill_the_memory,
+    changes_of_the_exports_wait_for_the_next_start,
+    profiles_are_served_while_the_config_map_enables_them,
+    the_error_of_an_invalid_setting_has_the_allowed_values,
+    the_error_of_a_profiling_port_in_use_names_its_variable,
 ];
 
 impl World {
@@ -35,7 +35,7 @@ impl World {
         self.set("config-observability", data, false).await;
     }
 
-    /// Looks after three maps, alone.
+    /// Creates three ConfigMaps, and starts a process without leader election.
     async fn three(&self) -> Start {
         for name in ["a", "b", "c"] {
             self.set(name, json!({}), true).await;
@@ -44,24 +44,23 @@ impl World {
     }
 }
 
-fn all_begun(child: &Child) {
-    ["a", "b", "c"].iter().for_each(|name| begun(child, name));
+fn wait_for_all_reconciles(child: &Child) {
+    ["a", "b", "c"].iter().for_each(|name| wait_for_reconcile(child, name));
 }
 
-fn metrics_are_pushed_as_prometheus_reads_them_over_grpc() {
+fn pushed_metrics_over_grpc_are_those_of_prometheus() {
     metrics_are_pushed("grpc");
 }
 
-fn metrics_are_pushed_as_prometheus_reads_them_over_http() {
+fn pushed_metrics_over_http_are_those_of_prometheus() {
     metrics_are_pushed("http/protobuf");
 }
 
 const NAME: (&str, &str) = ("name", "maps");
 const CONTROLLER: (&str, &str) = ("controller", "maps");
 
-/// What three passes that are over leave: lines of /metrics, and the same as it is pushed. Each is counted by
-/// itself, the work on a key after its pass.
-const AFTER_THREE: [(&str, &str, (&str, &str), f64); 5] = [
+/// The metrics of three finished reconciles: lines of /metrics, and the same as pushed. They are not updated atomically.
+const AFTER_THREE_RECONCILES: [(&str, &str, (&str, &str), f64); 5] = [
     (
         r#"reknit_reconcile_total{controller="maps",result="success"} 3"#,
         "reknit_reconcile_total",
@@ -82,10 +81,12 @@ const AFTER_THREE: [(&str, &str, (&str, &str), f64); 5] = [
 fn metrics_are_pushed(protocol: &str) {
     within(async |world| {
         let scraped = world.three().await.spawn();
-        all_begun(&scraped);
-        let text = eventually("three passes counted", LONG, async || {
+        wait_for_all_reconciles(&scraped);
+        let text = eventually("three reconciles to be counted", LONG, async || {
             let (_, text) = life::get(&scraped.address("metrics"), "/metrics");
-            let all = AFTER_THREE.iter().all(|(line, ..)| text.lines().any(|told| told == *line));
+            let all = AFTER_THREE_RECONCILES
+                .iter()
+                .all(|(line, ..)| text.lines().any(|exported| exported == *line));
             if all { Ok(text) } else { Err(text) }
         })
         .await;
@@ -96,10 +97,14 @@ fn metrics_are_pushed(protocol: &str) {
         world.observe(settings).await;
         let start = world.three().await.env("POD_NAME", "faulty-0");
         let pushing = start.env("OTEL_EXPORTER_OTLP_HEADERS", format!("{SCOPE}=lamps")).spawn();
-        let metrics = eventually("three passes pushed", LONG, async || {
+        let metrics = eventually("three reconciles to be pushed", LONG, async || {
             let metrics = collector.metrics();
-            let told = |(_, name, label, count)| value(&metrics, name, label) == Some(count);
-            if AFTER_THREE.into_iter().all(told) { Ok(metrics) } else { Err(format!("{metrics:#?}")) }
+            let is_pushed = |(_, name, label, count)| value(&metrics, name, label) == Some(count);
+            if AFTER_THREE_RECONCILES.into_iter().all(is_pushed) {
+                Ok(metrics)
+            } else {
+                Err(format!("{metrics:#?}"))
+            }
         })
         .await;
         let (mut names, mut read): (Vec<_>, Vec<_>) = (
@@ -120,15 +125,15 @@ fn metrics_are_pushed(protocol: &str) {
     });
 }
 
-fn passes_are_traced_over_grpc_with_key_and_result() {
+fn reconciles_are_traced_over_grpc_with_key_and_result() {
     passes_are_traced("grpc");
 }
 
-fn passes_are_traced_over_http_with_key_and_result() {
+fn reconciles_are_traced_over_http_with_key_and_result() {
     passes_are_traced("http/protobuf");
 }
 
-/// They are sent at the end, within five seconds at the most, if not before.
+/// Spans are exported during the shutdown at the latest.
 fn passes_are_traced(protocol: &str) {
     within(async |world| {
         let collector = Collector::new(protocol);
@@ -137,10 +142,10 @@ fn passes_are_traced(protocol: &str) {
         });
         world.observe(settings).await;
         world.set("wrong", json!({"panic": "out of oil"}), true).await;
-        // Spans are not of the level that is logged.
-        let child =
-            world.three().await.env("RUST_LOG", concat!("error,", env!("CARGO_CRATE_NAME"), "=info")).spawn();
-        all_begun(&child);
+        // The log level does not affect spans.
+        let filter = concat!("error,", env!("CARGO_CRATE_NAME"), "=info");
+        let child = world.three().await.env("RUST_LOG", filter).spawn();
+        wait_for_all_reconciles(&child);
         child.line("panicked: out of oil");
         child.signal("TERM");
         assert_eq!(child.end().0, 0);
@@ -155,13 +160,13 @@ fn passes_are_traced(protocol: &str) {
                 |at: &std::collections::BTreeMap<String, String>| at.get("knative.dev/key") == Some(&key);
             let span = spans.iter().find(|span| of_key(&attributes(&span.attributes)));
             let span = span.unwrap_or_else(|| panic!("no span of {key} in {spans:#?}"));
-            let told = attributes(&span.attributes);
+            let attributes = attributes(&span.attributes);
             assert_eq!(span.name, "reconcile");
-            assert_eq!(told["knative.dev/controller"], "maps");
-            assert_eq!(told["knative.dev/kind"], "ConfigMap");
-            assert_eq!(told["result"], result);
+            assert_eq!(attributes["knative.dev/controller"], "maps");
+            assert_eq!(attributes["knative.dev/kind"], "ConfigMap");
+            assert_eq!(attributes["result"], result);
             assert_eq!(span.status.as_ref().map_or(0, |status| status.code), status as i32, "{span:#?}");
-            let begins = format!("pass of {name} begins");
+            let begins = format!("reconcile of {name} begins");
             assert!(span.events.iter().any(|event| event.name == begins), "{span:#?}");
         }
     });
@@ -171,7 +176,7 @@ fn traces_on_standard_output_are_lines_of_json() {
     within(async |world| {
         world.observe(json!({"tracing-protocol": "stdout", "tracing-sampling-rate": "1.0"})).await;
         let child = world.three().await.spawn();
-        all_begun(&child);
+        wait_for_all_reconciles(&child);
         child.signal("TERM");
         let (status, lines) = child.end();
         assert_eq!(status, 0, "{lines:#?}");
@@ -193,7 +198,7 @@ fn nothing_is_traced_at_a_rate_of_zero() {
         });
         world.observe(settings).await;
         let child = world.three().await.spawn();
-        all_begun(&child);
+        wait_for_all_reconciles(&child);
         child.signal("TERM");
         assert_eq!(child.end().0, 0);
         assert_eq!(value(&collector.metrics(), "reknit_reconcile_total", CONTROLLER), Some(3.0));
@@ -201,13 +206,13 @@ fn nothing_is_traced_at_a_rate_of_zero() {
     });
 }
 
-fn told(child: &Child, text: &str) -> usize {
+fn count_lines(child: &Child, text: &str) -> usize {
     child.lines().iter().filter(|line| line.contains(text)).count()
 }
 
-fn a_collector_that_is_down_is_told_of_once_and_gets_the_spans_when_it_is_up() {
+fn an_unreachable_collector_is_logged_once_and_gets_the_spans_later() {
     within(async |world| {
-        let (nobody, address) = server::nobody();
+        let (socket, address) = server::closed_port();
         let endpoint = format!("http://{address}");
         let settings = json!({
             "tracing-protocol": "grpc", "tracing-endpoint": endpoint, "tracing-sampling-rate": "1",
@@ -215,23 +220,26 @@ fn a_collector_that_is_down_is_told_of_once_and_gets_the_spans_when_it_is_up() {
         });
         world.observe(settings).await;
         let child = world.three().await.env("OTEL_BSP_SCHEDULE_DELAY", "100").spawn();
-        child.line(&format!("traces cannot be sent to {endpoint}: "));
-        child.line(&format!("metrics cannot be sent to {endpoint}: "));
-        all_begun(&child);
-        let began = Instant::now();
-        let collector = Collector::on(nobody, "grpc");
-        child.line(&format!("traces are sent to {endpoint} again"));
-        child.line(&format!("metrics are sent to {endpoint} again"));
+        child.line(&format!("failed to export traces to {endpoint}: "));
+        child.line(&format!("failed to export metrics to {endpoint}: "));
+        wait_for_all_reconciles(&child);
+        let start_time = Instant::now();
+        let collector = Collector::on(socket, "grpc");
+        child.line(&format!("exporting traces to {endpoint} again"));
+        child.line(&format!("exporting metrics to {endpoint} again"));
         eventually("three spans", LONG, async || collector.spans().len() >= 3).await;
-        println!("the spans came {:?} after the collector", began.elapsed());
-        assert_eq!((told(&child, "traces cannot"), told(&child, "metrics cannot")), (1, 1));
+        println!("spans arrived {:?} after the collector started", start_time.elapsed());
+        assert_eq!(
+            (count_lines(&child, "failed to export traces"), count_lines(&child, "failed to export metrics")),
+            (1, 1)
+        );
         drop(collector);
         world.set("d", json!({}), true).await;
-        begun(&child, "d");
+        wait_for_reconcile(&child, "d");
     });
 }
 
-fn a_collector_that_never_answers_holds_up_neither_work_nor_the_end() {
+fn a_collector_that_never_responds_delays_neither_reconciles_nor_the_shutdown() {
     within(async |world| {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
@@ -241,19 +249,19 @@ fn a_collector_that_never_answers_holds_up_neither_work_nor_the_end() {
         });
         world.observe(settings).await;
         let child = world.three().await.env("OTEL_BSP_SCHEDULE_DELAY", "100").spawn();
-        all_begun(&child);
-        until_status(&child, "/health", 200);
+        wait_for_all_reconciles(&child);
+        wait_for_status(&child, "/health", 200);
         world.set("d", json!({}), true).await;
-        begun(&child, "d");
+        wait_for_reconcile(&child, "d");
         child.signal("TERM");
-        let began = Instant::now();
+        let start_time = Instant::now();
         assert_eq!(child.end().0, 0);
-        println!("ended {:?} after SIGTERM", began.elapsed());
-        assert!(began.elapsed().as_secs() < 10, "{:?}", began.elapsed());
+        println!("ended {:?} after SIGTERM", start_time.elapsed());
+        assert!(start_time.elapsed().as_secs() < 10, "{:?}", start_time.elapsed());
     });
 }
 
-/// The sum of all series of this name.
+/// Returns the sum of all series with this name.
 fn scraped(child: &Child, name: &str) -> f64 {
     let (_, text) = life::get(&child.address("metrics"), "/metrics");
     let series =
@@ -261,45 +269,45 @@ fn scraped(child: &Child, name: &str) -> f64 {
     series.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum()
 }
 
-async fn resident_after(child: &Child, passes: f64) -> f64 {
-    eventually("so many passes", LONG * 4, async || {
+async fn resident_after(child: &Child, reconciles: f64) -> f64 {
+    eventually("enough reconciles", LONG * 4, async || {
         let done = scraped(child, "reknit_reconcile_total");
-        if done >= passes { Ok(()) } else { Err(done.to_string()) }
+        if done >= reconciles { Ok(()) } else { Err(done.to_string()) }
     })
     .await;
     scraped(child, "process_resident_memory_bytes") / 1e6
 }
 
-fn spans_that_no_collector_takes_do_not_fill_the_memory() {
+fn spans_without_a_collector_do_not_fill_the_memory() {
     within(async |world| {
-        let (_nobody, address) = server::nobody();
+        let (_socket, address) = server::closed_port();
         let endpoint = format!("http://{address}");
         let settings =
             json!({"tracing-protocol": "grpc", "tracing-endpoint": endpoint, "tracing-sampling-rate": "1"});
         world.observe(settings).await;
         let child = world.start("busy").arg("--disable-ha").spawn();
-        child.line("traces cannot be sent to");
+        child.line("failed to export traces to");
         let before = resident_after(&child, 10_000.0).await;
         let after = resident_after(&child, 60_000.0).await;
-        println!("{before:.1} MB after 10,000 passes, {after:.1} MB after 60,000, each with a span");
+        println!("{before:.1} MB after 10,000 reconciles, {after:.1} MB after 60,000, each with a span");
         assert!(after < before + 16.0, "{before} MB, then {after} MB");
     });
 }
 
-fn where_metrics_and_traces_go_is_settled_at_the_start() {
+fn changes_of_the_exports_wait_for_the_next_start() {
     within(async |world| {
         let child = world.three().await.spawn();
-        all_begun(&child);
-        until_status(&child, "/readiness", 200);
+        wait_for_all_reconciles(&child);
+        wait_for_status(&child, "/readiness", 200);
         world.observe(json!({"tracing-protocol": "stdout", "tracing-sampling-rate": "1"})).await;
-        child.line("where metrics and traces go changes with the next start");
+        child.line("the export of metrics and traces changes at the next start");
         world.observe(json!({"tracing-protocol": "zipkin"})).await;
-        let refused = child.line("what it said before is kept");
+        let refused = child.line("the previous settings stay in effect");
         assert!(refused.contains("tracing-protocol: \\\"zipkin\\\" is not one of"), "{refused}");
     });
 }
 
-/// As much of pprof's format as this asks for.
+/// The parts of pprof's format that the test reads.
 #[derive(prost::Message)]
 struct Profile {
     #[prost(message, repeated, tag = "2")]
@@ -328,10 +336,10 @@ struct Function {
     name: i64,
 }
 
-fn profiles_are_served_while_the_config_map_says_so() {
+fn profiles_are_served_while_the_config_map_enables_them() {
     within(async |world| {
         let child = world.start("burns").arg("--disable-ha").spawn();
-        until_status(&child, "/readiness", 200);
+        wait_for_status(&child, "/readiness", 200);
         let address = child.address("profiling");
         assert!(address.starts_with("127.0.0.1:"), "{address}");
         let (status, why) = life::get(&address, "/debug/pprof/profile?seconds=1");
@@ -347,12 +355,12 @@ fn profiles_are_served_while_the_config_map_says_so() {
         let profile = Profile::decode(&*body).unwrap();
         let samples: i64 = profile.samples.iter().map(|sample| sample.values[0]).sum();
         let name = |function: &Function| &profile.strings[function.name as usize];
-        let burns = profile.functions.iter().filter(|function| name(function).contains("burn_oil"));
+        let burns = profile.functions.iter().filter(|function| name(function).contains("burn_cpu"));
         let burns: Vec<_> = burns.map(|function| function.id).collect();
         let burning =
             profile.samples.iter().filter(|sample| sample.locations.iter().any(|l| burns.contains(l)));
         let burning: i64 = burning.map(|sample| sample.values[0]).sum();
-        println!("{samples} samples in two seconds, {burning} of them of what burns");
+        println!("{samples} samples in two seconds, {burning} of them in burn_cpu");
         assert_eq!(profile.nanoseconds, 2_000_000_000);
         assert!(burning > 5 && burning * 2 > samples, "{burning} of {samples}: {:#?}", profile.strings);
         assert_eq!(life::get(&address, "/debug/pprof/heap").0, 501);
@@ -362,7 +370,7 @@ fn profiles_are_served_while_the_config_map_says_so() {
     });
 }
 
-fn a_bad_observability_setting_is_named_with_what_is_allowed() {
+fn the_error_of_an_invalid_setting_has_the_allowed_values() {
     within(async |world| {
         for (key, bad, allowed) in [
             ("tracing-protocol", "zipkin", "none, grpc, http/protobuf, stdout"),
@@ -371,21 +379,24 @@ fn a_bad_observability_setting_is_named_with_what_is_allowed() {
             ("runtime-profiling", "on", "enabled, disabled"),
         ] {
             world.observe(json!({key: bad})).await;
-            let said = failed_with_one_line(world.three().await.end());
+            let message = failed_with_one_line(world.three().await.end());
             let namespace = &world.namespace;
             let named = format!("ConfigMap {namespace}/config-observability: {key}: {bad:?} is not ");
-            assert!(said.starts_with(&named) && said.ends_with(allowed), "{said}");
+            assert!(message.starts_with(&named) && message.ends_with(allowed), "{message}");
         }
     });
 }
 
-fn a_profiling_port_in_use_is_named() {
+fn the_error_of_a_profiling_port_in_use_names_its_variable() {
     within(async |world| {
         let taken = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = taken.local_addr().unwrap();
         let start = world.three().await.env("PROFILING_PORT", address.port().to_string());
-        let said = failed_with_one_line(start.end());
+        let message = failed_with_one_line(start.end());
         let named = format!("cannot listen on {address} for profiling: Address already in use");
-        assert!(said.starts_with(&named) && said.ends_with("PROFILING_PORT chooses another port"), "{said}");
+        assert!(
+            message.starts_with(&named) && message.ends_with("PROFILING_PORT chooses another port"),
+            "{message}"
+        );
     });
 }

@@ -1,4 +1,4 @@
-//! API servers that are none: what answers on a port of this machine as a test wants.
+//! Fake API servers and proxies on local ports.
 use std::{
     io::{BufRead, BufReader, Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
@@ -8,15 +8,19 @@ use std::{
 };
 
 use rcgen::{CertificateParams, KeyPair, date_time_ymd};
-use rustls::{ServerConfig, ServerConnection, StreamOwned, pki_types::PrivateKeyDer};
+use rustls::{
+    RootCertStore, ServerConfig, ServerConnection, StreamOwned,
+    pki_types::{CertificateDer, PrivateKeyDer},
+    server::WebPkiClientVerifier,
+};
 use tokio::net::TcpSocket;
 
 pub(crate) const VERSION: &str = r#"{"major":"1","minor":"36","gitVersion":"v1.36.3","gitCommit":"","gitTreeState":"","buildDate":"","goVersion":"","compiler":"","platform":""}"#;
 
-/// The first line and the headers of a request, in lower case but for the first, and who asks: `peer: 127.0.0.1:40000`.
+/// The first line of a request, its headers in lower case, and the client as `peer: 127.0.0.1:40000`.
 pub(crate) type Head = Vec<String>;
 
-/// Listens until the test ends; each connection is handled by a thread.
+/// Listens until the test ends. A thread handles each connection.
 fn listen(handle: impl Fn(TcpStream) + Send + Sync + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -30,32 +34,37 @@ fn listen(handle: impl Fn(TcpStream) + Send + Sync + 'static) -> SocketAddr {
     address
 }
 
-/// A port on which nobody listens, and nobody else can while the socket is held.
-pub(crate) fn nobody() -> (TcpSocket, SocketAddr) {
+/// A port that refuses connections. No other process can open it while the socket is held.
+pub(crate) fn closed_port() -> (TcpSocket, SocketAddr) {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = socket.local_addr().unwrap();
     (socket, address)
 }
 
-/// Takes a connection, reads a little, and closes it.
+/// A server that closes each connection after it has read a little.
 pub(crate) fn hanging_up() -> SocketAddr {
     listen(|mut stream| {
-        // What was asked does not matter.
+        // The request does not matter.
         let _ = stream.read(&mut [0; 64]);
     })
 }
 
-/// A SOCKS proxy that asks for no password, and is itself the API server that it leads to by name.
-pub(crate) fn socks5() -> SocketAddr {
-    listen(|mut stream| {
-        let (mut hello, mut command) = ([0; 3], [0; 5]);
-        stream.read_exact(&mut hello).unwrap();
-        stream.write_all(&[5, 0]).unwrap();
-        stream.read_exact(&mut command).unwrap();
-        assert_eq!((hello, &command[..4]), ([5, 1, 0], &[5, 1, 0, 3][..]), "to connect to a name");
-        let mut name_and_port = vec![0; usize::from(command[4]) + 2];
-        stream.read_exact(&mut name_and_port).unwrap();
+/// A SOCKS5 proxy that is itself the API server, for any name it is asked to connect to. It requires this user and
+/// password, if set.
+pub(crate) fn socks5(credentials: Option<(&'static str, &'static str)>) -> SocketAddr {
+    listen(move |mut stream| {
+        let method = if credentials.is_some() { 2 } else { 0 };
+        assert_eq!(read::<3>(&mut stream), [5, 1, method], "the authentication methods offered");
+        stream.write_all(&[5, method]).unwrap();
+        if let Some((user, password)) = credentials {
+            let given = [read_string(&mut stream, 1), read_string(&mut stream, 0)];
+            let is_right = given == [user, password];
+            stream.write_all(&[1, u8::from(!is_right)]).unwrap();
+        }
+        assert_eq!(read::<4>(&mut stream), [5, 1, 0, 3], "a request to connect to a name");
+        read_string(&mut stream, 0);
+        read::<2>(&mut stream);
         stream.write_all(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0]).unwrap();
         while read_head(&mut stream).is_some() {
             respond(&mut stream, 200, VERSION).unwrap();
@@ -63,14 +72,28 @@ pub(crate) fn socks5() -> SocketAddr {
     })
 }
 
-/// Answers each request by status and body; remembers what was asked.
+fn read<const N: usize>(stream: &mut impl Read) -> [u8; N] {
+    let mut bytes = [0; N];
+    stream.read_exact(&mut bytes).unwrap();
+    bytes
+}
+
+/// Skips bytes, and reads a string with its length before it.
+fn read_string(stream: &mut impl Read, skipped: usize) -> String {
+    stream.read_exact(&mut vec![0; skipped]).unwrap();
+    let mut text = vec![0; usize::from(read::<1>(stream)[0])];
+    stream.read_exact(&mut text).unwrap();
+    String::from_utf8(text).unwrap()
+}
+
+/// A server that answers each request with a status and a body, and records the requests.
 pub(crate) struct Http {
     pub(crate) address: SocketAddr,
     heads: Arc<Mutex<Vec<Head>>>,
 }
 
 impl Http {
-    pub(crate) fn new(answer: impl Fn(&Head) -> (u16, String) + Send + Sync + 'static) -> Self {
+    pub(crate) fn new(respond_to: impl Fn(&Head) -> (u16, String) + Send + Sync + 'static) -> Self {
         let heads = Arc::new(Mutex::new(Vec::new()));
         let seen = heads.clone();
         let address = listen(move |mut stream| {
@@ -78,7 +101,7 @@ impl Http {
             while let Some(mut head) = read_head(&mut stream) {
                 head.push(format!("peer: {peer}"));
                 seen.lock().unwrap().push(head.clone());
-                let (status, body) = answer(&head);
+                let (status, body) = respond_to(&head);
                 if respond(&mut stream, status, &body).is_err() {
                     break;
                 }
@@ -87,26 +110,24 @@ impl Http {
         Self { address, heads }
     }
 
-    /// Knows its version and the namespace `system`, and nothing else.
+    /// An API server without objects.
     pub(crate) fn empty() -> Self {
-        Self::new(|head| match &head[0] {
-            path if path.contains(" /version ") => (200, VERSION.into()),
-            path if path.contains(" /api/v1/namespaces/system ") => {
-                (200, r#"{"kind": "PartialObjectMetadata", "metadata": {"name": "system"}}"#.into())
-            }
-            _ => missing(),
-        })
+        Self::new(answer_without_objects)
     }
 
     pub(crate) fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// Waits for so many requests with such a line in their heads.
-    pub(crate) fn until_asked(&self, times: usize, line: impl Fn(&str) -> bool) {
-        let began = Instant::now();
+    /// Waits for this many requests whose heads have such a line.
+    pub(crate) fn wait_for_requests(&self, times: usize, line: impl Fn(&str) -> bool) {
+        let start = Instant::now();
         while self.heads().iter().filter(|head| head.iter().any(|l| line(l))).count() < times {
-            assert!(began.elapsed() < Duration::from_secs(60), "nobody asked so: {:#?}", self.heads());
+            assert!(
+                start.elapsed() < Duration::from_secs(60),
+                "not enough such requests: {:#?}",
+                self.heads()
+            );
             thread::sleep(Duration::from_millis(20));
         }
     }
@@ -125,7 +146,18 @@ pub(crate) fn status(code: u16, reason: &str, message: &str) -> (u16, String) {
 }
 
 pub(crate) fn missing() -> (u16, String) {
-    status(404, "NotFound", "there is none")
+    status(404, "NotFound", "not found")
+}
+
+/// Answers requests for the version and for the namespace `system`, and all others with 404.
+fn answer_without_objects(head: &Head) -> (u16, String) {
+    match &head[0] {
+        path if path.contains(" /version ") => (200, VERSION.into()),
+        path if path.contains(" /api/v1/namespaces/system ") => {
+            (200, r#"{"kind": "PartialObjectMetadata", "metadata": {"name": "system"}}"#.into())
+        }
+        _ => missing(),
+    }
 }
 
 fn read_head(stream: &mut impl Read) -> Option<Head> {
@@ -145,7 +177,7 @@ fn respond(stream: &mut impl Write, status: u16, body: &str) -> std::io::Result<
     let length = body.len();
     write!(
         stream,
-        "HTTP/1.1 {status} Said\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
+        "HTTP/1.1 {status} Status\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
     )?;
     stream.flush()
 }
@@ -155,31 +187,64 @@ pub(crate) struct Tls {
     pub(crate) address: SocketAddr,
     /// The certificate, which is its own authority.
     pub(crate) ca: String,
+    /// The client certificates of all requests, in DER.
+    clients: Arc<Mutex<Vec<Vec<u8>>>>,
 }
 
 impl Tls {
     pub(crate) fn valid_from_to(from: i32, to: i32) -> Self {
+        Self::new(from, to, None)
+    }
+
+    /// Requires client certificates that this authority signed.
+    pub(crate) fn for_clients_of(authority: &CertificateDer<'_>) -> Self {
+        let mut roots = RootCertStore::empty();
+        roots.add(authority.clone().into_owned()).unwrap();
+        Self::new(2020, 3000, Some(roots))
+    }
+
+    fn new(from: i32, to: i32, clients_of: Option<RootCertStore>) -> Self {
         let mut params = CertificateParams::new(vec!["127.0.0.1".into()]).unwrap();
         (params.not_before, params.not_after) = (date_time_ymd(from, 1, 1), date_time_ymd(to, 1, 1));
         let key = KeyPair::generate().unwrap();
         let certificate = params.self_signed(&key).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_no_client_auth()
-            .with_single_cert(
-                vec![certificate.der().clone()],
-                PrivateKeyDer::try_from(key.serialize_der()).unwrap(),
-            )
-            .unwrap();
-        let config = Arc::new(config);
+        let config = ServerConfig::builder_with_provider(provider.clone());
+        let config = config.with_safe_default_protocol_versions().unwrap();
+        let config = match clients_of {
+            None => config.with_no_client_auth(),
+            Some(roots) => {
+                let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider);
+                config.with_client_cert_verifier(verifier.build().unwrap())
+            }
+        };
+        let chain = vec![certificate.der().clone()];
+        let config = config.with_single_cert(chain, PrivateKeyDer::try_from(key.serialize_der()).unwrap());
+        let config = Arc::new(config.unwrap());
+        let clients = Arc::new(Mutex::new(Vec::new()));
+        let seen = clients.clone();
         let address = listen(move |stream| {
             let mut stream = StreamOwned::new(ServerConnection::new(config.clone()).unwrap(), stream);
-            while read_head(&mut stream).is_some() {
-                let _ = respond(&mut stream, 200, VERSION);
+            while let Some(head) = read_head(&mut stream) {
+                let client = stream.conn.peer_certificates().and_then(<[_]>::first);
+                seen.lock().unwrap().extend(client.map(|client| client.to_vec()));
+                let (code, body) = answer_without_objects(&head);
+                let _ = respond(&mut stream, code, &body);
             }
         });
-        Self { address, ca: certificate.pem() }
+        Self { address, ca: certificate.pem(), clients }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("https://{}", self.address)
+    }
+
+    /// Waits for a request with this client certificate.
+    pub(crate) fn wait_for_request_by(&self, client: &CertificateDer<'_>) {
+        let start = Instant::now();
+        while !self.clients.lock().unwrap().iter().any(|seen| **seen == **client) {
+            assert!(start.elapsed() < Duration::from_secs(20), "no request with this client certificate");
+            thread::sleep(Duration::from_millis(20));
+        }
     }
 }

@@ -43,7 +43,7 @@ impl Objects {
         Ok((StatusCode::OK, self.store(request, name, Held { object: new, owners })))
     }
 
-    /// Whether the object may become that.
+    /// Returns true if the object may become that.
     fn check(&self, request: &Request, name: &str, old: &Value, sent: &Value) -> Result<(), Answer> {
         let (place, fields, was) = (&request.place, &sent["metadata"], &old["metadata"]);
         let kind = self.kind_of(request, old);

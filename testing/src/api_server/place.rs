@@ -60,7 +60,7 @@ impl Place {
         format!("/registry/{}", parts.join("/"))
     }
 
-    /// Whether these are all of the others, or among them.
+    /// Returns true if these are all of the others, or among them.
     pub(super) fn contains(&self, other: &Self) -> bool {
         self.api == other.api
             && self.plural == other.plural

@@ -29,7 +29,7 @@ impl Verb {
         !matches!(self, Self::Get | Self::List)
     }
 
-    /// Whether there is an object afterwards.
+    /// Returns true if there is an object afterwards.
     pub(super) fn leaves_one(self) -> bool {
         matches!(self, Self::Create | Self::Update | Self::Patch)
     }
@@ -59,9 +59,9 @@ pub struct Write {
     pub field_selector: Option<String>,
     /// What is to become of the dependents of what is deleted: `Foreground`; none where that was not said.
     pub propagation_policy: Option<String>,
-    /// Whether nothing was to be stored.
+    /// True if nothing was to be stored.
     pub dry_run: bool,
-    /// Whether it is server-side apply, which is a patch.
+    /// True if it is server-side apply, which is a patch.
     pub applies: bool,
     /// What was sent.
     pub body: Value,

@@ -12,7 +12,7 @@ use super::{
     account::{difference, yaml},
     input::{self, Changed, Opens},
 };
-use crate::{ApiServer, Verb, Write};
+use crate::{ApiServer, ControllerExt, Verb, Write};
 
 /// What a pass finds: objects, values to inject, requests that fail. It ends in [`pass`](Self::pass).
 ///

@@ -34,7 +34,7 @@ impl Passed {
         Self { result, woken, writes, events, server }
     }
 
-    /// Whether it did this and nothing else.
+    /// Returns true if it did this and nothing else.
     ///
     /// # Panics
     ///

@@ -3,7 +3,7 @@ use std::sync::Mutex;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Api, Client, CustomResource, ResourceExt, api::*};
-use reknit_apis::{ConditionSet, DuckShaped, DuckStatus, KRShaped};
+use reknit_apis::{DuckStatus, KRShaped, kind};
 use reknit_injection::Context;
 use reknit_reconciler::{Controller, Error, Event, Outcome, Owned, ReconcileKind, Result};
 use schemars::JsonSchema;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::*;
-use crate::Verb;
+use crate::{InformerExt, Verb};
 
 fn shop() -> Namespace {
     let mut shop = Namespace::default();
@@ -38,19 +38,7 @@ struct LampStatus {
     lit: Option<bool>,
 }
 
-impl DuckShaped for LampStatus {
-    fn duck(&self) -> &DuckStatus {
-        &self.duck
-    }
-
-    fn duck_mut(&mut self) -> &mut DuckStatus {
-        &mut self.duck
-    }
-}
-
-impl KRShaped for Lamp {
-    const CONDITIONS: ConditionSet = ConditionSet::living(&[]);
-}
+kind!(Lamp { status: LampStatus, conditions: knative(duck) });
 
 fn lamp() -> Lamp {
     let mut lamp = Lamp::new("hall", LampSpec { watts: None });
@@ -367,7 +355,7 @@ async fn an_object_changed_in_memory_is_told() {
         async fn reconcile_kind(&self, _: &Namespace, _: &mut ()) -> Result<Outcome> {
             let mut map = map("old", "changed");
             map.metadata.resource_version = Some("2".into());
-            self.0.apply(map);
+            self.0.insert(map);
             *self.1.lock().map_err(|_| Error::from("poisoned"))? = true;
             Ok(Outcome::done())
         }

@@ -1,4 +1,4 @@
-use reknit::prelude::*;
+use reknit::{prelude::*, sharedmain::Task};
 fn serve(cx: &Context) -> impl Future<Output = Result<()>> + Send {
     let down = cx.shutdown().wait();
     async move {

@@ -11,17 +11,7 @@ pub struct ThingStatus {
     #[serde(flatten)]
     pub duck: DuckStatus,
 }
-impl DuckShaped for ThingStatus {
-    fn duck(&self) -> &DuckStatus {
-        &self.duck
-    }
-    fn duck_mut(&mut self) -> &mut DuckStatus {
-        &mut self.duck
-    }
-}
-impl KRShaped for Thing {
-    const CONDITIONS: ConditionSet = ConditionSet::living(&[]);
-}
+kind!(Thing { status: ThingStatus, conditions: knative(duck) });
 struct R;
 impl ReconcileKind for R {
     type Kind = Thing;

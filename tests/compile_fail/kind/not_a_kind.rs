@@ -11,14 +11,6 @@ pub struct ThingStatus {
     #[serde(flatten)]
     pub duck: DuckStatus,
 }
-impl DuckShaped for ThingStatus {
-    fn duck(&self) -> &DuckStatus {
-        &self.duck
-    }
-    fn duck_mut(&mut self) -> &mut DuckStatus {
-        &mut self.duck
-    }
-}
 struct R;
 impl ReconcileKind for R {
     type Kind = Thing;

@@ -11,7 +11,5 @@ pub struct ThingStatus {
     #[serde(flatten)]
     pub duck: DuckStatus,
 }
-impl KRShaped for Thing {
-    const CONDITIONS: ConditionSet = ConditionSet::living(&[]);
-}
+kind!(Thing { status: ThingStatus, conditions: knative() });
 fn main() {}

@@ -153,7 +153,7 @@ fn target() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).parent().map(Into::into).unwrap_or_default()
 }
 
-/// Whether the lines are there in this order. A line of `…` stands for any others, and one within a line for anything.
+/// Returns true if the lines are there in this order. A line of `…` stands for any others, and one within a line for anything.
 fn is_printed(wanted: &[String], said: &str) -> bool {
     let mut lines = said.lines().peekable();
     let mut anywhere = false;

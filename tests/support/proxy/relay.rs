@@ -159,7 +159,7 @@ impl Relay {
         self.answered.lock().push(Answered { request, status });
     }
 
-    /// Whether this watch is to be told that it asks for too old a version; it is told once.
+    /// Returns true if this watch is to be told that it asks for too old a version; it is told once.
     fn expires(&self, asked: &Request) -> bool {
         let mut rules = self.rules.lock();
         let found = rules

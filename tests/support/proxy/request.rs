@@ -32,7 +32,7 @@ impl Request {
         self.verb == verb && self.resource == resource
     }
 
-    /// Whether it asks for all objects: an informer looks at a single one to learn the server's version.
+    /// Returns true if it asks for all objects: an informer looks at a single one to learn the server's version.
     pub(crate) fn lists_all(&self, resource: &str) -> bool {
         self.is("list", resource) && self.query.split('&').all(|pair| pair != "limit=1")
     }

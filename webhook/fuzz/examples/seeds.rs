@@ -1,4 +1,4 @@
-//! Writes what a fuzzer starts from, a file each, into a folder.
+//! Writes the seeds of the fuzzer into a folder, one file each.
 
 use std::{env, error::Error, fs, path::PathBuf};
 

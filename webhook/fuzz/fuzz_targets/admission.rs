@@ -1,4 +1,4 @@
-//! Bodies as an API server, or anybody else who reaches the webhook, could send them.
+//! Request bodies that any client could send to the webhook.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|input: &[u8]| webhook_fuzz::check(input));

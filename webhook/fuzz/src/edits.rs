@@ -1,10 +1,10 @@
-//! Changes reviews as bytes say, so that what comes out is JSON still, and mostly a review.
+//! Edits of reviews, chosen by bytes. The result is valid JSON, and mostly a valid review.
 
 use serde_json::{Value, json};
 
 use crate::reviews::seeds;
 
-/// Names of fields that mean something somewhere, or that are hard to quote.
+/// Names of known fields, and names that need quoting.
 const NAMES: [&str; 16] = [
     "spec",
     "metadata",
@@ -24,7 +24,7 @@ const NAMES: [&str; 16] = [
     "data",
 ];
 
-/// Where the bytes end, all further ones are zero.
+/// The bytes that choose the edits, followed by endless zeros.
 struct Bytes<'a>(&'a [u8]);
 
 impl Bytes<'_> {
@@ -35,10 +35,10 @@ impl Bytes<'_> {
     }
 }
 
-/// How many edits there are at the most: each may copy what is there, so that it doubles.
+/// The largest number of edits. Each may double the size of the review.
 const MOST: usize = 8;
 
-/// One of the reviews with some edits, until the bytes end.
+/// Edits one of the seeds until the bytes end.
 pub(crate) fn edited(seed: usize, edits: &[u8]) -> Value {
     let mut seeds = seeds();
     let mut review = seeds.swap_remove(seed % seeds.len());
@@ -53,7 +53,7 @@ pub(crate) fn edited(seed: usize, edits: &[u8]) -> Value {
     review
 }
 
-/// Goes down as the bytes say, most often far.
+/// Chooses a node of the JSON, usually a deep one.
 fn node<'a>(mut from: &'a mut Value, bytes: &mut Bytes<'_>) -> &'a mut Value {
     loop {
         let stop = bytes.next().is_multiple_of(8);

@@ -1,10 +1,10 @@
-//! Kinds with everything that makes decoding hard: a flattened part, an untagged enum, maps, what may be anything.
+//! A Kind with the features that are hard to decode: a flattened part, an untagged enum, maps and arbitrary JSON.
 
 use std::{collections::BTreeMap, error::Error};
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::CustomResource;
-use reknit_apis::{ConversionError, Convertible, Defaultable, FieldError, Kind, Level, Request, Validatable};
+use reknit_apis::{ConversionError, Convertible, Defaultable, FieldError, Level, Request, Validatable, kind};
 use reknit_injection::FromConfigMap;
 use reknit_webhook::Webhook;
 use schemars::JsonSchema;
@@ -55,13 +55,7 @@ pub(crate) struct TorchStatus {
     lit: bool,
 }
 
-impl Kind for Torch {
-    type Status = ();
-
-    fn default_in_place(&mut self) {
-        self.spec.watts.get_or_insert(40);
-    }
-}
+kind!(Torch { defaults: |torch| _ = torch.spec.watts.get_or_insert(40) });
 
 impl Defaultable for Torch {
     fn set_request_defaults(&mut self, old: Option<&Self>, request: &Request) {
@@ -117,7 +111,7 @@ impl Convertible for older::Torch {
     }
 
     fn from_hub(hub: Torch) -> Result<Self, ConversionError> {
-        let watts = hub.spec.watts.ok_or("nobody knows the watts")?;
+        let watts = hub.spec.watts.ok_or("the watts are unknown")?;
         Ok(Self { metadata: hub.metadata, spec: older::TorchSpec { kilowatts: f64::from(watts) / 1000.0 } })
     }
 }

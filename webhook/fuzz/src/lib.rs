@@ -1,4 +1,4 @@
-//! What must hold of a webhook's answers, whatever it is sent.
+//! Properties of a webhook's answers to any request.
 
 mod edits;
 mod kinds;
@@ -23,12 +23,12 @@ static RUNTIME: LazyLock<Runtime> =
     LazyLock::new(|| Builder::new_current_thread().enable_all().build().unwrap());
 static WEBHOOK: LazyLock<Webhook> = LazyLock::new(kinds::webhook);
 
-/// Sends a body to every path. The input is the body itself, or, where it begins with a byte below that of any text, a review and
-/// edits of its JSON.
+/// Sends a body to every path and checks the answers. The input is the body itself. If its first byte is below that of any text,
+/// it chooses a review and edits of it instead.
 ///
 /// # Panics
 ///
-/// When an answer is not as it has to be.
+/// Panics if an answer violates a property.
 pub fn check(input: &[u8]) {
     let body = match input {
         [choice, edits @ ..] if *choice < b'\t' => {
@@ -37,12 +37,12 @@ pub fn check(input: &[u8]) {
         _ => input.to_vec(),
     };
     for path in PATHS {
-        let (code, said) = RUNTIME.block_on(WEBHOOK.answer(path, body.clone()));
+        let (code, answer) = RUNTIME.block_on(WEBHOOK.answer(path, body.clone()));
         match code {
-            200 if path == "/resource-conversion" => converted(&body, &said),
-            200 => reviewed(path, &body, &said),
-            400 => assert!(said.starts_with(b"could not decode body: "), "{path}: {}", text(&said)),
-            _ => panic!("{path}: {code} {}\n{}", text(&said), text(&body)),
+            200 if path == "/resource-conversion" => converted(&body, &answer),
+            200 => reviewed(path, &body, &answer),
+            400 => assert!(answer.starts_with(b"could not decode body: "), "{path}: {}", text(&answer)),
+            _ => panic!("{path}: {code} {}\n{}", text(&answer), text(&body)),
         }
     }
 }
@@ -51,41 +51,37 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// It answers what was asked, and a patch changes what has to be changed, and nothing else.
-fn reviewed(path: &str, body: &[u8], said: &[u8]) {
-    let review: AdmissionReview<DynamicObject> = serde_json::from_slice(said).unwrap();
+/// Checks that the response belongs to the request, and that its patch changes only what defaulting sets.
+fn reviewed(path: &str, body: &[u8], answer: &[u8]) {
+    let review: AdmissionReview<DynamicObject> = serde_json::from_slice(answer).unwrap();
     let response = review.response.unwrap();
-    // A lone surrogate in a field that nobody reads is not found.
-    let Ok(asked) = serde_json::from_slice::<Value>(body) else { return };
-    assert_eq!(asked["request"]["uid"], response.uid);
+    // The webhook does not detect a lone surrogate in a field that it does not read.
+    let Ok(request) = serde_json::from_slice::<Value>(body) else { return };
+    assert_eq!(request["request"]["uid"], response.uid);
     assert_eq!(response.allowed, response.result.code != 400);
     if let Some(patch) = &response.patch {
         assert_eq!((path, response.allowed), ("/defaulting", true));
-        patched(asked, patch);
+        patched(request, patch);
     }
 }
 
-fn patched(mut asked: Value, patch: &[u8]) {
+fn patched(mut request: Value, patch: &[u8]) {
     let patch: json_patch::Patch = serde_json::from_slice(patch).unwrap();
-    let before = asked["request"]["object"].clone();
-    let object = &mut asked["request"]["object"];
+    let before = request["request"]["object"].clone();
+    let object = &mut request["request"]["object"];
     json_patch::patch(object, &patch).unwrap();
-    assert_eq!(
-        without_what_is_filled_in(before.clone()),
-        without_what_is_filled_in(object.clone()),
-        "{before}"
-    );
-    let again = defaulted(&asked);
-    assert!(again.allowed && again.patch.is_none(), "{asked}: {again:?}");
+    assert_eq!(without_defaults(before.clone()), without_defaults(object.clone()), "{before}");
+    let again = defaulted(&request);
+    assert!(again.allowed && again.patch.is_none(), "{request}: {again:?}");
 }
 
-fn defaulted(asked: &Value) -> AdmissionResponse {
-    let (code, said) = RUNTIME.block_on(WEBHOOK.answer("/defaulting", asked.to_string()));
-    assert_eq!(code, 200, "{}", text(&said));
-    serde_json::from_slice::<AdmissionReview<DynamicObject>>(&said).unwrap().response.unwrap()
+fn defaulted(request: &Value) -> AdmissionResponse {
+    let (code, answer) = RUNTIME.block_on(WEBHOOK.answer("/defaulting", request.to_string()));
+    assert_eq!(code, 200, "{}", text(&answer));
+    serde_json::from_slice::<AdmissionReview<DynamicObject>>(&answer).unwrap().response.unwrap()
 }
 
-fn without_what_is_filled_in(mut object: Value) -> Value {
+fn without_defaults(mut object: Value) -> Value {
     if let Some(spec) = object["spec"].as_object_mut() {
         spec.retain(|field, value| !matches!(&**field, "watts" | "owner") || value.is_null());
         spec.retain(|_, value| !value.is_null());
@@ -104,16 +100,16 @@ fn without_what_is_filled_in(mut object: Value) -> Value {
     object
 }
 
-/// As many objects as were sent, or none and the reason.
-fn converted(body: &[u8], said: &[u8]) {
-    let said: Value = serde_json::from_slice(said).unwrap();
-    let Ok(asked) = serde_json::from_slice::<Value>(body) else { return };
-    assert_eq!(asked["request"]["uid"], said["response"]["uid"]);
+/// Checks that all objects are converted, or that the response has a reason.
+fn converted(body: &[u8], answer: &[u8]) {
+    let answer: Value = serde_json::from_slice(answer).unwrap();
+    let Ok(request) = serde_json::from_slice::<Value>(body) else { return };
+    assert_eq!(request["request"]["uid"], answer["response"]["uid"]);
     let count = |list: &Value| list.as_array().map_or(0, Vec::len);
-    match said["response"]["result"]["status"].as_str() {
+    match answer["response"]["result"]["status"].as_str() {
         Some("Success") => {
-            assert_eq!(count(&asked["request"]["objects"]), count(&said["response"]["convertedObjects"]));
+            assert_eq!(count(&request["request"]["objects"]), count(&answer["response"]["convertedObjects"]));
         }
-        _ => assert_ne!(said["response"]["result"]["message"], Value::Null),
+        _ => assert_ne!(answer["response"]["result"]["message"], Value::Null),
     }
 }

@@ -1,4 +1,4 @@
-//! Reviews as an API server sends them.
+//! Reviews in the form in which an API server sends them.
 
 use serde_json::{Value, json};
 
@@ -35,14 +35,14 @@ fn review(about: [&str; 3], operation: &str, object: Value, old: Value) -> Value
     }})
 }
 
-/// What mutations start from.
+/// The reviews from which mutations start.
 pub fn seeds() -> Vec<Value> {
-    let of_torch = ["fuzz.reknit.dev", "v1", "Torch"];
+    let torch_kind = ["fuzz.reknit.dev", "v1", "Torch"];
     let mut generated = torch();
     generated["metadata"] = json!({"generateName": "x-"});
     let mut changed = torch();
     changed["spec"]["watts"] = json!(50);
-    let mut status = review(of_torch, "UPDATE", torch(), torch());
+    let mut status = review(torch_kind, "UPDATE", torch(), torch());
     status["request"]["subResource"] = json!("status");
     let map = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
@@ -57,12 +57,12 @@ pub fn seeds() -> Vec<Value> {
         }})
     };
     vec![
-        review(of_torch, "CREATE", torch(), Value::Null),
-        review(of_torch, "CREATE", generated, Value::Null),
-        review(of_torch, "UPDATE", changed, torch()),
-        review(of_torch, "DELETE", Value::Null, torch()),
+        review(torch_kind, "CREATE", torch(), Value::Null),
+        review(torch_kind, "CREATE", generated, Value::Null),
+        review(torch_kind, "UPDATE", changed, torch()),
+        review(torch_kind, "DELETE", Value::Null, torch()),
         status,
-        review(of_torch, "CONNECT", Value::Null, Value::Null),
+        review(torch_kind, "CONNECT", Value::Null, Value::Null),
         review(["", "v1", "ConfigMap"], "UPDATE", map, Value::Null),
         convert("v1"),
         convert("v1alpha1"),

@@ -1,8 +1,8 @@
-//! The certificate of a webhook, from its issue to its renewal, and who trusts it.
+//! The certificate of a webhook: issue, rotation, and the objects by which the API server trusts it.
 
 mod authority;
-mod keeper;
-mod material;
-
-pub(crate) use keeper::{Keeper, Kept};
-pub(crate) use material::Lifetime;
+pub(crate) mod configuration;
+pub(crate) mod controller;
+pub(crate) mod identity;
+pub(crate) mod secret;
+pub(crate) mod service;

@@ -1,9 +1,9 @@
-//! A real API server that calls the webhook.
+//! Tests of a webhook that a real API server calls.
 
 use std::{path::PathBuf, process::Command, time::Duration};
 
 use crate::lamp::{Lamp, LampStatus};
-use crate::served::{Served, serve};
+use crate::local_server::{Served, serve};
 use k8s_openapi::{
     ByteString,
     api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration},
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// A namespace of which every request about lamps goes through the webhook.
+/// A namespace whose requests for lamps go through the webhook.
 struct House {
     plane: &'static ControlPlane,
     namespace: String,
@@ -61,7 +61,7 @@ impl House {
         })
     }
 
-    /// Returns when the API server has learnt of it.
+    /// Configures the webhook and returns once the API server calls it.
     async fn configure(&self) {
         let client = self.plane.client().unwrap();
         let mutating: MutatingWebhookConfiguration =
@@ -90,7 +90,7 @@ impl House {
             .await
     }
 
-    /// What kubectl says to this manifest, and whether it was content.
+    /// Applies a manifest by kubectl. Returns true if that succeeded, and the output.
     fn kubectl_apply(&self, manifest: &Value, arguments: &[&str]) -> (bool, String) {
         let file = std::env::temp_dir().join(format!("{}-lamp.json", self.namespace));
         std::fs::write(&file, manifest.to_string()).unwrap();
@@ -104,9 +104,9 @@ impl House {
         ]);
         let output = kubectl.arg(&file).args(arguments).output().unwrap();
         std::fs::remove_file(file).unwrap();
-        let said =
+        let message =
             String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-        (output.status.success(), said)
+        (output.status.success(), message)
     }
 }
 
@@ -122,7 +122,7 @@ fn refusal<T: std::fmt::Debug>(result: Result<T, kube::Error>) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_stored_has_its_defaults_and_says_who_made_and_changed_it() {
+async fn stored_objects_have_defaults_their_creator_and_their_last_modifier() {
     let house = House::new("defaults").await;
     let made = house.create("a", json!({"room": "hall"})).await.unwrap();
     let user = made.spec.owner.clone().unwrap();
@@ -141,7 +141,7 @@ async fn what_is_stored_has_its_defaults_and_says_who_made_and_changed_it() {
     admin.create(&PostParams::default(), &serde_json::from_value(binding).unwrap()).await.unwrap();
     let others: Api<Lamp> = Api::namespaced(other, &house.namespace);
     let merge = |value: Value| Patch::Merge(value);
-    let labelled = eventually("the right to change it", LIMIT, async || {
+    let labelled = eventually("the permission to change the lamp", LIMIT, async || {
         others.patch("a", &PatchParams::default(), &merge(json!({"metadata": {"labels": {"a": "b"}}}))).await
     });
     assert_eq!(labelled.await.annotations()["tests.reknit.dev/lastModifier"], user);
@@ -153,33 +153,33 @@ async fn what_is_stored_has_its_defaults_and_says_who_made_and_changed_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_operation_and_subresource_is_refused_in_its_words() {
+async fn each_operation_and_subresource_is_refused_with_its_message() {
     let house = House::new("refusals").await;
-    let said = |text: &str| {
+    let message = |text: &str| {
         format!("admission webhook \"{}.tests.reknit.dev\" denied the request: {text}", house.namespace)
     };
     assert_eq!(
         refusal(house.create("a", json!({"room": ""})).await),
-        said("validation failed: missing field(s): spec.room")
+        message("validation failed: missing field(s): spec.room")
     );
     assert_eq!(
         refusal(house.create("a", json!({"room": "attic"})).await),
-        said("validation callback failed: no lamps there")
+        message("validation callback failed: no lamps there")
     );
     house.create("a", json!({"room": "cellar"})).await.unwrap();
     let moved = Patch::Merge(json!({"spec": {"room": "hall"}}));
     assert_eq!(
         refusal(house.lamps.patch("a", &PatchParams::default(), &moved).await),
-        said("validation failed: must not set the field(s): spec.room")
+        message("validation failed: must not set the field(s): spec.room")
     );
     let dark = Patch::Merge(json!({"status": LampStatus { lumens: -1 }}));
     assert_eq!(
         refusal(house.lamps.patch_status("a", &PatchParams::default(), &dark).await),
-        said("validation failed: invalid value: -1: status.lumens")
+        message("validation failed: invalid value: -1: status.lumens")
     );
     assert_eq!(
         refusal(house.lamps.delete("a", &DeleteParams::default()).await),
-        said("validation failed: stays on: spec.room")
+        message("validation failed: stays on: spec.room")
     );
     let dry = PostParams { dry_run: true, ..PostParams::default() };
     house.lamps.create(&dry, &house.typed(json!({"room": "attic"}))).await.unwrap();
@@ -187,16 +187,16 @@ async fn every_operation_and_subresource_is_refused_in_its_words() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_panic_is_told_and_counted_and_the_next_request_is_answered() {
+async fn a_panic_is_reported_and_counted_and_later_requests_succeed() {
     let house = House::new("panics").await;
-    let said = refusal(house.create("a", json!({"room": "panic"})).await);
-    assert!(said.contains("failed calling webhook") && said.contains("panicked: "), "{said}");
+    let message = refusal(house.create("a", json!({"room": "panic"})).await);
+    assert!(message.contains("failed calling webhook") && message.contains("panicked: "), "{message}");
     assert_eq!(house._served.counted("reknit_webhook_panics_total", "/resource-validation"), 1.0);
     house.create("a", json!({"room": "hall"})).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_object_without_a_name_gets_its_defaults_and_one_without_metadata_the_api_servers_own_refusal() {
+async fn an_object_with_generate_name_gets_defaults_and_one_without_metadata_is_refused_by_the_api_server() {
     let house = House::new("nameless").await;
     let mut nameless = house.typed(json!({"room": "hall"}));
     nameless.metadata = serde_json::from_value(json!({"generateName": "lamp-"})).unwrap();
@@ -206,24 +206,24 @@ async fn an_object_without_a_name_gets_its_defaults_and_one_without_metadata_the
     let bare = json!({"apiVersion": "tests.reknit.dev/v1", "kind": "Lamp", "spec": {"room": "hall"}});
     let request = kube::core::Request::new(house.lamps.resource_url().to_owned());
     let request = request.create(&PostParams::default(), bare.to_string().into_bytes()).unwrap();
-    let said = refusal(house.plane.client().unwrap().request::<Lamp>(request).await);
-    assert!(said.contains("name or generateName is required"), "{said}");
+    let message = refusal(house.plane.client().unwrap().request::<Lamp>(request).await);
+    assert!(message.contains("name or generateName is required"), "{message}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn server_side_apply_is_defaulted_and_a_second_one_changes_nothing() {
     let house = House::new("apply").await;
-    let (applied, said) = house.kubectl_apply(&manifest(json!({"room": "hall"})), &["--server-side"]);
-    assert!(applied, "{said}");
+    let (applied, message) = house.kubectl_apply(&manifest(json!({"room": "hall"})), &["--server-side"]);
+    assert!(applied, "{message}");
     let before = house.lamps.get("applied").await.unwrap();
     assert_eq!((before.spec.watts, before.annotations().len()), (Some(40), 2));
     assert!(!before.managed_fields().is_empty());
-    let (applied, said) = house.kubectl_apply(&manifest(json!({"room": "hall"})), &["--server-side"]);
-    assert!(applied, "{said}");
+    let (applied, message) = house.kubectl_apply(&manifest(json!({"room": "hall"})), &["--server-side"]);
+    assert!(applied, "{message}");
     assert_eq!(house.lamps.get("applied").await.unwrap().metadata, before.metadata);
-    let (applied, said) =
+    let (applied, message) =
         house.kubectl_apply(&manifest(json!({"room": "hall", "watts": 50})), &["--server-side"]);
-    assert!(applied, "{said}");
+    assert!(applied, "{message}");
     let after = house.lamps.get("applied").await.unwrap();
     assert_eq!((after.spec.watts, after.spec.room), (Some(50), before.spec.room));
 }
@@ -232,26 +232,26 @@ async fn server_side_apply_is_defaulted_and_a_second_one_changes_nothing() {
 async fn kubectl_prints_paths_and_warnings() {
     let house = House::new("kubectl").await;
     let unvalidated = ["--validate=false"];
-    let (applied, said) = house.kubectl_apply(&manifest(json!({"room": "hall", "wats": 1})), &unvalidated);
+    let (applied, message) = house.kubectl_apply(&manifest(json!({"room": "hall", "wats": 1})), &unvalidated);
     let unknown =
         "denied the request: mutation failed: cannot decode incoming new object: unknown field \"spec.wats\"";
-    assert!(!applied && said.contains(unknown), "{said}");
+    assert!(!applied && message.contains(unknown), "{message}");
     let flattened = manifest(json!({"room": "hall", "fabric": {"colour": "red", "color": "red"}}));
-    let (applied, said) = house.kubectl_apply(&flattened, &[]);
-    assert!(!applied && said.contains("unknown field \"spec.fabric.color\""), "{said}");
-    let (applied, said) = house.kubectl_apply(&manifest(json!({})), &unvalidated);
-    assert!(!applied && said.contains("missing field(s): spec.room"), "{said}");
-    let (applied, said) = house.kubectl_apply(&manifest(json!({"room": 1})), &unvalidated);
-    assert!(!applied && said.contains("invalid type: integer `1`, expected a string"), "{said}");
-    let (applied, said) = house.kubectl_apply(&manifest(json!({"room": "hall", "watts": 100})), &[]);
-    assert!(applied && said.contains("Warning: a lot of light: spec.watts"), "{said}");
+    let (applied, message) = house.kubectl_apply(&flattened, &[]);
+    assert!(!applied && message.contains("unknown field \"spec.fabric.color\""), "{message}");
+    let (applied, message) = house.kubectl_apply(&manifest(json!({})), &unvalidated);
+    assert!(!applied && message.contains("missing field(s): spec.room"), "{message}");
+    let (applied, message) = house.kubectl_apply(&manifest(json!({"room": 1})), &unvalidated);
+    assert!(!applied && message.contains("invalid type: integer `1`, expected a string"), "{message}");
+    let (applied, message) = house.kubectl_apply(&manifest(json!({"room": "hall", "watts": 100})), &[]);
+    assert!(applied && message.contains("Warning: a lot of light: spec.watts"), "{message}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_stored_wrong_survives_and_holds_up_nobody() {
+async fn invalid_stored_objects_can_be_changed_and_deleted() {
     let house = House::new("stored").await;
     let client = house.plane.client().unwrap();
-    // Stored past the webhook: in a namespace of which it is not asked.
+    // Stored without the webhook, in a namespace for which it is not called.
     let elsewhere = house.plane.namespace("stored-elsewhere").await.unwrap();
     let kind = kube::api::ApiResource::erase::<Lamp>(&());
     let lamps: Api<DynamicObject> = Api::namespaced_with(client.clone(), &elsewhere, &kind);
@@ -274,21 +274,21 @@ async fn what_was_stored_wrong_survives_and_holds_up_nobody() {
     let validating: Api<ValidatingWebhookConfiguration> = Api::all(client);
     let patch = there("/resource-validation", &["CREATE", "UPDATE", "DELETE"]);
     validating.patch(&name, &PatchParams::default(), &patch).await.unwrap();
-    let labelled = eventually("the webhook to be asked", LIMIT, async || {
+    let labelled = eventually("the webhook to be called", LIMIT, async || {
         let label = Patch::Merge(json!({"metadata": {"labels": {"a": "b"}, "annotations": {"n": null}}}));
         let lamp = lamps.patch("applied", &PatchParams::default(), &label).await.unwrap();
         (lamp.data["spec"]["watts"] == 40).then_some(lamp)
     });
     assert_eq!(labelled.await.data["spec"]["odd"], 1);
     let worse = Patch::Merge(json!({"spec": {"odder": 1}}));
-    let said = refusal(lamps.patch("applied", &PatchParams::default(), &worse).await);
-    assert!(said.ends_with("unknown field \"spec.odder\""), "{said}");
+    let message = refusal(lamps.patch("applied", &PatchParams::default(), &worse).await);
+    assert!(message.ends_with("unknown field \"spec.odder\""), "{message}");
 
-    // One that the rules refuse by now can still go.
+    // An object that the rules refuse can be deleted.
     let same = Patch::Merge(json!({"metadata": {"labels": {"a": "b"}}}));
-    eventually("the rules", LIMIT, async || {
-        let said = lamps.patch("wrong", &PatchParams::default(), &same).await.unwrap_err().to_string();
-        if said.contains("missing field(s): spec.room") { Ok(()) } else { Err(said) }
+    eventually("the refusal of an invalid object", LIMIT, async || {
+        let message = lamps.patch("wrong", &PatchParams::default(), &same).await.unwrap_err().to_string();
+        if message.contains("missing field(s): spec.room") { Ok(()) } else { Err(message) }
     })
     .await;
     lamps.delete("wrong", &DeleteParams::default()).await.unwrap();

@@ -1,4 +1,4 @@
-//! Two versions of a Kind, through the API server.
+//! Tests of conversion between two versions of a Kind.
 
 use std::time::Duration;
 
@@ -10,7 +10,6 @@ use kube::{
     api::{ListParams, Patch, PatchParams, PostParams},
     core::crd::merge_crds,
 };
-use reknit_apis::{ConversionError, Convertible, Kind};
 use reknit_testing::eventually;
 use reknit_webhook::Webhook;
 use reknit_webhook::migrate_storage;
@@ -18,92 +17,14 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::{
+    bulb::{v1, v1alpha1},
+    local_server::certificate,
     memory::{MEASURING, resident},
     process::{Process, kubectl},
-    served::certificate,
 };
 
 const LIMIT: Duration = Duration::from_secs(30);
 const BULBS: &str = "bulbs.tests.reknit.dev";
-const SOCKET: &str = "bulbs.tests.reknit.dev/socket";
-
-/// The hub.
-mod v1 {
-    use super::*;
-
-    #[derive(
-        kube::CustomResource,
-        serde::Serialize,
-        serde::Deserialize,
-        Clone,
-        Debug,
-        PartialEq,
-        schemars::JsonSchema,
-    )]
-    #[kube(group = "tests.reknit.dev", version = "v1", kind = "Bulb", namespaced, derive = "PartialEq")]
-    pub(crate) struct BulbSpec {
-        pub(crate) milliwatts: u64,
-        /// The older version cannot say it.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        pub(crate) socket: Option<String>,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        pub(crate) colour: Option<String>,
-    }
-
-    impl Kind for Bulb {
-        type Status = ();
-
-        fn default_in_place(&mut self) {
-            self.spec.colour.get_or_insert_with(|| "warm".into());
-        }
-    }
-}
-
-mod v1alpha1 {
-    use super::*;
-
-    #[derive(
-        kube::CustomResource,
-        serde::Serialize,
-        serde::Deserialize,
-        Clone,
-        Debug,
-        PartialEq,
-        schemars::JsonSchema,
-    )]
-    #[kube(group = "tests.reknit.dev", version = "v1alpha1", kind = "Bulb", namespaced, derive = "PartialEq")]
-    pub(crate) struct BulbSpec {
-        pub(crate) watts: f64,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        pub(crate) colour: Option<String>,
-    }
-
-    impl Kind for Bulb {
-        type Status = ();
-    }
-}
-
-impl Convertible for v1alpha1::Bulb {
-    type Hub = v1::Bulb;
-
-    fn into_hub(mut self) -> Result<v1::Bulb, ConversionError> {
-        let socket = self.metadata.annotations.as_mut().and_then(|annotations| annotations.remove(SOCKET));
-        if self.spec.watts < 0.0 {
-            return Err(format!("{} W is less than nothing", self.spec.watts).into());
-        }
-        let milliwatts = (self.spec.watts * 1000.0) as u64;
-        let spec = v1::BulbSpec { milliwatts, socket, colour: self.spec.colour };
-        Ok(v1::Bulb { metadata: self.metadata, spec })
-    }
-
-    fn from_hub(mut hub: v1::Bulb) -> Result<Self, ConversionError> {
-        if let Some(socket) = hub.spec.socket {
-            hub.metadata.annotations.get_or_insert_default().insert(SOCKET.into(), socket);
-        }
-        let spec = v1alpha1::BulbSpec { watts: hub.spec.milliwatts as f64 / 1000.0, colour: hub.spec.colour };
-        Ok(Self { metadata: hub.metadata, spec })
-    }
-}
 
 fn definition(client: &Value, storage: &str) -> CustomResourceDefinition {
     let mut definition = merge_crds(vec![v1::Bulb::crd(), v1alpha1::Bulb::crd()], storage).unwrap();
@@ -115,7 +36,7 @@ fn definition(client: &Value, storage: &str) -> CustomResourceDefinition {
     definition
 }
 
-/// Waits until the definition says to call this client, and to trust what is in the Secret.
+/// Waits until the definition has this client and trusts the bundle of the Secret.
 async fn trusted(process: &Process, definitions: &Api<CustomResourceDefinition>, client: &Value) {
     eventually(format!("{client} to be trusted"), LIMIT, async || {
         let definition = json!(definitions.get(BULBS).await.unwrap());
@@ -129,7 +50,7 @@ async fn trusted(process: &Process, definitions: &Api<CustomResourceDefinition>,
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn both_versions_are_read_and_written_listed_and_migrated() {
+async fn objects_are_read_written_listed_and_migrated_in_both_versions() {
     let process = Process::start("conversion", |webhook| webhook.conversion::<v1alpha1::Bulb>()).await;
     let definitions: Api<CustomResourceDefinition> = Api::all(process.client.clone());
     let service = json!({"name": "webhook", "namespace": process.namespace, "port": 8443, "path": "/other"});
@@ -144,7 +65,7 @@ async fn both_versions_are_read_and_written_listed_and_migrated() {
     );
     definitions.patch(BULBS, &PatchParams::default(), &by_url).await.unwrap();
     trusted(&process, &definitions, &url).await;
-    // Somebody else's authority does not stay.
+    // A bundle set by a user is replaced.
     let other = ByteString(certificate().0.into_bytes());
     let edited =
         Patch::Merge(json!({"spec": {"conversion": {"webhook": {"clientConfig": {"caBundle": other}}}}}));
@@ -153,10 +74,13 @@ async fn both_versions_are_read_and_written_listed_and_migrated() {
     let old: Api<v1alpha1::Bulb> = Api::namespaced(process.client.clone(), &process.namespace);
     let new: Api<v1::Bulb> = Api::namespaced(process.client.clone(), &process.namespace);
 
-    // There and back: nothing is lost, and the hub's default is there where the hub is read.
+    // Nothing is lost in a round trip, and the hub has its defaults.
     let plain = v1alpha1::Bulb::new("plain", v1alpha1::BulbSpec { watts: 40.5, colour: None });
-    eventually("the older version", LIMIT, async || old.create(&PostParams::default(), &plain).await).await;
-    let read = eventually("the newer version", LIMIT, async || new.get("plain").await).await;
+    eventually("the older version to be served", LIMIT, async || {
+        old.create(&PostParams::default(), &plain).await
+    })
+    .await;
+    let read = eventually("the newer version to be served", LIMIT, async || new.get("plain").await).await;
     assert_eq!((read.spec.milliwatts, read.spec.colour.as_deref()), (40_500, Some("warm")));
     let spec = v1::BulbSpec { milliwatts: 9_000, socket: Some("E14".into()), colour: Some("cold".into()) };
     new.create(&PostParams::default(), &v1::Bulb::new("rich", spec.clone())).await.unwrap();
@@ -167,8 +91,8 @@ async fn both_versions_are_read_and_written_listed_and_migrated() {
     assert_eq!(rich.spec, v1::BulbSpec { milliwatts: 8_000, ..spec });
     assert_eq!(rich.metadata.annotations, None);
 
-    // kubectl reads both.
-    let said = kubectl(
+    // kubectl reads both versions.
+    let message = kubectl(
         process.plane,
         &[
             "-n",
@@ -179,8 +103,8 @@ async fn both_versions_are_read_and_written_listed_and_migrated() {
             "jsonpath={.spec.milliwatts}",
         ],
     );
-    assert_eq!(said, (true, "8000".into()));
-    let said = kubectl(
+    assert_eq!(message, (true, "8000".into()));
+    let message = kubectl(
         process.plane,
         &[
             "-n",
@@ -191,16 +115,16 @@ async fn both_versions_are_read_and_written_listed_and_migrated() {
             "jsonpath={.spec.watts}",
         ],
     );
-    assert_eq!(said, (true, "8".into()));
+    assert_eq!(message, (true, "8".into()));
 
-    // What cannot be converted is told.
+    // A failed conversion is reported.
     let cold = v1alpha1::Bulb::new("negative", v1alpha1::BulbSpec { watts: -1.0, colour: None });
     old.create(&PostParams::default(), &cold).await.unwrap();
     let error = new.get("negative").await.unwrap_err().to_string();
     assert!(error.contains("of \"negative\": -1 W is less than nothing"), "{error}");
     old.delete("negative", &Default::default()).await.unwrap();
 
-    // A list of more than a page.
+    // The list is longer than a page.
     let created = stream::iter(0..600).map(async |n| {
         let spec = v1alpha1::BulbSpec { watts: f64::from(n), colour: None };
         old.create(&PostParams::default(), &v1alpha1::Bulb::new(&format!("bulb-{n}"), spec)).await.unwrap();
@@ -219,21 +143,24 @@ async fn both_versions_are_read_and_written_listed_and_migrated() {
     assert!(list.items.iter().all(|bulb| bulb.spec.colour.is_some()));
     assert!(requests >= 1);
 
-    // Stored anew in the newer version.
+    // All objects are stored in the newer version.
     let stores = Patch::Merge(json!({"spec": {"versions": definition(&url, "v1").spec.versions}}));
     definitions.patch(BULBS, &PatchParams::default(), &stores).await.unwrap();
     assert_eq!(migrate_storage(&process.client, BULBS).await.unwrap(), 602);
     let migrated = definitions.get(BULBS).await.unwrap();
     assert_eq!(migrated.status.unwrap().stored_versions, Some(vec!["v1".into()]));
-    // Nothing is stored in the older version any more: reading the newer one asks nobody.
+    // No object is stored in the older version, so reading the newer one needs no conversion.
     let before = conversions(&process).0;
     assert_eq!(new.list(&ListParams::default()).await.unwrap().items.len(), 602);
     assert_eq!(conversions(&process).0, before);
     let unknown = migrate_storage(&process.client, "nothing.tests.reknit.dev").await.unwrap_err().to_string();
-    assert!(unknown.starts_with("the CustomResourceDefinition nothing.tests.reknit.dev: "), "{unknown}");
+    assert!(
+        unknown.starts_with("failed to read or update CustomResourceDefinition nothing.tests.reknit.dev: "),
+        "{unknown}"
+    );
 }
 
-/// A review of so many objects, each with so many numbers that no version knows.
+/// A review of objects, each with a list of numbers in an unknown field.
 fn review(objects: usize, numbers: usize) -> String {
     let bulb = json!({
         "apiVersion": "tests.reknit.dev/v1alpha1", "kind": "Bulb", "metadata": {"name": "large"},
@@ -246,21 +173,21 @@ fn review(objects: usize, numbers: usize) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_large_list_is_converted_object_by_object_in_little_memory() {
+async fn a_large_list_is_converted_in_little_memory() {
     let _alone = MEASURING.lock().await;
     let webhook = Webhook::new("demo.reknit.dev").conversion::<v1alpha1::Bulb>();
     let body = review(24, 500_000);
     let (size, before) = (body.len(), resident());
     let mut answer = std::pin::pin!(webhook.answer("/resource-conversion", body));
     let (mut most, mut ticks) = (0, tokio::time::interval(Duration::from_millis(5)));
-    let (code, said) = loop {
+    let (code, message) = loop {
         tokio::select! {
             answer = &mut answer => break answer,
             _ = ticks.tick() => most = most.max(resident().saturating_sub(before)),
         }
     };
     println!("{size} bytes converted in {most} MiB");
-    let answer: Value = serde_json::from_slice(&said).unwrap();
+    let answer: Value = serde_json::from_slice(&message).unwrap();
     assert_eq!(
         (code, &answer["kind"], &answer["response"]["uid"]),
         (200, &json!("ConversionReview"), &json!("u1"))
@@ -272,18 +199,21 @@ async fn a_large_list_is_converted_object_by_object_in_little_memory() {
 }
 
 #[tokio::test]
-async fn an_object_that_is_larger_than_another_body_may_be_is_not_converted() {
+async fn an_object_larger_than_the_body_limit_is_not_converted() {
     let webhook = Webhook::new("demo.reknit.dev").conversion::<v1alpha1::Bulb>();
-    let (code, said) = webhook.answer("/resource-conversion", review(1, 4_000_000)).await;
-    let answer: Value = serde_json::from_slice(&said).unwrap();
+    let (code, message) = webhook.answer("/resource-conversion", review(1, 4_000_000)).await;
+    let answer: Value = serde_json::from_slice(&message).unwrap();
     let result = &answer["response"]["result"];
     assert_eq!((code, &result["status"]), (200, &json!("Failure")));
-    let said = result["message"].as_str().unwrap();
-    assert!(said.starts_with("an object has 8000") && said.ends_with("bytes, more than 7340032"), "{said}");
+    let message = result["message"].as_str().unwrap();
+    assert!(
+        message.starts_with("an object has 8000") && message.ends_with("bytes, more than 7340032"),
+        "{message}"
+    );
     assert_eq!(answer["response"]["convertedObjects"], json!([]));
 }
 
-/// How many conversion requests were answered, and how many seconds that took.
+/// The number of answered conversion requests, and the seconds that they took.
 fn conversions(process: &Process) -> (u64, f64) {
     let families = process.registry.gather();
     let family = families.iter().find(|family| family.name() == "reknit_webhook_request_seconds");

@@ -2,11 +2,13 @@
 #![cfg(test)]
 
 mod api_server;
+#[path = "../webhook/bulb.rs"]
+mod bulb;
 mod conversion;
 #[path = "../webhook/lamp.rs"]
 mod lamp;
+#[path = "../webhook/local_server.rs"]
+mod local_server;
 #[path = "../webhook/memory.rs"]
 mod memory;
 mod process;
-#[path = "../webhook/served.rs"]
-mod served;

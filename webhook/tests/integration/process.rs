@@ -1,4 +1,4 @@
-//! A webhook as a process runs it: with the controller that keeps its certificate, and the API server calling it.
+//! Tests of a webhook with its certificate controller and a real API server.
 
 use std::{
     collections::BTreeMap,
@@ -42,12 +42,12 @@ use tokio::{
 
 use crate::{
     lamp::{Lamp, LampSpec, Shade},
-    served::{certificate, tls_client},
+    local_server::{certificate, tls_client},
 };
 
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// A webhook that runs, and the namespace whose requests go through it.
+/// A running webhook, and the namespace whose requests go through it.
 pub(crate) struct Process {
     pub(crate) plane: &'static ControlPlane,
     pub(crate) client: Client,
@@ -75,7 +75,7 @@ impl Process {
             .shutdown(shutdown.clone())
             .build();
         let listening = async { Ok(listener) };
-        let (keeper, server) =
+        let (controller, server) =
             make(Webhook::new(&domain)).assemble(&cx, &Place::default(), listening).unwrap();
         cx.informers().start();
         let mut tasks = JoinSet::new();
@@ -86,7 +86,7 @@ impl Process {
             workers: None,
         };
         tasks.spawn(async {
-            keeper.run(run).await;
+            controller.run(run).await;
         });
         tasks.spawn(async { server.await.unwrap() });
         Self { plane, client, namespace, registry, address, domain, stop, tasks }
@@ -109,8 +109,10 @@ impl Process {
         let configuration: MutatingWebhookConfiguration =
             serde_json::from_value(self.configuration("defaulting", "/defaulting")).unwrap();
         self.mutating().create(&PostParams::default(), &configuration).await.unwrap();
-        eventually("the webhook to be called", LIMIT, async || self.asks().await.spec.watts == Some(40))
-            .await;
+        eventually("the webhook to be called", LIMIT, async || {
+            self.dry_create().await.spec.watts == Some(40)
+        })
+        .await;
     }
 
     async fn validated(&self, what: &str, path: &str) {
@@ -123,7 +125,7 @@ impl Process {
         Api::all(self.client.clone())
     }
 
-    /// What clients trust.
+    /// The bundle that clients trust.
     async fn bundle(&self) -> String {
         let configuration =
             self.mutating().get(&format!("defaulting.webhook.{}", self.domain)).await.unwrap();
@@ -139,7 +141,7 @@ impl Process {
         Api::namespaced(self.client.clone(), &self.namespace).get("webhook-certs").await
     }
 
-    /// The certificate that is shown to a client that trusts what the API server is told to trust.
+    /// Returns the served certificate, to a client that trusts the same bundle as the API server.
     async fn handshake(&self) -> std::io::Result<CertificateDer<'static>> {
         let tcp = TcpStream::connect(self.address).await?;
         let connector = tls_client(&self.bundle().await, &TLS13);
@@ -147,39 +149,39 @@ impl Process {
         Ok(stream.get_ref().1.peer_certificates().unwrap()[0].clone().into_owned())
     }
 
-    /// Returns once its controller has done nothing for a second: whatever is to be done comes from outside, or much later.
-    async fn rests(&self) {
+    /// Returns once the controller has not reconciled for a second, so that later changes come from outside.
+    async fn settles(&self) {
         let (start, mut ticks) = (Instant::now(), interval(Duration::from_millis(20)));
-        let mut last = (self.passes(), start);
+        let mut last = (self.reconciles(), start);
         while last.1.elapsed() < Duration::from_secs(1) {
-            assert!(start.elapsed() < LIMIT, "the controller does not come to rest");
+            assert!(start.elapsed() < LIMIT, "the controller keeps reconciling");
             ticks.tick().await;
-            if self.passes() != last.0 {
-                last = (self.passes(), Instant::now());
+            if self.reconciles() != last.0 {
+                last = (self.reconciles(), Instant::now());
             }
         }
     }
 
-    fn passes(&self) -> f64 {
+    fn reconciles(&self) -> f64 {
         let families = self.registry.gather();
         let family = families.iter().filter(|family| family.name() == "reknit_reconcile_total");
         family.flat_map(|family| family.get_metric()).map(|metric| metric.get_counter().get_value()).sum()
     }
 
-    /// A request that nothing becomes of, as it comes back from admission.
-    async fn asks(&self) -> Lamp {
-        try_asking(&self.client, &self.namespace).await.unwrap()
+    /// Creates a lamp in a dry run and returns it after admission.
+    async fn dry_create(&self) -> Lamp {
+        try_dry_create(&self.client, &self.namespace).await.unwrap()
     }
 }
 
-async fn try_asking(client: &Client, namespace: &str) -> kube::Result<Lamp> {
+async fn try_dry_create(client: &Client, namespace: &str) -> kube::Result<Lamp> {
     let spec = LampSpec { room: "hall".into(), watts: None, owner: None, shade: Shade::default() };
     let dry = PostParams { dry_run: true, ..PostParams::default() };
     Api::namespaced(client.clone(), namespace).create(&dry, &Lamp::new("x", spec)).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_certificate_is_made_and_trusted_whoever_edits_the_configuration() {
+async fn a_certificate_is_created_and_edited_configurations_are_restored() {
     let process = Process::start("certificate", |webhook| webhook.defaulting::<Lamp>()).await;
     process.defaulted().await;
     let secret = process.secret().await.data.unwrap();
@@ -202,25 +204,25 @@ async fn a_certificate_is_made_and_trusted_whoever_edits_the_configuration() {
     edited.webhooks.as_mut().unwrap()[0].rules = None;
     edited.webhooks.as_mut().unwrap()[0].client_config.ca_bundle = None;
     process.mutating().replace(&name, &PostParams::default(), &edited).await.unwrap();
-    eventually("the configuration as it was", LIMIT, async || {
+    eventually("the configuration to be restored", LIMIT, async || {
         process.mutating().get(&name).await.unwrap().webhooks == before.webhooks
     })
     .await;
-    // The API server hears of its own configurations by a watch, too.
-    let asked = async |watts| process.asks().await.spec.watts == watts;
-    eventually("the webhook to be called again", LIMIT, async || asked(Some(40)).await).await;
+    // The API server learns of its own configurations by a watch.
+    let has_watts = async |watts| process.dry_create().await.spec.watts == watts;
+    eventually("the webhook to be called again", LIMIT, async || has_watts(Some(40)).await).await;
 
     process.mutating().delete(&name, &Default::default()).await.unwrap();
-    eventually("the webhook to be called no more", LIMIT, async || asked(None).await).await;
+    eventually("the webhook not to be called", LIMIT, async || has_watts(None).await).await;
     process.defaulted().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_host_that_a_configuration_gets_later_is_soon_in_the_certificate() {
+async fn a_new_host_of_a_configuration_is_added_to_the_certificate() {
     let process = Process::start("host", |webhook| webhook.defaulting::<Lamp>()).await;
     process.defaulted().await;
-    process.rests().await;
-    assert!(process.passes() > 0.0);
+    process.settles().await;
+    assert!(process.reconciles() > 0.0);
     let name = format!("defaulting.webhook.{}", process.domain);
     let mut moved = process.mutating().get(&name).await.unwrap();
     let url = format!("https://localhost:{}/defaulting", process.address.port());
@@ -232,14 +234,16 @@ async fn a_host_that_a_configuration_gets_later_is_soon_in_the_certificate() {
         connector.connect("localhost".try_into().unwrap(), tcp).await.map(drop)
     })
     .await;
-    eventually("the webhook to be called there", LIMIT, async || {
-        try_asking(&process.client, &process.namespace).await.is_ok_and(|lamp| lamp.spec.watts == Some(40))
+    eventually("the webhook to be called at the new host", LIMIT, async || {
+        try_dry_create(&process.client, &process.namespace)
+            .await
+            .is_ok_and(|lamp| lamp.spec.watts == Some(40))
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_secret_that_is_empty_is_filled_and_one_that_is_deleted_comes_back() {
+async fn an_empty_secret_is_filled_and_a_deleted_one_is_created_again() {
     let process = Process::start("secret", |webhook| webhook.defaulting::<Lamp>()).await;
     process.defaulted().await;
     let secrets: Api<Secret> = Api::namespaced(process.client.clone(), &process.namespace);
@@ -250,15 +254,15 @@ async fn a_secret_that_is_empty_is_filled_and_one_that_is_deleted_comes_back() {
     })
     .await;
     secrets.delete("webhook-certs", &Default::default()).await.unwrap();
-    eventually("the Secret to come back", LIMIT, async || secrets.get("webhook-certs").await).await;
-    eventually("requests to go through", LIMIT, async || {
-        try_asking(&process.client, &process.namespace).await
+    eventually("the Secret to be created again", LIMIT, async || secrets.get("webhook-certs").await).await;
+    eventually("requests to succeed", LIMIT, async || {
+        try_dry_create(&process.client, &process.namespace).await
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_somebody_else_writes_into_the_secret_is_mended() {
+async fn a_damaged_secret_is_repaired() {
     let process = Process::start("damage", |webhook| webhook.defaulting::<Lamp>()).await;
     process.defaulted().await;
     let secrets: Api<Secret> = Api::namespaced(process.client.clone(), &process.namespace);
@@ -276,12 +280,12 @@ async fn what_somebody_else_writes_into_the_secret_is_mended() {
     for (name, text) in damages {
         let damage = Patch::Merge(json!({"data": {name: ByteString(text.clone().into_bytes())}}));
         secrets.patch("webhook-certs", &PatchParams::default(), &damage).await.unwrap();
-        let mended = eventually(format!("{name} to be mended of {text:?}"), LIMIT, async || {
+        let repaired = eventually(format!("{name} with {text:?} to be repaired"), LIMIT, async || {
             let data = process.secret().await.data.unwrap();
-            (data[name].0 != text.as_bytes()).then_some(data).ok_or("it is as it was")
+            (data[name].0 != text.as_bytes()).then_some(data).ok_or("unchanged")
         });
-        let certificate = CertificateDer::from_pem_slice(&mended.await["server-cert.pem"].0).unwrap();
-        eventually(format!("the new certificate to be shown and trusted after {name}"), LIMIT, async || {
+        let certificate = CertificateDer::from_pem_slice(&repaired.await["server-cert.pem"].0).unwrap();
+        eventually(format!("the new certificate to be served and trusted after {name}"), LIMIT, async || {
             match process.handshake().await {
                 Ok(shown) if shown == certificate => Ok(()),
                 other => Err(format!("{other:?}")),
@@ -289,7 +293,7 @@ async fn what_somebody_else_writes_into_the_secret_is_mended() {
         })
         .await;
     }
-    assert_eq!(process.asks().await.spec.watts, Some(40));
+    assert_eq!(process.dry_create().await.spec.watts, Some(40));
 }
 
 #[derive(Default)]
@@ -306,7 +310,7 @@ impl FromConfigMap for Features {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_config_map_that_cannot_be_read_is_refused_and_so_is_an_edited_example() {
+async fn an_unparsable_config_map_and_an_edited_example_are_refused() {
     let process = Process::start("config", |webhook| webhook.config_validation::<Features>()).await;
     process.validated("config", "/config-validation").await;
     let maps: Api<ConfigMap> = Api::namespaced(process.client.clone(), &process.namespace);
@@ -315,7 +319,10 @@ async fn a_config_map_that_cannot_be_read_is_refused_and_so_is_an_edited_example
     map.metadata.name = Some("config-features".into());
     map.annotations_mut().insert(EXAMPLE_CHECKSUM_ANNOTATION.into(), example_checksum(example));
     map.data = Some(BTreeMap::from([("_example".into(), example.into())]));
-    eventually("the map", LIMIT, async || maps.create(&PostParams::default(), &map).await).await;
+    eventually("the ConfigMap to be created", LIMIT, async || {
+        maps.create(&PostParams::default(), &map).await
+    })
+    .await;
     let refusal = async |data: Value| {
         let patch = Patch::Merge(json!({"data": data}));
         match maps.patch("config-features", &PatchParams::default(), &patch).await {
@@ -324,21 +331,21 @@ async fn a_config_map_that_cannot_be_read_is_refused_and_so_is_an_edited_example
         }
     };
     let denied = format!("admission webhook \"config.webhook.{}\" denied the request: ", process.domain);
-    eventually("a refusal in the parser's words", LIMIT, async || {
-        let said = refusal(json!({"fast": "very"})).await;
+    eventually("a refusal with the message of the parser", LIMIT, async || {
+        let message = refusal(json!({"fast": "very"})).await;
         let expected = format!("{denied}validation failed: fast: neither true nor false");
-        if said == expected { Ok(()) } else { Err(said) }
+        if message == expected { Ok(()) } else { Err(message) }
     })
     .await;
-    let said = refusal(json!({"_example": "fast: false"})).await;
+    let message = refusal(json!({"_example": "fast: false"})).await;
     let expected =
         "validation failed: the update modifies a key in \"_example\" which is probably not what you want.";
-    assert!(said.starts_with(&format!("{denied}{expected}")), "{said}");
+    assert!(message.starts_with(&format!("{denied}{expected}")), "{message}");
     let other = Patch::Merge(json!({"data": {"fast": "true"}}));
     maps.patch("config-features", &PatchParams::default(), &other).await.unwrap();
 }
 
-/// Certificates of twelve seconds, renewed after five.
+/// Configures certificates of twelve seconds that are renewed after five.
 fn rotating(webhook: Webhook) -> Webhook {
     webhook.defaulting::<Lamp>().certificates(Duration::from_secs(12), Duration::from_secs(7))
 }
@@ -347,7 +354,7 @@ fn rotating(webhook: Webhook) -> Webhook {
 async fn no_request_fails_while_certificates_are_rotated_every_five_seconds() {
     let process = Process::start("rotation", rotating).await;
     process.defaulted().await;
-    let (failed, asked) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+    let (failed, requested) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
     let mut requests = JoinSet::new();
     let (mut ticks, start) = (interval(Duration::from_millis(20)), Instant::now());
     let (mut shown, mut handshakes) = (Vec::<ByteString>::new(), 0);
@@ -358,16 +365,16 @@ async fn no_request_fails_while_certificates_are_rotated_every_five_seconds() {
         assert!(start.elapsed() < LIMIT * 2, "{} certificates", shown.len());
         ticks.tick().await;
         let (client, namespace) = (process.client.clone(), process.namespace.clone());
-        let (failed, asked) = (failed.clone(), asked.clone());
+        let (failed, requested) = (failed.clone(), requested.clone());
         requests.spawn(async move {
-            let answer = try_asking(&client, &namespace).await;
-            asked.fetch_add(1, Ordering::Relaxed);
+            let answer = try_dry_create(&client, &namespace).await;
+            requested.fetch_add(1, Ordering::Relaxed);
             if !answer.as_ref().is_ok_and(|lamp| lamp.spec.watts == Some(40)) {
                 println!("{answer:?}");
                 failed.fetch_add(1, Ordering::Relaxed);
             }
         });
-        // The API server keeps its connections: a client that makes a new one each time, and trusts what it trusts.
+        // The API server keeps its connections, so a client with the same bundle makes new ones.
         if tick % 10 == 0 {
             let certificate = process.secret().await.data.unwrap()["server-cert.pem"].clone();
             if shown.last() != Some(&certificate) {
@@ -380,17 +387,14 @@ async fn no_request_fails_while_certificates_are_rotated_every_five_seconds() {
     while let Some(done) = requests.join_next().await {
         done.unwrap();
     }
-    let (failed, asked) = (failed.load(Ordering::Relaxed), asked.load(Ordering::Relaxed));
-    println!(
-        "{} certificates, {asked} requests, {handshakes} handshakes beside, {failed} failed",
-        shown.len()
-    );
-    assert!(asked >= 200, "{asked} requests");
+    let (failed, requested) = (failed.load(Ordering::Relaxed), requested.load(Ordering::Relaxed));
+    println!("{} certificates, {requested} requests, {handshakes} handshakes, {failed} failed", shown.len());
+    assert!(requested >= 200, "{requested} requests");
     assert_eq!(failed, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_process_that_ends_stops_serving() {
+async fn a_stopped_process_does_not_listen() {
     let limits = reknit_webhook::Limits { quiet: Duration::from_millis(200), ..Default::default() };
     let mut process = Process::start("ends", |webhook| webhook.defaulting::<Lamp>().limits(limits)).await;
     process.defaulted().await;
@@ -401,12 +405,12 @@ async fn a_process_that_ends_stops_serving() {
     assert!(TcpStream::connect(process.address).await.is_err());
 }
 
-/// kubectl, as the administrator.
+/// Runs kubectl as the administrator.
 pub(crate) fn kubectl(plane: &ControlPlane, arguments: &[&str]) -> (bool, String) {
     let mut kubectl =
         Command::new(PathBuf::from(std::env::var("KUBEBUILDER_ASSETS").unwrap()).join("kubectl"));
     let output = kubectl.arg("--kubeconfig").arg(plane.kubeconfig()).args(arguments).output().unwrap();
-    let said =
+    let message =
         String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-    (output.status.success(), said)
+    (output.status.success(), message)
 }

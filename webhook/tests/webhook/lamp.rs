@@ -1,6 +1,6 @@
-//! The Kinds of these tests.
+//! The Kind of these tests.
 
-use reknit_apis::{Defaultable, FieldError, Kind, Level, Request, Validatable};
+use reknit_apis::{Defaultable, FieldError, Level, Request, Validatable, kind};
 use serde::{Deserialize, Serialize};
 
 /// A Kind whose schema preserves unknown fields.
@@ -37,13 +37,7 @@ pub(crate) struct LampStatus {
     pub(crate) lumens: i64,
 }
 
-impl Kind for Lamp {
-    type Status = ();
-
-    fn default_in_place(&mut self) {
-        self.spec.watts.get_or_insert(40);
-    }
-}
+kind!(Lamp { defaults: |lamp| _ = lamp.spec.watts.get_or_insert(40) });
 
 impl Defaultable for Lamp {
     fn set_request_defaults(&mut self, old: Option<&Self>, request: &Request) {
@@ -57,7 +51,7 @@ impl Validatable for Lamp {
 
     fn validate(&self, _: &Request) -> FieldError {
         let spec = &self.spec;
-        assert_ne!(spec.room, "panic", "asked to");
+        assert_ne!(spec.room, "panic", "as requested by the room");
         if spec.room == "stuck" {
             std::thread::sleep(std::time::Duration::from_secs(3));
         }

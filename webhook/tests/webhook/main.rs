@@ -1,9 +1,10 @@
-//! The webhook without an API server: its answers, and what it serves over HTTP.
+//! Tests of the webhook without an API server: admission, conversion and the TLS server.
 #![cfg(test)]
 
-mod cases;
+mod admission;
+mod bulb;
 mod lamp;
+mod local_server;
 mod memory;
 mod migration;
-mod served;
-mod serving;
+mod server;

@@ -1,4 +1,4 @@
-//! What becomes of a migration while others write.
+//! Tests of storage migration with concurrent changes.
 
 use http::{Method, Request};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -15,7 +15,7 @@ use crate::lamp::{Lamp, LampSpec, Shade};
 
 const LAMPS: &str = "lamps.tests.reknit.dev";
 
-/// One with the definition of lamps, of which some were stored in another version, and three of them.
+/// A server with three lamps and their definition, whose status names another stored version.
 fn server() -> ApiServer {
     let server = ApiServer::new();
     let mut definition = Lamp::crd();
@@ -37,7 +37,7 @@ fn stored_versions(server: &ApiServer) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn an_object_that_somebody_else_writes_meanwhile_does_not_end_it() {
+async fn a_migration_goes_on_after_a_conflict() {
     let server = server();
     server.fail_times(Verb::Patch, "lamps", 409, 1);
     assert_eq!(migrate_storage(&server.client(), LAMPS).await.unwrap(), 3);
@@ -46,16 +46,16 @@ async fn an_object_that_somebody_else_writes_meanwhile_does_not_end_it() {
 }
 
 #[tokio::test]
-async fn an_object_that_is_refused_ends_it() {
+async fn a_migration_fails_if_an_object_is_refused() {
     let server = server();
     server.fail_times(Verb::Patch, "lamps", 422, 1);
-    let said = migrate_storage(&server.client(), LAMPS).await.unwrap_err().to_string();
-    assert!(said.starts_with("lamps default/a: "), "{said}");
+    let message = migrate_storage(&server.client(), LAMPS).await.unwrap_err().to_string();
+    assert!(message.starts_with("failed to update lamps default/a: "), "{message}");
     assert_eq!(stored_versions(&server), ["v1alpha1", "v1"]);
 }
 
 #[tokio::test]
-async fn nothing_is_noted_in_a_definition_that_changes_meanwhile() {
+async fn a_migration_fails_if_the_definition_changes_meanwhile() {
     let server = server();
     let inner = server.client();
     let service = tower::service_fn(move |request: Request<Body>| {
@@ -70,8 +70,11 @@ async fn nothing_is_noted_in_a_definition_that_changes_meanwhile() {
         }
     });
     let client = Client::new(service, "default");
-    let said = migrate_storage(&client, LAMPS).await.unwrap_err().to_string();
-    assert!(said.starts_with("the CustomResourceDefinition lamps.tests.reknit.dev: "), "{said}");
+    let message = migrate_storage(&client, LAMPS).await.unwrap_err().to_string();
+    assert!(
+        message.starts_with("failed to read or update CustomResourceDefinition lamps.tests.reknit.dev: "),
+        "{message}"
+    );
     assert_eq!(stored_versions(&server), ["v1alpha1", "v1"]);
     assert_eq!(migrate_storage(&server.client(), LAMPS).await.unwrap(), 3);
     assert_eq!(stored_versions(&server), ["v1"]);

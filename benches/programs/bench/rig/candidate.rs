@@ -47,18 +47,18 @@ impl Candidate {
         is_floor(self.name)
     }
 
-    /// Whether it does what the documentation of its framework advises on memory.
+    /// Returns true if it does what the documentation of its framework advises on memory.
     pub(crate) fn is_tuned(&self) -> bool {
         self.arguments == [TUNED]
     }
 
-    /// Whether it opens watches that it has no use for: their cost is one that no controller avoids.
+    /// Returns true if it opens watches that it has no use for: their cost is one that no controller avoids.
     pub(crate) fn also_watches(&self) -> bool {
         self.arguments == [WATCHING]
     }
 }
 
-/// Whether this is the name of one that is told what to write.
+/// Returns true if this is the name of one that is told what to write.
 pub(crate) fn is_floor(name: &str) -> bool {
     name.starts_with(FLOOR)
 }

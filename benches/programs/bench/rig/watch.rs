@@ -15,7 +15,7 @@ use crate::Result;
 pub(crate) struct Seen {
     pub(crate) namespace: String,
     pub(crate) name: String,
-    /// Whether it is Ready; none where its status does not say.
+    /// True if it is Ready; none where its status does not say.
     pub(crate) ready: Option<bool>,
     pub(crate) at: Instant,
 }

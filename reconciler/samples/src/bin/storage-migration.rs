@@ -1,4 +1,4 @@
-//! Has the objects of CustomResourceDefinitions stored in the version that is the one to store.
+//! Rewrites the objects of CustomResourceDefinitions in their storage version.
 
 use std::process::ExitCode;
 
@@ -6,10 +6,10 @@ use clap::Parser;
 use kube::Client;
 use reknit::webhook::migrate_storage;
 
-/// Writes all objects anew, so that they are stored in the storage version of their Kind
+/// Rewrites all objects in the storage version of their Kind
 ///
-/// It uses the cluster of KUBECONFIG or ~/.kube/config or, in a pod, the pod's own; through the proxy that HTTPS_PROXY
-/// names, if any, whatever NO_PROXY says. It can be repeated.
+/// It uses the cluster of KUBECONFIG or ~/.kube/config or, in a pod, the pod's own. It uses the proxy in HTTPS_PROXY, if
+/// any, and ignores NO_PROXY. It can be repeated.
 #[derive(Parser)]
 #[command(name = "storage-migration")]
 struct Migration {

@@ -1,4 +1,4 @@
-//! The script that newcomers start with ends with its example Ready, and says what it can do.
+//! `hack/run-local.sh`, which runs the samples locally.
 
 use std::{
     error::Error,
@@ -8,7 +8,7 @@ use std::{
 
 use crate::cargo::without_test_variables;
 
-/// Runs the script as from a shell.
+/// Runs the script without the variables that cargo sets for tests, which would rebuild some dependencies.
 fn run_local(arguments: &[&str]) -> std::io::Result<Output> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut command = Command::new(root.join("hack/run-local.sh"));
@@ -30,7 +30,7 @@ fn running_locally_makes_the_example_ready_twice_in_a_row() -> Result<(), Box<dy
 }
 
 #[test]
-fn arguments_that_it_does_not_know_are_refused_and_help_is_given() -> Result<(), Box<dyn Error>> {
+fn unknown_arguments_are_refused_with_a_usage_message() -> Result<(), Box<dyn Error>> {
     for (arguments, status) in
         [(&["--help"][..], 0), (&["--once", "--help"], 0), (&["--twice"], 2), (&["--once", "web"], 2)]
     {

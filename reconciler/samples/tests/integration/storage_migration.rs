@@ -1,4 +1,4 @@
-//! The command that has objects stored anew.
+//! The `storage-migration` command.
 
 use std::{error::Error, process::Command};
 
@@ -15,7 +15,7 @@ use serde_json::json;
 const DEFINITION: &str = "addressableservices.samples.knative.dev";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_command_says_how_many_objects_it_wrote_and_what_it_could_not() -> Result<(), Box<dyn Error>> {
+async fn the_command_reports_the_number_of_objects_and_failures() -> Result<(), Box<dyn Error>> {
     let plane = ControlPlane::shared().await?;
     plane.install::<AddressableService>().await?;
     let services: Api<AddressableService> =
@@ -44,8 +44,7 @@ async fn the_command_says_how_many_objects_it_wrote_and_what_it_could_not() -> R
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_migration_goes_on_where_the_api_server_has_forgotten_the_list_that_it_began()
--> Result<(), Box<dyn Error>> {
+async fn a_migration_continues_after_its_list_expired() -> Result<(), Box<dyn Error>> {
     let plane = ControlPlane::builder().arg("--watch-cache=false").start().await?;
     plane.install::<AddressableService>().await?;
     let client = plane.client()?;

@@ -1,4 +1,4 @@
-//! The webhook as it is deployed: its binary, as its service account, with what `config/` applies.
+//! The deployed webhook: its binary with its service account and the manifests of `config/`.
 
 use std::{
     error::Error,
@@ -42,7 +42,7 @@ const CONFIG: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../config");
 const SYSTEM: &str = "knative-samples";
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// The process, which ends with the test.
+/// The webhook process, which ends with the test.
 struct Webhook {
     child: Child,
     log: PathBuf,
@@ -77,13 +77,13 @@ impl Webhook {
             .any(|line| line.contains("leadership changed") && line.contains("webhook.webhook.00-of-01"))
     }
 
-    /// Whether it wrote a Secret or a configuration.
+    /// Returns true if it has written a Secret or a configuration.
     fn writes(&self) -> bool {
         let said = self.said();
         ["the webhook has a new certificate", "the API server is told"].iter().any(|line| said.contains(line))
     }
 
-    /// Where it listens, once it says so.
+    /// Waits for the address in its log.
     async fn address(&self) -> String {
         eventually("the address of the webhook", LIMIT, async || {
             let said = self.said();
@@ -102,11 +102,11 @@ impl Drop for Webhook {
     }
 }
 
-/// Has the API server call it at its address: there is no Service network here.
+/// Has the API server call the webhook by its address, since there is no Service network.
 async fn call<K: Resource<DynamicType = ()>>(client: &Client, what: &str, url: String) {
     let configurations: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::erase::<K>(&()));
     let name = format!("{what}.webhook.samples.knative.dev");
-    // The webhook fills it in meanwhile.
+    // The webhook changes it at the same time.
     eventually(format!("{name} with {url}"), LIMIT, async || {
         let mut configuration = configurations.get(&name).await?;
         configuration.data["webhooks"][0]["clientConfig"] = json!({"url": url});
@@ -115,7 +115,7 @@ async fn call<K: Resource<DynamicType = ()>>(client: &Client, what: &str, url: S
     .await;
 }
 
-/// Waits until the configuration that names a Service says also on which path, and which authorities it is to trust.
+/// Waits until the configuration has the path of the Service and the CA bundle.
 async fn serves<K: Resource<DynamicType = ()>>(client: &Client, what: &str, path: &str) {
     let configurations: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::erase::<K>(&()));
     let secrets: Api<Secret> = Api::namespaced(client.clone(), SYSTEM);
@@ -140,7 +140,7 @@ fn refusal<T: std::fmt::Debug>(answer: kube::Result<T>) -> String {
     }
 }
 
-/// What `config/` applies, and the webhook as its service account.
+/// Applies `config/`, and starts the webhook with its service account.
 async fn deployed(plane: &ControlPlane) -> Tested<(Client, Webhook)> {
     plane.apply_path(CONFIG).await?;
     let access = plane.kubeconfig_as(SYSTEM, "webhook").await?;
@@ -148,11 +148,11 @@ async fn deployed(plane: &ControlPlane) -> Tested<(Client, Webhook)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_webhook_of_the_samples_refuses_and_completes_with_the_rights_it_is_given() -> Tested {
+async fn the_webhook_validates_and_defaults_with_its_rbac_rules() -> Tested {
     let plane = ControlPlane::start().await?;
     let (client, webhook) = deployed(&plane).await?;
     let address = webhook.address().await;
-    // As they are applied they name the Service, which stays.
+    // The applied configurations name the Service, which is kept.
     serves::<MutatingWebhookConfiguration>(&client, "defaulting", "/defaulting").await;
     serves::<ValidatingWebhookConfiguration>(&client, "validation", "/resource-validation").await;
     serves::<ValidatingWebhookConfiguration>(&client, "config", "/config-validation").await;
@@ -217,7 +217,7 @@ async fn the_webhook_of_the_samples_refuses_and_completes_with_the_rights_it_is_
     Ok(())
 }
 
-/// What kubectl says to this AddressableService, and whether it was content.
+/// Applies an AddressableService with kubectl, and returns its success and output.
 fn kubectl_apply(plane: &ControlPlane, spec: &Value, arguments: &[&str]) -> io::Result<(bool, String)> {
     let manifest = json!({"apiVersion": "samples.knative.dev/v1alpha1", "kind": "AddressableService",
         "metadata": {"name": "applied", "namespace": "default"}, "spec": spec});
@@ -232,7 +232,7 @@ fn kubectl_apply(plane: &ControlPlane, spec: &Value, arguments: &[&str]) -> io::
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn kubectl_says_what_is_wrong_with_an_addressable_service_whatever_it_validates_itself() -> Tested {
+async fn kubectl_shows_the_faults_of_an_addressable_service_in_every_validation_mode() -> Tested {
     let plane = ControlPlane::start().await?;
     let (client, webhook) = deployed(&plane).await?;
     let address = webhook.address().await;
@@ -258,7 +258,7 @@ async fn kubectl_says_what_is_wrong_with_an_addressable_service_whatever_it_vali
         assert!(!applied && said.contains(&wrong), "{said}");
     }
 
-    // Its schema prunes what it does not know, unless kubectl has the API server refuse it.
+    // The schema prunes unknown fields, unless kubectl asks the API server to refuse them.
     let misspelt = json!({"serviceName": "web", "serviceNmae": "x"});
     let unknown = "unknown field \"spec.serviceNmae\"";
     let (applied, said) = kubectl_apply(&plane, &misspelt, &[strict])?;
@@ -272,7 +272,7 @@ async fn kubectl_says_what_is_wrong_with_an_addressable_service_whatever_it_vali
         services.delete("applied", &Default::default()).await?;
     }
 
-    // Where it preserves everything, the refusal is ours.
+    // If the schema preserves unknown fields, the webhook refuses them.
     let definitions: Api<DynamicObject> =
         Api::all_with(client, &ApiResource::erase::<CustomResourceDefinition>(&()));
     let mut definition = definitions.get("addressableservices.samples.knative.dev").await?;
@@ -292,7 +292,7 @@ async fn kubectl_says_what_is_wrong_with_an_addressable_service_whatever_it_vali
     Ok(())
 }
 
-/// Passes connections on to whichever of these listens, in turn.
+/// Forwards connections to the backends that listen, in turn.
 async fn spread(backends: Vec<String>) -> io::Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
@@ -314,10 +314,10 @@ async fn spread(backends: Vec<String>) -> io::Result<SocketAddr> {
     Ok(address)
 }
 
-/// When each request that failed was begun, and what it met.
+/// The start and the error of each failed request.
 type Failures = Arc<Mutex<Vec<(Instant, String)>>>;
 
-/// Fifty requests a second, until it is dropped.
+/// Sends fifty requests a second until it is dropped.
 fn load(services: Api<AddressableService>, failures: Failures, asked: Arc<AtomicU32>) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     tasks.spawn(async move {
@@ -341,7 +341,7 @@ fn load(services: Api<AddressableService>, failures: Failures, asked: Arc<Atomic
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn when_the_leader_is_killed_in_a_rotation_only_requests_in_flight_fail() -> Tested {
+async fn only_requests_in_flight_fail_if_the_leader_is_killed_during_a_rotation() -> Tested {
     let plane = ControlPlane::start().await?;
     plane.apply_path(CONFIG).await?;
     let client = plane.client()?;
@@ -383,7 +383,7 @@ async fn when_the_leader_is_killed_in_a_rotation_only_requests_in_flight_fail() 
     let loaded = load(services, failures.clone(), asked.clone());
     let secrets: Api<Secret> = Api::namespaced(client.clone(), SYSTEM);
     let before = shown(&secrets).await?;
-    // Another name that the certificate has to be for: a rotation is due.
+    // The certificate needs another name, so it is rotated.
     call::<ValidatingWebhookConfiguration>(
         &client,
         "config",
@@ -411,7 +411,7 @@ async fn when_the_leader_is_killed_in_a_rotation_only_requests_in_flight_fail() 
         failures.len(),
         killed.elapsed()
     );
-    // Until the proxy and the API server have heard that the connection is gone.
+    // Until the proxy and the API server notice that the connection is closed.
     let in_flight = |begun: Instant| begun <= killed + Duration::from_millis(500);
     assert!(failures.iter().all(|(begun, _)| in_flight(*begun)), "{failures:?}");
     Ok(())

@@ -1,4 +1,4 @@
-//! What `config/` deploys is what the code says.
+//! The manifests in `config/` match the code.
 
 use std::{
     collections::BTreeMap,
@@ -26,7 +26,7 @@ fn config() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config")
 }
 
-/// The files of `config/` whose names begin so.
+/// The files of `config/` with this prefix.
 fn files(prefix: &str) -> io::Result<Files> {
     let mut files = Files::new();
     for entry in fs::read_dir(config())? {
@@ -48,7 +48,7 @@ fn without_comments(yaml: &str) -> String {
 }
 
 #[test]
-fn the_definitions_are_those_of_the_types() -> Checked {
+fn the_definitions_match_the_types() -> Checked {
     let mut expected = Files::new();
     for kind in String::from_utf8(schema(&["list"])?.stdout)?.lines() {
         let definition = String::from_utf8(schema(&["dump", kind])?.stdout)?;
@@ -62,7 +62,7 @@ fn the_definitions_are_those_of_the_types() -> Checked {
 }
 
 #[test]
-fn an_unknown_kind_is_a_usage_error_that_lists_the_known_ones() -> Checked {
+fn an_unknown_kind_is_a_usage_error_that_lists_the_known_kinds() -> Checked {
     let answer = schema(&["dump", "Nothing"])?;
     assert_eq!(answer.status.code(), Some(2));
     let said = String::from_utf8(answer.stderr)?;
@@ -71,7 +71,7 @@ fn an_unknown_kind_is_a_usage_error_that_lists_the_known_ones() -> Checked {
     Ok(())
 }
 
-/// The ConfigMaps of `config/` by file name, and the example that each one has.
+/// The ConfigMaps of `config/` with their examples, by file name.
 fn examples() -> Result<BTreeMap<String, (ConfigMap, String)>, Box<dyn Error>> {
     let mut examples = BTreeMap::new();
     for (file, yaml) in files("config-")? {
@@ -86,7 +86,7 @@ fn examples() -> Result<BTreeMap<String, (ConfigMap, String)>, Box<dyn Error>> {
 }
 
 #[test]
-fn the_webhook_is_asked_of_these_config_maps_and_of_none_that_its_own_pod_needs() -> Checked {
+fn the_webhook_validates_these_config_maps_and_none_that_its_own_pod_needs() -> Checked {
     let (_, yaml) = files("500-webhook-configuration")?.pop_first().ok_or("no configuration")?;
     let selectors: Vec<LabelSelector> = yaml
         .split("\n---\n")
@@ -110,7 +110,7 @@ fn the_webhook_is_asked_of_these_config_maps_and_of_none_that_its_own_pod_needs(
 }
 
 #[test]
-fn every_example_carries_its_checksum() -> Checked {
+fn every_example_has_its_checksum() -> Checked {
     for (file, (map, example)) in examples()? {
         let noted = map.metadata.annotations.unwrap_or_default().remove(EXAMPLE_CHECKSUM_ANNOTATION);
         assert_eq!(noted, Some(example_checksum(&example)), "{file}");
@@ -119,7 +119,7 @@ fn every_example_carries_its_checksum() -> Checked {
 }
 
 #[test]
-fn what_is_deployed_are_the_defaults_and_the_examples_can_be_copied_out() -> Checked {
+fn the_deployed_config_maps_set_nothing_and_their_examples_are_valid() -> Checked {
     for (file, (map, example)) in examples()? {
         assert_eq!(map.data.unwrap_or_default().len(), 1, "{file} sets something");
         let copied: BTreeMap<String, String> = serde_yaml_ng::from_str(&example)?;

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 const STATUS: &str = "patch simpledeployments/status default/x";
 const CREATE: &str = "create pods default/x-";
 
-/// `default/x`, which wants so many pods of this image.
+/// The object `default/x` with this number of pods of this image.
 fn wanting(replicas: i32, image: &str) -> SimpleDeployment {
     let mut object = SimpleDeployment::new("x", SimpleDeploymentSpec { image: image.into(), replicas });
     object.metadata.namespace = Some("default".into());
@@ -22,7 +22,7 @@ fn wanting(replicas: i32, image: &str) -> SimpleDeployment {
     object
 }
 
-/// A pod that it controls, with what this merges into it.
+/// A pod that `default/x` controls, with this status.
 fn pod(name: &str, image: &str, status: Value) -> Value {
     json!({
         "metadata": {
@@ -33,7 +33,7 @@ fn pod(name: &str, image: &str, status: Value) -> Value {
                 "uid": "uid-x", "controller": true,
             }],
         },
-        "spec": { "nodeName": "n", "containers": [{ "name": "main", "image": image }] },
+        "spec": { "nodeName": "n", "containers": [{ "name": "user-container", "image": image }] },
         "status": status,
     })
 }
@@ -50,7 +50,7 @@ async fn passing(given: Given) -> Passed {
     given.pass(controller, "default/x").await
 }
 
-/// What the object shows after the pass: its ready replicas, and its Ready condition without the time.
+/// The ready replicas after the pass, and the Ready condition without its transition time.
 fn shown(passed: &Passed) -> (i32, Value) {
     let status =
         passed.object::<SimpleDeployment>("default/x").and_then(|object| object.status).unwrap_or_default();
@@ -66,19 +66,19 @@ fn not_ready(reason: &str, message: &str) -> Value {
 }
 
 #[tokio::test]
-async fn what_is_missing_is_created_with_label_and_owner() {
+async fn missing_pods_are_created_with_label_and_owner() {
     let passed = passing(given(wanting(3, "nginx"))).await;
     assert_eq!(passed.writes(), [CREATE, CREATE, CREATE, STATUS]);
     let body = &passed.write(0).body;
     assert_eq!(body["metadata"]["labels"], json!({ POD_OWNER: "x" }));
     let owner = &body["metadata"]["ownerReferences"][0];
     assert_eq!((&owner["uid"], &owner["controller"]), (&json!("uid-x"), &json!(true)));
-    assert_eq!(body["spec"]["containers"][0]["image"], "nginx");
+    assert_eq!(body["spec"]["containers"], json!([{ "name": "user-container", "image": "nginx" }]));
     assert_eq!(shown(&passed), (0, not_ready("PodsNotReady", "3 pods are not ready yet")));
 }
 
 #[tokio::test]
-async fn where_all_are_ready_nothing_is_done_but_to_say_so() {
+async fn only_the_status_is_written_if_all_pods_are_ready() {
     let two = with(with(given(wanting(2, "nginx")), pod("a", "nginx", ready())), pod("b", "nginx", ready()));
     let passed = passing(two).await;
     assert_eq!(passed.writes(), [STATUS]);
@@ -86,7 +86,7 @@ async fn where_all_are_ready_nothing_is_done_but_to_say_so() {
 }
 
 #[tokio::test]
-async fn of_a_surplus_the_pod_that_is_not_ready_goes_and_nothing_else_of_its_name() {
+async fn a_surplus_pod_that_is_not_ready_is_deleted_by_uid() {
     let two =
         with(with(given(wanting(1, "nginx")), pod("a", "nginx", ready())), pod("b", "nginx", json!({})));
     let passed = passing(two).await;
@@ -96,18 +96,22 @@ async fn of_a_surplus_the_pod_that_is_not_ready_goes_and_nothing_else_of_its_nam
 }
 
 #[tokio::test]
-async fn pods_of_another_image_go_before_others_come() {
+async fn pods_of_another_image_are_deleted_before_new_ones_are_created() {
     let passed = passing(with(given(wanting(1, "nginx:2")), pod("a", "nginx:1", ready()))).await;
     assert_eq!(passed.writes(), ["delete pods default/a", CREATE, STATUS]);
 
     let kept = with(given(wanting(1, "nginx:2")), pod("a", "nginx:1", ready()));
     let passed = passing(kept.failing(Verb::Delete, "pods", 403)).await;
-    assert_eq!(passed.writes(), ["delete pods default/a", STATUS], "no other while the old one is there");
+    assert_eq!(
+        passed.writes(),
+        ["delete pods default/a", STATUS],
+        "none is created while the old pod exists"
+    );
     assert_eq!(passed.events()[0].reason, "FailedDelete");
 }
 
 #[tokio::test]
-async fn pods_that_ended_or_are_going_or_are_of_others_do_not_count_and_are_left_alone() {
+async fn terminated_terminating_and_foreign_pods_are_ignored() {
     let mut going = pod("going", "nginx", ready());
     going["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
     let mut foreign = pod("foreign", "nginx", ready());
@@ -128,7 +132,7 @@ fn orphan() -> Given {
 }
 
 #[tokio::test]
-async fn an_orphan_with_the_label_is_adopted_as_it_was_read() {
+async fn an_orphan_with_the_label_is_adopted_with_preconditions() {
     let passed = passing(orphan()).await;
     assert_eq!(passed.writes(), ["patch pods default/orphan", STATUS]);
     let sent = &passed.write(0).body["metadata"];
@@ -138,7 +142,7 @@ async fn an_orphan_with_the_label_is_adopted_as_it_was_read() {
 }
 
 #[tokio::test]
-async fn an_orphan_that_somebody_else_took_meanwhile_is_a_conflict_and_said_to_nobody() {
+async fn a_conflict_on_adoption_has_no_event() {
     let passed = passing(orphan().failing(Verb::Patch, "pods", 409)).await;
     assert!(passed.result.as_ref().is_err_and(Error::is_conflict));
     assert_eq!(passed.events(), []);
@@ -146,7 +150,7 @@ async fn an_orphan_that_somebody_else_took_meanwhile_is_a_conflict_and_said_to_n
 }
 
 #[tokio::test]
-async fn an_owner_that_is_gone_adopts_nothing_and_creates_nothing() {
+async fn a_deleted_owner_adopts_and_creates_nothing() {
     let passed = passing(orphan().failing(Verb::Get, "simpledeployments", 404)).await;
     assert!(passed.result.as_ref().is_err_and(Error::is_permanent));
     assert_eq!(passed.writes(), [STATUS]);
@@ -162,7 +166,7 @@ async fn a_pod_whose_label_names_another_is_released_and_replaced() {
 }
 
 #[tokio::test]
-async fn a_refusal_costs_one_request_and_is_said_in_status_and_event() {
+async fn a_refused_pod_takes_one_request_and_is_reported_in_status_and_event() {
     let passed = passing(given(wanting(9, "nginx")).failing(Verb::Create, "pods", 403)).await;
     assert!(passed.result.is_err());
     assert_eq!(passed.writes(), [CREATE, STATUS]);

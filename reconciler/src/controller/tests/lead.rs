@@ -1,18 +1,19 @@
-//! Which passes there are, and when, in a process that leads some of the time.
+//! The passes of a process that leads some of the time.
 
 use super::*;
+use reknit_testing::InformerExt;
 
 const FAR: Duration = Duration::from_secs(100_000);
 
 #[tokio::test(start_paused = true)]
-async fn a_pass_is_dropped_where_it_stands_when_its_key_is_no_longer_led() {
+async fn a_pass_is_dropped_when_its_key_is_no_longer_led() {
     struct Counts(Arc<AtomicUsize>);
     impl Drop for Counts {
         fn drop(&mut self) {
             self.0.fetch_add(1, Ordering::SeqCst);
         }
     }
-    let (leadership, chairs) = Leadership::contended(vec!["bucket".into()]);
+    let (leadership, writers) = Leadership::elected(vec!["bucket".into()]);
     let dropped = Arc::new(AtomicUsize::new(0));
     let counts = dropped.clone();
     let act = move |_| {
@@ -25,37 +26,43 @@ async fn a_pass_is_dropped_where_it_stands_when_its_key_is_no_longer_led() {
         .boxed()
     };
     let cx = context(&["a"]);
-    let running = start(&cx, leadership, act, |made| made.name("counted"));
+    let running = start(&cx, leadership, act, |build| build, |made| made.name("counted"));
     running.queue.add(key("a"));
-    assert_eq!(running.passes_within(Duration::from_secs(10)).await, 0, "it is led elsewhere");
-    chairs[0].lead(Instant::now() + FAR);
+    assert_eq!(running.passes_within(Duration::from_secs(10)).await, 0, "another process leads");
+    writers[0].set_leading(Instant::now() + FAR);
     running.passes(1).await;
     assert_eq!(running.health.working().len(), 1);
-    chairs[0].vacate();
+    writers[0].set_unknown();
     assert_eq!(running.passes_within(Duration::from_secs(10)).await, 1);
     assert_eq!(dropped.load(Ordering::SeqCst), 1);
     assert!(running.health.working().is_empty());
     assert_eq!(counts_of_passes(&cx), ["counted lost 1", "counted skip 1"]);
-    chairs[0].lead(Instant::now() + FAR);
+    writers[0].set_leading(Instant::now() + FAR);
     running.passes(2).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_promotion_looks_at_every_object_that_may_be_promoted() {
-    let (leadership, chairs) = Leadership::contended(vec!["bucket".into()]);
+async fn a_promotion_enqueues_the_admitted_objects() {
+    let (leadership, writers) = Leadership::elected(vec!["bucket".into()]);
     let cx = context(&["a", "b"]);
     let mut idle = map("idle");
     idle["metadata"]["labels"] = json!({"idle": "true"});
-    cx.get::<Informer<ConfigMap>>().apply(serde_json::from_value(idle).unwrap());
-    cx.get::<Informer<ConfigMap>>().apply(serde_json::from_value(map("broken")).unwrap());
+    cx.get::<Informer<ConfigMap>>().insert(serde_json::from_value(idle).unwrap());
+    cx.get::<Informer<ConfigMap>>().insert(serde_json::from_value(map("broken")).unwrap());
     let sound = Filter::new(|map: &ConfigMap| {
         assert_ne!(map.metadata.name.as_deref(), Some("broken"), "as planned");
         true
     });
     let act = |_| at_once(|| Ok(Outcome::done()));
-    let running = start(&cx, leadership, act, |made| made.promote(!label("idle", "true") & sound));
+    let running = start(
+        &cx,
+        leadership,
+        act,
+        |build| build,
+        |made| made.promote_filter(!label("idle", "true") & sound),
+    );
     assert_eq!(running.passes_within(Duration::from_secs(10)).await, 0);
-    chairs[0].lead(Instant::now() + FAR);
+    writers[0].set_leading(Instant::now() + FAR);
     running.passes(2).await;
     assert_eq!(running.passes_within(Duration::from_secs(10)).await, 2);
     let mut names: Vec<_> = running.passes.borrow().iter().map(|(name, _)| name.clone()).collect();
@@ -64,7 +71,7 @@ async fn a_promotion_looks_at_every_object_that_may_be_promoted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_controller_without_a_kind_looks_at_what_its_watches_know() {
+async fn a_controller_without_a_kind_enqueues_the_keys_of_its_watches() {
     let cx = context(&["a", "b"]);
     let mut build = Controller::named("keys", &cx);
     build.watch(&cx.get::<Informer<ConfigMap>>()).keys(|map| [Key::of(map)]);
@@ -72,19 +79,19 @@ async fn a_controller_without_a_kind_looks_at_what_its_watches_know() {
     let act = |_: usize| at_once(|| Ok(Outcome::done()));
     let made =
         build.workers(1).resync(Duration::from_secs(1000)).reconciler(Does { act, passes: passes.clone() });
-    let (leadership, chairs) = Leadership::contended(vec!["bucket".into()]);
+    let (leadership, writers) = Leadership::elected(vec!["bucket".into()]);
     let run = Run { leadership, stop: stopped, drain: Duration::ZERO, workers: None };
     let _run = tokio::spawn(made.run(run));
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert!(passes.borrow().is_empty(), "it does not lead");
-    chairs[0].lead(Instant::now() + FAR);
+    writers[0].set_leading(Instant::now() + FAR);
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert_eq!(passes.borrow().len(), 2, "promoted");
     tokio::time::sleep(Duration::from_secs(1100)).await;
     assert_eq!(passes.borrow().len(), 4, "resynced");
 }
 
-/// A controller without watches.
+/// Runs a controller without watches.
 fn of_keys<F: Act>(leadership: Leadership, act: F) -> (Passes, Queue) {
     let build = Controller::named("keys", &context(&[]));
     let (passes, queue) = (Passes::default(), build.queue());
@@ -97,72 +104,78 @@ fn of_keys<F: Act>(leadership: Leadership, act: F) -> (Passes, Queue) {
     (passes, queue)
 }
 
-/// The keys of all passes so far, after a while.
+/// The keys of all passes so far, after some time.
 async fn begun(passes: &Passes) -> Vec<String> {
     tokio::time::sleep(Duration::from_secs(100)).await;
     passes.borrow().iter().map(|(name, _)| name.clone()).collect()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_that_falls_due_while_nobody_leads_it_has_its_pass_once_this_process_does() {
-    let (leadership, chairs) = Leadership::contended(vec!["bucket".into()]);
+async fn a_key_that_is_due_without_a_leader_is_processed_when_this_process_leads() {
+    let (leadership, writers) = Leadership::elected(vec!["bucket".into()]);
     let (passes, queue) = of_keys(leadership, |_| at_once(|| Ok(Outcome::done())));
     queue.add(key("early"));
     assert!(begun(&passes).await.is_empty());
-    chairs[0].lead(Instant::now() + FAR);
+    writers[0].set_leading(Instant::now() + FAR);
     assert_eq!(begun(&passes).await, ["early"]);
     queue.add_after(key("timed"), Duration::from_secs(50));
-    chairs[0].vacate();
+    writers[0].set_unknown();
     assert_eq!(begun(&passes).await, ["early"]);
-    chairs[0].lead(Instant::now() + FAR);
+    writers[0].set_leading(Instant::now() + FAR);
     assert_eq!(begun(&passes).await, ["early", "timed"]);
-    chairs[0].vacate();
+    writers[0].set_unknown();
     assert_eq!(begun(&passes).await.len(), 2);
-    chairs[0].lead(Instant::now() + FAR);
+    writers[0].set_leading(Instant::now() + FAR);
     assert_eq!(begun(&passes).await.len(), 2, "once");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_that_falls_due_while_another_process_leads_it_is_left_to_that() {
-    let (leadership, chairs) = Leadership::contended(vec!["bucket".into()]);
+async fn a_key_that_is_due_while_another_process_leads_is_left_to_it() {
+    let (leadership, writers) = Leadership::elected(vec!["bucket".into()]);
     let (passes, queue) = of_keys(leadership, |_| at_once(|| Ok(Outcome::done())));
     queue.add(key("early"));
     assert!(begun(&passes).await.is_empty());
-    chairs[0].elsewhere();
+    writers[0].set_other();
     queue.add(key("theirs"));
     assert!(begun(&passes).await.is_empty());
-    chairs[0].lead(Instant::now() + FAR);
+    writers[0].set_leading(Instant::now() + FAR);
     assert!(begun(&passes).await.is_empty());
     queue.add(key("ours"));
     assert_eq!(begun(&passes).await, ["ours"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pass_that_was_dropped_with_the_lead_begins_again_with_it() {
-    let (leadership, chairs) = Leadership::contended(vec!["bucket".into()]);
+async fn a_pass_dropped_with_the_leadership_runs_again_with_it() {
+    let (leadership, writers) = Leadership::elected(vec!["bucket".into()]);
     let act =
         |before| if before == 0 { std::future::pending().boxed() } else { at_once(|| Ok(Outcome::done())) };
     let (passes, queue) = of_keys(leadership, act);
-    chairs[0].lead(Instant::now() + FAR);
+    writers[0].set_leading(Instant::now() + FAR);
     queue.add(key("a"));
     assert_eq!(begun(&passes).await, ["a"]);
-    chairs[0].vacate();
+    writers[0].set_unknown();
     assert_eq!(begun(&passes).await, ["a"]);
-    chairs[0].lead(Instant::now() + FAR);
+    writers[0].set_leading(Instant::now() + FAR);
     assert_eq!(begun(&passes).await, ["a", "a"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_failed_is_tried_again_after_a_time_without_a_leader_also_if_it_is_not_promoted() {
-    let (leadership, chairs) = Leadership::contended(vec!["bucket".into()]);
+async fn a_failed_key_is_retried_after_a_time_without_a_leader_even_if_it_is_not_promoted() {
+    let (leadership, writers) = Leadership::elected(vec!["bucket".into()]);
     let act = |before| at_once(|| if before == 0 { Err("no".into()) } else { Ok(Outcome::done()) });
-    let running = start(&context(&["a"]), leadership, act, |made| made.promote(label("never", "true")));
-    chairs[0].lead(Instant::now() + FAR);
+    let running = start(
+        &context(&["a"]),
+        leadership,
+        act,
+        |build| build,
+        |made| made.promote_filter(label("never", "true")),
+    );
+    writers[0].set_leading(Instant::now() + FAR);
     assert_eq!(running.passes_within(Duration::from_secs(10)).await, 0, "it is not promoted");
     running.queue.add(key("a"));
     running.passes(1).await;
-    chairs[0].vacate();
+    writers[0].set_unknown();
     assert_eq!(running.passes_within(Duration::from_secs(10)).await, 1);
-    chairs[0].lead(Instant::now() + FAR);
+    writers[0].set_leading(Instant::now() + FAR);
     assert_eq!(running.passes_within(Duration::from_secs(10)).await, 2, "long before a resync");
 }

@@ -1,4 +1,4 @@
-//! Everything that can go wrong, at random, for a while.
+//! Leader election under random faults.
 
 use std::time::{Duration, Instant};
 
@@ -13,10 +13,10 @@ use super::process::{LEASE, Process, client, config, key, tampered};
 
 const TIME: Duration = Duration::from_secs(12);
 
-/// Three processes contend for one lease while a third of their requests is refused, delayed or unanswered, and while
-/// now and then one is killed or stopped and another started. What a killed one led counts until it runs out.
+/// Three processes compete for one lease. A third of their requests is refused, delayed or unanswered, and processes are
+/// killed, stopped and started at random. A killed process counts as the leader until its deadline.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_never_lead_at_once_whatever_goes_wrong() {
+async fn two_processes_never_lead_at_once_under_random_faults() {
     let plane = ControlPlane::shared().await.unwrap();
     let namespace = plane.namespace("chaos").await.unwrap();
     let start = || Process::start(tampered(client(plane), unreliable), &namespace, &config());
@@ -26,7 +26,7 @@ async fn two_never_lead_at_once_whatever_goes_wrong() {
     let (began, mut quiet) = (Instant::now(), Instant::now());
     while began.elapsed() < TIME {
         let leaders: Vec<_> = all.iter().filter(|leadership| leadership.leads(&key())).collect();
-        // They were not asked at one instant: only if the first still leads did it lead when the second was asked.
+        // The processes are asked one after the other, so the first one is asked again.
         assert!(
             leaders.len() < 2 || !leaders[0].leads(&key()),
             "{} lead after {:?}",

@@ -1,4 +1,4 @@
-//! Leader election on a real API server: who leads, who takes over and when, and that two never lead at once.
+//! Leader election on a real API server.
 
 mod chaos;
 mod process;

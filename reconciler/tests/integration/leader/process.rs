@@ -1,4 +1,4 @@
-//! A process that stands for one lease, and a client of its own whose requests a test can tamper with.
+//! A process that takes part in the election for one lease, with a client whose requests a test can change.
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -16,11 +16,11 @@ use serde_json::{Value, json};
 use tokio::{sync::oneshot, task::JoinHandle};
 use tower::BoxError;
 
-/// The shortest durations that can elect: leases count in whole seconds.
+/// The shortest valid durations, since leases count whole seconds.
 pub(crate) const LEASE: Duration = Duration::from_secs(3);
 pub(crate) const RENEW: Duration = Duration::from_secs(2);
 pub(crate) const RETRY: Duration = Duration::from_secs(1);
-/// What everything has to happen within, on a machine that is busy otherwise.
+/// The time limit of each expectation, on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
 pub(crate) const QUEUE: &str = "lamps.demo";
@@ -36,12 +36,12 @@ pub(crate) fn config() -> LeaderElectionConfig {
     }
 }
 
-/// For what a slow answer must not end, or is compared with a lease that runs out.
+/// Longer durations, for tests in which slow answers must not end leadership.
 pub(crate) fn patient() -> LeaderElectionConfig {
     LeaderElectionConfig { lease_duration: LEASE * 5, renew_deadline: RENEW * 5, ..config() }
 }
 
-/// Killed when dropped: it releases nothing then, and its leadership runs out.
+/// A process that is killed when dropped. It then releases nothing, and its leadership expires.
 pub(crate) struct Process {
     pub(crate) identity: Identity,
     pub(crate) leadership: Leadership,
@@ -74,7 +74,7 @@ impl Process {
         tokio::time::timeout(SOON, promoted).await.expect("the process becomes leader");
     }
 
-    /// What a SIGTERM does, with nothing to drain.
+    /// Stops as after a SIGTERM, with nothing to drain.
     pub(crate) async fn stop(mut self) {
         self.stop.take();
         (&mut self.electors).await.expect("the electors end");
@@ -91,13 +91,13 @@ pub(crate) fn key() -> Key {
     Key::new("default", "web")
 }
 
-/// A client for leases as it is made for a process.
+/// The lease client of a process.
 pub(crate) fn client(plane: &reknit_testing::ControlPlane) -> Client {
     lease_client(plane.config().unwrap()).unwrap()
 }
 
-/// The same, with each request going through `tamper`. A request is not cancelled when nobody waits for its answer
-/// any longer: on its way to a server it could not be either.
+/// A lease client whose requests pass through `tamper`. A request is not cancelled when its caller stops waiting, like a
+/// request that is already on its way to the server.
 pub(crate) fn tampered<F>(
     client: Client,
     tamper: impl Fn(Client, Request<Body>) -> F + Send + 'static,
@@ -112,7 +112,7 @@ where
     Client::new(service, "default")
 }
 
-/// The Leases of one test's namespace.
+/// The Leases in the namespace of one test.
 #[derive(Clone)]
 pub(crate) struct Leases(Arc<Api<Lease>>);
 
@@ -144,7 +144,7 @@ impl Leases {
     }
 }
 
-/// A lease that by its own words expired long ago; whoever first sees it waits for its duration all the same.
+/// A lease whose times are in the distant past. A process that observes it first still waits for its duration.
 pub(crate) fn expired() -> Value {
     json!({"holderIdentity": "dead", "leaseDurationSeconds": 1, "leaseTransitions": 4,
         "acquireTime": "2020-01-01T00:00:00.000000Z", "renewTime": "2020-01-01T00:00:00.000000Z"})

@@ -1,4 +1,4 @@
-//! Two candidates that read the same free lease.
+//! Races of two candidates that read the same free lease.
 
 use std::{
     sync::{
@@ -17,9 +17,10 @@ use super::process::{Leases, NAME, Process, SOON, client, expired, patient, tamp
 
 const ROUNDS: usize = 50;
 
-/// Both read the lease when it can be taken; the write of the first is held back until that of the second is done.
+/// Both candidates read the lease when it can be acquired. The write of the first is delayed until that of the second is
+/// applied.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_candidates_on_one_expired_lease_the_write_of_one_delayed_have_one_winner_50_times() {
+async fn of_two_candidates_for_an_expired_lease_one_wins_in_50_runs() {
     let plane = ControlPlane::shared().await.unwrap();
     let delayed = Arc::new(AtomicUsize::new(0));
     let refused = Arc::new(AtomicUsize::new(0));
@@ -57,7 +58,7 @@ async fn round(plane: &ControlPlane, delayed: Arc<AtomicUsize>, refused: Arc<Ato
             Ok(answer)
         }
     });
-    // The quick one does not write before the slow one's write is on its way.
+    // The fast candidate writes after the slow one has sent its write.
     let quick = tampered(client(plane), move |client, request| {
         let mut waits = waits.clone();
         async move {

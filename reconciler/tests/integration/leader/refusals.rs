@@ -1,4 +1,4 @@
-//! What the API server does not allow, until it does.
+//! Leader election while the API server refuses requests.
 
 use std::{
     sync::{
@@ -17,7 +17,7 @@ use serde_json::json;
 use super::process::{Leases, Process, RETRY, SOON, client, config, tampered};
 
 #[tokio::test]
-async fn a_missing_namespace_is_waited_for_without_a_hot_loop() {
+async fn a_process_waits_for_a_missing_namespace_without_a_hot_loop() {
     let plane = ControlPlane::shared().await.unwrap();
     let name = format!("{}-absent", plane.namespace("missing").await.unwrap());
     let (client, requests) = counted(client(plane));
@@ -34,7 +34,7 @@ async fn a_missing_namespace_is_waited_for_without_a_hot_loop() {
 }
 
 #[tokio::test]
-async fn a_process_without_the_right_to_leases_leads_once_it_has_it() {
+async fn a_process_without_permissions_leads_once_it_has_them() {
     let plane = ControlPlane::shared().await.unwrap();
     let namespace = plane.namespace("rights").await.unwrap();
     let config_as = plane.config_as(&namespace, "elector").await.unwrap();

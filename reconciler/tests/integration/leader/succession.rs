@@ -1,4 +1,4 @@
-//! Who leads next, and how soon.
+//! Changes of the leader, and the time that they take.
 
 use std::{collections::BTreeSet, time::Instant};
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::process::{LEASE, Leases, NAME, Process, RETRY, SOON, client, config, expired, key, patient};
 
 #[tokio::test]
-async fn a_lease_is_created_as_knative_has_it_and_released_on_a_clean_stop() {
+async fn a_lease_has_knatives_format_and_is_released_on_a_clean_stop() {
     let plane = ControlPlane::shared().await.unwrap();
     let namespace = plane.namespace("create").await.unwrap();
     let leases = Leases::of(plane.client().unwrap(), &namespace);
@@ -25,7 +25,7 @@ async fn a_lease_is_created_as_knative_has_it_and_released_on_a_clean_stop() {
 }
 
 #[tokio::test]
-async fn after_a_clean_stop_the_next_one_leads_at_its_next_look() {
+async fn after_a_clean_stop_another_process_leads_at_its_next_attempt() {
     let plane = ControlPlane::shared().await.unwrap();
     let namespace = plane.namespace("stop").await.unwrap();
     let mut leader = Process::start(client(plane), &namespace, &patient());
@@ -38,12 +38,12 @@ async fn after_a_clean_stop_the_next_one_leads_at_its_next_look() {
     assert!(!gone.leads(&key()));
     standby.led().await;
     println!("took over {:?} after a clean stop", began.elapsed());
-    // Sooner than any lease that was not released could have been taken.
+    // A lease that was not released could not have been acquired this soon.
     assert!(began.elapsed() < patient().lease_duration - RETRY * 2, "{:?}", began.elapsed());
 }
 
 #[tokio::test]
-async fn after_a_kill_the_next_one_leads_once_the_lease_has_expired_and_not_before() {
+async fn after_a_kill_another_process_leads_when_the_lease_has_expired() {
     let plane = ControlPlane::shared().await.unwrap();
     let namespace = plane.namespace("kill").await.unwrap();
     let mut leader = Process::start(client(plane), &namespace, &config());
@@ -55,7 +55,7 @@ async fn after_a_kill_the_next_one_leads_once_the_lease_has_expired_and_not_befo
     drop(leader);
     standby.led().await;
     println!("took over {:?} after a kill", began.elapsed());
-    assert!(!gone.leads(&key()), "what the killed process led had not ended yet");
+    assert!(!gone.leads(&key()), "the leadership of the killed process had not ended yet");
     // Its last renewal was at most a retry period before the kill.
     assert!(began.elapsed() > LEASE - RETRY * 2, "{:?}", began.elapsed());
 }
@@ -81,7 +81,7 @@ async fn edited_labels_do_not_keep_a_dead_holder_alive() {
 }
 
 #[tokio::test]
-async fn a_vacant_lease_is_taken_at_once() {
+async fn a_vacant_lease_is_acquired_at_once() {
     let plane = ControlPlane::shared().await.unwrap();
     let mut without_duration = expired();
     without_duration["leaseDurationSeconds"] = Value::Null;
@@ -100,7 +100,7 @@ async fn a_vacant_lease_is_taken_at_once() {
 }
 
 #[tokio::test]
-async fn leadership_ends_at_the_renew_deadline_when_the_server_is_gone_and_comes_back_with_it() {
+async fn leadership_ends_at_the_renew_deadline_without_a_server_and_resumes_with_it() {
     let plane = ControlPlane::start().await.unwrap();
     let namespace = plane.namespace("outage").await.unwrap();
     let mut process = Process::start(client(&plane), &namespace, &patient());
@@ -110,7 +110,7 @@ async fn leadership_ends_at_the_renew_deadline_when_the_server_is_gone_and_comes
     let stopped = Instant::now();
     process.lost().await;
     println!("leadership ended {:?} after the server began to stop", stopping.elapsed());
-    // Its last renewal was at most two retry periods before: nobody else can have taken the lease yet.
+    // Its last renewal was at most two retry periods before, so no other process can have acquired the lease.
     assert!(stopped.elapsed() < patient().lease_duration - RETRY * 2, "{:?}", stopped.elapsed());
     assert!(!process.leadership.known());
     plane.restart().await.unwrap();
@@ -118,7 +118,7 @@ async fn leadership_ends_at_the_renew_deadline_when_the_server_is_gone_and_comes
 }
 
 #[tokio::test]
-async fn each_of_several_buckets_has_a_lease_and_is_succeeded_for_itself() {
+async fn each_bucket_has_its_own_lease_and_leader() {
     let plane = ControlPlane::shared().await.unwrap();
     let namespace = plane.namespace("buckets").await.unwrap();
     let leases = Leases::of(plane.client().unwrap(), &namespace);

@@ -59,7 +59,7 @@ impl Guard {
         status.ok().map(|status| status.trim().to_owned())
     }
 
-    /// Whether a program was started and has not ended.
+    /// Returns true if a program was started and has not ended.
     pub(super) fn is_running(&self, program: &str) -> bool {
         self.folder.join(format!("{program}.pid")).exists() && self.ended(program).is_none()
     }

@@ -29,7 +29,7 @@ pub(super) struct Running {
     pub(super) ports: Ports,
     pub(super) admin: Access,
     guard: Mutex<Guard>,
-    /// Whether programs that make nodes run beside the API server.
+    /// True if programs that make nodes run beside the API server.
     has_nodes: AtomicBool,
 }
 

@@ -1,0 +1,210 @@
+//! The faults of an object, by field.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::{self, Display},
+};
+
+/// The faults of an object, each with the paths of its fields. Empty if the object is valid.
+///
+/// Each level of validation prepends its own field to the paths of the levels below.
+///
+/// ```
+/// use reknit_apis::FieldError;
+///
+/// fn validate_port(port: u16) -> FieldError {
+///     if port >= 1024 { FieldError::none() } else { FieldError::out_of_bounds(port, 1024, u16::MAX, "port") }
+/// }
+///
+/// let ports = [80, 8080];
+/// let mut wrong = FieldError::missing(["host"]);
+/// for (index, port) in ports.into_iter().enumerate() {
+///     wrong = wrong.also(validate_port(port).via_field_index("ports", index));
+/// }
+/// let error = wrong.via_field("spec").into_result().unwrap_err();
+/// assert_eq!(error.to_string(), "expected 1024 <= 80 <= 65535: spec.ports[0].port\nmissing field(s): spec.host");
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[must_use]
+pub struct FieldError {
+    faults: Vec<Fault>,
+}
+
+/// The severity of a fault.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Level {
+    /// The object is refused.
+    #[default]
+    Error,
+    /// The object is accepted, and the client gets a warning.
+    Warning,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Fault {
+    message: String,
+    paths: Vec<String>,
+    details: String,
+    level: Level,
+}
+
+impl FieldError {
+    /// Creates an error without faults.
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    /// Creates a fault with any message.
+    pub fn generic<P: Into<String>>(message: impl Into<String>, paths: impl IntoIterator<Item = P>) -> Self {
+        let paths = paths.into_iter().map(Into::into).collect();
+        let fault = Fault { message: message.into(), paths, details: String::new(), level: Level::Error };
+        Self { faults: vec![fault] }
+    }
+
+    /// Required fields that are missing.
+    pub fn missing<P: Into<String>>(paths: impl IntoIterator<Item = P>) -> Self {
+        Self::generic("missing field(s)", paths)
+    }
+
+    /// Fields that must not be set.
+    pub fn disallowed<P: Into<String>>(paths: impl IntoIterator<Item = P>) -> Self {
+        Self::generic("must not set the field(s)", paths)
+    }
+
+    /// None of these fields is set, and one must be.
+    pub fn missing_one_of<P: Into<String>>(paths: impl IntoIterator<Item = P>) -> Self {
+        Self::generic("expected exactly one, got neither", paths)
+    }
+
+    /// Several of these fields are set, and only one may be.
+    pub fn multiple_one_of<P: Into<String>>(paths: impl IntoIterator<Item = P>) -> Self {
+        Self::generic("expected exactly one, got both", paths)
+    }
+
+    /// An invalid value of a field.
+    pub fn invalid_value(value: impl Display, path: &str) -> Self {
+        Self::generic(format!("invalid value: {value}"), [path])
+    }
+
+    /// A value outside inclusive bounds.
+    pub fn out_of_bounds(value: impl Display, lower: impl Display, upper: impl Display, path: &str) -> Self {
+        Self::generic(format!("expected {lower} <= {value} <= {upper}"), [path])
+    }
+
+    /// An invalid key in the map at this path.
+    pub fn invalid_key_name(key: &str, path: &str) -> Self {
+        Self::generic(format!("invalid key name {key:?}"), [path])
+    }
+
+    /// Adds details, which are shown on a line of their own.
+    pub fn details(mut self, details: impl Into<String>) -> Self {
+        let details = details.into();
+        self.faults.iter_mut().for_each(|fault| fault.details.clone_from(&details));
+        self
+    }
+
+    /// Prepends a field: `port` becomes `spec.port`.
+    pub fn via_field(self, field: &str) -> Self {
+        self.via(field)
+    }
+
+    /// Prepends the index in a list: `port` becomes `[2].port`.
+    pub fn via_index(self, index: usize) -> Self {
+        self.via(&format!("[{index}]"))
+    }
+
+    /// Prepends the key in a map: `port` becomes `[key].port`.
+    pub fn via_key(self, key: &str) -> Self {
+        self.via(&format!("[{key}]"))
+    }
+
+    /// Prepends a list field and the index in it: `port` becomes `ports[2].port`.
+    pub fn via_field_index(self, field: &str, index: usize) -> Self {
+        self.via_index(index).via_field(field)
+    }
+
+    /// Prepends a map field and the key in it: `port` becomes `ports[key].port`.
+    pub fn via_field_key(self, field: &str, key: &str) -> Self {
+        self.via_key(key).via_field(field)
+    }
+
+    fn via(mut self, prefix: &str) -> Self {
+        for path in self.faults.iter_mut().flat_map(|fault| &mut fault.paths) {
+            *path = join(&[prefix, path]);
+        }
+        self
+    }
+
+    /// Sets the level of all faults.
+    pub fn at(mut self, level: Level) -> Self {
+        self.faults.iter_mut().for_each(|fault| fault.level = level);
+        self
+    }
+
+    /// Adds the faults of another error.
+    pub fn also(mut self, other: Self) -> Self {
+        self.faults.extend(other.faults);
+        self
+    }
+
+    /// Keeps only the faults of this level.
+    pub fn filter(mut self, level: Level) -> Self {
+        self.faults.retain(|fault| fault.level == level);
+        self
+    }
+
+    /// Returns true if there is no fault.
+    pub fn is_empty(&self) -> bool {
+        self.faults.is_empty()
+    }
+
+    /// Returns an error if there is any fault, warnings included.
+    ///
+    /// # Errors
+    ///
+    /// Returns itself.
+    pub fn into_result(self) -> Result<(), Self> {
+        if self.is_empty() { Ok(()) } else { Err(self) }
+    }
+
+    /// The faults as they are displayed: sorted by text, and equal ones of a level joined.
+    fn merged(&self) -> BTreeMap<(&str, &str, Level), BTreeSet<&str>> {
+        let mut merged = BTreeMap::<_, BTreeSet<&str>>::new();
+        for Fault { message, details, paths, level } in &self.faults {
+            merged
+                .entry((&**message, &**details, *level))
+                .or_default()
+                .extend(paths.iter().map(String::as_str));
+        }
+        merged
+    }
+}
+
+/// Joins the steps of a path with dots. Indexes and keys follow their field directly.
+fn join(steps: &[&str]) -> String {
+    let mut path = String::new();
+    for step in steps.iter().flat_map(|steps| steps.split('.')) {
+        let is_index = step.starts_with('[') && step.ends_with(']');
+        if !path.is_empty() && !step.is_empty() && !is_index {
+            path.push('.');
+        }
+        path.push_str(step);
+    }
+    path
+}
+
+impl fmt::Display for FieldError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, ((message, details, _), paths)) in self.merged().into_iter().enumerate() {
+            let line_end = if number > 0 { "\n" } else { "" };
+            let paths: Vec<&str> = paths.into_iter().collect();
+            write!(f, "{line_end}{message}: {}", paths.join(", "))?;
+            if !details.is_empty() {
+                write!(f, "\n{details}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for FieldError {}

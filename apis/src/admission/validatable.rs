@@ -1,0 +1,82 @@
+//! Validation of objects at admission.
+
+use super::{field_error::FieldError, request::Request};
+use crate::Kind;
+
+/// A Kind with rules that its schema cannot express.
+///
+/// Faults of level [`Error`](crate::Level::Error) refuse the request. Faults of level
+/// [`Warning`](crate::Level::Warning) are returned to the client as warnings.
+///
+/// ```
+/// use reknit_apis::{FieldError, Level, Operation, Request, Validatable, kind};
+/// use serde::{Deserialize, Serialize};
+///
+/// #[derive(kube::CustomResource, Serialize, Deserialize, Clone, Debug, schemars::JsonSchema)]
+/// #[kube(group = "demo.reknit.dev", version = "v1", kind = "Lamp", namespaced)]
+/// struct LampSpec {
+///     room: String,
+///     watts: u32,
+/// }
+///
+/// kind!(Lamp {});
+///
+/// impl Validatable for Lamp {
+///     fn validate(&self, _: &Request) -> FieldError {
+///         let mut wrong = FieldError::none();
+///         if self.spec.room.is_empty() {
+///             wrong = wrong.also(FieldError::missing(["room"]));
+///         }
+///         if self.spec.watts > 60 {
+///             wrong = wrong.also(FieldError::invalid_value(self.spec.watts, "watts").at(Level::Warning));
+///         }
+///         wrong.via_field("spec")
+///     }
+///
+///     fn validate_update(&self, old: &Self, request: &Request) -> FieldError {
+///         match self.spec.room == old.spec.room {
+///             true => self.validate(request),
+///             false => FieldError::generic("a lamp stays where it is", ["spec.room"]),
+///         }
+///     }
+/// }
+///
+/// let lamp = |room: &str| Lamp::new("x", LampSpec { room: room.into(), watts: 100 });
+/// let request = Request::new(Operation::Update);
+/// assert_eq!(lamp("hall").validate_update(&lamp("hall"), &request).to_string(), "invalid value: 100: spec.watts");
+/// assert_eq!(
+///     lamp("attic").validate_update(&lamp("hall"), &request).to_string(),
+///     "a lamp stays where it is: spec.room",
+/// );
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not say what is valid",
+    note = "`impl Validatable for {Self}`, with `fn validate(&self, request: &Request) -> FieldError`"
+)]
+pub trait Validatable: Kind {
+    /// The subresources to validate too, usually `status`. Do not list `scale`: its requests hold a Scale instead of the
+    /// Kind, and would all be refused.
+    const SUBRESOURCES: &'static [&'static str] = &[];
+
+    /// Validates an object to create and, unless [`validate_update`](Self::validate_update) is implemented, the new state
+    /// of an object to update.
+    fn validate(&self, request: &Request) -> FieldError;
+
+    /// Validates an update of an object.
+    fn validate_update(&self, old: &Self, request: &Request) -> FieldError {
+        let _ = old;
+        self.validate(request)
+    }
+
+    /// Validates an update of one of the [`SUBRESOURCES`](Self::SUBRESOURCES), which `request` names.
+    fn validate_subresource(&self, old: &Self, request: &Request) -> FieldError {
+        let _ = (old, request);
+        FieldError::none()
+    }
+
+    /// Validates the deletion of the object.
+    fn validate_delete(&self, request: &Request) -> FieldError {
+        let _ = request;
+        FieldError::none()
+    }
+}

@@ -1,0 +1,26 @@
+//! The checksum that protects the example in a ConfigMap from edits.
+
+/// The annotation that holds the checksum of a ConfigMap's `_example` block.
+pub const EXAMPLE_CHECKSUM_ANNOTATION: &str = "knative.dev/example-checksum";
+
+/// Computes the checksum of an example, as eight hexadecimal digits. Line endings and empty lines do not affect it.
+///
+/// It is the CRC-32 (IEEE) of the trimmed text, with each run of line ends replaced by the two characters `\n`.
+///
+/// ```
+/// use reknit_apis::example_checksum;
+///
+/// assert_eq!(example_checksum("a somewhat\nlonger\ntext"), "2b4ed320");
+/// assert_eq!(example_checksum("\na somewhat\r\n\r\nlonger\ntext\n"), "2b4ed320");
+/// ```
+pub fn example_checksum(text: &str) -> String {
+    let lines: Vec<&str> = text.trim().split(['\r', '\n']).collect();
+    let mut hasher = crc32fast::Hasher::new();
+    for (number, line) in lines.iter().filter(|line| !line.is_empty()).enumerate() {
+        if number > 0 {
+            hasher.update(br"\n");
+        }
+        hasher.update(line.as_bytes());
+    }
+    format!("{:08x}", hasher.finalize())
+}

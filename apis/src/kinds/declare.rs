@@ -1,0 +1,104 @@
+//! The macro that declares a Kind.
+
+/// Declares a Kind that a controller can reconcile, for a type with kube's `CustomResource` derive.
+///
+/// ```
+/// use reknit_apis::{DuckStatus, KRShaped, kind};
+/// use serde::{Deserialize, Serialize};
+///
+/// #[derive(kube::CustomResource, Serialize, Deserialize, Clone, Debug, schemars::JsonSchema)]
+/// #[kube(group = "demo.reknit.dev", version = "v1", kind = "Lamp", namespaced, status = "LampStatus")]
+/// struct LampSpec {
+///     watts: Option<i32>,
+/// }
+///
+/// #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, schemars::JsonSchema)]
+/// #[serde(rename_all = "camelCase")]
+/// struct LampStatus {
+///     #[serde(flatten)]
+///     duck: DuckStatus,
+///     #[serde(default)]
+///     switched_on: bool,
+/// }
+///
+/// kind!(Lamp {
+///     status: LampStatus,
+///     conditions: knative(duck, ["Wired", "BulbPresent"]),
+///     defaults: |lamp| lamp.spec.watts = lamp.spec.watts.or(Some(40)),
+/// });
+///
+/// let mut status = LampStatus::default();
+/// let mut conditions = Lamp::CONDITIONS.manage(&mut status);
+/// conditions.mark_true("Wired");
+/// conditions.mark_true("BulbPresent");
+/// assert!(conditions.is_happy());
+/// ```
+///
+/// | part | meaning |
+/// | --- | --- |
+/// | `status: S` | the type of the status; without it the controller writes none |
+/// | `conditions: knative(field, ["A", "B"])` | Knative's conditions, in the [`DuckStatus`](crate::DuckStatus) in this field of the status; `Ready` is true when all the named conditions are. The list may be left out |
+/// | `conditions: knative_batch(field, [..])` | the same with the top condition `Succeeded`, for Kinds that end |
+/// | `conditions: knative([..])` | the same if the status is a `DuckStatus` itself, or if `kind!` has named its field for another Kind |
+/// | `defaults: \|object\| ..` | [`Kind::set_defaults`](crate::Kind::set_defaults) |
+///
+/// The parts are optional, in this order. `kind!(Note {});` declares a Kind without a status.
+#[macro_export]
+macro_rules! kind {
+    (@duck $status:ty, $field:ident) => {
+        impl $crate::DuckShaped for $status {
+            fn duck(&self) -> &$crate::DuckStatus {
+                &self.$field
+            }
+
+            fn duck_mut(&mut self) -> &mut $crate::DuckStatus {
+                &mut self.$field
+            }
+        }
+    };
+    (@knative $kind:ty, $set:ident [$($dependent:expr),*] $($defaults:expr)?) => {
+        impl $crate::KRShaped for $kind {
+            const CONDITIONS: $crate::ConditionSet = $crate::ConditionSet::$set(&[$($dependent),*]);
+
+            $(fn set_knative_defaults(&mut self) {
+                let defaults: fn(&mut Self) = $defaults;
+                defaults(self)
+            })?
+        }
+    };
+    (@plain $kind:ty, $status:ty, $read:expr, $($defaults:expr)?) => {
+        impl $crate::Kind for $kind {
+            type Status = $status;
+
+            fn read_status(&self) -> ::core::option::Option<&$status> {
+                let read: fn(&Self) -> ::core::option::Option<&$status> = $read;
+                read(self)
+            }
+
+            $(fn set_defaults(&mut self) {
+                let defaults: fn(&mut Self) = $defaults;
+                defaults(self)
+            })?
+        }
+    };
+    ($kind:ty { status: $status:ty, conditions: knative($field:ident $(, [$($dependent:expr),* $(,)?])?) $(, defaults: $defaults:expr)? $(,)? }) => {
+        $crate::kind!(@duck $status, $field);
+        $crate::kind!(@knative $kind, living [$($($dependent),*)?] $($defaults)?);
+    };
+    ($kind:ty { status: $status:ty, conditions: knative_batch($field:ident $(, [$($dependent:expr),* $(,)?])?) $(, defaults: $defaults:expr)? $(,)? }) => {
+        $crate::kind!(@duck $status, $field);
+        $crate::kind!(@knative $kind, batch [$($($dependent),*)?] $($defaults)?);
+    };
+    ($kind:ty { status: $status:ty, conditions: knative($([$($dependent:expr),* $(,)?])?) $(, defaults: $defaults:expr)? $(,)? }) => {
+        $crate::kind!(@knative $kind, living [$($($dependent),*)?] $($defaults)?);
+    };
+    ($kind:ty { status: $status:ty, conditions: knative_batch($([$($dependent:expr),* $(,)?])?) $(, defaults: $defaults:expr)? $(,)? }) => {
+        $crate::kind!(@knative $kind, batch [$($($dependent),*)?] $($defaults)?);
+    };
+    ($kind:ty { status: $status:ty $(, defaults: $defaults:expr)? $(,)? }) => {
+        $crate::kind!(@plain $kind, $status, |object| object.status.as_ref(), $($defaults)?);
+    };
+    ($kind:ty { $(defaults: $defaults:expr)? $(,)? }) => {
+        $crate::kind!(@plain $kind, (), |_| ::core::option::Option::None, $($defaults)?);
+    };
+}

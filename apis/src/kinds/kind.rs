@@ -1,0 +1,237 @@
+//! [`Kind`], which every Kind of a controller implements.
+
+use std::fmt::Debug;
+
+use kube::{Resource, core::object::HasStatus};
+use serde::{Serialize, de::DeserializeOwned};
+
+use super::{kr_shaped::KRShaped, scope::Scope};
+use crate::status::{Conditions, DuckShaped};
+
+/// A Kind that a controller can reconcile. The Kinds of Kubernetes are declared already; [`kind!`](crate::kind) declares
+/// another one in a line.
+///
+/// A Kind whose status is not in the field `status`, such as one without kube's derive, implements the trait:
+///
+/// ```
+/// # use reknit_apis::Kind;
+/// # use serde::{Deserialize, Serialize};
+/// # #[derive(kube::CustomResource, Serialize, Deserialize, Clone, Debug, schemars::JsonSchema)]
+/// # #[kube(group = "demo.reknit.dev", version = "v1", kind = "Foo", namespaced, status = "FooStatus")]
+/// # struct FooSpec {}
+/// # #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, schemars::JsonSchema)]
+/// # struct FooStatus {}
+/// impl Kind for Foo {
+///     type Status = FooStatus;
+///     fn read_status(&self) -> Option<&FooStatus> {
+///         self.status.as_ref()
+///     }
+/// }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a Kind that a controller can reconcile",
+    note = "declare it: `kind!({Self} {{ status: YourStatus, conditions: knative(duck) }});`, or `kind!({Self} {{ status: YourStatus }});` without conditions"
+)]
+pub trait Kind:
+    Resource<DynamicType = (), Scope: Scope>
+    + Clone
+    + Debug
+    + Serialize
+    + DeserializeOwned
+    + Send
+    + Sync
+    + 'static
+{
+    /// The status that a pass may write; `()` if the controller writes none.
+    type Status: Clone + Default + PartialEq + Serialize + DeserializeOwned + Send + Sync;
+
+    /// Returns the status of the object, if it has one.
+    ///
+    /// Required for a Kind whose status has fields, since otherwise each pass would start with an empty status. A program
+    /// that lacks it does not build. `cargo build` reports this, `cargo check` does not.
+    ///
+    /// ```compile_fail,E0080
+    /// # use reknit_apis::Kind;
+    /// # use serde::{Deserialize, Serialize};
+    /// # #[derive(kube::CustomResource, Serialize, Deserialize, Clone, Debug, schemars::JsonSchema)]
+    /// # #[kube(group = "demo.reknit.dev", version = "v1", kind = "Foo", namespaced, status = "FooStatus")]
+    /// # struct FooSpec {}
+    /// #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, schemars::JsonSchema)]
+    /// struct FooStatus {
+    ///     replicas: i32,
+    /// }
+    ///
+    /// impl Kind for Foo {
+    ///     type Status = FooStatus;
+    /// }
+    /// # Foo::new("x", FooSpec {}).read_status();
+    /// ```
+    fn read_status(&self) -> Option<&Self::Status> {
+        const {
+            assert!(
+                size_of::<Self::Status>() == 0,
+                "a Kind with a status has to say where that is kept: write `fn read_status` in `impl Kind`"
+            );
+        }
+        None
+    }
+
+    /// True if it is a built-in Kind, most of which accept no finalizer without a slash.
+    #[doc(hidden)]
+    const BUILT_IN: bool = false;
+
+    /// Sets the defaults of fields that the spec leaves out. It runs in the defaulting webhook, and in memory before each
+    /// reconcile, since an object may have been stored before a default existed. It must not change the metadata.
+    fn set_defaults(&mut self) {}
+
+    /// The conditions of a status, if the Kind has any.
+    #[doc(hidden)]
+    fn conditions(_: &mut Self::Status) -> Option<Conditions<'_>> {
+        None
+    }
+
+    /// Sets the observed generation, if the Kind has one.
+    #[doc(hidden)]
+    fn observe_generation(_: &mut Self::Status, _: Option<i64>) {}
+
+    /// Restores the transition time of each condition that is otherwise unchanged.
+    #[doc(hidden)]
+    fn keep_transition_times(_: &mut Self::Status, _before: &Self::Status) {}
+
+    /// Returns true if the statuses are equal except for the transition times of their conditions.
+    #[doc(hidden)]
+    fn eq_ignoring_transition_time(status: &Self::Status, other: &Self::Status) -> bool {
+        status == other
+    }
+}
+
+/// The status of a Kind.
+pub type StatusOf<K> = <K as Kind>::Status;
+
+impl<K: KRShaped> Kind for K {
+    type Status = <K as HasStatus>::Status;
+
+    fn read_status(&self) -> Option<&Self::Status> {
+        self.status()
+    }
+
+    fn set_defaults(&mut self) {
+        self.set_knative_defaults();
+    }
+
+    fn conditions(status: &mut Self::Status) -> Option<Conditions<'_>> {
+        Some(K::CONDITIONS.manage(status))
+    }
+
+    fn observe_generation(status: &mut Self::Status, generation: Option<i64>) {
+        status.duck_mut().observed_generation = generation;
+    }
+
+    fn keep_transition_times(status: &mut Self::Status, before: &Self::Status) {
+        status.duck_mut().keep_transition_times(before.duck());
+    }
+
+    fn eq_ignoring_transition_time(status: &Self::Status, other: &Self::Status) -> bool {
+        if !status.duck().eq_ignoring_transition_time(other.duck()) {
+            return false;
+        }
+        let mut status = status.clone();
+        status.duck_mut().clone_from(other.duck());
+        status == *other
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::{core::v1::Pod, rbac::v1::ClusterRole};
+    use serde::Deserialize;
+
+    use super::*;
+    use crate::{DuckStatus, kind};
+
+    #[derive(kube::CustomResource, Serialize, Deserialize, Clone, Debug, schemars::JsonSchema)]
+    #[kube(group = "demo.reknit.dev", version = "v1", kind = "Lamp", namespaced, status = "LampStatus")]
+    struct LampSpec {}
+
+    #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, schemars::JsonSchema)]
+    struct LampStatus {
+        #[serde(flatten)]
+        duck: DuckStatus,
+        #[serde(default)]
+        lumens: u32,
+    }
+
+    kind!(Lamp { status: LampStatus, conditions: knative(duck, ["Wired"]) });
+
+    fn conditions(status: &mut LampStatus) -> Conditions<'_> {
+        Lamp::CONDITIONS.manage(status)
+    }
+
+    fn ready(generation: i64) -> LampStatus {
+        let mut status = LampStatus::default();
+        conditions(&mut status).mark_true("Wired");
+        Lamp::observe_generation(&mut status, Some(generation));
+        status
+    }
+
+    #[test]
+    fn a_condition_that_changes_back_keeps_its_transition_time() {
+        let before = ready(1);
+        let mut status = before.clone();
+        conditions(&mut status).mark_false("Wired", "Loose", "a wire is loose");
+        conditions(&mut status).mark_true("Wired");
+        assert_ne!(status, before);
+        Lamp::keep_transition_times(&mut status, &before);
+        assert_eq!(status, before);
+    }
+
+    #[test]
+    fn a_changed_condition_keeps_its_new_transition_time() {
+        let before = ready(1);
+        let mut status = before.clone();
+        conditions(&mut status).mark_false("Wired", "Loose", "a wire is loose");
+        let changed = status.clone();
+        Lamp::keep_transition_times(&mut status, &before);
+        assert_eq!(status, changed);
+        assert_ne!(
+            status.duck.condition("Wired").unwrap().last_transition_time,
+            before.duck.condition("Wired").unwrap().last_transition_time
+        );
+    }
+
+    #[test]
+    fn statuses_are_compared_without_their_transition_times() {
+        let (one, mut other) = (ready(1), ready(1));
+        assert_ne!(one, other);
+        assert!(Lamp::eq_ignoring_transition_time(&one, &other));
+        other.lumens = 800;
+        assert!(!Lamp::eq_ignoring_transition_time(&one, &other));
+        assert!(!Lamp::eq_ignoring_transition_time(&one, &ready(2)));
+        let mut loose = ready(1);
+        conditions(&mut loose).mark_false("Wired", "Loose", "");
+        assert!(!Lamp::eq_ignoring_transition_time(&one, &loose));
+    }
+
+    #[test]
+    fn a_new_generation_makes_the_top_condition_unknown_until_it_is_marked() {
+        let mut status = ready(1);
+        conditions(&mut status).expect_generation(Some(1));
+        assert!(conditions(&mut status).is_happy());
+        conditions(&mut status).expect_generation(Some(2));
+        let top = status.duck.condition("Ready").unwrap();
+        assert_eq!(top.status, "Unknown");
+        assert_eq!(top.reason.as_deref(), Some("NewObservedGenFailure"));
+        assert_eq!(top.message.as_deref(), Some("unsuccessfully observed a new generation"));
+        conditions(&mut status).mark_true("Wired");
+        assert!(conditions(&mut status).is_happy());
+    }
+
+    #[test]
+    fn built_in_kinds_have_no_status_to_write_and_know_their_scope() {
+        fn namespaced<K: Kind<Status = ()>>() -> bool {
+            K::Scope::NAMESPACED
+        }
+        assert!(namespaced::<Pod>());
+        assert!(!namespaced::<ClusterRole>());
+    }
+}

@@ -1,0 +1,13 @@
+//! Kinds that a controller can reconcile, and their scopes.
+
+mod built_in;
+mod declare;
+mod kind;
+mod kr_shaped;
+mod scope;
+
+pub use self::{
+    kind::{Kind, StatusOf},
+    kr_shaped::KRShaped,
+    scope::{OwnedBy, Scope, Sees},
+};

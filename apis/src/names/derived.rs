@@ -1,0 +1,133 @@
+//! Names derived from others: of children, resources and hosts.
+
+use std::sync::OnceLock;
+
+use md5::{Digest, Md5};
+
+/// The longest name of a label or host.
+const LONGEST: usize = 63;
+/// The length that remains beside a hexadecimal MD5.
+const HEAD: usize = LONGEST - 32;
+
+/// Returns the name of a child: parent and suffix, or, if they exceed 63 bytes, a shortened name with a hash.
+///
+/// ```
+/// use reknit_apis::child_name;
+///
+/// assert_eq!(child_name("web", "-deployment"), "web-deployment");
+/// let long = child_name(&"a".repeat(63), "-deployment");
+/// assert_eq!(long, "aaaaaaaaaaaaaaaaaaaab06521f39153d618550606be297466d5-deployment");
+/// ```
+pub fn child_name(parent: &str, suffix: &str) -> String {
+    if parent.len() + suffix.len() <= LONGEST {
+        return format!("{parent}{suffix}");
+    }
+    if suffix.len() < HEAD {
+        return format!("{}{}{suffix}", start(parent, HEAD - suffix.len()), md5(&[parent]));
+    }
+    let name = format!("{}{}", start(parent, HEAD), md5(&[parent, suffix]));
+    let name = format!("{name}{}", start(suffix, LONGEST - name.len()));
+    name.trim_end_matches(|c: char| !c.is_ascii_alphanumeric()).to_owned()
+}
+
+/// Cuts the text to at most this many bytes.
+fn start(text: &str, bytes: usize) -> &str {
+    &text[..text.floor_char_boundary(bytes)]
+}
+
+fn md5(texts: &[&str]) -> String {
+    let mut hasher = Md5::new();
+    texts.iter().for_each(|text| hasher.update(text));
+    hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Guesses the plural resource name of a Kind: lower case and `s`, or `es` after an `s`.
+///
+/// Knative guesses the same (`Policy` becomes `policys`). Only the API server knows the actual name.
+///
+/// ```
+/// assert_eq!(reknit_apis::kind_to_resource("AddressableService"), "addressableservices");
+/// assert_eq!(reknit_apis::kind_to_resource("Ingress"), "ingresses");
+/// ```
+pub fn kind_to_resource(kind: &str) -> String {
+    let kind = kind.to_lowercase();
+    let plural = if kind.ends_with('s') { "es" } else { "s" };
+    kind + plural
+}
+
+/// Returns the fully qualified host name of a Service in this cluster.
+///
+/// ```
+/// use reknit_apis::{cluster_domain, service_host_name};
+///
+/// assert_eq!(service_host_name("web", "default"), format!("web.default.svc.{}", cluster_domain()));
+/// ```
+pub fn service_host_name(service: &str, namespace: &str) -> String {
+    format!("{service}.{namespace}.svc.{}", cluster_domain())
+}
+
+/// Returns the domain of this cluster's Services, without a trailing dot. It is looked up once per process.
+///
+/// The domain is the environment variable `CLUSTER_DOMAIN`, or the part after `svc.` of a search domain in
+/// `/etc/resolv.conf`, or `cluster.local`.
+pub fn cluster_domain() -> &'static str {
+    static DOMAIN: OnceLock<String> = OnceLock::new();
+    DOMAIN.get_or_init(|| {
+        let set = std::env::var("CLUSTER_DOMAIN").ok();
+        let resolver = std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
+        domain(set.as_deref(), &resolver).to_owned()
+    })
+}
+
+fn domain<'a>(set: Option<&'a str>, resolver: &'a str) -> &'a str {
+    let set = set.filter(|domain| !domain.is_empty());
+    let domain = set.or_else(|| searched(resolver)).unwrap_or("cluster.local");
+    domain.strip_suffix('.').unwrap_or(domain)
+}
+
+fn searched(resolver: &str) -> Option<&str> {
+    let searches = resolver.lines().filter_map(|line| {
+        let mut words = line.split_whitespace();
+        (words.next() == Some("search")).then_some(words)
+    });
+    searches.flatten().find_map(|domain| domain.strip_prefix("svc."))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_search_domain_of_services_names_the_cluster() {
+        let resolver =
+            "nameserver 10.0.0.10\nsearch default.svc.corp.example svc.corp.example corp.example\n";
+        assert_eq!(domain(None, resolver), "corp.example");
+        assert_eq!(domain(None, "search\tns.svc.a.b.\tsvc.a.b."), "a.b");
+        assert_eq!(domain(Some(""), resolver), "corp.example");
+    }
+
+    #[test]
+    fn the_environment_wins_over_the_resolver() {
+        assert_eq!(domain(Some("my.domain."), "search svc.corp.example"), "my.domain");
+    }
+
+    #[test]
+    fn the_default_domain_is_used_if_the_resolver_has_no_service_domain() {
+        for resolver in ["", "search corp.example", "# search svc.commented.out", "nameserver svc.x"] {
+            assert_eq!(domain(None, resolver), "cluster.local", "{resolver}");
+        }
+    }
+
+    #[test]
+    fn children_of_long_parents_have_different_names() {
+        let (a, b) = (format!("{}a", "p".repeat(70)), format!("{}b", "p".repeat(70)));
+        assert_ne!(child_name(&a, "-x"), child_name(&b, "-x"));
+        assert_ne!(child_name("p", &a), child_name("p", &b));
+    }
+
+    #[test]
+    fn names_are_cut_between_characters() {
+        assert!(child_name(&"é".repeat(40), "-x").ends_with("-x"));
+        assert_eq!(child_name("", ""), "");
+    }
+}

@@ -1,0 +1,175 @@
+//! The rules for names in Kubernetes, with the messages of its Go library.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+
+const QUALIFIED_NAME: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end \
+     with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is \
+     '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
+
+/// Validates a qualified name: the key of a label or an annotation, a finalizer, or a group and version.
+///
+/// A qualified name is a name, optionally after a DNS subdomain and a slash. Returns Kubernetes' messages for all
+/// faults, and none for a valid name.
+///
+/// ```
+/// assert!(reknit_apis::qualified_name("example.com/team").is_empty());
+/// assert_eq!(reknit_apis::qualified_name("/team"), ["prefix part must be non-empty"]);
+/// ```
+pub fn qualified_name(text: &str) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let name = match text.split('/').collect::<Vec<_>>()[..] {
+        [name] => name,
+        ["", name] => {
+            wrong.push("prefix part must be non-empty".into());
+            name
+        }
+        [prefix, name] => {
+            wrong.extend(dns_subdomain(prefix).iter().map(|wrong| format!("prefix part {wrong}")));
+            name
+        }
+        _ => {
+            let example = "with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')";
+            return vec![format!("a valid label key {QUALIFIED_NAME} {example}")];
+        }
+    };
+    if name.is_empty() {
+        wrong.push("name part must be non-empty".into());
+    }
+    wrong.extend(too_long(name, 63).map(|wrong| format!("name part {wrong}")));
+    if !is_word(name, |byte| b"-_.".contains(&byte)) {
+        wrong.push(format!("name part {QUALIFIED_NAME}"));
+    }
+    wrong
+}
+
+/// Validates a label's value.
+pub(crate) fn label_value(text: &str) -> Vec<String> {
+    let mut wrong: Vec<_> = too_long(text, 63).into_iter().collect();
+    if !text.is_empty() && !is_word(text, |byte| b"-_.".contains(&byte)) {
+        wrong.push(
+            "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must \
+             start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used \
+             for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
+                .into(),
+        );
+    }
+    wrong
+}
+
+/// Validates the name of a Kind.
+pub(crate) fn c_identifier(text: &str) -> Vec<String> {
+    let in_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let starts_well = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+    if starts_well && text.chars().all(in_word) {
+        return Vec::new();
+    }
+    vec![
+        "a valid C identifier must start with alphabetic character or '_', followed by a string of alphanumeric \
+         characters or '_' (e.g. 'my_name',  or 'MY_NAME',  or 'MyName', regex used for validation is \
+         '[A-Za-z_][A-Za-z0-9_]*')"
+            .into(),
+    ]
+}
+
+/// Validates an RFC 1123 label: the name of a namespace, or of an object that becomes a host name.
+///
+/// Returns Kubernetes' messages for all faults, and none for a valid label.
+///
+/// ```
+/// assert!(reknit_apis::dns_label("shop").is_empty());
+/// assert_eq!(reknit_apis::dns_label("a.shop"), ["must not contain dots"]);
+/// ```
+pub fn dns_label(text: &str) -> Vec<String> {
+    let mut wrong: Vec<_> = too_long(text, 63).into_iter().collect();
+    if is_dns_label(text) {
+        return wrong;
+    }
+    wrong.push(if text.split('.').all(is_dns_label) {
+        "must not contain dots".into()
+    } else {
+        "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and \
+         end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is \
+         '[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
+            .into()
+    });
+    wrong
+}
+
+/// Validates an RFC 1123 subdomain: the name of an object of most Kinds.
+///
+/// Returns Kubernetes' messages for all faults, and none for a valid name. An invalid name must not become part of a
+/// request's path.
+///
+/// ```
+/// assert!(reknit_apis::dns_subdomain("web-1.shop").is_empty());
+/// assert!(!reknit_apis::dns_subdomain("web/status").is_empty());
+/// ```
+pub fn dns_subdomain(text: &str) -> Vec<String> {
+    let mut wrong: Vec<_> = too_long(text, 253).into_iter().collect();
+    if !text.split('.').all(is_dns_label) {
+        wrong.push(
+            "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and \
+             must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
+             '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
+                .into(),
+        );
+    }
+    wrong
+}
+
+/// Returns the message for the first invalid requirement of a label selector.
+pub(crate) fn label_selector(selector: &LabelSelector) -> Option<String> {
+    let labels = selector.match_labels.iter().flatten();
+    let mut equal = labels.map(|(key, value)| requirement(key, "In", std::slice::from_ref(value)));
+    let expressions = selector.match_expressions.iter().flatten();
+    let mut others = expressions
+        .map(|one| requirement(&one.key, &one.operator, one.values.as_deref().unwrap_or_default()));
+    equal.find_map(|wrong| wrong).or_else(|| others.find_map(|wrong| wrong))
+}
+
+fn requirement(key: &str, operator: &str, values: &[String]) -> Option<String> {
+    let mut wrong = Vec::new();
+    if let words @ [_, ..] = &*qualified_name(key) {
+        wrong.push(format!("key: Invalid value: {key:?}: {}", words.join("; ")));
+    }
+    match operator {
+        "In" | "NotIn" if values.is_empty() => {
+            wrong.push(
+                "values: Invalid value: []: for 'in', 'notin' operators, values set can't be empty".into(),
+            );
+        }
+        "Exists" | "DoesNotExist" if !values.is_empty() => {
+            let why = "values set must be empty for exists and does not exist";
+            wrong.push(format!("values: Invalid value: {values:?}: {why}"));
+        }
+        "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
+        _ => return Some(format!("{operator:?} is not a valid label selector operator")),
+    }
+    for (index, value) in values.iter().enumerate() {
+        if let words @ [_, ..] = &*label_value(value) {
+            wrong.push(format!("values[{index}][{key}]: Invalid value: {value:?}: {}", words.join("; ")));
+        }
+    }
+    match &wrong[..] {
+        [] => None,
+        [one] => Some(one.clone()),
+        several => Some(format!("[{}]", several.join(", "))),
+    }
+}
+
+fn is_dns_label(text: &str) -> bool {
+    let lower = !text.bytes().any(|byte| byte.is_ascii_uppercase());
+    lower && is_word(text, |byte| byte == b'-')
+}
+
+/// Returns true if the text consists of letters and digits, and inside also of other bytes.
+fn is_word(text: &str, inner: impl Fn(u8) -> bool) -> bool {
+    let bytes = text.as_bytes();
+    let ends = bytes.first().zip(bytes.last());
+    ends.is_some_and(|(first, last)| first.is_ascii_alphanumeric() && last.is_ascii_alphanumeric())
+        && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || inner(*byte))
+}
+
+fn too_long(text: &str, most: usize) -> Option<String> {
+    (text.len() > most).then(|| format!("must be no more than {most} characters"))
+}

@@ -1,0 +1,181 @@
+//! A destination of messages: an addressable object, a URL, or a URL relative to an object's.
+
+use serde::{Deserialize, Serialize};
+use x509_parser::pem::parse_x509_pem;
+
+use super::{reference::KReference, url::Url};
+use crate::FieldError;
+
+/// The destination of messages in a spec.
+///
+/// ```
+/// use reknit_apis::Destination;
+///
+/// let sink: Destination = serde_json::from_str(r#"{"uri": "/relative"}"#).unwrap();
+/// let wrong = sink.validate().via_field("sink").into_result().unwrap_err();
+/// assert!(wrong.to_string().ends_with("is absent: sink.uri"));
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(from = "Wire", into = "Wire")]
+#[schemars(description = "The destination of messages: an object, a URL, or a URL relative to an object's.")]
+pub struct Destination {
+    /// The object to send to (`ref`).
+    pub reference: Option<KReference>,
+    /// The API group of the object's Kind (`ref.group`). Reserved, and refused by [validation](Self::validate).
+    pub group: Option<String>,
+    /// The URL to send to, or a URL relative to the object's.
+    pub uri: Option<Url>,
+    /// The certificate authorities in PEM to trust besides those of the object.
+    pub ca_certs: Option<String>,
+    /// The OIDC audience of tokens, if it is not that of the object.
+    pub audience: Option<String>,
+}
+
+impl Destination {
+    /// Validates that it names a destination.
+    pub fn validate(&self) -> FieldError {
+        let unplaced = |uri: &Url| !uri.is_absolute() || uri.host().is_empty();
+        match (&self.reference, &self.uri) {
+            (None, None) => FieldError::generic("expected at least one, got none", ["ref", "uri"]),
+            (Some(_), Some(uri)) if uri.is_absolute() => FieldError::generic(
+                "Absolute URI is not allowed when Ref or [apiVersion, kind, name] is present",
+                ["[apiVersion, kind, name]", "ref", "uri"],
+            ),
+            (None, Some(uri)) if unplaced(uri) => FieldError::invalid_value(
+                "Relative URI is not allowed when Ref and [apiVersion, kind, name] is absent",
+                "uri",
+            ),
+            (Some(reference), None) => reference.validate().also(self.validate_group()).via_field("ref"),
+            _ => self.validate_ca_certs(),
+        }
+    }
+
+    /// Validates that it names a destination, with an object in this namespace. See [`KReference::validate_within`].
+    ///
+    /// ```
+    /// use reknit_apis::Destination;
+    ///
+    /// let sink = r#"{"ref": {"apiVersion": "v1", "kind": "Service", "namespace": "theirs", "name": "web"}}"#;
+    /// let sink: Destination = serde_json::from_str(sink).unwrap();
+    /// assert!(sink.validate_within("theirs").is_empty());
+    /// let wrong = sink.validate_within("mine").via_field("spec.sink");
+    /// assert!(wrong.to_string().starts_with("mismatched namespaces: spec.sink.ref.namespace"));
+    /// ```
+    pub fn validate_within(&self, namespace: &str) -> FieldError {
+        let elsewhere = self.reference.as_ref().map(|reference| reference.validate_namespace(namespace));
+        self.validate().also(elsewhere.unwrap_or_default().via_field("ref"))
+    }
+
+    /// Validates the first certificate, as Knative does.
+    fn validate_ca_certs(&self) -> FieldError {
+        let Some(certificates) = &self.ca_certs else { return FieldError::none() };
+        let wrong = |why| FieldError::invalid_value(why, "caCert");
+        match parse_x509_pem(certificates.as_bytes()) {
+            Err(_) => wrong("CA Cert provided is invalid"),
+            Ok((_, block)) if block.label != "CERTIFICATE" => wrong("CA Cert provided is not a certificate"),
+            Ok((_, block)) if block.parse_x509().is_err() => wrong("CA Cert provided is invalid"),
+            Ok(_) => FieldError::none(),
+        }
+    }
+
+    fn validate_group(&self) -> FieldError {
+        match self.group.as_deref() {
+            None | Some("") => FieldError::none(),
+            Some(_) => FieldError::disallowed(["group"]),
+        }
+    }
+}
+
+/// The destination of messages: an object, a URL, or a URL relative to an object's.
+#[derive(Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct Wire {
+    /// The object to send to.
+    #[serde(rename = "ref", default, skip_serializing_if = "Option::is_none")]
+    reference: Option<WireReference>,
+    /// The URL to send to, or a URL relative to the object's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    uri: Option<Url>,
+    /// The certificate authorities in PEM to trust besides those of the object.
+    #[serde(rename = "CACerts", default, skip_serializing_if = "Option::is_none")]
+    ca_certs: Option<String>,
+    /// The OIDC audience of tokens, if it is not that of the object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    audience: Option<String>,
+}
+
+#[derive(Serialize, Deserialize, schemars::JsonSchema)]
+struct WireReference {
+    #[serde(flatten)]
+    reference: KReference,
+    /// Reserved. Leave it out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    group: Option<String>,
+}
+
+impl From<Wire> for Destination {
+    fn from(Wire { reference, uri, ca_certs, audience }: Wire) -> Self {
+        let (reference, group) = reference.map(|named| (named.reference, named.group)).unzip();
+        Self { reference, group: group.flatten(), uri, ca_certs, audience }
+    }
+}
+
+impl From<Destination> for Wire {
+    fn from(Destination { reference, group, uri, ca_certs, audience }: Destination) -> Self {
+        let reference = reference.map(|reference| WireReference { reference, group });
+        Self { reference, uri, ca_certs, audience }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_in_another_namespace_is_refused_with_and_without_a_relative_url() {
+        let reference = KReference {
+            api_version: "v1".into(),
+            kind: "Service".into(),
+            namespace: Some("theirs".into()),
+            name: "web".into(),
+            ..KReference::default()
+        };
+        let object = Destination { reference: Some(reference), ..Destination::default() };
+        let path = Destination { uri: "/path".parse().ok(), ..object.clone() };
+        assert!(path.uri.is_some());
+        for destination in [object, path] {
+            let wrong = destination.validate_within("mine").to_string();
+            assert!(wrong.starts_with("mismatched namespaces: ref.namespace\n"), "{wrong}");
+            assert!(destination.validate_within("theirs").is_empty());
+            assert!(destination.validate().is_empty());
+        }
+    }
+
+    #[test]
+    fn an_invalid_first_certificate_is_refused() {
+        let authority = "-----BEGIN CERTIFICATE-----\n\
+            MIIBdDCCARmgAwIBAgIUAvC\n-----END CERTIFICATE-----\n";
+        for (certificates, wrong) in [
+            ("certificate", "invalid value: CA Cert provided is invalid: caCert"),
+            (authority, "invalid value: CA Cert provided is invalid: caCert"),
+            (
+                "-----BEGIN CERTIFICATE REQUEST-----\nAA==\n-----END CERTIFICATE REQUEST-----\n",
+                "invalid value: CA Cert provided is not a certificate: caCert",
+            ),
+            (include_str!("../../tests/authority.pem"), ""),
+        ] {
+            let destination = Destination {
+                uri: "https://host/".parse().ok(),
+                ca_certs: Some(certificates.into()),
+                ..Destination::default()
+            };
+            assert_eq!(destination.validate().to_string(), wrong, "{certificates}");
+        }
+    }
+
+    #[test]
+    fn a_url_is_valid_in_any_namespace() {
+        let url = Destination { uri: "http://host/".parse().ok(), ..Destination::default() };
+        assert!(url.validate_within("mine").is_empty());
+    }
+}

@@ -1,0 +1,243 @@
+//! References from one object to others, and their validation.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    FieldError,
+    names::{c_identifier, dns_label, dns_subdomain, label_selector, qualified_name},
+};
+
+/// A reference to one object of any Kind.
+///
+/// ```
+/// use reknit_apis::KReference;
+///
+/// let sink = KReference {
+///     api_version: "serving.knative.dev/v1".into(),
+///     kind: "Service".into(),
+///     namespace: Some("default".into()),
+///     name: "web".into(),
+///     ..KReference::default()
+/// };
+/// assert_eq!(serde_json::to_value(&sink).unwrap()["apiVersion"], "serving.knative.dev/v1");
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(description = "A reference to one object of any Kind.")]
+pub struct KReference {
+    /// The group and version, such as `v1` or `apps/v1`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub api_version: String,
+    /// The Kind, such as `Service`.
+    pub kind: String,
+    /// The namespace. The default is that of the object that holds the reference.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// The name.
+    pub name: String,
+    /// The name of the address, if the object publishes several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+}
+
+impl KReference {
+    /// Validates that it names an object.
+    pub fn validate(&self) -> FieldError {
+        required(&self.name, "name")
+            .also(required(&self.api_version, "apiVersion"))
+            .also(required(&self.kind, "kind"))
+    }
+
+    /// Validates that it names an object in this namespace, that of the object that holds the reference. A reference to
+    /// another namespace could use rights of the controller that the author of the reference does not have.
+    ///
+    /// A reference without a namespace is always valid, and a cluster-scoped object, whose namespace is empty, may refer to
+    /// any namespace.
+    ///
+    /// ```
+    /// use reknit_apis::KReference;
+    ///
+    /// let sink = KReference {
+    ///     api_version: "v1".into(),
+    ///     kind: "Service".into(),
+    ///     namespace: Some("theirs".into()),
+    ///     name: "web".into(),
+    ///     ..KReference::default()
+    /// };
+    /// assert!(sink.validate_within("theirs").is_empty());
+    /// let wrong = sink.validate_within("mine").via_field("spec.sink");
+    /// assert_eq!(
+    ///     wrong.to_string(),
+    ///     "mismatched namespaces: spec.sink.namespace\nparent namespace: \"mine\" does not match ref: \"theirs\"",
+    /// );
+    /// ```
+    pub fn validate_within(&self, namespace: &str) -> FieldError {
+        self.validate().also(self.validate_namespace(namespace))
+    }
+
+    pub(crate) fn validate_namespace(&self, parent: &str) -> FieldError {
+        match self.namespace.as_deref() {
+            Some(own) if !own.is_empty() && !parent.is_empty() && own != parent => {
+                let details = format!("parent namespace: {parent:?} does not match ref: {own:?}");
+                FieldError::generic("mismatched namespaces", ["namespace"]).details(details)
+            }
+            _ => FieldError::none(),
+        }
+    }
+}
+
+/// A reference to one object of any Kind, or to several objects in a namespace by their labels.
+///
+/// ```
+/// use reknit_apis::Reference;
+///
+/// let one = Reference { api_version: "v1".into(), kind: "Service".into(), ..Reference::default() };
+/// let error = one.check_trackable().unwrap_err();
+/// assert_eq!(error.to_string(), "invalid Reference:\nmust provide either Name or Selector");
+///
+/// let one = Reference { name: Some("web".into()), namespace: Some("default".into()), ..one };
+/// assert!(one.check_trackable().is_ok());
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(
+    description = "A reference to one object of any Kind, or to several objects in a namespace by their labels."
+)]
+pub struct Reference {
+    /// The group and version, such as `v1` or `apps/v1`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub api_version: String,
+    /// The Kind, such as `Service`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub kind: String,
+    /// The namespace. Cluster-scoped objects have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// The name. Either this or the selector is set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The selector of the labels of the objects. Either this or the name is set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub selector: Option<LabelSelector>,
+}
+
+/// The error of a [`Reference`] that cannot be tracked, with all faults.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("invalid Reference:\n{}", .0.join("\n"))]
+pub struct InvalidReference(Vec<String>);
+
+impl From<KReference> for Reference {
+    /// Drops the address, since the object is tracked.
+    fn from(KReference { api_version, kind, namespace, name, address: _ }: KReference) -> Self {
+        Self { api_version, kind, namespace, name: Some(name), selector: None }
+    }
+}
+
+impl Reference {
+    /// Validates that it names or selects objects in a namespace.
+    pub fn validate(&self) -> FieldError {
+        let named = match (&self.selector, self.name()) {
+            (Some(_), "") => self.validate_selector(),
+            (Some(_), _) => FieldError::multiple_one_of(["selector", "name"]),
+            (None, "") => FieldError::missing_one_of(["selector", "name"]),
+            (None, name) => well_formed(name, dns_label, "name"),
+        };
+        self.validate_location().also(named)
+    }
+
+    /// Validates that it names one object in a namespace and has no selector.
+    pub fn validate_object_reference(&self) -> FieldError {
+        let selector = match self.selector {
+            Some(_) => FieldError::disallowed(["selector"]),
+            None => FieldError::none(),
+        };
+        self.validate_location().also(required_and(self.name(), dns_label, "name")).also(selector)
+    }
+
+    /// Checks that its objects can be watched.
+    ///
+    /// # Errors
+    ///
+    /// A malformed field is an error, and so is both a name and a selector, or neither.
+    pub fn check_trackable(&self) -> Result<(), InvalidReference> {
+        let mut wrong = Vec::new();
+        let mut check = |part: &str, why: Vec<String>| {
+            wrong.extend(why.into_iter().map(|why| format!("{part}: {why}")));
+        };
+        check("APIVersion", qualified_name(&self.api_version));
+        check("Kind", c_identifier(&self.kind));
+        if !self.namespace().is_empty() {
+            check("Namespace", dns_label(self.namespace()));
+        }
+        match (&self.selector, self.name()) {
+            (Some(_), name) if !name.is_empty() => wrong.push("cannot provide both Name and Selector".into()),
+            (Some(selector), _) => check("Selector", label_selector(selector).into_iter().collect()),
+            (None, "") => wrong.push("must provide either Name or Selector".into()),
+            (None, name) => check("Name", dns_subdomain(name)),
+        }
+        wrong.sort();
+        if wrong.is_empty() { Ok(()) } else { Err(InvalidReference(wrong)) }
+    }
+
+    fn namespace(&self) -> &str {
+        self.namespace.as_deref().unwrap_or_default()
+    }
+
+    fn name(&self) -> &str {
+        self.name.as_deref().unwrap_or_default()
+    }
+
+    fn validate_location(&self) -> FieldError {
+        required_and(&self.api_version, qualified_name, "apiVersion")
+            .also(required_and(&self.kind, c_identifier, "kind"))
+            .also(required_and(self.namespace(), dns_label, "namespace"))
+    }
+
+    fn validate_selector(&self) -> FieldError {
+        let wrong = self.selector.as_ref().and_then(label_selector);
+        wrong.map_or_else(FieldError::none, |why| FieldError::invalid_value(why, "selector"))
+    }
+}
+
+fn required(value: &str, path: &str) -> FieldError {
+    if value.is_empty() { FieldError::missing([path]) } else { FieldError::none() }
+}
+
+fn well_formed(value: &str, rule: fn(&str) -> Vec<String>, path: &str) -> FieldError {
+    match &rule(value)[..] {
+        [] => FieldError::none(),
+        wrong => FieldError::invalid_value(wrong.join(", "), path),
+    }
+}
+
+fn required_and(value: &str, rule: fn(&str) -> Vec<String>, path: &str) -> FieldError {
+    if value.is_empty() { required(value, path) } else { well_formed(value, rule, path) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn within(reference: Option<&str>, parent: &str) -> String {
+        let reference = KReference { namespace: reference.map(Into::into), ..KReference::default() };
+        reference.validate_within(parent).to_string()
+    }
+
+    #[test]
+    fn a_reference_to_another_namespace_is_reported_together_with_other_faults() {
+        let missing = "missing field(s): apiVersion, kind, name";
+        let mismatched =
+            "mismatched namespaces: namespace\nparent namespace: \"mine\" does not match ref: \"theirs\"";
+        assert_eq!(within(Some("theirs"), "mine"), format!("{mismatched}\n{missing}"));
+    }
+
+    #[test]
+    fn an_equal_or_missing_namespace_is_not_a_mismatch() {
+        for (reference, parent) in
+            [(Some("mine"), "mine"), (None, "mine"), (Some(""), "mine"), (Some("theirs"), "")]
+        {
+            assert!(!within(reference, parent).contains("mismatched"), "{reference:?} in {parent:?}");
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! The conditions that decide whether an object is ready, and the rules for setting them.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::{
+    condition::{Condition, ConditionStatus, Severity},
+    duck::{DuckShaped, DuckStatus},
+};
+
+/// The reason of the top condition until a pass marks a condition for a new generation.
+const UNMARKED: &str = "NewObservedGenFailure";
+
+/// The conditions that decide whether an object is ready: the top condition, and the dependents that must all be True for
+/// it to be True.
+///
+/// ```
+/// use reknit_apis::ConditionSet;
+///
+/// /// For an object that runs until it is deleted. The top condition is `Ready`.
+/// const SERVICE: ConditionSet = ConditionSet::living(&["RoutesReady", "ConfigurationsReady"]);
+/// /// For an object that completes. The top condition is `Succeeded`.
+/// const BUILD: ConditionSet = ConditionSet::batch(&["Fetched"]);
+///
+/// assert_eq!((SERVICE.top(), BUILD.top()), ("Ready", "Succeeded"));
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct ConditionSet {
+    top: &'static str,
+    dependents: &'static [&'static str],
+}
+
+impl ConditionSet {
+    /// A set whose top condition is `Ready`. As in Knative, a repeated dependent counts once, and the top condition does
+    /// not count as a dependent.
+    pub const fn living(dependents: &'static [&'static str]) -> Self {
+        Self { top: "Ready", dependents }
+    }
+
+    /// A set whose top condition is `Succeeded`; dependents count as in [`living`](Self::living).
+    pub const fn batch(dependents: &'static [&'static str]) -> Self {
+        Self { top: "Succeeded", dependents }
+    }
+
+    /// The type of the top condition.
+    pub const fn top(&self) -> &'static str {
+        self.top
+    }
+
+    /// The types that must all be True for the top to be True.
+    pub const fn dependents(&self) -> &'static [&'static str] {
+        self.dependents
+    }
+
+    /// Manages the conditions of this status by the rules of this set.
+    pub fn manage<'a>(&self, status: &'a mut impl DuckShaped) -> Conditions<'a> {
+        Conditions { set: *self, duck: status.duck_mut() }
+    }
+
+    /// The number of distinct dependents.
+    fn count(&self) -> usize {
+        let is_first =
+            |(at, kind): &(usize, &&str)| **kind != self.top && !self.dependents[..*at].contains(*kind);
+        self.dependents.iter().enumerate().filter(is_first).count()
+    }
+
+    fn decides(&self, kind: &str) -> bool {
+        kind == self.top || self.dependents.contains(&kind)
+    }
+
+    fn severity(&self, kind: &str) -> Severity {
+        if self.decides(kind) { Severity::Error } else { Severity::Info }
+    }
+}
+
+/// The conditions of a status, set by the rules of their [`ConditionSet`].
+///
+/// Setting a condition to its current value changes nothing, its `lastTransitionTime` included. Any other value sets
+/// `lastTransitionTime` to now. The top condition follows its dependents: it is False if any is False, otherwise Unknown
+/// if any is Unknown, and True if all are True. The list is sorted by type.
+///
+/// Conditions outside the set get the severity `Info` and do not affect the top condition. As in Knative, every stored
+/// condition without a severity counts as a dependent. So [`clear`](Self::clear) a condition that a newer version has
+/// removed from its set.
+///
+/// ```
+/// use reknit_apis::{ConditionSet, DuckStatus};
+///
+/// const SET: ConditionSet = ConditionSet::living(&["Deployed", "Routed"]);
+///
+/// let mut status = DuckStatus::default();
+/// let mut conditions = SET.manage(&mut status);
+/// conditions.mark_true("Deployed");
+/// conditions.mark_false("Routed", "NoDomain", "no domain is configured");
+///
+/// let top = conditions.get("Ready").unwrap();
+/// assert_eq!(top.status, "False");
+/// assert_eq!(top.reason.as_deref(), Some("NoDomain"));
+/// ```
+#[derive(Debug)]
+pub struct Conditions<'a> {
+    set: ConditionSet,
+    duck: &'a mut DuckStatus,
+}
+
+/// The error of clearing the top condition or one of its dependents.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("clearing terminal conditions not implemented")]
+pub struct ClearError;
+
+impl Conditions<'_> {
+    /// Returns true if the top condition is True.
+    pub fn is_happy(&self) -> bool {
+        self.status(self.set.top) == ConditionStatus::True
+    }
+
+    /// Returns the condition of this type, if it is set.
+    pub fn get(&self, kind: &str) -> Option<&Condition> {
+        self.duck.condition(kind)
+    }
+
+    /// Returns the top condition, if it is set.
+    pub fn top(&self) -> Option<&Condition> {
+        self.get(self.set.top)
+    }
+
+    /// Adds missing conditions: the top condition as Unknown, and dependents as True if the top is True, or else as Unknown.
+    pub fn initialise(&mut self) {
+        self.initialise_one(self.set.top, ConditionStatus::Unknown);
+        let status = if self.is_happy() { ConditionStatus::True } else { ConditionStatus::Unknown };
+        for kind in self.set.dependents {
+            self.initialise_one(kind, status);
+        }
+    }
+
+    /// Marks the condition True. The top becomes True too if all dependents are.
+    pub fn mark_true(&mut self, kind: &str) {
+        self.mark_true_with_reason(kind, "", "");
+    }
+
+    /// Marks the condition True with a reason. The top becomes True too, without a reason, if all dependents are.
+    pub fn mark_true_with_reason(&mut self, kind: &str, reason: &str, message: impl Into<String>) {
+        self.mark(kind, ConditionStatus::True, reason, message);
+        self.follow_dependents(kind);
+    }
+
+    /// Marks the condition Unknown, and the top too if this one is a dependent and none is False.
+    pub fn mark_unknown(&mut self, kind: &str, reason: &str, message: impl Into<String>) {
+        let message = message.into();
+        self.mark(kind, ConditionStatus::Unknown, reason, message.clone());
+        let fails = |dependent: &&str| self.status(dependent) == ConditionStatus::False;
+        if self.set.dependents.iter().any(fails) {
+            if self.status(self.set.top) != ConditionStatus::False {
+                self.mark_false(self.set.top, reason, message);
+            }
+        } else if self.set.dependents.contains(&kind) {
+            self.mark(self.set.top, ConditionStatus::Unknown, reason, message);
+        }
+    }
+
+    /// Marks the condition False, and the top too if this one is a dependent.
+    pub fn mark_false(&mut self, kind: &str, reason: &str, message: impl Into<String>) {
+        let message = message.into();
+        self.mark(kind, ConditionStatus::False, reason, message.clone());
+        if self.set.dependents.contains(&kind) {
+            self.mark(self.set.top, ConditionStatus::False, reason, message);
+        }
+    }
+
+    /// Stores the condition with the current time, and does not update the top condition.
+    pub fn set(&mut self, mut condition: Condition) {
+        condition.reason = condition.reason.filter(|text| !text.is_empty());
+        condition.message = condition.message.filter(|text| !text.is_empty());
+        if self.get(&condition.kind).is_some_and(|stored| stored.eq_ignoring_transition_time(&condition)) {
+            return;
+        }
+        condition.last_transition_time = Some(Time(Timestamp::now()));
+        let all = &mut self.duck.conditions;
+        all.retain(|stored| stored.kind != condition.kind);
+        all.push(condition);
+        all.sort_by(|a, b| a.kind.cmp(&b.kind));
+    }
+
+    /// Removes a condition.
+    ///
+    /// # Errors
+    ///
+    /// The top condition and its dependents cannot be removed.
+    pub fn clear(&mut self, kind: &str) -> Result<(), ClearError> {
+        if self.set.decides(kind) {
+            return Err(ClearError);
+        }
+        self.duck.conditions.retain(|stored| stored.kind != kind);
+        Ok(())
+    }
+
+    /// Marks the top Unknown if the observed generation is not this one. Returns whether it is not.
+    ///
+    /// Called before a pass. The reconciler is expected to mark a condition.
+    pub fn expect_generation(&mut self, generation: Option<i64>) -> bool {
+        let is_new = self.duck.observed_generation.unwrap_or_default() != generation.unwrap_or_default();
+        if is_new {
+            let message = "unsuccessfully observed a new generation";
+            self.mark_unknown(self.set.top, UNMARKED, message);
+        }
+        is_new
+    }
+
+    /// Returns true if the top is as [`expect_generation`](Self::expect_generation) left it, so that no condition was marked since.
+    pub fn expects_generation(&self) -> bool {
+        self.top().is_some_and(|top| top.reason.as_deref() == Some(UNMARKED))
+    }
+
+    fn status(&self, kind: &str) -> ConditionStatus {
+        self.get(kind).map_or(ConditionStatus::Unknown, |condition| condition.status)
+    }
+
+    fn initialise_one(&mut self, kind: &str, status: ConditionStatus) {
+        if self.get(kind).is_none() {
+            self.mark(kind, status, "", "");
+        }
+    }
+
+    fn mark(&mut self, kind: &str, status: ConditionStatus, reason: &str, message: impl Into<String>) {
+        self.set(Condition {
+            kind: kind.into(),
+            status,
+            severity: self.set.severity(kind),
+            last_transition_time: None,
+            reason: Some(reason.into()),
+            message: Some(message.into()),
+        });
+    }
+
+    fn follow_dependents(&mut self, marked: &str) {
+        let top = self.set.top;
+        if let Some(unhappy) = self.unhappy_dependent() {
+            let reason = unhappy.reason.unwrap_or_default();
+            self.mark(top, unhappy.status, &reason, unhappy.message.unwrap_or_default());
+        } else if marked != top {
+            self.mark(top, ConditionStatus::True, "", "");
+        }
+    }
+
+    /// The condition that the top copies: the newest False one, or else the newest Unknown one.
+    fn unhappy_dependent(&self) -> Option<Condition> {
+        let dependents = self.set.count();
+        if dependents == 0 {
+            return None;
+        }
+        let stored = &self.duck.conditions;
+        let mut terminal: Vec<_> =
+            stored.iter().filter(|one| one.severity.is_error() && one.kind != self.set.top).collect();
+        terminal.sort_by(|a, b| b.last_transition_time.cmp(&a.last_transition_time));
+        let newest = |status| terminal.iter().find(|one| one.status == status).map(|one| (*one).clone());
+        newest(ConditionStatus::False)
+            .or_else(|| newest(ConditionStatus::Unknown))
+            .or_else(|| (dependents > terminal.len()).then(Condition::default))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_repeated_dependent_counts_once_and_the_top_does_not_count() {
+        for set in [ConditionSet::living(&["A", "A"]), ConditionSet::living(&["Ready", "A"])] {
+            let mut status = DuckStatus::default();
+            let mut conditions = set.manage(&mut status);
+            conditions.initialise();
+            assert!(!conditions.is_happy());
+            conditions.mark_true("A");
+            assert!(conditions.is_happy(), "{set:?}");
+        }
+        let mut status = DuckStatus::default();
+        let mut conditions = ConditionSet::living(&["Ready"]).manage(&mut status);
+        conditions.mark_true("Ready");
+        assert!(conditions.is_happy());
+    }
+
+    #[test]
+    fn a_generation_is_expected_until_a_condition_is_marked() {
+        const SET: ConditionSet = ConditionSet::living(&["A"]);
+        let mut status = DuckStatus::default();
+        let mut conditions = SET.manage(&mut status);
+        assert!(!conditions.expects_generation());
+        assert!(conditions.expect_generation(Some(2)));
+        assert!(conditions.expects_generation());
+        conditions.mark_false("A", "Missing", "");
+        assert!(!conditions.expects_generation());
+    }
+}

@@ -1,0 +1,13 @@
+//! The parts of a status that Knative-shaped Kinds have in common.
+
+mod addressable;
+mod condition;
+mod condition_set;
+mod duck;
+
+pub use self::{
+    addressable::{AddressStatus, Addressable},
+    condition::{Condition, ConditionStatus, Severity},
+    condition_set::{ClearError, ConditionSet, Conditions},
+    duck::{DuckShaped, DuckStatus},
+};

@@ -1,0 +1,31 @@
+//! A change of the cached objects.
+
+use crate::object::Object;
+
+/// A change of one cached object.
+pub(crate) enum Delta {
+    Added(Object),
+    Updated { old: Object, new: Object },
+    Deleted(Object),
+}
+
+/// The changes that one report causes: two if an object was deleted and created again under its name.
+pub(crate) type Deltas = [Option<Delta>; 2];
+
+impl Delta {
+    /// The object before the change and after it.
+    pub(crate) fn objects(&self) -> [Option<&Object>; 2] {
+        match self {
+            Self::Added(new) => [None, Some(new)],
+            Self::Updated { old, new } => [Some(old), Some(new)],
+            Self::Deleted(last) => [Some(last), None],
+        }
+    }
+
+    /// The newest state there is: of a deleted object its last.
+    pub(crate) fn latest(&self) -> &Object {
+        match self {
+            Self::Added(new) | Self::Updated { new, .. } | Self::Deleted(new) => new,
+        }
+    }
+}

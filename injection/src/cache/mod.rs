@@ -1,0 +1,389 @@
+//! The cache of an informer: the objects, the rules by which they change, and the handlers that are called.
+
+pub(crate) mod delta;
+mod handlers;
+mod store;
+#[cfg(test)]
+mod store_tests;
+mod table;
+mod tombstones;
+mod undecodable;
+mod waiters;
+
+use std::sync::Arc;
+
+use kube::discovery::ApiResource;
+use parking_lot::{Mutex, RwLock};
+use reknit_apis::Key;
+use serde_json::Value;
+
+use self::delta::{Delta, Deltas};
+pub use self::undecodable::DecodeError;
+pub(crate) use self::{
+    handlers::{ChangeHandler, KeyEventHandler, UndecodableHandler},
+    store::Store,
+};
+use self::{
+    handlers::{Handlers, call_change, call_key_event, call_undecodable},
+    undecodable::Undecodable,
+    waiters::Waiters,
+};
+use crate::{
+    client::Answered,
+    informer::{
+        cached::Cached, change::Change, handle::Progress, key_event::KeyEvent, metrics::InformerMetrics,
+        selection::Selection,
+    },
+    object::{Object, RawObject},
+};
+
+/// The cache of an informer, fed by its reflector and by the answers to own writes.
+///
+/// Readers share `store` for a moment. A change holds `handlers` until all handlers have returned. So all handlers see
+/// one order, a handler may read the cache, and an own write is delivered when it returns. `undecodable` is locked for a
+/// moment too, and never together with `store`.
+///
+/// Each state is decoded as it arrives, which shows whether it can be. Then only its bytes are kept, and they are
+/// decoded again when they are read.
+pub(crate) struct Cache<K> {
+    pub(crate) name: String,
+    pub(crate) kind: Arc<ApiResource>,
+    pub(crate) selection: Selection,
+    pub(crate) progress: Progress,
+    pub(crate) waiters: Waiters,
+    pub(crate) metrics: InformerMetrics,
+    store: RwLock<Store>,
+    undecodable: RwLock<Undecodable>,
+    handlers: Mutex<Handlers<K>>,
+    /// True if the objects come from a test instead of a reflector. Then whatever arrives counts, in its order, and new
+    /// handlers do not get the objects that are there already.
+    preloaded: bool,
+}
+
+impl<K: Cached> Cache<K> {
+    pub(crate) fn new(
+        name: String,
+        kind: ApiResource,
+        selection: Selection,
+        metrics: InformerMetrics,
+        preloaded: bool,
+    ) -> Self {
+        Self {
+            name,
+            kind: Arc::new(kind),
+            selection,
+            progress: Progress::not_started(),
+            waiters: Waiters::default(),
+            metrics,
+            store: RwLock::default(),
+            undecodable: RwLock::default(),
+            handlers: Mutex::default(),
+            preloaded,
+        }
+    }
+
+    /// Reads the store, which is locked for as long as `read` takes.
+    pub(crate) fn read<T>(&self, read: impl FnOnce(&Store) -> T) -> T {
+        read(&self.store.read())
+    }
+
+    /// The object of this key, decoded.
+    pub(crate) fn get(&self, key: &Key) -> Option<Arc<K>> {
+        self.decode(&self.object(key)?)
+    }
+
+    /// The object of this key, or an error if its newest state cannot be decoded.
+    pub(crate) fn newest(&self, key: &Key) -> Result<Option<Arc<K>>, DecodeError> {
+        match self.undecodable.read().error(key) {
+            Some(error) => Err(error),
+            None => Ok(self.get(key)),
+        }
+    }
+
+    /// Decodes a cached object, which could be decoded when it arrived.
+    pub(crate) fn decode(&self, object: &Object) -> Option<Arc<K>> {
+        let log = |error: &String| tracing::error!(informer = self.name, key = %object.state().key(), error, "failed to decode an object");
+        object.decode(&self.kind).map(Arc::new).inspect_err(log).ok()
+    }
+
+    /// The keys of all objects, also of those that cannot be decoded.
+    pub(crate) fn keys(&self) -> Vec<Key> {
+        let mut keys: Vec<_> =
+            self.read(|store| store.table.all().map(|object| object.state().key()).collect());
+        let undecodable: Vec<_> = self.undecodable.read().iter().map(|(key, _)| key.clone()).collect();
+        keys.extend(undecodable.into_iter().filter(|key| self.object(key).is_none()));
+        keys
+    }
+
+    fn object(&self, key: &Key) -> Option<Object> {
+        self.read(|store| store.table.get(key).map(|entry| entry.object.clone()))
+    }
+
+    fn objects(&self) -> Vec<Object> {
+        self.read(|store| store.table.all().cloned().collect())
+    }
+
+    pub(crate) fn start_list(&self) {
+        self.undecodable.write().start_list();
+        self.store.write().start_list();
+    }
+
+    /// Applies an item of the current list.
+    pub(crate) fn apply_listed(&self, raw: &RawObject<'_>) {
+        let is_known = || self.store.write().is_known_item(&raw.state());
+        if is_known() {
+            return;
+        }
+        match self.decode_raw(raw) {
+            Ok((object, decoded)) => self.change(Some(&decoded), |store| store.apply_listed(object)),
+            Err(why) => self.add_undecodable(raw, &why, is_known),
+        }
+    }
+
+    pub(crate) fn finish_list(&self, version: &str) {
+        let handlers = self.handlers.lock();
+        let resolved: Vec<_> = self.undecodable.write().finish_list();
+        let resolved: Vec<_> = resolved.into_iter().map(|key| (self.object(&key).is_some(), key)).collect();
+        let deleted = |store: &mut Store| {
+            let deleted = store.finish_list(version);
+            deleted.into_iter().map(|last| Some(Delta::Deleted(last)))
+        };
+        self.change_holding(&handlers, None, deleted);
+        resolved.iter().for_each(|(was_cached, key)| self.notify_resolved(&handlers, key, *was_cached));
+        drop(handlers);
+        self.progress.complete();
+    }
+
+    /// Applies an `ADDED` or `MODIFIED` event of the watch.
+    pub(crate) fn apply_watched(&self, raw: &RawObject<'_>) {
+        let state = raw.state();
+        let is_stale = || self.read(|store| store.is_stale(&state));
+        if is_stale() {
+            self.supersede_undecodable(raw);
+        } else {
+            match self.decode_raw(raw) {
+                Ok((object, decoded)) => {
+                    return self.change(Some(&decoded), |store| store.apply_watched(object));
+                }
+                Err(why) => self.add_undecodable(raw, &why, is_stale),
+            }
+        }
+        self.store.write().advance(state.version());
+    }
+
+    /// Applies a `DELETED` event of the watch.
+    pub(crate) fn apply_deletion(&self, raw: &RawObject<'_>) {
+        self.delete(raw, |store| store.apply_deletion(&raw.state()));
+    }
+
+    /// Applies a deletion, and forgets the undecodable state of the object.
+    fn delete(&self, raw: &RawObject<'_>, deletion: impl FnOnce(&mut Store) -> Deltas) {
+        let (handlers, key) = (self.handlers.lock(), raw.key());
+        let was_undecodable = self.undecodable.write().supersede(&raw.state());
+        let was_cached = self.object(&key).is_some();
+        self.change_holding(&handlers, None, deletion);
+        if was_undecodable {
+            self.notify_resolved(&handlers, &key, was_cached);
+        }
+    }
+
+    pub(crate) fn apply_bookmark(&self, version: &str) {
+        self.store.write().apply_bookmark(version);
+    }
+
+    /// Applies an answer to a request of this process. Returns whether the answer shows the state of an object of this
+    /// Kind.
+    pub(crate) fn apply_answer(&self, answer: &Answered<'_>) -> bool {
+        match answer {
+            Answered::Object { raw, .. } if !raw.is_of(&self.kind) => return false,
+            Answered::Object { raw, text, deletion } if self.preloaded => self.set(raw, text, *deletion),
+            Answered::Item { raw, text } if self.preloaded => self.set(raw, text, false),
+            Answered::Deleted { key, .. } | Answered::Absent { key, .. } if self.preloaded => {
+                self.remove(key)
+            }
+            Answered::Object { raw, deletion, .. } => self.apply_own_write(raw, *deletion),
+            Answered::Item { raw, .. } => self.apply_own_write(raw, false),
+            Answered::Deleted { key, uid: Some(uid) } => {
+                self.change(None, |store| store.delete_uid(key, uid))
+            }
+            Answered::Absent { key, version: Some(version) } => {
+                self.change(None, |store| store.delete_at(key, *version));
+            }
+            Answered::Deleted { uid: None, .. } | Answered::Absent { version: None, .. } => {}
+        }
+        true
+    }
+
+    /// Applies the answer to a write. One that cannot be cached is left to the watch.
+    fn apply_own_write(&self, raw: &RawObject<'_>, deletion: bool) {
+        let Ok(object) = self.encode(raw) else { return };
+        let Some(is_selected) = self.selection.admits(&object) else { return };
+        if raw.is_gone(deletion) {
+            return self.delete(raw, |store| store.apply_own_deletion(&raw.state()));
+        }
+        if let Ok(decoded) = object.decode(&self.kind).map(Arc::new) {
+            self.change(Some(&decoded), |store| store.apply_own_write(object, is_selected));
+        }
+    }
+
+    /// Inserts an object that a test gives, if it is of this Kind.
+    pub(crate) fn preload(&self, object: &Value) {
+        let text = object.to_string();
+        if let Ok(raw) = RawObject::scan_text(&text)
+            && raw.is_of(&self.kind)
+        {
+            self.set(&raw, &text, false);
+        }
+    }
+
+    /// Inserts or removes an object without a reflector, in the order of the calls.
+    fn set(&self, raw: &RawObject<'_>, text: &str, deletion: bool) {
+        if raw.is_gone(deletion) {
+            return self.remove(&raw.key());
+        }
+        let (object, decoded) = match self.decode_raw(raw) {
+            Ok(decoded) => decoded,
+            Err(why) => return self.add_undecodable(raw, &why, || false),
+        };
+        let fields = serde_json::from_str(text).unwrap_or_default();
+        if self.selection.admits(&object) != Some(false) && self.selection.admits_json(&fields) {
+            self.change(Some(&decoded), |store| store.put(object, 0));
+        } else {
+            self.remove(&raw.key());
+        }
+    }
+
+    /// Inserts an object that a test gives, or removes it if the selection does not admit it.
+    pub(crate) fn apply(&self, object: Object, decoded: &Arc<K>) {
+        if self.selection.admits(&object).unwrap_or(true) {
+            self.change(Some(decoded), |store| store.put(object, 0));
+        } else {
+            self.remove(&object.state().key());
+        }
+    }
+
+    pub(crate) fn remove(&self, key: &Key) {
+        self.undecodable.write().remove(key);
+        self.change(None, |store| store.remove(key));
+    }
+
+    fn encode(&self, raw: &RawObject<'_>) -> Result<Object, String> {
+        raw.encode::<K>(&self.kind, self.selection.keeps_managed_fields())
+    }
+
+    fn decode_raw(&self, raw: &RawObject<'_>) -> Result<(Object, Arc<K>), String> {
+        let object = self.encode(raw)?;
+        let decoded = object.decode(&self.kind)?;
+        Ok((object, Arc::new(decoded)))
+    }
+
+    /// Changes the objects and calls the handlers; `decoded` is the new object, if there is one.
+    fn change<T>(&self, decoded: Option<&Arc<K>>, change: impl FnOnce(&mut Store) -> T)
+    where
+        T: IntoIterator<Item = Option<Delta>>,
+    {
+        self.change_holding(&self.handlers.lock(), decoded, change);
+    }
+
+    fn change_holding<T>(
+        &self,
+        handlers: &Handlers<K>,
+        decoded: Option<&Arc<K>>,
+        change: impl FnOnce(&mut Store) -> T,
+    ) where
+        T: IntoIterator<Item = Option<Delta>>,
+    {
+        let deltas = change(&mut self.store.write());
+        for delta in deltas.into_iter().flatten() {
+            let (state, [_, new]) = (delta.latest().state(), delta.objects());
+            // After the store has changed and before handlers read the cache.
+            match new {
+                Some(_) => self.undecodable.write().supersede(&state),
+                None => self.undecodable.write().remove(&state.key()),
+            };
+            let (objects, bytes) = self.read(|store| (store.table.len(), store.table.bytes()));
+            self.metrics.set_size(objects, bytes);
+            handlers.on_delta(&delta, decoded.filter(|_| new.is_some()), &self.kind);
+            self.waiters.wake(|| state.key());
+        }
+    }
+
+    /// Remembers a state that cannot be decoded, and calls the handlers once a version.
+    ///
+    /// `is_known` looks again while no other change can happen: a newer own write may have arrived while the object was
+    /// decoded.
+    fn add_undecodable(&self, raw: &RawObject<'_>, why: &str, is_known: impl FnOnce() -> bool) {
+        let handlers = self.handlers.lock();
+        if is_known() || !self.undecodable.write().add(raw, why) {
+            return;
+        }
+        let key = raw.key();
+        tracing::error!(informer = self.name, %key, error = why, "failed to decode an object, skipping it");
+        handlers.on_undecodable(&key, why);
+        handlers.on_key_event(&KeyEvent::undecodable(key, self.encode(raw).ok().as_ref()));
+    }
+
+    /// Forgets an undecodable state that is not newer than this state, which changes no object.
+    fn supersede_undecodable(&self, raw: &RawObject<'_>) {
+        if self.undecodable.read().is_empty() {
+            return;
+        }
+        let (handlers, key) = (self.handlers.lock(), raw.key());
+        if self.undecodable.write().supersede(&raw.state()) {
+            self.notify_resolved(&handlers, &key, self.object(&key).is_some());
+        }
+    }
+
+    /// Calls the handlers for a key whose undecodable state is forgotten, unless a change has told them.
+    fn notify_resolved(&self, handlers: &Handlers<K>, key: &Key, was_cached: bool) {
+        match (was_cached, self.object(key)) {
+            (true, None) => {} // a change has told that the object is gone
+            (_, Some(object)) => handlers.on_key_event(&KeyEvent::resolved(&object)),
+            (false, None) => handlers.on_key_event(&KeyEvent::deleted(key.clone())),
+        }
+    }
+
+    pub(crate) fn add_handler(&self, handler: ChangeHandler<K>) {
+        let mut handlers = self.handlers.lock();
+        if !self.preloaded {
+            self.replay(&handler);
+        }
+        handlers.changes.push(handler);
+    }
+
+    /// Adds a handler that is called before all others, and first with the objects that are there already.
+    pub(crate) fn add_index(&self, handler: ChangeHandler<K>) {
+        let mut handlers = self.handlers.lock();
+        self.replay(&handler);
+        handlers.indexes.push(handler);
+    }
+
+    fn replay(&self, handler: &ChangeHandler<K>) {
+        let objects = self.objects().into_iter();
+        objects
+            .filter_map(|object| self.decode(&object))
+            .for_each(|object| call_change(handler, &Change::Added(object)));
+    }
+
+    pub(crate) fn add_key_event_handler(&self, handler: KeyEventHandler) {
+        let mut handlers = self.handlers.lock();
+        if !self.preloaded {
+            self.objects().iter().for_each(|object| call_key_event(&handler, &KeyEvent::resolved(object)));
+            for (key, _) in self.undecodable() {
+                call_key_event(&handler, &KeyEvent::undecodable(key, None));
+            }
+        }
+        handlers.key_events.push(handler);
+    }
+
+    pub(crate) fn add_undecodable_handler(&self, handler: UndecodableHandler) {
+        let mut handlers = self.handlers.lock();
+        self.undecodable().iter().for_each(|(key, why)| call_undecodable(&handler, key, why));
+        handlers.undecodable.push(handler);
+    }
+
+    /// A copy, since handlers may ask for what cannot be decoded.
+    fn undecodable(&self) -> Vec<(Key, String)> {
+        self.undecodable.read().iter().map(|(key, why)| (key.clone(), why.to_owned())).collect()
+    }
+}

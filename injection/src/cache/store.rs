@@ -1,0 +1,239 @@
+//! The rules by which lists, watches and own writes change the cached objects.
+//!
+//! Three sources report the same objects at different times: a list, whose pages are one snapshot; a watch, which
+//! reports everything after that snapshot in order; and the answers to this process's own writes, which arrive at any
+//! moment, before or after their echo in the watch. The rules:
+//!
+//! - A list is the truth about everything but what this process has written since the list began. Lists are consistent
+//!   reads, so whatever was written before they began is in them. A server whose store became younger needs no rule.
+//! - Of two states of an object the one with the higher resourceVersion is newer. The older one is dropped, and the
+//!   equal one is an echo. An object with another uid under the same name is another object.
+//! - The watch has reported everything up to `reached`. An own write at or below it that is not cached has been deleted
+//!   since.
+//! - What an own write removed is remembered in [`Tombstones`] until the watch has reported the deletion too.
+//! - If a version cannot be ordered, the order of the watch is trusted, and own writes wait for the watch.
+
+use reknit_apis::Key;
+
+use super::{
+    delta::{Delta, Deltas},
+    table::{Entry, Table},
+    tombstones::Tombstones,
+};
+use crate::object::{Object, ObjectState, ResourceVersion, raise};
+
+const NONE: Deltas = [None, None];
+
+/// The cached objects, and the version that each source has reached.
+#[derive(Default)]
+pub(crate) struct Store {
+    pub(crate) table: Table,
+    tombstones: Tombstones,
+    /// The number of lists that have begun.
+    lists: u32,
+    /// The version up to which the last list or the watch has reported everything. Empty before the first list.
+    reached: String,
+    /// The highest version seen since the last list.
+    highest: String,
+    /// True if the version of the last list cannot be ordered.
+    unordered: bool,
+}
+
+/// Returns true if one state is older than the other. Without versions that is unknown, and the later arrival counts as newer.
+fn is_older(one: Option<ResourceVersion<'_>>, other: Option<ResourceVersion<'_>>) -> bool {
+    matches!((one, other), (Some(one), Some(other)) if one < other)
+}
+
+impl Store {
+    /// Must be called before the first request of a list is sent.
+    pub(crate) fn start_list(&mut self) {
+        self.lists += 1;
+        self.tombstones.start_list();
+    }
+
+    /// Applies an item of the current list.
+    pub(crate) fn apply_listed(&mut self, item: Object) -> Deltas {
+        if self.is_known_item(&item.state()) {
+            return NONE;
+        }
+        self.put(item, 0)
+    }
+
+    /// Returns true if an item of the current list changes nothing: it is the cached state, or the cached one was written since
+    /// the list began.
+    ///
+    /// The caller asks before it decodes the item. An object that is listed but cannot be decoded is not absent.
+    pub(crate) fn is_known_item(&mut self, item: &ObjectState<'_>) -> bool {
+        if self.tombstones.cover_item(item) {
+            return true;
+        }
+        let lists = self.lists;
+        let Some(held) = self.table.mark_listed(item, lists) else { return false };
+        held.object.is(item) || (held.written == lists && !is_older(held.version(), item.version()))
+    }
+
+    /// Ends the current list, and removes and returns the objects that it did not show.
+    pub(crate) fn finish_list(&mut self, version: &str) -> Vec<Object> {
+        let (snapshot, lists) = (ResourceVersion::parse(version), self.lists);
+        let mut highest = version.to_owned();
+        let removed = self.table.retain(|held| {
+            let is_later_write =
+                held.written == lists && snapshot.is_some() && is_older(snapshot, held.version());
+            if is_later_write {
+                raise(&mut highest, held.version());
+            }
+            held.listed == lists || is_later_write
+        });
+        self.unordered = snapshot.is_none();
+        self.tombstones.finish_list(snapshot);
+        version.clone_into(&mut self.reached);
+        self.highest = highest;
+        removed
+    }
+
+    /// Applies an `ADDED` or `MODIFIED` event of the watch.
+    pub(crate) fn apply_watched(&mut self, item: Object) -> Deltas {
+        let state = item.state();
+        let stale = self.is_stale(&state);
+        self.advance(state.version());
+        if stale { NONE } else { self.put(item, 0) }
+    }
+
+    /// Returns true if a state that the watch reports is an echo of the cached one, or older.
+    ///
+    /// The caller asks before it decodes the object, and calls [`advance`](Self::advance) only after that: the answer to
+    /// an own write may arrive in between.
+    pub(crate) fn is_stale(&self, item: &ObjectState<'_>) -> bool {
+        let is_newer = |held: &Entry| held.object.is(item) || is_older(item.version(), held.version());
+        self.tombstones.cover(item) || self.table.namesake(item).is_some_and(is_newer)
+    }
+
+    /// Applies a `DELETED` event of the watch: the object is gone or left the selection.
+    pub(crate) fn apply_deletion(&mut self, state: &ObjectState<'_>) -> Deltas {
+        let key = state.key();
+        self.advance(state.version());
+        self.tombstones.confirm(state);
+        if self.table.get(&key).is_some_and(|held| is_older(state.version(), held.version())) {
+            return NONE;
+        }
+        self.remove(&key)
+    }
+
+    /// Records that the watch has reported everything up to this version.
+    pub(crate) fn advance(&mut self, version: Option<ResourceVersion<'_>>) {
+        raise(&mut self.reached, version);
+        raise(&mut self.highest, version);
+    }
+
+    /// Applies a `BOOKMARK` event of the watch.
+    pub(crate) fn apply_bookmark(&mut self, version: &str) {
+        let version = ResourceVersion::parse(version);
+        self.advance(version);
+        if let Some(version) = version {
+            self.tombstones.expire(version);
+        }
+    }
+
+    /// Applies the answer to an own write; `is_selected` says whether the object is of the selection now.
+    pub(crate) fn apply_own_write(&mut self, item: Object, is_selected: bool) -> Deltas {
+        let state = item.state();
+        if !self.is_new_own_write(&state) {
+            return NONE;
+        }
+        if is_selected {
+            let lists = self.lists;
+            raise(&mut self.highest, state.version());
+            return self.put(item, lists);
+        }
+        let key = state.key();
+        let concerns = self.table.get(&key).is_some() || self.tombstones.contain(&key);
+        match state.version() {
+            Some(version) if concerns => self.delete_at(&key, version),
+            _ => NONE,
+        }
+    }
+
+    fn is_new_own_write(&self, state: &ObjectState<'_>) -> bool {
+        if state.version().is_none() || self.unordered {
+            return false;
+        }
+        match self.table.namesake(state) {
+            Some(held) => is_older(held.version(), state.version()),
+            None => !self.has_reached(state.version()) && !self.tombstones.cover(state),
+        }
+    }
+
+    fn has_reached(&self, version: Option<ResourceVersion<'_>>) -> bool {
+        version.is_some() && version <= ResourceVersion::parse(&self.reached)
+    }
+
+    /// Applies an answer that shows the last state of an object that no longer exists.
+    ///
+    /// Its version is that of the deletion. If the write removed the last finalizer, it is the version before, which the
+    /// watch may have reached.
+    pub(crate) fn apply_own_deletion(&mut self, last: &ObjectState<'_>) -> Deltas {
+        let key = last.key();
+        let deltas = last.version().map_or(NONE, |version| self.delete_at(&key, version));
+        match last.uid {
+            Some(uid) if matches!(deltas, [None, None]) => self.delete_uid(&key, uid),
+            _ => deltas,
+        }
+    }
+
+    /// Removes an object that this process deleted, or took out of the selection, by this version.
+    pub(crate) fn delete_at(&mut self, key: &Key, version: ResourceVersion<'_>) -> Deltas {
+        let is_newer = |held: &Entry| held.version().is_none_or(|held| held > version);
+        if self.unordered || self.has_reached(Some(version)) || self.table.get(key).is_some_and(is_newer) {
+            return NONE;
+        }
+        self.tombstones.add_version(key, version);
+        self.remove(key)
+    }
+
+    /// Removes the object of this uid, which this process deleted at an unknown version.
+    pub(crate) fn delete_uid(&mut self, key: &Key, uid: &str) -> Deltas {
+        let Some(held) = self.table.get(key) else { return NONE };
+        if self.unordered || held.object.is_terminating() || held.object.state().uid != Some(uid) {
+            return NONE;
+        }
+        let listed = held.listed == self.lists;
+        // The current list may show that the server is younger than a version from before the list.
+        let last = held.version().filter(|_| listed || held.written == self.lists);
+        self.tombstones.add_uid(key, uid, last, listed);
+        self.remove(key)
+    }
+
+    /// Caches the object unconditionally; `written` is the number of the list during which this process wrote it.
+    pub(crate) fn put(&mut self, new: Object, written: u32) -> Deltas {
+        let state = new.state();
+        self.tombstones.remove(&state);
+        let listed = if written == 0 { self.lists } else { 0 };
+        match self.table.put(new.clone(), listed, written) {
+            None => [Some(Delta::Added(new)), None],
+            Some(old) if is_another(old.state().uid, state.uid) => {
+                [Some(Delta::Deleted(old)), Some(Delta::Added(new))]
+            }
+            Some(old) => [Some(Delta::Updated { old, new }), None],
+        }
+    }
+
+    /// Removes the object of this key unconditionally.
+    pub(crate) fn remove(&mut self, key: &Key) -> Deltas {
+        [self.table.remove(key).map(Delta::Deleted), None]
+    }
+
+    /// The number of removals that the watch has yet to report.
+    #[cfg(test)]
+    pub(crate) fn tombstones(&self) -> usize {
+        self.tombstones.len()
+    }
+
+    /// The highest version seen. A server that answers with a lower one has lost data.
+    pub(crate) fn highest(&self) -> &str {
+        &self.highest
+    }
+}
+
+fn is_another(old: Option<&str>, new: Option<&str>) -> bool {
+    old.is_some() && new.is_some() && old != new
+}

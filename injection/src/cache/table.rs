@@ -1,0 +1,177 @@
+//! The objects of a cache, by namespace and name.
+
+use std::hash::BuildHasher;
+
+use hashbrown::{DefaultHashBuilder, HashMap, HashTable, hash_table};
+use reknit_apis::Key;
+
+use crate::object::{Object, ObjectState, ResourceVersion};
+
+/// The cached objects: one hash table a namespace, hashed by the objects' own names.
+///
+/// So no key is held a second time, and a namespace is listed without visiting the others. Cluster-scoped objects are
+/// in the namespace `""`.
+#[derive(Default)]
+pub(crate) struct Table {
+    namespaces: HashMap<Box<str>, HashTable<Entry>>,
+    hasher: DefaultHashBuilder,
+    len: usize,
+    bytes: usize,
+}
+
+/// An object, and the marks that decide which list has shown it.
+pub(crate) struct Entry {
+    pub(crate) object: Object,
+    /// The number of the last list that held it.
+    pub(crate) listed: u32,
+    /// The number of the last list that had begun when this process wrote it, or zero.
+    pub(crate) written: u32,
+}
+
+impl Entry {
+    pub(crate) fn version(&self) -> Option<ResourceVersion<'_>> {
+        self.object.version()
+    }
+
+    fn is_named(&self, name: &str) -> bool {
+        self.object.name() == name.as_bytes()
+    }
+}
+
+impl Table {
+    /// The number of objects.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The size of all objects together.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(crate) fn get(&self, key: &Key) -> Option<&Entry> {
+        self.find(key.namespace.as_deref(), &key.name)
+    }
+
+    /// The entry of the same namespace and name.
+    pub(crate) fn namesake(&self, state: &ObjectState<'_>) -> Option<&Entry> {
+        self.find(state.namespace, state.name)
+    }
+
+    /// The entry of the same namespace and name, after marking it as held by this list.
+    pub(crate) fn mark_listed(&mut self, state: &ObjectState<'_>, list: u32) -> Option<&Entry> {
+        let table = self.namespaces.get_mut(state.namespace.unwrap_or_default())?;
+        let found = table.find_mut(hash(&self.hasher, state.name), |entry| entry.is_named(state.name))?;
+        found.listed = list;
+        Some(found)
+    }
+
+    fn find(&self, namespace: Option<&str>, name: &str) -> Option<&Entry> {
+        let table = self.namespaces.get(namespace.unwrap_or_default())?;
+        table.find(hash(&self.hasher, name), |entry| entry.is_named(name))
+    }
+
+    /// Inserts the object and returns the one that had its name.
+    pub(crate) fn put(&mut self, object: Object, listed: u32, written: u32) -> Option<Object> {
+        let ObjectState { namespace, name, .. } = object.state();
+        let hasher = &self.hasher;
+        let namespace = namespace.unwrap_or_default();
+        let table = match self.namespaces.get_mut(namespace) {
+            Some(table) => table,
+            None => self.namespaces.entry(namespace.into()).or_default(),
+        };
+        let place = table.entry(
+            hash(hasher, name),
+            |entry| entry.is_named(name),
+            |entry| hasher.hash_one(entry.object.name()),
+        );
+        self.bytes += object.len();
+        let entry = Entry { object: object.clone(), listed, written };
+        match place {
+            hash_table::Entry::Vacant(vacant) => {
+                vacant.insert(entry);
+                self.len += 1;
+                None
+            }
+            hash_table::Entry::Occupied(mut occupied) => {
+                let old = std::mem::replace(occupied.get_mut(), entry).object;
+                self.bytes -= old.len();
+                Some(old)
+            }
+        }
+    }
+
+    pub(crate) fn remove(&mut self, key: &Key) -> Option<Object> {
+        let namespace = key.namespace.as_deref().unwrap_or_default();
+        let table = self.namespaces.get_mut(namespace)?;
+        let found =
+            table.find_entry(hash(&self.hasher, &key.name), |entry| entry.is_named(&key.name)).ok()?;
+        let (Entry { object, .. }, _) = found.remove();
+        if table.is_empty() {
+            self.namespaces.remove(namespace);
+        }
+        self.len -= 1;
+        self.bytes -= object.len();
+        Some(object)
+    }
+
+    /// Removes and returns the objects for which `keep` is false.
+    pub(crate) fn retain(&mut self, mut keep: impl FnMut(&Entry) -> bool) -> Vec<Object> {
+        let mut removed = Vec::new();
+        self.namespaces.retain(|_, table| {
+            removed.extend(table.extract_if(|entry| !keep(entry)).map(|entry| entry.object));
+            !table.is_empty()
+        });
+        self.len -= removed.len();
+        self.bytes -= removed.iter().map(Object::len).sum::<usize>();
+        removed
+    }
+
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Object> {
+        self.namespaces.values().flatten().map(|entry| &entry.object)
+    }
+
+    pub(crate) fn in_namespace(&self, namespace: &str) -> impl Iterator<Item = &Object> {
+        self.namespaces.get(namespace).into_iter().flatten().map(|entry| &entry.object)
+    }
+}
+
+fn hash(hasher: &DefaultHashBuilder, name: &str) -> u64 {
+    hasher.hash_one(name.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::object::Parts;
+
+    fn object(namespace: &str, name: &str, rest: &str) -> Object {
+        let namespace = Some(namespace).filter(|n| !n.is_empty());
+        let state = ObjectState { namespace, name, uid: None, resource_version: "1" };
+        Object::new(&Parts { state, is_terminating: false, metadata: b"", rest: rest.as_bytes() }).unwrap()
+    }
+
+    #[test]
+    fn objects_are_counted_and_empty_namespaces_are_removed() {
+        let mut table = Table::default();
+        let put =
+            |table: &mut Table, namespace, name: &str, rest| table.put(object(namespace, name, rest), 0, 0);
+        for n in 0..100 {
+            assert!(put(&mut table, ["", "a", "b"][n % 3], &format!("m{n:03}"), "").is_none());
+        }
+        let before = table.bytes();
+        assert!(put(&mut table, "a", "m001", "more").is_some(), "the same name again replaces");
+        assert_eq!((table.len(), table.bytes()), (100, before + 4));
+        assert_eq!(
+            (table.all().count(), table.in_namespace("a").count(), table.in_namespace("").count()),
+            (100, 33, 34)
+        );
+        assert!(table.get(&Key::new("a", "m001")).is_some() && table.get(&Key::new("b", "m001")).is_none());
+        assert!(
+            table.remove(&Key::new("a", "m001")).is_some() && table.remove(&Key::new("a", "m001")).is_none()
+        );
+        let removed = table.retain(|entry| entry.object.state().namespace.is_none());
+        assert_eq!((removed.len(), table.len(), table.namespaces.len()), (65, 34, 1));
+        assert_eq!(table.bytes(), table.all().map(Object::len).sum::<usize>());
+    }
+}

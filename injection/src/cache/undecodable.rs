@@ -1,0 +1,78 @@
+//! Objects that exist but cannot be decoded.
+
+use std::collections::HashMap;
+
+use reknit_apis::Key;
+
+use crate::object::{ObjectState, RawObject, ResourceVersion};
+
+/// The reason why an object cannot be decoded, with the place in the object. Nothing is quoted of a Secret.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("cannot decode the object: {why}")]
+pub struct DecodeError {
+    pub(crate) why: String,
+    pub(crate) uid: Option<String>,
+}
+
+impl DecodeError {
+    /// The uid of the object. `kubectl describe` shows only events that name it.
+    pub fn uid(&self) -> Option<&str> {
+        self.uid.as_deref()
+    }
+}
+
+/// The newest states that could not be decoded, by key. They are not cached; what was cached before stays.
+#[derive(Default)]
+pub(crate) struct Undecodable(HashMap<Key, Entry>);
+
+struct Entry {
+    version: String,
+    error: DecodeError,
+    listed: bool,
+}
+
+impl Undecodable {
+    /// Adds a state and returns whether its version is new.
+    pub(crate) fn add(&mut self, raw: &RawObject<'_>, why: &str) -> bool {
+        let version = raw.resource_version();
+        let error = DecodeError { why: why.into(), uid: raw.state().uid.map(Into::into) };
+        let known = self.0.insert(raw.key(), Entry { version: version.into(), error, listed: true });
+        known.is_none_or(|known| known.version != version)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Key, &str)> {
+        self.0.iter().map(|(key, entry)| (key, entry.error.why.as_str()))
+    }
+
+    pub(crate) fn error(&self, key: &Key) -> Option<DecodeError> {
+        self.0.get(key).map(|entry| entry.error.clone())
+    }
+
+    /// Removes the state of this key and returns whether there was one.
+    pub(crate) fn remove(&mut self, key: &Key) -> bool {
+        self.0.remove(key).is_some()
+    }
+
+    /// Removes a state that is not newer than this one, and returns whether there was one.
+    pub(crate) fn supersede(&mut self, by: &ObjectState<'_>) -> bool {
+        if self.0.is_empty() {
+            return false;
+        }
+        let key = by.key();
+        let is_newer = |entry: &Entry| ResourceVersion::parse(&entry.version) > by.version();
+        self.0.get(&key).is_some_and(|entry| !is_newer(entry)) && self.remove(&key)
+    }
+
+    pub(crate) fn start_list(&mut self) {
+        self.0.values_mut().for_each(|entry| entry.listed = false);
+    }
+
+    /// Removes the states that the list did not show, and returns their keys.
+    pub(crate) fn finish_list(&mut self) -> Vec<Key> {
+        self.0.extract_if(|_, entry| !entry.listed).map(|(key, _)| key).collect()
+    }
+}

@@ -1,0 +1,115 @@
+//! The path of a request to the Kubernetes API.
+
+use kube::discovery::ApiResource;
+use reknit_apis::Key;
+
+/// The parts of the longest path: `apis`, group, version, `namespaces`, namespace, plural, name and subresource.
+const MAX_PARTS: usize = 8;
+
+/// The resource that a path such as `/api/v1/namespaces/shop/pods/web/status` names.
+///
+/// ```
+/// use reknit_injection::internal::ResourcePath;
+///
+/// let subresource = |path| ResourcePath::read(path).and_then(|path| path.subresource());
+/// assert_eq!(subresource("/api/v1/namespaces/shop/pods/web/log"), Some("log"));
+/// assert_eq!(subresource("/api/v1/namespaces/shop/pods/log"), None, "a pod of that name");
+/// assert_eq!(ResourcePath::read("/version"), None);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResourcePath<'a> {
+    group: &'a str,
+    version: &'a str,
+    namespace: Option<&'a str>,
+    plural: &'a str,
+    name: Option<&'a str>,
+    subresource: Option<&'a str>,
+}
+
+impl<'a> ResourcePath<'a> {
+    /// Reads the path of a request, without its query. `None` if it does not name a resource.
+    pub fn read(path: &'a str) -> Option<Self> {
+        let (mut parts, mut length) = ([""; MAX_PARTS], 0);
+        for (at, part) in parts.iter_mut().zip(path.trim_matches('/').split('/')) {
+            *at = part;
+            length += 1;
+        }
+        let (group, version, rest) = match &parts[..length] {
+            ["api", version, rest @ ..] => ("", *version, rest),
+            ["apis", group, version, rest @ ..] => (*group, *version, rest),
+            _ => return None,
+        };
+        let (namespace, rest) = match rest {
+            // The subresources of a Namespace.
+            ["namespaces", _, "status" | "finalize"] => (None, rest),
+            ["namespaces", namespace, rest @ ..] if !rest.is_empty() => (Some(*namespace), rest),
+            _ => (None, rest),
+        };
+        let (plural, rest) = rest.split_first()?;
+        let (name, subresource) = (rest.first().copied(), rest.get(1).copied());
+        Some(Self { group, version, namespace, plural, name, subresource })
+    }
+
+    pub(crate) fn is_of(&self, kind: &ApiResource) -> bool {
+        (self.group, self.version, self.plural) == (&kind.group, &kind.version, &kind.plural)
+    }
+
+    /// Returns true if the path names one object and not a collection.
+    pub(crate) fn is_of_one(&self) -> bool {
+        self.name.is_some()
+    }
+
+    /// The key of the object; `None` for a collection.
+    pub(crate) fn key(&self) -> Option<Key> {
+        self.name.map(|name| Key::new(self.namespace, name))
+    }
+
+    /// The path of the collection.
+    pub(crate) fn collection(&self) -> String {
+        let Self { group, version, namespace, plural, .. } = self;
+        let root = if group.is_empty() { "/api".into() } else { format!("/apis/{group}") };
+        match namespace {
+            Some(namespace) => format!("{root}/{version}/namespaces/{namespace}/{plural}"),
+            None => format!("{root}/{version}/{plural}"),
+        }
+    }
+
+    /// The subresource; `None` for an object itself or a collection.
+    pub fn subresource(&self) -> Option<&'a str> {
+        self.subresource
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_read_as_kubernetes_lays_them_out() {
+        for (path, group, plural, key, subresource) in [
+            ("/api/v1/namespaces/shop/pods/web/status", "", "pods", Some("shop/web"), Some("status")),
+            ("/api/v1/namespaces/shop/pods", "", "pods", None, None),
+            ("/api/v1/namespaces", "", "namespaces", None, None),
+            ("/api/v1/namespaces/shop", "", "namespaces", Some("/shop"), None),
+            ("/api/v1/namespaces/shop/finalize", "", "namespaces", Some("/shop"), Some("finalize")),
+            ("/api/v1/nodes/n/status", "", "nodes", Some("/n"), Some("status")),
+            ("/api/v1/namespaces/a/services/b/proxy/c/d/e/f", "", "services", Some("a/b"), Some("proxy")),
+            (
+                "/apis/apps/v1/namespaces/shop/deployments/web/scale",
+                "apps",
+                "deployments",
+                Some("shop/web"),
+                Some("scale"),
+            ),
+            ("/apis/g.io/v1/things/a/?x=y", "g.io", "things", Some("/a"), Some("?x=y")),
+        ] {
+            let read = ResourcePath::read(path).unwrap();
+            assert_eq!((read.group, read.plural), (group, plural), "{path}");
+            assert_eq!((read.key(), read.subresource), (key.map(Key::from), subresource), "{path}");
+            assert!(path.starts_with(&read.collection()), "{path}: {}", read.collection());
+        }
+        for path in ["/healthz", "/", "/api", "/api/v1", "/apis/apps", "/openapi/v3"] {
+            assert_eq!(ResourcePath::read(path), None, "{path}");
+        }
+    }
+}

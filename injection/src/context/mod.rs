@@ -1,0 +1,411 @@
+//! The context: the registry of everything that the constructors of controllers share.
+
+mod shutdown;
+#[cfg(test)]
+mod tests;
+
+use std::{any::type_name, cell::RefCell, fmt, marker::PhantomData, rc::Rc, sync::Arc};
+
+use kube::{Client, api::DynamicObject, discovery::ApiResource};
+use serde_json::Value;
+use typemap_rev::{TypeMap, TypeMapKey};
+
+pub use self::shutdown::{Shutdown, ShutdownTrigger};
+use crate::{
+    client::{Transport, read_own_writes},
+    informer::{Cached, Informer, InformerHandle, Informers, ObjectSource, Selection, select},
+};
+
+struct Slot<T>(PhantomData<fn() -> T>);
+
+impl<T: Clone + Send + Sync + 'static> TypeMapKey for Slot<T> {
+    type Value = Held<T>;
+}
+
+/// A shared value, and the informers that it may read.
+#[derive(Clone)]
+struct Held<T> {
+    value: T,
+    reads: Vec<Arc<dyn InformerHandle>>,
+}
+
+/// The registry that every constructor gets: the client, the informers, and one value of each type that controllers share.
+///
+/// A Context exists while controllers are constructed. It is not `Send`, so no reconciler can keep it: whatever a reconcile
+/// reads is a field of the reconciler. Clones share one Context.
+///
+/// A controller waits for the first list of each informer that its Context [handed out](Self::dependencies), directly or within
+/// an [`Inject`] type, so no reconcile takes an object for absent that is not listed yet. Each constructor of a process
+/// has a Context [of its own](Self::scoped), and does not wait for the informers of the others.
+///
+/// ```compile_fail,E0277
+/// fn keeps(cx: reknit_injection::Context) -> impl Send {
+///     cx
+/// }
+/// ```
+///
+/// Requesting an informer, or any [`Inject`] type, cannot fail:
+///
+/// ```no_run
+/// use k8s_openapi::api::core::v1::{Pod, Service};
+/// use reknit_injection::{Context, Informer, Missing, select};
+///
+/// #[derive(Clone)]
+/// struct Flags {
+///     namespace: String,
+/// }
+///
+/// struct Reconciler {
+///     services: Informer<Service>,
+///     spaces: Informer<Pod>,
+/// }
+///
+/// fn reconciler(cx: &Context) -> Result<Reconciler, Missing> {
+///     let flags: Flags = cx.provided()?;
+///     let spaces = cx.informer(select().namespace(&flags.namespace).label("kind", "cloud-ide"));
+///     Ok(Reconciler { services: cx.get(), spaces })
+/// }
+/// ```
+#[derive(Clone)]
+pub struct Context(Rc<Inner>);
+
+struct Inner {
+    shared: Rc<Shared>,
+    /// The informers that this constructor requested.
+    asked: RefCell<Vec<Arc<dyn InformerHandle>>>,
+}
+
+/// The part that all constructors share.
+struct Shared {
+    transport: Transport,
+    client: Client,
+    component: String,
+    system_namespace: Option<String>,
+    metrics: prometheus::Registry,
+    shutdown: Shutdown,
+    informers: Informers,
+    values: RefCell<TypeMap>,
+    making: RefCell<Vec<&'static str>>,
+    /// All informers that were requested, so that a second request gets the same one with its handlers.
+    kept: RefCell<Vec<Arc<dyn InformerHandle>>>,
+}
+
+/// A builder of a [`Context`].
+#[must_use]
+pub struct Builder {
+    component: String,
+    transport: Transport,
+    given: Option<Vec<Value>>,
+    system_namespace: Option<String>,
+    metrics: prometheus::Registry,
+    shutdown: Shutdown,
+}
+
+impl Builder {
+    /// Sets the namespace of the process's ConfigMaps and leases. The default is none.
+    pub fn system_namespace(mut self, namespace: Option<String>) -> Self {
+        self.system_namespace = namespace;
+        self
+    }
+
+    /// Sets the registry of the metrics. The default is a registry of its own.
+    pub fn metrics(mut self, registry: prometheus::Registry) -> Self {
+        self.metrics = registry;
+        self
+    }
+
+    /// Sets the shutdown signal. By default it never comes.
+    pub fn shutdown(mut self, shutdown: Shutdown) -> Self {
+        self.shutdown = shutdown;
+        self
+    }
+
+    /// Fills the informers with these objects instead of watching: each holds those of its Kind and selection, and what is
+    /// written through this Context.
+    pub fn preloaded(mut self, objects: Vec<Value>) -> Self {
+        self.given = Some(objects);
+        self
+    }
+
+    /// Builds the Context. Must be called within a tokio runtime.
+    pub fn build(self) -> Context {
+        let source =
+            self.given.map_or_else(|| ObjectSource::Watch(self.transport.clone()), ObjectSource::Preloaded);
+        let informers = Informers::new(source, &self.metrics);
+        let transport = read_own_writes(&self.transport, &informers);
+        let shared = Shared {
+            client: transport.client(),
+            transport,
+            component: self.component,
+            system_namespace: self.system_namespace,
+            metrics: self.metrics,
+            shutdown: self.shutdown,
+            informers,
+            values: RefCell::new(TypeMap::new()),
+            making: RefCell::default(),
+            kept: RefCell::default(),
+        };
+        Context::of(Rc::new(shared))
+    }
+}
+
+impl Context {
+    fn of(shared: Rc<Shared>) -> Self {
+        Self(Rc::new(Inner { shared, asked: RefCell::default() }))
+    }
+
+    /// Returns a builder for this component of a system, whose name is in its leases, logs and `loglevel.<component>`.
+    pub fn builder(component: &str, transport: impl Into<Transport>) -> Builder {
+        Builder {
+            component: component.into(),
+            transport: transport.into(),
+            given: None,
+            system_namespace: None,
+            metrics: prometheus::Registry::new(),
+            shutdown: Shutdown::never(),
+        }
+    }
+
+    /// Creates a Context without a system namespace. Must be called within a tokio runtime.
+    pub fn new(component: &str, transport: impl Into<Transport>) -> Self {
+        Self::builder(component, transport).build()
+    }
+
+    /// For tests: creates a Context whose informers hold these objects, each those of its Kind and selection, and what is
+    /// written through the Context. They never watch. Must be called within a tokio runtime.
+    pub fn preloaded(component: &str, transport: impl Into<Transport>, objects: Vec<Value>) -> Self {
+        Self::builder(component, transport).preloaded(objects).build()
+    }
+
+    /// Returns the one `T` of this process: the value that was provided, or else the one that [`Inject`] creates once.
+    ///
+    /// # Panics
+    ///
+    /// Panics if creating a `T` requests a `T`. The message names the types in between.
+    pub fn get<T: Inject>(&self) -> T {
+        if let Some(held) = self.held() {
+            return held;
+        }
+        let _making = self.making(type_name::<T>());
+        let scoped = self.scoped();
+        let made = T::inject(&scoped);
+        scoped.provide(made.clone());
+        scoped.dependencies().into_iter().for_each(|informer| self.add_dependency(informer));
+        made
+    }
+
+    /// Provides this value to every later request. It takes precedence over [`Inject`], so a test replaces a clock by
+    /// providing one.
+    ///
+    /// The value may hold the informers that this Context has [handed out](Self::dependencies), so they become dependencies of
+    /// whoever requests the value.
+    pub fn provide<T: Clone + Send + Sync + 'static>(&self, value: T) {
+        let held = Held { value, reads: self.dependencies() };
+        self.0.shared.values.borrow_mut().insert::<Slot<T>>(held);
+    }
+
+    /// Returns a value that was [provided](Self::provide), such as the program's own flags. The error names the missing type.
+    pub fn provided<T: Clone + Send + Sync + 'static>(&self) -> Result<T, Missing> {
+        self.held().ok_or(Missing(type_name::<T>()))
+    }
+
+    fn held<T: Clone + Send + Sync + 'static>(&self) -> Option<T> {
+        let Held { value, reads } = self.0.shared.values.borrow().get::<Slot<T>>().cloned()?;
+        reads.into_iter().for_each(|informer| self.add_dependency(informer));
+        Some(value)
+    }
+
+    /// Returns this Context for another constructor. Everything is shared but the list of dependencies.
+    ///
+    /// ```no_run
+    /// use k8s_openapi::api::core::v1::{Pod, Service};
+    /// use reknit_injection::{Context, Informer};
+    ///
+    /// fn both(cx: &Context) {
+    ///     let (one, other) = (cx.scoped(), cx.scoped());
+    ///     let _pods: Informer<Pod> = one.get();
+    ///     let _services: Informer<Service> = other.get();
+    ///     assert_eq!((one.dependencies()[0].name(), other.dependencies()[0].name()), ("pods", "services"));
+    /// }
+    /// ```
+    #[must_use]
+    pub fn scoped(&self) -> Self {
+        Self::of(self.0.shared.clone())
+    }
+
+    /// Returns the informers that this Context has handed out, each once. A controller that is built with it waits for
+    /// them. Informers that are opened at run time, through [`informers`](Self::informers), are not among them.
+    pub fn dependencies(&self) -> Vec<Arc<dyn InformerHandle>> {
+        self.0.asked.borrow().clone()
+    }
+
+    #[expect(
+        clippy::panic,
+        reason = "a mistake in the program, found at its start; an error would be in every signature"
+    )]
+    fn making(&self, name: &'static str) -> Making<'_> {
+        let mut making = self.0.shared.making.borrow_mut();
+        if making.contains(&name) {
+            let path = making.join(" → ");
+            drop(making);
+            panic!("cyclic Inject: {path} → {name}");
+        }
+        making.push(name);
+        Making(&self.0.shared.making)
+    }
+
+    /// Returns the client. An object that is written through it, or read by name, is in the informers when the request
+    /// returns. If the answer to a write does not show the object (the deletion of a collection, an eviction, a change of
+    /// `scale`), that costs a list.
+    pub fn client(&self) -> Client {
+        self.0.shared.client.clone()
+    }
+
+    /// Returns the transport of the client. Writes through it are in the informers too.
+    pub fn transport(&self) -> Transport {
+        self.0.shared.transport.clone()
+    }
+
+    /// Returns the name of this component.
+    pub fn component(&self) -> &str {
+        &self.0.shared.component
+    }
+
+    /// Returns the namespace of this process's ConfigMaps and leases.
+    pub fn system_namespace(&self) -> Option<&str> {
+        self.0.shared.system_namespace.as_deref()
+    }
+
+    /// Returns the registry of the metrics.
+    pub fn metrics(&self) -> &prometheus::Registry {
+        &self.0.shared.metrics
+    }
+
+    /// Returns the shutdown signal.
+    pub fn shutdown(&self) -> Shutdown {
+        self.0.shared.shutdown.clone()
+    }
+
+    /// Returns the registry of informers, for code that opens informers at run time.
+    pub fn informers(&self) -> Informers {
+        self.0.shared.informers.clone()
+    }
+
+    /// Returns the informer of this selection of a Kind, of which the process has one. The Context keeps it, and later the
+    /// controller that is built with the Context, or whatever else holds it. An informer that nothing holds never starts.
+    pub fn informer<K: Cached<DynamicType = ()>>(&self, selection: Selection) -> Informer<K> {
+        self.as_dependency(self.informer_without_dependency(selection))
+    }
+
+    /// Returns the informer of a Kind that is known only at run time.
+    pub fn informer_of(&self, kind: &ApiResource, selection: Selection) -> Informer<DynamicObject> {
+        self.as_dependency(self.keep(self.0.shared.informers.get_dynamic(kind, selection)))
+    }
+
+    /// Returns the informer without making it a dependency. The caller [adds](Self::add_dependency) a dependency that wraps it.
+    pub(crate) fn informer_without_dependency<K: Cached<DynamicType = ()>>(
+        &self,
+        selection: Selection,
+    ) -> Informer<K> {
+        self.keep(self.0.shared.informers.get(&(), selection))
+    }
+
+    /// Adds a sync dependency to the controller under construction.
+    pub(crate) fn add_dependency(&self, informer: Arc<dyn InformerHandle>) {
+        add(&mut self.0.asked.borrow_mut(), informer);
+    }
+
+    fn as_dependency<K: Cached>(&self, informer: Informer<K>) -> Informer<K> {
+        self.add_dependency(informer.handle());
+        informer
+    }
+
+    fn keep<K: Cached>(&self, informer: Informer<K>) -> Informer<K> {
+        add(&mut self.0.shared.kept.borrow_mut(), informer.handle());
+        informer
+    }
+}
+
+/// Adds the informer unless it is in the list.
+fn add(informers: &mut Vec<Arc<dyn InformerHandle>>, informer: Arc<dyn InformerHandle>) {
+    if !informers.iter().any(|known| Arc::ptr_eq(known, &informer)) {
+        informers.push(informer);
+    }
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context").field("component", &self.0.shared.component).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder").field("component", &self.component).finish_non_exhaustive()
+    }
+}
+
+/// A guard that removes the type under construction from the path, also after a panic.
+struct Making<'a>(&'a RefCell<Vec<&'static str>>);
+
+impl Drop for Making<'_> {
+    fn drop(&mut self) {
+        self.0.borrow_mut().pop();
+    }
+}
+
+/// A type that the [`Context`] creates once, at the first request.
+///
+/// ```
+/// use k8s_openapi::api::core::v1::Service;
+/// use reknit_injection::{Context, Informer, Inject};
+///
+/// #[derive(Clone)]
+/// struct Prober {
+///     services: Informer<Service>,
+/// }
+///
+/// impl Inject for Prober {
+///     fn inject(cx: &Context) -> Self {
+///         Self { services: cx.get() }
+///     }
+/// }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "the Context cannot create a `{Self}`",
+    note = "`impl Inject for {Self}`, or `cx.provide(value)` in main and `cx.provided::<{Self}>()?` here",
+    note = "`Tracked`, `Owned` and `Config` belong to one controller: `build.track()`, `build.owns()`, `build.config()`"
+)]
+pub trait Inject: Clone + Send + Sync + 'static {
+    /// Creates the value from what else the Context has.
+    fn inject(cx: &Context) -> Self;
+}
+
+/// The error of a requested value that was not provided.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no {0} was provided")]
+pub struct Missing(pub(crate) &'static str);
+
+impl<K: Cached<DynamicType = ()>> Inject for Informer<K> {
+    fn inject(cx: &Context) -> Self {
+        cx.informer(select())
+    }
+}
+
+impl Inject for Client {
+    fn inject(cx: &Context) -> Self {
+        cx.client()
+    }
+}
+
+impl Inject for Informers {
+    fn inject(cx: &Context) -> Self {
+        cx.informers()
+    }
+}
+
+impl Inject for Shutdown {
+    fn inject(cx: &Context) -> Self {
+        cx.shutdown()
+    }
+}

@@ -1,0 +1,85 @@
+//! The shutdown signal of a process.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+/// The shutdown signal, as controllers and servers receive it.
+///
+/// ```
+/// use reknit_injection::Shutdown;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let (trigger, shutdown) = Shutdown::new();
+/// let ending = tokio::spawn(shutdown.wait());
+/// assert!(!shutdown.is_down());
+/// trigger.pull();
+/// ending.await.unwrap();
+/// assert!(shutdown.is_down());
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Shutdown(watch::Receiver<bool>);
+
+/// The trigger of a graceful shutdown. It reaches every [`Shutdown`] of this trigger.
+///
+/// Dropping the last clone without pulling it causes no shutdown.
+#[derive(Clone, Debug)]
+pub struct ShutdownTrigger(Arc<watch::Sender<bool>>);
+
+impl Shutdown {
+    /// Creates a trigger and its signal.
+    pub fn new() -> (ShutdownTrigger, Self) {
+        let (sender, receiver) = watch::channel(false);
+        (ShutdownTrigger(Arc::new(sender)), Self(receiver))
+    }
+
+    /// Returns a signal that never comes.
+    pub fn never() -> Self {
+        Self::new().1
+    }
+
+    /// Returns true if the trigger has been pulled.
+    pub fn is_down(&self) -> bool {
+        *self.0.borrow()
+    }
+
+    /// Completes once the trigger has been pulled, even if it was pulled before the call.
+    pub fn wait(&self) -> impl Future<Output = ()> + Send + Sync + use<> {
+        let mut down = self.0.clone();
+        async move {
+            if down.wait_for(|down| *down).await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+}
+
+impl ShutdownTrigger {
+    /// Starts the shutdown. Further calls do nothing.
+    pub fn pull(&self) {
+        self.0.send_replace(true);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_wait_after_the_trigger_was_pulled_returns_at_once() {
+        let (trigger, shutdown) = Shutdown::new();
+        trigger.pull();
+        drop(trigger);
+        shutdown.wait().await;
+        assert!(shutdown.is_down());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_trigger_that_is_dropped_unpulled_causes_no_shutdown() {
+        let shutdown = Shutdown::never();
+        let waited = tokio::time::timeout(std::time::Duration::from_secs(3600), shutdown.wait()).await;
+        assert!(waited.is_err() && !shutdown.is_down());
+    }
+}

@@ -1,0 +1,183 @@
+//! An index of an informer's objects by computed values.
+
+use std::{
+    collections::{BTreeSet, HashMap, HashSet},
+    fmt,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
+
+use parking_lot::RwLock;
+use reknit_apis::Key;
+
+use super::{Cached, Change, Informer};
+use crate::cache::ChangeHandler;
+
+/// An index of an informer's objects by computed values, such as Pods by node.
+///
+/// The index is updated with the informer, before its handlers are called. If the function panics for an object, that is
+/// logged and the object is not in the index. An index keeps its informer running, as a clone of the informer does, so a
+/// handler of the informer must not capture it.
+///
+/// ```no_run
+/// use k8s_openapi::api::core::v1::Pod;
+/// use reknit_injection::{Context, Index, Informer};
+///
+/// fn pods_by_node(cx: &Context) -> Index<Pod> {
+///     let pods: Informer<Pod> = cx.get();
+///     pods.index(|pod| pod.spec.as_ref().and_then(|spec| spec.node_name.clone()))
+/// }
+///
+/// fn crowded(by_node: &Index<Pod>, node: &str) -> bool {
+///     by_node.get(node).count() > 100
+/// }
+/// ```
+pub struct Index<K: Cached>(Arc<Shared<K>>);
+
+struct Shared<K: Cached> {
+    informer: Informer<K>,
+    values: Values<K>,
+    keys: Arc<Keys>,
+}
+
+type Values<K> = Arc<dyn Fn(&K) -> BTreeSet<String> + Send + Sync>;
+
+/// The keys of the objects by value. The objects are read from the cache.
+type Keys = RwLock<HashMap<String, HashSet<Key>>>;
+
+impl<K: Cached> Clone for Index<K> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<K: Cached> fmt::Debug for Index<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Index").field("values", &self.0.keys.read().len()).finish()
+    }
+}
+
+impl<K: Cached> Index<K> {
+    /// Creates an index and the handler that keeps it up to date.
+    pub(crate) fn of<V: IntoIterator<Item = String>>(
+        informer: Informer<K>,
+        values: impl Fn(&K) -> V + Send + Sync + 'static,
+    ) -> (Self, ChangeHandler<K>) {
+        let values: Values<K> = Arc::new(move |object| {
+            let found = catch_unwind(AssertUnwindSafe(|| values(object).into_iter().collect()));
+            found.unwrap_or_else(|_| {
+                tracing::error!(key = %Key::of(object), "an index function panicked, leaving the object out of the index");
+                BTreeSet::new()
+            })
+        });
+        let keys = Arc::new(Keys::default());
+        let follow = follow(values.clone(), keys.clone());
+        (Self(Arc::new(Shared { informer, values, keys })), follow)
+    }
+
+    /// Returns the objects with this value, in no particular order. Each is decoded when the iterator reaches it.
+    pub fn get(&self, value: &str) -> impl Iterator<Item = Arc<K>> + use<K> {
+        let keys = self.0.keys.read().get(value).cloned().unwrap_or_default();
+        let (shared, value) = (self.0.clone(), value.to_owned());
+        keys.into_iter().filter_map(move |key| {
+            let cache = &shared.informer.0.cache;
+            // The object may have changed since the index was read.
+            cache.get(&key).filter(|object| (shared.values)(object).contains(&value))
+        })
+    }
+}
+
+/// Returns a handler that updates the keys. It computes the values before it takes the lock.
+fn follow<K: Cached>(values: Values<K>, keys: Arc<Keys>) -> ChangeHandler<K> {
+    Box::new(move |change| {
+        let (left, joined) = match change {
+            Change::Added(new) => (BTreeSet::new(), values(new)),
+            Change::Deleted { last } => (values(last), BTreeSet::new()),
+            Change::Updated { old, new } => (values(old), values(new)),
+        };
+        if left == joined {
+            return;
+        }
+        let (key, mut keys) = (change.key(), keys.write());
+        for value in left.difference(&joined) {
+            let Some(found) = keys.get_mut(value) else { continue };
+            found.remove(&key);
+            if found.is_empty() {
+                keys.remove(value);
+            }
+        }
+        for value in joined.difference(&left) {
+            keys.entry(value.clone()).or_default().insert(key.clone());
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        sync::atomic::{AtomicBool, Ordering},
+        thread,
+    };
+
+    use k8s_openapi::api::core::v1::ConfigMap;
+
+    use crate::{
+        Context, Informer,
+        testing::{map, server},
+    };
+
+    #[tokio::test]
+    async fn an_index_keeps_its_informer() {
+        let (client, mut server) = server();
+        let (by_name, informers) = {
+            let cx = Context::new("test", client);
+            (cx.get::<Informer<ConfigMap>>().index(|map| map.metadata.name.clone()), cx.informers())
+        };
+        informers.start();
+        let _watch = server.sync("10", &[map("a", "5")]).await;
+        by_name.0.informer.synced().await;
+        assert_eq!(by_name.get("a").count(), 1);
+    }
+
+    #[tokio::test]
+    async fn an_object_whose_index_function_panics_is_left_out() {
+        let maps: Informer<ConfigMap> = Context::new("test", server().0).get();
+        let index = maps.index(|map| {
+            assert!(map.metadata.resource_version.as_deref() != Some("2"), "as planned");
+            Some("all".to_owned())
+        });
+        let count = |version| {
+            maps.insert(&serde_json::from_value(map("a", version)).unwrap()).unwrap();
+            index.get("all").count()
+        };
+        assert_eq!(["1", "2", "3"].map(count), [1, 0, 1]);
+    }
+
+    #[tokio::test]
+    async fn a_concurrent_reader_sees_an_updated_object_once() {
+        let maps: Informer<ConfigMap> = Context::new("test", server().0).get();
+        let index = maps.index(|_| (0..50).map(|n| n.to_string()).collect::<Vec<_>>());
+        let apply = |version: usize| {
+            maps.insert(&serde_json::from_value(map("a", &version.to_string())).unwrap()).unwrap()
+        };
+        apply(1);
+        let (reader, done) = (index.clone(), AtomicBool::new(false));
+        thread::scope(|scope| {
+            let counts = scope.spawn(|| {
+                let mut counts = Vec::new();
+                while !done.load(Ordering::Relaxed) {
+                    counts.extend((0..50).map(|n| reader.get(&n.to_string()).count()));
+                    counts.sort_unstable();
+                    counts.dedup();
+                }
+                counts
+            });
+            (2..1000).for_each(apply);
+            done.store(true, Ordering::Relaxed);
+            let counts = counts.join().unwrap();
+            assert!(counts.iter().all(|count| *count == 1), "{counts:?}");
+        });
+        let newest = index.get("7").next().unwrap();
+        assert_eq!(newest.metadata.resource_version.as_deref(), Some("999"), "the newest is held");
+    }
+}

@@ -1,0 +1,67 @@
+//! A change of an object, without the object.
+
+use std::{collections::BTreeMap, fmt};
+
+use reknit_apis::Key;
+
+use crate::{cache::delta::Delta, object::Object};
+
+/// A change of an object as far as it is known without decoding the object. Comes from
+/// [`Informer::on_key_event`](crate::Informer::on_key_event).
+#[derive(Clone)]
+pub struct KeyEvent<'a> {
+    key: Key,
+    old: Option<&'a Object>,
+    new: Option<&'a Object>,
+    is_undecodable: bool,
+}
+
+impl<'a> KeyEvent<'a> {
+    pub(crate) fn of(delta: &'a Delta) -> Self {
+        let [old, new] = delta.objects();
+        Self { key: delta.latest().state().key(), old, new, is_undecodable: false }
+    }
+
+    /// The event of an object that is cached.
+    pub(crate) fn resolved(object: &'a Object) -> Self {
+        Self { key: object.state().key(), old: None, new: Some(object), is_undecodable: false }
+    }
+
+    /// The event of a state that cannot be decoded, and may not even have been encoded.
+    pub(crate) fn undecodable(key: Key, new: Option<&'a Object>) -> Self {
+        Self { key, old: None, new, is_undecodable: true }
+    }
+
+    /// The event of a deleted object that was never cached, since it could not be decoded.
+    pub(crate) fn deleted(key: Key) -> Self {
+        Self { key, old: None, new: None, is_undecodable: false }
+    }
+
+    /// The key of the object.
+    pub fn key(&self) -> &Key {
+        &self.key
+    }
+
+    /// Returns true if the object was deleted or left the selection.
+    pub fn is_deleted(&self) -> bool {
+        self.new.is_none() && !self.is_undecodable
+    }
+
+    /// The resourceVersion of the new state. `None` if the object was deleted or could not be decoded.
+    pub fn resource_version(&self) -> Option<&'a str> {
+        let new = self.new.filter(|_| !self.is_undecodable)?;
+        Some(new.state().resource_version).filter(|version| !version.is_empty())
+    }
+
+    /// The labels before the change, if a cached object was changed, and those after it, if the object exists.
+    pub fn labels(&self) -> impl Iterator<Item = BTreeMap<String, String>> + use<'a> {
+        [self.old, self.new].into_iter().flatten().map(Object::labels)
+    }
+}
+
+impl fmt::Debug for KeyEvent<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut event = f.debug_struct("KeyEvent");
+        event.field("key", &self.key).field("resource_version", &self.resource_version()).finish()
+    }
+}

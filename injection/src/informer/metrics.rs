@@ -1,0 +1,168 @@
+//! The metrics of informers.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+    },
+};
+
+use parking_lot::Mutex;
+use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
+
+/// The metric families of all informers, with the label `name`. The names are those of client-go's reflectors where those
+/// have the metric.
+///
+/// Informers of one name, such as a typed and a dynamic one of the same Kind, share a series: it holds their sum and is
+/// removed with the last of them.
+#[derive(Clone)]
+pub(crate) struct MetricFamilies {
+    objects: IntGaugeVec,
+    bytes: IntGaugeVec,
+    events: IntCounterVec,
+    lists: IntCounterVec,
+    watches: IntCounterVec,
+    failures: IntCounterVec,
+    /// The number of informers of each name.
+    sharing: Arc<Mutex<HashMap<String, usize>>>,
+}
+
+/// The metrics of one informer, looked up once, so that counting allocates nothing.
+pub(crate) struct InformerMetrics {
+    objects: Share,
+    bytes: Share,
+    pub(crate) events: IntCounter,
+    pub(crate) lists: IntCounter,
+    pub(crate) watches: IntCounter,
+    pub(crate) failures: IntCounter,
+    name: String,
+    families: MetricFamilies,
+}
+
+/// The part of one informer in a gauge.
+struct Share {
+    gauge: IntGauge,
+    added: AtomicI64,
+}
+
+impl Share {
+    fn of(gauge: IntGauge) -> Self {
+        Self { gauge, added: AtomicI64::new(0) }
+    }
+
+    fn set(&self, value: usize) {
+        let value = i64::try_from(value).unwrap_or(i64::MAX);
+        self.gauge.add(value - self.added.swap(value, Ordering::Relaxed));
+    }
+}
+
+impl MetricFamilies {
+    /// Registers the families. The metrics of a second Context over the same registry are not exported.
+    #[expect(clippy::expect_used, reason = "names and labels are constants, and well-formed")]
+    pub(crate) fn new(registry: &Registry) -> Self {
+        let gauge = |name, help| IntGaugeVec::new(Opts::new(name, help), &["name"]).expect("well-formed");
+        let counter = |name, help| IntCounterVec::new(Opts::new(name, help), &["name"]).expect("well-formed");
+        let families = Self {
+            objects: gauge("reflector_objects", "Objects that the informer holds"),
+            bytes: gauge("reflector_object_bytes", "Size of these objects as compact JSON"),
+            events: counter("reflector_events_total", "Watch events received"),
+            lists: counter("reflector_lists_total", "Lists begun, the first and each one after a gap"),
+            watches: counter("reflector_watches_total", "Watches opened"),
+            failures: counter("reflector_failures_total", "Lists and watches that failed"),
+            sharing: Arc::default(),
+        };
+        families.register(registry);
+        families
+    }
+
+    fn register(&self, registry: &Registry) {
+        let all: [Box<dyn prometheus::core::Collector>; 6] = [
+            Box::new(self.objects.clone()),
+            Box::new(self.bytes.clone()),
+            Box::new(self.events.clone()),
+            Box::new(self.lists.clone()),
+            Box::new(self.watches.clone()),
+            Box::new(self.failures.clone()),
+        ];
+        for family in all {
+            if let Err(error) = registry.register(family) {
+                tracing::debug!(%error, "informer metrics are registered already");
+            }
+        }
+    }
+
+    pub(crate) fn of(&self, name: &str) -> InformerMetrics {
+        let mut sharing = self.sharing.lock();
+        *sharing.entry(name.into()).or_default() += 1;
+        InformerMetrics {
+            objects: Share::of(self.objects.with_label_values(&[name])),
+            bytes: Share::of(self.bytes.with_label_values(&[name])),
+            events: self.events.with_label_values(&[name]),
+            lists: self.lists.with_label_values(&[name]),
+            watches: self.watches.with_label_values(&[name]),
+            failures: self.failures.with_label_values(&[name]),
+            name: name.into(),
+            families: self.clone(),
+        }
+    }
+}
+
+impl InformerMetrics {
+    pub(crate) fn set_size(&self, objects: usize, bytes: usize) {
+        self.objects.set(objects);
+        self.bytes.set(bytes);
+    }
+}
+
+impl Drop for InformerMetrics {
+    fn drop(&mut self) {
+        let mut sharing = self.families.sharing.lock();
+        if let Some(others) = sharing.get_mut(&self.name).filter(|count| **count > 1) {
+            *others -= 1;
+            return self.set_size(0, 0);
+        }
+        sharing.remove(&self.name);
+        let labels = &[self.name.as_str()];
+        let MetricFamilies { objects, bytes, events, lists, watches, failures, .. } = &self.families;
+        for gauges in [objects, bytes] {
+            let _ = gauges.remove_label_values(labels);
+        }
+        for counters in [events, lists, watches, failures] {
+            let _ = counters.remove_label_values(labels);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The values of the gauge of objects, by name.
+    fn objects(registry: &Registry) -> Vec<(String, f64)> {
+        let families = registry.gather();
+        let held = families.iter().filter(|family| family.name() == "reflector_objects");
+        let series = held.flat_map(|family| family.get_metric());
+        series.map(|m| (m.get_label()[0].value().to_owned(), m.get_gauge().get_value())).collect()
+    }
+
+    #[test]
+    fn informers_of_one_name_share_a_series_until_the_last_is_dropped() {
+        let registry = Registry::new();
+        let families = MetricFamilies::new(&registry);
+        let (typed, dynamic, other) = (families.of("pods"), families.of("pods"), families.of("nodes"));
+        typed.set_size(3, 300);
+        dynamic.set_size(5, 500);
+        dynamic.set_size(4, 400);
+        other.set_size(1, 100);
+        assert_eq!(objects(&registry), [("nodes".into(), 1.0), ("pods".into(), 7.0)]);
+        drop(typed);
+        dynamic.lists.inc();
+        assert_eq!(objects(&registry), [("nodes".into(), 1.0), ("pods".into(), 4.0)]);
+        drop(dynamic);
+        assert_eq!(objects(&registry), [("nodes".into(), 1.0)]);
+        families.of("pods").set_size(2, 200);
+        drop(other);
+        assert_eq!(objects(&registry), []);
+    }
+}

@@ -1,0 +1,314 @@
+//! An informer: a watched and cached selection of a Kind.
+
+pub(crate) mod cached;
+pub(crate) mod change;
+mod discovery;
+mod filter;
+pub(crate) mod handle;
+mod index;
+pub(crate) mod key_event;
+pub(crate) mod metrics;
+mod registry;
+pub(crate) mod selection;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::BTreeMap,
+    fmt::{self, Debug},
+    pin::pin,
+    sync::{Arc, OnceLock},
+};
+
+use futures::future::BoxFuture;
+use reknit_apis::Key;
+use serde::Serialize;
+use tokio::{runtime, task::AbortHandle};
+
+pub(crate) use self::registry::ObjectSource;
+pub use self::{
+    cached::{Cached, Metadata},
+    change::{Change, Old},
+    discovery::Unresolved,
+    filter::{Filter, annotation, controlled_by, controller_name, label, named, namespace},
+    handle::{InformerHandle, InformerState},
+    index::Index,
+    key_event::KeyEvent,
+    registry::Informers,
+    selection::{Selection, select},
+};
+use crate::{
+    cache::{Cache, DecodeError},
+    client::Transport,
+    object::{Object, encode},
+    reflector,
+};
+
+/// A watched and cached selection of a Kind: the objects as the API server last reported them, and as this process has
+/// written them since.
+///
+/// Reading never waits and never fails. It is meant for reconcilers, which run once all informers that the controller's
+/// constructor asked for are [synced](Self::synced). An object that [`Context::client`](crate::Context::client) wrote, or
+/// read by name, is in the cache as soon as the request returns. Clones share one informer, which stops when the last of
+/// them is dropped.
+///
+/// ```no_run
+/// use k8s_openapi::api::core::v1::{Pod, Service};
+/// use reknit_apis::Key;
+/// use reknit_injection::{Context, Informer, select};
+///
+/// fn look(cx: &Context) {
+///     let services: Informer<Service> = cx.get();
+///     let web = services.get(&Key::new("shop", "web"));
+///
+///     let spaces = cx.informer::<Pod>(select().namespace("ide").label("kind", "cloud-ide"));
+///     let running = spaces.list().filter(|pod| pod.metadata.deletion_timestamp.is_none()).count();
+/// #   let _ = (web, running);
+/// }
+/// ```
+pub struct Informer<K: Cached>(pub(crate) Arc<Shared<K>>);
+
+/// The state that the clones of an informer share. The reflector's task ends with it.
+pub(crate) struct Shared<K: Cached> {
+    pub(crate) cache: Arc<Cache<K>>,
+    task: OnceLock<AbortHandle>,
+}
+
+impl<K: Cached> Clone for Informer<K> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<K: Cached> Debug for Informer<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Informer").field("name", &self.0.cache.name).field("len", &self.len()).finish()
+    }
+}
+
+impl<K: Cached> Informer<K> {
+    pub(crate) fn of(cache: Cache<K>) -> Self {
+        Self(Arc::new(Shared { cache: Arc::new(cache), task: OnceLock::new() }))
+    }
+
+    /// Returns the object of this key, if it is cached.
+    ///
+    /// Objects are cached as compact JSON and decoded when they are read, in one to three microseconds. Read an object
+    /// once and keep the `Arc` for as long as it is needed.
+    pub fn get(&self, key: &Key) -> Option<Arc<K>> {
+        self.0.cache.get(key)
+    }
+
+    /// Returns the object of this key, or an error if its newest state cannot be decoded.
+    ///
+    /// # Errors
+    ///
+    /// The newest state that the API server reported cannot be decoded. [`get`](Self::get) then returns the last state
+    /// that could be decoded, if there was one, and a write that builds on it fails with a conflict.
+    pub fn newest(&self, key: &Key) -> Result<Option<Arc<K>>, DecodeError> {
+        self.0.cache.newest(key)
+    }
+
+    /// Returns all objects as they are at one moment, in no particular order. Each is decoded when the iterator reaches
+    /// it.
+    pub fn list(&self) -> impl Iterator<Item = Arc<K>> + use<K> {
+        self.decoded(self.objects(None))
+    }
+
+    /// Returns the objects of one namespace, without visiting the others.
+    pub fn list_in(&self, namespace: &str) -> impl Iterator<Item = Arc<K>> + use<K> {
+        self.decoded(self.objects(Some(namespace)))
+    }
+
+    /// Returns the objects whose labels match, of one namespace or of all. The others are not decoded.
+    pub fn list_labelled<F>(
+        &self,
+        namespace: Option<&str>,
+        matches: F,
+    ) -> impl Iterator<Item = Arc<K>> + use<K, F>
+    where
+        F: Fn(&BTreeMap<String, String>) -> bool,
+    {
+        self.decoded(self.objects(namespace).into_iter().filter(move |object| matches(&object.labels())))
+    }
+
+    fn objects(&self, namespace: Option<&str>) -> Vec<Object> {
+        self.0.cache.read(|store| match namespace {
+            Some(namespace) => store.table.in_namespace(namespace).cloned().collect(),
+            None => store.table.all().cloned().collect(),
+        })
+    }
+
+    fn decoded<I: IntoIterator<Item = Object>>(
+        &self,
+        objects: I,
+    ) -> impl Iterator<Item = Arc<K>> + use<K, I> {
+        let cache = self.0.cache.clone();
+        objects.into_iter().filter_map(move |object| cache.decode(&object))
+    }
+
+    /// Returns the keys of all objects as they are at one moment, in no particular order, including those that cannot be
+    /// decoded. Nothing is decoded for it.
+    pub fn keys(&self) -> Vec<Key> {
+        self.0.cache.keys()
+    }
+
+    /// Returns the number of cached objects.
+    pub fn len(&self) -> usize {
+        self.0.cache.read(|store| store.table.len())
+    }
+
+    /// Returns true if an object of this key is cached. Nothing is decoded for it.
+    pub fn contains(&self, key: &Key) -> bool {
+        self.0.cache.read(|store| store.table.get(key).is_some())
+    }
+
+    /// Returns true if no object is cached.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns the size of the cached objects: compact JSON without `managedFields`, `apiVersion` and `kind`.
+    pub fn bytes(&self) -> usize {
+        self.0.cache.read(|store| store.table.bytes())
+    }
+
+    /// Completes once the first list is in the cache; at once if it is already.
+    pub async fn synced(&self) {
+        InformerHandle::synced(&*self.0).await;
+    }
+
+    /// Returns the progress of the informer.
+    pub fn state(&self) -> InformerState {
+        self.0.cache.progress.state()
+    }
+
+    /// Returns the resource and the selection, as logs name the informer.
+    pub fn name(&self) -> &str {
+        &self.0.cache.name
+    }
+
+    /// Waits until `seen` returns a value. It is called with the present state first, and again after each change of
+    /// this object; `None` means that the object does not exist. Changes in quick succession may be shown as one.
+    ///
+    /// There is no time limit: wrap it in a `tokio::time::timeout`, or drop it.
+    pub async fn until<T>(&self, key: &Key, mut seen: impl FnMut(Option<&K>) -> Option<T>) -> T {
+        let waiting = self.0.cache.waiters.join(key);
+        loop {
+            let mut changed = pin!(waiting.changed.notified());
+            changed.as_mut().enable();
+            if let Some(answer) = seen(self.get(key).as_deref()) {
+                return answer;
+            }
+            changed.await;
+        }
+    }
+
+    /// Calls `handler` with each change, one at a time and in order. It is called first with each cached object as
+    /// `Added`, unless the informer is [preloaded](crate::Context::preloaded).
+    ///
+    /// Handlers run in the task that caused the change, which may be that of an own write. They must not block. They may
+    /// read this informer, but neither write through it nor add handlers to it. A handler that holds a clone of the
+    /// informer keeps it running for as long as the process runs. A handler that panics is logged and called again with
+    /// the next change.
+    pub fn on(&self, handler: impl Fn(&Change<K>) + Send + Sync + 'static) {
+        self.0.cache.add_handler(Box::new(handler));
+    }
+
+    /// Calls `handler` with each change as [`on`](Self::on) does, under the same rules, but with the key instead of the
+    /// object. A new state that cannot be decoded is a change too.
+    ///
+    /// ```no_run
+    /// use k8s_openapi::api::core::v1::Secret;
+    /// use reknit_injection::{Context, Informer};
+    ///
+    /// fn print_changes(cx: &Context) {
+    ///     let secrets: Informer<Secret> = cx.get();
+    ///     secrets.on_key_event(|event| match event.is_deleted() {
+    ///         false => println!("{} was created or changed", event.key()),
+    ///         true => println!("{} was deleted", event.key()),
+    ///     });
+    /// }
+    /// ```
+    pub fn on_key_event(&self, handler: impl Fn(&KeyEvent<'_>) + Send + Sync + 'static) {
+        self.0.cache.add_key_event_handler(Box::new(handler));
+    }
+
+    /// Calls `handler` with the key of an object that cannot be decoded, and the reason, once for each version. The
+    /// informer logs it too. If an earlier version could be decoded, it stays cached.
+    pub fn on_undecodable(&self, handler: impl Fn(&Key, &str) + Send + Sync + 'static) {
+        self.0.cache.add_undecodable_handler(Box::new(handler));
+    }
+
+    /// Creates an index by the values that `values` computes from an object: none, one or several.
+    pub fn index<V>(&self, values: impl Fn(&K) -> V + Send + Sync + 'static) -> Index<K>
+    where
+        V: IntoIterator<Item = String> + 'static,
+    {
+        let (index, follow) = Index::of(self.clone(), values);
+        self.0.cache.add_index(follow);
+        index
+    }
+
+    /// Returns true if both are the same informer: of the same type, Kind and selection in this process.
+    pub fn same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Caches an object of a test unconditionally and calls the handlers, or removes it if the selection does not admit
+    /// it.
+    pub(crate) fn insert(&self, object: &K) -> Result<(), String>
+    where
+        K: Serialize,
+    {
+        let (object, decoded) = encode(object, &self.0.cache.kind)?;
+        self.0.cache.apply(object, &decoded);
+        Ok(())
+    }
+
+    /// Removes an object of a test and calls the handlers.
+    pub(crate) fn remove(&self, key: &Key) {
+        self.0.cache.remove(key);
+    }
+
+    /// Returns the informer without its type.
+    pub fn handle(&self) -> Arc<dyn InformerHandle> {
+        self.0.clone()
+    }
+}
+
+impl<K: Cached> Shared<K> {
+    pub(crate) fn start(&self, runtime: &runtime::Handle, transport: &Transport) {
+        self.task.get_or_init(|| {
+            self.cache.progress.started();
+            runtime.spawn(reflector::run(self.cache.clone(), transport.clone())).abort_handle()
+        });
+    }
+}
+
+impl<K: Cached> Drop for Shared<K> {
+    fn drop(&mut self) {
+        if let Some(task) = self.task.get() {
+            task.abort();
+        }
+    }
+}
+
+impl<K: Cached> InformerHandle for Shared<K> {
+    fn name(&self) -> &str {
+        &self.cache.name
+    }
+
+    fn state(&self) -> InformerState {
+        self.cache.progress.state()
+    }
+
+    fn synced(&self) -> BoxFuture<'static, ()> {
+        let (cache, mut synced) = (self.cache.clone(), self.cache.progress.synced());
+        Box::pin(async move {
+            // The cache holds the sender, so this cannot fail.
+            let _ = synced.wait_for(|synced| *synced).await;
+            drop(cache);
+        })
+    }
+}

@@ -1,0 +1,226 @@
+//! The registry of the process's informers.
+
+use std::{
+    collections::HashMap,
+    marker::PhantomData,
+    sync::{Arc, Weak},
+};
+
+use kube::{
+    api::DynamicObject,
+    core::GroupVersionKind,
+    discovery::{ApiResource, Scope},
+};
+use parking_lot::{Mutex, RwLock};
+use serde_json::Value;
+use tokio::runtime;
+use typemap_rev::{TypeMap, TypeMapKey};
+
+use super::{
+    Cached, Informer, InformerHandle, InformerState, Selection, Shared, discovery, discovery::Unresolved,
+    metrics::MetricFamilies,
+};
+use crate::{
+    cache::Cache,
+    client::{Answered, ResourcePath, Transport},
+};
+
+/// The registry of the process's informers: one for each type, Kind and selection, however often it is requested.
+///
+/// Unlike the [`Context`](crate::Context) it is `Send`: a reconciler that learns of Kinds at run time opens their
+/// informers here. It holds informers weakly. One that nothing else holds never starts, and stops if it has started.
+#[derive(Clone)]
+pub struct Informers(Arc<Registry>);
+
+struct Registry {
+    source: ObjectSource,
+    families: MetricFamilies,
+    held: Mutex<TypeMap>,
+    members: RwLock<Vec<Weak<dyn Member>>>,
+    started: Mutex<Option<runtime::Handle>>,
+    resolved: Mutex<Resolved>,
+}
+
+/// The Kinds that discovery has found.
+type Resolved = HashMap<GroupVersionKind, (ApiResource, Scope)>;
+
+/// The source of the objects of all informers.
+pub(crate) enum ObjectSource {
+    Watch(Transport),
+    /// These objects, and those that the process writes.
+    Preloaded(Vec<Value>),
+}
+
+/// An informer without its type, as the registry uses it.
+trait Member: InformerHandle {
+    fn start(&self, runtime: &runtime::Handle, transport: &Transport);
+    fn resource(&self) -> &ApiResource;
+    fn apply_answer(&self, answer: &Answered<'_>) -> bool;
+}
+
+/// The informers of one type by Kind (several for `DynamicObject`) and selection.
+struct OfType<K>(PhantomData<fn() -> K>);
+
+impl<K: Cached> TypeMapKey for OfType<K> {
+    type Value = HashMap<(ApiResource, String), Weak<Shared<K>>>;
+}
+
+impl Informers {
+    pub(crate) fn new(source: ObjectSource, metrics: &prometheus::Registry) -> Self {
+        Self(Arc::new(Registry {
+            source,
+            families: MetricFamilies::new(metrics),
+            held: Mutex::default(),
+            members: RwLock::default(),
+            started: Mutex::default(),
+            resolved: Mutex::default(),
+        }))
+    }
+
+    /// Returns the informer of this type, Kind and selection. It starts at once if the informers are started.
+    pub fn get<K: Cached>(&self, kind: &K::DynamicType, selection: Selection) -> Informer<K> {
+        self.open(ApiResource::erase::<K>(kind), selection)
+    }
+
+    /// Returns the informer of a Kind that is known only at run time, which [`resolve`](Self::resolve) finds.
+    pub fn get_dynamic(&self, kind: &ApiResource, selection: Selection) -> Informer<DynamicObject> {
+        self.open(kind.clone(), selection)
+    }
+
+    /// Starts all informers that are in use, and from now on each new one at once. Must be called within a tokio runtime.
+    /// A second call does nothing. A [`Context`](crate::Context) keeps its informers in use: drop it first.
+    pub fn start(&self) {
+        let runtime = runtime::Handle::current();
+        *self.0.started.lock() = Some(runtime);
+        for member in self.members() {
+            self.start_if_due(&*member);
+        }
+    }
+
+    /// Returns the name and the progress of each informer, in the order of the names.
+    pub fn states(&self) -> Vec<(String, InformerState)> {
+        let mut states: Vec<_> = self.members().map(|m| (m.name().to_owned(), m.state())).collect();
+        states.sort_by(|(one, _), (other, _)| one.cmp(other));
+        states
+    }
+
+    /// Returns the resource of a Kind and its scope. `None` if the API server does not have it, which a later call may
+    /// find. The API server is asked once for each Kind that exists.
+    ///
+    /// Preloaded informers ask no API server: the plural is guessed as kube does, and a Kind is cluster-scoped if a
+    /// preloaded object of it has no namespace.
+    ///
+    /// # Errors
+    ///
+    /// The API server did not answer, or refused the request.
+    pub async fn resolve(&self, kind: &GroupVersionKind) -> Result<Option<(ApiResource, Scope)>, Unresolved> {
+        let transport = match &self.0.source {
+            ObjectSource::Watch(transport) => transport,
+            ObjectSource::Preloaded(objects) => return Ok(Some(discovery::guess(kind, objects))),
+        };
+        if let Some(found) = self.0.resolved.lock().get(kind) {
+            return Ok(Some(found.clone()));
+        }
+        let found = discovery::discover(transport, kind).await?;
+        if let Some(found) = &found {
+            self.0.resolved.lock().insert(kind.clone(), found.clone());
+        }
+        Ok(found)
+    }
+
+    fn open<K: Cached>(&self, kind: ApiResource, selection: Selection) -> Informer<K> {
+        let slot = (kind.clone(), selection.to_string());
+        let mut held = self.0.held.lock();
+        let of_type = held.entry::<OfType<K>>().or_default();
+        if let Some(handle) = of_type.get(&slot).and_then(Weak::upgrade) {
+            return Informer(handle);
+        }
+        let informer = self.make::<K>(kind, selection);
+        of_type.retain(|_, handle| handle.strong_count() > 0);
+        of_type.insert(slot, Arc::downgrade(&informer.0));
+        drop(held);
+        self.join(&informer);
+        informer
+    }
+
+    fn make<K: Cached>(&self, kind: ApiResource, selection: Selection) -> Informer<K> {
+        let name = name_of::<K>(&kind, &selection);
+        let metrics = self.0.families.of(&name);
+        let preloaded = matches!(self.0.source, ObjectSource::Preloaded(_));
+        let informer = Informer::of(Cache::new(name, kind, selection, metrics, preloaded));
+        if let ObjectSource::Preloaded(objects) = &self.0.source {
+            objects.iter().for_each(|object| informer.0.cache.preload(object));
+            informer.0.cache.progress.complete();
+        }
+        informer
+    }
+
+    fn join<K: Cached>(&self, informer: &Informer<K>) {
+        let member: Arc<dyn Member> = informer.0.clone();
+        let mut members = self.0.members.write();
+        members.retain(|member| member.strong_count() > 0);
+        members.push(Arc::downgrade(&member));
+        drop(members);
+        self.start_if_due(&*member);
+    }
+
+    fn start_if_due(&self, member: &dyn Member) {
+        if let (ObjectSource::Watch(transport), Some(runtime)) = (&self.0.source, &*self.0.started.lock()) {
+            member.start(runtime, transport);
+        }
+    }
+
+    fn members(&self) -> impl Iterator<Item = Arc<dyn Member>> + use<> {
+        let members: Vec<_> = self.0.members.read().iter().filter_map(Weak::upgrade).collect();
+        members.into_iter()
+    }
+
+    fn informers_of<'a>(
+        &'a self,
+        path: &'a ResourcePath<'_>,
+    ) -> impl Iterator<Item = Arc<dyn Member>> + use<'a> {
+        self.members().filter(move |member| path.is_of(member.resource()))
+    }
+
+    pub(crate) fn has_informer_of(&self, path: &ResourcePath<'_>) -> bool {
+        self.informers_of(path).next().is_some()
+    }
+
+    /// Delivers an answer to the informers of its resource. Returns whether the answer shows the state of the object.
+    pub(crate) fn apply_answer(&self, path: &ResourcePath<'_>, answer: &Answered<'_>) -> bool {
+        let mut shows_state = false;
+        for member in self.informers_of(path) {
+            shows_state |= member.apply_answer(answer);
+        }
+        shows_state
+    }
+}
+
+impl std::fmt::Debug for Informers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.members().map(|member| member.name().to_owned())).finish()
+    }
+}
+
+impl<K: Cached> Member for Shared<K> {
+    fn start(&self, runtime: &runtime::Handle, transport: &Transport) {
+        Shared::start(self, runtime, transport);
+    }
+
+    fn resource(&self) -> &ApiResource {
+        &self.cache.kind
+    }
+
+    fn apply_answer(&self, answer: &Answered<'_>) -> bool {
+        self.cache.apply_answer(answer)
+    }
+}
+
+/// The name of an informer, such as `deployments.apps [namespace=shop]`.
+fn name_of<K: Cached>(kind: &ApiResource, selection: &Selection) -> String {
+    let group = if kind.group.is_empty() { String::new() } else { format!(".{}", kind.group) };
+    let metadata = if K::metadata_api() { " (metadata)" } else { "" };
+    let selection = selection.to_string();
+    let selection = if selection.is_empty() { selection } else { format!(" [{selection}]") };
+    format!("{}{group}{metadata}{selection}", kind.plural)
+}

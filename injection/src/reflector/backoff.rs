@@ -1,0 +1,54 @@
+//! The backoff after failed lists and watches.
+
+use std::time::Duration;
+
+const FIRST: Duration = Duration::from_millis(500);
+const LONGEST: Duration = Duration::from_secs(30);
+
+/// An exponential backoff from half a second to thirty seconds, with a random reduction by up to a half, so that a
+/// thousand processes do not return at once.
+#[derive(Default)]
+pub(crate) struct Backoff(u32);
+
+impl Backoff {
+    /// Resets the backoff after a success.
+    pub(crate) fn reset(&mut self) {
+        self.0 = 0;
+    }
+
+    /// Returns true if nothing has failed since the last reset.
+    pub(crate) fn is_fresh(&self) -> bool {
+        self.0 == 0
+    }
+
+    /// The time to wait, at most `most`.
+    pub(crate) fn next(&mut self, most: Duration) -> Duration {
+        let doubled = FIRST.saturating_mul(1 << self.0.min(16));
+        self.0 = self.0.saturating_add(1);
+        doubled.min(LONGEST).min(most).mul_f64(rand::random_range(0.5..=1.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_backoff_doubles_up_to_its_limit_and_resets() {
+        let mut backoff = Backoff::default();
+        for most in [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0].map(Duration::from_secs_f64) {
+            let wait = backoff.next(Duration::MAX);
+            assert!(most / 2 <= wait && wait <= most, "{wait:?} is not within half of {most:?}");
+        }
+        assert!(backoff.next(Duration::from_secs(2)) <= Duration::from_secs(2));
+        backoff.reset();
+        assert!(backoff.next(Duration::MAX) <= FIRST);
+    }
+
+    #[test]
+    fn the_backoff_is_randomized() {
+        let waits: std::collections::HashSet<_> =
+            (0..20).map(|_| Backoff::default().next(Duration::MAX)).collect();
+        assert!(waits.len() > 1);
+    }
+}

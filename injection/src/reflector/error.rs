@@ -1,0 +1,92 @@
+//! The reasons why a list or a watch fails.
+
+use std::{error::Error, fmt, time::Duration};
+
+use kube::core::{Status, discovery::ApiResource};
+
+/// The reason why a list or a watch failed. The variants differ in how the reflector recovers.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    #[error("the resourceVersion has expired: {0}")]
+    Expired(String),
+    #[error("the API server does not know the resource: {0}")]
+    NotFound(String),
+    /// Any other answer than a success.
+    #[error("{message} ({code})")]
+    Refused { code: u16, message: String },
+    /// An error event. The watch may have left out changes.
+    #[error("the watch failed: {0}")]
+    Watch(String),
+    #[error("no answer within {} s", .0.as_secs())]
+    Timeout(Duration),
+    #[error("malformed answer: {0}")]
+    Malformed(String),
+    /// The number of watches in a row that were opened and sent no event.
+    #[error(
+        "{0} watches in a row sent no event, not even a bookmark: check whether a proxy in between buffers or ends them"
+    )]
+    NoEvents(u32),
+    #[error("{0}")]
+    Broken(String),
+}
+
+impl Failure {
+    pub(super) fn of_code(code: u16, message: String) -> Self {
+        match code {
+            410 => Self::Expired(message),
+            404 => Self::NotFound(message),
+            code => Self::Refused { code, message },
+        }
+    }
+
+    /// Creates the failure of an `ERROR` event of a watch.
+    pub(crate) fn of_event(status: &Status) -> Self {
+        match status.code {
+            410 => Self::Expired(status.message.clone()),
+            _ => Self::Watch(status.message.clone()),
+        }
+    }
+
+    pub(crate) fn malformed(error: impl fmt::Display) -> Self {
+        Self::Malformed(error.to_string())
+    }
+
+    /// A message for the operator: what failed and what to do.
+    pub(crate) fn explain(&self, kind: &ApiResource, namespace: Option<&str>) -> String {
+        let ApiResource { api_version, kind, plural, .. } = kind;
+        match self {
+            Self::NotFound(_) => {
+                let asked = namespace.map_or_else(String::new, |namespace| {
+                    format!("; a cluster-scoped resource cannot be selected by namespace {namespace}")
+                });
+                format!(
+                    "the API server does not know {plural} of {api_version} ({kind}): \
+                     install its CustomResourceDefinition if it is a custom resource{asked}"
+                )
+            }
+            Self::Refused { code: 403, message } => {
+                format!("{message}: grant this process the verbs list and watch on {plural} of {api_version}")
+            }
+            _ => format!("failed to list or watch {plural} of {api_version}: {self}"),
+        }
+    }
+}
+
+/// Keeps the text of the whole chain of causes: kube's own text ends at "client error".
+impl From<kube::Error> for Failure {
+    fn from(error: kube::Error) -> Self {
+        if let kube::Error::Api(status) = error {
+            return Self::of_code(status.code, status.message);
+        }
+        let mut text = error.to_string();
+        let mut cause = error.source();
+        while let Some(error) = cause {
+            let said = error.to_string();
+            if !text.contains(&said) {
+                text = format!("{text}: {said}");
+            }
+            cause = error.source();
+        }
+        Self::Broken(text)
+    }
+}

@@ -1,0 +1,66 @@
+//! A page of a list.
+
+use std::borrow::Cow;
+
+use super::Failure;
+use crate::object::{RawObject, ScanResult, Scanner};
+
+/// The metadata of a page of a list.
+#[derive(Default)]
+pub(crate) struct Page<'a> {
+    pub(crate) resource_version: Cow<'a, str>,
+    /// The token that requests the next page; `None` on the last one.
+    pub(crate) continue_token: Option<String>,
+}
+
+/// An object, or the reason why not even its metadata can be read.
+pub(crate) type Item<'a> = ScanResult<RawObject<'a>>;
+
+impl<'a> Page<'a> {
+    /// Reads a page and calls `item` with each item and its text. An item whose metadata cannot be read does not fail the
+    /// others. The items of an answer that turns out not to be a list have been handed out by then.
+    pub(crate) fn read(bytes: &'a [u8], mut item: impl FnMut(Item<'a>, &'a str)) -> Result<Self, Failure> {
+        let (mut page, mut has_items) = (None, false);
+        let read = |scanner: &mut Scanner<'a>| {
+            scanner.object(|name, scanner| {
+                match &*name {
+                    "metadata" => page = Some(Self::scan(scanner)?),
+                    "items" => {
+                        has_items = true;
+                        if !scanner.accepts_null() {
+                            scanner.array(|scanner| {
+                                scanner.attempt(RawObject::scan).map(|(raw, text)| item(raw, text))
+                            })?;
+                        }
+                    }
+                    _ => drop(scanner.value()?),
+                }
+                Ok(())
+            })
+        };
+        Scanner::over(text(bytes)?, read).map_err(Failure::malformed)?;
+        // An answer without items is not an empty list.
+        page.filter(|_| has_items).ok_or_else(|| Failure::malformed("the answer is not a list"))
+    }
+
+    fn scan(scanner: &mut Scanner<'a>) -> ScanResult<Self> {
+        let mut page = Self::default();
+        scanner.object(|name, scanner| {
+            match &*name {
+                "resourceVersion" => page.resource_version = scanner.string()?,
+                "continue" => {
+                    page.continue_token =
+                        scanner.string_or_null()?.filter(|token| !token.is_empty()).map(Into::into)
+                }
+                _ => drop(scanner.value()?),
+            }
+            Ok(())
+        })?;
+        Ok(page)
+    }
+}
+
+/// Checks the encoding of the whole text at once: serde_json would check each string by itself.
+pub(super) fn text(bytes: &[u8]) -> Result<&str, Failure> {
+    std::str::from_utf8(bytes).map_err(Failure::malformed)
+}

@@ -1,0 +1,269 @@
+//! Builds a controller: the objects that it reads, and those that enqueue its keys.
+
+use std::{marker::PhantomData, sync::Arc, time::Duration};
+
+use kube::Client;
+use reknit_apis::{Key, Kind, OwnedBy, Scope};
+use reknit_injection::{Cached, Config, Context, FromConfigMap, Informer, InformerHandle, Selection, select};
+
+use super::{Controller, Parts, controller_builder::ControllerBuilder, watch::Watch};
+use crate::{
+    Owned, PerKey, Queue, ReconcileKey, ReconcileKind, Recorder, Tracked, TrackedAny, driver::KeyDriver,
+    object_client::field_manager, owned::owner_key, tracker::Trackers,
+};
+
+/// The type parameter of the [`Builder`] of a controller without a Kind, which reconciles
+/// [keys](crate::ReconcileKey).
+#[derive(Debug)]
+pub enum Keys {}
+
+/// The first step of building a controller: the objects that it reads, and those that enqueue its keys. The reconciler
+/// and its options follow.
+///
+/// Created by [`Controller::of`], [`Controller::selected`] and [`Controller::named`]. Before its first pass, the controller
+/// waits for the first list of every informer that the constructor got from its [`Context`] or passed to this builder. It
+/// does not wait for informers that [`track_any`](Self::track_any) opens, or for those of other constructors.
+///
+/// ```
+/// use k8s_openapi::api::{apps::v1::ReplicaSet, core::v1::{Namespace, Pod}};
+/// use reknit_injection::{Context, Informer};
+/// use reknit_reconciler::{Controller, Outcome, Owned, ReconcileKind, Result};
+///
+/// struct Counter {
+///     sets: Owned<ReplicaSet>,
+///     pods: Informer<Pod>,
+/// }
+///
+/// impl ReconcileKind for Counter {
+///     type Kind = Namespace;
+///     async fn reconcile_kind(&self, namespace: &Namespace, _status: &mut ()) -> Result<Outcome> {
+///         println!("{} sets, {} pods at all", self.sets.of(namespace).count(), self.pods.list().count());
+///         Ok(Outcome::done())
+///     }
+/// }
+///
+/// fn controller(cx: &Context) -> Result<Controller> {
+///     let mut build = Controller::of::<Namespace>(cx);
+///     let sets = build.owns::<ReplicaSet>();
+///     let pods = cx.get();
+///     Ok(build.workers(4).reconciler(Counter { sets, pods }).build())
+/// }
+/// ```
+#[must_use = "a controller that is not built does nothing"]
+pub struct Builder<K> {
+    pub(super) cx: Context,
+    pub(super) parts: Parts,
+    pub(super) selection: Selection,
+    pub(super) trackers: Trackers,
+    has_kind: bool,
+    kind: PhantomData<fn() -> K>,
+}
+
+impl Controller {
+    /// Builds a controller of this Kind, named `<plural>.<group>`. If a process has several for one Kind, all but one need
+    /// another [name](ControllerBuilder::name).
+    pub fn of<K: Kind>(cx: &Context) -> Builder<K> {
+        Self::selected(cx, select())
+    }
+
+    /// Builds a controller of the selected objects of this Kind, such as those of one namespace, which needs no
+    /// ClusterRole.
+    ///
+    /// ```
+    /// use k8s_openapi::api::apps::v1::Deployment;
+    /// use reknit_injection::{Context, select};
+    /// use reknit_reconciler::{Builder, Controller};
+    ///
+    /// fn of_one_namespace(cx: &Context, namespace: &str) -> Builder<Deployment> {
+    ///     Controller::selected(cx, select().namespace(namespace))
+    /// }
+    /// ```
+    pub fn selected<K: Kind>(cx: &Context, which: Selection) -> Builder<K> {
+        let (plural, group) = (K::plural(&()), K::group(&()));
+        let name = if group.is_empty() { plural.into_owned() } else { format!("{plural}.{group}") };
+        let kind = K::kind(&());
+        let mut build = Builder::new(cx, name, &kind.to_lowercase(), which.clone());
+        build.parts.kind = if group.is_empty() { kind.into_owned() } else { format!("{group}.{kind}") };
+        let informer = cx.informer::<K>(which);
+        build.needs(&informer);
+        build.has_kind = true;
+        build.parts.key_sources.add(move |keys| keys.extend(informer.keys()));
+        build
+    }
+
+    /// Builds a controller without a Kind, whose keys come from its watches.
+    pub fn named(name: &str, cx: &Context) -> Builder<Keys> {
+        Builder::new(cx, name.into(), name, select())
+    }
+}
+
+impl<K> Builder<K> {
+    fn new(cx: &Context, name: String, reporter: &str, selection: Selection) -> Self {
+        Self {
+            cx: cx.clone(),
+            parts: Parts::new(name, Recorder::new(cx, &format!("{reporter}-controller"))),
+            selection,
+            trackers: Trackers::default(),
+            has_kind: false,
+            kind: PhantomData,
+        }
+    }
+
+    /// Enqueues keys when objects of another informer change.
+    pub fn watch<T: Cached>(&mut self, informer: &Informer<T>) -> Watch<'_, T> {
+        self.needs(informer);
+        Watch::new(informer.clone(), &self.parts, !self.has_kind)
+    }
+
+    /// Reads a ConfigMap as a value that is constant within a pass. A change of it enqueues every key in the slow lane.
+    pub fn config<T: FromConfigMap>(&mut self) -> Config<T> {
+        Config::new(&self.cx, self.parts.enqueue_all())
+    }
+
+    /// The client for writes. Every informer that selects a written object holds it as soon as the request returns.
+    pub fn client(&self) -> Client {
+        self.cx.client()
+    }
+
+    /// The work queue, to enqueue keys for other reasons than watches.
+    pub fn queue(&self) -> Queue {
+        self.parts.queue.clone()
+    }
+
+    /// The event recorder, for events other than the one in an [`Outcome`](crate::Outcome).
+    pub fn recorder(&self) -> Recorder {
+        self.parts.recorder.clone()
+    }
+
+    /// Sets the number of keys that are reconciled at once. The default is 2; `K_THREADS_PER_CONTROLLER` overrides it.
+    pub fn workers(mut self, workers: usize) -> Self {
+        self.parts.workers = workers;
+        self
+    }
+
+    /// Sets the interval at which every key is reconciled although nothing happened, give or take a tenth. The default is
+    /// 10 hours; zero means never.
+    pub fn resync(mut self, every: Duration) -> Self {
+        self.parts.resync = every;
+        self
+    }
+
+    /// Sets the time after which a reconcile is reported as slow, in the log and as an event. The default is one minute.
+    pub fn slow_after(mut self, limit: Duration) -> Self {
+        self.parts.limits.slow_after = limit;
+        self
+    }
+
+    /// Sets the time after which a reconcile is dropped where it stands, which counts as an error. The default is never.
+    pub fn deadline(mut self, limit: Duration) -> Self {
+        self.parts.limits.deadline = Some(limit);
+        self
+    }
+
+    fn needs<T: Cached>(&mut self, informer: &Informer<T>) {
+        self.waits_for(informer.handle());
+    }
+
+    fn waits_for(&mut self, informer: Arc<dyn InformerHandle>) {
+        if !self.parts.informers.iter().any(|known| Arc::ptr_eq(known, &informer)) {
+            self.parts.informers.push(informer);
+        }
+    }
+
+    /// Ends the declaration of what the controller reads.
+    pub(super) fn finish(mut self) -> (Context, Parts) {
+        self.cx.dependencies().into_iter().for_each(|informer| self.waits_for(informer));
+        (self.cx, self.parts)
+    }
+}
+
+impl<K: Kind> Builder<K> {
+    /// Tracks objects of another Kind: a change of an object that a pass read enqueues the key of that pass.
+    ///
+    /// A controller of one namespace reads that namespace only, unless the Kind is cluster-scoped. Use
+    /// [`track_in`](Self::track_in) for another selection.
+    pub fn track<T: Cached<DynamicType = (), Scope: Scope>>(&mut self) -> Tracked<T> {
+        let namespace = self.selection.in_namespace().filter(|_| T::Scope::NAMESPACED).unwrap_or_default();
+        self.track_in(&self.cx.informer(select().namespace(namespace)))
+    }
+
+    /// Tracks objects of a selected informer.
+    pub fn track_in<T: Cached<DynamicType = (), Scope: Scope>>(
+        &mut self,
+        informer: &Informer<T>,
+    ) -> Tracked<T> {
+        self.needs(informer);
+        let tracker = self.trackers.add();
+        tracker.observe(informer, self.parts.queue.clone());
+        Tracked::new(informer.clone(), tracker)
+    }
+
+    /// Tracks objects of any Kind that references name at run time; limit their API groups with [`TrackedAny::groups`].
+    ///
+    /// A controller of one namespace reads that namespace and cluster-scoped objects. References to other namespaces are
+    /// permanent errors.
+    pub fn track_any(&mut self) -> TrackedAny {
+        let namespace = self.selection.in_namespace().map(str::to_owned);
+        TrackedAny::new(self.cx.informers(), namespace, self.parts.queue.clone(), self.trackers.clone())
+    }
+
+    /// Lists and [applies](Owned::apply) the objects of another Kind that objects of this Kind control. A change of one
+    /// enqueues its controller's key. A controller of one namespace sees those in that namespace only.
+    pub fn owns<T>(&mut self) -> Owned<T>
+    where
+        T: Cached<DynamicType = (), Scope: OwnedBy<K::Scope>>,
+    {
+        let namespace = self.selection.in_namespace().unwrap_or_default();
+        self.owns_in(&self.cx.informer(select().namespace(namespace)))
+    }
+
+    /// Lists and applies the controlled objects of a selected informer.
+    pub fn owns_in<T>(&mut self, informer: &Informer<T>) -> Owned<T>
+    where
+        T: Cached<DynamicType = (), Scope: OwnedBy<K::Scope>>,
+    {
+        self.watch(informer).keys(owner_key::<K, T>);
+        let tracker = self.trackers.add();
+        tracker.observe(informer, self.parts.queue.clone());
+        let manager = field_manager(self.cx.component());
+        Owned::new(informer.clone(), self.client(), manager, tracker)
+    }
+
+    /// Keeps a value per key between passes, until the object is deleted or this process stops leading it.
+    pub fn per_key<T: Send + 'static>(&mut self) -> PerKey<T> {
+        self.parts.per_key.add()
+    }
+
+    /// Sets the reconciler. Its roles and options follow.
+    pub fn reconciler<R: ReconcileKind<Kind = K>>(self, reconciler: R) -> ControllerBuilder<R> {
+        ControllerBuilder::new(self, reconciler)
+    }
+}
+
+impl Builder<Keys> {
+    /// Adds a key that exists independently of the watches, for objects to create from nothing. It is enqueued at the start,
+    /// when this process starts leading it, and at every resync.
+    ///
+    /// ```
+    /// use reknit_injection::Context;
+    /// use reknit_reconciler::{Builder, Controller, Key, Keys};
+    ///
+    /// fn of_one_secret(cx: &Context) -> Builder<Keys> {
+    ///     let mut build = Controller::named("passwords", cx);
+    ///     build.always(Key::new("shop", "password"));
+    ///     build
+    /// }
+    /// # let _ = of_one_secret;
+    /// ```
+    pub fn always(&mut self, key: Key) {
+        self.parts.queue.add(key.clone());
+        self.parts.key_sources.add(move |keys| keys.push(key.clone()));
+    }
+
+    /// Sets the reconciler, and returns the controller.
+    pub fn reconciler<R: ReconcileKey>(self, reconciler: R) -> Controller {
+        let (cx, parts) = self.finish();
+        let (limits, key_sources) = (parts.limits, parts.key_sources.clone());
+        Controller::new(&cx, parts, |_| KeyDriver { reconciler, limits, key_sources })
+    }
+}

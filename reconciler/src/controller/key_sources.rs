@@ -1,0 +1,25 @@
+//! The sources of all keys of a controller, for resyncs and promotions.
+
+use parking_lot::Mutex;
+use reknit_apis::Key;
+
+type Source = Box<dyn Fn(&mut Vec<Key>) + Send + Sync>;
+
+/// The objects of the controller's Kind or, for a controller without one, the keys that its watches map to.
+#[derive(Default)]
+pub(crate) struct KeySources(Mutex<Vec<Source>>);
+
+impl KeySources {
+    pub(crate) fn add(&self, source: impl Fn(&mut Vec<Key>) + Send + Sync + 'static) {
+        self.0.lock().push(Box::new(source));
+    }
+
+    /// All keys as the informers now hold them, each once.
+    pub(crate) fn keys(&self) -> Vec<Key> {
+        let mut keys = Vec::new();
+        self.0.lock().iter().for_each(|source| source(&mut keys));
+        keys.sort();
+        keys.dedup();
+        keys
+    }
+}

@@ -1,0 +1,95 @@
+//! Enqueues keys when objects of an informer change.
+
+use std::sync::Arc;
+
+use reknit_apis::Key;
+use reknit_injection::{Cached, Filter, Informer};
+
+use super::Parts;
+use crate::limits::caught;
+
+/// A watch of an informer, whose methods map changed objects to keys. Comes from
+/// [`Builder::watch`](crate::Builder::watch).
+///
+/// ```
+/// use k8s_openapi::api::core::v1::{Namespace, Secret};
+/// use reknit_injection::{Context, Informer, label, namespace};
+/// use reknit_reconciler::{Controller, Key, keys};
+///
+/// fn watches(cx: &Context) {
+///     let mut build = Controller::of::<Namespace>(cx);
+///     let secrets = cx.get::<Informer<Secret>>();
+///     // the namespace that a Secret is in
+///     build.watch(&secrets).filter(!namespace("kube-system")).keys(keys::namespace);
+///     // the cluster-scoped parent that a label names
+///     build.watch(&secrets).keys(keys::cluster_label("example.com/tenant"));
+///     // anything that can be computed
+///     build.watch(&secrets).filter(label("mirrored", "true")).keys(|secret| {
+///         let all = secret.data.iter().flat_map(|data| data.keys());
+///         all.map(|name| Key::new(None, name)).collect::<Vec<_>>()
+///     });
+/// }
+/// ```
+#[must_use = "a watch enqueues nothing before `.keys(…)` or `.every_key()`"]
+pub struct Watch<'a, T: Cached> {
+    informer: Informer<T>,
+    parts: &'a Parts,
+    /// True if the controller has no Kind, so that its keys are those that its watches map to.
+    is_source: bool,
+    filter: Option<Filter<T>>,
+}
+
+impl<'a, T: Cached> Watch<'a, T> {
+    pub(super) fn new(informer: Informer<T>, parts: &'a Parts, is_source: bool) -> Self {
+        Self { informer, parts, is_source, filter: None }
+    }
+
+    /// Keeps only changes of objects that the filter admits before or after the change. Of several filters, all must admit
+    /// the object.
+    pub fn filter(mut self, filter: Filter<T>) -> Self {
+        self.filter = Some(match self.filter {
+            Some(first) => first & filter,
+            None => filter,
+        });
+        self
+    }
+
+    /// Enqueues the keys that `keys` returns for the old and the new object. So an object that moves from one key to
+    /// another enqueues both.
+    pub fn keys<I: IntoIterator<Item = Key>>(self, keys: impl Fn(&T) -> I + Send + Sync + 'static) {
+        let Self { informer, parts, is_source, filter } = self;
+        let queue = parts.queue.clone();
+        let each_key = Arc::new(move |object: &T, act: &mut dyn FnMut(Key)| {
+            caught(&Key::of(object), || {
+                if admits(&filter, object) {
+                    keys(object).into_iter().for_each(act);
+                }
+            });
+        });
+        if is_source {
+            let (informer, each_key) = (informer.clone(), each_key.clone());
+            parts.key_sources.add(move |all| {
+                informer.list().for_each(|object| each_key(&object, &mut |key| all.push(key)));
+            });
+        }
+        informer.on(move |change| {
+            change.objects().for_each(|object| each_key(object, &mut |key| queue.add(key)))
+        });
+    }
+
+    /// Enqueues every key of the controller in the slow lane, for objects that all of them depend on.
+    pub fn every_key(self) {
+        let (filter, enqueue_all) = (self.filter, self.parts.enqueue_all());
+        self.informer.on(move |change| {
+            caught(&change.key(), || {
+                if change.objects().any(|object| admits(&filter, object)) {
+                    enqueue_all();
+                }
+            });
+        });
+    }
+}
+
+fn admits<T: Cached>(filter: &Option<Filter<T>>, object: &T) -> bool {
+    filter.as_ref().is_none_or(|filter| filter.admits(object))
+}

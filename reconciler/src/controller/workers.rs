@@ -1,0 +1,217 @@
+//! Runs the workers of a controller, from the first list to the last pass.
+
+use std::{
+    pin::{Pin, pin},
+    sync::Arc,
+    time::Duration,
+};
+
+use futures::future::join_all;
+use reknit_apis::Key;
+use reknit_injection::Shutdown;
+use tokio::{task::JoinSet, time::Instant};
+
+use super::Controller;
+use crate::{
+    Outcome, Result,
+    leader::{Leader, Leadership},
+    outcome::Next,
+    queue::Claimed,
+};
+
+/// The parameters of running a controller.
+#[derive(Clone)]
+pub struct Run {
+    /// The keys that this process leads.
+    pub leadership: Leadership,
+    /// The signal to stop.
+    pub stop: Shutdown,
+    /// The time that running passes may take after the stop.
+    pub drain: Duration,
+    /// The number of workers, to override that of the controller.
+    pub workers: Option<usize>,
+}
+
+/// The result of running a controller.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Drained {
+    /// The number of passes that were still running at the end and were dropped.
+    pub dropped: usize,
+}
+
+impl Controller {
+    /// Waits for the first list of each informer, then processes keys until it is told to stop. It then claims no more keys,
+    /// waits for the running passes, and drops those that exceed the drain time.
+    ///
+    /// The caller starts the informers. Dropping the future drops every pass at once.
+    pub async fn run(self, run: Run) -> Drained {
+        let Run { leadership, stop, drain, workers } = run;
+        tokio::select! {
+            () = self.synced() => {}
+            () = stop.wait() => return Drained::default(),
+        }
+        let workers = workers.unwrap_or(self.parts.workers).max(1);
+        tracing::info!("knative.dev/controller" = self.parts.name, workers, "the controller starts");
+        let controller = Arc::new(self);
+        let mut tasks = JoinSet::new();
+        for _ in 0..workers {
+            tasks.spawn(controller.clone().work(leadership.clone()));
+        }
+        let mut following = pin!(controller.follow(leadership.clone()));
+        tokio::select! {
+            () = stop.wait() => {}
+            () = controller.resync() => {}
+            () = &mut following => {}
+            () = replace(&mut tasks, || controller.clone().work(leadership.clone())) => {}
+        }
+        controller.drain(tasks, drain, following).await
+    }
+
+    async fn synced(&self) {
+        join_all(self.parts.informers.iter().map(|informer| informer.synced())).await;
+    }
+
+    /// Runs one worker, which processes one key at a time until the queue is closed.
+    async fn work(self: Arc<Self>, leadership: Leadership) {
+        while let Some(claimed) = self.parts.queue.next().await {
+            self.process(&claimed, &leadership).await;
+            drop(claimed);
+            tokio::task::consume_budget().await; // so that many short passes do not starve other tasks
+        }
+    }
+
+    /// Runs a pass, and drops it if this process stops leading the key.
+    async fn process(&self, claimed: &Claimed, leadership: &Leadership) {
+        if !leadership.leads(claimed) {
+            let result = self.pass(claimed, false).await;
+            self.postpone(claimed, leadership);
+            return self.conclude(claimed, &result);
+        }
+        let start = Instant::now();
+        tokio::select! {
+            biased;
+            () = leadership.lost(claimed) => {
+                self.metrics.ended("lost", start.elapsed());
+                tracing::info!("knative.dev/controller" = self.parts.name, key = %**claimed, "the pass is dropped: the key is no longer led");
+                self.postpone(claimed, leadership);
+                self.parts.queue.forget(claimed);
+                self.parts.per_key.drop_of(claimed);
+            }
+            result = self.pass(claimed, true) => self.conclude(claimed, &result),
+        }
+    }
+
+    /// Requeues the key according to the result. A conflict is retried even if the error is permanent, since it resolves
+    /// itself.
+    fn conclude(&self, claimed: &Claimed, result: &Result<Outcome>) {
+        let queue = &self.parts.queue;
+        match result {
+            Ok(outcome) => {
+                queue.forget(claimed);
+                if let Next::After(wait) = outcome.next() {
+                    queue.add_after((**claimed).clone(), wait);
+                }
+            }
+            Err(error) if error.is_permanent() && !error.is_conflict() => queue.forget(claimed),
+            Err(error) => queue.retry(claimed, error.latest_retry()),
+        }
+    }
+
+    /// Enqueues every key at each resync. The interval is jittered, so that controllers do not resync at the same time.
+    async fn resync(&self) {
+        let enqueue_all = self.parts.enqueue_all();
+        while let Some(wait) = jittered(self.parts.resync) {
+            tokio::time::sleep(wait).await;
+            enqueue_all();
+        }
+        std::future::pending().await
+    }
+
+    /// Enqueues the keys of gained buckets, and drops the values kept for keys of lost ones.
+    async fn follow(&self, mut leadership: Leadership) {
+        loop {
+            let change = leadership.changed().await;
+            tracing::info!("knative.dev/controller" = self.parts.name, gained = ?change.gained, lost = ?change.lost, "leadership changed");
+            self.parts
+                .per_key
+                .drop_where(|key| change.lost.iter().any(|bucket| leadership.owns(bucket, key)));
+            if !change.gained.is_empty() {
+                self.promote(&change.gained, &leadership);
+            }
+        }
+    }
+
+    fn promote(&self, gained: &[Arc<str>], leadership: &Leadership) {
+        let is_gained = |key: &Key| gained.iter().any(|bucket| leadership.owns(bucket, key));
+        let promoted = self.pass.promoted().into_iter().filter(is_gained);
+        let postponed = gained.iter().filter_map(|bucket| self.postponed.lock().remove(bucket)).flatten();
+        promoted.chain(postponed).for_each(|key| self.parts.queue.add_slow(key));
+    }
+
+    /// Keeps a key that is due while no leader is known, to enqueue it when this process leads. Another leader enqueues the
+    /// keys of its own informers.
+    fn postpone(&self, key: &Key, leadership: &Leadership) {
+        let Some(bucket) = leadership.bucket(key) else { return };
+        // Locked before the leader is read: a promotion takes the entries after the bucket is led.
+        let mut postponed = self.postponed.lock();
+        match leadership.leader(key) {
+            Leader::ThisProcess => self.parts.queue.add(key.clone()),
+            Leader::Other => drop(postponed.remove(bucket)),
+            Leader::Unknown { led_before } if self.pass.is_owed(key, led_before) => {
+                postponed.entry(bucket.clone()).or_default().insert(key.clone());
+            }
+            Leader::Unknown { .. } => {}
+        }
+    }
+
+    /// Waits for the running passes. Leadership may be lost meanwhile, so it is followed until the end.
+    async fn drain(
+        &self,
+        mut tasks: JoinSet<()>,
+        limit: Duration,
+        following: Pin<&mut impl Future<Output = ()>>,
+    ) -> Drained {
+        self.parts.queue.close();
+        let all_ended = async { while tasks.join_next().await.is_some() {} };
+        let in_time = tokio::select! {
+            ended = tokio::time::timeout(limit, all_ended) => ended.is_ok(),
+            () = following => false,
+        };
+        if in_time {
+            return Drained::default();
+        }
+        let dropped = self.parts.queue.running();
+        for (key, since) in &dropped {
+            tracing::warn!("knative.dev/controller" = self.parts.name, %key, age = ?since.elapsed(), "the pass is dropped: it did not end in time");
+        }
+        tasks.shutdown().await;
+        Drained { dropped: dropped.len() }
+    }
+}
+
+/// The time until the next resync; `None` if it is zero, as in client-go, or beyond the range of the clock.
+fn jittered(resync: Duration) -> Option<Duration> {
+    let wait = resync.as_secs_f64() * rand::random_range(0.9..1.1);
+    Duration::try_from_secs_f64(wait).ok().filter(|wait| !wait.is_zero())
+}
+
+/// Replaces workers that end, which happens only if dropping a user's future panics. Never resolves.
+async fn replace<F: Future<Output = ()> + Send + 'static>(tasks: &mut JoinSet<()>, worker: impl Fn() -> F) {
+    while tasks.join_next().await.is_some() {
+        tracing::error!("a worker ended, and is replaced");
+        tasks.spawn(worker());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_resync_interval_is_jittered_by_a_tenth_and_zero_disables_it() {
+        assert_eq!(jittered(Duration::ZERO), None);
+        assert!(jittered(Duration::MAX).is_none_or(|wait| wait > Duration::MAX / 2));
+        let wait = jittered(Duration::from_secs(100)).unwrap().as_secs_f64();
+        assert!((90.0..=110.0).contains(&wait), "{wait}");
+    }
+}

@@ -1,0 +1,38 @@
+//! An event about an object, as `kubectl describe` shows it.
+
+/// An event to record about an object: its type, its reason in one CamelCase word, and its message.
+///
+/// A pass returns it with its [`Outcome`](crate::Outcome). Other code records it through a
+/// [`Recorder`](crate::Recorder).
+///
+/// ```
+/// use reknit_reconciler::{Event, Outcome};
+///
+/// let outcome = Outcome::done().event(Event::normal("Scaled", "went from 2 to 3 replicas"));
+/// assert_eq!(outcome.recorded().unwrap().reason, "Scaled");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// True if its type is Normal rather than Warning.
+    pub normal: bool,
+    /// The reason in one CamelCase word. Longer ones are cut to 128 bytes.
+    pub reason: String,
+    /// The message for humans. Longer ones are cut to 1 KiB.
+    pub message: String,
+}
+
+impl Event {
+    /// An event of type Normal.
+    pub fn normal(reason: &str, message: impl Into<String>) -> Self {
+        Self { normal: true, reason: reason.into(), message: message.into() }
+    }
+
+    /// An event of type Warning.
+    pub fn warning(reason: &str, message: impl Into<String>) -> Self {
+        Self { normal: false, reason: reason.into(), message: message.into() }
+    }
+
+    pub(crate) fn type_name(&self) -> &'static str {
+        if self.normal { "Normal" } else { "Warning" }
+    }
+}

@@ -1,0 +1,13 @@
+//! Events about objects, published in the background.
+
+mod budget;
+mod dropped;
+mod event;
+mod pending;
+mod publisher;
+mod recorder;
+mod series;
+#[cfg(test)]
+mod tests;
+
+pub use self::{event::Event, recorder::Recorder};

@@ -1,0 +1,192 @@
+//! Publishes recorded events from a bounded queue, one task at a time.
+
+use std::{
+    collections::VecDeque,
+    mem,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use k8s_openapi::api::events::v1::Event as StoredEvent;
+use kube::{
+    Api, Client,
+    api::{Patch, PatchParams, PostParams},
+};
+use parking_lot::Mutex;
+use reknit_injection::{Context, Inject};
+use serde_json::json;
+use tokio::{runtime, sync::Notify};
+
+use super::{
+    budget::Budgets,
+    dropped::DroppedEvents,
+    pending::{PendingEvent, reporting_instance},
+    series::{Fingerprint, Series, Stored},
+};
+use crate::{error::describe, metrics::Metrics, object_client::status_code};
+
+const CAPACITY: usize = 1000;
+/// The pauses before each retry of a request that got no answer.
+const RETRY_PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
+
+/// The event publisher of a process.
+#[derive(Clone)]
+pub(super) struct Publisher(Arc<Inner>);
+
+struct Inner {
+    client: Client,
+    instance: String,
+    outbox: Mutex<Outbox>,
+    /// Locked while a task publishes.
+    published: tokio::sync::Mutex<Published>,
+    /// The number of [`Publisher::flush`] calls under way. There are no retries meanwhile.
+    flushes: AtomicUsize,
+    flush_started: Notify,
+    dropped: DroppedEvents,
+}
+
+/// The most recently published events.
+#[derive(Default)]
+struct Published {
+    series: Series,
+    budgets: Budgets,
+}
+
+#[derive(Default)]
+struct Outbox {
+    pending: VecDeque<PendingEvent>,
+    /// True if a task is going to empty it.
+    has_task: bool,
+}
+
+impl Inject for Publisher {
+    fn inject(cx: &Context) -> Self {
+        Self(Arc::new(Inner {
+            client: cx.client(),
+            instance: reporting_instance(),
+            outbox: Mutex::default(),
+            published: tokio::sync::Mutex::default(),
+            flushes: AtomicUsize::new(0),
+            flush_started: Notify::new(),
+            dropped: DroppedEvents::new(cx.get::<Metrics>().events_dropped()),
+        }))
+    }
+}
+
+impl Publisher {
+    /// Queues the event and makes sure that a task publishes it. Outside a runtime the next event or flush does.
+    pub(super) fn publish(&self, pending: PendingEvent) {
+        let mut outbox = self.0.outbox.lock();
+        if outbox.pending.len() >= CAPACITY {
+            drop(outbox);
+            return self.0.dropped.add(&pending, "too many events wait to be published");
+        }
+        outbox.pending.push_back(pending);
+        if !outbox.has_task
+            && let Ok(runtime) = runtime::Handle::try_current()
+        {
+            outbox.has_task = true;
+            let publisher = self.clone();
+            drop(runtime.spawn(async move { publisher.0.empty_outbox().await }));
+        }
+    }
+
+    pub(super) async fn flush(&self) {
+        let _flushing = Flushing::start(&self.0);
+        self.0.empty_outbox().await;
+    }
+}
+
+/// Counts one flush until it is dropped.
+struct Flushing<'a>(&'a Inner);
+
+impl<'a> Flushing<'a> {
+    fn start(inner: &'a Inner) -> Self {
+        inner.flushes.fetch_add(1, Ordering::SeqCst);
+        inner.flush_started.notify_waiters();
+        Self(inner)
+    }
+}
+
+impl Drop for Flushing<'_> {
+    fn drop(&mut self) {
+        self.0.flushes.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Inner {
+    async fn empty_outbox(&self) {
+        let mut published = self.published.lock().await;
+        while let Some(pending) = self.next() {
+            self.publish_one(&mut published, &pending).await;
+        }
+    }
+
+    fn next(&self) -> Option<PendingEvent> {
+        let mut outbox = self.outbox.lock();
+        let next = outbox.pending.pop_front();
+        outbox.has_task &= next.is_some();
+        next
+    }
+
+    async fn publish_one(&self, Published { series, budgets }: &mut Published, pending: &PendingEvent) {
+        let fingerprint = Fingerprint::of(pending);
+        let mut repeated = series.repeat(&fingerprint);
+        if !budgets.spend(&fingerprint.source) {
+            if repeated.is_none() {
+                self.dropped.add(pending, "too many events about this object");
+            }
+            return; // a repetition is counted with the next event that is sent
+        }
+        let mut pauses = RETRY_PAUSES.into_iter();
+        while let Err(error) = self.store(repeated.as_ref(), pending).await {
+            if status_code(&error) == Some(404) && mem::take(&mut repeated).is_some() {
+                series.remove(&fingerprint); // the stored event expired
+                continue;
+            }
+            match pauses.next().filter(|_| status_code(&error).is_none()) {
+                Some(pause) if self.paused(pause).await => {}
+                _ if is_namespace_terminating(&error) => return, // its events are deleted with it
+                _ => return self.dropped.add(pending, &describe(&error)),
+            }
+        }
+        if repeated.is_none() {
+            series.insert(fingerprint, pending.namespace(), &pending.name);
+        }
+    }
+
+    /// Waits before a retry. Returns false if a flush is under way or starts.
+    async fn paused(&self, pause: Duration) -> bool {
+        let flush_started = self.flush_started.notified();
+        if self.flushes.load(Ordering::SeqCst) > 0 {
+            return false;
+        }
+        tokio::time::timeout(pause, flush_started).await.is_err()
+    }
+
+    /// Creates the event, or counts it on the stored event that it repeats.
+    async fn store(&self, repeated: Option<&Stored>, pending: &PendingEvent) -> Result<(), kube::Error> {
+        let events =
+            |namespace: &str| -> Api<StoredEvent> { Api::namespaced(self.client.clone(), namespace) };
+        if let Some(stored) = repeated {
+            let body = json!({ "series": { "count": stored.count, "lastObservedTime": pending.time } });
+            let events = events(&stored.namespace);
+            return events.patch(&stored.name, &PatchParams::default(), &Patch::Merge(body)).await.map(drop);
+        }
+        let event = pending.to_stored(&self.instance);
+        match events(pending.namespace()).create(&PostParams::default(), &event).await {
+            Err(error) if status_code(&error) != Some(409) => Err(error),
+            _ => Ok(()), // after 409 too: the answer to an earlier attempt was lost
+        }
+    }
+}
+
+/// Returns true if the namespace accepts no new objects, or does not exist.
+fn is_namespace_terminating(error: &kube::Error) -> bool {
+    let kube::Error::Api(status) = error else { return false };
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    status.code == 404 || causes.into_iter().any(|cause| cause.reason == "NamespaceTerminating")
+}

@@ -1,0 +1,72 @@
+//! Records events beside the passes: an event never delays a pass or changes its result.
+
+use std::{fmt, sync::Arc};
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::Resource;
+use reknit_injection::{Context, Inject};
+
+use super::{
+    event::Event,
+    pending::{PendingEvent, reporting_controller},
+    publisher::Publisher,
+};
+
+/// Records events in the name of one controller. Cheap to clone. Comes from
+/// [`Builder::recorder`](crate::Builder::recorder).
+///
+/// Recording never waits: events are published in the background and in order. The same event about the same object
+/// within six minutes is counted in the `series` of the first one.
+///
+/// As in client-go, a controller sends 25 events about one object, and then one every five minutes. A repetition beyond
+/// that is counted with the next event that is sent. Other events are dropped: those beyond the limit, those recorded
+/// while more than a thousand wait, and those that the API server refuses. Dropped events are counted in
+/// `reknit_events_dropped_total` and logged once a minute.
+///
+/// ```
+/// use k8s_openapi::api::core::v1::Pod;
+/// use reknit_reconciler::{Event, Recorder};
+///
+/// fn evicted(recorder: &Recorder, pod: &Pod) {
+///     recorder.record(pod, Event::warning("Evicted", "the node is going down"));
+/// }
+/// ```
+#[derive(Clone)]
+pub struct Recorder {
+    publisher: Publisher,
+    controller: Arc<str>,
+}
+
+impl Recorder {
+    pub(crate) fn new(cx: &Context, controller: &str) -> Self {
+        Self { publisher: cx.get(), controller: reporting_controller(controller).into() }
+    }
+
+    /// Records an event about this object. Events about cluster-scoped objects are in the namespace `default`.
+    pub fn record(&self, about: &impl Resource<DynamicType = ()>, event: Event) {
+        self.record_at(about.object_ref(&()), event);
+    }
+
+    /// Records an event about an object of which only the reference is known.
+    pub(crate) fn record_at(&self, regarding: ObjectReference, event: Event) {
+        self.publisher.publish(PendingEvent::new(regarding, event, self.controller.clone()));
+    }
+
+    /// Waits until all events recorded so far are published or dropped. Failed requests are not retried meanwhile.
+    pub async fn flush(&self) {
+        self.publisher.flush().await;
+    }
+}
+
+impl fmt::Debug for Recorder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Recorder").field("controller", &self.controller).finish_non_exhaustive()
+    }
+}
+
+/// Records in the name of the component instead of one of its controllers.
+impl Inject for Recorder {
+    fn inject(cx: &Context) -> Self {
+        Self::new(cx, cx.component())
+    }
+}

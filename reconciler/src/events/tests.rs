@@ -1,0 +1,44 @@
+use k8s_openapi::api::core::v1::ObjectReference;
+
+use super::{
+    budget::Budgets,
+    event::Event,
+    pending::PendingEvent,
+    series::{Fingerprint, Series, Source},
+};
+
+fn fingerprint(note: &str) -> Fingerprint {
+    let regarding = ObjectReference { uid: Some("u".into()), ..ObjectReference::default() };
+    Fingerprint::of(&PendingEvent::new(regarding, Event::normal("Reason", note), "c".into()))
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_number_of_remembered_events_is_bounded_and_the_oldest_are_forgotten_first() {
+    let mut series = Series::default();
+    for n in 0..5000 {
+        series.insert(fingerprint(&n.to_string()), "default", &n.to_string());
+        tokio::time::advance(std::time::Duration::from_millis(1)).await;
+    }
+    assert_eq!(series.0.len(), 4096);
+    assert!(series.repeat(&fingerprint("0")).is_none());
+    assert_eq!(series.repeat(&fingerprint("4999")).unwrap().count, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_older_half_of_the_event_budgets_is_forgotten_when_there_are_too_many() {
+    let mut budgets = Budgets::default();
+    let of = |name: String| -> Source {
+        let regarding = ObjectReference { name: Some(name), ..ObjectReference::default() };
+        Fingerprint::of(&PendingEvent::new(regarding, Event::normal("R", ""), "c".into())).source
+    };
+    let spend_all =
+        |budgets: &mut Budgets, name: &str| (0..30).filter(|_| budgets.spend(&of(name.into()))).count();
+    assert_eq!(spend_all(&mut budgets, "old"), 25);
+    (0..2047).for_each(|n| assert!(budgets.spend(&of(n.to_string()))));
+    assert_eq!(spend_all(&mut budgets, "young"), 25);
+    (0..2046).for_each(|n| assert!(budgets.spend(&of((10_000 + n).to_string()))));
+    assert_eq!(spend_all(&mut budgets, "young"), 0);
+    (0..3000).for_each(|n| assert!(budgets.spend(&of((20_000 + n).to_string()))));
+    assert!(budgets.recent.len() + budgets.before.len() <= 4096);
+    assert_eq!(spend_all(&mut budgets, "old"), 25);
+}

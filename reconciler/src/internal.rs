@@ -1,0 +1,20 @@
+//! Functions that other crates of the framework use. They are not part of the public API.
+
+use reknit_apis::Key;
+
+use crate::{Controller, Outcome, Result};
+
+/// Fails if no object of the controller's Kind can have this key.
+pub fn check_key(controller: &Controller, key: &Key) -> Result<()> {
+    controller.check_key(key)
+}
+
+/// Takes the queued keys of a controller, sorted.
+pub fn queued(controller: &Controller) -> Vec<Key> {
+    controller.queued()
+}
+
+/// Reconciles a key without the queue, as the leader or not.
+pub async fn once(controller: &Controller, key: &Key, leading: bool) -> Result<Outcome> {
+    controller.once(key, leading).await
+}

@@ -1,0 +1,150 @@
+//! The state of each bucket as this process knows it, written by electors and read by [`Leadership`].
+//!
+//! [`Leadership`]: super::Leadership
+
+use std::{mem, sync::Arc};
+
+use tokio::{sync::watch, time::Instant};
+
+/// The leader of a bucket or key at this moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Leader {
+    ThisProcess,
+    Other,
+    /// No leader is known.
+    Unknown {
+        /// True if this process has led before.
+        led_before: bool,
+    },
+}
+
+/// The state of one bucket.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct BucketState {
+    holder: Holder,
+    /// The number of terms that this process has led the bucket.
+    term: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Holder {
+    #[default]
+    Unknown,
+    Other,
+    /// This process, until that instant or without an end.
+    ThisProcess(Option<Instant>),
+}
+
+pub(super) type BucketStates = watch::Receiver<Vec<BucketState>>;
+
+impl BucketState {
+    /// Led by this process without an end.
+    pub(super) const ALWAYS_LED: Self = Self { holder: Holder::ThisProcess(None), term: 1 };
+    pub(super) const LED_BY_OTHER: Self = Self { holder: Holder::Other, term: 0 };
+
+    pub(super) fn leader(&self) -> Leader {
+        match (self.current_term(), self.holder) {
+            (Some(_), _) => Leader::ThisProcess,
+            (None, Holder::Other) => Leader::Other,
+            (None, _) => Leader::Unknown { led_before: self.term > 0 },
+        }
+    }
+
+    /// The term in which this process leads the bucket, if it does.
+    pub(super) fn current_term(&self) -> Option<u64> {
+        match self.holder {
+            Holder::ThisProcess(until) if until.is_none_or(|until| Instant::now() < until) => Some(self.term),
+            _ => None,
+        }
+    }
+
+    /// The end of the term, unless it is renewed. `None` if this process does not lead, or without an end.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        match self.holder {
+            Holder::ThisProcess(until) => until,
+            _ => None,
+        }
+    }
+}
+
+/// Writes the state of one bucket. Held by its elector.
+#[derive(Clone, Debug)]
+pub(crate) struct BucketWriter {
+    bucket: usize,
+    name: Arc<str>,
+    states: Arc<watch::Sender<Vec<BucketState>>>,
+}
+
+impl BucketWriter {
+    /// One writer for each of these buckets, none of which is led yet.
+    pub(super) fn for_each(names: &[Arc<str>]) -> (BucketStates, Vec<Self>) {
+        let (sender, receiver) = watch::channel(vec![BucketState::default(); names.len()]);
+        let states = Arc::new(sender);
+        let writers = names.iter().enumerate();
+        let writers =
+            writers.map(|(bucket, name)| Self { bucket, name: name.clone(), states: states.clone() });
+        (receiver, writers.collect())
+    }
+
+    /// The name of the bucket and of its lease.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn leads(&self) -> bool {
+        self.states.borrow().get(self.bucket).is_some_and(|state| state.current_term().is_some())
+    }
+
+    /// Records that this process leads until then. Returns true for a new term. A renewal notifies no reader.
+    pub(crate) fn set_leading(&self, until: Instant) -> bool {
+        self.modify(|state| {
+            let is_new = state.current_term().is_none();
+            state.term += u64::from(is_new);
+            state.holder = Holder::ThisProcess(Some(until));
+            is_new
+        })
+    }
+
+    /// Records that another process holds the lease. Returns true for a change.
+    pub(crate) fn set_other(&self) -> bool {
+        self.modify(|state| mem::replace(&mut state.holder, Holder::Other) != Holder::Other)
+    }
+
+    /// Records that this process no longer leads, and that the next leader is unknown. Returns true for a change.
+    pub(crate) fn set_unknown(&self) -> bool {
+        self.stop_leading_if(|_| true)
+    }
+
+    /// Ends the term if its deadline has passed. Returns true for a change.
+    pub(super) fn expire(&self) -> bool {
+        self.stop_leading_if(|state| state.current_term().is_none())
+    }
+
+    /// Waits until this process leads the bucket, and returns the deadline of the term.
+    pub(super) async fn deadline(&self) -> Instant {
+        let mut states = self.states.subscribe();
+        loop {
+            let deadline = states.borrow_and_update().get(self.bucket).and_then(BucketState::deadline);
+            if let Some(deadline) = deadline {
+                return deadline;
+            }
+            if states.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    fn stop_leading_if(&self, condition: impl FnOnce(&BucketState) -> bool) -> bool {
+        self.modify(|state| {
+            let ends = matches!(state.holder, Holder::ThisProcess(_)) && condition(state);
+            if ends {
+                state.holder = Holder::Unknown;
+            }
+            ends
+        })
+    }
+
+    fn modify(&self, change: impl FnOnce(&mut BucketState) -> bool) -> bool {
+        self.states.send_if_modified(|states| states.get_mut(self.bucket).is_some_and(change))
+    }
+}

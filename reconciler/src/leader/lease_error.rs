@@ -1,0 +1,133 @@
+//! The errors of attempts to acquire, renew or release a lease, and a limit on logging them.
+
+use std::time::Duration;
+
+use kube_leader_election::Error as LockError;
+use tokio::time::Instant;
+
+use crate::error::in_full;
+
+/// The interval at which a repeated error is logged.
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
+
+/// The error of an attempt.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum LeaseError {
+    /// Another write came first. The lease has to be read again.
+    #[error("the lease was changed by another write: {0}")]
+    Race(String),
+    #[error("the lease is not held by this process")]
+    NotHeld,
+    #[error(
+        "the lease cannot be created: its namespace does not exist; create it, or set SYSTEM_NAMESPACE to the one \
+         this process runs in"
+    )]
+    NoNamespace,
+    #[error("not allowed to elect a leader, which takes get, create and patch on leases: {0}")]
+    Forbidden(String),
+    /// The API server refused the write for another reason, and so did not apply it.
+    #[error("the API server refused the lease: {0}")]
+    Refused(String),
+    #[error("cannot read the lease: {0}")]
+    Unread(String),
+    /// There was no answer to a write, or none that can be understood. It may have been applied.
+    #[error("cannot tell whether the lease was written: {0}")]
+    Unanswered(String),
+}
+
+impl From<&LockError> for LeaseError {
+    fn from(error: &LockError) -> Self {
+        match error {
+            LockError::ReleaseLockWhenNotLeading { .. } => Self::NotHeld,
+            LockError::ApiError { response } => Self::refused(response).unwrap_or_else(Self::Unread),
+            LockError::Kube(error) | LockError::GetLease(error) => match error {
+                kube::Error::Api(status) if status.code == 404 => Self::NotHeld,
+                kube::Error::Api(status) => Self::refused(status).unwrap_or_else(Self::Unread),
+                _ => Self::Unread(in_full(error)),
+            },
+            LockError::CreateLease(kube::Error::Api(status)) if status.code == 404 => Self::NoNamespace,
+            LockError::CreateLease(error)
+            | LockError::AcquireLease(error)
+            | LockError::RenewLease(error)
+            | LockError::ReleaseLease(error) => match error {
+                kube::Error::Api(status) => Self::refused(status).unwrap_or_else(Self::Unanswered),
+                _ => Self::Unanswered(in_full(error)),
+            },
+            other => Self::Unanswered(other.to_string()),
+        }
+    }
+}
+
+impl LeaseError {
+    /// The error of a request that certainly was not applied. Otherwise returns the API server's message.
+    fn refused(status: &kube::core::Status) -> Result<Self, String> {
+        let message = status.message.clone();
+        match status.code {
+            409 => Ok(Self::Race(message)),
+            403 => Ok(Self::Forbidden(message)),
+            500.. => Err(message),
+            _ => Ok(Self::Refused(message)),
+        }
+    }
+
+    /// Returns true if the lease may name this process as its holder despite the error.
+    pub(super) fn may_have_written(&self) -> bool {
+        matches!(self, Self::Unanswered(_))
+    }
+}
+
+/// Logs a new error at once, and a repeated one once a minute.
+#[derive(Debug, Default)]
+pub(super) struct LogLimit(Option<(LeaseError, Instant)>);
+
+impl LogLimit {
+    pub(super) fn allows(&mut self, error: &LeaseError) -> bool {
+        let now = Instant::now();
+        if self.0.as_ref().is_some_and(|(last, at)| last == error && now.duration_since(*at) < LOG_INTERVAL) {
+            return false;
+        }
+        self.0 = Some((error.clone(), now));
+        true
+    }
+
+    /// Has the next error logged at once.
+    pub(super) fn reset(&mut self) {
+        self.0 = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("client error (Connect)")]
+    struct Connect(#[source] io::Error);
+
+    #[test]
+    fn the_causes_of_a_failed_request_are_in_the_message() {
+        let down =
+            || kube::Error::Service(Box::new(Connect(io::Error::from(io::ErrorKind::ConnectionRefused))));
+        for error in [LockError::GetLease(down()), LockError::RenewLease(down()), LockError::Kube(down())] {
+            let said = LeaseError::from(&error).to_string();
+            assert!(said.ends_with("client error (Connect): connection refused"), "{said}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_repeated_error_is_logged_once_a_minute() {
+        let mut limit = LogLimit::default();
+        let error = LeaseError::Forbidden("no".into());
+        assert!(limit.allows(&error));
+        tokio::time::advance(LOG_INTERVAL - Duration::from_secs(1)).await;
+        assert!(!limit.allows(&error));
+        assert!(limit.allows(&LeaseError::NoNamespace));
+        assert!(limit.allows(&error));
+        tokio::time::advance(LOG_INTERVAL).await;
+        assert!(limit.allows(&error));
+        limit.reset();
+        assert!(limit.allows(&error));
+    }
+}

@@ -1,0 +1,241 @@
+//! The last observation of one Lease, and the write that it permits: the rules of the guard, without HTTP.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+/// The `renewTime` that the lock reads for a lease that may be taken: in the past of any clock.
+const EXPIRED: &str = "0001-01-01T00:00:00.000000Z";
+/// The `renewTime` that the lock reads for a lease that may not be taken: in the future of any clock.
+const VALID: &str = "9000-01-01T00:00:00.000000Z";
+/// The lock adds one to the transitions, which must not overflow.
+const MAX_TRANSITIONS: i64 = i32::MAX as i64 - 1;
+
+/// A Lease as this process last observed it.
+///
+/// Expiry is measured by the local monotonic clock since the uid or the spec last changed, never by the times in the
+/// lease. The resourceVersion does not count: an edited label must not keep a dead holder's lease valid.
+#[derive(Debug)]
+pub(super) struct ObservedLease {
+    identity: String,
+    last: Option<Observation>,
+    permit: Option<WritePermit>,
+}
+
+#[derive(Debug)]
+struct Observation {
+    uid: Value,
+    spec: Value,
+    since: Instant,
+}
+
+/// Each read permits one write of the version that was read.
+#[derive(Debug, PartialEq, Eq)]
+enum WritePermit {
+    Create,
+    Update { version: String },
+}
+
+impl ObservedLease {
+    /// A lease that the process of this identity has not observed yet.
+    pub(super) fn new(identity: &str) -> Self {
+        Self { identity: identity.into(), last: None, permit: None }
+    }
+
+    /// Starts a read, which revokes the permit of an earlier one.
+    pub(super) fn start_read(&mut self) {
+        self.permit = None;
+    }
+
+    /// Records a read of the lease, and returns it as the lock has to see it: with the fields that a vacant lease lacks,
+    /// and with a renewTime that says by any wall clock what the monotonic clock says.
+    pub(super) fn found(&mut self, mut lease: Value, now: Instant) -> Value {
+        let version = lease["metadata"]["resourceVersion"].as_str();
+        self.permit = version.map(|version| WritePermit::Update { version: version.into() });
+        let (uid, spec) = (&lease["metadata"]["uid"], &lease["spec"]);
+        if self.last.as_ref().is_none_or(|last| last.uid != *uid || last.spec != *spec) {
+            self.last = Some(Observation { uid: uid.clone(), spec: spec.clone(), since: now });
+        }
+        let spec = for_lock(&lease["spec"], self.is_taken(now));
+        if let Value::Object(lease) = &mut lease {
+            lease.insert("spec".into(), spec);
+        }
+        lease
+    }
+
+    /// Records that the lease does not exist. A lease that was deleted under another holder is created again only
+    /// after the holder's lease duration.
+    pub(super) fn not_found(&mut self, now: Instant) {
+        self.permit = (!self.is_taken(now)).then_some(WritePermit::Create);
+    }
+
+    /// Uses up the permit to create the lease. Returns false if there is none.
+    pub(super) fn take_create_permit(&mut self) -> bool {
+        self.permit.take_if(|permit| *permit == WritePermit::Create).is_some()
+    }
+
+    /// Uses up the permit to update the lease. Returns the resourceVersion to use as the precondition.
+    pub(super) fn take_update_permit(&mut self) -> Option<String> {
+        match self.permit.take() {
+            Some(WritePermit::Update { version }) => Some(version),
+            _ => None,
+        }
+    }
+
+    /// Returns true if another process holds the last observed lease, and it has not expired.
+    fn is_taken(&self, now: Instant) -> bool {
+        self.last.as_ref().is_some_and(|last| {
+            holder(&last.spec).is_some_and(|(holder, duration)| {
+                holder != self.identity && now.saturating_duration_since(last.since) <= duration
+            })
+        })
+    }
+}
+
+/// The holder and the lease duration; `None` for a vacant lease.
+fn holder(spec: &Value) -> Option<(&str, Duration)> {
+    let holder = spec["holderIdentity"].as_str().filter(|holder| !holder.is_empty())?;
+    let seconds = spec["leaseDurationSeconds"].as_u64().filter(|seconds| *seconds > 0)?;
+    Some((holder, Duration::from_secs(seconds)))
+}
+
+fn for_lock(spec: &Value, is_taken: bool) -> Value {
+    let transitions = spec["leaseTransitions"].as_i64().unwrap_or_default().clamp(0, MAX_TRANSITIONS);
+    let mut shown = if spec.is_object() { spec.clone() } else { json!({}) };
+    if holder(spec).is_none() {
+        shown["holderIdentity"] = json!("");
+        shown["leaseDurationSeconds"] = json!(1);
+    }
+    shown["renewTime"] = json!(if is_taken { VALID } else { EXPIRED });
+    shown["leaseTransitions"] = json!(transitions);
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lease(spec: Value) -> Value {
+        json!({"metadata": {"name": "l", "uid": "u", "resourceVersion": "7"}, "spec": spec})
+    }
+
+    fn held_by(holder: &str) -> Value {
+        json!({"holderIdentity": holder, "leaseDurationSeconds": 15, "leaseTransitions": 2,
+            "renewTime": "2020-01-01T00:00:00.000000Z", "acquireTime": "2020-01-01T00:00:00.000000Z"})
+    }
+
+    fn renew_time(seen: &mut ObservedLease, lease: &Value, now: Instant) -> String {
+        seen.found(lease.clone(), now)["spec"]["renewTime"].as_str().unwrap().into()
+    }
+
+    fn after(start: Instant, seconds: u64) -> Instant {
+        start + Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn a_lease_expires_its_duration_after_it_was_first_observed_whatever_its_times_are() {
+        let (mut seen, start) = (ObservedLease::new("me"), Instant::now());
+        let lease = lease(held_by("other"));
+        assert_eq!(renew_time(&mut seen, &lease, start), VALID);
+        assert_eq!(renew_time(&mut seen, &lease, after(start, 15)), VALID);
+        assert_eq!(renew_time(&mut seen, &lease, after(start, 16)), EXPIRED);
+    }
+
+    #[test]
+    fn a_changed_spec_or_uid_starts_the_duration_again() {
+        for (field, section) in [("renewTime", "spec"), ("uid", "metadata")] {
+            let (mut seen, start) = (ObservedLease::new("me"), Instant::now());
+            let mut lease = lease(held_by("other"));
+            renew_time(&mut seen, &lease, start);
+            lease[section][field] = json!("2021-01-01T00:00:00.000000Z");
+            assert_eq!(renew_time(&mut seen, &lease, after(start, 10)), VALID);
+            assert_eq!(renew_time(&mut seen, &lease, after(start, 20)), VALID);
+            assert_eq!(renew_time(&mut seen, &lease, after(start, 26)), EXPIRED);
+        }
+    }
+
+    #[test]
+    fn edited_labels_do_not_keep_a_dead_holder_alive() {
+        let (mut seen, start) = (ObservedLease::new("me"), Instant::now());
+        let mut lease = lease(held_by("dead"));
+        for second in 0..=15 {
+            lease["metadata"]["labels"] = json!({"touched": second.to_string()});
+            lease["metadata"]["resourceVersion"] = json!(second.to_string());
+            assert_eq!(renew_time(&mut seen, &lease, after(start, second)), VALID);
+        }
+        assert_eq!(renew_time(&mut seen, &lease, after(start, 16)), EXPIRED);
+    }
+
+    #[test]
+    fn the_lock_sees_a_vacant_lease_as_complete_and_expired() {
+        let vacant = [
+            Value::Null,
+            json!({}),
+            json!({"holderIdentity": null, "leaseDurationSeconds": 15}),
+            json!({"holderIdentity": "", "leaseDurationSeconds": 1}),
+            json!({"holderIdentity": "other", "renewTime": "2020-01-01T00:00:00.000000Z"}),
+        ];
+        for spec in vacant {
+            let shown = ObservedLease::new("me").found(lease(spec), Instant::now());
+            assert_eq!(
+                shown["spec"],
+                json!({"holderIdentity": "", "leaseDurationSeconds": 1, "leaseTransitions": 0, "renewTime": EXPIRED})
+            );
+        }
+    }
+
+    #[test]
+    fn transitions_are_capped_so_that_one_more_does_not_overflow() {
+        let mut spec = held_by("other");
+        spec["leaseTransitions"] = json!(i32::MAX);
+        let shown = ObservedLease::new("me").found(lease(spec), Instant::now());
+        assert_eq!(shown["spec"]["leaseTransitions"], json!(i32::MAX - 1));
+    }
+
+    #[test]
+    fn one_read_permits_one_write() {
+        let (mut seen, now) = (ObservedLease::new("me"), Instant::now());
+        assert_eq!(seen.take_update_permit(), None);
+        seen.found(lease(held_by("me")), now);
+        assert_eq!(seen.take_update_permit().as_deref(), Some("7"));
+        assert_eq!(seen.take_update_permit(), None);
+    }
+
+    #[test]
+    fn a_failed_read_permits_no_write() {
+        let (mut seen, now) = (ObservedLease::new("me"), Instant::now());
+        seen.found(lease(held_by("me")), now);
+        seen.start_read();
+        assert_eq!(seen.take_update_permit(), None);
+        assert!(!seen.take_create_permit());
+    }
+
+    #[test]
+    fn an_absent_lease_may_be_created_once_and_not_updated() {
+        let (mut seen, now) = (ObservedLease::new("me"), Instant::now());
+        seen.not_found(now);
+        assert!(seen.take_create_permit());
+        assert!(!seen.take_create_permit());
+        seen.not_found(now);
+        assert_eq!(seen.take_update_permit(), None);
+    }
+
+    #[test]
+    fn a_lease_deleted_under_another_holder_is_not_created_before_it_would_have_expired() {
+        let (mut seen, start) = (ObservedLease::new("me"), Instant::now());
+        seen.found(lease(held_by("other")), start);
+        seen.not_found(after(start, 15));
+        assert!(!seen.take_create_permit());
+        seen.not_found(after(start, 16));
+        assert!(seen.take_create_permit());
+    }
+
+    #[test]
+    fn a_lease_deleted_under_this_process_is_created_at_once() {
+        let (mut seen, now) = (ObservedLease::new("me"), Instant::now());
+        seen.found(lease(held_by("me")), now);
+        seen.not_found(now);
+        assert!(seen.take_create_permit());
+    }
+}

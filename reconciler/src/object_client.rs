@@ -1,0 +1,151 @@
+//! Reads and writes single objects of a controller's Kind for the framework itself.
+
+use std::{marker::PhantomData, sync::Arc};
+
+use futures::{FutureExt, future::BoxFuture};
+use kube::{
+    api::{ObjectMeta, Patch, PatchParams},
+    core::Request,
+};
+use reknit_apis::{Key, Kind};
+use reknit_injection::Transport;
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+
+use crate::Queue;
+
+type Built = Result<http::Request<Vec<u8>>, kube::core::request::Error>;
+
+/// Reads and patches objects of one Kind, of either scope.
+pub(crate) struct ObjectClient<K> {
+    transport: Transport,
+    /// The queue in which own writes that end a pass do not enqueue their key.
+    queue: Queue,
+    /// The field manager in `metadata.managedFields`.
+    manager: String,
+    kind: PhantomData<fn() -> K>,
+}
+
+/// The metadata that the next write of an object needs.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct WriteMeta {
+    pub(crate) resource_version: Option<String>,
+    pub(crate) finalizers: Option<Vec<String>>,
+}
+
+impl From<&ObjectMeta> for WriteMeta {
+    fn from(meta: &ObjectMeta) -> Self {
+        Self { resource_version: meta.resource_version.clone(), finalizers: meta.finalizers.clone() }
+    }
+}
+
+/// The part of an answer to a status write that is needed.
+#[derive(Deserialize)]
+struct StatusAnswer {
+    metadata: WriteMeta,
+}
+
+impl StatusAnswer {
+    fn version(&self) -> Option<&str> {
+        self.metadata.resource_version.as_deref()
+    }
+}
+
+impl<K: Kind> ObjectClient<K> {
+    pub(crate) fn new(transport: Transport, queue: Queue, component: &str) -> Self {
+        Self { transport, queue, manager: field_manager(component), kind: PhantomData }
+    }
+
+    /// Reads the object from the API server.
+    pub(crate) async fn get(&self, key: &Key) -> Result<Option<K>, kube::Error> {
+        match self.send(at::<K>(key).get(&key.name, &Default::default())).await {
+            Err(error) if status_code(&error) == Some(404) => Ok(None),
+            answer => answer.map(Some),
+        }
+    }
+
+    /// Returns true if the object no longer exists, even if another one has its name.
+    pub(crate) async fn is_gone(&self, object: &K) -> Result<bool, kube::Error> {
+        let found = self.get(&Key::of(object)).await?;
+        Ok(found.is_none_or(|found| found.meta().uid != object.meta().uid))
+    }
+
+    /// Merges finalizers into the metadata if the object is unchanged. Ends the pass of its key.
+    pub(crate) async fn patch_finalizers(&self, object: &K, finalizers: &[&str]) -> Result<K, kube::Error> {
+        let mut metadata = precondition(object.meta().resource_version.as_deref());
+        metadata["finalizers"] = json!(finalizers);
+        let (key, patch) = (Arc::new(Key::of(object)), Patch::Merge(json!({ "metadata": metadata })));
+        let write = self.send(at::<K>(&key).patch(&key.name, &self.params(), &patch));
+        self.queue.suppressing_echo(key, write, |object: &K| object.meta().resource_version.as_deref()).await
+    }
+
+    /// Applies metadata with this field manager, even if the object changed, unless the metadata holds a
+    /// resourceVersion. Such a write enqueues its own key too.
+    pub(crate) async fn apply_metadata(
+        &self,
+        object: &K,
+        metadata: Value,
+        manager: &str,
+    ) -> Result<K, kube::Error> {
+        let body = json!({ "apiVersion": K::api_version(&()), "kind": K::kind(&()), "metadata": metadata });
+        let (key, params) = (Key::of(object), PatchParams::apply(manager).force());
+        self.send(at::<K>(&key).patch(&key.name, &params, &Patch::Apply(body))).await
+    }
+
+    /// Merges into the status if the object has this version. The first attempt of a pass ends the pass. Later attempts
+    /// depend on a state that the pass has not seen.
+    pub(crate) async fn patch_status(
+        &self,
+        key: &Arc<Key>,
+        version: Option<&str>,
+        status: &Value,
+        is_first: bool,
+    ) -> Result<WriteMeta, kube::Error> {
+        let body = json!({ "metadata": precondition(version), "status": status });
+        let request =
+            at::<K>(key).patch_subresource("status", &key.name, &self.params(), &Patch::Merge(body));
+        let write = self.send(request);
+        let answer: StatusAnswer = match is_first {
+            true => self.queue.suppressing_echo(key.clone(), write, StatusAnswer::version).await?,
+            false => write.await?,
+        };
+        Ok(answer.metadata)
+    }
+
+    /// Boxed: the future of every pass has room for this one, and few passes send anything.
+    fn send<T: DeserializeOwned + Send + 'static>(
+        &self,
+        request: Built,
+    ) -> BoxFuture<'static, Result<T, kube::Error>> {
+        let (transport, request) = (self.transport.clone(), request.map_err(kube::Error::BuildRequest));
+        async move { transport.request(request?).await }.boxed()
+    }
+
+    fn params(&self) -> PatchParams {
+        PatchParams { field_manager: Some(self.manager.clone()), ..PatchParams::default() }
+    }
+}
+
+/// The metadata that makes a patch conditional on the resourceVersion.
+fn precondition(version: Option<&str>) -> Value {
+    version.map_or_else(|| json!({}), |version| json!({ "resourceVersion": version }))
+}
+
+/// Requests for the object of this key, of either scope.
+pub(crate) fn at<T: kube::Resource<DynamicType = ()>>(key: &Key) -> Request {
+    Request::new(T::url_path(&(), key.namespace.as_deref()))
+}
+
+/// The field manager of a component, cut to less than the limit of 128 bytes.
+pub(crate) fn field_manager(component: &str) -> String {
+    component.chars().filter(|c| !c.is_control()).take(100).collect()
+}
+
+/// The HTTP status code of the API server's answer, if the error is one.
+pub(crate) fn status_code(error: &kube::Error) -> Option<u16> {
+    match error {
+        kube::Error::Api(status) => Some(status.code),
+        _ => None,
+    }
+}

@@ -1,0 +1,117 @@
+//! Adopts orphans that match an owner, and releases children that no longer do.
+
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::{
+    Resource,
+    api::{DynamicObject, GetParams, Patch, PatchParams},
+    core::PartialObjectMeta,
+};
+use reknit_apis::{Key, Kind};
+use reknit_injection::Cached;
+use serde_json::json;
+
+use super::{error::kind_and_key, lister::Owned, owner::controller_reference};
+use crate::{
+    Error, Result,
+    object_client::{at, status_code},
+};
+
+#[derive(Debug, thiserror::Error)]
+enum NotClaimed {
+    #[error("cannot check that {0} still exists before it adopts objects")]
+    OwnerUnknown(String, #[source] kube::Error),
+    #[error("{0} is being deleted or is gone, and adopts no more objects")]
+    OwnerDeleted(String),
+    #[error("cannot adopt or release {0}")]
+    Refused(String, #[source] kube::Error),
+}
+
+impl<T: Cached<DynamicType = ()>> Owned<T> {
+    /// Adopts matching objects without a controller, releases controlled objects that no longer match, and returns the
+    /// objects that the owner then controls. A ReplicaSet treats its Pods this way; `matches` usually compares a label.
+    ///
+    /// Orphans are adopted from the owner's own namespace, unless they are being deleted. Objects with another
+    /// controller are left alone. Each patch has the uid and the resourceVersion that were read as preconditions, so of
+    /// two owners that adopt the same orphan one gets a conflict.
+    ///
+    /// Before it adopts, it reads the owner from the API server. An owner deleted with `--cascade=orphan` leaves orphans
+    /// behind, and a stale cache must not make it adopt them again.
+    ///
+    /// Requires the verb patch on the objects and get on the owner. An orphan enqueues no key by itself; see
+    /// `build.watch(&informer).keys(keys::label(..))`.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// use k8s_openapi::api::{apps::v1::ReplicaSet, core::v1::Pod};
+    /// use kube::ResourceExt;
+    /// use reknit_reconciler::{Owned, Result};
+    ///
+    /// async fn pods(pods: &Owned<Pod>, set: &ReplicaSet) -> Result<Vec<Arc<Pod>>> {
+    ///     pods.claim(set, |pod| pod.labels().get("set") == Some(&set.name_any())).await
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of the first patch that fails, unless its object is gone, and patches nothing more. An owner
+    /// that is being deleted or is gone is a permanent error.
+    pub async fn claim<O: Kind>(
+        &self,
+        owner: &O,
+        matches: impl Fn(&T) -> bool + Send,
+    ) -> Result<Vec<Arc<T>>> {
+        let (matching, others): (Vec<_>, Vec<_>) = self.of(owner).partition(|object| matches(object));
+        for object in others {
+            self.set_owners(&*object, owners_without(&*object, owner)).await?;
+        }
+        let is_candidate = |object: &Arc<T>| object.meta().deletion_timestamp.is_none() && matches(object);
+        let orphans: Vec<_> =
+            self.orphans_in(owner.meta().namespace.as_deref()).filter(is_candidate).collect();
+        if orphans.is_empty() {
+            return Ok(matching);
+        }
+        self.check_alive(owner).await?;
+        for object in orphans {
+            let mut owners = owners_without(&*object, owner);
+            owners.push(controller_reference(owner));
+            self.set_owners(&*object, owners).await?;
+        }
+        Ok(self.of(owner).filter(|object| matches(object)).collect())
+    }
+
+    async fn check_alive<O: Kind>(&self, owner: &O) -> Result<()> {
+        let key = Key::of(owner);
+        let request = at::<O>(&key).get(&key.name, &GetParams::default());
+        let found: Option<PartialObjectMeta<DynamicObject>> = match self.request(request).await {
+            Err(error) if status_code(&error) == Some(404) => None,
+            answer => Some(answer.map_err(|error| NotClaimed::OwnerUnknown(kind_and_key(owner), error))?),
+        };
+        let is_alive = found.is_some_and(|found| {
+            found.metadata.uid == owner.meta().uid && found.metadata.deletion_timestamp.is_none()
+        });
+        if is_alive { Ok(()) } else { Err(Error::permanent(NotClaimed::OwnerDeleted(kind_and_key(owner)))) }
+    }
+
+    /// Replaces the owner references if the object is unchanged. An object that is gone needs no owner.
+    async fn set_owners(&self, object: &T, owners: Vec<OwnerReference>) -> Result<()> {
+        let (key, meta) = (Key::of(object), object.meta());
+        let body = json!({ "metadata": {
+            "uid": meta.uid, "resourceVersion": meta.resource_version, "ownerReferences": owners,
+        } });
+        let params = PatchParams { field_manager: Some(self.manager.clone()), ..PatchParams::default() };
+        let request = at::<T>(&key).patch(&key.name, &params, &Patch::Merge(body));
+        match self.request::<PartialObjectMeta<DynamicObject>>(request).await {
+            Err(error) if status_code(&error) == Some(404) => Ok(()),
+            answer => {
+                Ok(answer.map(drop).map_err(|error| NotClaimed::Refused(kind_and_key(object), error))?)
+            }
+        }
+    }
+}
+
+fn owners_without<T: Resource, O: Resource>(object: &T, owner: &O) -> Vec<OwnerReference> {
+    let owners = object.meta().owner_references.iter().flatten();
+    owners.filter(|other| Some(&other.uid) != owner.meta().uid.as_ref()).cloned().collect()
+}

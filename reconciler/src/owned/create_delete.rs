@@ -1,0 +1,84 @@
+//! Creates and deletes interchangeable children, such as the Pods of a ReplicaSet.
+
+use std::sync::Arc;
+
+use kube::{
+    Resource,
+    api::{DeleteParams, PostParams, Preconditions},
+};
+use reknit_apis::{Key, OwnedBy, Scope};
+use reknit_injection::Cached;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::{lister::Owned, owner::controller_reference};
+use crate::object_client::{at, status_code};
+
+impl<T: Cached<DynamicType = ()>> Owned<T> {
+    /// Creates a child, usually with a `generateName`. The owner becomes its controller, and the owner's namespace, if
+    /// any, its namespace. For a child with a fixed name and a fixed content use [`apply`](Self::apply).
+    ///
+    /// The created object is in the cache before this returns, so the next pass counts it. If the answer is lost
+    /// although the API server created the object, the watch reports it.
+    ///
+    /// Requires the verb create on the child and, with the admission plugin OwnerReferencesPermissionEnforcement,
+    /// update on the owner's `finalizers` subresource.
+    ///
+    /// ```
+    /// use k8s_openapi::api::{apps::v1::ReplicaSet, core::v1::Pod};
+    /// use kube::ResourceExt;
+    /// use reknit_reconciler::{Owned, Result};
+    ///
+    /// async fn one_more(pods: &Owned<Pod>, set: &ReplicaSet) -> Result<()> {
+    ///     let mut pod = Pod::default();
+    ///     pod.metadata.generate_name = Some(format!("{}-", set.name_any()));
+    ///     pods.create(set, pod).await?;
+    ///     Ok(())
+    /// }
+    ///
+    /// async fn one_less(pods: &Owned<Pod>, set: &ReplicaSet) -> Result<()> {
+    ///     if let Some(pod) = pods.of(set).find(|pod| pod.metadata.deletion_timestamp.is_none()) {
+    ///         pods.delete(&pod).await?;
+    ///     }
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of the request.
+    pub async fn create<O>(&self, owner: &O, mut child: T) -> Result<Arc<T>, kube::Error>
+    where
+        O: Resource<DynamicType = ()>,
+        T: Serialize + Resource<Scope: Scope + OwnedBy<O::Scope>>,
+    {
+        let meta = child.meta_mut();
+        if let Some(namespace) = owner.meta().namespace.as_ref().filter(|_| T::Scope::NAMESPACED) {
+            meta.namespace = Some(namespace.clone());
+        }
+        let owners = meta.owner_references.get_or_insert_default();
+        owners.retain(|other| other.controller != Some(true));
+        owners.push(controller_reference(owner));
+        let params = PostParams { field_manager: Some(self.manager.clone()), ..PostParams::default() };
+        let body = serde_json::to_vec(&child).map_err(kube::Error::SerdeError)?;
+        self.request(at::<T>(&Key::of(&child)).create(&params, body)).await.map(Arc::new)
+    }
+
+    /// Deletes this object, with its uid as a precondition. An object that no longer exists is not an error.
+    ///
+    /// The result is in the cache before this returns: the object is absent, or has a `deletionTimestamp`. Requires the
+    /// verb delete on the child.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of the request.
+    pub async fn delete(&self, child: &T) -> Result<(), kube::Error> {
+        let key = Key::of(child);
+        let preconditions = Preconditions { uid: child.meta().uid.clone(), resource_version: None };
+        let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+        match self.request::<Value>(at::<T>(&key).delete(&key.name, &params)).await {
+            Err(error) if status_code(&error) == Some(404) => Ok(()),
+            answer => answer.map(drop),
+        }
+    }
+}

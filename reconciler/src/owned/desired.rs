@@ -1,0 +1,231 @@
+//! The content of a child as it is applied, and the part of an existing object to compare with it.
+
+use std::{
+    fmt::Display,
+    hash::{BuildHasher, BuildHasherDefault, DefaultHasher},
+    iter,
+};
+
+use k8s_openapi::ByteString;
+use kube::{Resource, api::ObjectMeta};
+use md5::{Digest, Md5};
+use reknit_apis::{Key, Scope};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+use serde_value::Value as Serialized;
+
+use super::{
+    error::{NotApplied, describe, kind_and_key},
+    owner::controller_reference,
+};
+
+/// Holds a hash of the applied content without this annotation.
+const APPLIED: &str = "reknit.dev/applied";
+
+/// The content to apply.
+pub(super) struct Desired {
+    pub(super) key: Key,
+    /// Kind and key, for errors.
+    pub(super) name: String,
+    pub(super) hash: String,
+    /// The fields that are set, and no others.
+    pub(super) body: Value,
+}
+
+/// An existing object, compared with a [`Desired`].
+pub(super) struct Observed {
+    /// The fields of [`Desired::body`], with the values of the existing object.
+    pub(super) fields: Value,
+    /// A hash of everything but metadata and status.
+    pub(super) content_hash: u64,
+}
+
+/// Returns the body that [`Owned::apply`](crate::Owned::apply) sends for this child and owner, for tests.
+///
+/// # Errors
+///
+/// Returns the error of `apply` for a child that cannot be applied.
+pub fn applied<O, T>(owner: &O, child: T) -> Result<Value, NotApplied>
+where
+    O: Resource<DynamicType = (), Scope: Scope>,
+    T: Resource<DynamicType = (), Scope: Scope> + Serialize,
+{
+    Desired::of(owner, child).map(|desired| desired.body)
+}
+
+impl Desired {
+    pub(super) fn of<O, T>(owner: &O, mut child: T) -> Result<Self, NotApplied>
+    where
+        O: Resource<DynamicType = (), Scope: Scope>,
+        T: Resource<DynamicType = (), Scope: Scope> + Serialize,
+    {
+        let key = key_of(owner, &child)?;
+        *child.meta_mut() = metadata(owner, child.meta(), &key);
+        let mut body = serde_json::to_value(&child).map_err(not_json::<T>)?;
+        remove_unset(&mut body, &serde_value::to_value(&child).map_err(not_json::<T>)?);
+        let fields = body.as_object_mut().ok_or_else(|| unusable::<T>("that is no JSON object"))?;
+        fields.remove("status");
+        if T::kind(&()) == "Secret" && T::api_version(&()) == "v1" {
+            encode_string_data(fields);
+        }
+        fields.insert("apiVersion".into(), json!(T::api_version(&())));
+        fields.insert("kind".into(), json!(T::kind(&())));
+        let hash: String = Md5::digest(body.to_string()).iter().map(|byte| format!("{byte:02x}")).collect();
+        body["metadata"]["annotations"][APPLIED] = json!(hash);
+        Ok(Self { name: describe::<T>(&key), key, hash, body })
+    }
+
+    /// The request body, with the uid of the object to change as a precondition.
+    pub(super) fn with_uid(&self, uid: Option<&str>) -> Value {
+        let mut body = self.body.clone();
+        if let Some(uid) = uid {
+            body["metadata"]["uid"] = json!(uid);
+        }
+        body
+    }
+
+    pub(super) fn observe<T: Resource<DynamicType = ()> + Serialize>(
+        &self,
+        object: &T,
+    ) -> serde_json::Result<Observed> {
+        let mut found = serde_json::to_value(object)?;
+        let (metadata, _status) = (found["metadata"].take(), found["status"].take());
+        // The items of a list have neither.
+        found["apiVersion"] = json!(T::api_version(&()));
+        found["kind"] = json!(T::kind(&()));
+        let content_hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(&found);
+        found["metadata"] = metadata;
+        Ok(Observed { fields: values_of(&self.body, found), content_hash })
+    }
+
+    pub(super) fn refused(&self, source: kube::Error) -> NotApplied {
+        NotApplied::Refused { child: self.name.clone(), source: Box::new(source) }
+    }
+}
+
+/// The key of the child. A namespaced child of a namespaced owner is in the owner's namespace.
+fn key_of<O, T>(owner: &O, child: &T) -> Result<Key, NotApplied>
+where
+    O: Resource<DynamicType = ()>,
+    T: Resource<DynamicType = (), Scope: Scope>,
+{
+    let mut key = Key::of(child);
+    if key.name.is_empty() {
+        return Err(unusable::<T>("without a name"));
+    }
+    let namespace = owner.meta().namespace.clone().filter(|_| T::Scope::NAMESPACED);
+    match (&key.namespace, namespace) {
+        (Some(own), Some(namespace)) if *own != namespace => {
+            Err(NotApplied::OtherNamespace { child: kind_and_key(child), owner: kind_and_key(owner) })
+        }
+        (None, None) if T::Scope::NAMESPACED => {
+            Err(unusable::<T>("without a namespace, of an owner without one,"))
+        }
+        (_, namespace) => {
+            key.namespace = namespace.or(key.namespace);
+            Ok(key)
+        }
+    }
+}
+
+fn not_json<T: Resource<DynamicType = ()>>(error: impl Display) -> NotApplied {
+    unusable::<T>(format!("that is no JSON ({error})"))
+}
+
+fn unusable<T: Resource<DynamicType = ()>>(problem: impl Into<String>) -> NotApplied {
+    NotApplied::Unusable { kind: T::kind(&()).into_owned(), problem: problem.into() }
+}
+
+/// The metadata to apply.
+fn metadata<O: Resource<DynamicType = ()>>(owner: &O, given: &ObjectMeta, key: &Key) -> ObjectMeta {
+    let further = given.owner_references.iter().flatten().filter(|owner| owner.controller != Some(true));
+    let owners = iter::once(controller_reference(owner)).chain(further.cloned()).collect();
+    let mut annotations = given.annotations.clone();
+    // A child that was read before has it. Included in the hash, it would change with each apply.
+    annotations.iter_mut().for_each(|annotations| drop(annotations.remove(APPLIED)));
+    ObjectMeta {
+        name: Some(key.name.clone()),
+        namespace: key.namespace.clone(),
+        labels: given.labels.clone(),
+        annotations: annotations.filter(|annotations| !annotations.is_empty()),
+        finalizers: given.finalizers.clone(),
+        owner_references: Some(owners),
+        ..ObjectMeta::default()
+    }
+}
+
+/// Removes unset `Option` fields, which serialize to null and would be refused or taken from other managers. A null in
+/// free-form JSON is kept: `serialized` tells it from an unset `Option`.
+fn remove_unset(json: &mut Value, serialized: &Serialized) {
+    match (json, serialized) {
+        (json, Serialized::Option(Some(inner)) | Serialized::Newtype(inner)) => remove_unset(json, inner),
+        (Value::Object(fields), Serialized::Map(serialized)) => {
+            for (name, value) in serialized {
+                let Serialized::String(name) = name else { continue };
+                if matches!(value, Serialized::Option(None)) {
+                    fields.remove(name);
+                } else if let Some(field) = fields.get_mut(name) {
+                    remove_unset(field, value);
+                }
+            }
+        }
+        (Value::Array(all), Serialized::Seq(serialized)) => {
+            all.iter_mut().zip(serialized).for_each(|(one, serialized)| remove_unset(one, serialized));
+        }
+        _ => {}
+    }
+}
+
+/// Moves a Secret's `stringData` into `data`. The API server does the same and never returns `stringData`.
+fn encode_string_data(secret: &mut Map<String, Value>) {
+    let Some(Value::Object(texts)) = secret.remove("stringData") else { return };
+    let data = secret.entry("data").or_insert_with(|| json!({}));
+    for (key, text) in texts {
+        data[key] = json!(ByteString(text.as_str().unwrap_or_default().into()));
+    }
+}
+
+/// The values that `found` has for the fields of `set`.
+///
+/// Lists of different lengths are compared as a whole, since only the API server knows which lists are merged by key.
+fn values_of(set: &Value, found: Value) -> Value {
+    match (set, found) {
+        (Value::Object(set), Value::Object(mut found)) => {
+            let value = |(name, set): (&String, &Value)| {
+                (name.clone(), found.remove(name).map_or(Value::Null, |found| values_of(set, found)))
+            };
+            Value::Object(set.iter().map(value).collect())
+        }
+        (Value::Array(set), Value::Array(found)) if set.len() == found.len() => {
+            Value::Array(set.iter().zip(found).map(|(set, found)| values_of(set, found)).collect())
+        }
+        (_, found) => found,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[derive(kube::CustomResource, Serialize, Deserialize, Clone, Debug, schemars::JsonSchema)]
+    #[kube(group = "demo.reknit.dev", version = "v1", kind = "Release", namespaced)]
+    struct ReleaseSpec {
+        chart: Option<String>,
+        values: Value,
+        overrides: Vec<Option<Value>>,
+    }
+
+    #[test]
+    fn explicit_nulls_in_free_form_json_are_applied_and_unset_options_are_not() {
+        let mut owner = ConfigMap::default();
+        owner.metadata.namespace = Some("default".into());
+        let values = json!({"a": null, "b": [{"c": null}]});
+        let spec =
+            ReleaseSpec { chart: None, values: values.clone(), overrides: vec![Some(json!({"d": null}))] };
+        let body = applied(&owner, Release::new("x", spec)).unwrap();
+        assert_eq!(body["spec"], json!({"values": values, "overrides": [{"d": null}]}));
+    }
+}

@@ -1,0 +1,72 @@
+//! The error of [`Owned::apply`](crate::Owned::apply).
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::Resource;
+use reknit_apis::Key;
+
+/// The reason why [`Owned::apply`](crate::Owned::apply) did not apply a child.
+///
+/// Returned through `?`, it is retried with backoff like any other error. A conflict is retried without an event.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NotApplied {
+    /// An object of this name exists and is not controlled by the owner.
+    #[error("{child} already exists and is not controlled by {owner}, but {}", controlled_by(.by.as_deref()))]
+    Taken {
+        /// Kind and key of the object.
+        child: String,
+        /// Kind and key of the owner.
+        owner: String,
+        /// The object's controller, if it has one.
+        by: Option<Box<OwnerReference>>,
+    },
+    /// The owner is being deleted. Its child would be garbage-collected at once, or left behind.
+    #[error("{owner} is being deleted, so {child} is not applied for it")]
+    OwnerDeleted {
+        /// Kind and key of the child.
+        child: String,
+        /// Kind and key of the owner.
+        owner: String,
+    },
+    /// The child names another namespace than its owner's, where an owner reference would not be valid.
+    #[error("{child} cannot be controlled by {owner}, which is in another namespace")]
+    OtherNamespace {
+        /// Kind and key of the child.
+        child: String,
+        /// Kind and key of the owner.
+        owner: String,
+    },
+    /// The child has no name or no namespace, or does not serialize to a JSON object.
+    #[error("a {kind} {problem} cannot be applied")]
+    Unusable {
+        /// The Kind of the child.
+        kind: String,
+        /// The fault, which follows the Kind in the message.
+        problem: String,
+    },
+    /// The API server refused the request, or could not be reached.
+    #[error("cannot apply {child}")]
+    Refused {
+        /// Kind and key of the child.
+        child: String,
+        /// The error of the client.
+        #[source]
+        source: Box<kube::Error>,
+    },
+}
+
+/// Kind and key of an object: `Deployment default/web`.
+pub(super) fn kind_and_key<K: Resource<DynamicType = ()>>(object: &K) -> String {
+    describe::<K>(&Key::of(object))
+}
+
+pub(super) fn describe<K: Resource<DynamicType = ()>>(key: &Key) -> String {
+    format!("{} {key}", K::kind(&()))
+}
+
+fn controlled_by(controller: Option<&OwnerReference>) -> String {
+    match controller {
+        Some(controller) => format!("by {} {} of uid {}", controller.kind, controller.name, controller.uid),
+        None => "by nothing".into(),
+    }
+}

@@ -1,0 +1,101 @@
+//! [`Owned`], which lists the objects that an object controls.
+
+use std::{collections::HashMap, fmt, hash::RandomState, sync::Arc};
+
+use kube::{Client, Resource, core::request::Error as RequestError};
+use parking_lot::Mutex;
+use reknit_apis::Key;
+use reknit_injection::{Cached, Index, Informer, controller_name};
+use serde::de::DeserializeOwned;
+
+use super::owner::controller_of;
+use crate::tracker::Tracker;
+
+/// The objects of one Kind, by the object that controls them. A change of one of them enqueues its controller's key.
+///
+/// Comes from [`Builder::owns`](crate::Builder::owns). All clones share one state.
+///
+/// ```
+/// use k8s_openapi::api::{apps::v1::ReplicaSet, core::v1::Pod};
+/// use reknit_reconciler::Owned;
+///
+/// fn missing(pods: &Owned<Pod>, set: &ReplicaSet) -> usize {
+///     let wanted = set.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
+///     usize::try_from(wanted).unwrap_or_default().saturating_sub(pods.of(set).count())
+/// }
+/// ```
+#[derive(Clone)]
+pub struct Owned<T: Cached> {
+    pub(super) informer: Informer<T>,
+    /// Indexed by the controller's uid, or by [`orphans`] for an object without a controller.
+    by_owner: Index<T>,
+    pub(super) client: Client,
+    /// The field manager of creations and adoptions, and the prefix of that of applied children.
+    pub(super) manager: String,
+    /// Enqueues the owners that found the name of a child taken.
+    pub(super) tracker: Tracker,
+    /// A hash of the last applied and cached state of each child that needs no request.
+    pub(super) up_to_date: Arc<Mutex<HashMap<Key, u64>>>,
+    pub(super) hashes: RandomState,
+}
+
+impl<T: Cached> fmt::Debug for Owned<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Owned").field("informer", &self.informer).finish_non_exhaustive()
+    }
+}
+
+impl<T: Cached<DynamicType = ()>> Owned<T> {
+    pub(crate) fn new(informer: Informer<T>, client: Client, manager: String, tracker: Tracker) -> Self {
+        let by_owner = informer.index(|object: &T| match controller_of(object) {
+            Some(owner) => [owner.uid.clone()],
+            None => [orphans(object.meta().namespace.as_deref())],
+        });
+        let up_to_date = Arc::<Mutex<HashMap<Key, u64>>>::default();
+        let forgetting = up_to_date.clone();
+        informer.on_key_event(move |event| {
+            if event.is_deleted() {
+                forgetting.lock().remove(event.key());
+            }
+        });
+        Self { informer, by_owner, client, manager, tracker, up_to_date, hashes: RandomState::new() }
+    }
+
+    /// Lists the objects whose controlling owner reference holds the uid of `owner`. An owner without a uid, which only
+    /// tests construct, is matched by Kind and name.
+    ///
+    /// An object that cannot be decoded as `T` is logged and left out. A controller that must not create a second child
+    /// in that case derives the names of its children from the owner.
+    pub fn of<O: Resource<DynamicType = ()>>(&self, owner: &O) -> impl Iterator<Item = Arc<T>> + use<T, O> {
+        let found: Vec<_> = match owner.meta().uid.as_deref() {
+            Some(uid) => self.by_owner.get(uid).collect(),
+            None => self.by_name(&Key::of(owner), |object| controller_name::<O, T>(object)),
+        };
+        found.into_iter()
+    }
+
+    /// Lists the objects without any controller, in one namespace or of no namespace.
+    pub(super) fn orphans_in(&self, namespace: Option<&str>) -> impl Iterator<Item = Arc<T>> + use<T> {
+        self.by_owner.get(&orphans(namespace))
+    }
+
+    fn by_name(&self, owner: &Key, name: impl Fn(&T) -> Option<&str>) -> Vec<Arc<T>> {
+        let is_owned = |object: &Arc<T>| {
+            name(object) == Some(&owner.name)
+                && (owner.namespace.is_none() || object.meta().namespace == owner.namespace)
+        };
+        self.informer.list().filter(is_owned).collect()
+    }
+
+    pub(super) async fn request<A: DeserializeOwned>(
+        &self,
+        request: Result<http::Request<Vec<u8>>, RequestError>,
+    ) -> Result<A, kube::Error> {
+        self.client.request(request.map_err(kube::Error::BuildRequest)?).await
+    }
+}
+
+/// The index value of objects without a controller. A uid never contains a slash.
+fn orphans(namespace: Option<&str>) -> String {
+    format!("/{}", namespace.unwrap_or_default())
+}

@@ -1,0 +1,12 @@
+//! The objects that an object controls: listed, applied, created, deleted and adopted.
+
+mod apply;
+mod claim;
+mod create_delete;
+mod desired;
+mod error;
+mod lister;
+mod owner;
+
+pub(crate) use self::owner::owner_key;
+pub use self::{desired::applied, error::NotApplied, lister::Owned};

@@ -1,0 +1,38 @@
+//! Owner references: the controller of an object, and the reference that makes an object the controller.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::Resource;
+use reknit_apis::{Key, Scope};
+use reknit_injection::controller_name;
+
+/// Returns the owner reference of the object's controller, if it has one.
+pub(super) fn controller_of<T: Resource>(object: &T) -> Option<&OwnerReference> {
+    let owners = object.meta().owner_references.as_deref().unwrap_or_default();
+    owners.iter().find(|owner| owner.controller == Some(true))
+}
+
+/// Returns the key of the `O` that controls the object, if one does.
+pub(crate) fn owner_key<O: Resource<DynamicType = (), Scope: Scope>, T: Resource>(object: &T) -> Option<Key> {
+    let namespace = object.meta().namespace.as_deref().filter(|_| O::Scope::NAMESPACED);
+    Some(Key::new(namespace, controller_name::<O, T>(object)?))
+}
+
+/// Compares uids, or Kind and name for an owner without a uid, which only tests construct.
+pub(super) fn is_controlled_by<O: Resource<DynamicType = ()>, T: Resource>(owner: &O, child: &T) -> bool {
+    match &owner.meta().uid {
+        Some(uid) => controller_of(child).is_some_and(|controller| controller.uid == *uid),
+        None => controller_name::<O, T>(child) == owner.meta().name.as_deref(),
+    }
+}
+
+/// The reference that makes `owner` the controller of an object.
+pub(super) fn controller_reference<O: Resource<DynamicType = ()>>(owner: &O) -> OwnerReference {
+    OwnerReference {
+        api_version: O::api_version(&()).into_owned(),
+        kind: O::kind(&()).into_owned(),
+        name: Key::of(owner).name,
+        uid: owner.meta().uid.clone().unwrap_or_default(),
+        controller: Some(true),
+        block_owner_deletion: Some(true),
+    }
+}

@@ -1,0 +1,66 @@
+//! Own writes that end a pass: their echo on the watch does not enqueue the key again.
+
+use std::sync::Arc;
+
+use reknit_apis::Key;
+
+use super::Queue;
+
+/// An own write in flight. When it is dropped, the changes of its object that the watch reported meanwhile enqueue the
+/// key, except for the echo of the write itself.
+pub(crate) struct OwnWrite {
+    queue: Queue,
+    key: Arc<Key>,
+    /// The resourceVersion in the answer, once it arrived.
+    answer: Option<Option<String>>,
+}
+
+impl Queue {
+    /// Runs a status or finalizer write of the framework that ends the pass of this key. Its result does not enqueue the
+    /// key, whether the answer or the watch reports it first. `version` reads the resourceVersion of the answer.
+    ///
+    /// Writes of user code do enqueue the key: the pass may have computed its status from what it read before.
+    pub(crate) async fn suppressing_echo<T, E>(
+        &self,
+        key: Arc<Key>,
+        write: impl Future<Output = Result<T, E>>,
+        version: impl FnOnce(&T) -> Option<&str>,
+    ) -> Result<T, E> {
+        let own_write = self.start_own_write(key);
+        let answer = write.await;
+        if let Ok(answer) = &answer {
+            own_write.answered(version(answer));
+        }
+        answer
+    }
+
+    pub(crate) fn start_own_write(&self, key: Arc<Key>) -> OwnWrite {
+        self.0.state.lock().pending_writes.push((key.clone(), Vec::new()));
+        OwnWrite { queue: self.clone(), key, answer: None }
+    }
+}
+
+impl OwnWrite {
+    pub(crate) fn answered(mut self, version: Option<&str>) {
+        self.answer = Some(version.map(str::to_owned));
+    }
+
+    /// Returns true if a reported version, or `None` for a deletion, is not the result of this write. A deletion is its result
+    /// too: removing the last finalizer deletes the object.
+    fn is_foreign(&self, reported: &Option<String>) -> bool {
+        self.answer.as_ref().is_none_or(|answer| reported.is_some() && reported != answer)
+    }
+}
+
+impl Drop for OwnWrite {
+    fn drop(&mut self) {
+        let reported = {
+            let writes = &mut self.queue.0.state.lock().pending_writes;
+            let at = writes.iter().position(|(key, _)| *key == self.key);
+            at.map(|at| writes.swap_remove(at).1).unwrap_or_default()
+        };
+        if reported.iter().any(|reported| self.is_foreign(reported)) {
+            self.queue.add(Key::clone(&self.key));
+        }
+    }
+}

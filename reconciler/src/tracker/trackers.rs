@@ -1,0 +1,160 @@
+//! The reads of one controller, and the informers that it opened at run time.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Arc, Weak},
+};
+
+use kube::{
+    api::DynamicObject,
+    core::{GroupVersionKind, Selector},
+};
+use parking_lot::Mutex;
+use reknit_apis::Key;
+use reknit_injection::{Cached, Informer, InformerHandle, KeyEvent};
+
+use super::index::Index;
+use crate::Queue;
+
+/// The reads of one Kind by one controller.
+#[derive(Clone, Default)]
+pub(crate) struct Tracker(pub(super) Arc<Mutex<Index>>);
+
+impl Tracker {
+    /// Enqueues every observer of an object of this informer that changes.
+    pub(crate) fn observe<T: Cached>(&self, informer: &Informer<T>, queue: Queue) {
+        let tracker = self.clone();
+        informer.on_key_event(move |event| {
+            for observer in tracker.observers(event) {
+                queue.add(Key::from(&*observer));
+            }
+        });
+    }
+
+    pub(super) fn observers(&self, event: &KeyEvent<'_>) -> HashSet<Arc<str>> {
+        let key = event.key();
+        let labels: Vec<_> =
+            if self.0.lock().has_selectors() { event.labels().collect() } else { Vec::new() };
+        let (mut observers, index) = (HashSet::new(), self.0.lock());
+        index.observers_by_name(key, &mut observers);
+        for labels in &labels {
+            index.observers_by_labels(key.namespace.as_deref(), labels, &mut observers);
+        }
+        observers
+    }
+
+    pub(crate) fn read(&self, observer: &Key, target: &Key) {
+        self.0.lock().read(observer, target);
+    }
+
+    pub(super) fn read_matching(&self, observer: &Key, namespace: Option<&str>, selector: &Selector) {
+        self.0.lock().read_matching(observer, namespace, selector);
+    }
+
+    pub(super) fn forget(&self, observer: &Key) {
+        self.0.lock().forget(observer);
+    }
+}
+
+/// All trackers of one controller.
+#[derive(Clone, Default)]
+pub(crate) struct Trackers(Arc<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    /// The trackers of Kinds that are known when the controller is built.
+    fixed: Mutex<Vec<Tracker>>,
+    /// The trackers of Kinds that references name at run time.
+    dynamic: Mutex<HashMap<GroupVersionKind, Dynamic>>,
+}
+
+/// The tracker of a Kind that references name, and its informer while any observer reads that Kind.
+#[derive(Default)]
+struct Dynamic {
+    tracker: Tracker,
+    informer: Option<Informer<DynamicObject>>,
+    /// The informer that calls the tracker. It outlives its closing here if something else in the process holds it.
+    observed: Option<Weak<dyn InformerHandle>>,
+}
+
+impl Dynamic {
+    /// Keeps the informer open, and has it call the tracker once.
+    fn open(&mut self, informer: &Informer<DynamicObject>, queue: &Queue) {
+        if self.informer.is_some() {
+            return;
+        }
+        let handle = informer.handle();
+        let observed = self.observed.as_ref().and_then(Weak::upgrade);
+        if observed.is_none_or(|observed| !Arc::ptr_eq(&observed, &handle)) {
+            self.observed = Some(Arc::downgrade(&handle));
+            self.tracker.observe(informer, queue.clone());
+        }
+        self.informer = Some(informer.clone());
+    }
+}
+
+impl Trackers {
+    /// Adds the tracker of a Kind that is known when the controller is built.
+    pub(crate) fn add(&self) -> Tracker {
+        let tracker = Tracker::default();
+        self.0.fixed.lock().push(tracker.clone());
+        tracker
+    }
+
+    /// Records a read of a Kind that a reference names. The informer stays open while the read is tracked.
+    pub(super) fn read_dynamic(
+        &self,
+        kind: GroupVersionKind,
+        informer: &Informer<DynamicObject>,
+        queue: &Queue,
+        read: impl FnOnce(&Tracker),
+    ) {
+        let mut dynamic = self.0.dynamic.lock();
+        let of_kind = dynamic.entry(kind).or_default();
+        read(&of_kind.tracker);
+        of_kind.open(informer, queue);
+    }
+
+    /// Starts a pass of this key.
+    pub(crate) fn begin(&self, key: &Key) {
+        self.each(|index| index.begin(key));
+    }
+
+    /// Ends a successful pass: reads that it did not repeat are dropped. After a failed pass all reads are kept, since
+    /// the key may be waiting for any of them.
+    pub(crate) fn retain_latest(&self, key: &Key) {
+        self.each(|index| index.retain_latest(key));
+        self.close_unused();
+    }
+
+    /// Drops all reads of this key.
+    pub(crate) fn forget(&self, key: &Key) {
+        self.each(|index| index.forget(key));
+        self.close_unused();
+    }
+
+    /// Drops the reads of this key of Kinds that references name.
+    pub(super) fn forget_dynamic(&self, key: &Key) {
+        self.0.dynamic.lock().values().for_each(|dynamic| dynamic.tracker.forget(key));
+        self.close_unused();
+    }
+
+    /// The open informers of Kinds that references name.
+    pub(super) fn dynamic_informers(&self) -> Vec<Informer<DynamicObject>> {
+        self.0.dynamic.lock().values().filter_map(|dynamic| dynamic.informer.clone()).collect()
+    }
+
+    fn each(&self, act: impl Fn(&mut Index)) {
+        self.0.fixed.lock().iter().for_each(|tracker| act(&mut tracker.0.lock()));
+        self.0.dynamic.lock().values().for_each(|dynamic| act(&mut dynamic.tracker.0.lock()));
+    }
+
+    /// Closes the informers of Kinds that no observer reads any more.
+    fn close_unused(&self) {
+        let mut dynamic = self.0.dynamic.lock();
+        let unused = dynamic.values_mut().filter(|dynamic| dynamic.tracker.0.lock().is_empty());
+        let closed: Vec<_> = unused.filter_map(|dynamic| dynamic.informer.take()).collect();
+        drop(dynamic);
+        drop(closed); // without the lock: an informer that stops drops its handlers
+    }
+}

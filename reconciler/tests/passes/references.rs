@@ -1,0 +1,302 @@
+use std::sync::{Arc, Mutex};
+
+use k8s_openapi::api::core::v1::{Namespace, Node, Service};
+use kube::{Client, ResourceExt, api::DynamicObject, client::Body};
+use reknit_apis::{KReference, Reference};
+use reknit_injection::{Context, Informer, select};
+use reknit_reconciler::{Tracked, TrackedAny};
+use reknit_testing::{ApiServer, ControllerExt, InformerExt};
+use serde_json::json;
+
+use super::*;
+
+/// Follows one reference.
+struct Following {
+    anything: TrackedAny,
+    reference: Reference,
+    found: Arc<Mutex<Vec<String>>>,
+}
+
+impl ReconcileKind for Following {
+    type Kind = Lamp;
+    async fn reconcile_kind(&self, lamp: &Lamp, _: &mut LampStatus) -> Result<Outcome> {
+        let found = self.anything.all(lamp, &self.reference).await?;
+        *self.found.lock().unwrap() = found.iter().map(|object| object.name_any()).collect();
+        Ok(Outcome::done())
+    }
+}
+
+fn following(reference: Reference) -> (Context, Controller, Arc<Mutex<Vec<String>>>) {
+    let server = ApiServer::new();
+    let cx = Context::preloaded("test", server.client(), vec![server.hold(&lamp())]);
+    let mut build = Controller::of::<Lamp>(&cx);
+    let found = Arc::default();
+    let anything = build.track_any();
+    let made = build.reconciler(Following { anything, reference, found: Arc::clone(&found) }).build();
+    (cx, made, found)
+}
+
+#[tokio::test]
+async fn a_reference_without_a_namespace_is_followed_in_the_observers_namespace() {
+    let reference = KReference {
+        api_version: "serving.knative.dev/v1".into(),
+        kind: "Service".into(),
+        namespace: None,
+        name: "s".into(),
+        ..KReference::default()
+    };
+    let (cx, made, found) = following(reference.into());
+    let _ = made.once(&key()).await.unwrap();
+    made.queued();
+    let gvk = kube::core::GroupVersionKind::gvk("serving.knative.dev", "v1", "Service");
+    let (kind, _) = cx.informers().resolve(&gvk).await.unwrap().unwrap();
+    let informer = cx.informer_of(&kind, select());
+    informer.insert(DynamicObject::new("s", &kind).within("other"));
+    assert!(made.queued().is_empty());
+    informer.insert(DynamicObject::new("s", &kind).within("default"));
+    assert_eq!(made.queued(), [key()]);
+    let _ = made.once(&key()).await.unwrap();
+    assert_eq!(*found.lock().unwrap(), ["s"]);
+}
+
+#[tokio::test]
+async fn a_reference_may_select_and_a_malformed_one_is_a_permanent_error() {
+    let selecting = json!({"apiVersion": "v1", "kind": "Pod", "selector": {"matchLabels": {"app": "web"}}});
+    let (cx, made, found) = following(serde_json::from_value(selecting).unwrap());
+    let _ = made.once(&key()).await.unwrap();
+    made.queued();
+    let gvk = kube::core::GroupVersionKind::gvk("", "v1", "Pod");
+    let (kind, _) = cx.informers().resolve(&gvk).await.unwrap().unwrap();
+    let mut pod = DynamicObject::new("p", &kind).within("default");
+    pod.labels_mut().insert("app".into(), "web".into());
+    cx.informer_of(&kind, select()).insert(pod);
+    assert_eq!(made.queued(), [key()]);
+    let _ = made.once(&key()).await.unwrap();
+    assert_eq!(*found.lock().unwrap(), ["p"]);
+
+    let (_cx, made, _) =
+        following(serde_json::from_value(json!({"apiVersion": "v1", "kind": "Pod"})).unwrap());
+    let error = made.once(&key()).await.unwrap_err();
+    assert!(error.is_permanent());
+    assert_eq!(error.to_string(), "invalid Reference:\nmust provide either Name or Selector");
+}
+
+#[tokio::test]
+async fn a_reference_without_a_namespace_from_a_cluster_scoped_object_is_a_permanent_error() {
+    let cx = Context::preloaded("test", ApiServer::new().client(), vec![]);
+    let anything = Controller::of::<Namespace>(&cx).track_any();
+    let mut shop = Namespace::default();
+    shop.metadata.name = Some("shop".into());
+    let reference = |namespace: Option<&str>| KReference {
+        api_version: "v1".into(),
+        kind: "Service".into(),
+        namespace: namespace.map(Into::into),
+        name: "s".into(),
+        ..KReference::default()
+    };
+    let error = anything.get(&shop, &reference(None)).await.unwrap_err();
+    assert!(error.is_permanent());
+    let said =
+        "the reference to a Service of v1 names no namespace, and shop lies in none: name the namespace";
+    assert_eq!(error.to_string(), said);
+    assert!(anything.get(&shop, &reference(Some("other"))).await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn a_controller_of_one_namespace_reads_that_namespace_and_cluster_scoped_objects() {
+    let cx = Context::preloaded("test", ApiServer::new().client(), vec![]);
+    let mut build = Controller::selected::<Lamp>(&cx, select().namespace("default"));
+    let (_services, _nodes): (Tracked<Service>, Tracked<Node>) = (build.track(), build.track());
+    let anything = build.track_any();
+    let reference = |kind: &str, namespace: Option<&str>| KReference {
+        api_version: "v1".into(),
+        kind: kind.into(),
+        namespace: namespace.map(Into::into),
+        name: "n".into(),
+        ..KReference::default()
+    };
+    assert!(anything.get(&lamp(), &reference("Pod", None)).await.unwrap().is_none());
+    let error = anything.get(&lamp(), &reference("Pod", Some("other"))).await.unwrap_err();
+    assert!(error.is_permanent());
+    let said =
+        "the reference to a Pod of v1 leads to the namespace other, and this controller reads only default";
+    assert_eq!(error.to_string(), said);
+    let names: Vec<_> = cx.informers().states().into_iter().map(|(name, _)| name).collect();
+    let lamps = "lamps.demo.reknit.dev [namespace=default]";
+    assert_eq!(names, [lamps, "nodes", "pods [namespace=default]", "services [namespace=default]"]);
+}
+
+/// A client of an API server that knows ConfigMaps and forbids to list them.
+fn forbidding() -> Client {
+    let answer = |request: http::Request<Body>| async move {
+        let (code, body) = match request.uri().path() {
+            "/api/v1" => (
+                200,
+                json!({"kind": "APIResourceList", "groupVersion": "v1", "resources": [
+                    {"name": "configmaps", "kind": "ConfigMap", "namespaced": true, "singularName": "", "verbs": []},
+                ]}),
+            ),
+            _ => (
+                403,
+                json!({"kind": "Status", "status": "Failure", "code": 403, "reason": "Forbidden", "message": "no"}),
+            ),
+        };
+        let body = Body::from(body.to_string().into_bytes());
+        http::Response::builder().status(code).body(body)
+    };
+    Client::new(tower::service_fn(answer), "default")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_cannot_be_listed_is_waited_for_once() {
+    let cx = Context::new("test", forbidding());
+    let anything = Controller::of::<Lamp>(&cx).track_any();
+    cx.informers().start();
+    let reference = KReference {
+        api_version: "v1".into(),
+        kind: "ConfigMap".into(),
+        namespace: None,
+        name: "m".into(),
+        ..KReference::default()
+    };
+    for patience in [10, 0, 0] {
+        let began = tokio::time::Instant::now();
+        let error = anything.get(&lamp(), &reference).await.unwrap_err();
+        assert_eq!(began.elapsed().as_secs(), patience);
+        assert!(error.to_string().starts_with("the first list of configmaps is not there yet: "), "{error}");
+        assert!(!error.is_permanent());
+    }
+}
+
+/// Reads the references that the test sets, and fails if told to.
+struct Reading {
+    anything: TrackedAny,
+    references: Arc<Mutex<Vec<Reference>>>,
+    fails: Arc<Mutex<bool>>,
+}
+
+impl ReconcileKind for Reading {
+    type Kind = Lamp;
+    async fn reconcile_kind(&self, lamp: &Lamp, _: &mut LampStatus) -> Result<Outcome> {
+        let references = self.references.lock().unwrap().clone();
+        for reference in &references {
+            self.anything.all(lamp, reference).await?;
+        }
+        if *self.fails.lock().unwrap() { Err("as planned".into()) } else { Ok(Outcome::done()) }
+    }
+}
+
+/// A controller of two lamps, whose references the test sets.
+struct Desk {
+    cx: Context,
+    made: Controller,
+    references: Arc<Mutex<Vec<Reference>>>,
+    fails: Arc<Mutex<bool>>,
+}
+
+impl Desk {
+    fn new() -> Self {
+        let server = ApiServer::new();
+        let lamps = ["x", "y"].map(|name| {
+            let mut lamp = lamp();
+            lamp.metadata.name = Some(name.into());
+            server.hold(&lamp)
+        });
+        let cx = Context::preloaded("test", server.client(), lamps.into());
+        let mut build = Controller::of::<Lamp>(&cx);
+        let anything = build.track_any();
+        let (references, fails) = (Arc::default(), Arc::default());
+        let reading = Reading { anything, references: Arc::clone(&references), fails: Arc::clone(&fails) };
+        Self { made: build.reconciler(reading).build(), cx, references, fails }
+    }
+
+    async fn pass(&self, name: &str, references: &[&Reference]) {
+        *self.references.lock().unwrap() = references.iter().map(|&reference| reference.clone()).collect();
+        let _ = self.made.once(&Key::new("default", name)).await;
+        self.made.queued();
+    }
+
+    /// The open informers, except for that of the lamps.
+    fn open(&self) -> Vec<String> {
+        let names = self.cx.informers().states().into_iter().map(|(name, _)| name);
+        names.filter(|name| !name.starts_with("lamps")).collect()
+    }
+}
+
+fn named(api_version: &str, kind: &str) -> Reference {
+    serde_json::from_value(json!({"apiVersion": api_version, "kind": kind, "name": "n"})).unwrap()
+}
+
+fn selecting(api_version: &str, kind: &str) -> Reference {
+    let labels = json!({"matchLabels": {"app": "web"}});
+    serde_json::from_value(json!({"apiVersion": api_version, "kind": kind, "selector": labels})).unwrap()
+}
+
+#[tokio::test]
+async fn an_informer_opened_for_a_reference_closes_when_no_object_refers_to_its_kind() {
+    let desk = Desk::new();
+    let (pods, jobs) = (named("v1", "Pod"), selecting("batch/v1", "Job"));
+    desk.pass("x", &[&pods, &jobs]).await;
+    desk.pass("y", &[&pods]).await;
+    assert_eq!(desk.open(), ["jobs.batch", "pods"]);
+    desk.pass("x", &[]).await;
+    assert_eq!(desk.open(), ["pods"], "the other lamp still refers to a Pod");
+    desk.pass("y", &[&jobs]).await;
+    assert_eq!(desk.open(), ["jobs.batch"]);
+    desk.cx.get::<Informer<Lamp>>().remove(&Key::new("default", "y"));
+    desk.pass("y", &[&jobs]).await;
+    assert_eq!(desk.open(), [""; 0], "the observer is deleted");
+}
+
+#[tokio::test]
+async fn an_informer_opened_for_a_reference_stays_open_after_a_failed_pass() {
+    let desk = Desk::new();
+    desk.pass("x", &[&named("v1", "Pod")]).await;
+    *desk.fails.lock().unwrap() = true;
+    desk.pass("x", &[]).await;
+    assert_eq!(desk.open(), ["pods"]);
+    *desk.fails.lock().unwrap() = false;
+    desk.pass("x", &[]).await;
+    assert_eq!(desk.open(), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_kind_that_is_referred_to_again_enqueues_its_observers_again() {
+    let desk = Desk::new();
+    let reference = named("example.com/v1", "Thing");
+    desk.pass("x", &[&reference]).await;
+    let gvk = kube::core::GroupVersionKind::gvk("example.com", "v1", "Thing");
+    let (kind, _) = desk.cx.informers().resolve(&gvk).await.unwrap().unwrap();
+    let things = desk.cx.informer_of(&kind, select()); // keeps the informer open
+    let change = || {
+        things.insert(DynamicObject::new("n", &kind).within("default"));
+        things.remove(&Key::new("default", "n"));
+        desk.made.queued()
+    };
+    assert_eq!(change(), [key()]);
+    desk.pass("x", &[]).await;
+    assert_eq!(change(), []);
+    for _ in 0..3 {
+        desk.pass("x", &[&reference]).await;
+        assert_eq!(change(), [key()]);
+        desk.pass("x", &[]).await;
+    }
+}
+
+#[tokio::test]
+async fn a_reference_to_a_group_that_is_not_allowed_is_a_permanent_error_and_opens_no_informer() {
+    let cx = Context::preloaded("test", ApiServer::new().client(), vec![]);
+    let anything = Controller::of::<Lamp>(&cx).track_any().groups(["", "batch"]);
+    for (allowed, kind) in [("v1", "Pod"), ("batch/v1", "Job")] {
+        assert_eq!(anything.all(&lamp(), &named(allowed, kind)).await.unwrap(), []);
+    }
+    let error = anything.all(&lamp(), &named("apps/v1", "Deployment")).await.unwrap_err();
+    assert!(error.is_permanent());
+    assert_eq!(
+        error.to_string(),
+        "the reference to a Deployment of apps/v1 names the API group \"apps\", and this controller follows references \
+         only to [\"\", \"batch\"]: add the group to `.groups(…)` of `track_any()`"
+    );
+    let open: Vec<_> = cx.informers().states().into_iter().map(|(name, _)| name).collect();
+    assert_eq!(open, ["jobs.batch", "lamps.demo.reknit.dev", "pods"]);
+}

@@ -1,0 +1,200 @@
+//! The environment variables of a process, checked once at its start.
+use std::{collections::BTreeMap, fmt::Display, net::IpAddr, str::FromStr};
+
+use semver::Version;
+use tracing_subscriber::EnvFilter;
+
+use crate::{
+    client::kube_version,
+    config::maps::ConfigMapNames,
+    process::{failure::Failure, listen},
+    webhook::WebhookSettings,
+};
+
+/// The variables that Knative's processes read. An empty variable counts as unset.
+#[derive(Debug, Clone)]
+pub(crate) struct Environment {
+    /// `SYSTEM_NAMESPACE`, the namespace of leases and ConfigMaps.
+    pub(crate) system_namespace: Option<String>,
+    /// `POD_NAME`, or else `HOSTNAME`.
+    pub(crate) pod: Option<String>,
+    /// `K_THREADS_PER_CONTROLLER`, which overrides `.workers(n)` of every controller.
+    pub(crate) workers: Option<usize>,
+    /// `KNATIVE_HEALTH_PROBES_PORT`, 8080 by default.
+    pub(crate) probes_port: u16,
+    /// `METRICS_PROMETHEUS_PORT`, which overrides the ConfigMap.
+    pub(crate) metrics_port: Option<u16>,
+    /// `METRICS_PROMETHEUS_HOST`, which overrides the ConfigMap and `--bind-address`.
+    pub(crate) metrics_host: Option<IpAddr>,
+    /// `PROFILING_PORT`, 8008 by default.
+    pub(crate) profiling_port: u16,
+    /// `WEBHOOK_PORT`, `WEBHOOK_NAME` and `WEBHOOK_SECRET_NAME`.
+    pub(crate) webhook: WebhookSettings,
+    /// `KUBERNETES_MIN_VERSION`, Knative's minimum by default.
+    pub(crate) min_version: Version,
+    /// `RUST_LOG`, valid, which overrides config-logging.
+    pub(crate) rust_log: Option<String>,
+    /// `CONFIG_LOGGING_NAME`, `CONFIG_OBSERVABILITY_NAME` and `CONFIG_LEADERELECTION_NAME`.
+    pub(crate) config_maps: ConfigMapNames,
+}
+
+impl Environment {
+    /// Reads the variables of this process.
+    pub(crate) fn read() -> Result<Self, Failure> {
+        // A variable that is not UTF-8 is none of these.
+        let vars = std::env::vars_os();
+        Self::from_vars(
+            &vars.filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?))).collect(),
+        )
+    }
+
+    fn from_vars(vars: &BTreeMap<String, String>) -> Result<Self, Failure> {
+        let text = |name: &str| vars.get(name).filter(|value| !value.is_empty()).cloned();
+        let text_or = |name, default: String| text(name).unwrap_or(default);
+        let port = |name| port(vars, name);
+        let workers = parsed(vars, "K_THREADS_PER_CONTROLLER", "a whole number from 1")?;
+        if workers == Some(0) {
+            return Err(invalid("K_THREADS_PER_CONTROLLER", "0", "a whole number from 1"));
+        }
+        let (names, mut webhook) = (ConfigMapNames::default(), WebhookSettings::default());
+        webhook.port = port("WEBHOOK_PORT")?.unwrap_or(webhook.port);
+        webhook.place.service = text_or("WEBHOOK_NAME", webhook.place.service);
+        webhook.place.secret = text_or("WEBHOOK_SECRET_NAME", webhook.place.secret);
+        Ok(Self {
+            system_namespace: text("SYSTEM_NAMESPACE"),
+            pod: text("POD_NAME").or_else(|| text("HOSTNAME")),
+            workers,
+            probes_port: port("KNATIVE_HEALTH_PROBES_PORT")?.unwrap_or(8080),
+            metrics_port: port("METRICS_PROMETHEUS_PORT")?,
+            metrics_host: value(
+                vars,
+                "METRICS_PROMETHEUS_HOST",
+                "an IP address or localhost",
+                listen::resolve,
+            )?,
+            profiling_port: port("PROFILING_PORT")?.unwrap_or(8008),
+            webhook,
+            min_version: value(vars, "KUBERNETES_MIN_VERSION", "a version such as v1.33.0", |text| {
+                kube_version::parse(text).ok()
+            })?
+            .unwrap_or(kube_version::MINIMUM),
+            rust_log: value(vars, "RUST_LOG", "a level or a list such as info,my_crate=debug", |text| {
+                EnvFilter::try_new(text).ok().map(|_| text.to_owned())
+            })?,
+            config_maps: ConfigMapNames {
+                logging: text_or("CONFIG_LOGGING_NAME", names.logging),
+                observability: text_or("CONFIG_OBSERVABILITY_NAME", names.observability),
+                leader_election: text_or("CONFIG_LEADERELECTION_NAME", names.leader_election),
+            },
+        })
+    }
+
+    /// Returns the namespace of the leases.
+    pub(crate) fn lease_namespace(&self) -> Result<&str, Failure> {
+        self.system_namespace.as_deref().ok_or_else(|| {
+            Failure::new(
+                "the environment variable \"SYSTEM_NAMESPACE\" is not set, which names the namespace of the leases: set \
+                 it in a pod from the field metadata.namespace, or pass --disable-ha to run without leader election",
+            )
+        })
+    }
+}
+
+/// Parses the port in a variable. Links to Services do not count: unless `enableServiceLinks` is off, the kubelet sets
+/// `WEBHOOK_PORT=tcp://10.96.0.7:443` for a Service named `webhook`.
+fn port(vars: &BTreeMap<String, String>, name: &str) -> Result<Option<u16>, Failure> {
+    let is_link =
+        |value: &String| ["tcp://", "udp://", "sctp://"].iter().any(|scheme| value.starts_with(scheme));
+    if vars.get(name).is_some_and(is_link) {
+        return Ok(None);
+    }
+    parsed(vars, name, "a port number, 0 to 65535, where 0 picks a free one")
+}
+
+fn parsed<T: FromStr>(
+    vars: &BTreeMap<String, String>,
+    name: &str,
+    expected: &str,
+) -> Result<Option<T>, Failure> {
+    value(vars, name, expected, |text| text.parse().ok())
+}
+
+fn value<T>(
+    vars: &BTreeMap<String, String>,
+    name: &str,
+    expected: &str,
+    parse: impl Fn(&str) -> Option<T>,
+) -> Result<Option<T>, Failure> {
+    let Some(value) = vars.get(name).filter(|value| !value.is_empty()) else { return Ok(None) };
+    parse(value.trim()).map(Some).ok_or_else(|| invalid(name, value, expected))
+}
+
+fn invalid(name: &str, value: &str, expected: impl Display) -> Failure {
+    Failure::new(format!("{name}={value:?} in the environment is not {expected}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(vars: &[(&str, &str)]) -> Result<Environment, Failure> {
+        Environment::from_vars(&vars.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect())
+    }
+
+    #[test]
+    fn an_empty_environment_has_the_defaults() {
+        let environment = read(&[("SYSTEM_NAMESPACE", "")]).unwrap();
+        assert_eq!(environment.system_namespace, None);
+        assert_eq!(environment.workers, None);
+        assert_eq!((environment.probes_port, environment.metrics_port), (8080, None));
+        assert_eq!(environment.profiling_port, 8008);
+        assert_eq!(environment.config_maps.leader_election, "config-leader-election");
+    }
+
+    #[test]
+    fn the_pod_name_overrides_the_host_name() {
+        let both = read(&[("POD_NAME", "p"), ("HOSTNAME", "h")]).unwrap();
+        assert_eq!(both.pod.as_deref(), Some("p"));
+        assert_eq!(read(&[("HOSTNAME", "h")]).unwrap().pod.as_deref(), Some("h"));
+    }
+
+    #[test]
+    fn an_invalid_value_is_an_error_with_variable_value_and_expectation() {
+        for (name, value) in [
+            ("K_THREADS_PER_CONTROLLER", "abc"),
+            ("K_THREADS_PER_CONTROLLER", "0"),
+            ("K_THREADS_PER_CONTROLLER", "-1"),
+            ("KNATIVE_HEALTH_PROBES_PORT", "65536"),
+            ("METRICS_PROMETHEUS_PORT", "http"),
+            ("METRICS_PROMETHEUS_HOST", "metrics.example.com"),
+            ("PROFILING_PORT", "80080"),
+            ("WEBHOOK_PORT", "https"),
+            ("KUBERNETES_MIN_VERSION", "new"),
+            ("RUST_LOG", "my_crate=loud"),
+        ] {
+            let failure = read(&[(name, value)]).unwrap_err().to_string();
+            assert!(
+                failure.starts_with(&format!("{name}={value:?} in the environment is not ")),
+                "{failure}"
+            );
+        }
+    }
+
+    #[test]
+    fn service_links_of_the_kubelet_are_ignored() {
+        let environment = read(&[
+            ("WEBHOOK_PORT", "tcp://10.96.0.7:443"),
+            ("PROFILING_PORT", "tcp://[fd00::7]:80"),
+            ("METRICS_PROMETHEUS_PORT", "udp://10.96.0.8:53"),
+        ])
+        .unwrap();
+        assert_eq!((environment.webhook.port, environment.metrics_port), (8443, None));
+        assert_eq!(environment.profiling_port, 8008);
+    }
+
+    #[test]
+    fn the_error_of_a_missing_system_namespace_names_both_ways_out() {
+        let failure = read(&[]).unwrap().lease_namespace().unwrap_err().to_string();
+        assert!(failure.contains("SYSTEM_NAMESPACE") && failure.contains("--disable-ha"), "{failure}");
+    }
+}

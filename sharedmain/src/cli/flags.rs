@@ -1,0 +1,244 @@
+//! The command line: the framework's flags, and those of the user.
+use std::{collections::BTreeSet, net::IpAddr, path::PathBuf, time::Duration};
+
+use crate::{process::failure::Failure, process::listen::Host};
+use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, error::ErrorKind};
+
+/// The flags of every process. They are not a clap group: it would be named `Flags`, as the user's may be.
+#[derive(Debug, Clone, Args)]
+#[group(skip)]
+pub(crate) struct Flags {
+    /// Path to a kubeconfig; the default is ~/.kube/config, or the service account in a pod
+    #[arg(long, env = "KUBECONFIG", hide_env_values = true, value_name = "PATH")]
+    pub(crate) kubeconfig: Option<PathList>,
+
+    /// The context of the kubeconfig to use, instead of its current one
+    #[arg(long, value_name = "NAME")]
+    pub(crate) context: Option<String>,
+
+    /// The cluster of the kubeconfig to use, instead of the context's
+    #[arg(long, value_name = "NAME")]
+    pub(crate) cluster: Option<String>,
+
+    /// The address of the API server, instead of the kubeconfig's
+    #[arg(long, value_name = "URL")]
+    pub(crate) server: Option<String>,
+
+    /// Maximum requests per second to the API server, 0 for no limit
+    #[arg(long, value_name = "N", default_value_t = 0.0, value_parser = rate, allow_negative_numbers = true)]
+    pub(crate) kube_api_qps: f64,
+
+    /// Maximum burst of requests above --kube-api-qps
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 10,
+        value_parser = clap::value_parser!(u32).range(1..),
+        allow_negative_numbers = true
+    )]
+    pub(crate) kube_api_burst: u32,
+
+    /// Disable leader election; no other replica may run
+    #[arg(long)]
+    pub(crate) disable_ha: bool,
+
+    /// Names of controllers to disable
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    pub(crate) disable_controllers: Vec<String>,
+
+    /// The address that probes, metrics and other servers listen on [default: all interfaces]
+    #[arg(long, value_name = "IP")]
+    pub(crate) bind_address: Option<IpAddr>,
+
+    /// Time to wait at the start for an API server that is unreachable
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration)]
+    pub(crate) startup_timeout: Duration,
+
+    /// Time for running reconciles and tasks to end after SIGTERM; keep it below the grace period of the pod
+    #[arg(long, value_name = "DURATION", default_value = "25s", value_parser = duration)]
+    pub(crate) shutdown_timeout: Duration,
+}
+
+impl Flags {
+    pub(crate) fn host(&self) -> Option<Host> {
+        self.bind_address.map(Host::bind_address)
+    }
+}
+
+/// A list of paths as in KUBECONFIG, separated by colons (semicolons on Windows).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PathList(pub(crate) Vec<PathBuf>);
+
+impl From<std::ffi::OsString> for PathList {
+    fn from(list: std::ffi::OsString) -> Self {
+        Self(std::env::split_paths(&list).filter(|path| !path.as_os_str().is_empty()).collect())
+    }
+}
+
+/// The function that adds a group of user flags to a command.
+pub(crate) type Augment = fn(Command) -> Command;
+
+/// Returns the command of a component.
+pub(crate) fn command(component: &str, version: &str, users: &[Augment]) -> Command {
+    let command = Flags::augment_args(Command::new(component.to_owned()).version(version.to_owned()));
+    let command = users.iter().fold(command, |command, augment| augment(command));
+    // Set last, because the doc comment of a type of flags replaces the text of the command.
+    command.about(format!("Runs the controllers of {component}")).long_about(None)
+}
+
+/// Returns the flags of the user that are named like another flag.
+pub(crate) fn duplicates(users: &[Augment]) -> Vec<String> {
+    let ours = Flags::augment_args(Command::new(""));
+    let mut seen: BTreeSet<String> = ours.get_arguments().flat_map(names).collect();
+    seen.extend(["help".into(), "version".into()]);
+    let mut duplicates = Vec::new();
+    for augment in users {
+        for arg in augment(Command::new("")).get_arguments() {
+            let names = names(arg);
+            duplicates.extend(names.intersection(&seen).cloned());
+            seen.extend(names);
+        }
+    }
+    duplicates
+}
+
+/// The name on the command line, and the identifier in clap, which is the name of the field.
+fn names(arg: &Arg) -> BTreeSet<String> {
+    [arg.get_long(), Some(arg.get_id().as_str())].into_iter().flatten().map(str::to_owned).collect()
+}
+
+/// Parses the command line. Help and version are errors of clap, too.
+pub(crate) fn parse(
+    command: Command,
+    args: &[std::ffi::OsString],
+) -> clap::error::Result<(Flags, ArgMatches)> {
+    let matches = command.try_get_matches_from(args)?;
+    Ok((Flags::from_arg_matches(&matches)?, matches))
+}
+
+/// Returns whether the error is a request for help or the version.
+pub(crate) fn is_help(error: &clap::Error) -> bool {
+    matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion)
+}
+
+/// Describes an invalid command line in one line.
+pub(crate) fn usage_failure(error: &clap::Error) -> Failure {
+    let text = error.render().to_string();
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let lines: Vec<_> =
+        lines.filter(|line| !line.starts_with("Usage:") && !line.contains("try '--help'")).collect();
+    Failure::usage(format!("{}; try --help", lines.join("; ").replace(":; ", ": ")))
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(rate) if rate < 0.0 => Err("must not be negative; 0 means no limit".into()),
+        Ok(rate) if rate.is_finite() => Ok(rate),
+        _ => Err("not a number of requests a second".into()),
+    }
+}
+
+/// Parses a duration such as `25s`, `1m30s` or `500ms`.
+fn duration(text: &str) -> Result<Duration, String> {
+    reknit_apis::parse_duration(text).map_err(|e| e.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(args: &[&str]) -> clap::error::Result<Flags> {
+        let args: Vec<_> = ["controller"].iter().chain(args).map(Into::into).collect();
+        parse(command("controller", "1", &[]), &args).map(|(flags, _)| flags)
+    }
+
+    #[derive(Debug, Clone, Args)]
+    struct Clashing {
+        #[arg(long)]
+        server: Option<String>,
+        #[arg(long)]
+        mine: Option<String>,
+        #[arg(long = "my-cluster")]
+        cluster: Option<String>,
+    }
+
+    #[test]
+    fn the_command_is_well_formed() {
+        command("controller", "1", &[]).debug_assert();
+    }
+
+    #[test]
+    fn user_flags_may_have_any_type_name_and_doc_comment() {
+        /// A comment on these flags.
+        #[derive(Debug, Clone, Args)]
+        struct Flags {
+            #[arg(long)]
+            mine: Option<String>,
+        }
+        let command = command("controller", "1", &[Flags::augment_args]);
+        command.clone().debug_assert();
+        assert_eq!(
+            command.get_about().map(ToString::to_string).as_deref(),
+            Some("Runs the controllers of controller")
+        );
+    }
+
+    #[test]
+    fn disabled_controllers_are_separated_by_commas() {
+        let flags = parsed(&["--disable-controllers", "a.example.com,b.example.com"]).unwrap();
+        assert_eq!(flags.disable_controllers, ["a.example.com", "b.example.com"]);
+    }
+
+    #[test]
+    fn a_usage_error_is_one_line() {
+        for (args, expected) in [
+            (
+                &["--sever", "x"][..],
+                "error: unexpected argument '--sever' found; tip: a similar argument exists: '--server'; try --help",
+            ),
+            (
+                &["--server"],
+                "error: a value is required for '--server <URL>' but none was supplied; try --help",
+            ),
+            (
+                &["--shutdown-timeout=x"],
+                "error: invalid value 'x' for '--shutdown-timeout <DURATION>': invalid duration \"x\": want one or more numbers, each with its unit, as in 1h30m or 1.5s; try --help",
+            ),
+            (
+                &["--kube-api-qps", "-1"],
+                "error: invalid value '-1' for '--kube-api-qps <N>': must not be negative; 0 means no limit; try --help",
+            ),
+        ] {
+            assert_eq!(usage_failure(&parsed(args).unwrap_err()).to_string(), expected);
+        }
+    }
+
+    #[test]
+    fn kubeconfig_paths_are_separated_like_path_lists() {
+        let flags = parsed(&["--kubeconfig", "/a::/b"]).unwrap();
+        assert_eq!(flags.kubeconfig, Some(PathList(vec!["/a".into(), "/b".into()])));
+    }
+
+    #[test]
+    fn durations_have_the_format_of_go() {
+        assert_eq!(duration("1m30s"), Ok(Duration::from_secs(90)));
+        assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(duration("0s"), Ok(Duration::ZERO));
+        assert!(duration("-1s").is_err() && duration("soon").is_err() && duration("").is_err());
+    }
+
+    #[test]
+    fn a_negative_or_infinite_rate_is_refused() {
+        assert!(parsed(&["--kube-api-qps", "0.5"]).is_ok());
+        for bad in ["-1", "inf", "NaN", "many"] {
+            assert!(parsed(&[&format!("--kube-api-qps={bad}")]).is_err(), "{bad}");
+        }
+        assert!(parsed(&["--kube-api-burst", "0"]).is_err());
+    }
+
+    #[test]
+    fn a_user_flag_with_the_name_of_a_framework_flag_is_a_duplicate() {
+        assert_eq!(duplicates(&[Clashing::augment_args]), ["server", "cluster"]);
+        assert_eq!(duplicates(&[]), Vec::<String>::new());
+    }
+}

@@ -1,0 +1,211 @@
+//! The functions that a program's `main` calls.
+use std::{ffi::OsString, io::Write, process::ExitCode};
+
+use clap::{ArgMatches, Args};
+use reknit_injection::Context;
+use reknit_reconciler::{Controller, ControllerConstructor, Result};
+use reknit_webhook::Webhook;
+
+use crate::{
+    cli::flags::{self, Augment},
+    process::Task,
+    process::constructors::Constructors,
+    process::program::Program,
+};
+
+/// Runs these controllers until SIGTERM or Ctrl-C, and returns the exit status: 0 after a clean shutdown, 1 after a
+/// failure, 2 for an invalid command line. A failure is written as one line to the log.
+///
+/// It starts a tokio runtime of its own, so call it from a plain `fn main()`. Within another runtime, such as that of
+/// `#[tokio::main]`, it fails with status 1.
+pub fn main(component: &str, controllers: &[ControllerConstructor]) -> ExitCode {
+    controllers.iter().fold(Main::new(component), |main, make| main.controller(*make)).run()
+}
+
+/// A builder for a process that needs more than [`main`]: controllers made by closures, tasks, values for constructors,
+/// and its own flags.
+///
+/// ```no_run
+/// use std::process::ExitCode;
+///
+/// use reknit_injection::Context;
+/// use reknit_reconciler::{Controller, Key, Outcome, ReconcileKey, Result};
+/// use reknit_sharedmain::{Main, Task};
+///
+/// #[derive(Clone, clap::Args)]
+/// struct Flags {
+///     /// The namespace to work in
+///     #[arg(long, default_value = "default")]
+///     namespace: String,
+/// }
+///
+/// struct Logger(String);
+///
+/// impl ReconcileKey for Logger {
+///     async fn reconcile_key(&self, key: &Key) -> Result<Outcome> {
+///         tracing::info!(%key, namespace = self.0, "reconciled");
+///         Ok(Outcome::done())
+///     }
+/// }
+///
+/// fn controller(cx: &Context) -> Result<Controller> {
+///     let flags = cx.provided::<Flags>()?;
+///     Ok(Controller::named("logger", cx).reconciler(Logger(flags.namespace)))
+/// }
+///
+/// fn main() -> ExitCode {
+///     Main::new("controller")
+///         .version(env!("CARGO_PKG_VERSION"))
+///         .flags::<Flags>()
+///         .controller(controller)
+///         .task(|cx| {
+///             let client = cx.client();
+///             Ok(Task::new("greeter", async move {
+///                 let version = client.apiserver_version().await?.git_version;
+///                 tracing::info!(version, "hello");
+///                 Ok(())
+///             }))
+///         })
+///         .run()
+/// }
+/// ```
+#[must_use = "nothing happens until it is run"]
+pub struct Main {
+    component: String,
+    version: String,
+    flags: Vec<UserFlags>,
+    constructors: Constructors,
+}
+
+/// A type of flags: how it is added to the command, and how its values get into the Context.
+struct UserFlags {
+    augment: Augment,
+    provide: fn(&Context, &ArgMatches) -> clap::error::Result<()>,
+}
+
+impl Main {
+    /// Starts building a process. The component names its leases, its log lines and its level in config-logging.
+    pub fn new(component: &str) -> Self {
+        Self {
+            component: component.into(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            flags: vec![],
+            constructors: Constructors::default(),
+        }
+    }
+
+    /// Sets the version for `--version` and the user agent, usually `env!("CARGO_PKG_VERSION")`. The default is reknit's.
+    pub fn version(mut self, version: &str) -> Self {
+        self.version = version.into();
+        self
+    }
+
+    /// Adds a controller, made by a constructor or a closure.
+    pub fn controller(mut self, make: impl FnOnce(&Context) -> Result<Controller> + 'static) -> Self {
+        self.constructors.controllers.push(Box::new(make));
+        self
+    }
+
+    /// Adds a task that runs beside the controllers.
+    pub fn task(mut self, make: impl FnOnce(&Context) -> Result<Task> + 'static) -> Self {
+        self.constructors.tasks.push(Box::new(make));
+        self
+    }
+
+    /// Adds the webhook: its server, and a controller named `webhook` that renews its certificate and registers it with the
+    /// API server. It runs beside the controllers, or alone in its own process. A process has one webhook at most. For the
+    /// objects that must exist see [`Webhook::assemble`].
+    ///
+    /// The webhook refuses invalid values in `config-logging`, `config-observability`, `config-leader-election`, and the
+    /// ConfigMaps of [`Webhook::config_validation`].
+    ///
+    /// ```no_run
+    /// # use reknit_apis::{FieldError, Request, Validatable, kind};
+    /// # use serde::{Deserialize, Serialize};
+    /// # #[derive(kube::CustomResource, Serialize, Deserialize, Clone, Debug, schemars::JsonSchema)]
+    /// # #[kube(group = "demo.reknit.dev", version = "v1", kind = "Lamp", namespaced)]
+    /// # struct LampSpec {}
+    /// # kind!(Lamp {});
+    /// # impl Validatable for Lamp { fn validate(&self, _: &Request) -> FieldError { FieldError::none() } }
+    /// use std::process::ExitCode;
+    ///
+    /// use reknit_sharedmain::Main;
+    /// use reknit_webhook::Webhook;
+    ///
+    /// fn main() -> ExitCode {
+    ///     let lamps = |_: &_| Ok(Webhook::new("demo.reknit.dev").defaulting::<Lamp>().validation::<Lamp>());
+    ///     Main::new("webhook").webhook(lamps).run()
+    /// }
+    /// ```
+    pub fn webhook(mut self, make: impl FnOnce(&Context) -> Result<Webhook> + 'static) -> Self {
+        self.constructors.webhooks.push(Box::new(make));
+        self
+    }
+
+    /// Adds flags of your own, parsed together with the framework's. Constructors get them by `cx.provided::<F>()?`.
+    pub fn flags<F: Args + Clone + Send + Sync + 'static>(mut self) -> Self {
+        self.flags.push(UserFlags {
+            augment: F::augment_args,
+            provide: |cx, matches| {
+                cx.provide(F::from_arg_matches(matches)?);
+                Ok(())
+            },
+        });
+        self
+    }
+
+    /// Adds a value that constructors get by `cx.provided::<T>()?`. It overrides a value that the Context would construct.
+    pub fn provide<T: Clone + Send + Sync + 'static>(mut self, value: T) -> Self {
+        self.constructors.values.push(Box::new(|cx| cx.provide(value)));
+        self
+    }
+
+    /// Runs until SIGTERM or Ctrl-C, and returns the exit status, as [`main`] does. Must not be called within a runtime.
+    pub fn run(self) -> ExitCode {
+        match self.program(&std::env::args_os().collect::<Vec<_>>()) {
+            Ok(program) => program.run(),
+            // If this cannot be written, only the exit status remains.
+            Err(text) if flags::is_help(&text) => {
+                let _ = text.print();
+                ExitCode::SUCCESS
+            }
+            Err(error) => {
+                let failure = flags::usage_failure(&error);
+                let _ = writeln!(std::io::stderr(), "{failure}");
+                failure.exit_code()
+            }
+        }
+    }
+
+    /// Parses the command line. The constructors provide the values of user flags before they construct anything.
+    fn program(mut self, args: &[OsString]) -> clap::error::Result<Program> {
+        let augments: Vec<Augment> = self.flags.iter().map(|flags| flags.augment).collect();
+        let duplicates = flags::duplicates(&augments);
+        if !duplicates.is_empty() {
+            let error = format!("flags are defined twice: {}\n", duplicates.join(", "));
+            return Err(clap::Error::raw(clap::error::ErrorKind::ArgumentConflict, error));
+        }
+        let command = flags::command(&self.component, &self.version, &augments);
+        let (flags, matches) = flags::parse(command, args)?;
+        for user in self.flags {
+            let matches = matches.clone();
+            self.constructors.flags.push(Box::new(move |cx| (user.provide)(cx, &matches)));
+        }
+        let Self { component, version, constructors, .. } = self;
+        Ok(Program { component, version, flags, constructors })
+    }
+
+    /// Runs all constructors, as [`run`](Self::run) does before anything starts, so that a test can check them. Flags have
+    /// the values of an empty command line.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of the first constructor that fails. Fails if two controllers have the same name or finalizer, or
+    /// if a flag is required.
+    pub fn construct(self, cx: &Context) -> Result<(Vec<Controller>, Vec<Task>)> {
+        let args = [OsString::from(&self.component)];
+        let constructors = self.program(&args)?.constructors;
+        let made = constructors.run(cx, &[]).map_err(|failure| failure.to_string())?;
+        Ok((made.controllers, made.tasks))
+    }
+}

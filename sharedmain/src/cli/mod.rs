@@ -1,0 +1,12 @@
+//! The command line and the environment of a process, and the functions that a program's `main` calls.
+pub(crate) mod environment;
+pub(crate) mod flags;
+pub(crate) mod listen_address;
+mod main;
+mod namespace;
+
+pub use self::{
+    listen_address::ListenAddress,
+    main::{Main, main},
+    namespace::{NamespaceFlag, namespace},
+};

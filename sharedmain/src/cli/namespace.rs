@@ -1,0 +1,85 @@
+//! The flag that restricts a process to one namespace.
+use reknit_apis::dns_label;
+use reknit_injection::{Context, Inject, Selection, select};
+
+/// The flag `--namespace`, for programs that can work in one namespace with the permissions of a Role.
+///
+/// Without the flag, objects of all namespaces are selected.
+///
+/// ```no_run
+/// use std::process::ExitCode;
+///
+/// use k8s_openapi::api::core::v1::ConfigMap;
+/// use reknit_injection::Context;
+/// use reknit_reconciler::{Controller, Outcome, ReconcileKind, Result};
+/// use reknit_sharedmain::{Main, NamespaceFlag};
+///
+/// struct Logger;
+///
+/// impl ReconcileKind for Logger {
+///     type Kind = ConfigMap;
+///     async fn reconcile_kind(&self, _: &ConfigMap, _: &mut ()) -> Result<Outcome> {
+///         Ok(Outcome::done())
+///     }
+/// }
+///
+/// fn controller(cx: &Context) -> Result<Controller> {
+///     let selection = cx.get::<NamespaceFlag>().selection();
+///     Ok(Controller::selected::<ConfigMap>(cx, selection).reconciler(Logger).build())
+/// }
+///
+/// fn main() -> ExitCode {
+///     Main::new("logger").flags::<NamespaceFlag>().controller(controller).run()
+/// }
+/// ```
+#[derive(clap::Args, Clone, Debug, Default)]
+pub struct NamespaceFlag {
+    /// Restrict the controllers to one namespace, so that a Role suffices
+    #[arg(long, value_name = "NAME", value_parser = namespace)]
+    pub namespace: Option<String>,
+}
+
+impl NamespaceFlag {
+    /// Returns the selection of the namespace.
+    pub fn selection(&self) -> Selection {
+        select().namespace(self.namespace.as_deref().unwrap_or_default())
+    }
+}
+
+impl Inject for NamespaceFlag {
+    fn inject(_: &Context) -> Self {
+        Self::default()
+    }
+}
+
+/// Parses the name of a namespace, for flags of your own: `value_parser = namespace`.
+///
+/// # Errors
+///
+/// Fails if Kubernetes does not accept the name, with the error text of Kubernetes.
+pub fn namespace(text: &str) -> Result<String, String> {
+    let errors = dns_label(text);
+    if errors.is_empty() { Ok(text.to_owned()) } else { Err(errors.join("; ")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_valid_names_of_namespaces_are_accepted() {
+        for good in ["a", "team-a", "0"] {
+            assert_eq!(namespace(good).as_deref(), Ok(good));
+        }
+        for bad in ["", "No Such", "a.b", "-a", "a-", &"a".repeat(64)] {
+            assert!(namespace(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn without_the_flag_all_namespaces_are_selected() {
+        assert_eq!(NamespaceFlag::default().selection(), select());
+        let restricted = NamespaceFlag { namespace: Some("shop".into()) };
+        assert_eq!(restricted.selection(), select().namespace("shop"));
+    }
+}

@@ -1,0 +1,141 @@
+//! Causes of client errors: the root cause, whether it is transient, and texts without credentials.
+use std::{error::Error as StdError, io, process::Output};
+
+use kube::client::AuthError;
+use tower::BoxError;
+
+type Link<'a> = &'a (dyn StdError + 'static);
+
+/// A failure to obtain credentials. Its text contains no credentials: neither what a credential plugin was given nor
+/// what it printed on standard output.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct CredentialError(pub(super) String);
+
+/// Replaces kube's error of a failed credential plugin. Its text contains the environment, arguments and output of the
+/// plugin, which may be secrets, and errors end up in logs, events and the readiness probe.
+pub(super) fn without_credentials(error: BoxError) -> BoxError {
+    let auth = chain(&*error).find_map(|link| link.downcast_ref::<AuthError>()).map(auth_text);
+    auth.map_or(error, |text| CredentialError(text).into())
+}
+
+/// Returns the text of the last error in the chain. Those before it only say what was being attempted.
+pub(crate) fn root_cause(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => format!("{} ({})", status.message, status.code),
+        kube::Error::SerdeError(e) => format!("the response is not from a Kubernetes API server: {e}"),
+        _ => match find::<AuthError>(error) {
+            Some(auth) => auth_text(auth),
+            None => chain(error).last().map_or_else(|| error.to_string(), ToString::to_string),
+        },
+    }
+}
+
+/// Returns whether the request may succeed later: refused or reset connections, timeouts, names that do not resolve, 429
+/// and 5xx. Rejected credentials, invalid TLS and malformed responses are permanent.
+pub(crate) fn is_transient(error: &kube::Error) -> bool {
+    match error {
+        kube::Error::Api(status) => status.code == 429 || status.code >= 500,
+        kube::Error::Service(_) | kube::Error::HyperError(_) | kube::Error::ReadEvents(_) => {
+            find::<rustls::Error>(error).is_none()
+                && find::<AuthError>(error).is_none()
+                && find::<CredentialError>(error).is_none()
+        }
+        _ => false,
+    }
+}
+
+/// kube's text without the command, environment and standard output of an auth provider.
+fn auth_text(error: &AuthError) -> String {
+    match error {
+        AuthError::AuthExecRun { out, .. } => plugin_failure(out),
+        other => other.to_string(),
+    }
+}
+
+/// Describes a failed credential plugin by its exit status and its standard error.
+pub(super) fn plugin_failure(output: &Output) -> String {
+    let stderr: String = String::from_utf8_lossy(&output.stderr).trim().chars().take(500).collect();
+    format!("the credential plugin failed ({}): {stderr}", output.status)
+}
+
+/// The error and its sources, including an error that an [`io::Error`] wraps, which its own `source` skips.
+pub(crate) fn chain<'a>(error: Link<'a>) -> impl Iterator<Item = Link<'a>> {
+    std::iter::successors(Some(error), |error| source(*error))
+}
+
+fn source<'a>(error: Link<'a>) -> Option<Link<'a>> {
+    match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+        Some(wrapped) => Some(wrapped as Link<'a>),
+        None => error.source(),
+    }
+}
+
+fn find<T: StdError + 'static>(error: &kube::Error) -> Option<&T> {
+    chain(error).find_map(|link| link.downcast_ref::<T>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kube::core::Status;
+
+    fn api(code: u16) -> kube::Error {
+        kube::Error::Api(Box::new(Status::failure("denied", "Reason").with_code(code)))
+    }
+    fn service(error: impl StdError + Send + Sync + 'static) -> kube::Error {
+        kube::Error::Service(Box::new(error))
+    }
+
+    #[test]
+    fn an_overloaded_server_is_transient_and_a_refusal_is_permanent() {
+        for (code, transient) in
+            [(429, true), (500, true), (503, true), (401, false), (403, false), (404, false)]
+        {
+            assert_eq!(is_transient(&api(code)), transient, "{code}");
+        }
+    }
+
+    #[test]
+    fn a_broken_connection_is_transient_and_invalid_tls_is_permanent() {
+        assert!(is_transient(&service(io::Error::from(io::ErrorKind::ConnectionRefused))));
+        let expired = rustls::Error::InvalidCertificate(rustls::CertificateError::Expired);
+        let wrapped = service(io::Error::new(io::ErrorKind::InvalidData, expired));
+        assert!(!is_transient(&wrapped));
+        assert!(root_cause(&wrapped).contains("Expired"), "{}", root_cause(&wrapped));
+    }
+
+    #[test]
+    fn the_root_cause_is_the_last_error_of_the_chain() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("connecting")]
+        struct Outer(#[source] io::Error);
+        assert_eq!(root_cause(&service(Outer(io::Error::other("no route")))), "no route");
+        assert_eq!(root_cause(&api(401)), "denied (401)");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn the_standard_output_of_a_plugin_is_not_shown_and_its_standard_error_is() {
+        use std::os::unix::process::ExitStatusExt;
+        let out = std::process::Output {
+            status: std::process::ExitStatus::from_raw(256),
+            stdout: b"hunter2".to_vec(),
+            stderr: b"please log in\n".to_vec(),
+        };
+        let failed = || AuthError::AuthExecRun {
+            cmd: r#"SECRET="hunter2" "plugin" "--secret=hunter2""#.into(),
+            status: out.status,
+            out: out.clone(),
+        };
+        let initial = kube::Error::Auth(failed());
+        assert!(root_cause(&initial).contains("please log in") && !root_cause(&initial).contains("hunter2"));
+        let later = kube::Error::Service(without_credentials(failed().into()));
+        let all: Vec<_> = chain(&later).map(ToString::to_string).collect();
+        let shown = format!("{all:?} {later:?} {}", root_cause(&later));
+        assert!(shown.contains("please log in") && !shown.contains("hunter2"), "{shown}");
+        assert!(!is_transient(&later));
+        let other = without_credentials(io::Error::other("no route").into());
+        assert_eq!(other.to_string(), "no route");
+    }
+}

@@ -1,0 +1,138 @@
+//! Exec credential plugins of a kubeconfig, run as client-go runs them.
+//!
+//! kube runs a plugin as well, but uses its client certificate until the process ends.
+use std::process::{Command, Stdio};
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use jiff::{SignedDuration, Timestamp};
+use kube::{
+    Config,
+    config::{ExecConfig, ExecInteractiveMode},
+};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::error::{CredentialError, plugin_failure};
+
+/// The time before their expiry at which credentials are replaced.
+pub(super) const MARGIN: SignedDuration = SignedDuration::from_secs(60);
+
+/// A program that prints credentials.
+pub(super) struct ExecPlugin(ExecConfig);
+
+#[derive(Deserialize)]
+struct ExecCredential {
+    status: Option<Credentials>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Credentials {
+    expiration_timestamp: Option<Timestamp>,
+    token: Option<String>,
+    client_certificate_data: Option<String>,
+    client_key_data: Option<String>,
+}
+
+impl ExecPlugin {
+    /// Returns the plugin of the configuration, unless it holds credentials that take precedence.
+    pub(super) fn of(config: &Config) -> Option<Self> {
+        let auth = &config.auth_info;
+        let has_others = auth.auth_provider.is_some()
+            || auth.username.is_some() && auth.password.is_some()
+            || auth.token.is_some()
+            || auth.token_file.is_some();
+        auth.exec.clone().filter(|_| !has_others).map(Self)
+    }
+
+    /// Runs the plugin; returns the configuration with its credentials, and the time at which they expire.
+    pub(super) fn log_in(&self, config: &Config) -> Result<(Config, Option<Timestamp>), CredentialError> {
+        let Credentials { expiration_timestamp, token, client_certificate_data, client_key_data } =
+            self.run()?;
+        let mut config = config.clone();
+        let auth = &mut config.auth_info;
+        auth.exec = None;
+        auth.token = token.map(Into::into);
+        if let (Some(certificate), Some(key)) = (client_certificate_data, client_key_data) {
+            auth.client_certificate_data = Some(STANDARD.encode(certificate));
+            auth.client_key_data = Some(STANDARD.encode(key).into());
+        }
+        Ok((config, expiration_timestamp))
+    }
+
+    fn run(&self) -> Result<Credentials, CredentialError> {
+        let failed = |why| CredentialError(format!("the credential plugin {why}"));
+        let output = self.command().output().map_err(|e| {
+            let (name, hint) = (&self.0.command, self.0.install_hint.as_deref().unwrap_or_default());
+            failed(format!("{} cannot be run: {e}. {hint}", name.as_deref().unwrap_or_default()))
+        })?;
+        if !output.status.success() {
+            return Err(CredentialError(plugin_failure(&output)));
+        }
+        // client-go decodes YAML as well, and some plugins print it.
+        let printed: ExecCredential = serde_saphyr::from_slice(&output.stdout)
+            .map_err(|e| failed(format!("printed a malformed ExecCredential: {}", e.without_snippet())))?;
+        printed.status.ok_or_else(|| failed("printed an ExecCredential without a status".into()))
+    }
+
+    fn command(&self) -> Command {
+        let exec = &self.0;
+        let mut command = Command::new(exec.command.as_deref().unwrap_or_default());
+        command.args(exec.args.iter().flatten());
+        let variables = exec.env.iter().flatten();
+        command.envs(variables.filter_map(|variable| Some((variable.get("name")?, variable.get("value")?))));
+        let is_interactive = exec.interactive_mode != Some(ExecInteractiveMode::Never);
+        if is_interactive {
+            command.stdin(Stdio::inherit()).stderr(Stdio::inherit());
+        }
+        let cluster = exec.cluster.as_ref().filter(|_| exec.provide_cluster_info);
+        let info = json!({
+            "apiVersion": exec.api_version, "kind": "ExecCredential",
+            "spec": {"interactive": is_interactive, "cluster": cluster},
+        });
+        command.env("KUBERNETES_EXEC_INFO", info.to_string());
+        command
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(command: &str, args: &[&str]) -> Result<Credentials, String> {
+        let exec = ExecConfig {
+            command: Some(command.into()),
+            args: Some(args.iter().map(ToString::to_string).collect()),
+            interactive_mode: Some(ExecInteractiveMode::Never),
+            install_hint: Some("install it".into()),
+            ..ExecConfig::default()
+        };
+        ExecPlugin(exec).run().map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn yaml_is_decoded_as_by_client_go() {
+        let printed = "status:\n  token: hunter2\n  expirationTimestamp: 2030-01-01T00:00:00Z\n";
+        let credentials = run("printf", &[printed]).unwrap();
+        assert_eq!(credentials.token.as_deref(), Some("hunter2"));
+        assert_eq!(credentials.expiration_timestamp, Some("2030-01-01T00:00:00Z".parse().unwrap()));
+    }
+
+    #[test]
+    fn the_error_of_malformed_output_does_not_quote_it() {
+        for printed in ["status: {token: hunter2", "{kind: hunter2}"] {
+            let error = run("printf", &[printed]).map(drop).unwrap_err();
+            assert!(error.contains("printed a") && !error.contains("hunter2"), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_error_of_a_missing_plugin_has_the_install_hint() {
+        let error = run("/nowhere/plugin", &[]).map(drop).unwrap_err();
+        assert!(
+            error.starts_with("the credential plugin /nowhere/plugin cannot be run: No such file"),
+            "{error}"
+        );
+        assert!(error.ends_with("install it"), "{error}");
+    }
+}

@@ -1,0 +1,337 @@
+//! The search for the API server and its credentials, in the order of kubectl and client-go.
+use std::{env, fmt, path::PathBuf};
+
+use kube::{
+    Config,
+    config::{Cluster, InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError},
+};
+
+use super::proxy::ProxySettings;
+use crate::{
+    cli::flags::{Flags, PathList},
+    process::failure::Failure,
+};
+
+/// An API server with credentials, and the source of both, which errors name.
+#[derive(Debug, Clone)]
+pub(crate) struct Access {
+    pub(crate) config: Config,
+    pub(crate) origin: Origin,
+}
+
+/// The source of a configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Origin {
+    Files { paths: String, context: String },
+    ServerFlag,
+    Pod,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Files { paths, context } => write!(f, "kubeconfig {paths}, context {context:?}"),
+            Self::ServerFlag => f.write_str("--server, without credentials"),
+            Self::Pod => f.write_str("the service account of this pod"),
+        }
+    }
+}
+
+/// Searches, in this order: `--kubeconfig`, `KUBECONFIG`, `~/.kube/config`, `--server` alone, the pod's service account.
+/// A source that is set explicitly must be valid: the search does not go on after it.
+pub(crate) async fn find(flags: &Flags) -> Result<Access, Failure> {
+    let explicit = flags.kubeconfig.clone().filter(|list| !list.0.is_empty());
+    let mut access = match (explicit.or_else(home_kubeconfig), &flags.server) {
+        (Some(list), _) => from_files(&list, flags).await?,
+        (None, server) => {
+            refuse_context_and_cluster(flags)?;
+            server.as_deref().map_or_else(in_cluster, from_server)?
+        }
+    };
+    if let Some(server) = &flags.server {
+        access.config.cluster_url = url(server)?;
+    }
+    let authority = access.config.cluster_url.authority();
+    if authority.is_some_and(|authority| authority.as_str().contains('@')) {
+        let origin = &access.origin;
+        return Err(Failure::new(format!(
+            "{origin}: the URL of the API server contains a user or a password, which would appear in logs and traces: \
+             set them as the kubeconfig's user"
+        )));
+    }
+    // As in kubectl, the proxy of the cluster applies to every URL, and the proxies of the environment to the final one.
+    if access.config.proxy_url.is_none() {
+        access.config.proxy_url = ProxySettings::from_env().for_url(&access.config.cluster_url)?;
+    }
+    Ok(access)
+}
+
+/// `~/.kube/config`, if it exists.
+fn home_kubeconfig() -> Option<PathList> {
+    Some(PathList(vec![home_path()?])).filter(|list| list.0[0].exists())
+}
+
+fn home_path() -> Option<PathBuf> {
+    env::home_dir().map(|home| home.join(".kube").join("config"))
+}
+
+async fn from_files(list: &PathList, flags: &Flags) -> Result<Access, Failure> {
+    let paths = list.0.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
+    let failed = |why: String| Failure::new(format!("kubeconfig {paths}: {why}"));
+    let files = read_all(list)?;
+    let options =
+        KubeConfigOptions { context: flags.context.clone(), cluster: flags.cluster.clone(), user: None };
+    let (context, cluster) = select(&files, &options).map_err(failed)?;
+    let has_proxy = cluster.proxy_url.as_deref().is_some_and(|proxy| !proxy.is_empty());
+    let mut config =
+        Config::from_custom_kubeconfig(files, &options).await.map_err(|e| failed(explain(&e)))?;
+    // kube has set the proxy of the environment in this case, ignoring NO_PROXY.
+    if !has_proxy {
+        config.proxy_url = None;
+    }
+    // A token file is rotated, so it is newer than a token beside it.
+    if config.auth_info.token_file.is_some() {
+        config.auth_info.token = None;
+    }
+    Ok(Access { config, origin: Origin::Files { paths, context } })
+}
+
+/// Merges the files. As in kubectl, missing files are skipped unless all are missing.
+fn read_all(list: &PathList) -> Result<Kubeconfig, Failure> {
+    let mut merged: Option<Kubeconfig> = None;
+    let mut missing = None;
+    for path in &list.0 {
+        let failed =
+            |e: KubeconfigError| Failure::new(format!("kubeconfig {}: {}", path.display(), explain(&e)));
+        match Kubeconfig::read_from(path) {
+            Ok(file) => {
+                merged = Some(match merged {
+                    Some(before) => before.merge(file).map_err(failed)?,
+                    None => file,
+                });
+            }
+            Err(e) if is_missing(&e) => missing = Some(failed(e)),
+            Err(e) => return Err(failed(e)),
+        }
+    }
+    merged.ok_or_else(|| missing.unwrap_or_else(|| Failure::new("the list of kubeconfig paths is empty")))
+}
+
+fn is_missing(error: &KubeconfigError) -> bool {
+    matches!(error, KubeconfigError::ReadConfig(io, _) if io.kind() == std::io::ErrorKind::NotFound)
+}
+
+/// Returns the name of the context and its cluster. An error lists the names that exist.
+fn select<'a>(
+    files: &'a Kubeconfig,
+    options: &'a KubeConfigOptions,
+) -> Result<(String, &'a Cluster), String> {
+    let contexts = files.contexts.iter().map(|c| c.name.as_str());
+    let name = options.context.as_ref().or(files.current_context.as_ref()).filter(|name| !name.is_empty());
+    let name = name.ok_or_else(|| {
+        format!("current-context is not set: pass --context, one of: {}", list_of(contexts.clone()))
+    })?;
+    let context = files.contexts.iter().find(|c| c.name == *name).and_then(|c| c.context.as_ref());
+    let context =
+        context.ok_or_else(|| format!("context {name:?} does not exist, only: {}", list_of(contexts)))?;
+    let cluster = options.cluster.as_ref().unwrap_or(&context.cluster);
+    let found = files.clusters.iter().find(|c| c.name == *cluster).and_then(|c| c.cluster.as_ref());
+    let clusters = files.clusters.iter().map(|c| c.name.as_str());
+    let found =
+        found.ok_or_else(|| format!("cluster {cluster:?} does not exist, only: {}", list_of(clusters)))?;
+    Ok((name.clone(), found))
+}
+
+fn list_of<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let names: Vec<_> = names.collect();
+    if names.is_empty() { "(none)".into() } else { names.join(", ") }
+}
+
+/// kube's message, without the lines of the file that its parser quotes: they may contain a token.
+fn explain(error: &KubeconfigError) -> String {
+    match error {
+        KubeconfigError::ReadConfig(io, _) => io.to_string(),
+        KubeconfigError::Parse(yaml) => format!("malformed YAML: {}", yaml.without_snippet()),
+        other => other.to_string(),
+    }
+}
+
+fn from_server(server: &str) -> Result<Access, Failure> {
+    Ok(Access { config: Config::new(url(server)?), origin: Origin::ServerFlag })
+}
+
+fn url(server: &str) -> Result<http::Uri, Failure> {
+    // The part before an `@` may contain a password.
+    let shown = server.rsplit('@').next().unwrap_or_default();
+    let wrong = || Failure::new(format!("--server {shown:?} is not a URL such as https://host:6443"));
+    let uri: http::Uri = server.parse().map_err(|_| wrong())?;
+    if matches!(uri.scheme_str(), Some("http" | "https")) { Ok(uri) } else { Err(wrong()) }
+}
+
+fn in_cluster() -> Result<Access, Failure> {
+    match Config::incluster() {
+        Ok(config) => Ok(Access { config, origin: Origin::Pod }),
+        Err(InClusterError::ReadEnvironmentVariable(_)) => Err(Failure::new(format!(
+            "no configuration has been provided: set --kubeconfig or KUBECONFIG, create {}, or run in a cluster \
+             (unable to load in-cluster configuration, KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT must be \
+             defined)",
+            home_path().unwrap_or_else(|| "~/.kube/config".into()).display()
+        ))),
+        Err(e) => Err(Failure::new(format!("unable to load in-cluster configuration: {e}"))),
+    }
+}
+
+/// Only a kubeconfig has contexts and clusters.
+fn refuse_context_and_cluster(flags: &Flags) -> Result<(), Failure> {
+    match [("context", &flags.context), ("cluster", &flags.cluster)] {
+        [(flag, Some(name)), _] | [_, (flag, Some(name))] => {
+            Err(Failure::new(format!("--{flag} {name:?} needs a kubeconfig: pass --kubeconfig")))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::{Args, Command, FromArgMatches};
+    use std::slice::from_ref;
+
+    const TWO: &str = "
+apiVersion: v1
+kind: Config
+current-context: one
+clusters:
+- {name: a, cluster: {server: 'https://a.example.com:6443'}}
+- {name: b, cluster: {server: 'https://b.example.com:6443', proxy-url: 'http://proxy.example.com:3128'}}
+users:
+- {name: u, user: {token: hunter2, tokenFile: rotating}}
+contexts:
+- {name: one, context: {cluster: a, user: u}}
+- {name: two, context: {cluster: b, user: u}}
+- {name: lost, context: {cluster: c, user: u}}
+";
+
+    struct Files(tempfile::TempDir);
+    impl Files {
+        fn new() -> Self {
+            Self(tempfile::tempdir().unwrap())
+        }
+        fn add(&self, name: &str, text: &str) -> PathBuf {
+            let path = self.0.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path
+        }
+    }
+
+    async fn found(paths: &[PathBuf], args: &[&str]) -> Result<Access, String> {
+        let matches = Flags::augment_args(Command::new("x"))
+            .get_matches_from(std::iter::once(&"x").chain(args).collect::<Vec<_>>());
+        let mut flags = Flags::from_arg_matches(&matches).unwrap();
+        flags.kubeconfig = Some(PathList(paths.to_vec()));
+        find(&flags).await.map_err(|failure| failure.to_string())
+    }
+
+    #[tokio::test]
+    async fn the_current_context_is_used_unless_another_is_named() {
+        let files = Files::new();
+        let path = files.add("config", TWO);
+        let one = found(from_ref(&path), &[]).await.unwrap();
+        assert_eq!(one.config.cluster_url.host(), Some("a.example.com"));
+        assert_eq!(one.origin.to_string(), format!("kubeconfig {}, context \"one\"", path.display()));
+        let two = found(from_ref(&path), &["--context", "two"]).await.unwrap();
+        assert_eq!(two.config.cluster_url.host(), Some("b.example.com"));
+        let cluster = found(&[path], &["--cluster", "b"]).await.unwrap();
+        assert_eq!(cluster.config.cluster_url.host(), Some("b.example.com"));
+    }
+
+    #[tokio::test]
+    async fn the_server_flag_overrides_the_kubeconfig() {
+        let files = Files::new();
+        let path = files.add("config", TWO);
+        let access = found(from_ref(&path), &["--server", "https://127.0.0.1:1"]).await.unwrap();
+        assert_eq!(access.config.cluster_url.port_u16(), Some(1));
+        let wrong = found(&[path], &["--server", "127.0.0.1"]).await.unwrap_err();
+        assert_eq!(wrong, "--server \"127.0.0.1\" is not a URL such as https://host:6443");
+    }
+
+    #[tokio::test]
+    async fn a_url_with_a_password_is_refused_and_not_shown() {
+        let files = Files::new();
+        let path = files.add("config", TWO);
+        let with = TWO.replace("https://b.example.com", "https://me:hunter2@b.example.com");
+        assert_ne!(with, TWO);
+        for (path, args) in [
+            (&path, &["--server", "https://me:hunter2@host:6443"][..]),
+            (&path, &["--server", "me:hunter2@host"]),
+            (&files.add("with", &with), &["--cluster", "b"]),
+        ] {
+            let refused = found(from_ref(path), args).await.unwrap_err();
+            assert!(!refused.contains("hunter2"), "{refused}");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_proxy_of_the_cluster_is_used() {
+        let files = Files::new();
+        let path = files.add("config", TWO);
+        for args in [&["--context", "two"][..], &["--context", "two", "--server", "https://127.0.0.1:1"]] {
+            let access = found(from_ref(&path), args).await.unwrap();
+            assert_eq!(access.config.proxy_url.unwrap().host(), Some("proxy.example.com"), "{args:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_token_file_overrides_the_token_and_its_path_is_relative_to_the_kubeconfig() {
+        let files = Files::new();
+        let path = files.add("config", TWO);
+        let auth = found(from_ref(&path), &[]).await.unwrap().config.auth_info;
+        assert!(auth.token.is_none());
+        assert_eq!(auth.token_file, Some(path.with_file_name("rotating").display().to_string()));
+    }
+
+    #[tokio::test]
+    async fn an_unknown_context_or_cluster_is_an_error_that_lists_the_known_ones() {
+        let files = Files::new();
+        let path = files.add("config", TWO);
+        let failure = found(from_ref(&path), &["--context", "three"]).await.unwrap_err();
+        assert!(failure.ends_with("context \"three\" does not exist, only: one, two, lost"), "{failure}");
+        assert!(failure.contains(&path.display().to_string()), "{failure}");
+        let failure = found(&[path], &["--context", "lost"]).await.unwrap_err();
+        assert!(failure.ends_with("cluster \"c\" does not exist, only: a, b"), "{failure}");
+        let empty = files.add("empty", "");
+        let failure = found(&[empty], &[]).await.unwrap_err();
+        assert!(failure.ends_with("pass --context, one of: (none)"), "{failure}");
+    }
+
+    #[tokio::test]
+    async fn the_error_of_a_malformed_file_does_not_quote_it() {
+        let files = Files::new();
+        let path = files.add("config", "users:\n- name: u\n  user:\n    token: hunter2\n    exec: [\n");
+        let failure = found(from_ref(&path), &[]).await.unwrap_err();
+        assert!(
+            failure.starts_with(&format!("kubeconfig {}: malformed YAML: ", path.display())),
+            "{failure}"
+        );
+        assert!(!failure.contains("hunter2"), "{failure}");
+    }
+
+    #[tokio::test]
+    async fn missing_files_are_skipped_unless_all_are_missing() {
+        let files = Files::new();
+        let path = files.add("config", TWO);
+        let missing = path.with_file_name("missing");
+        assert!(found(&[missing.clone(), path], &[]).await.is_ok());
+        let failure = found(from_ref(&missing), &[]).await.unwrap_err();
+        assert!(failure.starts_with(&format!("kubeconfig {}: No such file", missing.display())), "{failure}");
+    }
+
+    #[tokio::test]
+    async fn the_first_file_that_sets_a_value_determines_it() {
+        let files = Files::new();
+        let first = files.add("first", "current-context: two\n");
+        let second = files.add("second", TWO);
+        let access = found(&[first, second], &[]).await.unwrap();
+        assert_eq!(access.config.cluster_url.host(), Some("b.example.com"));
+    }
+}

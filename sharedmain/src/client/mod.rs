@@ -1,0 +1,325 @@
+//! The clients of a process: a bare client, and one for controllers on top of it.
+pub(crate) mod certificate;
+pub(crate) mod error;
+mod exec_plugin;
+pub(crate) mod kube_version;
+pub(crate) mod kubeconfig;
+mod proxy;
+mod rate_limit;
+mod token_file;
+mod transport;
+
+use std::time::Duration;
+
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Full};
+use kube::client::{Body, retry::RetryPolicy};
+use reknit_injection::{
+    Answer, Transport,
+    internal::{NotRepeated, ResourcePath},
+};
+use tokio::time::{Sleep, timeout};
+use tower::{
+    BoxError, Layer,
+    retry::{Policy, RetryLayer},
+};
+
+use self::{
+    error::root_cause, kubeconfig::Access, rate_limit::rate_limited, token_file::TokenFile,
+    transport::transport,
+};
+use crate::process::failure::Failure;
+
+/// The timeout of requests that are not long-running. The API server itself ends them after 60 seconds by default, so
+/// after this time the connection is dead.
+const TIMEOUT: Duration = Duration::from_secs(75);
+
+#[derive(Debug, thiserror::Error)]
+#[error("the API server did not answer within {TIMEOUT:?}")]
+struct TimedOut;
+
+/// Returns the user agent of every request, without characters that are invalid in a header.
+pub(crate) fn user_agent(component: &str, version: &str) -> String {
+    let agent = format!("{component}/{version} reknit/{}", env!("CARGO_PKG_VERSION"));
+    agent.chars().filter(|c| c.is_ascii_graphic() || *c == ' ').collect()
+}
+
+/// Makes a transport that neither retries nor limits requests, for leader election and the start of the process. Each
+/// call makes one with its own connections, and runs the credential plugin if there is one.
+pub(crate) fn bare(access: &Access, agent: &str) -> Result<Transport, Failure> {
+    let failed = |why: String| Failure::new(format!("{}: {why}", access.origin));
+    // rustls cannot choose a provider where a dependency brings another one. This fails if one is installed already,
+    // which is as good.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    access.config.proxy_url.as_ref().map_or(Ok(()), proxy::check).map_err(failed)?;
+    let mut config = access.config.clone();
+    let agent = HeaderValue::try_from(agent).map_err(|e| failed(e.to_string()))?;
+    config.headers.push((header::USER_AGENT, agent));
+    let token = config.auth_info.token_file.take().map(TokenFile::open).transpose().map_err(failed)?;
+    transport(&config, token).map_err(|e| failed(root_cause(&e)))
+}
+
+/// Makes the transport for controllers on top of a bare one: it retries requests that an overloaded API server refused,
+/// limits the rate if `per_second` is positive, and times out requests on dead connections.
+pub(crate) fn for_controllers(bare: &Transport, namespace: &str, per_second: f64, burst: u32) -> Transport {
+    let bare = bare.clone();
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let long_running = is_long_running(request.uri());
+        let response = bare.send(request);
+        async move {
+            if long_running {
+                return Ok(response.await?);
+            }
+            timeout(TIMEOUT, collected(response)).await.unwrap_or_else(|_| Err(TimedOut.into()))
+        }
+    });
+    let retried = RetryLayer::new(ServerRetry(RetryPolicy::server_retry())).layer(service);
+    if per_second > 0.0 {
+        Transport::new(rate_limited(retried, per_second, burst), namespace)
+    } else {
+        Transport::new(retried, namespace)
+    }
+}
+
+/// Waits for the whole body as well, since the connection may die before its end.
+async fn collected(response: impl Future<Output = kube::Result<Answer>>) -> Result<Answer, BoxError> {
+    let (head, body) = response.await?.into_parts();
+    let body = Full::from(body.collect().await?.to_bytes());
+    Ok(Response::from_parts(head, Box::new(body.map_err(|never| match never {}))))
+}
+
+/// Retries responses of an overloaded API server that have `Retry-After`, as client-go does, unless the caller retries
+/// itself. A request that timed out at a gateway (504) may have been executed, so only a GET is repeated then: a second
+/// POST would create a second object under a generated name.
+#[derive(Clone)]
+struct ServerRetry(RetryPolicy);
+
+impl Policy<Request<Body>, Answer, BoxError> for ServerRetry {
+    type Future = Sleep;
+
+    fn retry(&mut self, request: &mut Request<Body>, result: &mut Result<Answer, BoxError>) -> Option<Sleep> {
+        let response = result.as_ref().ok()?;
+        let has_retry_after = response.headers().contains_key(header::RETRY_AFTER);
+        let may_be_executed =
+            response.status() == StatusCode::GATEWAY_TIMEOUT && request.method() != Method::GET;
+        let is_retried_by_caller = request.extensions().get::<NotRepeated>().is_some();
+        if !has_retry_after || may_be_executed || is_retried_by_caller {
+            return None;
+        }
+        self.0.retry(request, result)
+    }
+
+    fn clone_request(&mut self, request: &Request<Body>) -> Option<Request<Body>> {
+        Policy::<_, Answer, _>::clone_request(&mut self.0, request)
+    }
+}
+
+/// Returns whether the API server counts the request as long-running, and so sets it no timeout.
+fn is_long_running(uri: &http::Uri) -> bool {
+    let is_watch = |query: &str| query.split('&').any(|pair| matches!(pair, "watch=true" | "watch=1"));
+    let subresource = ResourcePath::read(uri.path()).and_then(|path| path.subresource());
+    uri.query().is_some_and(is_watch)
+        || matches!(subresource, Some("attach" | "exec" | "log" | "portforward" | "proxy"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        convert::Infallible,
+        sync::{
+            Arc, Mutex,
+            atomic::{AtomicU32, Ordering},
+        },
+    };
+
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::{
+        Api, Client,
+        api::{PostParams, WatchParams},
+    };
+    use tokio::time::Instant;
+
+    use reknit_injection::{Context, Informer, InformerState};
+
+    use super::*;
+
+    /// The client for controllers on top of a bare one.
+    fn for_controllers_on(bare: &Client, per_second: f64, burst: u32) -> Client {
+        for_controllers(&bare.clone().into(), "default", per_second, burst).client()
+    }
+
+    /// Refuses this many requests with 429, and answers those after them.
+    fn overloaded_for(refusals: u32) -> (Client, Arc<AtomicU32>) {
+        refusing(StatusCode::TOO_MANY_REQUESTS, refusals)
+    }
+
+    fn refusing(refusal: StatusCode, refusals: u32) -> (Client, Arc<AtomicU32>) {
+        let requests = Arc::new(AtomicU32::new(0));
+        let count = requests.clone();
+        let service = tower::service_fn(move |_: Request<Body>| {
+            let busy = count.fetch_add(1, Ordering::Relaxed) < refusals;
+            async move {
+                let (status, body) =
+                    if busy { (refusal, "{}") } else { (StatusCode::OK, r#"{"metadata":{"name":"a"}}"#) };
+                let body = Body::from(body.as_bytes().to_vec());
+                let response = Response::builder().status(status).header(header::RETRY_AFTER, "1").body(body);
+                Ok::<_, Infallible>(response.unwrap())
+            }
+        });
+        (Client::new(service, "default"), requests)
+    }
+
+    async fn get(client: &Client) -> kube::Result<ConfigMap> {
+        Api::default_namespaced(client.clone()).get("a").await
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_client_for_controllers_retries_429_and_the_bare_client_does_not() {
+        let (bare, requests) = overloaded_for(2);
+        assert!(get(&bare).await.is_err());
+        assert!(get(&for_controllers_on(&bare, 0.0, 1)).await.is_ok());
+        assert_eq!(requests.load(Ordering::Relaxed), 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refusal_without_retry_after_is_not_retried() {
+        let count = Arc::new(AtomicU32::new(0));
+        let requests = count.clone();
+        let service = tower::service_fn(move |_: Request<Body>| {
+            requests.fetch_add(1, Ordering::Relaxed);
+            let response = Response::builder().status(429).body(Body::from(b"{}".to_vec()));
+            async move { Ok::<_, Infallible>(response.unwrap()) }
+        });
+        let start = Instant::now();
+        assert!(get(&for_controllers_on(&Client::new(service, "default"), 0.0, 1)).await.is_err());
+        assert_eq!((count.load(Ordering::Relaxed), start.elapsed()), (1, Duration::ZERO));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_requests_that_may_have_been_executed_only_a_get_is_retried() {
+        for (refusal, gets, posts) in [
+            (StatusCode::TOO_MANY_REQUESTS, 2, 2),
+            (StatusCode::SERVICE_UNAVAILABLE, 2, 2),
+            (StatusCode::GATEWAY_TIMEOUT, 2, 1),
+        ] {
+            let (bare, requests) = refusing(refusal, 1);
+            get(&for_controllers_on(&bare, 0.0, 1)).await.unwrap();
+            assert_eq!(requests.load(Ordering::Relaxed), gets, "GET, {refusal}");
+            let (bare, requests) = refusing(refusal, 1);
+            let maps: Api<ConfigMap> = Api::default_namespaced(for_controllers_on(&bare, 0.0, 1));
+            let created = maps.create(&PostParams::default(), &ConfigMap::default()).await;
+            assert_eq!(requests.load(Ordering::Relaxed), posts, "POST, {refusal}");
+            assert_eq!(created.is_ok(), posts == 2, "POST, {refusal}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_informer_that_retries_itself_gets_the_refusal_at_once() {
+        let (bare, requests) = refusing(StatusCode::SERVICE_UNAVAILABLE, u32::MAX);
+        let cx = Context::new("test", for_controllers_on(&bare, 0.0, 1));
+        let maps: Informer<ConfigMap> = cx.get();
+        cx.informers().start();
+        let start = Instant::now();
+        while !matches!(maps.state(), InformerState::Waiting { why, .. } if why.contains("503")) {
+            assert!(start.elapsed() < Duration::from_secs(1), "{:?}", maps.state());
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        assert_eq!(requests.load(Ordering::Relaxed), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refused_page_is_requested_again_and_not_the_whole_list() {
+        let pages = Arc::new(Mutex::new(Vec::new()));
+        let seen = pages.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let query = request.uri().query().unwrap_or_default().to_owned();
+            let (next, first) = (query.contains("continue=more"), !query.contains("continue"));
+            let mut seen = seen.lock().unwrap();
+            let (code, body) = match () {
+                () if query.contains("watch=true") => (410, "{}"),
+                () if first => (200, r#"{"metadata":{"resourceVersion":"5","continue":"more"},"items":[]}"#),
+                () if !seen.contains(&next) => (429, "{}"),
+                () => (200, r#"{"metadata":{"resourceVersion":"5"},"items":[]}"#),
+            };
+            seen.push(next);
+            let body = Body::from(body.as_bytes().to_vec());
+            let response = Response::builder().status(code).header(header::RETRY_AFTER, "1").body(body);
+            async move { Ok::<_, Infallible>(response.unwrap()) }
+        });
+        let cx = Context::new("test", for_controllers_on(&Client::new(service, "default"), 0.0, 1));
+        let maps: Informer<ConfigMap> = cx.get();
+        cx.informers().start();
+        maps.synced().await;
+        assert_eq!(pages.lock().unwrap()[..3], [false, true, true]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_incomplete_response_times_out_and_a_watch_does_not() {
+        let endless = tower::service_fn(|_: Request<Body>| async {
+            let chunks = futures::stream::pending::<Result<Vec<u8>, Infallible>>();
+            Ok::<_, Infallible>(Response::new(axum::body::Body::from_stream(chunks)))
+        });
+        let client = for_controllers_on(&Client::new(endless, "default"), 0.0, 1);
+        let response = timeout(Duration::from_secs(100), get(&client)).await.unwrap();
+        assert!(response.unwrap_err().to_string().contains("did not answer within 75s"));
+        let maps: Api<ConfigMap> = Api::default_namespaced(client);
+        assert!(maps.watch(&WatchParams::default(), "0").await.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn all_clones_of_a_client_share_one_rate_limit() {
+        let client = for_controllers_on(&overloaded_for(0).0, 10.0, 2);
+        let start = Instant::now();
+        let requests = (0..12).map(|_| {
+            let client = client.clone();
+            tokio::spawn(async move { get(&client).await })
+        });
+        for request in requests.collect::<Vec<_>>() {
+            request.await.unwrap().unwrap();
+        }
+        let took = start.elapsed();
+        assert!(took >= Duration::from_secs(1) && took < Duration::from_millis(1200), "{took:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_without_a_response_times_out_unless_it_is_long_running() {
+        let never = tower::service_fn(|_: Request<Body>| {
+            std::future::pending::<Result<Response<Body>, Infallible>>()
+        });
+        let client = for_controllers_on(&Client::new(never, "default"), 0.0, 1);
+        let error = get(&client).await.unwrap_err();
+        assert!(error.to_string().contains("did not answer within 75s"), "{error}");
+        let maps: Api<ConfigMap> = Api::default_namespaced(client);
+        let params = WatchParams::default();
+        let watch = maps.watch(&params, "0");
+        assert!(timeout(Duration::from_secs(3600), watch).await.is_err());
+    }
+
+    #[test]
+    fn watches_and_streams_are_long_running() {
+        for (path, long) in [
+            ("/api/v1/pods?limit=500", false),
+            ("/api/v1/pods?limit=500&watch=true", true),
+            ("/api/v1/namespaces/a/pods/p/log?follow=true", true),
+            ("/api/v1/namespaces/a/pods/p/exec", true),
+            ("/api/v1/namespaces/a/services/s/proxy", true),
+            ("/api/v1/namespaces/a/services/s/proxy/events", true),
+            ("/api/v1/nodes/n/proxy/metrics", true),
+            ("/api/v1/namespaces/a/pods/p/status", false),
+            ("/api/v1/namespaces/proxy/configmaps/m", false),
+            ("/api/v1/namespaces/proxy", false),
+            ("/api/v1/namespaces/a/configmaps/log", false),
+            ("/api/v1/namespaces/a/services/proxy", false),
+            ("/apis/apps/v1/namespaces/a/deployments/proxy/status", false),
+        ] {
+            assert_eq!(is_long_running(&path.parse().unwrap()), long, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_user_agent_is_a_valid_header() {
+        let agent = user_agent("contrôleur\n", "1.0");
+        assert!(HeaderValue::try_from(&agent).is_ok());
+        assert!(agent.starts_with("contrleur/1.0 reknit/"), "{agent}");
+    }
+}

@@ -1,0 +1,196 @@
+//! The proxy to the API server: `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY` as Go reads them.
+use std::{env, net::IpAddr};
+
+use http::{Uri, uri::Authority};
+use ipnet::IpNet;
+use percent_encoding::percent_decode_str;
+
+use crate::process::failure::Failure;
+
+/// The proxy settings of the environment. Names of variables may be in upper or lower case, as in curl.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ProxySettings {
+    https: Option<String>,
+    http: Option<String>,
+    no_proxy: String,
+}
+
+impl ProxySettings {
+    pub(crate) fn from_env() -> Self {
+        let read = |upper: &str| {
+            let value = env::var(upper).or_else(|_| env::var(upper.to_lowercase())).ok();
+            value.filter(|value| !value.is_empty())
+        };
+        Self {
+            https: read("HTTPS_PROXY"),
+            http: read("HTTP_PROXY"),
+            no_proxy: read("NO_PROXY").unwrap_or_default(),
+        }
+    }
+
+    /// Returns the proxy for this URL. Loopback addresses are never reached through one.
+    pub(crate) fn for_url(&self, url: &Uri) -> Result<Option<Uri>, Failure> {
+        let proxy = if url.scheme_str() == Some("http") { &self.http } else { &self.https };
+        let (Some(proxy), Some(host)) = (proxy, url.host()) else { return Ok(None) };
+        let host = host.trim_matches(['[', ']']);
+        if is_local(host) || self.no_proxy.split(',').any(|entry| excludes(entry.trim(), host, port(url))) {
+            return Ok(None);
+        }
+        let with_scheme = if proxy.contains("://") { proxy.clone() } else { format!("http://{proxy}") };
+        // The value is not shown: it may hold a password.
+        with_scheme.parse().map(Some).map_err(|e| {
+            Failure::new(format!("HTTPS_PROXY or HTTP_PROXY in the environment is not a URL: {e}"))
+        })
+    }
+}
+
+/// Checks that requests can be sent through the proxy. kube's own error would show the password.
+pub(super) fn check(proxy: &Uri) -> Result<(), String> {
+    let why = match proxy.scheme_str() {
+        Some("http" | "https") => return Ok(()),
+        Some("socks5") if proxy.port().is_some() => return Ok(()),
+        Some("socks5") => "the port is missing, as in socks5://proxy:1080",
+        _ => "the scheme must be http, https or socks5",
+    };
+    Err(format!(
+        "unsupported proxy {}: {why}; it is set by HTTPS_PROXY or HTTP_PROXY in the environment, or by proxy-url in the \
+         kubeconfig",
+        without_user(proxy)
+    ))
+}
+
+/// Returns the user and the password of the proxy's address, percent-decoded.
+pub(super) fn credentials(proxy: &Uri) -> Option<(String, String)> {
+    let (both, _) = proxy.authority()?.as_str().rsplit_once('@')?;
+    let (user, password) = both.split_once(':').unwrap_or((both, ""));
+    let decode = |text| percent_decode_str(text).decode_utf8_lossy().into_owned();
+    Some((decode(user), decode(password)))
+}
+
+/// The URL of the proxy without user and password.
+fn without_user(proxy: &Uri) -> String {
+    let scheme = proxy.scheme_str().map(|scheme| format!("{scheme}://")).unwrap_or_default();
+    let port = proxy.authority().and_then(Authority::port).map(|port| format!(":{port}")).unwrap_or_default();
+    format!("{scheme}{}{port}", proxy.host().unwrap_or_default())
+}
+
+fn port(url: &Uri) -> u16 {
+    url.port_u16().unwrap_or(if url.scheme_str() == Some("http") { 80 } else { 443 })
+}
+
+fn is_local(host: &str) -> bool {
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+/// Returns whether an entry of NO_PROXY matches: `*`, an IP address, a CIDR range, or a domain, where a leading `.` means
+/// subdomains only. All but ranges may have a port.
+fn excludes(entry: &str, host: &str, port: u16) -> bool {
+    if let (Ok(range), Ok(ip)) = (entry.parse::<IpNet>(), host.parse::<IpAddr>()) {
+        return range.contains(&ip);
+    }
+    let (name, only_port) = match entry.rsplit_once(':') {
+        Some((name, number)) if !name.contains(':') || name.ends_with(']') => {
+            (name, number.parse::<u16>().ok())
+        }
+        _ => (entry, None),
+    };
+    if only_port.is_some_and(|only| only != port) {
+        return false;
+    }
+    matches_name(&name.trim_matches(['[', ']']).to_ascii_lowercase(), &host.to_ascii_lowercase())
+}
+
+fn matches_name(name: &str, host: &str) -> bool {
+    let parent = name.strip_prefix("*.").or_else(|| name.strip_prefix('.'));
+    let is_subdomain = |domain| host.strip_suffix(domain).is_some_and(|rest: &str| rest.ends_with('.'));
+    match parent {
+        Some(domain) => is_subdomain(domain),
+        None => name == "*" || host == name || !name.is_empty() && is_subdomain(name),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_proxied(no_proxy: &str, url: &str) -> bool {
+        let proxy = ProxySettings {
+            https: Some("proxy.example.com:3128".into()),
+            http: None,
+            no_proxy: no_proxy.into(),
+        };
+        proxy.for_url(&url.parse().unwrap()).unwrap().is_some()
+    }
+
+    #[test]
+    fn a_proxy_without_a_scheme_is_an_http_proxy() {
+        let proxy =
+            ProxySettings { https: Some("proxy.example.com:3128".into()), ..ProxySettings::default() };
+        let found = proxy.for_url(&Uri::from_static("https://api.example.com:6443")).unwrap().unwrap();
+        assert_eq!((found.scheme_str(), found.port_u16()), (Some("http"), Some(3128)));
+        assert_eq!(proxy.for_url(&Uri::from_static("http://api.example.com:8080")).unwrap(), None);
+    }
+
+    #[test]
+    fn loopback_addresses_are_reached_directly() {
+        assert!(!is_proxied("", "https://localhost:6443"));
+        assert!(!is_proxied("", "https://127.0.0.1:6443"));
+        assert!(!is_proxied("", "https://[::1]:6443"));
+        assert!(is_proxied("", "https://10.0.0.1:6443"));
+    }
+
+    #[test]
+    fn no_proxy_matches_names_domains_addresses_ranges_and_ports() {
+        for (no_proxy, url, proxied) in [
+            ("*", "https://api.example.com", false),
+            ("example.com", "https://api.example.com", false),
+            ("example.com", "https://example.com", false),
+            ("example.com", "https://notexample.com", true),
+            (".example.com", "https://api.example.com", false),
+            (".example.com", "https://example.com", true),
+            ("*.example.com", "https://API.example.com", false),
+            ("example.com:6443", "https://example.com:6443", false),
+            ("example.com:6443", "https://example.com", true),
+            ("a, 10.96.0.1", "https://10.96.0.1", false),
+            ("10.0.0.0/8", "https://10.96.0.1", false),
+            ("10.0.0.0/8", "https://11.96.0.1", true),
+            ("0.0.0.0/0", "https://11.96.0.1", false),
+            ("10.0.0.0/33", "https://10.96.0.1", true),
+            ("fd00::/8", "https://[fd00::1]:6443", false),
+            ("fd00::1", "https://[fd00::1]:6443", false),
+            ("", "https://api.example.com", true),
+        ] {
+            assert_eq!(is_proxied(no_proxy, url), proxied, "NO_PROXY={no_proxy} {url}");
+        }
+    }
+
+    #[test]
+    fn the_error_of_an_unsupported_proxy_does_not_show_its_password() {
+        for (proxy, shown, why) in [
+            ("socks4://user:hunter2@proxy:1080", "socks4://proxy:1080", "the scheme must be http"),
+            ("socks5h://proxy", "socks5h://proxy", "the scheme must be http"),
+            ("socks5://proxy", "socks5://proxy", "the port is missing"),
+            ("proxy:1080", "proxy:1080", "the scheme must be http"),
+        ] {
+            let error = check(&proxy.parse().unwrap()).unwrap_err();
+            assert!(error.starts_with(&format!("unsupported proxy {shown}: {why}")), "{error}");
+            assert!(!error.contains("hunter2") && !error.contains("user:"), "{error}");
+        }
+        for proxy in [
+            "http://user:hunter2@proxy:3128",
+            "https://proxy",
+            "socks5://proxy:1080",
+            "socks5://user:hunter2@[::1]:1080",
+        ] {
+            assert_eq!(check(&proxy.parse().unwrap()), Ok(()), "{proxy}");
+        }
+    }
+
+    #[test]
+    fn a_malformed_proxy_url_is_not_shown() {
+        let proxy =
+            ProxySettings { https: Some("http://user:hunter2@bad host".into()), ..ProxySettings::default() };
+        let failure = proxy.for_url(&Uri::from_static("https://api.example.com")).unwrap_err().to_string();
+        assert!(!failure.contains("hunter2"), "{failure}");
+    }
+}

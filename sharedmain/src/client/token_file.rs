@@ -1,0 +1,92 @@
+//! A bearer token in a file that is rotated.
+use std::time::Duration;
+
+use http::{HeaderValue, Request, header};
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+/// The age at which the file is read again. It is short compared to the lifetime of any token.
+const MAX_AGE: Duration = Duration::from_secs(10);
+
+/// A token file, read again every ten seconds when it is used. While the file cannot be read the last token stays in
+/// use: the file may be being replaced.
+pub(crate) struct TokenFile {
+    path: String,
+    last: Mutex<(Instant, HeaderValue)>,
+}
+
+impl TokenFile {
+    /// Reads the file for the first time.
+    pub(crate) fn open(path: String) -> Result<Self, String> {
+        let token = read(&path)?;
+        Ok(Self { path, last: Mutex::new((Instant::now(), token)) })
+    }
+
+    /// Sets the `Authorization` header of the request.
+    pub(crate) fn authorize<B>(&self, mut request: Request<B>) -> Request<B> {
+        request.headers_mut().insert(header::AUTHORIZATION, self.header());
+        request
+    }
+
+    fn header(&self) -> HeaderValue {
+        let mut last = self.last.lock();
+        if last.0.elapsed() >= MAX_AGE {
+            *last = (Instant::now(), read(&self.path).unwrap_or_else(|_| last.1.clone()));
+        }
+        last.1.clone()
+    }
+}
+
+fn read(path: &str) -> Result<HeaderValue, String> {
+    let text = std::fs::read_to_string(path).map_err(|e| format!("token file {path}: {e}"))?;
+    // Most token files end with a newline, which is invalid in a header.
+    let token = Some(text.trim()).filter(|token| !token.is_empty());
+    let token = token.ok_or_else(|| format!("token file {path} is empty"))?;
+    let mut header = HeaderValue::try_from(format!("Bearer {token}"))
+        .map_err(|_| format!("token file {path} contains characters that are invalid in a token"))?;
+    header.set_sensitive(true);
+    Ok(header)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(text: &str) -> tempfile::NamedTempFile {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(&file, text).unwrap();
+        file
+    }
+    fn open(file: &tempfile::NamedTempFile) -> Result<TokenFile, String> {
+        TokenFile::open(file.path().display().to_string())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_rotated_token_is_used_within_ten_seconds() {
+        let file = file("first\n");
+        let token = open(&file).unwrap();
+        assert_eq!(token.header(), "Bearer first");
+        std::fs::write(&file, "second").unwrap();
+        tokio::time::advance(MAX_AGE).await;
+        assert_eq!(token.header(), "Bearer second");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_last_token_is_kept_while_the_file_cannot_be_read() {
+        let file = file("first");
+        let token = open(&file).unwrap();
+        std::fs::write(&file, "").unwrap();
+        tokio::time::advance(MAX_AGE * 2).await;
+        assert_eq!(token.header(), "Bearer first");
+    }
+
+    #[test]
+    fn an_error_names_the_file_without_a_token() {
+        assert!(open(&file("\n")).err().unwrap().ends_with("is empty"));
+        assert!(
+            open(&file("a\nb")).err().unwrap().ends_with("contains characters that are invalid in a token")
+        );
+        let missing = TokenFile::open("/nowhere/token".into()).err().unwrap();
+        assert!(missing.starts_with("token file /nowhere/token: No such file"), "{missing}");
+    }
+}

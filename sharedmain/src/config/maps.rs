@@ -1,0 +1,92 @@
+//! The ConfigMaps of the system namespace, read at the start of the process.
+use std::{collections::BTreeMap, fmt::Display};
+
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use kube::{Api, Client};
+use reknit_reconciler::leader::LeaderElectionConfig;
+
+use super::{logging::LoggingConfig, observability::ObservabilityConfig};
+use crate::process::{
+    failure::Failure,
+    startup::{Startup, is_not_found},
+};
+
+/// The names of the ConfigMaps.
+#[derive(Debug, Clone)]
+pub(crate) struct ConfigMapNames {
+    pub(crate) logging: String,
+    pub(crate) observability: String,
+    pub(crate) leader_election: String,
+}
+
+impl Default for ConfigMapNames {
+    fn default() -> Self {
+        Self {
+            logging: "config-logging".into(),
+            observability: "config-observability".into(),
+            leader_election: "config-leader-election".into(),
+        }
+    }
+}
+
+/// The contents of the ConfigMaps. A ConfigMap that does not exist has the defaults.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ConfigMaps {
+    pub(crate) logging: LoggingConfig,
+    pub(crate) observability: ObservabilityConfig,
+    pub(crate) leader_election: LeaderElectionConfig,
+}
+
+impl ConfigMaps {
+    /// Reads all of them. If none exists, the namespace must exist: its name may be misspelt.
+    pub(crate) async fn read(
+        startup: &Startup<'_>,
+        client: &Client,
+        namespace: &str,
+        names: &ConfigMapNames,
+    ) -> Result<Self, Failure> {
+        let api = &Api::namespaced(client.clone(), namespace);
+        let logging = read(startup, api, namespace, &names.logging, LoggingConfig::parse).await?;
+        let observability =
+            read(startup, api, namespace, &names.observability, ObservabilityConfig::parse).await?;
+        let leader_election =
+            read(startup, api, namespace, &names.leader_election, LeaderElectionConfig::from_data).await?;
+        if logging.is_none() && observability.is_none() && leader_election.is_none() {
+            check_namespace(startup, client, namespace).await?;
+        }
+        Ok(Self {
+            logging: logging.unwrap_or_default(),
+            observability: observability.unwrap_or_default(),
+            leader_election: leader_election.unwrap_or_default(),
+        })
+    }
+}
+
+/// Any error but 404 is ignored: the process may lack the permission to read namespaces.
+async fn check_namespace(startup: &Startup<'_>, client: &Client, namespace: &str) -> Result<(), Failure> {
+    let api: Api<Namespace> = Api::all(client.clone());
+    match startup.retry(|| api.get_metadata(namespace)).await {
+        Err(error) if is_not_found(&error) => Err(Failure::new(format!(
+            "namespaces {namespace:?} not found: SYSTEM_NAMESPACE must name the namespace of this process, of its leases \
+             and its ConfigMaps"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Returns `None` if the ConfigMap does not exist.
+async fn read<T, E: Display>(
+    startup: &Startup<'_>,
+    api: &Api<ConfigMap>,
+    namespace: &str,
+    name: &str,
+    parse: impl Fn(&BTreeMap<String, String>) -> Result<T, E>,
+) -> Result<Option<T>, Failure> {
+    let map = match startup.retry(|| api.get(name)).await {
+        Ok(map) => map,
+        Err(error) if is_not_found(&error) => return Ok(None),
+        Err(error) => return Err(startup.failure(&error)),
+    };
+    let parsed = parse(&map.data.unwrap_or_default()).map(Some);
+    parsed.map_err(|e| Failure::new(format!("ConfigMap {namespace}/{name}: {e}")))
+}

@@ -1,0 +1,315 @@
+//! The ConfigMap `config-observability`: the export of metrics and traces, and profiling.
+use std::{collections::BTreeMap, net::IpAddr, time::Duration};
+
+use super::error::ConfigError;
+use crate::{
+    observe::otlp::{Endpoint, Protocol},
+    process::listen,
+};
+
+/// The default of OpenTelemetry's metric readers.
+const EXPORT_INTERVAL: Duration = Duration::from_secs(60);
+
+/// The contents of the ConfigMap.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct ObservabilityConfig {
+    pub(crate) metrics: Metrics,
+    pub(crate) tracing: Tracing,
+    /// The share of reconciles that are traced, from 0 to 1.
+    pub(crate) sampling_rate: f64,
+    pub(crate) profiling: bool,
+}
+
+/// The export of metrics.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Metrics {
+    None,
+    /// Prometheus scrapes them. `metrics-endpoint` may set the port, or address and port, to listen on.
+    Prometheus {
+        host: Option<IpAddr>,
+        port: Option<u16>,
+    },
+    /// They are pushed to a collector at an interval.
+    Push {
+        endpoint: Endpoint,
+        interval: Duration,
+    },
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::Prometheus { host: None, port: None }
+    }
+}
+
+/// The export of traces.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) enum Tracing {
+    #[default]
+    None,
+    Stdout,
+    Push(Endpoint),
+}
+
+impl ObservabilityConfig {
+    /// Parses the data of the ConfigMap. An empty value counts as unset.
+    pub(crate) fn parse(data: &BTreeMap<String, String>) -> Result<Self, ConfigError> {
+        let map = Values(data);
+        // Go processes export runtime metrics at this interval. There are none here, but the value must be valid.
+        map.duration("runtime-export-interval")?;
+        if !matches!(map.get("metrics-temporality"), "" | "cumulative") {
+            return Err(map.invalid("metrics-temporality", "not supported, only cumulative"));
+        }
+        Ok(Self {
+            metrics: map.metrics()?,
+            tracing: map.tracing()?,
+            sampling_rate: map.rate("tracing-sampling-rate")?,
+            profiling: match map.get("runtime-profiling") {
+                "" | "disabled" => false,
+                "enabled" => true,
+                _ => return Err(map.invalid("runtime-profiling", "not one of enabled, disabled")),
+            },
+        })
+    }
+
+    /// Returns whether both export metrics and traces in the same way, which only changes at the next start.
+    pub(crate) fn exports_as(&self, other: &Self) -> bool {
+        (&self.metrics, &self.tracing, self.sampling_rate)
+            == (&other.metrics, &other.tracing, other.sampling_rate)
+    }
+}
+
+struct Values<'a>(&'a BTreeMap<String, String>);
+
+impl Values<'_> {
+    fn get(&self, key: &str) -> &str {
+        self.0.get(key).map_or("", |value| value.trim())
+    }
+
+    fn invalid(&self, key: &str, why: impl Into<String>) -> ConfigError {
+        ConfigError::new(key, self.get(key), why)
+    }
+
+    fn metrics(&self) -> Result<Metrics, ConfigError> {
+        let interval = self.duration("metrics-export-interval")?.unwrap_or(EXPORT_INTERVAL);
+        let push = |protocol| {
+            Ok(Metrics::Push { endpoint: self.endpoint("metrics", protocol, "/v1/metrics")?, interval })
+        };
+        match self.get("metrics-protocol") {
+            "none" => self.without_endpoint("metrics", Metrics::None),
+            "" | "prometheus" => self.listen_address("metrics-endpoint"),
+            "grpc" => push(Protocol::Grpc),
+            "http/protobuf" => push(Protocol::HttpProtobuf),
+            _ => Err(self.invalid("metrics-protocol", "not one of none, prometheus, grpc, http/protobuf")),
+        }
+    }
+
+    fn tracing(&self) -> Result<Tracing, ConfigError> {
+        let push = |protocol| self.endpoint("tracing", protocol, "/v1/traces").map(Tracing::Push);
+        match self.get("tracing-protocol") {
+            "" | "none" => self.without_endpoint("tracing", Tracing::None),
+            "stdout" => self.without_endpoint("tracing", Tracing::Stdout),
+            "grpc" => push(Protocol::Grpc),
+            "http/protobuf" => push(Protocol::HttpProtobuf),
+            _ => Err(self.invalid("tracing-protocol", "not one of none, grpc, http/protobuf, stdout")),
+        }
+    }
+
+    fn endpoint(
+        &self,
+        signal: &str,
+        protocol: Protocol,
+        path: &'static str,
+    ) -> Result<Endpoint, ConfigError> {
+        let key = format!("{signal}-endpoint");
+        match self.get(&key) {
+            "" => {
+                let protocol = self.get(&format!("{signal}-protocol"));
+                let why = format!("needed where {signal}-protocol is {protocol}: the URL of the collector");
+                Err(self.invalid(&key, why))
+            }
+            // A password would appear in the log, and would not be sent.
+            text if text.contains('@') => {
+                Err(self
+                    .invalid(&key, "not a URL without `@`: credentials are for OTEL_EXPORTER_OTLP_HEADERS"))
+            }
+            text => Endpoint::parse(protocol, text, path)
+                .ok_or_else(|| self.invalid(&key, "not a URL such as http://collector.example.com:4317")),
+        }
+    }
+
+    /// Checks that there is no endpoint, for a protocol that has none.
+    fn without_endpoint<T>(&self, signal: &str, export: T) -> Result<T, ConfigError> {
+        let (endpoint, protocol) = (format!("{signal}-endpoint"), format!("{signal}-protocol"));
+        match (self.get(&endpoint), self.get(&protocol)) {
+            ("", _) => Ok(export),
+            (_, "") => Err(self.invalid(&endpoint, format!("set, though {protocol} is not"))),
+            (_, set) => Err(self.invalid(&endpoint, format!("set, though {protocol} is {set}"))),
+        }
+    }
+
+    fn listen_address(&self, key: &str) -> Result<Metrics, ConfigError> {
+        let invalid = || {
+            self.invalid(key, "not [IP]:PORT to listen on, as metrics-protocol is prometheus, such as :9090")
+        };
+        let (host, port) = match self.get(key) {
+            "" => return Ok(Metrics::default()),
+            text => text.rsplit_once(':').ok_or_else(invalid)?,
+        };
+        let host = match host.trim_matches(['[', ']']) {
+            "" => None,
+            host => Some(listen::resolve(host).ok_or_else(invalid)?),
+        };
+        Ok(Metrics::Prometheus { host, port: Some(port.parse().map_err(|_| invalid())?) })
+    }
+
+    /// Returns `None` for the default: no value, or zero.
+    fn duration(&self, key: &str) -> Result<Option<Duration>, ConfigError> {
+        match self.get(key) {
+            "" => Ok(None),
+            text => reknit_apis::parse_duration(text)
+                .map(|duration| Some(duration).filter(|duration| !duration.is_zero()))
+                .map_err(|_| self.invalid(key, "not a duration such as 30s")),
+        }
+    }
+
+    fn rate(&self, key: &str) -> Result<f64, ConfigError> {
+        let rate = match self.get(key) {
+            "" => Some(0.0),
+            text => text.parse().ok(),
+        };
+        rate.filter(|rate| (0.0..=1.0).contains(rate))
+            .ok_or_else(|| self.invalid(key, "not a number from 0 to 1"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(data: &[(&str, &str)]) -> Result<ObservabilityConfig, String> {
+        let data = data.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
+        ObservabilityConfig::parse(&data).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn an_empty_map_has_the_defaults() {
+        assert_eq!(parse(&[]), Ok(ObservabilityConfig::default()));
+        assert_eq!(parse(&[("metrics-protocol", "none")]).unwrap().metrics, Metrics::None);
+        assert_eq!(parse(&[("tracing-protocol", "stdout")]).unwrap().tracing, Tracing::Stdout);
+    }
+
+    #[test]
+    fn the_endpoint_for_prometheus_is_an_address_to_listen_on() {
+        for (endpoint, host, port) in [
+            (":9091", None, 9091),
+            ("127.0.0.1:1", Some("127.0.0.1"), 1),
+            ("[::1]:2", Some("::1"), 2),
+            ("localhost:3", Some("127.0.0.1"), 3),
+        ] {
+            let config =
+                parse(&[("metrics-protocol", "prometheus"), ("metrics-endpoint", endpoint)]).unwrap();
+            assert_eq!(
+                config.metrics,
+                Metrics::Prometheus { host: host.map(|ip| ip.parse().unwrap()), port: Some(port) }
+            );
+        }
+    }
+
+    #[test]
+    fn metrics_and_traces_are_pushed_to_their_endpoints() {
+        let config = parse(&[
+            ("metrics-protocol", "grpc"),
+            ("metrics-endpoint", "collector:4317"),
+            ("metrics-export-interval", "30s"),
+            ("tracing-protocol", "http/protobuf"),
+            ("tracing-endpoint", "http://collector:4318"),
+            ("tracing-sampling-rate", "0.5"),
+            ("runtime-profiling", "enabled"),
+        ])
+        .unwrap();
+        let Metrics::Push { endpoint, interval } = &config.metrics else { panic!("{config:?}") };
+        assert_eq!((endpoint.to_string(), interval.as_secs()), ("https://collector:4317".into(), 30));
+        let Tracing::Push(endpoint) = &config.tracing else { panic!("{config:?}") };
+        assert_eq!(endpoint.to_string(), "http://collector:4318/v1/traces");
+        assert_eq!((config.sampling_rate, config.profiling), (0.5, true));
+    }
+
+    #[test]
+    fn a_zero_interval_is_the_default() {
+        for interval in ["", "0", "0s"] {
+            let data = [
+                ("metrics-protocol", "grpc"),
+                ("metrics-endpoint", "http://a:1"),
+                ("metrics-export-interval", interval),
+            ];
+            let Metrics::Push { interval: parsed, .. } = parse(&data).unwrap().metrics else { panic!() };
+            assert_eq!(parsed, EXPORT_INTERVAL, "{interval:?}");
+        }
+    }
+
+    #[test]
+    fn an_error_has_the_key_the_value_and_the_allowed_values() {
+        for (key, value, allowed) in [
+            ("metrics-protocol", "carrier-pigeon", "none, prometheus, grpc, http/protobuf"),
+            ("metrics-endpoint", "nowhere", ":9090"),
+            ("metrics-endpoint", "collector.observability:4317", ":9090"),
+            ("metrics-endpoint", "http://127.0.0.1:4317", ":9090"),
+            ("metrics-export-interval", "soon", "30s"),
+            ("metrics-export-interval", "-5s", "30s"),
+            ("tracing-protocol", "zipkin", "none, grpc, http/protobuf, stdout"),
+            ("tracing-sampling-rate", "2", "0 to 1"),
+            ("tracing-sampling-rate", "NaN", "0 to 1"),
+            ("tracing-sampling-rate", "half", "0 to 1"),
+            ("runtime-profiling", "yes", "enabled, disabled"),
+            ("metrics-temporality", "delta", "cumulative"),
+        ] {
+            let error = parse(&[(key, value)]).unwrap_err();
+            assert!(error.starts_with(&format!("{key}: {value:?} is not ")), "{error}");
+            assert!(error.ends_with(allowed), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_url_with_a_password_is_refused_and_not_shown() {
+        for (protocol, endpoint) in [
+            ("grpc", "https://user:hunter2@collector:4317"),
+            ("http/protobuf", "user:hunter2@collector"),
+            ("http/protobuf", "https://user:hunter2@bad host"),
+            ("none", "https://user:hunter2@collector:4317"),
+            ("", "https://user:hunter2@collector:4317"),
+        ] {
+            for of in ["metrics", "tracing"] {
+                let (to, by) = (format!("{of}-endpoint"), format!("{of}-protocol"));
+                let error = parse(&[(&by, protocol), (&to, endpoint)]).unwrap_err();
+                assert!(error.starts_with(&format!("{to}: the value (not shown) is ")), "{error}");
+                assert!(!error.contains("hunter2"), "{error}");
+            }
+        }
+        let error =
+            parse(&[("tracing-protocol", "grpc"), ("tracing-endpoint", "https://a@b:1")]).unwrap_err();
+        assert!(error.ends_with("credentials are for OTEL_EXPORTER_OTLP_HEADERS"), "{error}");
+    }
+
+    #[test]
+    fn an_endpoint_is_set_exactly_if_the_protocol_needs_it() {
+        for (of, protocol) in [
+            ("metrics", "grpc"),
+            ("metrics", "http/protobuf"),
+            ("tracing", "grpc"),
+            ("tracing", "http/protobuf"),
+        ] {
+            let key = format!("{of}-protocol");
+            let error = parse(&[(&key, protocol)]).unwrap_err();
+            assert!(error.starts_with(&format!("{of}-endpoint: \"\" is needed")), "{error}");
+            let error = parse(&[(&key, protocol), (&format!("{of}-endpoint"), "ftp://a")]).unwrap_err();
+            assert!(error.starts_with(&format!("{of}-endpoint: \"ftp://a\" is not a URL")), "{error}");
+        }
+        for (of, protocol) in [("metrics", "none"), ("tracing", "none"), ("tracing", "stdout")] {
+            let data = [(&*format!("{of}-protocol"), protocol), (&*format!("{of}-endpoint"), "http://a")];
+            let error = parse(&data).unwrap_err();
+            let said = format!("{of}-endpoint: \"http://a\" is set, though {of}-protocol is {protocol}");
+            assert_eq!(error, said);
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! The ConfigMaps of the system namespace, watched while the process runs.
+use std::{
+    collections::BTreeMap,
+    fmt::Display,
+    sync::{Arc, OnceLock},
+};
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use reknit_injection::{Change, Context, InformerHandle, select};
+use reknit_reconciler::leader::{self, LeaderElectionConfig};
+
+use super::{
+    error::ConfigError,
+    logging::LoggingConfig,
+    maps::{ConfigMapNames, ConfigMaps},
+    observability::ObservabilityConfig,
+};
+use crate::observe::{logging::Logging, profiling::Profiling};
+
+type Data = BTreeMap<String, String>;
+
+/// Applies changes of the ConfigMaps: the log level and profiling at once. For settings that only take effect at the next
+/// start it logs a warning. An invalid ConfigMap is logged, and the previous settings stay in effect.
+#[derive(Clone)]
+pub(crate) struct ConfigWatcher {
+    component: String,
+    logging: Logging,
+    pub(crate) profiling: Profiling,
+    at_start: Arc<OnceLock<ConfigMaps>>,
+}
+
+impl ConfigWatcher {
+    pub(crate) fn new(component: &str, logging: Logging) -> Self {
+        Self {
+            component: component.to_owned(),
+            logging,
+            profiling: Profiling::default(),
+            at_start: Arc::default(),
+        }
+    }
+
+    /// Applies the settings that the process starts with.
+    pub(crate) fn start(&self, maps: &ConfigMaps) {
+        self.apply_logging(&maps.logging);
+        self.profiling.set(maps.observability.profiling);
+        // It is set once only.
+        let _ = self.at_start.set(maps.clone());
+    }
+
+    /// Constructs the informers of the ConfigMaps, of that for leader election only if `elects`. They run as long as the
+    /// handles are held.
+    pub(crate) fn watch(
+        &self,
+        cx: &Context,
+        namespace: &str,
+        names: &ConfigMapNames,
+        elects: bool,
+    ) -> Vec<Arc<dyn InformerHandle>> {
+        let [logging, observability, election] = [self, self, self].map(Self::clone);
+        let mut informers = vec![
+            on_change(cx, namespace, &names.logging, move |data| logging.logging_changed(data)),
+            on_change(cx, namespace, &names.observability, move |data| {
+                observability.observability_changed(data)
+            }),
+        ];
+        if elects {
+            let name = &names.leader_election;
+            informers
+                .push(on_change(cx, namespace, name, move |data| election.leader_election_changed(data)));
+        }
+        informers
+    }
+
+    fn apply_logging(&self, config: &LoggingConfig) {
+        self.logging.set_level(config.level_of(&self.component));
+    }
+
+    fn logging_changed(&self, data: &Data) -> Result<(), ConfigError> {
+        self.apply_logging(&LoggingConfig::parse(data)?);
+        Ok(())
+    }
+
+    fn observability_changed(&self, data: &Data) -> Result<(), ConfigError> {
+        let config = ObservabilityConfig::parse(data)?;
+        self.profiling.set(config.profiling);
+        if self.at_start.get().is_some_and(|maps| !maps.observability.exports_as(&config)) {
+            tracing::warn!(
+                "config-observability: the export of metrics and traces changes at the next start"
+            );
+        }
+        Ok(())
+    }
+
+    fn leader_election_changed(&self, data: &Data) -> Result<(), leader::ConfigError> {
+        let config = LeaderElectionConfig::from_data(data)?;
+        config.check_times()?;
+        if self.at_start.get().is_some_and(|maps| maps.leader_election != config) {
+            tracing::warn!(
+                "config-leader-election: leader election changes at the next start; scale to 0 first if the number of \
+                 buckets or the names of leases differ, or old and new processes lead the same keys"
+            );
+        }
+        Ok(())
+    }
+}
+
+/// Calls `apply` with the data of the ConfigMap, which is empty while there is none.
+fn on_change<E: Display>(
+    cx: &Context,
+    namespace: &str,
+    name: &str,
+    apply: impl Fn(&Data) -> Result<(), E> + Send + Sync + 'static,
+) -> Arc<dyn InformerHandle> {
+    let informer = cx.informer::<ConfigMap>(select().namespace(namespace).field("metadata.name", name));
+    let name = format!("{namespace}/{name}");
+    informer.on(move |change| {
+        let data = match change {
+            Change::Added(map) | Change::Updated { new: map, .. } => map.data.as_ref(),
+            Change::Deleted { .. } => None,
+        };
+        if let Err(error) = apply(data.unwrap_or(&Data::new())) {
+            tracing::error!("ConfigMap {name}: {error}; the previous settings stay in effect");
+        }
+    });
+    informer.handle()
+}

@@ -1,0 +1,161 @@
+//! Health checks of the controllers, informers and webhooks of a process.
+use std::time::{Duration, Instant};
+
+use reknit_injection::{InformerState, Informers};
+use reknit_reconciler::{Health, Working, leader::Leadership};
+
+use super::probes::HealthCheck;
+
+/// The time after which an informer without a request and a reconcile count as stuck. A watch ends within minutes, and
+/// failures are retried within one. Controllers may allow slower reconciles.
+const STUCK: Duration = Duration::from_secs(15 * 60);
+
+/// The controllers, informers and webhooks of a process.
+pub(crate) struct ProcessHealth {
+    pub(crate) controllers: Vec<(Health, Leadership)>,
+    pub(crate) informers: Informers,
+    pub(crate) webhooks: Vec<reknit_webhook::Health>,
+}
+
+impl HealthCheck for ProcessHealth {
+    fn unready(&self) -> Vec<String> {
+        let reasons = self.controllers.iter().flat_map(|(health, leadership)| {
+            let informers = health
+                .informers()
+                .iter()
+                .filter_map(|informer| not_synced(informer.name(), &informer.state()));
+            let leader = (!leadership.known()).then(|| "the leader is not known yet".to_owned());
+            informers.chain(leader).map(|why| format!("{}: {why}", health.name())).collect::<Vec<_>>()
+        });
+        reasons.collect()
+    }
+
+    fn unhealthy(&self) -> Vec<String> {
+        let states = self.informers.states().into_iter();
+        let informers = states.filter_map(|(name, state)| stuck_informer(&name, &state));
+        let reconciles = self.controllers.iter().flat_map(|(health, _)| {
+            let stuck = health.stuck(STUCK).into_iter();
+            stuck.map(|work| stuck_reconcile(health.name(), &work)).collect::<Vec<_>>()
+        });
+        let webhooks = self.webhooks.iter().filter_map(reknit_webhook::Health::stuck);
+        let webhooks = webhooks.map(|age| format!("webhook: code has been running for {}s", age.as_secs()));
+        informers.chain(reconciles).chain(webhooks).collect()
+    }
+}
+
+/// Describes an informer that its controller waits for.
+fn not_synced(informer: &str, state: &InformerState) -> Option<String> {
+    match state {
+        InformerState::NotStarted => Some(format!("the informer of {informer} is not started yet")),
+        InformerState::Waiting { since, why } if why.is_empty() => {
+            Some(format!("waiting for the first list of {informer} for {}s", age(*since)))
+        }
+        InformerState::Waiting { since, why } => {
+            Some(format!("waiting for {informer} for {}s: {why}", age(*since)))
+        }
+        InformerState::Synced { .. } => None,
+    }
+}
+
+fn stuck_informer(informer: &str, state: &InformerState) -> Option<String> {
+    match state {
+        InformerState::Synced { last_attempt } if last_attempt.elapsed() > STUCK => {
+            Some(format!("the informer of {informer} has made no request for {}s", age(*last_attempt)))
+        }
+        _ => None,
+    }
+}
+
+fn stuck_reconcile(controller: &str, work: &Working) -> String {
+    format!("{controller}: the reconcile of {} has been running for {}s", work.key, work.age.as_secs())
+}
+
+/// In seconds.
+fn age(since: Instant) -> u64 {
+    since.elapsed().as_secs()
+}
+
+#[cfg(test)]
+mod tests {
+    use parking_lot::Mutex;
+    use reknit_apis::Key;
+    use reknit_injection::Context;
+    use reknit_testing::eventually;
+    use reknit_webhook::{Limits, Webhook};
+    use serde_json::json;
+
+    use super::*;
+
+    fn ago(seconds: u64) -> Instant {
+        Instant::now().checked_sub(Duration::from_secs(seconds)).unwrap()
+    }
+
+    #[test]
+    fn a_waiting_informer_is_unready_with_its_reason() {
+        let reason = not_synced(
+            "lamps.example.com",
+            &InformerState::Waiting { since: ago(90), why: "no such CRD".into() },
+        );
+        assert_eq!(reason.unwrap(), "waiting for lamps.example.com for 90s: no such CRD");
+        let reason =
+            not_synced("lamps.example.com", &InformerState::Waiting { since: ago(2), why: String::new() });
+        assert_eq!(reason.unwrap(), "waiting for the first list of lamps.example.com for 2s");
+        assert!(
+            not_synced("lamps.example.com", &InformerState::NotStarted).unwrap().ends_with("not started yet")
+        );
+        assert_eq!(not_synced("lamps.example.com", &InformerState::Synced { last_attempt: ago(0) }), None);
+    }
+
+    #[test]
+    fn an_informer_without_requests_is_unhealthy_and_a_waiting_one_is_not() {
+        let reason = stuck_informer("pods", &InformerState::Synced { last_attempt: ago(1000) });
+        assert_eq!(reason.unwrap(), "the informer of pods has made no request for 1000s");
+        assert_eq!(stuck_informer("pods", &InformerState::Synced { last_attempt: ago(600) }), None);
+        assert_eq!(
+            stuck_informer("pods", &InformerState::Waiting { since: ago(1000), why: String::new() }),
+            None
+        );
+    }
+
+    #[tokio::test]
+    async fn webhook_code_that_does_not_return_is_unhealthy_until_it_does() {
+        let limits = Limits { answer: Duration::from_millis(50), ..Limits::default() };
+        let (release, gate) = std::sync::mpsc::channel::<()>();
+        let gate = Mutex::new(gate);
+        let webhook =
+            Webhook::new("demo.reknit.dev").limits(limits).config_parser("config-gate", move |_| {
+                let _ = gate.lock().recv();
+                Ok(())
+            });
+        let unreachable = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
+        let cx = Context::preloaded("test", kube::Client::try_from(unreachable).unwrap(), vec![]);
+        let (informers, webhooks) = (cx.informers(), vec![webhook.health()]);
+        let health = ProcessHealth { controllers: vec![], informers, webhooks };
+        assert_eq!(health.unhealthy(), Vec::<String>::new());
+        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "config-gate"}});
+        let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+            "uid": "u1", "kind": {"group": "", "version": "v1", "kind": "ConfigMap"},
+            "resource": {"group": "", "version": "v1", "resource": "configmaps"}, "operation": "CREATE",
+            "userInfo": {}, "object": map,
+        }});
+        assert_eq!(webhook.answer("/config-validation", review.to_string()).await.0, 504);
+        let reason = eventually("the process to be unhealthy", Duration::from_secs(5), async || {
+            health.unhealthy().into_iter().next().ok_or("it is healthy")
+        });
+        assert!(reason.await.starts_with("webhook: code has been running for "));
+        drop(release);
+        eventually("the process to be healthy", Duration::from_secs(5), async || {
+            health.unhealthy().is_empty()
+        })
+        .await;
+    }
+
+    #[test]
+    fn a_stuck_reconcile_is_reported_with_its_key() {
+        let work = Working { key: Key::new("shop", "web"), age: Duration::from_secs(1200) };
+        assert_eq!(
+            stuck_reconcile("lamps", &work),
+            "lamps: the reconcile of shop/web has been running for 1200s"
+        );
+    }
+}

@@ -1,0 +1,3 @@
+//! Readiness and health of a process, and the probes that report them.
+pub(crate) mod checks;
+pub(crate) mod probes;

@@ -1,0 +1,218 @@
+//! Log lines: JSON as Knative's components write it, or text for a terminal.
+use std::fmt::{self, Write};
+
+use serde_json::Value;
+use tracing::{
+    Level, Metadata,
+    field::{Field, Visit},
+};
+
+/// The name of the field with the text of an event.
+const MESSAGE: &str = "message";
+
+/// The fields of a span or an event, in order. A value replaces an earlier one with the same name.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Fields(Vec<(&'static str, Value)>);
+
+impl Fields {
+    pub(super) fn with_capacity(fields: usize) -> Self {
+        Self(Vec::with_capacity(fields))
+    }
+
+    /// Sets a field. Names of keys that every line has get a prefix, so that no line has a key twice.
+    pub(super) fn set(&mut self, name: &'static str, value: impl Into<Value>) {
+        let name = match name {
+            "severity" => "fields.severity",
+            "timestamp" => "fields.timestamp",
+            "logger" => "fields.logger",
+            "caller" => "fields.caller",
+            name => name,
+        };
+        let value = value.into();
+        match self.0.iter_mut().find(|(other, _)| *other == name) {
+            Some((_, previous)) => *previous = value,
+            None => self.0.push((name, value)),
+        }
+    }
+
+    pub(super) fn extend(&mut self, other: &Self) {
+        other.0.iter().for_each(|(name, value)| self.set(name, value.clone()));
+    }
+
+    fn take(&mut self, name: &str) -> Option<Value> {
+        let at = self.0.iter().position(|(other, _)| *other == name)?;
+        Some(self.0.remove(at).1)
+    }
+}
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.set(field.name(), format!("{value:?}"));
+    }
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.set(field.name(), value);
+    }
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.set(field.name(), value);
+    }
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.set(field.name(), value);
+    }
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.set(field.name(), value);
+    }
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        self.set(field.name(), value);
+    }
+    fn record_error(&mut self, field: &Field, value: &(dyn std::error::Error + 'static)) {
+        let chain = std::iter::successors(value.source(), |e| e.source());
+        self.set(field.name(), chain.fold(value.to_string(), |text, source| format!("{text}: {source}")));
+    }
+}
+
+/// The severity of a line, in the words of Knative's components.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Severity {
+    Debug,
+    Info,
+    Warning,
+    Error,
+    /// The last line of a process that fails.
+    Emergency,
+}
+
+impl From<&Level> for Severity {
+    fn from(level: &Level) -> Self {
+        match *level {
+            Level::ERROR => Self::Error,
+            Level::WARN => Self::Warning,
+            Level::INFO => Self::Info,
+            _ => Self::Debug,
+        }
+    }
+}
+
+impl Severity {
+    /// The word in the line, and the escape sequence of its color.
+    fn style(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Debug => ("DEBUG", "\x1b[34m"),
+            Self::Info => ("INFO", "\x1b[32m"),
+            Self::Warning => ("WARNING", "\x1b[33m"),
+            Self::Error => ("ERROR", "\x1b[31m"),
+            Self::Emergency => ("EMERGENCY", "\x1b[31m"),
+        }
+    }
+}
+
+/// Returns the place of an event in the source: the crate, the file in it, and the line.
+pub(super) fn caller(metadata: &Metadata<'_>) -> Option<String> {
+    let (file, line) = (metadata.file()?, metadata.line()?);
+    let file = file.rsplit_once("src/").map_or(file, |(_, file)| file);
+    let krate = metadata.module_path()?.split("::").next()?;
+    Some(format!("{krate}/{file}:{line}"))
+}
+
+/// The contents of a line.
+pub(super) struct Line<'a> {
+    pub(super) severity: Severity,
+    pub(super) time: jiff::Timestamp,
+    pub(super) logger: &'a str,
+    pub(super) caller: Option<String>,
+    pub(super) fields: Fields,
+}
+
+impl Line<'_> {
+    /// Formats `{"severity":…,"timestamp":…,"logger":…,"caller":…,"message":…, fields}` and a newline.
+    pub(super) fn json(mut self) -> String {
+        let message = self.fields.take(MESSAGE).unwrap_or_else(|| "".into());
+        let (severity, time, logger) = (self.severity.style().0, self.time, Value::from(self.logger));
+        let mut line = format!(r#"{{"severity":"{severity}","timestamp":"{time:.6}","logger":{logger}"#);
+        let caller = self.caller.map(|caller| ("caller", caller.into()));
+        for (name, value) in caller.into_iter().chain([(MESSAGE, message)]).chain(self.fields.0) {
+            let _ = write!(line, ",{}:{value}", Value::from(name));
+        }
+        line + "}\n"
+    }
+
+    /// Formats `12:00:00.000 INFO    message name=value` and a newline.
+    pub(super) fn text(mut self, colors: bool) -> String {
+        let message = self.fields.take(MESSAGE).map(|message| plain(&message)).unwrap_or_default();
+        let time = self.time.to_zoned(jiff::tz::TimeZone::system()).strftime("%H:%M:%S%.3f").to_string();
+        let (word, color) = self.severity.style();
+        let (on, dim, off) = if colors { (color, "\x1b[2m", "\x1b[0m") } else { ("", "", "") };
+        let mut line = format!("{dim}{time}{off} {on}{word:<7}{off} {message}");
+        for (name, value) in &self.fields.0 {
+            let _ = write!(line, " {dim}{name}={off}{}", plain(value));
+        }
+        line + "\n"
+    }
+}
+
+fn plain(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line() -> Line<'static> {
+        let mut fields = Fields::default();
+        fields.set("knative.dev/key", "default/a");
+        fields.set("message", "it \"failed\"\nbadly");
+        fields.set("tries", 3);
+        let time = jiff::Timestamp::from_millisecond(1_500).unwrap();
+        Line {
+            severity: Severity::Warning,
+            time,
+            logger: "controller",
+            caller: Some("krate/a.rs:1".into()),
+            fields,
+        }
+    }
+
+    #[test]
+    fn json_has_the_keys_of_knative_on_one_line() {
+        assert_eq!(
+            line().json(),
+            "{\"severity\":\"WARNING\",\"timestamp\":\"1970-01-01T00:00:01.500000Z\",\"logger\":\"controller\",\
+             \"caller\":\"krate/a.rs:1\",\"message\":\"it \\\"failed\\\"\\nbadly\",\
+             \"knative.dev/key\":\"default/a\",\"tries\":3}\n"
+        );
+    }
+
+    /// Of two equal keys most JSON parsers keep one.
+    #[test]
+    fn json_has_no_key_twice() {
+        let mut line = line();
+        for name in ["severity", "timestamp", "logger", "caller"] {
+            line.fields.set(name, "mine");
+        }
+        let json = line.json();
+        assert_eq!(json.matches(r#""severity":"#).count(), 1, "{json}");
+        let parsed: std::collections::BTreeMap<String, Value> = serde_json::from_str(&json).unwrap();
+        assert_eq!(parsed["severity"], "WARNING");
+        assert_eq!(parsed["fields.severity"], "mine");
+        assert_eq!(json.matches("\":").count(), parsed.len(), "{json}");
+    }
+
+    #[test]
+    fn text_has_the_message_and_the_fields() {
+        let text = line().text(false);
+        assert!(
+            text.ends_with(" WARNING it \"failed\"\nbadly knative.dev/key=default/a tries=3\n"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_later_value_replaces_an_earlier_one() {
+        let mut fields = Fields::default();
+        fields.set("a", 1);
+        let mut later = Fields::default();
+        later.set("a", 2);
+        fields.extend(&later);
+        assert_eq!(fields.0, [("a", Value::from(2))]);
+    }
+}

@@ -1,0 +1,64 @@
+//! The log of a failing collector: a warning once a minute, and a message when it works again.
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::collector::ExportError;
+
+const INTERVAL: Duration = Duration::from_secs(60);
+
+/// Logs failures of one signal, metrics or traces, to one endpoint.
+pub(super) struct FailureLog {
+    signal: &'static str,
+    endpoint: String,
+    logged: Mutex<Option<Instant>>,
+}
+
+impl FailureLog {
+    pub(super) fn new(signal: &'static str, endpoint: String) -> Self {
+        Self { signal, endpoint, logged: Mutex::default() }
+    }
+
+    pub(super) fn failed(&self, error: &ExportError) {
+        if self.is_due() {
+            let Self { signal, endpoint, .. } = self;
+            tracing::warn!(
+                "failed to export {signal} to {endpoint}: {error}; retrying, and logging once a minute"
+            );
+        }
+    }
+
+    pub(super) fn succeeded(&self) {
+        if self.logged.lock().take().is_some() {
+            tracing::info!("exporting {} to {} again", self.signal, self.endpoint);
+        }
+    }
+
+    fn is_due(&self) -> bool {
+        let mut logged = self.logged.lock();
+        let is_due = logged.is_none_or(|logged| logged.elapsed() >= INTERVAL);
+        if is_due {
+            *logged = Some(Instant::now());
+        }
+        is_due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn failures_are_logged_at_once_then_once_a_minute_and_at_once_after_a_success() {
+        let log = FailureLog::new("traces", "http://collector:4317".into());
+        let mut count = 0;
+        for _ in 0..180 {
+            count += usize::from(log.is_due());
+            tokio::time::advance(Duration::from_secs(1)).await;
+        }
+        assert_eq!(count, 3);
+        log.succeeded();
+        assert!(log.is_due());
+    }
+}

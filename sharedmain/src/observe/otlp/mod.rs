@@ -1,0 +1,100 @@
+//! The export of metrics and spans to an OpenTelemetry collector by OTLP.
+
+mod collector;
+mod endpoint;
+mod failure_log;
+mod metrics;
+mod pusher;
+mod spans;
+
+use std::time::Duration;
+
+use opentelemetry::KeyValue;
+use opentelemetry_sdk::{Resource, resource::EnvResourceDetector, trace::SdkTracerProvider};
+use prometheus::Registry;
+use reknit_injection::Shutdown;
+use tokio::time::timeout;
+
+use self::{collector::Collector, pusher::Pusher};
+use super::traces::LateTracer;
+use crate::{
+    config::observability::{Metrics, ObservabilityConfig, Tracing},
+    process::failure::Failure,
+};
+
+pub(crate) use self::endpoint::{Endpoint, Protocol};
+
+/// The running exports of a process.
+pub(crate) struct Exports {
+    metrics: Option<Pusher>,
+    spans: Option<SdkTracerProvider>,
+}
+
+impl Exports {
+    /// Starts the exports of the configuration. After `shutdown` nothing is retried.
+    pub(crate) fn start(
+        config: &ObservabilityConfig,
+        resource: Resource,
+        registry: Registry,
+        tracer: &LateTracer,
+        shutdown: Shutdown,
+    ) -> Result<Self, Failure> {
+        let metrics = match &config.metrics {
+            Metrics::Push { endpoint, interval } => {
+                let collector = Collector::new("metrics", endpoint.clone())?;
+                Some(Pusher::start(collector, registry, &resource, *interval))
+            }
+            Metrics::None | Metrics::Prometheus { .. } => None,
+        };
+        let spans = match &config.tracing {
+            Tracing::None => None,
+            Tracing::Stdout => Some(spans::to_stdout(resource, config.sampling_rate)),
+            Tracing::Push(endpoint) => {
+                let collector = Collector::new("traces", endpoint.clone())?;
+                Some(spans::to_collector(collector, resource, config.sampling_rate, shutdown))
+            }
+        };
+        if let Some(provider) = &spans {
+            tracer.enable(provider);
+        }
+        Ok(Self { metrics, spans })
+    }
+
+    /// Exports everything for the last time, within this timeout.
+    pub(crate) async fn flush(self, limit: Duration) {
+        let metrics = async {
+            if let Some(pusher) = self.metrics {
+                pusher.push_last().await;
+            }
+        };
+        let spans = async {
+            let Some(provider) = self.spans else { return };
+            let ended = tokio::task::spawn_blocking(move || provider.shutdown_with_timeout(limit));
+            if !matches!(ended.await, Ok(Ok(()))) {
+                tracing::warn!("dropped spans that were still queued");
+            }
+        };
+        let _ = tokio::join!(timeout(limit, metrics), timeout(limit, spans));
+    }
+}
+
+/// The attributes of the sender, by OpenTelemetry's semantic conventions. Those of `OTEL_RESOURCE_ATTRIBUTES` override
+/// them.
+pub(crate) fn resource(
+    component: &str,
+    version: &str,
+    namespace: Option<&str>,
+    pod: Option<&str>,
+) -> Resource {
+    let attributes = [
+        ("service.name", Some(component)),
+        ("service.version", Some(version)),
+        ("k8s.namespace.name", namespace),
+        ("k8s.pod.name", pod),
+        ("service.instance.id", pod),
+    ];
+    Resource::builder_empty()
+        .with_attributes(attributes.into_iter().filter_map(|(k, v)| Some(KeyValue::new(k, v?.to_owned()))))
+        .with_detector(Box::new(EnvResourceDetector::new()))
+        .build()
+}

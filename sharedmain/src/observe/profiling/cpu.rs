@@ -1,0 +1,49 @@
+//! CPU profiles: samples of the stacks of all threads, a hundred for each second of CPU time.
+use std::time::Duration;
+
+use pprof::{ProfilerGuard, Report};
+use prost::Message;
+
+use super::profile::{Frame, Profile};
+
+/// The frequency of Go.
+const FREQUENCY: i32 = 100;
+
+/// Takes a profile in pprof's format. Only one profile can be taken at a time. Dropping the future ends it.
+pub(super) async fn sampled(time: Duration) -> Result<Vec<u8>, String> {
+    let guard = blocking(|| ProfilerGuard::new(FREQUENCY).map_err(explain)).await?;
+    tokio::time::sleep(time).await;
+    blocking(move || Ok(encode(&guard.report().build().map_err(explain)?, time))).await
+}
+
+/// Symbols are read from files.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, String> + Send + 'static,
+) -> Result<T, String> {
+    tokio::task::spawn_blocking(work).await.map_err(|e| e.to_string())?
+}
+
+fn explain(error: pprof::Error) -> String {
+    match error {
+        pprof::Error::Running => "another profile is being taken".into(),
+        pprof::Error::CreatingError => format!(
+            "profiling needs a writable directory for temporary files, not {}: set TMPDIR",
+            std::env::temp_dir().display()
+        ),
+        other => other.to_string(),
+    }
+}
+
+fn encode(report: &Report, time: Duration) -> Vec<u8> {
+    let mut profile = Profile::new(report.timing.start_time, time, FREQUENCY.into());
+    for (stack, count) in &report.data {
+        let frames = stack.frames.iter().flatten().map(|symbol| Frame {
+            name: symbol.name(),
+            symbol: symbol.sys_name().into_owned(),
+            file: symbol.filename().into_owned(),
+            line: symbol.lineno().into(),
+        });
+        profile.add(frames, &stack.thread_name_or_id(), i64::try_from(*count).unwrap_or(i64::MAX));
+    }
+    profile.into_message().encode_to_vec()
+}

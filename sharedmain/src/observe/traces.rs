@@ -1,0 +1,140 @@
+//! The conversion of tracing's spans to OpenTelemetry's, enabled once the configuration is read.
+use std::sync::{Arc, OnceLock};
+
+use opentelemetry::{
+    Context as OtelContext,
+    trace::{SpanBuilder, Tracer, TracerProvider},
+};
+use opentelemetry_sdk::trace::{Sampler, SdkTracer, SdkTracerProvider, Span};
+use tracing::{Level, Metadata, Subscriber, level_filters::LevelFilter, subscriber::Interest};
+use tracing_opentelemetry::OpenTelemetryLayer;
+use tracing_subscriber::{
+    Layer,
+    layer::{Context, Filter},
+    registry::LookupSpan,
+};
+
+/// Libraries that log each request and frame, including those that export the spans.
+const NOISY_LIBRARIES: [&str; 8] =
+    ["h2", "hyper", "hyper_rustls", "hyper_util", "opentelemetry", "rustls", "tonic", "tower"];
+
+/// A tracer that is enabled later, as the log is installed before the configuration is read. Before that it gets no spans
+/// and no events.
+#[derive(Clone, Default)]
+pub(crate) struct LateTracer(Arc<OnceLock<SdkTracer>>);
+
+impl LateTracer {
+    /// Exports spans by this provider from now on.
+    pub(super) fn enable(&self, provider: &SdkTracerProvider) {
+        if self.0.set(provider.tracer(env!("CARGO_PKG_NAME"))).is_ok() {
+            tracing::callsite::rebuild_interest_cache();
+        }
+    }
+
+    /// The layer for reconciles, the user's spans and their requests to the API server, at any level of the log.
+    pub(super) fn layer<S: Subscriber + for<'a> LookupSpan<'a>>(&self) -> impl Layer<S> + use<S> {
+        OpenTelemetryLayer::new(self.clone())
+            .with_threads(false)
+            .with_tracked_inactivity(false)
+            .with_error_events_to_status(false)
+            .with_filter(self.clone())
+    }
+
+    fn is_enabled(&self) -> bool {
+        self.0.get().is_some()
+    }
+}
+
+impl Tracer for LateTracer {
+    type Span = Span;
+
+    fn build_with_context(&self, builder: SpanBuilder, parent: &OtelContext) -> Span {
+        self.0.get_or_init(disabled).build_with_context(builder, parent)
+    }
+}
+
+/// A tracer that samples nothing.
+fn disabled() -> SdkTracer {
+    SdkTracerProvider::builder().with_sampler(Sampler::AlwaysOff).build().tracer("")
+}
+
+impl<S: Subscriber + for<'a> LookupSpan<'a>> Filter<S> for LateTracer {
+    fn callsite_enabled(&self, metadata: &'static Metadata<'static>) -> Interest {
+        match metadata {
+            _ if !self.is_enabled() => Interest::never(),
+            metadata if is_request(metadata) => Interest::sometimes(),
+            metadata if is_exported(metadata) => Interest::always(),
+            _ => Interest::never(),
+        }
+    }
+
+    fn enabled(&self, metadata: &Metadata<'_>, cx: &Context<'_, S>) -> bool {
+        // Requests of watches and leases have no parent span, and would be a trace each.
+        self.is_enabled() && (is_exported(metadata) || is_request(metadata) && cx.lookup_current().is_some())
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        Some(if self.is_enabled() { LevelFilter::DEBUG } else { LevelFilter::OFF })
+    }
+}
+
+/// Events of the client are left out: they may contain the body of a Secret.
+fn is_exported(metadata: &Metadata<'_>) -> bool {
+    let krate = metadata.target().split("::").next().unwrap_or_default();
+    *metadata.level() <= Level::INFO && krate != "kube_client" && !NOISY_LIBRARIES.contains(&krate)
+}
+
+/// Returns whether this is the span of a request, by the transport of the process or by a client of the program.
+fn is_request(metadata: &Metadata<'_>) -> bool {
+    let krate = metadata.target().split("::").next().unwrap_or_default();
+    metadata.is_span()
+        && metadata.name() == "HTTP"
+        && [env!("CARGO_CRATE_NAME"), "kube_client"].contains(&krate)
+}
+
+#[cfg(test)]
+mod tests {
+    use opentelemetry_sdk::trace::{InMemorySpanExporter, SpanData};
+    use tracing_subscriber::{Registry, layer::SubscriberExt};
+
+    use super::*;
+
+    fn work() {
+        let reconcile = tracing::error_span!("reconcile", "knative.dev/key" = "shop/web");
+        let _entered = reconcile.enter();
+        tracing::info!("it happened");
+        tracing::debug!("in detail");
+        tracing::info!(target: "kube_client::client", "a body");
+        tracing::info!(target: "h2::proto", "a frame");
+        tracing::debug_span!(target: "kube_client::client::builder", "HTTP").in_scope(|| {});
+    }
+
+    fn exported(enable: bool) -> Vec<SpanData> {
+        let tracer = LateTracer::default();
+        let exporter = InMemorySpanExporter::default();
+        let provider = SdkTracerProvider::builder().with_simple_exporter(exporter.clone()).build();
+        tracing::subscriber::with_default(Registry::default().with(tracer.layer()), || {
+            work();
+            if enable {
+                tracer.enable(&provider);
+                work();
+                tracing::debug_span!(target: "kube_client::client::builder", "HTTP").in_scope(|| {});
+                tracing::debug_span!("HTTP").in_scope(|| {});
+            }
+        });
+        exporter.get_finished_spans().unwrap()
+    }
+
+    #[test]
+    fn reconciles_and_their_requests_are_exported_once_enabled() {
+        assert!(exported(false).is_empty());
+        let spans = exported(true);
+        let names: Vec<_> = spans.iter().map(|span| &*span.name).collect();
+        assert_eq!(names, ["HTTP", "reconcile"]);
+        let [request, reconcile] = &spans[..] else { panic!("{spans:#?}") };
+        assert_eq!(request.parent_span_id, reconcile.span_context.span_id());
+        assert!(reconcile.attributes.iter().any(|at| at.key.as_str() == "knative.dev/key"));
+        let events: Vec<_> = reconcile.events.iter().map(|event| &*event.name).collect();
+        assert_eq!(events, ["it happened"]);
+    }
+}

@@ -1,0 +1,120 @@
+//! The ports of a process.
+use std::{
+    io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+};
+
+use axum::Router;
+use tokio::net::TcpListener;
+
+use super::failure::Failure;
+
+/// An IP address to listen on, and the name of its setting.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Host {
+    pub(crate) ip: IpAddr,
+    pub(crate) setting: &'static str,
+}
+
+impl Host {
+    pub(crate) const fn bind_address(ip: IpAddr) -> Self {
+        Self { ip, setting: "--bind-address" }
+    }
+}
+
+/// Opens a port, by default on all interfaces, for IPv4 and IPv6 if the machine has both.
+///
+/// # Errors
+///
+/// The text names the setting that chooses another address, or the variable, if there is one, that chooses another port.
+pub(crate) async fn open(
+    what: &str,
+    host: Option<Host>,
+    port: u16,
+    variable: Option<&str>,
+) -> Result<TcpListener, String> {
+    let opened = match host {
+        Some(host) => TcpListener::bind((host.ip, port)).await,
+        None => match TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).await {
+            Err(e) if e.kind() != io::ErrorKind::AddrInUse && e.kind() != io::ErrorKind::PermissionDenied => {
+                TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).await
+            }
+            other => other,
+        },
+    };
+    opened.map_err(|error| {
+        let Host { ip, setting } = host.unwrap_or(Host::bind_address(Ipv4Addr::UNSPECIFIED.into()));
+        let address = SocketAddr::new(ip, port);
+        let why = match (error.kind(), variable) {
+            (io::ErrorKind::AddrNotAvailable, _) => {
+                format!("{ip} is not an address of this machine; {setting} chooses another")
+            }
+            (_, Some(variable)) => format!("{error}; {variable} chooses another port"),
+            (_, None) => error.to_string(),
+        };
+        format!("cannot listen on {address} for {what}: {why}")
+    })
+}
+
+/// Parses the host of a setting: an IP address or `localhost`.
+pub(crate) fn resolve(host: &str) -> Option<IpAddr> {
+    match host {
+        "localhost" => Some(Ipv4Addr::LOCALHOST.into()),
+        host => host.parse().ok(),
+    }
+}
+
+/// Logs the address, which has the actual port if any free one was asked for.
+pub(crate) fn log_address(what: &str, listener: &TcpListener) {
+    match listener.local_addr() {
+        Ok(address) => tracing::info!(%address, "listening for {what}"),
+        Err(error) => tracing::info!(%error, "listening for {what}"),
+    }
+}
+
+/// Opens a port, and serves in the background until the process ends.
+pub(super) async fn serve(
+    what: &'static str,
+    host: Option<Host>,
+    port: u16,
+    variable: &str,
+    router: Router,
+) -> Result<(), Failure> {
+    let listener = open(what, host, port, Some(variable)).await.map_err(Failure::new)?;
+    log_address(what, &listener);
+    tokio::spawn(async move {
+        if let Err(error) = axum::serve(listener, router).await {
+            tracing::error!(%error, "no longer listening for {what}");
+        }
+    });
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HERE: Host = Host::bind_address(IpAddr::V4(Ipv4Addr::LOCALHOST));
+
+    #[tokio::test]
+    async fn the_error_of_a_port_in_use_names_the_setting() {
+        let taken = open("probes", Some(HERE), 0, Some("PORT")).await.unwrap();
+        let port = taken.local_addr().unwrap().port();
+        for host in [Some(HERE), None] {
+            let failure = open("probes", host, port, Some("PORT")).await.unwrap_err();
+            assert!(failure.contains(&format!(":{port} for probes: Address already in use")), "{failure}");
+            assert!(failure.ends_with("; PORT chooses another port"), "{failure}");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_error_of_a_foreign_address_names_the_setting() {
+        let elsewhere = Host::bind_address(IpAddr::from([192, 0, 2, 1]));
+        let failure = open("probes", Some(elsewhere), 8080, Some("PORT")).await.unwrap_err();
+        assert_eq!(
+            failure,
+            "cannot listen on 192.0.2.1:8080 for probes: 192.0.2.1 is not an address of this machine; \
+             --bind-address chooses another"
+        );
+    }
+}

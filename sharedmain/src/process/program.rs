@@ -1,0 +1,291 @@
+//! The run of a process, from its command line to its exit status.
+use std::{io, num::NonZero, process::ExitCode, sync::Arc, thread};
+
+use kube::Client;
+use prometheus::Registry;
+use reknit_injection::{Context, InformerHandle, Informers, Shutdown};
+use reknit_reconciler::Recorder;
+use tokio::runtime::{Builder, Handle, Runtime};
+
+use super::{
+    constructors::{Constructed, Constructors},
+    failure::Failure,
+    lifecycle::Lifecycle,
+    listen::{self, Host},
+    panics,
+    running::Running,
+    signals,
+    startup::Startup,
+};
+use crate::{
+    cli::{environment::Environment, flags::Flags, listen_address::BindAddress},
+    client::{
+        self,
+        kubeconfig::{self, Access},
+    },
+    config::{
+        maps::ConfigMaps,
+        observability::{Metrics, ObservabilityConfig},
+        watch::ConfigWatcher,
+    },
+    election::{Election, Participant},
+    health::{checks::ProcessHealth, probes::Probes},
+    observe::{
+        logging::Logging,
+        metrics,
+        otlp::{self, Exports},
+    },
+};
+
+/// A program: its constructors and its command line.
+pub(crate) struct Program {
+    pub(crate) component: String,
+    pub(crate) version: String,
+    pub(crate) flags: Flags,
+    pub(crate) constructors: Constructors,
+}
+
+impl Program {
+    /// Runs the process to its end.
+    pub(crate) fn run(self) -> ExitCode {
+        let environment = Environment::read();
+        let (pod, rust_log) = environment.as_ref().map_or((None, None), |environment| {
+            (environment.pod.as_deref(), environment.rust_log.as_deref())
+        });
+        let logging = Logging::install(&self.component, pod, rust_log);
+        panics::log_panics();
+        match environment.and_then(|environment| self.block_on(environment, logging.clone())) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(failure) => {
+                logging.fatal(&failure);
+                failure.exit_code()
+            }
+        }
+    }
+
+    fn block_on(self, environment: Environment, logging: Logging) -> Result<(), Failure> {
+        refuse_outer_runtime()?;
+        let lifecycle = Lifecycle::new();
+        let stopped = lifecycle.clone();
+        signals::handle(move |signal| {
+            tracing::info!("received {signal}: shutting down");
+            stopped.stop();
+        })?;
+        let failed = |e| Failure::new(format!("failed to start the tokio runtime: {e}"));
+        let runtime = runtime(available_processors()).map_err(failed)?;
+        let result = runtime.block_on(self.live(environment, logging, lifecycle));
+        // Blocking code that a task left behind must not keep the process alive.
+        runtime.shutdown_background();
+        result
+    }
+
+    /// Checks local settings first, then those of the API server. No controller starts before both are valid.
+    async fn live(
+        self,
+        environment: Environment,
+        logging: Logging,
+        lifecycle: Lifecycle,
+    ) -> Result<(), Failure> {
+        let Lifecycle { probes, shutdown, .. } = lifecycle.clone();
+        let access = kubeconfig::find(&self.flags).await?;
+        let participant = Participant::new(self.flags.disable_ha, &environment)?;
+        let mut process =
+            self.construct(access, environment, logging, participant.is_some(), shutdown.clone())?;
+        process.serve_probes(&probes).await?;
+        let (election, exports) = tokio::select! {
+            connected = process.connect(participant, &shutdown) => connected?,
+            () = shutdown.wait() => return Ok(()),
+        };
+        let running = process.start(&election, lifecycle)?;
+        probes.running(Arc::new(ProcessHealth {
+            controllers: running.health(),
+            informers: process.informers,
+            webhooks: process.constructed.webhooks,
+        }));
+        running.until_stopped(process.recorder, exports).await
+    }
+
+    /// Makes the clients and runs the constructors. Nothing starts yet.
+    fn construct(
+        self,
+        access: Access,
+        environment: Environment,
+        logging: Logging,
+        elects: bool,
+        shutdown: Shutdown,
+    ) -> Result<Process, Failure> {
+        let Self { component, version, flags, constructors } = self;
+        let bare = client::bare(&access, &client::user_agent(&component, &version))?;
+        let namespace = &access.config.default_namespace;
+        let transport = client::for_controllers(&bare, namespace, flags.kube_api_qps, flags.kube_api_burst);
+        let registry = metrics::registry();
+        let cx = Context::builder(&component, transport)
+            .system_namespace(environment.system_namespace.clone())
+            .metrics(registry.clone())
+            .shutdown(shutdown)
+            .build();
+        cx.provide(BindAddress(flags.bind_address));
+        cx.provide(environment.webhook.clone());
+        cx.provide(environment.config_maps.clone());
+        let constructed = constructors.run(&cx, &flags.disable_controllers)?;
+        let config = ConfigWatcher::new(&component, logging.clone());
+        let config_feeds = environment.system_namespace.as_deref().map_or_else(Vec::new, |namespace| {
+            config.watch(&cx, namespace, &environment.config_maps, elects)
+        });
+        Ok(Process {
+            informers: cx.informers(),
+            recorder: cx.get(),
+            bare: bare.client(),
+            component,
+            version,
+            flags,
+            access,
+            environment,
+            logging,
+            registry,
+            constructed,
+            config,
+            _config_informers: config_feeds,
+        })
+    }
+}
+
+fn available_processors() -> usize {
+    thread::available_parallelism().map_or(1, NonZero::get)
+}
+
+/// Starts one worker thread for each processor: reconciles mostly wait for the API server, so more threads gain nothing.
+/// Two is the minimum, so that a reconcile that blocks its thread does not stop leases and probes.
+fn runtime(processors: usize) -> io::Result<Runtime> {
+    Builder::new_multi_thread().worker_threads(processors.max(2)).enable_all().build()
+}
+
+fn refuse_outer_runtime() -> Result<(), Failure> {
+    match Handle::try_current() {
+        Ok(_) => Err(Failure::new(
+            "main was called from within a tokio runtime, but starts a runtime of its own: call it from a plain fn main \
+             without #[tokio::main], or on a thread of std::thread::spawn",
+        )),
+        Err(_) => Ok(()),
+    }
+}
+
+/// A process whose constructors have run. Nothing has started.
+struct Process {
+    component: String,
+    version: String,
+    flags: Flags,
+    access: Access,
+    environment: Environment,
+    logging: Logging,
+    bare: Client,
+    registry: Registry,
+    informers: Informers,
+    recorder: Recorder,
+    constructed: Constructed,
+    config: ConfigWatcher,
+    _config_informers: Vec<Arc<dyn InformerHandle>>,
+}
+
+impl Process {
+    async fn serve_probes(&self, probes: &Probes) -> Result<(), Failure> {
+        let port = self.environment.probes_port;
+        listen::serve("probes", self.flags.host(), port, "KNATIVE_HEALTH_PROBES_PORT", probes.router()).await
+    }
+
+    /// Connects to the API server, reads the ConfigMaps, and opens the ports that they configure.
+    async fn connect(
+        &self,
+        participant: Option<Participant>,
+        shutdown: &Shutdown,
+    ) -> Result<(Election, Exports), Failure> {
+        let startup = Startup::new(&self.access, self.flags.startup_timeout);
+        let version = startup.check_version(&self.bare, &self.environment.min_version).await?;
+        let Access { config, origin } = &self.access;
+        tracing::info!(server = %config.cluster_url, version = %format_args!("v{version}"), "connected to the API server of {origin}");
+        let maps = match self.environment.system_namespace.as_deref() {
+            Some(namespace) => {
+                ConfigMaps::read(&startup, &self.bare, namespace, &self.environment.config_maps).await?
+            }
+            None => ConfigMaps::default(),
+        };
+        self.config.start(&maps);
+        let exports = self.observe(&maps.observability, shutdown).await?;
+        Ok((self.elect(participant, &maps)?, exports))
+    }
+
+    fn elect(&self, participant: Option<Participant>, maps: &ConfigMaps) -> Result<Election, Failure> {
+        let Some(participant) = participant else {
+            tracing::info!("leader election is disabled");
+            return Ok(Election::Disabled);
+        };
+        let agent = client::user_agent(&self.component, &self.version);
+        let client = || client::bare(&self.access, &agent).map(|bare| bare.client());
+        let pod = self.environment.pod.as_deref();
+        participant.elect(&self.component, pod, client, &maps.leader_election, &self.registry)
+    }
+
+    async fn observe(&self, config: &ObservabilityConfig, shutdown: &Shutdown) -> Result<Exports, Failure> {
+        self.serve_metrics(&config.metrics).await?;
+        self.serve_profiles().await?;
+        let (namespace, pod) =
+            (self.environment.system_namespace.as_deref(), self.environment.pod.as_deref());
+        let resource = otlp::resource(&self.component, &self.version, namespace, pod);
+        Exports::start(config, resource, self.registry.clone(), self.logging.tracer(), shutdown.clone())
+    }
+
+    async fn serve_metrics(&self, metrics: &Metrics) -> Result<(), Failure> {
+        let Metrics::Prometheus { host, port } = metrics else { return Ok(()) };
+        let port = self.environment.metrics_port.or(*port).unwrap_or(9090);
+        let from_env =
+            self.environment.metrics_host.map(|ip| Host { ip, setting: "METRICS_PROMETHEUS_HOST" });
+        let from_map = host.map(|ip| Host { ip, setting: "metrics-endpoint in config-observability" });
+        let host = from_env.or(from_map).or(self.flags.host());
+        let router = metrics::router(self.registry.clone());
+        listen::serve("metrics", host, port, "METRICS_PROMETHEUS_PORT", router).await
+    }
+
+    /// Without a system namespace there is no ConfigMap that could enable profiling.
+    async fn serve_profiles(&self) -> Result<(), Failure> {
+        if self.environment.system_namespace.is_none() {
+            return Ok(());
+        }
+        let (port, router) = (self.environment.profiling_port, self.config.profiling.router());
+        listen::serve("profiling", self.flags.host(), port, "PROFILING_PORT", router).await
+    }
+
+    /// Starts informers, controllers with their electors, and tasks.
+    fn start(&mut self, election: &Election, lifecycle: Lifecycle) -> Result<Running, Failure> {
+        let controllers = self.constructed.controllers.drain(..);
+        let joined = controllers.map(|controller| Ok((election.join(controller.name())?, controller)));
+        // All leases are valid before anything starts.
+        let joined = joined.collect::<Result<Vec<_>, Failure>>()?;
+        let mut running = Running::new(lifecycle, self.flags.shutdown_timeout);
+        self.informers.start();
+        for ((leadership, electors), controller) in joined {
+            running.controller(controller, leadership, electors, self.environment.workers);
+        }
+        self.constructed.tasks.drain(..).for_each(|task| running.task(task));
+        Ok(running)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::mpsc::channel, time::Duration};
+
+    use super::*;
+
+    #[test]
+    fn a_blocked_thread_does_not_block_other_tasks_even_on_one_processor() {
+        let runtime = runtime(1).unwrap();
+        let ((begin, has_begun), (end, may_end)) = (channel(), channel());
+        let blocking = runtime.spawn(async move {
+            begin.send(()).unwrap();
+            may_end.recv_timeout(Duration::from_secs(30))
+        });
+        has_begun.recv().unwrap();
+        runtime.spawn(async move { end.send(()) });
+        assert_eq!(runtime.block_on(blocking).unwrap(), Ok(()));
+    }
+}

@@ -1,0 +1,185 @@
+//! The first requests of a process, retried while the API server may become reachable.
+use std::{fmt, future::Future, io, time::Duration};
+
+use kube::Client;
+use semver::Version;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::failure::Failure;
+use crate::client::{
+    certificate,
+    error::{is_transient, root_cause},
+    kube_version,
+    kubeconfig::Access,
+};
+
+/// The timeout of a single attempt.
+const ATTEMPT: Duration = Duration::from_secs(10);
+/// The interval at which a wait that goes on is logged.
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
+const FIRST_BACKOFF: Duration = Duration::from_millis(250);
+const MAX_BACKOFF: Duration = Duration::from_secs(4);
+
+/// Access to an API server at the start of a process, with a timeout that all requests share.
+pub(crate) struct Startup<'a> {
+    access: &'a Access,
+    timeout: Duration,
+    deadline: Instant,
+}
+
+impl<'a> Startup<'a> {
+    /// The timeout starts now.
+    pub(crate) fn new(access: &'a Access, timeout: Duration) -> Self {
+        Self { access, timeout, deadline: Instant::now() + timeout }
+    }
+
+    /// Checks that the server responds, accepts the credentials and is new enough.
+    pub(crate) async fn check_version(&self, client: &Client, minimum: &Version) -> Result<Version, Failure> {
+        let info = self.retry(|| client.apiserver_version()).await.map_err(|e| self.failure(&e))?;
+        let text = info.git_version;
+        let version = kube_version::parse(&text)
+            .map_err(|e| Failure::new(format!("malformed kubernetes version {text:?}: {e}")))?;
+        if kube_version::is_compatible(&version, minimum) {
+            return Ok(version);
+        }
+        Err(Failure::new(format!(
+            "kubernetes version \"v{version}\" is not compatible, need at least \"v{minimum}\" (this can be overridden \
+             with the env var \"KUBERNETES_MIN_VERSION\")"
+        )))
+    }
+
+    /// Repeats the request while it fails with a transient error. Logs the first failure, and then one every ten seconds.
+    pub(crate) async fn retry<T, F>(&self, request: impl Fn() -> F) -> kube::Result<T>
+    where
+        F: Future<Output = kube::Result<T>>,
+    {
+        let mut backoff = FIRST_BACKOFF;
+        let mut logged: Option<Instant> = None;
+        loop {
+            let timed_out = |_| Err(kube::Error::Service(io::Error::from(io::ErrorKind::TimedOut).into()));
+            let error = match timeout(ATTEMPT, request()).await.unwrap_or_else(timed_out) {
+                Ok(response) => return Ok(response),
+                Err(error) => error,
+            };
+            let left = self.deadline.saturating_duration_since(Instant::now());
+            if !is_transient(&error) || left.is_zero() {
+                return Err(error);
+            }
+            if logged.is_none_or(|logged| logged.elapsed() >= LOG_INTERVAL) {
+                logged = Some(Instant::now());
+                let server = &self.access.config.cluster_url;
+                tracing::warn!("{}; retrying for {left:.0?}", describe(&error, &server, &root_cause(&error)));
+            }
+            sleep(backoff.min(left)).await;
+            backoff = (backoff * 2).min(MAX_BACKOFF);
+        }
+    }
+
+    /// Describes a failed request in the line that ends the process.
+    pub(crate) fn failure(&self, error: &kube::Error) -> Failure {
+        let Access { config, origin } = self.access;
+        let proxy = config.proxy_url.as_ref().map_or_else(String::new, |proxy| {
+            let (host, port) = (proxy.host().unwrap_or_default(), proxy.port_u16().unwrap_or(80));
+            format!(" through the proxy {host}:{port}")
+        });
+        let cause = match (error, root_cause(error)) {
+            (kube::Error::Api(status), cause) if status.code == 401 => {
+                let invalid = certificate::validity_error(&config.auth_info);
+                format!("you must be logged in to the server: {}", invalid.unwrap_or(cause))
+            }
+            (_, cause) if is_transient(error) => format!("{cause}; gave up after {:.0?}", self.timeout),
+            (_, cause) => cause,
+        };
+        let server = format_args!("{}{proxy} ({origin})", config.cluster_url);
+        Failure::new(describe(error, &server, &cause))
+    }
+}
+
+/// Describes an error in kubectl's words, or as a failed request where there was a response.
+fn describe(error: &kube::Error, server: &dyn fmt::Display, cause: &str) -> String {
+    match error {
+        kube::Error::Api(_) | kube::Error::SerdeError(_) => {
+            format!("request to the server {server} failed: {cause}")
+        }
+        _ => format!("unable to connect to the server {server}: {cause}"),
+    }
+}
+
+/// Returns whether the API server has no such object.
+pub(crate) fn is_not_found(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.is_not_found())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use kube::core::Status;
+
+    use super::*;
+    use crate::client::kubeconfig::Origin;
+
+    fn access() -> Access {
+        let config = kube::Config::new("https://api.example.com:6443".parse().unwrap());
+        Access { config, origin: Origin::Pod }
+    }
+    fn api(code: u16) -> kube::Error {
+        kube::Error::Api(Box::new(Status::failure("denied", "Reason").with_code(code)))
+    }
+    fn refused() -> kube::Error {
+        kube::Error::Service(Box::new(io::Error::from(io::ErrorKind::ConnectionRefused)))
+    }
+
+    /// Answers requests with these responses in turn, and repeats the last one. Returns the result, the number of
+    /// requests, and the time that they took.
+    async fn retried(responses: &[fn() -> kube::Result<u8>]) -> (Result<u8, String>, usize, Duration) {
+        let access = access();
+        let startup = Startup::new(&access, Duration::from_secs(60));
+        let (start, count) = (Instant::now(), RefCell::new(0));
+        let result = startup
+            .retry(async || {
+                let at = *count.borrow();
+                *count.borrow_mut() += 1;
+                responses[at.min(responses.len() - 1)]()
+            })
+            .await;
+        let requests = *count.borrow();
+        (result.map_err(|error| startup.failure(&error).to_string()), requests, start.elapsed())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn transient_errors_are_retried_for_a_minute() {
+        let (result, requests, took) = retried(&[|| Err(refused())]).await;
+        assert_eq!(
+            result.unwrap_err(),
+            "unable to connect to the server https://api.example.com:6443/ (the service account of this pod): \
+             connection refused; gave up after 60s"
+        );
+        assert!((15..30).contains(&requests), "{requests}");
+        assert!((60..62).contains(&took.as_secs()), "{took:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_succeeds_within_the_minute_is_no_failure() {
+        let (result, requests, _) =
+            retried(&[|| Err(refused()), || Err(api(503)), || Err(api(429)), || Ok(7)]).await;
+        assert_eq!((result, requests), (Ok(7), 4));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn permanent_errors_fail_at_once() {
+        let (result, requests, took) = retried(&[|| Err(api(401))]).await;
+        assert!(result.unwrap_err().ends_with("you must be logged in to the server: denied (401)"));
+        assert_eq!((requests, took), (1, Duration::ZERO));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_never_responds_is_given_up_after_the_minute() {
+        let access = access();
+        let startup = Startup::new(&access, Duration::from_secs(60));
+        let start = Instant::now();
+        let result = startup.retry(std::future::pending::<kube::Result<()>>).await;
+        assert!(startup.failure(&result.unwrap_err()).to_string().contains("timed out"));
+        assert!((60..72).contains(&start.elapsed().as_secs()), "{:?}", start.elapsed());
+    }
+}

@@ -1,0 +1,82 @@
+//! Test access to controllers and informers without an API server.
+
+use reknit_apis::Key;
+use reknit_injection::{Cached, Informer};
+use reknit_reconciler::{Controller, Outcome, Result};
+use serde::Serialize;
+
+/// Runs a [`Controller`] step by step.
+pub trait ControllerExt {
+    /// Takes the queued keys, sorted: those that a change has enqueued.
+    fn queued(&self) -> Vec<Key>;
+
+    /// Reconciles a key now, as its leader, without the queue. Events are published when this returns.
+    ///
+    /// # Errors
+    ///
+    /// The error of the reconcile.
+    fn once(&self, key: &Key) -> impl Future<Output = Result<Outcome>> + Send;
+
+    /// Reconciles a key as a process that does not lead it.
+    ///
+    /// # Errors
+    ///
+    /// The error of the reconcile.
+    fn once_following(&self, key: &Key) -> impl Future<Output = Result<Outcome>> + Send;
+
+    /// Checks that an object of the controller's Kind can have this key. A reconcile of any other key does nothing.
+    ///
+    /// # Errors
+    ///
+    /// The key has no name, or a namespace that does not fit the scope of the Kind.
+    fn check_key(&self, key: &Key) -> Result<()>;
+}
+
+impl ControllerExt for Controller {
+    fn queued(&self) -> Vec<Key> {
+        reknit_reconciler::internal::queued(self)
+    }
+
+    fn once(&self, key: &Key) -> impl Future<Output = Result<Outcome>> + Send {
+        reknit_reconciler::internal::once(self, key, true)
+    }
+
+    fn once_following(&self, key: &Key) -> impl Future<Output = Result<Outcome>> + Send {
+        reknit_reconciler::internal::once(self, key, false)
+    }
+
+    fn check_key(&self, key: &Key) -> Result<()> {
+        reknit_reconciler::internal::check_key(self, key)
+    }
+}
+
+/// Changes the objects of an [`Informer`] as a watch would.
+pub trait InformerExt<K> {
+    /// Caches an object unconditionally and calls the handlers, or removes it if the selection does not admit it.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the object cannot be written as JSON and read again.
+    fn insert(&self, object: K)
+    where
+        K: Serialize;
+
+    /// Removes the object of this key and calls the handlers.
+    fn remove(&self, key: &Key);
+}
+
+impl<K: Cached> InformerExt<K> for Informer<K> {
+    #[expect(clippy::panic, reason = "a test with an object that cannot exist has failed")]
+    fn insert(&self, object: K)
+    where
+        K: Serialize,
+    {
+        if let Err(error) = reknit_injection::internal::insert(self, &object) {
+            panic!("failed to cache the object of a test: {error}");
+        }
+    }
+
+    fn remove(&self, key: &Key) {
+        reknit_injection::internal::remove(self, key);
+    }
+}

@@ -1,0 +1,117 @@
+//! Validation of ConfigMaps by the code that reads them.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use reknit_apis::{EXAMPLE_CHECKSUM_ANNOTATION, example_checksum};
+use reknit_injection::FromConfigMap;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{
+    review::{Change, GroupVersionKind, Review, deny},
+    validation::Validated,
+};
+use crate::webhook::Webhook;
+
+const EXAMPLE: &str = "_example";
+
+/// Parses the data of a ConfigMap.
+pub(crate) type ParseConfigMap = Arc<dyn Fn(&BTreeMap<String, String>) -> Result<(), String> + Send + Sync>;
+
+impl Webhook {
+    /// Refuses changes of a ConfigMap of the system namespace that the process cannot parse, and changes of its `_example`, which
+    /// has to match its checksum. If several types read one ConfigMap, each has to parse it. A ConfigMap that is being deleted can
+    /// lose its finalizers in any case.
+    ///
+    /// ```
+    /// use std::{collections::BTreeMap, error::Error};
+    ///
+    /// use k8s_openapi::api::core::v1::ConfigMap;
+    /// use reknit_injection::FromConfigMap;
+    /// use reknit_webhook::{Proposal, Webhook};
+    /// use serde_json::json;
+    ///
+    /// #[derive(Default)]
+    /// struct Features {
+    ///     fast: bool,
+    /// }
+    ///
+    /// impl FromConfigMap for Features {
+    ///     const NAME: &'static str = "config-features";
+    ///
+    ///     fn from_config_map(data: &BTreeMap<String, String>) -> Result<Self, Box<dyn Error + Send + Sync>> {
+    ///         let fast = data.get("fast").map(|text| text.parse()).transpose();
+    ///         Ok(Self { fast: fast.map_err(|e| format!("fast: {e}"))?.unwrap_or_default() })
+    ///     }
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let webhook = Webhook::new("demo.reknit.dev").config_validation::<Features>();
+    /// let map = json!({
+    ///     "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "config-features"}, "data": {"fast": "very"},
+    /// });
+    /// let refused = webhook.admit(Proposal::create(map)).await.unwrap_err();
+    /// assert!(refused.to_string().starts_with("validation failed: fast: "));
+    /// # }
+    /// ```
+    pub fn config_validation<T: FromConfigMap>(self) -> Self {
+        self.config_parser(T::NAME, |data| {
+            T::from_config_map(data).map(drop).map_err(|error| error.to_string())
+        })
+    }
+
+    /// Refuses changes of a ConfigMap as [`config_validation`](Self::config_validation) does, with a function in place of a
+    /// type. The function does not get `_example`.
+    pub fn config_parser(
+        mut self,
+        name: &str,
+        parse: impl Fn(&BTreeMap<String, String>) -> Result<(), String> + Send + Sync + 'static,
+    ) -> Self {
+        self.config_maps.entry(name.into()).or_default().push(Arc::new(parse));
+        self
+    }
+
+    pub(crate) fn config_map_rules() -> Value {
+        let rule = GroupVersionKind::of::<ConfigMap>().rule(&["CREATE", "UPDATE"], vec!["configmaps".into()]);
+        Value::Array(vec![rule])
+    }
+
+    pub(crate) fn validate_config_map(&self, review: Review) -> Validated {
+        let is_map = review.kind == GroupVersionKind::of::<ConfigMap>();
+        match review.change.filter(|_| is_map).map_or(Ok(()), |change| self.parse(change)) {
+            Ok(()) => review.response.into(),
+            Err(reason) => deny(review.response, format!("validation failed: {reason}")).into(),
+        }
+    }
+
+    fn parse(&self, change: Change) -> Result<(), String> {
+        let Change { request, object: Some(object), .. } = change else { return Ok(()) };
+        if self.system_namespace.is_some() && self.system_namespace != request.namespace {
+            return Ok(());
+        }
+        let map = ConfigMap::deserialize(&object)
+            .map_err(|error| format!("cannot decode the ConfigMap: {error}"))?;
+        let Some(parsers) = map.metadata.name.as_ref().and_then(|name| self.config_maps.get(name)) else {
+            return Ok(());
+        };
+        check_example(&map)?;
+        let mut data = map.data.unwrap_or_default();
+        data.remove(EXAMPLE);
+        parsers.iter().try_for_each(|parse| parse(&data))
+    }
+}
+
+/// Refuses a change of the example with the message of Knative.
+fn check_example(map: &ConfigMap) -> Result<(), String> {
+    let example = map.data.as_ref().and_then(|data| data.get(EXAMPLE));
+    let noted = map.metadata.annotations.as_ref().and_then(|all| all.get(EXAMPLE_CHECKSUM_ANNOTATION));
+    match (example, noted) {
+        (Some(example), Some(noted)) if example_checksum(example) != *noted => Err(format!(
+            "the update modifies a key in {EXAMPLE:?} which is probably not what you want. Instead, copy the respective \
+             setting to the top-level of the ConfigMap, directly below \"data\""
+        )),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,133 @@
+//! Defaulting of objects.
+
+use std::sync::Arc;
+
+use kube::CustomResourceExt;
+use reknit_apis::{Defaultable, Kind, Operation, Request};
+use serde_json::{Value, json};
+
+use super::{
+    decoding::{Decoded, Decoder},
+    merge::merge,
+    review::{Change, GroupVersionKind, Review, deny},
+    validation::Validated,
+};
+use crate::webhook::Webhook;
+
+/// Makes the patch that gives the new object its defaults.
+type MakePatch = Arc<dyn Fn(&Change) -> Result<json_patch::Patch, String> + Send + Sync>;
+
+/// Sets the defaults that depend on the request.
+type SetDefaults<K> = fn(&mut K, Option<&K>, &Request);
+
+/// A Kind with defaults.
+#[derive(Clone)]
+pub(crate) struct DefaultedKind {
+    plural: String,
+    patch: MakePatch,
+}
+
+impl Webhook {
+    /// Sets the defaults of a Kind when its objects are created or updated, and the annotations `<group>/creator` and
+    /// `<group>/lastModifier`.
+    pub fn defaulting<K: Kind + CustomResourceExt>(self) -> Self {
+        self.with_defaults::<K>(|_, _, _| {})
+    }
+
+    /// Sets the defaults of a Kind as [`defaulting`](Self::defaulting) does, and those that depend on the request.
+    pub fn defaulting_by_request<K: Defaultable + CustomResourceExt>(self) -> Self {
+        self.with_defaults::<K>(|object, old, request| object.set_request_defaults(old, request))
+    }
+
+    fn with_defaults<K: Kind + CustomResourceExt>(mut self, set_defaults: SetDefaults<K>) -> Self {
+        let defaulter = Defaulter { decoder: Decoder::new(), set_defaults };
+        let patch = Arc::new(move |change: &Change| defaulter.patch(change));
+        let kind = DefaultedKind { plural: K::plural(&()).into(), patch };
+        self.defaulting.insert(GroupVersionKind::of::<K>(), kind);
+        self
+    }
+
+    pub(crate) fn defaulting_rules(&self) -> Value {
+        let rules = self.defaulting.iter();
+        rules.map(|(kind, handler)| kind.rule(&["CREATE", "UPDATE"], vec![handler.plural.clone()])).collect()
+    }
+
+    pub(crate) fn set_defaults(&self, review: Review) -> Validated {
+        let Review { response, kind, change } = review;
+        let Some(change) = change.filter(|change| change.request.operation != Operation::Delete) else {
+            return response.into();
+        };
+        let handler = self.defaulting.get(&kind).ok_or_else(|| format!("unhandled kind: {kind}"));
+        let patched = match handler.and_then(|handler| (handler.patch)(&change)) {
+            Ok(patch) if patch.is_empty() => return response.into(),
+            Ok(patch) => response.clone().with_patch(patch).map_err(|error| error.to_string()),
+            Err(reason) => Err(reason),
+        };
+        patched.unwrap_or_else(|reason| deny(response, format!("mutation failed: {reason}"))).into()
+    }
+}
+
+/// Sets the defaults of one Kind.
+struct Defaulter<K> {
+    decoder: Decoder<K>,
+    set_defaults: SetDefaults<K>,
+}
+
+impl<K: Kind + CustomResourceExt> Defaulter<K> {
+    /// The patch that gives the new object its defaults and annotations.
+    fn patch(&self, change: &Change) -> Result<json_patch::Patch, String> {
+        let object = change.new_object()?;
+        let decoded = self.decoder.new_object(change)?;
+        let old = self.decoder.old_object(change);
+        let mut result = self.defaulted(object, decoded, old.as_ref(), &change.request)?;
+        let old_defaulted = || {
+            let decoded = Decoded::new(old.clone()?).ok()?;
+            self.defaulted(change.old.as_ref()?, decoded, old.as_ref(), &change.request).ok()
+        };
+        // Defaults that are newer than the old object change its spec, but the user does not. That holds also if the API server
+        // sends the defaulted object again.
+        let old_spec = change.old.as_ref().map(|old| &old["spec"]);
+        let is_new = |spec| old_spec != Some(spec);
+        if is_new(&object["spec"])
+            && is_new(&result["spec"])
+            && old_defaulted().is_none_or(|old| old["spec"] != result["spec"])
+        {
+            annotate(&mut result, &change.request, &K::group(&()));
+        }
+        Ok(json_patch::diff(object, &result))
+    }
+
+    /// Sets the defaults of the decoded object and merges them into its JSON, which keeps unknown fields.
+    fn defaulted(
+        &self,
+        raw: &Value,
+        decoded: Decoded<K>,
+        old: Option<&K>,
+        request: &Request,
+    ) -> Result<Value, String> {
+        let Decoded { mut object, written: before } = decoded;
+        object.set_defaults();
+        (self.set_defaults)(&mut object, old, request);
+        let after = Decoded::new(object)?.written;
+        let mut result = raw.clone();
+        merge(&mut result, &before, &after);
+        Ok(result)
+    }
+}
+
+/// Sets the annotations for the creator and the last modifier.
+fn annotate(result: &mut Value, request: &Request, group: &str) {
+    let Some(user) = &request.user.username else { return };
+    let names = match (request.operation, &request.subresource) {
+        (Operation::Create, None) => &["creator", "lastModifier"][..],
+        (Operation::Update, None) => &["lastModifier"][..],
+        _ => return,
+    };
+    let annotations = &mut result["metadata"]["annotations"];
+    if !annotations.is_object() {
+        *annotations = json!({});
+    }
+    for name in names {
+        annotations[format!("{group}/{name}")] = json!(user);
+    }
+}

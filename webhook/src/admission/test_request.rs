@@ -1,0 +1,141 @@
+//! Admission requests for tests, which need no server.
+
+use std::error::Error;
+
+use kube::core::admission::AdmissionResponse;
+use reknit_apis::{Operation, Request};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::{
+    review::{Change, GroupVersionKind, Review},
+    validation::Validated,
+};
+use crate::webhook::Webhook;
+
+/// A request to create, update or delete an object, for [`Webhook::admit`](crate::Webhook::admit).
+///
+/// The object is anything that serializes to JSON with an `apiVersion` and a `kind`: a Kind, or `json!(..)` with a mistake
+/// that the type would not allow.
+#[derive(Clone, Debug)]
+#[must_use = "a proposal does nothing until it is admitted"]
+pub struct Proposal {
+    request: Request,
+    object: Value,
+    old: Value,
+}
+
+/// The reason of a denied request, as the client reads it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Refused(String);
+
+/// An allowed request.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Admitted {
+    /// The object as it is stored, with its defaults; the old object if it is deleted.
+    pub object: Value,
+    /// The warnings for the client.
+    pub warnings: Vec<String>,
+}
+
+impl Proposal {
+    /// Creates an object.
+    pub fn create(object: impl Serialize) -> Self {
+        Self::new(Operation::Create, json(object), Value::Null)
+    }
+
+    /// Updates an object.
+    pub fn update(old: impl Serialize, object: impl Serialize) -> Self {
+        Self::new(Operation::Update, json(object), json(old))
+    }
+
+    /// Deletes an object.
+    pub fn delete(old: impl Serialize) -> Self {
+        Self::new(Operation::Delete, Value::Null, json(old))
+    }
+
+    fn new(operation: Operation, object: Value, old: Value) -> Self {
+        let mut request = Request::new(operation);
+        let metadata = &(if object.is_null() { &old } else { &object })["metadata"];
+        request.name = metadata["name"].as_str().unwrap_or_default().into();
+        request.namespace = metadata["namespace"].as_str().map(str::to_owned);
+        Self { request, object, old }
+    }
+
+    /// Sets the user who sends the request.
+    pub fn by(mut self, username: &str) -> Self {
+        self.request = self.request.by(username);
+        self
+    }
+
+    /// Makes it a request for a subresource.
+    pub fn subresource(mut self, name: &str) -> Self {
+        self.request.subresource = Some(name.into()).filter(|name: &String| !name.is_empty());
+        self
+    }
+
+    /// Makes it a dry run.
+    pub fn dry_run(mut self) -> Self {
+        self.request.dry_run = true;
+        self
+    }
+
+    /// The review that the API server would send, with this object in place of the proposed one.
+    fn review(&self, object: &Value) -> Result<Review, Refused> {
+        let typed = if object.is_null() { &self.old } else { object };
+        let (Some(version), Some(kind)) = (typed["apiVersion"].as_str(), typed["kind"].as_str()) else {
+            return Err(Refused("could not decode body: the object has no apiVersion or kind".into()));
+        };
+        let some = |value: &Value| Some(value.clone()).filter(|value| !value.is_null());
+        let change = Change { request: self.request.clone(), object: some(object), old: some(&self.old) };
+        Ok(Review::new(GroupVersionKind::new(version, kind), Some(change)))
+    }
+}
+
+/// An object that cannot be serialized is refused because it has no kind.
+fn json(object: impl Serialize) -> Value {
+    serde_json::to_value(object).unwrap_or_default()
+}
+
+impl Webhook {
+    /// Admits a request as the API server does with this webhook: defaulting first, then validation. For tests.
+    ///
+    /// Objects get no defaults in requests for a subresource, and are validated only if the Kind names the subresource
+    /// ([`Validatable::SUBRESOURCES`](reknit_apis::Validatable::SUBRESOURCES)).
+    ///
+    /// # Errors
+    ///
+    /// Fails with the reason if the request is denied.
+    pub async fn admit(&self, proposal: Proposal) -> Result<Admitted, Refused> {
+        let mut object = proposal.object.clone();
+        let review = proposal.review(&object)?;
+        let (kind, subresource) = (review.kind.clone(), proposal.request.subresource.as_deref());
+        if subresource.is_none()
+            && self.defaulting.contains_key(&kind)
+            && let Some(patch) = allowed(self.set_defaults(review))?.patch
+        {
+            object = patched(object, &patch).map_err(|error| Refused(error.to_string()))?;
+        }
+        allowed(self.validate_config_map(proposal.review(&object)?))?;
+        let mut warnings = Vec::new();
+        if self.validates(&kind, subresource) {
+            let mut validated = self.validate(proposal.review(&object)?);
+            while let Some(call) = validated.calls.pop_front() {
+                validated = validated.with_result(call().await);
+            }
+            warnings = allowed(validated)?.warnings.unwrap_or_default();
+        }
+        let object = if object.is_null() { proposal.old } else { object };
+        Ok(Admitted { object, warnings })
+    }
+}
+
+fn allowed(Validated { response, .. }: Validated) -> Result<AdmissionResponse, Refused> {
+    if response.allowed { Ok(response) } else { Err(Refused(response.result.message)) }
+}
+
+fn patched(mut object: Value, patch: &[u8]) -> Result<Value, Box<dyn Error>> {
+    json_patch::patch(&mut object, &serde_json::from_slice::<json_patch::Patch>(patch)?)?;
+    Ok(object)
+}

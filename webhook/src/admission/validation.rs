@@ -1,0 +1,242 @@
+//! Validation of objects.
+
+use std::{collections::VecDeque, fmt::Display, future::Future, iter, sync::Arc};
+
+use futures::future::BoxFuture;
+use kube::{CustomResourceExt, core::admission::AdmissionResponse};
+use reknit_apis::{FieldError, Kind, Level, Operation, Request, Validatable};
+use serde_json::Value;
+
+use super::{
+    decoding::{Decoder, decode_leniently},
+    review::{Change, GroupVersionKind, Review, deny},
+};
+use crate::webhook::Webhook;
+
+/// A Kind with rules or callbacks.
+#[derive(Clone, Default)]
+pub(crate) struct ValidatedKind {
+    plural: String,
+    subresources: &'static [&'static str],
+    validate: Option<Validate>,
+    callbacks: Vec<Callback>,
+}
+
+type Validate = Arc<dyn Fn(&Change) -> Result<FieldError, String> + Send + Sync>;
+
+/// Decodes the object for a callback. None if the callback is not to be called.
+type Callback = Arc<dyn Fn(&Value, &Request) -> Result<Option<Call>, String> + Send + Sync>;
+
+/// Calls a callback that has its object. The call may block its thread, its future must not.
+pub(crate) type Call = Box<dyn FnOnce() -> BoxFuture<'static, Result<(), String>> + Send>;
+
+/// A response, and the callbacks that may still deny the request.
+pub(crate) struct Validated {
+    pub(crate) response: AdmissionResponse,
+    /// The callbacks to call one after another until one fails.
+    pub(crate) calls: VecDeque<Call>,
+}
+
+impl From<AdmissionResponse> for Validated {
+    fn from(response: AdmissionResponse) -> Self {
+        Self { response, calls: VecDeque::new() }
+    }
+}
+
+impl Validated {
+    /// Takes the result of a callback into account.
+    pub(crate) fn with_result(self, result: Result<(), String>) -> Self {
+        match result {
+            Ok(()) => self,
+            Err(reason) => deny(self.response, format!("validation callback failed: {reason}")).into(),
+        }
+    }
+}
+
+impl Webhook {
+    /// Validates the objects of a Kind when they are created, updated or deleted.
+    pub fn validation<K: Validatable + CustomResourceExt>(mut self) -> Self {
+        let decoder = Decoder::<K>::new();
+        let kind = self.validated_kind::<K>();
+        kind.subresources = K::SUBRESOURCES;
+        kind.validate = Some(Arc::new(move |change: &Change| validate(&decoder, change)));
+        self
+    }
+
+    /// Calls a callback when an object of the Kind is created, updated or deleted, if the object is valid. For a deletion it
+    /// gets the old object.
+    ///
+    /// Callbacks are called one after another until one fails. None is called in a dry run or for the deletion of an object that
+    /// cannot be decoded. A callback may block its thread until it returns its future; the future must not.
+    ///
+    /// ```
+    /// use k8s_openapi::api::core::v1::Namespace;
+    /// use reknit_webhook::Webhook;
+    ///
+    /// let webhook = Webhook::new("demo.reknit.dev").callback(async |namespace: Namespace, request| {
+    ///     match namespace.metadata.name.as_deref() {
+    ///         Some("forbidden") => Err(format!("{} must not have it", request.username())),
+    ///         _ => Ok(()),
+    ///     }
+    /// });
+    /// # let _ = webhook;
+    /// ```
+    pub fn callback<K, C, E>(mut self, call: impl Fn(K, Request) -> C + Send + Sync + 'static) -> Self
+    where
+        K: Kind,
+        C: Future<Output = Result<(), E>> + Send + 'static,
+        E: Display + 'static,
+    {
+        let callback = Arc::new(call);
+        let prepare = move |object: &Value, request: &Request| {
+            // The CustomResourceDefinition is unknown here, so the status may be dropped even if it is not a subresource.
+            let object = match decode_leniently::<K>(object, request.subresource.is_none()) {
+                Ok((object, _)) => object,
+                // An undecodable object must not prevent its own deletion.
+                Err(_) if request.operation == Operation::Delete => return Ok(None),
+                Err(error) => return Err(error),
+            };
+            let (callback, request) = (callback.clone(), request.clone());
+            let call: Call = Box::new(move || {
+                let future = callback(object, request);
+                Box::pin(async { future.await.map_err(|error| error.to_string()) })
+            });
+            Ok(Some(call))
+        };
+        self.validated_kind::<K>().callbacks.push(Arc::new(prepare));
+        self
+    }
+
+    fn validated_kind<K: Kind>(&mut self) -> &mut ValidatedKind {
+        let kind = self.validation.entry(GroupVersionKind::of::<K>()).or_default();
+        kind.plural = K::plural(&()).into();
+        kind
+    }
+
+    pub(crate) fn validation_rules(&self) -> Value {
+        let rule = |(kind, handler): (&GroupVersionKind, &ValidatedKind)| {
+            let plural = &handler.plural;
+            let subresources = handler.subresources.iter().map(|name| format!("{plural}/{name}"));
+            let resources = iter::once(plural.clone()).chain(subresources).collect();
+            kind.rule(&["CREATE", "UPDATE", "DELETE"], resources)
+        };
+        self.validation.iter().map(rule).collect()
+    }
+
+    /// Returns true if the rules name this Kind, or its subresource if there is one.
+    pub(crate) fn validates(&self, kind: &GroupVersionKind, subresource: Option<&str>) -> bool {
+        let handler = self.validation.get(kind);
+        handler.is_some_and(|handler| subresource.is_none_or(|name| handler.subresources.contains(&name)))
+    }
+
+    /// Validates the object and prepares the callbacks.
+    pub(crate) fn validate(&self, review: Review) -> Validated {
+        let Review { mut response, kind, change } = review;
+        let Some(handler) = self.validation.get(&kind) else {
+            return deny(response, format!("decoding request failed: unhandled kind: {kind}")).into();
+        };
+        let Some(change) = change else { return response.into() };
+        let error = match handler.check(&change) {
+            Ok(error) => error,
+            Err(reason) => return deny(response, format!("decoding request failed: {reason}")).into(),
+        };
+        response.warnings = warnings(&error);
+        let errors = error.filter(Level::Error);
+        if !errors.is_empty() {
+            return deny(response, format!("validation failed: {errors}")).into();
+        }
+        match handler.calls(&change) {
+            Ok(calls) => Validated { response, calls },
+            Err(reason) => Validated::from(response).with_result(Err(reason)),
+        }
+    }
+}
+
+impl ValidatedKind {
+    fn check(&self, change: &Change) -> Result<FieldError, String> {
+        if change.request.operation != Operation::Delete {
+            change.new_object()?;
+        }
+        self.validate.as_ref().map_or_else(|| Ok(FieldError::none()), |validate| validate(change))
+    }
+
+    /// Prepares the callbacks. There are none in a dry run, since they may have effects.
+    fn calls(&self, change: &Change) -> Result<VecDeque<Call>, String> {
+        let object = change.object.as_ref().or(change.old.as_ref());
+        let Some(object) = object.filter(|_| !change.request.dry_run) else { return Ok(VecDeque::new()) };
+        self.callbacks.iter().filter_map(|prepare| prepare(object, &change.request).transpose()).collect()
+    }
+}
+
+fn validate<K>(decoder: &Decoder<K>, change: &Change) -> Result<FieldError, String>
+where
+    K: Validatable + CustomResourceExt,
+{
+    let (request, old) = (&change.request, decoder.old_object(change));
+    if request.operation == Operation::Delete {
+        return Ok(old.map_or_else(FieldError::none, |old| old.validate_delete(request)));
+    }
+    let object = decoder.new_object(change)?.object;
+    Ok(match (&old, &request.subresource) {
+        (old, Some(_)) => object.validate_subresource(old.as_ref().unwrap_or(&object), request),
+        (Some(old), None) => object.validate_update(old, request),
+        (None, None) => object.validate(request),
+    })
+}
+
+/// One warning a line, since the API server sends each in an HTTP header.
+fn warnings(error: &FieldError) -> Option<Vec<String>> {
+    let warnings = error.clone().filter(Level::Warning).to_string();
+    let lines: Vec<String> = warnings.lines().map(str::to_owned).collect();
+    Some(lines).filter(|lines| !lines.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::Namespace;
+    use reknit_apis::kind;
+    use serde::{Deserialize, Serialize};
+    use serde_json::json;
+
+    use super::*;
+
+    #[derive(kube::CustomResource, Serialize, Deserialize, Clone, Debug, schemars::JsonSchema)]
+    #[kube(group = "demo.reknit.dev", version = "v1", kind = "Lamp", namespaced, status = "LampStatus")]
+    struct LampSpec {}
+
+    #[derive(Serialize, Deserialize, Clone, Debug, schemars::JsonSchema)]
+    struct LampStatus {}
+
+    kind!(Lamp {});
+
+    impl Validatable for Lamp {
+        const SUBRESOURCES: &'static [&'static str] = &["status"];
+
+        fn validate(&self, _: &Request) -> FieldError {
+            FieldError::none()
+        }
+    }
+
+    #[test]
+    fn the_rules_name_each_kind_its_deletions_and_its_subresources() {
+        let webhook = Webhook::new("demo.reknit.dev")
+            .validation::<Lamp>()
+            .callback(async |_: Lamp, _| Ok::<_, String>(()))
+            .callback(async |_: Namespace, _| Ok::<_, String>(()));
+        let rule = |group, resources: &[&str]| {
+            json!({
+                "operations": ["CREATE", "UPDATE", "DELETE"], "apiGroups": [group], "apiVersions": ["v1"],
+                "resources": resources, "scope": "*",
+            })
+        };
+        let expected =
+            json!([rule("", &["namespaces"]), rule("demo.reknit.dev", &["lamps", "lamps/status"])]);
+        assert_eq!(webhook.validation_rules(), expected);
+        let validates = |kind: &GroupVersionKind, part| webhook.validates(kind, part);
+        let (lamp, namespace) = (GroupVersionKind::of::<Lamp>(), GroupVersionKind::of::<Namespace>());
+        assert!(
+            validates(&lamp, None) && validates(&lamp, Some("status")) && !validates(&lamp, Some("scale"))
+        );
+        assert!(validates(&namespace, None) && !validates(&namespace, Some("status")));
+    }
+}

@@ -1,0 +1,182 @@
+//! The objects that tell the API server how to call the webhook: webhook configurations and CustomResourceDefinitions.
+
+use std::net::IpAddr;
+
+use k8s_openapi::ByteString;
+use kube::api::ApiResource;
+use reknit_apis::Key;
+use reknit_injection::{Cached, Context, select};
+use reknit_reconciler::{Builder, Keys};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+/// The label of namespaces that Knative's webhooks leave alone.
+const EXCLUDE: &str = "webhooks.knative.dev/exclude";
+
+/// Returns the cached object as JSON.
+pub(crate) type Read = Box<dyn Fn() -> Option<Value> + Send + Sync>;
+
+/// An object that tells the API server how to call the webhook.
+pub(crate) struct Configuration {
+    pub(crate) name: String,
+    pub(crate) resource: ApiResource,
+    path: &'static str,
+    /// The rules of the entries that have the name of the object. None for a CustomResourceDefinition.
+    rules: Option<Value>,
+    /// Watches the object. Its changes enqueue its key and that of the Secret, whose certificate may lack a new host.
+    pub(crate) watch: fn(&Context, &mut Builder<Keys>, &str, &Key) -> Read,
+}
+
+impl Configuration {
+    pub(crate) fn new<K>(name: String, path: &'static str, rules: Option<Value>) -> Self
+    where
+        K: Cached<DynamicType = ()> + Serialize,
+    {
+        Self { name, resource: ApiResource::erase::<K>(&()), path, rules, watch: watch::<K> }
+    }
+
+    /// The client configurations by which the API server calls the webhook.
+    pub(crate) fn clients(&self, mut object: Value) -> Vec<Value> {
+        self.entries(&mut object).into_iter().map(|entry| entry["clientConfig"].take()).collect()
+    }
+
+    fn entries<'a>(&self, object: &'a mut Value) -> Vec<&'a mut Value> {
+        if self.rules.is_some() {
+            let entries = object.get_mut("webhooks").and_then(Value::as_array_mut);
+            return entries.into_iter().flatten().filter(|entry| entry["name"] == *self.name).collect();
+        }
+        let conversion = object.pointer_mut("/spec/conversion");
+        let conversion = conversion.filter(|conversion| conversion["strategy"] == "Webhook");
+        conversion.and_then(|conversion| conversion.get_mut("webhook")).into_iter().collect()
+    }
+
+    /// The merge patch that makes the API server call the webhook and trust this bundle, if one is needed. An entry gets its rules,
+    /// without which the API server does not call it, once the certificate covers its host.
+    pub(crate) fn patch(
+        &self,
+        object: &Value,
+        bundle: &str,
+        covers: impl Fn(&String) -> bool,
+    ) -> Result<Option<Value>, String> {
+        let mut filled = object.clone();
+        let entries = self.entries(&mut filled);
+        if entries.is_empty() {
+            let (kind, name) = (&self.resource.kind, &self.name);
+            return Err(match self.rules {
+                Some(_) => {
+                    format!(
+                        "{kind} {name:?} has no entry of that name: the API server does not call this webhook"
+                    )
+                }
+                None => format!("custom resource {name:?} isn't configured for webhook conversion"),
+            });
+        }
+        for entry in entries {
+            if let Some(rules) = &self.rules {
+                if host(&entry["clientConfig"]).as_ref().is_none_or(&covers) {
+                    entry["rules"].clone_from(rules);
+                }
+                exclude(&mut entry["namespaceSelector"]);
+            }
+            let client = &mut entry["clientConfig"];
+            client["caBundle"] = ca_bundle(bundle);
+            if client["service"].is_object() {
+                client["service"]["path"] = self.path.into();
+            }
+        }
+        let patch = match self.rules {
+            Some(_) => json!({"webhooks": filled["webhooks"]}),
+            None => json!({"spec": {"conversion": filled["spec"]["conversion"]}}),
+        };
+        Ok(Some(patch).filter(|_| filled != *object))
+    }
+}
+
+fn watch<K>(cx: &Context, build: &mut Builder<Keys>, name: &str, secret: &Key) -> Read
+where
+    K: Cached<DynamicType = ()> + Serialize,
+{
+    let (informer, secret) = (cx.informer::<K>(select().field("metadata.name", name)), secret.clone());
+    build.watch(&informer).keys(move |object| [Key::of(object), secret.clone()]);
+    let key = Key::new(None, name);
+    build.always(key.clone());
+    Box::new(move || informer.get(&key).and_then(|object| serde_json::to_value(&*object).ok()))
+}
+
+/// Returns true if a client trusts exactly this bundle.
+pub(crate) fn trusts(client: &Value, bundle: &str) -> bool {
+    client["caBundle"] == ca_bundle(bundle)
+}
+
+fn ca_bundle(bundle: &str) -> Value {
+    json!(ByteString(bundle.as_bytes().to_vec()))
+}
+
+/// The host of a client that has a URL, with addresses written as in certificates.
+pub(crate) fn host(client: &Value) -> Option<String> {
+    let url: http::Uri = client["url"].as_str()?.parse().ok()?;
+    let host = url.host()?.trim_matches(['[', ']']);
+    Some(host.parse().map_or_else(|_| host.to_owned(), |address: IpAddr| address.to_string()))
+}
+
+fn exclude(selector: &mut Value) {
+    let expressions = &mut selector["matchExpressions"];
+    if !expressions.is_array() {
+        *expressions = json!([]);
+    }
+    if let Some(expressions) = expressions.as_array_mut()
+        && !expressions.iter().any(|expression| expression["key"] == EXCLUDE)
+    {
+        expressions.push(json!({"key": EXCLUDE, "operator": "DoesNotExist"}));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
+
+    use super::*;
+
+    fn configuration() -> Configuration {
+        let rules = json!([{"resources": ["lamps"]}]);
+        Configuration::new::<MutatingWebhookConfiguration>("x.dev".into(), "/defaulting", Some(rules))
+    }
+
+    fn filled(webhooks: &Value, covers: impl Fn(&String) -> bool) -> Value {
+        let object = json!({"webhooks": webhooks});
+        configuration().patch(&object, "CA", covers).unwrap().unwrap_or(object)["webhooks"].take()
+    }
+
+    #[test]
+    fn only_entries_with_the_name_of_the_object_are_filled() {
+        let webhooks = json!([
+            {"name": "other.dev", "clientConfig": {"url": "https://a/b"}},
+            {"name": "x.dev", "timeoutSeconds": 3, "clientConfig": {"service": {"name": "s", "port": 9}},
+             "namespaceSelector": {"matchExpressions": [{"key": "k", "operator": "Exists"}]}},
+        ]);
+        let once = filled(&webhooks, |_| true);
+        assert_eq!(once[0], webhooks[0]);
+        let expected = json!({
+            "name": "x.dev", "timeoutSeconds": 3, "rules": [{"resources": ["lamps"]}],
+            "clientConfig": {"service": {"name": "s", "port": 9, "path": "/defaulting"}, "caBundle": "Q0E="},
+            "namespaceSelector": {"matchExpressions": [
+                {"key": "k", "operator": "Exists"}, {"key": EXCLUDE, "operator": "DoesNotExist"},
+            ]},
+        });
+        assert_eq!(once[1], expected);
+        let object = json!({"webhooks": once});
+        assert_eq!(configuration().patch(&object, "CA", |_| true), Ok(None));
+        assert!(trusts(&configuration().clients(object)[0], "CA"));
+    }
+
+    #[test]
+    fn the_url_of_an_entry_is_kept_and_its_host_is_read() {
+        let webhooks = json!([{"name": "x.dev", "clientConfig": {"url": "https://[::1]:8443/other"}}]);
+        let once = filled(&webhooks, |_| true);
+        assert_eq!(filled(&webhooks, |name| name != "::1")[0]["rules"], Value::Null);
+        assert_eq!(once[0]["clientConfig"], json!({"url": "https://[::1]:8443/other", "caBundle": "Q0E="}));
+        assert_eq!(host(&once[0]["clientConfig"]).as_deref(), Some("::1"));
+        let long = json!({"url": "https://[0:0:0:0:0:0:0:1]:8443/other"});
+        assert_eq!(host(&long).as_deref(), Some("::1"), "a certificate has the short form");
+    }
+}

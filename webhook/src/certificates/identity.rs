@@ -1,0 +1,72 @@
+//! The certificate that a webhook serves, which can be replaced at any time.
+
+use std::{error::Error, sync::Arc};
+
+use parking_lot::RwLock;
+use rustls::{
+    ServerConfig,
+    crypto::ring,
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+    server::{ClientHello, ResolvesServerCert},
+    sign::CertifiedKey,
+    version::TLS13,
+};
+
+/// The certificate that is served in TLS handshakes. Clones share it.
+///
+/// Handshakes fail until a certificate is set.
+///
+/// ```no_run
+/// # fn of(certificate: &[u8], key: &[u8]) -> Result<(), reknit_webhook::BadCertificate> {
+/// use reknit_webhook::Identity;
+///
+/// let identity = Identity::default();
+/// identity.show(certificate, key)?; // PEM
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Identity(Arc<RwLock<Option<Arc<CertifiedKey>>>>);
+
+/// The error of a certificate or key that cannot be served.
+#[derive(Debug, thiserror::Error)]
+#[error("failed to serve the certificate: {0}")]
+pub struct BadCertificate(String);
+
+impl Identity {
+    /// Serves this certificate in later handshakes. It is a PEM chain that begins with the server's own certificate, and its PEM
+    /// key. Open connections are kept.
+    ///
+    /// # Errors
+    ///
+    /// Fails if either cannot be read, or if the key is not that of the certificate. The certificate before is kept.
+    pub fn show(&self, certificate: &[u8], key: &[u8]) -> Result<(), BadCertificate> {
+        let certified = certified_key(certificate, key).map_err(|error| BadCertificate(error.to_string()))?;
+        *self.0.write() = Some(Arc::new(certified));
+        Ok(())
+    }
+
+    /// The configuration of a server with TLS 1.3 and HTTP/1.1 only, as in Knative's webhooks.
+    pub(crate) fn config(&self) -> Result<ServerConfig, rustls::Error> {
+        let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
+        let resolver = Arc::new(Resolver(self.clone()));
+        let mut config =
+            builder.with_protocol_versions(&[&TLS13])?.with_no_client_auth().with_cert_resolver(resolver);
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(config)
+    }
+}
+
+#[derive(Debug)]
+struct Resolver(Identity);
+
+impl ResolvesServerCert for Resolver {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        self.0.0.read().clone()
+    }
+}
+
+/// Reads a PEM chain and its PEM key. Fails if the key is not that of the certificate.
+pub(super) fn certified_key(certificate: &[u8], key: &[u8]) -> Result<CertifiedKey, Box<dyn Error>> {
+    let chain = CertificateDer::pem_slice_iter(certificate).collect::<Result<_, _>>()?;
+    Ok(CertifiedKey::from_der(chain, PrivateKeyDer::from_pem_slice(key)?, &ring::default_provider())?)
+}

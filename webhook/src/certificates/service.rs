@@ -1,0 +1,29 @@
+//! The names of the Service and the Secret of a webhook.
+
+use reknit_apis::cluster_domain;
+
+/// The names of the objects of a webhook in the system namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The Service: `webhook`.
+    pub service: String,
+    /// The Secret with the certificate: `webhook-certs`.
+    pub secret: String,
+}
+
+impl Default for Place {
+    fn default() -> Self {
+        Self { service: "webhook".into(), secret: "webhook-certs".into() }
+    }
+}
+
+impl Place {
+    /// The DNS names of the Service within the cluster.
+    pub(crate) fn names(&self, namespace: &str) -> Vec<String> {
+        let domain = cluster_domain();
+        let suffixes =
+            [format!(".{namespace}.svc"), format!(".{namespace}.svc.{domain}"), format!(".{namespace}")];
+        let names = suffixes.iter().map(|suffix| format!("{}{suffix}", self.service));
+        names.chain([self.service.clone()]).collect()
+    }
+}

@@ -1,0 +1,158 @@
+//! Conversion of objects between versions by way of the hub.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use kube::core::Status;
+use reknit_apis::{ConversionError, Convertible, Kind};
+use serde::{Deserialize, Serialize};
+use serde_json::{
+    Value,
+    value::{RawValue, to_raw_value},
+};
+
+use crate::{
+    admission::{
+        decoding::{Decoded, decode},
+        review::GroupVersionKind,
+    },
+    webhook::Webhook,
+};
+
+type Convert = Arc<dyn Fn(Value) -> Result<Value, String> + Send + Sync>;
+
+/// The conversion of one version to the hub's, and back with the defaults of the version. Both steps are typed.
+#[derive(Clone)]
+pub(crate) struct Version {
+    /// The name of the CustomResourceDefinition.
+    definition: String,
+    to_hub: Convert,
+    from_hub: Convert,
+}
+
+/// A ConversionReview with objects as text. kube's holds JSON values, which take up to fifty times the memory.
+#[derive(Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ConversionReview<'a> {
+    api_version: String,
+    kind: String,
+    #[serde(borrow, skip_serializing)]
+    request: Option<Request<'a>>,
+    #[serde(skip_deserializing)]
+    response: Option<Response>,
+}
+
+#[derive(Deserialize)]
+struct Request<'a> {
+    uid: String,
+    #[serde(rename = "desiredAPIVersion")]
+    desired_api_version: String,
+    #[serde(borrow)]
+    objects: Vec<&'a RawValue>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Response {
+    uid: String,
+    result: Status,
+    converted_objects: Vec<Box<RawValue>>,
+}
+
+impl Webhook {
+    /// Converts objects of this version to the other versions of the Kind by way of the hub. They get the defaults of the version
+    /// to which they are converted. Has to be called for every version except the hub.
+    pub fn conversion<K: Convertible>(mut self) -> Self {
+        let definition = format!("{}.{}", K::plural(&()), K::group(&()));
+        let failed = |error: ConversionError| error.to_string();
+        let hub = Version {
+            definition: definition.clone(),
+            to_hub: Arc::new(Ok),
+            from_hub: Arc::new(|value| defaulted(decode::<K::Hub>(&value)?)),
+        };
+        let version = Version {
+            definition,
+            to_hub: Arc::new(move |value| {
+                Ok(Decoded::new(decode::<K>(&value)?.into_hub().map_err(failed)?)?.written)
+            }),
+            from_hub: Arc::new(move |value| defaulted(K::from_hub(decode(&value)?).map_err(failed)?)),
+        };
+        self.conversion.insert(GroupVersionKind::of::<K::Hub>(), hub);
+        self.conversion.insert(GroupVersionKind::of::<K>(), version);
+        self
+    }
+
+    /// The names of the CustomResourceDefinitions whose objects are converted.
+    pub(crate) fn definitions(&self) -> BTreeSet<&String> {
+        self.conversion.values().map(|version| &version.definition).collect()
+    }
+
+    /// Converts the objects of a review one after another, each of `largest` bytes at most. Returns the review with the response,
+    /// and whether all objects were converted.
+    pub(crate) fn convert_all<'a>(
+        &self,
+        mut review: ConversionReview<'a>,
+        largest: usize,
+    ) -> Result<(bool, ConversionReview<'a>), &'static str> {
+        let request = review.request.take().ok_or("the review has no request")?;
+        let version = &request.desired_api_version;
+        let converted = request.objects.into_iter().map(|object| self.convert_text(object, version, largest));
+        let (result, converted_objects) = match converted.collect() {
+            Ok(converted) => (Status::success(), converted),
+            Err(reason) => (Status::failure(&reason, "ConversionFailed"), vec![]),
+        };
+        let is_success = result.is_success();
+        review.response = Some(Response { uid: request.uid, result, converted_objects });
+        Ok((is_success, review))
+    }
+
+    fn convert_text(
+        &self,
+        object: &RawValue,
+        version: &str,
+        largest: usize,
+    ) -> Result<Box<RawValue>, String> {
+        let text = object.get();
+        if text.len() > largest {
+            return Err(format!("an object has {} bytes, more than {largest}", text.len()));
+        }
+        let undecodable = |error: serde_json::Error| format!("could not decode an object: {error}");
+        let converted = self.convert(serde_json::from_str(text).map_err(undecodable)?, version)?;
+        to_raw_value(&converted).map_err(|error| error.to_string())
+    }
+
+    fn convert(&self, object: Value, version: &str) -> Result<Value, String> {
+        let kind = object["kind"].as_str().unwrap_or_default();
+        let from = GroupVersionKind::new(object["apiVersion"].as_str().unwrap_or_default(), kind);
+        let to = GroupVersionKind::new(version, kind);
+        if from == to {
+            return Ok(object);
+        }
+        let find =
+            |kind| self.conversion.get(kind).ok_or_else(|| format!("no conversion support for {kind}"));
+        let (from, metadata) = (find(&from)?, object["metadata"].clone());
+        let from_hub = &find(&to)?.from_hub;
+        let mut converted = (from.to_hub)(object).and_then(|hub| from_hub(hub)).map_err(|reason| {
+            let name = metadata["name"].as_str().unwrap_or_default();
+            format!("conversion failed to version {} for kind {} of {name:?}: {reason}", to.version, to.kind)
+        })?;
+        keep_metadata(&mut converted, metadata);
+        Ok(converted)
+    }
+}
+
+/// Restores the metadata except for labels and annotations: the API server allows no other changes, and the types may not know
+/// every field.
+fn keep_metadata(converted: &mut Value, mut metadata: Value) {
+    for changeable in ["labels", "annotations"] {
+        match converted["metadata"].get_mut(changeable).map(Value::take) {
+            Some(value) => metadata[changeable] = value,
+            None => drop(metadata.as_object_mut().and_then(|fields| fields.remove(changeable))),
+        }
+    }
+    converted["metadata"] = metadata;
+}
+
+fn defaulted<K: Kind>(mut object: K) -> Result<Value, String> {
+    object.set_defaults();
+    Ok(Decoded::new(object)?.written)
+}

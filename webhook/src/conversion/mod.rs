@@ -1,0 +1,4 @@
+//! Conversion of objects between the versions of a Kind, and migration of stored objects.
+
+pub(crate) mod hub;
+pub(crate) mod storage_migration;

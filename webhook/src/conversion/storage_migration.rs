@@ -1,0 +1,125 @@
+//! Migration of stored objects to the current storage version.
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{
+    Api, Client, ResourceExt,
+    api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams},
+};
+use serde_json::json;
+
+/// The number of objects in a page of a list.
+const PAGE: u32 = 500;
+
+/// The error of a migration.
+#[derive(Debug, thiserror::Error)]
+pub enum MigrationError {
+    /// The definition or its status cannot be read or updated.
+    #[error("failed to read or update CustomResourceDefinition {definition}: {source}")]
+    Definition {
+        /// The name of the definition.
+        definition: String,
+        /// The error of the API server.
+        source: kube::Error,
+    },
+    /// No version of the definition is the storage version.
+    #[error("CustomResourceDefinition {0} has no storage version")]
+    NoStorageVersion(String),
+    /// The objects cannot be listed, or one of them cannot be updated.
+    #[error("failed to {what}: {source}")]
+    Objects {
+        /// The step that failed, and its object.
+        what: String,
+        /// The error of the API server.
+        source: kube::Error,
+    },
+}
+
+/// Stores every object of a CustomResourceDefinition in its storage version, and sets `status.storedVersions` to that version.
+/// Then the other versions can be removed from the definition.
+///
+/// Returns the number of objects. A migration can be repeated, and stopped at any time. It goes on if an object is deleted
+/// meanwhile, or written by another client and thereby stored again. It fails if admission refuses an object. It also fails if the
+/// definition changes meanwhile, since that may change the storage version; then the status stays as it was.
+///
+/// ```no_run
+/// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+/// let client = kube::Client::try_default().await?;
+/// let count = reknit_webhook::migrate_storage(&client, "lamps.demo.reknit.dev").await?;
+/// println!("{count} lamps are stored in the latest version");
+/// # Ok(()) }
+/// ```
+///
+/// # Errors
+///
+/// Fails with the name of the object that cannot be read or updated.
+pub async fn migrate_storage(client: &Client, definition: &str) -> Result<usize, MigrationError> {
+    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let failed = |source| MigrationError::Definition { definition: definition.into(), source };
+    let held = definitions.get(definition).await.map_err(failed)?;
+    let (kind, version) =
+        storage(&held).ok_or_else(|| MigrationError::NoStorageVersion(definition.into()))?;
+    let count = rewrite(client, &kind).await?;
+    // The resourceVersion causes a conflict if the definition has changed, and with it perhaps the storage version.
+    let read = held.resource_version();
+    let status = json!({"metadata": {"resourceVersion": read}, "status": {"storedVersions": [version]}});
+    definitions
+        .patch_status(definition, &PatchParams::default(), &Patch::Merge(status))
+        .await
+        .map_err(failed)?;
+    Ok(count)
+}
+
+fn storage(definition: &CustomResourceDefinition) -> Option<(ApiResource, String)> {
+    let (spec, names) = (&definition.spec, &definition.spec.names);
+    let version = spec.versions.iter().find(|version| version.storage)?.name.clone();
+    let kind = GroupVersionKind::gvk(&spec.group, &version, &names.kind);
+    Some((ApiResource::from_gvk_with_plural(&kind, &names.plural), version))
+}
+
+async fn rewrite(client: &Client, kind: &ApiResource) -> Result<usize, MigrationError> {
+    let all: Api<DynamicObject> = Api::all_with(client.clone(), kind);
+    let failed = |what: &str, source| MigrationError::Objects { what: what.into(), source };
+    let (mut count, mut page) = (0, ListParams::default().limit(PAGE));
+    loop {
+        let list = match all.list_metadata(&page).await {
+            Ok(list) => list,
+            Err(error) => {
+                let Some(token) = continue_token(&error) else {
+                    return Err(failed(&format!("list {}", kind.plural), error));
+                };
+                page = page.continue_token(&token);
+                continue;
+            }
+        };
+        for object in &list.items {
+            let (name, namespace) = (object.name_any(), object.namespace());
+            let api: Api<DynamicObject> = match &namespace {
+                Some(namespace) => Api::namespaced_with(client.clone(), namespace, kind),
+                None => all.clone(),
+            };
+            // The API server writes even an empty patch if the object is stored in another version.
+            match api.patch_metadata(&name, &PatchParams::default(), &Patch::Merge(json!({}))).await {
+                Ok(_) => count += 1,
+                Err(kube::Error::Api(status)) if status.is_not_found() => {}
+                // Another client has just written the object, and thereby stored it again.
+                Err(kube::Error::Api(status)) if status.is_conflict() => count += 1,
+                Err(error) => {
+                    let place = namespace.map(|namespace| namespace + "/").unwrap_or_default();
+                    return Err(failed(&format!("update {} {place}{name}", kind.plural), error));
+                }
+            }
+        }
+        match list.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => page = page.continue_token(&token),
+            None => return Ok(count),
+        }
+    }
+}
+
+/// The token that continues a list whose own token has expired, which takes some minutes. The list may then miss objects that
+/// were created meanwhile, but those are stored in the right version.
+fn continue_token(error: &kube::Error) -> Option<String> {
+    let kube::Error::Api(status) = error else { return None };
+    let metadata = status.metadata.as_ref().filter(|_| status.code == 410)?;
+    metadata.continue_.clone().filter(|token| !token.is_empty())
+}

@@ -1,0 +1,42 @@
+//! Draining of the server between the signal to stop and its end.
+
+use std::{sync::Arc, time::Duration};
+
+use parking_lot::Mutex;
+use tokio::time::{Instant, sleep};
+
+/// The state of draining and the time of the last request. Clones share it.
+#[derive(Clone, Default)]
+pub(crate) struct Drain(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    draining: bool,
+    last_request: Option<Instant>,
+}
+
+impl Drain {
+    /// Starts draining, and returns once no request has come for `period`, or after twice that time.
+    pub(crate) async fn quiet(&self, period: Duration) {
+        let start = Instant::now();
+        self.0.lock().draining = true;
+        loop {
+            let last = self.0.lock().last_request.unwrap_or(start).max(start);
+            let longest = period.saturating_mul(2).saturating_sub(start.elapsed());
+            let left = period.saturating_sub(last.elapsed()).min(longest);
+            if left.is_zero() {
+                return;
+            }
+            sleep(left).await;
+        }
+    }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        self.0.lock().draining
+    }
+
+    /// Records the time of a request or an answer.
+    pub(crate) fn note_request(&self) {
+        self.0.lock().last_request = Some(Instant::now());
+    }
+}

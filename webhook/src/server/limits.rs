@@ -1,0 +1,60 @@
+//! Limits on the requests to a webhook.
+
+use std::time::Duration;
+
+/// Limits on the size, number and duration of requests. A request beyond a limit is refused or cut off, and the others are
+/// served. `MAX` is no limit.
+///
+/// ```
+/// use std::time::Duration;
+/// use reknit_webhook::{Limits, Webhook};
+///
+/// let webhook = Webhook::new("demo.reknit.dev").limits(Limits { answer: Duration::from_secs(5), ..Limits::default() });
+/// # let _ = webhook;
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// The largest body of a request, in bytes: 7 MiB, as in controller-runtime, since an update carries the new and the old
+    /// object of up to 3 MB each. A larger one is answered 413. The body of a conversion may hold a whole list and be as large
+    /// as [`bodies`](Self::bodies); then this is the limit for each of its objects, and the conversion fails if one is larger.
+    pub body: usize,
+    /// The bytes of bodies that are held at once: 32 MiB. They count as they arrive and until the answer is sent. One half is
+    /// for the first 64 KiB of every body and the other for the rest of large ones, so small requests do not wait for large
+    /// ones. Once a half is full, bodies wait and one at a time may exceed it.
+    pub bodies: usize,
+    /// The bytes of bodies that are decoded and checked at once: 3 MiB. Decoded they take up to fifty times the memory. A
+    /// request counts for 64 KiB at least, and for half of it at most. Those of more than 64 KiB share one half. The objects
+    /// of a conversion are decoded one after another.
+    pub work: usize,
+    /// The number of open connections: 1,000. For another one, the connection that has waited for its client for longest is
+    /// closed, be it for a handshake, a request or the rest of a body, or to read an answer. If all clients wait for answers, the
+    /// new connection waits for one of them.
+    pub connections: usize,
+    /// The time that a client may take for the TLS handshake and the head of its first request, for each body, and to read
+    /// each answer: 10 s. A late body is answered 408. In the other cases the connection is closed.
+    pub receive: Duration,
+    /// The time from an answer to the head of the next request: 120 s, longer than the API server keeps an idle connection, so
+    /// that the API server is the one to close it.
+    pub idle: Duration,
+    /// The time for an answer: 30 s, the longest timeout of a webhook configuration. A late answer is 504. Code that runs for three
+    /// times as long is [stuck](crate::Health::stuck), and probes fail.
+    pub answer: Duration,
+    /// The time without requests after which a webhook that is to stop closes: 10 s. Until then, API servers that do not know
+    /// yet that it stops are answered. After twice that time it closes in any case.
+    pub quiet: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            body: 7 << 20,
+            bodies: 32 << 20,
+            work: 3 << 20,
+            connections: 1_000,
+            receive: Duration::from_secs(10),
+            idle: Duration::from_secs(120),
+            answer: Duration::from_secs(30),
+            quiet: Duration::from_secs(10),
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! The TLS server of a webhook.
+
+mod budget;
+mod connection;
+mod drain;
+pub(crate) mod health;
+pub(crate) mod limits;
+mod metrics;
+pub(crate) mod routes;
+
+use std::{convert::Infallible, future::Future, io, pin::pin, sync::Arc, time::Duration};
+
+use axum::{Router, body::Body};
+use hyper::{Request, body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use parking_lot::Mutex;
+use prometheus::Registry;
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::{Notify, watch},
+    task::JoinHandle,
+    time::{Instant, sleep},
+};
+use tokio_rustls::TlsAcceptor;
+use tower::ServiceExt;
+
+use self::{
+    connection::{Activity, Phase},
+    drain::Drain,
+    limits::Limits,
+    metrics::Metrics,
+};
+use crate::{certificates::identity::Identity, webhook::Webhook};
+
+/// The time between warnings of TLS alerts.
+const ALERTS: Duration = Duration::from_secs(60);
+
+/// The error of a webhook that cannot be served.
+#[derive(Debug, thiserror::Error)]
+#[error("failed to serve the webhook: {0}")]
+pub struct ServeError(String);
+
+impl Webhook {
+    /// Serves until `stop`, and then until no request has come for a while ([`Limits::quiet`]). In the meantime it answers
+    /// requests, fails probes, and closes each connection after an answer. Has to be called within a tokio runtime.
+    ///
+    /// The server speaks TLS 1.3 and HTTP/1.1. The answers are Knative's:
+    ///
+    /// | request | answer |
+    /// | --- | --- |
+    /// | user agent `kube-probe/…`, any path | 200; 503 `shutting down` after `stop`; 503 while code is [stuck](crate::Health::stuck) |
+    /// | another content type than `application/json` | 415 |
+    /// | a path without any Kind or ConfigMap | 400 `no controller registered for: …` |
+    /// | a body that is not a review | 400 `could not decode body: …` |
+    /// | a body of more than 7 MiB, or of more than 32 MiB for a conversion, which may hold a list | 413 |
+    /// | a body that does not arrive in time | 408 |
+    /// | a review that takes too long | 504 |
+    /// | a panic in code of a Kind | 500, counted in `reknit_webhook_panics_total{path}` |
+    ///
+    /// The paths are `/defaulting`, `/resource-validation`, `/config-validation` and `/resource-conversion`.
+    ///
+    /// Further metrics are `reknit_webhook_requests_total{path,code,allowed}`, `reknit_webhook_request_seconds{path}` and
+    /// `reknit_webhook_handshake_failures_total`.
+    ///
+    /// # Errors
+    ///
+    /// Fails at once if the registry has these metrics already.
+    pub fn serve<S: Future<Output = ()> + Send + 'static>(
+        self,
+        listener: TcpListener,
+        identity: &Identity,
+        registry: &Registry,
+        stop: S,
+    ) -> Result<impl Future<Output = ()> + Send + use<S>, ServeError> {
+        let failed = |error: &dyn std::fmt::Display| ServeError(error.to_string());
+        let metrics = Metrics::new(registry).map_err(|error| failed(&error))?;
+        let tls = TlsAcceptor::from(Arc::new(identity.config().map_err(|error| failed(&error))?));
+        let (drain, limits) = (Drain::default(), self.limits.clone());
+        let router = routes::router(Arc::new(self), metrics.clone(), drain.clone());
+        let server = Server {
+            tls,
+            router,
+            limits,
+            metrics,
+            ending: watch::Sender::default(),
+            waits: Arc::default(),
+            last_alert: Mutex::default(),
+        };
+        Ok(Arc::new(server).run(listener, drain, stop))
+    }
+}
+
+/// The server of one webhook.
+struct Server {
+    tls: TlsAcceptor,
+    router: Router,
+    limits: Limits,
+    metrics: Metrics,
+    /// Set when connections are to end. Closed once there are none.
+    ending: watch::Sender<bool>,
+    /// Notified when a connection ends, or begins to wait for its client.
+    waits: Arc<Notify>,
+    last_alert: Mutex<Option<Instant>>,
+}
+
+/// The activity and the task of an open connection.
+type Connection = (Activity, JoinHandle<()>);
+
+impl Server {
+    async fn run(
+        self: Arc<Self>,
+        listener: TcpListener,
+        drain: Drain,
+        stop: impl Future<Output = ()> + Send,
+    ) {
+        let drained = async {
+            stop.await;
+            drain.quiet(self.limits.quiet).await;
+        };
+        tokio::select! {
+            () = self.accept(&listener) => {}
+            () = drained => {}
+        }
+        drop(listener);
+        self.ending.send_replace(true);
+        self.ending.closed().await;
+    }
+
+    /// Accepts connections and never returns.
+    async fn accept(self: &Arc<Self>, listener: &TcpListener) {
+        let mut open = Vec::new();
+        loop {
+            match listener.accept().await {
+                Ok((stream, _)) => {
+                    self.make_room(&mut open).await;
+                    open.push(self.open(stream));
+                }
+                // The process has too many open files, most likely: connections that end make room.
+                Err(error) => {
+                    tracing::warn!(%error, "failed to accept a connection to the webhook");
+                    sleep(Duration::from_millis(100)).await;
+                }
+            }
+        }
+    }
+
+    /// Returns once there is room for another connection. If all places are taken, it closes the connection that has waited for its
+    /// client for longest. If all clients wait for answers, it waits for one of them.
+    async fn make_room(&self, open: &mut Vec<Connection>) {
+        loop {
+            open.retain(|(_, task)| !task.is_finished());
+            if open.len() < self.limits.connections {
+                return;
+            }
+            let since = |(activity, _): &Connection| activity.waiting_since();
+            let waiting = open.iter().enumerate().filter_map(|(index, open)| Some((since(open)?, index)));
+            match waiting.min() {
+                Some((_, longest)) => {
+                    let (_, task) = open.swap_remove(longest);
+                    task.abort();
+                    let _ = task.await;
+                }
+                None => self.waits.notified().await,
+            }
+        }
+    }
+
+    fn open(self: &Arc<Self>, stream: TcpStream) -> Connection {
+        let (server, activity, ending) = (self.clone(), Activity::new(&self.waits), self.ending.subscribe());
+        let active = activity.clone();
+        let task = tokio::spawn(async move {
+            tokio::select! {
+                () = server.serve_connection(stream, &active, ending) => {}
+                () = active.overdue(&server.limits) => {}
+            }
+            active.enter(Phase::Idle);
+        });
+        (activity, task)
+    }
+
+    async fn serve_connection(
+        &self,
+        stream: TcpStream,
+        activity: &Activity,
+        mut ending: watch::Receiver<bool>,
+    ) {
+        let stream = match self.tls.accept(stream).await {
+            Ok(stream) => stream,
+            Err(error) => return self.handshake_failed(&error),
+        };
+        let service = service_fn(|request: Request<Incoming>| {
+            activity.enter(Phase::Receiving);
+            let mut request = request.map(Body::new);
+            request.extensions_mut().insert(activity.clone());
+            let response = self.router.clone().oneshot(request);
+            async { Ok::<_, Infallible>(activity.sending(response.await?)) }
+        });
+        let mut http = http1::Builder::new();
+        http.timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(64 * 1024);
+        let mut connection = pin!(http.serve_connection(TokioIo::new(stream), service));
+        let end = async {
+            let _ = ending.wait_for(|ending| *ending).await;
+            // Before the first request, hyper would close the connection without an answer.
+            activity.opened().await;
+        };
+        let ended = tokio::select! {
+            ended = connection.as_mut() => ended,
+            () = end => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        };
+        if let Err(error) = ended {
+            tracing::debug!(%error, "a connection to the webhook failed");
+        }
+    }
+
+    /// Counts and logs a failed handshake. A client that rejects the certificate sends an alert. If it is the API server, its
+    /// calls fail. Any client can send alerts, so at most one warning a minute is logged.
+    fn handshake_failed(&self, error: &io::Error) {
+        self.metrics.handshake_failures.inc();
+        let reason = error.get_ref().and_then(|error| error.downcast_ref());
+        let mut last = self.last_alert.lock();
+        match reason {
+            Some(rustls::Error::AlertReceived(alert)) if last.is_none_or(|last| last.elapsed() > ALERTS) => {
+                *last = Some(Instant::now());
+                tracing::warn!(?alert, "a client aborted its TLS handshake with the webhook");
+            }
+            _ => tracing::debug!(%error, "a TLS handshake with the webhook failed"),
+        }
+    }
+}

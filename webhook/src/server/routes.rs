@@ -1,0 +1,292 @@
+//! The HTTP routes of a webhook.
+
+use std::{any::Any, sync::Arc, time::Instant};
+
+use axum::{
+    BoxError, Extension, Json, Router,
+    body::Body,
+    extract::{DefaultBodyLimit, Request, State},
+    http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header},
+    middleware::{Next, from_fn_with_state},
+    response::{IntoResponse, Response},
+    routing::any,
+};
+use bytes::{Bytes, BytesMut};
+use http_body_util::BodyExt;
+use hyper::body::Body as _;
+use prometheus::Registry;
+use tokio::time::timeout;
+use tower::ServiceExt;
+use tower_http::{catch_panic::CatchPanicLayer, timeout::TimeoutLayer};
+
+use super::{
+    budget::{BodyBudget, HeldBytes, WorkBudget},
+    connection::{Activity, Phase},
+    drain::Drain,
+    health::Health,
+    metrics::{Allowed, Metrics},
+};
+use crate::{
+    admission::{review::Review, validation::Validated},
+    webhook::Webhook,
+};
+
+/// The path of reviews that set defaults.
+pub(crate) const DEFAULTING: &str = "/defaulting";
+/// The path of reviews that validate objects.
+pub(crate) const VALIDATION: &str = "/resource-validation";
+/// The path of reviews that validate ConfigMaps.
+pub(crate) const CONFIG_VALIDATION: &str = "/config-validation";
+/// The path of conversions between versions.
+pub(crate) const CONVERSION: &str = "/resource-conversion";
+
+/// The state that all requests share.
+#[derive(Clone)]
+struct Shared {
+    webhook: Arc<Webhook>,
+    metrics: Metrics,
+    bodies: BodyBudget,
+    work: WorkBudget,
+    health: Health,
+    drain: Drain,
+}
+
+/// A path, and the largest body that it takes.
+#[derive(Clone)]
+struct Route {
+    path: &'static str,
+    largest: usize,
+    shared: Shared,
+}
+
+type AnswerReview = fn(&Webhook, Review) -> Validated;
+
+/// The progress of a request once its body is decoded and checked.
+enum Progress {
+    Answered(Response),
+    /// The callbacks have to be called first.
+    Pending(Box<Validated>),
+}
+
+pub(crate) fn router(webhook: Arc<Webhook>, metrics: Metrics, drain: Drain) -> Router {
+    let (limits, health) = (&webhook.limits, webhook.health());
+    let (bodies, work) = (BodyBudget::new(limits.bodies), WorkBudget::new(limits.work));
+    let shared = Shared { webhook: webhook.clone(), metrics, bodies, work, health, drain };
+    let route = |path, largest| Route { path, largest, shared: shared.clone() };
+    let mut router = Router::new();
+    let reviews: [(_, _, AnswerReview); 3] = [
+        (DEFAULTING, webhook.defaulting.is_empty(), Webhook::set_defaults),
+        (VALIDATION, webhook.validation.is_empty(), Webhook::validate),
+        (CONFIG_VALIDATION, webhook.config_maps.is_empty(), Webhook::validate_config_map),
+    ];
+    for (path, is_empty, answer) in reviews {
+        if !is_empty {
+            let review = move |webhook: &Webhook, body| review(webhook, body, answer);
+            router = router.merge(serve(route(path, limits.body), review));
+        }
+    }
+    if !webhook.conversion.is_empty() {
+        // A body may hold a whole list. Each object has a limit of its own.
+        router = router.merge(serve(route(CONVERSION, limits.bodies), convert));
+    }
+    router.fallback(unknown_path).layer(from_fn_with_state(shared, gate))
+}
+
+impl Webhook {
+    /// Answers a request with this path and body as the server does, for fuzzers. Returns the HTTP status and the body.
+    pub async fn answer(&self, path: &str, body: impl Into<Bytes>) -> (u16, Bytes) {
+        let answer = self.try_answer(path, body.into()).await;
+        answer.unwrap_or_else(|error| (400, error.to_string().into()))
+    }
+
+    async fn try_answer(&self, path: &str, body: Bytes) -> Result<(u16, Bytes), BoxError> {
+        let request =
+            Request::post(path).header(header::CONTENT_TYPE, "application/json").body(Body::from(body))?;
+        let router = router(Arc::new(self.clone()), Metrics::new(&Registry::new())?, Drain::default());
+        let response = router.oneshot(request).await?;
+        Ok((response.status().as_u16(), response.into_body().collect().await?.to_bytes()))
+    }
+}
+
+/// Answers probes on any path, and refuses bodies that are not JSON. While the webhook drains, connections are closed after an
+/// answer, so that the client connects to another replica.
+async fn gate(State(shared): State<Shared>, request: Request, next: Next) -> Response {
+    if text(request.headers(), header::USER_AGENT).starts_with("kube-probe/") {
+        return probe(&shared);
+    }
+    shared.drain.note_request();
+    let mut response = match is_json(request.headers()) {
+        true => next.run(request).await,
+        false => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "invalid Content-Type, want `application/json`\n")
+            .into_response(),
+    };
+    shared.drain.note_request();
+    if shared.drain.is_draining() {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
+}
+
+fn probe(shared: &Shared) -> Response {
+    let failure = match shared.health.stuck() {
+        _ if shared.drain.is_draining() => "shutting down\n".into(),
+        Some(age) => format!("code has been running for {}s\n", age.as_secs()),
+        None => return StatusCode::OK.into_response(),
+    };
+    (StatusCode::SERVICE_UNAVAILABLE, failure).into_response()
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let kind = text(headers, header::CONTENT_TYPE).split(';').next();
+    kind.is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"))
+}
+
+fn text(headers: &HeaderMap, name: HeaderName) -> &str {
+    headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+}
+
+async fn unknown_path(request: Request) -> Refusal {
+    Refusal(StatusCode::BAD_REQUEST, format!("no controller registered for: {}", request.uri().path()))
+}
+
+/// Creates a route that receives and answers requests within the limits. `begin` may block its thread.
+fn serve<F>(route: Route, begin: F) -> Router
+where
+    F: Fn(&Webhook, Bytes) -> Result<Progress, Refusal> + Clone + Send + Sync + 'static,
+{
+    let (shared, metrics, path) = (route.shared.clone(), route.shared.metrics.clone(), route.path);
+    let limit = TimeoutLayer::with_status_code(StatusCode::GATEWAY_TIMEOUT, shared.webhook.limits.answer);
+    Router::new()
+        .route(path, any(async move |body: Bytes| process(&shared, body, begin).await))
+        .route_layer(DefaultBodyLimit::disable())
+        .route_layer(limit)
+        .route_layer(CatchPanicLayer::custom(move |panic| panicked(path, &metrics, panic)))
+        .route_layer(from_fn_with_state(route, receive))
+}
+
+/// Receives the whole body before the next layer. Its bytes count until the response is sent.
+async fn receive(State(route): State<Route>, request: Request, next: Next) -> Response {
+    let (parts, body) = request.into_parts();
+    let received = timeout(route.shared.webhook.limits.receive, collect(&route, body)).await;
+    let late = |_| Err(Refusal(StatusCode::REQUEST_TIMEOUT, "the body took too long".into()));
+    let (body, held) = match received.unwrap_or_else(late) {
+        Ok(received) => received,
+        Err(refusal) => return route.shared.metrics.answered(route.path, None, refusal.into_response()),
+    };
+    if let Some(activity) = parts.extensions.get::<Activity>() {
+        activity.enter(Phase::Answering);
+    }
+    let start = Instant::now();
+    let mut response = next.run(Request::from_parts(parts, Body::from(body))).await;
+    response.extensions_mut().insert(Arc::new(held));
+    route.shared.metrics.answered(route.path, Some(start.elapsed()), response)
+}
+
+async fn collect(route: &Route, mut body: Body) -> Result<(Bytes, HeldBytes), Refusal> {
+    let too_large = || format!("the body has more than {} bytes", route.largest);
+    let too_large = || Refusal(StatusCode::PAYLOAD_TOO_LARGE, too_large());
+    if body.size_hint().lower() > route.largest as u64 {
+        return Err(too_large());
+    }
+    let (mut collected, mut held) = (BytesMut::new(), HeldBytes::default());
+    while let Some(frame) = body.frame().await {
+        let frame = frame
+            .map_err(|error| Refusal(StatusCode::BAD_REQUEST, format!("could not read body: {error}")))?;
+        let Ok(data) = frame.into_data() else { continue };
+        if collected.len() + data.len() > route.largest {
+            return Err(too_large());
+        }
+        route.shared.bodies.add(&mut held, data.len()).await;
+        collected.extend_from_slice(&data);
+    }
+    Ok((collected.freeze(), held))
+}
+
+/// Decodes and checks a body, and calls the callbacks. Blocking code counts against the work budget. The futures of callbacks do
+/// not, since their requests to the API server may lead to requests to this webhook.
+async fn process(
+    shared: &Shared,
+    body: Bytes,
+    begin: impl FnOnce(&Webhook, Bytes) -> Result<Progress, Refusal> + Send + 'static,
+) -> Result<Response, Refusal> {
+    let (size, webhook) = (body.len(), shared.webhook.clone());
+    let mut validated = match work(shared, size, move || begin(&webhook, body)).await?? {
+        Progress::Answered(response) => return Ok(response),
+        Progress::Pending(validated) => *validated,
+    };
+    while let Some(call) = validated.calls.pop_front() {
+        let called = work(shared, size, call).await?;
+        validated = validated.with_result(called.await);
+    }
+    Ok(respond(validated.response.allowed, validated.response.into_review()))
+}
+
+/// Runs code in a thread of its own, so that neither large bodies nor slow code of a Kind delay other requests. Panics if the
+/// code does. A thread cannot be stopped: code that never returns keeps its share of the budget, and probes fail after a while
+/// so that the process is restarted.
+async fn work<T: Send + 'static>(
+    shared: &Shared,
+    size: usize,
+    code: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Refusal> {
+    let share = shared.work.acquire(size).await;
+    let health = shared.health.clone();
+    let done = tokio::task::spawn_blocking(move || {
+        let (_share, _piece) = (share, health.begin());
+        code()
+    });
+    done.await.map_err(|error| match error.try_into_panic() {
+        Ok(panic) => std::panic::resume_unwind(panic),
+        Err(_) => Refusal(StatusCode::SERVICE_UNAVAILABLE, "shutting down".into()),
+    })
+}
+
+fn review(webhook: &Webhook, body: Bytes, answer: AnswerReview) -> Result<Progress, Refusal> {
+    let review = decode(&body)?;
+    drop(body);
+    let validated = answer(webhook, review);
+    Ok(match validated.calls.is_empty() {
+        true => Progress::Answered(respond(validated.response.allowed, validated.response.into_review())),
+        false => Progress::Pending(validated.into()),
+    })
+}
+
+fn convert(webhook: &Webhook, body: Bytes) -> Result<Progress, Refusal> {
+    let converted = webhook.convert_all(decode(&body)?, webhook.limits.body);
+    let (is_success, review) = converted.map_err(undecodable)?;
+    Ok(Progress::Answered(respond(is_success, review)))
+}
+
+/// Decodes JSON. serde_json does not check that skipped strings are UTF-8, so the whole body is checked first.
+fn decode<'a, T: serde::Deserialize<'a>>(body: &'a [u8]) -> Result<T, Refusal> {
+    serde_json::from_str(str::from_utf8(body).map_err(undecodable)?).map_err(undecodable)
+}
+
+fn undecodable(error: impl std::fmt::Display) -> Refusal {
+    Refusal(StatusCode::BAD_REQUEST, format!("could not decode body: {error}"))
+}
+
+fn respond(allowed: bool, review: impl serde::Serialize) -> Response {
+    (Extension(Allowed(allowed)), Json(review)).into_response()
+}
+
+/// The status and reason of a response without a review.
+///
+/// Any client can cause one, so they are logged at debug level only, and counted.
+struct Refusal(StatusCode, String);
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let Self(code, reason) = self;
+        tracing::debug!(code = code.as_u16(), reason, "refused a request to the webhook");
+        (code, reason + "\n").into_response()
+    }
+}
+
+fn panicked(path: &'static str, metrics: &Metrics, panic: Box<dyn Any + Send>) -> Response {
+    metrics.panics.with_label_values(&[path]).inc();
+    let literal = panic.downcast_ref::<&'static str>().copied();
+    let text = literal.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message");
+    tracing::error!(path, panic = text, "code of a Kind panicked in the webhook");
+    (StatusCode::INTERNAL_SERVER_ERROR, format!("panicked: {text}\n")).into_response()
+}

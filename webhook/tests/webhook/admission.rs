@@ -1,0 +1,315 @@
+//! Tests of defaulting and validation without a server.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use crate::lamp::{Lamp, LampSpec, Shade};
+use reknit_apis::{FieldError, Request, Validatable, kind};
+use reknit_injection::Context;
+use reknit_reconciler::Key;
+use reknit_testing::{ApiServer, ControllerExt};
+use reknit_webhook::{Place, Proposal, Webhook};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+fn webhook() -> Webhook {
+    Webhook::new("demo.reknit.dev").defaulting_by_request::<Lamp>().validation::<Lamp>()
+}
+
+fn lamp(room: &str) -> Value {
+    let spec = LampSpec { room: room.into(), watts: None, owner: None, shade: Shade::default() };
+    json!(Lamp::new("x", spec))
+}
+
+fn with(mut lamp: Value, pointer: &str, value: impl Into<Value>) -> Value {
+    let (parent, key) = pointer.rsplit_once('/').unwrap();
+    lamp.pointer_mut(parent).unwrap()[key] = value.into();
+    lamp
+}
+
+async fn refusal(proposal: Proposal) -> String {
+    webhook().admit(proposal).await.unwrap_err().to_string()
+}
+
+#[tokio::test]
+async fn a_new_object_gets_its_defaults_those_of_the_request_and_its_creator() {
+    let admitted = webhook().admit(Proposal::create(lamp("hall")).by("alice")).await.unwrap();
+    assert_eq!(admitted.object["spec"], json!({"room": "hall", "watts": 40, "owner": "alice"}));
+    let annotations = json!({"tests.reknit.dev/creator": "alice", "tests.reknit.dev/lastModifier": "alice"});
+    assert_eq!(admitted.object["metadata"]["annotations"], annotations);
+}
+
+#[tokio::test]
+async fn only_a_change_of_the_spec_sets_the_last_modifier() {
+    let old = webhook().admit(Proposal::create(lamp("hall")).by("alice")).await.unwrap().object;
+    let labelled = with(old.clone(), "/metadata/labels", json!({"a": "b"}));
+    let same = webhook().admit(Proposal::update(&old, labelled).by("bob")).await.unwrap();
+    assert_eq!(same.object["metadata"]["annotations"]["tests.reknit.dev/lastModifier"], "alice");
+    let brighter = with(old.clone(), "/spec/watts", 41);
+    let changed = webhook().admit(Proposal::update(&old, brighter).by("bob")).await.unwrap();
+    assert_eq!(changed.object["metadata"]["annotations"]["tests.reknit.dev/lastModifier"], "bob");
+    assert_eq!(changed.object["metadata"]["annotations"]["tests.reknit.dev/creator"], "alice");
+    assert_eq!(changed.object["spec"]["owner"], "alice");
+}
+
+#[tokio::test]
+async fn a_default_newer_than_the_object_does_not_set_the_last_modifier() {
+    let update =
+        Proposal::update(lamp("hall"), with(lamp("hall"), "/metadata/labels", json!({"a": "b"}))).by("bob");
+    let admitted = webhook().admit(update).await.unwrap();
+    assert_eq!(admitted.object["spec"]["watts"], 40);
+    assert_eq!(admitted.object["metadata"]["annotations"], Value::Null);
+    // The API server calls the webhook again if another one changes the object afterwards.
+    let again = Proposal::update(lamp("hall"), admitted.object).by("bob");
+    assert_eq!(webhook().admit(again).await.unwrap().object["metadata"]["annotations"], Value::Null);
+}
+
+#[tokio::test]
+async fn unknown_fields_are_refused_with_their_paths_below_a_flattened_part_too() {
+    let misspelt =
+        with(with(lamp("hall"), "/spec/wats", 1), "/spec/fabric", json!({"colour": "red", "color": 1}));
+    assert_eq!(
+        refusal(Proposal::create(&misspelt)).await,
+        "mutation failed: cannot decode incoming new object: unknown field \"spec.fabric.color\", unknown field \
+         \"spec.wats\""
+    );
+    let validation = Webhook::new("demo.reknit.dev").validation::<Lamp>();
+    assert_eq!(
+        validation
+            .admit(Proposal::create(with(lamp("hall"), "/spec/wats", 1)))
+            .await
+            .unwrap_err()
+            .to_string(),
+        "decoding request failed: cannot decode incoming new object: unknown field \"spec.wats\""
+    );
+    let unfinished = with(misspelt.clone(), "/metadata/finalizers", json!([]));
+    assert!(webhook().admit(Proposal::update(misspelt, unfinished)).await.is_ok());
+}
+
+#[tokio::test]
+async fn refusals_have_the_messages_of_knative() {
+    let wrong = with(with(lamp(""), "/spec/watts", 1_000), "/spec/owner", "x");
+    assert_eq!(
+        refusal(Proposal::create(wrong)).await,
+        "validation failed: expected 1 <= 1000 <= 999: spec.watts\nmissing field(s): spec.room"
+    );
+    assert_eq!(
+        refusal(Proposal::update(lamp("hall"), lamp("attic"))).await,
+        "validation failed: must not set the field(s): spec.room"
+    );
+    assert_eq!(refusal(Proposal::delete(lamp("cellar"))).await, "validation failed: stays on: spec.room");
+    let dark = with(lamp("hall"), "/status", json!({"lumens": -1}));
+    assert_eq!(
+        refusal(Proposal::update(lamp("hall"), dark).subresource("status")).await,
+        "validation failed: invalid value: -1: status.lumens"
+    );
+    let missing = json!({"apiVersion": "tests.reknit.dev/v1", "kind": "Lamp", "spec": {}});
+    assert_eq!(
+        refusal(Proposal::create(missing)).await,
+        "mutation failed: cannot decode incoming new object: missing field(s): spec.room"
+    );
+    assert_eq!(
+        refusal(Proposal::create(with(lamp("hall"), "/spec/room", 1))).await,
+        "mutation failed: cannot decode incoming new object: spec.room: invalid type: integer `1`, expected a string"
+    );
+}
+
+/// A Kind with rules for a subresource that it does not name.
+#[derive(kube::CustomResource, Serialize, Deserialize, Clone, Debug, schemars::JsonSchema)]
+#[kube(group = "tests.reknit.dev", version = "v1", kind = "Fuse", namespaced)]
+struct FuseSpec {}
+
+kind!(Fuse {});
+
+impl Validatable for Fuse {
+    fn validate(&self, _: &Request) -> FieldError {
+        FieldError::none()
+    }
+
+    fn validate_subresource(&self, _: &Self, _: &Request) -> FieldError {
+        FieldError::disallowed(["status"])
+    }
+}
+
+#[tokio::test]
+async fn an_unnamed_subresource_is_allowed_and_gets_no_defaults() {
+    let fuse = Fuse::new("x", FuseSpec {});
+    let webhook = webhook().validation::<Fuse>().defaulting::<Fuse>();
+    webhook.admit(Proposal::update(&fuse, &fuse).subresource("status")).await.unwrap();
+    let lit = with(lamp("hall"), "/status", json!({"lumens": 1}));
+    let admitted =
+        webhook.admit(Proposal::update(lamp("hall"), &lit).subresource("status").by("bob")).await.unwrap();
+    assert_eq!(admitted.object, lit);
+}
+
+#[tokio::test]
+async fn each_line_of_a_warning_is_returned_and_the_request_is_allowed() {
+    let admitted = webhook().admit(Proposal::create(with(lamp("hall"), "/spec/watts", 100))).await.unwrap();
+    assert_eq!(admitted.warnings, ["a lot of light: spec.watts", "100 W"]);
+}
+
+#[tokio::test]
+async fn an_undecodable_object_can_be_replaced_and_deleted() {
+    let unreadable = with(lamp("cellar"), "/spec/room", json!({}));
+    assert!(webhook().admit(Proposal::delete(&unreadable)).await.is_ok());
+    assert!(webhook().admit(Proposal::update(&unreadable, lamp("cellar"))).await.is_ok());
+    let careful = Webhook::new("demo.reknit.dev").callback(async |_: Lamp, _| Err::<(), _>("ask me first"));
+    careful.admit(Proposal::delete(&unreadable)).await.unwrap();
+    assert!(careful.admit(Proposal::delete(lamp("hall"))).await.is_err());
+    assert!(careful.admit(Proposal::create(&unreadable)).await.is_err());
+}
+
+#[tokio::test]
+async fn an_undecodable_status_fails_only_requests_for_the_status() {
+    let webhook = webhook().callback(async |_: Lamp, _| Ok::<_, String>(()));
+    let stored = with(lamp("hall"), "/status", json!({"lumens": "many"}));
+    let labelled = with(stored.clone(), "/metadata/labels", json!({"a": "b"}));
+    let admitted = webhook.admit(Proposal::update(&stored, &labelled).by("bob")).await.unwrap().object;
+    assert_eq!(admitted["status"], stored["status"]);
+    assert_eq!(admitted["spec"], json!({"room": "hall", "watts": 40, "owner": "bob"}));
+    webhook.admit(Proposal::create(&stored)).await.unwrap();
+    let moved = with(stored.clone(), "/spec/room", "attic");
+    let message = refusal(Proposal::update(&stored, moved)).await;
+    assert_eq!(message, "validation failed: must not set the field(s): spec.room");
+    let message = refusal(Proposal::update(&stored, &labelled).subresource("status")).await;
+    let expected = "decoding request failed: cannot decode incoming new object: status.lumens: invalid type: string \"many\"";
+    assert!(message.starts_with(expected), "{message}");
+    let kept = with(lamp("cellar"), "/status", json!({"lumens": "many"}));
+    assert_eq!(refusal(Proposal::delete(&kept)).await, refusal(Proposal::delete(lamp("cellar"))).await);
+}
+
+#[tokio::test]
+async fn a_status_that_replaces_an_undecodable_one_is_validated_alone() {
+    let nowhere = |lumens: Value| with(lamp(""), "/status", json!({"lumens": lumens}));
+    let to =
+        |lumens: i32| Proposal::update(nowhere("many".into()), nowhere(lumens.into())).subresource("status");
+    webhook().admit(to(1)).await.unwrap();
+    assert_eq!(refusal(to(-1)).await, "validation failed: invalid value: -1: status.lumens");
+}
+
+#[tokio::test]
+async fn an_invalid_object_that_is_being_deleted_can_lose_its_finalizers() {
+    let unreadable = with(lamp("hall"), "/spec/room", json!({}));
+    for wrong in [lamp(""), with(lamp("hall"), "/spec/wats", 1), unreadable] {
+        let deleted = with(wrong, "/metadata/deletionTimestamp", "2026-01-02T03:04:05Z");
+        let held = with(deleted.clone(), "/metadata/finalizers", json!(["a.dev/b"]));
+        let admitted = webhook().admit(Proposal::update(&held, &deleted).by("bob")).await.unwrap();
+        assert_eq!(admitted.object, deleted);
+        let moved = with(deleted, "/spec/room", "");
+        let moved = with(moved, "/spec/watts", 1_000);
+        assert!(webhook().admit(Proposal::update(&held, moved)).await.is_err());
+    }
+}
+
+fn config_map(name: &str, data: Value) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data})
+}
+
+#[tokio::test]
+async fn a_config_map_with_several_parsers_has_to_satisfy_each() {
+    let wants = |key: &'static str| {
+        move |data: &BTreeMap<String, String>| data.get(key).map(drop).ok_or_else(|| format!("no {key}"))
+    };
+    let webhook = Webhook::new("demo.reknit.dev")
+        .config_parser("config-x", wants("a"))
+        .config_parser("config-x", wants("b"));
+    let message = async |data: Value| {
+        let admitted = webhook.admit(Proposal::create(config_map("config-x", data))).await;
+        admitted.err().map(|refused| refused.to_string()).unwrap_or_default()
+    };
+    assert_eq!(message(json!({"b": "1"})).await, "validation failed: no a");
+    assert_eq!(message(json!({"a": "1"})).await, "validation failed: no b");
+    assert_eq!(message(json!({"a": "1", "b": "1"})).await, "");
+}
+
+#[tokio::test]
+async fn an_invalid_config_map_that_is_being_deleted_can_lose_its_finalizers() {
+    let parse =
+        |data: &BTreeMap<String, String>| if data.is_empty() { Ok(()) } else { Err("wrong".to_owned()) };
+    let webhook = Webhook::new("demo.reknit.dev").config_parser("config-x", parse);
+    let map = config_map("config-x", json!({"a": "1"}));
+    let deleted = with(map, "/metadata/deletionTimestamp", "2026-01-02T03:04:05Z");
+    let held = with(deleted.clone(), "/metadata/finalizers", json!(["a.dev/b"]));
+    webhook.admit(Proposal::update(&held, &deleted)).await.unwrap();
+    let other = with(deleted, "/data/a", "2");
+    assert!(webhook.admit(Proposal::update(&held, other)).await.is_err());
+}
+
+#[tokio::test]
+async fn callbacks_are_called_after_validation_and_not_in_a_dry_run() {
+    let calls = Arc::new(AtomicU32::new(0));
+    let counting = calls.clone();
+    let webhook = webhook().callback(move |lamp: Lamp, _| {
+        counting.fetch_add(1, Ordering::Relaxed);
+        async move { if lamp.spec.room == "attic" { Err("no lamps there") } else { Ok(()) } }
+    });
+    webhook.admit(Proposal::create(lamp("attic")).dry_run()).await.unwrap();
+    webhook.admit(Proposal::create(lamp(""))).await.unwrap_err();
+    assert_eq!(calls.load(Ordering::Relaxed), 0);
+    webhook.admit(Proposal::create(lamp("hall"))).await.unwrap();
+    let refused = webhook.admit(Proposal::delete(lamp("attic"))).await.unwrap_err();
+    assert_eq!(refused.to_string(), "validation callback failed: no lamps there");
+    assert_eq!(calls.load(Ordering::Relaxed), 2);
+}
+
+#[tokio::test]
+async fn invalid_certificate_lifetimes_are_refused_at_assembly() {
+    let nobody = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
+    let client = kube::Client::try_from(nobody).unwrap();
+    let cx = Context::builder("webhook", client).system_namespace(Some("here".into())).build();
+    let day = Duration::from_secs(86_400);
+    let refusal = |validity, renew_before| {
+        let (webhook, listening) = (webhook().certificates(validity, renew_before), std::future::pending());
+        let assembled = webhook.assemble(&cx, &Place::default(), listening);
+        assembled.err().map(|error| error.to_string())
+    };
+    assert_eq!(refusal(day * 7, day), None);
+    let never = "certificates that last 86400s cannot be renewed ";
+    for renew_before in [Duration::ZERO, day, day * 2] {
+        let message = refusal(day, renew_before).unwrap_or_default();
+        assert!(message.starts_with(never), "{renew_before:?}: {message:?}");
+    }
+    for validity in [day * 3_653, Duration::MAX] {
+        let message = refusal(validity, day).unwrap_or_default();
+        assert!(
+            message.starts_with("certificates cannot last ") && message.ends_with(": ten years at most"),
+            "{message:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_missing_configuration_or_entry_is_an_error() {
+    let named = |what: &str| format!("{what}.webhook.demo.reknit.dev");
+    let validating = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": named("validation")},
+        "webhooks": [{
+            "name": "validation.demo.reknit.dev", "admissionReviewVersions": ["v1"], "sideEffects": "None",
+            "clientConfig": {"url": "https://127.0.0.1/validation"},
+        }],
+    });
+    let (server, place) = (ApiServer::new(), Place::default());
+    let builder = Context::builder("webhook", server.client()).system_namespace(Some("here".into()));
+    let cx = builder.preloaded(vec![validating]).build();
+    let (controller, _server) = webhook().assemble(&cx, &place, std::future::pending()).unwrap();
+    let _ = controller.once(&Key::new("here", &place.secret)).await.unwrap();
+    let message =
+        async |what: &str| controller.once(&Key::new(None, &named(what))).await.unwrap_err().to_string();
+    assert_eq!(
+        message("defaulting").await,
+        "there is no MutatingWebhookConfiguration \"defaulting.webhook.demo.reknit.dev\": without it the API server does not \
+         call this webhook"
+    );
+    assert_eq!(
+        message("validation").await,
+        "ValidatingWebhookConfiguration \"validation.webhook.demo.reknit.dev\" has no entry of that name: the API server does \
+         not call this webhook"
+    );
+}
