@@ -63,7 +63,7 @@ impl Process {
         informers.start();
         process.deployments.synced().await;
         eventually("the owner in the cache", SOON, async || process.owners.get(&process.key)).await;
-        process.dependencies();
+        process.requests();
         process
     }
 
@@ -98,19 +98,19 @@ impl Process {
     /// Runs a successful pass, and returns its requests.
     async fn passes(&self) -> Vec<String> {
         let _ = self.pass().await.unwrap();
-        self.dependencies()
+        self.requests()
     }
 
     /// Runs a pass that fails without writing, and returns its error.
     async fn refusal(&self) -> Error {
         let error = self.pass().await.unwrap_err();
-        let asked = self.dependencies();
+        let asked = self.requests();
         assert!(asked.iter().all(|request| request.starts_with("GET")), "{asked:?}");
         error
     }
 
     /// The requests since the last call, except for lists and watches.
-    fn asked(&self) -> Vec<String> {
+    fn requests(&self) -> Vec<String> {
         std::mem::take(&mut *self.asked.lock().unwrap())
     }
 
@@ -525,7 +525,7 @@ async fn a_child_without_a_name_or_in_another_namespace_is_refused_without_a_req
     set(&wanted, "/metadata", json!({"generateName": "child-"}));
     let nameless = process.pass().await.unwrap_err();
     assert_eq!(nameless.to_string(), "a Deployment without a name cannot be applied");
-    assert_eq!(process.dependencies(), NOTHING);
+    assert_eq!(process.requests(), NOTHING);
 }
 
 #[tokio::test]

@@ -23,7 +23,6 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
 pub use self::write::{Verb, Write};
-pub(crate) use self::write::{dry_run, field_selector, propagation_policy};
 use self::{answer::Answer, apply::Owners, objects::Objects, place::Place, request::Request};
 
 /// An API server in memory, for tests of single passes: what a client asks of it is answered at once, as the real one

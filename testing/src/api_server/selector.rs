@@ -115,17 +115,14 @@ fn equality(text: &str) -> Option<(&str, Test)> {
 
 /// Splits at the commas that are not within brackets.
 fn parts(selector: &str) -> Vec<String> {
-    let mut parts = vec![String::new()];
-    let mut depth = 0;
-    for letter in selector.chars() {
-        depth += match letter {
-            '(' => 1,
-            ')' => -1,
-            _ => 0,
-        };
+    let mut parts: Vec<String> = Vec::new();
+    for piece in selector.split(',') {
         match parts.last_mut() {
-            Some(last) if letter != ',' || depth > 0 => last.push(letter),
-            _ => parts.push(String::new()),
+            Some(last) if last.matches('(').count() > last.matches(')').count() => {
+                last.push(',');
+                last.push_str(piece);
+            }
+            _ => parts.push(piece.into()),
         }
     }
     parts

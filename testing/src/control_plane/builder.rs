@@ -31,15 +31,13 @@ impl Builder {
     /// Where there are no programs, naming what installs them; where one ends by itself, with the end of its log; and
     /// where they are not ready after two minutes.
     pub async fn start(self) -> Result<ControlPlane, Error> {
-        let mut tries = 0;
-        loop {
-            tries += 1;
+        for _ in 0..4 {
             match Running::start(self.audited, &self.arguments).await {
-                // Somebody took a port between our look and our use.
-                Err(Error::Ended { log, .. }) if tries < 5 && log.contains("address already in use") => {}
-                Err(error) => return Err(error),
-                Ok(running) => return ControlPlane::over(running),
+                // Another process took a port after it was found to be free.
+                Err(Error::Ended { log, .. }) if log.contains("address already in use") => {}
+                started => return ControlPlane::over(started?),
             }
         }
+        ControlPlane::over(Running::start(self.audited, &self.arguments).await?)
     }
 }

@@ -1,6 +1,5 @@
 //! A Kubernetes control plane of a test's own.
 
-mod access;
 mod apply;
 mod builder;
 mod compaction;

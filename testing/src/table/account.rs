@@ -11,7 +11,7 @@ use similar::TextDiff;
 use crate::{Verb, Write};
 
 /// How a pass ends, what it writes and which events it records.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Account {
     ends: String,
     pub(super) writes: Vec<Entry>,
@@ -33,14 +33,14 @@ pub(super) struct Entry {
 impl Account {
     pub(super) fn ending(result: &Result<Outcome>) -> Self {
         match result {
-            Ok(outcome) => Self { ends: outcome.to_string(), writes: Vec::new(), events: Vec::new() },
+            Ok(outcome) => Self { ends: outcome.to_string(), ..Self::default() },
             Err(error) => Self::failing(&error.to_string(), error.is_permanent()),
         }
     }
 
     pub(super) fn failing(message: &str, permanent: bool) -> Self {
         let kind = if permanent { "permanent error" } else { "error" };
-        Self { ends: format!("{kind}: {message}"), writes: Vec::new(), events: Vec::new() }
+        Self { ends: format!("{kind}: {message}"), ..Self::default() }
     }
 
     /// In what this differs from what was wanted; none where in nothing. Of an error, a part is enough to be wanted.

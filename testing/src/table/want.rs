@@ -7,7 +7,6 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::account::{Account, Entry};
-use crate::api_server::{dry_run, field_selector, propagation_policy};
 
 /// What a pass is to do, and nothing else: how it ends, every write in order, every event in order. What is not said
 /// must not happen. To be compared by [`Passed::check`](super::Passed::check).
@@ -179,17 +178,17 @@ impl Want {
     ///
     /// This and the next two where no write was said.
     pub fn dry_run(self) -> Self {
-        self.option(dry_run())
+        self.option("dryRun=All".into())
     }
 
     /// The deletion said last asks for this to become of dependents: `delete::<Pod>("shop/web").propagating(Foreground)`.
     pub fn propagating(self, policy: PropagationPolicy) -> Self {
-        self.option(propagation_policy(value(&policy).as_str().unwrap_or_default()))
+        self.option(format!("propagationPolicy={}", value(&policy).as_str().unwrap_or_default()))
     }
 
     /// The collection said last is selected from by these fields, too.
     pub fn fields(self, selector: &str) -> Self {
-        self.option(field_selector(selector))
+        self.option(format!("fieldSelector={selector}"))
     }
 
     /// This event is recorded.

@@ -110,7 +110,8 @@ impl Owners {
             return Err(refused(&conflicts));
         }
         self.release(&conflicts.into_iter().map(|(_, path)| path).collect());
-        let mut new = if live.is_null() { sent.clone() } else { shape.merged(live, &applied) };
+        let mut new = if live.is_null() { sent.clone() } else { live.clone() };
+        shape.merge(&mut new, &applied);
         let gone = before.iter().filter(|path| !self.owns_within(path));
         gone.filter(|path| !fields.keys().any(|field| field.starts_with(path)))
             .for_each(|path| shape.remove(&mut new, path));
@@ -151,19 +152,13 @@ fn refused(conflicts: &[Conflict]) -> Answer {
             format!("Apply failed with 1 conflict: conflict with {}: {}", with(who), shown(path))
         }
         many => {
-            let mut lines = vec![format!("Apply failed with {} conflicts: ", many.len())];
-            let mut by_owner = BTreeMap::<_, Vec<String>>::new();
-            many.iter()
-                .for_each(|(who, path)| by_owner.entry(who).or_default().push(format!("- {}", shown(path))));
-            for (n, (who, paths)) in by_owner.into_iter().enumerate() {
-                let title = format!("conflicts with {}:", with(who));
-                match (n, lines.first_mut()) {
-                    (0, Some(first)) => first.push_str(&title),
-                    _ => lines.push(title),
-                }
-                lines.extend(paths);
+            let mut by_owner = BTreeMap::<_, String>::new();
+            for (who, path) in many {
+                by_owner.entry(who).or_default().push_str(&format!("\n- {}", shown(path)));
             }
-            lines.join("\n")
+            let groups = by_owner.iter().map(|(who, paths)| format!("conflicts with {}:{paths}", with(who)));
+            let groups = groups.collect::<Vec<_>>().join("\n");
+            format!("Apply failed with {} conflicts: {groups}", many.len())
         }
     };
     let details = Map::from_iter([("causes".to_owned(), conflicts.iter().map(cause).collect())]);

@@ -17,7 +17,10 @@ use kube::Client;
 use tokio::sync::Mutex;
 
 use self::{guard::Guard, ports::Ports, programs::Programs};
-use super::{Error, access::Access, credentials};
+use super::{
+    Error,
+    credentials::{self, Access},
+};
 use crate::eventually::until;
 
 const START_LIMIT: Duration = Duration::from_secs(120);
@@ -85,20 +88,16 @@ impl Running {
         ready: impl Fn() -> F,
     ) -> Result<(), Error> {
         let outcome = until(START_LIMIT, || async {
-            match self.early_end(programs, guard) {
-                Some(error) => Ok(Err(error)),
+            let ended = |program| Some((program, guard.ended(program)?));
+            match programs.iter().copied().find_map(ended) {
+                Some((program, status)) => Ok(Err(Error::Ended { program, status, log: self.log(program) })),
                 None => ready().await.map(Ok),
             }
         });
         outcome.await.unwrap_or_else(|last| {
-            let logs = programs
-                .iter()
-                .map(|program| format!("; the end of {program}'s log:\n{}", self.log(program)));
-            Err(Error::TooLate {
-                what: what.into(),
-                limit: START_LIMIT,
-                last: last + &logs.collect::<String>(),
-            })
+            let log = |program| format!("; the end of {program}'s log:\n{}", self.log(program));
+            let last = last + &programs.iter().copied().map(log).collect::<String>();
+            Err(Error::TooLate { what: what.into(), limit: START_LIMIT, last })
         })
     }
 
@@ -109,12 +108,6 @@ impl Running {
             Some(program) => Err(Error::NotStopped { program }),
             None => Ok(()),
         }
-    }
-
-    fn early_end(&self, programs: &[&'static str], guard: &Guard) -> Option<Error> {
-        programs.iter().find_map(|program| {
-            Some(Error::Ended { program, status: guard.ended(program)?, log: self.log(program) })
-        })
     }
 
     /// Ready is when it says so and has made the namespaces that every cluster has.
@@ -129,14 +122,11 @@ impl Running {
         Ok(())
     }
 
+    /// Returns the last lines of a program's log.
     fn log(&self, program: &str) -> String {
-        last_lines(&self.folder.join(format!("{program}.log")))
+        let log = fs::read(self.folder.join(format!("{program}.log"))).unwrap_or_default();
+        let log = String::from_utf8_lossy(&log);
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(LOG_LINES)..].join("\n")
     }
-}
-
-fn last_lines(path: &Path) -> String {
-    let text = fs::read(path).unwrap_or_default();
-    let text = String::from_utf8_lossy(&text);
-    let lines: Vec<&str> = text.lines().collect();
-    lines[lines.len().saturating_sub(LOG_LINES)..].join("\n")
 }
