@@ -14,8 +14,7 @@ use crate::{
     support::{
         objects::Objects,
         process::{self, Process},
-        proxy::Proxy,
-        request::Request,
+        proxy::{Proxy, request::Request},
         server::Server,
         wait::SOON,
     },

@@ -15,7 +15,7 @@ use crate::support::{
     in_process::{InProcess, make},
     objects::Objects,
     process,
-    request::Request,
+    proxy::request::Request,
     server::Server,
     wait::SOON,
 };

@@ -12,7 +12,11 @@ use reknit::{prelude::*, testing::eventually};
 use serde_json::json;
 
 use crate::support::{
-    gate::Gate, objects::Objects, proxy::Proxy, replicas::labelled, server::Server, wait::SOON,
+    objects::Objects,
+    proxy::{Proxy, gate::Gate},
+    replicas::labelled,
+    server::Server,
+    wait::SOON,
 };
 
 /// An informer behind a proxy, what its handlers were told, and the two who write: the process itself and others.

@@ -9,8 +9,7 @@ use samples_apis::AddressableService;
 use crate::support::{
     objects::Objects,
     process::{self, Process},
-    proxy::Proxy,
-    request::Request,
+    proxy::{Proxy, request::Request},
     server::Server,
     tally::{Tally, Write},
     wait::{SOON, settled},

@@ -9,8 +9,7 @@ use reknit::testing::eventually;
 use crate::support::{
     objects::Objects,
     process::{self, Process, Signal},
-    proxy::Proxy,
-    request::Request,
+    proxy::{Proxy, request::Request},
     server::Server,
     wait::{SOON, settled},
 };

@@ -1,16 +1,13 @@
 //! What the integration tests share: a proxy in front of the API server, processes, objects, controllers in process.
 
 pub(crate) mod cargo;
-pub(crate) mod gate;
 pub(crate) mod in_process;
 pub(crate) mod logs;
 pub(crate) mod loose;
 pub(crate) mod objects;
 pub(crate) mod process;
 pub(crate) mod proxy;
-pub(crate) mod relay;
 pub(crate) mod replicas;
-pub(crate) mod request;
 pub(crate) mod server;
 pub(crate) mod tally;
 pub(crate) mod wait;

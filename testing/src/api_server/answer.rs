@@ -4,7 +4,11 @@ use http::StatusCode;
 use kube::core::response::reason;
 use serde_json::{Map, Value, json};
 
-use super::{place::Place, request::Request, write::Verb};
+use super::{
+    place::{Place, qualified},
+    request::Request,
+    write::Verb,
+};
 
 pub(super) type Answer = (StatusCode, Value);
 
@@ -14,10 +18,10 @@ const MODIFIED: &str =
 pub(super) fn failure(code: StatusCode, reason: &str, message: &str) -> Answer {
     let mut status = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-        "message": message, "reason": reason, "code": code.as_u16(),
+        "message": message, "code": code.as_u16(),
     });
-    if reason.is_empty() {
-        remove(&mut status, "reason");
+    if !reason.is_empty() {
+        status["reason"] = json!(reason);
     }
     (code, status)
 }
@@ -92,8 +96,7 @@ pub(super) fn conflict(request: &Request, name: &str, why: &str) -> Answer {
 /// The same of a precondition of a delete, which names the Kind.
 pub(super) fn precondition(request: &Request, kind: &str, name: &str, why: &str) -> Answer {
     let group = request.place.group();
-    let qualified = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
-    let message = format!("Operation cannot be fulfilled on {qualified} {name:?}: {why}");
+    let message = format!("Operation cannot be fulfilled on {} {name:?}: {why}", qualified(kind, group));
     with_details(failure(StatusCode::CONFLICT, "Conflict", &message), details(group, kind, name))
 }
 
@@ -106,8 +109,8 @@ pub(super) struct Wrong<'a> {
 }
 
 pub(super) fn invalid(group: &str, kind: &str, name: &str, wrong: &Wrong<'_>) -> Answer {
-    let qualified = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
-    let message = format!("{qualified} {name:?} is invalid: {}: {}", wrong.field, wrong.message);
+    let message =
+        format!("{} {name:?} is invalid: {}: {}", qualified(kind, group), wrong.field, wrong.message);
     let mut details = details(group, kind, name);
     details["causes"] = json!([{ "reason": wrong.reason, "message": wrong.message, "field": wrong.field }]);
     with_details(failure(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", &message), details)
@@ -142,10 +145,4 @@ fn details(group: &str, kind: &str, name: &str) -> Value {
     let all = [("name", name), ("group", group), ("kind", kind)];
     let said = all.into_iter().filter(|(_, text)| !text.is_empty());
     Value::Object(said.map(|(field, text)| (field.to_owned(), json!(text))).collect::<Map<_, _>>())
-}
-
-fn remove(object: &mut Value, field: &str) {
-    if let Some(fields) = object.as_object_mut() {
-        fields.remove(field);
-    }
 }

@@ -5,26 +5,18 @@ use serde_json::{Value, json};
 
 use super::{
     answer::{Answer, Wrong, bad_request, conflict, immutable, invalid, modified},
+    apply::{Owners, Writer},
     create::check_namespace,
     metadata,
     objects::{Held, Objects, text},
-    ownership::{Owners, Writer},
     patch, prune,
     request::{PatchKind, Request},
     write::Verb,
 };
 
 /// What of an object's metadata no request changes.
-const FIXED: [&str; 8] = [
-    "name",
-    "namespace",
-    "uid",
-    "creationTimestamp",
-    "generation",
-    "deletionTimestamp",
-    "deletionGracePeriodSeconds",
-    "resourceVersion",
-];
+const FIXED: &str = "name namespace uid creationTimestamp generation deletionTimestamp \
+    deletionGracePeriodSeconds resourceVersion";
 
 impl Objects {
     pub(super) fn change(&mut self, request: &Request, name: &str, old: Held) -> Result<Answer, Answer> {
@@ -56,20 +48,14 @@ impl Objects {
         let (place, fields, was) = (&request.place, &sent["metadata"], &old["metadata"]);
         let kind = self.kind_of(request, old);
         let other = |field: &str| !fields[field].is_null() && fields[field] != was[field];
-        match fields["name"].as_str().unwrap_or_default() {
-            "" => {
-                let message = format!(
-                    "the name of the object ({name} based on URL) was undeterminable: name must be provided"
-                );
-                return Err(bad_request(&message));
-            }
-            sent if sent != name => {
-                let message =
-                    format!("the name of the object ({sent}) does not match the name on the URL ({name})");
-                return Err(bad_request(&message));
-            }
-            _ => check_namespace(place, sent)?,
+        if text(&fields["name"]).is_empty() {
+            let message = format!(
+                "the name of the object ({name} based on URL) was undeterminable: name must be provided"
+            );
+            return Err(bad_request(&message));
         }
+        check_name(sent, name)?;
+        check_namespace(place, sent)?;
         if other("uid") && request.verb == Verb::Update {
             let why = format!(
                 "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: \
@@ -109,8 +95,8 @@ fn check_finalizers(
     if old["metadata"]["deletionTimestamp"].is_null() || request.subresource.is_some() {
         return Ok(());
     }
-    let before = old["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
-    let after = sent["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
+    let [before, after] =
+        [old, sent].map(|object| object["metadata"]["finalizers"].as_array().cloned().unwrap_or_default());
     let new: Vec<_> = after.iter().filter(|one| !before.contains(one)).map(Value::to_string).collect();
     if new.is_empty() {
         return Ok(());
@@ -123,6 +109,15 @@ fn check_finalizers(
     Err(invalid(request.place.group(), kind, name, &wrong))
 }
 
+fn check_name(object: &Value, name: &str) -> Result<(), Answer> {
+    match text(&object["metadata"]["name"]) {
+        sent if sent.is_empty() || sent == name => Ok(()),
+        sent => Err(bad_request(&format!(
+            "the name of the object ({sent}) does not match the name on the URL ({name})"
+        ))),
+    }
+}
+
 /// What an applied configuration has to say of itself.
 pub(super) fn check_applied(request: &Request, name: &str) -> Result<(), Answer> {
     if request.manager() == "unknown" {
@@ -130,16 +125,12 @@ pub(super) fn check_applied(request: &Request, name: &str) -> Result<(), Answer>
         let wrong = Wrong { field: "fieldManager", reason: "FieldValueRequired", message };
         return Err(invalid("meta.k8s.io", "PatchOptions", "", &wrong));
     }
-    let sent = text(&request.body["metadata"]["name"]);
     if request.body["kind"].as_str().is_none() || request.body["apiVersion"].as_str().is_none() {
         let (version, kind) = (text(&request.body["apiVersion"]), text(&request.body["kind"]));
         let (group, version) = version.split_once('/').unwrap_or(("", &version));
         return Err(bad_request(&format!("invalid object type: {group}/{version}, Kind={kind}")));
     }
-    if !sent.is_empty() && sent != name {
-        let message = format!("the name of the object ({sent}) does not match the name on the URL ({name})");
-        return Err(bad_request(&message));
-    }
+    check_name(&request.body, name)?;
     match request.place.namespace {
         Some(_) => check_namespace(&request.place, &request.body),
         None => Ok(()), // whatever is said, it is in none
@@ -178,7 +169,7 @@ fn keep_fixed(new: &mut Value, old: &Value) {
     }
     let fields = metadata(new);
     fields.remove("managedFields");
-    for fixed in FIXED {
+    for fixed in FIXED.split(' ') {
         match old["metadata"].get(fixed) {
             Some(value) => fields.insert(fixed.into(), value.clone()),
             None => fields.remove(fixed),

@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 
 use super::{
     answer::{Answer, Wrong, already_exists, bad_request, conflict, failure, invalid},
+    apply::{Owners, Writer},
     metadata,
     objects::{Held, Objects, text},
-    ownership::{Owners, Writer},
     place::Place,
     request::Request,
 };

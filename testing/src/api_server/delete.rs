@@ -77,23 +77,21 @@ impl Objects {
 
     fn check_preconditions(&self, request: &Request, name: &str, old: &Value) -> Result<(), Answer> {
         let asked = &request.body["preconditions"];
-        let fails = |field: &str| !asked[field].is_null() && asked[field] != old["metadata"][field];
-        let why = |field: &str, title: &str, end: &str| {
-            format!(
-                "the {title} in the precondition ({}) does not match the {title} in record ({}). The object might \
-                 have been {end}",
-                text(&asked[field]),
-                text(&old["metadata"][field])
-            )
-        };
-        let kind = self.kind_of(request, old);
-        if fails("uid") {
-            let why = why("uid", "UID", "deleted and then recreated");
-            return Err(precondition(request, &kind, name, &why));
-        }
-        if fails("resourceVersion") {
-            let why = why("resourceVersion", "ResourceVersion", "modified");
-            return Err(precondition(request, &kind, name, &why));
+        let fields = [
+            ("uid", "UID", "deleted and then recreated"),
+            ("resourceVersion", "ResourceVersion", "modified"),
+        ];
+        for (field, title, end) in fields {
+            let (wanted, found) = (&asked[field], &old["metadata"][field]);
+            if !wanted.is_null() && wanted != found {
+                let why = format!(
+                    "the {title} in the precondition ({}) does not match the {title} in record ({}). The object \
+                     might have been {end}",
+                    text(wanted),
+                    text(found)
+                );
+                return Err(precondition(request, &self.kind_of(request, old), name, &why));
+            }
         }
         Ok(())
     }

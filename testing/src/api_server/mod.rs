@@ -1,17 +1,15 @@
 //! A small API server in memory: a map of objects, and a tape of what was asked of it.
 
 mod answer;
+mod apply;
 mod change;
 mod create;
 mod delete;
-mod fieldpath;
-mod fields;
-mod labels;
 mod objects;
-mod ownership;
 mod patch;
 mod place;
 mod request;
+mod selector;
 #[cfg(test)]
 mod tests;
 mod write;
@@ -25,8 +23,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
 pub use self::write::{Verb, Write};
-pub(crate) use self::write::{dry_run, field_selector, propagation_policy};
-use self::{answer::Answer, objects::Objects, ownership::Owners, place::Place, request::Request};
+use self::{answer::Answer, apply::Owners, objects::Objects, place::Place, request::Request};
 
 /// An API server in memory, for tests of single passes: what a client asks of it is answered at once, as the real one
 /// answers it, which a test of this crate compares verb by verb.

@@ -8,10 +8,11 @@ use serde_json::{Value, json};
 
 use super::{
     answer::{Answer, no_such_resource, not_found, not_supported},
-    fields, labels, metadata,
-    ownership::Owners,
+    apply::Owners,
+    metadata,
     place::Place,
     request::Request,
+    selector::Selector,
     write::Verb,
 };
 
@@ -108,11 +109,11 @@ impl Objects {
 
     /// The objects that a request to a whole collection is about, in the order in which pages of them go on.
     pub(super) fn selected(&self, request: &Request) -> Result<Vec<(Slot, Value)>, Answer> {
-        let labels = labels::Selector::parse(request.asked("labelSelector"))?;
+        let labels = Selector::of_labels(request.asked("labelSelector"))?;
         let is_selectable = |field: &str| self.is_selectable(&request.place, field);
-        let fields = fields::Selector::parse(request.asked("fieldSelector"), is_selectable)?;
+        let fields = Selector::of_fields(request.asked("fieldSelector"), is_selectable)?;
         let selected = |(place, _): &Slot, object: &Value| {
-            request.place.contains(place) && labels.matches(object) && fields.matches(object)
+            request.place.contains(place) && labels.matches_labels(object) && fields.matches_fields(object)
         };
         let held = self.held.iter().filter(|(slot, held)| selected(slot, &held.object));
         let mut found: Vec<_> = held.map(|(slot, held)| (slot.clone(), held.object.clone())).collect();

@@ -13,61 +13,23 @@ pub(super) struct Place {
 
 /// The groups of Kubernetes itself, the first one aside, which has no name. Others are those of
 /// CustomResourceDefinitions, also where they end in `.k8s.io`.
-const BUILT_IN: [&str; 21] = [
-    "admissionregistration.k8s.io",
-    "apiextensions.k8s.io",
-    "apiregistration.k8s.io",
-    "apps",
-    "authentication.k8s.io",
-    "authorization.k8s.io",
-    "autoscaling",
-    "batch",
-    "certificates.k8s.io",
-    "coordination.k8s.io",
-    "discovery.k8s.io",
-    "events.k8s.io",
-    "flowcontrol.apiserver.k8s.io",
-    "internal.apiserver.k8s.io",
-    "networking.k8s.io",
-    "node.k8s.io",
-    "policy",
-    "rbac.authorization.k8s.io",
-    "resource.k8s.io",
-    "scheduling.k8s.io",
-    "storage.k8s.io",
-];
+const BUILT_IN: &str = "admissionregistration.k8s.io apiextensions.k8s.io apiregistration.k8s.io apps \
+    authentication.k8s.io authorization.k8s.io autoscaling batch certificates.k8s.io coordination.k8s.io \
+    discovery.k8s.io events.k8s.io flowcontrol.apiserver.k8s.io internal.apiserver.k8s.io \
+    networking.k8s.io node.k8s.io policy rbac.authorization.k8s.io resource.k8s.io scheduling.k8s.io \
+    storage.k8s.io";
 
 /// The groups of Kubernetes whose objects have no generation.
-const WITHOUT_GENERATION: [&str; 5] = [
-    "certificates.k8s.io",
-    "coordination.k8s.io",
-    "events.k8s.io",
-    "rbac.authorization.k8s.io",
-    "storage.k8s.io",
-];
+const WITHOUT_GENERATION: &str = "certificates.k8s.io coordination.k8s.io events.k8s.io \
+    rbac.authorization.k8s.io storage.k8s.io";
 
 /// Kinds of the first group that have no status.
-const WITHOUT_STATUS: [&str; 8] = [
-    "configmaps",
-    "endpoints",
-    "events",
-    "limitranges",
-    "podtemplates",
-    "secrets",
-    "serviceaccounts",
-    "bindings",
-];
+const WITHOUT_STATUS: &str = "configmaps endpoints events limitranges podtemplates secrets serviceaccounts \
+    bindings";
 
 /// Kinds of the first group that are answered whole when they are deleted; of others, it is said that they were.
-const ANSWERED_WHOLE: [&str; 7] = [
-    "persistentvolumeclaims",
-    "persistentvolumes",
-    "pods",
-    "podtemplates",
-    "resourcequotas",
-    "serviceaccounts",
-    "services",
-];
+const ANSWERED_WHOLE: &str = "persistentvolumeclaims persistentvolumes pods podtemplates resourcequotas \
+    serviceaccounts services";
 
 impl Place {
     pub(super) fn of_kind<K: Resource<DynamicType = ()>>(namespace: Option<&str>) -> Self {
@@ -88,10 +50,7 @@ impl Place {
 
     /// `pods`, `deployments.apps`.
     pub(super) fn full_resource(&self) -> String {
-        match self.group() {
-            "" => self.plural.clone(),
-            group => format!("{}.{group}", self.plural),
-        }
+        qualified(&self.plural, self.group())
     }
 
     /// Where the object would be in etcd.
@@ -109,26 +68,36 @@ impl Place {
     }
 
     pub(super) fn is_built_in(&self) -> bool {
-        self.is_first() || BUILT_IN.contains(&self.group())
+        self.is_first() || is_among(self.group(), BUILT_IN)
     }
 
     pub(super) fn has_generation(&self) -> bool {
         match self.is_first() {
-            true => ["pods", "replicationcontrollers"].contains(&self.plural.as_str()),
-            false => !WITHOUT_GENERATION.contains(&self.group()),
+            true => is_among(&self.plural, "pods replicationcontrollers"),
+            false => !is_among(self.group(), WITHOUT_GENERATION),
         }
     }
 
     pub(super) fn has_status(&self) -> bool {
-        !(self.is_first() && WITHOUT_STATUS.contains(&self.plural.as_str()))
+        !(self.is_first() && is_among(&self.plural, WITHOUT_STATUS))
             && self.group() != "rbac.authorization.k8s.io"
     }
 
     pub(super) fn is_answered_whole(&self) -> bool {
-        self.is_first() && ANSWERED_WHOLE.contains(&self.plural.as_str())
+        self.is_first() && is_among(&self.plural, ANSWERED_WHOLE)
     }
 
     fn is_first(&self) -> bool {
         self.group().is_empty()
     }
+}
+
+/// Whether a list of words contains this one.
+pub(super) fn is_among(word: &str, words: &str) -> bool {
+    words.split(' ').any(|one| one == word)
+}
+
+/// A resource or a Kind with its group, if that has a name.
+pub(super) fn qualified(name: &str, group: &str) -> String {
+    if group.is_empty() { name.into() } else { format!("{name}.{group}") }
 }

@@ -73,22 +73,11 @@ pub struct Write {
 impl Write {
     /// What else is asked, as texts in the order of the alphabet.
     pub(crate) fn options(&self) -> BTreeSet<String> {
-        let fields = self.field_selector.iter().map(|fields| field_selector(fields));
-        let policy = self.propagation_policy.iter().map(|policy| propagation_policy(policy));
-        fields.chain(policy).chain(self.dry_run.then(dry_run)).collect()
+        let fields = self.field_selector.as_ref().map(|fields| format!("fieldSelector={fields}"));
+        let policy = self.propagation_policy.as_ref().map(|policy| format!("propagationPolicy={policy}"));
+        let dry_run = self.dry_run.then(|| "dryRun=All".to_owned());
+        [fields, policy, dry_run].into_iter().flatten().collect()
     }
-}
-
-pub(crate) fn field_selector(fields: &str) -> String {
-    format!("fieldSelector={fields}")
-}
-
-pub(crate) fn propagation_policy(policy: &str) -> String {
-    format!("propagationPolicy={policy}")
-}
-
-pub(crate) fn dry_run() -> String {
-    "dryRun=All".into()
 }
 
 impl fmt::Display for Write {

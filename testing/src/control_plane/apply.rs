@@ -6,7 +6,6 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
     Api, Client,
     api::{DynamicObject, Patch, PatchParams},
@@ -38,17 +37,21 @@ impl ControlPlane {
         Ok(())
     }
 
-    async fn apply(&self, origin: &str, text: &str) -> Result<(), Error> {
+    pub(super) async fn apply(&self, origin: &str, text: &str) -> Result<(), Error> {
         let client = self.client()?;
         for (number, document) in Deserializer::from_str(text).enumerate() {
             let origin = format!("{origin}, document {}", number + 1);
             let wrong = |problem: String| Error::Yaml { origin: origin.clone(), problem };
             let value = Value::deserialize(document).map_err(|error| wrong(error.to_string()))?;
-            if !value.is_null() {
-                let object =
-                    serde_json::from_value(value.clone()).map_err(|error| wrong(error.to_string()))?;
-                apply_object(&client, &object, wrong).await?;
-                wait_if_crd(&client, &object, value).await?;
+            if value.is_null() {
+                continue;
+            }
+            let object: DynamicObject =
+                serde_json::from_value(value).map_err(|error| wrong(error.to_string()))?;
+            apply_object(&client, &object, wrong).await?;
+            if object.types.as_ref().is_some_and(|types| types.kind == "CustomResourceDefinition") {
+                let definition = object.try_parse().map_err(|error| wrong(error.to_string()))?;
+                crds::served(&client, &definition).await?;
             }
         }
         Ok(())
@@ -78,18 +81,6 @@ async fn apply_object(
         .await
         .map_err(Error::api(format!("apply {} {name}", types.kind)))?;
     Ok(())
-}
-
-async fn wait_if_crd(client: &Client, object: &DynamicObject, value: Value) -> Result<(), Error> {
-    if object.types.as_ref().is_none_or(|types| types.kind != "CustomResourceDefinition") {
-        return Ok(());
-    }
-    match serde_json::from_value::<CustomResourceDefinition>(value) {
-        Ok(crd) => crds::served(client, &crd).await,
-        Err(error) => {
-            Err(Error::Yaml { origin: "CustomResourceDefinition".into(), problem: error.to_string() })
-        }
-    }
 }
 
 fn files(path: &Path) -> Result<Vec<PathBuf>, Error> {

@@ -1,6 +1,6 @@
 //! A control plane with settings of its own.
 
-use super::{ControlPlane, Error, programs::Programs, running::Running};
+use super::{ControlPlane, Error, process::Running};
 
 /// What a [`ControlPlane`] is started with; from [`ControlPlane::builder`].
 #[derive(Clone, Debug, Default)]
@@ -31,16 +31,13 @@ impl Builder {
     /// Where there are no programs, naming what installs them; where one ends by itself, with the end of its log; and
     /// where they are not ready after two minutes.
     pub async fn start(self) -> Result<ControlPlane, Error> {
-        let programs = Programs::find()?;
-        let mut tries = 0;
-        loop {
-            tries += 1;
-            match Running::start(&programs, self.audited, &self.arguments).await {
-                // Somebody took a port between our look and our use.
-                Err(Error::Ended { log, .. }) if tries < 5 && log.contains("address already in use") => {}
-                Err(error) => return Err(error),
-                Ok(running) => return ControlPlane::over(running),
+        for _ in 0..4 {
+            match Running::start(self.audited, &self.arguments).await {
+                // Another process took a port after it was found to be free.
+                Err(Error::Ended { log, .. }) if log.contains("address already in use") => {}
+                started => return ControlPlane::over(started?),
             }
         }
+        ControlPlane::over(Running::start(self.audited, &self.arguments).await?)
     }
 }

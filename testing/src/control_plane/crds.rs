@@ -5,10 +5,10 @@ use std::time::Duration;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
     Api, Client, CustomResourceExt, ResourceExt,
-    api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams},
+    api::{ApiResource, DynamicObject, ListParams},
 };
 
-use super::{ControlPlane, Error, apply::FIELD_MANAGER};
+use super::{ControlPlane, Error};
 use crate::eventually::until;
 
 const LIMIT: Duration = Duration::from_secs(30);
@@ -22,14 +22,10 @@ impl ControlPlane {
 
     /// Installs a definition made by hand; as [`install`](Self::install).
     pub async fn install_crd(&self, crd: CustomResourceDefinition) -> Result<(), Error> {
-        let client = self.client()?;
-        let name = crd.name_any();
-        Api::all(client.clone())
-            .patch(&name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(&crd))
-            .await
-            .map_err(Error::api(format!("apply CustomResourceDefinition {name}")))
-            .map(|_: CustomResourceDefinition| ())?;
-        served(&client, &crd).await
+        let origin = format!("CustomResourceDefinition {}", crd.name_any());
+        let text = serde_json::to_string(&crd)
+            .map_err(|error| Error::Yaml { origin: origin.clone(), problem: error.to_string() })?;
+        self.apply(&origin, &text).await
     }
 }
 

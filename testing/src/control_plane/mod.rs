@@ -1,18 +1,13 @@
 //! A Kubernetes control plane of a test's own.
 
-mod access;
 mod apply;
 mod builder;
-mod commands;
 mod compaction;
 mod crds;
 mod credentials;
 mod error;
-mod guard;
 mod nodes;
-mod ports;
-mod programs;
-mod running;
+mod process;
 
 use std::path::{Path, PathBuf};
 
@@ -24,7 +19,7 @@ use kube::{
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
-use self::running::Running;
+use self::process::{Running, commands::AUDIT_LOG};
 pub use self::{builder::Builder, error::Error};
 
 static SHARED: OnceCell<ControlPlane> = OnceCell::const_new();
@@ -168,7 +163,7 @@ impl ControlPlane {
     ///
     /// Also if the control plane was not built with [`audited`](Builder::audited).
     pub fn audit_events(&self) -> Result<Vec<Value>, Error> {
-        let path = self.running.folder.join(commands::AUDIT_LOG);
+        let path = self.running.folder.join(AUDIT_LOG);
         let text = std::fs::read_to_string(&path).map_err(Error::file("read", &path))?;
         // A last line without an end is still being written.
         let complete = text.rsplit_once('\n').map_or("", |(complete, _)| complete);

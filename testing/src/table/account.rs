@@ -11,7 +11,7 @@ use similar::TextDiff;
 use crate::{Verb, Write};
 
 /// How a pass ends, what it writes and which events it records.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Account {
     ends: String,
     pub(super) writes: Vec<Entry>,
@@ -33,14 +33,14 @@ pub(super) struct Entry {
 impl Account {
     pub(super) fn ending(result: &Result<Outcome>) -> Self {
         match result {
-            Ok(outcome) => Self { ends: outcome.to_string(), writes: Vec::new(), events: Vec::new() },
+            Ok(outcome) => Self { ends: outcome.to_string(), ..Self::default() },
             Err(error) => Self::failing(&error.to_string(), error.is_permanent()),
         }
     }
 
     pub(super) fn failing(message: &str, permanent: bool) -> Self {
         let kind = if permanent { "permanent error" } else { "error" };
-        Self { ends: format!("{kind}: {message}"), writes: Vec::new(), events: Vec::new() }
+        Self { ends: format!("{kind}: {message}"), ..Self::default() }
     }
 
     /// In what this differs from what was wanted; none where in nothing. Of an error, a part is enough to be wanted.
@@ -74,58 +74,39 @@ impl Entry {
     }
 
     fn plain(write: &Write) -> Self {
-        let (resource, key) = (write.resource.as_str(), &write.key);
+        let (resource, key, body) = (write.resource.as_str(), &write.key, write.body.clone());
         let whole = resource.strip_suffix("/status").zip(write.meant.as_ref());
         match (write.verb, whole) {
             (Verb::Update | Verb::Patch, Some((resource, meant))) => {
                 Self::status(resource, key, &meant["status"])
             }
-            (Verb::Create, _) => Self::create(resource, key, write.body.clone()),
-            (Verb::Update, _) => Self::update(resource, key, write.body.clone()),
-            (Verb::Delete, _) => Self::delete(resource, key),
-            (Verb::DeleteCollection, _) => {
-                Self::delete_collection(resource, key, write.selector.as_deref().unwrap_or_default())
-            }
-            _ if write.applies => Self::apply(resource, key, write.body.clone()),
-            _ => Self::patch(resource, key, write.body.clone()),
+            (Verb::Delete, _) => Self::bare(format!("delete {resource} {key}")),
+            (Verb::DeleteCollection, _) => Self::delete_collection(resource, key, write.selector.as_deref()),
+            (Verb::Patch, _) if write.applies => Self::sent("apply", resource, key, body),
+            (verb, _) => Self::sent(&verb.to_string(), resource, key, body),
         }
     }
 
+    /// A write that sends a whole object or a patch: `create`, `update`, `patch`, `apply`.
+    pub(super) fn sent(action: &str, resource: &str, key: &Key, body: Value) -> Self {
+        let preconditions: &[&str] = if action == "create" { &[] } else { &["resourceVersion", "uid"] };
+        let body = without_volatile(body, preconditions);
+        Self { body, ..Self::bare(format!("{action} {resource} {key}")) }
+    }
+
     pub(super) fn status(resource: &str, key: &Key, status: &Value) -> Self {
-        // As a merge patch leaves it, which takes away what is null.
-        Self::new(format!("status of {resource} {key}"), without_nulls(&without_times(status)))
+        // A merge patch removes what is null.
+        let body = without(&without_times(status), &Value::is_null);
+        Self { body, ..Self::bare(format!("status of {resource} {key}")) }
     }
 
-    pub(super) fn create(resource: &str, key: &Key, body: Value) -> Self {
-        Self::new(format!("create {resource} {key}"), without_volatile(body, &[]))
+    pub(super) fn delete_collection(resource: &str, key: &Key, selector: Option<&str>) -> Self {
+        let title = format!("deletecollection {resource} {key} {}", selector.unwrap_or_default());
+        Self::bare(title.trim_end().into())
     }
 
-    pub(super) fn update(resource: &str, key: &Key, body: Value) -> Self {
-        let body = without_volatile(body, &["resourceVersion", "uid"]);
-        Self::new(format!("update {resource} {key}"), body)
-    }
-
-    pub(super) fn patch(resource: &str, key: &Key, body: Value) -> Self {
-        let body = without_volatile(body, &["resourceVersion", "uid"]);
-        Self::new(format!("patch {resource} {key}"), body)
-    }
-
-    pub(super) fn apply(resource: &str, key: &Key, body: Value) -> Self {
-        let body = without_volatile(body, &["resourceVersion", "uid"]);
-        Self::new(format!("apply {resource} {key}"), body)
-    }
-
-    pub(super) fn delete(resource: &str, key: &Key) -> Self {
-        Self::new(format!("delete {resource} {key}"), Value::Null)
-    }
-
-    pub(super) fn delete_collection(resource: &str, key: &Key, selector: &str) -> Self {
-        let title = format!("deletecollection {resource} {key} {selector}");
-        Self::new(title.trim_end().into(), Value::Null)
-    }
-
-    fn new(title: String, body: Value) -> Self {
-        Self { title, options: BTreeSet::new(), body }
+    pub(super) fn bare(title: String) -> Self {
+        Self { title, options: BTreeSet::new(), body: Value::Null }
     }
 
     fn title(&self) -> String {
@@ -144,23 +125,20 @@ pub(super) fn yaml(value: &Value) -> String {
     serde_yaml_ng::to_string(value).unwrap_or_else(|_| value.to_string())
 }
 
-/// Without preconditions and times that no test can know.
+/// The body without preconditions, and without times that no test can know.
 fn without_volatile(mut body: Value, preconditions: &[&str]) -> Value {
-    if let Some(fields) = body.as_object_mut() {
-        if let Some(status) = fields.get_mut("status") {
-            *status = without_times(status);
+    for part in ["status", "metadata"] {
+        if let Some(part) = body.get_mut(part) {
+            *part = without_times(part);
         }
-        if let Some(metadata) = fields.get_mut("metadata") {
-            *metadata = without_times(metadata);
-        }
-        let left = fields.get_mut("metadata").and_then(Value::as_object_mut).map(|metadata| {
-            metadata.retain(|name, _| !preconditions.contains(&name.as_str()));
-            remove_note(metadata);
-            metadata.len()
-        });
-        if left == Some(0) {
-            fields.remove("metadata");
-        }
+    }
+    let Some(Value::Object(metadata)) = body.get_mut("metadata") else { return body };
+    metadata.retain(|name, _| !preconditions.contains(&name.as_str()));
+    remove_note(metadata);
+    if metadata.is_empty()
+        && let Some(fields) = body.as_object_mut()
+    {
+        fields.remove("metadata");
     }
     body
 }
@@ -173,28 +151,17 @@ fn remove_note(metadata: &mut Map<String, Value>) {
 }
 
 fn without_times(value: &Value) -> Value {
-    match value {
-        Value::Object(fields) => {
-            let kept = fields.iter().filter(|(_, value)| !is_time(value));
-            Value::Object(kept.map(|(name, value)| (name.clone(), without_times(value))).collect())
-        }
-        Value::Array(all) => all.iter().map(without_times).collect(),
-        other => other.clone(),
-    }
+    without(value, &|value| value.as_str().is_some_and(|text| text.parse::<Timestamp>().is_ok()))
 }
 
-/// An `Option` that is not set may be serialized as null, and is then not applied or taken away.
-fn without_nulls(value: &Value) -> Value {
+/// The value without the fields, at any depth, whose values are of this sort.
+fn without(value: &Value, unwanted: &impl Fn(&Value) -> bool) -> Value {
     match value {
         Value::Object(fields) => {
-            let set = fields.iter().filter(|(_, value)| !value.is_null());
-            Value::Object(set.map(|(name, value)| (name.clone(), without_nulls(value))).collect())
+            let kept = fields.iter().filter(|(_, value)| !unwanted(value));
+            Value::Object(kept.map(|(name, value)| (name.clone(), without(value, unwanted))).collect())
         }
-        Value::Array(all) => all.iter().map(without_nulls).collect(),
+        Value::Array(all) => all.iter().map(|value| without(value, unwanted)).collect(),
         other => other.clone(),
     }
-}
-
-fn is_time(value: &Value) -> bool {
-    value.as_str().is_some_and(|text| text.parse::<Timestamp>().is_ok())
 }

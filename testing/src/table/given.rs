@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::{
     Passed,
     account::{difference, yaml},
-    input::{self, Opens},
+    input::{self, Changed, Opens},
 };
 use crate::{ApiServer, ControllerExt, Verb, Write};
 
@@ -87,20 +87,22 @@ pub fn nothing() -> Given {
 
 impl Given {
     /// This object as well; its resourceVersion is 1 unless it has one.
-    pub fn and<K: Cached + Resource<DynamicType = ()> + Serialize>(mut self, object: K) -> Self {
+    pub fn and<K: Cached + Resource<DynamicType = ()> + Serialize>(self, object: K) -> Self {
         let held = self.server.hold(&object);
-        self.objects.push(held.clone());
-        self.inputs.push(input::opens::<K>(held));
-        self
+        self.with::<K>(held)
     }
 
     /// This object as well, as this field manager applied it before: what it does not apply any more goes.
     pub fn applied<K: Cached + Resource<DynamicType = ()> + Serialize>(
-        mut self,
+        self,
         object: K,
         manager: &str,
     ) -> Self {
         let held = self.server.hold_applied(&object, manager);
+        self.with::<K>(held)
+    }
+
+    fn with<K: Cached + Resource<DynamicType = ()> + Serialize>(mut self, held: Value) -> Self {
         self.objects.push(held.clone());
         self.inputs.push(input::opens::<K>(held));
         self
@@ -160,7 +162,9 @@ impl Given {
                 .preloaded(objects)
                 .build();
             provide.into_iter().for_each(|provide| provide(&cx));
-            let controller = constructed(constructor(&cx));
+            #[expect(clippy::panic, reason = "a test whose controller cannot be made has failed")]
+            let controller =
+                constructor(&cx).unwrap_or_else(|error| panic!("the constructor failed: {error}"));
             (controller, inputs.into_iter().filter_map(|open| open(&cx)).collect::<Vec<_>>())
         };
         let key = Key::from(key);
@@ -173,15 +177,10 @@ impl Given {
     }
 }
 
-#[expect(clippy::panic, reason = "a test whose controller cannot be made has failed")]
-fn constructed(result: Result<Controller>) -> Controller {
-    result.unwrap_or_else(|error| panic!("the constructor failed: {error}"))
-}
-
 #[expect(clippy::panic, reason = "it is an assertion")]
-fn check_untouched(inputs: &[Box<dyn input::Given>], writes: &[Write]) {
+fn check_untouched(inputs: &[Changed], writes: &[Write]) {
     let written = input::written(writes);
-    if let Some((before, after)) = inputs.iter().find_map(|input| input.touched(&written)) {
+    if let Some((before, after)) = inputs.iter().find_map(|changed| changed(&written)) {
         let difference = difference(&yaml(&before), &yaml(&after), "given", "now").unwrap_or_default();
         panic!("the pass changed an object in memory that it was given to read:\n{difference}");
     }

@@ -1,4 +1,4 @@
-//! Objects that a pass was given, which are no pass's to change.
+//! The objects that were given to a reconcile, and whether they are still as they were given.
 
 use std::collections::BTreeSet;
 
@@ -10,22 +10,14 @@ use serde_json::Value;
 
 use crate::Write;
 
-/// An object that was given, and where passes read it.
-struct Input<K: Cached> {
-    informer: Informer<K>,
-    resource: String,
-    key: Key,
-    before: Value,
-}
+/// The resources and keys of the objects that a reconcile wrote.
+type Written = BTreeSet<(String, Key)>;
 
-/// An object that was given, of any Kind.
-pub(super) trait Given: Send {
-    /// Where it is not in memory as it was given, though no request of the pass changed it: as it was, as it is.
-    fn touched(&self, written: &BTreeSet<(String, Key)>) -> Option<(Value, Value)>;
-}
+/// Returns an object as it was given and as it is, if it was changed in memory and not by a request.
+pub(super) type Changed = Box<dyn Fn(&Written) -> Option<(Value, Value)> + Send>;
 
-/// An object, once there are informers to read it from. None where it does not decode.
-pub(super) type Opens = Box<dyn FnOnce(&Context) -> Option<Box<dyn Given>>>;
+/// Reads an object from its informer, which the context makes. `None` if the object does not decode.
+pub(super) type Opens = Box<dyn FnOnce(&Context) -> Option<Changed>>;
 
 pub(super) fn opens<K>(held: Value) -> Opens
 where
@@ -33,25 +25,18 @@ where
 {
     Box::new(|cx| {
         let object: K = serde_json::from_value(held).ok()?;
-        let (meta, resource) = (object.meta(), K::plural(&()).into_owned());
+        let (meta, informer) = (object.meta(), cx.get::<Informer<K>>());
         let key = Key::new(meta.namespace.as_deref(), meta.name.as_deref().unwrap_or_default());
-        let before = shown(&object)?;
-        Some(Box::new(Input { informer: cx.get::<Informer<K>>(), resource, key, before }))
+        let (place, before) = ((K::plural(&()).into_owned(), key), shown(&object)?);
+        Some(Box::new(move |written| {
+            let after = shown(&*informer.get(&place.1)?)?;
+            (!written.contains(&place) && after != before).then(|| (before.clone(), after))
+        }))
     })
 }
 
-impl<K: Cached + Serialize> Given for Input<K> {
-    fn touched(&self, written: &BTreeSet<(String, Key)>) -> Option<(Value, Value)> {
-        if written.contains(&(self.resource.clone(), self.key.clone())) {
-            return None;
-        }
-        let after = shown(&*self.informer.get(&self.key)?)?;
-        (after != self.before).then(|| (self.before.clone(), after))
-    }
-}
-
-/// What was written to, apart from which part of it.
-pub(super) fn written(writes: &[Write]) -> BTreeSet<(String, Key)> {
+/// What the writes changed, whichever part of it.
+pub(super) fn written(writes: &[Write]) -> Written {
     let resource = |write: &Write| write.resource.split('/').next().unwrap_or_default().to_owned();
     writes.iter().map(|write| (resource(write), write.key.clone())).collect()
 }

@@ -7,7 +7,6 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::account::{Account, Entry};
-use crate::api_server::{dry_run, field_selector, propagation_policy};
 
 /// What a pass is to do, and nothing else: how it ends, every write in order, every event in order. What is not said
 /// must not happen. To be compared by [`Passed::check`](super::Passed::check).
@@ -105,14 +104,12 @@ impl Want {
 
     /// This object is created. The namespace that the request was sent to is that of the object.
     pub fn create<K: Resource<DynamicType = ()> + Serialize>(self, object: &K) -> Self {
-        let key = key(object);
-        self.write(Entry::create(&K::plural(&()), &key, value(object)))
+        self.object("create", &key(object), object)
     }
 
     /// This object, which does not say in which namespace, is created in this one.
     pub fn create_in<K: Resource<DynamicType = ()> + Serialize>(self, namespace: &str, object: &K) -> Self {
-        let key = Key::new(namespace, &key(object).name);
-        self.write(Entry::create(&K::plural(&()), &key, value(object)))
+        self.object("create", &Key::new(namespace, &key(object).name), object)
     }
 
     /// This is created in a subresource of the object `namespace/name`: the `eviction` of a pod, its `binding`.
@@ -122,19 +119,19 @@ impl Want {
         subresource: &str,
         body: Value,
     ) -> Self {
-        self.write(Entry::create(&format!("{}/{subresource}", K::plural(&())), &Key::from(key), body))
+        let resource = format!("{}/{subresource}", K::plural(&()));
+        self.write(Entry::sent("create", &resource, &Key::from(key), body))
     }
 
     /// This object takes the place of that of its name.
     pub fn update<K: Resource<DynamicType = ()> + Serialize>(self, object: &K) -> Self {
-        let key = key(object);
-        self.write(Entry::update(&K::plural(&()), &key, value(object)))
+        self.object("update", &key(object), object)
     }
 
     /// The object `namespace/name`, or the cluster-scoped one of this name, is patched with this: a merge patch or a JSON
     /// patch.
     pub fn patch<K: Resource<DynamicType = ()>>(self, key: &str, patch: Value) -> Self {
-        self.write(Entry::patch(&K::plural(&()), &Key::from(key), patch))
+        self.write(Entry::sent("patch", &K::plural(&()), &Key::from(key), patch))
     }
 
     /// The finalizers of the object `namespace/name` become these, by a merge patch.
@@ -144,8 +141,7 @@ impl Want {
 
     /// These fields are applied: server-side apply, whoever else owns them or not.
     pub fn apply<K: Resource<DynamicType = ()> + Serialize>(self, object: &K) -> Self {
-        let key = key(object);
-        self.write(Entry::apply(&K::plural(&()), &key, value(object)))
+        self.object("apply", &key(object), object)
     }
 
     /// This child is applied as [`Owned::apply`](reknit_reconciler::Owned::apply) does it: given as the reconciler gives
@@ -163,17 +159,17 @@ impl Want {
         let body = applied(owner, child.clone()).expect("a child that can be applied");
         let of = |field: &str| body["metadata"][field].as_str();
         let key = Key::new(of("namespace"), of("name").unwrap_or_default());
-        self.write(Entry::apply(&K::plural(&()), &key, body))
+        self.write(Entry::sent("apply", &K::plural(&()), &key, body))
     }
 
     /// The object `namespace/name`, or the cluster-scoped one of this name, is deleted.
     pub fn delete<K: Resource<DynamicType = ()>>(self, key: &str) -> Self {
-        self.write(Entry::delete(&K::plural(&()), &Key::from(key)))
+        self.write(Entry::bare(format!("delete {} {}", K::plural(&()), Key::from(key))))
     }
 
     /// All objects are deleted in this namespace, or everywhere where it is empty, that the label selector selects.
     pub fn delete_collection<K: Resource<DynamicType = ()>>(self, namespace: &str, selector: &str) -> Self {
-        self.write(Entry::delete_collection(&K::plural(&()), &Key::new(namespace, ""), selector))
+        self.write(Entry::delete_collection(&K::plural(&()), &Key::new(namespace, ""), Some(selector)))
     }
 
     /// The write said last is a dry run.
@@ -182,17 +178,17 @@ impl Want {
     ///
     /// This and the next two where no write was said.
     pub fn dry_run(self) -> Self {
-        self.option(dry_run())
+        self.option("dryRun=All".into())
     }
 
     /// The deletion said last asks for this to become of dependents: `delete::<Pod>("shop/web").propagating(Foreground)`.
     pub fn propagating(self, policy: PropagationPolicy) -> Self {
-        self.option(propagation_policy(value(&policy).as_str().unwrap_or_default()))
+        self.option(format!("propagationPolicy={}", value(&policy).as_str().unwrap_or_default()))
     }
 
     /// The collection said last is selected from by these fields, too.
     pub fn fields(self, selector: &str) -> Self {
-        self.option(field_selector(selector))
+        self.option(format!("fieldSelector={selector}"))
     }
 
     /// This event is recorded.
@@ -210,6 +206,10 @@ impl Want {
         let last = self.0.writes.last_mut().expect("a write is said before what else is asked of it");
         last.options.insert(option);
         self
+    }
+
+    fn object<K: Resource<DynamicType = ()> + Serialize>(self, action: &str, key: &Key, object: &K) -> Self {
+        self.write(Entry::sent(action, &K::plural(&()), key, value(object)))
     }
 
     fn write(mut self, entry: Entry) -> Self {

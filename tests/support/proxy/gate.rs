@@ -2,7 +2,7 @@
 
 use tokio::sync::watch;
 
-use super::wait::SOON;
+use super::SOON;
 
 /// Things arrive in order and leave in order, as many as were let through.
 #[derive(Clone, Debug)]

@@ -3,6 +3,10 @@
 //! Plain HTTP towards the client, so that a kubeconfig needs nothing but its address; TLS towards the server. The
 //! client's credentials go through.
 
+pub(crate) mod gate;
+mod relay;
+pub(crate) mod request;
+
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use kube::Config;
@@ -10,12 +14,12 @@ use reknit::testing::eventually;
 use serde_json::Value;
 use tokio::net::TcpListener;
 
-use super::{
+use self::{
     gate::Gate,
     relay::{Answered, Relay, Rule, accept},
     request::{Line, Request},
-    wait::SOON,
 };
+use super::wait::SOON;
 
 /// Runs until it is dropped.
 pub(crate) struct Proxy {

@@ -2,7 +2,7 @@
 
 use std::net::TcpListener;
 
-use super::Error;
+use crate::Error;
 
 // Below the ports that Linux and macOS give to outgoing connections. A client that keeps trying to reach a stopped
 // server on one of those is at some point given that very port, connects to itself, and holds it.
@@ -12,8 +12,8 @@ const TRIES: u32 = 200;
 
 /// The ports of one control plane, the same for its whole life.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ports {
-    pub(super) etcd: u16,
+pub(in crate::control_plane) struct Ports {
+    pub(in crate::control_plane) etcd: u16,
     pub(super) etcd_peers: u16,
     pub(super) api_server: u16,
 }

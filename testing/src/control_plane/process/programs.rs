@@ -5,68 +5,34 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::Error;
+use crate::Error;
 
-/// The programs a control plane runs.
+/// The folders that are searched for programs, in this order.
 #[derive(Debug)]
-pub(super) struct Programs {
-    pub(super) etcd: PathBuf,
-    pub(super) api_server: PathBuf,
-}
-
-/// What makes nodes: the programs beside the API server, and the folder that says how nodes and pods behave.
-#[derive(Debug)]
-pub(super) struct NodePrograms {
-    pub(super) controller_manager: PathBuf,
-    pub(super) scheduler: PathBuf,
-    pub(super) kwok: PathBuf,
-    pub(super) stages: PathBuf,
-}
+pub(super) struct Programs(Vec<PathBuf>);
 
 impl Programs {
-    /// Looks in the folder that `KUBEBUILDER_ASSETS` names, which has to exist, then in the cache, newest version first.
-    pub(super) fn find() -> Result<Self, Error> {
-        Self::find_in(&folders()?)
+    /// The folder that `KUBEBUILDER_ASSETS` names, which has to exist, and the cache, newest version first.
+    pub(super) fn search() -> Result<Self, Error> {
+        let named = set("KUBEBUILDER_ASSETS");
+        if let Some(path) = named.as_ref().filter(|path| !path.is_dir()) {
+            return Err(Error::NoFolder { path: path.clone() });
+        }
+        let versions = cache().map(|cache| versions(&cache)).unwrap_or_default();
+        Ok(Self(named.into_iter().chain(versions).collect()))
     }
 
-    fn find_in(folders: &[PathBuf]) -> Result<Self, Error> {
-        Ok(Self { etcd: find(folders, "etcd")?, api_server: find(folders, "kube-apiserver")? })
+    /// Returns the path of a program, or of the folder `kwok-stages` beside kwok.
+    pub(super) fn find(&self, program: &'static str) -> Result<PathBuf, Error> {
+        let mut paths = self.0.iter().map(|folder| folder.join(program));
+        let found = paths.find(|path| path.exists());
+        found.ok_or_else(|| Error::NoProgram { program, looked_in: self.0.clone() })
     }
-}
-
-impl NodePrograms {
-    /// Looks where [`Programs::find`] does.
-    pub(super) fn find() -> Result<Self, Error> {
-        let folders = folders()?;
-        Ok(Self {
-            controller_manager: find(&folders, "kube-controller-manager")?,
-            scheduler: find(&folders, "kube-scheduler")?,
-            kwok: find(&folders, "kwok")?,
-            stages: find(&folders, "kwok-stages")?,
-        })
-    }
-}
-
-fn folders() -> Result<Vec<PathBuf>, Error> {
-    let named = set("KUBEBUILDER_ASSETS");
-    if let Some(path) = named.as_ref().filter(|path| !path.is_dir()) {
-        return Err(Error::NoFolder { path: path.clone() });
-    }
-    let versions = cache().map(|cache| versions(&cache)).unwrap_or_default();
-    Ok(named.into_iter().chain(versions).collect())
 }
 
 /// The path in a variable that is neither absent nor empty.
 fn set(variable: &str) -> Option<PathBuf> {
     env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from)
-}
-
-fn find(folders: &[PathBuf], program: &'static str) -> Result<PathBuf, Error> {
-    folders
-        .iter()
-        .map(|folder| folder.join(program))
-        .find(|path| path.exists())
-        .ok_or_else(|| Error::NoProgram { program, looked_in: folders.to_vec() })
 }
 
 fn cache() -> Option<PathBuf> {
@@ -145,14 +111,14 @@ mod tests {
         let parent = tempfile::tempdir().unwrap();
         let first = folder_with(parent.path(), "first", &["etcd"]);
         let second = folder_with(parent.path(), "second", &["etcd", "kube-apiserver"]);
-        let found = Programs::find_in(&[first.clone(), second.clone()]).unwrap();
-        assert_eq!(found.etcd, first.join("etcd"));
-        assert_eq!(found.api_server, second.join("kube-apiserver"));
+        let programs = Programs(vec![first.clone(), second.clone()]);
+        assert_eq!(programs.find("etcd").unwrap(), first.join("etcd"));
+        assert_eq!(programs.find("kube-apiserver").unwrap(), second.join("kube-apiserver"));
     }
 
     #[test]
     fn a_missing_program_is_named_with_the_script_and_the_variable() {
-        let error = Programs::find_in(&[PathBuf::from("/nowhere")]).unwrap_err().to_string();
+        let error = Programs(vec![PathBuf::from("/nowhere")]).find("etcd").unwrap_err().to_string();
         for part in ["found no etcd", "hack/setup-envtest.sh", "KUBEBUILDER_ASSETS", "/nowhere"] {
             assert!(error.contains(part), "{error} names no {part}");
         }

@@ -1,8 +1,8 @@
 //! Paths to the fields of an object, through its lists.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 /// From the object's root to a field.
 pub(super) type Path = Vec<Step>;
@@ -78,14 +78,14 @@ impl Shape {
         }
     }
 
-    /// The paths of everything that has a value, and of each element of a list of elements.
-    pub(super) fn leaves(self, value: &Value) -> BTreeSet<Path> {
-        let mut leaves = BTreeSet::new();
+    /// The paths and values of everything that has a value. Of an element of a list, only that it is there.
+    pub(super) fn leaves(self, value: &Value) -> BTreeMap<Path, Value> {
+        let mut leaves = BTreeMap::new();
         self.collect(value, &mut Vec::new(), &mut leaves);
         leaves
     }
 
-    fn collect(self, value: &Value, at: &mut Path, leaves: &mut BTreeSet<Path>) {
+    fn collect(self, value: &Value, at: &mut Path, leaves: &mut BTreeMap<Path, Value>) {
         match value {
             Value::Object(fields) if !fields.is_empty() => {
                 for (name, value) in fields {
@@ -97,12 +97,12 @@ impl Shape {
             Value::Array(all) => {
                 let list = self.list(at);
                 if matches!(list, List::Atomic) {
-                    leaves.insert(at.clone());
+                    leaves.insert(at.clone(), value.clone());
                     return;
                 }
                 for element in all {
                     at.push(Self::step(&list, element));
-                    leaves.insert(at.clone());
+                    leaves.insert(at.clone(), json!(true));
                     if matches!(list, List::Map(_)) {
                         self.collect(element, at, leaves);
                     }
@@ -110,116 +110,68 @@ impl Shape {
                 }
             }
             _ if !at.is_empty() => {
-                leaves.insert(at.clone());
+                leaves.insert(at.clone(), value.clone());
             }
             _ => {}
         }
     }
 
-    /// The value at the path; of an element, only that it is there.
-    pub(super) fn get(self, value: &Value, path: &Path) -> Option<Value> {
-        let found = (0..path.len()).try_fold(value, |value, n| self.child(value, path, n))?;
-        Some(match path.last() {
-            Some(Step::Element(_)) => json!(true),
-            _ => found.clone(),
-        })
-    }
-
-    fn child<'a>(self, value: &'a Value, path: &Path, n: usize) -> Option<&'a Value> {
-        match path.get(n)? {
-            Step::Field(name) => value.get(name),
-            element => value.as_array()?.get(self.position(value, path, n, element)?),
-        }
-    }
-
-    fn position(self, value: &Value, path: &Path, n: usize, element: &Step) -> Option<usize> {
-        let list = self.list(&path[..n]);
-        value.as_array()?.iter().position(|one| Self::step(&list, one) == *element)
-    }
-
-    /// Removes what is at the path, and what has no fields left then.
+    /// Removes the value at the path, and the objects and lists around it that are empty then.
     pub(super) fn remove(self, value: &mut Value, path: &Path) {
         self.remove_at(value, path, 0);
     }
 
     fn remove_at(self, value: &mut Value, path: &Path, n: usize) {
-        let Some(step) = path.get(n) else { return };
-        let last = n + 1 == path.len();
-        match step {
-            Step::Field(name) if last => {
-                if let Some(fields) = value.as_object_mut() {
-                    fields.remove(name);
-                }
-            }
-            Step::Field(name) => {
-                let Some(child) = value.get_mut(name) else { return };
-                self.remove_at(child, path, n + 1);
-                if let (true, Some(fields)) =
-                    (*child == json!({}) || *child == json!([]), value.as_object_mut())
-                {
-                    fields.remove(name);
-                }
-            }
-            element => {
-                let Some(at) = self.position(value, path, n, element) else { return };
-                let Some(all) = value.as_array_mut() else { return };
-                if last {
-                    all.remove(at);
-                } else if let Some(child) = all.get_mut(at) {
+        let is_last = n + 1 == path.len();
+        match (&path[n], value) {
+            (Step::Field(name), Value::Object(fields)) => {
+                let Some(child) = fields.get_mut(name) else { return };
+                if !is_last {
                     self.remove_at(child, path, n + 1);
                 }
+                if is_last || *child == json!({}) || *child == json!([]) {
+                    fields.remove(name);
+                }
             }
-        }
-    }
-
-    /// The object with what is applied to it.
-    pub(super) fn merged(self, live: &Value, applied: &Value) -> Value {
-        self.merged_at(live, applied, &mut Vec::new())
-    }
-
-    fn merged_at(self, live: &Value, applied: &Value, at: &mut Path) -> Value {
-        match (live, applied) {
-            (Value::Object(live), Value::Object(applied)) => {
-                Value::Object(self.merged_fields(live, applied, at))
+            (step, Value::Array(all)) => {
+                let list = self.list(&path[..n]);
+                match all.iter().position(|one| Self::step(&list, one) == *step) {
+                    Some(at) if is_last => drop(all.remove(at)),
+                    Some(at) => self.remove_at(&mut all[at], path, n + 1),
+                    None => {}
+                }
             }
-            (Value::Array(live), Value::Array(applied)) => Value::Array(self.merged_lists(live, applied, at)),
-            _ => applied.clone(),
+            _ => {}
         }
     }
 
-    fn merged_fields(
-        self,
-        live: &Map<String, Value>,
-        applied: &Map<String, Value>,
-        at: &mut Path,
-    ) -> Map<String, Value> {
-        let mut merged = live.clone();
-        for (name, value) in applied {
-            at.push(Step::Field(name.clone()));
-            let value = live.get(name).map_or_else(|| value.clone(), |live| self.merged_at(live, value, at));
-            at.pop();
-            merged.insert(name.clone(), value);
-        }
-        merged
+    /// Merges an applied configuration into the object.
+    pub(super) fn merge(self, live: &mut Value, applied: &Value) {
+        self.merge_at(live, applied, &mut Vec::new());
     }
 
-    fn merged_lists(self, live: &[Value], applied: &[Value], at: &mut Path) -> Vec<Value> {
-        let list = self.list(at);
-        if matches!(list, List::Atomic) {
-            return applied.to_vec();
-        }
-        let mut merged = live.to_vec();
-        for element in applied {
-            let step = Self::step(&list, element);
-            match merged.iter_mut().find(|one| Self::step(&list, one) == step) {
-                Some(one) => {
-                    at.push(step);
-                    *one = self.merged_at(one, element, at);
+    fn merge_at(self, live: &mut Value, applied: &Value, at: &mut Path) {
+        match (live, applied, self.list(at)) {
+            (Value::Object(live), Value::Object(applied), _) => {
+                for (name, value) in applied {
+                    at.push(Step::Field(name.clone()));
+                    self.merge_at(live.entry(name).or_insert(Value::Null), value, at);
                     at.pop();
                 }
-                None => merged.push(element.clone()),
             }
+            (Value::Array(live), Value::Array(applied), list @ (List::Set | List::Map(_))) => {
+                for element in applied {
+                    let step = Self::step(&list, element);
+                    let Some(one) = live.iter_mut().find(|one| Self::step(&list, one) == step) else {
+                        live.push(element.clone());
+                        continue;
+                    };
+                    at.push(step);
+                    self.merge_at(one, element, at);
+                    at.pop();
+                }
+            }
+            (live, applied, _) => *live = applied.clone(),
         }
-        merged
     }
 }

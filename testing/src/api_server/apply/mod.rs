@@ -1,31 +1,22 @@
 //! Who owns which field of an object, as server-side apply has it.
 
+mod fieldpath;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use http::StatusCode;
 use serde_json::{Map, Value, json};
 
+use self::fieldpath::{Path, Shape, shown};
 use super::{
     answer::{Answer, failure, with_details},
-    fieldpath::{Path, Shape, shown},
-    place::Place,
+    place::{Place, is_among},
     request::Request,
 };
 
 /// What no manager owns.
-const OWNERLESS: [&str; 11] = [
-    "name",
-    "generateName",
-    "namespace",
-    "uid",
-    "creationTimestamp",
-    "deletionTimestamp",
-    "deletionGracePeriodSeconds",
-    "generation",
-    "managedFields",
-    "resourceVersion",
-    "selfLink",
-];
+const OWNERLESS: &str = "name generateName namespace uid creationTimestamp deletionTimestamp \
+    deletionGracePeriodSeconds generation managedFields resourceVersion selfLink";
 
 /// Who writes, and what of the object that can be.
 #[derive(Clone, Debug)]
@@ -46,23 +37,13 @@ struct Who {
 
 impl Writer {
     pub(super) fn of(request: &Request) -> Self {
-        let as_who = Who {
-            manager: request.manager().into(),
-            applies: request.applies(),
-            status: request.subresource.is_some(),
-            version: request.place.api_version().into(),
-        };
-        let shape = Shape { built_in: request.place.is_built_in() };
-        Self { as_who, shape, has_status: request.place.has_status() }
+        let (applies, status) = (request.applies(), request.subresource.is_some());
+        Self::new(&request.place, request.manager(), applies, status)
     }
 
-    fn applying(place: &Place, manager: &str) -> Self {
-        let as_who = Who {
-            manager: manager.into(),
-            applies: true,
-            status: false,
-            version: place.api_version().into(),
-        };
+    fn new(place: &Place, manager: &str, applies: bool, status: bool) -> Self {
+        let version = place.api_version().into();
+        let as_who = Who { manager: manager.into(), applies, status, version };
         Self { as_who, shape: Shape { built_in: place.is_built_in() }, has_status: place.has_status() }
     }
 
@@ -75,7 +56,7 @@ impl Writer {
             _ => !self.as_who.status,
         });
         if let Some(Value::Object(metadata)) = fields.get_mut("metadata") {
-            metadata.retain(|name, _| !OWNERLESS.contains(&name.as_str()));
+            metadata.retain(|name, _| !is_among(name, OWNERLESS));
         }
         if fields.get("metadata").is_some_and(|metadata| *metadata == json!({})) {
             fields.remove("metadata");
@@ -94,18 +75,17 @@ type Conflict = (Who, Path);
 impl Owners {
     /// Of an object that this manager applied.
     pub(super) fn of_applied(place: &Place, manager: &str, object: &Value) -> Self {
-        let writer = Writer::applying(place, manager);
+        let writer = Writer::new(place, manager, true, false);
         let fields = writer.shape.leaves(&writer.part(object));
-        Self(BTreeMap::from([(writer.as_who, fields)]))
+        Self(BTreeMap::from([(writer.as_who, fields.into_keys().collect())]))
     }
 
     /// What is changed becomes the writer's, and nobody else's.
     pub(super) fn after_update(mut self, writer: &Writer, old: &Value, new: &Value) -> Self {
-        let (old, new, shape) = (writer.part(old), writer.part(new), writer.shape);
-        let (before, after) = (shape.leaves(&old), shape.leaves(&new));
-        let changed: BTreeSet<_> =
-            after.iter().filter(|path| shape.get(&old, path) != shape.get(&new, path)).cloned().collect();
-        let gone = before.difference(&after);
+        let [before, after] = [old, new].map(|object| writer.shape.leaves(&writer.part(object)));
+        let changed = after.iter().filter(|(path, value)| before.get(*path) != Some(value));
+        let changed: BTreeSet<_> = changed.map(|(path, _)| path.clone()).collect();
+        let gone = before.keys().filter(|path| !after.contains_key(*path));
         self.release(&changed.iter().chain(gone).cloned().collect());
         if !changed.is_empty() {
             self.0.entry(writer.as_who.clone()).or_default().extend(changed);
@@ -125,34 +105,26 @@ impl Owners {
         let (shape, applied) = (writer.shape, writer.part(sent));
         let fields = shape.leaves(&applied);
         let before = self.0.remove(&writer.as_who).unwrap_or_default();
-        let conflicts = self.conflicts(shape, live, &applied, &fields);
+        let conflicts = self.conflicts(&shape.leaves(live), &fields);
         if !conflicts.is_empty() && !force {
             return Err(refused(&conflicts));
         }
         self.release(&conflicts.into_iter().map(|(_, path)| path).collect());
-        let mut new = if live.is_null() { sent.clone() } else { shape.merged(live, &applied) };
-        let gone = before.difference(&fields).filter(|path| !self.owns_within(path));
-        gone.filter(|path| !fields.iter().any(|field| field.starts_with(path)))
+        let mut new = if live.is_null() { sent.clone() } else { live.clone() };
+        shape.merge(&mut new, &applied);
+        let gone = before.iter().filter(|path| !self.owns_within(path));
+        gone.filter(|path| !fields.keys().any(|field| field.starts_with(path)))
             .for_each(|path| shape.remove(&mut new, path));
         if !fields.is_empty() {
-            self.0.insert(writer.as_who.clone(), fields);
+            self.0.insert(writer.as_who.clone(), fields.into_keys().collect());
         }
         Ok((new, self))
     }
 
-    fn conflicts(
-        &self,
-        shape: Shape,
-        live: &Value,
-        applied: &Value,
-        fields: &BTreeSet<Path>,
-    ) -> Vec<Conflict> {
-        let of_one = |(who, owned): (&Who, &BTreeSet<Path>)| {
-            let differ =
-                owned.intersection(fields).filter(|path| shape.get(live, path) != shape.get(applied, path));
-            differ.map(|path| (who.clone(), path.clone())).collect::<Vec<_>>()
-        };
-        self.0.iter().flat_map(of_one).collect()
+    fn conflicts(&self, live: &BTreeMap<Path, Value>, fields: &BTreeMap<Path, Value>) -> Vec<Conflict> {
+        let owned = self.0.iter().flat_map(|(who, owned)| owned.iter().map(move |path| (who, path)));
+        let differs = |path| fields.contains_key(path) && fields.get(path) != live.get(path);
+        owned.filter(|(_, path)| differs(*path)).map(|(who, path)| (who.clone(), path.clone())).collect()
     }
 
     fn owns_within(&self, path: &Path) -> bool {
@@ -180,19 +152,13 @@ fn refused(conflicts: &[Conflict]) -> Answer {
             format!("Apply failed with 1 conflict: conflict with {}: {}", with(who), shown(path))
         }
         many => {
-            let mut lines = vec![format!("Apply failed with {} conflicts: ", many.len())];
-            let mut by_owner = BTreeMap::<_, Vec<String>>::new();
-            many.iter()
-                .for_each(|(who, path)| by_owner.entry(who).or_default().push(format!("- {}", shown(path))));
-            for (n, (who, paths)) in by_owner.into_iter().enumerate() {
-                let title = format!("conflicts with {}:", with(who));
-                match (n, lines.first_mut()) {
-                    (0, Some(first)) => first.push_str(&title),
-                    _ => lines.push(title),
-                }
-                lines.extend(paths);
+            let mut by_owner = BTreeMap::<_, String>::new();
+            for (who, path) in many {
+                by_owner.entry(who).or_default().push_str(&format!("\n- {}", shown(path)));
             }
-            lines.join("\n")
+            let groups = by_owner.iter().map(|(who, paths)| format!("conflicts with {}:{paths}", with(who)));
+            let groups = groups.collect::<Vec<_>>().join("\n");
+            format!("Apply failed with {} conflicts: {groups}", many.len())
         }
     };
     let details = Map::from_iter([("causes".to_owned(), conflicts.iter().map(cause).collect())]);

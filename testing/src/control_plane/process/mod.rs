@@ -1,5 +1,10 @@
 //! The processes of one control plane and their folder, which can stop and start again.
 
+pub(super) mod commands;
+mod guard;
+mod ports;
+mod programs;
+
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -11,13 +16,10 @@ use http::Request;
 use kube::Client;
 use tokio::sync::Mutex;
 
+use self::{guard::Guard, ports::Ports, programs::Programs};
 use super::{
     Error,
-    access::Access,
-    commands, credentials,
-    guard::Guard,
-    ports::Ports,
-    programs::{NodePrograms, Programs},
+    credentials::{self, Access},
 };
 use crate::eventually::until;
 
@@ -35,26 +37,20 @@ pub(super) struct Running {
 }
 
 impl Running {
-    pub(super) async fn start(
-        programs: &Programs,
-        audited: bool,
-        arguments: &[String],
-    ) -> Result<Self, Error> {
-        let prepared = Self::prepare(programs, audited, arguments)?;
-        prepared.serve().await?;
-        Ok(prepared)
-    }
-
-    fn prepare(programs: &Programs, audited: bool, arguments: &[String]) -> Result<Self, Error> {
+    pub(super) async fn start(audited: bool, arguments: &[String]) -> Result<Self, Error> {
+        let programs = Programs::search()?;
         let temporary = tempfile::Builder::new().prefix("reknit-testing-").tempdir();
         let temporary = temporary.map_err(Error::file("create a folder in", std::env::temp_dir()))?;
         let folder = temporary.path();
         let ports = Ports::free()?;
         let admin = credentials::create(folder, ports.api_server)?;
-        commands::write(folder, programs, ports, audited, arguments)?;
+        commands::write(folder, &programs, ports, audited, arguments)?;
         let guard = Mutex::new(Guard::over(folder, &commands::ALL)?);
-        // The guard removes it from here on.
-        Ok(Self { folder: temporary.keep(), ports, admin, guard, has_nodes: AtomicBool::new(false) })
+        // The guard removes the folder from here on.
+        let folder = temporary.keep();
+        let running = Self { folder, ports, admin, guard, has_nodes: AtomicBool::new(false) };
+        running.serve().await?;
+        Ok(running)
     }
 
     /// Starts the programs, with the data of the last time if there was one, and waits until they are ready.
@@ -76,7 +72,7 @@ impl Running {
     ) -> Result<(), Error> {
         let mut guard = self.guard.lock().await;
         if !self.has_nodes.load(Ordering::Relaxed) {
-            commands::write_nodes(&self.folder, &NodePrograms::find()?, kubeconfig)?;
+            commands::write_nodes(&self.folder, &Programs::search()?, kubeconfig)?;
             guard.start(&commands::NODES).await?;
             self.has_nodes.store(true, Ordering::Relaxed);
         }
@@ -92,20 +88,16 @@ impl Running {
         ready: impl Fn() -> F,
     ) -> Result<(), Error> {
         let outcome = until(START_LIMIT, || async {
-            match self.early_end(programs, guard) {
-                Some(error) => Ok(Err(error)),
+            let ended = |program| Some((program, guard.ended(program)?));
+            match programs.iter().copied().find_map(ended) {
+                Some((program, status)) => Ok(Err(Error::Ended { program, status, log: self.log(program) })),
                 None => ready().await.map(Ok),
             }
         });
         outcome.await.unwrap_or_else(|last| {
-            let logs = programs
-                .iter()
-                .map(|program| format!("; the end of {program}'s log:\n{}", self.log(program)));
-            Err(Error::TooLate {
-                what: what.into(),
-                limit: START_LIMIT,
-                last: last + &logs.collect::<String>(),
-            })
+            let log = |program| format!("; the end of {program}'s log:\n{}", self.log(program));
+            let last = last + &programs.iter().copied().map(log).collect::<String>();
+            Err(Error::TooLate { what: what.into(), limit: START_LIMIT, last })
         })
     }
 
@@ -116,12 +108,6 @@ impl Running {
             Some(program) => Err(Error::NotStopped { program }),
             None => Ok(()),
         }
-    }
-
-    fn early_end(&self, programs: &[&'static str], guard: &Guard) -> Option<Error> {
-        programs.iter().find_map(|program| {
-            Some(Error::Ended { program, status: guard.ended(program)?, log: self.log(program) })
-        })
     }
 
     /// Ready is when it says so and has made the namespaces that every cluster has.
@@ -136,14 +122,11 @@ impl Running {
         Ok(())
     }
 
+    /// Returns the last lines of a program's log.
     fn log(&self, program: &str) -> String {
-        last_lines(&self.folder.join(format!("{program}.log")))
+        let log = fs::read(self.folder.join(format!("{program}.log"))).unwrap_or_default();
+        let log = String::from_utf8_lossy(&log);
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(LOG_LINES)..].join("\n")
     }
-}
-
-fn last_lines(path: &Path) -> String {
-    let text = fs::read(path).unwrap_or_default();
-    let text = String::from_utf8_lossy(&text);
-    let lines: Vec<&str> = text.lines().collect();
-    lines[lines.len().saturating_sub(LOG_LINES)..].join("\n")
 }

@@ -9,8 +9,7 @@ use std::{
     time::Duration,
 };
 
-use super::Error;
-use crate::eventually::until;
+use crate::{Error, eventually::until};
 
 /// Longer than the shell gives all programs to end.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -56,16 +55,13 @@ impl Guard {
 
     /// The exit status of a program that ended.
     pub(super) fn ended(&self, program: &str) -> Option<String> {
-        fs::read_to_string(self.ended_path(program)).ok().map(|status| status.trim().to_owned())
+        let status = fs::read_to_string(self.folder.join(format!("{program}.ended")));
+        status.ok().map(|status| status.trim().to_owned())
     }
 
     /// Returns true if a program was started and has not ended.
     pub(super) fn is_running(&self, program: &str) -> bool {
         self.folder.join(format!("{program}.pid")).exists() && self.ended(program).is_none()
-    }
-
-    fn ended_path(&self, program: &str) -> PathBuf {
-        self.folder.join(format!("{program}.ended"))
     }
 
     async fn order(&mut self, order: &str) -> Result<(), Error> {

@@ -2,11 +2,10 @@
 
 use std::{fs, path::Path};
 
-use super::{
+use super::{ports::Ports, programs::Programs};
+use crate::{
     Error,
-    credentials::{CERTIFICATE, KEY, SIGNING_KEY, TOKENS, VERIFYING_KEY},
-    ports::Ports,
-    programs::{NodePrograms, Programs},
+    control_plane::credentials::{CERTIFICATE, KEY, SIGNING_KEY, TOKENS, VERIFYING_KEY},
 };
 
 const ETCD: &str = "etcd";
@@ -22,21 +21,11 @@ pub(super) const ALL: [&str; 5] = [ETCD, API_SERVER, CONTROLLER_MANAGER, SCHEDUL
 
 /// What makes workloads real and lets things go with what they belong to. The others cost memory and requests, and
 /// some of them put objects into each new namespace.
-const CONTROLLERS: [&str; 11] = [
-    "clusterrole-aggregation-controller",
-    "cronjob-controller",
-    "daemonset-controller",
-    "deployment-controller",
-    "endpointslice-controller",
-    "garbage-collector-controller",
-    "job-controller",
-    "namespace-controller",
-    "node-lifecycle-controller",
-    "replicaset-controller",
-    "statefulset-controller",
-];
+const CONTROLLERS: &str = "--controllers=clusterrole-aggregation-controller,cronjob-controller,\
+    daemonset-controller,deployment-controller,endpointslice-controller,garbage-collector-controller,job-controller,\
+    namespace-controller,node-lifecycle-controller,replicaset-controller,statefulset-controller";
 
-pub(super) const AUDIT_LOG: &str = "audit.log";
+pub(in crate::control_plane) const AUDIT_LOG: &str = "audit.log";
 const AUDIT_POLICY: &str = "audit-policy.yaml";
 const EVERYTHING: &str =
     "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Metadata}]\n";
@@ -56,8 +45,8 @@ pub(super) fn write(
         api_server.push(format!("--audit-log-path={}", folder.join(AUDIT_LOG).display()));
     }
     api_server.extend_from_slice(more);
-    write_command(folder, ETCD, &programs.etcd, &etcd(folder, ports))?;
-    write_command(folder, API_SERVER, &programs.api_server, &api_server)
+    write_command(folder, ETCD, programs, &etcd(folder, ports))?;
+    write_command(folder, API_SERVER, programs, &api_server)
 }
 
 fn etcd(folder: &Path, ports: Ports) -> Vec<String> {
@@ -98,19 +87,19 @@ fn api_server(folder: &Path, ports: Ports) -> Vec<String> {
 }
 
 /// The same for what makes nodes. None of them listens anywhere.
-pub(super) fn write_nodes(folder: &Path, programs: &NodePrograms, kubeconfig: &Path) -> Result<(), Error> {
+pub(super) fn write_nodes(folder: &Path, programs: &Programs, kubeconfig: &Path) -> Result<(), Error> {
     let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
     let alone = [kubeconfig.clone(), "--leader-elect=false".into(), "--secure-port=0".into()];
     let mut controllers = alone.to_vec();
-    controllers.push(format!("--controllers={}", CONTROLLERS.join(",")));
+    controllers.push(CONTROLLERS.into());
     // The nodes have no leases to miss, and write their status every twenty minutes.
     controllers.push("--node-monitor-grace-period=1h".into());
     controllers.extend(["--kube-api-qps=200".into(), "--kube-api-burst=400".into()]);
     let mut kwok = vec![kubeconfig, "--manage-all-nodes".into(), "--node-lease-duration-seconds=0".into()];
-    kwok.extend(stages(&programs.stages)?);
-    write_command(folder, CONTROLLER_MANAGER, &programs.controller_manager, &controllers)?;
-    write_command(folder, SCHEDULER, &programs.scheduler, &alone)?;
-    write_command(folder, KWOK, &programs.kwok, &kwok)
+    kwok.extend(stages(&programs.find("kwok-stages")?)?);
+    write_command(folder, CONTROLLER_MANAGER, programs, &controllers)?;
+    write_command(folder, SCHEDULER, programs, &alone)?;
+    write_command(folder, KWOK, programs, &kwok)
 }
 
 /// Each file says how nodes or pods go from one state to the next.
@@ -122,8 +111,13 @@ fn stages(folder: &Path) -> Result<Vec<String>, Error> {
     Ok(paths.iter().map(|path| format!("--config={}", path.display())).collect())
 }
 
-fn write_command(folder: &Path, name: &str, program: &Path, arguments: &[String]) -> Result<(), Error> {
-    let mut command = format!("exec {}", quoted(&program.display().to_string()));
+fn write_command(
+    folder: &Path,
+    name: &'static str,
+    programs: &Programs,
+    arguments: &[String],
+) -> Result<(), Error> {
+    let mut command = format!("exec {}", quoted(&programs.find(name)?.display().to_string()));
     for argument in arguments {
         command.push_str(" \\\n  ");
         command.push_str(&quoted(argument));
