@@ -186,15 +186,15 @@ pub use reknit_webhook as webhook;
 /// The names that most controllers use.
 pub mod prelude {
     pub use reknit_apis::{
-        Addressable, ConditionSet, Defaultable, DuckStatus, FieldError, KRShaped, KReference, Key, Kind,
-        Request, Url, Validatable, kind,
+        Addressable, ConditionSet, DuckStatus, FieldError, KRShaped, KReference, Key, Kind, Request, Url,
+        Validatable, kind,
     };
     pub use reknit_injection::{
         Change, Config, Context, FromConfigMap, Informer, Inject, Selection, annotation, label, select,
     };
     pub use reknit_reconciler::{
-        Controller, Error, Event, FinalizeKind, ObserveKind, Outcome, Owned, Permanent, Queue, ReconcileKind,
-        Result, Tracked, TrackedAny, keys,
+        Controller, Error, Event, FinalizeKind, NotApplied, ObserveKind, Outcome, Owned, Permanent, Queue,
+        ReconcileKind, Result, Tracked, TrackedAny, keys,
     };
     pub use reknit_sharedmain::{self as sharedmain, Main};
     pub use reknit_webhook::Webhook;

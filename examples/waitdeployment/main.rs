@@ -13,7 +13,7 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 use kube::{Resource, ResourceExt, api::ObjectMeta};
-use reknit::{prelude::*, reconciler::NotApplied, sharedmain::NamespaceFlag};
+use reknit::{prelude::*, sharedmain::NamespaceFlag};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

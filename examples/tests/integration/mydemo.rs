@@ -83,7 +83,7 @@ async fn it_waits_for_its_definition_and_outlives_it() {
     let program = process::example("mydemo", plane.kubeconfig()).alone().spawn();
     let waits = |line: &Value| line["severity"] == "WARNING" && line.to_string().contains("mydemos");
     let warned = program.line("that the definition is missing", waits).await;
-    assert!(warned.to_string().contains("CustomResourceDefinition has to be installed"), "{warned}");
+    assert!(warned.to_string().contains("install its CustomResourceDefinition"), "{warned}");
 
     for round in 1..=2 {
         plane.apply_path(file("mydemo", "crd.yaml")).await.expect("the CRD");

@@ -38,7 +38,10 @@ async fn the_command_reports_the_number_of_objects_and_failures() -> Result<(), 
     let failed = run(&[DEFINITION, "nothing.example.com"])?;
     let said = String::from_utf8(failed.stderr)?;
     assert_eq!(failed.status.code(), Some(1));
-    assert!(said.contains("the CustomResourceDefinition nothing.example.com: "), "{said}");
+    assert!(
+        said.contains("failed to read or update CustomResourceDefinition nothing.example.com: "),
+        "{said}"
+    );
     assert_eq!(run(&[])?.status.code(), Some(2));
     Ok(())
 }

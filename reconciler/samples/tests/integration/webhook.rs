@@ -80,7 +80,9 @@ impl Webhook {
     /// Returns true if it has written a Secret or a configuration.
     fn writes(&self) -> bool {
         let said = self.said();
-        ["the webhook has a new certificate", "the API server is told"].iter().any(|line| said.contains(line))
+        ["updated the certificates of the webhook", "configured the API server to call and trust the webhook"]
+            .iter()
+            .any(|line| said.contains(line))
     }
 
     /// Waits for the address in its log.
@@ -393,7 +395,7 @@ async fn only_requests_in_flight_fail_if_the_leader_is_killed_during_a_rotation(
     let leader = eventually("a leader", LIMIT, async || replicas.iter().position(Webhook::leads)).await;
     assert!(replicas[leader].writes() && !replicas[1 - leader].writes(), "the leader alone writes");
     let shows =
-        |replica: &Webhook| replica.said().contains("the webhook shows the certificate of its Secret");
+        |replica: &Webhook| replica.said().contains("serving the certificate of the webhook's Secret");
     assert!(replicas.iter().all(shows), "every replica shows what is in the Secret");
     drop(replicas.remove(leader));
     let killed = Instant::now();
