@@ -95,10 +95,10 @@ pub(super) fn write_nodes(folder: &Path, programs: &Programs, kubeconfig: &Path)
     // The nodes have no leases to miss, and write their status every twenty minutes.
     controllers.push("--node-monitor-grace-period=1h".into());
     controllers.extend(["--kube-api-qps=200".into(), "--kube-api-burst=400".into()]);
-    let mut kwok = vec![kubeconfig, "--manage-all-nodes".into(), "--node-lease-duration-seconds=0".into()];
-    kwok.extend(stages(&programs.find("kwok-stages")?)?);
     write_command(folder, CONTROLLER_MANAGER, programs, &controllers)?;
     write_command(folder, SCHEDULER, programs, &alone)?;
+    let mut kwok = vec![kubeconfig, "--manage-all-nodes".into(), "--node-lease-duration-seconds=0".into()];
+    kwok.extend(stages(&programs.find("kwok-stages")?)?);
     write_command(folder, KWOK, programs, &kwok)
 }
 
