@@ -1,5 +1,5 @@
-//! A control plane to try things on: prints the path of its kubeconfig, and stays until its input ends or it is told to
-//! stop.
+//! A control plane for manual tests. It prints the path of its kubeconfig and runs until its input ends or it is
+//! signalled.
 
 use std::{
     error::Error,
@@ -26,7 +26,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(plane.stop().await?)
 }
 
-/// Read by a thread of its own: one of tokio's would keep the process from ending.
+/// Reads the input in a thread of its own, because a blocking thread of tokio would keep the process from exiting.
 fn end_of_input() -> oneshot::Receiver<()> {
     let (ended, end) = oneshot::channel();
     std::thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! Waits for what a controller brings about in its own time.
+//! Waiting for a condition.
 
 use std::{any::type_name, fmt::Display, future::Future, panic::Location, time::Duration};
 
@@ -6,21 +6,22 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 const PAUSE: Duration = Duration::from_millis(25);
 
-/// How the names of types begin whose values say themselves whether there is anything; `bool` is another one.
+/// The prefixes of the names of types that say by their value whether there is a result. `bool` is another such type.
 const DOUBTFUL: [&str; 2] = ["core::option::Option<", "core::result::Result<"];
 
-/// What a check of [`eventually`] answers: whether it saw what it waits for, and what it saw instead.
+/// The result of a check of [`eventually`]: the value that it waits for, or the observation instead.
 ///
-/// `bool`, `Option<T>` and `Result<T, E>` are checks; the `E` of the last one is shown when time is up, so a check that
+/// `bool`, `Option<T>` and `Result<T, E>` are checks. A failure shows the `E` of the last check, so a check that
 /// returns `Err(format!("ready is {status}"))` makes a failure that needs no debugger.
 ///
-/// Whatever is in a `Some` or an `Ok` is found. So one of these within another is refused by [`eventually`]: `get_opt` of
-/// kube, whose `Ok(None)` would be found, and an `Ok(false)`. Of what is to be there, `get` answers an error until it is.
+/// Any value in a `Some` or an `Ok` ends the wait. [`eventually`] therefore refuses one check type within another, such
+/// as the `Ok(None)` of kube's `get_opt` or an `Ok(false)`. To wait for an object use `get`, which returns an error
+/// until the object exists.
 pub trait Check {
-    /// What the check found.
+    /// The value that the check waits for.
     type Found;
 
-    /// What it found, or in words what it saw instead.
+    /// Returns the value, or a description of the observation instead.
     fn found(self) -> Result<Self::Found, String>;
 }
 
@@ -48,15 +49,14 @@ impl<T, E: Display> Check for Result<T, E> {
     }
 }
 
-/// Checks again and again until the check finds what it looks for, and returns that.
+/// Repeats a check until it succeeds, and returns its value.
 ///
-/// There is no fixed wait anywhere: it returns within 25 ms of the fact. A single check that hangs is dropped when time
-/// is up.
+/// The check runs every 25 ms. A check that hangs is dropped when the time is up.
 ///
 /// # Panics
 ///
-/// When the `limit` has passed, with `what`, what the last check saw, and the place of the call: it is an assertion. At
-/// once where what the check finds is a `bool`, an `Option` or a `Result`, which would be found whatever it says.
+/// Panics when the `limit` has passed, with `what`, the last observation and the place of the call. Panics at once if a
+/// successful check returns a `bool`, an `Option` or a `Result`, because any value of these would end the wait.
 ///
 /// ```
 /// # use std::{sync::atomic::{AtomicU32, Ordering}, time::Duration};
@@ -95,7 +95,7 @@ pub fn eventually<C: Check, F: Future<Output = C>>(
     }
 }
 
-/// There is no other way to ask this of any type: for what is no bool, no Option and no Result there is no trait.
+/// The name of the type is compared, because there is no trait that types other than these three have in common.
 fn is_doubtful<T>() -> bool {
     let name = type_name::<T>();
     name == type_name::<bool>() || DOUBTFUL.iter().any(|doubtful| name.starts_with(doubtful))
@@ -106,7 +106,7 @@ fn fail(message: &str) -> ! {
     panic!("{message}")
 }
 
-/// The same without the panic: what the last check saw is the error.
+/// As [`eventually`], but returns the last observation as an error instead of panicking.
 pub(crate) async fn until<C: Check, F: Future<Output = C>>(
     limit: Duration,
     mut check: impl FnMut() -> F,
@@ -135,7 +135,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_found_at_last_is_returned() {
+    async fn the_value_of_the_first_successful_check_is_returned() {
         let checks = Cell::new(0);
         let found = eventually("a fifth check", SECOND, async || {
             checks.set(checks.get() + 1);
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_was_seen_last_is_told_when_time_is_up() {
+    async fn the_last_observation_is_reported_when_time_is_up() {
         let checks = Cell::new(0);
         let seen = until(SECOND, async || {
             checks.set(checks.get() + 1);
@@ -164,7 +164,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     #[should_panic(expected = "a miracle did not happen within 1s: it was false (testing/src/eventually.rs:")]
-    async fn an_assertion_that_fails_names_what_it_waited_for_and_its_place() {
+    async fn a_failure_names_the_condition_and_its_place() {
         eventually("a miracle", SECOND, async || false).await;
     }
 
@@ -172,12 +172,12 @@ mod tests {
     #[should_panic(
         expected = "a pod would be found at once: a check answers core::result::Result<core::option::Option<i32>, "
     )]
-    async fn an_answer_that_there_is_none_is_not_taken_for_what_is_looked_for() {
+    async fn an_ok_none_is_refused() {
         eventually("a pod", SECOND, async || Ok::<Option<i32>, String>(None)).await;
     }
 
     #[test]
-    fn one_test_within_another_is_refused_and_nothing_else_is() {
+    fn nested_checks_are_refused() {
         assert!(is_doubtful::<bool>() && is_doubtful::<Option<u8>>() && is_doubtful::<Result<u8, String>>());
         assert!(!is_doubtful::<()>() && !is_doubtful::<Vec<bool>>() && !is_doubtful::<Box<Option<u8>>>());
     }

@@ -1,15 +1,14 @@
-//! What tests of controllers need: a real API server, a way to wait for what a controller does, and single passes
-//! against an API server in memory.
+//! Test utilities for controllers: a real API server, waiting for conditions, and single reconciles against an API server
+//! in memory.
 //!
 //! # A real API server
 //!
 //! [`ControlPlane`] starts etcd and kube-apiserver for a test, on 127.0.0.1 and in a temporary folder, in three seconds.
-//! Watches, conflicts, finalizers, RBAC, admission and server-side apply are then the real ones, which no fake gets right.
+//! Tests then see the real watches, conflicts, finalizers, RBAC, admission and server-side apply.
 //!
-//! The programs are found as controller-runtime's envtest finds them: in the folder that `KUBEBUILDER_ASSETS` names. What
-//! it lacks, or all where it is not set, is looked for in `${XDG_CACHE_HOME:-~/.cache}/reknit/envtest`, which the script
-//! hack/setup-envtest.sh of reknit's repository fills; `setup-envtest use -p path`, from the controller-runtime project,
-//! fetches a folder for `KUBEBUILDER_ASSETS` too.
+//! The programs are searched in the folder that `KUBEBUILDER_ASSETS` names, as controller-runtime's envtest does, and
+//! then in `${XDG_CACHE_HOME:-~/.cache}/reknit/envtest`. The script hack/setup-envtest.sh of reknit's repository fills
+//! that cache. `setup-envtest use -p path`, of the controller-runtime project, fetches a folder for `KUBEBUILDER_ASSETS`.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -39,7 +38,7 @@
 //!     plane.install::<Greeting>().await?;
 //!     let namespace = plane.namespace("greeting").await?;
 //!
-//!     // With the rights it has where it is deployed; `plane.client()?` may do everything.
+//!     // The controller has the permissions of its deployment; `plane.client()?` has all permissions.
 //!     plane.apply_path("config/200-rbac.yaml").await?;
 //!     let controller = tokio::spawn(run(plane.client_as("example", "controller").await?));
 //!
@@ -55,20 +54,21 @@
 //! }
 //! ```
 //!
-//! A control plane that is given [nodes](ControlPlane::nodes) runs Kubernetes' own controllers too: Deployments get pods,
-//! and pods run. The script fetches what that takes; the folder that `setup-envtest` of controller-runtime fetches lacks it.
+//! A control plane with [nodes](ControlPlane::nodes) also runs Kubernetes' own controllers: Deployments get pods, and pods
+//! run. hack/setup-envtest.sh installs the programs for that; controller-runtime's `setup-envtest` does not.
 //!
-//! Tests that stop the API server, or make it forget, [start](ControlPlane::start) one for themselves; the others share
-//! [one for each process](ControlPlane::shared), each in a namespace of its own.
+//! Tests share [one control plane for each process](ControlPlane::shared), each in a namespace of its own. A test that
+//! stops the API server or compacts etcd [starts](ControlPlane::start) its own.
 //!
-//! # One pass, in memory
+//! # One reconcile, in memory
 //!
-//! [`given`] some objects, [`pass`](Given::pass) runs one pass of a controller, made by its own constructor, and
-//! [`check`](Passed::check) compares what it did with a [`Want`]: how it ended, what it wrote in which order, which events
-//! it recorded, and nothing else. Times are left out; failures are injected by verb and resource; an object changed in
-//! memory is told; what differs is shown as a diff. A [`table`] runs many such cases and reports all that fail.
-//! Requests are answered by an [`ApiServer`] in memory, at once and without any program: that is for the many cases of a
-//! reconciler, a [`ControlPlane`] for how it works together with Kubernetes.
+//! A test describes the objects that exist by [`given`], runs one reconcile by [`pass`](Given::pass), with the controller's
+//! own constructor, and compares the effects with a [`Want`] by [`check`](Passed::check): the outcome, the writes in
+//! order, and the events. Any other effect is a failure, and so is an object that was changed in memory. Times are not
+//! compared. Requests can be made to fail by verb and resource. A [`table`] runs many such cases and reports all failures.
+//!
+//! An [`ApiServer`] in memory answers the requests, at once and without any program. Use it for the many cases of a
+//! reconciler, and a [`ControlPlane`] for its interaction with Kubernetes.
 //!
 //! ```
 //! use k8s_openapi::api::core::v1::Namespace;
@@ -97,8 +97,8 @@
 //! given(shop.clone()).pass(controller, "shop").await.check(Want::done().event(greeted.clone()));
 //!
 //! table(controller)
-//!     .row("a refused event fails no pass", "shop", given(shop).failing(Verb::Create, "events", 403), Want::done().event(greeted))
-//!     .row("what is not there is not greeted", "shop", nothing(), Want::skip())
+//!     .row("a refused event does not fail the reconcile", "shop", given(shop).failing(Verb::Create, "events", 403), Want::done().event(greeted))
+//!     .row("a missing namespace is not greeted", "shop", nothing(), Want::skip())
 //!     .run()
 //!     .await;
 //! # }

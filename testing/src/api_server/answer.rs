@@ -1,4 +1,4 @@
-//! What an API server says when it does not do as it was asked.
+//! The error responses of the API server.
 
 use http::StatusCode;
 use kube::core::response::reason;
@@ -26,13 +26,13 @@ pub(super) fn failure(code: StatusCode, reason: &str, message: &str) -> Answer {
     (code, status)
 }
 
-/// A failure that a test asked for.
+/// The response to a request that a test makes fail.
 pub(super) fn injected(request: &Request, code: StatusCode) -> Answer {
     let message = format!("inducing failure for {} {}", request.verb, request.resource());
     failure(code, reason_for(request, code), &message)
 }
 
-/// The reason that the real one gives with such a code: clients go by it.
+/// The reason that the API server sends with this code. Clients match on it.
 fn reason_for(request: &Request, code: StatusCode) -> &'static str {
     match code.as_u16() {
         400 => reason::BAD_REQUEST,
@@ -59,7 +59,7 @@ pub(super) fn bad_request(message: &str) -> Answer {
     failure(StatusCode::BAD_REQUEST, "BadRequest", message)
 }
 
-/// What the real one can do and this one cannot.
+/// The response to a request that only the real API server supports.
 pub(super) fn not_supported(what: &str) -> Answer {
     let message =
         format!("the API server in memory does not support {what}: a test of that needs a ControlPlane");
@@ -93,17 +93,17 @@ pub(super) fn conflict(request: &Request, name: &str, why: &str) -> Answer {
     about(request, name, failure(StatusCode::CONFLICT, "Conflict", &message))
 }
 
-/// The same of a precondition of a delete, which names the Kind.
+/// The conflict with a precondition of a delete, which names the Kind.
 pub(super) fn precondition(request: &Request, kind: &str, name: &str, why: &str) -> Answer {
     let group = request.place.group();
     let message = format!("Operation cannot be fulfilled on {} {name:?}: {why}", qualified(kind, group));
     with_details(failure(StatusCode::CONFLICT, "Conflict", &message), details(group, kind, name))
 }
 
-/// A field that is wrong, and why: `Required value`, `Invalid value`, `Forbidden`.
+/// An invalid field and its error: `Required value`, `Invalid value`, `Forbidden`.
 pub(super) struct Wrong<'a> {
     pub(super) field: &'a str,
-    /// `FieldValueRequired`, and so on.
+    /// The reason, for example `FieldValueRequired`.
     pub(super) reason: &'a str,
     pub(super) message: String,
 }

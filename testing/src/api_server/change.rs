@@ -1,4 +1,4 @@
-//! Changes of objects: put in place of what was, patched, applied.
+//! Updates, patches and server-side apply of objects that exist.
 
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ use super::{
     write::Verb,
 };
 
-/// What of an object's metadata no request changes.
+/// The metadata fields that no request changes.
 const FIXED: &str = "name namespace uid creationTimestamp generation deletionTimestamp \
     deletionGracePeriodSeconds resourceVersion";
 
@@ -43,7 +43,7 @@ impl Objects {
         Ok((StatusCode::OK, self.store(request, name, Held { object: new, owners })))
     }
 
-    /// Returns true if the object may become that.
+    /// Checks whether the object may be changed in this way.
     fn check(&self, request: &Request, name: &str, old: &Value, sent: &Value) -> Result<(), Answer> {
         let (place, fields, was) = (&request.place, &sent["metadata"], &old["metadata"]);
         let kind = self.kind_of(request, old);
@@ -84,7 +84,7 @@ impl Objects {
     }
 }
 
-/// An object that is to go gets no finalizers any more.
+/// Refuses new finalizers on an object that is being deleted.
 fn check_finalizers(
     request: &Request,
     kind: &str,
@@ -118,7 +118,7 @@ fn check_name(object: &Value, name: &str) -> Result<(), Answer> {
     }
 }
 
-/// What an applied configuration has to say of itself.
+/// Checks the fields that an applied configuration has to set.
 pub(super) fn check_applied(request: &Request, name: &str) -> Result<(), Answer> {
     if request.manager() == "unknown" {
         let message = "Required value: is required for apply patch".into();
@@ -137,7 +137,7 @@ pub(super) fn check_applied(request: &Request, name: &str) -> Result<(), Answer>
     }
 }
 
-/// The object as the request wants it, and who owns it then where the request says so.
+/// Returns the object that the request asks for, and the owners of its fields if the request sets them.
 fn wanted(request: &Request, name: &str, old: &Held) -> Result<(Value, Option<Owners>), Answer> {
     if request.verb == Verb::Update {
         return Ok((request.body.clone(), None));
@@ -193,7 +193,7 @@ pub(super) fn with(mut object: Value, field: &str, value: Option<Value>) -> Valu
     object
 }
 
-/// What raises the generation when it changes.
+/// The part of the object whose changes raise the generation.
 fn spec(object: &Value) -> Value {
     with(with(object.clone(), "metadata", None), "status", None)
 }

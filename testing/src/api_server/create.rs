@@ -1,4 +1,4 @@
-//! New objects.
+//! Creation of objects.
 
 use http::StatusCode;
 use jiff::Timestamp;
@@ -31,7 +31,7 @@ impl Objects {
         Ok((StatusCode::CREATED, self.store(request, &name, Held { object, owners })))
     }
 
-    /// An object that is applied and is not there yet.
+    /// Creates an object by server-side apply.
     pub(super) fn apply_anew(&mut self, request: &Request, name: &str) -> Result<Answer, Answer> {
         super::change::check_applied(request, name)?;
         if let Some(uid) = request.body["metadata"]["uid"].as_str() {
@@ -61,7 +61,7 @@ impl Objects {
         Ok(format!("{}{:05x}", sent("generateName"), self.next()))
     }
 
-    /// What every object has that the server holds.
+    /// Sets the fields that the API server sets on every object.
     fn complete(&mut self, request: &Request, name: &str, kind: &str, object: &mut Value) {
         let uid = format!("00000000-0000-4000-8000-{:012x}", self.next());
         if let Some(all) = object.as_object_mut() {
@@ -88,7 +88,7 @@ impl Objects {
         super::prune(fields);
     }
 
-    /// The Kind that it says it is, or that others of its resource are.
+    /// The Kind of the object, or else of other objects of its resource.
     pub(super) fn kind_of(&self, request: &Request, object: &Value) -> String {
         object["kind"].as_str().map(Into::into).or_else(|| self.kind(&request.place)).unwrap_or_default()
     }
@@ -102,7 +102,7 @@ pub(super) fn check_namespace(place: &Place, object: &Value) -> Result<(), Answe
     Err(bad_request("the namespace of the provided object does not match the namespace sent on the request"))
 }
 
-/// The time of the clock, to the second, as Kubernetes has it.
+/// The current time in seconds, as Kubernetes writes it.
 pub(super) fn now() -> String {
     Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

@@ -1,4 +1,4 @@
-//! Objects that are to go.
+//! Deletion of objects.
 
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -38,7 +38,7 @@ impl Objects {
         }
     }
 
-    /// What was selected is answered as it was before.
+    /// Deletes the selected objects, and returns them as they were before.
     pub(super) fn delete_collection(&mut self, request: &Request) -> Result<Answer, Answer> {
         let found = self.selected(request)?;
         for ((place, name), _) in &found {
@@ -61,7 +61,7 @@ impl Objects {
         Ok((StatusCode::OK, self.as_list(&request.place, fields, items)))
     }
 
-    /// From now on it waits for its finalizers.
+    /// Marks the object as being deleted. It stays until its finalizers are removed.
     fn mark(&mut self, request: &Request, name: &str, mut held: Held) -> Value {
         if !held.object["metadata"]["deletionTimestamp"].is_null() {
             return held.object;
@@ -97,7 +97,7 @@ impl Objects {
     }
 }
 
-/// The finalizer that has the garbage collector see to the dependents first.
+/// The finalizer that makes the garbage collector process the dependents first.
 fn finalizer_of(request: &Request) -> Result<Option<&'static str>, Answer> {
     match request.policy() {
         None | Some("Background") => Ok(None),

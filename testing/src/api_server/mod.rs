@@ -1,4 +1,4 @@
-//! A small API server in memory: a map of objects, and a tape of what was asked of it.
+//! An API server in memory.
 
 mod answer;
 mod apply;
@@ -25,22 +25,22 @@ use serde_json::{Value, json};
 pub use self::write::{Verb, Write};
 use self::{answer::Answer, apply::Owners, objects::Objects, place::Place, request::Request};
 
-/// An API server in memory, for tests of single passes: what a client asks of it is answered at once, as the real one
-/// answers it, which a test of this crate compares verb by verb.
+/// An API server in memory, for tests of single reconciles. It answers requests at once, as the real API server does; a
+/// test of this crate compares the two verb by verb.
 ///
-/// It gets, lists (label and field selectors, pages), creates, updates, patches (merge patches, JSON patches, server-side
-/// apply with owners and conflicts), deletes, and deletes collections, and the same of `status`. With names made of
-/// `generateName`; uid, generation and creation time; a resourceVersion that is raised by changes only; 409 for a stale
-/// one, for another uid, for a name that is taken; the status apart from the rest; finalizers, which hold a deleted
-/// object until the last is removed; propagation policies, preconditions and dry runs.
+/// It supports get, list (label and field selectors, pages), create, update, patch (merge patch, JSON patch,
+/// server-side apply with owners and conflicts), delete and deletecollection, also of the `status` subresource. It
+/// generates names from `generateName`, uids, generations and creation times. A resourceVersion changes only with the
+/// object. A stale resourceVersion, another uid or a name that exists is answered with 409. Finalizers keep a deleted
+/// object until the last one is removed. Propagation policies, preconditions and dry runs work.
 ///
-/// What it does not: it knows no schema, so it neither defaults, validates nor prunes; every Kind of
-/// somebody's own has a status, and its lists are applied as a whole. Field selectors go by any field of a built-in Kind;
-/// by name and namespace of others, and by `selectableFields` where the CustomResourceDefinition is [held](Self::hold).
-/// No controllers run: dependents are not collected, a namespace need not be there, and pods are gone at once. What it
-/// does not support it answers with 501 and a message that names it: watches, strategic merge patches, other
-/// subresources. For all of that there is [`ControlPlane`](crate::ControlPlane); that such a request is sent, and what
-/// comes of another failure, can be tested here too: `fail(Verb::Create, "pods/eviction", 429)`.
+/// It knows no schema, so it does not default, validate or prune. Every custom resource has a status, and its lists are
+/// atomic. A built-in Kind can be selected by any field. Other Kinds can be selected by name and namespace, and by
+/// `selectableFields` if their CustomResourceDefinition was [added](Self::hold). No controllers run: dependents are not
+/// collected, a namespace does not have to exist, and a deleted pod is gone at once. Unsupported requests are answered
+/// with 501 and a message that names the feature: watches, strategic merge patches, other subresources. Use a
+/// [`ControlPlane`](crate::ControlPlane) for these. A test can still check that such a request is sent, and what
+/// follows from a failure: `fail(Verb::Create, "pods/eviction", 429)`.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::ConfigMap;
@@ -76,32 +76,32 @@ struct Failure {
     verb: Verb,
     resource: String,
     code: u16,
-    /// How often; without end where none.
+    /// The number of remaining failures. `None` is without limit.
     left: Option<usize>,
 }
 
 impl ApiServer {
-    /// One that holds nothing.
+    /// Creates a server without objects.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Holds this object as it is, whatever it held, in version 1 unless it has one; returns it as it is held. Nobody owns
-    /// its fields.
+    /// Stores an object as it is and returns it. Replaces an object of that name. The resourceVersion is 1 unless the
+    /// object has one, and no manager owns its fields.
     ///
     /// # Panics
     ///
-    /// Where the object is no JSON.
+    /// Panics if the object cannot be written as JSON.
     pub fn hold<K: Resource<DynamicType = ()> + Serialize>(&self, object: &K) -> Value {
         let (place, value) = placed(object);
         self.state().objects.hold(&place, value, Owners::default())
     }
 
-    /// The same, with the fields owned by this field manager, as by server-side apply.
+    /// Stores an object whose fields this manager owns, as after server-side apply. See [`hold`](Self::hold).
     ///
     /// # Panics
     ///
-    /// Where the object is no JSON.
+    /// Panics if the object cannot be written as JSON.
     pub fn hold_applied<K: Resource<DynamicType = ()> + Serialize>(
         &self,
         object: &K,
@@ -112,22 +112,22 @@ impl ApiServer {
         self.state().objects.hold(&place, value, owners)
     }
 
-    /// Answers every such request with this code, from now on, and with the reason that goes with it: a 409 is
-    /// `AlreadyExists` for a create, `Conflict` for other verbs.
+    /// Answers every such request with this code from now on. The reason is the one that goes with the code: a 409 is
+    /// `AlreadyExists` for a create and `Conflict` for other verbs.
     pub fn fail(&self, verb: Verb, resource: &str, code: u16) {
         self.state().failures.push(Failure { verb, resource: resource.into(), code, left: None });
     }
 
-    /// Answers the next so many such requests with this code.
+    /// Answers the next `times` requests of this kind with this code.
     pub fn fail_times(&self, verb: Verb, resource: &str, code: u16, times: usize) {
         self.state().failures.push(Failure { verb, resource: resource.into(), code, left: Some(times) });
     }
 
-    /// The object as it is now.
+    /// Returns the current object.
     ///
     /// # Panics
     ///
-    /// Where the object does not decode as a `K`.
+    /// Panics if the object cannot be decoded as a `K`.
     pub fn object<K: Resource<DynamicType = ()> + DeserializeOwned>(
         &self,
         namespace: Option<&str>,
@@ -138,13 +138,13 @@ impl ApiServer {
         Some(serde_json::from_value(found).expect("the object decodes"))
     }
 
-    /// Takes the tape: every request that was to write something, in order, also those that failed, and those that this
-    /// server does not support.
+    /// Takes the write requests so far, in order. They include requests that failed and requests that this server does
+    /// not support.
     pub fn writes(&self) -> Vec<Write> {
         std::mem::take(&mut self.state().tape)
     }
 
-    /// A client of this server.
+    /// Returns a client of this server.
     pub fn client(&self) -> Client {
         let server = self.clone();
         let service = tower::service_fn(move |request: http::Request<Body>| {
@@ -168,7 +168,7 @@ impl ApiServer {
         let mut state = self.state();
         let injected = state.failing(request);
         let answer = match injected {
-            // What it would have written is on the tape; nothing is changed.
+            // The write is recorded, and nothing is stored.
             Some(_) => state.objects.clone().answer(request),
             None => state.objects.answer(request),
         };
@@ -183,7 +183,7 @@ impl ApiServer {
         }
     }
 
-    /// A test that panicked elsewhere does not make this one panic.
+    /// Ignores a poisoned lock, so that a panic in one test does not fail another.
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -200,7 +200,7 @@ impl State {
     }
 }
 
-/// The object, which says of what Kind it is, and where it belongs.
+/// The object with its apiVersion and kind, and its place.
 fn placed<K: Resource<DynamicType = ()> + Serialize>(object: &K) -> (Place, Value) {
     #[expect(clippy::expect_used, reason = "objects of Kubernetes are JSON, and this is for tests")]
     let mut value = serde_json::to_value(object).expect("an object is JSON");
@@ -221,7 +221,7 @@ fn metadata(value: &mut Value) -> &mut serde_json::Map<String, Value> {
     }
 }
 
-/// Lists and maps without members are not kept.
+/// Removes empty lists and maps, which the API server does not store.
 fn prune(fields: &mut serde_json::Map<String, Value>) {
     fields.retain(|_, value| match value {
         Value::Array(all) => !all.is_empty(),

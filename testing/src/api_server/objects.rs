@@ -1,4 +1,4 @@
-//! The objects that the server holds, and how they are found.
+//! The objects that the server stores.
 
 use std::collections::BTreeMap;
 
@@ -16,19 +16,19 @@ use super::{
     write::Verb,
 };
 
-/// Where the versions of changes begin: after those of objects that were given.
+/// The first resourceVersion of changes. It is higher than those of objects that a test adds.
 const GIVEN: u64 = 1000;
 
-/// What objects of every Kind can be selected by.
+/// The fields that objects of every Kind can be selected by.
 const EVERYWHERE: [&str; 2] = ["metadata.name", "metadata.namespace"];
 
 #[derive(Clone, Default)]
 pub(super) struct Objects {
     held: BTreeMap<Slot, Held>,
-    /// How often each resource has changed: versions of different resources do not compare.
+    /// The number of changes of each resource: resourceVersions of different resources are not comparable.
     changes: BTreeMap<String, u64>,
     created: u64,
-    /// The Kinds of resources, as far as an object of them was seen.
+    /// The Kinds of the resources that objects have been seen of.
     kinds: BTreeMap<String, String>,
 }
 
@@ -45,7 +45,7 @@ impl Objects {
         self.held.get(&slot(place, name)).map(|held| &held.object)
     }
 
-    /// Holds an object as it is given, in version 1 unless it has one.
+    /// Stores an object as it is. Its resourceVersion is 1 unless it has one.
     pub(super) fn hold(&mut self, place: &Place, mut object: Value, owners: Owners) -> Value {
         metadata(&mut object).entry("resourceVersion").or_insert_with(|| json!("1"));
         self.learn(place, &object);
@@ -107,7 +107,7 @@ impl Objects {
         Ok((StatusCode::OK, self.as_list(&request.place, fields, items)))
     }
 
-    /// The objects that a request to a whole collection is about, in the order in which pages of them go on.
+    /// The objects that a request to a collection selects, in the order of pages.
     pub(super) fn selected(&self, request: &Request) -> Result<Vec<(Slot, Value)>, Answer> {
         let labels = Selector::of_labels(request.asked("labelSelector"))?;
         let is_selectable = |field: &str| self.is_selectable(&request.place, field);
@@ -121,8 +121,9 @@ impl Objects {
         Ok(found)
     }
 
-    /// Every built-in Kind has fields of its own to select by, which are not known here: any will do. Others have what
-    /// their definition names, beside those that all have.
+    /// Returns true if the resource supports this field selector. The selectable fields of built-in Kinds are not known
+    /// here, so every field of these is accepted. Other Kinds have the fields that their definition names, and those of
+    /// all Kinds.
     fn is_selectable(&self, place: &Place, field: &str) -> bool {
         place.is_built_in()
             || EVERYWHERE.contains(&field)
@@ -132,7 +133,7 @@ impl Objects {
             })
     }
 
-    /// What a definition that is held says of this version.
+    /// The definition of this version, from a stored CustomResourceDefinition.
     fn defined_version(&self, place: &Place) -> Option<&Value> {
         let definitions = Place::of_kind::<CustomResourceDefinition>(None);
         let definition = self.get(&definitions, &place.full_resource())?;
@@ -151,7 +152,7 @@ impl Objects {
         json!({ "kind": kind, "apiVersion": place.api_version(), "metadata": fields, "items": items })
     }
 
-    /// Stores the object under a new version; one that was to go and has no finalizer left is gone instead.
+    /// Stores the object under a new resourceVersion, or removes it if it is being deleted and has no finalizers left.
     pub(super) fn store(&mut self, request: &Request, name: &str, mut new: Held) -> Value {
         let goes = !new.object["metadata"]["deletionTimestamp"].is_null() && !has_finalizers(&new.object);
         if request.is_dry() {
@@ -170,20 +171,20 @@ impl Objects {
         new.object
     }
 
-    /// In which version it was gone.
+    /// Removes the object and returns the resourceVersion of the deletion.
     pub(super) fn remove(&mut self, place: &Place, name: &str) -> String {
         *self.changes.entry(place.full_resource()).or_default() += 1;
         self.held.remove(&slot(place, name));
         self.version(place).to_string()
     }
 
-    /// A number for whatever is to be told from everything else that was created.
+    /// Returns a number that is used once.
     pub(super) fn next(&mut self) -> u64 {
         self.created += 1;
         self.created
     }
 
-    /// The Kind of the objects there; none where none was seen yet.
+    /// The Kind of the resource, or `None` if no object of it was seen yet.
     pub(super) fn kind(&self, place: &Place) -> Option<String> {
         self.kinds.get(&place.full_resource()).cloned()
     }
@@ -194,7 +195,7 @@ impl Objects {
         }
     }
 
-    /// The version of the latest change.
+    /// The resourceVersion of the latest change.
     fn version(&self, place: &Place) -> u64 {
         GIVEN + self.changes.get(&place.full_resource()).copied().unwrap_or_default()
     }
@@ -212,7 +213,7 @@ fn slot(place: &Place, name: &str) -> Slot {
     (place.clone(), name.to_owned())
 }
 
-/// Where a list goes on. The order is that of these texts, as in etcd: `a-b/x` comes before `a/x`.
+/// The continue token of an object. Lists are ordered by it, as in etcd: `a-b/x` comes before `a/x`.
 fn token((place, name): &Slot) -> String {
     format!("{}/{name}", place.namespace.as_deref().unwrap_or_default())
 }

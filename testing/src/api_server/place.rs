@@ -1,4 +1,4 @@
-//! Where objects are, and what the API server does differently from one Kind to the other.
+//! The resource and namespace of objects, and the differences between Kinds.
 
 use kube::Resource;
 
@@ -11,23 +11,23 @@ pub(super) struct Place {
     pub(super) namespace: Option<String>,
 }
 
-/// The groups of Kubernetes itself, the first one aside, which has no name. Others are those of
-/// CustomResourceDefinitions, also where they end in `.k8s.io`.
+/// The groups of Kubernetes itself, except for the core group, whose name is empty. Every other group belongs to
+/// CustomResourceDefinitions, even if it ends in `.k8s.io`.
 const BUILT_IN: &str = "admissionregistration.k8s.io apiextensions.k8s.io apiregistration.k8s.io apps \
     authentication.k8s.io authorization.k8s.io autoscaling batch certificates.k8s.io coordination.k8s.io \
     discovery.k8s.io events.k8s.io flowcontrol.apiserver.k8s.io internal.apiserver.k8s.io \
     networking.k8s.io node.k8s.io policy rbac.authorization.k8s.io resource.k8s.io scheduling.k8s.io \
     storage.k8s.io";
 
-/// The groups of Kubernetes whose objects have no generation.
+/// The built-in groups whose objects have no generation.
 const WITHOUT_GENERATION: &str = "certificates.k8s.io coordination.k8s.io events.k8s.io \
     rbac.authorization.k8s.io storage.k8s.io";
 
-/// Kinds of the first group that have no status.
+/// The core resources without a status.
 const WITHOUT_STATUS: &str = "configmaps endpoints events limitranges podtemplates secrets serviceaccounts \
     bindings";
 
-/// Kinds of the first group that are answered whole when they are deleted; of others, it is said that they were.
+/// The core resources whose deletion is answered with the object. For other resources the answer is a `Status`.
 const ANSWERED_WHOLE: &str = "persistentvolumeclaims persistentvolumes pods podtemplates resourcequotas \
     serviceaccounts services";
 
@@ -38,7 +38,7 @@ impl Place {
         Self { api: format!("{root}/{version}"), plural: K::plural(&()).into_owned(), namespace }
     }
 
-    /// Empty for the first one.
+    /// The API group, which is empty for the core group.
     pub(super) fn group(&self) -> &str {
         self.api.strip_prefix("apis/").and_then(|api| api.split('/').next()).unwrap_or_default()
     }
@@ -53,14 +53,14 @@ impl Place {
         qualified(&self.plural, self.group())
     }
 
-    /// Where the object would be in etcd.
+    /// The key of the object in etcd.
     pub(super) fn registry_key(&self, name: &str) -> String {
         let parts = [self.group(), &self.plural, self.namespace.as_deref().unwrap_or_default(), name];
         let parts: Vec<_> = parts.into_iter().filter(|part| !part.is_empty()).collect();
         format!("/registry/{}", parts.join("/"))
     }
 
-    /// Returns true if these are all of the others, or among them.
+    /// Returns true if `other` is the same resource, and its namespace is selected.
     pub(super) fn contains(&self, other: &Self) -> bool {
         self.api == other.api
             && self.plural == other.plural
@@ -92,12 +92,12 @@ impl Place {
     }
 }
 
-/// Whether a list of words contains this one.
+/// Returns true if the list of words contains this word.
 pub(super) fn is_among(word: &str, words: &str) -> bool {
     words.split(' ').any(|one| one == word)
 }
 
-/// A resource or a Kind with its group, if that has a name.
+/// Joins the name of a resource or a Kind with its group, if the group has a name.
 pub(super) fn qualified(name: &str, group: &str) -> String {
     if group.is_empty() { name.into() } else { format!("{name}.{group}") }
 }

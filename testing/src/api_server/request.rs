@@ -1,4 +1,4 @@
-//! Reads a request as an API server does: what is to be done, to which object, with what.
+//! Parsing of requests.
 
 use std::collections::BTreeMap;
 
@@ -18,10 +18,10 @@ pub(super) struct Request {
     pub(super) name: Option<String>,
     pub(super) subresource: Option<String>,
     pub(super) query: BTreeMap<String, String>,
-    /// How the body of a patch is to be read.
+    /// The format of a patch.
     pub(super) patch: PatchKind,
     pub(super) body: Value,
-    /// Why it is not done, where that is seen from the request alone.
+    /// The refusal of a request that is refused whatever is stored.
     pub(super) refused: Option<Answer>,
 }
 
@@ -34,7 +34,7 @@ pub(super) enum PatchKind {
 }
 
 impl Request {
-    /// What is asked for, also where it is refused. An error where that cannot be told, and for what only reads.
+    /// Parses a request. A write that is refused for its own sake is still parsed, so that it can be recorded.
     pub(super) fn parse(head: &Parts, body: &[u8]) -> Result<Self, Answer> {
         let query = head.uri.query().unwrap_or_default();
         let query: BTreeMap<_, _> = form_urlencoded::parse(query.as_bytes()).into_owned().collect();
@@ -89,7 +89,7 @@ impl Request {
         self.verb == Verb::Patch && self.patch == PatchKind::Apply
     }
 
-    /// A delete's body, where there is one, stands in place of its query.
+    /// Returns true for a dry run. The body of a delete replaces its query.
     pub(super) fn is_dry(&self) -> bool {
         match &self.body {
             Value::Object(options) if self.deletes() => options.contains_key("dryRun"),
@@ -101,7 +101,7 @@ impl Request {
         matches!(self.verb, Verb::Delete | Verb::DeleteCollection)
     }
 
-    /// What is asked of a delete, in its body or else in its query.
+    /// The propagation policy of a delete, from its body or else from its query.
     pub(super) fn policy(&self) -> Option<&str> {
         match &self.body {
             Value::Object(options) => options.get("propagationPolicy").and_then(Value::as_str),
@@ -113,7 +113,7 @@ impl Request {
         self.query.get("fieldManager").map_or("unknown", String::as_str)
     }
 
-    /// A text of the query; empty where there is none.
+    /// A parameter of the query, or an empty text.
     pub(super) fn asked(&self, name: &str) -> &str {
         self.query.get(name).map_or("", String::as_str)
     }
@@ -160,7 +160,7 @@ fn patch_kind(content: &str, place: &Place) -> Result<PatchKind, Answer> {
     }
 }
 
-/// Where the objects are, and which one, and which part of it.
+/// Splits a path into the place, the name and the subresource.
 fn split(path: &str) -> Result<(Place, Option<String>, Option<String>), Answer> {
     let nowhere = || not_supported(&format!("the path {path}"));
     let parts: Vec<&str> = path.trim_matches('/').split('/').collect();

@@ -1,10 +1,10 @@
-//! Label and field selectors, as a list request writes them.
+//! Label and field selectors of list requests.
 
 use serde_json::Value;
 
 use super::answer::{Answer, bad_request};
 
-/// Requirements that an object has to meet, all of them.
+/// A conjunction of requirements.
 pub(super) struct Selector(Vec<Requirement>);
 
 struct Requirement {
@@ -101,7 +101,7 @@ impl Requirement {
     }
 }
 
-/// The key and the test of `a=b`, `a==b` or `a!=b`.
+/// Parses `a=b`, `a==b` or `a!=b` into the key and the test.
 fn equality(text: &str) -> Option<(&str, Test)> {
     let one = |value: &str| vec![value.trim().to_owned()];
     match text.split_once("!=") {

@@ -86,7 +86,7 @@ async fn finalizers_hold_a_deleted_object_until_the_last_is_gone() {
 }
 
 #[tokio::test]
-async fn the_status_is_apart_from_the_rest() {
+async fn the_status_is_separate_from_the_rest() {
     let server = ApiServer::new();
     let all: Api<Deployment> = Api::namespaced(server.client(), "default");
     let made: Deployment =
@@ -137,7 +137,7 @@ async fn an_applied_field_that_another_manager_changed_is_refused_unless_forced(
 }
 
 #[tokio::test]
-async fn what_is_not_supported_is_said_by_name() {
+async fn unsupported_requests_are_named() {
     let server = ApiServer::new();
     created(&server, "a").await;
     let strategic = Patch::Strategic(json!({"data": {}}));
@@ -176,7 +176,7 @@ async fn lists_select_by_label_and_namespace_and_dry_runs_store_nothing() {
 }
 
 #[tokio::test]
-async fn pages_hold_every_object_of_namespaces_one_of_which_begins_as_the_other() {
+async fn pages_cover_namespaces_with_a_common_prefix() {
     let server = ApiServer::new();
     for (namespace, name) in [("team", "x"), ("team-a", "y"), ("team0", "z")] {
         server.hold(&map(json!({"metadata": {"name": name, "namespace": namespace}})));
@@ -195,7 +195,7 @@ async fn pages_hold_every_object_of_namespaces_one_of_which_begins_as_the_other(
 }
 
 #[tokio::test]
-async fn requests_fail_as_told_and_are_taped() {
+async fn requests_that_are_made_to_fail_fail_and_are_recorded() {
     let server = ApiServer::new();
     server.fail_times(Verb::Create, "configmaps", 503, 0);
     server.fail_times(Verb::Patch, "configmaps", 500, 1);
@@ -211,7 +211,7 @@ async fn requests_fail_as_told_and_are_taped() {
 }
 
 #[tokio::test]
-async fn what_is_not_supported_is_taped_and_can_fail_otherwise() {
+async fn unsupported_requests_are_recorded_and_can_be_made_to_fail() {
     let server = ApiServer::new();
     created(&server, "a").await;
     let strategic = Patch::Strategic(json!({"data": {"k": "v"}}));
@@ -240,7 +240,7 @@ async fn what_is_not_supported_is_taped_and_can_fail_otherwise() {
 }
 
 #[tokio::test]
-async fn a_failure_has_the_reason_that_clients_know_it_by() {
+async fn a_failure_has_the_reason_that_clients_match_on() {
     let server = ApiServer::new();
     server.fail(Verb::Create, "configmaps", 409);
     server.fail_times(Verb::Patch, "configmaps", 409, 1);

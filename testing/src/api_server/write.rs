@@ -1,26 +1,26 @@
-//! A request that was to change something.
+//! A recorded write request.
 
 use std::{collections::BTreeSet, fmt};
 
 use reknit_apis::Key;
 use serde_json::Value;
 
-/// What a request asks for, as RBAC names it.
+/// The verb of a request, as RBAC names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
-    /// One object.
+    /// Reads one object.
     Get,
-    /// Many objects.
+    /// Lists objects.
     List,
-    /// A new object.
+    /// Creates an object.
     Create,
-    /// An object in place of another.
+    /// Replaces an object.
     Update,
-    /// Some fields of an object.
+    /// Changes some fields of an object.
     Patch,
-    /// An object gone.
+    /// Deletes an object.
     Delete,
-    /// All objects gone that a selector selects.
+    /// Deletes all objects that a selector selects.
     DeleteCollection,
 }
 
@@ -29,49 +29,49 @@ impl Verb {
         !matches!(self, Self::Get | Self::List)
     }
 
-    /// Returns true if there is an object afterwards.
+    /// Returns true if the object exists after a successful request.
     pub(super) fn leaves_one(self) -> bool {
         matches!(self, Self::Create | Self::Update | Self::Patch)
     }
 }
 
-/// It shows as RBAC names it: `deletecollection`.
+/// Formats the verb as RBAC names it: `deletecollection`.
 impl fmt::Display for Verb {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&format!("{self:?}").to_lowercase())
     }
 }
 
-/// A request that was to change something. It shows as `patch addressableservices/status default/x`, and what else is
-/// asked of it behind that: `delete pods default/x propagationPolicy=Foreground`.
+/// A recorded write request. It is displayed as `patch addressableservices/status default/x`, followed by its options:
+/// `delete pods default/x propagationPolicy=Foreground`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Write {
-    /// What was to be done.
+    /// The verb of the request.
     pub verb: Verb,
-    /// `pods`, `addressableservices/status`.
+    /// The resource and subresource: `pods`, `addressableservices/status`.
     pub resource: String,
-    /// To which object; one that was to be created has the name or the `generateName` that it was sent with, and a
-    /// collection has no name.
+    /// The namespace and name of the object. The name of a created object is the name or the `generateName` that was
+    /// sent, and the name of a collection is empty.
     pub key: Key,
-    /// Which objects of a collection were to be deleted, by their labels; none for all.
+    /// The label selector of a deleted collection. `None` selects all objects.
     pub selector: Option<String>,
-    /// The same by their fields.
+    /// The field selector of a deleted collection.
     pub field_selector: Option<String>,
-    /// What is to become of the dependents of what is deleted: `Foreground`; none where that was not said.
+    /// The propagation policy of a deletion, for example `Foreground`. `None` if the request did not set it.
     pub propagation_policy: Option<String>,
-    /// True if nothing was to be stored.
+    /// True for a dry run.
     pub dry_run: bool,
-    /// True if it is server-side apply, which is a patch.
+    /// True for server-side apply, which is a patch.
     pub applies: bool,
-    /// What was sent.
+    /// The body that was sent.
     pub body: Value,
-    /// The object as it was to be afterwards, also where the request was [made to fail](super::ApiServer::fail). None
-    /// where it was to be gone, and where the server refused of itself.
+    /// The object after a successful request, even if the request was [made to fail](super::ApiServer::fail). `None`
+    /// for a deletion, and if the server itself refused the request.
     pub meant: Option<Value>,
 }
 
 impl Write {
-    /// What else is asked, as texts in the order of the alphabet.
+    /// The options of the request, in alphabetical order.
     pub(crate) fn options(&self) -> BTreeSet<String> {
         let fields = self.field_selector.as_ref().map(|fields| format!("fieldSelector={fields}"));
         let policy = self.propagation_policy.as_ref().map(|policy| format!("propagationPolicy={policy}"));

@@ -1,4 +1,4 @@
-//! Applies YAML as `kubectl apply` does: any Kind, several documents, a folder of files.
+//! Applying YAML as `kubectl apply` does.
 
 use std::{
     ffi::OsStr,
@@ -21,14 +21,14 @@ use super::{ControlPlane, Error, crds};
 pub(super) const FIELD_MANAGER: &str = "reknit-testing";
 
 impl ControlPlane {
-    /// Applies every document of the text, in order, by server-side apply. After a custom resource definition it waits
-    /// until that is served. What is namespaced and names no namespace goes to `default`.
+    /// Applies every document of the text, in order, by server-side apply. Waits until a CustomResourceDefinition is
+    /// served. A namespaced object without a namespace goes to `default`.
     pub async fn apply_yaml(&self, text: &str) -> Result<(), Error> {
         self.apply("text", text).await
     }
 
-    /// Applies a file, or the `.yaml` and `.yml` files of a folder in the order of their names; as
-    /// [`apply_yaml`](Self::apply_yaml).
+    /// Applies a file, or the `.yaml` and `.yml` files of a folder in the order of their names, as
+    /// [`apply_yaml`](Self::apply_yaml) does.
     pub async fn apply_path(&self, path: impl AsRef<Path>) -> Result<(), Error> {
         for file in files(path.as_ref())? {
             let text = fs::read_to_string(&file).map_err(Error::file("read", &file))?;

@@ -1,8 +1,8 @@
-//! A control plane with settings of its own.
+//! The settings of a control plane.
 
 use super::{ControlPlane, Error, process::Running};
 
-/// What a [`ControlPlane`] is started with; from [`ControlPlane::builder`].
+/// A builder for a [`ControlPlane`], from [`ControlPlane::builder`].
 #[derive(Clone, Debug, Default)]
 pub struct Builder {
     audited: bool,
@@ -10,26 +10,27 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Passes one more argument to kube-apiserver, as `--name=value`. It comes last, so it wins over ours.
+    /// Passes another argument to kube-apiserver, as `--name=value`. It comes last, so it overrides the default
+    /// arguments.
     #[must_use]
     pub fn arg(mut self, argument: impl Into<String>) -> Self {
         self.arguments.push(argument.into());
         self
     }
 
-    /// Has the API server log every request, for [`ControlPlane::audit_events`].
+    /// Makes the API server log every request, for [`ControlPlane::audit_events`].
     #[must_use]
     pub fn audited(mut self) -> Self {
         self.audited = true;
         self
     }
 
-    /// Starts etcd and kube-apiserver, and waits until they are ready: three seconds on an idle machine.
+    /// Starts etcd and kube-apiserver and waits until they are ready: three seconds on an idle machine.
     ///
     /// # Errors
     ///
-    /// Where there are no programs, naming what installs them; where one ends by itself, with the end of its log; and
-    /// where they are not ready after two minutes.
+    /// Fails if the programs are not installed, and names the script that installs them. Fails if a program exits, with
+    /// the end of its log, or if the API server is not ready after two minutes.
     pub async fn start(self) -> Result<ControlPlane, Error> {
         for _ in 0..4 {
             match Running::start(self.audited, &self.arguments).await {

@@ -1,4 +1,4 @@
-//! Makes etcd forget, so that what a client remembers is too old.
+//! Compaction of etcd, which makes the resourceVersions of clients too old.
 
 use http::Request;
 use kube::{Client, Config};
@@ -6,22 +6,23 @@ use serde_json::{Value, json};
 
 use super::{ControlPlane, Error};
 
-// Etcd's HTTP gateway: bytes in base64, 64-bit numbers as text. This key is one zero byte; none is less.
+// The HTTP gateway of etcd encodes bytes as base64 and 64-bit numbers as text. This key is one zero byte, the lowest of
+// all.
 const ANY_KEY: &str = "AA==";
 
 impl ControlPlane {
-    /// Compacts etcd up to now: pages of a list begun earlier, and lists and watches from an earlier resourceVersion that
-    /// reach etcd, are answered 410 from then on.
+    /// Compacts etcd up to its current revision. Later pages of an earlier list, and lists and watches from an earlier
+    /// resourceVersion, are then answered with 410 if they reach etcd.
     ///
-    /// Most watches never reach etcd: the API server answers them from a cache of what changed lately. So that they are
-    /// told 410, [`restart`](Self::restart) after compacting, or start with `--watch-cache=false`. A watch that is open
-    /// goes on; it is the next one that is refused.
+    /// Most watches never reach etcd, because the API server answers them from its watch cache. To have them answered
+    /// with 410, [`restart`](Self::restart) after compacting, or start with `--watch-cache=false`. An open watch is not
+    /// affected; the next one is refused.
     pub async fn compact(&self) -> Result<(), Error> {
         let etcd = self.etcd()?;
         let seen = ask(&etcd, "/v3/kv/range", json!({"key": ANY_KEY})).await?;
         let revision = &seen["header"]["revision"];
         match ask(&etcd, "/v3/kv/compaction", json!({"revision": revision, "physical": true})).await {
-            // Nothing was written since the last time.
+            // Etcd is already compacted up to this revision.
             Err(Error::Api { source, .. }) if source.to_string().contains("has been compacted") => Ok(()),
             answer => answer.map(|_| ()),
         }

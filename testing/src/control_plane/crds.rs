@@ -1,4 +1,4 @@
-//! Installs custom resource definitions, and waits until their objects can be read and written.
+//! Installation of CustomResourceDefinitions.
 
 use std::time::Duration;
 
@@ -14,13 +14,13 @@ use crate::eventually::until;
 const LIMIT: Duration = Duration::from_secs(30);
 
 impl ControlPlane {
-    /// Installs the definition of a Kind, and waits until the API server serves it. If it is there already, it becomes
-    /// the one given.
+    /// Installs the definition of a Kind and waits until the API server serves it. Replaces a definition that is
+    /// already installed.
     pub async fn install<K: CustomResourceExt>(&self) -> Result<(), Error> {
         self.install_crd(K::crd()).await
     }
 
-    /// Installs a definition made by hand; as [`install`](Self::install).
+    /// Installs a definition that was built by hand, as [`install`](Self::install) does.
     pub async fn install_crd(&self, crd: CustomResourceDefinition) -> Result<(), Error> {
         let origin = format!("CustomResourceDefinition {}", crd.name_any());
         let text = serde_json::to_string(&crd)
@@ -29,7 +29,7 @@ impl ControlPlane {
     }
 }
 
-/// Waits until every version of it that should be served can be listed, and is found by discovery.
+/// Waits until every served version can be listed and is found by discovery.
 pub(super) async fn served(client: &Client, crd: &CustomResourceDefinition) -> Result<(), Error> {
     until(LIMIT, || async {
         established(client, &crd.name_any()).await?;

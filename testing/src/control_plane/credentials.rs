@@ -1,4 +1,4 @@
-//! The keys, the certificate and the tokens of an API server, as files, and the access of one user.
+//! The keys, the certificate and the tokens of an API server.
 
 use std::{
     fs,
@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::Error;
 
-/// The key pair of service accounts' tokens.
+/// The key pair that signs and verifies the tokens of service accounts.
 pub(super) const SIGNING_KEY: &str = "service-accounts.key";
 pub(super) const VERIFYING_KEY: &str = "service-accounts.pub";
 pub(super) const CERTIFICATE: &str = "server.crt";

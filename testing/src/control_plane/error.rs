@@ -1,10 +1,10 @@
-//! What can go wrong with a control plane.
+//! The errors of a control plane.
 
 use std::{error::Error as _, fmt, io, iter, path::PathBuf, time::Duration};
 
-/// Why a [`ControlPlane`](crate::ControlPlane) could not do what a test asked of it.
+/// An error of a [`ControlPlane`](crate::ControlPlane).
 ///
-/// `Debug` is the text with its causes, since that is what a test shows that fails by `?` or `unwrap`.
+/// `Debug` prints the message and its causes, because a test that fails by `?` or `unwrap` shows that.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -14,10 +14,10 @@ pub enum Error {
         .path.display()
     )]
     NoFolder {
-        /// What it names.
+        /// The value of the variable.
         path: PathBuf,
     },
-    /// No folder that is looked in has the program.
+    /// None of the searched folders contains the program.
     #[error(
         "found no {program}: run reknit's hack/setup-envtest.sh, or set KUBEBUILDER_ASSETS to a folder that holds it \
          (looked in {})",
@@ -26,10 +26,10 @@ pub enum Error {
     NoProgram {
         /// `etcd`, `kube-apiserver`, …
         program: &'static str,
-        /// The folders looked in, in this order.
+        /// The searched folders, in this order.
         looked_in: Vec<PathBuf>,
     },
-    /// A program ended by itself, mostly for a flag it does not know.
+    /// A program exited, usually because it does not know a flag.
     #[error("{program} ended with status {status} instead of serving; the end of its log:\n{log}")]
     Ended {
         /// `etcd`, `kube-apiserver`, …
@@ -39,23 +39,23 @@ pub enum Error {
         /// The last lines it logged.
         log: String,
     },
-    /// The API server did not become ready, or what was waited for did not happen in time.
+    /// The API server did not become ready, or another condition did not become true in time.
     #[error("{what} did not happen within {} s: {last}", .limit.as_secs())]
     TooLate {
-        /// What was waited for.
+        /// The awaited condition.
         what: String,
-        /// How long it was waited for.
+        /// The time limit.
         limit: Duration,
-        /// What was seen last.
+        /// The last observation.
         last: String,
     },
-    /// The programs did not end when asked to.
+    /// The programs did not exit when they were stopped.
     #[error("{program} did not end, though killed")]
     NotStopped {
         /// `etcd`, `kube-apiserver`, …
         program: &'static str,
     },
-    /// A file of the control plane, or one to apply, could not be read or written.
+    /// A file of the control plane, or a file to apply, could not be read or written.
     #[error("cannot {action} {}", .path.display())]
     File {
         /// `read`, `write`, …
@@ -65,7 +65,7 @@ pub enum Error {
         /// The cause.
         source: io::Error,
     },
-    /// The shell that watches over the programs could not be started or told.
+    /// The shell that runs the programs could not be started, or did not respond.
     #[error("cannot reach the shell that watches over the control plane")]
     Guard(#[source] io::Error),
     /// No port on 127.0.0.1 is free.
@@ -76,23 +76,23 @@ pub enum Error {
         /// The highest port tried.
         to: u16,
     },
-    /// The keys and tokens of the control plane could not be made, or its certificate not be read.
+    /// The keys of the control plane could not be generated, or a token not be requested.
     #[error("cannot {0}")]
     Credentials(String),
-    /// The API server, or etcd, refused.
+    /// The API server or etcd refused a request.
     #[error("cannot {action}")]
     Api {
-        /// What was asked, and of which object.
+        /// The attempted action and its object.
         action: String,
-        /// The answer.
+        /// The response.
         source: Box<kube::Error>,
     },
-    /// What should be applied is no YAML of a Kubernetes object.
+    /// A document to apply is not the YAML of a Kubernetes object.
     #[error("{origin}: {problem}")]
     Yaml {
-        /// The file, or `text`, and which document of it.
+        /// The file, or `text`, and the number of the document.
         origin: String,
-        /// What is wrong with it.
+        /// The cause.
         problem: String,
     },
 }
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn debug_shows_what_display_says_and_why() {
+    fn debug_shows_the_message_and_its_causes() {
         let refused = io::Error::other("disk on fire");
         assert_eq!(format!("{:?}", Error::file("read", "/x")(refused)), "cannot read /x: disk on fire");
     }

@@ -1,4 +1,4 @@
-//! A Kubernetes control plane of a test's own.
+//! A Kubernetes control plane for tests.
 
 mod apply;
 mod builder;
@@ -27,11 +27,12 @@ const ONE_DAY: i64 = 24 * 60 * 60;
 
 /// A real etcd and kube-apiserver on 127.0.0.1, with a data folder of their own.
 ///
-/// Until it is given [nodes](Self::nodes) there are no controllers behind it: pods never start, and what belongs to a
-/// deleted owner stays. RBAC is on; a client is the administrator unless it was asked for as a service account.
+/// Without [nodes](Self::nodes) no controllers run: pods never start, and dependents of a deleted owner stay. RBAC is
+/// on. A client is the administrator unless it was requested for a service account.
 ///
-/// The programs end and their folder goes when this value is dropped, and also when the test panics, or its process is
-/// killed with SIGKILL or by Ctrl-C. Etcd does not sync to disk: what a power cut would do cannot be tested.
+/// When this value is dropped the programs stop and their folder is removed. The same happens when the test panics, and
+/// when its process is killed by SIGKILL or Ctrl-C. Etcd does not sync to disk, so the effects of a power cut cannot be
+/// tested.
 ///
 /// ```no_run
 /// # use std::time::Duration;
@@ -54,18 +55,22 @@ pub struct ControlPlane {
 }
 
 impl ControlPlane {
-    /// Starts one for the caller alone: three seconds and 300 MB. See [`Builder::start`] for how it fails.
+    /// Starts a control plane for the caller alone: three seconds and 300 MB.
+    ///
+    /// # Errors
+    ///
+    /// As [`Builder::start`].
     pub async fn start() -> Result<Self, Error> {
         Self::builder().start().await
     }
 
-    /// One with settings of its own.
+    /// Returns a builder for a control plane with other settings.
     pub fn builder() -> Builder {
         Builder::default()
     }
 
-    /// The one that all tests of this process share, started by the first that asks. Give each test a [`namespace`] of
-    /// its own, and let those that stop a control plane [`start`] their own.
+    /// Returns the control plane that all tests of this process share. The first caller starts it. Give each test a
+    /// [`namespace`] of its own. A test that stops the control plane has to [`start`] its own.
     ///
     /// [`namespace`]: Self::namespace
     /// [`start`]: Self::start
@@ -79,44 +84,45 @@ impl ControlPlane {
         Ok(Self { running, kubeconfig })
     }
 
-    /// A new client for the administrator. It belongs to the tokio runtime it is made in, and each `#[tokio::test]` has
-    /// one of its own: ask for a client in each test.
+    /// Returns a new client for the administrator. A client belongs to the tokio runtime that created it, and each
+    /// `#[tokio::test]` has its own runtime, so create a client in each test.
     pub fn client(&self) -> Result<Client, Error> {
         connect(self.config()?)
     }
 
-    /// The settings of [`client`](Self::client), for those who change them: a proxy's address, a timeout.
+    /// Returns the configuration of [`client`](Self::client), for callers that change it, for example its address or
+    /// timeouts.
     pub fn config(&self) -> Result<Config, Error> {
         Ok(self.running.admin.config())
     }
 
-    /// A kubeconfig file for the administrator, for processes. It goes when the control plane does.
+    /// Returns the path of a kubeconfig file for the administrator. The file is removed with the control plane.
     pub fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
     }
 
-    /// A new client that is a service account, and may do what RBAC grants to that. The account is made if there is none;
-    /// its namespace must exist. The token holds for a day, and over a restart.
+    /// Returns a new client for a service account, with the permissions that RBAC grants to it. Creates the account if
+    /// there is none; its namespace must exist. The token is valid for a day and survives a restart.
     pub async fn client_as(&self, namespace: &str, service_account: &str) -> Result<Client, Error> {
         connect(self.config_as(namespace, service_account).await?)
     }
 
-    /// The settings of [`client_as`](Self::client_as).
+    /// Returns the configuration of [`client_as`](Self::client_as).
     pub async fn config_as(&self, namespace: &str, service_account: &str) -> Result<Config, Error> {
         let token = self.token(namespace, service_account).await?;
         Ok(self.running.admin.with_token(token).config())
     }
 
-    /// A kubeconfig file for a service account, for processes; as [`client_as`](Self::client_as).
+    /// Returns the path of a kubeconfig file for a service account, as [`client_as`](Self::client_as) uses it.
     pub async fn kubeconfig_as(&self, namespace: &str, service_account: &str) -> Result<PathBuf, Error> {
         let token = self.token(namespace, service_account).await?;
-        // No name of either has an underscore, so no two accounts have one file.
+        // Neither name can contain an underscore, so no two accounts share a file.
         let path = self.running.folder.join(format!("kubeconfig-{namespace}_{service_account}"));
         self.running.admin.with_token(token).write_kubeconfig(&path)?;
         Ok(path)
     }
 
-    /// The folder of its data, keys and logs. It goes when the control plane does.
+    /// Returns the folder with the data, keys and logs. It is removed with the control plane.
     pub fn folder(&self) -> &Path {
         &self.running.folder
     }
@@ -131,7 +137,7 @@ impl ControlPlane {
             Err(kube::Error::Api(status)) if status.is_already_exists() => {}
             made => drop(made.map_err(Error::api(format!("create service account {namespace}/{account}")))?),
         }
-        // As JSON: the types differ between the versions of Kubernetes that a program may name.
+        // Sent as JSON, because the types differ between the versions of Kubernetes that a program may select.
         let spec = json!({"audiences": [], "expirationSeconds": ONE_DAY});
         let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec});
         let answer: Value = accounts
@@ -146,7 +152,7 @@ impl ControlPlane {
         answer["status"]["token"].as_str().map(str::to_owned).ok_or_else(missing)
     }
 
-    /// Makes a namespace whose name begins with the prefix and that nobody else has, and returns its name.
+    /// Creates a namespace with a unique name that starts with the prefix, and returns the name.
     pub async fn namespace(&self, prefix: &str) -> Result<String, Error> {
         let metadata = ObjectMeta { generate_name: Some(format!("{prefix}-")), ..ObjectMeta::default() };
         let made = Api::all(self.client()?)
@@ -156,27 +162,29 @@ impl ControlPlane {
         Ok(made.name_any())
     }
 
-    /// Every request so far, one audit.k8s.io/v1 Event each, at level Metadata. The API server logs a request before its
-    /// answer has gone out completely.
+    /// Returns every request so far, as audit.k8s.io/v1 Events at level Metadata. The API server logs a request before
+    /// it has sent the whole response.
     ///
     /// # Errors
     ///
-    /// Also if the control plane was not built with [`audited`](Builder::audited).
+    /// Fails if the audit log cannot be read, and if the control plane was not built with
+    /// [`audited`](Builder::audited).
     pub fn audit_events(&self) -> Result<Vec<Value>, Error> {
         let path = self.running.folder.join(AUDIT_LOG);
         let text = std::fs::read_to_string(&path).map_err(Error::file("read", &path))?;
-        // A last line without an end is still being written.
+        // The API server is still writing a last line that has no end.
         let complete = text.rsplit_once('\n').map_or("", |(complete, _)| complete);
         let events = complete.lines().map(serde_json::from_str).collect::<Result<_, _>>();
         events.map_err(|error| Error::Yaml { origin: path.display().to_string(), problem: error.to_string() })
     }
 
-    /// Stops what makes nodes, the API server, then etcd, and waits until all have ended. Data, addresses, certificates and tokens stay.
+    /// Stops the programs that make nodes, then the API server, then etcd, and waits until all have exited. Data,
+    /// addresses, certificates and tokens are kept.
     pub async fn stop(&self) -> Result<(), Error> {
         self.running.stop().await
     }
 
-    /// Starts it again on the data it had, at the same address, after stopping it if it runs.
+    /// Stops the control plane if it runs, and starts it again with the same data and addresses.
     pub async fn restart(&self) -> Result<(), Error> {
         self.running.stop().await?;
         self.running.serve().await

@@ -1,4 +1,4 @@
-//! Nodes that take pods, and the controllers that make workloads of them.
+//! Nodes that run pods, and the controllers of workloads.
 
 use k8s_openapi::api::core::v1::Node;
 use kube::{
@@ -10,18 +10,17 @@ use serde_json::json;
 use super::{ControlPlane, Error, apply::FIELD_MANAGER};
 
 impl ControlPlane {
-    /// Gives it nodes: `node-1` and so on, at least this many, each with room for any pod. Returns once they are Ready and
-    /// take pods: some four seconds the first time, 250 MB.
+    /// Adds nodes, named `node-1` and so on, until there are at least `count`. Each has room for any number of pods.
+    /// Returns once the nodes are Ready: about four seconds the first time, and 250 MB.
     ///
-    /// The controllers of workloads run from then on (Deployments, ReplicaSets, StatefulSets, DaemonSets, Jobs and
-    /// CronJobs), those of EndpointSlices, of namespaces and of aggregated ClusterRoles, the garbage collector and the
-    /// scheduler: real ones. What would be a kubelet is [kwok](https://kwok.sigs.k8s.io): no container runs, but a pod
-    /// that is scheduled becomes Running and Ready and has an address, one of a Job succeeds, and one that is deleted or
-    /// evicted goes.
+    /// From then on the real controllers of workloads run (Deployments, ReplicaSets, StatefulSets, DaemonSets, Jobs and
+    /// CronJobs), and those of EndpointSlices, namespaces and aggregated ClusterRoles, the garbage collector and the
+    /// scheduler. [kwok](https://kwok.sigs.k8s.io) plays the kubelets: no container runs, but a scheduled pod becomes
+    /// Running and Ready and gets an address, a pod of a Job succeeds, and a deleted or evicted pod goes away.
     ///
-    /// A pod that a test wants to fail is given the phase by its status: kwok leaves what has run alone. One that never
-    /// starts has a `nodeSelector` or a scheduling gate. Controllers of volumes, quotas, service accounts, disruption
-    /// budgets and autoscaling do not run.
+    /// To make a pod fail, patch its status with that phase: kwok does not change a pod that has run. A pod with a
+    /// `nodeSelector` that fits no node, or with a scheduling gate, never starts. Controllers of volumes, quotas,
+    /// service accounts, disruption budgets and autoscaling do not run.
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -44,8 +43,8 @@ impl ControlPlane {
     ///
     /// # Errors
     ///
-    /// Where kube-controller-manager, kube-scheduler or kwok is missing, which official envtest archives do not have:
-    /// the error names what brings them. Where one of them ends by itself, with the end of its log.
+    /// Fails if kube-controller-manager, kube-scheduler or kwok is missing, as in the official envtest archives, and
+    /// names the script that installs them. Fails if one of them exits, with the end of its log.
     pub async fn nodes(&self, count: usize) -> Result<(), Error> {
         let nodes: Api<Node> = Api::all(self.client()?);
         let names: Vec<_> = (1..=count).map(|number| format!("node-{number}")).collect();

@@ -1,4 +1,4 @@
-//! What a pass did or is to do, as a text that can be compared.
+//! The effects of a reconcile, as a text that can be compared.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use similar::TextDiff;
 
 use crate::{Verb, Write};
 
-/// How a pass ends, what it writes and which events it records.
+/// The outcome, the writes and the events of a reconcile.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Account {
     ends: String,
@@ -18,14 +18,14 @@ pub(super) struct Account {
     pub(super) events: Vec<Event>,
 }
 
-/// Where what applies children notes a hash of what it applied.
+/// The annotation in which applied children keep a hash of the applied fields.
 const APPLIED: &str = "reknit.dev/applied";
 
-/// One write: what is done to which object, and with what.
+/// One write: its verb and object, and its body.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     title: String,
-    /// What else is asked: that it be a dry run, for one.
+    /// The options of the request, for example `dryRun=All`.
     pub(super) options: BTreeSet<String>,
     body: Value,
 }
@@ -43,7 +43,8 @@ impl Account {
         Self { ends: format!("{kind}: {message}"), ..Self::default() }
     }
 
-    /// In what this differs from what was wanted; none where in nothing. Of an error, a part is enough to be wanted.
+    /// Returns a diff with the expected effects, or `None` if there is no difference. An expected error message may be
+    /// a part of the real one.
     pub(super) fn difference(&mut self, wanted: &Self) -> Option<String> {
         let kind = |ends: &str| ends.split_once(": ").map(|(kind, _)| kind.to_owned());
         let (_, part) = wanted.ends.split_once(": ").unwrap_or_default();
@@ -87,7 +88,7 @@ impl Entry {
         }
     }
 
-    /// A write that sends a whole object or a patch: `create`, `update`, `patch`, `apply`.
+    /// A write that sends a whole object or a patch. The action is `create`, `update`, `patch` or `apply`.
     pub(super) fn sent(action: &str, resource: &str, key: &Key, body: Value) -> Self {
         let preconditions: &[&str] = if action == "create" { &[] } else { &["resourceVersion", "uid"] };
         let body = without_volatile(body, preconditions);
@@ -115,7 +116,7 @@ impl Entry {
     }
 }
 
-/// The lines in which two objects differ, and some around them.
+/// Returns a unified diff, or `None` if the texts are equal.
 pub(super) fn difference(before: &str, after: &str, old: &str, new: &str) -> Option<String> {
     let diff = TextDiff::from_lines(before, after);
     (before != after).then(|| diff.unified_diff().context_radius(5).header(old, new).to_string())
@@ -125,7 +126,7 @@ pub(super) fn yaml(value: &Value) -> String {
     serde_yaml_ng::to_string(value).unwrap_or_else(|_| value.to_string())
 }
 
-/// The body without preconditions, and without times that no test can know.
+/// Returns the body without preconditions and without times, which no test can know.
 fn without_volatile(mut body: Value, preconditions: &[&str]) -> Value {
     for part in ["status", "metadata"] {
         if let Some(part) = body.get_mut(part) {
@@ -154,7 +155,7 @@ fn without_times(value: &Value) -> Value {
     without(value, &|value| value.as_str().is_some_and(|text| text.parse::<Timestamp>().is_ok()))
 }
 
-/// The value without the fields, at any depth, whose values are of this sort.
+/// Returns the value without the unwanted fields, at any depth.
 fn without(value: &Value, unwanted: &impl Fn(&Value) -> bool) -> Value {
     match value {
         Value::Object(fields) => {

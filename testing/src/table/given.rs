@@ -1,4 +1,4 @@
-//! What a pass finds.
+//! The state before a reconcile that a test runs.
 
 use kube::Resource;
 use reknit_apis::Key;
@@ -14,10 +14,11 @@ use super::{
 };
 use crate::{ApiServer, ControllerExt, Verb, Write};
 
-/// What a pass finds: objects, values to inject, requests that fail. It ends in [`pass`](Self::pass).
+/// The state before a reconcile: objects, injected values, and requests that fail. [`pass`](Self::pass) runs the
+/// reconcile.
 ///
-/// The constructor is the very one that main uses. Its informers hold these objects and what is written during the
-/// pass; requests are answered by an [`ApiServer`] in memory that holds the same objects.
+/// The constructor of the controller is the one that the program uses. Its informers hold the given objects, and what
+/// is written during the reconcile. An [`ApiServer`] in memory with the same objects answers its requests.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::{Namespace, ResourceQuota};
@@ -68,12 +69,12 @@ pub struct Given {
 
 type Provide = Box<dyn FnOnce(&Context)>;
 
-/// A pass that finds this object.
+/// Creates a state with this object.
 pub fn given<K: Cached + Resource<DynamicType = ()> + Serialize>(object: K) -> Given {
     nothing().and(object)
 }
 
-/// A pass that finds no object at all.
+/// Creates a state without objects.
 pub fn nothing() -> Given {
     Given {
         server: ApiServer::new(),
@@ -86,13 +87,13 @@ pub fn nothing() -> Given {
 }
 
 impl Given {
-    /// This object as well; its resourceVersion is 1 unless it has one.
+    /// Adds an object. Its resourceVersion is 1 unless it has one.
     pub fn and<K: Cached + Resource<DynamicType = ()> + Serialize>(self, object: K) -> Self {
         let held = self.server.hold(&object);
         self.with::<K>(held)
     }
 
-    /// This object as well, as this field manager applied it before: what it does not apply any more goes.
+    /// Adds an object that this field manager applied before. A field that the manager no longer applies is removed.
     pub fn applied<K: Cached + Resource<DynamicType = ()> + Serialize>(
         self,
         object: K,
@@ -108,48 +109,48 @@ impl Given {
         self
     }
 
-    /// Such requests fail with this code: `failing(Verb::Patch, "addressableservices/status", 409)`.
+    /// Makes such requests fail with this code: `failing(Verb::Patch, "addressableservices/status", 409)`.
     pub fn failing(self, verb: Verb, resource: &str, code: u16) -> Self {
         self.server.fail(verb, resource, code);
         self
     }
 
-    /// The next so many such requests fail with this code.
+    /// Makes the next `times` requests of this kind fail with this code.
     pub fn failing_times(self, verb: Verb, resource: &str, code: u16, times: usize) -> Self {
         self.server.fail_times(verb, resource, code, times);
         self
     }
 
-    /// Gives the constructor's [`Context`] this value; it wins over what would be injected.
+    /// Adds a value to the constructor's [`Context`]. It replaces the value that would be injected.
     pub fn provide<T: Clone + Send + Sync + 'static>(mut self, value: T) -> Self {
         self.provide.push(Box::new(|cx| cx.provide(value)));
         self
     }
 
-    /// The namespace in which the process finds its ConfigMaps. Default `reknit-system`.
+    /// Sets the namespace of the process's ConfigMaps. The default is `reknit-system`.
     pub fn system_namespace(mut self, namespace: &str) -> Self {
         self.system_namespace = namespace.into();
         self
     }
 
-    /// The pass is that of a process that does not lead the key.
+    /// Runs the reconcile as a process that does not lead the key.
     pub fn following(mut self) -> Self {
         self.following = true;
         self
     }
 
-    /// Runs one pass over this key: `namespace/name`, or the name alone of a cluster-scoped object.
+    /// Runs one reconcile of this key: `namespace/name`, or the name alone of a cluster-scoped object.
     ///
     /// # Panics
     ///
-    /// Where the constructor fails, where no object of the controller's Kind can have such a key, and where an object that
-    /// was given is changed in memory by other than a request.
+    /// Panics if the constructor fails, if no object of the controller's Kind can have such a key, and if a given
+    /// object was changed in memory by anything but a request.
     #[expect(clippy::panic, reason = "a test that asks for what cannot be has failed")]
     pub async fn pass(self, constructor: impl FnOnce(&Context) -> Result<Controller>, key: &str) -> Passed {
         self.tried(constructor, key).await.unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// The pass, unless there can be none over this key.
+    /// Runs the reconcile, unless no object can have this key.
     pub(super) async fn tried(
         self,
         constructor: impl FnOnce(&Context) -> Result<Controller>,
@@ -182,6 +183,6 @@ fn check_untouched(inputs: &[Changed], writes: &[Write]) {
     let written = input::written(writes);
     if let Some((before, after)) = inputs.iter().find_map(|changed| changed(&written)) {
         let difference = difference(&yaml(&before), &yaml(&after), "given", "now").unwrap_or_default();
-        panic!("the pass changed an object in memory that it was given to read:\n{difference}");
+        panic!("the reconcile changed a given object in memory:\n{difference}");
     }
 }

@@ -1,4 +1,4 @@
-//! The objects that were given to a reconcile, and whether they are still as they were given.
+//! Detection of changes in memory to the objects that a reconcile reads.
 
 use std::collections::BTreeSet;
 
@@ -35,7 +35,7 @@ where
     })
 }
 
-/// What the writes changed, whichever part of it.
+/// The objects that the requests wrote, whichever subresource they used.
 pub(super) fn written(writes: &[Write]) -> Written {
     let resource = |write: &Write| write.resource.split('/').next().unwrap_or_default().to_owned();
     writes.iter().map(|write| (resource(write), write.key.clone())).collect()

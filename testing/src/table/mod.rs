@@ -1,4 +1,4 @@
-//! Table tests: given these objects, one pass of this controller over this key does that.
+//! Table tests: the effects of one reconcile on given objects.
 
 mod account;
 mod given;

@@ -1,4 +1,4 @@
-//! What a pass did.
+//! The effects of a reconcile that a test ran.
 
 use kube::Resource;
 use reknit_apis::Key;
@@ -12,11 +12,11 @@ use super::{
 };
 use crate::{ApiServer, Verb, Write};
 
-/// What a pass did: how it ended, what it wrote, which events it recorded. [`check`](Self::check) compares all of that.
+/// The effects of a reconcile: its outcome, its writes and its events. [`check`](Self::check) compares them all.
 pub struct Passed {
-    /// How it ended.
+    /// The outcome or the error of the reconcile.
     pub result: Result<Outcome>,
-    /// The keys that it woke, its own among them where what it wrote concerns that.
+    /// The keys that the writes enqueued. The reconciled key is among them if a write concerns it.
     pub woken: Vec<Key>,
     writes: Vec<Write>,
     events: Vec<Write>,
@@ -34,16 +34,16 @@ impl Passed {
         Self { result, woken, writes, events, server }
     }
 
-    /// Returns true if it did this and nothing else.
+    /// Compares the effects with the expected ones.
     ///
     /// # Panics
     ///
-    /// Where it did not, with the lines in which they differ.
+    /// Panics with a diff if they are not equal.
     #[track_caller]
     #[expect(clippy::panic, reason = "it is an assertion")]
     pub fn check(&self, want: Want) {
         if let Some(difference) = self.difference(want) {
-            panic!("the pass did something else:\n{difference}");
+            panic!("the reconcile had other effects than expected:\n{difference}");
         }
     }
 
@@ -54,32 +54,32 @@ impl Passed {
         done.difference(&want.account())
     }
 
-    /// Everything it wrote or tried to, in order and as RBAC names it, events aside:
-    /// `patch addressableservices/status default/x`.
+    /// Returns all write requests except events, in order and as RBAC names them: `patch addressableservices/status
+    /// default/x`. Failed requests are included.
     pub fn writes(&self) -> Vec<String> {
         self.writes.iter().map(ToString::to_string).collect()
     }
 
-    /// One of these, from 0.
+    /// Returns a write request by its index.
     ///
     /// # Panics
     ///
-    /// Where there were fewer.
+    /// Panics if there are fewer write requests.
     pub fn write(&self, n: usize) -> &Write {
         &self.writes[n]
     }
 
-    /// The events it recorded, in order. One that was recorded twice is there once.
+    /// Returns the recorded events, in order. A repeated event is returned once.
     pub fn events(&self) -> Vec<Event> {
         let stored = self.events.iter().filter(|write| write.verb == Verb::Create);
         stored.map(|write| event(&write.body)).collect()
     }
 
-    /// The object as the API server has it after the pass, by `namespace/name` or the name alone.
+    /// Returns the object that the API server stores after the reconcile, by `namespace/name` or by the name alone.
     ///
     /// # Panics
     ///
-    /// Where it does not decode as a `K`.
+    /// Panics if the object cannot be decoded as a `K`.
     pub fn object<K: Resource<DynamicType = ()> + DeserializeOwned>(&self, key: &str) -> Option<K> {
         let key = Key::from(key);
         self.server.object(key.namespace.as_deref(), &key.name)

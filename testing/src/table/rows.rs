@@ -1,4 +1,4 @@
-//! Many cases of one controller.
+//! Tables of test cases.
 
 use std::{fmt::Write as _, panic::Location};
 
@@ -7,7 +7,7 @@ use reknit_reconciler::{Controller, Result};
 
 use super::{Given, Want};
 
-/// Cases of one controller: what each finds, and what it is to do. Made by [`table`].
+/// Test cases of one controller, created by [`table`].
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::Namespace;
@@ -35,7 +35,7 @@ use super::{Given, Want};
 /// # async fn main() {
 /// table(controller)
 ///     .row("a namespace is greeted", "shop", given(shop()), Want::done().event(Event::normal("Greeted", "hello")))
-///     .row("one that went is not", "gone", nothing(), Want::skip())
+///     .row("a missing namespace is not greeted", "gone", nothing(), Want::skip())
 ///     .run()
 ///     .await;
 /// # }
@@ -54,13 +54,14 @@ struct Row {
     place: &'static Location<'static>,
 }
 
-/// Cases of the controller that this constructor makes: the very one that main uses.
+/// Creates a table for the controller of this constructor, which is the one that the program uses.
 pub fn table<C: Fn(&Context) -> Result<Controller>>(constructor: C) -> Table<C> {
     Table { constructor, rows: Vec::new() }
 }
 
 impl<C: Fn(&Context) -> Result<Controller>> Table<C> {
-    /// This case as well: a pass over this key, which finds this, is to do that. Its name is the fact that it shows.
+    /// Adds a case: the key to reconcile, the objects that exist, and the expected effects. The name of the case is the
+    /// fact that it shows.
     #[track_caller]
     pub fn row(mut self, name: &str, key: &str, given: Given, want: Want) -> Self {
         let place = Location::caller();
@@ -72,8 +73,8 @@ impl<C: Fn(&Context) -> Result<Controller>> Table<C> {
     ///
     /// # Panics
     ///
-    /// Where one failed, with the name and place of each that did, and in what it did something else than it was to, or
-    /// that no object of the controller's Kind can have its key; and where the constructor fails.
+    /// Panics if a case fails, with the name and the place of each failed case and a diff. A case also fails if no
+    /// object of the controller's Kind can have its key. Panics if the constructor fails.
     #[expect(clippy::panic, reason = "it is an assertion")]
     pub async fn run(self) {
         let (mut failed, all) = (String::new(), self.rows.len());
@@ -85,7 +86,7 @@ impl<C: Fn(&Context) -> Result<Controller>> Table<C> {
             };
             if let Some(difference) = difference {
                 failures += 1;
-                let _ = writeln!(failed, "\n{name} ({place}), the pass over {key}:\n{difference}");
+                let _ = writeln!(failed, "\n{name} ({place}), the reconcile of {key}:\n{difference}");
             }
         }
         if failures > 0 {

@@ -24,7 +24,7 @@ fn map(name: &str, value: &str) -> ConfigMap {
         .unwrap()
 }
 
-/// A Kind whose fields are null where they are not set.
+/// A Kind whose unset fields are serialized as null.
 #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[kube(group = "demo.reknit.dev", version = "v1", kind = "Lamp", namespaced, status = "LampStatus")]
 struct LampSpec {
@@ -47,7 +47,7 @@ fn lamp() -> Lamp {
     lamp
 }
 
-/// Does everything that can be done.
+/// A reconciler that sends every kind of write and records events.
 struct Busy(Client);
 
 impl ReconcileKind for Busy {
@@ -83,12 +83,12 @@ fn all() -> Want {
 }
 
 #[tokio::test]
-async fn what_was_wanted_and_nothing_else_passes() {
+async fn the_expected_effects_and_no_others_pass() {
     given(shop()).and(map("old", "v")).pass(busy, "shop").await.check(all());
 }
 
 #[tokio::test]
-async fn whatever_is_missing_wrong_or_too_much_fails_with_a_diff() {
+async fn missing_wrong_and_additional_effects_fail_with_a_diff() {
     let passed = given(shop()).and(map("old", "v")).pass(busy, "shop").await;
     let said = |want: Want| passed.difference(want).unwrap_or_default();
     assert!(said(all().delete::<ConfigMap>("shop/other")).contains("\n-- delete configmaps shop/other\n"));
@@ -101,7 +101,7 @@ async fn whatever_is_missing_wrong_or_too_much_fails_with_a_diff() {
 }
 
 #[tokio::test]
-async fn a_write_that_was_made_to_fail_is_there_with_its_error() {
+async fn a_write_that_is_made_to_fail_is_recorded_with_its_error() {
     let given = given(shop()).and(map("old", "v")).failing(Verb::Create, "configmaps", 500);
     let said = "inducing failure for create configmaps";
     let passed = given.pass(busy, "shop").await;
@@ -113,7 +113,7 @@ async fn a_write_that_was_made_to_fail_is_there_with_its_error() {
 }
 
 #[tokio::test]
-async fn what_is_only_tried_and_what_becomes_of_dependents_is_compared() {
+async fn dry_runs_and_propagation_policies_are_compared() {
     struct Tries(Client);
     impl ReconcileKind for Tries {
         type Kind = Namespace;
@@ -161,7 +161,7 @@ async fn what_is_only_tried_and_what_becomes_of_dependents_is_compared() {
 }
 
 #[tokio::test]
-async fn an_eviction_is_wanted_as_other_writes_are() {
+async fn an_eviction_is_expected_like_other_writes() {
     struct Evicts(Client);
     impl ReconcileKind for Evicts {
         type Kind = Namespace;
@@ -182,7 +182,7 @@ async fn an_eviction_is_wanted_as_other_writes_are() {
 }
 
 #[tokio::test]
-async fn what_a_manager_applied_before_and_does_not_now_goes() {
+async fn a_field_that_a_manager_no_longer_applies_is_removed() {
     struct Applies(Client);
     impl ReconcileKind for Applies {
         type Kind = Namespace;
@@ -205,7 +205,7 @@ async fn what_a_manager_applied_before_and_does_not_now_goes() {
 }
 
 #[tokio::test]
-async fn a_child_is_wanted_as_the_reconciler_gives_it() {
+async fn a_child_is_expected_as_the_reconciler_passes_it() {
     struct Greeter(Owned<ConfigMap>);
     impl ReconcileKind for Greeter {
         type Kind = Namespace;
@@ -228,7 +228,7 @@ async fn a_child_is_wanted_as_the_reconciler_gives_it() {
 }
 
 #[tokio::test]
-async fn a_child_is_wanted_without_what_is_not_applied_of_it() {
+async fn the_status_and_null_fields_of_a_child_are_not_expected() {
     struct Electrician(Owned<Lamp>, Lamp);
     impl ReconcileKind for Electrician {
         type Kind = Namespace;
@@ -261,7 +261,7 @@ async fn a_child_is_wanted_without_what_is_not_applied_of_it() {
 }
 
 #[tokio::test]
-async fn a_secret_is_wanted_as_the_reconciler_gives_it() {
+async fn a_secret_is_expected_as_the_reconciler_passes_it() {
     struct Keeps(Owned<Secret>);
     impl ReconcileKind for Keeps {
         type Kind = Namespace;
@@ -285,7 +285,7 @@ async fn a_secret_is_wanted_as_the_reconciler_gives_it() {
 }
 
 #[tokio::test]
-async fn a_status_is_wanted_whose_unset_fields_are_null() {
+async fn null_fields_of_an_expected_status_count_as_absent() {
     struct Breaker;
     impl ReconcileKind for Breaker {
         type Kind = Lamp;
@@ -323,13 +323,13 @@ async fn a_table_names_each_case_that_failed() {
 #[should_panic(
     expected = "no object can have the key default/shop: a Namespace lies in none, so `name` is wanted"
 )]
-async fn a_pass_over_a_key_with_a_namespace_too_many_fails() {
+async fn a_namespace_in_the_key_of_a_cluster_scoped_object_fails() {
     given(shop()).pass(busy, "default/shop").await;
 }
 
 #[tokio::test]
 #[should_panic(
-    expected = "the pass over hall:\nno object can have the key /hall: a Lamp lies in a namespace"
+    expected = "the reconcile of hall:\nno object can have the key /hall: a Lamp lies in a namespace"
 )]
 async fn a_case_whose_key_lacks_the_namespace_fails() {
     struct Dark;
@@ -347,8 +347,8 @@ async fn a_case_whose_key_lacks_the_namespace_fails() {
 
 #[tokio::test]
 #[should_panic(expected = "-  k: v\n+  k: changed\n")]
-async fn an_object_changed_in_memory_is_told() {
-    /// A reconciler cannot reach into what it is given: this stands in for one, through the informer.
+async fn an_object_changed_in_memory_is_reported() {
+    /// A reconciler that changes a cached object through the informer, since it cannot change what it is given.
     struct Reaches(reknit_injection::Informer<ConfigMap>, Mutex<bool>);
     impl ReconcileKind for Reaches {
         type Kind = Namespace;

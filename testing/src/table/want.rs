@@ -1,4 +1,4 @@
-//! What a pass is to do.
+//! The expected effects of a reconcile.
 
 use kube::{Resource, api::PropagationPolicy};
 use reknit_apis::{Key, Scope};
@@ -8,13 +8,13 @@ use serde_json::{Value, json};
 
 use super::account::{Account, Entry};
 
-/// What a pass is to do, and nothing else: how it ends, every write in order, every event in order. What is not said
-/// must not happen. To be compared by [`Passed::check`](super::Passed::check).
+/// The expected effects of a reconcile: its outcome, its writes in order, and its events in order. Any other effect is
+/// a failure. [`Passed::check`](super::Passed::check) compares them with the real effects.
 ///
-/// Times are not compared, where Kubernetes or a controller writes them: those of conditions, and others of `status` and
-/// `metadata`. Neither are resourceVersions and uids that a patch, an update or a delete carries as preconditions, and the
-/// annotation in which [`Owned::apply`](reknit_reconciler::Owned::apply) notes what it applied. A dry run, a policy of
-/// propagation and a field selector are compared.
+/// These are not compared: times in `status` and `metadata`, such as those of conditions; resourceVersions and uids
+/// that a patch, an update or a delete carries as preconditions; and the annotation in which
+/// [`Owned::apply`](reknit_reconciler::Owned::apply) keeps a hash. Dry runs, propagation policies and field selectors
+/// are compared.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
@@ -70,49 +70,49 @@ use super::account::{Account, Entry};
 pub struct Want(Account);
 
 impl Want {
-    /// The pass ends in [`Outcome::done`].
+    /// Expects the outcome [`Outcome::done`].
     pub fn done() -> Self {
         Self::outcome(&Outcome::done())
     }
 
-    /// It ends in [`Outcome::skip`], as does one that finds no object.
+    /// Expects the outcome [`Outcome::skip`], which is also the outcome of a reconcile that finds no object.
     pub fn skip() -> Self {
         Self::outcome(&Outcome::skip())
     }
 
-    /// It ends in this, events aside.
+    /// Expects this outcome. Its events are not compared.
     pub fn outcome(outcome: &Outcome) -> Self {
         Self(Account::ending(&Ok(outcome.clone())))
     }
 
-    /// It fails with an error that says this, maybe among other things, and is retried.
+    /// Expects an error that is retried and whose message contains this text.
     pub fn error(message: &str) -> Self {
         Self(Account::failing(message, false))
     }
 
-    /// It fails with an error that says this and is not retried.
+    /// Expects an error that is not retried and whose message contains this text.
     pub fn permanent_error(message: &str) -> Self {
         Self(Account::failing(message, true))
     }
 
-    /// The status of this object becomes as it is here; a field that is null is not there. Other fields of the object are
-    /// not looked at.
+    /// Expects that the status of the object becomes the status given here. Null fields count as absent. The rest of
+    /// the object is not compared.
     pub fn status<K: Resource<DynamicType = ()> + Serialize>(self, object: &K) -> Self {
         let (key, body) = (key(object), value(object));
         self.write(Entry::status(&K::plural(&()), &key, &body["status"]))
     }
 
-    /// This object is created. The namespace that the request was sent to is that of the object.
+    /// Expects that the object is created, in its own namespace.
     pub fn create<K: Resource<DynamicType = ()> + Serialize>(self, object: &K) -> Self {
         self.object("create", &key(object), object)
     }
 
-    /// This object, which does not say in which namespace, is created in this one.
+    /// Expects that the object, which names no namespace, is created in this namespace.
     pub fn create_in<K: Resource<DynamicType = ()> + Serialize>(self, namespace: &str, object: &K) -> Self {
         self.object("create", &Key::new(namespace, &key(object).name), object)
     }
 
-    /// This is created in a subresource of the object `namespace/name`: the `eviction` of a pod, its `binding`.
+    /// Expects that a subresource of the object `namespace/name` is created: the `eviction` of a pod, its `binding`.
     pub fn create_subresource<K: Resource<DynamicType = ()>>(
         self,
         key: &str,
@@ -123,33 +123,34 @@ impl Want {
         self.write(Entry::sent("create", &resource, &Key::from(key), body))
     }
 
-    /// This object takes the place of that of its name.
+    /// Expects that the object is replaced.
     pub fn update<K: Resource<DynamicType = ()> + Serialize>(self, object: &K) -> Self {
         self.object("update", &key(object), object)
     }
 
-    /// The object `namespace/name`, or the cluster-scoped one of this name, is patched with this: a merge patch or a JSON
-    /// patch.
+    /// Expects a merge patch or a JSON patch of the object `namespace/name`, or of the cluster-scoped object of this
+    /// name.
     pub fn patch<K: Resource<DynamicType = ()>>(self, key: &str, patch: Value) -> Self {
         self.write(Entry::sent("patch", &K::plural(&()), &Key::from(key), patch))
     }
 
-    /// The finalizers of the object `namespace/name` become these, by a merge patch.
+    /// Expects a merge patch that sets the finalizers of the object `namespace/name`.
     pub fn finalizers<K: Resource<DynamicType = ()>>(self, key: &str, finalizers: &[&str]) -> Self {
         self.patch::<K>(key, json!({ "metadata": { "finalizers": finalizers } }))
     }
 
-    /// These fields are applied: server-side apply, whoever else owns them or not.
+    /// Expects that these fields are applied by server-side apply, with or without force.
     pub fn apply<K: Resource<DynamicType = ()> + Serialize>(self, object: &K) -> Self {
         self.object("apply", &key(object), object)
     }
 
-    /// This child is applied as [`Owned::apply`](reknit_reconciler::Owned::apply) does it: given as the reconciler gives
-    /// it, beside its owner and controlled by it, without a status and what is null.
+    /// Expects that the child is applied as [`Owned::apply`](reknit_reconciler::Owned::apply) applies it: in the
+    /// namespace of its owner, with the owner as its controller, without a status and without null fields. Pass the
+    /// child as the reconciler does.
     ///
     /// # Panics
     ///
-    /// Where it is no child that can be applied, such as one without a name.
+    /// Panics if the child cannot be applied, for example because it has no name.
     #[expect(clippy::expect_used, reason = "a test has to see what is wrong with it")]
     pub fn child<O, K>(self, owner: &O, child: &K) -> Self
     where
@@ -162,36 +163,37 @@ impl Want {
         self.write(Entry::sent("apply", &K::plural(&()), &key, body))
     }
 
-    /// The object `namespace/name`, or the cluster-scoped one of this name, is deleted.
+    /// Expects that the object `namespace/name`, or the cluster-scoped object of this name, is deleted.
     pub fn delete<K: Resource<DynamicType = ()>>(self, key: &str) -> Self {
         self.write(Entry::bare(format!("delete {} {}", K::plural(&()), Key::from(key))))
     }
 
-    /// All objects are deleted in this namespace, or everywhere where it is empty, that the label selector selects.
+    /// Expects that all objects that the label selector selects are deleted in this namespace, or in all namespaces if
+    /// it is empty.
     pub fn delete_collection<K: Resource<DynamicType = ()>>(self, namespace: &str, selector: &str) -> Self {
         self.write(Entry::delete_collection(&K::plural(&()), &Key::new(namespace, ""), Some(selector)))
     }
 
-    /// The write said last is a dry run.
+    /// Expects that the last write is a dry run.
     ///
     /// # Panics
     ///
-    /// This and the next two where no write was said.
+    /// Panics if there is no write yet, as do the next two functions.
     pub fn dry_run(self) -> Self {
         self.option("dryRun=All".into())
     }
 
-    /// The deletion said last asks for this to become of dependents: `delete::<Pod>("shop/web").propagating(Foreground)`.
+    /// Expects this propagation policy of the last deletion: `delete::<Pod>("shop/web").propagating(Foreground)`.
     pub fn propagating(self, policy: PropagationPolicy) -> Self {
         self.option(format!("propagationPolicy={}", value(&policy).as_str().unwrap_or_default()))
     }
 
-    /// The collection said last is selected from by these fields, too.
+    /// Expects this field selector of the last deleted collection.
     pub fn fields(self, selector: &str) -> Self {
         self.option(format!("fieldSelector={selector}"))
     }
 
-    /// This event is recorded.
+    /// Expects this event.
     pub fn event(mut self, event: Event) -> Self {
         self.0.events.push(event);
         self

@@ -77,7 +77,7 @@ metadata: {name: loud}
 }
 
 #[tokio::test]
-async fn yaml_that_is_no_object_is_refused_with_its_place() -> Outcome {
+async fn yaml_without_an_object_is_refused_with_its_position() -> Outcome {
     let plane = ControlPlane::shared().await?;
     let refused = async |text: &str| plane.apply_yaml(text).await.unwrap_err().to_string();
     assert_eq!(
@@ -128,7 +128,7 @@ subjects: [{{kind: ServiceAccount, name: reader, namespace: {namespace}}}]
 }
 
 #[tokio::test]
-async fn a_kubeconfig_is_a_way_in_for_the_user_it_was_made_for() -> Outcome {
+async fn a_kubeconfig_grants_the_access_of_its_user() -> Outcome {
     let plane = ControlPlane::shared().await?;
     let namespace = plane.namespace("kubeconfigs").await?;
     let answer = async |path: &std::path::Path| -> Result<String, Box<dyn Error>> {
@@ -146,7 +146,7 @@ async fn a_kubeconfig_is_a_way_in_for_the_user_it_was_made_for() -> Outcome {
 }
 
 #[tokio::test]
-async fn accounts_whose_names_read_alike_have_kubeconfigs_of_their_own() -> Outcome {
+async fn accounts_with_similar_names_have_separate_kubeconfigs() -> Outcome {
     let plane = ControlPlane::shared().await?;
     plane.apply_yaml("{apiVersion: v1, kind: Namespace, metadata: {name: default-a}}").await?;
     let one = plane.kubeconfig_as("default", "a-controller").await?;

@@ -43,13 +43,13 @@ async fn gone(folder: &Path, processes: &[String]) {
 fn holder(file: &Path) -> io::Result<Command> {
     let mut holder = Command::new(std::env::current_exe()?);
     holder
-        .args(["--exact", "ending::a_control_plane_is_held_for_as_long_as_asked", "--nocapture"])
+        .args(["--exact", "ending::a_control_plane_is_held_until_the_process_ends", "--nocapture"])
         .env(HOLD, file);
     Ok(holder)
 }
 
 #[tokio::test]
-async fn a_control_plane_is_held_for_as_long_as_asked() -> Result<(), Box<dyn Error>> {
+async fn a_control_plane_is_held_until_the_process_ends() -> Result<(), Box<dyn Error>> {
     let Some(file) = std::env::var_os(HOLD) else { return Ok(()) };
     let plane = ControlPlane::start().await?;
     plane.nodes(1).await?;
@@ -88,14 +88,14 @@ async fn a_test_that_panics_leaves_nothing_running() {
 }
 
 #[tokio::test]
-async fn without_programs_the_error_names_what_brings_them() -> Result<(), Box<dyn Error>> {
+async fn an_error_without_programs_names_the_script_that_installs_them() -> Result<(), Box<dyn Error>> {
     let nothing = tempfile::tempdir()?;
     assert_named("etcd", &refusal(nothing.path())?);
     Ok(())
 }
 
 #[tokio::test]
-async fn without_the_programs_that_make_nodes_the_error_names_what_brings_them() -> Result<(), Box<dyn Error>>
+async fn an_error_without_node_programs_names_the_script_that_installs_them() -> Result<(), Box<dyn Error>>
 {
     let plane = ControlPlane::start().await?;
     let archive = tempfile::tempdir()?;
@@ -109,7 +109,7 @@ async fn without_the_programs_that_make_nodes_the_error_names_what_brings_them()
 }
 
 #[tokio::test]
-async fn a_folder_that_is_named_and_is_not_there_is_an_error() -> Result<(), Box<dyn Error>> {
+async fn a_missing_assets_folder_is_an_error() -> Result<(), Box<dyn Error>> {
     let absent = tempfile::tempdir()?.path().join("absent");
     let said = refusal(&absent)?;
     let expected = format!("KUBEBUILDER_ASSETS names {}, which is no folder", absent.display());

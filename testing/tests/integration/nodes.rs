@@ -139,7 +139,7 @@ async fn a_pod_that_no_node_fits_never_starts() -> Outcome {
 }
 
 #[tokio::test]
-async fn nodes_are_asked_for_as_often_as_one_likes_and_outlive_a_restart() -> Outcome {
+async fn nodes_can_be_requested_repeatedly_and_survive_a_restart() -> Outcome {
     let plane = ControlPlane::start().await?;
     plane.nodes(2).await?;
     plane.nodes(1).await?;

@@ -1,20 +1,20 @@
-//! Paths to the fields of an object, through its lists.
+//! Paths to the fields of an object and to the elements of its lists.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-/// From the object's root to a field.
+/// The steps from the root of the object to a field.
 pub(super) type Path = Vec<Step>;
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Step {
     Field(String),
-    /// An element, by what tells it from the others: `name="web"`, or its value.
+    /// An element of a list, identified by its keys (`name="web"`) or by its value.
     Element(String),
 }
 
-/// `.spec.template.spec.containers[name="web"].image`.
+/// Formats a path as `.spec.template.spec.containers[name="web"].image`.
 pub(super) fn shown(path: &Path) -> String {
     let step = |step: &Step| match step {
         Step::Field(name) => format!(".{name}"),
@@ -23,24 +23,24 @@ pub(super) fn shown(path: &Path) -> String {
     path.iter().map(step).collect()
 }
 
-/// How lists are put together.
+/// The merge strategy of a list.
 enum List {
-    /// As a whole.
+    /// The list is replaced as a whole.
     Atomic,
-    /// Each value once.
+    /// The list holds each value once.
     Set,
-    /// Each element by the values of these fields.
+    /// The elements are identified by the values of these fields.
     Map(&'static [&'static str]),
 }
 
-/// Which lists are whose: a CustomResourceDefinition's are taken as a whole, those of metadata aside.
+/// The merge strategies of a Kind's lists. Lists of a custom resource are atomic, except for those in its metadata.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
     pub(super) built_in: bool,
 }
 
 impl Shape {
-    /// What Kubernetes' own types say of their lists (`x-kubernetes-list-type`).
+    /// The merge strategies of Kubernetes' own types (`x-kubernetes-list-type`).
     fn list(self, path: &[Step]) -> List {
         let Some(Step::Field(name)) = path.last() else { return List::Atomic };
         let within = matches!(path.iter().rev().nth(1), Some(Step::Element(_)));
@@ -78,7 +78,7 @@ impl Shape {
         }
     }
 
-    /// The paths and values of everything that has a value. Of an element of a list, only that it is there.
+    /// The paths and values of all leaves, and the paths of all elements of lists, whose value is `true`.
     pub(super) fn leaves(self, value: &Value) -> BTreeMap<Path, Value> {
         let mut leaves = BTreeMap::new();
         self.collect(value, &mut Vec::new(), &mut leaves);
@@ -116,7 +116,7 @@ impl Shape {
         }
     }
 
-    /// Removes the value at the path, and the objects and lists around it that are empty then.
+    /// Removes the value at the path, and then the objects and lists around it that became empty.
     pub(super) fn remove(self, value: &mut Value, path: &Path) {
         self.remove_at(value, path, 0);
     }

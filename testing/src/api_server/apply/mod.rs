@@ -1,4 +1,4 @@
-//! Who owns which field of an object, as server-side apply has it.
+//! The ownership of fields in server-side apply.
 
 mod fieldpath;
 
@@ -14,11 +14,11 @@ use super::{
     request::Request,
 };
 
-/// What no manager owns.
+/// The metadata fields that no manager owns.
 const OWNERLESS: &str = "name generateName namespace uid creationTimestamp deletionTimestamp \
     deletionGracePeriodSeconds generation managedFields resourceVersion selfLink";
 
-/// Who writes, and what of the object that can be.
+/// The field manager of a request, and the part of the object that it can own.
 #[derive(Clone, Debug)]
 pub(super) struct Writer {
     as_who: Who,
@@ -26,7 +26,7 @@ pub(super) struct Writer {
     has_status: bool,
 }
 
-/// A field manager's applied fields are apart from those that it changed otherwise.
+/// An owner of fields. The fields that a manager applies are separate from those that it changes in other ways.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Who {
     manager: String,
@@ -47,7 +47,7 @@ impl Writer {
         Self { as_who, shape: Shape { built_in: place.is_built_in() }, has_status: place.has_status() }
     }
 
-    /// What of it can be owned and is this writer's to write.
+    /// The part of the object that this writer can own.
     fn part(&self, object: &Value) -> Value {
         let mut fields = object.as_object().cloned().unwrap_or_default();
         fields.retain(|name, _| match name.as_str() {
@@ -65,22 +65,22 @@ impl Writer {
     }
 }
 
-/// The owners of an object's fields. A field that nobody owns is whose who applies it first.
+/// The owners of an object's fields. A field without an owner belongs to the first manager that applies it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Owners(BTreeMap<Who, BTreeSet<Path>>);
 
-/// A field that one manager applies and another owns with another value.
+/// A field that one manager applies and that another manager owns with another value.
 type Conflict = (Who, Path);
 
 impl Owners {
-    /// Of an object that this manager applied.
+    /// The owners of an object that this manager applied.
     pub(super) fn of_applied(place: &Place, manager: &str, object: &Value) -> Self {
         let writer = Writer::new(place, manager, true, false);
         let fields = writer.shape.leaves(&writer.part(object));
         Self(BTreeMap::from([(writer.as_who, fields.into_keys().collect())]))
     }
 
-    /// What is changed becomes the writer's, and nobody else's.
+    /// Makes the writer the only owner of the fields that it changed.
     pub(super) fn after_update(mut self, writer: &Writer, old: &Value, new: &Value) -> Self {
         let [before, after] = [old, new].map(|object| writer.shape.leaves(&writer.part(object)));
         let changed = after.iter().filter(|(path, value)| before.get(*path) != Some(value));
@@ -93,8 +93,8 @@ impl Owners {
         self
     }
 
-    /// The object with the applied fields, without those that the writer applied before and does not now, and its
-    /// owners then.
+    /// Returns the object with the applied fields, without the fields that the writer applied before and does not apply
+    /// now, and the owners after that.
     pub(super) fn after_apply(
         mut self,
         writer: &Writer,

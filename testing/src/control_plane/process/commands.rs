@@ -1,4 +1,4 @@
-//! What the programs of a control plane are told on their command lines.
+//! The command lines of the programs of a control plane.
 
 use std::{fs, path::Path};
 
@@ -13,14 +13,14 @@ const API_SERVER: &str = "kube-apiserver";
 const CONTROLLER_MANAGER: &str = "kube-controller-manager";
 const SCHEDULER: &str = "kube-scheduler";
 const KWOK: &str = "kwok";
-/// What every control plane runs, in the order to start them.
+/// The programs of every control plane, in the order to start them.
 pub(super) const CORE: [&str; 2] = [ETCD, API_SERVER];
-/// What one with nodes runs beside.
+/// The additional programs of a control plane with nodes.
 pub(super) const NODES: [&str; 3] = [CONTROLLER_MANAGER, SCHEDULER, KWOK];
 pub(super) const ALL: [&str; 5] = [ETCD, API_SERVER, CONTROLLER_MANAGER, SCHEDULER, KWOK];
 
-/// What makes workloads real and lets things go with what they belong to. The others cost memory and requests, and
-/// some of them put objects into each new namespace.
+/// The controllers that run workloads and delete dependents. The others cost memory and requests, and some of them
+/// create objects in each new namespace.
 const CONTROLLERS: &str = "--controllers=clusterrole-aggregation-controller,cronjob-controller,\
     daemonset-controller,deployment-controller,endpointslice-controller,garbage-collector-controller,job-controller,\
     namespace-controller,node-lifecycle-controller,replicaset-controller,statefulset-controller";
@@ -30,7 +30,7 @@ const AUDIT_POLICY: &str = "audit-policy.yaml";
 const EVERYTHING: &str =
     "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Metadata}]\n";
 
-/// Writes the command of each program into the folder, where the guard finds it.
+/// Writes the command of each program into the folder, where the guard reads it.
 pub(super) fn write(
     folder: &Path,
     programs: &Programs,
@@ -75,24 +75,24 @@ fn api_server(folder: &Path, ports: Ports) -> Vec<String> {
         format!("--service-account-key-file={}", in_folder(VERIFYING_KEY)),
         "--service-account-issuer=https://kubernetes.default.svc".into(),
         "--bind-address=127.0.0.1".into(),
-        // Otherwise it looks for an interface that leads out, and there may be none.
+        // By default the API server looks for an interface with a route to the internet, and fails if there is none.
         "--advertise-address=127.0.0.1".into(),
         "--endpoint-reconciler-type=none".into(),
         "--service-cluster-ip-range=10.96.0.0/16".into(),
         "--authorization-mode=RBAC".into(),
         "--allow-privileged=true".into(),
-        // It refuses pods until a controller has made their service account; none does here.
+        // This plugin refuses pods until a controller has created their service account, and no controller runs here.
         "--disable-admission-plugins=ServiceAccount".into(),
     ]
 }
 
-/// The same for what makes nodes. None of them listens anywhere.
+/// Writes the commands of the programs that make nodes. None of these programs listens on a port.
 pub(super) fn write_nodes(folder: &Path, programs: &Programs, kubeconfig: &Path) -> Result<(), Error> {
     let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
     let alone = [kubeconfig.clone(), "--leader-elect=false".into(), "--secure-port=0".into()];
     let mut controllers = alone.to_vec();
     controllers.push(CONTROLLERS.into());
-    // The nodes have no leases to miss, and write their status every twenty minutes.
+    // The nodes have no leases, and kwok writes their status every twenty minutes.
     controllers.push("--node-monitor-grace-period=1h".into());
     controllers.extend(["--kube-api-qps=200".into(), "--kube-api-burst=400".into()]);
     write_command(folder, CONTROLLER_MANAGER, programs, &controllers)?;
@@ -102,7 +102,7 @@ pub(super) fn write_nodes(folder: &Path, programs: &Programs, kubeconfig: &Path)
     write_command(folder, KWOK, programs, &kwok)
 }
 
-/// Each file says how nodes or pods go from one state to the next.
+/// The arguments that name kwok's stages: each file describes how nodes or pods change from one state to the next.
 fn stages(folder: &Path) -> Result<Vec<String>, Error> {
     let entries = fs::read_dir(folder).and_then(Iterator::collect::<std::io::Result<Vec<_>>>);
     let mut paths: Vec<_> =
@@ -130,7 +130,7 @@ fn write_file(path: &Path, content: &str) -> Result<(), Error> {
     fs::write(path, content).map_err(Error::file("write", path))
 }
 
-/// As the shell reads it as one word.
+/// Quotes a word for the shell.
 fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }

@@ -1,4 +1,4 @@
-//! The shell that runs the programs of a control plane, and outlives the test to end them.
+//! The shell process that runs the programs of a control plane and outlives the test to stop them.
 
 use std::{
     fs,
@@ -11,22 +11,23 @@ use std::{
 
 use crate::{Error, eventually::until};
 
-/// Longer than the shell gives all programs to end.
+/// Longer than the shell waits for all programs to exit.
 const LIMIT: Duration = Duration::from_secs(120);
 const SCRIPT: &str = include_str!("guard.sh");
 
-/// When this is dropped, or the process that has it ends in whatever way, the programs end and their folder goes.
+/// A handle on the shell. When it is dropped, or its process exits for whatever reason, the shell stops the programs
+/// and removes their folder.
 #[derive(Debug)]
 pub(super) struct Guard {
     folder: PathBuf,
     orders: ChildStdin,
     given: u32,
-    /// Never waited for: it ends after this process does.
+    /// Not waited for: the shell exits after this process does.
     _shell: Child,
 }
 
 impl Guard {
-    /// Watches over the folder, which it owns from then on. Nothing runs yet.
+    /// Starts the shell, which owns the folder from then on. No program runs yet.
     pub(super) fn over(folder: &Path, programs: &[&str]) -> Result<Self, Error> {
         let mut shell = Command::new("sh")
             .args(["-c", SCRIPT, "reknit-testing"])
@@ -35,7 +36,8 @@ impl Guard {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            // Ctrl-C in a terminal ends the whole group of the test; this one has work to do after that.
+            // Ctrl-C in a terminal signals the whole process group of the test, and the shell has to clean up after
+            // that.
             .process_group(0)
             .spawn()
             .map_err(Error::Guard)?;
@@ -43,23 +45,23 @@ impl Guard {
         Ok(Self { folder: folder.to_owned(), orders, given: 0, _shell: shell })
     }
 
-    /// Starts these programs. Whether they serve is for the caller to find out.
+    /// Starts these programs. The caller has to find out whether they are ready.
     pub(super) async fn start(&mut self, programs: &[&str]) -> Result<(), Error> {
         self.order(&format!("start {}", programs.join(" "))).await
     }
 
-    /// Ends all programs, the last one first.
+    /// Stops all programs, the last one first.
     pub(super) async fn stop(&mut self) -> Result<(), Error> {
         self.order("stop").await
     }
 
-    /// The exit status of a program that ended.
+    /// Returns the exit status of a program that has exited.
     pub(super) fn ended(&self, program: &str) -> Option<String> {
         let status = fs::read_to_string(self.folder.join(format!("{program}.ended")));
         status.ok().map(|status| status.trim().to_owned())
     }
 
-    /// Returns true if a program was started and has not ended.
+    /// Returns true if a program was started and has not exited.
     pub(super) fn is_running(&self, program: &str) -> bool {
         self.folder.join(format!("{program}.pid")).exists() && self.ended(program).is_none()
     }

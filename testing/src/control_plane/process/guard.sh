@@ -1,10 +1,10 @@
 # shellcheck shell=sh
-# Runs the programs of one control plane, and ends them once the process that started it is gone, however it went: this
-# shell reads a pipe that only that process holds, and reaches its end when the process does.
-#
-# $1 is the folder, which goes too. Each further argument names a program, in the order to start them: NAME.command in
-# the folder runs it, NAME.log is what it says, NAME.pid its process and NAME.ended its exit status once there is one.
-# Orders come as lines, "start NAME…" or "stop", which ends them all; the file orders holds how many of them are done.
+# Runs the programs of one control plane, and stops them when the process that started it has exited, for whatever
+# reason: this shell reads a pipe that only that process holds, and the pipe ends when the process does.
+# $1 is the folder, which is removed too. Each further argument names a program, in the order to start them. NAME.command
+# in the folder runs it, NAME.log is its output, NAME.pid its process id, and NAME.ended its exit status once it has
+# exited. Commands come as lines, "start NAME…" or "stop", which stops all programs; the file orders counts the commands
+# that are done.
 dir=$1
 shift
 
@@ -17,7 +17,7 @@ run() {
   sh "$dir/$1.command" >>"$dir/$1.log" 2>&1 &
   echo $! >"$dir/$1.pid"
   wait $!
-  # Whole at once: whoever finds the file reads a status in it.
+  # Moved into place, so that a reader never finds the file empty.
   echo $? >"$dir/$1.ending"
   mv "$dir/$1.ending" "$dir/$1.ended"
 }
@@ -30,7 +30,7 @@ start() {
   done
 }
 
-# Asks with SIGTERM, and after ten seconds with SIGKILL.
+# Sends SIGTERM, and SIGKILL after ten seconds.
 end() {
   [ -s "$dir/$1.pid" ] || return 0
   waited=0

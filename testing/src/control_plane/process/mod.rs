@@ -1,4 +1,4 @@
-//! The processes of one control plane and their folder, which can stop and start again.
+//! The processes of one control plane and their folder.
 
 pub(super) mod commands;
 mod guard;
@@ -53,7 +53,7 @@ impl Running {
         Ok(running)
     }
 
-    /// Starts the programs, with the data of the last time if there was one, and waits until they are ready.
+    /// Starts the programs, with the data of an earlier run if there is any, and waits until they are ready.
     pub(super) async fn serve(&self) -> Result<(), Error> {
         let mut guard = self.guard.lock().await;
         guard.start(&commands::CORE).await?;
@@ -64,7 +64,7 @@ impl Running {
         }
     }
 
-    /// Starts what makes nodes, unless it runs, and waits for what `ready` waits for.
+    /// Starts the programs that make nodes, unless they run, and waits until `ready` returns `Ok`.
     pub(super) async fn serve_nodes<F: Future<Output = Result<(), String>>>(
         &self,
         kubeconfig: &Path,
@@ -79,7 +79,7 @@ impl Running {
         self.reached("nodes that take pods", &commands::NODES, &guard, ready).await
     }
 
-    /// Waits for a state of these programs, for as long as none of them ends.
+    /// Waits until `ready` returns `Ok`, or fails as soon as one of the programs exits.
     async fn reached<F: Future<Output = Result<(), String>>>(
         &self,
         what: &str,
@@ -110,7 +110,7 @@ impl Running {
         }
     }
 
-    /// Ready is when it says so and has made the namespaces that every cluster has.
+    /// Checks that the API server reports itself ready and has created the default namespace.
     async fn ready(&self) -> Result<(), String> {
         let mut config = self.admin.config();
         config.default_retry = false;

@@ -1,16 +1,16 @@
-//! Ports on 127.0.0.1 that nobody else comes by.
+//! Free ports on 127.0.0.1.
 
 use std::net::TcpListener;
 
 use crate::Error;
 
-// Below the ports that Linux and macOS give to outgoing connections. A client that keeps trying to reach a stopped
-// server on one of those is at some point given that very port, connects to itself, and holds it.
+// Below the range that Linux and macOS use for outgoing connections. Otherwise a client that keeps connecting to a
+// stopped server would at some point get the server's port as its own, connect to itself, and keep the port in use.
 const FROM: u16 = 20_000;
 const TO: u16 = 29_999;
 const TRIES: u32 = 200;
 
-/// The ports of one control plane, the same for its whole life.
+/// The ports of one control plane. They stay the same when it restarts.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::control_plane) struct Ports {
     pub(in crate::control_plane) etcd: u16,
@@ -19,7 +19,7 @@ pub(in crate::control_plane) struct Ports {
 }
 
 impl Ports {
-    /// Three ports that were free a moment ago. Another process may take one before it is used: start again with others.
+    /// Finds three free ports. Another process may take one before it is used, so the caller has to retry.
     pub(super) fn free() -> Result<Self, Error> {
         // Held until all three are known, so that they differ.
         let held = [free()?, free()?, free()?];

@@ -1,4 +1,4 @@
-//! Where the programs of a control plane are: what `KUBEBUILDER_ASSETS` names, or the cache of hack/setup-envtest.sh.
+//! The search for the programs of a control plane.
 
 use std::{
     env, fs,
@@ -12,7 +12,8 @@ use crate::Error;
 pub(super) struct Programs(Vec<PathBuf>);
 
 impl Programs {
-    /// The folder that `KUBEBUILDER_ASSETS` names, which has to exist, and the cache, newest version first.
+    /// Lists the folder that `KUBEBUILDER_ASSETS` names, which must exist, and then the cache of hack/setup-envtest.sh,
+    /// newest version first.
     pub(super) fn search() -> Result<Self, Error> {
         let named = set("KUBEBUILDER_ASSETS");
         if let Some(path) = named.as_ref().filter(|path| !path.is_dir()) {
@@ -30,7 +31,7 @@ impl Programs {
     }
 }
 
-/// The path in a variable that is neither absent nor empty.
+/// The path in an environment variable, unless it is unset or empty.
 fn set(variable: &str) -> Option<PathBuf> {
     env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from)
 }
@@ -40,7 +41,7 @@ fn cache() -> Option<PathBuf> {
     Some(cache.join("reknit/envtest"))
 }
 
-/// The folders in the cache for this platform, newest version first; the cache itself where it has none, so that an
+/// The folders in the cache for this platform, newest version first. If there is none, the cache itself, so that an
 /// error can name it.
 fn versions(cache: &Path) -> Vec<PathBuf> {
     let names = fs::read_dir(cache)
@@ -107,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_folder_lacks_comes_from_the_next() {
+    fn programs_missing_in_one_folder_come_from_the_next() {
         let parent = tempfile::tempdir().unwrap();
         let first = folder_with(parent.path(), "first", &["etcd"]);
         let second = folder_with(parent.path(), "second", &["etcd", "kube-apiserver"]);
