@@ -8,19 +8,19 @@ use std::{
     process::Command,
 };
 
-/// A path outside the workspace, with nothing there, that is the same in each run: cargo then finds what it built for a
-/// project there the last time.
+/// An empty path outside the workspace that is the same in each run, so that cargo finds what it built for a project
+/// there in the last run.
 pub(crate) fn stable_folder(name: &str) -> PathBuf {
     let mut checkout = DefaultHasher::new();
     env!("CARGO_MANIFEST_DIR").hash(&mut checkout);
     let folder = env::temp_dir().join(format!("reknit-{name}-{:x}", checkout.finish()));
-    // Left by a run that was killed.
+    // A killed run leaves its folder behind.
     let _ = fs::remove_dir_all(&folder);
     folder
 }
 
-/// Removes the variables that are set for tests alone and that would make cargo build dependencies again, and has it
-/// build for development as for tests.
+/// Removes the variables that only tests have and that make cargo build dependencies again, and sets the profile of the
+/// tests for development builds.
 pub(crate) fn without_test_variables(command: &mut Command) -> &mut Command {
     let is_of_tests = |name: &str| {
         name.starts_with("CARGO_PKG_")

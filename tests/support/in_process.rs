@@ -1,4 +1,4 @@
-//! Controllers that run within the test, for reconcilers that no sample would have.
+//! Controllers that run within the test.
 
 use std::time::Duration;
 
@@ -10,17 +10,17 @@ use reknit::{
 };
 use tokio::task::JoinHandle;
 
-/// How a controller is made.
+/// A constructor of a controller.
 pub(crate) type Make = Box<dyn FnOnce(&Context) -> Result<Controller>>;
 
-/// Controllers that run until they are stopped or dropped.
+/// Running controllers. They stop when they are told to, or when this is dropped.
 pub(crate) struct InProcess {
     trigger: ShutdownTrigger,
     running: Vec<JoinHandle<Drained>>,
 }
 
 impl InProcess {
-    /// Leading, without leases.
+    /// Starts the controllers as leaders, without leases.
     pub(crate) fn start(config: Config, made: impl IntoIterator<Item = Make>) -> Self {
         let (trigger, shutdown) = Shutdown::new();
         let client = Client::try_from(config).expect("a client");
@@ -42,7 +42,7 @@ impl InProcess {
         Self { trigger, running: controllers.into_iter().map(run).collect() }
     }
 
-    /// Stops taking keys, and answers how many passes were dropped.
+    /// Stops taking keys, and returns how many reconciles each controller dropped.
     pub(crate) async fn stop(mut self) -> Vec<Drained> {
         self.trigger.pull();
         let mut drained = Vec::new();
@@ -59,7 +59,7 @@ impl Drop for InProcess {
     }
 }
 
-/// Boxes a constructor, so that several of different types stand in one list.
+/// Boxes a constructor, so that a list can hold several types.
 pub(crate) fn make(make: impl FnOnce(&Context) -> Result<Controller> + 'static) -> Make {
     Box::new(make)
 }

@@ -1,4 +1,4 @@
-//! A Kind whose hand-made definition lets everything through.
+//! A Kind whose definition accepts every object.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{Api, CustomResource, api::DynamicObject, discovery::ApiResource};
@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::{objects::Objects, wait::SOON};
 
-/// What our version of its type knows.
+/// The fields that this version of the type knows.
 #[derive(CustomResource, Serialize, Deserialize, Clone, Debug, JsonSchema)]
 #[kube(group = "tests.reknit.dev", version = "v1", kind = "Loose", plural = "loose", namespaced)]
 #[kube(status = "AddressableServiceStatus")]
@@ -20,7 +20,7 @@ pub(crate) struct LooseSpec {
 
 kind!(Loose { status: AddressableServiceStatus, conditions: knative() });
 
-/// A definition that checks nothing and drops nothing.
+/// A definition that neither validates nor prunes.
 pub(crate) fn definition() -> CustomResourceDefinition {
     let anything = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
     let definition = json!({
@@ -38,18 +38,18 @@ pub(crate) fn definition() -> CustomResourceDefinition {
     serde_json::from_value(definition).expect("a definition")
 }
 
-/// The objects as whoever knows nothing of the type sees them.
+/// The objects as clients see them that do not know the type.
 pub(crate) fn untyped(objects: &Objects) -> Api<DynamicObject> {
     Api::namespaced_with(objects.client.clone(), &objects.namespace, &ApiResource::erase::<Loose>(&()))
 }
 
-/// A controller that marks each object as seen.
+/// The constructor of a controller that marks each object as seen.
 pub(crate) fn marking(namespace: &str) -> impl FnOnce(&Context) -> Result<Controller> + 'static {
     let selection = select().namespace(namespace);
     move |cx| Ok(Controller::selected::<Loose>(cx, selection).reconciler(Marking).build())
 }
 
-/// Waits until the controller has seen the latest generation, and answers the object.
+/// Waits until the controller has observed the latest generation, and returns the object.
 pub(crate) async fn seen(objects: &Objects, name: &str) -> DynamicObject {
     let api = untyped(objects);
     eventually(format!("{name} was reconciled"), SOON, async || {

@@ -1,4 +1,5 @@
-//! What the integration tests share: a proxy in front of the API server, processes, objects, controllers in process.
+//! Shared code of the integration tests: a proxy in front of the API server, processes, objects, and controllers in
+//! process.
 
 pub(crate) mod cargo;
 pub(crate) mod in_process;

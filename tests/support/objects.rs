@@ -1,4 +1,4 @@
-//! Services, AddressableServices, and what tests ask of them.
+//! Services and AddressableServices.
 
 use k8s_openapi::api::{
     core::v1::{Service, ServicePort, ServiceSpec},
@@ -14,14 +14,14 @@ use serde_json::json;
 
 use super::wait::SOON;
 
-/// The objects of one namespace.
+/// A client for the objects of one namespace.
 #[derive(Clone)]
 pub(crate) struct Objects {
     pub client: Client,
     pub namespace: String,
 }
 
-/// The status, reason and message of a Ready condition, and the address.
+/// The status, the reason and the message of the Ready condition, and the address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Shown {
     pub ready: String,
@@ -43,7 +43,7 @@ impl Objects {
         let mut service = Service::default();
         service.metadata.name = Some(name.into());
         let ports = vec![ServicePort { port: 80, ..Default::default() }];
-        // Headless: there are only so many cluster addresses.
+        // Headless, because the number of cluster addresses is limited.
         service.spec =
             Some(ServiceSpec { ports: Some(ports), cluster_ip: Some("None".into()), ..Default::default() });
         self.services().create(&PostParams::default(), &service).await.expect("the Service is created")
@@ -82,7 +82,7 @@ impl Objects {
         .await;
     }
 
-    /// Waits until the object shows what is expected, having observed its latest generation, and answers it.
+    /// Waits until the object has observed its latest generation and has this status, and returns the object.
     pub(crate) async fn shows(&self, name: &str, expected: &Shown) -> AddressableService {
         eventually(format!("{name} shows {expected:?}"), SOON, async || {
             let object = self.addressables().get(name).await.ok()?;
@@ -95,7 +95,7 @@ impl Objects {
         self.shows(name, &self.available(service)).await
     }
 
-    /// Waits until all AddressableServices of the namespace, `count` of them, are Ready True.
+    /// Waits until exactly `count` AddressableServices of the namespace are Ready.
     pub(crate) async fn all_ready(&self, count: usize) {
         eventually(format!("{count} are Ready"), SOON * 5, async || {
             let listed = self.addressables().list(&ListParams::default()).await.ok()?;
@@ -115,7 +115,7 @@ impl Objects {
         Shown { ready: "False".into(), reason: "ServiceUnavailable".into(), message, url: None }
     }
 
-    /// Waits for an event about the object of this name, and answers it.
+    /// Waits for an event about the object of this name, and returns it.
     pub(crate) async fn event(&self, about: &str, reason: &str) -> Event {
         let events: Api<Event> = Api::namespaced(self.client.clone(), &self.namespace);
         eventually(format!("an event {reason} about {about}"), SOON, async || {
@@ -129,7 +129,7 @@ impl Objects {
     }
 }
 
-/// What the object's status says; none while it has no Ready condition.
+/// The Ready condition and the address of the object. `None` if there is no Ready condition yet.
 pub(crate) fn shown(object: &AddressableService) -> Option<Shown> {
     let status = object.status.as_ref()?;
     let ready = serde_json::to_value(&status.duck).expect("JSON");
@@ -143,7 +143,7 @@ pub(crate) fn shown(object: &AddressableService) -> Option<Shown> {
     })
 }
 
-/// Returns true if the status speaks of the latest generation.
+/// Returns true if the status is of the latest generation.
 pub(crate) fn observed(object: &AddressableService) -> bool {
     let observed = object.status.as_ref().and_then(|status| status.duck.observed_generation);
     observed == object.metadata.generation

@@ -22,16 +22,15 @@ use tokio::{
 
 use super::{cargo::without_test_variables, wait::SOON};
 
-/// What a process is started with; from [`controller`] or [`example`].
+/// The command of a process, from [`controller`] or [`example`].
 pub(crate) struct Builder(Command);
 
-/// The sample controller, with what a test needs: free ports on 127.0.0.1, and no leader election until
-/// [`Builder::electing`].
+/// The sample controller, with free ports on 127.0.0.1. It has no leader election until [`Builder::electing`].
 pub(crate) fn controller(kubeconfig: &Path) -> Builder {
     of("controller", kubeconfig)
 }
 
-/// One of the examples, as [`controller`].
+/// One of the examples, with the same settings as [`controller`].
 pub(crate) fn example(name: &str, kubeconfig: &Path) -> Builder {
     of(name, kubeconfig)
 }
@@ -55,7 +54,7 @@ impl Builder {
         self
     }
 
-    /// Confined to one namespace, as tests that share a server have to be.
+    /// Confines the process to one namespace. Tests that share a server need this.
     pub(crate) fn within(self, namespace: &str) -> Self {
         self.args(&["--namespace", namespace])
     }
@@ -64,7 +63,7 @@ impl Builder {
         self.args(&["--disable-ha"])
     }
 
-    /// With leases in `namespace`.
+    /// Elects a leader, with leases in `namespace`.
     pub(crate) fn electing(self, namespace: &str, pod: &str) -> Self {
         self.env("SYSTEM_NAMESPACE", namespace).env("POD_NAME", pod)
     }
@@ -82,21 +81,21 @@ impl Builder {
     }
 }
 
-/// A running process; killed when dropped.
+/// A running process. It is killed when this is dropped.
 pub(crate) struct Process {
     child: Child,
     lines: Arc<Mutex<Vec<Value>>>,
-    /// Done once it has written its last.
+    /// The readers of the output. They finish when the process closes it.
     reading: [JoinHandle<()>; 2],
 }
 
 impl Process {
-    /// What it wrote until now: JSON lines parsed, others as strings.
+    /// The output so far: parsed JSON lines, and other lines as strings.
     pub(crate) fn lines(&self) -> Vec<Value> {
         self.lines.lock().clone()
     }
 
-    /// Waits for a line that matches, and fails the test with what there was instead.
+    /// Waits for a line that matches, and fails the test with the output if there is none.
     pub(crate) async fn line(&self, what: &str, matching: impl Fn(&Value) -> bool) -> Value {
         let began = Instant::now();
         loop {
@@ -109,7 +108,7 @@ impl Process {
         }
     }
 
-    /// The last of what it wrote, for a failing test.
+    /// The last lines of the output, for a failure message.
     pub(crate) fn tail(&self) -> String {
         let lines = self.lines.lock();
         let last = lines.iter().skip(lines.len().saturating_sub(40));
@@ -126,13 +125,13 @@ impl Process {
         self.child.try_wait().expect("a child").is_none()
     }
 
-    /// Waits for its end, and fails the test when it goes on for a minute.
+    /// Waits until the process exits, and fails the test after a minute.
     pub(crate) async fn ended(&mut self) -> ExitStatus {
         let ended = tokio::time::timeout(SOON, self.child.wait()).await;
         ended.unwrap_or_else(|_| panic!("it goes on:\n{}", self.tail())).expect("a child")
     }
 
-    /// SIGTERM, and its clean end. All that it wrote.
+    /// Sends SIGTERM, asserts a clean exit, and returns the output.
     pub(crate) async fn stop(mut self) -> Vec<Value> {
         self.signal(Signal::TERM);
         let status = self.ended().await;
@@ -143,13 +142,13 @@ impl Process {
         self.lines()
     }
 
-    /// The value of one series, all its labels added up: `metric("passes_total", &[("result", "ok")])`.
+    /// The sum of all series with these labels: `metric("passes_total", &[("result", "ok")])`.
     pub(crate) async fn metric(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         let text = get(&self.address("metrics").await, "/metrics").await.1;
         sum(&text, name, labels)
     }
 
-    /// The status and body of a probe: `/readiness`, `/health`.
+    /// The status and the body of a probe: `/readiness`, `/health`.
     pub(crate) async fn probe(&self, path: &str) -> (u16, String) {
         get(&self.address("probes").await, path).await
     }
@@ -162,7 +161,7 @@ impl Process {
         .await;
     }
 
-    /// Where it said that it listens.
+    /// The address that the process logged for this endpoint.
     pub(crate) async fn address(&self, what: &str) -> String {
         let line = self.line(&format!("where {what} listen"), |line| says(line, what)).await;
         line["address"].as_str().expect("an address").to_owned()
@@ -186,8 +185,8 @@ fn collect(from: impl AsyncRead + Unpin + Send + 'static, into: &Arc<Mutex<Vec<V
 
 static BUILT: LazyLock<BTreeMap<String, PathBuf>> = LazyLock::new(build);
 
-/// Has every program built. A test that keeps cargo busy for long calls this first: cargo runs one build at a time, and
-/// the other tests would wait.
+/// Builds every program. A test that keeps cargo busy for long calls this first, because cargo runs one build at a time
+/// and other tests would wait for theirs.
 pub(crate) fn build_all() {
     LazyLock::force(&BUILT);
 }
@@ -197,8 +196,8 @@ fn executable(name: &str) -> PathBuf {
     BUILT.get(name).unwrap_or_else(|| panic!("cargo builds no {name}")).clone()
 }
 
-/// Builds all binaries and examples as `cargo test` in the root does, so that nothing is compiled a second time: without
-/// the examples, cargo would leave out the features that only tests need.
+/// Builds all binaries and examples with the features and the profile of `cargo test` in the root, so that nothing is
+/// compiled twice. Without the examples cargo would leave out the features of dev-dependencies.
 fn build() -> BTreeMap<String, PathBuf> {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     let root = package.ancestors().find(|folder| folder.join("Cargo.lock").exists()).expect("a workspace");
@@ -216,7 +215,7 @@ fn build() -> BTreeMap<String, PathBuf> {
     messages.filter_map(named).collect()
 }
 
-/// The status and the body of an answer to a GET.
+/// Returns the status and the body of the response to a GET.
 pub(crate) async fn get(address: &str, path: &str) -> (u16, String) {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let mut stream = tokio::net::TcpStream::connect(address).await.expect("it listens");

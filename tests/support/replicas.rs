@@ -1,4 +1,4 @@
-//! SimpleDeployments, their pods, and what tests ask of them.
+//! SimpleDeployments and their pods.
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
@@ -26,7 +26,7 @@ impl Objects {
         created.expect("the SimpleDeployment is created")
     }
 
-    /// Merges into the spec.
+    /// Merges the fields into the spec.
     pub(crate) async fn want(&self, name: &str, spec: Value) -> SimpleDeployment {
         let patch = Patch::Merge(json!({ "spec": spec }));
         let patched = self.deployments().patch(name, &PatchParams::default(), &patch).await;
@@ -38,7 +38,7 @@ impl Objects {
         self.pods().create(&PostParams::default(), &pod).await.expect("the pod is created")
     }
 
-    /// What a kubelet, or whoever evicts, would say of the pod.
+    /// Patches the status of a pod, as a kubelet or an eviction does.
     pub(crate) async fn set_pod_status(&self, pod: &str, status: Value) {
         let patch = Patch::Merge(json!({ "status": status }));
         let patched = self.pods().patch_status(pod, &PatchParams::default(), &patch).await;
@@ -63,18 +63,18 @@ impl Objects {
         self.pods().delete(name, &params).await.expect("the pod is deleted");
     }
 
-    /// The pods that this object controls, whatever became of them.
+    /// The pods that this object controls, in any phase.
     pub(crate) async fn pods_of(&self, object: &SimpleDeployment) -> Vec<Pod> {
         let pods = self.pods().list(&ListParams::default()).await.expect("the list");
         pods.into_iter().filter(|pod| is_controlled_by(pod, object)).collect()
     }
 
-    /// Those of them that neither ended nor are being deleted.
+    /// The pods that neither ended nor are being deleted.
     pub(crate) async fn alive(&self, object: &SimpleDeployment) -> Vec<Pod> {
         self.pods_of(object).await.into_iter().filter(is_alive).collect()
     }
 
-    /// Waits until that many of its pods are alive, and answers them.
+    /// Waits until this number of pods are alive, and returns them.
     pub(crate) async fn all_alive(&self, object: &SimpleDeployment, count: usize) -> Vec<Pod> {
         eventually(format!("{count} pods of {}", object.name_any()), SOON, async || {
             let alive = self.alive(object).await;
@@ -83,7 +83,7 @@ impl Objects {
         .await
     }
 
-    /// Waits until the object, which had `count` pods, has adopted one more and let one go.
+    /// Waits until the object, which had `count` pods, has adopted one more and deleted one.
     pub(crate) async fn adopted_and_down_to(&self, name: &str, object: &SimpleDeployment, count: usize) {
         eventually(format!("{name} is adopted, and one goes"), SOON, async || {
             let adopted = self.pod(name).await.is_none_or(|pod| is_controlled_by(&pod, object));
@@ -92,8 +92,8 @@ impl Objects {
         .await;
     }
 
-    /// Waits until the status speaks of the latest generation, with this number of ready replicas and this Ready
-    /// condition: status, reason and message.
+    /// Waits until the status has observed the latest generation, with this number of ready replicas and this status,
+    /// reason and message of the Ready condition.
     pub(crate) async fn says(&self, name: &str, ready_replicas: i32, ready: [&str; 3]) -> SimpleDeployment {
         eventually(format!("{name} says {ready_replicas} {ready:?}"), SOON, async || {
             let object = self.deployments().get(name).await.map_err(|error| error.to_string())?;
@@ -104,7 +104,7 @@ impl Objects {
         .await
     }
 
-    /// Waits until the status says that pods were refused, with these words among others, and answers all of them.
+    /// Waits until the Ready condition reports refused pods with this text, and returns its message.
     pub(crate) async fn pods_refused(&self, name: &str, how: &str) -> String {
         eventually(format!("{name} says that pods were refused: {how}"), SOON, async || {
             let object = self.deployments().get(name).await.map_err(|error| error.to_string())?;
@@ -118,12 +118,12 @@ impl Objects {
         .await
     }
 
-    /// Waits until all its pods are ready.
+    /// Waits until all pods of the object are ready.
     pub(crate) async fn all_pods_ready(&self, name: &str, replicas: i32) -> SimpleDeployment {
         self.says(name, replicas, ["True", "", ""]).await
     }
 
-    /// The same where `missing` of them are not.
+    /// Waits until all pods of the object are ready except for `missing` of them.
     pub(crate) async fn pods_not_ready(&self, name: &str, ready: i32, missing: i32) -> SimpleDeployment {
         self.says(name, ready, ["False", "PodsNotReady", &format!("{missing} pods are not ready yet")]).await
     }
@@ -149,13 +149,13 @@ pub(crate) fn is_alive(pod: &Pod) -> bool {
     pod.metadata.deletion_timestamp.is_none() && !matches!(phase, Some("Failed" | "Succeeded"))
 }
 
-/// The status of a pod whose containers run, and answer or do not.
+/// The status of a pod whose containers run and are ready or not.
 pub(crate) fn running(ready: bool) -> Value {
     let ready = if ready { "True" } else { "False" };
     json!({ "phase": "Running", "conditions": [{ "type": "Ready", "status": ready }] })
 }
 
-/// What a pod of this name and image, which the label names this owner of, looks like before it is created.
+/// A pod with this name and image whose label names this owner.
 pub(crate) fn labelled(name: &str, owner: &str, image: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Pod",

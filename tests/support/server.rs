@@ -1,4 +1,4 @@
-//! The API server that a test runs against, and what else may run meanwhile.
+//! The API server of a test, and the lock for tests that run alone.
 
 use std::{ops::Deref, path::PathBuf};
 
@@ -8,11 +8,11 @@ use tokio::sync::{OnceCell, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::{objects::Objects, proxy::Proxy, wait::SOON};
 
-/// Tests that measure time run alone.
+/// Taken exclusively by tests that measure time.
 static TURN: RwLock<()> = RwLock::const_new(());
 static INSTALLED: OnceCell<()> = OnceCell::const_new();
 
-/// An API server for one test, shared with others or its own.
+/// An API server for one test, shared or its own.
 pub(crate) struct Server {
     plane: Plane,
     _turn: Turn,
@@ -23,7 +23,7 @@ enum Plane {
     Own(Box<ControlPlane>),
 }
 
-/// Only held.
+/// Only held until it is dropped.
 #[expect(dead_code, reason = "dropping it is its use")]
 enum Turn {
     Beside(RwLockReadGuard<'static, ()>),
@@ -31,38 +31,39 @@ enum Turn {
 }
 
 impl Server {
-    /// The one that tests share: with the Kinds of the sample, and a namespace for each test.
+    /// The shared API server, with the Kinds of the sample. Each test takes a namespace of its own.
     pub(crate) async fn shared() -> Self {
         let turn = Turn::Beside(TURN.read().await);
         Self { plane: Plane::Shared(shared_plane().await), _turn: turn }
     }
 
-    /// The same while no other test runs.
+    /// The shared API server, while no other test runs.
     pub(crate) async fn quiet() -> Self {
-        // The lock is not queued for: that would keep other tests from starting until all that run have ended.
+        // The test does not queue for the lock. That would keep other tests from starting until all running tests have
+        // ended.
         let turn = eventually("all other tests to end", SOON * 10, async || TURN.try_write().ok()).await;
         Self { plane: Plane::Shared(shared_plane().await), _turn: Turn::Alone(turn) }
     }
 
-    /// One that the test may stop and harm, empty.
+    /// An empty API server that the test may stop and damage.
     pub(crate) async fn own(builder: Builder) -> Self {
         let turn = Turn::Beside(TURN.read().await);
         let plane = builder.start().await.expect("a control plane");
         Self { plane: Plane::Own(Box::new(plane)), _turn: turn }
     }
 
-    /// A namespace for this test, and what is in it.
+    /// Creates a namespace for this test.
     pub(crate) async fn objects(&self, prefix: &str) -> Objects {
         let namespace = self.namespace(prefix).await.expect("a namespace");
         Objects { client: self.client().expect("a client"), namespace }
     }
 
-    /// A proxy in front of it.
+    /// Starts a proxy in front of the server.
     pub(crate) async fn proxy(&self) -> Proxy {
         Proxy::start(&self.config().expect("a configuration")).await
     }
 
-    /// A kubeconfig that leads through the proxy, made of one that leads here. It lies beside that.
+    /// Writes a kubeconfig beside the original one that connects through the proxy.
     pub(crate) fn kubeconfig_through(&self, proxy: &Proxy, original: &std::path::Path) -> PathBuf {
         let text = std::fs::read_to_string(original).expect("the kubeconfig");
         let mut kubeconfig: serde_json::Value = serde_json::from_str(&text).expect("a kubeconfig in JSON");

@@ -1,4 +1,4 @@
-//! A watch of the test's own that tells what was written to each object.
+//! A record of the writes to each object, from a watch of the test.
 
 use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
@@ -13,19 +13,19 @@ use reknit::testing::eventually;
 
 use super::wait::SOON;
 
-/// What one event of the watch showed to be different from the last.
+/// The difference between an event and the previous event of the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Write {
     Created,
-    /// Only the status.
+    /// Only the status changed.
     Status,
-    /// Only the finalizers.
+    /// Only the finalizers changed.
     Finalizers,
     Other,
     Deleted,
 }
 
-/// One event.
+/// One event of the watch.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     pub write: Write,
@@ -34,14 +34,14 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
-    /// The moment at the server: of two events of any Kinds the later one has the higher number.
+    /// The resourceVersion as a number. A later event of any Kind has a higher number.
     pub(crate) fn version(&self) -> u64 {
         let version = self.object.metadata.resource_version.as_deref().unwrap_or_default();
         version.parse().expect("a resourceVersion is a number")
     }
 }
 
-/// Counts the events of one Kind in one namespace, from its start until it is dropped.
+/// Records the events of one Kind in one namespace until it is dropped.
 pub(crate) struct Tally {
     seen: Arc<Mutex<BTreeMap<String, Vec<Seen>>>>,
     watching: tokio::task::JoinHandle<()>,
@@ -64,19 +64,19 @@ impl Tally {
         self.seen.lock().get(name).cloned().unwrap_or_default()
     }
 
-    /// The events of all objects, in the order of their resourceVersions, which is that of the server's writes.
+    /// The events of all objects, ordered by resourceVersion.
     pub(crate) fn all(&self) -> Vec<Seen> {
         let mut all: Vec<_> = self.seen.lock().values().flatten().cloned().collect();
         all.sort_by_key(Seen::version);
         all
     }
 
-    /// What was written to one object, in order.
+    /// The writes to one object, in order.
     pub(crate) fn writes(&self, name: &str) -> Vec<Write> {
         self.seen(name).into_iter().map(|seen| seen.write).collect()
     }
 
-    /// How often each object saw this write: the lowest count and the highest of those that were created, and the sum.
+    /// The lowest and the highest number of these writes to an object, and the sum over all objects.
     pub(crate) fn spread(&self, of: Write) -> (usize, usize, usize) {
         let seen = self.seen.lock();
         let counts = seen.values().map(|seen| seen.iter().filter(|seen| seen.write == of).count());
@@ -85,12 +85,12 @@ impl Tally {
         (if low == usize::MAX { 0 } else { low }, high, sum)
     }
 
-    /// How many events there were, of all objects.
+    /// The number of all events.
     pub(crate) fn total(&self) -> usize {
         self.seen.lock().values().map(Vec::len).sum()
     }
 
-    /// Waits for an event of `name` that matches, and answers when it came.
+    /// Waits for a matching event of `name`, and returns its time.
     pub(crate) async fn when(&self, what: &str, name: &str, matching: impl Fn(&Seen) -> bool) -> Instant {
         eventually(what, SOON, async || {
             self.seen(name).into_iter().find(|seen| matching(seen)).map(|seen| seen.at)
@@ -112,7 +112,7 @@ async fn watch(
     into: Arc<Mutex<BTreeMap<String, Vec<Seen>>>>,
 ) {
     loop {
-        // An end, or an error, is a server that went away: go on where it stopped.
+        // The watch ended because the server went away. It continues from the last resourceVersion.
         if let Ok(events) = api.watch(&WatchParams::default(), &version).await {
             let mut events = std::pin::pin!(events);
             while let Ok(Some(event)) = events.try_next().await {

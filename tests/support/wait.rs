@@ -1,11 +1,11 @@
-//! Waiting on conditions.
+//! Waiting for conditions.
 
 use std::time::{Duration, Instant};
 
-/// The longest that a test waits for something that should happen soon, on a machine that may be busy.
+/// The limit for conditions that become true soon, on a machine that may be busy.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
 
-/// Waits until `ask` has answered the same for `period`: that nothing happens any more shows in no other way.
+/// Waits until `ask` has returned the same value for `period`. There is no other way to see that nothing more happens.
 pub(crate) async fn settled<T: PartialEq>(period: Duration, what: &str, ask: impl AsyncFn() -> T) -> T {
     let (mut last, mut since, began) = (ask().await, Instant::now(), Instant::now());
     while since.elapsed() < period {

@@ -1,4 +1,4 @@
-//! A control plane does what tests count on, on the real programs.
+//! The features of a control plane that tests rely on.
 
 use std::{error::Error, time::Duration};
 
@@ -17,7 +17,7 @@ type Outcome = Result<(), Box<dyn Error>>;
 
 const SOON: Duration = Duration::from_secs(10);
 
-/// A Kind that the API server does not know of itself.
+/// A custom resource.
 #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[kube(group = "testing.reknit.dev", version = "v1", kind = "Greeting", namespaced)]
 struct GreetingSpec {

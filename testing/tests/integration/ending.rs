@@ -1,4 +1,4 @@
-//! Nothing of a control plane is left once the test that started it is gone.
+//! The end of a control plane: nothing is left when the test that started it is gone.
 
 use std::{
     error::Error,
@@ -39,7 +39,7 @@ async fn gone(folder: &Path, processes: &[String]) {
     .await;
 }
 
-/// This test program again, running only the test that holds a control plane and writes its folder to the file.
+/// Runs this test program again, with only the test that holds a control plane and writes its folder to the file.
 fn holder(file: &Path) -> io::Result<Command> {
     let mut holder = Command::new(std::env::current_exe()?);
     holder
@@ -117,7 +117,7 @@ async fn a_missing_assets_folder_is_an_error() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What the holder says where only this folder has programs.
+/// The output of the holder when only this folder has programs.
 fn refusal(folder: &Path) -> Result<String, Box<dyn Error>> {
     let mut holder = holder(&folder.join("folder"))?;
     let output = holder.env("KUBEBUILDER_ASSETS", folder).env("XDG_CACHE_HOME", folder).output()?;

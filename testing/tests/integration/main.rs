@@ -1,4 +1,4 @@
-//! Control planes, and the API server in memory beside a real one.
+//! Control planes, and the API server in memory compared with a real one.
 #![cfg(test)]
 
 mod control_plane;

@@ -1,4 +1,4 @@
-//! A control plane with nodes makes Deployments and pods real.
+//! Deployments and pods on a control plane with nodes.
 
 use std::{error::Error, time::Duration};
 
@@ -18,7 +18,7 @@ type Outcome = Result<(), Box<dyn Error>>;
 
 const SOON: Duration = Duration::from_secs(60);
 
-/// The control plane of these tests. Those that share another one count on no controller running there.
+/// Returns the control plane of these tests. The tests that share the other one rely on no controllers running there.
 async fn with_nodes() -> Result<&'static ControlPlane, reknit_testing::Error> {
     static PLANE: OnceCell<ControlPlane> = OnceCell::const_new();
     PLANE.get_or_try_init(ControlPlane::start).await
@@ -67,7 +67,7 @@ spec:
         self.pods.list(&ListParams::default()).await.unwrap().items
     }
 
-    /// Waits until two pods run, none of them of this name.
+    /// Waits until two pods run and neither has this name.
     async fn replaced(&self, gone: &str) {
         eventually("two pods other than that one", SOON, async || {
             let running: Vec<_> = self.pods().await.into_iter().filter(runs).collect();

@@ -1,4 +1,4 @@
-//! A server that is asked, and what it answered.
+//! A server under comparison, and its responses.
 
 use std::error::Error;
 
@@ -7,7 +7,7 @@ use http_body_util::BodyExt;
 use kube::{Client, client::Body};
 use serde_json::{Map, Value, json};
 
-/// A server, and its answers so far.
+/// A server and its responses so far.
 pub(crate) struct Asked {
     client: Client,
     answers: Vec<(String, u16, Value)>,
@@ -18,7 +18,7 @@ impl Asked {
         Self { client, answers: Vec::new() }
     }
 
-    /// Sends this, and returns the body of the answer.
+    /// Sends a request and returns the body of the response.
     pub(crate) async fn send(
         &mut self,
         method: Method,
@@ -74,8 +74,8 @@ impl Asked {
         self.send(Method::DELETE, path, "application/json", None).await
     }
 
-    /// What was asked and answered, one text each, without what no two servers have in common: times become
-    /// `(time)`; uids and versions are numbered in the order of their first appearance.
+    /// Returns each request with its response as a text, without values that differ between servers: times become
+    /// `(time)`, and uids and versions are numbered in the order of their first appearance.
     pub(crate) fn answers(self) -> Vec<String> {
         let mut seen = Seen::default();
         let mut texts = Vec::new();
@@ -88,7 +88,7 @@ impl Asked {
     }
 }
 
-/// Uids, and the versions of each, in the order of their first appearance.
+/// The uids, and the versions of each, in the order of their first appearance.
 #[derive(Default)]
 struct Seen {
     uids: Vec<String>,
@@ -102,7 +102,7 @@ impl Seen {
         }
     }
 
-    /// The number of this version of this object: those of different Kinds do not compare.
+    /// The number of this version of this object. Versions of different Kinds are not comparable.
     fn version(&mut self, uid: Value, version: Value) -> usize {
         let pair = (uid, version);
         self.versions.iter().position(|known| *known == pair).unwrap_or_else(|| {
@@ -111,7 +111,7 @@ impl Seen {
         })
     }
 
-    /// Also those that stand within messages.
+    /// Replaces uids and versions within messages too.
     fn renamed(&self, mut text: String) -> String {
         for (n, uid) in self.uids.iter().enumerate() {
             text = text.replace(uid, &format!("(uid {n})"));
@@ -133,7 +133,7 @@ fn plain(answer: &mut Value, seen: &mut Seen) {
             if let Some(Value::Object(details)) = fields.get("details") {
                 seen.note_uid(details.get("uid").unwrap_or(&Value::Null));
             }
-            // The real server says some things twice.
+            // The real API server repeats some causes.
             let causes = fields.get_mut("details").and_then(|details| details.get_mut("causes"));
             if let Some(causes) = causes.and_then(Value::as_array_mut) {
                 causes.dedup();
@@ -166,7 +166,7 @@ fn plain_metadata(metadata: &mut Map<String, Value>, of_list: bool, seen: &mut S
     let uid = metadata.get("uid").cloned().unwrap_or_default();
     seen.note_uid(&uid);
     if let Some(version) = metadata.get_mut("resourceVersion") {
-        // A list's is that of the whole store, which others write to.
+        // The version of a list is the version of the whole store, which other tests change.
         let shown = if of_list {
             "(list)".into()
         } else {

@@ -1,4 +1,4 @@
-//! The API server in memory answers as the real one does: both are sent the same requests, and each answer is compared.
+//! Comparison of the API server in memory with the real one. Both get the same requests, and each response is compared.
 
 mod asked;
 mod requests;
@@ -13,7 +13,7 @@ use similar::TextDiff;
 
 use self::asked::Asked;
 
-/// What the two servers are asked about beside what every API server has.
+/// The Kinds of the requests that are not built in.
 const KINDS: &str = include_str!("kinds.yaml");
 
 #[tokio::test]
@@ -37,7 +37,7 @@ async fn every_verb_is_answered_as_the_real_api_server_answers_it() -> Result<()
     Ok(())
 }
 
-/// One that knows the definitions, too.
+/// Returns an API server in memory that knows the definitions.
 fn in_memory() -> Result<ApiServer, Box<dyn Error>> {
     let server = ApiServer::new();
     for document in serde_yaml_ng::Deserializer::from_str(KINDS) {

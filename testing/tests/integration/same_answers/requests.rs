@@ -1,4 +1,4 @@
-//! The requests: every verb, on a Kind that every API server has, on one of somebody's own, and on a cluster-scoped one.
+//! The requests of the comparison: every verb, on a built-in Kind, a custom resource and a cluster-scoped Kind.
 
 use std::error::Error;
 
