@@ -1,4 +1,4 @@
-//! Compares this port with what Knative's Go library answered, row by row: see vectors/README.md.
+//! Comparison with the results of Knative's Go library, row by row: see vectors/README.md.
 //!
 //! `KNATIVE_VECTORS` names another file to compare with.
 
@@ -23,7 +23,7 @@ type Checked = Result<(), Box<dyn Error>>;
 
 type Check = fn(Value) -> Checked;
 
-/// What compares one row, for each key of the file.
+/// The comparison of one row, for each key of the file.
 const CHECKS: [(&str, Check); 11] = [
     ("childNames", |row| child_names(read(row)?)),
     ("conditions", |row| conditions(read(row)?)),
@@ -43,7 +43,7 @@ fn every_row_agrees_with_knative() -> Checked {
     let vectors = vectors()?;
     let (counts, wrong) = compare(&vectors);
     for (key, rows) in counts {
-        // Not `println!`, which a passing test keeps to itself.
+        // Not by `println!`, whose output a passing test does not show.
         writeln!(stdout(), "knative parity: {rows:4} rows of {key}")?;
     }
     assert!(wrong.is_empty(), "{} differences:\n{}", wrong.len(), wrong.join("\n"));
@@ -125,7 +125,7 @@ fn load(path: &Path) -> Result<Value, Box<dyn Error>> {
     Ok(serde_json::from_str(&text).map_err(|error| named(&error))?)
 }
 
-/// How many rows of each key were compared, and what differs.
+/// Returns the number of compared rows for each key, and the differences.
 fn compare(vectors: &Value) -> (BTreeMap<&str, usize>, Vec<String>) {
     let checks = BTreeMap::from(CHECKS);
     let (mut counts, mut wrong) = (BTreeMap::new(), Vec::new());
@@ -150,7 +150,7 @@ fn compare(vectors: &Value) -> (BTreeMap<&str, usize>, Vec<String>) {
     (counts, wrong)
 }
 
-/// The rows of a list; those of an object as pairs of input and output.
+/// The rows of a list, or the fields of an object as pairs of input and output.
 fn rows(value: &Value) -> Vec<Value> {
     match value {
         Value::Array(rows) => rows.clone(),
@@ -416,7 +416,8 @@ fn leader_election(row: ElectionRow) -> Checked {
     }
 }
 
-/// Where the words are those of Go's strconv or time, the port's own name the key and the value.
+/// Compares error messages. Where the words are those of Go's strconv or time, reknit's message only has to name the
+/// key and the value.
 fn same_error(got: &str, want: &str, data: &BTreeMap<String, String>) -> Checked {
     if !want.contains(": strconv.") && !want.contains(": time: ") {
         return same("error", got, want);
@@ -455,7 +456,7 @@ fn references(row: ReferenceRow) -> Checked {
     same("validateObjectReference", object_reference, row.validate_object_reference)
 }
 
-/// The rows hold the default domain, which the machine's own replaces here as it does there.
+/// The rows use the default domain. The domain of this machine replaces it in the expectation and in the result.
 fn service_hostname((want, (service, namespace)): (String, (String, String))) -> Checked {
     let want = want.replace(".cluster.local", &format!(".{}", cluster_domain()));
     same("host", service_host_name(&service, &namespace), want)

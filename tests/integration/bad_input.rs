@@ -1,4 +1,4 @@
-//! What nobody should send: nothing crashes, nothing is lost.
+//! Invalid input: nothing crashes, and nothing is lost.
 
 use kube::api::{Patch, PatchParams};
 use reknit::prelude::*;
@@ -94,7 +94,7 @@ async fn an_annotation_of_a_mebibyte_is_carried_along() {
     let kubeconfig = server.kubeconfig_through(&proxy, server.kubeconfig());
     let controller = process::controller(&kubeconfig).alone().within(&objects.namespace).spawn();
     objects.create("x", "web").await;
-    // As much as the server takes; and, as a server might that takes more, a mebibyte.
+    // The server accepts this size. The injected object has a mebibyte, which a server might accept too.
     let allowed = "a".repeat(255 * 1024);
     let patch = Patch::Merge(json!({ "metadata": { "annotations": { "large": allowed } } }));
     objects.addressables().patch("x", &PatchParams::default(), &patch).await.expect("the server takes it");
@@ -114,7 +114,7 @@ async fn a_message_too_large_for_the_server_holds_up_nobody_else() {
     let server = Server::shared().await;
     let objects = server.objects("large").await;
     let controller = process::controller(server.kubeconfig()).alone().within(&objects.namespace).spawn();
-    // The status repeats the name: together they are more than etcd takes.
+    // The status repeats the name, so that the object exceeds the limit of etcd.
     objects.create("x", &"w".repeat(1_000_000)).await;
     objects.event("x", "UpdateFailed").await;
     objects.create("y", "web").await;
@@ -150,7 +150,7 @@ async fn status_fields_of_a_newer_version_survive_a_status_write() {
     controllers.stop().await;
 }
 
-/// Changes the address's URL, and knows nothing of its weight.
+/// Changes the URL of the address, without knowing its weight.
 fn keeping_the_address(objects: &Objects) -> impl FnOnce(&Context) -> Result<Controller> + 'static {
     let selection = select().namespace(&objects.namespace);
     move |cx| Ok(Controller::selected::<loose::Loose>(cx, selection).reconciler(Readdressing).build())

@@ -1,4 +1,4 @@
-//! A Kind that the server does not know yet.
+//! Kinds that the API server does not know yet.
 
 use kube::{Api, CustomResource, api::PostParams};
 use reknit::{
@@ -17,7 +17,7 @@ use crate::support::{
     wait::SOON,
 };
 
-/// Its definition comes late.
+/// A Kind whose definition is installed late.
 #[derive(CustomResource, Serialize, Deserialize, Clone, Debug, JsonSchema)]
 #[kube(
     group = "tests.reknit.dev",

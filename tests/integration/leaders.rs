@@ -1,4 +1,4 @@
-//! Two processes: one leads.
+//! Two replicas with leader election.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +36,7 @@ async fn only_the_leader_writes_and_after_its_sigterm_the_other_goes_on() {
     create(&objects, "x").await;
     let (one, two) = (first_proxy.count(works), second_proxy.count(works));
     println!("{OBJECTS} objects Ready: the leader wrote {one} times, the other {two} times");
-    // The one that is ready first leads: it started before the other did.
+    // The first replica leads, because it was ready before the second started.
     assert!(one >= 2 * OBJECTS, "the leader wrote {one} times");
     assert_eq!(two, 0, "the other wrote too");
 
@@ -51,7 +51,7 @@ async fn only_the_leader_writes_and_after_its_sigterm_the_other_goes_on() {
     assert_eq!(holders(&objects).await, [""; 0]);
 }
 
-/// Writes of a leader: everything but what elects it.
+/// Returns true for the writes of a leader, which are all writes except those of leases.
 fn works(request: &Request) -> bool {
     request.writes() && request.resource != "leases"
 }
@@ -74,7 +74,7 @@ async fn create(objects: &Objects, prefix: &str) {
     }
 }
 
-/// Shorter than the defaults, so that a takeover does not take a minute.
+/// Sets shorter durations than the defaults, so that a takeover takes seconds.
 async fn elect_quickly(objects: &Objects) {
     let settings = [("lease-duration", "15s"), ("renew-deadline", "10s"), ("retry-period", "2s")];
     let data: BTreeMap<_, _> =

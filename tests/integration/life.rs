@@ -47,7 +47,7 @@ async fn an_addressable_service_follows_its_service_until_it_is_deleted() {
     controller.stop().await;
 }
 
-/// As a watcher beside the controller sees it: from the Service's event to the status's.
+/// Asserts that a watcher sees the status at most a second after the event of the Service.
 async fn becomes_ready_within_a_second(objects: &Objects, tally: &Tally) {
     let services = Tally::of::<Service>(&objects.client, &objects.namespace).await;
     objects.create_service("web").await;
@@ -74,13 +74,13 @@ async fn last_transition_time_moves_only_with_its_condition() {
     objects.create("x", "one").await;
     let first = transition(&objects.ready("x", "one").await);
 
-    // The spec moves, the condition stays what it was.
+    // The spec changes and the condition does not.
     next_second(&first).await;
     objects.rename_service("x", "two").await;
     let renamed = objects.ready("x", "two").await;
     assert_eq!(transition(&renamed), first, "it moved with the spec");
 
-    // Another process looks at it anew.
+    // Another process reconciles the object.
     controller.stop().await;
     let controller = within();
     controller.ready().await;
@@ -103,7 +103,7 @@ fn transition(object: &AddressableService) -> String {
     status["conditions"][0]["lastTransitionTime"].as_str().expect("a time").to_owned()
 }
 
-/// Times on the wire have whole seconds: a change within the same one would not show.
+/// Waits for the next second. Times in objects have whole seconds, so a change within the same second would not show.
 async fn next_second(time: &str) {
     let then: k8s_openapi::jiff::Timestamp = time.parse().expect("RFC 3339");
     eventually("the next second", SOON, async || {

@@ -1,4 +1,4 @@
-//! reknit and its sample controller against a real API server, with real processes.
+//! reknit and its sample controller, as processes against a real API server.
 #![cfg(test)]
 
 #[path = "../support/mod.rs"]

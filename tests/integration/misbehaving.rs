@@ -1,4 +1,4 @@
-//! Reconcilers that panic, fail or hang, and objects that cannot be decoded: the other keys go on.
+//! Reconcilers that panic, fail or hang, and objects that cannot be decoded. Other keys are still reconciled.
 
 use std::{
     future::pending,
@@ -30,12 +30,12 @@ use crate::support::{
 const DEADLINE: Duration = Duration::from_secs(3);
 const SLOW: Duration = Duration::from_secs(1);
 
-/// Does what the name of the object says.
+/// A reconciler that behaves as the name of the object says.
 #[derive(Clone, Default)]
 struct Named {
-    /// How many passes began that panic, fail or hang.
+    /// The number of reconciles that panic, fail or hang.
     bad: Arc<AtomicUsize>,
-    /// How many hanging passes were dropped.
+    /// The number of dropped reconciles.
     dropped: Arc<AtomicUsize>,
 }
 
@@ -64,7 +64,7 @@ impl ReconcileKind for Named {
     }
 }
 
-/// Counts when it is dropped.
+/// Counts its drops.
 struct Counted(Arc<AtomicUsize>);
 
 impl Drop for Counted {
@@ -106,11 +106,12 @@ async fn a_pass_that_always_fails_is_told_with_its_key_and_the_others_go_on() {
     let server = Server::shared().await;
     let objects = server.objects("fails").await;
     bad_beside_good(&server, &objects, "fails", "it never works").await;
-    // A failed pass writes the status that it had come to.
+    // A failed reconcile writes the status that it had computed.
     objects.shows("fails", &objects.unavailable("seen")).await;
 }
 
-/// The bad object is tried again and again, with backoff; the log and an event name it; the good ones have their pass.
+/// Asserts that the bad object is retried with backoff, that the log and an event name it, and that the good objects
+/// are reconciled.
 async fn bad_beside_good(server: &Server, objects: &Objects, bad: &str, message: &str) {
     logs::record();
     let reconciler = Named::default();
@@ -176,7 +177,7 @@ async fn an_object_that_cannot_be_decoded_is_told_with_its_key_and_the_others_go
     server.install_crd(loose::definition()).await.expect("the CRD");
     let objects = server.objects("decode").await;
     let api = loose::untyped(&objects);
-    // One is there before the controller, one comes while it watches.
+    // One object exists before the controller starts, and one is created while it watches.
     create_loose(&api, "bad1", json!({ "replicas": "many" })).await;
     create_loose(&api, "good1", json!({ "replicas": 1 })).await;
     let config = server.config().expect("a configuration");
@@ -202,7 +203,7 @@ async fn create_loose(api: &Api<DynamicObject>, name: &str, spec: serde_json::Va
     api.create(&PostParams::default(), &object).await.expect("the server takes it");
 }
 
-/// Twenty objects more than the workers there are.
+/// Creates twenty objects, more than there are workers, and waits until each was reconciled.
 async fn good_ones_go_on(objects: &Objects) {
     for n in 0..20 {
         objects.create(&format!("good{n}"), "web").await;
@@ -212,7 +213,7 @@ async fn good_ones_go_on(objects: &Objects) {
     }
 }
 
-/// The note of a Warning about the object.
+/// The note of a Warning event about the object.
 async fn warning_about(objects: &Objects, name: &str, reason: impl Fn(&str) -> bool) -> Option<String> {
     let events: Api<k8s_openapi::api::events::v1::Event> =
         Api::namespaced(objects.client.clone(), &objects.namespace);
@@ -225,7 +226,7 @@ async fn warning_about(objects: &Objects, name: &str, reason: impl Fn(&str) -> b
     Some(format!("{}: {}", found.reason.unwrap_or_default(), found.note.unwrap_or_default()))
 }
 
-/// A line names the key and what went wrong.
+/// Waits for a log line with the key and this message.
 async fn is_logged(objects: &Objects, name: &str, message: &str) {
     let key = format!("{}/{name}", objects.namespace);
     eventually(format!("a log line with {key} and {message:?}"), SOON, async || {

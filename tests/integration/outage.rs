@@ -1,4 +1,4 @@
-//! The API server goes away, watches break, history is lost: the end state is right and no deletion is missed.
+//! Outages of the API server, broken watches and lost history: no deletion is missed.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -34,7 +34,7 @@ async fn a_server_that_stops_for_five_seconds_is_picked_up_again() {
 
     let before = controller.lines().len();
     server.stop().await.expect("the server stops");
-    // The outage itself, which is to last.
+    // The outage has to last this long.
     tokio::time::sleep(OUTAGE).await;
     server.restart().await.expect("the server starts again");
     assert!(controller.is_running(), "it ended with its server:\n{}", controller.tail());
@@ -61,7 +61,7 @@ async fn watches_that_are_cut_miss_nothing() {
     some_ready(&objects).await;
 
     for n in 0..OBJECTS / 2 {
-        // Some deletions fall between a cut and the next watch, some on a watch, some on a list.
+        // Some deletions happen between a cut and the next watch, some during a watch, some before a list.
         if n % 3 == 0 {
             let before = proxy.count(is_watch_of_services);
             proxy.cut_watches();
@@ -128,7 +128,7 @@ async fn some_ready(objects: &Objects) {
     objects.all_ready(OBJECTS).await;
 }
 
-/// All but the first half, whose Services are gone, and the last, which a test may have deleted.
+/// Waits until all objects but the last show their state, with the Services of the first half gone.
 async fn half_ready(objects: &Objects) {
     for n in 0..OBJECTS - 1 {
         let service = format!("web{n}");
@@ -138,7 +138,7 @@ async fn half_ready(objects: &Objects) {
     }
 }
 
-/// Makes objects that nobody puts a finalizer on, and waits until each had its pass.
+/// Creates objects without finalizers, and waits until each was reconciled.
 async fn some_seen(objects: &Objects, noted: &Noted) -> BTreeMap<String, String> {
     let mut uids = BTreeMap::new();
     for n in 0..OBJECTS {
@@ -159,7 +159,8 @@ fn observed(object: &AddressableService) -> bool {
     crate::support::objects::observed(object)
 }
 
-/// Each deleted object was told to handlers once, with its uid; keys that are absent were observed.
+/// Waits until handlers were called once for each deleted object, with its uid, and deletions of the absent keys were
+/// observed.
 async fn deletions_are_noted(noted: &Noted, uids: &BTreeMap<String, String>) {
     let expected: BTreeMap<_, _> = (0..OBJECTS / 2)
         .map(|n| format!("y{n}"))
@@ -182,10 +183,10 @@ async fn deletions_are_noted(noted: &Noted, uids: &BTreeMap<String, String>) {
     println!("{} deletions in the gap told, {} keys observed", expected.len(), absent.len());
 }
 
-/// What a controller was told of deletions.
+/// The deletions that a controller was notified of.
 #[derive(Clone, Default)]
 struct Noted {
-    /// The uids of the objects that handlers were told are gone, by name.
+    /// The uids of the deleted objects that handlers were called with, by name.
     gone: Arc<Mutex<BTreeMap<String, Vec<String>>>>,
     /// The keys that the deletion observer was called with.
     observed: Arc<Mutex<Vec<String>>>,

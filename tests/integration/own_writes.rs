@@ -1,4 +1,5 @@
-//! Own writes and the watch tell of the same things in any order: the store ends right, and nobody is told twice.
+//! Own writes and watch events of the same objects in any order: the cache ends in the right state, and handlers are
+//! called once.
 
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ use crate::support::{
     wait::SOON,
 };
 
-/// An informer behind a proxy, what its handlers were told, and the two who write: the process itself and others.
+/// An informer behind a proxy, the calls of its handlers, and two writers: the process itself and another client.
 struct Watched {
     informer: Informer<ConfigMap>,
     told: Arc<Mutex<Vec<String>>>,
@@ -61,13 +62,13 @@ impl Watched {
         .await;
     }
 
-    /// Waits until everything that the server did until now has come through the watch.
+    /// Waits until the watch has delivered everything that the server did so far.
     async fn catch_up(&self) {
         let marker = create(&self.others, &format!("marker-{}", self.told.lock().len()), "").await;
         self.holds(&marker.name_any(), "").await;
     }
 
-    /// What was told until now of all but the markers.
+    /// The handler calls so far, without those for the markers.
     fn told(&self) -> Vec<String> {
         self.told.lock().iter().filter(|line| !line.contains("marker")).cloned().collect()
     }
@@ -179,7 +180,7 @@ async fn an_answer_that_comes_before_its_echo_is_told_once() {
     change(&watched.own, "x", "2").await;
     watched.holds("x", "2").await;
     echoes.arrived(1).await;
-    // Others write on what was written: news, when its turn comes.
+    // Another client changes the object afterwards, which handlers are called for.
     change(&watched.others, "x", "3").await;
     echoes.open();
     watched.holds("x", "3").await;
@@ -246,7 +247,7 @@ async fn an_own_deletion_stands_though_the_watch_still_tells_of_what_was_before(
     assert!(watched.held("x").is_none());
 }
 
-/// A process whose watch of pods tells nothing at all, so that what it reads is what it wrote.
+/// A process whose watch of pods delivers nothing, so that it only reads its own writes.
 struct Deaf {
     informer: Informer<Pod>,
     own: Api<Pod>,
@@ -277,12 +278,13 @@ impl Deaf {
         self.own.create(&PostParams::default(), &pod).await.expect("it is created");
     }
 
-    /// Goes gracefully, since a kubelet would have to confirm it.
+    /// Creates a pod that is deleted gracefully, because a kubelet would have to confirm the deletion.
     async fn create_on_node(&self, name: &str) {
         self.create(name, |pod| pod.spec.as_mut().expect("a spec").node_name = Some("nowhere".into())).await;
     }
 
-    /// By the store and by the server: each pod, its version, and whether it is going.
+    /// The pods of the cache, after comparing them with those of the server: name, resourceVersion, and whether it is
+    /// being deleted.
     async fn agrees(&self, after: &str) -> Vec<(String, String, bool)> {
         let shown = |pod: &Pod| {
             (

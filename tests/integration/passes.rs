@@ -1,4 +1,4 @@
-//! How many passes and writes it takes: what a reconciler writes wakes it, what the framework writes for it does not.
+//! The number of reconciles and writes: a reconciler's own writes enqueue its key, and the framework's writes do not.
 
 use std::sync::{
     Arc,
@@ -22,7 +22,7 @@ use crate::support::{
     wait::{SOON, settled},
 };
 
-/// Creates a ConfigMap, and says in its status how many it had found before.
+/// A reconciler that creates a ConfigMap, and reports in the status how many it found.
 #[derive(Clone)]
 struct Creating {
     client: Client,
@@ -72,7 +72,7 @@ fn creating(
     }
 }
 
-/// The passes, creations and status writes that it took to come to rest.
+/// The reconciles, creations and status writes until nothing more happens.
 #[derive(Debug, PartialEq, Eq)]
 struct Took {
     passes: usize,
@@ -128,7 +128,7 @@ async fn a_status_write_whose_echo_comes_first_wakes_nobody() {
     objects.create("x", "web").await;
     answers.arrived(1).await;
     proxy.sent("the echo", |line| line.is("MODIFIED", "addressableservices", "x")).await;
-    // The watch has gone on beyond the echo.
+    // The watch is past the event of the write.
     objects.create("y", "web").await;
     eventually("the pass of y has begun", SOON, async || passes.load(Ordering::Relaxed) >= 2).await;
     answers.open();

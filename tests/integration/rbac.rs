@@ -1,4 +1,4 @@
-//! The sample as the service account that config/ gives it, with only its rights.
+//! The sample with the permissions of its service account in config/.
 
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::{Api, Client, ResourceExt, api::DeleteParams};
@@ -38,7 +38,7 @@ async fn the_rights_of_config_are_enough_and_nothing_is_refused() {
     confined(&server, &kubeconfig).await;
 }
 
-/// The same account without its ClusterRole, with a Role in one namespace.
+/// The same account with a Role in one namespace instead of its ClusterRole.
 async fn confined(server: &Server, kubeconfig: &std::path::Path) {
     let client = server.client().expect("a client");
     delete_cluster_role(&client).await;
@@ -55,7 +55,7 @@ async fn confined(server: &Server, kubeconfig: &std::path::Path) {
     nothing_was_refused(server);
 }
 
-/// Everything that the sample does.
+/// Exercises everything that the AddressableService controller does.
 async fn lives(objects: &Objects, name: &str) {
     objects.create(name, "web").await;
     objects.shows(name, &objects.unavailable("web")).await;

@@ -1,4 +1,4 @@
-//! Many objects: one pass and one status write each, and after a restart no write.
+//! Many objects: one reconcile and one status write each, and no write after a restart.
 
 use std::{path::Path, time::Instant};
 
@@ -30,7 +30,7 @@ async fn two_thousand_objects_take_one_pass_and_one_status_write_each_and_none_a
         objects.create_service(&service(n)).await;
     }
 
-    // Half of them are there when the controller starts, half come while it runs.
+    // Half of the objects exist when the controller starts, and half are created while it runs.
     create(&objects, 0..OBJECTS / 2).await;
     let controller = start(&kubeconfig, &objects);
     let began = Instant::now();
@@ -80,7 +80,7 @@ fn is_preconditioned(request: &Request) -> bool {
     request.body["metadata"]["resourceVersion"].is_string()
 }
 
-/// How many passes there were, once nothing is queued and their number rests.
+/// The number of reconciles, once the queue is empty and the number no longer changes.
 async fn passes(controller: &Process, at_least: usize) -> usize {
     let count = async || controller.metric("reknit_reconcile_total", &[("controller", NAME)]).await as usize;
     eventually(format!("{at_least} passes"), SOON, async || {
@@ -91,7 +91,7 @@ async fn passes(controller: &Process, at_least: usize) -> usize {
     settled(std::time::Duration::from_secs(1), "the number of passes", count).await
 }
 
-/// What changes anything, events about objects included.
+/// All write requests, including events.
 fn writes(proxy: &Proxy) -> Vec<String> {
     let writes = proxy.answered().into_iter().filter(|answered| answered.request.writes());
     writes.map(|answered| format!("{} {}", answered.request.verb, answered.request.path)).collect()

@@ -1,4 +1,4 @@
-//! SIGTERM and SIGKILL in the middle of work.
+//! SIGTERM and SIGKILL during reconciles.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ fn is_status_write(request: &Request) -> bool {
     request.is("patch", "addressableservices/status")
 }
 
-/// The sample with leader election, through a proxy.
+/// Starts the sample with leader election, through a proxy.
 async fn started(server: &Server, objects: &Objects, proxy: &Proxy, args: &[&str]) -> Process {
     let kubeconfig = server.kubeconfig_through(proxy, server.kubeconfig());
     let built =
@@ -110,7 +110,7 @@ async fn after_sigkill_nothing_is_lost() {
     controller.signal(Signal::KILL);
     controller.ended().await;
 
-    // What changes while nobody is there: a deletion, a Service that goes.
+    // An object is deleted and a Service is missing while no controller runs.
     objects.delete("x0").await;
     objects.create("y", "none").await;
     let controller = start();
@@ -123,7 +123,7 @@ async fn after_sigkill_nothing_is_lost() {
     controller.stop().await;
 }
 
-/// Who holds the leases of AddressableServices in the namespace.
+/// The holders of the leases of AddressableServices in the namespace.
 pub(crate) async fn holders(objects: &Objects) -> Vec<String> {
     let leases: Api<Lease> = Api::namespaced(objects.client.clone(), &objects.namespace);
     let listed = eventually("the leases", SOON, async || leases.list(&ListParams::default()).await).await;

@@ -1,4 +1,5 @@
-//! SimpleDeployments: never a pod too many, never one created or deleted in vain, and what counts as a pod.
+//! SimpleDeployments: the number of pods never exceeds the replicas, no pod is created or deleted needlessly, and only
+//! the right pods count.
 
 mod kinds_of_pods;
 mod refusals;
@@ -50,7 +51,7 @@ async fn scaled_0_50_7_30_while_its_watch_is_a_second_late_it_creates_and_delete
     tokio::join!(poke_until(&objects, &done), async {
         objects.want("x", json!({ "replicas": 50 })).await;
         let fifty = objects.all_alive(&object, 50).await;
-        // The first half is on nodes: these go gracefully, and stay for as long as no kubelet confirms it.
+        // The first half is bound to nodes. These pods are deleted gracefully, and stay until a kubelet confirms it.
         for pod in &fifty[..25] {
             bind(&objects, pod).await;
         }
@@ -82,7 +83,7 @@ async fn scaled_0_50_7_30_while_its_watch_is_a_second_late_it_creates_and_delete
     controller.stop().await;
 }
 
-/// What a watch of the test's own saw.
+/// The writes to pods that a watch of the test saw.
 #[derive(Debug, Default)]
 struct Needed {
     created: usize,
@@ -90,8 +91,8 @@ struct Needed {
     most: usize,
 }
 
-/// Goes through the server's writes in their order: no pod was created but where one was missing at that moment, and
-/// none deleted but where there was one too many.
+/// Replays the writes of the server in their order. Asserts that each pod was created when one was missing, and deleted
+/// when there was one too many.
 fn needed(object: &SimpleDeployment, deployments: &[Seen], pods: &[Seen]) -> Needed {
     let mut writes: Vec<&Seen> = deployments.iter().chain(pods).collect();
     writes.sort_by_key(|seen| seen.version());
@@ -117,7 +118,7 @@ fn needed(object: &SimpleDeployment, deployments: &[Seen], pods: &[Seen]) -> Nee
     needed
 }
 
-/// Wakes the object again and again, so that passes follow each other faster than any watch tells of pods.
+/// Changes the object again and again, so that it is reconciled more often than the watch reports pods.
 async fn poke_until(objects: &Objects, done: &AtomicBool) {
     let api = objects.deployments();
     for n in 0.. {
@@ -139,7 +140,7 @@ async fn bind(objects: &Objects, pod: &Pod) {
     bound.await.expect("the pod is bound");
 }
 
-/// Waits until the controller was told of that many pods on nodes.
+/// Waits until the controller has received this number of pods on nodes.
 async fn heard_of_nodes(proxy: &Proxy, count: usize) {
     eventually("the controller knows what is on a node", SOON, async || {
         let lines = proxy.delivered();
@@ -151,7 +152,7 @@ async fn heard_of_nodes(proxy: &Proxy, count: usize) {
     .await;
 }
 
-/// Waits until the late watch has told everything, and nothing came of it.
+/// Waits until the delayed watch has delivered everything, and no more pods are created or deleted.
 async fn at_rest(proxy: &Proxy) {
     settled(Duration::from_secs(2), "creations and deletions", async || {
         (sent(proxy, "create"), sent(proxy, "delete"))

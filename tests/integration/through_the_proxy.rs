@@ -1,4 +1,4 @@
-//! The proxy that other tests rely on does what it says.
+//! The proxy that other tests use.
 
 use std::time::{Duration, Instant};
 
@@ -33,7 +33,7 @@ async fn the_proxy_holds_delays_cuts_and_counts() {
     let version = through.list(&ListParams::default()).await.expect("a list").metadata.resource_version;
     let version = version.expect("a version");
 
-    // An answer is held though the server has done it.
+    // A held response belongs to a request that the server has processed.
     let gate = proxy.hold_answers(|request| request.is("create", "configmaps"));
     let creating = tokio::spawn({
         let through = through.clone();
@@ -44,7 +44,7 @@ async fn the_proxy_holds_delays_cuts_and_counts() {
     gate.open();
     creating.await.expect("a task").expect("the answer");
 
-    // Each line is as late, and both at once.
+    // Each line is delayed, and two lines at once are not delayed twice.
     let late = Duration::from_secs(4);
     proxy.delay_lines("configmaps", late);
     let mut lines = std::pin::pin!(through.watch(&WatchParams::default(), &version).await.expect("a watch"));
@@ -58,14 +58,14 @@ async fn the_proxy_holds_delays_cuts_and_counts() {
     let took = began.elapsed();
     assert!(took >= late && took < late * 2, "{took:?}");
 
-    // A cut ends it, and the next one may be told that it comes too late.
+    // A cut ends a watch, and the next watch can be answered with 410.
     proxy.cut_watches();
     assert!(!matches!(lines.next().await, Some(Ok(_))));
     proxy.expire("configmaps");
     let mut late = std::pin::pin!(through.watch(&WatchParams::default(), &version).await.expect("a watch"));
     assert!(matches!(late.next().await, Some(Ok(WatchEvent::Error(status))) if status.code == 410));
 
-    // Refused, and accepted again.
+    // Connections are refused, and accepted again.
     proxy.refuse().await;
     assert!(through.get("one").await.is_err());
     proxy.accept().await;

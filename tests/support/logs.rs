@@ -1,4 +1,4 @@
-//! What the controllers within this process log.
+//! The log of the controllers within this process.
 
 use std::{io, sync::OnceLock};
 
@@ -7,7 +7,7 @@ use tracing_subscriber::filter::LevelFilter;
 
 static LINES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// Takes down every log line of this process from the first call on.
+/// Records every log line of this process from the first call on.
 pub(crate) fn record() {
     static RECORDING: OnceLock<()> = OnceLock::new();
     RECORDING.get_or_init(|| {
@@ -16,7 +16,7 @@ pub(crate) fn record() {
     });
 }
 
-/// The lines until now that hold this text anywhere, in a field of a span for example.
+/// The lines so far that contain this text, for example in a field of a span.
 pub(crate) fn with(text: &str) -> Vec<String> {
     LINES.lock().iter().filter(|line| line.contains(text)).cloned().collect()
 }

@@ -95,8 +95,7 @@ async fn an_error_without_programs_names_the_script_that_installs_them() -> Resu
 }
 
 #[tokio::test]
-async fn an_error_without_node_programs_names_the_script_that_installs_them() -> Result<(), Box<dyn Error>>
-{
+async fn an_error_without_node_programs_names_the_script_that_installs_them() -> Result<(), Box<dyn Error>> {
     let plane = ControlPlane::start().await?;
     let archive = tempfile::tempdir()?;
     for program in ["etcd", "kube-apiserver"] {

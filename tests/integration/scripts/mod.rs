@@ -1,4 +1,4 @@
-//! The scripts in hack/ that install a control plane and write a new project.
+//! The scripts that install a control plane and that write a new project.
 
 mod new_kind;
 mod setup_envtest;

@@ -1,4 +1,4 @@
-//! hack/new-kind.sh writes a project that compiles and tests itself, or says in one line why not.
+//! hack/new-kind.sh, which writes a project for a new Kind.
 
 use std::{
     env, fs,
@@ -13,14 +13,14 @@ use crate::support::{
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/hack/new-kind.sh");
 
-/// An empty folder, not within the workspace: Cargo would take a project there for a member.
+/// An empty folder outside the workspace, because cargo would take a project within it for a member.
 struct Folder(PathBuf);
 
 impl Folder {
     fn new(name: &str) -> Self {
         let folder = stable_folder(&format!("new-kind-{name}"));
         fs::create_dir_all(folder.join("project")).unwrap();
-        // As the workspace builds its dependencies, so that they are not built again.
+        // The workspace's profile for dependencies, so that they are not built again.
         fs::create_dir_all(folder.join(".cargo")).unwrap();
         fs::write(folder.join(".cargo/config.toml"), "[profile.dev.package.\"*\"]\ndebug = false\n").unwrap();
         Self(folder)

@@ -1,7 +1,7 @@
-//! hack/setup-envtest.sh takes an official archive only if it is the published one, whole.
+//! hack/setup-envtest.sh, which uses an official archive only if its checksum is the published one.
 //!
-//! The archives come from a server on 127.0.0.1. `go` is a stand-in that leaves an empty program, so that what is not
-//! taken from the archive is "built" at once.
+//! A server on 127.0.0.1 serves the archives. `go` is a fake that writes an empty program, so that programs that are
+//! not in the archive are built at once.
 
 use std::{
     error::Error,
@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Nobody listens there.
+/// An address without a listener.
 const NOWHERE: &str = "http://127.0.0.1:1";
 
 type Outcome = Result<(), Box<dyn Error>>;
@@ -36,7 +36,7 @@ case "$1 $2" in
 esac
 "#;
 
-/// A folder for one test: a cache, a PATH with the stand-in, an archive to serve.
+/// The folder of one test: a cache, a PATH with the fake `go`, and an archive.
 struct Place {
     folder: PathBuf,
 }
@@ -69,7 +69,7 @@ impl Place {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755))
     }
 
-    /// An archive as the controller-tools project packs it, and its checksum.
+    /// Packs an archive as the controller-tools project does, and returns it with its checksum.
     fn archive(&self) -> Result<(Vec<u8>, String), Box<dyn Error>> {
         for program in ["kube-apiserver", "etcd", "kubectl"] {
             self.write_program(&format!("controller-tools/envtest/{program}"), "downloaded\n")?;
@@ -116,7 +116,7 @@ impl Drop for Place {
     }
 }
 
-/// What a run of the script printed.
+/// The output of a run of the script.
 #[derive(Debug)]
 struct Ran {
     folder: PathBuf,
@@ -132,14 +132,14 @@ impl Ran {
         }
     }
 
-    /// `downloaded` or `built`.
+    /// The origin of a program: `downloaded` or `built`.
     fn source_of(&self, program: &str) -> String {
         let content = fs::read_to_string(self.folder.join(program));
         content.map_or_else(|error| error.to_string(), |content| content.trim().to_owned())
     }
 }
 
-/// What the server does with a request for the archive.
+/// The server's response to a request for the archive.
 enum Archive {
     Sent { content: Vec<u8>, bytes: usize },
     NeverAnswered,
@@ -151,7 +151,7 @@ impl Archive {
     }
 }
 
-/// Serves an index of releases, in which it puts its own address for `ADDRESS`, and the archive for all of them.
+/// Serves an index of releases, with its own address in place of `ADDRESS`, and the archive for all of them.
 fn serve(index: &str, archive: Archive) -> io::Result<String> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = format!("http://{}", listener.local_addr()?);
@@ -159,7 +159,7 @@ fn serve(index: &str, archive: Archive) -> io::Result<String> {
     thread::spawn(move || {
         let mut open = Vec::new();
         for mut connection in listener.incoming().flatten() {
-            // A client that goes away is what some tests are about.
+            // Some tests are about a client that goes away.
             drop(answer(&mut connection, &index, &archive));
             open.extend(matches!(archive, Archive::NeverAnswered).then_some(connection));
         }
@@ -187,7 +187,7 @@ fn platform() -> String {
     format!("{os}-{arch}")
 }
 
-/// An index as the project publishes it: these versions, each for this platform and for another.
+/// An index of these versions, each for this platform and for another one.
 fn index(versions: &[&str], checksum: &str) -> String {
     let archive = |version: &str, platform: &str| {
         let name = format!("envtest-{version}-{platform}.tar.gz");
@@ -269,7 +269,7 @@ fn an_archive_that_is_cut_off_is_not_used() -> Outcome {
 #[test]
 fn an_index_or_an_archive_that_does_not_answer_costs_less_than_five_seconds() -> Outcome {
     let place = Place::new("unreachable")?;
-    // It takes connections, and nobody serves them.
+    // Accepts connections and never answers.
     let deaf = TcpListener::bind("127.0.0.1:0")?;
     let deaf_address = format!("http://{}", deaf.local_addr()?);
     let half_deaf = serve(&index(&["v1.36.3"], "0"), Archive::NeverAnswered)?;
@@ -330,7 +330,7 @@ fn an_interrupted_run_leaves_no_folder_and_the_next_one_makes_it() -> Outcome {
     Ok(())
 }
 
-/// Waits for it, for half a minute.
+/// Waits for a condition, for half a minute.
 fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let began = Instant::now();
     while !holds() {

@@ -11,7 +11,7 @@ use crate::support::{
     wait::SOON,
 };
 
-/// A controller at work in a namespace of its own.
+/// Starts a controller in a namespace of its own.
 async fn start(prefix: &str) -> (Server, Objects, Process) {
     let server = Server::shared().await;
     let objects = server.objects(prefix).await;
@@ -130,7 +130,7 @@ async fn pods_that_another_object_controls_are_left_alone_and_do_not_count() {
 async fn pods_without_a_controller_are_adopted_and_those_whose_label_changes_are_released() {
     let server = Server::shared().await;
     let objects = server.objects("adopted").await;
-    // Before the controller: what one watch tells it may come before what another does.
+    // Created before the controller starts, because the order of events from two watches is not fixed.
     objects.create_pod(labelled("early", "x", IMAGE)).await;
     objects.create_pod(labelled("elsewhere", "y", IMAGE)).await;
     let mut helped = labelled("helped", "x", IMAGE);
@@ -147,7 +147,7 @@ async fn pods_without_a_controller_are_adopted_and_those_whose_label_changes_are
     let helped = named("helped").expect("it is adopted");
     assert_eq!(helped.owner_references().len(), 2, "its other owner stays");
 
-    // One more than is wanted is adopted, and then one goes.
+    // One pod more than requested is adopted, and then one is deleted.
     objects.create_pod(labelled("late", "x", IMAGE)).await;
     objects.adopted_and_down_to("late", &object, 3).await;
 

@@ -32,7 +32,7 @@ async fn a_quota_lets_through_what_it_allows_and_status_and_event_say_what_it_re
     assert!(message.contains("exceeded quota"), "{message}");
     assert_eq!(objects.pods_of(&object).await.len(), 20);
 
-    // However long it stays so: each retry is one request, and they become rare.
+    // Retries are a single request each, and become rare.
     tokio::time::sleep(Duration::from_secs(5).saturating_sub(began.elapsed())).await;
     let (tries, waited) = (sent(&proxy, "create"), began.elapsed());
     let statuses = proxy.count(|request| request.is("patch", "simpledeployments/status"));
@@ -92,7 +92,7 @@ async fn the_api_server_refuses_what_the_schema_does_not_allow() {
     assert_eq!(made.spec.replicas, 1);
 }
 
-/// As the quota controller would keep it, which does not run here: admission counts on from there.
+/// Sets the quota's usage, as the quota controller would. It does not run here, and admission counts from this number.
 async fn allow_pods(objects: &Objects, most: u32) {
     let api: Api<ResourceQuota> = Api::namespaced(objects.client.clone(), &objects.namespace);
     let hard = json!({ "pods": most.to_string() });

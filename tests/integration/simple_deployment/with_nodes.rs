@@ -40,7 +40,7 @@ async fn on_nodes_pods_become_ready_are_replaced_and_go_with_their_owner_unless_
         objects.pods_of(&object).await.is_empty().then_some(())
     })
     .await;
-    // Another one of its name adopts them.
+    // A new object of the same name adopts the pods.
     let heir = objects.deploy("x", "registry.k8s.io/pause:3.9", 3).await;
     objects.all_pods_ready("x", 3).await;
     let mut after: Vec<_> = objects.alive(&heir).await.iter().map(ResourceExt::name_any).collect();

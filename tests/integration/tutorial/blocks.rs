@@ -1,28 +1,28 @@
 //! The fenced blocks of a tutorial.
 
-/// What its reader is to do.
+/// A block of a tutorial, and what its reader does with it.
 #[derive(Debug)]
 pub(crate) enum Block {
-    /// `rust file=src/main.rs`: write this file.
+    /// `rust file=src/main.rs`: the reader writes this file.
     File { path: String, text: String },
-    /// `diff file=src/main.rs`: change these lines of it.
+    /// `diff file=src/main.rs`: the reader changes these lines of the file.
     Diff { path: String, text: String },
-    /// `console`: say this in a terminal.
+    /// `console`: the reader enters these commands.
     Console { run: Run, steps: Vec<Step> },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Run {
     Yes,
-    /// `run=no`: what no test can do.
+    /// `run=no`: a command that a test cannot run.
     No,
-    /// `run=background`: it goes on until Ctrl-C.
+    /// `run=background`: a command that runs until Ctrl-C.
     Background,
-    /// `^C`.
+    /// `^C`: Ctrl-C.
     Stop,
 }
 
-/// A command, and what it prints: `…` is whatever else there is.
+/// A command and its output. `…` matches any output.
 #[derive(Debug)]
 pub(crate) struct Step {
     pub(crate) command: String,

@@ -1,4 +1,4 @@
-//! docs/tutorial.md is true: everything in it is done, in its order, in a fresh folder against a real API server.
+//! docs/tutorial.md, followed step by step in a fresh folder and against a real API server.
 
 mod blocks;
 mod reader;
@@ -50,7 +50,7 @@ async fn every_file_and_command_of_the_tutorial_does_what_it_says() -> Done {
     Ok(())
 }
 
-/// What the image would do: the program as the service account that config/ makes, electing a leader.
+/// Runs the program as the deployment does: as the service account of config/, with leader election.
 async fn the_deployed_controller_works(plane: &ControlPlane, reader: &mut Reader) -> Done {
     let kubeconfig = plane.kubeconfig_as("greeting-controller", "controller").await?;
     reader.start_deployed(&kubeconfig, "greeting-controller")?;

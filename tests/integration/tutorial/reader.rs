@@ -1,4 +1,4 @@
-//! Somebody who does what a tutorial says.
+//! A reader who follows a tutorial.
 
 use std::{
     env,
@@ -18,7 +18,7 @@ type Done = Result<(), Box<dyn Error>>;
 
 const ENDS_WITHIN: Duration = Duration::from_secs(30);
 
-/// Has a home with a kubeconfig, a checkout of reknit beside the project, and a terminal in some folder.
+/// The reader's environment: a home with a kubeconfig, a checkout of reknit, and the current folder of a terminal.
 pub(crate) struct Reader {
     home: PathBuf,
     folder: PathBuf,
@@ -27,12 +27,12 @@ pub(crate) struct Reader {
 
 impl Reader {
     pub(crate) fn new(kubeconfig: &Path) -> Result<Self, Box<dyn Error>> {
-        // Not within the workspace: Cargo would take the project for a member.
+        // Outside the workspace, because cargo would take the project for a member.
         let home = stable_folder("tutorial");
         fs::create_dir_all(home.join(".kube"))?;
         fs::copy(kubeconfig, home.join(".kube/config"))?;
         std::os::unix::fs::symlink(super::ROOT, home.join("reknit"))?;
-        // As the workspace builds its dependencies, so that they are not built again.
+        // The workspace's profile for dependencies, so that they are not built again.
         fs::create_dir_all(home.join(".cargo"))?;
         fs::write(home.join(".cargo/config.toml"), "[profile.dev.package.\"*\"]\ndebug = false\n")?;
         Ok(Self { folder: home.clone(), home, running: None })
@@ -44,7 +44,7 @@ impl Reader {
         Ok(fs::write(self.folder.join(path), text)?)
     }
 
-    /// Lines with a minus go, lines with a plus come, the others say where.
+    /// Applies a diff: lines with a minus are removed, lines with a plus are added, and other lines are context.
     pub(crate) fn change(&self, path: &str, diff: &str) -> Done {
         println!("changes {path}");
         let side = |without: char| -> String {
@@ -77,7 +77,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Leaves it running, when it has been built.
+    /// Builds the program, and leaves it running.
     pub(crate) fn start(&mut self, steps: &[Step]) -> Done {
         let [step] = steps else { return Err("one command goes on at a time".into()) };
         println!("$ {} (goes on)", step.command);
@@ -94,7 +94,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Ctrl-C.
+    /// Stops the program by Ctrl-C.
     pub(crate) fn stop(&mut self) -> Done {
         println!("^C");
         let mut running = self.running.take().ok_or("nothing runs")?;
@@ -131,7 +131,7 @@ impl Reader {
             .env("CARGO_HOME", old("CARGO_HOME", ".cargo"))
             .env("RUSTUP_HOME", old("RUSTUP_HOME", ".rustup"))
             .env("CARGO_TARGET_DIR", target())
-            // Ports that are free, whatever else runs here.
+            // Port 0 selects free ports.
             .env("KNATIVE_HEALTH_PROBES_PORT", "0")
             .env("METRICS_PROMETHEUS_PORT", "0")
             .stdin(Stdio::null())
@@ -148,12 +148,13 @@ impl Drop for Reader {
     }
 }
 
-/// The workspace's, so that a fresh project takes seconds.
+/// The target folder of the workspace, so that a fresh project builds in seconds.
 fn target() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).parent().map(Into::into).unwrap_or_default()
 }
 
-/// Returns true if the lines are there in this order. A line of `…` stands for any others, and one within a line for anything.
+/// Returns true if the lines were printed in this order. A line of `…` matches any lines, and `…` within a line matches
+/// any text.
 fn is_printed(wanted: &[String], said: &str) -> bool {
     let mut lines = said.lines().peekable();
     let mut anywhere = false;

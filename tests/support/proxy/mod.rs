@@ -1,7 +1,7 @@
-//! A reverse proxy in front of the API server that holds, delays, cuts and counts what passes.
+//! A reverse proxy in front of the API server that holds, delays, cuts and counts requests and watches.
 //!
-//! Plain HTTP towards the client, so that a kubeconfig needs nothing but its address; TLS towards the server. The
-//! client's credentials go through.
+//! It serves plain HTTP, so that a kubeconfig needs only its address, and connects to the API server by TLS. It
+//! forwards the credentials of its client.
 
 pub(crate) mod gate;
 mod relay;
@@ -21,7 +21,7 @@ use self::{
 };
 use super::wait::SOON;
 
-/// Runs until it is dropped.
+/// A running proxy. It stops when it is dropped.
 pub(crate) struct Proxy {
     address: SocketAddr,
     shared: Arc<Relay>,
@@ -29,7 +29,7 @@ pub(crate) struct Proxy {
 }
 
 impl Proxy {
-    /// In front of the server that `config` names.
+    /// Starts a proxy in front of the server of `config`.
     pub(crate) async fn start(config: &Config) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a free port");
         let address = listener.local_addr().expect("an address");
@@ -38,12 +38,12 @@ impl Proxy {
         Self { address, shared, accepting }
     }
 
-    /// `http://127.0.0.1:PORT`
+    /// The address, `http://127.0.0.1:PORT`.
     pub(crate) fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// `config` as a client behind the proxy uses it.
+    /// Returns `config` with the address of the proxy.
     pub(crate) fn config(&self, config: &Config) -> Config {
         let mut through = config.clone();
         through.cluster_url = self.url().parse().expect("a URL");
@@ -51,49 +51,50 @@ impl Proxy {
         through
     }
 
-    /// Holds the answers to the requests that match: the server has done what they ask, the client does not know yet.
+    /// Holds the responses to matching requests: the server has processed them, and the client does not know yet.
     pub(crate) fn hold_answers(&self, matching: impl Fn(&Request) -> bool + Send + Sync + 'static) -> Gate {
         let gate = Gate::default();
         self.shared.rules.lock().push(Rule::HoldAnswer(Arc::new(matching), gate.clone()));
         gate
     }
 
-    /// Holds each line of a watch that matches, and so all that come after it in that watch.
+    /// Holds each matching line of a watch, and with it all later lines of that watch.
     pub(crate) fn hold_lines(&self, matching: impl Fn(&Line) -> bool + Send + Sync + 'static) -> Gate {
         let gate = Gate::default();
         self.shared.rules.lock().push(Rule::HoldLine(Arc::new(matching), gate.clone()));
         gate
     }
 
-    /// Each line of the watches of `resource` comes this much later, in the watches that begin from now on.
+    /// Delays each line of the watches of `resource` that begin from now on.
     pub(crate) fn delay_lines(&self, resource: &str, delay: Duration) {
         self.shared.rules.lock().push(Rule::DelayLines(resource.to_owned(), delay));
     }
 
-    /// Ends each watch of `resource` and answers the next one as a server does that no longer has its resourceVersion.
+    /// Ends all watches of `resource`, and answers the next one with 410, as a server does that no longer has the
+    /// resourceVersion.
     pub(crate) fn expire(&self, resource: &str) {
         self.shared.rules.lock().push(Rule::Expire(resource.to_owned()));
         self.cut_watches();
     }
 
-    /// Tells the watches of `resource` what no server said.
+    /// Sends an event to the watches of `resource` that the server did not send.
     pub(crate) fn inject(&self, resource: &str, event: &str, object: &Value) {
         let line = serde_json::json!({ "type": event, "object": object });
         let told = self.shared.injected.send((resource.to_owned(), format!("{line}\n").into()));
         told.expect("there is a watch");
     }
 
-    /// Breaks off the watches there are.
+    /// Breaks the connections of all watches.
     pub(crate) fn cut_watches(&self) {
         self.shared.cuts.send_modify(|cuts| *cuts += 1);
     }
 
-    /// From here on connections are refused, and those there are are gone.
+    /// Refuses connections from now on, and breaks the existing ones.
     pub(crate) async fn refuse(&self) {
         self.set_open(false).await;
     }
 
-    /// Listens again, at the same address.
+    /// Listens again at the same address.
     pub(crate) async fn accept(&self) {
         self.set_open(true).await;
     }
@@ -104,22 +105,22 @@ impl Proxy {
         listening.wait_for(|listening| *listening == open).await.expect("the proxy runs");
     }
 
-    /// What was answered until now, in order; a watch counts as answered when it begins.
+    /// The responses so far, in order. A watch counts when it begins.
     pub(crate) fn answered(&self) -> Vec<Answered> {
         self.shared.answered.lock().clone()
     }
 
-    /// How many answered requests match.
+    /// The number of matching requests with a response.
     pub(crate) fn count(&self, matching: impl Fn(&Request) -> bool) -> usize {
         self.shared.answered.lock().iter().filter(|a| matching(&a.request)).count()
     }
 
-    /// The lines that the client was sent until now, in order.
+    /// The watch lines that the client was sent so far, in order.
     pub(crate) fn delivered(&self) -> Vec<Line> {
         self.shared.delivered.lock().clone()
     }
 
-    /// Waits until a line that matches was sent to the client.
+    /// Waits until the client was sent a matching line.
     pub(crate) async fn sent(&self, what: &str, matching: impl Fn(&Line) -> bool) -> Line {
         eventually(what, SOON, async || {
             self.shared.delivered.lock().iter().find(|line| matching(line)).cloned()
@@ -127,7 +128,7 @@ impl Proxy {
         .await
     }
 
-    /// Waits until a request that matches was answered.
+    /// Waits until a matching request has a response.
     pub(crate) async fn asked(&self, what: &str, matching: impl Fn(&Request) -> bool) -> Answered {
         eventually(what, SOON, async || {
             self.shared.answered.lock().iter().find(|a| matching(&a.request)).cloned()
@@ -135,7 +136,7 @@ impl Proxy {
         .await
     }
 
-    /// Forgets what was answered and delivered, so that counts begin anew.
+    /// Clears the responses and lines, so that counting starts again.
     pub(crate) fn forget(&self) {
         self.shared.answered.lock().clear();
         self.shared.delivered.lock().clear();

@@ -1,4 +1,4 @@
-//! Passes requests and watches on, as the rules of the proxy say.
+//! Forwarding of requests and watches according to the rules of the proxy.
 
 use std::{
     net::SocketAddr,
@@ -27,29 +27,29 @@ use super::{
     request::{Line, Request},
 };
 
-/// A request that was answered.
+/// A request and the status of its response.
 #[derive(Clone, Debug)]
 pub(crate) struct Answered {
     pub request: Request,
     pub status: u16,
 }
 
-/// What the connections of one proxy share.
+/// The state that all connections of a proxy share.
 pub(super) struct Relay {
     server: Client,
     pub(super) rules: Mutex<Vec<Rule>>,
     pub(super) answered: Mutex<Vec<Answered>>,
     pub(super) delivered: Mutex<Vec<Line>>,
-    /// Lines that no server sent, with their resource.
+    /// Injected lines, each with its resource.
     pub(super) injected: broadcast::Sender<(String, Bytes)>,
-    /// Counts up when the watches are cut.
+    /// The number of cuts.
     pub(super) cuts: watch::Sender<u64>,
     pub(super) open: watch::Sender<bool>,
-    /// What the accept loop made of `open`.
+    /// Whether the accept loop listens.
     pub(super) listening: watch::Sender<bool>,
 }
 
-/// What happens to requests and lines.
+/// A rule for requests or for watch lines.
 pub(super) enum Rule {
     HoldAnswer(Matching<Request>, Gate),
     HoldLine(Matching<Line>, Gate),
@@ -62,7 +62,7 @@ type Answer = http::Response<UnsyncBoxBody<Bytes, BoxError>>;
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 type Chunk = Result<Frame<Bytes>, BoxError>;
 
-/// A client without credentials of its own, that tries once.
+/// Returns a client without credentials and without retries.
 fn bare_client(config: &Config) -> Client {
     let mut bare = config.clone();
     bare.auth_info = AuthInfo::default();
@@ -71,7 +71,7 @@ fn bare_client(config: &Config) -> Client {
     Client::try_from(bare).expect("a client of the API server")
 }
 
-/// Takes connections for as long as the proxy is open.
+/// Accepts connections while the proxy is open.
 pub(super) async fn accept(shared: Arc<Relay>, listener: TcpListener) {
     let address = listener.local_addr().expect("an address");
     let mut listening = listener;
@@ -97,7 +97,7 @@ pub(super) async fn accept(shared: Arc<Relay>, listener: TcpListener) {
     }
 }
 
-/// Connections to the port are refused, and nobody else is given it.
+/// Keeps the port, so that connections are refused and no other process gets it.
 fn hold(address: SocketAddr) -> TcpSocket {
     let socket = TcpSocket::new_v4().expect("a socket");
     socket.set_reuseaddr(true).expect("an option");
@@ -106,15 +106,15 @@ fn hold(address: SocketAddr) -> TcpSocket {
 }
 
 async fn serve(shared: Arc<Relay>, stream: tokio::net::TcpStream) {
-    // A response is small writes of lines: each must leave at once.
+    // A response consists of small writes, one for each line, and each has to be sent at once.
     stream.set_nodelay(true).expect("TCP");
     let service = service_fn(|request| shared.clone().answer(request));
-    // An error here is a client that hung up, or a cut.
+    // An error means that the client hung up, or that the proxy cut the connection.
     let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
 }
 
 impl Relay {
-    /// In front of the server that `config` names.
+    /// Creates a relay to the server of `config`.
     pub(super) fn to(config: &Config) -> Self {
         Self {
             server: bare_client(config),
@@ -128,7 +128,7 @@ impl Relay {
         }
     }
 
-    /// An error breaks off the connection, as a server that goes away does.
+    /// Answers a request. An error breaks the connection, as when a server goes away.
     async fn answer(self: Arc<Self>, request: http::Request<Incoming>) -> Result<Answer, BoxError> {
         let (head, body) = request.into_parts();
         let body = body.collect().await?.to_bytes();
@@ -143,7 +143,7 @@ impl Relay {
         let (head, body) = answer.into_parts();
         if asked.verb == "watch" && head.status.is_success() {
             let lines = self.clone().watching(&asked, body);
-            // Noted when it can be told what is injected.
+            // Recorded once the watch receives injected lines.
             self.note(asked, head.status.as_u16());
             return Ok(http::Response::from_parts(head, lines));
         }
@@ -159,7 +159,7 @@ impl Relay {
         self.answered.lock().push(Answered { request, status });
     }
 
-    /// Returns true if this watch is to be told that it asks for too old a version; it is told once.
+    /// Returns true if this watch has to be answered with 410. This happens once for each rule.
     fn expires(&self, asked: &Request) -> bool {
         let mut rules = self.rules.lock();
         let found = rules
@@ -195,7 +195,7 @@ impl Relay {
         delays.sum()
     }
 
-    /// The lines of `body`, each as late as the rules say.
+    /// The body of a watch, with the delays of the rules.
     fn watching(self: Arc<Self>, asked: &Request, body: Body) -> UnsyncBoxBody<Bytes, BoxError> {
         let (reading, lines) = mpsc::channel(100_000);
         let (writing, chunks) = mpsc::channel(0);
@@ -231,7 +231,7 @@ impl Relay {
             for gate in self.gates_for_line(&line) {
                 gate.pass().await;
             }
-            // Noted first: whoever acts on the line must find it noted.
+            // Recorded before it is sent, because a test that reacts to the line looks for the record.
             self.delivered.lock().push(line);
             if to.send(Ok(Frame::data(bytes))).await.is_err() {
                 return;
@@ -252,7 +252,7 @@ async fn inject_lines(
     }
 }
 
-/// Cuts the body of a watch into its lines, with the instant at which each came.
+/// Splits the body of a watch into lines, each with the time of its arrival.
 async fn read_lines(mut body: Body, mut to: Sender<(Instant, Bytes)>) {
     let mut rest = Vec::new();
     while let Some(Ok(frame)) = body.frame().await {
@@ -271,7 +271,7 @@ fn whole(bytes: impl Into<Bytes>) -> UnsyncBoxBody<Bytes, BoxError> {
     Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
 }
 
-/// What a server says of a resourceVersion that it no longer has.
+/// The response of a server to an expired resourceVersion.
 fn expired() -> Answer {
     let status = serde_json::json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",

@@ -1,18 +1,18 @@
-//! A request to an API server, named as RBAC names it, and a line of a watch.
+//! A request to an API server with the verb and resource of RBAC, and a line of a watch.
 
 use http::Method;
 use serde_json::Value;
 
-/// What was asked.
+/// A request to an API server.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
-    /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`.
+    /// The verb: `get`, `list`, `watch`, `create`, `update`, `patch` or `delete`.
     pub verb: &'static str,
-    /// `pods`, `addressableservices/status`; empty where the path names no resource.
+    /// The resource and subresource: `pods`, `addressableservices/status`. Empty if the path names no resource.
     pub resource: String,
     pub path: String,
     pub query: String,
-    /// Null where there was none.
+    /// The body, or null if there was none.
     pub body: Value,
 }
 
@@ -32,7 +32,8 @@ impl Request {
         self.verb == verb && self.resource == resource
     }
 
-    /// Returns true if it asks for all objects: an informer looks at a single one to learn the server's version.
+    /// Returns true if the request lists all objects. An informer lists a single one to learn the current
+    /// resourceVersion.
     pub(crate) fn lists_all(&self, resource: &str) -> bool {
         self.is("list", resource) && self.query.split('&').all(|pair| pair != "limit=1")
     }
@@ -56,7 +57,7 @@ fn verb(method: &Method, named: bool, query: &str) -> &'static str {
     }
 }
 
-/// The resource with its subresource, and whether one object is named.
+/// Returns the resource with its subresource, and whether the path names one object.
 fn resource_in(path: &str) -> (String, bool) {
     let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
     let rest = match parts.as_slice() {
@@ -75,11 +76,11 @@ fn resource_in(path: &str) -> (String, bool) {
     (resource, rest.len() > 1)
 }
 
-/// One event of a watch.
+/// One line of a watch.
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
     pub resource: String,
-    /// `ADDED`, `MODIFIED`, `DELETED`, `BOOKMARK`, `ERROR`.
+    /// The type: `ADDED`, `MODIFIED`, `DELETED`, `BOOKMARK` or `ERROR`.
     pub event: String,
     pub object: Value,
 }
