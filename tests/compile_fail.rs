@@ -1,6 +1,6 @@
 //! Code that must not compile, and the messages that the compiler answers with.
 
 #[test]
-fn what_must_not_compile_says_why() {
+fn code_that_must_not_compile_has_these_errors() {
     trybuild::TestCases::new().compile_fail("tests/compile_fail/*/*.rs");
 }

@@ -1,13 +1,13 @@
-//! The least that the work takes: a client that sends the status writes it is told to send, and nothing of a controller.
+//! The lower bound of the work: a client that sends given status writes, without a controller.
 //!
-//! | run as | what it does |
+//! | arguments | effect |
 //! | --- | --- |
-//! | `bench-floor writes FILE` | sends each line of the file, a path and a merge patch, so many at a time |
-//! | `bench-floor watching writes FILE` | the same, and reads meanwhile what a watch of each Kind tells |
+//! | `bench-floor writes FILE` | sends each line of the file, a path and a merge patch, with limited concurrency |
+//! | `bench-floor watching writes FILE` | the same, and reads a watch of each Kind meanwhile |
 //! | `bench-floor follows NAMESPACE` | watches the namespace's Services as raw lines, and writes a status for each |
-//! | `bench-floor lists` | reads both Kinds in pages of 500, says `listed`, and ends |
+//! | `bench-floor lists` | reads both Kinds in pages of 500, prints `listed`, and exits |
 //!
-//! `KUBECONFIG` names the API server, and `K_THREADS_PER_CONTROLLER` is how many requests are in flight at once.
+//! `KUBECONFIG` names the API server, and `K_THREADS_PER_CONTROLLER` is the number of concurrent requests.
 
 use std::{env, error::Error, fs, future::ready};
 
@@ -47,7 +47,7 @@ fn in_flight() -> Result<usize> {
     Ok(env::var("K_THREADS_PER_CONTROLLER")?.parse()?)
 }
 
-/// Stays when all is sent, as a controller does, so that its memory can be looked at.
+/// Keeps running after the last write, as a controller does, so that its memory can be measured.
 async fn write_all(client: &Client, lines: &str) -> Result<()> {
     let writes = lines.lines().filter_map(|line| line.split_once('\t'));
     stream::iter(writes.map(Ok))
@@ -62,7 +62,7 @@ async fn write(client: &Client, path: &str, body: String) -> Result<()> {
     Ok(())
 }
 
-/// Opens a watch, to read lines and to make nothing of them. It is not to end.
+/// Opens a watch whose lines are read and dropped. It does not end.
 async fn watch(client: &Client, path: &str) -> Result<impl Future<Output = Result<()>> + use<>> {
     let first = client.request_text(Request::get(format!("{path}?limit=1")).body(Vec::new())?).await?;
     let version = serde_json::from_str::<Page>(&first)?.metadata.resource_version;

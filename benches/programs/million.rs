@@ -1,6 +1,6 @@
-//! What so many objects take: half of them Services, half AddressableServices that are Ready, all told by watches to the
-//! controller of README.md in this very process. `bench-million OBJECTS [CHANGES]`; a million unless told otherwise, and then as
-//! many changes as a tenth of that.
+//! The memory and time of many objects in one process: half of them Services, half Ready AddressableServices, all
+//! delivered by watches to the controller of README.md. `bench-million OBJECTS [CHANGES]`: the defaults are a million
+//! objects and a tenth as many changes.
 
 use std::{
     env,
@@ -39,7 +39,7 @@ async fn main() -> Outcome<()> {
     million.say("all told", objects, begun)?;
     let begun = Instant::now();
     million.tell(0..changes / 2).await;
-    // Each key is woken by its object and its Service; how often it runs depends on how the two fall together.
+    // Each key is enqueued by its object and by its Service. The number of reconciles depends on how the two coincide.
     million.passed(objects / 2 + changes / 2).await;
     million.say("changed", changes, begun)
 }
@@ -71,8 +71,8 @@ impl Million {
         Ok(Self { server, registry, services, objects })
     }
 
-    /// The Services of these numbers and then the AddressableServices, each in a version that has not been. No pass
-    /// finds its Service missing, so none has anything to write.
+    /// Sends the Services of these numbers and then the AddressableServices, each in a new version. Every reconcile
+    /// finds its Service, so there is nothing to write.
     async fn tell(&self, numbers: Range<usize>) {
         let expected = self.services.len().max(numbers.end);
         for numbers in events::chunks(numbers.clone()) {
@@ -86,7 +86,7 @@ impl Million {
         }
     }
 
-    /// Waits until there were so many passes, and no key waits.
+    /// Waits until there were this many reconciles and the queue is empty.
     async fn passed(&self, passes: usize) {
         while self.counted("reknit_reconcile_total") < passes as f64 || self.counted("workqueue_depth") > 0.0
         {

@@ -1,5 +1,5 @@
-//! Runs one scenario once, so that its instructions can be counted: `bench-scenario NAME SIZE`. What is counted is what
-//! happens within `counted`, without the making of what it works on.
+//! Runs one scenario once, so that its instructions can be counted: `bench-scenario NAME SIZE`. The instructions within
+//! `counted` count, and the preparation does not.
 
 use std::{env, error::Error};
 
@@ -14,7 +14,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(counted(work).map_err(|error| error.to_string())?)
 }
 
-/// Callgrind is told to count within this function.
+/// Callgrind counts within this function.
 #[inline(never)]
 fn counted<T>(work: impl FnOnce() -> T) -> T {
     let made = work();

@@ -1,4 +1,4 @@
-//! The scenarios whose cost is counted, by name.
+//! The scenarios by name.
 
 use std::hint::black_box;
 
@@ -13,15 +13,15 @@ use crate::{
 /// The part of a scenario that is counted, ready to run.
 pub type Work<'a> = Box<dyn FnOnce() -> Result<()> + 'a>;
 
-/// Their names.
+/// The names of all scenarios.
 pub const NAMES: [&str; 8] =
     ["passes", "list", "relist", "queue", "tracker-shared", "tracker-each", "conditions", "buckets"];
 
-/// Makes what the scenario works on, of this size. To be called within the runtime.
+/// Prepares the scenario in this size. Call it within the runtime.
 ///
 /// # Errors
 ///
-/// There is no scenario of this name.
+/// Fails if there is no scenario of this name.
 pub fn prepared<'a>(name: &str, size: usize, runtime: &'a Runtime) -> Result<Work<'a>> {
     Ok(match name {
         "passes" => {

@@ -1,4 +1,4 @@
-//! Lines of watches, made as they are needed.
+//! Watch lines that are generated on demand.
 
 use std::{
     ops::Range,
@@ -14,22 +14,22 @@ use crate::{
     service,
 };
 
-/// What fits into a chunk of an answer.
+/// The number of lines in a chunk of a response.
 const LINES: usize = 32;
 static VERSION: AtomicUsize = AtomicUsize::new(10);
 
-/// The numbers in parts, each of which makes a chunk of lines.
+/// Splits the numbers into parts, each for one chunk of lines.
 pub fn chunks(numbers: Range<usize>) -> impl Iterator<Item = Range<usize>> {
     let end = numbers.end;
     numbers.step_by(LINES).map(move |begin| begin..end.min(begin + LINES))
 }
 
-/// Services that were added or changed.
+/// The lines of added or changed Services.
 pub fn services(numbers: &Range<usize>) -> Bytes {
     lines(numbers, service)
 }
 
-/// The AddressableServices that name them, Ready.
+/// The lines of the Ready AddressableServices that name these Services.
 pub fn addressable_services(numbers: &Range<usize>) -> Bytes {
     lines(numbers, |namespace, name| {
         let mut object = addressable_service(namespace, name);

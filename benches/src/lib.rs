@@ -1,4 +1,4 @@
-//! What everything here is measured with: objects, a controller, an API server in the same process, and scenarios.
+//! Shared parts of the measurements: objects, a controller, an API server in the same process, and scenarios.
 
 pub mod by_name;
 mod controller;

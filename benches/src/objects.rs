@@ -1,10 +1,10 @@
-//! Services and AddressableServices of the size that real ones have.
+//! Services and AddressableServices of a realistic size.
 
 use reknit::apis::service_host_name;
 use serde_json::{Value, json};
 
-/// A Service without an address of its own: addresses are taken from a range that is too small for many. What the API
-/// server would fill in is there.
+/// A headless Service, because the range of cluster addresses is too small. It has the fields that the API server
+/// defaults.
 pub fn service(namespace: &str, name: &str) -> Value {
     json!({
         "apiVersion": "v1",
@@ -25,7 +25,7 @@ pub fn service(namespace: &str, name: &str) -> Value {
     })
 }
 
-/// An AddressableService that names the Service of its own name.
+/// An AddressableService that names the Service of the same name.
 pub fn addressable_service(namespace: &str, name: &str) -> Value {
     json!({
         "apiVersion": "samples.knative.dev/v1alpha1",
@@ -35,7 +35,7 @@ pub fn addressable_service(namespace: &str, name: &str) -> Value {
     })
 }
 
-/// The merge patch that makes such an AddressableService Ready, as a controller sends it.
+/// The merge patch that makes such an AddressableService Ready.
 pub fn ready_status(namespace: &str, name: &str) -> Value {
     json!({
         "status": {

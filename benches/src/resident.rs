@@ -1,19 +1,19 @@
-//! How much memory a process holds, as the kernel counts it.
+//! The resident memory of a process, from the kernel.
 
 use std::{fs, io};
 
 use serde::Serialize;
 
-/// Megabytes resident.
+/// Resident memory in megabytes.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Memory {
-    /// Now; it means something once the process has come to rest.
+    /// The current memory. It is meaningful once the process is at rest.
     pub settled: f64,
-    /// Since the start, or since it was last forgotten.
+    /// The peak since the start, or since it was last reset.
     pub peak: f64,
 }
 
-/// The memory of this process.
+/// Reads the memory of this process.
 pub fn of(pid: u32) -> io::Result<Memory> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
     let megabytes = |field: &str| {

@@ -22,24 +22,24 @@ use crate::{
     service,
 };
 
-/// A runtime of one thread: everything here is to be called within one.
+/// Creates a runtime of one thread. Call everything here within one.
 pub fn runtime() -> std::io::Result<Runtime> {
     runtime::Builder::new_current_thread().enable_all().build()
 }
 
-/// From the first list to the last status write and its echo: the sample controller with ten workers.
+/// The sample controller with ten workers, from the first list to the last status write and its watch event.
 pub struct Passes {
     server: Server,
     objects: usize,
 }
 
 impl Passes {
-    /// With so many objects of each Kind, none of which has a status.
+    /// Prepares this many objects of each Kind, without a status.
     pub fn of(objects: usize) -> Self {
         Self { server: Server::holding(objects, false), objects }
     }
 
-    /// Ends when every status is written and has been heard of.
+    /// Runs until every status is written and its watch event has arrived.
     pub async fn run(&self) -> Result<()> {
         let (controller, informers) = constructed(&self.server, controller)?;
         informers.start();
@@ -50,7 +50,7 @@ impl Passes {
     }
 }
 
-/// Keys of a controller that does nothing with them.
+/// The keys of a controller that does nothing with them.
 pub struct Keys {
     queue: Queue,
     controller: Controller,
@@ -66,14 +66,14 @@ impl ReconcileKey for Counter {
     }
 }
 
-/// How a key comes into the queue.
+/// The lane of the queue that a key is added to.
 #[derive(Clone, Copy, Debug)]
 pub enum Lane {
-    /// As something that happened.
+    /// An event of a watch.
     Fast,
-    /// As something that is due.
+    /// A resync.
     Slow,
-    /// After a wait, within the first ten milliseconds.
+    /// A delay of at most ten milliseconds.
     Delayed,
 }
 
@@ -87,7 +87,7 @@ impl Default for Keys {
 }
 
 impl Keys {
-    /// Adds so many keys.
+    /// Adds this many keys.
     pub fn add(&self, keys: usize, lane: Lane) {
         for number in 0..keys {
             let key = key(number);
@@ -101,17 +101,17 @@ impl Keys {
         }
     }
 
-    /// Runs the passes of so many keys.
+    /// Reconciles this many keys.
     pub async fn work_off(self, keys: usize) {
         let mut passed = self.passed;
         let running = tokio::spawn(self.controller.run(always()));
-        // The sender is in the controller, which runs.
+        // The controller holds the sender and is running.
         let _ = passed.wait_for(|passed| *passed >= keys).await;
         running.abort();
     }
 }
 
-/// AddressableServices that are woken, once looked at, by a change of the Service that they name.
+/// AddressableServices that are enqueued by changes of the Services that they read.
 pub struct Observers {
     controller: Controller,
     services: Informer<Service>,
@@ -120,7 +120,7 @@ pub struct Observers {
 }
 
 impl Observers {
-    /// So many that name one Service, or each its own.
+    /// Prepares this many, which read one Service or each their own.
     pub fn of(observers: usize, shared: bool) -> Result<Self> {
         let mut objects = Vec::new();
         for number in 0..observers {
@@ -136,7 +136,7 @@ impl Observers {
         Ok(Self { controller: controller(&cx)?, services: cx.get(), observers, shared })
     }
 
-    /// A pass of each, which reads its Service and has nothing to write.
+    /// Reconciles each of them. They read their Services and have nothing to write.
     pub async fn look(&self) -> Result<()> {
         for number in 0..self.observers {
             let _ = self.controller.once(&Key::new("bench", &name(number))).await?;
@@ -145,7 +145,7 @@ impl Observers {
         Ok(())
     }
 
-    /// Each Service that is read, in a later state.
+    /// Each Service in a later version.
     pub fn changed(&self, version: usize) -> Vec<Service> {
         let services = if self.shared { 1 } else { self.observers };
         let change = |number| {
@@ -156,7 +156,7 @@ impl Observers {
         (0..services).map(change).collect()
     }
 
-    /// Changes these Services; how many observers that wakes.
+    /// Changes these Services, and returns the number of enqueued keys.
     pub fn wake(&self, changed: Vec<Service>) -> usize {
         changed.into_iter().for_each(|service| self.services.insert(service));
         self.controller.queued().len()
@@ -171,7 +171,7 @@ fn target(number: usize, shared: bool) -> String {
     name(if shared { 0 } else { number })
 }
 
-/// Services in a store.
+/// Services in a cache.
 pub struct Stored {
     server: Server,
     services: Informer<Service>,
@@ -179,12 +179,12 @@ pub struct Stored {
 }
 
 impl Stored {
-    /// So many, listed from a server of their own.
+    /// Lists this many Services from a server of their own.
     pub async fn listed(objects: usize) -> Self {
         Self::listed_from(Server::holding(objects, false), objects).await
     }
 
-    /// What this server holds.
+    /// Lists the Services of this server.
     pub async fn listed_from(server: Server, objects: usize) -> Self {
         let (services, informers) = {
             let cx = Context::new("bench", server.client());
@@ -195,12 +195,12 @@ impl Stored {
         Self { server, services, objects }
     }
 
-    /// Reads each by its key; how many were there.
+    /// Reads each Service by its key, and returns how many were found.
     pub fn get_each(&self) -> usize {
         (0..self.objects).filter(|number| self.services.get(&key(*number)).is_some()).count()
     }
 
-    /// The server has changed one in a hundred of them since, and has not told.
+    /// Changes one in a hundred Services at the server, without sending the change.
     pub async fn outdated(objects: usize) -> Self {
         let stored = Self::listed(objects).await;
         stored.server.watched_services(1).await;
@@ -208,7 +208,7 @@ impl Stored {
         stored
     }
 
-    /// Has all of them listed anew.
+    /// Relists all Services.
     pub async fn relist(&self) {
         let gone = json!({"type": "ERROR", "object": {"kind": "Status", "status": "Failure", "code": 410}});
         self.server.tell_of_services(format!("{gone}\n").into()).await;
@@ -216,7 +216,7 @@ impl Stored {
     }
 }
 
-/// Turns a condition over so many times.
+/// Changes a condition this many times.
 pub fn turn_condition(times: usize) -> AddressableServiceStatus {
     let mut status = AddressableServiceStatus::default();
     for time in 0..times {
@@ -228,7 +228,7 @@ pub fn turn_condition(times: usize) -> AddressableServiceStatus {
     status
 }
 
-/// Finds the bucket of so many keys, among eight.
+/// Finds the buckets of this many keys, among eight.
 pub fn find_buckets(keys: usize) -> usize {
     let ring = Ring::new((0..8).map(|bucket| format!("controller.bench.{bucket:02}-of-08")));
     (0..keys).map(|number| ring.owner(&key(number)).len()).sum()

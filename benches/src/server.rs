@@ -1,4 +1,4 @@
-//! An API server within the process that costs next to nothing: it answers with bytes that were made before.
+//! An API server within the process that costs almost nothing: it sends prepared bytes.
 
 use std::{
     collections::HashMap,
@@ -25,12 +25,13 @@ type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
 
 const PAGE: usize = 500;
 const NAMESPACES: usize = 10;
-/// Chunks that wait to be read by who watches.
+/// The number of chunks that wait for the reader of a watch.
 const QUEUED: usize = 16;
-/// By how much versions rise: above all that were there.
+/// The step between versions, above all versions so far.
 const CHANGED: usize = 10_000_000;
 
-/// Holds AddressableServices and the Services they name, takes status writes, and tells of them in its watches.
+/// A server with AddressableServices and the Services that they name. It accepts status writes and sends them to its
+/// watches.
 #[derive(Clone)]
 pub struct Server(Arc<State>);
 
@@ -38,13 +39,13 @@ struct State {
     services: Kind,
     addressable_services: Kind,
     version: AtomicU64,
-    /// How many status writes were told to whoever watches.
+    /// The number of status writes that were sent to watches.
     echoed: watch::Sender<usize>,
 }
 
 struct Kind {
     pages: RwLock<Vec<Bytes>>,
-    /// Each object without what a status write changes, by the path of its status.
+    /// Each object without the fields that a status write changes, by the path of its status.
     rests: HashMap<String, String>,
     watches: watch::Sender<Vec<mpsc::Sender<Bytes>>>,
 }
@@ -60,7 +61,7 @@ pub(crate) fn place(number: usize) -> (String, String) {
     (format!("bench-{}", number % NAMESPACES), format!("web-{number:07}"))
 }
 
-/// As the API server stores it, in the version of its number.
+/// The object as the API server stores it, with its number as its version.
 pub(crate) fn stored(mut object: Value, number: usize) -> Value {
     let metadata = &mut object["metadata"];
     metadata["uid"] = format!("00000000-0000-4000-8000-{number:012}").into();
@@ -71,7 +72,7 @@ pub(crate) fn stored(mut object: Value, number: usize) -> Value {
 }
 
 impl Server {
-    /// So many objects of each Kind, Ready or without a status.
+    /// A server with this many objects of each Kind, Ready or without a status.
     pub fn holding(pairs: usize, ready: bool) -> Self {
         let version = 1 + pairs as u64;
         let (mut services, mut addressable_services) = (Vec::new(), Vec::new());
@@ -92,7 +93,7 @@ impl Server {
         }))
     }
 
-    /// A client of this server.
+    /// Returns a client of this server.
     pub fn client(&self) -> Client {
         let server = self.clone();
         let service = tower::service_fn(move |request| {
@@ -102,10 +103,10 @@ impl Server {
         Client::new(service, "default")
     }
 
-    /// Ends once so many status writes have come back through a watch.
+    /// Waits until this many status writes were sent to a watch.
     pub async fn echoed(&self, writes: usize) {
         let mut echoed = self.0.echoed.subscribe();
-        // The sender is in this very server, so this cannot fail.
+        // The sender is a field of this server, so this cannot fail.
         let _ = echoed.wait_for(|echoed| *echoed >= writes).await;
     }
 
@@ -116,13 +117,13 @@ impl Server {
         let _ = watches.wait_for(|watches| !watches.is_empty()).await;
     }
 
-    /// Waits until Services have been watched so many times.
+    /// Waits until Services have been watched this many times.
     pub async fn watched_services(&self, times: usize) {
         let mut watches = self.0.services.watches.subscribe();
         let _ = watches.wait_for(|watches| watches.len() >= times).await;
     }
 
-    /// Has lists tell of another version of one in so many Services. Watches are not told.
+    /// Changes one in `one_in` Services, which lists show and watches do not.
     pub fn change_services(&self, one_in: usize) {
         let mut pages = self.0.services.pages.write().unwrap_or_else(PoisonError::into_inner);
         for page in pages.iter_mut() {
@@ -130,12 +131,12 @@ impl Server {
         }
     }
 
-    /// Sends lines to those who watch Services; waits while they have enough to do.
+    /// Sends lines to the watches of Services. Waits while their queues are full.
     pub async fn tell_of_services(&self, lines: Bytes) {
         self.0.services.tell(lines).await;
     }
 
-    /// The same of AddressableServices.
+    /// Sends lines to the watches of AddressableServices.
     pub async fn tell_of_addressable_services(&self, lines: Bytes) {
         self.0.addressable_services.tell(lines).await;
     }
@@ -236,7 +237,7 @@ fn status_path(object: &Value) -> String {
     format!("/apis/samples.knative.dev/v1alpha1/namespaces/{namespace}/addressableservices/{name}/status")
 }
 
-/// What stands behind the resourceVersion, in the order that `write` puts the fields into.
+/// The part after the resourceVersion, in the order in which `write` writes the fields.
 fn rest_of(object: &Value) -> String {
     let mut object = object.clone();
     let mut metadata = object["metadata"].take();

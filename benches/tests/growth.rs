@@ -1,5 +1,5 @@
-//! What the hot paths cost grows no faster than n log n: counted in allocations and in bytes allocated, which no busy
-//! machine changes. (`hack/instructions.sh` counts instructions, where there is valgrind.)
+//! The cost of the hot paths grows no faster than n log n, measured in allocations and in allocated bytes, which do not
+//! depend on the load of the machine. hack/instructions.sh counts instructions, if valgrind is installed.
 
 use std::error::Error;
 
@@ -31,7 +31,7 @@ fn allocated(name: &str, size: usize) -> Result<AllocationInfo, Box<dyn Error>> 
     Ok(info)
 }
 
-/// With a fifth for what is done once.
+/// Allows a fifth more, for setup costs.
 fn at_most_n_log_n(few: u64, many: u64) -> bool {
     let n_log_n = |n: usize| n as f64 * (n as f64).ln();
     many as f64 <= 1.2 * few as f64 * n_log_n(MANY) / n_log_n(FEW)

@@ -14,7 +14,7 @@ use crate::support::{
 };
 
 #[tokio::test(flavor = "multi_thread")]
-async fn malformed_keys_are_dropped_and_the_others_go_on() {
+async fn malformed_keys_are_dropped_and_other_keys_continue() {
     logs::record();
     let server = Server::shared().await;
     let objects = server.objects("keys").await;
@@ -48,7 +48,7 @@ async fn malformed_keys_are_dropped_and_the_others_go_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_object_without_name_or_namespace_is_no_reason_to_stop() {
+async fn objects_without_name_or_namespace_do_not_stop_the_controller() {
     let server = Server::shared().await;
     let objects = server.objects("nameless").await;
     let proxy = server.proxy().await;
@@ -87,7 +87,7 @@ fn service_like(object: &Value) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_annotation_of_a_mebibyte_is_carried_along() {
+async fn an_annotation_of_a_mebibyte_is_preserved() {
     let server = Server::shared().await;
     let objects = server.objects("annotation").await;
     let proxy = server.proxy().await;
@@ -110,7 +110,7 @@ async fn an_annotation_of_a_mebibyte_is_carried_along() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_message_too_large_for_the_server_holds_up_nobody_else() {
+async fn a_message_too_large_for_the_server_does_not_block_other_keys() {
     let server = Server::shared().await;
     let objects = server.objects("large").await;
     let controller = process::controller(server.kubeconfig()).alone().within(&objects.namespace).spawn();

@@ -23,7 +23,7 @@ use crate::{
 const OBJECTS: usize = 20;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_the_leader_writes_and_after_its_sigterm_the_other_goes_on() {
+async fn only_the_leader_writes_and_after_its_sigterm_the_other_takes_over() {
     let server = Server::shared().await;
     let objects = server.objects("leaders").await;
     elect_quickly(&objects).await;

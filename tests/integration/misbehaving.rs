@@ -90,7 +90,7 @@ fn named(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pass_that_panics_is_told_with_its_key_and_the_others_go_on() {
+async fn a_panicking_reconcile_is_reported_with_its_key_and_other_keys_continue() {
     let server = Server::shared().await;
     let objects = server.objects("panics").await;
     bad_beside_good(&server, &objects, "panics", "as it does every time").await;
@@ -102,7 +102,7 @@ async fn a_pass_that_panics_is_told_with_its_key_and_the_others_go_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pass_that_always_fails_is_told_with_its_key_and_the_others_go_on() {
+async fn a_failing_reconcile_is_reported_with_its_key_and_other_keys_continue() {
     let server = Server::shared().await;
     let objects = server.objects("fails").await;
     bad_beside_good(&server, &objects, "fails", "it never works").await;
@@ -129,7 +129,7 @@ async fn bad_beside_good(server: &Server, objects: &Objects, bad: &str, message:
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pass_that_never_returns_is_warned_of_and_dropped_at_its_deadline() {
+async fn a_hanging_reconcile_is_warned_about_and_dropped_at_its_deadline() {
     logs::record();
     let server = Server::shared().await;
     let objects = server.objects("deadline").await;
@@ -153,7 +153,7 @@ async fn a_pass_that_never_returns_is_warned_of_and_dropped_at_its_deadline() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pass_that_never_returns_takes_one_worker_and_no_more() {
+async fn a_hanging_reconcile_occupies_one_worker() {
     logs::record();
     let server = Server::shared().await;
     let objects = server.objects("hangs").await;
@@ -171,7 +171,7 @@ async fn a_pass_that_never_returns_takes_one_worker_and_no_more() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_object_that_cannot_be_decoded_is_told_with_its_key_and_the_others_go_on() {
+async fn an_undecodable_object_is_reported_with_its_key_and_other_keys_continue() {
     logs::record();
     let server = Server::shared().await;
     server.install_crd(loose::definition()).await.expect("the CRD");

@@ -24,7 +24,7 @@ const OBJECTS: usize = 20;
 const OUTAGE: Duration = Duration::from_secs(5);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_stops_for_five_seconds_is_picked_up_again() {
+async fn controllers_recover_from_a_server_outage_of_five_seconds() {
     let server = Server::own(ControlPlane::builder()).await;
     server.install::<AddressableService>().await.expect("the CRD");
     server.install::<SimpleDeployment>().await.expect("the CRD");

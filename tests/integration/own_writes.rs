@@ -116,7 +116,7 @@ async fn delete(api: &Api<ConfigMap>, name: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn own_writes_stand_though_a_relist_begun_before_them_ends_after_them() {
+async fn own_writes_survive_a_relist_that_began_before_them() {
     let watched = Watched::new("relist").await;
     for name in ["changed", "deleted"] {
         create(&watched.others, name, "1").await;
@@ -148,7 +148,7 @@ async fn own_writes_stand_though_a_relist_begun_before_them_ends_after_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_echo_that_comes_before_its_answer_is_told_once() {
+async fn a_watch_event_before_its_response_is_reported_once() {
     let watched = Watched::new("echo").await;
     let answers = watched.proxy.hold_answers(|request| request.writes() && request.resource == "configmaps");
     let own = watched.own.clone();
@@ -172,7 +172,7 @@ async fn an_echo_that_comes_before_its_answer_is_told_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_that_comes_before_its_echo_is_told_once() {
+async fn a_response_before_its_watch_event_is_reported_once() {
     let watched = Watched::new("answer").await;
     let echoes = watched.proxy.hold_lines(|line| line.resource == "configmaps" && line.name() == "x");
     create(&watched.own, "x", "1").await;
@@ -188,7 +188,7 @@ async fn an_answer_that_comes_before_its_echo_is_told_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_deleted_and_created_again_under_its_name_is_another_object() {
+async fn an_object_recreated_under_the_same_name_is_another_object() {
     let watched = Watched::new("again").await;
     create(&watched.others, "x", "old").await;
     watched.holds("x", "old").await;
@@ -203,7 +203,7 @@ async fn what_is_deleted_and_created_again_under_its_name_is_another_object() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_this_process_deletes_and_creates_again_is_another_object() {
+async fn an_object_that_this_process_recreates_is_another_object() {
     let watched = Watched::new("ownagain").await;
     create(&watched.others, "x", "old").await;
     watched.holds("x", "old").await;
@@ -234,7 +234,7 @@ async fn a_relist_that_still_has_the_old_object_does_not_bring_it_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_own_deletion_stands_though_the_watch_still_tells_of_what_was_before() {
+async fn an_own_deletion_holds_although_older_watch_events_follow() {
     let watched = Watched::new("deletion").await;
     create(&watched.others, "x", "1").await;
     watched.holds("x", "1").await;
@@ -305,7 +305,7 @@ impl Deaf {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whatever_a_deletion_answers_the_store_is_as_the_server_is() {
+async fn the_cache_agrees_with_the_server_after_any_response_to_a_deletion() {
     let deaf = Deaf::new("deaf").await;
     let delete =
         async |name: &str, params: DeleteParams| deaf.own.delete(name, &params).await.expect("it is deleted");

@@ -105,19 +105,19 @@ async fn run(prefix: &str, says: fn(usize) -> String, last: &str) -> Took {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_status_computed_before_the_write_is_put_right_by_one_pass_more() {
+async fn a_status_computed_before_a_write_is_corrected_by_one_more_reconcile() {
     let took = run("before", |found| format!("{found} found"), "1 found").await;
     assert_eq!(took, Took { passes: 2, creations: 1, status_writes: 2 });
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn where_the_status_was_right_already_the_pass_more_writes_nothing() {
+async fn one_more_reconcile_writes_nothing_if_the_status_was_right() {
     let took = run("right", |_| "it".into(), "it").await;
     assert_eq!(took, Took { passes: 2, creations: 1, status_writes: 1 });
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_status_write_whose_echo_comes_first_wakes_nobody() {
+async fn a_status_write_whose_watch_event_comes_first_enqueues_nothing() {
     let server = Server::shared().await;
     let objects = server.objects("echo").await;
     let proxy = server.proxy().await;

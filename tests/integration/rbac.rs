@@ -19,7 +19,7 @@ const USER: &str = "system:serviceaccount:knative-samples:controller";
 const CONFIG: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/config");
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_rights_of_config_are_enough_and_nothing_is_refused() {
+async fn the_permissions_in_config_suffice() {
     let server = Server::own(ControlPlane::builder().audited()).await;
     server.apply_path(CONFIG).await.expect("config/ is applied");
     let kubeconfig = server.kubeconfig_as(SYSTEM, "controller").await.expect("the service account");

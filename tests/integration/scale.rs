@@ -20,7 +20,7 @@ const SERVICES: usize = 50;
 const NAME: &str = "addressableservices.samples.knative.dev";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_thousand_objects_take_one_pass_and_one_status_write_each_and_none_after_a_restart() {
+async fn two_thousand_objects_take_one_reconcile_and_one_status_write_each_and_none_after_a_restart() {
     let server = Server::shared().await;
     let objects = server.objects("scale").await;
     let proxy = server.proxy().await;

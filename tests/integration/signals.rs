@@ -34,7 +34,7 @@ async fn started(server: &Server, objects: &Objects, proxy: &Proxy, args: &[&str
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn after_sigterm_the_pass_in_flight_is_finished_and_the_lease_released() {
+async fn the_reconcile_in_flight_at_sigterm_finishes_and_the_lease_is_released() {
     let server = Server::shared().await;
     let objects = server.objects("term").await;
     let proxy = server.proxy().await;
@@ -58,7 +58,7 @@ async fn after_sigterm_the_pass_in_flight_is_finished_and_the_lease_released() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn after_sigterm_a_pass_that_does_not_end_is_dropped_at_the_deadline() {
+async fn a_hanging_reconcile_at_sigterm_is_dropped_at_the_deadline() {
     let server = Server::shared().await;
     let objects = server.objects("deadline").await;
     let proxy = server.proxy().await;

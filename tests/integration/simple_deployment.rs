@@ -34,7 +34,7 @@ const IMAGE: &str = "registry.k8s.io/pause:3.10";
 const NAME: &str = "simpledeployments.samples.knative.dev";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn scaled_0_50_7_30_while_its_watch_is_a_second_late_it_creates_and_deletes_exactly_what_is_needed() {
+async fn scaling_0_50_7_30_with_a_watch_a_second_late_creates_and_deletes_exactly_the_needed_pods() {
     let server = Server::shared().await;
     let objects = server.objects("scaled").await;
     let proxy = server.proxy().await;

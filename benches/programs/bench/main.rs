@@ -20,7 +20,7 @@ use crate::{
     report::{Report, chart},
 };
 
-/// What went wrong; the first failure ends it all.
+/// A result whose first error ends the program.
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
 const RESULTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/results");
@@ -71,7 +71,7 @@ async fn run(args: Args) -> Result<()> {
     args.write.map_or(Ok(()), |name| write(&measuring.report, &name))
 }
 
-/// What was started ends with it, which dropping it sees to.
+/// Runs the work until it ends or a signal arrives. Dropping the work stops what it started.
 async fn unless_interrupted<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     tokio::select! {
         ended = work => ended,

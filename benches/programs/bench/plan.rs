@@ -1,4 +1,4 @@
-//! What is measured, how often and in which order.
+//! The order and the number of the measurements.
 
 use std::path::Path;
 
@@ -41,7 +41,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// With an API server on which there is nothing yet.
+    /// Starts with an empty API server.
     pub(crate) async fn begin(mut self, programs: &Path) -> Result<Measuring> {
         if self.full {
             self.objects = vec![5_000, 50_000];
@@ -62,7 +62,7 @@ pub(crate) struct Measuring {
     plan: Plan,
     candidates: Vec<Candidate>,
     cluster: Cluster,
-    /// Of what was measured so far.
+    /// The results so far.
     pub(crate) report: Report,
 }
 
@@ -81,7 +81,7 @@ impl Measuring {
         if self.plan.memory {
             self.memory().await?;
         }
-        // Comes last, since what it adds would be part of the other figures.
+        // Measured last, because it adds objects that would be part of the other figures.
         self.latency().await?;
         eprintln!("looking on while nothing happens");
         let idle = idle::measure(&self.cluster, compared(&self.candidates), self.most_workers()).await?;
@@ -111,7 +111,7 @@ impl Measuring {
         Ok(())
     }
 
-    /// None where there is no floor to compare with.
+    /// Measures listing, or returns `None` if there is no floor to compare with.
     async fn listing(&self) -> Result<Option<Spread>> {
         let Some(floor) =
             self.candidates.iter().find(|candidate| candidate.is_floor() && !candidate.also_watches())
@@ -136,7 +136,7 @@ impl Measuring {
         Ok(())
     }
 
-    /// With the most objects.
+    /// Measures latency with the highest number of objects.
     async fn latency(&mut self) -> Result<()> {
         let changes = self.plan.changes * latency::A_SECOND;
         let most = self.plan.objects.iter().max().copied().unwrap_or_default();
@@ -164,7 +164,7 @@ impl Measuring {
     }
 }
 
-/// Those that are told to hold less are as fast as without, and looked at for memory alone.
+/// The candidates whose speed is compared. Tuned variants are as fast as the others, and only their memory is measured.
 fn compared(candidates: &[Candidate]) -> impl Iterator<Item = &Candidate> {
     candidates.iter().filter(|candidate| !candidate.is_tuned())
 }

@@ -46,7 +46,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn what_is_no_kind_is_refused_in_one_line() {
+fn invalid_arguments_are_refused_in_one_line() {
     let folder = Folder::new("refused");
     let cases: [(&[&str], &str); 11] = [
         (&[], "want hack/new-kind.sh [--path] GROUP VERSION KIND"),
@@ -85,7 +85,7 @@ fn a_folder_that_is_not_empty_is_left_as_it_is() {
 }
 
 #[test]
-fn what_is_written_depends_on_reknit_by_git_unless_told_otherwise() {
+fn a_project_depends_on_reknit_by_git_by_default() {
     let folder = Folder::new("git");
     assert!(folder.new_kind(&["example.com", "v1", "Greeting"]).status.success());
     let manifest = fs::read_to_string(folder.project().join("Cargo.toml")).unwrap();
@@ -93,7 +93,7 @@ fn what_is_written_depends_on_reknit_by_git_unless_told_otherwise() {
 }
 
 #[test]
-fn what_is_written_is_formatted_and_compiles_without_warnings_and_its_test_passes() {
+fn a_project_is_formatted_compiles_without_warnings_and_passes_its_test() {
     build_all();
     let folder = Folder::new("builds");
     let written = folder.new_kind(&["--path", "shop.example.com", "v1alpha1", "Policy"]);

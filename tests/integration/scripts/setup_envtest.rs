@@ -219,7 +219,7 @@ fn the_published_archive_is_used_and_cached() -> Outcome {
 }
 
 #[test]
-fn the_very_version_wins_over_a_newer_one() -> Outcome {
+fn the_exact_version_is_preferred_to_a_newer_one() -> Outcome {
     let place = Place::new("version")?;
     let (archive, checksum) = place.archive()?;
     let releases = serve(&index(&["v1.36.2", "v1.36.3", "v1.36.4"], &checksum), Archive::whole(archive))?;
@@ -229,7 +229,7 @@ fn the_very_version_wins_over_a_newer_one() -> Outcome {
 }
 
 #[test]
-fn what_the_archive_lacks_is_built() -> Outcome {
+fn programs_missing_in_the_archive_are_built() -> Outcome {
     let place = Place::new("lacking")?;
     let (archive, checksum) = place.archive()?;
     let releases = serve(&index(&["v1.36.3"], &checksum), Archive::whole(archive))?;
@@ -267,7 +267,7 @@ fn an_archive_that_is_cut_off_is_not_used() -> Outcome {
 }
 
 #[test]
-fn an_index_or_an_archive_that_does_not_answer_costs_less_than_five_seconds() -> Outcome {
+fn a_server_that_does_not_answer_costs_less_than_five_seconds() -> Outcome {
     let place = Place::new("unreachable")?;
     // Accepts connections and never answers.
     let deaf = TcpListener::bind("127.0.0.1:0")?;
@@ -344,7 +344,7 @@ fn is_running(pid: &str) -> bool {
 }
 
 #[test]
-fn what_is_cached_stays_where_the_rest_cannot_be_had() -> Outcome {
+fn cached_programs_stay_if_the_rest_cannot_be_installed() -> Outcome {
     let place = Place::new("kept")?;
     let ran = place.run(NOWHERE, &["--control-plane"])?;
     fs::remove_file(ran.folder.join("etcd"))?;
@@ -356,7 +356,7 @@ fn what_is_cached_stays_where_the_rest_cannot_be_had() -> Outcome {
 }
 
 #[test]
-fn what_the_users_own_folder_lacks_is_added_beside_it() -> Outcome {
+fn programs_missing_in_the_users_folder_are_added_in_another_folder() -> Outcome {
     let place = Place::new("assets")?;
     for program in ["kube-apiserver", "etcd", "kubectl"] {
         place.write_program(&format!("assets/{program}"), "own\n")?;

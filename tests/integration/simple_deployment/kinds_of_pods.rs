@@ -21,7 +21,7 @@ async fn start(prefix: &str) -> (Server, Objects, Process) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pods_that_are_ready_are_counted_and_those_that_are_not_are_said_to_be_missing() {
+async fn ready_pods_are_counted_and_others_are_reported_missing() {
     let (_server, objects, controller) = start("ready").await;
     let object = objects.deploy("x", IMAGE, 2).await;
     let pods = objects.all_alive(&object, 2).await;
@@ -42,7 +42,7 @@ async fn pods_that_are_ready_are_counted_and_those_that_are_not_are_said_to_be_m
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pods_that_failed_or_were_evicted_are_replaced_and_stay_to_be_looked_at() {
+async fn failed_and_evicted_pods_are_replaced_and_kept() {
     let (_server, objects, controller) = start("failed").await;
     let object = objects.deploy("x", IMAGE, 3).await;
     let pods = objects.all_alive(&object, 3).await;

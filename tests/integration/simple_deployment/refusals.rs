@@ -12,7 +12,7 @@ use super::{IMAGE, sent};
 use crate::support::{objects::Objects, process, server::Server};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_quota_lets_through_what_it_allows_and_status_and_event_say_what_it_refused() {
+async fn a_quota_admits_some_pods_and_status_and_event_report_the_refused() {
     let server = Server::shared().await;
     let objects = server.objects("quota").await;
     let proxy = server.proxy().await;
@@ -51,7 +51,7 @@ async fn a_quota_lets_through_what_it_allows_and_status_and_event_say_what_it_re
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_image_that_no_pod_may_have_is_said_in_status_and_event_and_mended_by_another() {
+async fn an_invalid_image_is_reported_in_status_and_event_until_it_is_replaced() {
     let server = Server::shared().await;
     let objects = server.objects("noimage").await;
     let controller = process::controller(server.kubeconfig()).alone().within(&objects.namespace).spawn();

@@ -20,7 +20,7 @@ type Done = Result<(), Box<dyn Error>>;
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_file_and_command_of_the_tutorial_does_what_it_says() -> Done {
+async fn every_file_and_command_of_the_tutorial_works() -> Done {
     build_all();
     let plane = ControlPlane::start().await?;
     plane.nodes(1).await?;

@@ -1,8 +1,8 @@
-//! The sample controller on kube-runtime: its `Controller`, a `reflector` for the Services that it reads, one watch of
-//! each Kind. Run as `bench-kube-runtime tuned` it does what kube's page on optimization advises: managedFields are
-//! dropped before caching, and events that change no generation do not wake it.
+//! The sample controller on kube-runtime: its `Controller`, a `reflector` for the Services that it reads, and one watch
+//! of each Kind. Run as `bench-kube-runtime tuned` it follows kube's page on optimization: it drops managedFields
+//! before caching, and ignores events that do not change the generation.
 //!
-//! `K_THREADS_PER_CONTROLLER` is how many reconciliations run at once.
+//! `K_THREADS_PER_CONTROLLER` is the number of concurrent reconciles.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -70,13 +70,13 @@ struct Address {
     url: String,
 }
 
-/// Who named which Service.
+/// The AddressableServices that name each Service.
 type Named = HashMap<ObjectRef<Service>, HashSet<ObjectRef<AddressableService>>>;
 
 struct Context {
     client: Client,
     services: Store<Service>,
-    /// A store tells only the last of those who wait for it, so one waits for all.
+    /// A store notifies only the last of its waiters, so one task waits for all.
     services_ready: OnceCell<()>,
     named: Arc<Mutex<Named>>,
 }
@@ -122,7 +122,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The objects that change, once they are in the store.
+/// The changed objects, once they are in the store.
 fn events<K>(
     api: Api<K>,
     writer: reflector::store::Writer<K>,
@@ -183,7 +183,7 @@ fn status_of(object: &AddressableService, service: Option<&Service>) -> Addressa
     }
 }
 
-/// Since when it is so counts for nothing.
+/// Compares conditions without their transition times.
 fn says_the_same(held: Option<&AddressableServiceStatus>, status: &AddressableServiceStatus) -> bool {
     let said = |status: &AddressableServiceStatus| -> Vec<_> {
         let conditions = status.conditions.iter();

@@ -1,4 +1,4 @@
-//! What programs do while nothing happens.
+//! The work of idle programs.
 
 use std::time::Duration;
 
@@ -11,8 +11,7 @@ use crate::{
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Milliseconds of processor time in a minute, of each candidate: all over the same minute, in which none has anything
-/// to do.
+/// Milliseconds of processor time in one minute without work, for all candidates at the same time.
 pub(crate) async fn measure(
     cluster: &Cluster,
     candidates: impl Iterator<Item = &Candidate>,

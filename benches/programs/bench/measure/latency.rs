@@ -1,4 +1,4 @@
-//! How long after the creation of a Service the status that names it is seen.
+//! The time from the creation of a Service to the status that names it.
 
 use std::{
     cell::RefCell,
@@ -21,17 +21,17 @@ const PAUSE: Duration = Duration::from_millis(20);
 pub(crate) const A_SECOND: usize = 50;
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// When the creation of each Service began.
+/// The time of each Service's creation request.
 type Begun = RefCell<HashMap<String, Instant>>;
 
-/// Milliseconds from sending the request that creates a Service to seeing its AddressableService Ready.
+/// Milliseconds from the creation request of a Service until its AddressableService is seen to be Ready.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Latency {
     pub(crate) p50: f64,
     pub(crate) p99: f64,
 }
 
-/// AddressableServices whose Services are still to come: so many.
+/// Creates this many AddressableServices whose Services do not exist yet.
 pub(crate) async fn prepare(cluster: &Cluster, changes: usize) -> Result<()> {
     cluster.make_namespace(NAMESPACE).await?;
     cluster.add_addressable_services(NAMESPACE, names(changes)).await
@@ -61,7 +61,7 @@ pub(crate) async fn measure(
     Ok(Latency { p50: quantile(&seen, 0.5), p99: quantile(&seen, 0.99) })
 }
 
-/// The program, once it is known to wait for the Services.
+/// Starts the program, and waits until it waits for the Services.
 async fn waiting(
     cluster: &Cluster,
     candidate: &Candidate,
@@ -91,7 +91,7 @@ async fn waiting(
     Ok(process)
 }
 
-/// One each 20 ms, whether or not the one before has been answered.
+/// Creates one Service every 20 ms, whether or not the previous request has its response.
 async fn create(cluster: &Cluster, changes: usize, begun: &Begun) -> Result<()> {
     let pace = stream::unfold(interval(PAUSE), |mut pace| async {
         pace.tick().await;
@@ -107,7 +107,7 @@ async fn create(cluster: &Cluster, changes: usize, begun: &Begun) -> Result<()> 
         .await
 }
 
-/// The milliseconds that each took.
+/// Waits for the statuses, and returns the milliseconds of each.
 async fn see(watch: &mut Watch, changes: usize, begun: &Begun) -> Result<Vec<f64>> {
     let mut took = HashMap::new();
     while took.len() < changes {

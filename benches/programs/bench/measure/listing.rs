@@ -1,11 +1,11 @@
-//! How long listing takes, below which no controller can begin.
+//! The time for listing, which no controller can be faster than.
 
 use crate::{
     Result,
     rig::{candidate::Candidate, cluster::Cluster, process::Process, rest::quiet},
 };
 
-/// Seconds from the start of a process to its having read both Kinds, in pages of 500, and done nothing with them.
+/// Seconds from the start of a process until it has read both Kinds in pages of 500 and dropped them.
 pub(crate) async fn measure(cluster: &Cluster, floor: &Candidate) -> Result<f64> {
     quiet().await?;
     let mut process = Process::start(cluster, floor, 1, &["lists"])?;

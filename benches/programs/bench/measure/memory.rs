@@ -1,4 +1,4 @@
-//! What a program holds: after its first list, after a list anew, and while everything changes.
+//! The memory of a program: after its first list, after a relist, and under churn.
 
 use std::time::Duration;
 
@@ -16,13 +16,13 @@ const LIMIT: Duration = Duration::from_secs(120);
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Phases {
     pub(crate) first_list: Memory,
-    /// After the API server has forgotten what the program's watches go on from.
+    /// After a relist, because the resourceVersions of its watches have expired.
     pub(crate) relist: Memory,
-    /// While each Service changes once, in size too.
+    /// While each Service changes once, and with it its size.
     pub(crate) churn: Memory,
 }
 
-/// Where every object was Ready when it was kept, so that there is nothing to write.
+/// Measures a candidate with objects that are all Ready, so that there is nothing to write.
 pub(crate) async fn measure(cluster: &Cluster, candidate: &Candidate, workers: usize) -> Result<Phases> {
     cluster.reset().await?;
     let process = Process::start(cluster, candidate, workers, &[])?;

@@ -1,4 +1,4 @@
-//! How fast a program makes every object Ready, and what it needs for that.
+//! The time until a program has made every object Ready, and its cost.
 
 use std::{
     collections::HashSet,
@@ -17,14 +17,14 @@ use crate::{
 
 const LIMIT: Duration = Duration::from_secs(900);
 
-/// One run from the start of the process to the last Ready.
+/// One run, from the start of the process to the last Ready object.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Throughput {
     /// Objects a second, from the first Ready to the last.
     pub(crate) objects_per_second: f64,
-    /// Microseconds of processor time for each object, from the start until the process has come to rest.
+    /// Microseconds of processor time for each object, from the start until the process is at rest.
     pub(crate) cpu_per_object: f64,
-    /// Seconds from the start of the process.
+    /// Seconds from the start of the process to the first Ready object.
     pub(crate) first_ready: f64,
     pub(crate) last_ready: f64,
     /// Status writes that changed something, for each object.
@@ -40,7 +40,7 @@ pub(crate) async fn measure(
 ) -> Result<Throughput> {
     let mut watch = cluster.watch().await?;
     let file = cluster.folder().join("writes");
-    // Whoever reads them: the API server has listed the same before each candidate, and is busy with none of it.
+    // The API server lists the same objects before each candidate, and is at rest when the candidate starts.
     fs::write(&file, cluster.status_writes().await?)?;
     quiet().await?;
     let arguments = match candidate.is_floor() {
@@ -67,7 +67,7 @@ pub(crate) async fn measure(
 struct Ready {
     first: Instant,
     last: Instant,
-    /// How many events it took.
+    /// The number of events.
     events: usize,
 }
 

@@ -1,4 +1,4 @@
-//! The chart for README.md: for each setting and each figure a bar a candidate.
+//! The chart for README.md: a bar for each candidate, by setting and figure.
 
 use std::fmt::Write;
 
@@ -17,7 +17,7 @@ const SHOWN: [&str; 5] = ["objects/s", "CPU µs/object", "settled MB", "first Re
 const STYLE: &str =
     "text{font:12px sans-serif;fill:#777}.title{font-weight:bold}.bar{fill:#999}.ours{fill:#d9622b}";
 
-/// One setting below the other, and the machine.
+/// Draws one setting below the other, and the machine.
 pub(crate) fn svg(report: &Report) -> String {
     let (mut blocks, mut top) = (String::new(), 0.0);
     for setting in &report.settings {
@@ -44,7 +44,7 @@ fn block(svg: &mut String, setting: &Setting, top: f64) {
     }
 }
 
-/// Nothing where the figure was not measured in this setting.
+/// Draws nothing if the figure was not measured in this setting.
 fn panel(svg: &mut String, setting: &Setting, title: &str, [left, top]: [f64; 2]) {
     let median = |runs: &Runs| {
         let column = COLUMNS.iter().find(|column| column.title == title)?;

@@ -1,4 +1,4 @@
-//! What was measured, as data and as a table.
+//! The results, as data and as a table.
 
 pub(crate) mod chart;
 pub(crate) mod statistics;
@@ -16,20 +16,20 @@ use crate::{
     },
 };
 
-/// Everything of one call.
+/// The results of one run of the program.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     pub(crate) machine: Machine,
     pub(crate) settings: Vec<Setting>,
-    /// Seconds from the start of a process to having listed both Kinds, by the number of objects of each.
+    /// Seconds from the start of a process until it has listed both Kinds, by the number of objects of each.
     pub(crate) listing: BTreeMap<usize, Spread>,
-    /// Of each candidate, with the most objects.
+    /// The memory of each candidate, with the highest number of objects.
     pub(crate) memory: BTreeMap<String, Phases>,
-    /// Milliseconds of processor time in a minute without work, of each candidate.
+    /// Milliseconds of processor time in a minute without work, for each candidate.
     pub(crate) idle: BTreeMap<String, f64>,
 }
 
-/// So many objects of each Kind, and workers.
+/// The results for a number of objects of each Kind and a number of workers.
 #[derive(Debug, Serialize)]
 pub(crate) struct Setting {
     pub(crate) objects: usize,
@@ -45,7 +45,7 @@ pub(crate) struct Runs {
     pub(crate) latency: Vec<Latency>,
 }
 
-/// A figure of each candidate: a column of the table.
+/// One figure of each candidate, which is a column of the table.
 pub(crate) struct Column {
     pub(crate) title: &'static str,
     of: fn(&Runs) -> Option<Spread>,
@@ -88,7 +88,7 @@ impl Setting {
 }
 
 impl Report {
-    /// Nothing yet, on this machine.
+    /// An empty report for this machine.
     pub(crate) fn of(machine: Machine) -> Self {
         Self {
             machine,
@@ -99,7 +99,7 @@ impl Report {
         }
     }
 
-    /// For people: medians with the least and the most, and what reknit's are of the others'.
+    /// The table for people: medians with the range, and the ratio of reknit's figures to the others'.
     pub(crate) fn table(&self) -> String {
         let mut text = format!("{}\n", self.machine);
         for setting in &self.settings {
@@ -152,8 +152,8 @@ impl Setting {
 }
 
 impl Column {
-    /// Of these runs, where it says something: a floor is told what to write, so it has no list to read first, and
-    /// nothing to keep but that.
+    /// The figure of these runs, if it means something. A floor is given its writes, so it has no list to read, and
+    /// keeps nothing else in memory.
     pub(crate) fn figure(&self, runs: &Runs) -> Option<Spread> {
         let meaningless = is_floor(&runs.name) && (self.title.contains("MB") || self.title.contains("Ready"));
         if meaningless { None } else { (self.of)(runs) }
@@ -177,7 +177,7 @@ fn shown(spread: &Spread) -> String {
     }
 }
 
-/// Columns of one width, the first to the left and the others to the right.
+/// Aligns the columns, the first to the left and the others to the right.
 fn aligned(rows: &[Vec<String>]) -> String {
     let width = |at: usize| rows.iter().map(|row| row[at].chars().count()).max().unwrap_or(0);
     let mut text = String::new();

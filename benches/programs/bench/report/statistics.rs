@@ -1,8 +1,8 @@
-//! The middle of several runs, and how far they lie apart.
+//! The median and the range of several runs.
 
 use serde::Serialize;
 
-/// The median of several runs, the least and the most.
+/// The median, the minimum and the maximum of several runs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Spread {
     pub(crate) median: f64,
@@ -11,7 +11,7 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
-    /// None where there was no run.
+    /// Returns `None` if there was no run.
     pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<f64> = values.into_iter().collect();
         values.sort_by(f64::total_cmp);
@@ -19,7 +19,7 @@ impl Spread {
     }
 }
 
-/// Of sorted values, the one that this share of them lies below; between two of them in proportion.
+/// The quantile of sorted values, interpolated between two of them.
 pub(crate) fn quantile(sorted: &[f64], share: f64) -> f64 {
     let at = share * (sorted.len().max(1) - 1) as f64;
     let value = |at: f64| sorted.get(at as usize).copied().unwrap_or(f64::NAN);
@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_spread_has_the_middle_run_whatever_the_order() {
+    fn a_spread_does_not_depend_on_the_order_of_runs() {
         assert_eq!(Spread::of([3.0, 1.0, 8.0]), Some(Spread { median: 3.0, least: 1.0, most: 8.0 }));
         assert_eq!(Spread::of([]), None);
     }

@@ -1,8 +1,8 @@
-//! The programs that are measured.
+//! The programs to measure.
 
 use std::path::{Path, PathBuf};
 
-/// A program, and how it is told to do the same as the others.
+/// A program, and its arguments for the common task.
 #[derive(Clone, Debug)]
 pub(crate) struct Candidate {
     pub(crate) name: &'static str,
@@ -25,13 +25,13 @@ const ALL: [(&str, &str, &[&str]); 7] = [
     ("floor-watching", "bench-floor", &[WATCHING]),
 ];
 
-/// Of all that there may be.
+/// The names of all candidates.
 pub(crate) fn names() -> [&'static str; 7] {
     ALL.map(|(name, ..)| name)
 }
 
 impl Candidate {
-    /// Those whose program is in the folder; the others are named and left out.
+    /// The candidates whose program is in the folder. The others are printed and left out.
     pub(crate) fn all(folder: &Path) -> Vec<Self> {
         let candidates =
             ALL.map(|(name, program, arguments)| Self { name, program: folder.join(program), arguments });
@@ -47,18 +47,18 @@ impl Candidate {
         is_floor(self.name)
     }
 
-    /// Returns true if it does what the documentation of its framework advises on memory.
+    /// Returns true if the program follows its framework's advice on memory.
     pub(crate) fn is_tuned(&self) -> bool {
         self.arguments == [TUNED]
     }
 
-    /// Returns true if it opens watches that it has no use for: their cost is one that no controller avoids.
+    /// Returns true if the program opens watches that it does not use, because every controller has their cost.
     pub(crate) fn also_watches(&self) -> bool {
         self.arguments == [WATCHING]
     }
 }
 
-/// Returns true if this is the name of one that is told what to write.
+/// Returns true if the candidate of this name is given its writes.
 pub(crate) fn is_floor(name: &str) -> bool {
     name.starts_with(FLOOR)
 }

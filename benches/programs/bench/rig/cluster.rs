@@ -1,4 +1,4 @@
-//! The API server, and the objects on it.
+//! The API server and its objects.
 
 use std::{
     path::{Path, PathBuf},
@@ -19,17 +19,17 @@ use crate::{Result, rig::watch::Watch};
 const CRD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../config/300-addressableservice.yaml");
 const ADDRESSABLE_SERVICES: &str = "/apis/samples.knative.dev/v1alpha1/addressableservices";
 const SERVICES: &str = "/api/v1/services";
-/// Requests of this program at once, while nothing is measured.
+/// The number of concurrent requests of this program outside of measurements.
 const AT_ONCE: usize = 32;
 const NAMESPACES: usize = 10;
 
-/// A real API server with nothing on it but what is measured.
+/// A real API server with only the objects of the measurement.
 pub(crate) struct Cluster {
     plane: ControlPlane,
     client: Client,
 }
 
-/// What is read of an AddressableService.
+/// The fields of an AddressableService that are read.
 #[derive(Deserialize)]
 pub(crate) struct Found {
     metadata: Metadata,
@@ -83,7 +83,7 @@ impl Cluster {
         Ok(self.client.apiserver_version().await?.git_version)
     }
 
-    /// Adds pairs of an AddressableService and its Service until there are so many, none of which has a status.
+    /// Adds pairs of an AddressableService without a status and its Service until there are this many.
     pub(crate) async fn grow_to(&self, pairs: usize) -> Result<()> {
         if self.kept().exists() {
             self.reset().await?;
@@ -132,8 +132,8 @@ impl Cluster {
         self.send(Request::post(path), &addressable_service(namespace, name)).await
     }
 
-    /// Puts everything back to where it was [kept](Self::keep), under a new API server: no candidate finds another state
-    /// than the others.
+    /// Restores the state that was [kept](Self::keep), under a new API server, so that each candidate starts from the
+    /// same state.
     pub(crate) async fn reset(&self) -> Result<()> {
         self.plane.stop().await?;
         copy(&self.kept(), &self.data()).await?;
@@ -141,14 +141,14 @@ impl Cluster {
         self.warm().await
     }
 
-    /// Keeps what there is now, instead of what was kept before.
+    /// Keeps the current state, instead of the state that was kept before.
     pub(crate) async fn keep(&self) -> Result<()> {
         self.plane.stop().await?;
         copy(&self.data(), &self.kept()).await?;
         Ok(self.plane.restart().await?)
     }
 
-    /// Waits until the API server has in its cache what is going to be listed.
+    /// Waits until the API server has cached the objects that are going to be listed.
     async fn warm(&self) -> Result<()> {
         for path in [SERVICES, ADDRESSABLE_SERVICES] {
             let nothing = format!("{path}?resourceVersion=0&fieldSelector=metadata.name%3Dnone");
@@ -165,7 +165,7 @@ impl Cluster {
         self.folder().join("kept")
     }
 
-    /// Takes every status in one namespace away.
+    /// Removes every status in one namespace.
     pub(crate) async fn reset_in(&self, namespace: &str) -> Result<()> {
         let all = self.list().await?.items.into_iter();
         let with_status = all.filter(|found| found.metadata.namespace == namespace && found.status.is_some());
@@ -173,8 +173,8 @@ impl Cluster {
         each(with_status, async |found| self.merge(&found.status_path(), &none).await).await
     }
 
-    /// The writes that make every object Ready: a line each, with a path and a merge patch that only this version
-    /// of the object takes.
+    /// The writes that make every object Ready. Each line has a path and a merge patch, which only fits the current
+    /// resourceVersion.
     pub(crate) async fn status_writes(&self) -> Result<String> {
         let lines = self.list().await?.items.into_iter().map(|found| {
             let mut body = ready_status(&found.metadata.namespace, &found.metadata.name);
@@ -184,19 +184,19 @@ impl Cluster {
         Ok(lines.collect())
     }
 
-    /// What happens to AddressableServices from now on.
+    /// Watches the AddressableServices from now on.
     pub(crate) async fn watch(&self) -> Result<Watch> {
         Ok(Watch::from(&self.client, self.list().await?.metadata.resource_version))
     }
 
-    /// Ends all watches, and none can go on from where it was.
+    /// Ends all watches, and makes their resourceVersions too old to resume from.
     pub(crate) async fn forget(&self) -> Result<()> {
         self.plane.compact().await?;
         Ok(self.plane.restart().await?)
     }
 
-    /// Has one AddressableService name a Service that is not there, and then adds that; waits each time until its status
-    /// says so: whoever writes that watches both Kinds.
+    /// Makes an AddressableService name a missing Service, and then creates that Service. Waits for the status each
+    /// time, which shows that the candidate watches both Kinds.
     pub(crate) async fn served_again(&self) -> Result<()> {
         let found = self.list().await?.items.into_iter().next().ok_or("there is no object")?.metadata;
         let path = format!(
@@ -211,7 +211,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Gives each Service an annotation, of 10 to 300 bytes.
+    /// Sets an annotation of 10 to 300 bytes on each Service.
     pub(crate) async fn change_services(&self) -> Result<()> {
         let length = AtomicUsize::new(0);
         let services: Vec<Metadata> =
@@ -239,7 +239,7 @@ impl Cluster {
     }
 }
 
-/// Has the one folder hold what the other holds, and nothing else.
+/// Makes one folder a copy of the other.
 async fn copy(from: &Path, to: &Path) -> Result<()> {
     if to.exists() {
         tokio::fs::remove_dir_all(to).await?;
@@ -248,7 +248,7 @@ async fn copy(from: &Path, to: &Path) -> Result<()> {
     if copied.success() { Ok(()) } else { Err(format!("{} was not copied", from.display()).into()) }
 }
 
-/// Does it to each, many at once.
+/// Applies `to` to each item, many at a time.
 async fn each<T>(all: impl IntoIterator<Item = T>, to: impl AsyncFn(T) -> Result<()>) -> Result<()> {
     stream::iter(all.into_iter().map(Ok)).try_for_each_concurrent(AT_ONCE, |one| to(one)).await
 }

@@ -1,4 +1,4 @@
-//! What it was measured on: a figure without that says nothing.
+//! The machine of the measurement, which every figure depends on.
 
 use std::{fmt, fs, process::Command};
 
@@ -15,7 +15,7 @@ pub(crate) struct Machine {
     pub(crate) rustc: String,
     pub(crate) commit: String,
     pub(crate) api_server: String,
-    /// How many processes wanted to run when it began; more than one is a machine that does something else as well.
+    /// The load of the machine at the start. A load above one means that it does other work too.
     pub(crate) load: String,
 }
 
@@ -51,7 +51,7 @@ fn read(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }
 
-/// What stands behind the colon.
+/// The value of a field, which stands after the colon.
 fn field(path: &str, name: &str) -> String {
     let text = read(path);
     let line = text.lines().find(|line| line.starts_with(name)).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! A program that runs, and what the kernel knows of it.
+//! A running program, and the kernel's figures about it.
 
 use std::{
     fs,
@@ -23,11 +23,11 @@ use crate::{
     },
 };
 
-/// A process that does less than this much work in a second has come to rest.
+/// A process that works less than this in a second is at rest.
 const REST: Duration = Duration::from_millis(20);
 const RESTLESS: Duration = Duration::from_secs(120);
 
-/// A running program; it ends when this is dropped.
+/// A running program. It is stopped when this is dropped.
 pub(crate) struct Process {
     name: &'static str,
     child: Child,
@@ -37,7 +37,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts the program with so many workers, and with these arguments after its own.
+    /// Starts the program with this number of workers, and with these arguments after its own.
     pub(crate) fn start(
         cluster: &Cluster,
         candidate: &Candidate,
@@ -63,7 +63,7 @@ impl Process {
         Ok(Self { name: candidate.name, child, pid, log, started })
     }
 
-    /// Waits until it has printed this line.
+    /// Waits until the program has printed this line.
     pub(crate) async fn says(&mut self, line: &str) -> Result<()> {
         let printed = self.child.stdout.as_mut().ok_or("its output is read already")?;
         let mut lines = BufReader::new(printed).lines();
@@ -75,21 +75,21 @@ impl Process {
         Err(self.failed("ended without having said it"))
     }
 
-    /// What it had to say, where it did not do what it should.
+    /// An error with the output of the program.
     pub(crate) fn failed(&self, how: &str) -> Box<dyn std::error::Error + Send + Sync> {
         let log = fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<_> = log.lines().rev().take(10).collect();
         format!("{} {how}; its log, newest first:\n{}", self.name, lines.join("\n")).into()
     }
 
-    /// Processor time so far, exact to a hundredth of a second. It counts threads that have ended.
+    /// The processor time so far, to a hundredth of a second. It includes threads that have ended.
     pub(crate) fn cpu(&self) -> Result<Duration> {
         let stat = self.read("stat")?;
         let after_name = stat.rsplit_once(')').ok_or("stat names no program")?.1;
         Ok(ticks(after_name.split_whitespace(), &[11, 12]))
     }
 
-    /// Processor time of the threads that there are, exact to a nanosecond.
+    /// The processor time of the existing threads, to a nanosecond.
     pub(crate) fn cpu_of_threads(&self) -> Result<Duration> {
         let mut sum = 0;
         for thread in fs::read_dir(format!("/proc/{}/task", self.pid))? {
@@ -99,18 +99,18 @@ impl Process {
         Ok(Duration::from_nanos(sum))
     }
 
-    /// Its memory, once it has come to rest.
+    /// The memory of the program once it is at rest.
     pub(crate) async fn memory(&self) -> Result<Memory> {
         self.at_rest().await?;
         resident::of(self.pid).map_err(|_| self.failed("ended by itself"))
     }
 
-    /// The peak counts from now on.
+    /// Resets the peak memory.
     pub(crate) fn forget_peak(&self) -> Result<()> {
         Ok(fs::write(format!("/proc/{}/clear_refs", self.pid), "5")?)
     }
 
-    /// Waits until it has had next to nothing to do for a second.
+    /// Waits until the program was almost idle for a second.
     pub(crate) async fn at_rest(&self) -> Result<()> {
         let rest = rest(|| self.cpu(), Duration::from_secs(1), REST);
         timeout(RESTLESS, rest).await.map_err(|_| self.failed("did not come to rest"))?

@@ -1,4 +1,4 @@
-//! Waits until a process, or the whole machine, has next to nothing to do.
+//! Waiting until a process, or the whole machine, is almost idle.
 
 use std::{fs, time::Duration};
 
@@ -6,13 +6,13 @@ use tokio::time::{sleep, timeout};
 
 use crate::Result;
 
-/// Of half a second, what all processors of a quiet machine together may work.
+/// The length of a sample. On a quiet machine all processors together work less than `WORK` in it.
 const HALF_A_SECOND: Duration = Duration::from_millis(500);
 const WORK: Duration = Duration::from_millis(100);
-/// Another program's work is not waited for without end.
+/// The limit of the wait for other programs.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// Waits until `worked`, which tells what has been done so far, grows by less than `work` in such a span.
+/// Waits until `worked`, the total work so far, grows by less than `work` in one sample.
 pub(crate) async fn rest(
     worked: impl Fn() -> Result<Duration>,
     span: Duration,
@@ -29,8 +29,8 @@ pub(crate) async fn rest(
     }
 }
 
-/// Waits until this machine is quiet. An API server that is ready goes on with its start, and one that has sent a list
-/// collects its garbage: who starts then would be measured with that as well.
+/// Waits until this machine is quiet. A ready API server continues its start, and one that has sent a list collects its
+/// garbage. Both would be part of the measurement.
 pub(crate) async fn quiet() -> Result<()> {
     timeout(PATIENCE, rest(machine, HALF_A_SECOND, WORK)).await.unwrap_or_else(|_| {
         eprintln!("the machine does something else as well");
@@ -38,7 +38,7 @@ pub(crate) async fn quiet() -> Result<()> {
     })
 }
 
-/// What all processors have done so far: for programs, for the kernel, and for interrupts.
+/// The total time that all processors spent in programs, the kernel and interrupts.
 fn machine() -> Result<Duration> {
     let stat = fs::read_to_string("/proc/stat")?;
     let line = stat.lines().next().ok_or("/proc/stat is empty")?;
@@ -46,7 +46,7 @@ fn machine() -> Result<Duration> {
     Ok(ticks(line.split_whitespace().skip(1), &[0, 1, 2, 5, 6]))
 }
 
-/// The sum of the fields of these numbers, as time.
+/// The sum of these fields, as time.
 pub(crate) fn ticks<'a>(fields: impl Iterator<Item = &'a str>, numbers: &[usize]) -> Duration {
     let fields: Vec<_> = fields.collect();
     let ticks: u64 = numbers.iter().filter_map(|number| fields.get(*number)?.parse::<u64>().ok()).sum();
@@ -60,16 +60,16 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn it_rests_once_it_does_little_and_not_once_it_has_done_little() {
+    async fn a_process_rests_when_its_work_per_sample_is_small() {
         let (span, work) = (Duration::from_millis(1), Duration::from_millis(100));
-        // In all; the last but one step is too much still.
+        // Totals. The last step but one is still too large.
         let worked = RefCell::new([0, 150, 300, 400, 450, 900].into_iter());
         rest(|| Ok(Duration::from_millis(worked.borrow_mut().next().unwrap())), span, work).await.unwrap();
         assert_eq!(worked.into_inner().collect::<Vec<_>>(), [900]);
     }
 
     #[tokio::test]
-    async fn what_never_rests_is_waited_for() {
+    async fn a_process_that_never_rests_is_waited_for() {
         let steps = RefCell::new(successors(Some(Duration::ZERO), |all| Some(*all + WORK)));
         let resting = rest(|| Ok(steps.borrow_mut().next().unwrap()), Duration::from_millis(1), WORK);
         timeout(Duration::from_millis(50), resting).await.unwrap_err();

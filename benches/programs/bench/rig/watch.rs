@@ -1,4 +1,4 @@
-//! Sees what becomes of AddressableServices, the same for every candidate.
+//! A watch of the AddressableServices, the same for every candidate.
 
 use std::time::Instant;
 
@@ -10,17 +10,17 @@ use tokio::{sync::mpsc, task::AbortHandle};
 
 use crate::Result;
 
-/// What one event said.
+/// One event of the watch.
 #[derive(Debug)]
 pub(crate) struct Seen {
     pub(crate) namespace: String,
     pub(crate) name: String,
-    /// True if it is Ready; none where its status does not say.
+    /// Whether the object is Ready. `None` if the status does not say.
     pub(crate) ready: Option<bool>,
     pub(crate) at: Instant,
 }
 
-/// What is seen from the moment it was opened.
+/// The events since the watch was opened.
 pub(crate) struct Watch {
     events: mpsc::UnboundedReceiver<Seen>,
     task: AbortHandle,
@@ -58,7 +58,8 @@ struct Condition {
 }
 
 impl Watch {
-    /// Goes on by itself where the server ends it, as it does when the definition of a Kind is still new.
+    /// Watches from this resourceVersion, and resumes when the server ends the watch, as it does while the definition
+    /// of a Kind is new.
     pub(crate) fn from(client: &Client, version: String) -> Self {
         let (tell, events) = mpsc::unbounded_channel();
         let (client, mut version) = (client.clone(), version);
@@ -70,13 +71,13 @@ impl Watch {
         Ok(self.events.recv().await.ok_or("the watch of the measuring program ended")?)
     }
 
-    /// How many events have come that nobody asked for.
+    /// Drops the events so far, and returns their number.
     pub(crate) fn drain(&mut self) -> usize {
         std::iter::from_fn(|| self.events.try_recv().ok()).count()
     }
 }
 
-/// Until the server ends it; an error is what cannot be gone on from.
+/// Follows the watch until the server ends it. An error means that the watch cannot be resumed.
 async fn follow(client: &Client, version: &mut String, tell: &mpsc::UnboundedSender<Seen>) -> Result<()> {
     let path = format!(
         "/apis/samples.knative.dev/v1alpha1/addressableservices?watch=true&resourceVersion={version}"
