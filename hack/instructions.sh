@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
-# Counts the instructions that fixed scenarios take, under valgrind's callgrind and on one thread, and compares them with
-# benches/instructions.txt: speed that is lost shows on a machine that is busy with something else, too.
+# Counts the instructions of fixed scenarios on one thread, under valgrind's callgrind, and compares the counts with
+# benches/instructions.txt. The counts show a loss of speed even on a busy machine.
 #
-#   hack/instructions.sh              fails where a scenario takes more than a tenth more than is recorded, or where its
-#                                     cost grows faster than n log n
-#   hack/instructions.sh --record     records them instead
+#   hack/instructions.sh              fails if a scenario takes over a tenth more than recorded, or grows faster than
+#                                     n log n
+#   hack/instructions.sh --record     records the counts instead
 #
-# The record holds for one target and one toolchain, which it names. With another, or without valgrind, nothing is
-# compared, and that is said.
+# The record is valid for one target and one toolchain, which it names. With others, or without valgrind, the script
+# prints that it compares nothing.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 record=benches/instructions.txt
 tolerance=10 # percent; hash seeds and the processor's string instructions move the counts by less than one
-# Name, size, and a second size for how the cost grows.
+# The name, the size, and a second size to measure the growth.
 scenarios='passes 2000 200
 list 5000 500
 relist 5000 500
@@ -46,7 +46,7 @@ fi
 target=$(cargo metadata --no-deps --format-version 1 | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')
 cargo build --release --locked --package reknit-benches --bin bench-scenario
 
-# count SCENARIO SIZE: prints the instructions within `counted`; there are some.
+# count SCENARIO SIZE: prints the number of instructions within `counted`, which is not zero.
 count() {
   local out counted
   out=$(valgrind --tool=callgrind --toggle-collect='*bench_scenario*counted*' --callgrind-out-file=/dev/null \
@@ -74,7 +74,7 @@ while read -r name size smaller; do
   counted=$(count "$name" "$size")
   of_smaller=$(count "$name" "$smaller")
   printf '%-15s %6d  %12d instructions, %8d each' "$name" "$size" "$counted" $((counted / size))
-  # What n log n allows, and a fifth for what is done once.
+  # Allows n log n, and a fifth more for setup costs.
   if ! awk -v many="$counted" -v few="$of_smaller" -v n="$size" -v m="$smaller" \
     'BEGIN { exit !(many <= 1.2 * few * (n * log(n)) / (m * log(m))) }'; then
     printf '  GROWS FASTER THAN n log n: %d of %d' "$of_smaller" "$smaller"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# A local API server with config/ applied, the sample controller and its webhook running against it, each as its own
-# service account, and examples whose table is shown as it changes, until Ctrl-C. With --once it ends when the example
-# is Ready and the webhook has refused one that is not valid.
-# Everything listens on 127.0.0.1, on free ports, and is gone afterwards.
+# Runs a local API server with config/ applied, and the sample controller and its webhook, each as its own service
+# account, and shows a table of the example objects as it changes, until Ctrl-C. With --once it exits when the example is
+# Ready and the webhook has refused an invalid object. Everything listens on free ports of 127.0.0.1 and is removed
+# afterwards.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -31,14 +31,14 @@ say() {
   printf '%s  %s\n' "$(date +%H:%M:%S)" "$*"
 }
 
-# stop PID: asks it to end, and waits until it has.
+# stop PID: sends SIGTERM and waits for the process to exit.
 stop() {
   [ -n "$1" ] || return 0
   kill -TERM "$1" 2>/dev/null || true
   wait "$1" 2>/dev/null || true
 }
 
-# The controller first: it gives its leases back, for which it needs the API server.
+# The controller is stopped first, because it needs the API server to release its leases.
 clean_up() {
   trap '' INT TERM
   stop "$controller"
@@ -53,7 +53,7 @@ running() {
   kill -0 "$1" 2>/dev/null
 }
 
-# give_up WHAT LOG: ends with the last lines of its log.
+# give_up WHAT LOG: exits with the last lines of the log.
 give_up() {
   say "$1; the end of its log:" >&2
   tail -n 20 "$2" >&2
@@ -66,14 +66,14 @@ export KUBEBUILDER_ASSETS
 export PATH="$KUBEBUILDER_ASSETS:$PATH"
 
 say "building the controller and the webhook"
-# The example brings the features of the tests: what cargo test has built is not built again.
+# The example selects the features of the tests, so that what cargo test has built is not built again.
 cargo build --bin controller --bin webhook --example control-plane
 # From here on everything is on 127.0.0.1, which no proxy reaches.
 unset HTTP_PROXY HTTPS_PROXY ALL_PROXY http_proxy https_proxy all_proxy
 target=$(cargo metadata --no-deps --format-version 1 | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')
 
-# In process groups of their own, so that Ctrl-C ends them in order. The control plane also ends with its input,
-# should this script be killed.
+# In process groups of their own, so that Ctrl-C does not reach them and they can be stopped in order. The control
+# plane also exits when its input ends, in case this script is killed.
 mkfifo "$dir/alive"
 set -m
 "$target/debug/examples/control-plane" <"$dir/alive" >"$dir/kubeconfig" 2>"$dir/control-plane.log" &
@@ -94,7 +94,7 @@ kubectl apply -f config/ >"$dir/apply.log" || give_up "kubectl failed" "$dir/app
 kubectl wait --for=condition=Established --timeout=30s --filename config/300-addressableservice.yaml \
   --filename config/300-simpledeployment.yaml >/dev/null
 
-# start NAME: starts this program as the service account of its name, and leaves its process id in $started.
+# start NAME: starts this program as the service account of its name, and sets $started to its process id.
 start() {
   local kubeconfig="$dir/$1.kubeconfig" token
   token=$(kubectl --namespace knative-samples create token "$1" --duration=24h)
@@ -102,7 +102,7 @@ start() {
   kubectl --kubeconfig "$kubeconfig" config set-credentials "$1" --token="$token" >/dev/null
   kubectl --kubeconfig "$kubeconfig" config set-context --current --user="$1" >/dev/null
   set -m
-  # The address is found in what it logs, whatever else RUST_LOG asks for.
+  # The address is read from the log, whatever RUST_LOG selects.
   RUST_LOG="${RUST_LOG:+$RUST_LOG,reknit_sharedmain=info}" SYSTEM_NAMESPACE=knative-samples \
     KNATIVE_HEALTH_PROBES_PORT=0 METRICS_PROMETHEUS_PORT=0 PROFILING_PORT=0 WEBHOOK_PORT=0 \
     "$target/debug/$1" --kubeconfig "$kubeconfig" --bind-address 127.0.0.1 \
@@ -111,7 +111,7 @@ start() {
   set +m
 }
 
-# call KIND WHAT PATH: has the API server call the webhook at its address, since there is no Service network here.
+# call KIND WHAT PATH: makes the API server call the webhook at its address, since there is no Service network here.
 call() {
   kubectl patch "$1" "$2.webhook.samples.knative.dev" --type=json --patch \
     "[{\"op\": \"replace\", \"path\": \"/webhooks/0/clientConfig\", \"value\": {\"url\": \"https://$address$3\"}}]" >/dev/null
@@ -132,7 +132,8 @@ say "starting the controller"
 start controller
 controller=$started
 
-# Until the webhook has filled in its rules and certificate, the invalid object is let through, or refused otherwise.
+# The webhook first has to fill in its rules and certificate. Until then the invalid object is accepted, or refused
+# with another message.
 say "waiting until an AddressableService without a serviceName is refused"
 for ((waited = 0; ; waited++)); do
   running "$webhook" || give_up "the webhook ended" "$dir/webhook.log"
@@ -158,7 +159,7 @@ for ((waited = 0; ; waited++)); do
   running "$control_plane" || give_up "the API server ended" "$dir/control-plane.log"
   running "$controller" || give_up "the controller ended" "$dir/controller.log"
   running "$webhook" || give_up "the webhook ended" "$dir/webhook.log"
-  # What kubectl refuses is shown too: somebody may have deleted a definition, or the API server be busy.
+  # Errors of kubectl are shown too: a definition may have been deleted, or the API server may be busy.
   table=$(kubectl get asvc --all-namespaces 2>&1 && echo && kubectl get simpledeployments --all-namespaces 2>&1) || true
   if [ "$table" != "$shown" ]; then
     say "kubectl get asvc --all-namespaces; kubectl get simpledeployments --all-namespaces"

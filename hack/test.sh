@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Runs everything that must hold before a change is merged, and says how long each stage took. It installs what it needs
-# into the cache (see setup-envtest.sh) and stops at the first stage that fails.
+# Runs everything that must hold before a change is merged, and prints how long each stage took. It installs what it
+# needs into the cache (see setup-envtest.sh) and stops at the first stage that fails.
 #
 #   hack/test.sh         formatting, lints, docs, and every test
-#   hack/test.sh --all   also what only measures: instruction counts, growth of allocations, fuzzing
+#   hack/test.sh --all   also the measurements: instruction counts, growth of allocations, fuzzing
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -37,7 +37,7 @@ formatting() {
   cargo fmt --all --check && cargo fmt --manifest-path benches/peers/kube-runtime/Cargo.toml --check
 }
 
-# The integration targets are named because --all-targets leaves out targets that a plain cargo test does not run.
+# The integration targets are named, because --all-targets leaves out targets that a plain cargo test does not run.
 clippy() {
   cargo clippy --workspace --all-targets --locked -- -D warnings &&
     cargo clippy --test integration --locked -- -D warnings
@@ -47,7 +47,7 @@ docs() {
   RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
 }
 
-# tested ARGUMENTS...: cargo test with the time that each test takes, which it also notes.
+# tested ARGUMENTS...: runs cargo test, prints the time of each test, and records it.
 tested() {
   cargo test --locked --no-fail-fast --config "target.'cfg(all())'.runner = '$PWD/hack/timed.sh'" "$@" 2>&1 |
     tee -a "$work/tests"
@@ -60,8 +60,8 @@ control_plane() {
   echo "KUBEBUILDER_ASSETS=$KUBEBUILDER_ASSETS"
 }
 
-# Most of these tests wait most of the time, so many of them run at once. What a passing test prints is shown: the figures
-# of those that count.
+# Most of these tests wait most of the time, so many of them run at once. The output of passing tests is shown for the
+# figures of those that count something.
 integration() {
   tested --test integration -- --test-threads=16 --show-output
 }
@@ -82,11 +82,11 @@ setup=$!
 stage formatting formatting
 stage shellcheck hack/shellcheck.sh
 stage clippy clippy
-# The libraries build with the oldest version of Kubernetes that they work with, too, and not only with that of the tests.
+# The libraries also have to build with the oldest version of Kubernetes that they support.
 stage "oldest version" cargo check --locked -p reknit-sharedmain -p reknit-testing --features k8s-openapi/v1_33
 stage docs docs
-# That every crate could be published: its manifest, and what it is packed with. Not that the packed files compile, which
-# takes minutes: leave out --no-verify for that.
+# Checks that every crate can be published: its manifest, and the files that it is packed with. Whether the packed
+# files compile would take minutes: omit --no-verify to check that.
 stage packages cargo package --workspace --locked --offline --no-verify --allow-dirty
 stage "unit tests" tested
 stage "control plane" control_plane

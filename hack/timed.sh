@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs a test binary so that it prints how long each test took: cargo's runner in hack/test.sh. The option is unstable, and
-# test binaries accept it from a stable toolchain only with RUSTC_BOOTSTRAP. The compile-fail tests go without: the cargo
-# that they start would see the variable too, and build everything again.
+# The runner of cargo in hack/test.sh: runs a test binary so that it prints the time of each test. The option is
+# unstable, and test binaries of a stable toolchain accept it only with RUSTC_BOOTSTRAP. The compile-fail tests run
+# without it, because the cargo that they start would see the variable and build everything again.
 set -euo pipefail
 
 case $1 in

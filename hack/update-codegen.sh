@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Writes the CustomResourceDefinitions: config/300-*.yaml from the types in apis/samples, and examples/*/crd.yaml from
-# those in each main.rs.
+# Generates the CustomResourceDefinitions: config/300-*.yaml from the types in apis/samples, and examples/*/crd.yaml
+# from the types in each main.rs.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

@@ -1,6 +1,7 @@
 # shellcheck shell=sh
 # Runs the programs of one control plane, and stops them when the process that started it has exited, for whatever
 # reason: this shell reads a pipe that only that process holds, and the pipe ends when the process does.
+#
 # $1 is the folder, which is removed too. Each further argument names a program, in the order to start them. NAME.command
 # in the folder runs it, NAME.log is its output, NAME.pid its process id, and NAME.ended its exit status once it has
 # exited. Commands come as lines, "start NAME…" or "stop", which stops all programs; the file orders counts the commands
