@@ -66,7 +66,7 @@ default-run = "$name"
 
 [dependencies]
 reknit = { $dependency }
-# What a Kind is made of. kube 4 and k8s-openapi 0.28 belong together.
+# The crates that a Kind needs. kube 4 and k8s-openapi 0.28 belong together.
 k8s-openapi = { version = "0.28", features = ["latest"] }
 kube = { version = "4.2", default-features = false, features = ["client", "derive", "ring", "rustls-tls"] }
 schemars = "1"
@@ -77,13 +77,13 @@ serde_yaml_ng = "0.10"
 [dev-dependencies]
 tokio = { version = "1", features = ["macros", "rt"] }
 
-# Slow to build, and a quarter less code.
+# Slow to build, and a quarter smaller.
 [profile.release]
 codegen-units = 1
 lto = "fat"
 END
 
-# With the versions that reknit is tested with; Cargo keeps of them what this project needs.
+# The versions that reknit is tested with. Cargo keeps those that this project needs.
 cp "$reknit/Cargo.lock" Cargo.lock
 echo Cargo.lock
 
@@ -117,7 +117,7 @@ fn main() -> Result<(), serde_yaml_ng::Error> {
 END
 
 file src/lib.rs <<END
-//! The Kind $kind, and what is done about it.
+//! The Kind $kind and its controller.
 
 mod controller;
 mod kind;
@@ -127,14 +127,14 @@ pub use kind::{$kind, ${kind}Spec};
 END
 
 file src/kind.rs <<END
-//! What a $kind looks like.
+//! The Kind $kind.
 
 use kube::CustomResource;
 use reknit::prelude::*;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What somebody wants.
+/// The desired state.
 #[derive(CustomResource, Serialize, Deserialize, Clone, Debug, JsonSchema)]
 #[kube(group = "$group", version = "$version", kind = "$kind", plural = "$plural", namespaced, status = "DuckStatus")]
 #[kube(printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].status"))]
@@ -148,7 +148,7 @@ kind!($kind { status: DuckStatus, conditions: knative() });
 END
 
 file src/controller.rs <<END
-//! What is done about a $kind.
+//! The controller of ${kind}s.
 
 use reknit::prelude::*;
 
@@ -177,7 +177,7 @@ impl ReconcileKind for Reconciler {
 END
 
 file tests/passes.rs <<END
-//! What one pass does, in memory.
+//! Single reconciles, in memory.
 
 use ${crate}::{$kind, ${kind}Spec, controller};
 use reknit::{
@@ -231,7 +231,7 @@ metadata:
   name: controller
   namespace: $name
 ---
-# What it reads and writes in every namespace.
+# The permissions of the controller in every namespace.
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
 metadata:
@@ -264,7 +264,7 @@ roleRef:
   kind: ClusterRole
   name: $name
 ---
-# What it reads and writes in its own: its configuration, and the leases of leader election.
+# The permissions in its own namespace: its configuration, and the leases of leader election.
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
 metadata:
@@ -356,8 +356,8 @@ spec:
 END
 
 file Dockerfile <<END
-# docker build -t IMAGE . (reknit has to come by git for that: a path leads out of what docker is given; and Cargo.lock to
-# be up to date, which \`cargo check\` sees to)
+# docker build -t IMAGE . (reknit has to be a git dependency, because docker cannot read a path outside this folder, and
+# Cargo.lock has to be up to date, which \`cargo check\` ensures)
 FROM docker.io/library/rust:1.95.0-bookworm AS build
 WORKDIR /src
 COPY . .
@@ -391,7 +391,7 @@ file .vscode/launch.json <<END
 }
 END
 
-# The names above decide about order and length of lines.
+# The order and the length of lines depend on the names above.
 if command -v rustfmt >/dev/null; then
   rustfmt --edition 2024 src/main.rs src/lib.rs src/bin/crd.rs tests/passes.rs
 fi

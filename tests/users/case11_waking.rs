@@ -1,4 +1,4 @@
-//! Waking a key from outside (a probe that ended), and whom an own write wakes.
+//! Enqueuing a key from outside (a probe that ended), and the keys that an own write enqueues.
 use reknit::testing::ControllerExt;
 use std::{
     collections::HashMap,

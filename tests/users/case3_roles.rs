@@ -1,4 +1,4 @@
-//! Each role is an opt-in.
+//! The roles of a reconciler, which are opt-in.
 use crate::case0_addressable::{AddressableService, AddressableServiceSpec, AddressableServiceStatus};
 use reknit::{
     prelude::*,

@@ -1,4 +1,4 @@
-//! Every way to be woken, every option.
+//! Every source of keys, and every option.
 use reknit::testing::{ControllerExt, InformerExt};
 use std::time::Duration;
 

@@ -8,7 +8,7 @@ use reknit::{prelude::*, reconciler::ReconcileKey, sharedmain::Task};
 
 #[derive(Clone, Default, clap::Args)]
 struct Flags {
-    /// The namespace that the spaces are in
+    /// The namespace of the spaces
     #[arg(long, default_value = "ide")]
     namespace: String,
 }
@@ -26,7 +26,7 @@ impl Spaces {
             pods: cx.informer(select().label("kind", "cloud-ide").namespace(&namespace)),
         })
     }
-    /// What the gRPC method calls; dropped when the client hangs up.
+    /// Called by the gRPC method, and dropped when the client hangs up.
     async fn create_and_wait(&self, pod: &Pod) -> Result<String> {
         let made =
             Api::<Pod>::namespaced(self.client.clone(), "ide").create(&PostParams::default(), pod).await?;
@@ -54,7 +54,7 @@ fn grpc(cx: &Context) -> Result<Task> {
         Ok(())
     }))
 }
-/// A reconciler of keys, where one is wanted: no status, no finalizer, a queue all the same.
+/// A reconciler of keys, with a queue, and without a status or a finalizer.
 struct Report {
     pods: Informer<Pod>,
 }

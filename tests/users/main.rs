@@ -1,5 +1,4 @@
-//! How users' code reads, for every case: in another crate, so that orphan rule, coherence and privacy are the real
-//! ones.
+//! The code of users, for every case. It is in another crate, so that the orphan rule, coherence and privacy apply.
 #![expect(
     clippy::unwrap_used,
     dead_code,
@@ -21,7 +20,7 @@ mod case8_inject;
 mod case9_errors;
 mod plain;
 
-/// What every case needs to write an object.
+/// Sets the metadata that every case needs.
 pub fn at<K: kube::Resource>(mut object: K, namespace: Option<&str>, generation: i64) -> K {
     object.meta_mut().namespace = namespace.map(Into::into);
     object.meta_mut().generation = Some(generation);

@@ -17,19 +17,19 @@ use crate::{
 
 #[derive(Args)]
 pub(crate) struct Plan {
-    /// Everything: two hours to four. Of the options below only --only has an effect then
+    /// Measures everything: two to four hours. Of the options below only --only has an effect then
     #[arg(long)]
     full: bool,
-    /// How many AddressableServices, and as many Services; fewer first
+    /// The number of AddressableServices and of Services; in ascending order
     #[arg(long, value_delimiter = ',', default_value = "5000")]
     objects: Vec<usize>,
-    /// How many passes, or writes, at once
+    /// The number of concurrent reconciles or writes
     #[arg(long, value_delimiter = ',', default_value = "10")]
     workers: Vec<usize>,
-    /// How often each is measured, in turns
+    /// The number of runs of each candidate, in turns
     #[arg(long, default_value = "3")]
     runs: usize,
-    /// For how long 50 Services a second are created to measure latency
+    /// The duration of the latency measurement, with 50 new Services a second
     #[arg(long, default_value = "10", value_name = "SECONDS")]
     changes: usize,
     /// Also measures memory after lists anew and while everything changes

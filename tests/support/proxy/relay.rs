@@ -45,7 +45,7 @@ pub(super) struct Relay {
     /// The number of cuts.
     pub(super) cuts: watch::Sender<u64>,
     pub(super) open: watch::Sender<bool>,
-    /// Whether the accept loop listens.
+    /// True if the accept loop listens.
     pub(super) listening: watch::Sender<bool>,
 }
 

@@ -15,7 +15,7 @@ use crate::Result;
 pub(crate) struct Seen {
     pub(crate) namespace: String,
     pub(crate) name: String,
-    /// Whether the object is Ready. `None` if the status does not say.
+    /// True if the object is Ready. `None` if the status does not say.
     pub(crate) ready: Option<bool>,
     pub(crate) at: Instant,
 }
