@@ -12,6 +12,7 @@ use super::{
     write::{Verb, Write},
 };
 
+#[derive(Clone)]
 pub(super) struct Request {
     pub(super) verb: Verb,
     pub(super) place: Place,

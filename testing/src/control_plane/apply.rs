@@ -89,9 +89,9 @@ fn files(path: &Path) -> Result<Vec<PathBuf>, Error> {
     }
     let is_yaml = |file: &PathBuf| matches!(file.extension().and_then(OsStr::to_str), Some("yaml" | "yml"));
     let entries = fs::read_dir(path).map_err(Error::file("read", path))?;
-    let paths: Result<Vec<PathBuf>, _> = entries.map(|entry| entry.map(|entry| entry.path())).collect();
-    let mut files: Vec<PathBuf> =
-        paths.map_err(Error::file("read", path))?.into_iter().filter(is_yaml).collect();
+    let files: Result<Vec<PathBuf>, _> = entries.map(|entry| entry.map(|entry| entry.path())).collect();
+    let mut files = files.map_err(Error::file("read", path))?;
+    files.retain(is_yaml);
     files.sort();
     Ok(files)
 }

@@ -46,10 +46,8 @@ async fn established(client: &Client, name: &str) -> Result<(), String> {
     let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
     let crd = crds.get(name).await.map_err(|error| error.to_string())?;
     let conditions = crd.status.and_then(|status| status.conditions).unwrap_or_default();
-    match conditions.iter().any(|condition| condition.type_ == "Established" && condition.status == "True") {
-        true => Ok(()),
-        false => Err(format!("not Established: {conditions:?}")),
-    }
+    let is_met = conditions.iter().any(|one| one.type_ == "Established" && one.status == "True");
+    is_met.then_some(()).ok_or_else(|| format!("not Established: {conditions:?}"))
 }
 
 async fn listed(client: &Client, resource: &ApiResource) -> Result<(), String> {

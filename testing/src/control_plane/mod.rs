@@ -130,26 +130,19 @@ impl ControlPlane {
     async fn token(&self, namespace: &str, account: &str) -> Result<String, Error> {
         let accounts: Api<ServiceAccount> = Api::namespaced(self.client()?, namespace);
         let metadata = ObjectMeta { name: Some(account.into()), ..ObjectMeta::default() };
-        match accounts
-            .create(&PostParams::default(), &ServiceAccount { metadata, ..ServiceAccount::default() })
-            .await
-        {
+        let object = ServiceAccount { metadata, ..ServiceAccount::default() };
+        match accounts.create(&PostParams::default(), &object).await {
             Err(kube::Error::Api(status)) if status.is_already_exists() => {}
             made => drop(made.map_err(Error::api(format!("create service account {namespace}/{account}")))?),
         }
         // Sent as JSON, because the types differ between the versions of Kubernetes that a program may select.
         let spec = json!({"audiences": [], "expirationSeconds": ONE_DAY});
         let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec});
-        let answer: Value = accounts
-            .create_subresource("token", account, &PostParams::default(), &request)
-            .await
-            .map_err(Error::api(format!("get a token for service account {namespace}/{account}")))?;
-        let missing = || {
-            Error::Credentials(format!(
-                "get a token for service account {namespace}/{account}: none in the answer"
-            ))
-        };
-        answer["status"]["token"].as_str().map(str::to_owned).ok_or_else(missing)
+        let action = format!("get a token for service account {namespace}/{account}");
+        let response = accounts.create_subresource("token", account, &PostParams::default(), &request).await;
+        let response: Value = response.map_err(Error::api(&*action))?;
+        let token = response["status"]["token"].as_str().map(str::to_owned);
+        token.ok_or_else(|| Error::Credentials(format!("{action}: none in the response")))
     }
 
     /// Creates a namespace with a unique name that starts with the prefix, and returns the name.

@@ -78,8 +78,6 @@ fn takes_pods(node: &Node) -> Result<(), String> {
     let ready =
         conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True");
     let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten()).count();
-    match ready && taints == 0 {
-        true => Ok(()),
-        false => Err(format!("{}: {:?}, {:?}", node.name_any(), node.spec, node.status)),
-    }
+    let seen = || format!("{}: {:?}, {:?}", node.name_any(), node.spec, node.status);
+    (ready && taints == 0).then_some(()).ok_or_else(seen)
 }

@@ -1,6 +1,6 @@
 //! Tables of test cases.
 
-use std::{fmt::Write as _, panic::Location};
+use std::panic::Location;
 
 use reknit_injection::Context;
 use reknit_reconciler::{Controller, Result};
@@ -77,20 +77,17 @@ impl<C: Fn(&Context) -> Result<Controller>> Table<C> {
     /// object of the controller's Kind can have its key. Panics if the constructor fails.
     #[expect(clippy::panic, reason = "it is an assertion")]
     pub async fn run(self) {
-        let (mut failed, all) = (String::new(), self.rows.len());
-        let mut failures = 0;
+        let (mut failures, all) = (Vec::new(), self.rows.len());
         for Row { name, key, given, want, place } in self.rows {
             let difference = match given.tried(&self.constructor, &key).await {
                 Ok(passed) => passed.difference(want),
                 Err(error) => Some(error.to_string()),
             };
-            if let Some(difference) = difference {
-                failures += 1;
-                let _ = writeln!(failed, "\n{name} ({place}), the reconcile of {key}:\n{difference}");
-            }
+            let failure = |difference| format!("\n{name} ({place}), the reconcile of {key}:\n{difference}\n");
+            failures.extend(difference.map(failure));
         }
-        if failures > 0 {
-            panic!("{failures} of {all} cases failed:\n{failed}");
+        if !failures.is_empty() {
+            panic!("{} of {all} cases failed:\n{}", failures.len(), failures.concat());
         }
     }
 }

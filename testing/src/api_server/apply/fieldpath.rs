@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
+use super::is_among;
+
 /// The steps from the root of the object to a field.
 pub(super) type Path = Vec<Step>;
 
@@ -33,6 +35,9 @@ enum List {
     Map(&'static [&'static str]),
 }
 
+/// The lists of built-in Kinds whose elements are identified by their names.
+const NAMED: &str = "containers initContainers ephemeralContainers env volumes secrets webhooks";
+
 /// The merge strategies of a Kind's lists. Lists of a custom resource are atomic, except for those in its metadata.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
@@ -49,13 +54,7 @@ impl Shape {
             "finalizers" if of_metadata => List::Set,
             "ownerReferences" if of_metadata => List::Map(&["uid"]),
             _ if !self.built_in => List::Atomic,
-            "containers"
-            | "initContainers"
-            | "ephemeralContainers"
-            | "env"
-            | "volumes"
-            | "secrets"
-            | "webhooks" => List::Map(&["name"]),
+            name if is_among(name, NAMED) => List::Map(&["name"]),
             "imagePullSecrets" if path.len() > 1 => List::Map(&["name"]),
             "ports" if within => List::Map(&["containerPort", "protocol"]),
             "ports" => List::Map(&["port", "protocol"]),

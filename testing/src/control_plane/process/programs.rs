@@ -5,6 +5,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use semver::Version;
+
 use crate::Error;
 
 /// The folders that are searched for programs, in this order.
@@ -44,12 +46,9 @@ fn cache() -> Option<PathBuf> {
 /// The folders in the cache for this platform, newest version first. If there is none, the cache itself, so that an
 /// error can name it.
 fn versions(cache: &Path) -> Vec<PathBuf> {
-    let names = fs::read_dir(cache)
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter_map(|entry| entry.file_name().into_string().ok());
-    let mut found: Vec<([u32; 3], String)> = names.filter_map(|name| Some((version(&name)?, name))).collect();
+    let entries = fs::read_dir(cache).into_iter().flatten().flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    let mut found: Vec<(Version, String)> = names.filter_map(|name| Some((version(&name)?, name))).collect();
     found.sort();
     match found.is_empty() {
         true => vec![cache.to_owned()],
@@ -58,14 +57,10 @@ fn versions(cache: &Path) -> Vec<PathBuf> {
 }
 
 /// The version in `v1.36.3-linux-amd64` or `v1.36.3-linux-amd64-control-plane`, if it is for this platform.
-fn version(folder: &str) -> Option<[u32; 3]> {
-    let (version, platform) = folder.strip_prefix('v')?.split_once('-')?;
-    let ours = platform.strip_prefix(&this_platform())?;
-    if !(ours.is_empty() || ours == "-control-plane") {
-        return None;
-    }
-    let mut numbers = version.splitn(3, '.').map(|number| number.parse().ok());
-    Some([numbers.next()??, numbers.next()??, numbers.next()??])
+fn version(folder: &str) -> Option<Version> {
+    let version = Version::parse(folder.strip_prefix('v')?).ok()?;
+    let platform = version.pre.strip_suffix("-control-plane").unwrap_or(&version.pre);
+    (platform == this_platform()).then_some(version)
 }
 
 fn this_platform() -> String {
