@@ -66,7 +66,7 @@ default-run = "$name"
 
 [dependencies]
 reknit = { $dependency }
-# What a Kind is made of. kube 4 and k8s-openapi 0.28 belong together.
+# The dependencies of a Kind. kube 4 and k8s-openapi 0.28 belong together.
 k8s-openapi = { version = "0.28", features = ["latest"] }
 kube = { version = "4.2", default-features = false, features = ["client", "derive", "ring", "rustls-tls"] }
 schemars = "1"
@@ -117,7 +117,7 @@ fn main() -> Result<(), serde_yaml_ng::Error> {
 END
 
 file src/lib.rs <<END
-//! The Kind $kind, and what is done about it.
+//! The Kind $kind and its controller.
 
 mod controller;
 mod kind;
@@ -127,20 +127,20 @@ pub use kind::{$kind, ${kind}Spec};
 END
 
 file src/kind.rs <<END
-//! What a $kind looks like.
+//! The Kind $kind.
 
 use kube::CustomResource;
 use reknit::prelude::*;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What somebody wants.
+/// The desired state.
 #[derive(CustomResource, Serialize, Deserialize, Clone, Debug, JsonSchema)]
 #[kube(group = "$group", version = "$version", kind = "$kind", plural = "$plural", namespaced, status = "DuckStatus")]
 #[kube(printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].status"))]
 #[serde(rename_all = "camelCase")]
 pub struct ${kind}Spec {
-    /// A field, for a start.
+    /// A first field.
     pub text: String,
 }
 
@@ -148,7 +148,7 @@ kind!($kind { status: DuckStatus, conditions: knative() });
 END
 
 file src/controller.rs <<END
-//! What is done about a $kind.
+//! The controller of ${kind}s.
 
 use reknit::prelude::*;
 
@@ -177,7 +177,7 @@ impl ReconcileKind for Reconciler {
 END
 
 file tests/passes.rs <<END
-//! What one pass does, in memory.
+//! Table tests of single reconciles.
 
 use ${crate}::{$kind, ${kind}Spec, controller};
 use reknit::{
@@ -204,7 +204,7 @@ fn unready(mut object: $kind) -> $kind {
 }
 
 #[tokio::test]
-async fn a_pass_says_whether_there_is_text() {
+async fn an_object_with_text_is_ready() {
     let (full, empty) = (saying("hello"), saying(""));
     table(controller)
         .row("with text", "default/x", given(full.clone()), Want::done().status(&ready(full)))
@@ -231,7 +231,7 @@ metadata:
   name: controller
   namespace: $name
 ---
-# What it reads and writes in every namespace.
+# Its rights in all namespaces.
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
 metadata:
@@ -243,7 +243,7 @@ rules:
   - apiGroups: ["$group"]
     resources: ["$plural/status"]
     verbs: ["patch"]
-  # For what it owns, where OwnerReferencesPermissionEnforcement is on, as in OpenShift.
+  # Needed for owned objects with OwnerReferencesPermissionEnforcement, as in OpenShift.
   - apiGroups: ["$group"]
     resources: ["$plural/finalizers"]
     verbs: ["update"]
@@ -264,7 +264,7 @@ roleRef:
   kind: ClusterRole
   name: $name
 ---
-# What it reads and writes in its own: its configuration, and the leases of leader election.
+# Its rights in its own namespace: its configuration, and the leases of leader election.
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
 metadata:
