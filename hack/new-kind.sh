@@ -66,7 +66,7 @@ default-run = "$name"
 
 [dependencies]
 reknit = { $dependency }
-# The crates that a Kind needs. kube 4 and k8s-openapi 0.28 belong together.
+# The dependencies of a Kind. kube 4 and k8s-openapi 0.28 belong together.
 k8s-openapi = { version = "0.28", features = ["latest"] }
 kube = { version = "4.2", default-features = false, features = ["client", "derive", "ring", "rustls-tls"] }
 schemars = "1"
@@ -77,13 +77,13 @@ serde_yaml_ng = "0.10"
 [dev-dependencies]
 tokio = { version = "1", features = ["macros", "rt"] }
 
-# Slow to build, and a quarter smaller.
+# Slow to build, and a quarter less code.
 [profile.release]
 codegen-units = 1
 lto = "fat"
 END
 
-# The versions that reknit is tested with. Cargo keeps those that this project needs.
+# With the versions that reknit is tested with; Cargo keeps of them what this project needs.
 cp "$reknit/Cargo.lock" Cargo.lock
 echo Cargo.lock
 
@@ -140,7 +140,7 @@ use serde::{Deserialize, Serialize};
 #[kube(printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].status"))]
 #[serde(rename_all = "camelCase")]
 pub struct ${kind}Spec {
-    /// A field, for a start.
+    /// A first field.
     pub text: String,
 }
 
@@ -177,7 +177,7 @@ impl ReconcileKind for Reconciler {
 END
 
 file tests/passes.rs <<END
-//! Single reconciles, in memory.
+//! Table tests of single reconciles.
 
 use ${crate}::{$kind, ${kind}Spec, controller};
 use reknit::{
@@ -204,7 +204,7 @@ fn unready(mut object: $kind) -> $kind {
 }
 
 #[tokio::test]
-async fn a_pass_says_whether_there_is_text() {
+async fn an_object_with_text_is_ready() {
     let (full, empty) = (saying("hello"), saying(""));
     table(controller)
         .row("with text", "default/x", given(full.clone()), Want::done().status(&ready(full)))
@@ -231,7 +231,7 @@ metadata:
   name: controller
   namespace: $name
 ---
-# The permissions of the controller in every namespace.
+# Its rights in all namespaces.
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
 metadata:
@@ -243,7 +243,7 @@ rules:
   - apiGroups: ["$group"]
     resources: ["$plural/status"]
     verbs: ["patch"]
-  # For what it owns, where OwnerReferencesPermissionEnforcement is on, as in OpenShift.
+  # Needed for owned objects with OwnerReferencesPermissionEnforcement, as in OpenShift.
   - apiGroups: ["$group"]
     resources: ["$plural/finalizers"]
     verbs: ["update"]
@@ -264,7 +264,7 @@ roleRef:
   kind: ClusterRole
   name: $name
 ---
-# The permissions in its own namespace: its configuration, and the leases of leader election.
+# Its rights in its own namespace: its configuration, and the leases of leader election.
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
 metadata:
@@ -356,8 +356,8 @@ spec:
 END
 
 file Dockerfile <<END
-# docker build -t IMAGE . (reknit has to be a git dependency, because docker cannot read a path outside this folder, and
-# Cargo.lock has to be up to date, which \`cargo check\` ensures)
+# docker build -t IMAGE . (reknit has to come by git for that: a path leads out of what docker is given; and Cargo.lock to
+# be up to date, which \`cargo check\` sees to)
 FROM docker.io/library/rust:1.95.0-bookworm AS build
 WORKDIR /src
 COPY . .
@@ -391,7 +391,7 @@ file .vscode/launch.json <<END
 }
 END
 
-# The order and the length of lines depend on the names above.
+# The names above decide about order and length of lines.
 if command -v rustfmt >/dev/null; then
   rustfmt --edition 2024 src/main.rs src/lib.rs src/bin/crd.rs tests/passes.rs
 fi

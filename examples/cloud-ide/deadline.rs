@@ -1,4 +1,4 @@
-//! The deadline that a client sets.
+//! A layer for the deadline that a client sets.
 
 use std::{
     future::Future,
@@ -13,7 +13,7 @@ use tower::Service;
 
 /// Ends calls at their deadline with DEADLINE_EXCEEDED.
 ///
-/// Tonic heeds `grpc-timeout` too, but answers CANCELLED. Its clock is started after this one, and asked after it.
+/// Tonic applies `grpc-timeout` too, but answers CANCELLED. Its clock starts after this one, and is checked after it.
 #[derive(Clone)]
 pub(crate) struct Deadline<S>(S);
 
@@ -44,7 +44,7 @@ where
     }
 }
 
-/// `1S`, `500m`: up to eight digits and a unit, of which hours are the largest and nanoseconds the smallest.
+/// Reads a timeout such as `1S` or `500m`: up to eight digits and a unit from hours to nanoseconds.
 fn timeout(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get("grpc-timeout")?.to_str().ok()?;
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;

@@ -1,4 +1,4 @@
-//! Spaces to work in: Pods that are asked for, waited for and deleted over gRPC. There is no Kind of its own.
+//! Development environments: Pods that are requested, awaited and deleted over gRPC. There is no Kind of its own.
 
 mod deadline;
 mod pod;
@@ -16,21 +16,21 @@ use reknit::{
 };
 use spaces::Spaces;
 
-/// What tonic makes of cloud_ide.proto.
+/// The code that tonic generates from cloud_ide.proto.
 #[allow(missing_docs, unreachable_pub, reason = "generated")]
 pub mod pb {
     tonic::include_proto!("pb");
-    /// The same, for reflection.
+    /// The descriptors, for reflection.
     pub const DESCRIPTORS: &[u8] = tonic::include_file_descriptor_set!("cloud_ide_descriptor");
 }
 
 #[derive(Clone, clap::Args)]
 struct Flags {
-    /// The one namespace that spaces live in
+    /// The namespace of all spaces
     #[arg(long, value_name = "NAME", default_value = "cloud-ide", value_parser = sharedmain::namespace)]
     namespace: String,
 
-    /// Where gRPC is served, to whoever reaches it: nobody is authenticated
+    /// The address of the gRPC server, which authenticates no client
     #[arg(long, value_name = "[IP]:PORT", default_value = ":6387")]
     grpc_address: ListenAddress,
 }
@@ -41,7 +41,7 @@ impl Flags {
     }
 }
 
-/// Logs what becomes of each space.
+/// Logs the changes of each space.
 fn controller(cx: &Context) -> Result<Controller> {
     let spaces = Controller::selected::<Pod>(cx, cx.provided::<Flags>()?.selection());
     Ok(spaces.reconciler(Log).name("cloud-ide").observing_deletion().build())
@@ -60,7 +60,7 @@ impl ReconcileKind for Log {
 
 impl ObserveDeletion for Log {
     async fn observe_deletion(&self, _: &Key) -> Result<Outcome> {
-        tracing::info!("space is gone");
+        tracing::info!("space deleted");
         Ok(Outcome::done())
     }
 }

@@ -1,4 +1,4 @@
-//! The Pod behind a space: how it is asked for, and what it says.
+//! The Pod behind a space: its request, and its state.
 
 use k8s_openapi::{
     api::core::v1::{Container, ContainerPort, Pod, PodSpec, ResourceRequirements},
@@ -10,11 +10,10 @@ use tonic::Status;
 
 use super::pb::{PodInfo, PodSpaceInfo, ResourceLimit};
 
-/// What the space was asked for with: the same request again is the same space.
+/// The annotation with the request of a space. An equal request returns the same space.
 const REQUEST: &str = "cloud-ide.reknit.dev/request";
 
-/// The Pod that was asked for. Its image and quantities are for the API server to judge, which does so before it
-/// creates anything.
+/// The requested Pod. The API server validates its image and quantities before it creates anything.
 pub(crate) fn wanted(request: &PodInfo) -> Result<Pod, Status> {
     check_name(&request.name)?;
     let port = u16::try_from(request.port).ok().filter(|port| *port > 0);
@@ -33,7 +32,7 @@ pub(crate) fn wanted(request: &PodInfo) -> Result<Pod, Status> {
         annotations: Some([(REQUEST.into(), written(request))].into()),
         ..ObjectMeta::default()
     };
-    // Whoever works there is no part of the cluster.
+    // The user of a space gets no access to the cluster.
     let spec = PodSpec {
         containers: vec![container],
         automount_service_account_token: Some(false),
@@ -42,7 +41,7 @@ pub(crate) fn wanted(request: &PodInfo) -> Result<Pod, Status> {
     Ok(Pod { metadata, spec: Some(spec), ..Pod::default() })
 }
 
-/// What cannot be the name of a Pod must not become part of a path either.
+/// Refuses a name that no Pod can have. It must not become part of a path either.
 pub(crate) fn check_name(name: &str) -> Result<(), Status> {
     let wrong = dns_subdomain(name);
     if wrong.is_empty() {
@@ -80,7 +79,7 @@ pub(crate) fn is_going(pod: &Pod) -> bool {
     pod.metadata.deletion_timestamp.is_some()
 }
 
-/// Returns true if it never ran and still might.
+/// Returns true if the Pod has not run yet and still may.
 pub(crate) fn is_pending(pod: &Pod) -> bool {
     matches!(phase(pod), "" | "Pending")
 }
@@ -89,14 +88,14 @@ pub(crate) fn phase(pod: &Pod) -> &str {
     pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
 }
 
-/// Why a Pod that ended did, as far as it says.
+/// The reason why a Pod ended, if it has one.
 pub(crate) fn cause(pod: &Pod) -> String {
     let said = pod.status.iter().flat_map(|status| [&status.reason, &status.message]).flatten();
     let said = said.map(String::as_str).collect::<Vec<_>>().join(": ");
-    if said.is_empty() { "it does not say why".into() } else { said }
+    if said.is_empty() { "no reason given".into() } else { said }
 }
 
-/// Where it is reached; empty what it does not have yet.
+/// The address of the space. Parts that it does not have yet are empty.
 pub(crate) fn place(pod: &Pod) -> PodSpaceInfo {
     let spec = pod.spec.as_ref();
     let port = spec.and_then(|spec| spec.containers.first()?.ports.as_ref()?.first());

@@ -16,14 +16,14 @@ use super::{
     spaces::Spaces,
 };
 
-/// A call is held open for as long as its space takes, so there may be many on one connection.
+/// The limit of calls on one connection. A call stays open until its space runs, so there may be many.
 const CALLS: u32 = 10_000;
-/// More than any request has that could become a space: so much each call may have the process keep.
+/// The size limit of a request, above that of any valid one. Each call may hold this much memory.
 const LARGEST: usize = 16 * 1024;
-/// How soon a client is noticed that went without a word.
+/// The interval of keepalive pings, which detect clients that are gone.
 const KEEPALIVE: Duration = Duration::from_secs(20);
 
-/// Serves until the process is to end and the calls under way have ended.
+/// Serves until shutdown, and until the calls in progress have ended.
 pub(crate) async fn serve(spaces: Spaces, listener: TcpListener, shutdown: Shutdown) -> Result<()> {
     let (reporter, health) = tonic_health::server::health_reporter();
     reporter.set_serving::<CloudIdeServiceServer<Spaces>>().await;
@@ -44,7 +44,7 @@ pub(crate) async fn serve(spaces: Spaces, listener: TcpListener, shutdown: Shutd
     Ok(())
 }
 
-/// Those who watch the health are told, and then let go: they would keep the server from ending.
+/// Reports the shutdown to watchers of the health service, and ends their streams, which would keep the server open.
 async fn ending(shutdown: Shutdown, mut reporter: HealthReporter) {
     shutdown.wait().await;
     reporter.set_not_serving::<CloudIdeServiceServer<Spaces>>().await;

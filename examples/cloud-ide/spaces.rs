@@ -18,10 +18,10 @@ use super::{
     pod,
 };
 
-/// How long to wait before a deletion that failed is tried again.
+/// The wait before a failed deletion is retried.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Creates spaces, waits for them, and deletes those for which nobody waits any more.
+/// Creates spaces, waits for them, and deletes those for which no call waits any more.
 #[derive(Clone)]
 pub(crate) struct Spaces(Arc<Inner>);
 
@@ -29,9 +29,9 @@ struct Inner {
     namespace: String,
     api: Api<Pod>,
     pods: Informer<Pod>,
-    /// How many calls wait for what each request asked for.
+    /// The number of calls that wait for each request.
     waiting: Mutex<HashMap<PodInfo, usize>>,
-    /// Calls that wait, and the deletions that come of them.
+    /// The waiting calls, and the deletions that follow from them.
     open: TaskTracker,
     runtime: Handle,
 }
@@ -55,24 +55,24 @@ impl Spaces {
         }))
     }
 
-    /// Ends once all spaces that there are are known.
+    /// Completes once all existing spaces are in the cache.
     pub(crate) async fn known(&self) {
         self.0.pods.synced().await;
     }
 
-    /// Ends once no call waits any more, and what nobody waits for is deleted.
+    /// Completes once no call waits any more and abandoned spaces are deleted.
     pub(crate) async fn settled(&self) {
         self.0.open.close();
         self.0.open.wait().await;
     }
 
-    /// Creates what was asked for, or finds it, and waits until it runs.
+    /// Creates or finds the requested space, and waits until it runs.
     pub(crate) async fn running(&self, request: PodInfo) -> Result<Arc<Pod>, Status> {
         self.check_namespace(&request.namespace)?;
         let wanted = Arc::new(pod::wanted(&request)?);
         let mut waiter = self.waiter(request);
         loop {
-            // A call that ends meanwhile leaves its waiter there, until it is known whether there is something to delete.
+            // If the call ends meanwhile, its waiter stays here until the result of the creation is known.
             let making = tokio::spawn(make(waiter, wanted.clone()));
             let (made, again) = making.await.map_err(|error| Status::internal(error.to_string()))?;
             let made = made?;
@@ -114,14 +114,14 @@ impl Spaces {
         self.0.pods.until(&Key::of(going), |now| (!is_it(now)).then_some(())).await;
     }
 
-    /// The space of this name, as the informer knows it.
+    /// Returns the space of this name from the cache.
     pub(crate) fn get(&self, query: &QueryOption) -> Result<Arc<Pod>, Status> {
         self.check(query)?;
         let key = Key::new(&*self.0.namespace, &query.name);
         self.0.pods.get(&key).ok_or_else(|| unknown(&query.name))
     }
 
-    /// Asks for the end of the space of this name.
+    /// Deletes the space of this name.
     pub(crate) async fn delete(&self, query: &QueryOption) -> Result<(), Status> {
         self.check(query)?;
         let found = self.0.api.get_opt(&query.name).await.map_err(refused)?;
@@ -154,7 +154,7 @@ impl Spaces {
         self.0.waiting.lock().contains_key(request)
     }
 
-    /// Returns true if that was the last one who waited.
+    /// Returns true if that was the last waiting call.
     fn leave(&self, request: &PodInfo) -> bool {
         let mut waiting = self.0.waiting.lock();
         let Some(count) = waiting.get_mut(request) else { return false };
@@ -166,15 +166,15 @@ impl Spaces {
         last
     }
 
-    /// Deletes what nobody waits for any more, if it is there and never ran.
+    /// Deletes a space for which no call waits any more, if it exists and never ran.
     async fn abandon(self, request: PodInfo) {
         while let Err(error) = self.delete_pending(&request).await {
-            tracing::warn!(space = request.name, %error, "cannot delete a space that nobody waits for; trying again");
+            tracing::warn!(space = request.name, %error, "failed to delete an abandoned space, retrying");
             sleep(PAUSE).await;
         }
     }
 
-    /// The preconditions see to it that what goes is what was looked at: a pod that came to run meanwhile stays.
+    /// Deletes a pending space. The preconditions keep a pod that began to run meanwhile.
     async fn delete_pending(&self, request: &PodInfo) -> kube::Result<()> {
         while let Some(pod) = self.0.api.get_opt(&request.name).await? {
             let lonely = pod::is_of(&pod, request) && pod::is_pending(&pod) && !self.is_waited_for(request);
@@ -185,7 +185,7 @@ impl Spaces {
             match self.0.api.delete(&request.name, &DeleteParams::default().preconditions(seen)).await {
                 Err(kube::Error::Api(status)) if status.is_conflict() || status.is_not_found() => {}
                 deleted => {
-                    tracing::info!(space = request.name, "deleted, since nobody waits for it any more");
+                    tracing::info!(space = request.name, "deleted an abandoned space");
                     return deleted.map(drop);
                 }
             }
@@ -193,7 +193,7 @@ impl Spaces {
         Ok(())
     }
 
-    /// The space as it was created now, or as somebody found it with the same request; maybe one that is going.
+    /// Creates the space, or returns an existing one of the same request, which may be terminating.
     async fn create(&self, request: &PodInfo, wanted: &Pod) -> Result<Pod, Status> {
         loop {
             match self.0.api.create(&PostParams::default(), wanted).await {
@@ -237,7 +237,7 @@ fn unknown(name: &str) -> Status {
     Status::not_found(format!("there is no space {name:?}"))
 }
 
-/// What the API server refused, in gRPC's words.
+/// Maps a refusal of the API server to a gRPC status.
 fn refused(error: kube::Error) -> Status {
     let said = error.to_string();
     let kube::Error::Api(status) = error else { return Status::unavailable(said) };

@@ -14,7 +14,7 @@ use reknit::{prelude::*, sharedmain::NamespaceFlag};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Which Deployment there is to be.
+/// The Deployment to create.
 #[derive(CustomResource, Serialize, Deserialize, Clone, Debug, JsonSchema)]
 #[kube(
     group = "samplecontroller.k8s.io",
@@ -37,7 +37,7 @@ pub struct FooSpec {
         regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$")
     )]
     pub deployment_name: String,
-    /// How many pods it has.
+    /// The number of its pods.
     #[serde(default = "one")]
     #[schemars(range(min = 1, max = 10))]
     pub replicas: i32,
@@ -47,11 +47,11 @@ fn one() -> i32 {
     1
 }
 
-/// What became of the Deployment.
+/// The state of the Deployment.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FooStatus {
-    /// How many of its pods are available.
+    /// The number of its available pods.
     #[serde(default)]
     pub available_replicas: i32,
 }
@@ -81,7 +81,7 @@ impl ReconcileKind for Reconciler {
     }
 }
 
-/// That the name is taken is for the user to mend, and not to be tried again before the other one changes.
+/// A name that is taken is an error for the user to fix. It is not retried before the other object changes.
 fn explained(object: &Foo, error: NotApplied) -> Error {
     let NotApplied::Taken { .. } = error else { return error.into() };
     let name = &object.spec.deployment_name;

@@ -1,4 +1,4 @@
-//! The smallest controller: says what became of each Mydemo.
+//! The smallest controller: logs the changes of each Mydemo.
 
 use std::process::ExitCode;
 
@@ -7,15 +7,15 @@ use reknit::{prelude::*, reconciler::ObserveDeletion, sharedmain::NamespaceFlag}
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Where something listens.
+/// An address to listen on.
 #[derive(CustomResource, Serialize, Deserialize, Clone, Debug, PartialEq, JsonSchema)]
 #[kube(group = "crddemo.k8s.io", version = "v1", kind = "Mydemo", plural = "mydemos", namespaced)]
-// Groups below k8s.io are refused without it.
+// The API server refuses groups below k8s.io without it.
 #[kube(annotation("api-approved.kubernetes.io", "unapproved, an example"))]
 pub struct MydemoSpec {
-    /// Its address.
+    /// The IP address.
     pub ip: String,
-    /// Its port.
+    /// The port.
     pub port: u16,
 }
 
@@ -42,7 +42,7 @@ fn log(change: &Change<Mydemo>) {
                 tracing::info!(%key, old = old.port, new = new.port, "port changed");
             }
         }
-        Change::Deleted { .. } => {} // told below
+        Change::Deleted { .. } => {} // logged by observe_deletion
     }
 }
 
@@ -58,7 +58,7 @@ impl ReconcileKind for Reconciler {
 
 impl ObserveDeletion for Reconciler {
     async fn observe_deletion(&self, _: &Key) -> Result<Outcome> {
-        tracing::info!("deleted"); // the key is in each line of a pass
+        tracing::info!("deleted"); // each log line of a reconcile has the key
         Ok(Outcome::done())
     }
 }

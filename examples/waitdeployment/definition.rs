@@ -62,14 +62,14 @@ fn definition() -> Value {
     })
 }
 
-/// Without descriptions: with them the definition is larger than `kubectl apply` can take.
+/// The schema of a Kubernetes type without descriptions. With them the definition is too large for `kubectl apply`.
 fn of_kubernetes<T: JsonSchema>() -> Value {
     let mut schema = structural::<T>();
     drop_descriptions(&mut schema);
     schema
 }
 
-/// As kube's derive makes it.
+/// The schema as kube's derive writes it.
 fn structural<T: JsonSchema>() -> Value {
     let settings = SchemaSettings::openapi3().with(|settings| {
         settings.inline_subschemas = true;

@@ -27,24 +27,24 @@ const API_VERSION: &str = "demo.reknit.dev/v1alpha1";
 const KIND: &str = "Waitdeployment";
 const CONDITION: &str = "ProbeSucceeded";
 
-/// A Deployment that waits. `spec` and `status` are a Deployment's and `waitProbe` stands beside them, which is what
-/// kube's derive has no room for.
+/// A Deployment that waits. `spec` and `status` are those of a Deployment, with `waitProbe` beside them, which kube's derive
+/// cannot express.
 #[derive(Serialize, Deserialize, Clone, Debug)]
 #[serde(rename_all = "camelCase")]
 pub struct Waitdeployment {
-    /// Its group and version.
+    /// The group and version.
     #[serde(default = "api_version")]
     pub api_version: String,
-    /// Its Kind.
+    /// The Kind.
     #[serde(default = "kind")]
     pub kind: String,
-    /// Its name, and what else every object has.
+    /// The object's metadata.
     pub metadata: ObjectMeta,
-    /// What the Deployment waits for.
+    /// The address for which the Deployment waits.
     pub wait_probe: WaitProbe,
-    /// The Deployment's.
+    /// The spec of the Deployment.
     pub spec: DeploymentSpec,
-    /// The Deployment's, and the condition `ProbeSucceeded`.
+    /// The status of the Deployment, with the condition `ProbeSucceeded`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<DeploymentStatus>,
 }
@@ -57,13 +57,13 @@ fn kind() -> String {
     KIND.into()
 }
 
-/// What has to answer before the Deployment is created.
+/// A probe that has to succeed before the Deployment is created.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, JsonSchema)]
 pub struct WaitProbe {
-    /// Where a TCP connection has to succeed: host:port, an IPv6 address in brackets.
+    /// The address of a TCP connection: host:port, with an IPv6 address in brackets.
     pub address: String,
-    /// How long one attempt may take, more than nothing and at most a minute: a duration such as 2s, or a number of
-    /// nanoseconds. 5s unless said otherwise.
+    /// The time limit of one attempt, above zero and at most a minute: a duration such as 2s, or a number of nanoseconds.
+    /// The default is 5s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Timeout>,
 }
@@ -99,7 +99,7 @@ impl Resource for Waitdeployment {
 
 kind!(Waitdeployment { status: DeploymentStatus });
 
-/// Reconciles Waitdeployments, owns Deployments, and is woken by the probes.
+/// Reconciles Waitdeployments and owns Deployments. The probes enqueue keys.
 pub fn controller(cx: &Context) -> Result<Controller> {
     let mut build = Controller::selected::<Waitdeployment>(cx, cx.get::<NamespaceFlag>().selection());
     let (deployments, probes) = (build.owns(), Probes::new(build.per_key(), build.queue()));
@@ -111,10 +111,10 @@ struct Reconciler {
     probes: Probes,
 }
 
-/// What is known of the probe.
+/// The result of the probe so far.
 enum Probed {
     Connected,
-    /// Nothing yet: the probe wakes the key.
+    /// No result yet. The probe enqueues the key when there is one.
     Trying,
     Not {
         reason: &'static str,
@@ -141,7 +141,7 @@ impl ReconcileKind for Reconciler {
 }
 
 impl Reconciler {
-    /// A Deployment that is there needs no probe any more.
+    /// The result of the probe. A Deployment that exists needs no probe.
     fn probed(&self, object: &Waitdeployment) -> Probed {
         let address = &object.wait_probe.address;
         if self.deployments.of(object).any(|made| made.name_any() == object.name_any()) {
@@ -166,7 +166,7 @@ impl Reconciler {
         }
     }
 
-    /// Has the Deployment follow the spec, and its status mirrored.
+    /// Applies the Deployment and mirrors its status.
     async fn keep(&self, object: &Waitdeployment, status: &mut DeploymentStatus) -> Result<Outcome> {
         let condition = succeeded(status, &object.wait_probe.address);
         set(status, condition.clone());
@@ -174,7 +174,7 @@ impl Reconciler {
         let wanted = Deployment { metadata, spec: Some(object.spec.clone()), status: None };
         let applied = self.deployments.apply(object, wanted).await;
         if let Err(taken @ NotApplied::Taken { .. }) = applied {
-            self.probes.forget(&Key::of(object)); // once the name is free, the address is tried again
+            self.probes.forget(&Key::of(object)); // the address is probed again once the name is free
             return Err(Error::permanent(taken).reason("ErrResourceExists"));
         }
         let made = applied?;
@@ -185,8 +185,7 @@ impl Reconciler {
     }
 }
 
-/// The Deployment's status, but for the generation, which is the Waitdeployment's own: it is observed once the Deployment
-/// that was made of it is.
+/// The Deployment's status with the generation of the Waitdeployment, which is observed once the Deployment is.
 fn mirrored(object: &Waitdeployment, made: &Deployment, before: Option<i64>) -> DeploymentStatus {
     let status = made.status.clone().unwrap_or_default();
     let is_observed = status.observed_generation == made.metadata.generation;
@@ -194,7 +193,7 @@ fn mirrored(object: &Waitdeployment, made: &Deployment, before: Option<i64>) -> 
     DeploymentStatus { observed_generation, ..status }
 }
 
-/// There is no Deployment, and this is why.
+/// Sets the reason why there is no Deployment yet.
 fn wait(status: &mut DeploymentStatus, reason: &str, message: String) -> Result<Outcome> {
     let condition = condition(status, "False", reason, message);
     *status = DeploymentStatus::default();
@@ -202,21 +201,21 @@ fn wait(status: &mut DeploymentStatus, reason: &str, message: String) -> Result<
     Ok(Outcome::done())
 }
 
-/// The beginning of the message that says why the address does not answer.
+/// The start of the message for an address that does not answer.
 fn failing(address: &str) -> String {
     format!("cannot connect to {address}: ")
 }
 
-/// Returns true if the status says why this address does not answer: that holds until something else is known.
+/// Returns true if the status holds a failure of this address, which stays until there is a new result.
 fn says_of(status: &DeploymentStatus, address: &str) -> bool {
     let message = current(status).and_then(|condition| condition.message.as_deref());
     message.is_some_and(|message| message.starts_with(&failing(address)))
 }
 
-/// What was said when the probe succeeded stands, whatever becomes of `waitProbe` later.
+/// The condition of a successful probe. It stays, even if `waitProbe` changes later.
 fn succeeded(status: &DeploymentStatus, address: &str) -> DeploymentCondition {
     match current(status) {
-        Some(stands) if stands.status == "True" => stands.clone(),
+        Some(existing) if existing.status == "True" => existing.clone(),
         _ => condition(status, "True", "Connected", format!("connected to {address}")),
     }
 }
@@ -225,7 +224,7 @@ fn current(status: &DeploymentStatus) -> Option<&DeploymentCondition> {
     status.conditions.iter().flatten().find(|condition| condition.type_ == CONDITION)
 }
 
-/// The condition with its times: when its status changed, and when anything of it did.
+/// The condition with the times of the last change of its status and of any part of it.
 fn condition(status: &DeploymentStatus, is: &str, reason: &str, message: String) -> DeploymentCondition {
     let now = || Some(Time(Timestamp::now()));
     let before = current(status).filter(|before| before.status == is);

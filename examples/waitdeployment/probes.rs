@@ -1,4 +1,4 @@
-//! Tries addresses beside the passes, and wakes whoever waits for them.
+//! Probes addresses in the background and enqueues the keys that wait for them.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -18,26 +18,26 @@ use tokio::{
 
 use super::target::Target;
 
-/// How many connections are attempted at once: as many looks, and as many that have the whole of their timeout.
+/// The number of connections that are attempted at once: this many short attempts, and this many long ones.
 const AT_ONCE: usize = 250;
-/// How long a look takes at most.
+/// The time limit of a short attempt.
 const LOOK: Duration = Duration::from_secs(1);
 const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// What came of the last attempt.
+/// The result of the last attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     Connected,
     Failed(String),
 }
 
-/// One task for each target that some key waits for, however many do; it ends with the last of them, or when the target
+/// The probes: one task for each target for which keys wait. It ends with the last of these keys, or when the target
 /// answers.
 ///
-/// An attempt waits for its turn among [`AT_ONCE`] others. Each try begins with a look, of a second at most, and looks take
-/// turns of their own, so that what answers at once does not wait for what never does; where that was not enough, the
-/// address has the whole of its timeout with the others.
+/// [`AT_ONCE`] attempts run at once. Each try begins with a short attempt of at most a second, and short attempts have places
+/// of their own, so a target that answers at once does not wait for one that never does. If the short attempt was not
+/// enough, a long one follows, with the whole timeout.
 pub(crate) struct Probes {
     waiting: PerKey<Arc<Waiting>>,
     tried: Mutex<HashMap<Target, Weak<Tried>>>,
@@ -50,14 +50,14 @@ struct Turns {
     whole: Semaphore,
 }
 
-/// A key that waits, for as long as this is kept.
+/// A waiting key. It waits until this is dropped.
 pub(crate) struct Waiting {
     key: Key,
     target: Target,
     tried: Arc<Tried>,
 }
 
-/// A target that some key waits for; the task that tries it ends when none does.
+/// A target for which keys wait. Its task ends when none does.
 #[derive(Default)]
 struct Tried {
     task: Mutex<Option<AbortHandle>>,
@@ -76,15 +76,15 @@ impl Probes {
         Self { waiting, tried: Mutex::default(), turns: Arc::new(turns), queue }
     }
 
-    /// What came of trying this for this key, if anything has yet; from now on it is tried, and the key woken when
-    /// something comes of it. A success stands until the key is [forgotten](Self::forget).
+    /// Returns the result of the target for this key, if there is one. From now on the target is probed, and the key is
+    /// enqueued when there is a result. A success stays until the key is [forgotten](Self::forget).
     pub(crate) fn ask(&self, key: Key, target: Target) -> Option<Answer> {
         let waiting = self.waiting.get(&key).filter(|waiting| waiting.target == target);
         let waiting = waiting.unwrap_or_else(|| self.wait(key, target));
         waiting.tried.known.lock().answer.clone()
     }
 
-    /// The key waits no longer.
+    /// Stops waiting for this key.
     pub(crate) fn forget(&self, key: &Key) {
         self.waiting.remove(key);
     }
@@ -97,7 +97,7 @@ impl Probes {
         waiting
     }
 
-    /// One that is still being tried, or a new one: a success is old news to who asks later.
+    /// The running probe of this target, or a new one. A success before does not count for a key that asks later.
     fn tried(&self, target: &Target) -> Arc<Tried> {
         let mut all = self.tried.lock();
         let known = all.get(target).and_then(Weak::upgrade).filter(|tried| !tried.has_answered());
@@ -135,7 +135,7 @@ impl Tried {
         self.known.lock().answer == Some(Answer::Connected)
     }
 
-    /// Wakes those who wait, if it is news.
+    /// Enqueues the waiting keys if the result is new.
     fn tell(&self, answer: Answer, queue: &Queue) {
         let mut known = self.known.lock();
         if known.answer.as_ref() != Some(&answer) {
@@ -161,7 +161,7 @@ async fn keep_trying(target: Target, turns: Arc<Turns>, queue: Queue, tried: Wea
     }
 }
 
-/// None where there is no answer in time.
+/// Makes a short attempt, then a long one. `None` if there is no answer in time.
 async fn look_and_wait(target: &Target, turns: &Turns) -> Option<Answer> {
     let look = target.timeout.min(LOOK);
     let seen = attempt(&turns.look, &target.address, look).await;
@@ -171,7 +171,7 @@ async fn look_and_wait(target: &Target, turns: &Turns) -> Option<Answer> {
     attempt(&turns.whole, &target.address, target.timeout).await
 }
 
-/// Once it has its turn; none where there is no answer in time.
+/// Makes one attempt when a place is free. `None` if there is no answer in time.
 async fn attempt(turns: &Semaphore, address: &str, limit: Duration) -> Option<Answer> {
     let _turn = turns.acquire().await.ok()?;
     let connected = timeout(limit, TcpStream::connect(address)).await.ok()?;
@@ -201,7 +201,7 @@ mod tests {
         Probes::new(build.per_key(), build.queue())
     }
 
-    /// Port 1 of this machine refuses.
+    /// A target on this machine that refuses connections.
     fn refusing(last: u8) -> Target {
         Target { address: format!("127.0.0.{last}:1"), timeout: Duration::from_secs(1) }
     }
@@ -220,7 +220,7 @@ mod tests {
             }
         }
 
-        /// What is being tried.
+        /// The targets that are probed.
         fn tries(&self) -> Vec<Target> {
             let all = self.tried.lock();
             all.iter()
@@ -231,21 +231,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn however_many_wait_for_a_target_it_is_tried_once_and_all_are_told() {
+    async fn a_target_is_probed_once_for_all_keys_that_wait() {
         let probes = probes();
         (0..1000).for_each(|number| assert_eq!(probes.ask(key(number), refusing(1)), None));
         assert_eq!(probes.tries().len(), 1);
         let refused = Answer::Failed("connection refused".into());
         assert_eq!(probes.answer(999, &refusing(1)).await, refused);
-        assert_eq!(
-            probes.ask(key(1000), refusing(1)),
-            Some(refused),
-            "who comes later is told what is known"
-        );
+        assert_eq!(probes.ask(key(1000), refusing(1)), Some(refused), "a later key gets the known result");
     }
 
     #[tokio::test]
-    async fn nothing_is_tried_for_keys_that_are_forgotten_or_ask_for_another_target() {
+    async fn forgotten_keys_and_replaced_targets_are_not_probed() {
         let probes = probes();
         probes.ask(key(1), refusing(1));
         probes.ask(key(2), refusing(1));
@@ -264,7 +260,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_success_stands_until_it_is_forgotten_and_is_no_news_to_who_asks_later() {
+    async fn a_success_stays_until_it_is_forgotten() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let target = Target { address, timeout: Duration::from_secs(5) };
@@ -272,7 +268,7 @@ mod tests {
         assert_eq!(probes.answer(1, &target).await, Answer::Connected);
         drop(listener);
         assert_eq!(probes.ask(key(1), target.clone()), Some(Answer::Connected));
-        assert_eq!(probes.ask(key(2), target.clone()), None, "it is tried for this one");
+        assert_eq!(probes.ask(key(2), target.clone()), None, "the target is probed for this key");
         probes.forget(&key(1));
         assert_ne!(probes.ask(key(1), target), Some(Answer::Connected));
     }

@@ -11,13 +11,13 @@ use super::WaitProbe;
 const DEFAULT: Duration = Duration::from_secs(5);
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// `2s`, or a number of nanoseconds.
+/// A duration: `2s`, or a number of nanoseconds.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(untagged)]
 pub enum Timeout {
-    /// As Go stores durations.
+    /// Nanoseconds, as Go stores durations.
     Nanoseconds(i64),
-    /// As people write them.
+    /// Text such as `2s`.
     Text(String),
 }
 
@@ -35,7 +35,7 @@ impl JsonSchema for Timeout {
     }
 }
 
-/// What is tried, and how long one attempt may take.
+/// An address and the time limit of one attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Target {
     pub(crate) address: String,
@@ -43,7 +43,7 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// The error says what is wrong with the probe.
+    /// Reads a probe. The error says what is wrong with it.
     pub(crate) fn of(probe: &WaitProbe) -> Result<Self, String> {
         let timeout = probe.timeout.as_ref().map_or(Ok(DEFAULT), timeout)?;
         if !is_address(&probe.address) {

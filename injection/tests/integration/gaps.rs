@@ -15,7 +15,7 @@ struct Follower {
     told: Told,
     gate: Gate,
     metrics: prometheus::Registry,
-    /// Of somebody else.
+    /// The client of another process.
     api: Api<ConfigMap>,
 }
 
@@ -41,7 +41,7 @@ impl Follower {
         self.api.patch(name, &PatchParams::default(), &patch).await.unwrap();
     }
 
-    /// What nobody hears of while it happens.
+    /// Changes objects while no watch is open.
     async fn changes_of_a_gap(&self) {
         self.change("changes", "twice").await;
         self.change("changes", "more").await;

@@ -12,13 +12,13 @@ use tokio::sync::watch;
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum State {
     Open,
-    /// Nothing that a watch tells comes through.
+    /// Holds back the events of watches.
     Held,
-    /// Watches break, and neither lists nor watches are answered.
+    /// Breaks watches, and answers neither lists nor watches.
     Cut,
 }
 
-/// What stands between informers and their server. Writes and single reads always pass.
+/// A gate between the informers and their server. Writes and single reads always pass.
 #[derive(Clone)]
 pub(crate) struct Gate(Arc<watch::Sender<State>>);
 

@@ -42,7 +42,7 @@ async fn own_writes_are_read_at_once_and_their_echoes_tell_nobody() {
     api.patch("a", &PatchParams::default(), &back).await.unwrap();
     assert!(chosen.get(&key).is_some());
 
-    // Somebody else's write comes by the watch alone.
+    // A write of another process arrives through the watch alone.
     let other: Api<ConfigMap> = Api::namespaced(plane.client().unwrap(), &namespace);
     let theirs = Patch::Merge(json!({"data": {"theirs": "yes"}}));
     other.patch("a", &PatchParams::default(), &theirs).await.unwrap();
