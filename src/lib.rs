@@ -3,7 +3,9 @@
 //! You declare what your controller reads, and fill in a status. The framework watches, caches and queues, elects leaders,
 //! adds and removes finalizers, writes the status and records events.
 //!
-//! # A Kind, a reconciler, a program
+//! # Example
+//!
+//! This controller sets the condition `Ready` of a `Wish` by whether the Service that it names exists.
 //!
 //! ```no_run
 //! use std::process::ExitCode;
@@ -24,9 +26,10 @@
 //! #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, JsonSchema)]
 //! pub struct WishStatus {
 //!     #[serde(flatten)]
-//!     duck: DuckStatus, // observedGeneration and conditions
+//!     duck: DuckStatus, // Knative's common status fields: observedGeneration and conditions
 //! }
 //!
+//! // Declares the Kind, with Knative's conditions in the field `duck` of its status.
 //! kind!(Wish { status: WishStatus, conditions: knative(duck) });
 //!
 //! struct Reconciler {
@@ -38,6 +41,7 @@
 //!
 //!     async fn reconcile_kind(&self, wish: &Wish, status: &mut WishStatus) -> Result<Outcome> {
 //!         let mut conditions = Wish::CONDITIONS.manage(status);
+//!         // This also enqueues the Wish when that Service is created, changed or deleted.
 //!         match self.services.get(wish, &wish.spec.service) {
 //!             Some(_) => conditions.mark_true("Ready"),
 //!             None => conditions.mark_false("Ready", "Missing", format!("Service {:?} wasn't found.", wish.spec.service)),
@@ -59,39 +63,39 @@
 //!
 //! # Concepts
 //!
-//! **A reconcile** gets the object to read and a status to fill in. The status is written afterwards if it differs, and it
-//! is the only part of the object that a reconcile changes. A reconcile ends in an [`Outcome`](prelude::Outcome) (done,
-//! again after a while, or skip, with an event if you like), or in an [`Error`](prelude::Error). Any error converts into
-//! it by `?`. It is retried with backoff unless it is [`permanent`](prelude::Permanent).
+//! **A reconcile** gets the object, read-only, and a status to fill in. The framework writes the status afterwards if it
+//! changed. A reconcile returns an [`Outcome`](prelude::Outcome): done, requeue after a delay, or skip, optionally with an
+//! event. Or it returns an [`Error`](prelude::Error), to which `?` converts any other error. A failed reconcile is retried
+//! with backoff unless the error is [`permanent`](prelude::Permanent).
 //!
-//! **Reads** come from memory. A [`Tracked`](prelude::Tracked) lister is Knative's tracker and lister in one: it records
-//! which object read what, and enqueues that object when it changes, even if it did not exist yet.
-//! [`Owned`](prelude::Owned) lists the objects that an object controls, [applies](prelude::Owned::apply) a child by name,
-//! [creates](prelude::Owned::create) and deletes children without a fixed name, and [claims](prelude::Owned::claim)
-//! orphans as a ReplicaSet does. An [`Informer`](prelude::Informer) enqueues nothing by itself;
-//! `build.watch(&informer).keys(..)` maps its changes to keys. A write through `build.client()` is in all of these when the
-//! call returns.
+//! **Reads** come from memory. [`Tracked`](prelude::Tracked) is a lister that remembers which objects each reconcile read,
+//! and enqueues the reconciled object when one of them is created, changed or deleted. (Knative has a tracker and a lister
+//! for this.) [`Owned`](prelude::Owned) lists the objects that an object controls, [applies](prelude::Owned::apply) a child
+//! by name, [creates](prelude::Owned::create) and deletes children with generated names, and
+//! [claims](prelude::Owned::claim) orphans as a ReplicaSet does. An [`Informer`](prelude::Informer) enqueues nothing by
+//! itself; `build.watch(&informer).keys(..)` maps its changes to keys. You read your own writes: when a request through
+//! `build.client()` returns, all of these contain its result.
 //!
-//! **The constructor** is Knative's `NewController`, or `SetupWithManager`. It is the only place where a
-//! [`Context`](prelude::Context) exists, so everything that a reconcile reads is a field of the reconciler. A type that
-//! implements [`Inject`](prelude::Inject) is created at the first request, once in a process. Reconciles begin when the
-//! informers that the constructor requested are synced.
+//! **The constructor** builds a controller from a [`Context`](prelude::Context), like Knative's `NewController` or
+//! controller-runtime's `SetupWithManager`. The Context exists only there, so everything that a reconcile reads must be a
+//! field of the reconciler. `cx.get()` returns any type that implements [`Inject`](prelude::Inject) and creates it once per
+//! process. Reconciles start when all informers that the constructor requested have synced.
 //!
-//! **Roles** beside reconciling are traits, enabled on the builder: [`FinalizeKind`](prelude::FinalizeKind) by
+//! **Other roles** of a reconciler are traits that you enable on the builder: [`FinalizeKind`](prelude::FinalizeKind) by
 //! `.finalizing()`, [`ObserveKind`](prelude::ObserveKind) by `.observing()` for replicas that do not lead, and
 //! [`ObserveDeletion`](reconciler::ObserveDeletion) by `.observing_deletion()`. A controller without a Kind of its own
 //! implements [`ReconcileKey`](reconciler::ReconcileKey).
 //!
-//! **A Kind** is declared by [`kind!`](prelude::kind): with Knative's conditions, which the framework initializes, or
-//! without. Kubernetes' own Kinds are declared already.
+//! **A Kind** is declared with [`kind!`](prelude::kind), optionally with Knative's conditions, which the framework
+//! initializes. The built-in Kinds of Kubernetes are already declared.
 //!
-//! **Blocking code** belongs in `tokio::task::spawn_blocking`. A long wait belongs outside the reconcile: start it, return,
-//! and enqueue the key through `build.queue()` when it ends. State that is kept for a key, such as the task that waits, goes
-//! into `build.per_key()`, which drops it with the object.
+//! **Blocking code** runs in `tokio::task::spawn_blocking`. Do not wait long in a reconcile: start a task, return, and let
+//! the task enqueue the key through `build.queue()`. Keep such a task, or other state of a key, in `build.per_key()`, which
+//! drops it when the object is deleted.
 //!
-//! **The process** is [`sharedmain`]. Its documentation lists flags, environment variables, ConfigMaps, probes and metrics.
+//! **The process** is run by [`sharedmain`]. Its documentation lists flags, environment variables, ConfigMaps, probes and metrics.
 //!
-//! # Where is …
+//! # Coming from Knative, controller-runtime or kube-runtime
 //!
 //! | in Knative, controller-runtime or kube-runtime | here |
 //! | --- | --- |
@@ -106,43 +110,46 @@
 //!
 //! # How do I …
 //!
-//! | | call | elsewhere |
+//! | to | use | in Knative, controller-runtime or kube-runtime |
 //! | --- | --- | --- |
-//! | enqueue an object when one that it names changes | `build.track()`, and `get` in the reconcile | Knative's tracker; `Watches` with a map function |
+//! | enqueue an object when an object that it references changes | `build.track()`, and `get` in the reconcile | Knative's tracker; `Watches` with a map function |
 //! | enqueue it when one that it controls changes | `build.owns()` | `Owns`; `Controller::owns` |
-//! | follow a reference of any Kind | `build.track_any()` | Knative's `URIResolver` |
-//! | enqueue it for any other reason | `build.watch(&informer).keys(..)`, with [`keys`](prelude::keys) for labels and namespaces | `EnqueueRequestsFromMapFunc`; `Controller::watches` |
-//! | filter those events | `build.watch(&informer).filter(..)`, with [`label`](prelude::label), [`annotation`](prelude::annotation) and others of [`injection`] | predicates; `FilteringResourceEventHandler` |
-//! | serve some objects of the Kind only | [`Controller::selected`](prelude::Controller::selected) by label, field or namespace; `.class(annotation, value)`, `.filter(..)` | `cache.Options.ByObject`; class filters |
+//! | watch the target of a reference whose Kind is only known at run time | `build.track_any()` | Knative's `URIResolver` |
+//! | map changes of other objects to keys | `build.watch(&informer).keys(..)`, with [`keys`](prelude::keys) for labels and namespaces | `EnqueueRequestsFromMapFunc`; `Controller::watches` |
+//! | filter those events | `build.watch(&informer).filter(..)`, with [`label`](prelude::label), [`annotation`](prelude::annotation) and other filters in [`injection`] | predicates; `FilteringResourceEventHandler` |
+//! | reconcile only some objects of the Kind | [`Controller::selected`](prelude::Controller::selected) by label, field or namespace; `.class(annotation, value)`, `.filter(..)` | `cache.Options.ByObject`; class filters |
 //! | reconcile again after a while | [`Outcome::after`](prelude::Outcome::after) | `RequeueAfter`; `Action::requeue` |
-//! | reconcile when something outside happens | `build.queue()`, [`Queue::add`](prelude::Queue::add) and [`add_after`](prelude::Queue::add_after) | `source.Channel`; `reconcile_on` |
-//! | clean up before an object goes | [`FinalizeKind`](prelude::FinalizeKind) and `.finalizing()` | `FinalizeKind`; `controllerutil.AddFinalizer`; `finalizer` |
+//! | enqueue a key from an external event | `build.queue()`, [`Queue::add`](prelude::Queue::add) and [`add_after`](prelude::Queue::add_after) | `source.Channel`; `reconcile_on` |
+//! | clean up before an object is deleted | [`FinalizeKind`](prelude::FinalizeKind) and `.finalizing()` | `FinalizeKind`; `controllerutil.AddFinalizer`; `finalizer` |
 //! | find objects by a computed value | [`Informer::index`](prelude::Informer::index) | field indexes; indexers |
 //! | wait for a state of an object | [`Informer::until`](prelude::Informer::until) | `await_condition` |
-//! | read what the cache may not have yet | [`Informer::newest`](prelude::Informer::newest), or `build.client()` | `APIReader` |
-//! | reconcile cluster-scoped objects | as any other; [`Tracked::get_in`](prelude::Tracked::get_in) names the namespace of what they read | |
+//! | read from the API server, not the cache | `build.client()` | `APIReader` |
+//! | fail instead of reading an older state if the newest one cannot be decoded | [`Informer::newest`](prelude::Informer::newest) | |
+//! | reconcile cluster-scoped objects | like namespaced ones; pass the namespace of objects that they read to [`Tracked::get_in`](prelude::Tracked::get_in) | |
 //! | record events outside a reconcile | `build.recorder()` | `EventRecorder` |
-//! | keep state for each object | `build.per_key()` | a map that nothing empties |
+//! | keep state for each object | `build.per_key()` | a map in the reconciler that you clean up yourself |
 //! | add a metric | `cx.metrics()`, a registry of prometheus 0.14 | `metrics.Registry` |
 //! | add a flag | [`Main::flags`](prelude::Main::flags), with clap 4 | `flag` |
 //! | read configuration that may change | `build.config::<T>()`, with [`FromConfigMap`](prelude::FromConfigMap) | `configmap.Store` |
 //! | set defaults, validate | [`kind!`](prelude::kind) with `defaults`, [`Validatable`](prelude::Validatable), [`Webhook`](prelude::Webhook) | `SetDefaults`, `Validate`; `CustomDefaulter`, `CustomValidator` |
-//! | serve two versions of a Kind | [`Convertible`](apis::Convertible), `Webhook::conversion`, and one definition of both by `kube::core::crd::merge_crds` | hub and spokes |
+//! | serve two versions of a Kind | [`Convertible`](apis::Convertible), `Webhook::conversion`, and one CustomResourceDefinition for both with `kube::core::crd::merge_crds` | hub and spokes |
 //! | run a server beside the controllers | [`Task`](sharedmain::Task) | `Runnable` |
 //! | limit requests | `--kube-api-qps`, `--kube-api-burst`; there is no limit by default | the same flags |
 //!
 //! # Webhooks
 //!
-//! [`webhook`] sets defaults and refuses invalid objects before the API server stores them. A Kind declares its defaults by
-//! [`kind!`](prelude::kind) and its rules by [`Validatable`](prelude::Validatable), a [`Webhook`](prelude::Webhook) answers,
-//! and [`Main::webhook`](prelude::Main::webhook) serves it, with certificates that are made, trusted and renewed
-//! automatically. [`Convertible`](apis::Convertible) converts between versions. A test needs no server:
-//! [`Webhook`](prelude::Webhook) has one in five lines.
+//! [`webhook`] sets defaults and rejects invalid objects before the API server stores them. Declare defaults in
+//! [`kind!`](prelude::kind) and validation rules with [`Validatable`](prelude::Validatable). A
+//! [`Webhook`](prelude::Webhook) collects the Kinds, and [`Main::webhook`](prelude::Main::webhook) serves it. The framework
+//! creates and rotates the serving certificate and keeps the CA bundles of the webhook configurations current.
+//! [`Convertible`](apis::Convertible) converts between versions. The documentation of [`Webhook`](prelude::Webhook) shows a
+//! test without a server.
 //!
 //! # Testing
 //!
-//! [`testing`] has two kinds of tests. A table test runs one reconcile of the program's own constructor on given objects
-//! and compares what it wrote. A [`ControlPlane`](testing::ControlPlane) is a real API server on 127.0.0.1.
+//! [`testing`] supports two kinds of tests. A table test runs the program's own constructor and one reconcile (a "pass") on
+//! given objects, against an in-memory API server, and compares the writes and events. A
+//! [`ControlPlane`](testing::ControlPlane) is a real API server on 127.0.0.1.
 //!
 //! ```
 //! # use k8s_openapi::api::core::v1::Namespace;
@@ -171,10 +178,11 @@
 //!
 //! # Versions
 //!
-//! kube 4 and k8s-openapi 0.28 belong together, and kube-leader-election accepts a later k8s-openapi. If
-//! `cargo tree -i k8s-openapi` finds two, run `cargo update k8s-openapi@0.29.0 --precise 0.28.0`. TLS is rustls with
-//! ring. A Kind of your own needs kube, schemars, serde and serde_json beside reknit. A program chooses the version of
-//! Kubernetes by a feature of k8s-openapi (`latest`, `v1_33`); reknit chooses none.
+//! kube 4 requires k8s-openapi 0.28. kube-leader-election also accepts later versions, so cargo may select two, whose types
+//! do not match. If `cargo tree -i k8s-openapi` reports two versions, run
+//! `cargo update k8s-openapi@0.29.0 --precise 0.28.0`. TLS uses rustls with ring. A crate that defines a custom resource
+//! also depends on kube, schemars, serde and serde_json. A program selects the Kubernetes version by a feature of
+//! k8s-openapi (`latest`, `v1_33`); reknit enables none.
 
 pub use reknit_apis as apis;
 pub use reknit_injection as injection;
@@ -200,7 +208,7 @@ pub mod prelude {
     pub use reknit_webhook::Webhook;
 }
 
-/// The README's controller compiles.
+/// Compiles the code examples of README.md as doctests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
