@@ -23,13 +23,15 @@ use super::{
 use crate::{
     cache::Cache,
     client::{Answered, ResourcePath, Transport},
+    reflector,
 };
 
 /// The registry of the process's informers: one for each type, Kind and selection, however often it is requested.
 ///
 /// Unlike the [`Context`](crate::Context) it is `Send`: a reconciler that learns of Kinds at run time opens their
 /// informers here. It holds informers weakly. One that nothing else holds never starts, and stops if it has started.
-#[derive(Clone)]
+#[derive(Clone, derive_more::Debug)]
+#[debug("Informers({:?})", self.states())]
 pub struct Informers(Arc<Registry>);
 
 struct Registry {
@@ -196,15 +198,12 @@ impl Informers {
     }
 }
 
-impl std::fmt::Debug for Informers {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_list().entries(self.members().map(|member| member.name().to_owned())).finish()
-    }
-}
-
 impl<K: Cached> Member for Shared<K> {
     fn start(&self, runtime: &runtime::Handle, transport: &Transport) {
-        Shared::start(self, runtime, transport);
+        self.task.get_or_init(|| {
+            self.cache.progress.started();
+            runtime.spawn(reflector::run(self.cache.clone(), transport.clone())).abort_handle()
+        });
     }
 
     fn resource(&self) -> &ApiResource {

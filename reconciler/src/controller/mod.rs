@@ -12,7 +12,6 @@ mod workers;
 
 use std::{
     collections::{BTreeSet, HashMap},
-    fmt,
     sync::Arc,
     time::Duration,
 };
@@ -44,6 +43,8 @@ use crate::{
 /// A controller, built by a constructor and run by the process.
 ///
 /// [`Controller::of`] starts to build one.
+#[derive(derive_more::Debug)]
+#[debug("Controller({})", self.name())]
 pub struct Controller {
     parts: Parts,
     metrics: PassMetrics,
@@ -173,12 +174,6 @@ impl Controller {
             result
         };
         counted.instrument(span::of_pass(&self.parts.name, &self.parts.kind, key)).await
-    }
-}
-
-impl fmt::Debug for Controller {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Controller").field("name", &self.parts.name).finish_non_exhaustive()
     }
 }
 

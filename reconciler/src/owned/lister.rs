@@ -1,6 +1,6 @@
 //! [`Owned`], which lists the objects that an object controls.
 
-use std::{collections::HashMap, fmt, hash::RandomState, sync::Arc};
+use std::{collections::HashMap, hash::RandomState, sync::Arc};
 
 use kube::{Client, Resource, core::request::Error as RequestError};
 use parking_lot::Mutex;
@@ -24,7 +24,8 @@ use crate::tracker::Tracker;
 ///     usize::try_from(wanted).unwrap_or_default().saturating_sub(pods.of(set).count())
 /// }
 /// ```
-#[derive(Clone)]
+#[derive(Clone, derive_more::Debug)]
+#[debug("Owned({informer:?})")]
 pub struct Owned<T: Cached> {
     pub(super) informer: Informer<T>,
     /// Indexed by the controller's uid, or by [`orphans`] for an object without a controller.
@@ -37,12 +38,6 @@ pub struct Owned<T: Cached> {
     /// A hash of the last applied and cached state of each child that needs no request.
     pub(super) up_to_date: Arc<Mutex<HashMap<Key, u64>>>,
     pub(super) hashes: RandomState,
-}
-
-impl<T: Cached> fmt::Debug for Owned<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Owned").field("informer", &self.informer).finish_non_exhaustive()
-    }
 }
 
 impl<T: Cached<DynamicType = ()>> Owned<T> {
