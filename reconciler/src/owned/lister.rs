@@ -2,14 +2,14 @@
 
 use std::{collections::HashMap, hash::RandomState, sync::Arc};
 
-use kube::{Client, Resource, core::request::Error as RequestError};
+use kube::{Client, Resource};
 use parking_lot::Mutex;
 use reknit_apis::Key;
 use reknit_injection::{Cached, Index, Informer, controller_name};
 use serde::de::DeserializeOwned;
 
 use super::owner::controller_of;
-use crate::tracker::Tracker;
+use crate::{object_client::Built, tracker::Tracker};
 
 /// The objects of one Kind, by the object that controls them. A change of one of them enqueues its controller's key.
 ///
@@ -82,10 +82,7 @@ impl<T: Cached<DynamicType = ()>> Owned<T> {
         self.informer.list().filter(is_owned).collect()
     }
 
-    pub(super) async fn request<A: DeserializeOwned>(
-        &self,
-        request: Result<http::Request<Vec<u8>>, RequestError>,
-    ) -> Result<A, kube::Error> {
+    pub(super) async fn request<A: DeserializeOwned>(&self, request: Built) -> kube::Result<A> {
         self.client.request(request.map_err(kube::Error::BuildRequest)?).await
     }
 }
