@@ -53,7 +53,7 @@ use reknit_apis::Key;
 /// }
 /// ```
 #[derive(derive_more::Debug)]
-#[debug("PerKey({} values)", self.0.lock().len())]
+#[debug("PerKey {{ len: {}, .. }}", self.0.lock().len())]
 pub struct PerKey<T>(Arc<Mutex<HashMap<Key, T>>>);
 
 impl<T> Clone for PerKey<T> {

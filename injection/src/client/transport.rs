@@ -36,7 +36,7 @@ type Answering = BoxFuture<'static, kube::Result<Answer>>;
 /// # }
 /// ```
 #[derive(Clone, derive_more::Debug)]
-#[debug("Transport({default_namespace})")]
+#[debug("Transport {{ default_namespace: {default_namespace:?}, .. }}")]
 pub struct Transport {
     send: Arc<dyn Fn(Request<Body>) -> Answering + Send + Sync>,
     default_namespace: Arc<str>,

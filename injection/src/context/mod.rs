@@ -67,7 +67,7 @@ struct Held<T> {
 /// }
 /// ```
 #[derive(Clone, derive_more::Debug)]
-#[debug("Context({})", self.component())]
+#[debug("Context {{ component: {:?}, .. }}", self.component())]
 pub struct Context(Rc<Inner>);
 
 struct Inner {
@@ -94,7 +94,7 @@ struct Shared {
 /// A builder of a [`Context`].
 #[must_use]
 #[derive(derive_more::Debug)]
-#[debug("Builder({component})")]
+#[debug("Builder {{ component: {component:?}, .. }}")]
 pub struct Builder {
     component: String,
     transport: Transport,

@@ -32,7 +32,7 @@ use crate::cache::ChangeHandler;
 /// }
 /// ```
 #[derive(derive_more::Debug)]
-#[debug("Index({} values)", self.0.keys.read().len())]
+#[debug("Index {{ values: {} }}", self.0.keys.read().len())]
 pub struct Index<K: Cached>(Arc<Shared<K>>);
 
 struct Shared<K: Cached> {

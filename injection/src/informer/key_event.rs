@@ -9,7 +9,7 @@ use crate::{cache::delta::Delta, object::Object};
 /// A change of an object as far as it is known without decoding the object. Comes from
 /// [`Informer::on_key_event`](crate::Informer::on_key_event).
 #[derive(Clone, derive_more::Debug)]
-#[debug("KeyEvent({key}, resourceVersion {:?})", self.resource_version())]
+#[debug("KeyEvent {{ key: {key:?}, resource_version: {:?} }}", self.resource_version())]
 pub struct KeyEvent<'a> {
     key: Key,
     old: Option<&'a Object>,

@@ -64,7 +64,7 @@ use crate::{
 /// }
 /// ```
 #[derive(derive_more::Debug)]
-#[debug("Informer({}, {} objects)", self.name(), self.len())]
+#[debug("Informer {{ name: {:?}, len: {} }}", self.name(), self.len())]
 pub struct Informer<K: Cached>(pub(crate) Arc<Shared<K>>);
 
 /// The state that the clones of an informer share. The reflector's task ends with it.

@@ -30,8 +30,7 @@ use crate::{
 ///
 /// Unlike the [`Context`](crate::Context) it is `Send`: a reconciler that learns of Kinds at run time opens their
 /// informers here. It holds informers weakly. One that nothing else holds never starts, and stops if it has started.
-#[derive(Clone, derive_more::Debug)]
-#[debug("Informers({:?})", self.states())]
+#[derive(Clone)]
 pub struct Informers(Arc<Registry>);
 
 struct Registry {
@@ -195,6 +194,12 @@ impl Informers {
             shows_state |= member.apply_answer(answer);
         }
         shows_state
+    }
+}
+
+impl std::fmt::Debug for Informers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.members().map(|member| member.name().to_owned())).finish()
     }
 }
 

@@ -44,7 +44,7 @@ use crate::{
 ///
 /// [`Controller::of`] starts to build one.
 #[derive(derive_more::Debug)]
-#[debug("Controller({})", self.name())]
+#[debug("Controller {{ name: {:?}, .. }}", self.name())]
 pub struct Controller {
     pub(crate) parts: Parts,
     metrics: PassMetrics,

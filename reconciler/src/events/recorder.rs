@@ -32,7 +32,7 @@ use super::{
 /// }
 /// ```
 #[derive(Clone, derive_more::Debug)]
-#[debug("Recorder({controller})")]
+#[debug("Recorder {{ controller: {controller:?}, .. }}")]
 pub struct Recorder {
     publisher: Publisher,
     controller: Arc<str>,

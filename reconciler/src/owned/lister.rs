@@ -25,7 +25,7 @@ use crate::{object_client::Built, tracker::Tracker};
 /// }
 /// ```
 #[derive(Clone, derive_more::Debug)]
-#[debug("Owned({informer:?})")]
+#[debug("Owned {{ informer: {informer:?}, .. }}")]
 pub struct Owned<T: Cached> {
     pub(super) informer: Informer<T>,
     /// Indexed by the controller's uid, or by [`orphans`] for an object without a controller.

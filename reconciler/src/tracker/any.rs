@@ -1,6 +1,6 @@
 //! Tracked reads by references whose Kind is known only at run time.
 
-use std::{sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use kube::{
     Resource,
@@ -39,8 +39,7 @@ const RETRY: Duration = Duration::from_secs(30);
 ///     Ok(sinks.get(pod, sink).await?.is_some())
 /// }
 /// ```
-#[derive(Clone, derive_more::Debug)]
-#[debug("TrackedAny({within:?}, {informers:?})")]
+#[derive(Clone)]
 pub struct TrackedAny {
     informers: Informers,
     /// The only namespace of the controller, if it is confined to one.
@@ -49,6 +48,15 @@ pub struct TrackedAny {
     groups: Option<Arc<[String]>>,
     queue: Queue,
     trackers: Trackers,
+}
+
+impl fmt::Debug for TrackedAny {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TrackedAny")
+            .field("within", &self.within)
+            .field("informers", &self.trackers.dynamic_informers())
+            .finish_non_exhaustive()
+    }
 }
 
 /// The fault of a reference, of which `target` is the Kind and group version.

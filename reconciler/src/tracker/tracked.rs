@@ -32,7 +32,7 @@ use super::trackers::Tracker;
 /// }
 /// ```
 #[derive(Clone, derive_more::Debug)]
-#[debug("Tracked({informer:?})")]
+#[debug("Tracked {{ informer: {informer:?}, .. }}")]
 pub struct Tracked<T: Cached> {
     informer: Informer<T>,
     tracker: Tracker,

@@ -139,6 +139,11 @@ impl Trackers {
         self.close_unused();
     }
 
+    /// The open informers of Kinds that references name.
+    pub(super) fn dynamic_informers(&self) -> Vec<Informer<DynamicObject>> {
+        self.0.dynamic.lock().values().filter_map(|dynamic| dynamic.informer.clone()).collect()
+    }
+
     fn each(&self, act: impl Fn(&mut Index)) {
         self.0.fixed.lock().iter().for_each(|tracker| act(&mut tracker.0.lock()));
         self.0.dynamic.lock().values().for_each(|dynamic| act(&mut dynamic.tracker.0.lock()));
