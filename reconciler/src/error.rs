@@ -25,6 +25,8 @@ pub(crate) type Source = Box<dyn StdError + Send + Sync>;
 /// let refused = Error::permanent("the name is taken").reason("NameTaken");
 /// assert_eq!(refused.to_string(), "the name is taken");
 /// ```
+#[derive(derive_more::Debug)]
+#[debug("{source:?}")]
 pub struct Error {
     source: Source,
     permanent: bool,
@@ -209,12 +211,6 @@ fn downcast<'a, E: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> O
 fn is_field_conflict(status: &Status) -> bool {
     let causes = status.details.iter().flat_map(|details| &details.causes);
     causes.into_iter().any(|cause| cause.reason == "FieldManagerConflict")
-}
-
-impl fmt::Debug for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.source, f)
-    }
 }
 
 impl fmt::Display for Error {

@@ -51,11 +51,7 @@ impl Finalizer {
     }
 
     /// Adds the finalizer, and returns the object as it then is, or `None` if it is gone.
-    pub(crate) async fn add<K: Kind>(
-        &self,
-        client: &ObjectClient<K>,
-        object: &K,
-    ) -> Result<Option<K>, kube::Error> {
+    pub(crate) async fn add<K: Kind>(&self, client: &ObjectClient<K>, object: &K) -> kube::Result<Option<K>> {
         let added = match &self.manager {
             Some(manager) => client.apply_metadata(object, applied(object, &[&self.name]), manager).await,
             None => {
@@ -74,18 +70,14 @@ impl Finalizer {
     }
 
     /// Removes the finalizer. An object that is gone is not an error.
-    pub(crate) async fn remove<K: Kind>(
-        &self,
-        client: &ObjectClient<K>,
-        object: &K,
-    ) -> Result<(), kube::Error> {
+    pub(crate) async fn remove<K: Kind>(&self, client: &ObjectClient<K>, object: &K) -> kube::Result<()> {
         match self.try_remove(client, object).await {
             Err(error) if status_code(&error).is_some() && is_gone(client, object).await => Ok(()),
             removed => removed,
         }
     }
 
-    async fn try_remove<K: Kind>(&self, client: &ObjectClient<K>, object: &K) -> Result<(), kube::Error> {
+    async fn try_remove<K: Kind>(&self, client: &ObjectClient<K>, object: &K) -> kube::Result<()> {
         let Some(manager) = &self.manager else { return self.merge_away(client, object).await };
         let mut nothing = applied(object, &[]);
         if let Some(version) = &object.meta().resource_version {
@@ -98,7 +90,7 @@ impl Finalizer {
         Ok(())
     }
 
-    async fn merge_away<K: Kind>(&self, client: &ObjectClient<K>, object: &K) -> Result<(), kube::Error> {
+    async fn merge_away<K: Kind>(&self, client: &ObjectClient<K>, object: &K) -> kube::Result<()> {
         let all = finalizers(object.meta()).iter().map(String::as_str);
         let others: Vec<_> = all.filter(|name| *name != self.name).collect();
         client.patch_finalizers(object, &others).await.map(drop)

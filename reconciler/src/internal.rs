@@ -2,16 +2,16 @@
 
 use reknit_apis::Key;
 
-use crate::{Controller, Outcome, Result};
+use crate::{Controller, Outcome, Permanent, Result};
 
 /// Fails if no object of the controller's Kind can have this key.
 pub fn check_key(controller: &Controller, key: &Key) -> Result<()> {
-    controller.check_key(key)
+    controller.pass.malformed(key).map_or(Ok(()), |malformed| Err(malformed).permanent())
 }
 
 /// Takes the queued keys of a controller, sorted.
 pub fn queued(controller: &Controller) -> Vec<Key> {
-    controller.queued()
+    controller.parts.queue.take_all()
 }
 
 /// Reconciles a key without the queue, as the leader or not.

@@ -4,6 +4,7 @@ use std::{any::Any, future::Future, panic::AssertUnwindSafe, pin::Pin, time::Dur
 
 use futures::FutureExt;
 use reknit_apis::Key;
+use tokio::time::Instant;
 
 use crate::{Error, Outcome, Result};
 
@@ -58,6 +59,14 @@ impl Limits {
                 }
             }
         }
+    }
+}
+
+/// Waits for the time. Never returns without one.
+pub(crate) async fn reached(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -27,7 +27,7 @@ pub(crate) struct Metrics {
     passes: CounterVec,
     pass_time: HistogramVec,
     status_writes: CounterVec,
-    events_dropped: Counter,
+    pub(crate) events_dropped: Counter,
 }
 
 /// The metrics of one queue.
@@ -42,9 +42,7 @@ pub(crate) struct QueueMetrics {
 /// The metrics of the passes of one controller.
 #[derive(Clone)]
 pub(crate) struct PassMetrics {
-    passes: CounterVec,
-    time: Histogram,
-    status_writes: CounterVec,
+    all: Metrics,
     controller: Arc<str>,
 }
 
@@ -125,28 +123,19 @@ impl Metrics {
     }
 
     pub(crate) fn passes(&self, controller: &str) -> PassMetrics {
-        PassMetrics {
-            passes: self.passes.clone(),
-            time: self.pass_time.with_label_values(&[controller]),
-            status_writes: self.status_writes.clone(),
-            controller: controller.into(),
-        }
-    }
-
-    pub(crate) fn events_dropped(&self) -> Counter {
-        self.events_dropped.clone()
+        PassMetrics { all: self.clone(), controller: controller.into() }
     }
 }
 
 impl PassMetrics {
     pub(crate) fn ended(&self, result: &str, after: Duration) {
-        self.passes.with_label_values(&[&*self.controller, result]).inc();
-        self.time.observe(after.as_secs_f64());
+        self.all.passes.with_label_values(&[&*self.controller, result]).inc();
+        self.all.pass_time.with_label_values(&[&*self.controller]).observe(after.as_secs_f64());
     }
 
     pub(crate) fn status_write(&self, succeeded: bool) {
         let result = if succeeded { "success" } else { "error" };
-        self.status_writes.with_label_values(&[&*self.controller, result]).inc();
+        self.all.status_writes.with_label_values(&[&*self.controller, result]).inc();
     }
 }
 

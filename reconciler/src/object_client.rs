@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::Queue;
 
-type Built = Result<http::Request<Vec<u8>>, kube::core::request::Error>;
+pub(crate) type Built = Result<http::Request<Vec<u8>>, kube::core::request::Error>;
 
 /// Reads and patches objects of one Kind, of either scope.
 pub(crate) struct ObjectClient<K> {
@@ -58,7 +58,7 @@ impl<K: Kind> ObjectClient<K> {
     }
 
     /// Reads the object from the API server.
-    pub(crate) async fn get(&self, key: &Key) -> Result<Option<K>, kube::Error> {
+    pub(crate) async fn get(&self, key: &Key) -> kube::Result<Option<K>> {
         match self.send(at::<K>(key).get(&key.name, &Default::default())).await {
             Err(error) if status_code(&error) == Some(404) => Ok(None),
             answer => answer.map(Some),
@@ -66,13 +66,13 @@ impl<K: Kind> ObjectClient<K> {
     }
 
     /// Returns true if the object no longer exists, even if another one has its name.
-    pub(crate) async fn is_gone(&self, object: &K) -> Result<bool, kube::Error> {
+    pub(crate) async fn is_gone(&self, object: &K) -> kube::Result<bool> {
         let found = self.get(&Key::of(object)).await?;
         Ok(found.is_none_or(|found| found.meta().uid != object.meta().uid))
     }
 
     /// Merges finalizers into the metadata if the object is unchanged. Ends the pass of its key.
-    pub(crate) async fn patch_finalizers(&self, object: &K, finalizers: &[&str]) -> Result<K, kube::Error> {
+    pub(crate) async fn patch_finalizers(&self, object: &K, finalizers: &[&str]) -> kube::Result<K> {
         let mut metadata = precondition(object.meta().resource_version.as_deref());
         metadata["finalizers"] = json!(finalizers);
         let (key, patch) = (Arc::new(Key::of(object)), Patch::Merge(json!({ "metadata": metadata })));
@@ -82,12 +82,7 @@ impl<K: Kind> ObjectClient<K> {
 
     /// Applies metadata with this field manager, even if the object changed, unless the metadata holds a
     /// resourceVersion. Such a write enqueues its own key too.
-    pub(crate) async fn apply_metadata(
-        &self,
-        object: &K,
-        metadata: Value,
-        manager: &str,
-    ) -> Result<K, kube::Error> {
+    pub(crate) async fn apply_metadata(&self, object: &K, metadata: Value, manager: &str) -> kube::Result<K> {
         let body = json!({ "apiVersion": K::api_version(&()), "kind": K::kind(&()), "metadata": metadata });
         let (key, params) = (Key::of(object), PatchParams::apply(manager).force());
         self.send(at::<K>(&key).patch(&key.name, &params, &Patch::Apply(body))).await
@@ -101,7 +96,7 @@ impl<K: Kind> ObjectClient<K> {
         version: Option<&str>,
         status: &Value,
         is_first: bool,
-    ) -> Result<WriteMeta, kube::Error> {
+    ) -> kube::Result<WriteMeta> {
         let body = json!({ "metadata": precondition(version), "status": status });
         let request =
             at::<K>(key).patch_subresource("status", &key.name, &self.params(), &Patch::Merge(body));
@@ -117,7 +112,7 @@ impl<K: Kind> ObjectClient<K> {
     fn send<T: DeserializeOwned + Send + 'static>(
         &self,
         request: Built,
-    ) -> BoxFuture<'static, Result<T, kube::Error>> {
+    ) -> BoxFuture<'static, kube::Result<T>> {
         let (transport, request) = (self.transport.clone(), request.map_err(kube::Error::BuildRequest));
         async move { transport.request(request?).await }.boxed()
     }

@@ -2,7 +2,6 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
-    fmt,
     sync::Arc,
 };
 
@@ -53,17 +52,13 @@ use reknit_apis::Key;
 ///     Ok(build.reconciler(Slow { lookups, queue }).build())
 /// }
 /// ```
+#[derive(derive_more::Debug)]
+#[debug("PerKey {{ len: {}, .. }}", self.0.lock().len())]
 pub struct PerKey<T>(Arc<Mutex<HashMap<Key, T>>>);
 
 impl<T> Clone for PerKey<T> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
-    }
-}
-
-impl<T> fmt::Debug for PerKey<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PerKey").field("len", &self.0.lock().len()).finish_non_exhaustive()
     }
 }
 

@@ -7,17 +7,20 @@
 use bytes::Bytes;
 use futures::FutureExt;
 use http::{Method, Request, Response};
-use kube::client::Body;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, Status, StatusDetails};
+use kube::{client::Body, core::PartialObjectMeta};
 use reknit_apis::Key;
 use serde::Deserialize;
 
 use super::{
-    answered::Answered,
     read_back::read_back,
     resource_path::ResourcePath,
     transport::{Answer, Transport, collect, whole},
 };
-use crate::{informer::Informers, object::RawObject};
+use crate::{
+    informer::Informers,
+    object::{RawObject, ResourceVersion},
+};
 
 /// Returns the same transport with the answers to writes, and to reads of one object, delivered to the informers.
 pub(crate) fn read_own_writes(transport: &Transport, informers: &Informers) -> Transport {
@@ -31,6 +34,18 @@ pub(crate) fn read_own_writes(transport: &Transport, informers: &Informers) -> T
     })
 }
 
+/// The outcome of a request of this process for one object.
+pub(crate) enum Answered<'a> {
+    /// The object of the answer, and its text. The answer to a `deletion` holds the last state if the object is gone.
+    Object { raw: &'a RawObject<'a>, text: &'a str, deletion: bool },
+    /// An item of a list. Items of built-in Kinds do not name their Kind.
+    Item { raw: &'a RawObject<'a>, text: &'a str },
+    /// A deletion that the API server confirmed without the object.
+    Deleted { key: &'a Key, uid: Option<&'a str> },
+    /// The absence of the object from a list of this version.
+    Absent { key: &'a Key, version: Option<ResourceVersion<'a>> },
+}
+
 /// A request whose answer shows the newest state of something that informers cache.
 struct TrackedRequest {
     path: String,
@@ -38,41 +53,9 @@ struct TrackedRequest {
     is_deletion: bool,
 }
 
-/// The answer to a deletion that does not hold the object.
-#[derive(Deserialize)]
-struct Status {
-    kind: String,
-    status: String,
-    #[serde(default)]
-    details: Details,
-}
-
-#[derive(Default, Deserialize)]
-struct Details {
-    uid: Option<String>,
-}
-
 #[derive(Deserialize)]
 struct List {
-    items: Vec<Item>,
-}
-
-#[derive(Deserialize)]
-struct Item {
-    metadata: ItemMetadata,
-}
-
-#[derive(Deserialize)]
-struct ItemMetadata {
-    namespace: Option<String>,
-    name: String,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct DeleteOptions {
-    #[serde(default)]
-    dry_run: Vec<String>,
+    items: Vec<PartialObjectMeta>,
 }
 
 impl TrackedRequest {
@@ -126,7 +109,7 @@ impl TrackedRequest {
         let Ok(text) = std::str::from_utf8(body) else { return Ok(()) };
         if self.is_deletion
             && path.subresource().is_none()
-            && let (Some(Details { uid }), Some(key)) = (Status::success(text), path.key())
+            && let (Some(StatusDetails { uid, .. }), Some(key)) = (success(text), path.key())
         {
             informers.apply_answer(path, &Answered::Deleted { key: &key, uid: uid.as_deref() });
             return Ok(());
@@ -142,19 +125,16 @@ impl TrackedRequest {
     }
 }
 
-impl Status {
-    /// The details of a success.
-    fn success(text: &str) -> Option<Details> {
-        let status: Self = serde_json::from_str(text).ok()?;
-        (status.kind == "Status" && status.status == "Success").then_some(status.details)
-    }
+/// The details of the success that answers a deletion without holding the object.
+fn success(text: &str) -> Option<StatusDetails> {
+    let status: Status = serde_json::from_str(text).ok()?;
+    (status.status.as_deref() == Some("Success")).then(|| status.details.unwrap_or_default())
 }
 
 /// The keys of the objects in the answer to the deletion of a collection.
 fn deleted_keys(text: &str) -> Vec<Key> {
-    let Ok(deleted) = serde_json::from_str::<List>(text) else { return Vec::new() };
-    let metadata = deleted.items.iter().map(|item| &item.metadata);
-    metadata.map(|item| Key::new(item.namespace.as_deref(), item.name.as_str())).collect()
+    let deleted = serde_json::from_str::<List>(text);
+    deleted.map(|list| list.items.iter().map(Key::of).collect()).unwrap_or_default()
 }
 
 fn is_dry_run(query: &str) -> bool {
@@ -166,5 +146,6 @@ fn is_dry_deletion(body: &Body) -> bool {
     let Some(Some(Ok(bytes))) = body.try_clone().map(|body| body.collect_bytes().now_or_never()) else {
         return true;
     };
-    !bytes.is_empty() && serde_json::from_slice::<DeleteOptions>(&bytes).is_ok_and(|o| !o.dry_run.is_empty())
+    serde_json::from_slice(&bytes)
+        .is_ok_and(|options: DeleteOptions| options.dry_run.is_some_and(|stages| !stages.is_empty()))
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use kube::core::{Request, params::ListParams};
 use reknit_apis::Key;
 
-use super::{answered::Answered, resource_path::ResourcePath, transport::Transport};
+use super::{own_writes::Answered, resource_path::ResourcePath, transport::Transport};
 use crate::{
     informer::Informers,
     object::ResourceVersion,

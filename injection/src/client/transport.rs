@@ -1,6 +1,6 @@
 //! The transport: the service that sends the process's requests to the API server.
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::{FutureExt, TryFutureExt, future::BoxFuture};
@@ -35,7 +35,8 @@ type Answering = BoxFuture<'static, kube::Result<Answer>>;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone)]
+#[derive(Clone, derive_more::Debug)]
+#[debug("Transport {{ default_namespace: {default_namespace:?}, .. }}")]
 pub struct Transport {
     send: Arc<dyn Fn(Request<Body>) -> Answering + Send + Sync>,
     default_namespace: Arc<str>,
@@ -111,13 +112,10 @@ impl From<Client> for Transport {
     }
 }
 
-impl fmt::Debug for Transport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Transport")
-            .field("default_namespace", &self.default_namespace)
-            .finish_non_exhaustive()
-    }
-}
+/// An [extension](http::Extensions) of a request that no layer of a [`Transport`](crate::Transport) may retry. The caller
+/// retries it, and logs the reason.
+#[derive(Clone, Copy, Debug)]
+pub struct NotRepeated;
 
 /// The status in a refusal by the API server, or one made of the text if a proxy refused the request.
 pub(crate) fn refusal(code: StatusCode, body: &[u8]) -> Status {
@@ -134,7 +132,8 @@ pub(crate) fn refusal(code: StatusCode, body: &[u8]) -> Status {
 }
 
 /// Checks the encoding of the whole text at once: for a slice serde_json checks each string by itself.
-fn decoded<T: DeserializeOwned>(bytes: &[u8]) -> serde_json::Result<T> {
+/// Checks the encoding of the whole text at once: for a slice serde_json checks each string by itself.
+pub(crate) fn decoded<T: DeserializeOwned>(bytes: &[u8]) -> serde_json::Result<T> {
     serde_json::from_str(std::str::from_utf8(bytes).map_err(serde_json::Error::custom)?)
 }
 

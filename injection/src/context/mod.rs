@@ -4,7 +4,7 @@ mod shutdown;
 #[cfg(test)]
 mod tests;
 
-use std::{any::type_name, cell::RefCell, fmt, marker::PhantomData, rc::Rc, sync::Arc};
+use std::{any::type_name, cell::RefCell, marker::PhantomData, rc::Rc, sync::Arc};
 
 use kube::{Client, api::DynamicObject, discovery::ApiResource};
 use serde_json::Value;
@@ -66,7 +66,8 @@ struct Held<T> {
 ///     Ok(Reconciler { services: cx.get(), spaces })
 /// }
 /// ```
-#[derive(Clone)]
+#[derive(Clone, derive_more::Debug)]
+#[debug("Context {{ component: {:?}, .. }}", self.component())]
 pub struct Context(Rc<Inner>);
 
 struct Inner {
@@ -92,6 +93,8 @@ struct Shared {
 
 /// A builder of a [`Context`].
 #[must_use]
+#[derive(derive_more::Debug)]
+#[debug("Builder {{ component: {component:?}, .. }}")]
 pub struct Builder {
     component: String,
     transport: Transport,
@@ -330,18 +333,6 @@ impl Context {
 fn add(informers: &mut Vec<Arc<dyn InformerHandle>>, informer: Arc<dyn InformerHandle>) {
     if !informers.iter().any(|known| Arc::ptr_eq(known, &informer)) {
         informers.push(informer);
-    }
-}
-
-impl fmt::Debug for Context {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Context").field("component", &self.0.shared.component).finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for Builder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Builder").field("component", &self.component).finish_non_exhaustive()
     }
 }
 

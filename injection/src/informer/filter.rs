@@ -1,6 +1,6 @@
 //! Predicates on objects.
 
-use std::{fmt, ops};
+use std::ops;
 
 use kube::Resource;
 
@@ -19,6 +19,8 @@ use kube::Resource;
 /// secret.metadata.labels = Some([("part-of".into(), "shop".into())].into());
 /// assert!(wanted.admits(&secret));
 /// ```
+#[derive(derive_more::Debug)]
+#[debug("Filter")]
 pub struct Filter<T>(Box<dyn Fn(&T) -> bool + Send + Sync>);
 
 impl<T: 'static> Filter<T> {
@@ -30,12 +32,6 @@ impl<T: 'static> Filter<T> {
     /// Returns true if the filter admits the object.
     pub fn admits(&self, object: &T) -> bool {
         (self.0)(object)
-    }
-}
-
-impl<T> fmt::Debug for Filter<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Filter")
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
-    fmt,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
 };
@@ -32,6 +31,8 @@ use crate::cache::ChangeHandler;
 ///     by_node.get(node).count() > 100
 /// }
 /// ```
+#[derive(derive_more::Debug)]
+#[debug("Index {{ values: {} }}", self.0.keys.read().len())]
 pub struct Index<K: Cached>(Arc<Shared<K>>);
 
 struct Shared<K: Cached> {
@@ -48,12 +49,6 @@ type Keys = RwLock<HashMap<String, HashSet<Key>>>;
 impl<K: Cached> Clone for Index<K> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
-    }
-}
-
-impl<K: Cached> fmt::Debug for Index<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Index").field("values", &self.0.keys.read().len()).finish()
     }
 }
 

@@ -1,6 +1,6 @@
 //! A change of an object, without the object.
 
-use std::{collections::BTreeMap, fmt};
+use std::collections::BTreeMap;
 
 use reknit_apis::Key;
 
@@ -8,7 +8,8 @@ use crate::{cache::delta::Delta, object::Object};
 
 /// A change of an object as far as it is known without decoding the object. Comes from
 /// [`Informer::on_key_event`](crate::Informer::on_key_event).
-#[derive(Clone)]
+#[derive(Clone, derive_more::Debug)]
+#[debug("KeyEvent {{ key: {key:?}, resource_version: {:?} }}", self.resource_version())]
 pub struct KeyEvent<'a> {
     key: Key,
     old: Option<&'a Object>,
@@ -56,12 +57,5 @@ impl<'a> KeyEvent<'a> {
     /// The labels before the change, if a cached object was changed, and those after it, if the object exists.
     pub fn labels(&self) -> impl Iterator<Item = BTreeMap<String, String>> + use<'a> {
         [self.old, self.new].into_iter().flatten().map(Object::labels)
-    }
-}
-
-impl fmt::Debug for KeyEvent<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut event = f.debug_struct("KeyEvent");
-        event.field("key", &self.key).field("resource_version", &self.resource_version()).finish()
     }
 }

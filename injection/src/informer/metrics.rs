@@ -9,7 +9,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
+use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, core::Collector};
 
 /// The metric families of all informers, with the label `name`. The names are those of client-go's reflectors where those
 /// have the metric.
@@ -59,11 +59,10 @@ impl Share {
 
 impl MetricFamilies {
     /// Registers the families. The metrics of a second Context over the same registry are not exported.
-    #[expect(clippy::expect_used, reason = "names and labels are constants, and well-formed")]
     pub(crate) fn new(registry: &Registry) -> Self {
-        let gauge = |name, help| IntGaugeVec::new(Opts::new(name, help), &["name"]).expect("well-formed");
-        let counter = |name, help| IntCounterVec::new(Opts::new(name, help), &["name"]).expect("well-formed");
-        let families = Self {
+        let gauge = |name, help| register(registry, IntGaugeVec::new(Opts::new(name, help), &["name"]));
+        let counter = |name, help| register(registry, IntCounterVec::new(Opts::new(name, help), &["name"]));
+        Self {
             objects: gauge("reflector_objects", "Objects that the informer holds"),
             bytes: gauge("reflector_object_bytes", "Size of these objects as compact JSON"),
             events: counter("reflector_events_total", "Watch events received"),
@@ -71,24 +70,6 @@ impl MetricFamilies {
             watches: counter("reflector_watches_total", "Watches opened"),
             failures: counter("reflector_failures_total", "Lists and watches that failed"),
             sharing: Arc::default(),
-        };
-        families.register(registry);
-        families
-    }
-
-    fn register(&self, registry: &Registry) {
-        let all: [Box<dyn prometheus::core::Collector>; 6] = [
-            Box::new(self.objects.clone()),
-            Box::new(self.bytes.clone()),
-            Box::new(self.events.clone()),
-            Box::new(self.lists.clone()),
-            Box::new(self.watches.clone()),
-            Box::new(self.failures.clone()),
-        ];
-        for family in all {
-            if let Err(error) = registry.register(family) {
-                tracing::debug!(%error, "informer metrics are registered already");
-            }
         }
     }
 
@@ -106,6 +87,15 @@ impl MetricFamilies {
             families: self.clone(),
         }
     }
+}
+
+#[expect(clippy::expect_used, reason = "names and labels are constants, and well-formed")]
+fn register<C: Collector + Clone + 'static>(registry: &Registry, family: prometheus::Result<C>) -> C {
+    let family = family.expect("well-formed");
+    if let Err(error) = registry.register(Box::new(family.clone())) {
+        tracing::debug!(%error, "informer metrics are registered already");
+    }
+    family
 }
 
 impl InformerMetrics {

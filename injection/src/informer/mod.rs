@@ -15,7 +15,6 @@ mod tests;
 
 use std::{
     collections::BTreeMap,
-    fmt::{self, Debug},
     pin::pin,
     sync::{Arc, OnceLock},
 };
@@ -23,7 +22,7 @@ use std::{
 use futures::future::BoxFuture;
 use reknit_apis::Key;
 use serde::Serialize;
-use tokio::{runtime, task::AbortHandle};
+use tokio::task::AbortHandle;
 
 pub(crate) use self::registry::ObjectSource;
 pub use self::{
@@ -39,9 +38,7 @@ pub use self::{
 };
 use crate::{
     cache::{Cache, DecodeError},
-    client::Transport,
     object::{Object, encode},
-    reflector,
 };
 
 /// A watched and cached selection of a Kind: the objects as the API server last reported them, and as this process has
@@ -66,23 +63,19 @@ use crate::{
 /// #   let _ = (web, running);
 /// }
 /// ```
+#[derive(derive_more::Debug)]
+#[debug("Informer {{ name: {:?}, len: {} }}", self.name(), self.len())]
 pub struct Informer<K: Cached>(pub(crate) Arc<Shared<K>>);
 
 /// The state that the clones of an informer share. The reflector's task ends with it.
 pub(crate) struct Shared<K: Cached> {
     pub(crate) cache: Arc<Cache<K>>,
-    task: OnceLock<AbortHandle>,
+    pub(crate) task: OnceLock<AbortHandle>,
 }
 
 impl<K: Cached> Clone for Informer<K> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
-    }
-}
-
-impl<K: Cached> Debug for Informer<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Informer").field("name", &self.0.cache.name).field("len", &self.len()).finish()
     }
 }
 
@@ -274,15 +267,6 @@ impl<K: Cached> Informer<K> {
     /// Returns the informer without its type.
     pub fn handle(&self) -> Arc<dyn InformerHandle> {
         self.0.clone()
-    }
-}
-
-impl<K: Cached> Shared<K> {
-    pub(crate) fn start(&self, runtime: &runtime::Handle, transport: &Transport) {
-        self.task.get_or_init(|| {
-            self.cache.progress.started();
-            runtime.spawn(reflector::run(self.cache.clone(), transport.clone())).abort_handle()
-        });
     }
 }
 

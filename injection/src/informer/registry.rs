@@ -23,6 +23,7 @@ use super::{
 use crate::{
     cache::Cache,
     client::{Answered, ResourcePath, Transport},
+    reflector,
 };
 
 /// The registry of the process's informers: one for each type, Kind and selection, however often it is requested.
@@ -204,7 +205,10 @@ impl std::fmt::Debug for Informers {
 
 impl<K: Cached> Member for Shared<K> {
     fn start(&self, runtime: &runtime::Handle, transport: &Transport) {
-        Shared::start(self, runtime, transport);
+        self.task.get_or_init(|| {
+            self.cache.progress.started();
+            runtime.spawn(reflector::run(self.cache.clone(), transport.clone())).abort_handle()
+        });
     }
 
     fn resource(&self) -> &ApiResource {

@@ -3,21 +3,17 @@
 use std::panic;
 
 use kube::discovery::ApiResource;
-use serde::de::{DeserializeOwned, Error};
+use serde::de::DeserializeOwned;
 
 use super::{json_path::JsonPath, text};
+use crate::client::decoded;
 
 /// Decodes a whole object. The error names the place in the object and the cause.
 ///
 /// Nothing but the names of its entries is quoted of a Secret.
 pub(super) fn decode<K: DeserializeOwned>(json: &[u8], kind: &ApiResource) -> Result<K, String> {
-    let decoded = panic::catch_unwind(|| parse(json)).map_err(|_| "its decoding panicked")?;
-    decoded.map_err(|error| explain_at(json, &error, kind))
-}
-
-/// Checks the encoding of the whole text at once: for a slice serde_json checks each string by itself.
-fn parse<K: DeserializeOwned>(json: &[u8]) -> serde_json::Result<K> {
-    serde_json::from_str(std::str::from_utf8(json).map_err(serde_json::Error::custom)?)
+    let object = panic::catch_unwind(|| decoded(json)).map_err(|_| "its decoding panicked")?;
+    object.map_err(|error| explain_at(json, &error, kind))
 }
 
 /// Replaces serde's line and column by the path in the object: the reader does not have this text.

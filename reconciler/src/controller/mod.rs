@@ -12,7 +12,6 @@ mod workers;
 
 use std::{
     collections::{BTreeSet, HashMap},
-    fmt,
     sync::Arc,
     time::Duration,
 };
@@ -44,10 +43,12 @@ use crate::{
 /// A controller, built by a constructor and run by the process.
 ///
 /// [`Controller::of`] starts to build one.
+#[derive(derive_more::Debug)]
+#[debug("Controller {{ name: {:?}, .. }}", self.name())]
 pub struct Controller {
-    parts: Parts,
+    pub(crate) parts: Parts,
     metrics: PassMetrics,
-    pass: Arc<dyn Pass>,
+    pub(crate) pass: Arc<dyn Pass>,
     /// The keys, by bucket, that became due while no leader of the bucket was known.
     postponed: Mutex<HashMap<Arc<str>, BTreeSet<Key>>>,
 }
@@ -134,11 +135,6 @@ impl Controller {
         }
     }
 
-    /// Fails if no object of the Kind can have this key: it holds no name, or a namespace does not fit the scope.
-    pub(crate) fn check_key(&self, key: &Key) -> Result<()> {
-        self.pass.malformed(key).map_or(Ok(()), |malformed| Err(malformed).permanent())
-    }
-
     /// The informers whose first list it waits for.
     pub fn informers(&self) -> &[Arc<dyn InformerHandle>] {
         &self.parts.informers
@@ -147,11 +143,6 @@ impl Controller {
     /// The health of the controller, which can be read while it runs.
     pub fn health(&self) -> Health {
         Health::new(&self.parts)
-    }
-
-    /// Takes the queued keys, sorted.
-    pub(crate) fn queued(&self) -> Vec<Key> {
-        self.parts.queue.take_all()
     }
 
     /// Reconciles a key without the queue. Its events are published when this returns.
@@ -173,12 +164,6 @@ impl Controller {
             result
         };
         counted.instrument(span::of_pass(&self.parts.name, &self.parts.kind, key)).await
-    }
-}
-
-impl fmt::Debug for Controller {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Controller").field("name", &self.parts.name).finish_non_exhaustive()
     }
 }
 

@@ -276,7 +276,7 @@ impl<R: ReconcileKind> KindDriver<R> {
         self.record_finalizer(&object, removed)
     }
 
-    fn record_finalizer<T>(&self, object: &R::Kind, result: Result<T, kube::Error>) -> Result<T> {
+    fn record_finalizer<T>(&self, object: &R::Kind, result: kube::Result<T>) -> Result<T> {
         let name = Key::of(object).name;
         match &result {
             Ok(_) => self

@@ -71,7 +71,7 @@ impl Inject for Publisher {
             published: tokio::sync::Mutex::default(),
             flushes: AtomicUsize::new(0),
             flush_started: Notify::new(),
-            dropped: DroppedEvents::new(cx.get::<Metrics>().events_dropped()),
+            dropped: DroppedEvents::new(cx.get::<Metrics>().events_dropped),
         }))
     }
 }
@@ -168,7 +168,7 @@ impl Inner {
     }
 
     /// Creates the event, or counts it on the stored event that it repeats.
-    async fn store(&self, repeated: Option<&Stored>, pending: &PendingEvent) -> Result<(), kube::Error> {
+    async fn store(&self, repeated: Option<&Stored>, pending: &PendingEvent) -> kube::Result<()> {
         let events =
             |namespace: &str| -> Api<StoredEvent> { Api::namespaced(self.client.clone(), namespace) };
         if let Some(stored) = repeated {

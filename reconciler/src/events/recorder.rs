@@ -1,6 +1,6 @@
 //! Records events beside the passes: an event never delays a pass or changes its result.
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Resource;
@@ -31,7 +31,8 @@ use super::{
 ///     recorder.record(pod, Event::warning("Evicted", "the node is going down"));
 /// }
 /// ```
-#[derive(Clone)]
+#[derive(Clone, derive_more::Debug)]
+#[debug("Recorder {{ controller: {controller:?}, .. }}")]
 pub struct Recorder {
     publisher: Publisher,
     controller: Arc<str>,
@@ -55,12 +56,6 @@ impl Recorder {
     /// Waits until all events recorded so far are published or dropped. Failed requests are not retried meanwhile.
     pub async fn flush(&self) {
         self.publisher.flush().await;
-    }
-}
-
-impl fmt::Debug for Recorder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Recorder").field("controller", &self.controller).finish_non_exhaustive()
     }
 }
 

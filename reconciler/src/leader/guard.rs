@@ -4,13 +4,7 @@
 //! candidates that read the same expired lease both would win. The guard adds the resourceVersion that was read to every
 //! write, and replaces the times that the lock reads by those that [`ObservedLease`] measured.
 
-use std::{
-    future::Future,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header::CONTENT_LENGTH};
@@ -38,7 +32,8 @@ struct Guard {
 pub(super) fn guarded(client: Client, identity: &str, timeout: Duration) -> Client {
     let namespace = client.default_namespace().to_owned();
     let lease = Arc::new(Mutex::new(ObservedLease::new(identity)));
-    Client::new(Guard { client, timeout, lease }, namespace)
+    let guard = Guard { client, timeout, lease };
+    Client::new(tower::service_fn(move |request| guard.clone().answer(request)), namespace)
 }
 
 /// The error of a request without an answer in time.
@@ -48,29 +43,16 @@ struct Unanswered(Duration);
 
 type Answered = Response<Full<Bytes>>;
 
-impl tower::Service<Request<Body>> for Guard {
-    type Response = Answered;
-    type Error = BoxError;
-    type Future = Pin<Box<dyn Future<Output = Result<Answered, BoxError>> + Send>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let guard = self.clone();
-        Box::pin(async move {
-            match *request.method() {
-                Method::GET => guard.read(request).await,
-                Method::POST => guard.create(request).await,
-                Method::PATCH => guard.update(request).await,
-                _ => Ok(refusal("a lock on a lease only reads, creates and patches it")),
-            }
-        })
-    }
-}
-
 impl Guard {
+    async fn answer(self, request: Request<Body>) -> Result<Answered, BoxError> {
+        match *request.method() {
+            Method::GET => self.read(request).await,
+            Method::POST => self.create(request).await,
+            Method::PATCH => self.update(request).await,
+            _ => Ok(refusal("a lock on a lease only reads, creates and patches it")),
+        }
+    }
+
     async fn read(&self, request: Request<Body>) -> Result<Answered, BoxError> {
         self.lease.lock().start_read();
         let answer = self.send(request).await?;

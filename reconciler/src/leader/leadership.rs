@@ -3,12 +3,12 @@
 use std::{future::Future, sync::Arc};
 
 use reknit_apis::Key;
-use tokio::time::Instant;
 
 use super::{
     Ring,
     bucket_state::{BucketState, BucketStates, BucketWriter, Leader},
 };
+use crate::limits::reached;
 
 /// The buckets of one controller that this process leads. Cheap to clone. A clone has seen the same changes as its
 /// original.
@@ -190,18 +190,12 @@ impl Buckets {
     }
 }
 
-async fn reached(deadline: Option<Instant>) {
-    match deadline {
-        Some(deadline) => tokio::time::sleep_until(deadline).await,
-        None => std::future::pending().await,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
     use futures::FutureExt;
+    use tokio::time::Instant;
 
     use super::*;
 

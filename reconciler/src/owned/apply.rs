@@ -15,9 +15,11 @@ use super::{
     desired::{Desired, Observed},
     error::{NotApplied, kind_and_key},
     lister::Owned,
-    owner::{controller_of, is_controlled_by},
+    owner::{Owner, controller_of, is_controlled_by},
 };
 use crate::object_client::{at, status_code};
+
+type Applied<T> = Result<T, NotApplied>;
 
 /// An object with a child's name, as it concerns one owner.
 enum Existing<T> {
@@ -109,7 +111,7 @@ impl<T: Cached<DynamicType = ()>> Owned<T> {
     }
 
     /// Looks in the cache. A foreign object is tracked first and then read again, so its deletion is not missed.
-    fn cached<O: Resource<DynamicType = ()>>(&self, owner: &O, key: &Key) -> Existing<T> {
+    fn cached(&self, owner: &impl Owner, key: &Key) -> Existing<T> {
         let look = || classify(owner, self.informer.get(key));
         match look() {
             Existing::Foreign(_) => {
@@ -145,11 +147,7 @@ impl<T: Cached<DynamicType = ()> + Serialize> Owned<T> {
 
     /// Asks the API server first: the cache may be stale or hold a selection only, and an object that it does not hold
     /// must not be taken over. The create is not forced, so an object created in between is not taken over either.
-    async fn create_or_adopt<O: Resource<DynamicType = ()>>(
-        &self,
-        owner: &O,
-        desired: Desired,
-    ) -> Result<Arc<T>, NotApplied> {
+    async fn create_or_adopt(&self, owner: &impl Owner, desired: Desired) -> Applied<Arc<T>> {
         match classify(owner, self.read(owner, &desired).await?) {
             Existing::Absent => self.send(owner, desired, None).await,
             Existing::Ours(live) => self.send(owner, desired, Some(&*live)).await,
@@ -158,11 +156,7 @@ impl<T: Cached<DynamicType = ()> + Serialize> Owned<T> {
     }
 
     /// Reads the child from the API server. It is tracked first, since it may be deleted before the answer arrives.
-    async fn read<O: Resource<DynamicType = ()>>(
-        &self,
-        owner: &O,
-        desired: &Desired,
-    ) -> Result<Option<Arc<T>>, NotApplied> {
+    async fn read(&self, owner: &impl Owner, desired: &Desired) -> Applied<Option<Arc<T>>> {
         self.tracker.read(&Key::of(owner), &desired.key);
         let request = at::<T>(&desired.key).get(&desired.key.name, &GetParams::default());
         match self.request(request).await {
@@ -172,12 +166,7 @@ impl<T: Cached<DynamicType = ()> + Serialize> Owned<T> {
     }
 
     /// Applies with the uid of the object to change as a precondition, or without force to create one.
-    async fn send<O: Resource<DynamicType = ()>>(
-        &self,
-        owner: &O,
-        desired: Desired,
-        over: Option<&T>,
-    ) -> Result<Arc<T>, NotApplied> {
+    async fn send(&self, owner: &impl Owner, desired: Desired, over: Option<&T>) -> Applied<Arc<T>> {
         let params = PatchParams { force: over.is_some(), ..PatchParams::apply(&self.manager_for(owner)) };
         let body = desired.with_uid(over.and_then(|over| over.meta().uid.as_deref()));
         let request = at::<T>(&desired.key).patch(&desired.key.name, &params, &Patch::Apply(body));
@@ -192,7 +181,7 @@ impl<T: Cached<DynamicType = ()> + Serialize> Owned<T> {
 
     /// One field manager per owner. With a shared one, an owner would take over a child that another owner of the same
     /// Kind created a moment ago: a manager replaces its own fields without a conflict, the controller included.
-    fn manager_for<O: Resource<DynamicType = ()>>(&self, owner: &O) -> String {
+    fn manager_for(&self, owner: &impl Owner) -> String {
         match &owner.meta().uid {
             Some(uid) => format!("{:.91}-{uid}", self.manager),
             None => self.manager.clone(),
@@ -200,12 +189,7 @@ impl<T: Cached<DynamicType = ()> + Serialize> Owned<T> {
     }
 
     /// If another owner was faster, the API server answers a conflict, or that a second controller is invalid.
-    async fn refused<O: Resource<DynamicType = ()>>(
-        &self,
-        owner: &O,
-        desired: Desired,
-        error: kube::Error,
-    ) -> NotApplied {
+    async fn refused(&self, owner: &impl Owner, desired: Desired, error: kube::Error) -> NotApplied {
         if let Some(409 | 422) = status_code(&error)
             && let Ok(found) = self.read(owner, &desired).await
             && let Existing::Foreign(controller) = classify(owner, found)
@@ -226,7 +210,7 @@ impl<T: Cached<DynamicType = ()> + Serialize> Owned<T> {
     }
 }
 
-fn classify<O: Resource<DynamicType = ()>, T: Resource>(owner: &O, found: Option<Arc<T>>) -> Existing<T> {
+fn classify<T: Resource>(owner: &impl Owner, found: Option<Arc<T>>) -> Existing<T> {
     match found {
         None => Existing::Absent,
         Some(child) if is_controlled_by(owner, &*child) => Existing::Ours(child),
@@ -234,10 +218,6 @@ fn classify<O: Resource<DynamicType = ()>, T: Resource>(owner: &O, found: Option
     }
 }
 
-fn taken<O: Resource<DynamicType = ()>>(
-    owner: &O,
-    desired: Desired,
-    by: Option<OwnerReference>,
-) -> NotApplied {
+fn taken(owner: &impl Owner, desired: Desired, by: Option<OwnerReference>) -> NotApplied {
     NotApplied::Taken { child: desired.name, owner: kind_and_key(owner), by: by.map(Box::new) }
 }

@@ -47,7 +47,7 @@ impl<T: Cached<DynamicType = ()>> Owned<T> {
     /// # Errors
     ///
     /// Returns the error of the request.
-    pub async fn create<O>(&self, owner: &O, mut child: T) -> Result<Arc<T>, kube::Error>
+    pub async fn create<O>(&self, owner: &O, mut child: T) -> kube::Result<Arc<T>>
     where
         O: Resource<DynamicType = ()>,
         T: Serialize + Resource<Scope: Scope + OwnedBy<O::Scope>>,
@@ -72,7 +72,7 @@ impl<T: Cached<DynamicType = ()>> Owned<T> {
     /// # Errors
     ///
     /// Returns the error of the request.
-    pub async fn delete(&self, child: &T) -> Result<(), kube::Error> {
+    pub async fn delete(&self, child: &T) -> kube::Result<()> {
         let key = Key::of(child);
         let preconditions = Preconditions { uid: child.meta().uid.clone(), resource_version: None };
         let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };

@@ -1,15 +1,15 @@
 //! [`Owned`], which lists the objects that an object controls.
 
-use std::{collections::HashMap, fmt, hash::RandomState, sync::Arc};
+use std::{collections::HashMap, hash::RandomState, sync::Arc};
 
-use kube::{Client, Resource, core::request::Error as RequestError};
+use kube::{Client, Resource};
 use parking_lot::Mutex;
 use reknit_apis::Key;
 use reknit_injection::{Cached, Index, Informer, controller_name};
 use serde::de::DeserializeOwned;
 
 use super::owner::controller_of;
-use crate::tracker::Tracker;
+use crate::{object_client::Built, tracker::Tracker};
 
 /// The objects of one Kind, by the object that controls them. A change of one of them enqueues its controller's key.
 ///
@@ -24,7 +24,8 @@ use crate::tracker::Tracker;
 ///     usize::try_from(wanted).unwrap_or_default().saturating_sub(pods.of(set).count())
 /// }
 /// ```
-#[derive(Clone)]
+#[derive(Clone, derive_more::Debug)]
+#[debug("Owned {{ informer: {informer:?}, .. }}")]
 pub struct Owned<T: Cached> {
     pub(super) informer: Informer<T>,
     /// Indexed by the controller's uid, or by [`orphans`] for an object without a controller.
@@ -37,12 +38,6 @@ pub struct Owned<T: Cached> {
     /// A hash of the last applied and cached state of each child that needs no request.
     pub(super) up_to_date: Arc<Mutex<HashMap<Key, u64>>>,
     pub(super) hashes: RandomState,
-}
-
-impl<T: Cached> fmt::Debug for Owned<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Owned").field("informer", &self.informer).finish_non_exhaustive()
-    }
 }
 
 impl<T: Cached<DynamicType = ()>> Owned<T> {
@@ -87,10 +82,7 @@ impl<T: Cached<DynamicType = ()>> Owned<T> {
         self.informer.list().filter(is_owned).collect()
     }
 
-    pub(super) async fn request<A: DeserializeOwned>(
-        &self,
-        request: Result<http::Request<Vec<u8>>, RequestError>,
-    ) -> Result<A, kube::Error> {
+    pub(super) async fn request<A: DeserializeOwned>(&self, request: Built) -> kube::Result<A> {
         self.client.request(request.map_err(kube::Error::BuildRequest)?).await
     }
 }

@@ -5,6 +5,11 @@ use kube::Resource;
 use reknit_apis::{Key, Scope};
 use reknit_injection::controller_name;
 
+/// An object of a Kind that is known at compile time, which may control others.
+pub(super) trait Owner: Resource<DynamicType = ()> {}
+
+impl<O: Resource<DynamicType = ()>> Owner for O {}
+
 /// Returns the owner reference of the object's controller, if it has one.
 pub(super) fn controller_of<T: Resource>(object: &T) -> Option<&OwnerReference> {
     let owners = object.meta().owner_references.as_deref().unwrap_or_default();

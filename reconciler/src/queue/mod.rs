@@ -18,7 +18,10 @@ use self::{
     delayed::Delayed,
     lanes::{Added, Lane, Lanes},
 };
-use crate::metrics::{Metrics, QueueMetrics, RunningPasses};
+use crate::{
+    limits::reached,
+    metrics::{Metrics, QueueMetrics, RunningPasses},
+};
 
 /// The work queue of one controller, to enqueue keys for reasons that no watch reports: the end of a probe, a message, a
 /// timer. Cheap to clone. Comes from [`Builder::queue`](crate::Builder::queue).
@@ -283,12 +286,5 @@ impl Drop for Claimed {
         if is_queued {
             self.queue.0.changed.notify_one();
         }
-    }
-}
-
-async fn reached(due: Option<Instant>) {
-    match due {
-        Some(due) => tokio::time::sleep_until(due).await,
-        None => std::future::pending().await,
     }
 }

@@ -1,6 +1,6 @@
 //! [`Tracked`], a lister that records its reads.
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
 use kube::{
     Resource,
@@ -31,7 +31,8 @@ use super::trackers::Tracker;
 ///     }
 /// }
 /// ```
-#[derive(Clone)]
+#[derive(Clone, derive_more::Debug)]
+#[debug("Tracked {{ informer: {informer:?}, .. }}")]
 pub struct Tracked<T: Cached> {
     informer: Informer<T>,
     tracker: Tracker,
@@ -67,12 +68,6 @@ impl<T: Cached<DynamicType = (), Scope: Scope>> Tracked<T> {
     fn look<O: Resource>(&self, observer: &O, target: Key) -> Option<Arc<T>> {
         self.tracker.read(&Key::of(observer), &target); // first, so that a change in between is not missed
         self.informer.get(&target)
-    }
-}
-
-impl<T: Cached> fmt::Debug for Tracked<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tracked").field("informer", &self.informer).finish_non_exhaustive()
     }
 }
 
