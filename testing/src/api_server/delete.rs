@@ -46,11 +46,7 @@ impl Objects {
                 verb: Verb::Delete,
                 place: place.clone(),
                 name: Some(name.clone()),
-                subresource: None,
-                query: request.query.clone(),
-                body: request.body.clone(),
-                refused: None,
-                ..*request
+                ..request.clone()
             })?;
         }
         let fields = match request.place.is_built_in() {
