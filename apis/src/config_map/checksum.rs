@@ -14,13 +14,6 @@ pub const EXAMPLE_CHECKSUM_ANNOTATION: &str = "knative.dev/example-checksum";
 /// assert_eq!(example_checksum("\na somewhat\r\n\r\nlonger\ntext\n"), "2b4ed320");
 /// ```
 pub fn example_checksum(text: &str) -> String {
-    let lines: Vec<&str> = text.trim().split(['\r', '\n']).collect();
-    let mut hasher = crc32fast::Hasher::new();
-    for (number, line) in lines.iter().filter(|line| !line.is_empty()).enumerate() {
-        if number > 0 {
-            hasher.update(br"\n");
-        }
-        hasher.update(line.as_bytes());
-    }
-    format!("{:08x}", hasher.finalize())
+    let lines: Vec<&str> = text.trim().split(['\r', '\n']).filter(|line| !line.is_empty()).collect();
+    format!("{:08x}", crc32fast::hash(lines.join(r"\n").as_bytes()))
 }

@@ -23,9 +23,9 @@ pub fn child_name(parent: &str, suffix: &str) -> String {
         return format!("{parent}{suffix}");
     }
     if suffix.len() < HEAD {
-        return format!("{}{}{suffix}", start(parent, HEAD - suffix.len()), md5(&[parent]));
+        return format!("{}{}{suffix}", start(parent, HEAD - suffix.len()), md5(parent));
     }
-    let name = format!("{}{}", start(parent, HEAD), md5(&[parent, suffix]));
+    let name = format!("{}{}", start(parent, HEAD), md5(&format!("{parent}{suffix}")));
     let name = format!("{name}{}", start(suffix, LONGEST - name.len()));
     name.trim_end_matches(|c: char| !c.is_ascii_alphanumeric()).to_owned()
 }
@@ -35,10 +35,8 @@ fn start(text: &str, bytes: usize) -> &str {
     &text[..text.floor_char_boundary(bytes)]
 }
 
-fn md5(texts: &[&str]) -> String {
-    let mut hasher = Md5::new();
-    texts.iter().for_each(|text| hasher.update(text));
-    hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+fn md5(text: &str) -> String {
+    Md5::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Guesses the plural resource name of a Kind: lower case and `s`, or `es` after an `s`.

@@ -16,22 +16,19 @@ const QUALIFIED_NAME: &str = "must consist of alphanumeric characters, '-', '_' 
 /// assert_eq!(reknit_apis::qualified_name("/team"), ["prefix part must be non-empty"]);
 /// ```
 pub fn qualified_name(text: &str) -> Vec<String> {
+    let (prefix, name) = text.split_once('/').map_or((None, text), |(prefix, name)| (Some(prefix), name));
+    if name.contains('/') {
+        let example = "with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')";
+        return vec![format!("a valid label key {QUALIFIED_NAME} {example}")];
+    }
     let mut wrong = Vec::new();
-    let name = match text.split('/').collect::<Vec<_>>()[..] {
-        [name] => name,
-        ["", name] => {
-            wrong.push("prefix part must be non-empty".into());
-            name
+    match prefix {
+        Some("") => wrong.push("prefix part must be non-empty".into()),
+        Some(prefix) => {
+            wrong.extend(dns_subdomain(prefix).iter().map(|wrong| format!("prefix part {wrong}")))
         }
-        [prefix, name] => {
-            wrong.extend(dns_subdomain(prefix).iter().map(|wrong| format!("prefix part {wrong}")));
-            name
-        }
-        _ => {
-            let example = "with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')";
-            return vec![format!("a valid label key {QUALIFIED_NAME} {example}")];
-        }
-    };
+        None => {}
+    }
     if name.is_empty() {
         wrong.push("name part must be non-empty".into());
     }

@@ -18,11 +18,16 @@ const MAX_PARTS: usize = 8;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResourcePath<'a> {
-    group: &'a str,
-    version: &'a str,
-    namespace: Option<&'a str>,
-    plural: &'a str,
-    name: Option<&'a str>,
+    /// The API group, empty for the core group.
+    pub group: &'a str,
+    /// The version of the group.
+    pub version: &'a str,
+    /// The namespace, if the resource is in one.
+    pub namespace: Option<&'a str>,
+    /// The plural name of the resource.
+    pub plural: &'a str,
+    /// The name of the object; `None` for a collection.
+    pub name: Option<&'a str>,
     subresource: Option<&'a str>,
 }
 

@@ -1,5 +1,5 @@
 //! The environment variables of a process, checked once at its start.
-use std::{collections::BTreeMap, fmt::Display, net::IpAddr, str::FromStr};
+use std::{collections::BTreeMap, net::IpAddr, num::NonZero, str::FromStr};
 
 use semver::Version;
 use tracing_subscriber::EnvFilter;
@@ -38,6 +38,8 @@ pub(crate) struct Environment {
     pub(crate) config_maps: ConfigMapNames,
 }
 
+type Variables = BTreeMap<String, String>;
+
 impl Environment {
     /// Reads the variables of this process.
     pub(crate) fn read() -> Result<Self, Failure> {
@@ -48,14 +50,11 @@ impl Environment {
         )
     }
 
-    fn from_vars(vars: &BTreeMap<String, String>) -> Result<Self, Failure> {
+    fn from_vars(vars: &Variables) -> Result<Self, Failure> {
         let text = |name: &str| vars.get(name).filter(|value| !value.is_empty()).cloned();
         let text_or = |name, default: String| text(name).unwrap_or(default);
         let port = |name| port(vars, name);
         let workers = parsed(vars, "K_THREADS_PER_CONTROLLER", "a whole number from 1")?;
-        if workers == Some(0) {
-            return Err(invalid("K_THREADS_PER_CONTROLLER", "0", "a whole number from 1"));
-        }
         let (names, mut webhook) = (ConfigMapNames::default(), WebhookSettings::default());
         webhook.port = port("WEBHOOK_PORT")?.unwrap_or(webhook.port);
         webhook.place.service = text_or("WEBHOOK_NAME", webhook.place.service);
@@ -63,7 +62,7 @@ impl Environment {
         Ok(Self {
             system_namespace: text("SYSTEM_NAMESPACE"),
             pod: text("POD_NAME").or_else(|| text("HOSTNAME")),
-            workers,
+            workers: workers.map(NonZero::get),
             probes_port: port("KNATIVE_HEALTH_PROBES_PORT")?.unwrap_or(8080),
             metrics_port: port("METRICS_PROMETHEUS_PORT")?,
             metrics_host: value(
@@ -102,7 +101,7 @@ impl Environment {
 
 /// Parses the port in a variable. Links to Services do not count: unless `enableServiceLinks` is off, the kubelet sets
 /// `WEBHOOK_PORT=tcp://10.96.0.7:443` for a Service named `webhook`.
-fn port(vars: &BTreeMap<String, String>, name: &str) -> Result<Option<u16>, Failure> {
+fn port(vars: &Variables, name: &str) -> Result<Option<u16>, Failure> {
     let is_link =
         |value: &String| ["tcp://", "udp://", "sctp://"].iter().any(|scheme| value.starts_with(scheme));
     if vars.get(name).is_some_and(is_link) {
@@ -111,26 +110,19 @@ fn port(vars: &BTreeMap<String, String>, name: &str) -> Result<Option<u16>, Fail
     parsed(vars, name, "a port number, 0 to 65535, where 0 picks a free one")
 }
 
-fn parsed<T: FromStr>(
-    vars: &BTreeMap<String, String>,
-    name: &str,
-    expected: &str,
-) -> Result<Option<T>, Failure> {
+fn parsed<T: FromStr>(vars: &Variables, name: &str, expected: &str) -> Result<Option<T>, Failure> {
     value(vars, name, expected, |text| text.parse().ok())
 }
 
 fn value<T>(
-    vars: &BTreeMap<String, String>,
+    vars: &Variables,
     name: &str,
     expected: &str,
     parse: impl Fn(&str) -> Option<T>,
 ) -> Result<Option<T>, Failure> {
     let Some(value) = vars.get(name).filter(|value| !value.is_empty()) else { return Ok(None) };
-    parse(value.trim()).map(Some).ok_or_else(|| invalid(name, value, expected))
-}
-
-fn invalid(name: &str, value: &str, expected: impl Display) -> Failure {
-    Failure::new(format!("{name}={value:?} in the environment is not {expected}"))
+    let invalid = || Failure::new(format!("{name}={value:?} in the environment is not {expected}"));
+    parse(value.trim()).map(Some).ok_or_else(invalid)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The functions that a program's `main` calls.
 use std::{ffi::OsString, io::Write, process::ExitCode};
 
-use clap::{ArgMatches, Args};
+use clap::Args;
 use reknit_injection::Context;
 use reknit_reconciler::{Controller, ControllerConstructor, Result};
 use reknit_webhook::Webhook;
@@ -73,14 +73,8 @@ pub fn main(component: &str, controllers: &[ControllerConstructor]) -> ExitCode 
 pub struct Main {
     component: String,
     version: String,
-    flags: Vec<UserFlags>,
+    flags: Vec<Augment>,
     constructors: Constructors,
-}
-
-/// A type of flags: how it is added to the command, and how its values get into the Context.
-struct UserFlags {
-    augment: Augment,
-    provide: fn(&Context, &ArgMatches) -> clap::error::Result<()>,
 }
 
 impl Main {
@@ -144,12 +138,10 @@ impl Main {
 
     /// Adds flags of your own, parsed together with the framework's. Constructors get them by `cx.provided::<F>()?`.
     pub fn flags<F: Args + Clone + Send + Sync + 'static>(mut self) -> Self {
-        self.flags.push(UserFlags {
-            augment: F::augment_args,
-            provide: |cx, matches| {
-                cx.provide(F::from_arg_matches(matches)?);
-                Ok(())
-            },
+        self.flags.push(F::augment_args);
+        self.constructors.flags.push(|cx, matches| {
+            cx.provide(F::from_arg_matches(matches)?);
+            Ok(())
         });
         self
     }
@@ -179,18 +171,14 @@ impl Main {
 
     /// Parses the command line. The constructors provide the values of user flags before they construct anything.
     fn program(mut self, args: &[OsString]) -> clap::error::Result<Program> {
-        let augments: Vec<Augment> = self.flags.iter().map(|flags| flags.augment).collect();
-        let duplicates = flags::duplicates(&augments);
+        let duplicates = flags::duplicates(&self.flags);
         if !duplicates.is_empty() {
             let error = format!("flags are defined twice: {}\n", duplicates.join(", "));
             return Err(clap::Error::raw(clap::error::ErrorKind::ArgumentConflict, error));
         }
-        let command = flags::command(&self.component, &self.version, &augments);
+        let command = flags::command(&self.component, &self.version, &self.flags);
         let (flags, matches) = flags::parse(command, args)?;
-        for user in self.flags {
-            let matches = matches.clone();
-            self.constructors.flags.push(Box::new(move |cx| (user.provide)(cx, &matches)));
-        }
+        self.constructors.matches = matches;
         let Self { component, version, constructors, .. } = self;
         Ok(Program { component, version, flags, constructors })
     }

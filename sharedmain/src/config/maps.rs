@@ -6,10 +6,7 @@ use kube::{Api, Client};
 use reknit_reconciler::leader::LeaderElectionConfig;
 
 use super::{logging::LoggingConfig, observability::ObservabilityConfig};
-use crate::process::{
-    failure::Failure,
-    startup::{Startup, is_not_found},
-};
+use crate::process::{failure::Failure, startup::Startup};
 
 /// The names of the ConfigMaps.
 #[derive(Debug, Clone)]
@@ -65,8 +62,8 @@ impl ConfigMaps {
 /// Any error but 404 is ignored: the process may lack the permission to read namespaces.
 async fn check_namespace(startup: &Startup<'_>, client: &Client, namespace: &str) -> Result<(), Failure> {
     let api: Api<Namespace> = Api::all(client.clone());
-    match startup.retry(|| api.get_metadata(namespace)).await {
-        Err(error) if is_not_found(&error) => Err(Failure::new(format!(
+    match startup.retry(|| api.get_metadata_opt(namespace)).await {
+        Ok(None) => Err(Failure::new(format!(
             "namespaces {namespace:?} not found: SYSTEM_NAMESPACE must name the namespace of this process, of its leases \
              and its ConfigMaps"
         ))),
@@ -82,11 +79,8 @@ async fn read<T, E: Display>(
     name: &str,
     parse: impl Fn(&BTreeMap<String, String>) -> Result<T, E>,
 ) -> Result<Option<T>, Failure> {
-    let map = match startup.retry(|| api.get(name)).await {
-        Ok(map) => map,
-        Err(error) if is_not_found(&error) => return Ok(None),
-        Err(error) => return Err(startup.failure(&error)),
-    };
+    let map = startup.retry(|| api.get_opt(name)).await.map_err(|error| startup.failure(&error))?;
+    let Some(map) = map else { return Ok(None) };
     let parsed = parse(&map.data.unwrap_or_default()).map(Some);
     parsed.map_err(|e| Failure::new(format!("ConfigMap {namespace}/{name}: {e}")))
 }

@@ -56,17 +56,13 @@ impl ConfigWatcher {
         names: &ConfigMapNames,
         elects: bool,
     ) -> Vec<Arc<dyn InformerHandle>> {
-        let [logging, observability, election] = [self, self, self].map(Self::clone);
         let mut informers = vec![
-            on_change(cx, namespace, &names.logging, move |data| logging.logging_changed(data)),
-            on_change(cx, namespace, &names.observability, move |data| {
-                observability.observability_changed(data)
-            }),
+            self.on_change(cx, namespace, &names.logging, Self::logging_changed),
+            self.on_change(cx, namespace, &names.observability, Self::observability_changed),
         ];
         if elects {
             let name = &names.leader_election;
-            informers
-                .push(on_change(cx, namespace, name, move |data| election.leader_election_changed(data)));
+            informers.push(self.on_change(cx, namespace, name, Self::leader_election_changed));
         }
         informers
     }
@@ -102,25 +98,26 @@ impl ConfigWatcher {
         }
         Ok(())
     }
-}
 
-/// Calls `apply` with the data of the ConfigMap, which is empty while there is none.
-fn on_change<E: Display>(
-    cx: &Context,
-    namespace: &str,
-    name: &str,
-    apply: impl Fn(&Data) -> Result<(), E> + Send + Sync + 'static,
-) -> Arc<dyn InformerHandle> {
-    let informer = cx.informer::<ConfigMap>(select().namespace(namespace).field("metadata.name", name));
-    let name = format!("{namespace}/{name}");
-    informer.on(move |change| {
-        let data = match change {
-            Change::Added(map) | Change::Updated { new: map, .. } => map.data.as_ref(),
-            Change::Deleted { .. } => None,
-        };
-        if let Err(error) = apply(data.unwrap_or(&Data::new())) {
-            tracing::error!("ConfigMap {name}: {error}; the previous settings stay in effect");
-        }
-    });
-    informer.handle()
+    /// Calls `apply` with the data of the ConfigMap, which is empty while there is none.
+    fn on_change<E: Display + 'static>(
+        &self,
+        cx: &Context,
+        namespace: &str,
+        name: &str,
+        apply: fn(&Self, &Data) -> Result<(), E>,
+    ) -> Arc<dyn InformerHandle> {
+        let informer = cx.informer::<ConfigMap>(select().namespace(namespace).field("metadata.name", name));
+        let (watcher, name) = (self.clone(), format!("{namespace}/{name}"));
+        informer.on(move |change| {
+            let data = match change {
+                Change::Added(map) | Change::Updated { new: map, .. } => map.data.as_ref(),
+                Change::Deleted { .. } => None,
+            };
+            if let Err(error) = apply(&watcher, data.unwrap_or(&Data::new())) {
+                tracing::error!("ConfigMap {name}: {error}; the previous settings stay in effect");
+            }
+        });
+        informer.handle()
+    }
 }

@@ -70,37 +70,25 @@ impl Visit for Fields {
     }
 }
 
-/// The severity of a line, in the words of Knative's components.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Severity {
-    Debug,
-    Info,
-    Warning,
-    Error,
-    /// The last line of a process that fails.
-    Emergency,
+/// The severity of a line, in the words of Knative's components, and the escape sequence of its color.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Severity {
+    word: &'static str,
+    color: &'static str,
+}
+
+impl Severity {
+    /// The severity of the last line of a process that fails.
+    pub(super) const EMERGENCY: Self = Self { word: "EMERGENCY", color: "\x1b[31m" };
 }
 
 impl From<&Level> for Severity {
     fn from(level: &Level) -> Self {
         match *level {
-            Level::ERROR => Self::Error,
-            Level::WARN => Self::Warning,
-            Level::INFO => Self::Info,
-            _ => Self::Debug,
-        }
-    }
-}
-
-impl Severity {
-    /// The word in the line, and the escape sequence of its color.
-    fn style(self) -> (&'static str, &'static str) {
-        match self {
-            Self::Debug => ("DEBUG", "\x1b[34m"),
-            Self::Info => ("INFO", "\x1b[32m"),
-            Self::Warning => ("WARNING", "\x1b[33m"),
-            Self::Error => ("ERROR", "\x1b[31m"),
-            Self::Emergency => ("EMERGENCY", "\x1b[31m"),
+            Level::ERROR => Self { word: "ERROR", color: "\x1b[31m" },
+            Level::WARN => Self { word: "WARNING", color: "\x1b[33m" },
+            Level::INFO => Self { word: "INFO", color: "\x1b[32m" },
+            _ => Self { word: "DEBUG", color: "\x1b[34m" },
         }
     }
 }
@@ -126,7 +114,7 @@ impl Line<'_> {
     /// Formats `{"severity":…,"timestamp":…,"logger":…,"caller":…,"message":…, fields}` and a newline.
     pub(super) fn json(mut self) -> String {
         let message = self.fields.take(MESSAGE).unwrap_or_else(|| "".into());
-        let (severity, time, logger) = (self.severity.style().0, self.time, Value::from(self.logger));
+        let (severity, time, logger) = (self.severity.word, self.time, Value::from(self.logger));
         let mut line = format!(r#"{{"severity":"{severity}","timestamp":"{time:.6}","logger":{logger}"#);
         let caller = self.caller.map(|caller| ("caller", caller.into()));
         for (name, value) in caller.into_iter().chain([(MESSAGE, message)]).chain(self.fields.0) {
@@ -139,7 +127,7 @@ impl Line<'_> {
     pub(super) fn text(mut self, colors: bool) -> String {
         let message = self.fields.take(MESSAGE).map(|message| plain(&message)).unwrap_or_default();
         let time = self.time.to_zoned(jiff::tz::TimeZone::system()).strftime("%H:%M:%S%.3f").to_string();
-        let (word, color) = self.severity.style();
+        let Severity { word, color } = self.severity;
         let (on, dim, off) = if colors { (color, "\x1b[2m", "\x1b[0m") } else { ("", "", "") };
         let mut line = format!("{dim}{time}{off} {on}{word:<7}{off} {message}");
         for (name, value) in &self.fields.0 {
@@ -164,7 +152,7 @@ mod tests {
         fields.set("tries", 3);
         let time = jiff::Timestamp::from_millisecond(1_500).unwrap();
         Line {
-            severity: Severity::Warning,
+            severity: Severity::from(&Level::WARN),
             time,
             logger: "controller",
             caller: Some("krate/a.rs:1".into()),

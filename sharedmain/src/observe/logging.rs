@@ -28,7 +28,7 @@ pub(crate) struct Logging {
     /// RUST_LOG is set, and overrides the ConfigMap.
     is_fixed: bool,
     /// Gets events below the level of the log as well.
-    tracer: LateTracer,
+    pub(crate) tracer: LateTracer,
 }
 
 /// The parts that all lines have in common.
@@ -77,16 +77,11 @@ impl Logging {
         }
     }
 
-    /// Returns the tracer that turns spans of tracing into spans of OpenTelemetry.
-    pub(crate) fn tracer(&self) -> &LateTracer {
-        &self.tracer
-    }
-
     /// Writes the line that ends the process, at any level.
     pub(crate) fn fatal(&self, failure: &Failure) {
         let mut fields = Fields::default();
         fields.set("message", failure.to_string());
-        self.style.write(Severity::Emergency, None, fields);
+        self.style.write(Severity::EMERGENCY, None, fields);
     }
 }
 

@@ -1,6 +1,7 @@
 //! The constructors of a process, and the checks that their controllers can run together.
 use std::collections::BTreeMap;
 
+use clap::ArgMatches;
 use reknit_injection::Context;
 use reknit_reconciler::{Controller, Result};
 use reknit_webhook::{Health, Webhook};
@@ -9,12 +10,15 @@ use super::{Task, failure::Failure, panics};
 use crate::webhook;
 
 type Construct<T> = Box<dyn FnOnce(&Context) -> Result<T>>;
-type Provide<T = ()> = Box<dyn FnOnce(&Context) -> T>;
+type Provide = Box<dyn FnOnce(&Context)>;
+type ProvideFlags = fn(&Context, &ArgMatches) -> clap::error::Result<()>;
 
 /// The constructors of a program.
 #[derive(Default)]
 pub(crate) struct Constructors {
-    pub(crate) flags: Vec<Provide<clap::error::Result<()>>>,
+    pub(crate) flags: Vec<ProvideFlags>,
+    /// The command line that the flags are read from.
+    pub(crate) matches: ArgMatches,
     pub(crate) values: Vec<Provide>,
     pub(crate) controllers: Vec<Construct<Controller>>,
     pub(crate) tasks: Vec<Construct<Task>>,
@@ -35,7 +39,8 @@ impl Constructors {
     pub(crate) fn run(self, cx: &Context, disabled: &[String]) -> Result<Constructed, Failure> {
         check_webhooks(&self.webhooks)?;
         for flags in self.flags {
-            flags(cx).map_err(|e| Failure::usage(e.to_string().trim_start_matches("error: ")))?;
+            flags(cx, &self.matches)
+                .map_err(|e| Failure::usage(e.to_string().trim_start_matches("error: ")))?;
         }
         self.values.into_iter().for_each(|provide| provide(cx));
         let mut controllers = construct_all("controller", self.controllers, cx)?;

@@ -66,10 +66,8 @@ pub(crate) fn resolve(host: &str) -> Option<IpAddr> {
 
 /// Logs the address, which has the actual port if any free one was asked for.
 pub(crate) fn log_address(what: &str, listener: &TcpListener) {
-    match listener.local_addr() {
-        Ok(address) => tracing::info!(%address, "listening for {what}"),
-        Err(error) => tracing::info!(%error, "listening for {what}"),
-    }
+    let address = listener.local_addr().ok().map(tracing::field::display);
+    tracing::info!(address, "listening for {what}");
 }
 
 /// Opens a port, and serves in the background until the process ends.

@@ -72,7 +72,8 @@ impl Program {
             stopped.stop();
         })?;
         let failed = |e| Failure::new(format!("failed to start the tokio runtime: {e}"));
-        let runtime = runtime(available_processors()).map_err(failed)?;
+        let processors = thread::available_parallelism().map_or(1, NonZero::get);
+        let runtime = runtime(processors).map_err(failed)?;
         let result = runtime.block_on(self.live(environment, logging, lifecycle));
         // Blocking code that a task left behind must not keep the process alive.
         runtime.shutdown_background();
@@ -98,7 +99,7 @@ impl Program {
         };
         let running = process.start(&election, lifecycle)?;
         probes.running(Arc::new(ProcessHealth {
-            controllers: running.health(),
+            controllers: running.health.clone(),
             informers: process.informers,
             webhooks: process.constructed.webhooks,
         }));
@@ -148,10 +149,6 @@ impl Program {
             _config_informers: config_feeds,
         })
     }
-}
-
-fn available_processors() -> usize {
-    thread::available_parallelism().map_or(1, NonZero::get)
 }
 
 /// Starts one worker thread for each processor: reconciles mostly wait for the API server, so more threads gain nothing.
@@ -231,7 +228,7 @@ impl Process {
         let (namespace, pod) =
             (self.environment.system_namespace.as_deref(), self.environment.pod.as_deref());
         let resource = otlp::resource(&self.component, &self.version, namespace, pod);
-        Exports::start(config, resource, self.registry.clone(), self.logging.tracer(), shutdown.clone())
+        Exports::start(config, resource, self.registry.clone(), &self.logging.tracer, shutdown.clone())
     }
 
     async fn serve_metrics(&self, metrics: &Metrics) -> Result<(), Failure> {

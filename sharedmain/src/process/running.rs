@@ -33,7 +33,7 @@ pub(super) struct Running {
     electors: JoinSet<()>,
     /// Tells the electors that all reconciles have ended, so that they release the leases.
     drained: (ShutdownTrigger, Shutdown),
-    health: Vec<(Health, Leadership)>,
+    pub(super) health: Vec<(Health, Leadership)>,
 }
 
 impl Running {
@@ -80,7 +80,7 @@ impl Running {
     }
 
     pub(super) fn task(&mut self, task: Task) {
-        let (name, run) = task.into_parts();
+        let Task { name, run } = task;
         self.tasks.spawn(async move {
             match AssertUnwindSafe(run).catch_unwind().await {
                 Ok(Ok(())) => Ok(name),
@@ -88,11 +88,6 @@ impl Running {
                 Err(panic) => Err(format!("task {name} panicked: {}", panics::text(&*panic))),
             }
         });
-    }
-
-    /// The health and the leadership of each controller.
-    pub(super) fn health(&self) -> Vec<(Health, Leadership)> {
-        self.health.clone()
     }
 
     /// Runs until the process is asked to stop, or until something fails, and then shuts down.

@@ -105,11 +105,6 @@ fn describe(error: &kube::Error, server: &dyn fmt::Display, cause: &str) -> Stri
     }
 }
 
-/// Returns whether the API server has no such object.
-pub(crate) fn is_not_found(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if status.is_not_found())
-}
-
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;

@@ -1,6 +1,7 @@
 //! Tasks that run beside the controllers.
-use std::{fmt, future::Future, pin::Pin};
+use std::{fmt, future::Future};
 
+use futures::future::BoxFuture;
 use reknit_reconciler::Result;
 
 /// A future that runs beside the controllers, such as a server or a poller.
@@ -33,8 +34,8 @@ use reknit_reconciler::Result;
 ///
 /// [`Context::shutdown`]: reknit_injection::Context::shutdown
 pub struct Task {
-    name: String,
-    run: Pin<Box<dyn Future<Output = Result<()>> + Send>>,
+    pub(super) name: String,
+    pub(super) run: BoxFuture<'static, Result<()>>,
 }
 
 impl Task {
@@ -46,10 +47,6 @@ impl Task {
     /// Returns the name of the task in the log.
     pub fn name(&self) -> &str {
         &self.name
-    }
-
-    pub(crate) fn into_parts(self) -> (String, Pin<Box<dyn Future<Output = Result<()>> + Send>>) {
-        (self.name, self.run)
     }
 }
 

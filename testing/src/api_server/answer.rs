@@ -95,7 +95,7 @@ pub(super) fn conflict(request: &Request, name: &str, why: &str) -> Answer {
 
 /// The conflict with a precondition of a delete, which names the Kind.
 pub(super) fn precondition(request: &Request, kind: &str, name: &str, why: &str) -> Answer {
-    let group = request.place.group();
+    let group = &request.place.group;
     let message = format!("Operation cannot be fulfilled on {} {name:?}: {why}", qualified(kind, group));
     with_details(failure(StatusCode::CONFLICT, "Conflict", &message), details(group, kind, name))
 }
@@ -118,11 +118,11 @@ pub(super) fn invalid(group: &str, kind: &str, name: &str, wrong: &Wrong<'_>) ->
 
 pub(super) fn immutable(place: &Place, kind: &str, name: &str, field: &str, value: &Value) -> Answer {
     let message = format!("Invalid value: {value}: field is immutable");
-    invalid(place.group(), kind, name, &Wrong { field, reason: "FieldValueInvalid", message })
+    invalid(&place.group, kind, name, &Wrong { field, reason: "FieldValueInvalid", message })
 }
 
 pub(super) fn deleted(request: &Request, name: &str, uid: &Value) -> Answer {
-    let mut details = details(request.place.group(), &request.place.plural, name);
+    let mut details = details(&request.place.group, &request.place.plural, name);
     if uid.is_string() {
         details["uid"] = uid.clone();
     }
@@ -138,7 +138,7 @@ pub(super) fn with_details((code, mut status): Answer, details: Value) -> Answer
 }
 
 fn about(request: &Request, name: &str, answer: Answer) -> Answer {
-    with_details(answer, details(request.place.group(), &request.place.plural, name))
+    with_details(answer, details(&request.place.group, &request.place.plural, name))
 }
 
 fn details(group: &str, kind: &str, name: &str) -> Value {

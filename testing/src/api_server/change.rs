@@ -70,7 +70,7 @@ impl Objects {
             if request.verb == Verb::Update && !place.is_built_in() {
                 let message = "Invalid value: 0: must be specified for an update".into();
                 let wrong = Wrong { field: "metadata.resourceVersion", reason: "FieldValueInvalid", message };
-                return Err(invalid(place.group(), &place.plural, name, &wrong));
+                return Err(invalid(&place.group, &place.plural, name, &wrong));
             }
         } else if other("resourceVersion") {
             return Err(modified(request, name));
@@ -106,7 +106,7 @@ fn check_finalizers(
         new.join(", ")
     );
     let wrong = Wrong { field: "metadata.finalizers", reason: "FieldValueForbidden", message };
-    Err(invalid(request.place.group(), kind, name, &wrong))
+    Err(invalid(&request.place.group, kind, name, &wrong))
 }
 
 fn check_name(object: &Value, name: &str) -> Result<(), Answer> {

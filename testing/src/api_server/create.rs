@@ -56,7 +56,7 @@ impl Objects {
         if sent("generateName").is_empty() {
             let message = "Required value: name or generateName is required".into();
             let wrong = Wrong { field: "metadata.name", reason: "FieldValueRequired", message };
-            return Err(invalid(request.place.group(), kind, "", &wrong));
+            return Err(invalid(&request.place.group, kind, "", &wrong));
         }
         Ok(format!("{}{:05x}", sent("generateName"), self.next()))
     }

@@ -137,8 +137,7 @@ impl Objects {
     fn defined_version(&self, place: &Place) -> Option<&Value> {
         let definitions = Place::of_kind::<CustomResourceDefinition>(None);
         let definition = self.get(&definitions, &place.full_resource())?;
-        let (_, name) = place.api_version().split_once('/')?;
-        definition["spec"]["versions"].as_array()?.iter().find(|version| version["name"] == name)
+        definition["spec"]["versions"].as_array()?.iter().find(|version| version["name"] == *place.version)
     }
 
     pub(super) fn as_list(&self, place: &Place, fields: Value, mut items: Vec<Value>) -> Value {

@@ -5,8 +5,9 @@ use kube::Resource;
 /// The objects of one Kind in one namespace.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place {
-    /// `api/v1`, `apis/apps/v1`.
-    pub(super) api: String,
+    /// Empty for the first group.
+    pub(super) group: String,
+    pub(super) version: String,
     pub(super) plural: String,
     pub(super) namespace: Option<String>,
 }
@@ -33,54 +34,52 @@ const ANSWERED_WHOLE: &str = "persistentvolumeclaims persistentvolumes pods podt
 
 impl Place {
     pub(super) fn of_kind<K: Resource<DynamicType = ()>>(namespace: Option<&str>) -> Self {
-        let (version, root) = (K::api_version(&()), if K::group(&()).is_empty() { "api" } else { "apis" });
-        let namespace = namespace.map(Into::into);
-        Self { api: format!("{root}/{version}"), plural: K::plural(&()).into_owned(), namespace }
+        Self::new(&K::group(&()), &K::version(&()), &K::plural(&()), namespace)
     }
 
-    /// The API group, which is empty for the core group.
-    pub(super) fn group(&self) -> &str {
-        self.api.strip_prefix("apis/").and_then(|api| api.split('/').next()).unwrap_or_default()
+    pub(super) fn new(group: &str, version: &str, plural: &str, namespace: Option<&str>) -> Self {
+        let namespace = namespace.map(Into::into);
+        Self { group: group.into(), version: version.into(), plural: plural.into(), namespace }
     }
 
     /// `v1`, `apps/v1`.
-    pub(super) fn api_version(&self) -> &str {
-        self.api.split_once('/').map_or("v1", |(_, version)| version)
+    pub(super) fn api_version(&self) -> String {
+        if self.is_first() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
     }
 
     /// `pods`, `deployments.apps`.
     pub(super) fn full_resource(&self) -> String {
-        qualified(&self.plural, self.group())
+        qualified(&self.plural, &self.group)
     }
 
     /// The key of the object in etcd.
     pub(super) fn registry_key(&self, name: &str) -> String {
-        let parts = [self.group(), &self.plural, self.namespace.as_deref().unwrap_or_default(), name];
+        let parts = [&self.group, &self.plural, self.namespace.as_deref().unwrap_or_default(), name];
         let parts: Vec<_> = parts.into_iter().filter(|part| !part.is_empty()).collect();
         format!("/registry/{}", parts.join("/"))
     }
 
     /// Returns true if `other` is the same resource, and its namespace is selected.
     pub(super) fn contains(&self, other: &Self) -> bool {
-        self.api == other.api
+        (&self.group, &self.version) == (&other.group, &other.version)
             && self.plural == other.plural
             && (self.namespace.is_none() || self.namespace == other.namespace)
     }
 
     pub(super) fn is_built_in(&self) -> bool {
-        self.is_first() || is_among(self.group(), BUILT_IN)
+        self.is_first() || is_among(&self.group, BUILT_IN)
     }
 
     pub(super) fn has_generation(&self) -> bool {
         match self.is_first() {
             true => is_among(&self.plural, "pods replicationcontrollers"),
-            false => !is_among(self.group(), WITHOUT_GENERATION),
+            false => !is_among(&self.group, WITHOUT_GENERATION),
         }
     }
 
     pub(super) fn has_status(&self) -> bool {
         !(self.is_first() && is_among(&self.plural, WITHOUT_STATUS))
-            && self.group() != "rbac.authorization.k8s.io"
+            && self.group != "rbac.authorization.k8s.io"
     }
 
     pub(super) fn is_answered_whole(&self) -> bool {
@@ -88,7 +87,7 @@ impl Place {
     }
 
     fn is_first(&self) -> bool {
-        self.group().is_empty()
+        self.group.is_empty()
     }
 }
 

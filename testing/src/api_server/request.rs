@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use http::{Method, StatusCode, header::CONTENT_TYPE, request::Parts};
 use reknit_apis::Key;
+use reknit_injection::internal::ResourcePath;
 use serde_json::Value;
 
 use super::{
@@ -39,12 +40,15 @@ impl Request {
     pub(super) fn parse(head: &Parts, body: &[u8]) -> Result<Self, Answer> {
         let query = head.uri.query().unwrap_or_default();
         let query: BTreeMap<_, _> = form_urlencoded::parse(query.as_bytes()).into_owned().collect();
-        let (place, name, subresource) = split(head.uri.path())?;
+        let path = head.uri.path();
+        let found = ResourcePath::read(path).ok_or_else(|| not_supported(&format!("the path {path}")))?;
+        let place = Place::new(found.group, found.version, found.plural, found.namespace);
+        let (name, subresource) = (found.name.map(str::to_owned), found.subresource().map(str::to_owned));
         if query.get("watch").is_some_and(|watch| watch != "false" && watch != "0") {
             return Err(not_supported(&format!("watching {}", place.plural)));
         }
         let named = name.is_some();
-        let unknown = || not_supported(&format!("{} {}", head.method, head.uri.path()));
+        let unknown = || not_supported(&format!("{} {path}", head.method));
         let verb = verb(&head.method, named).ok_or_else(unknown)?;
         let misplaced = match verb {
             Verb::Create => named && matches!(subresource.as_deref(), None | Some("status")),
@@ -55,7 +59,7 @@ impl Request {
             head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let patch = if verb == Verb::Patch { patch_kind(content, &place) } else { Ok(PatchKind::Merge) };
         let (patch, not_patched) = or_refused(patch, PatchKind::Merge);
-        let (body, not_read) = or_refused(read(head.uri.path(), body), Value::Null);
+        let (body, not_read) = or_refused(read(path, body), Value::Null);
         let refused = misplaced.then(unknown).or(not_patched).or(not_read);
         Ok(Self { verb, place, name, subresource, query, patch, body, refused })
     }
@@ -159,27 +163,4 @@ fn patch_kind(content: &str, place: &Place) -> Result<PatchKind, Answer> {
             Err(failure(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message))
         }
     }
-}
-
-/// Splits a path into the place, the name and the subresource.
-fn split(path: &str) -> Result<(Place, Option<String>, Option<String>), Answer> {
-    let nowhere = || not_supported(&format!("the path {path}"));
-    let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
-    let (api, rest) = match parts.as_slice() {
-        ["api", version, rest @ ..] => (format!("api/{version}"), rest),
-        ["apis", group, version, rest @ ..] => (format!("apis/{group}/{version}"), rest),
-        _ => return Err(nowhere()),
-    };
-    let (namespace, rest) = match rest {
-        ["namespaces", _, "status" | "finalize"] => (None, rest),
-        ["namespaces", namespace, rest @ ..] if !rest.is_empty() => (Some((*namespace).to_owned()), rest),
-        rest => (None, rest),
-    };
-    let (plural, name, subresource) = match rest {
-        [plural] => (plural, None, None),
-        [plural, name] => (plural, Some((*name).to_owned()), None),
-        [plural, name, subresource] => (plural, Some((*name).to_owned()), Some((*subresource).to_owned())),
-        _ => return Err(nowhere()),
-    };
-    Ok((Place { api, plural: (*plural).to_owned(), namespace }, name, subresource))
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
     Api, Client, CustomResourceExt, ResourceExt,
-    api::{ApiResource, DynamicObject, ListParams},
+    api::{ApiResource, DynamicObject, GroupVersionKind, ListParams},
 };
 
 use super::{ControlPlane, Error};
@@ -61,12 +61,7 @@ async fn listed(client: &Client, resource: &ApiResource) -> Result<(), String> {
 }
 
 fn resource(crd: &CustomResourceDefinition, version: &str) -> ApiResource {
-    let group = crd.spec.group.clone();
-    ApiResource {
-        api_version: format!("{group}/{version}"),
-        group,
-        version: version.into(),
-        kind: crd.spec.names.kind.clone(),
-        plural: crd.spec.names.plural.clone(),
-    }
+    let names = &crd.spec.names;
+    let kind = GroupVersionKind::gvk(&crd.spec.group, version, &names.kind);
+    ApiResource::from_gvk_with_plural(&kind, &names.plural)
 }

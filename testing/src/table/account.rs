@@ -71,13 +71,9 @@ impl Account {
 
 impl Entry {
     pub(super) fn of(write: &Write) -> Self {
-        Self { options: write.options(), ..Self::plain(write) }
-    }
-
-    fn plain(write: &Write) -> Self {
         let (resource, key, body) = (write.resource.as_str(), &write.key, write.body.clone());
         let whole = resource.strip_suffix("/status").zip(write.meant.as_ref());
-        match (write.verb, whole) {
+        let entry = match (write.verb, whole) {
             (Verb::Update | Verb::Patch, Some((resource, meant))) => {
                 Self::status(resource, key, &meant["status"])
             }
@@ -85,7 +81,8 @@ impl Entry {
             (Verb::DeleteCollection, _) => Self::delete_collection(resource, key, write.selector.as_deref()),
             (Verb::Patch, _) if write.applies => Self::sent("apply", resource, key, body),
             (verb, _) => Self::sent(&verb.to_string(), resource, key, body),
-        }
+        };
+        Self { options: write.options(), ..entry }
     }
 
     /// A write that sends a whole object or a patch. The action is `create`, `update`, `patch` or `apply`.

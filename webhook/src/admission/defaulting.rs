@@ -124,9 +124,6 @@ fn annotate(result: &mut Value, request: &Request, group: &str) {
         _ => return,
     };
     let annotations = &mut result["metadata"]["annotations"];
-    if !annotations.is_object() {
-        *annotations = json!({});
-    }
     for name in names {
         annotations[format!("{group}/{name}")] = json!(user);
     }

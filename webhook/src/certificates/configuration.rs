@@ -120,15 +120,11 @@ pub(crate) fn host(client: &Value) -> Option<String> {
 }
 
 fn exclude(selector: &mut Value) {
-    let expressions = &mut selector["matchExpressions"];
-    if !expressions.is_array() {
-        *expressions = json!([]);
-    }
-    if let Some(expressions) = expressions.as_array_mut()
-        && !expressions.iter().any(|expression| expression["key"] == EXCLUDE)
-    {
+    let mut expressions = selector["matchExpressions"].as_array().cloned().unwrap_or_default();
+    if !expressions.iter().any(|expression| expression["key"] == EXCLUDE) {
         expressions.push(json!({"key": EXCLUDE, "operator": "DoesNotExist"}));
     }
+    selector["matchExpressions"] = expressions.into();
 }
 
 #[cfg(test)]

@@ -43,13 +43,13 @@ impl Health {
     /// request has failed long ago, but the code keeps its share of [`Limits::work`](crate::Limits::work) until the process
     /// ends.
     pub fn stuck(&self) -> Option<Duration> {
-        let oldest = self.running.0.lock().iter().find_map(Weak::upgrade)?;
+        let oldest = self.running.lock().iter().find_map(Weak::upgrade)?;
         Some(oldest.elapsed()).filter(|age| *age > self.patience)
     }
 
     /// Records the start of code that runs until the returned value is dropped.
     pub(crate) fn begin(&self) -> Arc<Instant> {
-        let (since, mut running) = (Arc::new(Instant::now()), self.running.0.lock());
+        let (since, mut running) = (Arc::new(Instant::now()), self.running.lock());
         running.retain(|since| since.strong_count() > 0);
         running.push(Arc::downgrade(&since));
         since
@@ -57,5 +57,4 @@ impl Health {
 }
 
 /// The start times of running code, in order.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Running(Arc<Mutex<Vec<Weak<Instant>>>>);
+pub(crate) type Running = Arc<Mutex<Vec<Weak<Instant>>>>;

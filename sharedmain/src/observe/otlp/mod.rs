@@ -7,15 +7,15 @@ mod metrics;
 mod pusher;
 mod spans;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use opentelemetry::KeyValue;
 use opentelemetry_sdk::{Resource, resource::EnvResourceDetector, trace::SdkTracerProvider};
 use prometheus::Registry;
 use reknit_injection::Shutdown;
-use tokio::time::timeout;
+use tokio::{runtime::Handle, time::timeout};
 
-use self::{collector::Collector, pusher::Pusher};
+use self::{collector::Collector, pusher::Pusher, spans::Sink};
 use super::traces::LateTracer;
 use crate::{
     config::observability::{Metrics, ObservabilityConfig, Tracing},
@@ -46,14 +46,15 @@ impl Exports {
             }
             Metrics::None | Metrics::Prometheus { .. } => None,
         };
-        let spans = match &config.tracing {
+        let sink = match &config.tracing {
             Tracing::None => None,
-            Tracing::Stdout => Some(spans::to_stdout(resource, config.sampling_rate)),
+            Tracing::Stdout => Some(Sink::Stdout),
             Tracing::Push(endpoint) => {
-                let collector = Collector::new("traces", endpoint.clone())?;
-                Some(spans::to_collector(collector, resource, config.sampling_rate, shutdown))
+                let collector = Arc::new(Collector::new("traces", endpoint.clone())?);
+                Some(Sink::Collector { collector, shutdown, runtime: Handle::current() })
             }
         };
+        let spans = sink.map(|sink| spans::provider(sink, resource, config.sampling_rate));
         if let Some(provider) = &spans {
             tracer.enable(provider);
         }

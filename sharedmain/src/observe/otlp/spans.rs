@@ -22,24 +22,9 @@ const RETRY_TIMEOUT: Duration = Duration::from_secs(60);
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 const MAX_BACKOFF: Duration = Duration::from_secs(10);
 
-/// Exports spans in batches to a collector. The queue holds 2,048 spans (`OTEL_BSP_MAX_QUEUE_SIZE`); spans beyond that
-/// are dropped.
-pub(super) fn to_collector(
-    collector: Collector,
-    resource: Resource,
-    rate: f64,
-    shutdown: Shutdown,
-) -> SdkTracerProvider {
-    let sink = Sink::Collector { collector: Arc::new(collector), shutdown, runtime: Handle::current() };
-    provider(sink, resource, rate)
-}
-
-/// Writes spans in batches to standard output, each as a line of OTLP's JSON.
-pub(super) fn to_stdout(resource: Resource, rate: f64) -> SdkTracerProvider {
-    provider(Sink::Stdout, resource, rate)
-}
-
-fn provider(sink: Sink, resource: Resource, rate: f64) -> SdkTracerProvider {
+/// Exports spans in batches to the sink. The queue holds 2,048 spans (`OTEL_BSP_MAX_QUEUE_SIZE`); spans beyond that are
+/// dropped.
+pub(super) fn provider(sink: Sink, resource: Resource, rate: f64) -> SdkTracerProvider {
     let exporter = Exporter { sink, resource: ResourceAttributesWithSchema::from(&resource) };
     let sampler = Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(rate)));
     let builder = SdkTracerProvider::builder().with_sampler(sampler).with_resource(resource);
@@ -51,14 +36,12 @@ struct Exporter {
     resource: ResourceAttributesWithSchema,
 }
 
-enum Sink {
+/// The destination of spans.
+pub(super) enum Sink {
+    /// Standard output, with a line of OTLP's JSON for each batch.
     Stdout,
     /// Batches are made on a thread without a runtime, and sent on the runtime of the process.
-    Collector {
-        collector: Arc<Collector>,
-        shutdown: Shutdown,
-        runtime: Handle,
-    },
+    Collector { collector: Arc<Collector>, shutdown: Shutdown, runtime: Handle },
 }
 
 impl SpanExporter for Exporter {

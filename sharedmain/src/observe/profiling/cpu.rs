@@ -45,5 +45,5 @@ fn encode(report: &Report, time: Duration) -> Vec<u8> {
         });
         profile.add(frames, &stack.thread_name_or_id(), i64::try_from(*count).unwrap_or(i64::MAX));
     }
-    profile.into_message().encode_to_vec()
+    profile.message.encode_to_vec()
 }

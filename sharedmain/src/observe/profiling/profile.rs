@@ -6,11 +6,9 @@ use std::{
 
 /// A profile, built stack by stack.
 pub(super) struct Profile {
-    message: ProfileMessage,
+    pub(super) message: ProfileMessage,
     strings: HashMap<String, i64>,
     locations: HashMap<(String, i64), u64>,
-    /// In nanoseconds.
-    period: i64,
 }
 
 /// A function, and the line that was executed.
@@ -35,7 +33,7 @@ impl Profile {
             ..ProfileMessage::default()
         };
         let strings = HashMap::from([(String::new(), 0)]);
-        let mut profile = Self { message, strings, locations: HashMap::new(), period };
+        let mut profile = Self { message, strings, locations: HashMap::new() };
         let samples = profile.kind("samples", "count");
         let cpu = profile.kind("cpu", "nanoseconds");
         profile.message.sample_type = vec![samples, cpu];
@@ -47,12 +45,8 @@ impl Profile {
     pub(super) fn add(&mut self, frames: impl Iterator<Item = Frame>, thread: &str, count: i64) {
         let location_id = frames.map(|frame| self.location(frame)).collect();
         let label = Label { key: self.string("thread"), str: self.string(thread) };
-        let value = vec![count, count.saturating_mul(self.period)];
+        let value = vec![count, count.saturating_mul(self.message.period)];
         self.message.sample.push(Sample { location_id, value, label: vec![label] });
-    }
-
-    pub(super) fn into_message(self) -> ProfileMessage {
-        self.message
     }
 
     fn kind(&mut self, what: &str, unit: &str) -> ValueType {
@@ -177,7 +171,7 @@ mod tests {
         };
         profile.add([frame("spin", 7), frame("main", 1)].into_iter(), "worker", 3);
         profile.add([frame("idle", 7), frame("main", 1)].into_iter(), "worker", 1);
-        let message = profile.into_message();
+        let message = profile.message;
         assert_eq!(message.location.len(), 3);
         let mut strings = message.string_table.clone();
         strings.sort();

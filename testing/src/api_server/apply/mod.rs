@@ -42,7 +42,7 @@ impl Writer {
     }
 
     fn new(place: &Place, manager: &str, applies: bool, status: bool) -> Self {
-        let version = place.api_version().into();
+        let version = place.api_version();
         let as_who = Who { manager: manager.into(), applies, status, version };
         Self { as_who, shape: Shape { built_in: place.is_built_in() }, has_status: place.has_status() }
     }
