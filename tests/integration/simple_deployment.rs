@@ -48,6 +48,7 @@ async fn scaling_0_50_7_30_with_a_watch_a_second_late_creates_and_deletes_exactl
     let object = objects.deploy("x", IMAGE, 0).await;
     objects.all_pods_ready("x", 0).await;
     let done = AtomicBool::new(false);
+    let passes = async || controller.metric("reknit_reconcile_total", &[("controller", NAME)]).await;
     tokio::join!(poke_until(&objects, &done), async {
         objects.want("x", json!({ "replicas": 50 })).await;
         let fifty = objects.all_alive(&object, 50).await;
@@ -63,19 +64,19 @@ async fn scaling_0_50_7_30_with_a_watch_a_second_late_creates_and_deletes_exactl
         objects.want("x", json!({ "replicas": 30 })).await;
         objects.all_alive(&object, 30).await;
         at_rest(&proxy).await;
+        // On a busy machine the pokes have caused fewer reconciles by then.
+        eventually("more than a hundred reconciles", SOON, async || passes().await > 100.0).await;
         done.store(true, Ordering::Relaxed);
     });
     objects.pods_not_ready("x", 0, 30).await;
 
     let seen = needed(&object, &deployments.all(), &pods.all());
-    let passes = controller.metric("reknit_reconcile_total", &[("controller", NAME)]).await;
     let (created, deleted) = (sent(&proxy, "create"), sent(&proxy, "delete"));
     let going =
         objects.pods_of(&object).await.iter().filter(|pod| pod.metadata.deletion_timestamp.is_some()).count();
-    println!("{passes} passes, at most {} pods alive", seen.most);
+    println!("{} reconciles, at most {} pods alive", passes().await, seen.most);
     println!("creations sent: {created}, seen by a watch: {}", seen.created);
     println!("deletions sent: {deleted}, seen by a watch: {}, {going} of them graceful", seen.deleted);
-    assert!(passes > 100.0, "too few passes for the watch to be behind: {passes}");
     assert_eq!((created, seen.created), (50 + 23, 50 + 23), "creations sent, and seen");
     assert_eq!((deleted, seen.deleted), (43, 43), "deletions sent, and seen");
     assert_eq!(going, 43 - 25, "what was on no node goes first");

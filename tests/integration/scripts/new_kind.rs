@@ -114,7 +114,7 @@ fn a_project_is_formatted_compiles_without_warnings_and_passes_its_test() {
     cargo(&["fmt", "--check"]);
     let tested = cargo(&["test"]);
     assert!(!tested.contains("warning"), "{tested}");
-    assert!(tested.contains("test a_pass_says_whether_there_is_text ... ok"), "{tested}");
+    assert!(tested.contains("test an_object_with_text_is_ready ... ok"), "{tested}");
     let printed = cargo(&["run", "--quiet", "--bin", "crd"]);
     assert!(printed.contains("name: policies.shop.example.com"), "{printed}");
     let rights = fs::read_to_string(folder.project().join("config/200-rbac.yaml")).unwrap();
