@@ -210,7 +210,7 @@ tokio::task_local! {
 }
 
 /// Runs a reconcile in which each [`Config`] returns the value that it returned first.
-pub fn pinned<F: Future>(pass: F) -> impl Future<Output = F::Output> {
+pub fn with_pinned_config<F: Future>(pass: F) -> impl Future<Output = F::Output> {
     PINNED.scope(RefCell::default(), pass)
 }
 
@@ -333,7 +333,7 @@ mod tests {
         let Given { maps, limit, .. } = given();
         maps.insert(&map("config-limit", &[("limit", "5")])).unwrap();
         let before = limit.clone();
-        pinned(async move {
+        with_pinned_config(async move {
             assert_eq!(*before.get(), Limit(5));
             maps.insert(&map("config-limit", &[("limit", "8")])).unwrap();
             assert_eq!(*before.get(), Limit(5), "the same throughout");

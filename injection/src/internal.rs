@@ -1,20 +1,21 @@
-//! Items that other crates of the framework use. They are not part of the public API.
+//! Items for the other crates of reknit. They are not part of the public API, and may change in any release.
 
 use reknit_apis::Key;
 use serde::Serialize;
 
 use crate::{Cached, Informer};
 pub use crate::{
-    client::{NotRepeated, ResourcePath},
-    config::pinned,
+    client::{NoRetry, ResourcePath},
+    config::with_pinned_config,
 };
 
-/// Caches an object of a test and calls the handlers. Fails if the object cannot be written as JSON and read again.
+/// For tests: inserts an object into the informer's cache and calls its handlers. An object that the selection does not
+/// admit is removed instead. Fails if the object cannot be serialized and deserialized again.
 pub fn insert<K: Cached + Serialize>(informer: &Informer<K>, object: &K) -> Result<(), String> {
     informer.insert(object)
 }
 
-/// Removes an object of a test and calls the handlers.
+/// For tests: removes an object from the informer's cache and calls its handlers.
 pub fn remove<K: Cached>(informer: &Informer<K>, key: &Key) {
     informer.remove(key);
 }

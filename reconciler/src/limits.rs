@@ -37,7 +37,7 @@ impl CutShort {
 }
 
 impl Limits {
-    /// Runs a pass, and calls `slow` once if it is slow. The pass is pinned by the caller, since a future that takes
+    /// Runs a pass, and calls `slow` once if it is slow. The pass is with_pinned_config by the caller, since a future that takes
     /// another one by value holds it twice.
     pub(crate) async fn apply(
         &self,

@@ -19,7 +19,7 @@ pub(crate) type Built = Result<http::Request<Vec<u8>>, kube::core::request::Erro
 /// Reads and patches objects of one Kind, of either scope.
 pub(crate) struct ObjectClient<K> {
     transport: Transport,
-    /// The queue in which own writes that end a pass do not enqueue their key.
+    /// The queue in which status and finalizer writes do not enqueue their key.
     queue: Queue,
     /// The field manager in `metadata.managedFields`.
     manager: String,
@@ -71,7 +71,7 @@ impl<K: Kind> ObjectClient<K> {
         Ok(found.is_none_or(|found| found.meta().uid != object.meta().uid))
     }
 
-    /// Merges finalizers into the metadata if the object is unchanged. Ends the pass of its key.
+    /// Merges finalizers into the metadata if the object is unchanged. The echo does not enqueue the key.
     pub(crate) async fn patch_finalizers(&self, object: &K, finalizers: &[&str]) -> kube::Result<K> {
         let mut metadata = precondition(object.meta().resource_version.as_deref());
         metadata["finalizers"] = json!(finalizers);
@@ -88,8 +88,8 @@ impl<K: Kind> ObjectClient<K> {
         self.send(at::<K>(&key).patch(&key.name, &params, &Patch::Apply(body))).await
     }
 
-    /// Merges into the status if the object has this version. The first attempt of a pass ends the pass. Later attempts
-    /// depend on a state that the pass has not seen.
+    /// Merges into the status if the object has this version. Only the echo of a first attempt is suppressed: later attempts
+    /// depend on a state that the pass has not seen, so they enqueue the key.
     pub(crate) async fn patch_status(
         &self,
         key: &Arc<Key>,

@@ -1,4 +1,4 @@
-//! Values that a controller keeps per key between passes.
+//! Values that a controller keeps in memory for each key between passes.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -8,12 +8,17 @@ use std::{
 use parking_lot::Mutex;
 use reknit_apis::Key;
 
-/// One value per key that is kept between passes, such as a background task, a connection or an answer. Comes from
-/// [`Builder::per_key`](crate::Builder::per_key). All clones share one state.
+/// A map from key to value that outlives a pass, for example for a background task, a connection or a cached response.
+/// [`Builder::per_key`](crate::Builder::per_key) creates it. Clones share the same map.
 ///
-/// A value is dropped when its object is gone (before the first pass of a new object of its name), when the object leaves
-/// the controller's class, and when this process stops leading the key. So a task that its `Drop` ends does not outlive
-/// these events. Values are lost when the process ends; store durable data in the object.
+/// The framework drops a value when:
+///
+/// - its object is deleted, at the latest before the first pass of a new object with the same name,
+/// - its object leaves the controller's class, or
+/// - this process stops leading the key.
+///
+/// A background task that is aborted on drop, such as one in a `JoinSet`, ends with its value. Values are lost when the
+/// process exits; store durable data in the object.
 ///
 /// ```
 /// use std::{sync::Arc, time::Duration};
@@ -35,10 +40,10 @@ use reknit_apis::Key;
 ///     async fn reconcile_kind(&self, namespace: &Namespace, _status: &mut ()) -> Result<Outcome> {
 ///         let key = Key::of(namespace);
 ///         if self.lookups.get(&key).is_none() {
-///             let (mut task, queue, woken) = (JoinSet::new(), self.queue.clone(), key.clone());
+///             let (mut task, queue, requeued) = (JoinSet::new(), self.queue.clone(), key.clone());
 ///             task.spawn(async move {
 ///                 tokio::time::sleep(Duration::from_secs(60)).await;
-///                 queue.add(woken);
+///                 queue.add(requeued);
 ///             });
 ///             self.lookups.insert(key, Arc::new(task));
 ///         }
@@ -63,32 +68,33 @@ impl<T> Clone for PerKey<T> {
 }
 
 impl<T: Clone> PerKey<T> {
-    /// Returns the value of the key.
+    /// Returns a clone of the key's value, if there is one.
     pub fn get(&self, key: &Key) -> Option<T> {
         self.0.lock().get(key).cloned()
     }
 }
 
 impl<T> PerKey<T> {
-    /// Sets the value of the key, and returns the previous one.
+    /// Sets the key's value and returns the previous one, if any.
     pub fn insert(&self, key: Key, value: T) -> Option<T> {
         self.0.lock().insert(key, value)
     }
 
-    /// Removes and returns the value of the key.
+    /// Removes the key's value and returns it, if there is one.
     pub fn remove(&self, key: &Key) -> Option<T> {
         self.0.lock().remove(key)
     }
 }
 
-/// All stores of one controller.
+/// All [`PerKey`] maps of one controller, with their types erased.
 #[derive(Clone, Default)]
 pub(crate) struct PerKeyStores(Arc<Shared>);
 
 #[derive(Default)]
 struct Shared {
     stores: Mutex<Vec<Arc<dyn Store>>>,
-    /// The keys whose object was deleted since their last pass. A new object may have the same name.
+    /// Keys whose object was deleted since their last pass. Their values are dropped by the next one, which may be of a new
+    /// object with the same name.
     deleted: Mutex<BTreeSet<Key>>,
 }
 
@@ -97,7 +103,7 @@ trait Store: Send + Sync {
     fn drop_of(&self, key: &Key);
 }
 
-// Values are dropped without a lock, since their `Drop` may take other locks.
+// Values are dropped after the lock is released, because their `Drop` may take other locks.
 impl<T: Send> Store for Mutex<HashMap<Key, T>> {
     fn drop_where(&self, which: &dyn Fn(&Key) -> bool) {
         let dropped: Vec<_> = self.lock().extract_if(|key, _| which(key)).collect();
@@ -117,15 +123,16 @@ impl PerKeyStores {
         PerKey(all)
     }
 
-    /// Records that the object of this key was deleted. The next pass drops its values, so that a running pass can still
-    /// use them.
-    pub(crate) fn deleted(&self, key: impl FnOnce() -> Key) {
+    /// Records that the key's object was deleted. Its values are dropped at the start of the next pass, so a running pass can
+    /// still use them.
+    pub(crate) fn record_deletion(&self, key: impl FnOnce() -> Key) {
         if !self.0.stores.lock().is_empty() {
             self.0.deleted.lock().insert(key());
         }
     }
 
-    /// Reads the object for a pass, after dropping the values of a deleted object, even one deleted during the read.
+    /// Drops the values of a deleted object, then reads the current object with `read`. Repeats this if the object is deleted
+    /// during the read.
     pub(crate) fn begin<T>(&self, key: &Key, read: impl Fn() -> T) -> T {
         loop {
             if self.is_deleted(key) {
@@ -151,7 +158,8 @@ impl PerKeyStores {
         self.each(|store| store.drop_where(&which));
     }
 
-    /// Drops all values and stores. The handlers that record deletions may live on with the informers of other controllers.
+    /// Drops all values and maps. After that, `record_deletion` does nothing; informers shared with other controllers may
+    /// still call it.
     pub(crate) fn close(&self) {
         self.drop_where(|_| true);
         self.0.stores.lock().clear();
@@ -184,7 +192,7 @@ mod tests {
         let reads = Cell::new(0);
         stores.begin(&key, || {
             if reads.replace(reads.get() + 1) == 0 {
-                stores.deleted(|| key.clone());
+                stores.record_deletion(|| key.clone());
             }
         });
         assert_eq!((values.get(&key), reads.get()), (None, 2));
@@ -193,9 +201,9 @@ mod tests {
     #[test]
     fn closed_stores_record_no_deletions() {
         let (stores, values, key) = with_one_value();
-        stores.deleted(|| key.clone());
+        stores.record_deletion(|| key.clone());
         stores.close();
-        stores.deleted(|| key.clone());
+        stores.record_deletion(|| key.clone());
         assert_eq!((values.get(&key), stores.0.deleted.lock().len()), (None, 0));
     }
 }

@@ -1,4 +1,4 @@
-//! An admission request, as validation and defaulting see it.
+//! The admission request that is passed to validation and defaulting.
 
 use k8s_openapi::api::authentication::v1::UserInfo;
 
@@ -13,7 +13,8 @@ pub enum Operation {
     Delete,
 }
 
-/// An admission request without its objects.
+/// The attributes of an admission request: operation, user, namespace, name and subresource. The objects are passed
+/// separately.
 ///
 /// ```
 /// use reknit_apis::{Operation, Request};
@@ -28,18 +29,18 @@ pub struct Request {
     pub operation: Operation,
     /// The user who makes the request.
     pub user: UserInfo,
-    /// The namespace of the object; `None` for a cluster-scoped Kind.
+    /// The namespace of the object. `None` if the object is cluster-scoped.
     pub namespace: Option<String>,
     /// The name of the object; empty if the API server has yet to generate it.
     pub name: String,
     /// The subresource to change, such as `status`; `None` for the object itself.
     pub subresource: Option<String>,
-    /// True if the result will not be stored.
+    /// True for a dry run: the API server does not store the result.
     pub dry_run: bool,
 }
 
 impl Request {
-    /// Creates a request by an unknown user.
+    /// Creates a request with only an operation. All other attributes are empty.
     pub fn new(operation: Operation) -> Self {
         Self {
             operation,
@@ -51,7 +52,7 @@ impl Request {
         }
     }
 
-    /// Sets the name of the user.
+    /// Sets the username.
     pub fn by(mut self, username: &str) -> Self {
         self.user.username = Some(username.into());
         self

@@ -1,7 +1,8 @@
-//! [`Kind`] for the built-in Kinds of Kubernetes.
+//! Implementations of [`Kind`] for the built-in types of Kubernetes.
 //!
-//! Users cannot implement it, since neither the trait nor the types are theirs. The status of a built-in Kind belongs to
-//! Kubernetes' own controllers, so it is `()` here: a pass can read it from the object but not write it.
+//! They are in this crate because of the orphan rule: the crate of a user owns neither the trait nor the types. Kubernetes'
+//! own controllers write the status of these types, so `Status` is `()`: a pass can read the status from the object but
+//! cannot write it.
 
 use k8s_openapi::api::{
     admissionregistration::v1 as admission,
@@ -28,7 +29,7 @@ use k8s_openapi::{
 
 use super::kind::Kind;
 
-macro_rules! core_kinds {
+macro_rules! impl_built_in_kinds {
     ($($module:ident { $($kind:ident),+ $(,)? })+) => {
         $($(impl Kind for $module::$kind {
             type Status = ();
@@ -37,7 +38,7 @@ macro_rules! core_kinds {
     };
 }
 
-core_kinds! {
+impl_built_in_kinds! {
     admission {
         MutatingWebhookConfiguration, ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
         ValidatingWebhookConfiguration,
@@ -69,14 +70,14 @@ core_kinds! {
 k8s_openapi::k8s_if_ge_1_34! {
     use k8s_openapi::api::resource::v1 as resource;
 
-    core_kinds! {
+    impl_built_in_kinds! {
         resource { DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice }
         storage { VolumeAttributesClass }
     }
 }
 
 k8s_openapi::k8s_if_ge_1_36! {
-    core_kinds! {
+    impl_built_in_kinds! {
         admission { MutatingAdmissionPolicy, MutatingAdmissionPolicyBinding }
     }
 }

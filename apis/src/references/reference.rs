@@ -31,7 +31,7 @@ pub struct KReference {
     pub api_version: String,
     /// The Kind, such as `Service`.
     pub kind: String,
-    /// The namespace. The default is that of the object that holds the reference.
+    /// The namespace. If absent, the namespace of the object that contains the reference.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     /// The name.
@@ -42,18 +42,19 @@ pub struct KReference {
 }
 
 impl KReference {
-    /// Validates that it names an object.
+    /// Validates that the reference names an object.
     pub fn validate(&self) -> FieldError {
-        required(&self.name, "name")
-            .also(required(&self.api_version, "apiVersion"))
-            .also(required(&self.kind, "kind"))
+        check_required(&self.name, "name")
+            .also(check_required(&self.api_version, "apiVersion"))
+            .also(check_required(&self.kind, "kind"))
     }
 
-    /// Validates that it names an object in this namespace, that of the object that holds the reference. A reference to
-    /// another namespace could use rights of the controller that the author of the reference does not have.
+    /// Validates that the reference names an object, and that a namespace in it equals `parent_namespace`, the namespace of
+    /// the object that contains the reference. Otherwise the author of the reference could make the controller act in a
+    /// namespace to which the author has no access.
     ///
-    /// A reference without a namespace is always valid, and a cluster-scoped object, whose namespace is empty, may refer to
-    /// any namespace.
+    /// A reference without a namespace passes this check. If `parent_namespace` is empty, because the containing object is
+    /// cluster-scoped, every namespace passes.
     ///
     /// ```
     /// use reknit_apis::KReference;
@@ -72,14 +73,17 @@ impl KReference {
     ///     "mismatched namespaces: spec.sink.namespace\nparent namespace: \"mine\" does not match ref: \"theirs\"",
     /// );
     /// ```
-    pub fn validate_within(&self, namespace: &str) -> FieldError {
-        self.validate().also(self.validate_namespace(namespace))
+    pub fn validate_within(&self, parent_namespace: &str) -> FieldError {
+        self.validate().also(self.validate_namespace(parent_namespace))
     }
 
-    pub(crate) fn validate_namespace(&self, parent: &str) -> FieldError {
+    pub(crate) fn validate_namespace(&self, parent_namespace: &str) -> FieldError {
         match self.namespace.as_deref() {
-            Some(own) if !own.is_empty() && !parent.is_empty() && own != parent => {
-                let details = format!("parent namespace: {parent:?} does not match ref: {own:?}");
+            Some(namespace)
+                if !namespace.is_empty() && !parent_namespace.is_empty() && namespace != parent_namespace =>
+            {
+                let details =
+                    format!("parent namespace: {parent_namespace:?} does not match ref: {namespace:?}");
                 FieldError::generic("mismatched namespaces", ["namespace"]).details(details)
             }
             _ => FieldError::none(),
@@ -117,53 +121,55 @@ pub struct Reference {
     /// The name. Either this or the selector is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// The selector of the labels of the objects. Either this or the name is set.
+    /// The label selector of the objects. Either this or the name is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<LabelSelector>,
 }
 
-/// The error of a [`Reference`] that cannot be tracked, with all faults.
+/// The error of [`Reference::check_trackable`]. It lists every invalid field.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("invalid Reference:\n{}", .0.join("\n"))]
 pub struct InvalidReference(Vec<String>);
 
 impl From<KReference> for Reference {
-    /// Drops the address, since the object is tracked.
+    /// Converts without the address. A tracker watches the object, whichever of its addresses is used.
     fn from(KReference { api_version, kind, namespace, name, address: _ }: KReference) -> Self {
         Self { api_version, kind, namespace, name: Some(name), selector: None }
     }
 }
 
 impl Reference {
-    /// Validates that it names or selects objects in a namespace.
+    /// Validates that the reference names or selects objects in a namespace.
     pub fn validate(&self) -> FieldError {
         let named = match (&self.selector, self.name()) {
             (Some(_), "") => self.validate_selector(),
             (Some(_), _) => FieldError::multiple_one_of(["selector", "name"]),
             (None, "") => FieldError::missing_one_of(["selector", "name"]),
-            (None, name) => well_formed(name, dns_label, "name"),
+            (None, name) => check_format(name, dns_label, "name"),
         };
-        self.validate_location().also(named)
+        self.validate_kind_and_namespace().also(named)
     }
 
-    /// Validates that it names one object in a namespace and has no selector.
+    /// Validates that the reference names one object in a namespace and has no selector.
     pub fn validate_object_reference(&self) -> FieldError {
         let selector = match self.selector {
             Some(_) => FieldError::disallowed(["selector"]),
             None => FieldError::none(),
         };
-        self.validate_location().also(required_and(self.name(), dns_label, "name")).also(selector)
+        self.validate_kind_and_namespace()
+            .also(check_required_format(self.name(), dns_label, "name"))
+            .also(selector)
     }
 
-    /// Checks that its objects can be watched.
+    /// Checks that a tracker can watch the objects.
     ///
     /// # Errors
     ///
-    /// A malformed field is an error, and so is both a name and a selector, or neither.
+    /// Returns an error if a field is malformed, if both name and selector are set, or if neither is set.
     pub fn check_trackable(&self) -> Result<(), InvalidReference> {
-        let mut wrong = Vec::new();
-        let mut check = |part: &str, why: Vec<String>| {
-            wrong.extend(why.into_iter().map(|why| format!("{part}: {why}")));
+        let mut errors = Vec::new();
+        let mut check = |field: &str, reasons: Vec<String>| {
+            errors.extend(reasons.into_iter().map(|reason| format!("{field}: {reason}")));
         };
         check("APIVersion", qualified_name(&self.api_version));
         check("Kind", c_identifier(&self.kind));
@@ -171,13 +177,15 @@ impl Reference {
             check("Namespace", dns_label(self.namespace()));
         }
         match (&self.selector, self.name()) {
-            (Some(_), name) if !name.is_empty() => wrong.push("cannot provide both Name and Selector".into()),
+            (Some(_), name) if !name.is_empty() => {
+                errors.push("cannot provide both Name and Selector".into())
+            }
             (Some(selector), _) => check("Selector", label_selector(selector).into_iter().collect()),
-            (None, "") => wrong.push("must provide either Name or Selector".into()),
+            (None, "") => errors.push("must provide either Name or Selector".into()),
             (None, name) => check("Name", dns_subdomain(name)),
         }
-        wrong.sort();
-        if wrong.is_empty() { Ok(()) } else { Err(InvalidReference(wrong)) }
+        errors.sort();
+        if errors.is_empty() { Ok(()) } else { Err(InvalidReference(errors)) }
     }
 
     fn namespace(&self) -> &str {
@@ -188,10 +196,10 @@ impl Reference {
         self.name.as_deref().unwrap_or_default()
     }
 
-    fn validate_location(&self) -> FieldError {
-        required_and(&self.api_version, qualified_name, "apiVersion")
-            .also(required_and(&self.kind, c_identifier, "kind"))
-            .also(required_and(self.namespace(), dns_label, "namespace"))
+    fn validate_kind_and_namespace(&self) -> FieldError {
+        check_required_format(&self.api_version, qualified_name, "apiVersion")
+            .also(check_required_format(&self.kind, c_identifier, "kind"))
+            .also(check_required_format(self.namespace(), dns_label, "namespace"))
     }
 
     fn validate_selector(&self) -> FieldError {
@@ -200,27 +208,27 @@ impl Reference {
     }
 }
 
-fn required(value: &str, path: &str) -> FieldError {
+fn check_required(value: &str, path: &str) -> FieldError {
     if value.is_empty() { FieldError::missing([path]) } else { FieldError::none() }
 }
 
-fn well_formed(value: &str, rule: fn(&str) -> Vec<String>, path: &str) -> FieldError {
+fn check_format(value: &str, rule: fn(&str) -> Vec<String>, path: &str) -> FieldError {
     match &rule(value)[..] {
         [] => FieldError::none(),
         wrong => FieldError::invalid_value(wrong.join(", "), path),
     }
 }
 
-fn required_and(value: &str, rule: fn(&str) -> Vec<String>, path: &str) -> FieldError {
-    if value.is_empty() { required(value, path) } else { well_formed(value, rule, path) }
+fn check_required_format(value: &str, rule: fn(&str) -> Vec<String>, path: &str) -> FieldError {
+    if value.is_empty() { check_required(value, path) } else { check_format(value, rule, path) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn within(reference: Option<&str>, parent: &str) -> String {
-        let reference = KReference { namespace: reference.map(Into::into), ..KReference::default() };
+    fn validation_error(namespace: Option<&str>, parent: &str) -> String {
+        let reference = KReference { namespace: namespace.map(Into::into), ..KReference::default() };
         reference.validate_within(parent).to_string()
     }
 
@@ -229,15 +237,18 @@ mod tests {
         let missing = "missing field(s): apiVersion, kind, name";
         let mismatched =
             "mismatched namespaces: namespace\nparent namespace: \"mine\" does not match ref: \"theirs\"";
-        assert_eq!(within(Some("theirs"), "mine"), format!("{mismatched}\n{missing}"));
+        assert_eq!(validation_error(Some("theirs"), "mine"), format!("{mismatched}\n{missing}"));
     }
 
     #[test]
     fn an_equal_or_missing_namespace_is_not_a_mismatch() {
-        for (reference, parent) in
+        for (namespace, parent) in
             [(Some("mine"), "mine"), (None, "mine"), (Some(""), "mine"), (Some("theirs"), "")]
         {
-            assert!(!within(reference, parent).contains("mismatched"), "{reference:?} in {parent:?}");
+            assert!(
+                !validation_error(namespace, parent).contains("mismatched"),
+                "{namespace:?} in {parent:?}"
+            );
         }
     }
 }

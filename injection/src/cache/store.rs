@@ -64,7 +64,7 @@ impl Store {
     ///
     /// The caller asks before it decodes the item. An object that is listed but cannot be decoded is not absent.
     pub(crate) fn is_known_item(&mut self, item: &ObjectState<'_>) -> bool {
-        if self.tombstones.cover_item(item) {
+        if self.tombstones.is_stale_item(item) {
             return true;
         }
         let lists = self.lists;
@@ -105,7 +105,7 @@ impl Store {
     /// an own write may arrive in between.
     pub(crate) fn is_stale(&self, item: &ObjectState<'_>) -> bool {
         let is_newer = |held: &Entry| held.object.is(item) || is_older(item.version(), held.version());
-        self.tombstones.cover(item) || self.table.namesake(item).is_some_and(is_newer)
+        self.tombstones.is_stale(item) || self.table.namesake(item).is_some_and(is_newer)
     }
 
     /// Applies a `DELETED` event of the watch: the object is gone or left the selection.
@@ -146,7 +146,7 @@ impl Store {
             return self.put(item, lists);
         }
         let key = state.key();
-        let concerns = self.table.get(&key).is_some() || self.tombstones.contain(&key);
+        let concerns = self.table.get(&key).is_some() || self.tombstones.contains(&key);
         match state.version() {
             Some(version) if concerns => self.delete_at(&key, version),
             _ => NONE,
@@ -159,7 +159,7 @@ impl Store {
         }
         match self.table.namesake(state) {
             Some(held) => is_older(held.version(), state.version()),
-            None => !self.has_reached(state.version()) && !self.tombstones.cover(state),
+            None => !self.has_reached(state.version()) && !self.tombstones.is_stale(state),
         }
     }
 

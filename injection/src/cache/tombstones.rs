@@ -1,4 +1,4 @@
-//! Objects that this process deleted, until the watch reports the deletion.
+//! Tombstones: deletions by this process that the watch has not reported yet.
 
 use std::collections::HashMap;
 
@@ -6,49 +6,51 @@ use reknit_apis::Key;
 
 use crate::object::{ObjectState, ResourceVersion, raise};
 
-/// The most tombstones kept. Without one, a late event may show a deleted object for a moment.
-const MAX: usize = 10_000;
+/// The maximum number of tombstones. A deletion beyond it gets none, so a late event may bring the object back into the cache
+/// for a moment.
+const MAX_TOMBSTONES: usize = 10_000;
 
-/// The keys that were removed from the cache before the watch reported it. The watch's reports about their past change
-/// nothing.
+/// The deleted keys. States of an object from before its deletion are dropped until the watch has reported the deletion.
 #[derive(Default)]
 pub(crate) struct Tombstones(HashMap<Key, Tombstone>);
 
 #[derive(Default)]
 struct Tombstone {
-    /// The version at which no object had the key; empty if unknown.
+    /// A version at which no object had this key; empty if unknown.
     version: String,
     uid: Option<DeletedUid>,
-    /// True if the tombstone was before the current list began, so that whatever the list holds is from after it.
+    /// True if the deletion came before the current list began. The items of that list are newer, so only late responses to
+    /// writes are compared with the tombstone.
     before_list: bool,
 }
 
-/// An object whose deletion was confirmed without a version. All its states are old, whatever their version.
+/// A deleted object whose deletion has no known resourceVersion. Every state with this uid is stale.
 struct DeletedUid {
     uid: String,
-    /// The last cached version; empty if the server may not know it any more.
+    /// The last cached version. Empty if it was cached before the current list, since the list may come from a restored server
+    /// with lower versions.
     last: String,
     /// True if the current list holds the object.
     listed: bool,
 }
 
 impl Tombstone {
-    fn covers(&self, state: &ObjectState<'_>) -> bool {
+    fn is_newer_than(&self, state: &ObjectState<'_>) -> bool {
         let before = state.version().is_some_and(|v| Some(v) <= ResourceVersion::parse(&self.version));
         before || self.uid.as_ref().is_some_and(|deleted| state.uid == Some(&deleted.uid))
     }
 }
 
 impl Tombstones {
-    /// Remembers that no object had this key at this version. The removal may be older than a known one.
+    /// Records that no object had this key at this version. An existing tombstone keeps the higher version.
     pub(crate) fn add_version(&mut self, key: &Key, version: ResourceVersion<'_>) {
         if let Some(tombstone) = self.entry(key) {
             raise(&mut tombstone.version, Some(version));
         }
     }
 
-    /// Remembers that the object of this uid, last cached at this version, is gone; `listed` says whether the current
-    /// list holds it.
+    /// Records the deletion of this uid, last cached at version `last`. `listed` is true if the current list contains the
+    /// object.
     pub(crate) fn add_uid(&mut self, key: &Key, uid: &str, last: Option<ResourceVersion<'_>>, listed: bool) {
         let Some(tombstone) = self.entry(key) else { return };
         raise(&mut tombstone.version, last);
@@ -57,7 +59,7 @@ impl Tombstones {
     }
 
     fn entry(&mut self, key: &Key) -> Option<&mut Tombstone> {
-        if self.0.len() >= MAX && !self.0.contains_key(key) {
+        if self.0.len() >= MAX_TOMBSTONES && !self.0.contains_key(key) {
             return None;
         }
         let tombstone = self.0.entry(key.clone()).or_default();
@@ -68,12 +70,13 @@ impl Tombstones {
     }
 
     /// Returns true if the state is from before the removal of its key.
-    pub(crate) fn cover(&self, state: &ObjectState<'_>) -> bool {
-        !self.0.is_empty() && self.0.get(&state.key()).is_some_and(|tombstone| tombstone.covers(state))
+    pub(crate) fn is_stale(&self, state: &ObjectState<'_>) -> bool {
+        !self.0.is_empty() && self.0.get(&state.key()).is_some_and(|tombstone| tombstone.is_newer_than(state))
     }
 
-    /// Returns true if an item of the current list is from before the removal of its key.
-    pub(crate) fn cover_item(&mut self, state: &ObjectState<'_>) -> bool {
+    /// Returns true if an item of the current list is from before the deletion of its key. Records that the list contains
+    /// the object.
+    pub(crate) fn is_stale_item(&mut self, state: &ObjectState<'_>) -> bool {
         if self.0.is_empty() {
             return false;
         }
@@ -81,21 +84,21 @@ impl Tombstones {
         if let Some(deleted) = &mut tombstone.uid {
             deleted.listed |= state.uid == Some(&deleted.uid);
         }
-        !tombstone.before_list && tombstone.covers(state)
+        !tombstone.before_list && tombstone.is_newer_than(state)
     }
 
-    pub(crate) fn contain(&self, key: &Key) -> bool {
+    pub(crate) fn contains(&self, key: &Key) -> bool {
         self.0.contains_key(key)
     }
 
-    /// Forgets the removal, since the key is cached again.
+    /// Removes the tombstone, because the key is cached again.
     pub(crate) fn remove(&mut self, state: &ObjectState<'_>) {
         if !self.0.is_empty() {
             self.0.remove(&state.key());
         }
     }
 
-    /// Takes note of a deletion that the watch reported.
+    /// Removes the tombstone if the watch reported its deletion, or a later one.
     pub(crate) fn confirm(&mut self, state: &ObjectState<'_>) {
         if self.0.is_empty() {
             return;
@@ -108,19 +111,20 @@ impl Tombstones {
         }
     }
 
-    /// Forgets what the watch, which has reported everything up to this version, has confirmed.
+    /// Drops tombstones up to this version, since the watch has reported everything up to it. Tombstones of a uid stay until
+    /// the watch reports that deletion.
     pub(crate) fn expire(&mut self, version: ResourceVersion<'_>) {
         self.0.retain(|_, tombstone| {
             tombstone.uid.is_some() || ResourceVersion::parse(&tombstone.version) > Some(version)
         });
     }
 
-    /// Marks all removals as older than the list that begins. They matter only for late answers to writes.
+    /// Marks all tombstones as older than the list that begins.
     pub(crate) fn start_list(&mut self) {
         self.0.values_mut().for_each(|tombstone| tombstone.before_list = true);
     }
 
-    /// Forgets, after a list of this version, what the watch will not report any more.
+    /// Drops the tombstones whose deletion is part of a list of this version. The watch after that list does not report them.
     pub(crate) fn finish_list(&mut self, version: Option<ResourceVersion<'_>>) {
         let later = |than: &str| version.is_some_and(|version| ResourceVersion::parse(than) > Some(version));
         self.0.retain(|_, tombstone| {

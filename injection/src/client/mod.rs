@@ -13,5 +13,5 @@ pub(crate) use self::{
 };
 pub use self::{
     resource_path::ResourcePath,
-    transport::{Answer, NotRepeated, Transport},
+    transport::{Answer, NoRetry, Transport},
 };

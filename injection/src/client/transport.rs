@@ -115,7 +115,7 @@ impl From<Client> for Transport {
 /// An [extension](http::Extensions) of a request that no layer of a [`Transport`](crate::Transport) may retry. The caller
 /// retries it, and logs the reason.
 #[derive(Clone, Copy, Debug)]
-pub struct NotRepeated;
+pub struct NoRetry;
 
 /// The status in a refusal by the API server, or one made of the text if a proxy refused the request.
 pub(crate) fn refusal(code: StatusCode, body: &[u8]) -> Status {

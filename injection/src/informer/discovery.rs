@@ -9,7 +9,7 @@ use kube::{
 use serde_json::Value;
 
 use crate::{
-    client::{NotRepeated, Transport},
+    client::{NoRetry, Transport},
     reflector::{Failure, fetch},
 };
 
@@ -29,8 +29,7 @@ pub(super) async fn discover(
 ) -> Result<Option<(ApiResource, Scope)>, Unresolved> {
     let unresolved = |source| Unresolved { api_version: kind.api_version(), kind: kind.kind.clone(), source };
     let root = if kind.group.is_empty() { "/api" } else { "/apis" };
-    let request =
-        Request::get(format!("{root}/{}", kind.api_version())).extension(NotRepeated).body(Vec::new());
+    let request = Request::get(format!("{root}/{}", kind.api_version())).extension(NoRetry).body(Vec::new());
     let request = request.map_err(|error| unresolved(kube::Error::HttpError(error).into()))?;
     let answer = match fetch(transport, request).await {
         Ok(answer) => answer,

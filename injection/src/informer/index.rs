@@ -1,4 +1,4 @@
-//! An index of an informer's objects by computed values.
+//! [`Index`], which finds an informer's objects by a computed value.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -14,9 +14,9 @@ use crate::cache::ChangeHandler;
 
 /// An index of an informer's objects by computed values, such as Pods by node.
 ///
-/// The index is updated with the informer, before its handlers are called. If the function panics for an object, that is
-/// logged and the object is not in the index. An index keeps its informer running, as a clone of the informer does, so a
-/// handler of the informer must not capture it.
+/// The index is updated with the informer, before its handlers are called. If the function panics for an object, the
+/// panic is logged and the object is left out of the index. An index keeps its informer running, as a clone of the informer
+/// does. Do not capture an index in a handler of its informer: the informer would never stop.
 ///
 /// ```no_run
 /// use k8s_openapi::api::core::v1::Pod;
@@ -66,7 +66,7 @@ impl<K: Cached> Index<K> {
             })
         });
         let keys = Arc::new(Keys::default());
-        let follow = follow(values.clone(), keys.clone());
+        let follow = update_handler(values.clone(), keys.clone());
         (Self(Arc::new(Shared { informer, values, keys })), follow)
     }
 
@@ -82,26 +82,26 @@ impl<K: Cached> Index<K> {
     }
 }
 
-/// Returns a handler that updates the keys. It computes the values before it takes the lock.
-fn follow<K: Cached>(values: Values<K>, keys: Arc<Keys>) -> ChangeHandler<K> {
+/// Returns the handler that updates the index. It calls the index function before it takes the lock.
+fn update_handler<K: Cached>(values: Values<K>, keys: Arc<Keys>) -> ChangeHandler<K> {
     Box::new(move |change| {
-        let (left, joined) = match change {
+        let (removed, added) = match change {
             Change::Added(new) => (BTreeSet::new(), values(new)),
             Change::Deleted { last } => (values(last), BTreeSet::new()),
             Change::Updated { old, new } => (values(old), values(new)),
         };
-        if left == joined {
+        if removed == added {
             return;
         }
         let (key, mut keys) = (change.key(), keys.write());
-        for value in left.difference(&joined) {
+        for value in removed.difference(&added) {
             let Some(found) = keys.get_mut(value) else { continue };
             found.remove(&key);
             if found.is_empty() {
                 keys.remove(value);
             }
         }
-        for value in joined.difference(&left) {
+        for value in added.difference(&removed) {
             keys.entry(value.clone()).or_default().insert(key.clone());
         }
     })

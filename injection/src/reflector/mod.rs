@@ -7,7 +7,7 @@
 //! - the resource was unknown for a while (404);
 //! - this process may list but not watch;
 //! - several watches in a row sent no event;
-//! - the server's store is younger than before, as after a restore from a backup. Such a server would accept the watch
+//! - the server's resourceVersions are lower than before, as after a restore from a backup. Such a server would accept the watch
 //!   and send nothing. So before a watch is resumed that broke or sent nothing, a list of one item shows the version.
 //!
 //! The cached objects stay meanwhile, even if the server does not know the resource any more: they may still exist, since
@@ -42,7 +42,7 @@ use crate::{
 const WATCH_SECONDS: std::ops::Range<u64> = 240..290;
 
 /// The time without an event after which a watch is cut. Bookmarks arrive every minute, and a broken connection does not
-/// show otherwise. A server that sends no has_bookmarks gets this time after it should have ended the watch.
+/// show otherwise. A server that sends no bookmarks gets this time after it should have ended the watch.
 const SILENCE: Duration = Duration::from_secs(120);
 
 /// The number of watches in a row without an expected event after which a new list is read.
@@ -68,7 +68,7 @@ pub(crate) async fn run<K: Cached>(cache: Arc<Cache<K>>, transport: Transport) {
         cache,
         requests,
         version: None,
-        may_be_younger: false,
+        may_be_restored: false,
         empty_watches: 0,
         has_bookmarks: false,
         not_found: 0,
@@ -89,8 +89,8 @@ struct Reflector<K> {
     requests: Requests,
     /// The version up to which everything is in the cache; `None` if a list comes next.
     version: Option<String>,
-    /// True if the server's store may be younger than at the last watch.
-    may_be_younger: bool,
+    /// True if the server may have been restored from a backup since the last watch.
+    may_be_restored: bool,
     /// The number of watches in a row without an expected event.
     empty_watches: u32,
     /// True if a watch has sent a bookmark since the last list.
@@ -123,7 +123,7 @@ impl<K: Cached> Reflector<K> {
         if self.version.is_none() {
             return self.list().await;
         }
-        if self.may_be_younger && self.is_younger().await? {
+        if self.may_be_restored && self.is_restored().await? {
             tracing::warn!(
                 informer = self.cache.name,
                 "the API server's store is younger than before, listing again"
@@ -131,7 +131,7 @@ impl<K: Cached> Reflector<K> {
             self.version = None;
             return Ok(());
         }
-        self.may_be_younger = true;
+        self.may_be_restored = true;
         let opened = Instant::now();
         let end = self.watch().await;
         if opened.elapsed() >= HEALTHY {
@@ -146,8 +146,8 @@ impl<K: Cached> Reflector<K> {
         if self.empty_watches >= MAX_EMPTY_WATCHES {
             return Err(Failure::NoEvents(MAX_EMPTY_WATCHES));
         }
-        self.may_be_younger = end != WatchEnd::Normal;
-        if self.may_be_younger && opened.elapsed() < HEALTHY {
+        self.may_be_restored = end != WatchEnd::Normal;
+        if self.may_be_restored && opened.elapsed() < HEALTHY {
             sleep(self.backoff.next(Duration::MAX)).await;
         }
         Ok(())
@@ -166,7 +166,7 @@ impl<K: Cached> Reflector<K> {
         self.cache.finish_list(&version);
         tracing::debug!(informer = self.cache.name, version, "listed");
         self.version = Some(version);
-        (self.may_be_younger, self.empty_watches, self.has_bookmarks) = (false, 0, false);
+        (self.may_be_restored, self.empty_watches, self.has_bookmarks) = (false, 0, false);
         self.not_found = 0;
         Ok(())
     }
@@ -187,7 +187,7 @@ impl<K: Cached> Reflector<K> {
     }
 
     /// Returns true if the server's version is below the highest one seen.
-    async fn is_younger(&self) -> Result<bool, Failure> {
+    async fn is_restored(&self) -> Result<bool, Failure> {
         let seen = self.cache.read(|store| store.highest().to_owned());
         let bytes = self.requests.page(Some(1), None).await?;
         self.cache.progress.attempted();
@@ -223,7 +223,7 @@ impl<K: Cached> Reflector<K> {
         }
     }
 
-    /// A broken connection is not worth a warning. That none can be opened again is.
+    /// Logs a broken connection at debug level. A failure to open the next one is logged as a warning.
     fn broken(&self, failure: &Failure, has_events: bool) -> WatchEnd {
         self.cache.metrics.failures.inc();
         tracing::debug!(informer = self.cache.name, why = %failure, "the watch broke");
@@ -270,7 +270,7 @@ impl<K: Cached> Reflector<K> {
     async fn recover(&mut self, failure: Failure) {
         self.cache.metrics.failures.inc();
         let was_expired = mem::replace(&mut self.has_expired, matches!(failure, Failure::Expired(_)));
-        // After an outage too: a server that answers 410 can be listed.
+        // List at once after a first 410, and also after an outage: a server that answers 410 can serve a list.
         let expired = self.has_expired && (!was_expired || self.backoff.is_fresh());
         let wait = match &failure {
             _ if expired => self.backoff.next(Duration::ZERO),

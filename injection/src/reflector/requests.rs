@@ -18,14 +18,14 @@ use tokio::time::timeout;
 
 use super::{Failure, watch::Lines};
 use crate::{
-    client::{NotRepeated, Transport, collect, refusal},
+    client::{NoRetry, Transport, collect, refusal},
     informer::selection::Selection,
 };
 
-/// The items of a page. Smaller pages cost more requests and save no memory.
+/// The number of items in a page. Smaller pages need more requests and save no memory.
 pub(crate) const PAGE: u32 = 500;
 
-/// The time limit of an answer, longer than any healthy one takes. kube's client has none.
+/// The time limit of a request, longer than any healthy one takes. kube's client sets no limit.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
@@ -68,7 +68,7 @@ impl Requests {
         let request = self.path.list(&params).map_err(kube::Error::BuildRequest)?;
         let mut request = self.prepared(request, METADATA_LIST);
         if params.continue_token.is_some() {
-            request.extensions_mut().remove::<NotRepeated>(); // without a retry the whole list would begin again
+            request.extensions_mut().remove::<NoRetry>(); // The transport may retry a page: after a failure the whole list would start over.
         }
         fetch(&self.transport, request).await
     }
@@ -89,7 +89,7 @@ impl Requests {
     }
 
     fn prepared(&self, mut request: http::Request<Vec<u8>>, what: &'static str) -> http::Request<Vec<u8>> {
-        request.extensions_mut().insert(NotRepeated);
+        request.extensions_mut().insert(NoRetry);
         if self.metadata {
             request.headers_mut().insert(ACCEPT, HeaderValue::from_static(what));
         }

@@ -169,7 +169,7 @@ fn enqueue_own_key<K: Kind>(
     informer.on_key_event(move |event| {
         let key = event.key();
         if event.is_deleted() {
-            stores.deleted(|| key.clone());
+            stores.record_deletion(|| key.clone());
         }
         match (event.is_deleted(), event.resource_version()) {
             (true, _) if tells_deletion => queue.add(key.clone()),

@@ -4,7 +4,7 @@ use std::{pin::pin, sync::Arc};
 
 use futures::{FutureExt, future::BoxFuture};
 use reknit_apis::Key;
-use reknit_injection::internal::pinned;
+use reknit_injection::internal::with_pinned_config;
 
 use super::Pass;
 use crate::{Outcome, ReconcileKey, Result, controller::KeySources, limits::Limits};
@@ -20,7 +20,7 @@ impl<R: ReconcileKey> Pass for KeyDriver<R> {
         if !leading {
             return std::future::ready(Ok(Outcome::skip())).boxed();
         }
-        pinned(async move {
+        with_pinned_config(async move {
             let slow = |limit| tracing::warn!(?limit, "the pass is slow");
             let result = self.limits.apply(pin!(self.reconciler.reconcile_key(key)), slow).await;
             if let Some(event) = result.as_ref().ok().and_then(Outcome::recorded) {

@@ -6,7 +6,7 @@ use futures::{FutureExt, future::BoxFuture};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Resource;
 use reknit_apis::{Key, Kind, Scope, StatusOf};
-use reknit_injection::{DecodeError, Filter, Informer, internal::pinned};
+use reknit_injection::{DecodeError, Filter, Informer, internal::with_pinned_config};
 
 use super::Pass;
 use crate::{
@@ -69,7 +69,7 @@ enum WriteError {
 
 impl<R: ReconcileKind> Pass for KindDriver<R> {
     fn pass<'a>(&'a self, key: &'a Key, leading: bool) -> BoxFuture<'a, Result<Outcome>> {
-        pinned(self.pass_of(key, leading)).boxed()
+        with_pinned_config(self.pass_of(key, leading)).boxed()
     }
 
     fn malformed(&self, key: &Key) -> Option<String> {

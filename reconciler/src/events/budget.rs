@@ -1,4 +1,4 @@
-//! The number of event requests that one controller may make about one object, as in client-go.
+//! A token bucket for each controller and object that limits event requests, like client-go's `EventSourceObjectSpamFilter`.
 
 use std::{collections::HashMap, mem, time::Duration};
 
@@ -6,31 +6,32 @@ use tokio::time::Instant;
 
 use super::series::Source;
 
-/// The requests of a full budget.
+/// The number of requests that a full bucket allows at once.
 const BURST: u32 = 25;
-/// The time that refills the budget by one request.
+/// The interval after which one more request is allowed.
 const REFILL: Duration = Duration::from_secs(300);
-/// The number of sources to remember. The older half is forgotten when it is reached.
+/// The maximum number of buckets. When `recent` holds half of them, it replaces `previous`, whose buckets are dropped.
 const CAPACITY: usize = 4096;
 
-/// The budgets of the most recent sources, each as the time at which it is full again.
+/// Token buckets in two generations. Each bucket is stored as the time at which it will be full again.
 #[derive(Debug, Default)]
 pub(super) struct Budgets {
     pub(super) recent: HashMap<Source, Instant>,
-    pub(super) before: HashMap<Source, Instant>,
+    pub(super) previous: HashMap<Source, Instant>,
 }
 
 impl Budgets {
-    /// Spends one request of the source's budget. Returns false if none is left.
+    /// Takes one token from the bucket of this source. Returns false if it is empty.
     pub(super) fn spend(&mut self, source: &Source) -> bool {
         let now = Instant::now();
         let full_at =
-            self.recent.get(source).or_else(|| self.before.get(source)).map_or(now, |at| now.max(*at));
-        let may = full_at <= now + REFILL * (BURST - 1);
+            self.recent.get(source).or_else(|| self.previous.get(source)).map_or(now, |at| now.max(*at));
+        // Each missing token moves `full_at` one interval into the future: one is left while fewer than BURST are missing.
+        let is_allowed = full_at <= now + REFILL * (BURST - 1);
         if self.recent.len() >= CAPACITY / 2 {
-            self.before = mem::take(&mut self.recent);
+            self.previous = mem::take(&mut self.recent);
         }
-        self.recent.insert(source.clone(), if may { full_at + REFILL } else { full_at });
-        may
+        self.recent.insert(source.clone(), if is_allowed { full_at + REFILL } else { full_at });
+        is_allowed
     }
 }

@@ -39,6 +39,6 @@ async fn the_older_half_of_the_event_budgets_is_forgotten_when_there_are_too_man
     (0..2046).for_each(|n| assert!(budgets.spend(&of((10_000 + n).to_string()))));
     assert_eq!(spend_all(&mut budgets, "young"), 0);
     (0..3000).for_each(|n| assert!(budgets.spend(&of((20_000 + n).to_string()))));
-    assert!(budgets.recent.len() + budgets.before.len() <= 4096);
+    assert!(budgets.recent.len() + budgets.previous.len() <= 4096);
     assert_eq!(spend_all(&mut budgets, "old"), 25);
 }

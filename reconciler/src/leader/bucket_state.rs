@@ -13,7 +13,7 @@ pub(crate) enum Leader {
     Other,
     /// No leader is known.
     Unknown {
-        /// True if this process has led before.
+        /// True if this process has led the bucket before.
         led_before: bool,
     },
 }
@@ -26,12 +26,13 @@ pub(super) struct BucketState {
     term: u64,
 }
 
+/// The recorded leader. A term of this process may be past its deadline; [`BucketState::leader`] takes the clock into account.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Holder {
     #[default]
     Unknown,
     Other,
-    /// This process, until that instant or without an end.
+    /// This process until this instant. `None`: for as long as the process runs.
     ThisProcess(Option<Instant>),
 }
 
@@ -58,7 +59,7 @@ impl BucketState {
         }
     }
 
-    /// The end of the term, unless it is renewed. `None` if this process does not lead, or without an end.
+    /// The deadline of the term, if this process leads with one. A renewal moves it.
     pub(super) fn deadline(&self) -> Option<Instant> {
         match self.holder {
             Holder::ThisProcess(until) => until,
@@ -67,7 +68,7 @@ impl BucketState {
     }
 }
 
-/// Writes the state of one bucket. Held by its elector.
+/// Writes the state of one bucket. Owned by the elector of that bucket.
 #[derive(Clone, Debug)]
 pub(crate) struct BucketWriter {
     bucket: usize,
@@ -76,7 +77,7 @@ pub(crate) struct BucketWriter {
 }
 
 impl BucketWriter {
-    /// One writer for each of these buckets, none of which is led yet.
+    /// Creates one writer per bucket and the shared receiver. No bucket has a known leader yet.
     pub(super) fn for_each(names: &[Arc<str>]) -> (BucketStates, Vec<Self>) {
         let (sender, receiver) = watch::channel(vec![BucketState::default(); names.len()]);
         let states = Arc::new(sender);
@@ -95,7 +96,8 @@ impl BucketWriter {
         self.states.borrow().get(self.bucket).is_some_and(|state| state.current_term().is_some())
     }
 
-    /// Records that this process leads until then. Returns true for a new term. A renewal notifies no reader.
+    /// Records that this process leads until this instant. Returns true if that begins a new term. Readers are notified of new
+    /// terms only, not of renewals.
     pub(crate) fn set_leading(&self, until: Instant) -> bool {
         self.modify(|state| {
             let is_new = state.current_term().is_none();
@@ -105,17 +107,17 @@ impl BucketWriter {
         })
     }
 
-    /// Records that another process holds the lease. Returns true for a change.
+    /// Records that another process holds the lease. Returns true if the state changed.
     pub(crate) fn set_other(&self) -> bool {
         self.modify(|state| mem::replace(&mut state.holder, Holder::Other) != Holder::Other)
     }
 
-    /// Records that this process no longer leads, and that the next leader is unknown. Returns true for a change.
+    /// Records that this process no longer leads, and that the next leader is unknown. Returns true if the state changed.
     pub(crate) fn set_unknown(&self) -> bool {
         self.stop_leading_if(|_| true)
     }
 
-    /// Ends the term if its deadline has passed. Returns true for a change.
+    /// Ends the term if its deadline has passed. Returns true if the state changed.
     pub(super) fn expire(&self) -> bool {
         self.stop_leading_if(|state| state.current_term().is_none())
     }

@@ -4,9 +4,9 @@ use std::fmt;
 
 use crate::uuid::random_uuid;
 
-/// The longest identity. It is also the field manager of each write of the lease, and the API server refuses longer ones.
-const LONGEST: usize = 128;
-const UUID: usize = 36;
+/// The maximum length in bytes. The identity is also the field manager of lease writes, which the API server limits to 128.
+const MAX_LENGTH: usize = 128;
+const UUID_LENGTH: usize = 36;
 
 /// The identity of a process as a lease holder: the host name, an underscore and a random UUID.
 ///
@@ -21,16 +21,16 @@ const UUID: usize = 36;
 pub struct Identity(String);
 
 impl Identity {
-    /// Creates an identity with the host name of this process, which is the pod's name in a pod.
+    /// Creates an identity from the host name of this machine. Inside a pod, that is the pod's name.
     pub fn of_process() -> Self {
         Self::on(&gethostname::gethostname().to_string_lossy())
     }
 
-    /// Creates an identity with this host name. A name that is too long is cut, and characters that are invalid in host
-    /// names become dashes.
+    /// Creates an identity from this host name. A long name is truncated. Characters that are not valid in host names become
+    /// dashes.
     pub fn on(host: &str) -> Self {
-        let allowed = |c: char| if c.is_ascii_alphanumeric() || c == '.' || c == '-' { c } else { '-' };
-        let host: String = host.chars().map(allowed).take(LONGEST - UUID - 1).collect();
+        let sanitize = |c: char| if c.is_ascii_alphanumeric() || c == '.' || c == '-' { c } else { '-' };
+        let host: String = host.chars().map(sanitize).take(MAX_LENGTH - UUID_LENGTH - 1).collect();
         Self(format!("{host}_{}", random_uuid()))
     }
 
@@ -52,15 +52,15 @@ mod tests {
 
     #[test]
     fn an_identity_of_the_longest_host_name_is_a_valid_field_manager() {
-        assert_eq!(Identity::on(&"h".repeat(300)).as_str().len(), LONGEST);
-        assert_eq!(Identity::on(&"ü\n".repeat(300)).as_str().len(), LONGEST);
+        assert_eq!(Identity::on(&"h".repeat(300)).as_str().len(), MAX_LENGTH);
+        assert_eq!(Identity::on(&"ü\n".repeat(300)).as_str().len(), MAX_LENGTH);
     }
 
     #[test]
     fn a_random_uuid_has_its_version_and_variant() {
         for _ in 0..100 {
             let uuid = random_uuid();
-            assert_eq!(uuid.len(), UUID);
+            assert_eq!(uuid.len(), UUID_LENGTH);
             assert_eq!(&uuid[14..15], "4", "{uuid}");
             assert!(["8", "9", "a", "b"].contains(&&uuid[19..20]), "{uuid}");
         }

@@ -1,4 +1,4 @@
-//! Adopts orphans that match an owner, and releases children that no longer do.
+//! Adopts orphans that match an owner's selector, and releases children that no longer match it.
 
 use std::sync::Arc;
 
@@ -20,11 +20,11 @@ use crate::{
 
 #[derive(Debug, thiserror::Error)]
 enum NotClaimed {
-    #[error("cannot check that {0} still exists before it adopts objects")]
+    #[error("failed to check that {0} exists before adopting objects")]
     OwnerUnknown(String, #[source] kube::Error),
-    #[error("{0} is being deleted or is gone, and adopts no more objects")]
+    #[error("{0} is gone or being deleted and adopts no objects")]
     OwnerDeleted(String),
-    #[error("cannot adopt or release {0}")]
+    #[error("failed to change the owner references of {0}")]
     Refused(String, #[source] kube::Error),
 }
 
@@ -33,14 +33,14 @@ impl<T: Cached<DynamicType = ()>> Owned<T> {
     /// objects that the owner then controls. A ReplicaSet treats its Pods this way; `matches` usually compares a label.
     ///
     /// Orphans are adopted from the owner's own namespace, unless they are being deleted. Objects with another
-    /// controller are left alone. Each patch has the uid and the resourceVersion that were read as preconditions, so of
-    /// two owners that adopt the same orphan one gets a conflict.
+    /// controller are left alone. The uid and the resourceVersion of the cached object are preconditions of each
+    /// patch. If two owners adopt the same orphan, one of them gets a conflict.
     ///
     /// Before it adopts, it reads the owner from the API server. An owner deleted with `--cascade=orphan` leaves orphans
     /// behind, and a stale cache must not make it adopt them again.
     ///
-    /// Requires the verb patch on the objects and get on the owner. An orphan enqueues no key by itself; see
-    /// `build.watch(&informer).keys(keys::label(..))`.
+    /// Requires the verb `patch` on the objects and `get` on the owner. A change of an orphan enqueues no owner; to enqueue
+    /// candidates, use `build.watch(&informer).keys(keys::label(..))`.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -55,8 +55,8 @@ impl<T: Cached<DynamicType = ()>> Owned<T> {
     ///
     /// # Errors
     ///
-    /// Returns the error of the first patch that fails, unless its object is gone, and patches nothing more. An owner
-    /// that is being deleted or is gone is a permanent error.
+    /// Stops at the first patch that fails and returns its error. A patch of an object that no longer exists is not an error.
+    /// If the owner is gone or being deleted, the error is permanent.
     pub async fn claim<O: Kind>(
         &self,
         owner: &O,

@@ -1,4 +1,6 @@
-//! Own writes that end a pass: their echo on the watch does not enqueue the key again.
+//! Status and finalizer writes of the framework, whose echo in the watch does not enqueue the key again.
+//!
+//! The writes are chosen in `object_client.rs`. The events come from `enqueue_own_key` in `controller_builder.rs`.
 
 use std::sync::Arc;
 
@@ -11,12 +13,12 @@ use super::Queue;
 pub(crate) struct OwnWrite {
     queue: Queue,
     key: Arc<Key>,
-    /// The resourceVersion in the answer, once it arrived.
+    /// `None` until the answer arrives; then its resourceVersion, if any.
     answer: Option<Option<String>>,
 }
 
 impl Queue {
-    /// Runs a status or finalizer write of the framework that ends the pass of this key. Its result does not enqueue the
+    /// Runs a status or finalizer write of the framework. Its result does not enqueue the
     /// key, whether the answer or the watch reports it first. `version` reads the resourceVersion of the answer.
     ///
     /// Writes of user code do enqueue the key: the pass may have computed its status from what it read before.

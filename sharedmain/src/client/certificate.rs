@@ -1,10 +1,13 @@
-//! The validity of the client certificate of a kubeconfig. An API server that rejects it only answers "Unauthorized".
+//! Checks the validity period of a kubeconfig's client certificate, since the API server rejects an expired one with only
+//! "Unauthorized".
+
 use k8s_openapi::ByteString;
 use kube::config::AuthInfo;
 use rustls::pki_types::{CertificateDer, pem::PemObject};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// Returns an error text if there is a client certificate and it is not valid now.
+/// Returns a message if the client certificate is expired or not yet valid. Returns `None` without a certificate, or if it
+/// cannot be read or parsed.
 pub(crate) fn validity_error(auth: &AuthInfo) -> Option<String> {
     let pem = match (&auth.client_certificate_data, &auth.client_certificate) {
         (Some(data), _) => serde_json::from_value::<ByteString>(data.as_str().into()).ok()?.0,
@@ -13,12 +16,12 @@ pub(crate) fn validity_error(auth: &AuthInfo) -> Option<String> {
     };
     let der = CertificateDer::from_pem_slice(&pem).ok()?;
     let (_, certificate) = X509Certificate::from_der(&der).ok()?;
-    let (from, to) = (certificate.validity().not_before, certificate.validity().not_after);
+    let (not_before, not_after) = (certificate.validity().not_before, certificate.validity().not_after);
     let now = jiff::Timestamp::now().as_second();
-    if to.timestamp() < now {
-        Some(format!("the client certificate expired on {}", date(to.timestamp())))
-    } else if from.timestamp() > now {
-        Some(format!("the client certificate is not valid before {}", date(from.timestamp())))
+    if not_after.timestamp() < now {
+        Some(format!("the client certificate expired on {}", date(not_after.timestamp())))
+    } else if not_before.timestamp() > now {
+        Some(format!("the client certificate is not valid before {}", date(not_before.timestamp())))
     } else {
         None
     }

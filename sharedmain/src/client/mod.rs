@@ -16,7 +16,7 @@ use http_body_util::{BodyExt, Full};
 use kube::client::{Body, retry::RetryPolicy};
 use reknit_injection::{
     Answer, Transport,
-    internal::{NotRepeated, ResourcePath},
+    internal::{NoRetry, ResourcePath},
 };
 use tokio::time::{Sleep, timeout};
 use tower::{
@@ -102,7 +102,7 @@ impl Policy<Request<Body>, Answer, BoxError> for ServerRetry {
         let has_retry_after = response.headers().contains_key(header::RETRY_AFTER);
         let may_be_executed =
             response.status() == StatusCode::GATEWAY_TIMEOUT && request.method() != Method::GET;
-        let is_retried_by_caller = request.extensions().get::<NotRepeated>().is_some();
+        let is_retried_by_caller = request.extensions().get::<NoRetry>().is_some();
         if !has_retry_after || may_be_executed || is_retried_by_caller {
             return None;
         }
