@@ -8,7 +8,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let proto = "cloud-ide/cloud_ide.proto";
     println!("cargo::rerun-if-changed={proto}");
     let descriptors = protox::compile([proto], ["cloud-ide"])?;
-    // What server reflection tells of the service.
+    // The descriptor set that server reflection serves.
     let encoded = Path::new(&env::var("OUT_DIR")?).join("cloud_ide_descriptor.bin");
     fs::write(encoded, descriptors.encode_to_vec())?;
     let hashed = [".pb.PodInfo", ".pb.ResourceLimit"];

@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 /// A constructor of a controller.
 pub(crate) type Make = Box<dyn FnOnce(&Context) -> Result<Controller>>;
 
-/// Running controllers. They stop when they are told to, or when this is dropped.
+/// Running controllers. They stop when [`stop`](Self::stop) is called, or on drop.
 pub(crate) struct InProcess {
     trigger: ShutdownTrigger,
     running: Vec<JoinHandle<Drained>>,

@@ -24,8 +24,8 @@ struct R {
 impl ReconcileKind for R {
     type Kind = Realm;
     async fn reconcile_kind(&self, object: &Realm, status: &mut RealmStatus) -> Result<Outcome> {
-        let _ = self.namespaces.get(object, "x"); // cluster-scoped sees cluster-scoped
-        let _ = self.services.get_in(object, "x", "web"); // and must say the namespace otherwise (fail_sees.rs)
+        let _ = self.namespaces.get(object, "x"); // a cluster-scoped object by name
+        let _ = self.services.get_in(object, "x", "web"); // a namespaced object needs its namespace
         status.secrets = self.secrets.of(object).count();
         Ok(Outcome::done())
     }

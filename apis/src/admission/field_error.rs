@@ -71,7 +71,7 @@ impl FieldError {
         Self::generic("must not set the field(s)", paths)
     }
 
-    /// None of these fields is set, and one must be.
+    /// One of these fields must be set, and none is.
     pub fn missing_one_of<P: Into<String>>(paths: impl IntoIterator<Item = P>) -> Self {
         Self::generic("expected exactly one, got neither", paths)
     }

@@ -138,7 +138,7 @@ impl Measuring {
 
     /// Measures latency with the highest number of objects.
     async fn latency(&mut self) -> Result<()> {
-        let changes = self.plan.changes * latency::A_SECOND;
+        let changes = self.plan.changes * latency::CREATES_PER_SECOND;
         let most = self.plan.objects.iter().max().copied().unwrap_or_default();
         latency::prepare(&self.cluster, changes).await?;
         for setting in self.report.settings.iter_mut().filter(|setting| setting.objects == most) {

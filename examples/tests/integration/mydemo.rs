@@ -51,11 +51,11 @@ async fn an_addition_a_change_and_a_deletion_are_each_told_once() {
     api.delete("demo", &DeleteParams::default()).await.expect("it is deleted");
     awaited(&program, "deleted", &key).await;
 
-    // What was told twice would have been told by the time that the process has drained.
+    // When the process has drained its queue, a duplicate line would have been logged.
     let lines = program.stop().await;
     for (message, times) in [("added", 1), ("port changed", 1), ("ip changed", 0), ("deleted", 1)] {
-        let told = lines.iter().filter(|line| tells(line, message, &key)).count();
-        assert_eq!(told, times, "{message}");
+        let logged = lines.iter().filter(|line| tells(line, message, &key)).count();
+        assert_eq!(logged, times, "{message}");
     }
     synced(&api, &namespace, 2).await;
 }

@@ -22,7 +22,7 @@ pub(crate) fn file(example: &str, name: &str) -> PathBuf {
     [env!("CARGO_MANIFEST_DIR"), example, name].iter().collect()
 }
 
-/// How many replicas a Deployment wants.
+/// The desired number of replicas of a Deployment.
 pub(crate) fn replicas(deployment: &Deployment) -> Option<i32> {
     deployment.spec.as_ref()?.replicas
 }

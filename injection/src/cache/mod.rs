@@ -334,10 +334,10 @@ impl<K: Cached> Cache<K> {
         }
     }
 
-    /// Calls the handlers for a key whose undecodable state is forgotten, unless a change has told them.
+    /// Calls the handlers for a key whose undecodable state is forgotten, unless a change has already called them.
     fn notify_resolved(&self, handlers: &Handlers<K>, key: &Key, was_cached: bool) {
         match (was_cached, self.object(key)) {
-            (true, None) => {} // a change has told that the object is gone
+            (true, None) => {} // a change has already reported the deletion
             (_, Some(object)) => handlers.on_key_event(&KeyEvent::resolved(&object)),
             (false, None) => handlers.on_key_event(&KeyEvent::deleted(key.clone())),
         }

@@ -66,7 +66,7 @@ impl<K: Cached + Resource<DynamicType = ()> + Serialize + DeserializeOwned> Deaf
         self.held.get(key).is_some_and(|object| object.meta().deletion_timestamp.is_some())
     }
 
-    /// Once the watch has caught up, which an object created last shows, nobody has been told more than this.
+    /// Asserts that the handlers were called for nothing else, once the watch has delivered an object that is created last.
     async fn ends(self, last: Value, told: &[&str]) {
         let before = self.told.all();
         assert_eq!(before, told, "from own writes alone");

@@ -28,7 +28,7 @@ async fn every_selection_holds_what_it_says() {
     let dynamic = cx.informer_of(&kind, select().namespace(&here));
     cx.informers().start();
 
-    // Not through the Context's client: the watches are to tell.
+    // Another client than the Context's, so that the changes arrive through the watches.
     let client = plane.client().unwrap();
     let create = async |namespace: &str, name, labels: &[(&str, &str)]| {
         let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
@@ -62,9 +62,9 @@ async fn every_selection_holds_what_it_says() {
     eventually("one to leave", SOON, async || labelled.is_empty() && either.len() == 1).await;
     assert_eq!(local.len(), 3);
 
-    let one = dynamic.get(&Key::new(&*here, "two")).unwrap();
+    let two = dynamic.get(&Key::new(&*here, "two")).unwrap();
     assert_eq!(
-        (one.types.as_ref().unwrap().kind.as_str(), one.labels()["tier"].as_str()),
+        (two.types.as_ref().unwrap().kind.as_str(), two.labels()["tier"].as_str()),
         ("ConfigMap", "db")
     );
     for (_, state) in cx.informers().states() {
@@ -88,15 +88,16 @@ async fn managed_fields_are_dropped_unless_asked_for() {
     assert_eq!(
         (fields(&without), fields(&with)),
         (Some(false), Some(true)),
-        "from the answer to an own write"
+        "before the first list, the object comes from the response to the write"
     );
     tokio::join!(without.synced(), with.synced());
+    // After the first list too.
     api.create(&PostParams::default(), &map("b", &[("x", "y")])).await.unwrap();
     assert!(2 * with.bytes() > 3 * without.bytes(), "{} and {}", with.bytes(), without.bytes());
 }
 
 #[tokio::test]
-async fn long_lists_are_read_in_pages() {
+async fn a_list_longer_than_a_page_is_complete() {
     let plane = ControlPlane::shared().await.unwrap();
     let namespace = plane.namespace("pages").await.unwrap();
     let api: Api<ConfigMap> = Api::namespaced(plane.client().unwrap(), &namespace);

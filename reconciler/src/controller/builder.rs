@@ -21,8 +21,9 @@ pub enum Keys {}
 /// and its options follow.
 ///
 /// Created by [`Controller::of`], [`Controller::selected`] and [`Controller::named`]. Before its first pass, the controller
-/// waits for the first list of every informer that the constructor got from its [`Context`] or passed to this builder. It
-/// does not wait for informers that [`track_any`](Self::track_any) opens, or for those of other constructors.
+/// waits for the first list of every informer that its constructor (`fn controller(cx)` below) got from the [`Context`] or
+/// passed to this builder. It does not wait for informers that [`track_any`](Self::track_any) opens, or for those of
+/// other controllers.
 ///
 /// ```
 /// use k8s_openapi::api::{apps::v1::ReplicaSet, core::v1::{Namespace, Pod}};
@@ -112,7 +113,9 @@ impl<K> Builder<K> {
     /// Enqueues keys when objects of another informer change.
     pub fn watch<T: Cached>(&mut self, informer: &Informer<T>) -> Watch<'_, T> {
         self.needs(informer);
-        Watch::new(informer.clone(), &self.parts, !self.has_kind)
+        // Without a Kind the keys come from the watches.
+        let is_source = !self.has_kind;
+        Watch::new(informer.clone(), &self.parts, is_source)
     }
 
     /// Reads a ConfigMap as a value that is constant within a pass. A change of it enqueues every key in the slow lane.
@@ -120,7 +123,8 @@ impl<K> Builder<K> {
         Config::new(&self.cx, self.parts.enqueue_all())
     }
 
-    /// The client for writes. Every informer that selects a written object holds it as soon as the request returns.
+    /// The client for writes. When a write returns, its result is already in the cache of every informer that selects the
+    /// object.
     pub fn client(&self) -> Client {
         self.cx.client()
     }
@@ -135,7 +139,8 @@ impl<K> Builder<K> {
         self.parts.recorder.clone()
     }
 
-    /// Sets the number of keys that are reconciled at once. The default is 2; `K_THREADS_PER_CONTROLLER` overrides it.
+    /// Sets the number of keys that are reconciled at once. The default is 2. The environment variable
+    /// `K_THREADS_PER_CONTROLLER` overrides the default and this setting.
     pub fn workers(mut self, workers: usize) -> Self {
         self.parts.workers = workers;
         self
@@ -154,7 +159,8 @@ impl<K> Builder<K> {
         self
     }
 
-    /// Sets the time after which a reconcile is dropped where it stands, which counts as an error. The default is never.
+    /// Sets the time after which a reconcile is cancelled: its future is dropped at the current await point. This counts as
+    /// an error. The default is never.
     pub fn deadline(mut self, limit: Duration) -> Self {
         self.parts.limits.deadline = Some(limit);
         self
@@ -178,7 +184,8 @@ impl<K> Builder<K> {
 }
 
 impl<K: Kind> Builder<K> {
-    /// Tracks objects of another Kind: a change of an object that a pass read enqueues the key of that pass.
+    /// Tracks objects of another Kind: when an object changes that a pass has read, the key of that pass is
+    /// enqueued.
     ///
     /// A controller of one namespace reads that namespace only, unless the Kind is cluster-scoped. Use
     /// [`track_in`](Self::track_in) for another selection.
@@ -229,7 +236,8 @@ impl<K: Kind> Builder<K> {
         Owned::new(informer.clone(), self.client(), manager, tracker)
     }
 
-    /// Keeps a value per key between passes, until the object is deleted or this process stops leading it.
+    /// Keeps a value per key between passes, until the object is deleted or this process loses leadership of the
+    /// key's bucket.
     pub fn per_key<T: Send + 'static>(&mut self) -> PerKey<T> {
         self.parts.per_key.add()
     }
@@ -241,8 +249,9 @@ impl<K: Kind> Builder<K> {
 }
 
 impl Builder<Keys> {
-    /// Adds a key that exists independently of the watches, for objects to create from nothing. It is enqueued at the start,
-    /// when this process starts leading it, and at every resync.
+    /// Adds a key that exists independently of the watches, for objects that the reconciler creates although
+    /// no watched object requires them. It is enqueued at the start, when this process becomes the leader of its bucket, and
+    /// at every resync.
     ///
     /// ```
     /// use reknit_injection::Context;

@@ -139,9 +139,9 @@ async fn a_worker_waiting_for_a_delayed_key_takes_an_earlier_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_that_is_due_goes_to_an_idle_worker() {
+async fn a_due_key_and_a_new_key_go_to_both_waiting_workers() {
     let queue = Queue::new();
-    let idle = tokio::spawn({
+    let first_waiter = tokio::spawn({
         let queue = queue.clone();
         async move { (name_of_next(&queue).await, Instant::now()) }
     });
@@ -149,12 +149,12 @@ async fn a_key_that_is_due_goes_to_an_idle_worker() {
     let start = Instant::now();
     queue.add_after(key("due"), Duration::from_secs(1));
     let worker = queue.clone();
-    let busy = tokio::spawn(async move { worker.next().await.unwrap() });
+    let second_waiter = tokio::spawn(async move { worker.next().await.unwrap() });
     tokio::task::yield_now().await;
     queue.add(key("now"));
-    let busy_or_idle = tokio::join!(busy, idle);
-    let (name, when) = busy_or_idle.1.unwrap();
-    let other = busy_or_idle.0.unwrap();
+    let (second, first) = tokio::join!(second_waiter, first_waiter);
+    let (name, when) = first.unwrap();
+    let other = second.unwrap();
     let names: HashSet<_> = [name, other.name.clone()].into();
     assert_eq!(names, ["now".to_owned(), "due".to_owned()].into());
     assert!(when.duration_since(start).as_secs() <= 1);
@@ -206,7 +206,7 @@ async fn a_dropped_wait_loses_no_key() {
 }
 
 #[tokio::test]
-async fn an_own_write_does_not_enqueue_its_key_in_its_queue() {
+async fn an_own_write_enqueues_its_key_in_other_queues_only() {
     let (mine, other) = (Queue::new(), Queue::new());
     let write = async {
         for queue in [&mine, &other] {
@@ -222,7 +222,8 @@ async fn an_own_write_does_not_enqueue_its_key_in_its_queue() {
     assert_eq!(mine.take_all(), [key("a")], "the write has ended");
 }
 
-/// The keys enqueued after an own write of `a` with this answer, during which the watch reports these versions of it.
+/// Writes `a`. While the write is in flight, the watch reports these resourceVersions of `a`, where `None` is a deletion.
+/// Then the write returns `answer`. Returns the keys that are enqueued after that.
 async fn enqueued_by(reported: &[Option<&str>], answer: Result<&str, ()>) -> Vec<Key> {
     let queue = Queue::new();
     let (send, answered) = tokio::sync::oneshot::channel();
@@ -245,13 +246,21 @@ async fn enqueued_by(reported: &[Option<&str>], answer: Result<&str, ()>) -> Vec
 #[tokio::test]
 async fn an_echo_before_the_answer_enqueues_nothing() {
     assert_eq!(enqueued_by(&[Some("2")], Ok("2")).await, []);
-    assert_eq!(enqueued_by(&[Some("2"), None], Ok("2")).await, [], "the last finalizer went");
+    assert_eq!(
+        enqueued_by(&[Some("2"), None], Ok("2")).await,
+        [],
+        "without its last finalizer the object is deleted, which is an echo too"
+    );
 }
 
 #[tokio::test]
 async fn other_changes_during_an_own_write_enqueue_its_key() {
     assert_eq!(enqueued_by(&[Some("2"), Some("3")], Ok("2")).await, [key("a")]);
-    assert_eq!(enqueued_by(&[Some("2")], Err(())).await, [key("a")], "the write may be another client's");
+    assert_eq!(
+        enqueued_by(&[Some("2")], Err(())).await,
+        [key("a")],
+        "version 2 may come from another client"
+    );
     assert_eq!(enqueued_by(&[None], Err(())).await, [key("a")]);
     assert_eq!(enqueued_by(&[], Err(())).await, []);
 }

@@ -10,7 +10,7 @@ use reknit_testing::{ControlPlane, ControllerExt, eventually};
 
 use crate::{Place, SOON};
 
-/// Reads a PodTemplate while it is told to.
+/// Reads a PodTemplate while a flag is set.
 struct Reading {
     anything: TrackedAny,
     refers: Arc<Mutex<bool>>,

@@ -168,7 +168,7 @@ async fn a_kind_that_cannot_be_listed_is_waited_for_once() {
     }
 }
 
-/// Reads the references that the test sets, and fails if told to.
+/// Reads the references that the test sets, and fails if the test requests it.
 struct Reading {
     anything: TrackedAny,
     references: Arc<Mutex<Vec<Reference>>>,

@@ -170,7 +170,7 @@ mod tests {
         );
     }
 
-    /// Of two equal keys most JSON parsers keep one.
+    /// Most JSON parsers keep only one of two equal keys.
     #[test]
     fn json_has_no_key_twice() {
         let mut line = line();

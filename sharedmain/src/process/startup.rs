@@ -1,4 +1,4 @@
-//! The first requests of a process, retried while the API server may become reachable.
+//! The first requests of a process, which are retried until the API server answers or the startup timeout ends.
 use std::{fmt, future::Future, io, time::Duration};
 
 use kube::Client;
@@ -95,7 +95,7 @@ impl<'a> Startup<'a> {
     }
 }
 
-/// Describes an error in kubectl's words, or as a failed request where there was a response.
+/// Describes the error of a request. If there was no response, in kubectl's words.
 fn describe(error: &kube::Error, server: &dyn fmt::Display, cause: &str) -> String {
     match error {
         kube::Error::Api(_) | kube::Error::SerdeError(_) => {

@@ -348,7 +348,7 @@ async fn a_case_whose_key_lacks_the_namespace_fails() {
 #[tokio::test]
 #[should_panic(expected = "-  k: v\n+  k: changed\n")]
 async fn an_object_changed_in_memory_is_reported() {
-    /// A reconciler that changes a cached object through the informer, since it cannot change what it is given.
+    /// A reconciler that changes a cached object through the informer, because its own object is read-only.
     struct Reaches(reknit_injection::Informer<ConfigMap>, Mutex<bool>);
     impl ReconcileKind for Reaches {
         type Kind = Namespace;

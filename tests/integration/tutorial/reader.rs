@@ -40,18 +40,19 @@ impl Reader {
 
     pub(crate) fn write(&self, path: &str, text: &str) -> Done {
         println!("writes {path}");
-        assert!(self.folder.join(path).exists(), "{path} is to be replaced, and there is none");
+        assert!(self.folder.join(path).exists(), "{path} does not exist; write() only replaces files");
         Ok(fs::write(self.folder.join(path), text)?)
     }
 
     /// Applies a diff: lines with a minus are removed, lines with a plus are added, and other lines are context.
     pub(crate) fn change(&self, path: &str, diff: &str) -> Done {
         println!("changes {path}");
-        let side = |without: char| -> String {
-            let lines = diff.lines().filter(|line| !line.starts_with(without));
+        let lines_without = |marker: char| -> String {
+            let lines = diff.lines().filter(|line| !line.starts_with(marker));
             lines.map(|line| format!("{}\n", line.get(1..).unwrap_or_default())).collect()
         };
-        let (old, new, before) = (side('+'), side('-'), fs::read_to_string(self.folder.join(path))?);
+        let (old, new, before) =
+            (lines_without('+'), lines_without('-'), fs::read_to_string(self.folder.join(path))?);
         assert_eq!(before.matches(&old).count(), 1, "{path} has these lines once:\n{old}\n{before}");
         Ok(fs::write(self.folder.join(path), before.replace(&old, &new))?)
     }
@@ -79,13 +80,14 @@ impl Reader {
 
     /// Builds the program, and leaves it running.
     pub(crate) fn start(&mut self, steps: &[Step]) -> Done {
-        let [step] = steps else { return Err("one command goes on at a time".into()) };
-        println!("$ {} (goes on)", step.command);
+        let [step] = steps else { return Err("expected exactly one command to leave running".into()) };
+        println!("$ {} (left running)", step.command);
         assert!(self.shell("cargo build").status()?.success());
         self.running = Some(self.shell(&format!("exec {}", step.command)).spawn()?);
         Ok(())
     }
 
+    /// Runs the built program locally, with the service account and the namespace that its Deployment would have.
     pub(crate) fn start_deployed(&mut self, kubeconfig: &Path, namespace: &str) -> Done {
         let program = target().join("debug/greeting-controller");
         let mut command = Command::new(program);
@@ -120,7 +122,7 @@ impl Reader {
 
     fn as_reader<'a>(&self, command: &'a mut Command) -> &'a mut Command {
         let home = env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
-        let old = |name: &str, folder: &str| env::var_os(name).unwrap_or(home.join(folder).into());
+        let real_folder = |name: &str, folder: &str| env::var_os(name).unwrap_or(home.join(folder).into());
         let assets = env::var("KUBEBUILDER_ASSETS").unwrap_or_default();
         let path = format!("{assets}:{}", env::var("PATH").unwrap_or_default());
         without_test_variables(command)
@@ -128,8 +130,8 @@ impl Reader {
             .env_remove("KUBECONFIG")
             .env("PATH", path)
             .env("HOME", &self.home)
-            .env("CARGO_HOME", old("CARGO_HOME", ".cargo"))
-            .env("RUSTUP_HOME", old("RUSTUP_HOME", ".rustup"))
+            .env("CARGO_HOME", real_folder("CARGO_HOME", ".cargo"))
+            .env("RUSTUP_HOME", real_folder("RUSTUP_HOME", ".rustup"))
             .env("CARGO_TARGET_DIR", target())
             // Port 0 selects free ports.
             .env("KNATIVE_HEALTH_PROBES_PORT", "0")
@@ -153,8 +155,8 @@ fn target() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).parent().map(Into::into).unwrap_or_default()
 }
 
-/// Returns true if the lines were printed in this order. A line of `…` matches any lines, and `…` within a line matches
-/// any text.
+/// Returns true if the output is exactly these lines. A line of `…` matches any number of lines, and `…` within a line
+/// matches any text.
 fn is_printed(wanted: &[String], said: &str) -> bool {
     let mut lines = said.lines().peekable();
     let mut anywhere = false;
@@ -178,6 +180,7 @@ fn is_like(want: &str, line: &str) -> bool {
     let Some(mut rest) = parts.next().and_then(|first| line.strip_prefix(first)) else { return false };
     for part in parts {
         match rest.split_once(part) {
+            // The line ends in `…`.
             _ if part.is_empty() => rest = "",
             Some((_, after)) => rest = after,
             None => return false,

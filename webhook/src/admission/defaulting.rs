@@ -18,7 +18,7 @@ use crate::webhook::Webhook;
 type MakePatch = Arc<dyn Fn(&Change) -> Result<json_patch::Patch, String> + Send + Sync>;
 
 /// Sets the defaults that depend on the request.
-type SetDefaults<K> = fn(&mut K, Option<&K>, &Request);
+type SetRequestDefaults<K> = fn(&mut K, Option<&K>, &Request);
 
 /// A Kind with defaults.
 #[derive(Clone)]
@@ -39,8 +39,11 @@ impl Webhook {
         self.with_defaults::<K>(|object, old, request| object.set_request_defaults(old, request))
     }
 
-    fn with_defaults<K: Kind + CustomResourceExt>(mut self, set_defaults: SetDefaults<K>) -> Self {
-        let defaulter = Defaulter { decoder: Decoder::new(), set_defaults };
+    fn with_defaults<K: Kind + CustomResourceExt>(
+        mut self,
+        set_request_defaults: SetRequestDefaults<K>,
+    ) -> Self {
+        let defaulter = Defaulter { decoder: Decoder::new(), set_request_defaults };
         let patch = Arc::new(move |change: &Change| defaulter.patch(change));
         let kind = DefaultedKind { plural: K::plural(&()).into(), patch };
         self.defaulting.insert(GroupVersionKind::of::<K>(), kind);
@@ -70,7 +73,7 @@ impl Webhook {
 /// Sets the defaults of one Kind.
 struct Defaulter<K> {
     decoder: Decoder<K>,
-    set_defaults: SetDefaults<K>,
+    set_request_defaults: SetRequestDefaults<K>,
 }
 
 impl<K: Kind + CustomResourceExt> Defaulter<K> {
@@ -84,12 +87,13 @@ impl<K: Kind + CustomResourceExt> Defaulter<K> {
             let decoded = Decoded::new(old.clone()?).ok()?;
             self.defaulted(change.old.as_ref()?, decoded, old.as_ref(), &change.request).ok()
         };
-        // Defaults that are newer than the old object change its spec, but the user does not. That holds also if the API server
-        // sends the defaulted object again.
+        // The annotations name the user who changed the spec. A default that was added to the Kind after the old object was
+        // stored changes the spec too, but not by the user's request, so the result is also compared with the old object
+        // with defaults. The API server may call the webhook twice: the second result must equal the first.
         let old_spec = change.old.as_ref().map(|old| &old["spec"]);
-        let is_new = |spec| old_spec != Some(spec);
-        if is_new(&object["spec"])
-            && is_new(&result["spec"])
+        let differs_from_old = |spec| old_spec != Some(spec);
+        if differs_from_old(&object["spec"])
+            && differs_from_old(&result["spec"])
             && old_defaulted().is_none_or(|old| old["spec"] != result["spec"])
         {
             annotate(&mut result, &change.request, &K::group(&()));
@@ -107,7 +111,7 @@ impl<K: Kind + CustomResourceExt> Defaulter<K> {
     ) -> Result<Value, String> {
         let Decoded { mut object, written: before } = decoded;
         object.set_defaults();
-        (self.set_defaults)(&mut object, old, request);
+        (self.set_request_defaults)(&mut object, old, request);
         let after = Decoded::new(object)?.written;
         let mut result = raw.clone();
         merge(&mut result, &before, &after);

@@ -1,4 +1,4 @@
-//! The time from the creation of a Service to the status that names it.
+//! The time from the creation of a Service until its AddressableService is Ready.
 
 use std::{
     cell::RefCell,
@@ -17,8 +17,9 @@ use crate::{
 };
 
 const NAMESPACE: &str = "bench-late";
-const PAUSE: Duration = Duration::from_millis(20);
-pub(crate) const A_SECOND: usize = 50;
+const CREATE_INTERVAL: Duration = Duration::from_millis(20);
+/// One second divided by the interval.
+pub(crate) const CREATES_PER_SECOND: usize = 50;
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// The time of each Service's creation request.
@@ -50,19 +51,22 @@ pub(crate) async fn measure(
 ) -> Result<Latency> {
     cluster.reset_in(NAMESPACE).await?;
     let mut watch = cluster.watch().await?;
-    let process = waiting(cluster, candidate, workers, &mut watch, changes).await?;
+    let process = start_until_idle(cluster, candidate, workers, &mut watch, changes).await?;
     let begun = Begun::default();
     let both = async { tokio::try_join!(create(cluster, changes, &begun), see(&mut watch, changes, &begun)) };
-    let ended = timeout(LIMIT + PAUSE * changes as u32, both).await;
-    let ((), mut seen) = ended.map_err(|_| process.failed("did not make every late object Ready"))??;
+    let ended = timeout(LIMIT + CREATE_INTERVAL * changes as u32, both).await;
+    let ((), mut seen) = ended.map_err(|_| {
+        process.failed("did not make every AddressableService Ready whose Service was created")
+    })??;
     process.stop().await?;
     cluster.remove_services(NAMESPACE, names(changes)).await?;
     seen.sort_by(f64::total_cmp);
     Ok(Latency { p50: quantile(&seen, 0.5), p99: quantile(&seen, 0.99) })
 }
 
-/// Starts the program, and waits until it waits for the Services.
-async fn waiting(
+/// Starts the program. Returns once it has reported every AddressableService as not Ready and is idle. The floor, a bare
+/// client, writes no status before there is a Service: for it, returns once it watches.
+async fn start_until_idle(
     cluster: &Cluster,
     candidate: &Candidate,
     workers: usize,
@@ -75,7 +79,7 @@ async fn waiting(
         return Ok(process);
     }
     let process = Process::start(cluster, candidate, workers, &[])?;
-    let all_waited_for = async {
+    let all_reported_unready = async {
         let mut unready = HashSet::new();
         while unready.len() < changes {
             let seen = watch.next().await?;
@@ -85,15 +89,15 @@ async fn waiting(
         }
         Result::Ok(())
     };
-    let waited = timeout(LIMIT, all_waited_for).await;
-    waited.map_err(|_| process.failed("did not say what is missing"))??;
+    let waited = timeout(LIMIT, all_reported_unready).await;
+    waited.map_err(|_| process.failed("did not report every AddressableService as not Ready"))??;
     process.at_rest().await?;
     Ok(process)
 }
 
 /// Creates one Service every 20 ms, whether or not the previous request has its response.
 async fn create(cluster: &Cluster, changes: usize, begun: &Begun) -> Result<()> {
-    let pace = stream::unfold(interval(PAUSE), |mut pace| async {
+    let pace = stream::unfold(interval(CREATE_INTERVAL), |mut pace| async {
         pace.tick().await;
         Some(((), pace))
     });
@@ -113,7 +117,7 @@ async fn see(watch: &mut Watch, changes: usize, begun: &Begun) -> Result<Vec<f64
     while took.len() < changes {
         let seen = watch.next().await?;
         if seen.namespace == NAMESPACE && seen.ready == Some(true) {
-            let begun = *begun.borrow().get(&seen.name).ok_or("Ready before its Service was there")?;
+            let begun = *begun.borrow().get(&seen.name).ok_or("Ready before its Service was requested")?;
             took.entry(seen.name).or_insert((seen.at - begun).as_secs_f64() * 1e3);
         }
     }

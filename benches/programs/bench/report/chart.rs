@@ -1,4 +1,4 @@
-//! The chart for README.md: a bar for each candidate, by setting and figure.
+//! The chart for docs/benchmarks.md: a bar for each candidate, by setting and figure.
 
 use std::fmt::Write;
 

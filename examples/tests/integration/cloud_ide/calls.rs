@@ -1,4 +1,4 @@
-//! What is refused, and the calls that do not wait.
+//! Requests that the server rejects, and calls that return at once.
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::PostParams;
@@ -132,7 +132,7 @@ async fn a_name_that_a_different_pod_has_is_taken_and_that_pod_stays() {
 }
 
 impl Ide {
-    /// How a question ends whose space is not there.
+    /// Requests the status of a space that does not exist, and returns the status code.
     async fn asked(&self, name: &str) -> Code {
         let answer = self.client.clone().get_pod_space_status(self.query(name)).await;
         answer.expect_err("there is none").code()

@@ -1,4 +1,4 @@
-//! How the program ends while calls are under way.
+//! Shutdown of the program while calls are in progress.
 
 use super::ide::{Ide, client, ended, hang_up};
 use crate::support::process::Signal;

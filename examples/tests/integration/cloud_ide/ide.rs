@@ -59,7 +59,7 @@ impl Ide {
         Self { namespace: namespace.into(), client: client(&address), program, address, pods }
     }
 
-    /// What a space of this name is asked for with.
+    /// A request to create a space of this name.
     pub(super) fn request(&self, name: &str) -> PodInfo {
         PodInfo {
             name: name.into(),
@@ -91,7 +91,7 @@ impl Ide {
         (call, pod)
     }
 
-    /// How many calls have begun to wait for this space.
+    /// The number of calls that have started to wait for this space.
     fn waits(&self, name: &str) -> usize {
         let lines = self.program.lines();
         lines
@@ -154,7 +154,7 @@ pub(super) fn client(address: &str) -> Client {
     CloudIdeServiceClient::with_origin(http, origin)
 }
 
-/// How the call ended; it has to, soon.
+/// Returns the result of the call. Panics if it does not end within [`SOON`].
 pub(super) async fn ended(call: Created) -> Result<PodSpaceInfo, Status> {
     let ended = tokio::time::timeout(SOON, call).await.expect("the call goes on").expect("it does not panic");
     ended.map(Response::into_inner)

@@ -1,4 +1,4 @@
-//! How waiting for a space ends.
+//! The results of calls that wait for a space.
 
 use std::time::Duration;
 

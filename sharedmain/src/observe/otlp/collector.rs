@@ -104,7 +104,7 @@ impl Collector {
 
     async fn call<R: Export>(&self, request: R) -> Result<R::Response, ExportError> {
         let mut grpc = tonic::client::Grpc::with_origin(self.client.clone(), self.endpoint.uri.clone());
-        grpc.ready().await.map_err(|e| ExportError::unreachable(&e))?;
+        grpc.ready().await.map_err(|e| ExportError::connection_failed(&e))?;
         let mut request = tonic::Request::new(request);
         *request.metadata_mut() = MetadataMap::from_headers(self.headers.clone());
         let codec = ProstCodec::<R, R::Response>::default();
@@ -120,10 +120,10 @@ impl Collector {
         *post.headers_mut() = self.headers.clone();
         let protobuf = HeaderValue::from_static("application/x-protobuf");
         post.headers_mut().insert(header::CONTENT_TYPE, protobuf);
-        let response = self.client.request(post).await.map_err(|e| ExportError::unreachable(&e))?;
+        let response = self.client.request(post).await.map_err(|e| ExportError::connection_failed(&e))?;
         let status = response.status();
         let body = Limited::new(response.into_body(), MAX_BODY).collect().await;
-        let body = body.map_err(|e| ExportError::unreachable(&*e))?.to_bytes();
+        let body = body.map_err(|e| ExportError::connection_failed(&*e))?.to_bytes();
         if !status.is_success() {
             return Err(ExportError::http(status));
         }
@@ -139,6 +139,7 @@ fn client(endpoint: &Endpoint) -> std::io::Result<Client<HttpsConnector<HttpConn
     } else {
         let config = rustls::ClientConfig::builder_with_provider(provider.into());
         let config = config.with_safe_default_protocol_versions().map_err(std::io::Error::other)?;
+        // The connector requires a TLS configuration even for plain HTTP. Without roots it trusts no server.
         let none = rustls::RootCertStore::empty();
         tls.with_tls_config(config.with_root_certificates(none).with_no_client_auth()).https_or_http()
     };
@@ -180,7 +181,7 @@ impl ExportError {
         Self { why, is_transient: false }
     }
 
-    fn unreachable(error: &(dyn StdError + 'static)) -> Self {
+    fn connection_failed(error: &(dyn StdError + 'static)) -> Self {
         Self::transient(root_cause(error))
     }
 
