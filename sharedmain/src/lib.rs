@@ -36,15 +36,16 @@
 //! invalid command line.
 //!
 //! 1. It parses flags and environment, and installs signal handlers.
-//! 2. It finds the API server and the credentials: `--kubeconfig`, `KUBECONFIG` (a list of paths as in kubectl),
-//!    `~/.kube/config`, `--server` alone, the service account of the pod.
+//! 2. It finds the API server and the credentials in the first of these that exists: `--kubeconfig`, `KUBECONFIG` (a list
+//!    of paths as in kubectl), `~/.kube/config`, `--server` without a kubeconfig, the service account of the pod.
 //! 3. It runs all constructors. Nothing has started yet, so a failure has nothing to undo. It opens the port of the probes.
 //! 4. It gets the version of the API server. Transient errors (refused or reset connections, timeouts, names that do not
 //!    resolve, 429, 5xx) are logged and retried for a minute (`--startup-timeout`). Permanent errors (rejected credentials,
 //!    invalid TLS) are not retried.
-//! 5. It reads `config-logging`, `config-observability` and `config-leader-election`, and watches them from then on. For
-//!    settings that only change at the next start it then logs a warning. It opens the ports of metrics and profiling. If
-//!    `SYSTEM_NAMESPACE` has none of the ConfigMaps, the namespace must exist, as far as the process may read it.
+//! 5. It reads `config-logging`, `config-observability` and `config-leader-election`, and watches them. If a setting is
+//!    edited that takes effect only at the next start, it logs a warning. It opens the ports of metrics and profiling. If
+//!    none of the ConfigMaps exists, it checks that the namespace `SYSTEM_NAMESPACE` exists. Without permission to read the
+//!    namespace, the check is skipped.
 //! 6. It starts informers, then controllers with their electors, and tasks. Each controller waits for its own informers only.
 //!
 //! # Shutdown
@@ -72,11 +73,11 @@
 //! | `SYSTEM_NAMESPACE` | the namespace of leases and ConfigMaps; without it `--disable-ha` is required, and no ConfigMap is read |
 //! | `POD_NAME`, else `HOSTNAME` | the name of this process in the log and in leases |
 //! | `K_THREADS_PER_CONTROLLER` | the number of workers of each controller, which overrides its code |
-//! | `KNATIVE_HEALTH_PROBES_PORT` | the port of `GET /readiness` and `GET /health`, 8080 |
-//! | `METRICS_PROMETHEUS_PORT`, `METRICS_PROMETHEUS_HOST` | the address of `GET /metrics`, port 9090 |
-//! | `PROFILING_PORT` | the port of profiles, if they are enabled, 8008 |
-//! | `WEBHOOK_PORT`, `WEBHOOK_NAME`, `WEBHOOK_SECRET_NAME` | the port of the webhook, 8443, its Service, `webhook`, and its Secret, `webhook-certs` |
-//! | `KUBERNETES_MIN_VERSION` | the minimum version of the API server, v1.33.0 |
+//! | `KNATIVE_HEALTH_PROBES_PORT` | the port of `GET /readiness` and `GET /health` (default 8080) |
+//! | `METRICS_PROMETHEUS_PORT`, `METRICS_PROMETHEUS_HOST` | the address of `GET /metrics` (default port 9090) |
+//! | `PROFILING_PORT` | the port of profiles, if they are enabled (default 8008) |
+//! | `WEBHOOK_PORT`, `WEBHOOK_NAME`, `WEBHOOK_SECRET_NAME` | the port (default 8443), Service (default `webhook`) and Secret (default `webhook-certs`) of the webhook |
+//! | `KUBERNETES_MIN_VERSION` | the minimum version of the API server (default v1.33.0) |
 //! | `CONFIG_LOGGING_NAME`, `CONFIG_OBSERVABILITY_NAME`, `CONFIG_LEADERELECTION_NAME` | other names for the ConfigMaps |
 //! | `RUST_LOG` | the log filter, which overrides `config-logging` |
 //! | `HTTPS_PROXY`, `HTTP_PROXY`, `NO_PROXY` | the proxy to the API server if the kubeconfig sets none: `http://`, `https://` or `socks5://` |
@@ -88,15 +89,15 @@
 //!
 //! The runtime has a thread for each processor that the process may use, and at least two. In a container, the CPU limit
 //! determines that number. A reconcile or task that computes or blocks without an `.await` occupies one thread, and delays
-//! the tasks that it has just woken. If as many of them as there are threads block at once, everything else stops: other
-//! reconciles, leases, probes and the shutdown. Run long computations in `tokio::task::spawn_blocking`.
+//! the tasks that it has just woken. If every thread is occupied in this way, everything else stops: other reconciles,
+//! leases, probes and the shutdown. Run long computations in `tokio::task::spawn_blocking`.
 //!
 //! # The client
 //!
 //! The client of constructors retries requests that an overloaded API server refused with `Retry-After` (429, 503, and 504
 //! for a GET), up to 15 times; client-go retries ten times. Any other error fails the reconcile, which is retried with
-//! backoff. Requests time out after 75 seconds, except watches and streams: the API server itself ends them after 60
-//! seconds, so the connection is dead by then. TCP keepalive closes dead connections of watches within two minutes. Small
+//! backoff. Requests other than watches and streams time out after 75 seconds. The API server ends such requests after
+//! 60 seconds, so a connection that is still silent then is dead. TCP keepalive closes dead connections of watches within two minutes. Small
 //! writes are sent at once (`TCP_NODELAY`). Leases have a client with its own connections.
 //!
 //! An exec credential plugin runs once for each of the two clients, again a minute before its credentials expire, and again
@@ -118,7 +119,7 @@
 //! | `reknit_status_writes_total` | `controller`, `result` | requests that write a status |
 //! | `reknit_events_dropped_total` | | events that were not published |
 //! | `reflector_objects`, `reflector_object_bytes` | `name`, an informer | the number of cached objects, and their size as compact JSON |
-//! | `reflector_lists_total`, `_watches_total`, `_events_total`, `_failures_total` | `name`, an informer | lists and watches started, events received, and failures of both |
+//! | `reflector_lists_total`, `_watches_total`, `_events_total`, `_failures_total` | `name`, an informer | lists and watches started, events received, and lists and watches that failed |
 //! | `leader_election_master_status` | `name`, a lease | 1 if this process leads, as in client-go |
 //! | `reknit_webhook_requests_total` | `path`, `code`, `allowed` | requests answered |
 //! | `reknit_webhook_request_seconds`, `reknit_webhook_panics_total` | `path` | the duration of requests, and panics in the code of a Kind |
@@ -142,7 +143,7 @@
 //!
 //! The default scheme of an endpoint is https, with the certificates of the system (`SSL_CERT_FILE`). The default paths are
 //! `/v1/metrics` and `/v1/traces`. An endpoint must not contain a user or a password. `OTEL_EXPORTER_OTLP_HEADERS` sets
-//! headers of the requests, such as `authorization=Bearer%20…`, and `OTEL_RESOURCE_ATTRIBUTES` adds attributes of the sender.
+//! headers of the requests, such as `authorization=Bearer%20…`, and `OTEL_RESOURCE_ATTRIBUTES` adds resource attributes.
 //!
 //! Each reconcile is a span `reconcile` with the fields of its log lines (`knative.dev/controller`, `knative.dev/key` and
 //! others), its log events, and its `result` as in `reknit_reconcile_total`. Its child spans are its requests to the API
@@ -150,8 +151,8 @@
 //!
 //! A collector that is unreachable is logged once a minute, and delays nothing. Metrics are lost until the next push. Spans
 //! are retried for a minute; the queue holds 2,048 of them (`OTEL_BSP_MAX_QUEUE_SIZE`), and drops spans beyond that without a
-//! message. At the shutdown everything that is left is exported before the deadline, in at most five seconds, or in one
-//! second if the reconciles have used up the time.
+//! message. At the shutdown the rest is exported. This may take the time that is left until the deadline, but at least
+//! one second and at most five.
 //!
 //! While profiling is enabled, `go tool pprof http://POD:8008/debug/pprof/profile?seconds=30` takes a CPU profile (Linux and
 //! macOS; with the symbols that the binary contains). The first profile needs a directory for temporary files and about

@@ -107,11 +107,11 @@ async fn no_deletion_is_missed_in_a_gap_after_which_etcd_was_compacted() {
     half_ready(&objects).await;
     objects.gone(&format!("x{}", OBJECTS - 1)).await;
     deletions_are_noted(&noted, &uids).await;
-    let told = proxy.delivered().into_iter().filter(|line| line.object["code"] == 410).count();
+    let events = proxy.delivered().into_iter().filter(|line| line.object["code"] == 410).count();
     let refused =
         proxy.answered().into_iter().filter(|a| a.request.verb == "watch" && a.status == 410).count();
-    println!("410 Gone was told to {} watches", told + refused);
-    assert!(told + refused > 0, "no watch was told 410, so this showed nothing");
+    println!("410 Gone was sent to {} watches", events + refused);
+    assert!(events + refused > 0, "no watch got 410, so this showed nothing");
     controller.stop().await;
     observer.stop().await;
 }
@@ -166,9 +166,9 @@ async fn deletions_are_noted(noted: &Noted, uids: &BTreeMap<String, String>) {
         .map(|n| format!("y{n}"))
         .map(|name| (name.clone(), vec![uids[&name].clone()]))
         .collect();
-    eventually("every deletion is told, once, with the last known object", SOON, async || {
+    eventually("every deletion is reported once, with the last known object", SOON, async || {
         let gone = noted.gone.lock().clone();
-        if gone == expected { Ok(()) } else { Err(format!("told: {gone:?}")) }
+        if gone == expected { Ok(()) } else { Err(format!("reported: {gone:?}")) }
     })
     .await;
     let absent: Vec<_> = (1..OBJECTS / 2).map(|n| format!("y{n}")).collect();
@@ -180,7 +180,7 @@ async fn deletions_are_noted(noted: &Noted, uids: &BTreeMap<String, String>) {
         if all && seen.len() == absent.len() { Ok(()) } else { Err(format!("seen: {seen:?}")) }
     })
     .await;
-    println!("{} deletions in the gap told, {} keys observed", expected.len(), absent.len());
+    println!("{} deletions in the gap reported, {} keys observed", expected.len(), absent.len());
 }
 
 /// The deletions that a controller was notified of.

@@ -23,7 +23,7 @@ use crate::support::{
 /// An informer behind a proxy, the calls of its handlers, and two writers: the process itself and another client.
 struct Watched {
     informer: Informer<ConfigMap>,
-    told: Arc<Mutex<Vec<String>>>,
+    reported: Arc<Mutex<Vec<String>>>,
     own: Api<ConfigMap>,
     others: Api<ConfigMap>,
     proxy: Proxy,
@@ -43,12 +43,12 @@ impl Watched {
             let informer = cx.informer::<ConfigMap>(select().namespace(&objects.namespace));
             (informer, Api::namespaced(cx.client(), &objects.namespace), cx.informers())
         };
-        let told = Arc::default();
-        tell(&informer, &told);
+        let reported = Arc::default();
+        tell(&informer, &reported);
         informers.start();
         informer.synced().await;
         let others = Api::namespaced(objects.client.clone(), &objects.namespace);
-        Self { informer, told, own, others, proxy, objects, _server: server }
+        Self { informer, reported, own, others, proxy, objects, _server: server }
     }
 
     fn held(&self, name: &str) -> Option<Arc<ConfigMap>> {
@@ -64,25 +64,25 @@ impl Watched {
 
     /// Waits until the watch has delivered everything that the server did so far.
     async fn catch_up(&self) {
-        let marker = create(&self.others, &format!("marker-{}", self.told.lock().len()), "").await;
+        let marker = create(&self.others, &format!("marker-{}", self.reported.lock().len()), "").await;
         self.holds(&marker.name_any(), "").await;
     }
 
     /// The handler calls so far, without those for the markers.
-    fn told(&self) -> Vec<String> {
-        self.told.lock().iter().filter(|line| !line.contains("marker")).cloned().collect()
+    fn reported(&self) -> Vec<String> {
+        self.reported.lock().iter().filter(|line| !line.contains("marker")).cloned().collect()
     }
 
-    async fn told_are(&self, expected: &[&str]) {
+    async fn reported_are(&self, expected: &[&str]) {
         self.catch_up().await;
-        let told = self.told();
-        println!("told: {told:?}");
-        assert_eq!(told, expected);
+        let reported = self.reported();
+        println!("reported: {reported:?}");
+        assert_eq!(reported, expected);
     }
 }
 
-fn tell(informer: &Informer<ConfigMap>, told: &Arc<Mutex<Vec<String>>>) {
-    let told = told.clone();
+fn tell(informer: &Informer<ConfigMap>, reported: &Arc<Mutex<Vec<String>>>) {
+    let reported = reported.clone();
     informer.on(move |change| {
         let line = match change {
             Change::Added(new) => format!("added {} {}", new.name_any(), value(new)),
@@ -91,7 +91,7 @@ fn tell(informer: &Informer<ConfigMap>, told: &Arc<Mutex<Vec<String>>>) {
             }
             Change::Deleted { last } => format!("deleted {} {}", last.name_any(), value(last)),
         };
-        told.lock().push(line);
+        reported.lock().push(line);
     });
 }
 
@@ -136,12 +136,12 @@ async fn own_writes_survive_a_relist_that_began_before_them() {
     let before = ["added changed 1", "added deleted 1"];
     let during = ["added created 1", "updated changed 1 2", "deleted deleted 1"];
     watched.catch_up().await;
-    let mut told = watched.told();
-    told.sort();
+    let mut reported = watched.reported();
+    reported.sort();
     let mut expected: Vec<_> = before.into_iter().chain(during).collect();
     expected.sort_unstable();
-    println!("told: {told:?}");
-    assert_eq!(told, expected);
+    println!("reported: {reported:?}");
+    assert_eq!(reported, expected);
     assert!(watched.held("deleted").is_none());
     watched.holds("changed", "2").await;
     watched.holds("created", "1").await;
@@ -167,7 +167,7 @@ async fn a_watch_event_before_its_response_is_reported_once() {
     eventually("the store has let it go", SOON, async || watched.held("x").is_none()).await;
     answers.open();
     writes.await.expect("the writes succeed");
-    watched.told_are(&["added x 1", "updated x 1 2", "deleted x 2"]).await;
+    watched.reported_are(&["added x 1", "updated x 1 2", "deleted x 2"]).await;
     assert!(watched.held("x").is_none());
 }
 
@@ -184,7 +184,7 @@ async fn a_response_before_its_watch_event_is_reported_once() {
     change(&watched.others, "x", "3").await;
     echoes.open();
     watched.holds("x", "3").await;
-    watched.told_are(&["added x 1", "updated x 1 2", "updated x 2 3"]).await;
+    watched.reported_are(&["added x 1", "updated x 1 2", "updated x 2 3"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -198,7 +198,7 @@ async fn an_object_recreated_under_the_same_name_is_another_object() {
     watched.holds("x", "new").await;
     lines.arrived(1).await;
     lines.open();
-    watched.told_are(&["added x old", "deleted x old", "added x new"]).await;
+    watched.reported_are(&["added x old", "deleted x old", "added x new"]).await;
     assert_eq!(watched.held("x").and_then(|map| map.uid()), new.uid());
 }
 
@@ -213,7 +213,7 @@ async fn an_object_that_this_process_recreates_is_another_object() {
     watched.holds("x", "new").await;
     lines.arrived(1).await;
     lines.open();
-    watched.told_are(&["added x old", "deleted x old", "added x new"]).await;
+    watched.reported_are(&["added x old", "deleted x old", "added x new"]).await;
     assert_eq!(watched.held("x").and_then(|map| map.uid()), new.uid());
 }
 
@@ -229,7 +229,7 @@ async fn a_relist_that_still_has_the_old_object_does_not_bring_it_back() {
     let new = create(&watched.own, "x", "new").await;
     watched.holds("x", "new").await;
     lists.open();
-    watched.told_are(&["added x old", "deleted x old", "added x new"]).await;
+    watched.reported_are(&["added x old", "deleted x old", "added x new"]).await;
     assert_eq!(watched.held("x").and_then(|map| map.uid()), new.uid());
 }
 
@@ -243,7 +243,7 @@ async fn an_own_deletion_holds_although_older_watch_events_follow() {
     lines.arrived(1).await;
     delete(&watched.own, "x").await;
     lines.open();
-    watched.told_are(&["added x 1", "deleted x 1"]).await;
+    watched.reported_are(&["added x 1", "deleted x 1"]).await;
     assert!(watched.held("x").is_none());
 }
 

@@ -1,4 +1,4 @@
-//! A record of the writes to each object, from a watch of the test.
+//! Records the writes to each object with its own watch.
 
 use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
@@ -76,7 +76,8 @@ impl Tally {
         self.seen(name).into_iter().map(|seen| seen.write).collect()
     }
 
-    /// The lowest and the highest number of these writes to an object, and the sum over all objects.
+    /// The lowest and the highest number of writes of one kind per object, and their sum. Objects without any event are not
+    /// counted.
     pub(crate) fn spread(&self, of: Write) -> (usize, usize, usize) {
         let seen = self.seen.lock();
         let counts = seen.values().map(|seen| seen.iter().filter(|seen| seen.write == of).count());
@@ -112,7 +113,6 @@ async fn watch(
     into: Arc<Mutex<BTreeMap<String, Vec<Seen>>>>,
 ) {
     loop {
-        // The watch ended because the server went away. It continues from the last resourceVersion.
         if let Ok(events) = api.watch(&WatchParams::default(), &version).await {
             let mut events = std::pin::pin!(events);
             while let Ok(Some(event)) = events.try_next().await {
@@ -131,6 +131,7 @@ async fn watch(
                 into.lock().entry(name).or_default().push(Seen { write, at, object });
             }
         }
+        // The watch ended or could not be opened, because the server is away. Resume from the last resourceVersion.
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     }
 }

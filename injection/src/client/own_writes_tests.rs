@@ -23,7 +23,7 @@ struct Process {
     api: Api<ConfigMap>,
     client: Client,
     server: Server,
-    told: Arc<Mutex<Vec<String>>>,
+    reported: Arc<Mutex<Vec<String>>>,
     _watches: [Stream; 2],
 }
 
@@ -32,8 +32,8 @@ impl Process {
         let (client, mut server) = server();
         let cx = Context::new("test", client);
         let (maps, names) = (cx.get::<Informer<ConfigMap>>(), cx.get::<Informer<Metadata<ConfigMap>>>());
-        let told = Arc::new(Mutex::new(Vec::new()));
-        let words = told.clone();
+        let reported = Arc::new(Mutex::new(Vec::new()));
+        let words = reported.clone();
         maps.on(move |change| {
             let states = change.objects().map(|o| o.metadata.resource_version.clone().unwrap());
             words.lock().unwrap().push(states.collect::<Vec<_>>().join(">"));
@@ -44,10 +44,10 @@ impl Process {
         let _watches = [server.watch("10").await.stream(), server.watch("10").await.stream()];
         maps.synced().await;
         names.synced().await;
-        told.lock().unwrap().clear();
+        reported.lock().unwrap().clear();
         let client = cx.client();
         let api = Api::namespaced(client.clone(), "n");
-        Self { maps, names, api, client, server, told, _watches }
+        Self { maps, names, api, client, server, reported, _watches }
     }
 
     /// Lets the server answer what is asked meanwhile.
@@ -70,8 +70,8 @@ impl Process {
         version
     }
 
-    fn told(&self) -> Vec<String> {
-        std::mem::take(&mut self.told.lock().unwrap())
+    fn reported(&self) -> Vec<String> {
+        std::mem::take(&mut self.reported.lock().unwrap())
     }
 }
 
@@ -109,7 +109,7 @@ async fn created_updated_and_patched_objects_are_cached_when_the_write_returns()
     let patch = api.patch_status("b", &params, &merge);
     process.answering(patch, |asked| asked.answer(200, map("b", "13"))).await.unwrap();
     assert_eq!(process.held("b").as_deref(), Some("13"));
-    assert_eq!(process.told(), ["11", "11>12", "12>13"]);
+    assert_eq!(process.reported(), ["11", "11>12", "12>13"]);
 }
 
 #[tokio::test]
@@ -121,7 +121,7 @@ async fn a_deleted_object_is_gone_when_the_deletion_returns() {
         "details": {"name": "a", "kind": "configmaps", "uid": "uid-a"}});
     let delete = api.delete("a", &params);
     assert!(process.answering(delete, |asked| asked.answer(200, said)).await.unwrap().is_right());
-    assert_eq!((process.held("a"), process.told()), (None, vec!["5".into()]));
+    assert_eq!((process.held("a"), process.reported()), (None, vec!["5".into()]));
 }
 
 #[tokio::test]
@@ -142,7 +142,7 @@ async fn the_object_in_the_answer_to_a_deletion_shows_whether_it_is_gone() {
     let (params, merge) = (PatchParams::default(), merge());
     process.answering(api.patch("a", &params, &merge), |asked| asked.answer(200, gone)).await.unwrap();
     assert_eq!(process.held("a"), None, "its last finalizer went");
-    assert_eq!(process.told(), ["5>11", "11"]);
+    assert_eq!(process.reported(), ["5>11", "11"]);
 
     process.maps.insert(&typed(map("c", "12"))).unwrap();
     process.names.insert(&serde_json::from_value(map("c", "12")).unwrap()).unwrap();
@@ -167,7 +167,7 @@ async fn dry_runs_and_failed_writes_change_nothing() {
     assert!(
         matches!(failed, kube::Error::Api(status) if status.code == 409 && status.message == "try again")
     );
-    assert_eq!((process.held("a").as_deref(), process.told().len()), (Some("5"), 0));
+    assert_eq!((process.held("a").as_deref(), process.reported().len()), (Some("5"), 0));
 }
 
 #[tokio::test]
@@ -221,7 +221,7 @@ async fn an_object_that_an_answer_does_not_show_is_read_back() {
     );
     gone.unwrap();
     assert_eq!((process.held("a"), process.held("other")), (None, None), "only what was deleted is news");
-    assert_eq!(process.told(), ["5>11", "11"]);
+    assert_eq!(process.reported(), ["5>11", "11"]);
 }
 
 #[tokio::test]
@@ -259,7 +259,7 @@ async fn a_failed_read_back_is_left_to_the_watch() {
         server.next().await.fail(403, "no");
     });
     gone.unwrap();
-    assert_eq!((process.held("a").as_deref(), process.told().len()), (Some("5"), 0));
+    assert_eq!((process.held("a").as_deref(), process.reported().len()), (Some("5"), 0));
 }
 
 #[tokio::test]
@@ -319,11 +319,15 @@ async fn preloaded_informers_hold_the_given_and_the_written_objects() {
     let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "n"}, "spec": {"containers": []}});
     pod["spec"]["nodeName"] = json!("one");
     let cx = Context::preloaded("test", client, vec![map("a", "1"), pod]);
-    let (maps, told) = (cx.get::<Informer<ConfigMap>>(), Arc::new(Mutex::new(0)));
+    let (maps, reported) = (cx.get::<Informer<ConfigMap>>(), Arc::new(Mutex::new(0)));
     maps.synced().await;
-    let count = told.clone();
+    let count = reported.clone();
     maps.on(move |_| *count.lock().unwrap() += 1);
-    assert_eq!((maps.len(), *told.lock().unwrap()), (1, 0), "handlers are told nothing of what was given");
+    assert_eq!(
+        (maps.len(), *reported.lock().unwrap()),
+        (1, 0),
+        "handlers are not called for objects that were given"
+    );
     assert_eq!(cx.informer::<Pod>(select().field("spec.nodeName", "one")).len(), 1);
     assert_eq!(cx.informer::<Pod>(select().field("spec.nodeName", "two")).len(), 0);
     assert_eq!(cx.informer::<Pod>(select().namespace("elsewhere")).len(), 0);
@@ -338,7 +342,7 @@ async fn preloaded_informers_hold_the_given_and_the_written_objects() {
         tokio::join!(api.create(&params, &sent), async { server.next().await.answer(201, echo) });
     created.unwrap();
     assert_eq!(
-        (maps.len(), *told.lock().unwrap()),
+        (maps.len(), *reported.lock().unwrap()),
         (2, 1),
         "without a version too: there is no watch to wait for"
     );
@@ -346,7 +350,7 @@ async fn preloaded_informers_hold_the_given_and_the_written_objects() {
     let (deleted, ()) =
         tokio::join!(api.delete("b", &params), async { server.next().await.answer(200, said) });
     deleted.unwrap();
-    assert_eq!((maps.len(), *told.lock().unwrap()), (1, 2));
+    assert_eq!((maps.len(), *reported.lock().unwrap()), (1, 2));
 }
 
 #[tokio::test]
@@ -363,5 +367,5 @@ async fn an_object_read_by_name_is_cached_unless_it_is_older() {
         read.unwrap();
         assert_eq!(process.held(name).as_deref(), held);
     }
-    assert_eq!(process.told(), ["5>12"]);
+    assert_eq!(process.reported(), ["5>12"]);
 }

@@ -277,17 +277,17 @@ mod tests {
 
     #[test]
     fn an_unexpected_byte_is_reported_with_its_position() {
-        let told = |text| {
+        let error_of = |text| {
             let fields = |scanner: &mut Scanner<'_>| scanner.object(|_, scanner| scanner.string().map(drop));
             Scanner::over(text, fields).unwrap_err().to_string()
         };
-        assert_eq!(told("3"), "an object expected at byte 0");
-        assert_eq!(told(r#"{"a":3}"#), "a string expected at byte 5");
-        assert_eq!(told(r#"{"a" "b"}"#), "a colon expected at byte 5");
-        assert_eq!(told(r#"{"a":"b" "c":"d"}"#), "a comma expected at byte 9");
-        assert_eq!(told(r#"{"a":"b",}"#), "a string expected at byte 9");
-        assert_eq!(told(r#"{"a":"\x"}"#), "a string expected at byte 5");
-        assert_eq!(told("{} {}"), "the end expected at byte 3");
+        assert_eq!(error_of("3"), "an object expected at byte 0");
+        assert_eq!(error_of(r#"{"a":3}"#), "a string expected at byte 5");
+        assert_eq!(error_of(r#"{"a" "b"}"#), "a colon expected at byte 5");
+        assert_eq!(error_of(r#"{"a":"b" "c":"d"}"#), "a comma expected at byte 9");
+        assert_eq!(error_of(r#"{"a":"b",}"#), "a string expected at byte 9");
+        assert_eq!(error_of(r#"{"a":"\x"}"#), "a string expected at byte 5");
+        assert_eq!(error_of("{} {}"), "the end expected at byte 3");
     }
 
     #[test]

@@ -136,7 +136,7 @@ struct World {
     selects: bool,
     /// The states that the handlers know, by name.
     believed: BTreeMap<String, (String, String)>,
-    told: HashSet<(String, String)>,
+    seen: HashSet<(String, String)>,
     /// The uids of objects that the answer to a deletion has removed.
     dead: HashSet<String>,
 }
@@ -152,7 +152,7 @@ impl World {
             rewinds,
             selects,
             believed: BTreeMap::new(),
-            told: HashSet::new(),
+            seen: HashSet::new(),
             dead: HashSet::new(),
         };
         world.server.skip();
@@ -192,18 +192,18 @@ impl World {
         self.answers.shuffle(&mut self.random);
         let answer = self.answers.pop();
         let deleted = matches!(answer, Some(Answer::Deleted(_) | Answer::Erased(_)));
-        let told = match answer {
+        let deltas = match answer {
             None => return,
             Some(Answer::Wrote(object)) => self.store.apply_own_write(object.cached(), object.selected),
             Some(Answer::Deleted(object)) => self.store.apply_own_deletion(&object.cached().state()),
             Some(Answer::Erased(object)) => self.store.delete_uid(&object.key(), &object.uid.to_string()),
         };
-        if let [Some(Delta::Deleted(last)), None] = &told
+        if let [Some(Delta::Deleted(last)), None] = &deltas
             && deleted
         {
             self.dead.extend(last.state().uid.map(str::to_owned));
         }
-        self.hear(told);
+        self.hear(deltas);
     }
 
     /// Delivers the next event of the watch or the next item of the list.
@@ -214,12 +214,12 @@ impl World {
                     return;
                 };
                 *version = *next;
-                let told = match event(*next, old.as_ref(), new.as_ref()) {
+                let deltas = match event(*next, old.as_ref(), new.as_ref()) {
                     None => return,
                     Some(Event::There(object)) => self.store.apply_watched(object.cached()),
                     Some(Event::Gone(object)) => self.store.apply_deletion(&object.cached().state()),
                 };
-                self.hear(told);
+                self.hear(deltas);
             }
             Follows::List(pages @ None) => {
                 let mut items = self.server.selected();
@@ -228,8 +228,8 @@ impl World {
             }
             Follows::List(Some((version, items))) => match items.pop() {
                 Some(object) => {
-                    let told = self.store.apply_listed(object.cached());
-                    self.hear(told);
+                    let deltas = self.store.apply_listed(object.cached());
+                    self.hear(deltas);
                 }
                 None => {
                     let version = *version;
@@ -296,7 +296,7 @@ impl World {
                 "{name}: {before:?} {now:?}"
             );
             if let Some((_, new)) = now {
-                assert!(self.told.insert(new.clone()) || self.rewinds, "{name} was reported twice: {new:?}");
+                assert!(self.seen.insert(new.clone()) || self.rewinds, "{name} was reported twice: {new:?}");
                 let back = self.dead.contains(&new.0);
                 assert!(!back || self.selects || self.rewinds, "{name} was restored: {new:?}");
                 self.believed.insert(name, new);

@@ -12,7 +12,7 @@ use reknit_testing::ControlPlane;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
-use crate::{gate::Gate, told::Told};
+use crate::{gate::Gate, reported::ReportedChanges};
 
 #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[kube(group = "deletions.reknit.dev", version = "v1", kind = "Lamp", namespaced)]
@@ -27,7 +27,7 @@ pub(crate) struct EndingSpec {}
 /// An informer that hears of own writes only, until the gate is opened.
 struct Deaf<K: Cached> {
     held: Informer<K>,
-    told: Told,
+    reported: ReportedChanges,
     api: Api<K>,
     gate: Gate,
 }
@@ -40,11 +40,11 @@ where
         let (client, gate) = Gate::before(plane.client().unwrap());
         let cx = Context::new("test", client);
         let held = cx.informer::<K>(select().namespace(namespace));
-        let told = Told::by(&held);
+        let reported = ReportedChanges::by(&held);
         cx.informers().start();
         held.synced().await;
         gate.hold();
-        Self { held, told, api: Api::namespaced(cx.client(), namespace), gate }
+        Self { held, reported, api: Api::namespaced(cx.client(), namespace), gate }
     }
 }
 
@@ -67,17 +67,17 @@ impl<K: Cached + Resource<DynamicType = ()> + Serialize + DeserializeOwned> Deaf
     }
 
     /// Asserts that the handlers were called for nothing else, once the watch has delivered an object that is created last.
-    async fn ends(self, last: Value, told: &[&str]) {
-        let before = self.told.all();
-        assert_eq!(before, told, "from own writes alone");
+    async fn ends(self, last: Value, reported: &[&str]) {
+        let before = self.reported.all();
+        assert_eq!(before, reported, "from own writes alone");
         self.gate.open();
         let key = self.create(last).await;
-        self.told.until(&format!("+{}", key.name)).await;
+        self.reported.until(&format!("+{}", key.name)).await;
         self.delete(&key, &DeleteParams::default()).await;
         self.held.until(&key, |now| now.is_none().then_some(())).await;
-        let all = self.told.all();
-        assert_eq!(all[..told.len()], *told);
-        assert!(all[told.len()..].iter().all(|word| word.ends_with(&key.name)), "{all:?}");
+        let all = self.reported.all();
+        assert_eq!(all[..reported.len()], *reported);
+        assert!(all[reported.len()..].iter().all(|word| word.ends_with(&key.name)), "{all:?}");
     }
 }
 
@@ -142,7 +142,7 @@ async fn a_custom_resource_with_a_finalizer_is_going_until_that_is_taken_away() 
 }
 
 #[tokio::test]
-async fn what_the_watch_has_told_to_be_going_is_gone_with_its_last_finalizer() {
+async fn a_terminating_object_is_removed_with_its_last_finalizer() {
     let plane = ControlPlane::shared().await.unwrap();
     let namespace = plane.namespace("deletion").await.unwrap();
     plane.install::<Lamp>().await.unwrap();

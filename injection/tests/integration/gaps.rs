@@ -8,14 +8,14 @@ use reknit_injection::{Context, Informer, select};
 use reknit_testing::{ControlPlane, eventually};
 use serde_json::json;
 
-use crate::{SOON, gate::Gate, map, told::Told};
+use crate::{SOON, gate::Gate, map, reported::ReportedChanges};
 
 struct Follower {
     maps: Informer<ConfigMap>,
-    told: Told,
+    reported: ReportedChanges,
     gate: Gate,
     metrics: prometheus::Registry,
-    /// The client of another process.
+    /// A client that bypasses the gate, as another process would.
     api: Api<ConfigMap>,
 }
 
@@ -25,15 +25,15 @@ impl Follower {
         let (client, gate) = Gate::before(plane.client().unwrap());
         let cx = Context::new("test", client);
         let maps = cx.informer::<ConfigMap>(select().namespace(&namespace));
-        let told = Told::by(&maps);
+        let reported = ReportedChanges::by(&maps);
         let api: Api<ConfigMap> = Api::namespaced(plane.client().unwrap(), &namespace);
         for name in ["stays", "changes", "goes", "is-replaced"] {
             api.create(&PostParams::default(), &map(name, &[])).await.unwrap();
         }
         cx.informers().start();
         maps.synced().await;
-        told.take();
-        Self { maps, told, gate, metrics: cx.metrics().clone(), api }
+        reported.take();
+        Self { maps, reported, gate, metrics: cx.metrics().clone(), api }
     }
 
     async fn change(&self, name: &str, to: &str) {
@@ -51,7 +51,8 @@ impl Follower {
         self.api.create(&PostParams::default(), &map("comes", &[])).await.unwrap();
     }
 
-    async fn ends_right(&self) {
+    /// Waits until the cache has the same objects and versions as the API server.
+    async fn agrees_with_server(&self) {
         let version = |map: &ConfigMap| (map.metadata.name.clone(), map.metadata.resource_version.clone());
         let agree = async || {
             let truth = self.api.list(&Default::default()).await.map_err(|error| error.to_string())?;
@@ -59,7 +60,11 @@ impl Follower {
             let mut held: Vec<_> = self.maps.list().map(|map| version(&map)).collect();
             truth.sort();
             held.sort();
-            if truth == held { Ok(()) } else { Err(format!("{held:?} is held of {truth:?}")) }
+            if truth == held {
+                Ok(())
+            } else {
+                Err(format!("the cache has {held:?}, the server has {truth:?}"))
+            }
         };
         eventually("the end state", SOON, agree).await;
     }
@@ -71,8 +76,8 @@ impl Follower {
     }
 }
 
-fn count(told: &[String], word: &str) -> usize {
-    told.iter().filter(|told| *told == word).count()
+fn count(reported: &[String], word: &str) -> usize {
+    reported.iter().filter(|reported| *reported == word).count()
 }
 
 #[tokio::test]
@@ -80,21 +85,21 @@ async fn a_watch_that_broke_is_resumed_without_a_list() {
     let follower = Follower::of(ControlPlane::shared().await.unwrap()).await;
     follower.gate.cut();
     follower.changes_of_a_gap().await;
-    assert!(follower.told.all().is_empty());
+    assert!(follower.reported.all().is_empty());
     follower.gate.open();
-    follower.ends_right().await;
-    let told = follower.told.take();
-    assert_eq!(told, ["~changes", "~changes", "-goes", "-is-replaced", "+is-replaced", "+comes"]);
+    follower.agrees_with_server().await;
+    let reported = follower.reported.take();
+    assert_eq!(reported, ["~changes", "~changes", "-goes", "-is-replaced", "+is-replaced", "+comes"]);
     assert_eq!(follower.lists(), 1.0);
 }
 
 #[tokio::test]
-async fn what_was_deleted_in_a_gap_that_the_server_has_forgotten_is_told_once_with_its_last_state() {
+async fn deletions_missed_before_a_compaction_are_reported_once_with_the_last_cached_state() {
     let plane = ControlPlane::start().await.unwrap();
     let follower = Follower::of(&plane).await;
     follower.change("goes", "last").await;
-    follower.told.until("~goes").await;
-    follower.told.take();
+    follower.reported.until("~goes").await;
+    follower.reported.take();
     let key = Key::new(follower.maps.list().next().unwrap().metadata.namespace.as_deref(), "goes");
     let last = follower.maps.get(&key).unwrap();
     let seen = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
@@ -109,12 +114,12 @@ async fn what_was_deleted_in_a_gap_that_the_server_has_forgotten_is_told_once_wi
     plane.compact().await.unwrap();
     plane.restart().await.unwrap();
     follower.gate.open();
-    follower.ends_right().await;
-    let mut told = follower.told.take();
-    told.retain(|word| !word.starts_with("+kube"));
-    assert_eq!(follower.lists(), 2.0, "the watch was told 410: {told:?}");
-    told.sort();
-    assert_eq!(told, ["+comes", "+is-replaced", "-goes", "-is-replaced", "~changes"]);
+    follower.agrees_with_server().await;
+    let mut reported = follower.reported.take();
+    reported.retain(|word| !word.starts_with("+kube"));
+    assert_eq!(follower.lists(), 2.0, "the watch ended with 410: {reported:?}");
+    reported.sort();
+    assert_eq!(reported, ["+comes", "+is-replaced", "-goes", "-is-replaced", "~changes"]);
     assert!(seen.lock().unwrap().iter().any(|object| **object == *last));
     plane.stop().await.unwrap();
 }
@@ -130,12 +135,12 @@ async fn a_server_that_was_away_is_followed_again() {
             0 => follower.changes_of_a_gap().await,
             _ => follower.change("comes", "again").await,
         }
-        follower.ends_right().await;
+        follower.agrees_with_server().await;
     }
-    let told = follower.told.take();
+    let reported = follower.reported.take();
     assert_eq!(
-        (count(&told, "-goes"), count(&told, "+comes"), count(&told, "+stays")),
+        (count(&reported, "-goes"), count(&reported, "+comes"), count(&reported, "+stays")),
         (1, 1, 0),
-        "{told:?}"
+        "{reported:?}"
     );
 }

@@ -13,7 +13,7 @@ use reknit_testing::{ControlPlane, eventually};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::{SOON, told::Told};
+use crate::{SOON, reported::ReportedChanges};
 
 #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[kube(group = "kinds.reknit.dev", version = "v1", kind = "Late", plural = "latecomers", namespaced)]
@@ -47,7 +47,7 @@ async fn a_kind_that_is_installed_later_and_again_is_followed() {
     let gvk = GroupVersionKind::gvk("kinds.reknit.dev", "v1", "Late");
     assert!(cx.informers().resolve(&gvk).await.unwrap().is_none());
     let late = cx.informer::<Late>(select().namespace(&namespace));
-    let told = Told::by(&late);
+    let reported = ReportedChanges::by(&late);
     cx.informers().start();
     let why = || match late.state() {
         InformerState::Waiting { why, .. } if !why.is_empty() => Some(why),
@@ -61,21 +61,21 @@ async fn a_kind_that_is_installed_later_and_again_is_followed() {
     plane.install::<Late>().await.unwrap();
     late.synced().await;
     api.create(&PostParams::default(), &object).await.unwrap();
-    told.until("+a").await;
+    reported.until("+a").await;
     let (resource, scope) = cx.informers().resolve(&gvk).await.unwrap().unwrap();
     assert_eq!((resource.plural.as_str(), scope), ("latecomers", Scope::Namespaced));
 
     let definitions: Api<CustomResourceDefinition> = Api::all(plane.client().unwrap());
     definitions.delete(&Late::crd().name_any(), &DeleteParams::default()).await.unwrap();
-    told.until("-a").await;
+    reported.until("-a").await;
     eventually("the definition to go", SOON, async || {
         definitions.get_opt(&Late::crd().name_any()).await.unwrap().is_none()
     })
     .await;
     plane.install::<Late>().await.unwrap();
     api.create(&PostParams::default(), &Late::new("b", LateSpec { number: 2 })).await.unwrap();
-    told.until("+b").await;
-    assert_eq!(told.take(), ["+a", "-a", "+b"]);
+    reported.until("+b").await;
+    assert_eq!(reported.take(), ["+a", "-a", "+b"]);
 }
 
 #[tokio::test]
@@ -93,12 +93,12 @@ async fn an_object_that_cannot_be_decoded_is_named_and_hinders_no_other() {
 
     let cx = Context::new("test", plane.client().unwrap());
     let loose = cx.informer::<Loose>(select().namespace(&namespace));
-    let (told, undecodable) = (Told::by(&loose), Arc::new(Mutex::new(Vec::new())));
+    let (reported, undecodable) = (ReportedChanges::by(&loose), Arc::new(Mutex::new(Vec::new())));
     let errors = undecodable.clone();
     loose.on_undecodable(move |key, why| errors.lock().unwrap().push(format!("{} {why}", key.name)));
     cx.informers().start();
     loose.synced().await;
-    assert_eq!(told.take(), ["+good"]);
+    assert_eq!(reported.take(), ["+good"]);
     let first = undecodable.lock().unwrap().pop().unwrap();
     assert!(first.starts_with("bad spec.number: invalid type: string \"many\", expected u8"), "{first}");
 
@@ -108,11 +108,11 @@ async fn an_object_that_cannot_be_decoded_is_named_and_hinders_no_other() {
     let mut bad = api.get("bad").await.unwrap();
     bad.data["spec"]["number"] = json!(3);
     api.replace("bad", &PostParams::default(), &bad).await.unwrap();
-    told.until("+bad").await;
+    reported.until("+bad").await;
     assert!(undecodable.lock().unwrap().pop().unwrap().starts_with("good spec.number: invalid value"));
     assert_eq!(loose.get(&Key::new(&*namespace, "good")).unwrap().spec.number, 1, "what could be decoded");
     api.delete("good", &DeleteParams::default()).await.unwrap();
-    told.until("-good").await;
-    assert_eq!(told.take(), ["+bad", "-good"]);
+    reported.until("-good").await;
+    assert_eq!(reported.take(), ["+bad", "-good"]);
     assert_eq!(Loose::kind(&()), "Loose");
 }

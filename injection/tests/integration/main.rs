@@ -6,8 +6,8 @@ mod gaps;
 mod gate;
 mod kinds;
 mod own_writes;
+mod reported;
 mod selections;
-mod told;
 
 use std::time::Duration;
 

@@ -8,7 +8,7 @@ use reknit_injection::{Context, Informer, select};
 use reknit_testing::{ControlPlane, eventually};
 use serde_json::json;
 
-use crate::{SOON, gate::Gate, map, told::Told};
+use crate::{SOON, gate::Gate, map, reported::ReportedChanges};
 
 #[tokio::test]
 async fn own_writes_are_read_at_once_and_their_echoes_tell_nobody() {
@@ -18,7 +18,7 @@ async fn own_writes_are_read_at_once_and_their_echoes_tell_nobody() {
     let cx = Context::new("test", client);
     let maps = cx.informer::<ConfigMap>(select().namespace(&namespace));
     let chosen = cx.informer::<ConfigMap>(select().namespace(&namespace).label("chosen", "yes"));
-    let (told, told_chosen) = (Told::by(&maps), Told::by(&chosen));
+    let (reported, reported_chosen) = (ReportedChanges::by(&maps), ReportedChanges::by(&chosen));
     cx.informers().start();
     tokio::join!(maps.synced(), chosen.synced());
     gate.hold();
@@ -34,7 +34,7 @@ async fn own_writes_are_read_at_once_and_their_echoes_tell_nobody() {
     }
     let nothing = Patch::Merge(json!({"data": {"n": "19"}}));
     api.patch("a", &PatchParams::default(), &nothing).await.unwrap();
-    assert_eq!(told.all().len(), 21, "a write that changed nothing is no news");
+    assert_eq!(reported.all().len(), 21, "a write that changed nothing is no news");
     let leave = Patch::Merge(json!({"metadata": {"labels": {"chosen": "no"}}}));
     api.patch("a", &PatchParams::default(), &leave).await.unwrap();
     assert!(maps.get(&key).is_some() && chosen.get(&key).is_none());
@@ -51,8 +51,8 @@ async fn own_writes_are_read_at_once_and_their_echoes_tell_nobody() {
         informer.get(&key).and_then(|map| map.data.clone()).is_some_and(|data| data.contains_key("theirs"))
     };
     eventually("their write", SOON, async || theirs(&maps) && theirs(&chosen)).await;
-    assert_eq!(told.all().len(), 24, "{:?}", told.all());
-    let chosen: Vec<_> = told_chosen.all().into_iter().skip(21).collect();
+    assert_eq!(reported.all().len(), 24, "{:?}", reported.all());
+    let chosen: Vec<_> = reported_chosen.all().into_iter().skip(21).collect();
     assert_eq!(chosen, ["-a", "+a", "~a"]);
 }
 
@@ -63,7 +63,7 @@ async fn many_writers_and_a_watch_that_comes_and_goes_agree_in_the_end() {
     let (client, gate) = Gate::before(plane.client().unwrap());
     let cx = Context::new("test", client);
     let maps = cx.informer::<ConfigMap>(select().namespace(&namespace));
-    let told = Told::by(&maps);
+    let reported = ReportedChanges::by(&maps);
     cx.informers().start();
     maps.synced().await;
     let own: Api<ConfigMap> = Api::namespaced(cx.client(), &namespace);
@@ -107,7 +107,7 @@ async fn many_writers_and_a_watch_that_comes_and_goes_agree_in_the_end() {
         if truth == held { Ok(()) } else { Err(format!("{held:?} is held of {truth:?}")) }
     };
     eventually("both to agree", SOON, agree).await;
-    let told = told.all();
-    println!("{} changes were told", told.len());
-    assert!(told.iter().all(|word| !word.contains("twice")), "{told:?}");
+    let reported = reported.all();
+    println!("{} changes were reported", reported.len());
+    assert!(reported.iter().all(|word| !word.contains("twice")), "{reported:?}");
 }

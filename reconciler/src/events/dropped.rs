@@ -43,11 +43,12 @@ impl DroppedEvents {
             name = pending.regarding.name,
             reason = pending.event.reason,
             why,
-            "events were dropped: this is the last of them"
+            "events were dropped; the fields describe the latest"
         );
     }
 
-    /// Logs the events that are dropped until then, unless a later one is logged before.
+    /// At `due`, logs the number of events that were dropped since the last log line, unless [`Unlogged::add`] has returned
+    /// them by then.
     fn log_at(&self, due: Instant) {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let unlogged = self.unlogged.clone();
@@ -74,7 +75,7 @@ impl Unlogged {
         mem::take(&mut self.count)
     }
 
-    /// The time to log the events of which this is the first.
+    /// When to log the counted events, if the one just counted is the first of them. For later ones a timer already runs.
     fn due(&self) -> Option<Instant> {
         self.last_logged.filter(|_| self.count == 1).map(|logged| logged + LOG_INTERVAL)
     }

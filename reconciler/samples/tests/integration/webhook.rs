@@ -71,7 +71,8 @@ impl Webhook {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    fn leads(&self) -> bool {
+    /// Returns true if its log has reported a change of leadership.
+    fn has_led(&self) -> bool {
         self.said()
             .lines()
             .any(|line| line.contains("leadership changed") && line.contains("webhook.webhook.00-of-01"))
@@ -105,10 +106,10 @@ impl Drop for Webhook {
 }
 
 /// Has the API server call the webhook by its address, since there is no Service network.
-async fn call<K: Resource<DynamicType = ()>>(client: &Client, what: &str, url: String) {
+async fn point_at_url<K: Resource<DynamicType = ()>>(client: &Client, what: &str, url: String) {
     let configurations: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::erase::<K>(&()));
     let name = format!("{what}.webhook.samples.knative.dev");
-    // The webhook changes it at the same time.
+    // The webhook writes the same configuration, so this is retried on a conflict.
     eventually(format!("{name} with {url}"), LIMIT, async || {
         let mut configuration = configurations.get(&name).await?;
         configuration.data["webhooks"][0]["clientConfig"] = json!({"url": url});
@@ -117,8 +118,8 @@ async fn call<K: Resource<DynamicType = ()>>(client: &Client, what: &str, url: S
     .await;
 }
 
-/// Waits until the configuration has the path of the Service and the CA bundle.
-async fn serves<K: Resource<DynamicType = ()>>(client: &Client, what: &str, path: &str) {
+/// Waits until the webhook has filled in the rules, the path of the Service and the CA bundle of its configuration.
+async fn configured<K: Resource<DynamicType = ()>>(client: &Client, what: &str, path: &str) {
     let configurations: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::erase::<K>(&()));
     let secrets: Api<Secret> = Api::namespaced(client.clone(), SYSTEM);
     let name = format!("{what}.webhook.samples.knative.dev");
@@ -154,14 +155,14 @@ async fn the_webhook_validates_and_defaults_with_its_rbac_rules() -> Tested {
     let plane = ControlPlane::start().await?;
     let (client, webhook) = deployed(&plane).await?;
     let address = webhook.address().await;
-    // The applied configurations name the Service, which is kept.
-    serves::<MutatingWebhookConfiguration>(&client, "defaulting", "/defaulting").await;
-    serves::<ValidatingWebhookConfiguration>(&client, "validation", "/resource-validation").await;
-    serves::<ValidatingWebhookConfiguration>(&client, "config", "/config-validation").await;
+    // The applied configurations refer to the Service. The webhook keeps the reference, and adds path and CA bundle.
+    configured::<MutatingWebhookConfiguration>(&client, "defaulting", "/defaulting").await;
+    configured::<ValidatingWebhookConfiguration>(&client, "validation", "/resource-validation").await;
+    configured::<ValidatingWebhookConfiguration>(&client, "config", "/config-validation").await;
     let url = |path: &str| format!("https://{address}{path}");
-    call::<MutatingWebhookConfiguration>(&client, "defaulting", url("/defaulting")).await;
-    call::<ValidatingWebhookConfiguration>(&client, "validation", url("/resource-validation")).await;
-    call::<ValidatingWebhookConfiguration>(&client, "config", url("/config-validation")).await;
+    point_at_url::<MutatingWebhookConfiguration>(&client, "defaulting", url("/defaulting")).await;
+    point_at_url::<ValidatingWebhookConfiguration>(&client, "validation", url("/resource-validation")).await;
+    point_at_url::<ValidatingWebhookConfiguration>(&client, "config", url("/config-validation")).await;
 
     let services: Api<AddressableService> =
         Api::namespaced(client.clone(), &plane.namespace("webhook").await?);
@@ -173,7 +174,7 @@ async fn the_webhook_validates_and_defaults_with_its_rbac_rules() -> Tested {
             "admission webhook \"{what}.webhook.samples.knative.dev\" denied the request: validation failed: {why}"
         )
     };
-    eventually("a nameless one to be refused", LIMIT, async || {
+    eventually("an object without a serviceName to be denied", LIMIT, async || {
         let said = refusal(services.create(&dry, &of("")).await);
         let expected = denied("validation", "missing field(s): spec.serviceName");
         if said == expected { Ok(()) } else { Err(format!("{said}\n{}", webhook.said())) }
@@ -239,24 +240,27 @@ async fn kubectl_shows_the_faults_of_an_addressable_service_in_every_validation_
     let (client, webhook) = deployed(&plane).await?;
     let address = webhook.address().await;
     let url = |path: &str| format!("https://{address}{path}");
-    call::<MutatingWebhookConfiguration>(&client, "defaulting", url("/defaulting")).await;
-    call::<ValidatingWebhookConfiguration>(&client, "validation", url("/resource-validation")).await;
+    point_at_url::<MutatingWebhookConfiguration>(&client, "defaulting", url("/defaulting")).await;
+    point_at_url::<ValidatingWebhookConfiguration>(&client, "validation", url("/resource-validation")).await;
 
     let (strict, warn, ignore) = ("--validate=strict", "--validate=warn", "--validate=false");
-    let ours = "denied the request: mutation failed: cannot decode incoming new object: ";
-    let nameless = "denied the request: validation failed: missing field(s): spec.serviceName";
+    let decode_error = "denied the request: mutation failed: cannot decode incoming new object: ";
+    let without_service = "denied the request: validation failed: missing field(s): spec.serviceName";
     for validate in [strict, warn, ignore] {
-        eventually("a nameless one to be refused", LIMIT, async || {
+        eventually("an object without a serviceName to be denied", LIMIT, async || {
             let (applied, said) =
                 kubectl_apply(&plane, &json!({"serviceName": ""}), &[validate, "--dry-run=server"])
                     .map_err(|error| error.to_string())?;
-            if !applied && said.contains(nameless) { Ok(()) } else { Err(said) }
+            if !applied && said.contains(without_service) { Ok(()) } else { Err(said) }
         })
         .await;
         let (applied, said) = kubectl_apply(&plane, &json!({}), &[validate])?;
-        assert!(!applied && said.contains(&format!("{ours}missing field(s): spec.serviceName")), "{said}");
+        assert!(
+            !applied && said.contains(&format!("{decode_error}missing field(s): spec.serviceName")),
+            "{said}"
+        );
         let (applied, said) = kubectl_apply(&plane, &json!({"serviceName": 1}), &[validate])?;
-        let wrong = format!("{ours}spec.serviceName: invalid type: integer `1`, expected a string");
+        let wrong = format!("{decode_error}spec.serviceName: invalid type: integer `1`, expected a string");
         assert!(!applied && said.contains(&wrong), "{said}");
     }
 
@@ -287,7 +291,7 @@ async fn kubectl_shows_the_faults_of_an_addressable_service_in_every_validation_
         eventually("our refusal", LIMIT, async || {
             let (applied, said) = kubectl_apply(&plane, &misspelt, &[validate, "--dry-run=server"])
                 .map_err(|error| error.to_string())?;
-            if !applied && said.contains(&format!("{ours}{unknown}")) { Ok(()) } else { Err(said) }
+            if !applied && said.contains(&format!("{decode_error}{unknown}")) { Ok(()) } else { Err(said) }
         })
         .await;
     }
@@ -320,21 +324,21 @@ async fn spread(backends: Vec<String>) -> io::Result<SocketAddr> {
 type Failures = Arc<Mutex<Vec<(Instant, String)>>>;
 
 /// Sends fifty requests a second until it is dropped.
-fn load(services: Api<AddressableService>, failures: Failures, asked: Arc<AtomicU32>) -> JoinSet<()> {
+fn load(services: Api<AddressableService>, failures: Failures, answered: Arc<AtomicU32>) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     tasks.spawn(async move {
         let mut ticks = interval(Duration::from_millis(20));
         let mut requests = JoinSet::new();
         loop {
             ticks.tick().await;
-            let (services, failures, asked) = (services.clone(), failures.clone(), asked.clone());
+            let (services, failures, answered) = (services.clone(), failures.clone(), answered.clone());
             requests.spawn(async move {
                 let (begun, dry) = (Instant::now(), PostParams { dry_run: true, ..PostParams::default() });
                 let spec = AddressableServiceSpec { service_name: "web".into() };
                 if let Err(error) = services.create(&dry, &AddressableService::new("load", spec)).await {
                     failures.lock().push((begun, error.to_string()));
                 }
-                asked.fetch_add(1, Ordering::Relaxed);
+                answered.fetch_add(1, Ordering::Relaxed);
             });
             while requests.try_join_next().is_some() {}
         }
@@ -357,8 +361,13 @@ async fn only_requests_in_flight_fail_if_the_leader_is_killed_during_a_rotation(
     }
     let backends = vec![replicas[0].address().await, replicas[1].address().await];
     let proxy = spread(backends).await?;
-    call::<MutatingWebhookConfiguration>(&client, "defaulting", format!("https://{proxy}/defaulting")).await;
-    call::<ValidatingWebhookConfiguration>(
+    point_at_url::<MutatingWebhookConfiguration>(
+        &client,
+        "defaulting",
+        format!("https://{proxy}/defaulting"),
+    )
+    .await;
+    point_at_url::<ValidatingWebhookConfiguration>(
         &client,
         "validation",
         format!("https://{proxy}/resource-validation"),
@@ -366,7 +375,7 @@ async fn only_requests_in_flight_fail_if_the_leader_is_killed_during_a_rotation(
     .await;
     let services: Api<AddressableService> = Api::namespaced(client.clone(), "default");
     let dry = PostParams { dry_run: true, ..PostParams::default() };
-    let nameless = AddressableService::new("x", AddressableServiceSpec::default());
+    let without_service = AddressableService::new("x", AddressableServiceSpec::default());
     eventually("both to be called", LIMIT, async || {
         let made = services
             .create(
@@ -375,50 +384,50 @@ async fn only_requests_in_flight_fail_if_the_leader_is_killed_during_a_rotation(
             )
             .await;
         let defaulted = made.is_ok_and(|made| made.annotations().contains_key("samples.knative.dev/creator"));
-        let refused =
-            refusal(services.create(&dry, &nameless).await).contains("missing field(s): spec.serviceName");
+        let refused = refusal(services.create(&dry, &without_service).await)
+            .contains("missing field(s): spec.serviceName");
         defaulted && refused
     })
     .await;
 
-    let (failures, asked) = (Failures::default(), Arc::new(AtomicU32::new(0)));
-    let loaded = load(services, failures.clone(), asked.clone());
+    let (failures, answered) = (Failures::default(), Arc::new(AtomicU32::new(0)));
+    let loaded = load(services, failures.clone(), answered.clone());
     let secrets: Api<Secret> = Api::namespaced(client.clone(), SYSTEM);
-    let before = shown(&secrets).await?;
-    // The certificate needs another name, so it is rotated.
-    call::<ValidatingWebhookConfiguration>(
+    let before = server_certificate(&secrets).await?;
+    // The certificate does not have the name of this URL, so the leader issues another one.
+    point_at_url::<ValidatingWebhookConfiguration>(
         &client,
         "config",
         format!("https://localhost:{}/config-validation", proxy.port()),
     )
     .await;
-    let leader = eventually("a leader", LIMIT, async || replicas.iter().position(Webhook::leads)).await;
+    let leader = eventually("a leader", LIMIT, async || replicas.iter().position(Webhook::has_led)).await;
     assert!(replicas[leader].writes() && !replicas[1 - leader].writes(), "the leader alone writes");
-    let shows =
+    let serves_secret =
         |replica: &Webhook| replica.said().contains("serving the certificate of the webhook's Secret");
-    assert!(replicas.iter().all(shows), "every replica shows what is in the Secret");
+    assert!(replicas.iter().all(serves_secret), "every replica serves the certificate of the Secret");
     drop(replicas.remove(leader));
     let killed = Instant::now();
-    eventually("the other one to rotate", LIMIT, async || {
-        let now = shown(&secrets).await.map_err(|error| error.to_string())?;
-        if now != before && replicas[0].leads() { Ok(()) } else { Err(replicas[0].said()) }
+    eventually("a new certificate, and the other replica to lead", LIMIT, async || {
+        let now = server_certificate(&secrets).await.map_err(|error| error.to_string())?;
+        if now != before && replicas[0].has_led() { Ok(()) } else { Err(replicas[0].said()) }
     })
     .await;
-    let until = asked.load(Ordering::Relaxed) + 100;
-    eventually("a hundred requests more", LIMIT, async || asked.load(Ordering::Relaxed) >= until).await;
+    let until = answered.load(Ordering::Relaxed) + 100;
+    eventually("a hundred requests more", LIMIT, async || answered.load(Ordering::Relaxed) >= until).await;
     drop(loaded);
-    let (failures, asked) = (failures.lock().clone(), asked.load(Ordering::Relaxed));
+    let (failures, answered) = (failures.lock().clone(), answered.load(Ordering::Relaxed));
     println!(
-        "{asked} requests, {} failed, the leader killed for {:?}: {failures:?}",
+        "{answered} requests, {} failed, leader killed {:?} ago: {failures:?}",
         failures.len(),
         killed.elapsed()
     );
-    // Until the proxy and the API server notice that the connection is closed.
+    // Requests may fail until the proxy and the API server notice that the connections are closed.
     let in_flight = |begun: Instant| begun <= killed + Duration::from_millis(500);
     assert!(failures.iter().all(|(begun, _)| in_flight(*begun)), "{failures:?}");
     Ok(())
 }
 
-async fn shown(secrets: &Api<Secret>) -> kube::Result<Option<ByteString>> {
+async fn server_certificate(secrets: &Api<Secret>) -> kube::Result<Option<ByteString>> {
     Ok(secrets.get("webhook-certs").await?.data.and_then(|mut data| data.remove("server-cert.pem")))
 }

@@ -13,13 +13,13 @@ use crate::SOON;
 
 /// The calls of a handler, as words such as `+web`, `~web`, `-web`.
 #[derive(Clone, Default)]
-pub(crate) struct Told(Arc<Mutex<Vec<String>>>);
+pub(crate) struct ReportedChanges(Arc<Mutex<Vec<String>>>);
 
-impl Told {
+impl ReportedChanges {
     /// Records the changes of an informer, and a complaint for each state that is reported twice.
     pub(crate) fn by<K: Cached>(informer: &Informer<K>) -> Self {
-        let told = Self::default();
-        let (words, states) = (told.clone(), Mutex::new(HashSet::new()));
+        let reported = Self::default();
+        let (words, states) = (reported.clone(), Mutex::new(HashSet::new()));
         informer.on(move |change| {
             let mut words = words.0.lock().unwrap();
             let (sign, new) = match change {
@@ -31,10 +31,10 @@ impl Told {
             if let Some(new) = new
                 && !states.lock().unwrap().insert((new.uid(), new.resource_version()))
             {
-                words.push(format!("{} was told twice", change.key()));
+                words.push(format!("{} was reported twice", change.key()));
             }
         });
-        told
+        reported
     }
 
     pub(crate) fn all(&self) -> Vec<String> {
@@ -47,7 +47,7 @@ impl Told {
 
     pub(crate) async fn until(&self, word: &str) {
         eventually(word, SOON, async || {
-            self.all().iter().any(|told| told == word).then_some(()).ok_or(self.all().join(" "))
+            self.all().iter().any(|change| change == word).then_some(()).ok_or(self.all().join(" "))
         })
         .await;
     }
