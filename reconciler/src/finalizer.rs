@@ -61,7 +61,7 @@ impl Finalizer {
             }
         };
         match added {
-            // The answer for an object that is gone, or that another one of its name has replaced.
+            // The object was deleted, or replaced by another one of the same name.
             Err(error) if matches!(status_code(&error), Some(404 | 409)) && is_gone(client, object).await => {
                 Ok(None)
             }

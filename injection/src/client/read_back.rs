@@ -28,7 +28,7 @@ pub(super) async fn read_back(
     }
 }
 
-/// Lists page by page: one list has one version, at which the objects that it does not hold are gone.
+/// Lists page by page. All pages show the state at one resourceVersion, so objects that are not listed do not exist then.
 async fn try_read_back(
     transport: &Transport,
     informers: &Informers,

@@ -123,8 +123,8 @@ impl Builder {
         self
     }
 
-    /// Fills the informers with these objects instead of watching: each holds those of its Kind and selection, and what is
-    /// written through this Context.
+    /// Fills the informers with these objects instead of watching. Each informer has the objects of its Kind and selection,
+    /// and those written through this Context.
     pub fn preloaded(mut self, objects: Vec<Value>) -> Self {
         self.given = Some(objects);
         self
@@ -174,8 +174,8 @@ impl Context {
         Self::builder(component, transport).build()
     }
 
-    /// For tests: creates a Context whose informers hold these objects, each those of its Kind and selection, and what is
-    /// written through the Context. They never watch. Must be called within a tokio runtime.
+    /// Creates a Context for tests. Each informer has the objects of its Kind and selection, and those written through the
+    /// Context. It never watches. Must be called within a tokio runtime.
     pub fn preloaded(component: &str, transport: impl Into<Transport>, objects: Vec<Value>) -> Self {
         Self::builder(component, transport).preloaded(objects).build()
     }

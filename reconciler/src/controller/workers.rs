@@ -40,8 +40,8 @@ pub struct Drained {
 }
 
 impl Controller {
-    /// Waits for the first list of each informer, then processes keys until it is told to stop. It then claims no more keys,
-    /// waits for the running passes, and drops those that exceed the drain time.
+    /// Waits for the first list of each informer, then processes keys until the shutdown. Then it claims no more keys,
+    /// waits for the running passes, and cancels those that exceed the drain time.
     ///
     /// The caller starts the informers. Dropping the future drops every pass at once.
     pub async fn run(self, run: Run) -> Drained {

@@ -64,7 +64,7 @@ pub(crate) fn resolve(host: &str) -> Option<IpAddr> {
     }
 }
 
-/// Logs the address, which has the actual port if any free one was asked for.
+/// Logs the address. If port 0 was configured, it has the port that the system chose.
 pub(crate) fn log_address(what: &str, listener: &TcpListener) {
     let address = listener.local_addr().ok().map(tracing::field::display);
     tracing::info!(address, "listening for {what}");
