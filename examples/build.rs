@@ -11,8 +11,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     // The descriptor set that server reflection serves.
     let encoded = Path::new(&env::var("OUT_DIR")?).join("cloud_ide_descriptor.bin");
     fs::write(encoded, descriptors.encode_to_vec())?;
-    let hashed = [".pb.PodInfo", ".pb.ResourceLimit"];
-    let build = hashed.iter().fold(tonic_prost_build::configure(), |build, message| {
+    let serialized = [".pb.PodInfo", ".pb.ResourceLimit"];
+    let build = serialized.iter().fold(tonic_prost_build::configure(), |build, message| {
         build.message_attribute(message, "#[derive(serde::Serialize)]")
     });
     Ok(build.compile_fds(descriptors)?)

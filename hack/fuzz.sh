@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Fuzzes a target of webhook/fuzz with libFuzzer, guided by coverage, on the pinned toolchain. It needs a C++
-# compiler. Stable Rust can instrument for coverage, but not for the address sanitizer, which finds little in code
-# without `unsafe`. Findings are left in target/fuzz/.
+# Fuzzes a target of webhook/fuzz with libFuzzer, guided by coverage, on the pinned stable toolchain. It needs a C++
+# compiler. There is no address sanitizer, which stable Rust does not support and which finds little in code without
+# `unsafe`. Inputs that fail are written to target/fuzz/found/.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 usage() {
-  echo "usage: hack/fuzz.sh [--seconds N] [--jobs N] [TARGET]    # 60 seconds in one process of admission" >&2
+  echo "usage: hack/fuzz.sh [--seconds N] [--jobs N] [TARGET]    # by default: 60 seconds, one process, admission" >&2
   exit 2
 }
 
@@ -27,8 +27,7 @@ while [ $# -gt 0 ]; do
   shift 2
 done
 
-# The flags of cargo-fuzz, except for the sanitizer. The target is named so that build scripts and macros are not
-# instrumented.
+# The flags of cargo-fuzz without the sanitizer. With --target, build scripts and macros are not instrumented.
 host=$(rustc -vV | sed -n 's/^host: //p')
 flags=(
   --cfg fuzzing -Cdebug-assertions -Coverflow-checks -Ccodegen-units=1

@@ -1,11 +1,15 @@
 #!/usr/bin/env bash
 # Writes a new controller project into the current folder, which must be empty: a Kind, its controller, a table test,
-# and what deploys it. It depends on reknit by git, or with --path on this checkout.
+# and the manifests and Dockerfile that deploy it.
+#
+#   hack/new-kind.sh [--path] GROUP VERSION KIND    for example: example.com v1 Greeting
+#
+# The project depends on reknit by git, or with --path on this checkout.
 set -euo pipefail
 
 reknit=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 
-# refuse WHY: one line, and the status of a usage error.
+# refuse MESSAGE: prints the message and exits with the status of a usage error.
 refuse() {
   echo "new-kind.sh: $1" >&2
   exit 2
@@ -16,28 +20,28 @@ if [ "${1-}" = --path ]; then
   dependency="path = \"$reknit\""
   shift
 fi
-[ $# -eq 3 ] || refuse "want hack/new-kind.sh [--path] GROUP VERSION KIND, such as example.com v1 Greeting"
+[ $# -eq 3 ] || refuse "usage: hack/new-kind.sh [--path] GROUP VERSION KIND, for example: example.com v1 Greeting"
 group=$1 version=$2 kind=$3
 
 label='[a-z0-9]([-a-z0-9]*[a-z0-9])?'
 [[ $group =~ ^$label(\.$label)+$ && ${#group} -le 253 ]] ||
-  refuse "\"$group\" is no group: want a domain name in lower case, such as example.com"
+  refuse "invalid group \"$group\": use a domain name in lower case, for example example.com"
 case $group in
   k8s.io | *.k8s.io | kubernetes.io | *.kubernetes.io)
-    refuse "\"$group\" is one of Kubernetes' own groups, which the API server protects: take a domain of yours" ;;
+    refuse "reserved group \"$group\": Kubernetes protects its own groups; use a domain of yours" ;;
 esac
 [[ $version =~ ^v[1-9][0-9]*((alpha|beta)[1-9][0-9]*)?$ ]] ||
-  refuse "\"$version\" is no version: want one such as v1 or v1alpha1"
+  refuse "invalid version \"$version\": use one like v1 or v1alpha1"
 [[ $kind =~ ^[A-Z][A-Za-z0-9]*$ && ${#kind} -le 40 ]] ||
-  refuse "\"$kind\" is no Kind: want a singular name such as Greeting, with a capital letter first, of 40 letters at most"
+  refuse "invalid Kind \"$kind\": use a singular name in CamelCase of at most 40 letters, for example Greeting"
 case $kind in
   Box | ConditionSet | Context | Controller | CustomResource | Deserialize | DuckStatus | Err | Event | ExitCode | \
     JsonSchema | KRShaped | None | Ok | Option | Outcome | ReconcileKind | Reconciler | Result | Self | Serialize | \
     Some | String | Vec | Want)
-    refuse "\"$kind\" is a name that the code needs for something else: take another Kind" ;;
+    refuse "reserved Kind \"$kind\": the generated code uses this name; choose another Kind" ;;
 esac
 [ -z "$(find . -mindepth 1 -maxdepth 1 ! -name .git -print -quit)" ] ||
-  refuse "$PWD is not empty: make a folder for the project and run this there"
+  refuse "$PWD is not empty: run this script in an empty folder"
 
 singular=$(tr '[:upper:]' '[:lower:]' <<<"$kind")
 case $singular in
@@ -48,7 +52,7 @@ esac
 name=$singular-controller
 crate=${singular}_controller
 
-# file PATH: writes it from the standard input.
+# file PATH: writes the standard input to the file, and prints its path.
 file() {
   mkdir -p "$(dirname "$1")"
   cat >"$1"
@@ -77,13 +81,13 @@ serde_yaml_ng = "0.10"
 [dev-dependencies]
 tokio = { version = "1", features = ["macros", "rt"] }
 
-# Slow to build, and a quarter less code.
+# Builds more slowly, and makes the program a quarter smaller.
 [profile.release]
 codegen-units = 1
 lto = "fat"
 END
 
-# With the versions that reknit is tested with; Cargo keeps of them what this project needs.
+# The versions that reknit is tested with. Cargo removes the packages that this project does not need.
 cp "$reknit/Cargo.lock" Cargo.lock
 echo Cargo.lock
 
@@ -185,7 +189,7 @@ use reknit::{
     testing::{Want, given, nothing, table},
 };
 
-fn saying(text: &str) -> $kind {
+fn object_with_text(text: &str) -> $kind {
     let mut object = $kind::new("x", ${kind}Spec { text: text.into() });
     object.metadata.namespace = Some("default".into());
     object
@@ -205,11 +209,11 @@ fn unready(mut object: $kind) -> $kind {
 
 #[tokio::test]
 async fn an_object_with_text_is_ready() {
-    let (full, empty) = (saying("hello"), saying(""));
+    let (full, empty) = (object_with_text("hello"), object_with_text(""));
     table(controller)
         .row("with text", "default/x", given(full.clone()), Want::done().status(&ready(full)))
-        .row("without", "default/x", given(empty.clone()), Want::done().status(&unready(empty)))
-        .row("gone", "default/x", nothing(), Want::skip())
+        .row("without text", "default/x", given(empty.clone()), Want::done().status(&unready(empty)))
+        .row("absent", "default/x", nothing(), Want::skip())
         .run()
         .await;
 }
@@ -231,7 +235,7 @@ metadata:
   name: controller
   namespace: $name
 ---
-# Its rights in all namespaces.
+# The permissions of the controller in all namespaces.
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
 metadata:
@@ -243,7 +247,7 @@ rules:
   - apiGroups: ["$group"]
     resources: ["$plural/status"]
     verbs: ["patch"]
-  # Needed for owned objects with OwnerReferencesPermissionEnforcement, as in OpenShift.
+  # The admission plugin OwnerReferencesPermissionEnforcement, as in OpenShift, requires this to create owned objects.
   - apiGroups: ["$group"]
     resources: ["$plural/finalizers"]
     verbs: ["update"]
@@ -264,7 +268,7 @@ roleRef:
   kind: ClusterRole
   name: $name
 ---
-# Its rights in its own namespace: its configuration, and the leases of leader election.
+# The permissions of the controller in its own namespace: its configuration, and the leases of leader election.
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
 metadata:
@@ -315,7 +319,7 @@ spec:
         seccompProfile: {type: RuntimeDefault}
       containers:
         - name: controller
-          # A placeholder: build the image from the Dockerfile, push it, and put its name here.
+          # A placeholder. Build the image from the Dockerfile, push it, and write its name here.
           image: registry.example.com/$name:latest
           ports:
             - {name: probes, containerPort: 8080}
@@ -339,7 +343,7 @@ spec:
             readOnlyRootFilesystem: true
             capabilities: {drop: ["ALL"]}
           volumeMounts:
-            # Samples of a CPU profile are collected there.
+            # The CPU profiler stores its samples there.
             - {name: tmp, mountPath: /tmp}
       volumes:
         - name: tmp
@@ -356,8 +360,10 @@ spec:
 END
 
 file Dockerfile <<END
-# docker build -t IMAGE . (reknit has to come by git for that: a path leads out of what docker is given; and Cargo.lock to
-# be up to date, which \`cargo check\` sees to)
+# docker build -t IMAGE .
+#
+# reknit has to be a git dependency, because a path leads out of the build context. Cargo.lock has to be up to date:
+# \`cargo check\` updates it.
 FROM docker.io/library/rust:1.95.0-bookworm AS build
 WORKDIR /src
 COPY . .
@@ -391,7 +397,7 @@ file .vscode/launch.json <<END
 }
 END
 
-# The names above decide about order and length of lines.
+# The names that were inserted above may change the order and the length of lines.
 if command -v rustfmt >/dev/null; then
   rustfmt --edition 2024 src/main.rs src/lib.rs src/bin/crd.rs tests/passes.rs
 fi

@@ -14,11 +14,11 @@
 #      replaces the address of their index, envtest-releases.yaml
 #   5. its Go module, in the version of hack/envtest/go.mod: about five minutes for all programs on two cores
 #
-# The script uses module and build caches of its own for Go (4 GB). An interrupted run keeps them, and a complete run
-# removes them, because programs that are built once need no cache in ~/go.
+# Go builds use module and build caches of their own (4 GB), because programs that are built once need no cache in ~/go.
+# A complete run removes these caches. An interrupted run keeps them.
 set -euo pipefail
 
-version=v1.36.3 # the replace lines in hack/envtest/go.mod say the same
+version=v1.36.3 # the replace lines in hack/envtest/go.mod have to name the same version
 control_plane=(kube-apiserver etcd kubectl)
 nodes=(kube-controller-manager kube-scheduler kwok)
 releases=${ENVTEST_RELEASES_URL:-https://raw.githubusercontent.com/kubernetes-sigs/controller-tools/HEAD}
@@ -46,24 +46,25 @@ platform() {
   printf '%s-%s' "$os" "$arch"
 }
 
-wanted() {
+# Prints the requested programs.
+requested() {
   printf '%s\n' "${control_plane[@]}"
-  [ "$what" = control-plane ] || printf '%s\n' "${nodes[@]}"
+  [ "$programs" = control-plane ] || printf '%s\n' "${nodes[@]}"
 }
 
 # Prints the requested programs that are not in the folder $1.
 missing() {
   local program
-  for program in $(wanted); do
+  for program in $(requested); do
     [ -x "$1/$program" ] || printf '%s\n' "$program"
   done
 }
 
 complete() { [ -z "$(missing "$1")" ]; }
 
-# Links missing programs from the folder $1 into the staging folder. $2 describes that folder.
-take_from() {
-  local program taken=()
+# Links missing programs from the folder $1 into the staging folder. $2 names that folder in the log.
+link_from() {
+  local program linked=()
   [ -d "$1" ] || return 0
   for program in $(missing "$staging"); do
     [ -x "$1/$program" ] || continue
@@ -73,13 +74,13 @@ take_from() {
       ln -s "$1/kwok-stages" "$staging/kwok-stages"
     fi
     ln -sf "$1/$program" "$staging/$program"
-    taken+=("$program")
+    linked+=("$program")
   done
-  [ ${#taken[@]} -eq 0 ] || say "from $2 $1: ${taken[*]}"
+  [ ${#linked[@]} -eq 0 ] || say "from $2 $1: ${linked[*]}"
 }
 
-# Any kubectl of the user will do.
-take_kubectl_from_path() {
+# Any version of kubectl works.
+link_kubectl_from_path() {
   local found
   { missing "$staging" | grep -qx kubectl && found=$(command -v kubectl); } || return 0
   ln -sf "$found" "$staging/kubectl"
@@ -107,14 +108,15 @@ sha512() {
   if command -v sha512sum >/dev/null; then sha512sum "$1"; else shasum -a 512 "$1"; fi | cut -d' ' -f1
 }
 
-# The time limits add up to less than five seconds if no server answers.
+# Downloads the official archive and moves its programs into the staging folder. If no server responds, this takes less
+# than five seconds.
 download_archive() {
-  local index=$work/index.yaml archive=$work/archive.tar.gz found checksum address program
-  command -v curl >/dev/null || { say "no curl, so no archives"; return 1; }
+  local index=$work/index.yaml archive=$work/archive.tar.gz release checksum address program file
+  command -v curl >/dev/null || { say "curl is not installed: the official archives are not used"; return 1; }
   say "asking $releases for the official archives"
   curl -fsSL --connect-timeout 2 --max-time 2.5 -o "$index" "$releases/envtest-releases.yaml" >&2 ||
     { say "not reached"; return 1; }
-  read -r found checksum address <<<"$(choose_archive "$index" || true)"
+  read -r release checksum address <<<"$(choose_archive "$index" || true)"
   [ -n "${address:-}" ] || { say "no archive of ${version%.*} for $platform there"; return 1; }
   say "downloading $address"
   curl -fsSL --connect-timeout 2 --speed-limit 1000 --speed-time 2 -o "$archive" "$address" >&2 ||
@@ -125,13 +127,14 @@ download_archive() {
   tar -xzf "$archive" -C "$work/archive" >&2 ||
     { say "it cannot be unpacked: not used"; return 1; }
   for program in $(missing "$staging"); do
-    address=$(find "$work/archive" -type f -name "$program" | head -n 1)
-    [ -n "$address" ] || continue
-    chmod +x "$address" && mv -f "$address" "$staging/$program" || return 1
-    say "from the official archive of $found: $program"
+    file=$(find "$work/archive" -type f -name "$program" | head -n 1)
+    [ -n "$file" ] || continue
+    chmod +x "$file" && mv -f "$file" "$staging/$program" || return 1
+    say "from the official archive of $release: $program"
   done
 }
 
+# Tells whether the staging folder has the programs of the control plane.
 has_control_plane() {
   local program
   for program in "${control_plane[@]}"; do
@@ -139,6 +142,7 @@ has_control_plane() {
   done
 }
 
+# Prints the Go package of the program $1.
 package_of() {
   case $1 in
     etcd) printf 'go.etcd.io/etcd/server/v3' ;;
@@ -147,32 +151,35 @@ package_of() {
   esac
 }
 
-# Runs go in the module of hack/envtest, without the caller's settings for modules. -modcacherw makes the module cache
-# removable. It replaces the calling shell, which has to be a subshell, so that the process to stop is Go itself.
-in_modules() {
+# Runs the command in the module of hack/envtest, without the caller's settings for Go modules. -modcacherw makes the
+# module cache removable. The command replaces the shell, which has to be a subshell, so that a signal reaches Go
+# itself.
+exec_in_modules() {
   cd "$modules"
   exec env -u GOOS -u GOARCH GOWORK=off GOTOOLCHAIN=auto CGO_ENABLED=0 GOFLAGS=-modcacherw \
     GOMODCACHE="$cache/build/modules" GOCACHE="$cache/build/objects" "$@"
 }
 
-# kube-apiserver reports this version to its clients.
+# Prints the linker flags with the version that kube-apiserver reports to its clients.
 version_flags() {
   local package=k8s.io/component-base/version minor=${version#v1.}
   printf -- '-X %s.gitVersion=%s -X %s.gitMajor=1 -X %s.gitMinor=%s' \
     "$package" "$version" "$package" "$package" "${minor%.*}"
 }
 
+# Builds the program $1 into the staging folder, and logs every 20 seconds that the build still runs.
 build() {
-  local program=$1 began=$SECONDS said=$SECONDS
+  local program=$1 began=$SECONDS logged=$SECONDS
   say "building $program"
-  # Without the lock, which would otherwise be held while a part of the build outlives this script.
-  in_modules go build -trimpath -ldflags "-s -w $(version_flags)" -o "$work/$program" "$(package_of "$program")" \
+  # The build does not inherit the lock (9), which would otherwise stay held if a part of the build outlived this
+  # script.
+  exec_in_modules go build -trimpath -ldflags "-s -w $(version_flags)" -o "$work/$program" "$(package_of "$program")" \
     >&2 9>&- &
   building=$!
   while kill -0 "$building" 2>/dev/null; do
     sleep 0.2
-    if [ $((SECONDS - said)) -ge 20 ]; then
-      said=$SECONDS
+    if [ $((SECONDS - logged)) -ge 20 ]; then
+      logged=$SECONDS
       say "still building $program, $((SECONDS - began)) s"
     fi
   done
@@ -183,10 +190,10 @@ build() {
   say "from its Go module: $program, in $((SECONDS - began)) s"
 }
 
-# Copies the stages, which describe what kwok does to nodes and pods. Without stages kwok does not start.
+# Copies kwok's stages, which define the lifecycle of its nodes and pods. kwok does not start without stages.
 copy_stages() {
   local stages
-  stages=$(in_modules go list -m -f '{{.Dir}}' sigs.k8s.io/kwok)/kustomize/stage
+  stages=$(exec_in_modules go list -m -f '{{.Dir}}' sigs.k8s.io/kwok)/kustomize/stage
   rm -rf "$staging/kwok-stages"
   mkdir "$staging/kwok-stages"
   cp "$stages/node/fast/node-initialize.yaml" "$stages/node/heartbeat-with-lease/node-heartbeat-with-lease.yaml" \
@@ -198,27 +205,28 @@ copy_stages() {
 build_missing() {
   local program
   find_go "$work" ||
-    die "no Go and no python3 with pip: install Go from https://go.dev/dl, or point KUBEBUILDER_ASSETS at a folder with" \
-      "kube-apiserver and etcd"
+    die "neither Go nor python3 with pip is installed: install Go from https://go.dev/dl, or set KUBEBUILDER_ASSETS" \
+      "to a folder with kube-apiserver and etcd"
   for program in $(missing "$staging"); do
     build "$program"
   done
 }
 
-# Files that cannot be removed, for example because a process still writes them, are left for the next run. They do no
-# harm.
-remove_build() {
+# Removes the build caches. Files that cannot be removed, for example because a process still writes them, are left for
+# the next run.
+remove_build_caches() {
   { chmod -R u+w "$cache/build" && rm -rf "$cache/build"; } 2>/dev/null || true
 }
 
-# Two runs may install the same version: the second one waits, and finds the result of the first.
+# Takes the lock, so that of two runs for the same version the second one waits and finds the result of the first.
 lock() {
   mkdir -p "$cache"
   exec 9>"$cache/lock"
   try_lock 6 || { say "waiting for another run to finish"; try_lock 2; } || die "cannot lock $cache/lock"
 }
 
-# $1 is the operation of flock: 2 waits, and 6 does not. macOS has no flock(1), but it has perl.
+# Takes the lock with the operation $1 of flock(2): 2 (LOCK_EX) waits, 6 (LOCK_EX | LOCK_NB) does not. macOS has no
+# flock(1), but it has perl.
 try_lock() {
   if command -v flock >/dev/null; then
     if [ "$1" = 6 ]; then flock -n 9; else flock 9; fi
@@ -227,16 +235,16 @@ try_lock() {
   fi
 }
 
-# Prints the name of the folder to fill: that of the version, or another one if the user's own programs are linked
-# into it.
+# Prints the name of the folder to fill. It contains the version, and a checksum of KUBEBUILDER_ASSETS if programs of
+# that folder are linked into it.
 folder_name() {
   local name=$version-$platform
-  [ "$what" = all ] || name=$name-control-plane
+  [ "$programs" = all ] || name=$name-control-plane
   [ -z "$assets" ] || name=$name-with-$(printf '%s' "$assets" | cksum | cut -d' ' -f1)
   printf '%s' "$name"
 }
 
-# Fills the folder under the lock. Other folders named .new were left by killed runs.
+# Fills the folder. The caller holds the lock, so existing folders named .new were left by killed runs.
 fill() {
   rm -rf "$cache"/.new.*
   work=$(mktemp -d "$cache/.new.XXXXXX")
@@ -246,17 +254,17 @@ fill() {
   trap 'exit 143' TERM HUP
   staging=$work/folder
   mkdir "$staging"
-  # A copy, because the existing folder may be in use, and stays if the other programs cannot be installed.
+  # Copied, because the existing folder may be in use, and is kept if the missing programs cannot be installed.
   [ ! -d "$folder" ] || cp -a "$folder/." "$staging/"
-  [ -z "$assets" ] || take_from "$assets" KUBEBUILDER_ASSETS
-  take_from "$cache/$version-$platform" "the cache"
-  take_from "$cache/$version-$platform-control-plane" "the cache"
-  take_kubectl_from_path
+  [ -z "$assets" ] || link_from "$assets" KUBEBUILDER_ASSETS
+  link_from "$cache/$version-$platform" "the cache"
+  link_from "$cache/$version-$platform-control-plane" "the cache"
+  link_kubectl_from_path
   has_control_plane || download_archive || true
   complete "$staging" || build_missing
   rm -rf "$folder"
   mv "$staging" "$folder"
-  remove_build
+  remove_build_caches
 }
 
 clean_up() {
@@ -264,16 +272,16 @@ clean_up() {
   rm -rf "$work"
 }
 
-what=all
+programs=all
 case ${1:-} in
   '') ;;
-  --control-plane) what=control-plane ;;
+  --control-plane) programs=control-plane ;;
   *) die "usage: hack/setup-envtest.sh [--control-plane]" ;;
 esac
 platform=$(platform)
 assets=${KUBEBUILDER_ASSETS:-}
 if [ -n "$assets" ]; then
-  assets=$(cd "$assets" 2>/dev/null && pwd) || die "KUBEBUILDER_ASSETS names $KUBEBUILDER_ASSETS, which is no folder"
+  assets=$(cd "$assets" 2>/dev/null && pwd) || die "KUBEBUILDER_ASSETS is not a folder: $KUBEBUILDER_ASSETS"
 fi
 if [ -n "$assets" ] && complete "$assets"; then
   say "from KUBEBUILDER_ASSETS: all of them"

@@ -17,19 +17,19 @@ die() {
   exit 1
 }
 
-# Moved into place only when complete, so that two concurrent runs do not disturb each other.
+# Builds in a temporary folder and moves the program into place, so that two concurrent runs do not disturb each other.
 build() {
   local work
   mkdir -p "$cache"
   work=$(mktemp -d "$cache/.new.XXXXXX")
-  # shellcheck disable=SC2064 # the name as it is now
+  # shellcheck disable=SC2064 # expanded now, because $work is local
   trap "rm -rf '$work'" EXIT
-  find_go "$work" || die "no Go and no python3 with pip to build grpcurl with: install Go from https://go.dev/dl"
+  find_go "$work" || die "neither Go nor python3 with pip is installed: install Go from https://go.dev/dl"
   say "building grpcurl $version from its Go module"
   env -u GOOS -u GOARCH GOWORK=off GOTOOLCHAIN=auto CGO_ENABLED=0 GOFLAGS=-modcacherw GOBIN="$work" \
     GOMODCACHE="$work/modules" GOCACHE="$work/objects" \
     go install "github.com/fullstorydev/grpcurl/cmd/grpcurl@$version" >"$work/log" 2>&1 ||
-    die "grpcurl $version cannot be built; is a Go module proxy in reach? $(tail -n 1 "$work/log")"
+    die "building grpcurl $version failed; check that a Go module proxy is reachable: $(tail -n 1 "$work/log")"
   mv -f "$work/grpcurl" "$program"
 }
 

@@ -21,20 +21,20 @@ from_debian() {
   ) && cp "$1/debian/usr/bin/shellcheck" "$1/shellcheck"
 }
 
-# Moved into place only when complete, so that an interrupted run leaves no partial file.
+# Fetches into a temporary folder and moves the program into place, so that an interrupted run leaves no partial file.
 fetch() {
-  local into
+  local work
   mkdir -p "$cache"
-  rm -rf "$cache"/.new.* # of a run that was interrupted
-  into=$(mktemp -d "$cache/.new.XXXXXX")
+  rm -rf "$cache"/.new.* # left by interrupted runs
+  work=$(mktemp -d "$cache/.new.XXXXXX")
   echo "shellcheck is not installed: fetching it into $cache" >&2
-  if ! from_pypi "$into" >&2 && ! from_debian "$into" >&2; then
-    rm -rf "$into"
+  if ! from_pypi "$work" >&2 && ! from_debian "$work" >&2; then
+    rm -rf "$work"
     echo "cannot get shellcheck from PyPI or Debian: install it and run this again" >&2
     return 1
   fi
-  mv -f "$into/shellcheck" "$cache/shellcheck"
-  rm -rf "$into"
+  mv -f "$work/shellcheck" "$cache/shellcheck"
+  rm -rf "$work"
 }
 
 shellcheck=$(command -v shellcheck || echo "$cache/shellcheck")

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs everything that must hold before a change is merged, and prints how long each stage took. It installs what it
-# needs into the cache (see setup-envtest.sh) and stops at the first stage that fails.
+# Runs all checks that have to pass before a change is merged, and prints how long each stage took. It installs the
+# programs that it needs into ~/.cache/reknit, and stops at the first stage that fails.
 #
 #   hack/test.sh         formatting, lints, docs, and every test
 #   hack/test.sh --all   also the measurements: instruction counts, growth of allocations, fuzzing
@@ -20,24 +20,24 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 started=$SECONDS
 
-# stage NAME COMMAND...
+# stage NAME COMMAND...: runs the command, prints the time that it took, and exits if it fails.
 stage() {
-  local name=$1 at=$SECONDS
+  local name=$1 began=$SECONDS
   shift
   printf '\n=== %s: %s\n' "$name" "$*"
   if ! "$@"; then
-    printf '=== %s: FAILED after %d s\n' "$name" $((SECONDS - at)) >&2
+    printf '=== %s: FAILED after %d s\n' "$name" $((SECONDS - began)) >&2
     exit 1
   fi
-  printf '=== %s: passed in %d s\n' "$name" $((SECONDS - at))
+  printf '=== %s: passed in %d s\n' "$name" $((SECONDS - began))
 }
 
-# The peer is a workspace of its own.
+# The peer kube-runtime is a workspace of its own.
 formatting() {
   cargo fmt --all --check && cargo fmt --manifest-path benches/peers/kube-runtime/Cargo.toml --check
 }
 
-# The integration targets are named, because --all-targets leaves out targets that a plain cargo test does not run.
+# --all-targets leaves out the integration targets, because a plain cargo test does not run them.
 clippy() {
   cargo clippy --workspace --all-targets --locked -- -D warnings &&
     cargo clippy --test integration --locked -- -D warnings
@@ -47,12 +47,13 @@ docs() {
   RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
 }
 
-# tested ARGUMENTS...: runs cargo test, prints the time of each test, and records it.
-tested() {
+# run_tests ARGUMENTS...: runs cargo test, prints the time of each test, and records it.
+run_tests() {
   cargo test --locked --no-fail-fast --config "target.'cfg(all())'.runner = '$PWD/hack/timed.sh'" "$@" 2>&1 |
     tee -a "$work/tests"
 }
 
+# Waits for hack/setup-envtest.sh, and exports the folder that it printed.
 control_plane() {
   wait "$setup" || return
   KUBEBUILDER_ASSETS=$(tail -n 1 "$work/assets")
@@ -60,14 +61,14 @@ control_plane() {
   echo "KUBEBUILDER_ASSETS=$KUBEBUILDER_ASSETS"
 }
 
-# Most of these tests wait most of the time, so many of them run at once. The output of passing tests is shown for the
-# figures of those that count something.
+# Many tests run at once, because they wait most of the time. The output of passing tests is shown for the figures that
+# some of them print.
 integration() {
-  tested --test integration -- --test-threads=16 --show-output
+  run_tests --test integration -- --test-threads=16 --show-output
 }
 
 measurements() {
-  hack/instructions.sh && tested --package reknit-benches && tested --package webhook-fuzz && hack/fuzz.sh
+  hack/instructions.sh && run_tests --package reknit-benches && run_tests --package webhook-fuzz && hack/fuzz.sh
 }
 
 slowest() {
@@ -85,10 +86,10 @@ stage clippy clippy
 # The libraries also have to build with the oldest version of Kubernetes that they support.
 stage "oldest version" cargo check --locked -p reknit-sharedmain -p reknit-testing --features k8s-openapi/v1_33
 stage docs docs
-# Checks that every crate can be published: its manifest, and the files that it is packed with. Whether the packed
-# files compile would take minutes: omit --no-verify to check that.
+# Checks that each crate can be published: its manifest and its list of files. Without --no-verify it would also compile
+# the packaged files, which takes minutes.
 stage packages cargo package --workspace --locked --offline --no-verify --allow-dirty
-stage "unit tests" tested
+stage "unit tests" run_tests
 stage "control plane" control_plane
 stage "integration tests" integration
 if $all; then stage measurements measurements; fi

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The runner of cargo in hack/test.sh: runs a test binary so that it prints the time of each test. The option is
-# unstable, and test binaries of a stable toolchain accept it only with RUSTC_BOOTSTRAP. The compile-fail tests run
-# without it, because the cargo that they start would see the variable and build everything again.
+# Runs a test binary so that it prints the time of each test. hack/test.sh sets this script as cargo's runner. On a
+# stable toolchain the option --report-time needs RUSTC_BOOTSTRAP. The compile-fail tests run without it, because the
+# cargo that they start would inherit the variable and build everything again.
 set -euo pipefail
 
 case $1 in

@@ -1,4 +1,4 @@
-//! Code that must not compile, and the messages that the compiler answers with.
+//! Code that must not compile, and the error messages of the compiler.
 
 #[test]
 fn code_that_must_not_compile_has_these_errors() {

@@ -1,6 +1,6 @@
-//! Comparison with the results of Knative's Go library, row by row: see vectors/README.md.
+//! Compares reknit with the recorded results of Knative's Go library, row by row. vectors/README.md describes the file.
 //!
-//! `KNATIVE_VECTORS` names another file to compare with.
+//! `KNATIVE_VECTORS` names another file to compare with. As in that file, `want` is the result of the Go library.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,50 +19,50 @@ use reknit_reconciler::leader::{LeaderElectionConfig, Ring};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
-type Checked = Result<(), Box<dyn Error>>;
+type CheckResult = Result<(), Box<dyn Error>>;
 
-type Check = fn(Value) -> Checked;
+type Check = fn(Value) -> CheckResult;
 
-/// The comparison of one row, for each key of the file.
+/// The function that compares one row, by the key of the file.
 const CHECKS: [(&str, Check); 11] = [
-    ("childNames", |row| child_names(read(row)?)),
-    ("conditions", |row| conditions(read(row)?)),
-    ("destinations", |row| destinations(read(row)?)),
-    ("exampleChecksums", |row| pair(read(row)?, example_checksum)),
-    ("fieldErrors", |row| field_errors(&read(row)?)),
-    ("hash", |row| hash(read(row)?)),
-    ("kindToResource", |row| pair(read(row)?, kind_to_resource)),
-    ("leaderElection", |row| leader_election(read(row)?)),
-    ("references", |row| references(read(row)?)),
-    ("serviceHostname", |row| service_hostname(read(row)?)),
-    ("urls", |row| urls(read(row)?)),
+    ("childNames", |row| child_names(parse(row)?)),
+    ("conditions", |row| conditions(parse(row)?)),
+    ("destinations", |row| destinations(parse(row)?)),
+    ("exampleChecksums", |row| check_function(parse(row)?, example_checksum)),
+    ("fieldErrors", |row| field_errors(&parse(row)?)),
+    ("hash", |row| hash(parse(row)?)),
+    ("kindToResource", |row| check_function(parse(row)?, kind_to_resource)),
+    ("leaderElection", |row| leader_election(parse(row)?)),
+    ("references", |row| references(parse(row)?)),
+    ("serviceHostname", |row| service_hostname(parse(row)?)),
+    ("urls", |row| urls(parse(row)?)),
 ];
 
 #[test]
-fn every_row_agrees_with_knative() -> Checked {
+fn every_row_agrees_with_knative() -> CheckResult {
     let vectors = vectors()?;
-    let (counts, wrong) = compare(&vectors);
+    let (counts, differences) = compare(&vectors);
     for (key, rows) in counts {
-        // Not by `println!`, whose output a passing test does not show.
+        // Not by `println!`, because the test harness hides its output if the test passes.
         writeln!(stdout(), "knative parity: {rows:4} rows of {key}")?;
     }
-    assert!(wrong.is_empty(), "{} differences:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(differences.is_empty(), "{} differences:\n{}", differences.len(), differences.join("\n"));
     Ok(())
 }
 
 #[test]
-fn a_key_that_is_unknown_or_has_no_rows_is_a_difference() -> Checked {
+fn a_key_that_is_unknown_or_has_no_rows_is_a_difference() -> CheckResult {
     let mut vectors = committed()?;
-    vectors["unheardOf"] = json!([1]);
+    vectors["unknownKey"] = json!([1]);
     vectors["urls"] = json!([]);
     vectors.as_object_mut().unwrap().remove("hash");
-    let (_, wrong) = compare(&vectors);
-    assert_eq!(wrong, ["hash: no rows", "unheardOf: nothing compares this key", "urls: no rows"]);
+    let (_, differences) = compare(&vectors);
+    assert_eq!(differences, ["hash: no rows", "unknownKey: nothing compares this key", "urls: no rows"]);
     Ok(())
 }
 
 #[test]
-fn every_expectation_of_a_row_is_compared() -> Checked {
+fn a_changed_expectation_is_a_difference() -> CheckResult {
     let expectations = [
         "/childNames/0/want",
         "/conditions/0/steps/0/happy",
@@ -98,7 +98,7 @@ fn every_expectation_of_a_row_is_compared() -> Checked {
         let mut vectors = committed.clone();
         let value = vectors.pointer_mut(pointer).ok_or(pointer)?;
         *value = match value {
-            Value::Bool(so) => json!(!*so),
+            Value::Bool(value) => json!(!*value),
             Value::String(text) => json!(format!("{text}!")),
             Value::Number(_) => json!(7),
             _ => json!({"other": "x"}),
@@ -120,34 +120,34 @@ fn vectors() -> Result<Value, Box<dyn Error>> {
 }
 
 fn load(path: &Path) -> Result<Value, Box<dyn Error>> {
-    let named = |error: &dyn Error| format!("{}: {error}", path.display());
-    let text = std::fs::read_to_string(path).map_err(|error| named(&error))?;
-    Ok(serde_json::from_str(&text).map_err(|error| named(&error))?)
+    let with_path = |error: &dyn Error| format!("{}: {error}", path.display());
+    let text = std::fs::read_to_string(path).map_err(|error| with_path(&error))?;
+    Ok(serde_json::from_str(&text).map_err(|error| with_path(&error))?)
 }
 
 /// Returns the number of compared rows for each key, and the differences.
 fn compare(vectors: &Value) -> (BTreeMap<&str, usize>, Vec<String>) {
     let checks = BTreeMap::from(CHECKS);
-    let (mut counts, mut wrong) = (BTreeMap::new(), Vec::new());
-    let known = checks.keys().copied();
-    let given = vectors.as_object().into_iter().flat_map(|all| all.keys().map(String::as_str));
-    for key in known.chain(given).collect::<BTreeSet<_>>() {
+    let (mut counts, mut differences) = (BTreeMap::new(), Vec::new());
+    let known_keys = checks.keys().copied();
+    let keys_in_file = vectors.as_object().into_iter().flat_map(|all| all.keys().map(String::as_str));
+    for key in known_keys.chain(keys_in_file).collect::<BTreeSet<_>>() {
         let Some(check) = checks.get(key) else {
-            wrong.push(format!("{key}: nothing compares this key"));
+            differences.push(format!("{key}: nothing compares this key"));
             continue;
         };
         let rows = rows(&vectors[key]);
         if rows.is_empty() {
-            wrong.push(format!("{key}: no rows"));
+            differences.push(format!("{key}: no rows"));
         }
         counts.insert(key, rows.len());
         for (number, row) in rows.into_iter().enumerate() {
             if let Err(error) = check(row.clone()) {
-                wrong.push(format!("{key}, row {number}: {error}\n    in {row}"));
+                differences.push(format!("{key}, row {number}: {error}\n    in {row}"));
             }
         }
     }
-    (counts, wrong)
+    (counts, differences)
 }
 
 /// The rows of a list, or the fields of an object as pairs of input and output.
@@ -159,16 +159,16 @@ fn rows(value: &Value) -> Vec<Value> {
     }
 }
 
-fn read<T: DeserializeOwned>(row: Value) -> serde_json::Result<T> {
+fn parse<T: DeserializeOwned>(row: Value) -> serde_json::Result<T> {
     serde_json::from_value(row)
 }
 
-fn same<T: PartialEq + Debug>(what: &str, got: T, want: T) -> Checked {
+fn check_equal<T: PartialEq + Debug>(what: &str, got: T, want: T) -> CheckResult {
     if got == want { Ok(()) } else { Err(format!("{what}: got {got:?}, want {want:?}").into()) }
 }
 
-fn pair((input, want): (String, String), port: impl Fn(&str) -> String) -> Checked {
-    same("output", port(&input), want)
+fn check_function((input, want): (String, String), function: impl Fn(&str) -> String) -> CheckResult {
+    check_equal("output", function(&input), want)
 }
 
 #[derive(Deserialize)]
@@ -179,8 +179,8 @@ struct ChildName {
     want: String,
 }
 
-fn child_names(row: ChildName) -> Checked {
-    same("name", child_name(&row.parent, &row.suffix), row.want)
+fn child_names(row: ChildName) -> CheckResult {
+    check_equal("name", child_name(&row.parent, &row.suffix), row.want)
 }
 
 #[derive(Deserialize)]
@@ -226,7 +226,7 @@ impl DuckShaped for Status {
     }
 }
 
-fn conditions(row: ConditionRow) -> Checked {
+fn conditions(row: ConditionRow) -> CheckResult {
     let dependents = row.dependents.into_iter().map(|name| &*name.leak());
     let dependents = dependents.collect::<Vec<&'static str>>().leak();
     let set = match &*row.set {
@@ -236,12 +236,13 @@ fn conditions(row: ConditionRow) -> Checked {
     };
     let mut status = Status::default();
     for (number, step) in row.steps.into_iter().enumerate() {
-        take(&set, &mut status, step).map_err(|error| format!("step {number}: {error}"))?;
+        apply_step(&set, &mut status, step).map_err(|error| format!("step {number}: {error}"))?;
     }
     Ok(())
 }
 
-fn take(set: &ConditionSet, status: &mut Status, step: Step) -> Checked {
+/// Applies the step to the conditions, and compares the result.
+fn apply_step(set: &ConditionSet, status: &mut Status, step: Step) -> CheckResult {
     let before = status.duck.conditions.clone();
     let mut conditions = set.manage(status);
     let Step { kind, reason, message, .. } = step;
@@ -263,17 +264,21 @@ fn take(set: &ConditionSet, status: &mut Status, step: Step) -> Checked {
         }),
         other => return Err(format!("unknown operation {other}").into()),
     }
-    same("error", error, step.error)?;
-    same("happy", conditions.is_happy(), step.happy)?;
-    let time = |all: &[Condition], kind: &str| {
-        all.iter().find(|one| one.kind == kind).map(|one| one.last_transition_time.clone())
+    check_equal("error", error, step.error)?;
+    check_equal("happy", conditions.is_happy(), step.happy)?;
+    let transition_time = |conditions: &[Condition], kind: &str| {
+        let condition = conditions.iter().find(|condition| condition.kind == kind);
+        condition.map(|condition| condition.last_transition_time.clone())
     };
-    let now = &status.duck.conditions;
-    let moved = now.iter().filter(|one| time(&before, &one.kind) != time(now, &one.kind));
-    same("transitioned", moved.map(|one| one.kind.clone()).collect(), step.transitioned)?;
-    let timeless = now.iter().map(|one| Condition { last_transition_time: None, ..one.clone() });
-    let written = serde_json::to_value(timeless.collect::<Vec<_>>())?;
-    same("conditions", written, if step.want.is_null() { json!([]) } else { step.want })
+    let after = &status.duck.conditions;
+    let transitioned = after.iter().map(|condition| &condition.kind);
+    let transitioned =
+        transitioned.filter(|kind| transition_time(&before, kind) != transition_time(after, kind));
+    check_equal("transitioned", transitioned.cloned().collect(), step.transitioned)?;
+    let without_times =
+        after.iter().map(|condition| Condition { last_transition_time: None, ..condition.clone() });
+    let json = serde_json::to_value(without_times.collect::<Vec<_>>())?;
+    check_equal("conditions", json, if step.want.is_null() { json!([]) } else { step.want })
 }
 
 #[derive(Deserialize)]
@@ -283,24 +288,25 @@ struct DestinationRow {
     want: String,
 }
 
-fn destinations(row: DestinationRow) -> Checked {
-    let written = serde_json::to_value(&row.r#in)?;
-    same("round trip", read::<Destination>(written)?, row.r#in.clone())?;
-    same("field error", row.r#in.validate().to_string(), row.want)
+fn destinations(row: DestinationRow) -> CheckResult {
+    let json = serde_json::to_value(&row.r#in)?;
+    check_equal("round trip", parse::<Destination>(json)?, row.r#in.clone())?;
+    check_equal("field error", row.r#in.validate().to_string(), row.want)
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct FieldErrorRow {
-    tree: Tree,
+    tree: ErrorTree,
     want: String,
     errors: String,
     warnings: String,
 }
 
+/// An expression that constructs a field error.
 #[derive(Deserialize)]
 #[serde(tag = "op", rename_all = "camelCase", deny_unknown_fields)]
-enum Tree {
+enum ErrorTree {
     Missing { paths: Vec<String> },
     Disallowed { paths: Vec<String> },
     MissingOneOf { paths: Vec<String> },
@@ -309,12 +315,12 @@ enum Tree {
     InvalidValue { value: String, path: String, details: Vec<String> },
     InvalidKeyName { key: String, path: String, details: Vec<String> },
     OutOfBounds { value: i64, lower: i64, upper: i64, path: String },
-    ViaField { prefix: Vec<String>, of: Box<Tree> },
-    ViaIndex { index: usize, of: Box<Tree> },
-    ViaKey { key: String, of: Box<Tree> },
-    ViaFieldIndex { field: String, index: usize, of: Box<Tree> },
-    At { level: LevelName, of: Box<Tree> },
-    Also { of: Box<Tree>, others: Vec<Tree> },
+    ViaField { prefix: Vec<String>, of: Box<ErrorTree> },
+    ViaIndex { index: usize, of: Box<ErrorTree> },
+    ViaKey { key: String, of: Box<ErrorTree> },
+    ViaFieldIndex { field: String, index: usize, of: Box<ErrorTree> },
+    At { level: LevelName, of: Box<ErrorTree> },
+    Also { of: Box<ErrorTree>, others: Vec<ErrorTree> },
 }
 
 #[derive(Clone, Copy, Deserialize)]
@@ -323,38 +329,40 @@ enum LevelName {
     Warning,
 }
 
-fn field_errors(row: &FieldErrorRow) -> Checked {
-    let error = build(&row.tree);
-    same("all", error.to_string(), row.want.clone())?;
-    same("errors", error.clone().filter(Level::Error).to_string(), row.errors.clone())?;
-    same("warnings", error.filter(Level::Warning).to_string(), row.warnings.clone())
+fn field_errors(row: &FieldErrorRow) -> CheckResult {
+    let error = build_error(&row.tree);
+    check_equal("all", error.to_string(), row.want.clone())?;
+    check_equal("errors", error.clone().filter(Level::Error).to_string(), row.errors.clone())?;
+    check_equal("warnings", error.filter(Level::Warning).to_string(), row.warnings.clone())
 }
 
-fn build(tree: &Tree) -> FieldError {
+fn build_error(tree: &ErrorTree) -> FieldError {
     match tree {
-        Tree::Missing { paths } => FieldError::missing(paths),
-        Tree::Disallowed { paths } => FieldError::disallowed(paths),
-        Tree::MissingOneOf { paths } => FieldError::missing_one_of(paths),
-        Tree::MultipleOneOf { paths } => FieldError::multiple_one_of(paths),
-        Tree::Generic { message, paths } => FieldError::generic(message, paths),
-        Tree::InvalidValue { value, path, details } => {
+        ErrorTree::Missing { paths } => FieldError::missing(paths),
+        ErrorTree::Disallowed { paths } => FieldError::disallowed(paths),
+        ErrorTree::MissingOneOf { paths } => FieldError::missing_one_of(paths),
+        ErrorTree::MultipleOneOf { paths } => FieldError::multiple_one_of(paths),
+        ErrorTree::Generic { message, paths } => FieldError::generic(message, paths),
+        ErrorTree::InvalidValue { value, path, details } => {
             FieldError::invalid_value(value, path).details(details.join(", "))
         }
-        Tree::InvalidKeyName { key, path, details } => {
+        ErrorTree::InvalidKeyName { key, path, details } => {
             FieldError::invalid_key_name(key, path).details(details.join(", "))
         }
-        Tree::OutOfBounds { value, lower, upper, path } => {
+        ErrorTree::OutOfBounds { value, lower, upper, path } => {
             FieldError::out_of_bounds(value, lower, upper, path)
         }
-        Tree::ViaField { prefix, of } => {
-            prefix.iter().rev().fold(build(of), |error, field| error.via_field(field))
+        ErrorTree::ViaField { prefix, of } => {
+            prefix.iter().rev().fold(build_error(of), |error, field| error.via_field(field))
         }
-        Tree::ViaIndex { index, of } => build(of).via_index(*index),
-        Tree::ViaKey { key, of } => build(of).via_key(key),
-        Tree::ViaFieldIndex { field, index, of } => build(of).via_field_index(field, *index),
-        Tree::At { level: LevelName::Error, of } => build(of).at(Level::Error),
-        Tree::At { level: LevelName::Warning, of } => build(of).at(Level::Warning),
-        Tree::Also { of, others } => others.iter().map(build).fold(build(of), FieldError::also),
+        ErrorTree::ViaIndex { index, of } => build_error(of).via_index(*index),
+        ErrorTree::ViaKey { key, of } => build_error(of).via_key(key),
+        ErrorTree::ViaFieldIndex { field, index, of } => build_error(of).via_field_index(field, *index),
+        ErrorTree::At { level: LevelName::Error, of } => build_error(of).at(Level::Error),
+        ErrorTree::At { level: LevelName::Warning, of } => build_error(of).at(Level::Warning),
+        ErrorTree::Also { of, others } => {
+            others.iter().map(build_error).fold(build_error(of), FieldError::also)
+        }
     }
 }
 
@@ -374,13 +382,13 @@ struct Subset {
     want: Vec<String>,
 }
 
-fn hash(row: HashRow) -> Checked {
+fn hash(row: HashRow) -> CheckResult {
     let ring = Ring::new(row.buckets);
     for (key, owner) in row.owners {
-        same(&key, ring.owner(&key.parse::<Key>()?), &owner)?;
+        check_equal(&key, ring.owner(&key.parse::<Key>()?), &owner)?;
     }
     let want = row.subset.want.iter().map(String::as_str).collect();
-    same("subset", ring.subset(&row.subset.target, row.subset.n), want)
+    check_equal("subset", ring.subset(&row.subset.target, row.subset.n), want)
 }
 
 #[derive(Deserialize)]
@@ -401,31 +409,31 @@ struct Election {
     map_lease_prefix: Option<BTreeMap<String, String>>,
 }
 
-fn leader_election(row: ElectionRow) -> Checked {
+fn leader_election(row: ElectionRow) -> CheckResult {
     let got = LeaderElectionConfig::from_data(&row.data);
     match (got, row.want, row.error) {
         (Ok(got), Some(want), None) => {
-            same("lease duration", got.lease_duration, Duration::from_millis(want.lease_duration_ms))?;
-            same("renew deadline", got.renew_deadline, Duration::from_millis(want.renew_deadline_ms))?;
-            same("retry period", got.retry_period, Duration::from_millis(want.retry_period_ms))?;
-            same("prefixes", got.lease_prefixes, want.map_lease_prefix.unwrap_or_default())?;
-            same("buckets", got.buckets, want.buckets)
+            check_equal("lease duration", got.lease_duration, Duration::from_millis(want.lease_duration_ms))?;
+            check_equal("renew deadline", got.renew_deadline, Duration::from_millis(want.renew_deadline_ms))?;
+            check_equal("retry period", got.retry_period, Duration::from_millis(want.retry_period_ms))?;
+            check_equal("prefixes", got.lease_prefixes, want.map_lease_prefix.unwrap_or_default())?;
+            check_equal("buckets", got.buckets, want.buckets)
         }
-        (Err(got), None, Some(want)) => same_error(&got.to_string(), &want, &row.data),
+        (Err(got), None, Some(want)) => check_error(&got.to_string(), &want, &row.data),
         (got, ..) => Err(format!("got {got:?}").into()),
     }
 }
 
-/// Compares error messages. Where the words are those of Go's strconv or time, reknit's message only has to name the
-/// key and the value.
-fn same_error(got: &str, want: &str, data: &BTreeMap<String, String>) -> Checked {
+/// Compares error messages. A message that quotes Go's strconv or time package is not compared literally: reknit's
+/// message only has to name the key and the value.
+fn check_error(got: &str, want: &str, data: &BTreeMap<String, String>) -> CheckResult {
     if !want.contains(": strconv.") && !want.contains(": time: ") {
-        return same("error", got, want);
+        return check_equal("error", got, want);
     }
-    let named = |(key, value): (&String, &String)| {
+    let names_entry = |(key, value): (&String, &String)| {
         got.contains(&format!("{key:?}")) && got.contains(&format!("{value:?}"))
     };
-    if data.iter().any(named) { Ok(()) } else { Err(format!("{got:?} names no key and value").into()) }
+    if data.iter().any(names_entry) { Ok(()) } else { Err(format!("{got:?} names no key and value").into()) }
 }
 
 #[derive(Deserialize)]
@@ -441,25 +449,25 @@ struct ReferenceRow {
     validate_object_reference: String,
 }
 
-fn references(row: ReferenceRow) -> Checked {
+fn references(row: ReferenceRow) -> CheckResult {
     let reference = Reference {
         api_version: row.api_version,
         kind: row.kind,
         namespace: Some(row.namespace),
         name: Some(row.name),
-        selector: read(row.selector)?,
+        selector: parse(row.selector)?,
     };
     let track = reference.check_trackable().err().map(|error| error.to_string());
-    same("track", track.unwrap_or_default(), row.track)?;
-    same("validate", reference.validate().to_string(), row.validate)?;
+    check_equal("track", track.unwrap_or_default(), row.track)?;
+    check_equal("validate", reference.validate().to_string(), row.validate)?;
     let object_reference = reference.validate_object_reference().to_string();
-    same("validateObjectReference", object_reference, row.validate_object_reference)
+    check_equal("validateObjectReference", object_reference, row.validate_object_reference)
 }
 
-/// The rows use the default domain. The domain of this machine replaces it in the expectation and in the result.
-fn service_hostname((want, (service, namespace)): (String, (String, String))) -> Checked {
+/// The rows use the default domain of a cluster. It is replaced by the domain that this machine is configured with.
+fn service_hostname((want, (service, namespace)): (String, (String, String))) -> CheckResult {
     let want = want.replace(".cluster.local", &format!(".{}", cluster_domain()));
-    same("host", service_host_name(&service, &namespace), want)
+    check_equal("host", service_host_name(&service, &namespace), want)
 }
 
 #[derive(Deserialize)]
@@ -479,20 +487,24 @@ struct UrlRow {
     resolve: BTreeMap<String, String>,
 }
 
-fn urls(row: UrlRow) -> Checked {
+fn urls(row: UrlRow) -> CheckResult {
     let parsed = Url::parse(&row.r#in);
-    same("error", parsed.is_err(), row.error)?;
+    check_equal("error", parsed.is_err(), row.error)?;
     let Ok(parsed) = parsed else { return Ok(()) };
-    same("nil", Some(parsed.is_none()), row.nil)?;
-    same("json", serde_json::to_value(&parsed)?, serde_json::from_str(&row.json.unwrap_or_default())?)?;
-    same("empty", Some(parsed.as_ref().is_none_or(Url::is_empty)), row.empty)?;
+    check_equal("nil", Some(parsed.is_none()), row.nil)?;
+    check_equal(
+        "json",
+        serde_json::to_value(&parsed)?,
+        serde_json::from_str(&row.json.unwrap_or_default())?,
+    )?;
+    check_equal("empty", Some(parsed.as_ref().is_none_or(Url::is_empty)), row.empty)?;
     let url = parsed.unwrap_or_default();
-    same("string", url.to_string(), row.string.unwrap_or_default())?;
-    same("scheme", url.scheme(), &row.scheme.unwrap_or_default())?;
-    same("host", &*url.host(), &row.host.unwrap_or_default())?;
-    same("path", &*url.path(), &row.path.unwrap_or_default())?;
+    check_equal("string", url.to_string(), row.string.unwrap_or_default())?;
+    check_equal("scheme", url.scheme(), &row.scheme.unwrap_or_default())?;
+    check_equal("host", &*url.host(), &row.host.unwrap_or_default())?;
+    check_equal("path", &*url.path(), &row.path.unwrap_or_default())?;
     for (reference, want) in row.resolve {
-        same(&reference, url.resolve(&reference.parse()?).to_string(), want)?;
+        check_equal(&reference, url.resolve(&reference.parse()?).to_string(), want)?;
     }
     Ok(())
 }

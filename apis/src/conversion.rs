@@ -7,8 +7,8 @@ use crate::Kind;
 /// The error of converting an object.
 pub type ConversionError = Box<dyn Error + Send + Sync>;
 
-/// A version of a Kind that converts to other versions through the hub, the version that can represent all the others.
-/// Each other version implements this once. The hub implements nothing.
+/// A version of a Kind that converts to other versions by way of the hub, the version that can represent all the
+/// others. Each version except the hub implements this trait.
 ///
 /// A value that a version cannot represent has to be kept for the conversion back, usually in an annotation. Of the
 /// metadata, only labels and annotations can be changed.
@@ -71,8 +71,8 @@ pub trait Convertible: Kind {
     ///
     /// # Errors
     ///
-    /// Returns the reason if the hub cannot represent the object. The API server then cannot serve the object in other
-    /// versions, so avoid it.
+    /// Returns the reason if the hub cannot represent the object. Avoid it: the API server then cannot serve the object
+    /// in other versions.
     fn into_hub(self) -> Result<Self::Hub, ConversionError>;
 
     /// Converts the object from the hub version.

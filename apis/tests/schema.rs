@@ -1,4 +1,4 @@
-//! The schemas of the types that CustomResourceDefinitions contain are structural, as the API server requires.
+//! Tests that the schemas of the types in CustomResourceDefinitions are structural, as the API server requires.
 
 use kube::{CustomResource, CustomResourceExt};
 use reknit_apis::{AddressStatus, Addressable, Destination, DuckStatus, KReference, Reference, Url};
@@ -30,36 +30,37 @@ struct EverythingStatus {
     further: Option<Addressable>,
 }
 
+/// The schema of a Kind that contains all these types.
 fn schema() -> serde_json::Result<Value> {
     let crd = serde_json::to_value(Everything::crd())?;
     Ok(crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone())
 }
 
-/// Calls `see` with each node of the schema and its path.
-fn visit(node: &Value, path: &str, see: &mut impl FnMut(&Value, &str)) {
-    see(node, path);
+/// Calls `visitor` with each node of the schema and its path.
+fn visit(node: &Value, path: &str, visitor: &mut impl FnMut(&Value, &str)) {
+    visitor(node, path);
     for (name, property) in node["properties"].as_object().into_iter().flatten() {
-        visit(property, &format!("{path}.{name}"), see);
+        visit(property, &format!("{path}.{name}"), visitor);
     }
     for inner in ["items", "additionalProperties"] {
         if node[inner].is_object() {
-            visit(&node[inner], &format!("{path}.{inner}"), see);
+            visit(&node[inner], &format!("{path}.{inner}"), visitor);
         }
     }
 }
 
 #[test]
-fn every_node_has_one_type_and_no_reference() {
-    let mut nodes = 0;
+fn every_node_has_a_type_and_no_schema_references_or_alternatives() {
+    let mut node_count = 0;
     visit(&schema().unwrap(), "", &mut |node, path| {
-        nodes += 1;
+        node_count += 1;
         assert!(node["type"].is_string(), "{path} has no type: {node}");
         for forbidden in ["$ref", "$defs", "definitions", "oneOf", "anyOf", "allOf", "not", "const"] {
             assert!(node.get(forbidden).is_none(), "{path} has {forbidden}: {node}");
         }
     });
-    println!("{nodes} nodes");
-    assert!(nodes > 40, "only {nodes} nodes were seen");
+    println!("{node_count} nodes");
+    assert!(node_count > 40, "only {node_count} nodes were visited");
 }
 
 #[test]
@@ -86,11 +87,11 @@ fn fields_have_knatives_names() {
 }
 
 #[test]
-fn descriptions_contain_no_rust() {
+fn descriptions_contain_no_rustdoc_markup() {
     visit(&schema().unwrap(), "", &mut |node, path| {
         let description = node["description"].as_str().unwrap_or_default();
-        for code in ["```", "](", "`]", "use reknit"] {
-            assert!(!description.contains(code), "{path}: {description}");
+        for markup in ["```", "](", "`]", "use reknit"] {
+            assert!(!description.contains(markup), "{path}: {description}");
         }
     });
 }
@@ -101,7 +102,7 @@ fn a_destination_survives_a_round_trip() {
         "ref": {"apiVersion": "v1", "kind": "Service", "name": "web", "namespace": "default", "group": "g"},
         "uri": "/below", "CACerts": "pem", "audience": "me"
     });
-    let read: Destination = serde_json::from_value(stored.clone()).unwrap();
-    assert_eq!(read.reference.as_ref().unwrap().name, "web");
-    assert_eq!(serde_json::to_value(read).unwrap(), stored);
+    let destination: Destination = serde_json::from_value(stored.clone()).unwrap();
+    assert_eq!(destination.reference.as_ref().unwrap().name, "web");
+    assert_eq!(serde_json::to_value(destination).unwrap(), stored);
 }

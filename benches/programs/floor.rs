@@ -1,11 +1,11 @@
-//! The lower bound of the work: a client that sends given status writes, without a controller.
+//! The floor, a lower bound of the work: a bare client that sends precomputed status writes, without a controller.
 //!
 //! | arguments | effect |
 //! | --- | --- |
-//! | `bench-floor writes FILE` | sends each line of the file, a path and a merge patch, with limited concurrency |
-//! | `bench-floor watching writes FILE` | the same, and reads a watch of each Kind meanwhile |
-//! | `bench-floor follows NAMESPACE` | watches the namespace's Services as raw lines, and writes a status for each |
-//! | `bench-floor lists` | reads both Kinds in pages of 500, prints `listed`, and exits |
+//! | `bench-floor write FILE` | sends each line of the file, a path and a merge patch, with limited concurrency |
+//! | `bench-floor --watch write FILE` | the same, and reads a watch of each Kind meanwhile |
+//! | `bench-floor follow NAMESPACE` | watches the namespace's Services as raw lines, and writes a status for each |
+//! | `bench-floor list` | lists both Kinds in pages of 500, prints `listed`, and exits |
 //!
 //! `KUBECONFIG` names the API server, and `K_THREADS_PER_CONTROLLER` is the number of concurrent requests.
 
@@ -26,32 +26,32 @@ async fn main() -> Result<()> {
     let client = Client::try_default().await?;
     let arguments: Vec<String> = env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["writes", file] => write_all(&client, &fs::read_to_string(file)?).await,
-        ["watching", "writes", file] => {
+        ["write", file] => write_all(&client, &fs::read_to_string(file)?).await,
+        ["--watch", "write", file] => {
             let writes = fs::read_to_string(file)?;
             let services = tokio::spawn(watch(&client, SERVICES).await?);
             let addressable_services = tokio::spawn(watch(&client, ADDRESSABLE_SERVICES).await?);
             tokio::select! {
-                ended = services => ended?,
-                ended = addressable_services => ended?,
-                failed = write_all(&client, &writes) => failed,
+                result = services => result?,
+                result = addressable_services => result?,
+                result = write_all(&client, &writes) => result,
             }
         }
-        ["follows", namespace] => follow(&client, namespace).await,
-        ["lists"] => list_both(&client).await,
-        _ => Err("bench-floor [watching] writes FILE | follows NAMESPACE | lists".into()),
+        ["follow", namespace] => follow(&client, namespace).await,
+        ["list"] => list_both_kinds(&client).await,
+        _ => Err("usage: bench-floor [--watch] write FILE | follow NAMESPACE | list".into()),
     }
 }
 
-fn in_flight() -> Result<usize> {
+fn concurrency() -> Result<usize> {
     Ok(env::var("K_THREADS_PER_CONTROLLER")?.parse()?)
 }
 
-/// Keeps running after the last write, as a controller does, so that its memory can be measured.
+/// Sends all writes, and then keeps running, as a controller does, so that its memory can be measured.
 async fn write_all(client: &Client, lines: &str) -> Result<()> {
     let writes = lines.lines().filter_map(|line| line.split_once('\t'));
     stream::iter(writes.map(Ok))
-        .try_for_each_concurrent(in_flight()?, |(path, body)| write(client, path, body.to_owned()))
+        .try_for_each_concurrent(concurrency()?, |(path, body)| write(client, path, body.to_owned()))
         .await?;
     std::future::pending().await
 }
@@ -62,7 +62,7 @@ async fn write(client: &Client, path: &str, body: String) -> Result<()> {
     Ok(())
 }
 
-/// Opens a watch whose lines are read and dropped. It does not end.
+/// Opens a watch. The returned future reads and drops its events, and fails when the watch ends.
 async fn watch(client: &Client, path: &str) -> Result<impl Future<Output = Result<()>> + use<>> {
     let first = client.request_text(Request::get(format!("{path}?limit=1")).body(Vec::new())?).await?;
     let version = serde_json::from_str::<Page>(&first)?.metadata.resource_version;
@@ -70,12 +70,12 @@ async fn watch(client: &Client, path: &str) -> Result<impl Future<Output = Resul
     let lines = client.request_stream(Request::get(path).body(Vec::new())?).await?.lines();
     Ok(async {
         lines.try_for_each(|_| ready(Ok(()))).await?;
-        Err("a watch has ended".into())
+        Err("a watch ended".into())
     })
 }
 
 #[derive(Deserialize)]
-struct Line {
+struct WatchEvent {
     r#type: String,
     object: Object,
 }
@@ -90,36 +90,40 @@ struct Metadata {
     name: String,
 }
 
+/// Writes a Ready status for the AddressableService of each Service that the watch reports as added.
 async fn follow(client: &Client, namespace: &str) -> Result<()> {
-    // Controllers have opened their connections by then, too.
-    stream::iter(0..in_flight()?).map(Ok).try_for_each_concurrent(None, |_| greet(client)).await?;
+    // A controller has opened its connections before the measurement, so this client does the same.
+    stream::iter(0..concurrency()?)
+        .map(Ok)
+        .try_for_each_concurrent(None, |_| open_connection(client))
+        .await?;
     let path = format!("/api/v1/namespaces/{namespace}/services?watch=true");
     let lines = client.request_stream(Request::get(path).body(Vec::new())?).await?.lines();
     println!("watching");
     lines
         .map_err(Into::into)
-        .try_for_each_concurrent(in_flight()?, |line| mark_ready(client, namespace, line))
+        .try_for_each_concurrent(concurrency()?, |line| mark_ready(client, namespace, line))
         .await
 }
 
-async fn greet(client: &Client) -> Result<()> {
+async fn open_connection(client: &Client) -> Result<()> {
     client.request_text(Request::get("/version").body(Vec::new())?).await?;
     Ok(())
 }
 
 async fn mark_ready(client: &Client, namespace: &str, line: String) -> Result<()> {
-    let line: Line = serde_json::from_str(&line)?;
-    if line.r#type != "ADDED" {
+    let event: WatchEvent = serde_json::from_str(&line)?;
+    if event.r#type != "ADDED" {
         return Ok(());
     }
-    let name = line.object.metadata.name;
+    let name = event.object.metadata.name;
     let path = format!(
         "/apis/samples.knative.dev/v1alpha1/namespaces/{namespace}/addressableservices/{name}/status"
     );
     write(client, &path, reknit_benches::ready_status(namespace, &name).to_string()).await
 }
 
-async fn list_both(client: &Client) -> Result<()> {
+async fn list_both_kinds(client: &Client) -> Result<()> {
     tokio::try_join!(list(client, SERVICES), list(client, ADDRESSABLE_SERVICES))?;
     println!("listed");
     Ok(())
@@ -127,12 +131,12 @@ async fn list_both(client: &Client) -> Result<()> {
 
 #[derive(Deserialize)]
 struct Page {
-    metadata: PageMeta,
+    metadata: ListMeta,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct PageMeta {
+struct ListMeta {
     resource_version: String,
     r#continue: Option<String>,
 }

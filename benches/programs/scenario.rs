@@ -1,5 +1,5 @@
-//! Runs one scenario once, so that its instructions can be counted: `bench-scenario NAME SIZE`. The instructions within
-//! `counted` count, and the preparation does not.
+//! Runs one scenario once, so that its instructions can be counted: `bench-scenario NAME SIZE`. Only the instructions
+//! within `counted` are counted, so the preparation is excluded.
 
 use std::{env, error::Error};
 
@@ -7,16 +7,16 @@ use reknit_benches::{by_name, scenarios::runtime};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = env::args().skip(1).collect();
-    let [name, size] = &arguments[..] else { return Err("bench-scenario NAME SIZE".into()) };
+    let [name, size] = &arguments[..] else { return Err("usage: bench-scenario NAME SIZE".into()) };
     let runtime = runtime()?;
-    let _within = runtime.enter();
-    let work = by_name::prepared(name, size.parse()?, &runtime).map_err(|error| error.to_string())?;
+    let _guard = runtime.enter();
+    let work = by_name::prepare(name, size.parse()?, &runtime).map_err(|error| error.to_string())?;
     Ok(counted(work).map_err(|error| error.to_string())?)
 }
 
-/// Callgrind counts within this function.
+/// Callgrind counts only within this function, which hack/instructions.sh selects by its name.
 #[inline(never)]
 fn counted<T>(work: impl FnOnce() -> T) -> T {
-    let made = work();
-    std::hint::black_box(made)
+    let result = work();
+    std::hint::black_box(result)
 }

@@ -7,7 +7,7 @@ use tokio::runtime::Runtime;
 
 use crate::{
     Server,
-    scenarios::{Keys, Lane, Observers, Passes, Stored, find_buckets, turn_condition},
+    scenarios::{CachedServices, Keys, Lane, Observers, Passes, find_buckets, flip_condition},
 };
 
 /// The part of a scenario that is counted, ready to run.
@@ -17,50 +17,53 @@ pub type Work<'a> = Box<dyn FnOnce() -> Result<()> + 'a>;
 pub const NAMES: [&str; 8] =
     ["passes", "list", "relist", "queue", "tracker-shared", "tracker-each", "conditions", "buckets"];
 
-/// Prepares the scenario in this size. Call it within the runtime.
+/// Prepares a scenario of this size. The caller has to be within the runtime.
 ///
 /// # Errors
 ///
 /// Fails if there is no scenario of this name.
-pub fn prepared<'a>(name: &str, size: usize, runtime: &'a Runtime) -> Result<Work<'a>> {
+pub fn prepare<'a>(name: &str, size: usize, runtime: &'a Runtime) -> Result<Work<'a>> {
     Ok(match name {
         "passes" => {
-            let passes = Passes::of(size);
+            let passes = Passes::new(size);
             Box::new(move || runtime.block_on(passes.run()))
         }
         "list" => {
-            let server = Server::holding(size, false);
-            done(move || runtime.block_on(Stored::listed_from(server, size)).get_each())
+            let server = Server::with_objects(size, false);
+            infallible(move || runtime.block_on(CachedServices::list_from(server, size)).get_each())
         }
         "relist" => {
-            let stored = runtime.block_on(Stored::outdated(size));
-            done(move || runtime.block_on(stored.relist()))
+            let services = runtime.block_on(CachedServices::outdated(size));
+            infallible(move || runtime.block_on(services.relist()))
         }
-        "queue" => done(move || {
+        "queue" => infallible(move || {
             let keys = Keys::default();
             keys.add(size, Lane::Fast);
             keys.add(size, Lane::Slow);
             keys.add(size, Lane::Delayed);
-            runtime.block_on(keys.work_off(size));
+            runtime.block_on(keys.reconcile(size));
         }),
         "tracker-shared" | "tracker-each" => {
-            let observers = Observers::of(size, name == "tracker-shared")?;
-            let changed = observers.changed(1);
+            let observers = Observers::new(size, name == "tracker-shared")?;
+            let changed = observers.changed_services(1);
             Box::new(move || {
-                runtime.block_on(observers.look())?;
-                match observers.wake(changed) {
-                    woken if woken == size => Ok(()),
-                    woken => Err(Error::permanent(format!("{woken} of {size} observers were woken"))),
+                runtime.block_on(observers.reconcile_each())?;
+                match observers.update_services(changed) {
+                    enqueued if enqueued == size => Ok(()),
+                    enqueued => {
+                        Err(Error::permanent(format!("{enqueued} of {size} observers were enqueued")))
+                    }
                 }
             })
         }
-        "conditions" => done(move || turn_condition(size)),
-        "buckets" => done(move || find_buckets(size)),
+        "conditions" => infallible(move || flip_condition(size)),
+        "buckets" => infallible(move || find_buckets(size)),
         other => return Err(Error::permanent(format!("there is no scenario {other}"))),
     })
 }
 
-fn done<'a, T>(work: impl FnOnce() -> T + 'a) -> Work<'a> {
+/// Makes work that cannot fail a [`Work`].
+fn infallible<'a, T>(work: impl FnOnce() -> T + 'a) -> Work<'a> {
     Box::new(|| {
         black_box(work());
         Ok(())

@@ -10,18 +10,17 @@ use serde_json::Value;
 
 use crate::{
     addressable_service, ready_status,
-    server::{place, stored},
+    server::{namespace_and_name, with_server_fields},
     service,
 };
 
-/// The number of lines in a chunk of a response.
-const LINES: usize = 32;
+const LINES_PER_CHUNK: usize = 32;
 static VERSION: AtomicUsize = AtomicUsize::new(10);
 
-/// Splits the numbers into parts, each for one chunk of lines.
+/// Splits the numbers of objects into the parts that form one chunk of lines each.
 pub fn chunks(numbers: Range<usize>) -> impl Iterator<Item = Range<usize>> {
     let end = numbers.end;
-    numbers.step_by(LINES).map(move |begin| begin..end.min(begin + LINES))
+    numbers.step_by(LINES_PER_CHUNK).map(move |begin| begin..end.min(begin + LINES_PER_CHUNK))
 }
 
 /// The lines of added or changed Services.
@@ -40,8 +39,8 @@ pub fn addressable_services(numbers: &Range<usize>) -> Bytes {
 
 fn lines(numbers: &Range<usize>, object: impl Fn(&str, &str) -> Value) -> Bytes {
     let line = |number| {
-        let (namespace, name) = place(number);
-        let mut object = stored(object(&namespace, &name), number);
+        let (namespace, name) = namespace_and_name(number);
+        let mut object = with_server_fields(object(&namespace, &name), number);
         object["metadata"]["resourceVersion"] = VERSION.fetch_add(1, Ordering::Relaxed).to_string().into();
         format!("{{\"type\":\"MODIFIED\",\"object\":{object}}}\n")
     };

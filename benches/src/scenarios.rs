@@ -18,11 +18,11 @@ use tokio::{
 
 use crate::{
     addressable_service, controller,
-    server::{Server, place, stored},
+    server::{Server, namespace_and_name, with_server_fields},
     service,
 };
 
-/// Creates a runtime of one thread. Call everything here within one.
+/// Creates a runtime with one thread. Everything in this module has to be called within one.
 pub fn runtime() -> std::io::Result<Runtime> {
     runtime::Builder::new_current_thread().enable_all().build()
 }
@@ -34,55 +34,55 @@ pub struct Passes {
 }
 
 impl Passes {
-    /// Prepares this many objects of each Kind, without a status.
-    pub fn of(objects: usize) -> Self {
-        Self { server: Server::holding(objects, false), objects }
+    /// Creates a server with this many objects of each Kind, without a status.
+    pub fn new(objects: usize) -> Self {
+        Self { server: Server::with_objects(objects, false), objects }
     }
 
     /// Runs until every status is written and its watch event has arrived.
     pub async fn run(&self) -> Result<()> {
-        let (controller, informers) = constructed(&self.server, controller)?;
+        let (controller, informers) = construct(&self.server, controller)?;
         informers.start();
-        let running = tokio::spawn(controller.run(always()));
-        self.server.echoed(self.objects).await;
+        let running = tokio::spawn(controller.run(run_as_leader()));
+        self.server.wait_for_echoes(self.objects).await;
         running.abort();
         Ok(())
     }
 }
 
-/// The keys of a controller that does nothing with them.
+/// The queue of a controller that only counts the keys.
 pub struct Keys {
     queue: Queue,
     controller: Controller,
-    passed: watch::Receiver<usize>,
+    reconciled: watch::Receiver<usize>,
 }
 
 struct Counter(watch::Sender<usize>);
 
 impl ReconcileKey for Counter {
     async fn reconcile_key(&self, _: &Key) -> Result<Outcome> {
-        self.0.send_modify(|passed| *passed += 1);
+        self.0.send_modify(|reconciled| *reconciled += 1);
         Ok(Outcome::done())
     }
 }
 
-/// The lane of the queue that a key is added to.
+/// How a key is added to the queue.
 #[derive(Clone, Copy, Debug)]
 pub enum Lane {
-    /// An event of a watch.
+    /// At once, as after a watch event.
     Fast,
-    /// A resync.
+    /// To the slow lane, as for a resync.
     Slow,
-    /// A delay of at most ten milliseconds.
+    /// After a delay of at most ten milliseconds.
     Delayed,
 }
 
 impl Default for Keys {
     fn default() -> Self {
-        let cx = Context::new("bench", Server::holding(0, false).client());
+        let cx = Context::new("bench", Server::with_objects(0, false).client());
         let build = Controller::named("keys", &cx);
-        let (count, passed) = watch::channel(0);
-        Self { queue: build.queue(), controller: build.reconciler(Counter(count)), passed }
+        let (count, reconciled) = watch::channel(0);
+        Self { queue: build.queue(), controller: build.reconciler(Counter(count)), reconciled }
     }
 }
 
@@ -101,17 +101,17 @@ impl Keys {
         }
     }
 
-    /// Reconciles this many keys.
-    pub async fn work_off(self, keys: usize) {
-        let mut passed = self.passed;
-        let running = tokio::spawn(self.controller.run(always()));
+    /// Runs the controller until it has reconciled this many keys.
+    pub async fn reconcile(self, keys: usize) {
+        let mut reconciled = self.reconciled;
+        let running = tokio::spawn(self.controller.run(run_as_leader()));
         // The controller holds the sender and is running.
-        let _ = passed.wait_for(|passed| *passed >= keys).await;
+        let _ = reconciled.wait_for(|reconciled| *reconciled >= keys).await;
         running.abort();
     }
 }
 
-/// AddressableServices that are enqueued by changes of the Services that they read.
+/// AddressableServices that observe Services: a change of a Service enqueues those that read it.
 pub struct Observers {
     controller: Controller,
     services: Informer<Service>,
@@ -120,24 +120,24 @@ pub struct Observers {
 }
 
 impl Observers {
-    /// Prepares this many, which read one Service or each their own.
-    pub fn of(observers: usize, shared: bool) -> Result<Self> {
+    /// Creates this many observers. They read one shared Service, or a Service each.
+    pub fn new(observers: usize, shared: bool) -> Result<Self> {
         let mut objects = Vec::new();
         for number in 0..observers {
-            let mut object = stored(addressable_service("bench", &name(number)), number);
-            object["spec"]["serviceName"] = target(number, shared).into();
-            object["status"] = crate::ready_status("bench", &target(number, shared))["status"].take();
+            let mut object = with_server_fields(addressable_service("bench", &name(number)), number);
+            object["spec"]["serviceName"] = service_name(number, shared).into();
+            object["status"] = crate::ready_status("bench", &service_name(number, shared))["status"].take();
             objects.push(object);
             if number == 0 || !shared {
-                objects.push(stored(service("bench", &target(number, shared)), number));
+                objects.push(with_server_fields(service("bench", &service_name(number, shared)), number));
             }
         }
-        let cx = Context::preloaded("bench", Server::holding(0, false).client(), objects);
+        let cx = Context::preloaded("bench", Server::with_objects(0, false).client(), objects);
         Ok(Self { controller: controller(&cx)?, services: cx.get(), observers, shared })
     }
 
-    /// Reconciles each of them. They read their Services and have nothing to write.
-    pub async fn look(&self) -> Result<()> {
+    /// Reconciles each observer, which reads its Service and writes nothing.
+    pub async fn reconcile_each(&self) -> Result<()> {
         for number in 0..self.observers {
             let _ = self.controller.once(&Key::new("bench", &name(number))).await?;
         }
@@ -145,19 +145,20 @@ impl Observers {
         Ok(())
     }
 
-    /// Each Service in a later version.
-    pub fn changed(&self, version: usize) -> Vec<Service> {
+    /// Returns each Service in a later version.
+    pub fn changed_services(&self, version: usize) -> Vec<Service> {
         let services = if self.shared { 1 } else { self.observers };
         let change = |number| {
-            let mut changed = decoded(stored(service("bench", &target(number, self.shared)), number));
+            let mut changed =
+                decoded(with_server_fields(service("bench", &service_name(number, self.shared)), number));
             changed.metadata.resource_version = Some((self.observers + 1 + version).to_string());
             changed
         };
         (0..services).map(change).collect()
     }
 
-    /// Changes these Services, and returns the number of enqueued keys.
-    pub fn wake(&self, changed: Vec<Service>) -> usize {
+    /// Puts these Services into the cache, and returns the number of keys that this enqueues.
+    pub fn update_services(&self, changed: Vec<Service>) -> usize {
         changed.into_iter().for_each(|service| self.services.insert(service));
         self.controller.queued().len()
     }
@@ -167,25 +168,25 @@ fn name(number: usize) -> String {
     format!("web-{number:07}")
 }
 
-fn target(number: usize, shared: bool) -> String {
+fn service_name(number: usize, shared: bool) -> String {
     name(if shared { 0 } else { number })
 }
 
 /// Services in a cache.
-pub struct Stored {
+pub struct CachedServices {
     server: Server,
     services: Informer<Service>,
     objects: usize,
 }
 
-impl Stored {
+impl CachedServices {
     /// Lists this many Services from a server of their own.
-    pub async fn listed(objects: usize) -> Self {
-        Self::listed_from(Server::holding(objects, false), objects).await
+    pub async fn list(objects: usize) -> Self {
+        Self::list_from(Server::with_objects(objects, false), objects).await
     }
 
     /// Lists the Services of this server.
-    pub async fn listed_from(server: Server, objects: usize) -> Self {
+    pub async fn list_from(server: Server, objects: usize) -> Self {
         let (services, informers) = {
             let cx = Context::new("bench", server.client());
             (cx.get::<Informer<Service>>(), cx.informers())
@@ -200,27 +201,27 @@ impl Stored {
         (0..self.objects).filter(|number| self.services.get(&key(*number)).is_some()).count()
     }
 
-    /// Changes one in a hundred Services at the server, without sending the change.
+    /// Lists this many Services, and then changes one in a hundred at the server without a watch event.
     pub async fn outdated(objects: usize) -> Self {
-        let stored = Self::listed(objects).await;
-        stored.server.watched_services(1).await;
-        stored.server.change_services(100);
-        stored
+        let services = Self::list(objects).await;
+        services.server.wait_for_service_watches(1).await;
+        services.server.change_services(100);
+        services
     }
 
     /// Relists all Services.
     pub async fn relist(&self) {
         let gone = json!({"type": "ERROR", "object": {"kind": "Status", "status": "Failure", "code": 410}});
-        self.server.tell_of_services(format!("{gone}\n").into()).await;
-        self.server.watched_services(2).await;
+        self.server.send_service_events(format!("{gone}\n").into()).await;
+        self.server.wait_for_service_watches(2).await;
     }
 }
 
-/// Changes a condition this many times.
-pub fn turn_condition(times: usize) -> AddressableServiceStatus {
+/// Changes the Ready condition this many times.
+pub fn flip_condition(times: usize) -> AddressableServiceStatus {
     let mut status = AddressableServiceStatus::default();
-    for time in 0..times {
-        match time % 2 {
+    for turn in 0..times {
+        match turn % 2 {
             0 => status.mark_service_unavailable("web"),
             _ => status.mark_service_available(Addressable::default()),
         }
@@ -235,21 +236,21 @@ pub fn find_buckets(keys: usize) -> usize {
 }
 
 fn key(number: usize) -> Key {
-    let (namespace, name) = place(number);
+    let (namespace, name) = namespace_and_name(number);
     Key::new(&*namespace, &name)
 }
 
-#[expect(clippy::expect_used, reason = "it is made here")]
+#[expect(clippy::expect_used, reason = "the callers build a valid Service")]
 fn decoded(service: Value) -> Service {
     serde_json::from_value(service).expect("a Service")
 }
 
-fn constructed(server: &Server, constructor: ControllerConstructor) -> Result<(Controller, Informers)> {
+fn construct(server: &Server, constructor: ControllerConstructor) -> Result<(Controller, Informers)> {
     let cx = Context::new("bench", server.client());
     Ok((constructor(&cx)?, cx.informers()))
 }
 
-fn always() -> Run {
+fn run_as_leader() -> Run {
     Run {
         leadership: Leadership::always(),
         stop: Shutdown::never(),

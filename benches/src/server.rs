@@ -1,4 +1,4 @@
-//! An API server within the process that costs almost nothing: it sends prepared bytes.
+//! An API server within the process that costs almost no time, because it sends prepared bytes.
 
 use std::{
     collections::HashMap,
@@ -21,14 +21,14 @@ use tokio::sync::watch;
 
 use crate::{addressable_service, ready_status, service};
 
-type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
+type ServerResponse = Response<UnsyncBoxBody<Bytes, Infallible>>;
 
 const PAGE: usize = 500;
 const NAMESPACES: usize = 10;
-/// The number of chunks that wait for the reader of a watch.
-const QUEUED: usize = 16;
-/// The step between versions, above all versions so far.
-const CHANGED: usize = 10_000_000;
+/// The number of chunks that a watch buffers for its reader.
+const WATCH_BUFFER: usize = 16;
+/// What a change adds to a resourceVersion, so that the new version is higher than all versions before.
+const CHANGE_STEP: usize = 10_000_000;
 
 /// A server with AddressableServices and the Services that they name. It accepts status writes and sends them to its
 /// watches.
@@ -36,17 +36,18 @@ const CHANGED: usize = 10_000_000;
 pub struct Server(Arc<State>);
 
 struct State {
-    services: Kind,
-    addressable_services: Kind,
+    services: Collection,
+    addressable_services: Collection,
     version: AtomicU64,
-    /// The number of status writes that were sent to watches.
+    /// The number of chunks that watches have sent: without other events, one for each status write.
     echoed: watch::Sender<usize>,
 }
 
-struct Kind {
+/// The objects of one Kind, as pages of their list, and the open watches.
+struct Collection {
     pages: RwLock<Vec<Bytes>>,
-    /// Each object without the fields that a status write changes, by the path of its status.
-    rests: HashMap<String, String>,
+    /// The JSON of each object after its resourceVersion, which a status write does not change, by the status's path.
+    unchanged_fields: HashMap<String, String>,
     watches: watch::Sender<Vec<mpsc::Sender<Bytes>>>,
 }
 
@@ -56,13 +57,13 @@ struct Patch<'a> {
     status: &'a RawValue,
 }
 
-/// The namespace and name of the object of this number.
-pub(crate) fn place(number: usize) -> (String, String) {
+/// Returns the namespace and the name of the object with this number.
+pub(crate) fn namespace_and_name(number: usize) -> (String, String) {
     (format!("bench-{}", number % NAMESPACES), format!("web-{number:07}"))
 }
 
-/// The object as the API server stores it, with its number as its version.
-pub(crate) fn stored(mut object: Value, number: usize) -> Value {
+/// Adds the metadata that the API server sets. The version derives from the number.
+pub(crate) fn with_server_fields(mut object: Value, number: usize) -> Value {
     let metadata = &mut object["metadata"];
     metadata["uid"] = format!("00000000-0000-4000-8000-{number:012}").into();
     metadata["resourceVersion"] = (number + 1).to_string().into();
@@ -72,22 +73,22 @@ pub(crate) fn stored(mut object: Value, number: usize) -> Value {
 }
 
 impl Server {
-    /// A server with this many objects of each Kind, Ready or without a status.
-    pub fn holding(pairs: usize, ready: bool) -> Self {
+    /// Creates a server with this many objects of each Kind, either Ready or without a status.
+    pub fn with_objects(pairs: usize, ready: bool) -> Self {
         let version = 1 + pairs as u64;
         let (mut services, mut addressable_services) = (Vec::new(), Vec::new());
         for number in 0..pairs {
-            let (namespace, name) = place(number);
-            services.push(stored(service(&namespace, &name), number));
-            let mut object = stored(addressable_service(&namespace, &name), number);
+            let (namespace, name) = namespace_and_name(number);
+            services.push(with_server_fields(service(&namespace, &name), number));
+            let mut object = with_server_fields(addressable_service(&namespace, &name), number);
             if ready {
                 object["status"] = ready_status(&namespace, &name)["status"].take();
             }
             addressable_services.push(object);
         }
         Self(Arc::new(State {
-            services: Kind::of(&services, version),
-            addressable_services: Kind::of(&addressable_services, version),
+            services: Collection::of(&services, version),
+            addressable_services: Collection::of(&addressable_services, version),
             version: AtomicU64::new(version),
             echoed: watch::Sender::new(0),
         }))
@@ -98,84 +99,85 @@ impl Server {
         let server = self.clone();
         let service = tower::service_fn(move |request| {
             let server = server.clone();
-            async move { Ok::<_, kube::Error>(server.answer(request).await) }
+            async move { Ok::<_, kube::Error>(server.handle(request).await) }
         });
         Client::new(service, "default")
     }
 
     /// Waits until this many status writes were sent to a watch.
-    pub async fn echoed(&self, writes: usize) {
+    pub async fn wait_for_echoes(&self, writes: usize) {
         let mut echoed = self.0.echoed.subscribe();
         // The sender is a field of this server, so this cannot fail.
         let _ = echoed.wait_for(|echoed| *echoed >= writes).await;
     }
 
     /// Waits until both Kinds are watched.
-    pub async fn watched(&self) {
-        self.watched_services(1).await;
+    pub async fn wait_until_watched(&self) {
+        self.wait_for_service_watches(1).await;
         let mut watches = self.0.addressable_services.watches.subscribe();
         let _ = watches.wait_for(|watches| !watches.is_empty()).await;
     }
 
-    /// Waits until Services have been watched this many times.
-    pub async fn watched_services(&self, times: usize) {
+    /// Waits until this many watches of Services have been opened.
+    pub async fn wait_for_service_watches(&self, times: usize) {
         let mut watches = self.0.services.watches.subscribe();
         let _ = watches.wait_for(|watches| watches.len() >= times).await;
     }
 
-    /// Changes one in `one_in` Services, which lists show and watches do not.
+    /// Changes one in `one_in` Services. Lists show the change, watches do not.
     pub fn change_services(&self, one_in: usize) {
         let mut pages = self.0.services.pages.write().unwrap_or_else(PoisonError::into_inner);
         for page in pages.iter_mut() {
-            *page = changed(page, one_in);
+            *page = with_changes(page, one_in);
         }
     }
 
-    /// Sends lines to the watches of Services. Waits while their queues are full.
-    pub async fn tell_of_services(&self, lines: Bytes) {
-        self.0.services.tell(lines).await;
+    /// Sends lines to the watches of Services. Waits while their buffers are full.
+    pub async fn send_service_events(&self, lines: Bytes) {
+        self.0.services.send_to_watches(lines).await;
     }
 
     /// Sends lines to the watches of AddressableServices.
-    pub async fn tell_of_addressable_services(&self, lines: Bytes) {
-        self.0.addressable_services.tell(lines).await;
+    pub async fn send_addressable_service_events(&self, lines: Bytes) {
+        self.0.addressable_services.send_to_watches(lines).await;
     }
 
-    async fn answer(&self, request: Request<Body>) -> Answer {
+    async fn handle(&self, request: Request<Body>) -> ServerResponse {
         let (head, body) = request.into_parts();
         let (path, query) = (head.uri.path(), head.uri.query().unwrap_or_default());
-        let kind = match path.ends_with("/services") {
+        let collection = match path.ends_with("/services") {
             true => &self.0.services,
             false => &self.0.addressable_services,
         };
         match (head.method == Method::PATCH, query.contains("watch=true")) {
             (true, _) => match body.collect().await {
                 Ok(body) => self.write(path, &body.to_bytes()).await,
-                Err(_) => refused(),
+                Err(_) => bad_request(),
             },
-            (_, true) => self.watch(kind),
-            _ => kind.page(query),
+            (_, true) => self.watch(collection),
+            _ => collection.page(query),
         }
     }
 
-    async fn write(&self, path: &str, body: &[u8]) -> Answer {
-        let kind = &self.0.addressable_services;
-        let (Some(rest), Ok(patch)) = (kind.rests.get(path), serde_json::from_slice::<Patch<'_>>(body))
+    async fn write(&self, path: &str, body: &[u8]) -> ServerResponse {
+        let collection = &self.0.addressable_services;
+        let (Some(unchanged), Ok(patch)) =
+            (collection.unchanged_fields.get(path), serde_json::from_slice::<Patch<'_>>(body))
         else {
-            return refused();
+            return bad_request();
         };
         let version = self.0.version.fetch_add(1, Ordering::Relaxed) + 1;
         let status = patch.status;
-        let object = format!(r#"{{"status":{status},"metadata":{{"resourceVersion":"{version}",{rest}"#);
-        kind.tell(format!("{{\"type\":\"MODIFIED\",\"object\":{object}}}\n").into()).await;
-        answered(200, object.into())
+        let object = format!(r#"{{"status":{status},"metadata":{{"resourceVersion":"{version}",{unchanged}"#);
+        collection.send_to_watches(format!("{{\"type\":\"MODIFIED\",\"object\":{object}}}\n").into()).await;
+        response(200, object.into())
     }
 
-    fn watch(&self, kind: &Kind) -> Answer {
-        let (tell, told) = mpsc::channel(QUEUED);
-        kind.watches.send_modify(|watches| watches.push(tell));
+    fn watch(&self, collection: &Collection) -> ServerResponse {
+        let (sender, lines) = mpsc::channel(WATCH_BUFFER);
+        collection.watches.send_modify(|watches| watches.push(sender));
         let state = self.0.clone();
-        let frames = told.map(move |line| {
+        let frames = lines.map(move |line| {
             state.echoed.send_modify(|echoed| *echoed += 1);
             Ok(Frame::data(line))
         });
@@ -183,12 +185,12 @@ impl Server {
     }
 }
 
-impl Kind {
+impl Collection {
     fn of(objects: &[Value], version: u64) -> Self {
         let pages = objects.len().div_ceil(PAGE).max(1);
-        let page = |at: usize| {
-            let next = if at + 1 < pages { (at + 1).to_string() } else { String::new() };
-            let items = &objects[at * PAGE..objects.len().min((at + 1) * PAGE)];
+        let page = |index: usize| {
+            let next = if index + 1 < pages { (index + 1).to_string() } else { String::new() };
+            let items = &objects[index * PAGE..objects.len().min((index + 1) * PAGE)];
             let list = json!({
                 "metadata": {"resourceVersion": version.to_string(), "continue": next},
                 "items": items,
@@ -197,37 +199,41 @@ impl Kind {
         };
         Self {
             pages: RwLock::new((0..pages).map(page).collect()),
-            rests: objects.iter().map(|object| (status_path(object), rest_of(object))).collect(),
+            unchanged_fields: objects
+                .iter()
+                .map(|object| (status_path(object), unchanged_fields(object)))
+                .collect(),
             watches: watch::Sender::default(),
         }
     }
 
-    fn page(&self, query: &str) -> Answer {
+    fn page(&self, query: &str) -> ServerResponse {
         let token = query.split('&').find_map(|pair| pair.strip_prefix("continue="));
         let pages = self.pages.read().unwrap_or_else(PoisonError::into_inner);
         let page = pages.get(token.and_then(|token| token.parse().ok()).unwrap_or(0));
-        page.map_or_else(refused, |page| answered(200, page.clone()))
+        page.map_or_else(bad_request, |page| response(200, page.clone()))
     }
 
-    async fn tell(&self, lines: Bytes) {
+    async fn send_to_watches(&self, lines: Bytes) {
         let watches = self.watches.borrow().clone();
         for mut watch in watches {
-            let _ = watch.send(lines.clone()).await; // who has hung up need not know
+            let _ = watch.send(lines.clone()).await; // fails if the watch is closed
         }
     }
 }
 
-fn changed(page: &Bytes, one_in: usize) -> Bytes {
+/// Returns the page with one in `one_in` items changed.
+fn with_changes(page: &Bytes, one_in: usize) -> Bytes {
     let Ok(mut list) = serde_json::from_slice::<Value>(page) else { return page.clone() };
     for item in list["items"].as_array_mut().into_iter().flatten().step_by(one_in) {
         let version: usize =
             item["metadata"]["resourceVersion"].as_str().and_then(|v| v.parse().ok()).unwrap_or(0);
-        item["metadata"]["resourceVersion"] = (version + CHANGED).to_string().into();
+        item["metadata"]["resourceVersion"] = (version + CHANGE_STEP).to_string().into();
         item["metadata"]["labels"]["bench.reknit.dev/changed"] = "yes".into();
     }
     let version: usize =
         list["metadata"]["resourceVersion"].as_str().and_then(|v| v.parse().ok()).unwrap_or(0);
-    list["metadata"]["resourceVersion"] = (version + CHANGED).to_string().into();
+    list["metadata"]["resourceVersion"] = (version + CHANGE_STEP).to_string().into();
     list.to_string().into()
 }
 
@@ -237,8 +243,9 @@ fn status_path(object: &Value) -> String {
     format!("/apis/samples.knative.dev/v1alpha1/namespaces/{namespace}/addressableservices/{name}/status")
 }
 
-/// The part after the resourceVersion, in the order in which `write` writes the fields.
-fn rest_of(object: &Value) -> String {
+/// Returns the JSON that `Server::write` appends to the status and the resourceVersion: the other fields of the
+/// metadata, and then those of the object.
+fn unchanged_fields(object: &Value) -> String {
     let mut object = object.clone();
     let mut metadata = object["metadata"].take();
     if let Some(fields) = object.as_object_mut() {
@@ -252,12 +259,12 @@ fn rest_of(object: &Value) -> String {
     format!("{},{}", &metadata[1..], &object[1..])
 }
 
-fn refused() -> Answer {
-    answered(400, Bytes::from_static(br#"{"kind":"Status","status":"Failure","code":400}"#))
+fn bad_request() -> ServerResponse {
+    response(400, Bytes::from_static(br#"{"kind":"Status","status":"Failure","code":400}"#))
 }
 
-fn answered(code: u16, body: Bytes) -> Answer {
-    let mut answer = Response::new(Full::new(body).boxed_unsync());
-    *answer.status_mut() = StatusCode::from_u16(code).unwrap_or_default();
-    answer
+fn response(code: u16, body: Bytes) -> ServerResponse {
+    let mut response = Response::new(Full::new(body).boxed_unsync());
+    *response.status_mut() = StatusCode::from_u16(code).unwrap_or_default();
+    response
 }

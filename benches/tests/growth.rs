@@ -1,5 +1,6 @@
-//! The cost of the hot paths grows no faster than n log n, measured in allocations and in allocated bytes, which do not
-//! depend on the load of the machine. hack/instructions.sh counts instructions, if valgrind is installed.
+//! The cost of the hot paths grows no faster than n log n. The cost is the number of allocations and of allocated
+//! bytes, which do not depend on the load of the machine. hack/instructions.sh counts instructions, if valgrind is
+//! installed.
 
 use std::error::Error;
 
@@ -10,28 +11,28 @@ const FEW: usize = 500;
 const MANY: usize = 8_000;
 
 #[test]
-fn no_scenario_allocates_faster_than_n_log_n() -> Result<(), Box<dyn Error>> {
+fn the_allocations_of_no_scenario_grow_faster_than_n_log_n() -> Result<(), Box<dyn Error>> {
     for name in by_name::NAMES {
-        let (few, many) = (allocated(name, FEW)?, allocated(name, MANY)?);
+        let (few, many) = (measure(name, FEW)?, measure(name, MANY)?);
         println!("{name}: {FEW}: {} allocations, {MANY}: {}", few.count_total, many.count_total);
-        assert!(few.count_total > 0, "{name} allocates nothing, so that nothing is shown");
+        assert!(few.count_total > 0, "{name} allocates nothing, so its growth is unknown");
         assert!(at_most_n_log_n(few.count_total, many.count_total), "{name}: allocations");
         assert!(at_most_n_log_n(few.bytes_total, many.bytes_total), "{name}: bytes");
     }
     Ok(())
 }
 
-fn allocated(name: &str, size: usize) -> Result<AllocationInfo, Box<dyn Error>> {
+fn measure(name: &str, size: usize) -> Result<AllocationInfo, Box<dyn Error>> {
     let runtime = runtime()?;
-    let _within = runtime.enter();
-    let work = by_name::prepared(name, size, &runtime).map_err(|error| error.to_string())?;
-    let mut ended = Ok(());
-    let info = allocation_counter::measure(|| ended = work());
-    ended.map_err(|error| error.to_string())?;
+    let _guard = runtime.enter();
+    let work = by_name::prepare(name, size, &runtime).map_err(|error| error.to_string())?;
+    let mut result = Ok(());
+    let info = allocation_counter::measure(|| result = work());
+    result.map_err(|error| error.to_string())?;
     Ok(info)
 }
 
-/// Allows a fifth more, for setup costs.
+/// Returns true if the growth is at most that of n log n, and a fifth more for setup costs.
 fn at_most_n_log_n(few: u64, many: u64) -> bool {
     let n_log_n = |n: usize| n as f64 * (n as f64).ln();
     many as f64 <= 1.2 * few as f64 * n_log_n(MANY) / n_log_n(FEW)

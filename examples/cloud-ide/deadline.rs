@@ -1,4 +1,4 @@
-//! A layer for the deadline that a client sets.
+//! A tower layer for the deadline of a call, which the client sets as `grpc-timeout`.
 
 use std::{
     future::Future,
@@ -13,7 +13,7 @@ use tower::Service;
 
 /// Ends calls at their deadline with DEADLINE_EXCEEDED.
 ///
-/// Tonic applies `grpc-timeout` too, but answers CANCELLED. Its clock starts after this one, and is checked after it.
+/// Tonic applies `grpc-timeout` too, but with the status CANCELLED. This layer is outside, so its timer fires first.
 #[derive(Clone)]
 pub(crate) struct Deadline<S>(S);
 
@@ -37,15 +37,15 @@ where
     }
 
     fn call(&mut self, request: Request<A>) -> Self::Future {
-        let Some(timeout) = timeout(request.headers()) else { return Box::pin(self.0.call(request)) };
+        let Some(timeout) = grpc_timeout(request.headers()) else { return Box::pin(self.0.call(request)) };
         let call = tokio::time::timeout(timeout, self.0.call(request));
         let exceeded = || Status::deadline_exceeded("the deadline of the call has passed").into_http();
         Box::pin(async move { call.await.unwrap_or_else(|_| Ok(exceeded())) })
     }
 }
 
-/// Reads a timeout such as `1S` or `500m`: up to eight digits and a unit from hours to nanoseconds.
-fn timeout(headers: &HeaderMap) -> Option<Duration> {
+/// Parses a timeout such as `1S` or `500m`: up to eight digits and a unit from hours to nanoseconds.
+fn grpc_timeout(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get("grpc-timeout")?.to_str().ok()?;
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     let count = Some(digits).filter(|digits| digits.len() <= 8)?.parse().ok()?;
@@ -65,18 +65,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_timeout_has_a_unit() {
-        let read = |text: &str| {
-            timeout(
+    fn a_timeout_has_at_most_eight_digits_and_a_unit() {
+        let parse = |text: &str| {
+            grpc_timeout(
                 &[(http::HeaderName::from_static("grpc-timeout"), text.parse().unwrap())]
                     .into_iter()
                     .collect(),
             )
         };
-        assert_eq!(read("2S"), Some(Duration::from_secs(2)));
-        assert_eq!(read("99999999H"), Some(Duration::from_secs(99_999_999 * 3600)));
+        assert_eq!(parse("2S"), Some(Duration::from_secs(2)));
+        assert_eq!(parse("99999999H"), Some(Duration::from_secs(99_999_999 * 3600)));
         for text in ["", "S", "2", "123456789S", "-1S", "1x"] {
-            assert_eq!(read(text), None, "{text:?}");
+            assert_eq!(parse(text), None, "{text:?}");
         }
     }
 }

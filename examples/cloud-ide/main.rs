@@ -1,4 +1,4 @@
-//! Development environments: Pods that are requested, awaited and deleted over gRPC. There is no Kind of its own.
+//! Development environments: Pods that clients create, wait for and delete over gRPC. There is no custom resource.
 
 mod deadline;
 mod pod;
@@ -41,7 +41,7 @@ impl Flags {
     }
 }
 
-/// Logs the changes of each space.
+/// Logs the phase of each space.
 fn controller(cx: &Context) -> Result<Controller> {
     let spaces = Controller::selected::<Pod>(cx, cx.provided::<Flags>()?.selection());
     Ok(spaces.reconciler(Log).name("cloud-ide").observing_deletion().build())
@@ -72,7 +72,7 @@ fn grpc(cx: &Context) -> Result<Task> {
     let (listening, shutdown) = (flags.grpc_address.listen(cx, "gRPC"), cx.shutdown());
     Ok(Task::new("grpc", async move {
         tokio::select! {
-            () = spaces.known() => server::serve(spaces, listening.await?, shutdown).await,
+            () = spaces.synced() => server::serve(spaces, listening.await?, shutdown).await,
             () = shutdown.wait() => Ok(()),
         }
     }))

@@ -1,4 +1,4 @@
-//! The Pod behind a space: its request, and its state.
+//! The Pod of a space: its creation from a request, and its state.
 
 use k8s_openapi::{
     api::core::v1::{Container, ContainerPort, Pod, PodSpec, ResourceRequirements},
@@ -11,14 +11,14 @@ use tonic::Status;
 use super::pb::{PodInfo, PodSpaceInfo, ResourceLimit};
 
 /// The annotation with the request of a space. An equal request returns the same space.
-const REQUEST: &str = "cloud-ide.reknit.dev/request";
+const REQUEST_ANNOTATION: &str = "cloud-ide.reknit.dev/request";
 
-/// The requested Pod. The API server validates its image and quantities before it creates anything.
-pub(crate) fn wanted(request: &PodInfo) -> Result<Pod, Status> {
+/// Builds the requested Pod. Its image and quantities are left for the API server to validate.
+pub(crate) fn build(request: &PodInfo) -> Result<Pod, Status> {
     check_name(&request.name)?;
     let port = u16::try_from(request.port).ok().filter(|port| *port > 0);
     let port =
-        port.ok_or_else(|| Status::invalid_argument(format!("port {}: want 1 to 65535", request.port)))?;
+        port.ok_or_else(|| Status::invalid_argument(format!("port {}: must be 1 to 65535", request.port)))?;
     let container = Container {
         name: "space".into(),
         image: Some(request.image.clone()),
@@ -29,7 +29,7 @@ pub(crate) fn wanted(request: &PodInfo) -> Result<Pod, Status> {
     let metadata = ObjectMeta {
         name: Some(request.name.clone()),
         labels: Some([("kind".into(), "cloud-ide".into())].into()),
-        annotations: Some([(REQUEST.into(), written(request))].into()),
+        annotations: Some([(REQUEST_ANNOTATION.into(), encode(request))].into()),
         ..ObjectMeta::default()
     };
     // The user of a space gets no access to the cluster.
@@ -41,31 +41,33 @@ pub(crate) fn wanted(request: &PodInfo) -> Result<Pod, Status> {
     Ok(Pod { metadata, spec: Some(spec), ..Pod::default() })
 }
 
-/// Refuses a name that no Pod can have. It must not become part of a path either.
+/// Refuses a name that no Pod can have, because it would become part of a request path.
 pub(crate) fn check_name(name: &str) -> Result<(), Status> {
-    let wrong = dns_subdomain(name);
-    if wrong.is_empty() {
+    let problems = dns_subdomain(name);
+    if problems.is_empty() {
         return Ok(());
     }
-    Err(Status::invalid_argument(format!("name {name:?}: {}", wrong.join("; "))))
+    Err(Status::invalid_argument(format!("name {name:?}: {}", problems.join("; "))))
 }
 
 fn resources(limit: &ResourceLimit) -> ResourceRequirements {
     let ResourceLimit { cpu, memory, storage } = limit;
     let all = [("cpu", cpu), ("memory", memory), ("ephemeral-storage", storage)];
-    let given = all.into_iter().filter(|(_, quantity)| !quantity.is_empty());
-    let limits = given.map(|(name, quantity)| (name.to_owned(), Quantity(quantity.clone()))).collect();
+    let limits = all.into_iter().filter(|(_, quantity)| !quantity.is_empty());
+    let limits = limits.map(|(name, quantity)| (name.to_owned(), Quantity(quantity.clone()))).collect();
     ResourceRequirements { limits: Some(limits), ..ResourceRequirements::default() }
 }
 
-fn written(request: &PodInfo) -> String {
+/// Encodes the request for the annotation.
+fn encode(request: &PodInfo) -> String {
     serde_json::json!(request).to_string()
 }
 
-/// Returns true if this is a space that this request made.
-pub(crate) fn is_of(pod: &Pod, request: &PodInfo) -> bool {
+/// Returns true if the Pod is a space that was created for an equal request.
+pub(crate) fn is_created_by(pod: &Pod, request: &PodInfo) -> bool {
     let annotations = pod.metadata.annotations.as_ref();
-    is_space(pod) && annotations.and_then(|all| all.get(REQUEST)) == Some(&written(request))
+    is_space(pod)
+        && annotations.and_then(|annotations| annotations.get(REQUEST_ANNOTATION)) == Some(&encode(request))
 }
 
 pub(crate) fn is_space(pod: &Pod) -> bool {
@@ -75,11 +77,11 @@ pub(crate) fn is_space(pod: &Pod) -> bool {
         .is_some_and(|labels| labels.get("kind").is_some_and(|kind| kind == "cloud-ide"))
 }
 
-pub(crate) fn is_going(pod: &Pod) -> bool {
+pub(crate) fn is_terminating(pod: &Pod) -> bool {
     pod.metadata.deletion_timestamp.is_some()
 }
 
-/// Returns true if the Pod has not run yet and still may.
+/// Returns true if the Pod has not started yet.
 pub(crate) fn is_pending(pod: &Pod) -> bool {
     matches!(phase(pod), "" | "Pending")
 }
@@ -88,15 +90,15 @@ pub(crate) fn phase(pod: &Pod) -> &str {
     pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
 }
 
-/// The reason why a Pod ended, if it has one.
-pub(crate) fn cause(pod: &Pod) -> String {
-    let said = pod.status.iter().flat_map(|status| [&status.reason, &status.message]).flatten();
-    let said = said.map(String::as_str).collect::<Vec<_>>().join(": ");
-    if said.is_empty() { "no reason given".into() } else { said }
+/// The reason and the message of the Pod's status.
+pub(crate) fn reason(pod: &Pod) -> String {
+    let parts = pod.status.iter().flat_map(|status| [&status.reason, &status.message]).flatten();
+    let reason = parts.map(String::as_str).collect::<Vec<_>>().join(": ");
+    if reason.is_empty() { "no reason given".into() } else { reason }
 }
 
-/// The address of the space. Parts that it does not have yet are empty.
-pub(crate) fn place(pod: &Pod) -> PodSpaceInfo {
+/// The node, IP address and port of the space. Values that it does not have yet are empty.
+pub(crate) fn space_info(pod: &Pod) -> PodSpaceInfo {
     let spec = pod.spec.as_ref();
     let port = spec.and_then(|spec| spec.containers.first()?.ports.as_ref()?.first());
     PodSpaceInfo {

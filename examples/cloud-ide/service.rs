@@ -1,4 +1,4 @@
-//! The calls of cloud_ide.proto.
+//! The gRPC service of cloud_ide.proto.
 
 use tonic::{Request, Response, Status, async_trait};
 
@@ -14,8 +14,8 @@ impl CloudIdeService for Spaces {
         &self,
         request: Request<PodInfo>,
     ) -> Result<Response<PodSpaceInfo>, Status> {
-        let space = self.running(request.into_inner()).await?;
-        Ok(Response::new(pod::place(&space)))
+        let space = self.create_and_wait(request.into_inner()).await?;
+        Ok(Response::new(pod::space_info(&space)))
     }
 
     async fn delete_space(&self, request: Request<QueryOption>) -> Result<Response<pb::Response>, Status> {
@@ -36,6 +36,6 @@ impl CloudIdeService for Spaces {
         request: Request<QueryOption>,
     ) -> Result<Response<PodSpaceInfo>, Status> {
         let space = self.get(request.get_ref())?;
-        Ok(Response::new(pod::place(&space)))
+        Ok(Response::new(pod::space_info(&space)))
     }
 }

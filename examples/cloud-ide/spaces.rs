@@ -1,4 +1,4 @@
-//! The spaces of one namespace.
+//! Creates, awaits and deletes the spaces of one namespace.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -18,10 +18,11 @@ use super::{
     pod,
 };
 
-/// The wait before a failed deletion is retried.
-const PAUSE: Duration = Duration::from_secs(1);
+/// The delay before a failed deletion is retried.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// Creates spaces, waits for them, and deletes those for which no call waits any more.
+/// Creates spaces, waits until they run, and deletes those that are abandoned: that never ran, and that no call waits
+/// for any more.
 #[derive(Clone)]
 pub(crate) struct Spaces(Arc<Inner>);
 
@@ -29,18 +30,19 @@ struct Inner {
     namespace: String,
     api: Api<Pod>,
     pods: Informer<Pod>,
-    /// The number of calls that wait for each request.
-    waiting: Mutex<HashMap<PodInfo, usize>>,
-    /// The waiting calls, and the deletions that follow from them.
-    open: TaskTracker,
+    /// The number of waiting calls for each request.
+    waiters: Mutex<HashMap<PodInfo, usize>>,
+    /// The waiting calls, and the deletions of abandoned spaces.
+    tasks: TaskTracker,
     runtime: Handle,
 }
 
-/// A call that waits for a space. When the last one is dropped before the space ever ran, the space is deleted.
+/// A call that waits for a space. When the last waiter of a request is dropped and the space never ran, the space is
+/// deleted.
 struct Waiter {
     spaces: Spaces,
     request: PodInfo,
-    _open: TaskTrackerToken,
+    _task: TaskTrackerToken,
 }
 
 impl Spaces {
@@ -49,56 +51,56 @@ impl Spaces {
             namespace: namespace.into(),
             api: Api::namespaced(cx.client(), namespace),
             pods: cx.informer(selection),
-            waiting: Mutex::default(),
-            open: TaskTracker::new(),
+            waiters: Mutex::default(),
+            tasks: TaskTracker::new(),
             runtime: Handle::current(),
         }))
     }
 
     /// Completes once all existing spaces are in the cache.
-    pub(crate) async fn known(&self) {
+    pub(crate) async fn synced(&self) {
         self.0.pods.synced().await;
     }
 
-    /// Completes once no call waits any more and abandoned spaces are deleted.
-    pub(crate) async fn settled(&self) {
-        self.0.open.close();
-        self.0.open.wait().await;
+    /// Completes once no call waits any more and the abandoned spaces are deleted.
+    pub(crate) async fn drained(&self) {
+        self.0.tasks.close();
+        self.0.tasks.wait().await;
     }
 
-    /// Creates or finds the requested space, and waits until it runs.
-    pub(crate) async fn running(&self, request: PodInfo) -> Result<Arc<Pod>, Status> {
+    /// Creates the requested space, or joins the calls of an equal request, and waits until the space runs.
+    pub(crate) async fn create_and_wait(&self, request: PodInfo) -> Result<Arc<Pod>, Status> {
         self.check_namespace(&request.namespace)?;
-        let wanted = Arc::new(pod::wanted(&request)?);
-        let mut waiter = self.waiter(request);
+        let pod = Arc::new(pod::build(&request)?);
+        let mut waiter = self.add_waiter(request);
         loop {
-            // If the call ends meanwhile, its waiter stays here until the result of the creation is known.
-            let making = tokio::spawn(make(waiter, wanted.clone()));
-            let (made, again) = making.await.map_err(|error| Status::internal(error.to_string()))?;
-            let made = made?;
-            waiter = again;
-            if !pod::is_going(&made) {
-                tracing::info!(space = made.name_any(), "waiting for it to run");
-                return self.until_running(&made).await;
+            // In a task: if the call ends meanwhile, the waiter stays until the result of the creation is known.
+            let creation = tokio::spawn(create_for(waiter, pod.clone()));
+            let (created, returned) = creation.await.map_err(|error| Status::internal(error.to_string()))?;
+            let created = created?;
+            waiter = returned;
+            if !pod::is_terminating(&created) {
+                tracing::info!(space = created.name_any(), "waiting for the space to run");
+                return self.until_running(&created).await;
             }
-            tracing::info!(space = made.name_any(), "waiting for an older pod of this name to go");
-            self.until_gone(&made).await;
+            tracing::info!(space = created.name_any(), "waiting for an older pod of this name to be deleted");
+            self.until_gone(&created).await;
         }
     }
 
-    async fn until_running(&self, made: &Pod) -> Result<Arc<Pod>, Status> {
-        let (key, uid) = (Key::of(made), made.uid());
-        let running = self.0.pods.until(&key, |now| {
+    async fn until_running(&self, pod: &Pod) -> Result<Arc<Pod>, Status> {
+        let (key, uid) = (Key::of(pod), pod.uid());
+        let running = self.0.pods.until(&key, |current| {
             let aborted = |what: &str| {
-                Some(Err(Status::aborted(format!("the space was {what} while it was waited for"))))
+                Some(Err(Status::aborted(format!("the space was {what} while the call waited for it"))))
             };
-            match now {
+            match current {
                 Some(pod) if pod.uid() != uid => aborted("replaced"),
-                Some(pod) if !pod::is_going(pod) => match pod::phase(pod) {
+                Some(pod) if !pod::is_terminating(pod) => match pod::phase(pod) {
                     "Running" => Some(Ok(Arc::new(pod.clone()))),
                     phase @ ("Failed" | "Succeeded") => {
-                        let said = format!("the pod is {phase}: {}", pod::cause(pod));
-                        Some(Err(Status::failed_precondition(said)))
+                        let message = format!("the pod is {phase}: {}", pod::reason(pod));
+                        Some(Err(Status::failed_precondition(message)))
                     }
                     _ => None,
                 },
@@ -108,27 +110,27 @@ impl Spaces {
         running.await
     }
 
-    async fn until_gone(&self, going: &Pod) {
-        let uid = going.uid();
-        let is_it = |now: Option<&Pod>| now.is_some_and(|pod| pod.uid() == uid);
-        self.0.pods.until(&Key::of(going), |now| (!is_it(now)).then_some(())).await;
+    async fn until_gone(&self, terminating: &Pod) {
+        let uid = terminating.uid();
+        let is_gone = |current: Option<&Pod>| current.is_none_or(|pod| pod.uid() != uid);
+        self.0.pods.until(&Key::of(terminating), |current| is_gone(current).then_some(())).await;
     }
 
     /// Returns the space of this name from the cache.
     pub(crate) fn get(&self, query: &QueryOption) -> Result<Arc<Pod>, Status> {
         self.check(query)?;
         let key = Key::new(&*self.0.namespace, &query.name);
-        self.0.pods.get(&key).ok_or_else(|| unknown(&query.name))
+        self.0.pods.get(&key).ok_or_else(|| not_found(&query.name))
     }
 
     /// Deletes the space of this name.
     pub(crate) async fn delete(&self, query: &QueryOption) -> Result<(), Status> {
         self.check(query)?;
-        let found = self.0.api.get_opt(&query.name).await.map_err(refused)?;
-        let space = found.filter(pod::is_space).ok_or_else(|| unknown(&query.name))?;
-        let this = Preconditions { uid: space.uid(), resource_version: None };
-        let deleted = self.0.api.delete(&query.name, &DeleteParams::default().preconditions(this)).await;
-        deleted.map(drop).map_err(refused)
+        let pod = self.0.api.get_opt(&query.name).await.map_err(to_status)?;
+        let space = pod.filter(pod::is_space).ok_or_else(|| not_found(&query.name))?;
+        let same_pod = Preconditions { uid: space.uid(), resource_version: None };
+        let deleted = self.0.api.delete(&query.name, &DeleteParams::default().preconditions(same_pod)).await;
+        deleted.map(drop).map_err(to_status)
     }
 
     fn check(&self, query: &QueryOption) -> Result<(), Status> {
@@ -145,102 +147,107 @@ impl Spaces {
         }
     }
 
-    fn waiter(&self, request: PodInfo) -> Waiter {
-        *self.0.waiting.lock().entry(request.clone()).or_default() += 1;
-        Waiter { spaces: self.clone(), request, _open: self.0.open.token() }
+    fn add_waiter(&self, request: PodInfo) -> Waiter {
+        *self.0.waiters.lock().entry(request.clone()).or_default() += 1;
+        Waiter { spaces: self.clone(), request, _task: self.0.tasks.token() }
     }
 
-    fn is_waited_for(&self, request: &PodInfo) -> bool {
-        self.0.waiting.lock().contains_key(request)
+    fn has_waiter(&self, request: &PodInfo) -> bool {
+        self.0.waiters.lock().contains_key(request)
     }
 
-    /// Returns true if that was the last waiting call.
-    fn leave(&self, request: &PodInfo) -> bool {
-        let mut waiting = self.0.waiting.lock();
-        let Some(count) = waiting.get_mut(request) else { return false };
+    /// Returns true if that was the last waiter of this request.
+    fn remove_waiter(&self, request: &PodInfo) -> bool {
+        let mut waiters = self.0.waiters.lock();
+        let Some(count) = waiters.get_mut(request) else { return false };
         *count -= 1;
-        let last = *count == 0;
-        if last {
-            waiting.remove(request);
+        let is_last = *count == 0;
+        if is_last {
+            waiters.remove(request);
         }
-        last
+        is_last
     }
 
-    /// Deletes a space for which no call waits any more, if it exists and never ran.
-    async fn abandon(self, request: PodInfo) {
-        while let Err(error) = self.delete_pending(&request).await {
+    /// Deletes the space of this request if it is abandoned. Retries until that succeeds.
+    async fn delete_abandoned(self, request: PodInfo) {
+        while let Err(error) = self.try_delete_abandoned(&request).await {
             tracing::warn!(space = request.name, %error, "failed to delete an abandoned space, retrying");
-            sleep(PAUSE).await;
+            sleep(RETRY_DELAY).await;
         }
     }
 
-    /// Deletes a pending space. The preconditions keep a pod that began to run meanwhile.
-    async fn delete_pending(&self, request: &PodInfo) -> kube::Result<()> {
+    /// The preconditions of the deletion keep a pod that has started in the meantime.
+    async fn try_delete_abandoned(&self, request: &PodInfo) -> kube::Result<()> {
         while let Some(pod) = self.0.api.get_opt(&request.name).await? {
-            let lonely = pod::is_of(&pod, request) && pod::is_pending(&pod) && !self.is_waited_for(request);
-            if !lonely || pod::is_going(&pod) {
+            let is_abandoned =
+                pod::is_created_by(&pod, request) && pod::is_pending(&pod) && !self.has_waiter(request);
+            if !is_abandoned || pod::is_terminating(&pod) {
                 return Ok(());
             }
-            let seen = Preconditions { uid: pod.uid(), resource_version: pod.resource_version() };
-            match self.0.api.delete(&request.name, &DeleteParams::default().preconditions(seen)).await {
+            let same_version = Preconditions { uid: pod.uid(), resource_version: pod.resource_version() };
+            match self.0.api.delete(&request.name, &DeleteParams::default().preconditions(same_version)).await
+            {
                 Err(kube::Error::Api(status)) if status.is_conflict() || status.is_not_found() => {}
-                deleted => {
+                result => {
                     tracing::info!(space = request.name, "deleted an abandoned space");
-                    return deleted.map(drop);
+                    return result.map(drop);
                 }
             }
         }
         Ok(())
     }
 
-    /// Creates the space, or returns an existing one of the same request, which may be terminating.
-    async fn create(&self, request: &PodInfo, wanted: &Pod) -> Result<Pod, Status> {
+    /// Creates the space, or returns the existing one of an equal request. The returned pod may be terminating; a
+    /// terminating space of another request is returned too.
+    async fn create(&self, request: &PodInfo, pod: &Pod) -> Result<Pod, Status> {
         loop {
-            match self.0.api.create(&PostParams::default(), wanted).await {
+            match self.0.api.create(&PostParams::default(), pod).await {
                 Err(kube::Error::Api(status)) if status.is_already_exists() => {}
-                made => return made.map_err(refused),
+                result => return result.map_err(to_status),
             }
-            match self.0.api.get_opt(&request.name).await.map_err(refused)? {
+            match self.0.api.get_opt(&request.name).await.map_err(to_status)? {
                 None => {}
-                Some(found)
-                    if pod::is_of(&found, request) || (pod::is_space(&found) && pod::is_going(&found)) =>
+                Some(existing)
+                    if pod::is_created_by(&existing, request)
+                        || (pod::is_space(&existing) && pod::is_terminating(&existing)) =>
                 {
-                    return Ok(found);
+                    return Ok(existing);
                 }
                 Some(_) => {
-                    let said = format!("the name {:?} is taken by a different pod", request.name);
-                    return Err(Status::already_exists(said));
+                    let message = format!("the name {:?} is taken by a different pod", request.name);
+                    return Err(Status::already_exists(message));
                 }
             }
         }
     }
 }
 
-async fn make(waiter: Waiter, wanted: Arc<Pod>) -> (Result<Pod, Status>, Waiter) {
-    let made = waiter.spaces.create(&waiter.request, &wanted).await;
-    (made, waiter)
+/// Creates the space of this waiter, and keeps the waiter until the result is known.
+async fn create_for(waiter: Waiter, pod: Arc<Pod>) -> (Result<Pod, Status>, Waiter) {
+    let created = waiter.spaces.create(&waiter.request, &pod).await;
+    (created, waiter)
 }
 
 impl Drop for Waiter {
     fn drop(&mut self) {
         let (spaces, request) = (self.spaces.clone(), std::mem::take(&mut self.request));
         let key = Key::new(&*spaces.0.namespace, &request.name);
-        let ran = |pod: Arc<Pod>| pod::is_of(&pod, &request) && !pod::is_pending(&pod);
-        if spaces.leave(&request) && !spaces.0.pods.get(&key).is_some_and(ran) {
+        let has_run = |pod: Arc<Pod>| pod::is_created_by(&pod, &request) && !pod::is_pending(&pod);
+        if spaces.remove_waiter(&request) && !spaces.0.pods.get(&key).is_some_and(has_run) {
             let inner = spaces.0.clone();
-            inner.open.spawn_on(spaces.abandon(request), &inner.runtime);
+            inner.tasks.spawn_on(spaces.delete_abandoned(request), &inner.runtime);
         }
     }
 }
 
-fn unknown(name: &str) -> Status {
+fn not_found(name: &str) -> Status {
     Status::not_found(format!("there is no space {name:?}"))
 }
 
-/// Maps a refusal of the API server to a gRPC status.
-fn refused(error: kube::Error) -> Status {
-    let said = error.to_string();
-    let kube::Error::Api(status) = error else { return Status::unavailable(said) };
+/// Maps an error of a request to the API server to a gRPC status.
+fn to_status(error: kube::Error) -> Status {
+    let message = error.to_string();
+    let kube::Error::Api(status) = error else { return Status::unavailable(message) };
     match status.code {
         400 | 422 => Status::invalid_argument(status.message),
         403 => Status::permission_denied(status.message),

@@ -38,12 +38,12 @@ pub struct FooSpec {
     )]
     pub deployment_name: String,
     /// The number of its pods.
-    #[serde(default = "one")]
+    #[serde(default = "default_replicas")]
     #[schemars(range(min = 1, max = 10))]
     pub replicas: i32,
 }
 
-fn one() -> i32 {
+fn default_replicas() -> i32 {
     1
 }
 
@@ -73,23 +73,24 @@ impl ReconcileKind for Reconciler {
     type Kind = Foo;
 
     async fn reconcile_kind(&self, object: &Foo, status: &mut FooStatus) -> Result<Outcome> {
-        let deployment =
-            self.deployments.apply(object, wanted(object)).await.map_err(|error| explained(object, error))?;
+        let applied = self.deployments.apply(object, desired_deployment(object)).await;
+        let deployment = applied.map_err(|error| apply_error(object, error))?;
         let available = deployment.status.as_ref().and_then(|status| status.available_replicas);
         status.available_replicas = available.unwrap_or_default();
         Ok(Outcome::done().event(Event::normal("Synced", "Foo synced successfully")))
     }
 }
 
-/// A name that is taken is an error for the user to fix. It is not retried before the other object changes.
-fn explained(object: &Foo, error: NotApplied) -> Error {
+/// If the name belongs to another Deployment, the user has to fix it: the error is permanent, with a reason for its
+/// event.
+fn apply_error(object: &Foo, error: NotApplied) -> Error {
     let NotApplied::Taken { .. } = error else { return error.into() };
     let name = &object.spec.deployment_name;
     Error::permanent(format!("Resource {name:?} already exists and is not managed by Foo"))
         .reason("ErrResourceExists")
 }
 
-fn wanted(object: &Foo) -> Deployment {
+fn desired_deployment(object: &Foo) -> Deployment {
     let labels = BTreeMap::from([("app".into(), "nginx".into()), ("controller".into(), object.name_any())]);
     let nginx =
         Container { name: "nginx".into(), image: Some("nginx:latest".into()), ..Container::default() };

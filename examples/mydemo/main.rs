@@ -1,4 +1,4 @@
-//! The smallest controller: logs the changes of each Mydemo.
+//! A minimal controller: logs the changes of each Mydemo.
 
 use std::process::ExitCode;
 
@@ -21,7 +21,7 @@ pub struct MydemoSpec {
 
 kind!(Mydemo {});
 
-/// Reconciles Mydemos, and logs each change of them.
+/// Reconciles Mydemos, and logs their changes.
 pub fn controller(cx: &Context) -> Result<Controller> {
     let selection = cx.get::<NamespaceFlag>().selection();
     cx.informer(selection.clone()).on(log);
@@ -29,6 +29,7 @@ pub fn controller(cx: &Context) -> Result<Controller> {
     Ok(build.reconciler(Reconciler).observing_deletion().build())
 }
 
+/// Logs an added object and each changed field.
 fn log(change: &Change<Mydemo>) {
     let key = change.key();
     match change {
@@ -42,7 +43,7 @@ fn log(change: &Change<Mydemo>) {
                 tracing::info!(%key, old = old.port, new = new.port, "port changed");
             }
         }
-        Change::Deleted { .. } => {} // logged by observe_deletion
+        Change::Deleted { .. } => {} // observe_deletion logs it.
     }
 }
 
@@ -58,7 +59,7 @@ impl ReconcileKind for Reconciler {
 
 impl ObserveDeletion for Reconciler {
     async fn observe_deletion(&self, _: &Key) -> Result<Outcome> {
-        tracing::info!("deleted"); // each log line of a reconcile has the key
+        tracing::info!("deleted"); // The key is a field of the span of the pass.
         Ok(Outcome::done())
     }
 }

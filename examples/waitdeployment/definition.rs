@@ -1,4 +1,4 @@
-//! The CustomResourceDefinition, put together from the schemas of Deployments.
+//! The CustomResourceDefinition, built from the schemas of the Deployment types.
 
 use k8s_openapi::{
     api::apps::v1::{DeploymentSpec, DeploymentStatus},
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::{WaitProbe, Waitdeployment};
 
 impl CustomResourceExt for Waitdeployment {
-    #[allow(clippy::expect_used, reason = "the literal below is a definition, as the tests see")]
+    #[allow(clippy::expect_used, reason = "a test checks that the literal below is a definition")]
     fn crd() -> CustomResourceDefinition {
         serde_json::from_value(definition()).expect("a definition")
     }
@@ -52,9 +52,9 @@ fn definition() -> Value {
                     "description": "A Deployment that waits until something answers at an address.",
                     "required": ["spec", "waitProbe"],
                     "properties": {
-                        "spec": of_kubernetes::<DeploymentSpec>(),
-                        "status": of_kubernetes::<DeploymentStatus>(),
-                        "waitProbe": structural::<WaitProbe>(),
+                        "spec": schema_without_descriptions::<DeploymentSpec>(),
+                        "status": schema_without_descriptions::<DeploymentStatus>(),
+                        "waitProbe": structural_schema::<WaitProbe>(),
                     },
                 }},
             }],
@@ -62,15 +62,16 @@ fn definition() -> Value {
     })
 }
 
-/// The schema of a Kubernetes type without descriptions. With them the definition is too large for `kubectl apply`.
-fn of_kubernetes<T: JsonSchema>() -> Value {
-    let mut schema = structural::<T>();
+/// The schema of a Kubernetes type without descriptions. With them the definition would be too large for `kubectl
+/// apply`.
+fn schema_without_descriptions<T: JsonSchema>() -> Value {
+    let mut schema = structural_schema::<T>();
     drop_descriptions(&mut schema);
     schema
 }
 
-/// The schema as kube's derive writes it.
-fn structural<T: JsonSchema>() -> Value {
+/// The structural schema, as kube's derive generates it.
+fn structural_schema<T: JsonSchema>() -> Value {
     let settings = SchemaSettings::openapi3().with(|settings| {
         settings.inline_subschemas = true;
         settings.meta_schema = None;
@@ -88,11 +89,11 @@ fn structural<T: JsonSchema>() -> Value {
 fn drop_descriptions(schema: &mut Value) {
     match schema {
         Value::Object(fields) => {
-            // A property of that name is an object.
+            // A property with the name `description` is an object, and stays.
             fields.retain(|name, value| name != "description" || !value.is_string());
             fields.values_mut().for_each(drop_descriptions);
         }
-        Value::Array(all) => all.iter_mut().for_each(drop_descriptions),
+        Value::Array(items) => items.iter_mut().for_each(drop_descriptions),
         _ => {}
     }
 }

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::target::Timeout;
 use self::{
-    probes::{Answer, Probes},
+    probes::{ProbeResult, Probes},
     target::Target,
 };
 
@@ -27,8 +27,8 @@ const API_VERSION: &str = "demo.reknit.dev/v1alpha1";
 const KIND: &str = "Waitdeployment";
 const CONDITION: &str = "ProbeSucceeded";
 
-/// A Deployment that waits. `spec` and `status` are those of a Deployment, with `waitProbe` beside them, which kube's derive
-/// cannot express.
+/// A Deployment that waits. `spec` and `status` are those of a Deployment, and `waitProbe` is a field beside them.
+/// kube's derive cannot express that.
 #[derive(Serialize, Deserialize, Clone, Debug)]
 #[serde(rename_all = "camelCase")]
 pub struct Waitdeployment {
@@ -40,7 +40,7 @@ pub struct Waitdeployment {
     pub kind: String,
     /// The object's metadata.
     pub metadata: ObjectMeta,
-    /// The address for which the Deployment waits.
+    /// The address that the Deployment waits for.
     pub wait_probe: WaitProbe,
     /// The spec of the Deployment.
     pub spec: DeploymentSpec,
@@ -111,12 +111,12 @@ struct Reconciler {
     probes: Probes,
 }
 
-/// The result of the probe so far.
-enum Probed {
-    Connected,
-    /// No result yet. The probe enqueues the key when there is one.
-    Trying,
-    Not {
+/// Readiness to apply the Deployment.
+enum Readiness {
+    Ready,
+    /// There is no result yet. The probe enqueues the key when there is one.
+    Probing,
+    NotReady {
         reason: &'static str,
         message: String,
     },
@@ -131,118 +131,139 @@ impl ReconcileKind for Reconciler {
         status: &mut DeploymentStatus,
     ) -> Result<Outcome> {
         let address = &object.wait_probe.address;
-        match self.probed(object) {
-            Probed::Connected => self.keep(object, status).await,
-            Probed::Trying if says_of(status, address) => Ok(Outcome::skip()),
-            Probed::Trying => wait(status, "Probing", format!("connecting to {address}")),
-            Probed::Not { reason, message } => wait(status, reason, message),
+        match self.readiness(object) {
+            Readiness::Ready => self.apply_deployment(object, status).await,
+            Readiness::Probing if has_failure_of(status, address) => Ok(Outcome::skip()),
+            Readiness::Probing => report_waiting(status, "Probing", format!("connecting to {address}")),
+            Readiness::NotReady { reason, message } => report_waiting(status, reason, message),
         }
     }
 }
 
 impl Reconciler {
-    /// The result of the probe. A Deployment that exists needs no probe.
-    fn probed(&self, object: &Waitdeployment) -> Probed {
+    /// Returns the result of the probe, which is started if it does not run. An existing Deployment is ready without a
+    /// probe.
+    fn readiness(&self, object: &Waitdeployment) -> Readiness {
         let address = &object.wait_probe.address;
-        if self.deployments.of(object).any(|made| made.name_any() == object.name_any()) {
-            return Probed::Connected;
+        if self.deployments.of(object).any(|deployment| deployment.name_any() == object.name_any()) {
+            return Readiness::Ready;
         }
-        let target = match Target::of(&object.wait_probe) {
+        let target = match Target::parse(&object.wait_probe) {
             Ok(target) => target,
             Err(problem) => {
                 self.probes.forget(&Key::of(object));
-                return Probed::Not {
+                return Readiness::NotReady {
                     reason: "InvalidProbe",
                     message: format!("cannot probe {address:?}: {problem}"),
                 };
             }
         };
-        match self.probes.ask(Key::of(object), target) {
-            None => Probed::Trying,
-            Some(Answer::Connected) => Probed::Connected,
-            Some(Answer::Failed(cause)) => {
-                Probed::Not { reason: "ProbeFailed", message: format!("{}{cause}", failing(address)) }
+        match self.probes.result(Key::of(object), target) {
+            None => Readiness::Probing,
+            Some(ProbeResult::Connected) => Readiness::Ready,
+            Some(ProbeResult::Failed(cause)) => {
+                let message = format!("{}{cause}", failure_prefix(address));
+                Readiness::NotReady { reason: "ProbeFailed", message }
             }
         }
     }
 
     /// Applies the Deployment and mirrors its status.
-    async fn keep(&self, object: &Waitdeployment, status: &mut DeploymentStatus) -> Result<Outcome> {
-        let condition = succeeded(status, &object.wait_probe.address);
-        set(status, condition.clone());
+    async fn apply_deployment(
+        &self,
+        object: &Waitdeployment,
+        status: &mut DeploymentStatus,
+    ) -> Result<Outcome> {
+        let condition = success_condition(status, &object.wait_probe.address);
+        set_condition(status, condition.clone());
         let metadata = ObjectMeta { name: object.metadata.name.clone(), ..ObjectMeta::default() };
-        let wanted = Deployment { metadata, spec: Some(object.spec.clone()), status: None };
-        let applied = self.deployments.apply(object, wanted).await;
+        let desired = Deployment { metadata, spec: Some(object.spec.clone()), status: None };
+        let applied = self.deployments.apply(object, desired).await;
         if let Err(taken @ NotApplied::Taken { .. }) = applied {
-            self.probes.forget(&Key::of(object)); // the address is probed again once the name is free
+            // The address is probed again once the name is free.
+            self.probes.forget(&Key::of(object));
             return Err(Error::permanent(taken).reason("ErrResourceExists"));
         }
-        let made = applied?;
+        let deployment = applied?;
         self.probes.forget(&Key::of(object));
-        *status = mirrored(object, &made, status.observed_generation);
-        set(status, condition);
+        *status = mirrored_status(object, &deployment, status.observed_generation);
+        set_condition(status, condition);
         Ok(Outcome::done())
     }
 }
 
-/// The Deployment's status with the generation of the Waitdeployment, which is observed once the Deployment is.
-fn mirrored(object: &Waitdeployment, made: &Deployment, before: Option<i64>) -> DeploymentStatus {
-    let status = made.status.clone().unwrap_or_default();
-    let is_observed = status.observed_generation == made.metadata.generation;
-    let observed_generation = if is_observed { object.metadata.generation } else { before };
+/// Returns the Deployment's status, with an `observedGeneration` of the Waitdeployment: its current generation once the
+/// Deployment's own generation is observed, and until then the previous value.
+fn mirrored_status(
+    object: &Waitdeployment,
+    deployment: &Deployment,
+    previous_generation: Option<i64>,
+) -> DeploymentStatus {
+    let status = deployment.status.clone().unwrap_or_default();
+    let is_observed = status.observed_generation == deployment.metadata.generation;
+    let observed_generation = if is_observed { object.metadata.generation } else { previous_generation };
     DeploymentStatus { observed_generation, ..status }
 }
 
-/// Sets the reason why there is no Deployment yet.
-fn wait(status: &mut DeploymentStatus, reason: &str, message: String) -> Result<Outcome> {
-    let condition = condition(status, "False", reason, message);
+/// Replaces the status with the reason why there is no Deployment yet.
+fn report_waiting(status: &mut DeploymentStatus, reason: &str, message: String) -> Result<Outcome> {
+    let condition = new_condition(status, "False", reason, message);
     *status = DeploymentStatus::default();
-    set(status, condition);
+    set_condition(status, condition);
     Ok(Outcome::done())
 }
 
-/// The start of the message for an address that does not answer.
-fn failing(address: &str) -> String {
+/// The start of the message of a failed probe of this address.
+fn failure_prefix(address: &str) -> String {
     format!("cannot connect to {address}: ")
 }
 
-/// Returns true if the status holds a failure of this address, which stays until there is a new result.
-fn says_of(status: &DeploymentStatus, address: &str) -> bool {
-    let message = current(status).and_then(|condition| condition.message.as_deref());
-    message.is_some_and(|message| message.starts_with(&failing(address)))
+/// Returns true if the status contains a failed probe of this address. It stays until there is a new result.
+fn has_failure_of(status: &DeploymentStatus, address: &str) -> bool {
+    let message = current_condition(status).and_then(|condition| condition.message.as_deref());
+    message.is_some_and(|message| message.starts_with(&failure_prefix(address)))
 }
 
-/// The condition of a successful probe. It stays, even if `waitProbe` changes later.
-fn succeeded(status: &DeploymentStatus, address: &str) -> DeploymentCondition {
-    match current(status) {
+/// Returns the condition of a successful probe. An existing one is kept, even if `waitProbe` has changed.
+fn success_condition(status: &DeploymentStatus, address: &str) -> DeploymentCondition {
+    match current_condition(status) {
         Some(existing) if existing.status == "True" => existing.clone(),
-        _ => condition(status, "True", "Connected", format!("connected to {address}")),
+        _ => new_condition(status, "True", "Connected", format!("connected to {address}")),
     }
 }
 
-fn current(status: &DeploymentStatus) -> Option<&DeploymentCondition> {
+fn current_condition(status: &DeploymentStatus) -> Option<&DeploymentCondition> {
     status.conditions.iter().flatten().find(|condition| condition.type_ == CONDITION)
 }
 
-/// The condition with the times of the last change of its status and of any part of it.
-fn condition(status: &DeploymentStatus, is: &str, reason: &str, message: String) -> DeploymentCondition {
+/// Builds a condition. It keeps `lastTransitionTime` if the value is the same as before, and `lastUpdateTime` if
+/// nothing has changed.
+fn new_condition(
+    status: &DeploymentStatus,
+    value: &str,
+    reason: &str,
+    message: String,
+) -> DeploymentCondition {
     let now = || Some(Time(Timestamp::now()));
-    let before = current(status).filter(|before| before.status == is);
+    let previous = current_condition(status).filter(|previous| previous.status == value);
     let mut condition = DeploymentCondition {
         type_: CONDITION.into(),
-        status: is.into(),
+        status: value.into(),
         reason: Some(reason.into()),
         message: Some(message),
-        last_transition_time: before.and_then(|before| before.last_transition_time.clone()).or_else(now),
-        last_update_time: before.and_then(|before| before.last_update_time.clone()),
+        last_transition_time: previous
+            .and_then(|previous| previous.last_transition_time.clone())
+            .or_else(now),
+        last_update_time: previous.and_then(|previous| previous.last_update_time.clone()),
     };
-    if before != Some(&condition) {
+    if previous != Some(&condition) {
         condition.last_update_time = now();
     }
     condition
 }
 
-fn set(status: &mut DeploymentStatus, condition: DeploymentCondition) {
+/// Replaces the condition in the status.
+fn set_condition(status: &mut DeploymentStatus, condition: DeploymentCondition) {
     let conditions = status.conditions.get_or_insert_default();
     conditions.retain(|other| other.type_ != CONDITION);
     conditions.push(condition);

@@ -1,4 +1,4 @@
-//! Reads a `waitProbe`.
+//! Parses a `waitProbe`.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::WaitProbe;
 
-const DEFAULT: Duration = Duration::from_secs(5);
-const LONGEST: Duration = Duration::from_secs(60);
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
+const MAX_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A duration: `2s`, or a number of nanoseconds.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
@@ -43,37 +43,38 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// Reads a probe. The error says what is wrong with it.
-    pub(crate) fn of(probe: &WaitProbe) -> Result<Self, String> {
-        let timeout = probe.timeout.as_ref().map_or(Ok(DEFAULT), timeout)?;
+    /// Parses a probe. The error says what is wrong with it.
+    pub(crate) fn parse(probe: &WaitProbe) -> Result<Self, String> {
+        let timeout = probe.timeout.as_ref().map_or(Ok(DEFAULT_TIMEOUT), parse_timeout)?;
         if !is_address(&probe.address) {
-            return Err("want host:port, with an IPv6 address in brackets".into());
+            return Err("expected host:port, with an IPv6 address in brackets".into());
         }
         Ok(Self { address: probe.address.clone(), timeout })
     }
 }
 
-fn timeout(given: &Timeout) -> Result<Duration, String> {
-    let wrong = |given: &str| format!("its timeout {given} is not more than nothing and at most a minute");
-    let read = match given {
+fn parse_timeout(timeout: &Timeout) -> Result<Duration, String> {
+    let out_of_range =
+        |timeout: &str| format!("the timeout {timeout} is not above zero and at most a minute");
+    let duration = match timeout {
         Timeout::Nanoseconds(nanos) => {
-            u64::try_from(*nanos).map(Duration::from_nanos).map_err(|_| wrong(&nanos.to_string()))?
+            u64::try_from(*nanos).map(Duration::from_nanos).map_err(|_| out_of_range(&nanos.to_string()))?
         }
-        Timeout::Text(text) if text.starts_with('-') => return Err(wrong(text)),
-        Timeout::Text(text) => parse_duration(text).map_err(|error| format!("its timeout: {error}"))?,
+        Timeout::Text(text) if text.starts_with('-') => return Err(out_of_range(text)),
+        Timeout::Text(text) => parse_duration(text).map_err(|error| format!("the timeout: {error}"))?,
     };
-    match read.is_zero() || read > LONGEST {
-        true => Err(wrong(&format!("{read:?}"))),
-        false => Ok(read),
+    match duration.is_zero() || duration > MAX_TIMEOUT {
+        true => Err(out_of_range(&format!("{duration:?}"))),
+        false => Ok(duration),
     }
 }
 
-/// Returns true if there is a host, resolvable, and a port.
+/// Returns true if the address has a port and a host, which may be a name to resolve.
 fn is_address(address: &str) -> bool {
-    if let Ok(plain) = address.parse::<SocketAddr>() {
-        return plain.port() != 0;
+    if let Ok(address) = address.parse::<SocketAddr>() {
+        return address.port() != 0;
     }
     let Some((host, port)) = address.rsplit_once(':') else { return false };
-    let is_name = |c: char| !(c.is_whitespace() || c.is_control() || "/:[]@".contains(c));
-    !host.is_empty() && host.chars().all(is_name) && port.parse::<u16>().is_ok_and(|port| port != 0)
+    let is_valid = |c: char| !(c.is_whitespace() || c.is_control() || "/:[]@".contains(c));
+    !host.is_empty() && host.chars().all(is_valid) && port.parse::<u16>().is_ok_and(|port| port != 0)
 }

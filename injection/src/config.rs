@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// The key of Knative's documentation block, which is not a setting.
-const EXAMPLE: &str = "_example";
+const EXAMPLE_KEY: &str = "_example";
 
 /// A type that is read from a ConfigMap of the system namespace. `Default` is its value while there is no ConfigMap.
 pub trait FromConfigMap: Default + Send + Sync + 'static {
@@ -64,20 +64,20 @@ pub trait FromConfigMap: Default + Send + Sync + 'static {
 /// ```
 pub struct Config<T> {
     latest: Arc<Mutex<Latest<T>>>,
-    map: Option<Informer<ConfigMap>>,
+    informer: Option<Informer<ConfigMap>>,
 }
 
 struct Latest<T> {
     value: Arc<T>,
     /// The data of the value; `None` while it is the default.
     data: Option<BTreeMap<String, String>>,
-    /// The time since which the ConfigMap is invalid without a last value, and the reason.
-    unread: watch::Sender<Option<(Instant, String)>>,
+    /// Set while the ConfigMap is invalid and there is no last valid value: the time since when, and the reason.
+    invalid: watch::Sender<Option<(Instant, String)>>,
 }
 
 impl<T> Clone for Config<T> {
     fn clone(&self) -> Self {
-        Self { latest: self.latest.clone(), map: self.map.clone() }
+        Self { latest: self.latest.clone(), informer: self.informer.clone() }
     }
 }
 
@@ -88,30 +88,30 @@ impl<T: FromConfigMap> fmt::Debug for Config<T> {
 }
 
 impl<T: FromConfigMap> Config<T> {
-    /// Watches the ConfigMap, and calls `on_changed` when its data becomes another valid value. Data that equals the last,
-    /// apart from `_example`, is not a change.
+    /// Watches the ConfigMap, and calls `on_changed` when it has new valid data. A change of `_example` alone is
+    /// ignored.
     pub fn new(cx: &Context, on_changed: impl Fn() + Send + Sync + 'static) -> Self {
-        let start = Latest { value: Arc::default(), data: None, unread: watch::Sender::new(None) };
-        let latest = Arc::new(Mutex::new(start));
-        let map = cx.system_namespace().map(|namespace| {
+        let initial = Latest { value: Arc::default(), data: None, invalid: watch::Sender::new(None) };
+        let latest = Arc::new(Mutex::new(initial));
+        let informer = cx.system_namespace().map(|namespace| {
             cx.informer_without_dependency::<ConfigMap>(
                 select().namespace(namespace).field("metadata.name", T::NAME),
             )
         });
-        let config = Self { latest, map };
-        config.handle().into_iter().for_each(|informer| cx.add_dependency(informer));
-        if let Some(map) = &config.map {
-            map.list().for_each(|held| {
-                config.latest.lock().follow(&held, true);
+        let config = Self { latest, informer };
+        config.handle().into_iter().for_each(|handle| cx.add_dependency(handle));
+        if let Some(informer) = &config.informer {
+            informer.list().for_each(|config_map| {
+                config.latest.lock().update(&config_map, true);
             });
-            let (latest, listed) = (config.latest.clone(), map.0.cache.progress.synced());
-            map.on(move |change| {
+            let (latest, synced) = (config.latest.clone(), informer.0.cache.progress.synced());
+            informer.on(move |change| {
                 let changed = match change {
                     Change::Added(new) | Change::Updated { new, .. } => {
-                        latest.lock().follow(new, !*listed.borrow())
+                        latest.lock().update(new, !*synced.borrow())
                     }
                     Change::Deleted { .. } => {
-                        latest.lock().unread.send_replace(None);
+                        latest.lock().invalid.send_replace(None);
                         false
                     }
                 };
@@ -126,9 +126,9 @@ impl<T: FromConfigMap> Config<T> {
     /// Returns the latest valid value, which is the same within one reconcile.
     pub fn get(&self) -> Arc<T> {
         let latest = || self.latest.lock().value.clone();
-        let slot = Arc::as_ptr(&self.latest).addr();
-        let pin = |pins: &Pins| {
-            pins.borrow_mut().entry(slot).or_insert_with(|| latest()).clone().downcast::<T>().ok()
+        let address = Arc::as_ptr(&self.latest).addr();
+        let pin = |pinned: &PinnedValues| {
+            pinned.borrow_mut().entry(address).or_insert_with(|| latest()).clone().downcast::<T>().ok()
         };
         PINNED.try_with(pin).ok().flatten().unwrap_or_else(latest)
     }
@@ -136,49 +136,49 @@ impl<T: FromConfigMap> Config<T> {
     /// Returns the informer that a controller waits for before its first reconcile; `None` without a system namespace. It
     /// is not synced while the ConfigMap is invalid from the start.
     pub fn handle(&self) -> Option<Arc<dyn InformerHandle>> {
-        let map = self.map.as_ref()?.handle();
-        let unread = self.latest.lock().unread.subscribe();
-        Some(Arc::new(Readable { map, name: T::NAME, unread }))
+        let informer = self.informer.as_ref()?.handle();
+        let invalid = self.latest.lock().invalid.subscribe();
+        Some(Arc::new(ValidatedInformer { informer, config_map: T::NAME, invalid }))
     }
 }
 
 /// The informer of a ConfigMap, which is synced once the ConfigMap is valid.
-struct Readable {
-    map: Arc<dyn InformerHandle>,
-    name: &'static str,
-    unread: watch::Receiver<Option<(Instant, String)>>,
+struct ValidatedInformer {
+    informer: Arc<dyn InformerHandle>,
+    config_map: &'static str,
+    invalid: watch::Receiver<Option<(Instant, String)>>,
 }
 
-impl InformerHandle for Readable {
+impl InformerHandle for ValidatedInformer {
     fn name(&self) -> &str {
-        self.map.name()
+        self.informer.name()
     }
 
     fn state(&self) -> InformerState {
-        match (self.map.state(), &*self.unread.borrow()) {
+        match (self.informer.state(), &*self.invalid.borrow()) {
             (InformerState::Synced { .. }, Some((since, why))) => {
-                InformerState::Waiting { since: *since, why: format!("ConfigMap {}: {why}", self.name) }
+                InformerState::Waiting { since: *since, why: format!("ConfigMap {}: {why}", self.config_map) }
             }
             (state, _) => state,
         }
     }
 
     fn synced(&self) -> BoxFuture<'static, ()> {
-        let (map, mut unread) = (self.map.synced(), self.unread.clone());
+        let (synced, mut invalid) = (self.informer.synced(), self.invalid.clone());
         Box::pin(async move {
-            map.await;
+            synced.await;
             // This fails only if the Config is dropped.
-            let _ = unread.wait_for(Option::is_none).await;
+            let _ = invalid.wait_for(Option::is_none).await;
         })
     }
 }
 
 impl<T: FromConfigMap> Latest<T> {
-    /// Reads a ConfigMap and returns whether the value changed. A ConfigMap that exists `from_the_start` leaves no time in
-    /// which the default was the value.
-    fn follow(&mut self, map: &ConfigMap, from_the_start: bool) -> bool {
-        let mut data = map.data.clone().unwrap_or_default();
-        data.remove(EXAMPLE);
+    /// Reads a ConfigMap and returns true if the value changed. If the ConfigMap existed `at_startup` and is invalid,
+    /// the controller must not start with the default: it waits for a valid value.
+    fn update(&mut self, config_map: &ConfigMap, at_startup: bool) -> bool {
+        let mut data = config_map.data.clone().unwrap_or_default();
+        data.remove(EXAMPLE_KEY);
         if self.data.as_ref() == Some(&data) {
             return false;
         }
@@ -186,16 +186,15 @@ impl<T: FromConfigMap> Latest<T> {
             Ok(value) => {
                 tracing::info!(config_map = T::NAME, "configuration read");
                 (self.value, self.data) = (Arc::new(value), Some(data));
-                self.unread.send_replace(None);
+                self.invalid.send_replace(None);
                 true
             }
             Err(error) => {
                 tracing::error!(config_map = T::NAME, %error, "invalid ConfigMap, keeping the last valid value");
-                let since = self.unread.borrow().as_ref().map(|(since, _)| *since);
-                if let Some(since) =
-                    since.or_else(|| (from_the_start && self.data.is_none()).then(Instant::now))
+                let since = self.invalid.borrow().as_ref().map(|(since, _)| *since);
+                if let Some(since) = since.or_else(|| (at_startup && self.data.is_none()).then(Instant::now))
                 {
-                    self.unread.send_replace(Some((since, error.to_string())));
+                    self.invalid.send_replace(Some((since, error.to_string())));
                 }
                 false
             }
@@ -203,10 +202,11 @@ impl<T: FromConfigMap> Latest<T> {
     }
 }
 
-type Pins = RefCell<HashMap<usize, Arc<dyn Any + Send + Sync>>>;
+/// The value that each [`Config`] returned first in the current reconcile, by the address of its `latest`.
+type PinnedValues = RefCell<HashMap<usize, Arc<dyn Any + Send + Sync>>>;
 
 tokio::task_local! {
-    static PINNED: Pins;
+    static PINNED: PinnedValues;
 }
 
 /// Runs a reconcile in which each [`Config`] returns the value that it returned first.
@@ -235,21 +235,23 @@ mod tests {
         }
     }
 
-    fn map(name: &str, data: &[(&str, &str)]) -> ConfigMap {
-        let mut map = ConfigMap::default();
-        map.metadata.namespace = Some("system".into());
-        map.metadata.name = Some(name.into());
-        map.data = Some(data.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect());
-        map
+    fn config_map(name: &str, data: &[(&str, &str)]) -> ConfigMap {
+        let mut config_map = ConfigMap::default();
+        config_map.metadata.namespace = Some("system".into());
+        config_map.metadata.name = Some(name.into());
+        config_map.data = Some(data.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect());
+        config_map
     }
 
-    struct Given {
+    /// A Config of `config-limit`, and the informer through which a test changes that ConfigMap.
+    struct Fixture {
         maps: Informer<ConfigMap>,
         limit: Config<Limit>,
+        /// The number of calls of `on_changed`.
         changes: Arc<AtomicUsize>,
     }
 
-    fn given() -> Given {
+    fn fixture() -> Fixture {
         let cx = Context::builder("test", server().0).system_namespace(Some("system".into())).build();
         let maps = cx.informer(select().namespace("system").field("metadata.name", Limit::NAME));
         let changes = Arc::new(AtomicUsize::new(0));
@@ -257,71 +259,71 @@ mod tests {
         let limit = Config::new(&cx, move || {
             count.fetch_add(1, Ordering::Relaxed);
         });
-        Given { maps, limit, changes }
+        Fixture { maps, limit, changes }
     }
 
     #[tokio::test]
     async fn a_config_follows_its_config_map_and_no_other() {
-        let Given { maps, limit, changes } = given();
-        assert_eq!(*limit.get(), Limit(0), "the default of the type, while there is none");
-        maps.insert(&map("config-limit", &[("_example", "limit: 7")])).unwrap();
-        assert_eq!(*limit.get(), Limit(10), "that of an empty one");
-        maps.insert(&map("config-limit", &[("limit", "5"), ("_example", "limit: 7")])).unwrap();
-        maps.insert(&map("config-other", &[("limit", "6")])).unwrap();
+        let Fixture { maps, limit, changes } = fixture();
+        assert_eq!(*limit.get(), Limit(0), "without a ConfigMap: Limit::default()");
+        maps.insert(&config_map("config-limit", &[("_example", "limit: 7")])).unwrap();
+        assert_eq!(*limit.get(), Limit(10), "empty data: the default in from_config_map");
+        maps.insert(&config_map("config-limit", &[("limit", "5"), ("_example", "limit: 7")])).unwrap();
+        maps.insert(&config_map("config-other", &[("limit", "6")])).unwrap();
         assert_eq!((&*limit.get(), changes.load(Ordering::Relaxed)), (&Limit(5), 2));
     }
 
     #[tokio::test]
     async fn equal_data_is_no_change_and_invalid_data_keeps_the_value() {
-        let Given { maps, limit, changes } = given();
-        maps.insert(&map("config-limit", &[("limit", "5")])).unwrap();
-        maps.insert(&map("config-limit", &[("limit", "5"), ("_example", "new")])).unwrap();
-        maps.insert(&map("config-limit", &[("limit", "many")])).unwrap();
+        let Fixture { maps, limit, changes } = fixture();
+        maps.insert(&config_map("config-limit", &[("limit", "5")])).unwrap();
+        maps.insert(&config_map("config-limit", &[("limit", "5"), ("_example", "new")])).unwrap();
+        maps.insert(&config_map("config-limit", &[("limit", "many")])).unwrap();
         maps.remove(&reknit_apis::Key::new("system", "config-limit"));
         assert_eq!((&*limit.get(), changes.load(Ordering::Relaxed)), (&Limit(5), 1));
-        maps.insert(&map("config-limit", &[("limit", "8")])).unwrap();
+        maps.insert(&config_map("config-limit", &[("limit", "8")])).unwrap();
         assert_eq!((&*limit.get(), changes.load(Ordering::Relaxed)), (&Limit(8), 2));
     }
 
     #[tokio::test]
-    async fn a_config_map_that_is_invalid_at_the_start_is_waited_for() {
-        let (limit, maps) = preloaded(&[("limit", "many")]);
+    async fn a_config_is_not_synced_while_its_config_map_is_invalid_at_startup() {
+        let (limit, maps) = preloaded_with_data(&[("limit", "many")]);
         let informer = limit.handle().unwrap();
         let InformerState::Waiting { why, .. } = informer.state() else { panic!("{:?}", informer.state()) };
         assert!(why.starts_with("ConfigMap config-limit: invalid digit"), "{why}");
         assert!(informer.synced().now_or_never().is_none());
-        maps.insert(&map("config-limit", &[("limit", "5")])).unwrap();
+        maps.insert(&config_map("config-limit", &[("limit", "5")])).unwrap();
         assert!(
             matches!(informer.state(), InformerState::Synced { .. })
                 && informer.synced().now_or_never().is_some()
         );
-        maps.insert(&map("config-limit", &[("limit", "many")])).unwrap();
-        assert!(matches!(informer.state(), InformerState::Synced { .. }), "the value before it holds");
+        maps.insert(&config_map("config-limit", &[("limit", "many")])).unwrap();
+        assert!(matches!(informer.state(), InformerState::Synced { .. }), "the last valid value stays");
 
-        let (limit, maps) = preloaded(&[("limit", "many")]);
+        let (limit, maps) = preloaded_with_data(&[("limit", "many")]);
         maps.remove(&reknit_apis::Key::new("system", "config-limit"));
         assert!(
             matches!(limit.handle().unwrap().state(), InformerState::Synced { .. }),
-            "so the default holds"
+            "a deleted ConfigMap leaves the default"
         );
     }
 
     #[tokio::test]
     async fn an_invalid_config_map_created_later_leaves_the_default() {
-        let (limit, maps) = holding(vec![]);
-        maps.insert(&map("config-limit", &[("limit", "many")])).unwrap();
+        let (limit, maps) = preloaded(vec![]);
+        maps.insert(&config_map("config-limit", &[("limit", "many")])).unwrap();
         assert!(matches!(limit.handle().unwrap().state(), InformerState::Synced { .. }));
         assert_eq!(*limit.get(), Limit(0));
     }
 
-    fn preloaded(data: &[(&str, &str)]) -> (Config<Limit>, Informer<ConfigMap>) {
-        let mut object = serde_json::to_value(map("config-limit", data)).unwrap();
+    fn preloaded_with_data(data: &[(&str, &str)]) -> (Config<Limit>, Informer<ConfigMap>) {
+        let mut object = serde_json::to_value(config_map("config-limit", data)).unwrap();
         object["apiVersion"] = "v1".into();
         object["kind"] = "ConfigMap".into();
-        holding(vec![object])
+        preloaded(vec![object])
     }
 
-    fn holding(objects: Vec<serde_json::Value>) -> (Config<Limit>, Informer<ConfigMap>) {
+    fn preloaded(objects: Vec<serde_json::Value>) -> (Config<Limit>, Informer<ConfigMap>) {
         let builder = Context::builder("test", server().0).system_namespace(Some("system".into()));
         let cx = builder.preloaded(objects).build();
         let maps = cx.informer(select().namespace("system").field("metadata.name", Limit::NAME));
@@ -330,20 +332,20 @@ mod tests {
 
     #[tokio::test]
     async fn one_reconcile_reads_one_value() {
-        let Given { maps, limit, .. } = given();
-        maps.insert(&map("config-limit", &[("limit", "5")])).unwrap();
-        let before = limit.clone();
+        let Fixture { maps, limit, .. } = fixture();
+        maps.insert(&config_map("config-limit", &[("limit", "5")])).unwrap();
+        let in_reconcile = limit.clone();
         with_pinned_config(async move {
-            assert_eq!(*before.get(), Limit(5));
-            maps.insert(&map("config-limit", &[("limit", "8")])).unwrap();
-            assert_eq!(*before.get(), Limit(5), "the same throughout");
+            assert_eq!(*in_reconcile.get(), Limit(5));
+            maps.insert(&config_map("config-limit", &[("limit", "8")])).unwrap();
+            assert_eq!(*in_reconcile.get(), Limit(5), "pinned for this reconcile");
         })
         .await;
         assert_eq!(*limit.get(), Limit(8));
     }
 
     #[tokio::test]
-    async fn without_a_system_namespace_the_default_holds() {
+    async fn without_a_system_namespace_the_value_is_the_default() {
         let cx = Context::new("test", server().0);
         let limit = Config::<Limit>::new(&cx, || {});
         assert_eq!(*limit.get(), Limit(0));

@@ -38,7 +38,7 @@ mod reflector;
 mod testing;
 
 pub use cache::DecodeError;
-pub use client::{Answer, Transport};
+pub use client::{HttpResponse, Transport};
 pub use config::{Config, FromConfigMap};
 pub use context::{Builder, Context, Inject, Missing, Shutdown, ShutdownTrigger};
 pub use informer::{

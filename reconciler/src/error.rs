@@ -4,11 +4,12 @@ use std::{error::Error as StdError, fmt, time::Duration};
 
 use kube::core::Status;
 
-pub(crate) type Source = Box<dyn StdError + Send + Sync>;
+pub(crate) type BoxError = Box<dyn StdError + Send + Sync>;
 
 /// The error of a failed pass. The pass is retried with backoff, unless the error is [permanent](Error::permanent).
 ///
-/// Any other error and any text converts to it by `?`. To allow this, it does not implement [`std::error::Error`] itself.
+/// Any other error and any text converts to it by `?`. To allow this, it does not implement [`std::error::Error`]
+/// itself.
 ///
 /// ```
 /// use reknit_reconciler::{Error, Permanent, Result};
@@ -28,7 +29,7 @@ pub(crate) type Source = Box<dyn StdError + Send + Sync>;
 #[derive(derive_more::Debug)]
 #[debug("{source:?}")]
 pub struct Error {
-    source: Source,
+    source: BoxError,
     permanent: bool,
     reason: Option<String>,
     retry_within: Option<Duration>,
@@ -54,7 +55,7 @@ impl<T, E: Into<Error>> Permanent<T> for Result<T, E> {
     }
 }
 
-impl<E: Into<Source>> From<E> for Error {
+impl<E: Into<BoxError>> From<E> for Error {
     fn from(source: E) -> Self {
         Self { source: source.into(), permanent: false, reason: None, retry_within: None }
     }
@@ -73,32 +74,34 @@ impl Error {
         self
     }
 
-    /// Returns true if it is not retried. A [conflict](Self::is_conflict) is always retried, since it resolves itself.
+    /// Returns true if the pass is not retried. A [conflict](Self::is_conflict) is always retried, since it resolves
+    /// itself.
     pub fn is_permanent(&self) -> bool {
         self.permanent
     }
 
-    /// Returns true if another client was faster: the API server answered 409, anywhere in the chain of sources, even behind a
-    /// type such as `anyhow::Error`. Such a pass is retried without an event or an error in the log.
+    /// Returns true if another client changed the object first: the API server answered 409. That answer is found
+    /// anywhere in the chain of sources, even behind a type such as `anyhow::Error`. A pass that fails with a conflict
+    /// is retried without an event or an error in the log.
     ///
-    /// If two errors occurred in one pass, both have to be conflicts. Two answers with 409 are not conflicts, since they
-    /// may persist: that an object already exists, and that another field manager owns a field applied without force.
+    /// If two errors occurred in one pass, both have to be conflicts. Two kinds of 409 are no conflicts, since a retry
+    /// may not resolve them: the object already exists, or another field manager owns a field applied without force.
     pub fn is_conflict(&self) -> bool {
-        if let Some(Both { first, then }) = self.source.downcast_ref() {
-            return first.is_conflict() && then.is_conflict();
+        if let Some(TwoErrors { first, second }) = self.source.downcast_ref() {
+            return first.is_conflict() && second.is_conflict();
         }
-        chain(&*self.source)
-            .filter_map(answer)
+        sources(&*self.source)
+            .filter_map(api_status)
             .any(|status| status.code == 409 && !status.is_already_exists() && !is_field_conflict(status))
     }
 
-    /// The source of this error, as a [`std::error::Error`].
+    /// Returns the source of this error, as a [`std::error::Error`].
     pub fn source(&self) -> &(dyn StdError + Send + Sync + 'static) {
         &*self.source
     }
 
-    /// Converts to a [`std::error::Error`], to be the source of another error or to be returned as another type. Whether it
-    /// is permanent, and its reason, are lost.
+    /// Converts to a [`std::error::Error`], to be the source of another error or to be returned as another type.
+    /// Whether it is permanent, and its reason, are lost.
     ///
     /// ```
     /// use std::error::Error as StdError;
@@ -117,8 +120,9 @@ impl Error {
         self.source
     }
 
-    /// The chain of sources in one line, without those that their predecessor quotes. The event has this message, so a
-    /// condition can have the same. An answer of the API server is shown by message, code and reason.
+    /// The chain of sources in one line. A source whose text is already in the line is left out. The event of a failed
+    /// pass has this message, so use it for a condition too. An answer of the API server is shown by message, code and
+    /// reason.
     pub fn in_full(&self) -> String {
         in_full(&*self.source)
     }
@@ -129,15 +133,15 @@ impl Error {
     }
 
     /// Combines the error of the reconciler with a later one of the framework. The result is retried, since the second
-    /// error may be temporary, and no later than either error asks for.
-    pub(crate) fn and(self, then: Error) -> Self {
+    /// error may be temporary. The shorter of both retry limits applies.
+    pub(crate) fn followed_by(self, second: Error) -> Self {
         let reason = self.reason.clone();
-        let retry_within = [self.retry_within, then.retry_within].into_iter().flatten().min();
-        Self { source: Box::new(Both { first: self, then }), permanent: false, reason, retry_within }
+        let retry_within = [self.retry_within, second.retry_within].into_iter().flatten().min();
+        Self { source: Box::new(TwoErrors { first: self, second }), permanent: false, reason, retry_within }
     }
 
-    /// Limits the time until the retry, for a temporary fault whose end no watch reports. The backoff still applies if it
-    /// is shorter. A [permanent](Self::permanent) error is not retried.
+    /// Limits the time until the retry, for a temporary fault whose end no watch reports. The backoff still applies if
+    /// it is shorter. A [permanent](Self::permanent) error is not retried.
     ///
     /// ```
     /// use std::time::Duration;
@@ -162,52 +166,51 @@ impl Error {
     }
 }
 
-/// The text of [`Error::in_full`] for any error.
+/// The text of [`Error::in_full`] for an error of any type.
 pub(crate) fn in_full(error: &(dyn StdError + 'static)) -> String {
-    chain(error).map(describe).fold(String::new(), |text, source| match text.as_str() {
+    sources(error).map(describe).fold(String::new(), |text, source| match text.as_str() {
         "" => source,
         _ if text.contains(&source) => text,
         _ => format!("{text}: {source}"),
     })
 }
 
-fn chain<'a>(first: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
-    std::iter::successors(Some(first), |error| match answer(*error) {
-        Some(_) => None, // its source repeats it
+fn sources<'a>(first: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
+    std::iter::successors(Some(first), |error| match api_status(*error) {
+        Some(_) => None, // the source of kube's error is the same status
         None => (*error).source(),
     })
 }
 
 /// The text of one error. For an answer of the API server, message and code instead of the whole Status.
 pub(crate) fn describe(error: &(dyn StdError + 'static)) -> String {
-    match answer(error) {
+    match api_status(error) {
         Some(status) => format!("{} ({} {})", status.message, status.code, status.reason),
         None => error.to_string(),
     }
 }
 
-/// The answer of the API server, if the error is one.
-fn answer<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a Status> {
+/// The status that the API server answered, if the error is such an answer.
+fn api_status<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a Status> {
     match downcast(error) {
         Some(kube::Error::Api(status)) => Some(status),
         Some(_) => None,
-        None => downcast(error).or_else(|| hidden(error)),
+        None => downcast(error).or_else(|| hidden_api_status(error)),
     }
 }
 
-/// The answer in a `kube::Error` behind another type, such as a boxed `anyhow::Error`, which has the same text and
-/// sources but another type.
-fn hidden<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a Status> {
+/// The status in a `kube::Error` behind a type that shows the same text and sources, such as a boxed `anyhow::Error`.
+fn hidden_api_status<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a Status> {
     let status: &Status = downcast(error.source()?)?;
     error.to_string().starts_with(&format!("ApiError: {status}")).then_some(status)
 }
 
-/// Downcasts an error, also one in a box, whose type is that of the box.
+/// Downcasts an error, or the boxed error behind it.
 fn downcast<'a, E: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Option<&'a E> {
     error.downcast_ref().or_else(|| error.downcast_ref::<Box<E>>().map(|error| &**error))
 }
 
-/// Returns true if the answer is that of server-side apply without force for fields of other managers.
+/// Returns true if server-side apply without force was refused because other managers own the fields.
 fn is_field_conflict(status: &Status) -> bool {
     let causes = status.details.iter().flat_map(|details| &details.causes);
     causes.into_iter().any(|cause| cause.reason == "FieldManagerConflict")
@@ -219,19 +222,20 @@ impl fmt::Display for Error {
     }
 }
 
+/// The source of an error that combines two errors of one pass.
 #[derive(Debug)]
-struct Both {
+struct TwoErrors {
     first: Error,
-    then: Error,
+    second: Error,
 }
 
-impl fmt::Display for Both {
+impl fmt::Display for TwoErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}; then: {}", self.first.in_full(), self.then.in_full())
+        write!(f, "{}; then: {}", self.first.in_full(), self.second.in_full())
     }
 }
 
-impl StdError for Both {
+impl StdError for TwoErrors {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         Some(&*self.first.source)
     }
@@ -243,20 +247,20 @@ mod tests {
 
     #[derive(Debug, thiserror::Error)]
     #[error("creating the pod failed")]
-    struct Wrapped(#[source] kube::Error);
+    struct WrappedKubeError(#[source] kube::Error);
 
     #[derive(Debug, thiserror::Error)]
     #[error("creating the pod failed")]
-    struct Boxed(#[source] Box<kube::Error>);
+    struct BoxedKubeError(#[source] Box<kube::Error>);
 
     #[derive(Debug, thiserror::Error)]
     #[error("creating the pod failed")]
-    struct Answered(#[source] Box<Status>);
+    struct WrappedStatus(#[source] Box<Status>);
 
     /// Has the text and the source of kube's error, like `anyhow::Error`.
     #[derive(Debug, thiserror::Error)]
     #[error(transparent)]
-    struct Hidden(kube::Error);
+    struct TransparentKubeError(kube::Error);
 
     fn conflict() -> kube::Error {
         kube::Error::Api(Box::new(kube::core::Status::failure("stale", "Conflict").with_code(409)))
@@ -264,63 +268,63 @@ mod tests {
 
     #[test]
     fn a_conflict_is_found_in_the_sources_of_a_users_error() {
-        assert!(Error::from(Wrapped(conflict())).is_conflict());
-        assert!(Error::from(Boxed(Box::new(conflict()))).is_conflict());
-        assert!(Error::from(Hidden(conflict())).is_conflict());
-        assert!(!Error::from("words").is_conflict());
+        assert!(Error::from(WrappedKubeError(conflict())).is_conflict());
+        assert!(Error::from(BoxedKubeError(Box::new(conflict()))).is_conflict());
+        assert!(Error::from(TransparentKubeError(conflict())).is_conflict());
+        assert!(!Error::from("no API error").is_conflict());
         let taken = kube::core::Status::failure("a name is taken", "AlreadyExists").with_code(409);
         assert!(!Error::from(kube::Error::Api(Box::new(taken))).is_conflict());
     }
 
     #[test]
     fn a_field_of_another_manager_is_not_a_conflict() {
-        let owned = r#"{"status": "Failure", "reason": "Conflict", "code": 409, "message": "Apply failed",
+        let apply_failed = r#"{"status": "Failure", "reason": "Conflict", "code": 409, "message": "Apply failed",
             "details": {"causes": [{"reason": "FieldManagerConflict", "field": ".spec.replicas"}]}}"#;
-        let owned = kube::Error::Api(Box::new(serde_json::from_str(owned).unwrap()));
-        assert!(!Error::from(owned).is_conflict());
+        let error = kube::Error::Api(Box::new(serde_json::from_str(apply_failed).unwrap()));
+        assert!(!Error::from(error).is_conflict());
     }
 
     #[test]
-    fn an_error_through_question_mark_stays_permanent() {
-        let again = || -> Result<()> { Err(Error::permanent("no"))? };
-        assert!(again().unwrap_err().is_permanent());
+    fn the_question_mark_operator_keeps_an_error_permanent() {
+        let fails = || -> Result<()> { Err(Error::permanent("no"))? };
+        assert!(fails().unwrap_err().is_permanent());
     }
 
     #[test]
     fn an_error_converts_back_to_its_source() {
-        let pass = || -> Result<()> { Err(Wrapped(conflict())).permanent() };
-        let boxed = || -> Result<(), Box<dyn StdError + Send + Sync>> {
-            pass().map_err(Error::into_source)?;
+        let fails = || -> Result<()> { Err(WrappedKubeError(conflict())).permanent() };
+        let fails_boxed = || -> Result<(), Box<dyn StdError + Send + Sync>> {
+            fails().map_err(Error::into_source)?;
             Ok(())
         };
-        assert!(boxed().unwrap_err().is::<Wrapped>());
+        assert!(fails_boxed().unwrap_err().is::<WrappedKubeError>());
     }
 
     #[test]
     fn the_full_text_contains_each_source_once() {
-        let said = Error::from(Wrapped(conflict())).in_full();
-        assert_eq!(said, "creating the pod failed: stale (409 Conflict)");
-        assert_eq!(Error::from(Hidden(conflict())).in_full(), "stale (409 Conflict)");
+        let text = Error::from(WrappedKubeError(conflict())).in_full();
+        assert_eq!(text, "creating the pod failed: stale (409 Conflict)");
+        assert_eq!(Error::from(TransparentKubeError(conflict())).in_full(), "stale (409 Conflict)");
         let kube::Error::Api(status) = conflict() else { unreachable!() };
-        let said = Error::from(Answered(status)).in_full();
-        assert_eq!(said, "creating the pod failed: stale (409 Conflict)");
+        let text = Error::from(WrappedStatus(status)).in_full();
+        assert_eq!(text, "creating the pod failed: stale (409 Conflict)");
     }
 
     #[test]
     fn two_errors_are_a_conflict_only_if_both_are() {
-        assert!(!Error::from(conflict()).and("the disk is full".into()).is_conflict());
-        assert!(!Error::from("no").and(conflict().into()).is_conflict());
-        assert!(Error::from(conflict()).and(conflict().into()).is_conflict());
+        assert!(!Error::from(conflict()).followed_by("the disk is full".into()).is_conflict());
+        assert!(!Error::from("no").followed_by(conflict().into()).is_conflict());
+        assert!(Error::from(conflict()).followed_by(conflict().into()).is_conflict());
     }
 
     #[test]
     fn two_errors_are_both_reported_and_retried() {
         let limit = Duration::from_secs(30);
-        let first = Error::permanent("the first").reason("Mine").retry_within(limit);
-        let both = first.and("the second".into());
+        let first = Error::permanent("the first").reason("FirstReason").retry_within(limit);
+        let both = first.followed_by("the second".into());
         assert_eq!(both.latest_retry(), Some(limit));
         assert_eq!(both.to_string(), "the first; then: the second");
         assert!(!both.is_permanent());
-        assert_eq!(both.event_reason(), "Mine");
+        assert_eq!(both.event_reason(), "FirstReason");
     }
 }

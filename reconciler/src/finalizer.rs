@@ -9,30 +9,30 @@ use crate::object_client::{ObjectClient, status_code};
 /// The finalizer of one controller.
 pub(crate) struct Finalizer {
     name: String,
-    /// The field manager to apply it with; `None` to merge it.
+    /// The field manager of server-side apply; `None` if the finalizer is written by a merge patch.
     manager: Option<String>,
 }
 
-/// A name that Kubernetes would not accept as a finalizer of the Kind.
+/// The error of a name that Kubernetes would not accept as a finalizer of the Kind.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error(
-    "{name:?} is no name for a finalizer: {why}: give it one such as `example.com/cleanup` by `.finalizer(…)`"
+    "{name:?} is no name for a finalizer: {problem}: give it one such as `example.com/cleanup` by `.finalizer(…)`"
 )]
-pub(crate) struct Unqualified {
+pub(crate) struct InvalidFinalizer {
     name: String,
-    why: String,
+    problem: String,
 }
 
 impl Finalizer {
-    /// The finalizer of this name, by default `<plural>.<group>`.
-    pub(crate) fn of<K: Kind>(name: Option<&str>, manager: Option<&str>) -> Result<Self, Unqualified> {
+    /// Creates the finalizer of this name, by default `<plural>.<group>`.
+    pub(crate) fn of<K: Kind>(name: Option<&str>, manager: Option<&str>) -> Result<Self, InvalidFinalizer> {
         let name = match name {
             Some(name) => name.to_owned(),
             None if K::group(&()).is_empty() => K::plural(&()).into_owned(),
             None => format!("{}.{}", K::plural(&()), K::group(&())),
         };
-        match fault::<K>(&name) {
-            Some(why) => Err(Unqualified { name, why }),
+        match name_problem::<K>(&name) {
+            Some(problem) => Err(InvalidFinalizer { name, problem }),
             None => Ok(Self { name, manager: manager.map(Into::into) }),
         }
     }
@@ -50,10 +50,12 @@ impl Finalizer {
         matches!(finalizers(meta), [only] if *only == self.name)
     }
 
-    /// Adds the finalizer, and returns the object as it then is, or `None` if it is gone.
+    /// Adds the finalizer, and returns the changed object, or `None` if it is gone.
     pub(crate) async fn add<K: Kind>(&self, client: &ObjectClient<K>, object: &K) -> kube::Result<Option<K>> {
         let added = match &self.manager {
-            Some(manager) => client.apply_metadata(object, applied(object, &[&self.name]), manager).await,
+            Some(manager) => {
+                client.apply_metadata(object, metadata_to_apply(object, &[&self.name]), manager).await
+            }
             None => {
                 let others = finalizers(object.meta()).iter().map(String::as_str);
                 let all: Vec<_> = others.chain([self.name.as_str()]).collect();
@@ -78,19 +80,19 @@ impl Finalizer {
     }
 
     async fn try_remove<K: Kind>(&self, client: &ObjectClient<K>, object: &K) -> kube::Result<()> {
-        let Some(manager) = &self.manager else { return self.merge_away(client, object).await };
-        let mut nothing = applied(object, &[]);
+        let Some(manager) = &self.manager else { return self.remove_by_merge_patch(client, object).await };
+        let mut metadata = metadata_to_apply(object, &[]);
         if let Some(version) = &object.meta().resource_version {
-            nothing["resourceVersion"] = json!(version); // a changed object has not been finalized
+            metadata["resourceVersion"] = json!(version); // a changed object has not been finalized
         }
-        let answer = client.apply_metadata(object, nothing, manager).await?;
+        let answer = client.apply_metadata(object, metadata, manager).await?;
         if self.is_on(answer.meta()) {
-            return self.merge_away(client, &answer).await; // added by another manager, or by a merge patch
+            return self.remove_by_merge_patch(client, &answer).await; // another manager or a merge patch had added it
         }
         Ok(())
     }
 
-    async fn merge_away<K: Kind>(&self, client: &ObjectClient<K>, object: &K) -> kube::Result<()> {
+    async fn remove_by_merge_patch<K: Kind>(&self, client: &ObjectClient<K>, object: &K) -> kube::Result<()> {
         let all = finalizers(object.meta()).iter().map(String::as_str);
         let others: Vec<_> = all.filter(|name| *name != self.name).collect();
         client.patch_finalizers(object, &others).await.map(drop)
@@ -105,8 +107,8 @@ fn finalizers(meta: &ObjectMeta) -> &[String] {
     meta.finalizers.as_deref().unwrap_or_default()
 }
 
-/// The metadata to apply. Its uid prevents that applying creates a deleted object again.
-fn applied<K: Kind>(object: &K, finalizers: &[&str]) -> Value {
+/// The metadata to apply. The uid in it prevents the API server from creating a deleted object again.
+fn metadata_to_apply<K: Kind>(object: &K, finalizers: &[&str]) -> Value {
     let Key { namespace, name } = Key::of(object);
     let mut metadata = json!({ "name": name, "finalizers": finalizers });
     for (field, value) in [("namespace", &namespace), ("uid", &object.meta().uid)] {
@@ -117,14 +119,14 @@ fn applied<K: Kind>(object: &K, finalizers: &[&str]) -> Value {
     metadata
 }
 
-/// The fault of a finalizer's name, as Kubernetes validates it: a qualified name, with a slash on built-in Kinds. A
-/// domain is required on others too, or two controllers might share the name.
-fn fault<K: Kind>(name: &str) -> Option<String> {
+/// Returns why the name is not valid for a finalizer, if so. Kubernetes requires a qualified name, with a slash on its
+/// built-in Kinds. A domain is required on other Kinds too, so that two controllers do not use the same name.
+fn name_problem<K: Kind>(name: &str) -> Option<String> {
     match &*qualified_name(name) {
         [] if name.contains('/') => None,
         [] if K::BUILT_IN => Some("Kubernetes wants a domain, a slash and a name on its own Kinds".into()),
         [] if name.contains('.') => None,
         [] => Some("it has no domain".into()),
-        faults => Some(faults.join("; ")),
+        problems => Some(problems.join("; ")),
     }
 }

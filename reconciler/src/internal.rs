@@ -6,7 +6,7 @@ use crate::{Controller, Outcome, Permanent, Result};
 
 /// Fails if no object of the controller's Kind can have this key.
 pub fn check_key(controller: &Controller, key: &Key) -> Result<()> {
-    controller.pass.malformed(key).map_or(Ok(()), |malformed| Err(malformed).permanent())
+    controller.driver.key_problem(key).map_or(Ok(()), |problem| Err(problem).permanent())
 }
 
 /// Takes the queued keys of a controller, sorted.
@@ -16,5 +16,5 @@ pub fn queued(controller: &Controller) -> Vec<Key> {
 
 /// Reconciles a key without the queue, as the leader or not.
 pub async fn once(controller: &Controller, key: &Key, leading: bool) -> Result<Outcome> {
-    controller.once(key, leading).await
+    controller.reconcile_once(key, leading).await
 }

@@ -36,15 +36,15 @@
 //! A key is enqueued by a change of its own object, of an object that a pass [read](Builder::track) by name, labels or
 //! [reference](Builder::track_any), of an object that it [controls](Builder::owns), of an object that a
 //! [watch](Builder::watch) maps to it, or of the [configuration](Builder::config). Other code enqueues keys through the
-//! [queue](Builder::queue). Every ten hours, each key is enqueued anyway.
+//! [queue](Builder::queue). At each resync, by default every ten hours, every key is enqueued.
 //!
 //! # A pass
 //!
 //! One run of the reconciler for one key is called a pass. The object comes from the cache. If the reconciler
 //! [finalizes](ControllerBuilder::finalizing), the finalizer is added first. Defaults are set in memory and conditions
-//! initialised, and then the reconciler runs. Changes of the status are written unless another client wrote meanwhile;
-//! a conflict is resolved by reading again. An [`Event`] of the pass is published in the background. The framework's own
-//! writes do not enqueue the key whose pass they end.
+//! initialised, and then the reconciler runs. If the status changed, it is written. If another client changed the
+//! object meanwhile, the object is read again first. An [`Event`] of the pass is published in the background. The
+//! framework's status and finalizer writes do not enqueue the key of the pass that makes them.
 //!
 //! # After a pass
 //!
@@ -56,8 +56,8 @@
 //! | an [`Error`], a panic, a missed [deadline](Builder::deadline) | is retried with backoff, with a log line and an event |
 //! | a [permanent](Error::permanent) error | waits for the next change, with a log line and an event |
 //!
-//! The backoff of a key starts at 5 ms and doubles up to 1000 s. All keys of a controller together are retried ten times
-//! a second, with a burst of a hundred. An error can ask for an [earlier retry](Error::retry_within).
+//! The backoff of a key starts at 5 ms and doubles up to 1000 s. All keys of a controller together are retried ten
+//! times a second, with a burst of a hundred. An error can ask for an [earlier retry](Error::retry_within).
 //!
 //! # RBAC
 //!
@@ -72,7 +72,7 @@
 //! | [`track`](Builder::track), [`watch`](Builder::watch), [`owns`](Builder::owns) | the objects that are read | get, list, watch |
 //! | [`Owned::apply`], [`claim`](Owned::claim) | the children | create, patch |
 //! | [`Owned::create`], [`delete`](Owned::delete) | the children | create, delete |
-//! | all of these, with OwnerReferencesPermissionEnforcement, as in OpenShift | the Kind's `finalizers` | update |
+//! | the above, with the admission plugin OwnerReferencesPermissionEnforcement, as in OpenShift | the Kind's `finalizers` | update |
 //! | [`config`](Builder::config) | the ConfigMap, in the system namespace | get, list, watch |
 //! | leader election | `leases` of `coordination.k8s.io`, in the system namespace | get, create, patch |
 //!
@@ -102,7 +102,9 @@ mod status;
 mod tracker;
 mod uuid;
 
-pub use controller::{Builder, Controller, ControllerBuilder, Drained, Health, Keys, Run, Watch, Working};
+pub use controller::{
+    Builder, Controller, ControllerBuilder, Drained, Health, Keys, Run, RunningPass, Watch,
+};
 pub use error::{Error, Permanent, Result};
 pub use events::{Event, Recorder};
 pub use outcome::Outcome;

@@ -21,70 +21,77 @@ impl Default for Limits {
     }
 }
 
-/// The error of a pass that did not return.
+/// The error of a pass that panicked or was dropped at its deadline.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum CutShort {
+pub(crate) enum PassAborted {
     #[error("the reconciler panicked: {0}")]
     Panic(String),
     #[error("the pass took longer than {} s and was dropped", .0.as_secs_f64())]
     Deadline(Duration),
 }
 
-impl CutShort {
+impl PassAborted {
     pub(crate) fn of(error: &Error) -> Option<&Self> {
         error.source().downcast_ref()
     }
 }
 
 impl Limits {
-    /// Runs a pass, and calls `slow` once if it is slow. The pass is with_pinned_config by the caller, since a future that takes
-    /// another one by value holds it twice.
+    /// Runs a pass, and calls `on_slow` once if it is slow. The caller pins the pass, since a future that takes another
+    /// one by value holds it twice.
     pub(crate) async fn apply(
         &self,
         pass: Pin<&mut impl Future<Output = Result<Outcome>>>,
-        slow: impl Fn(Duration),
+        on_slow: impl Fn(Duration),
     ) -> Result<Outcome> {
         let mut pass = AssertUnwindSafe(pass).catch_unwind();
-        let mut deadline = std::pin::pin!(elapsed(self.deadline));
-        let mut slowness = std::pin::pin!(elapsed(Some(self.slow_after)));
+        let mut deadline = std::pin::pin!(timer(self.deadline));
+        let mut slow_timer = std::pin::pin!(timer(Some(self.slow_after)));
         let mut is_slow = false;
         loop {
             tokio::select! {
                 biased;
-                ended = &mut pass => return ended.unwrap_or_else(|why| Err(CutShort::Panic(text(&*why)).into())),
-                limit = &mut deadline => return Err(Error::from(CutShort::Deadline(limit)).reason("DeadlineExceeded")),
-                limit = &mut slowness, if !is_slow => {
+                result = &mut pass => {
+                    return result.unwrap_or_else(|panic| Err(PassAborted::Panic(panic_message(&*panic)).into()));
+                }
+                limit = &mut deadline => {
+                    return Err(Error::from(PassAborted::Deadline(limit)).reason("DeadlineExceeded"));
+                }
+                limit = &mut slow_timer, if !is_slow => {
                     is_slow = true;
-                    slow(limit);
+                    on_slow(limit);
                 }
             }
         }
     }
 }
 
-/// Waits for the time. Never returns without one.
-pub(crate) async fn reached(time: Option<Instant>) {
+/// Sleeps until the time. Never returns if it is `None`.
+pub(crate) async fn sleep_until_optional(time: Option<Instant>) {
     match time {
         Some(time) => tokio::time::sleep_until(time).await,
         None => std::future::pending().await,
     }
 }
 
-async fn elapsed(limit: Option<Duration>) -> Duration {
+/// Returns the limit after this time. Never returns if it is `None`.
+async fn timer(limit: Option<Duration>) -> Duration {
     let Some(limit) = limit else { return std::future::pending().await };
     tokio::time::sleep(limit).await;
     limit
 }
 
 /// Runs a closure of user code for one object. A panic is logged and returns `None`, so other objects are unaffected.
-pub(crate) fn caught<T>(about: &Key, run: impl FnOnce() -> T) -> Option<T> {
-    let log = |why: &Box<dyn Any + Send>| {
-        tracing::error!(key = %about, panic = text(&**why), "a filter or mapping panicked at an object, which it is not applied to");
+pub(crate) fn catch_panic<T>(key: &Key, run: impl FnOnce() -> T) -> Option<T> {
+    let log = |panic: &Box<dyn Any + Send>| {
+        let panic = panic_message(&**panic);
+        tracing::error!(%key, panic, "a filter or mapping panicked: it is not applied to this object");
     };
     std::panic::catch_unwind(AssertUnwindSafe(run)).inspect_err(log).ok()
 }
 
-fn text(panic: &(dyn Any + Send)) -> String {
+/// The message of a panic from its payload.
+fn panic_message(panic: &(dyn Any + Send)) -> String {
     let literal = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     literal.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".into())
 }
@@ -95,8 +102,8 @@ mod tests {
 
     #[test]
     fn a_closure_that_panics_returns_nothing() {
-        let about = Key::new("default", "x");
-        assert_eq!(caught(&about, || 1), Some(1));
-        assert_eq!(caught::<u8>(&about, || panic!("as planned")), None);
+        let key = Key::new("default", "x");
+        assert_eq!(catch_panic(&key, || 1), Some(1));
+        assert_eq!(catch_panic::<u8>(&key, || panic!("as planned")), None);
     }
 }

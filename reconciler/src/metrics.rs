@@ -42,7 +42,7 @@ pub(crate) struct QueueMetrics {
 /// The metrics of the passes of one controller.
 #[derive(Clone)]
 pub(crate) struct PassMetrics {
-    all: Metrics,
+    metrics: Metrics,
     controller: Arc<str>,
 }
 
@@ -123,25 +123,25 @@ impl Metrics {
     }
 
     pub(crate) fn passes(&self, controller: &str) -> PassMetrics {
-        PassMetrics { all: self.clone(), controller: controller.into() }
+        PassMetrics { metrics: self.clone(), controller: controller.into() }
     }
 }
 
 impl PassMetrics {
-    pub(crate) fn ended(&self, result: &str, after: Duration) {
-        self.all.passes.with_label_values(&[&*self.controller, result]).inc();
-        self.all.pass_time.with_label_values(&[&*self.controller]).observe(after.as_secs_f64());
+    pub(crate) fn record_pass(&self, result: &str, took: Duration) {
+        self.metrics.passes.with_label_values(&[&*self.controller, result]).inc();
+        self.metrics.pass_time.with_label_values(&[&*self.controller]).observe(took.as_secs_f64());
     }
 
-    pub(crate) fn status_write(&self, succeeded: bool) {
+    pub(crate) fn record_status_write(&self, succeeded: bool) {
         let result = if succeeded { "success" } else { "error" };
-        self.all.status_writes.with_label_values(&[&*self.controller, result]).inc();
+        self.metrics.status_writes.with_label_values(&[&*self.controller, result]).inc();
     }
 }
 
 type NamedQueue = (String, Weak<dyn RunningPasses>);
 
-/// The two gauges that grow while a key is processed.
+/// Collects the two gauges that grow while a key is processed.
 #[derive(Clone)]
 struct RunningTimes {
     queues: Arc<Mutex<Vec<NamedQueue>>>,
@@ -193,17 +193,18 @@ fn register<C: Collector + Clone + 'static>(registry: &Registry, metric: C) -> C
     metric
 }
 
-#[expect(clippy::expect_used, reason = "names and labels are constants, which a test creates")]
+#[expect(clippy::expect_used, reason = "names and labels are constants, and a test creates every metric")]
 fn valid<T>(metric: prometheus::Result<T>) -> T {
-    metric.expect("a metric with a valid name")
+    metric.expect("the name of the metric is valid")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    struct One;
-    impl RunningPasses for One {
+    /// A queue with passes that have been running for two and three seconds.
+    struct TwoRunningPasses;
+    impl RunningPasses for TwoRunningPasses {
         fn ages(&self) -> Vec<Duration> {
             vec![Duration::from_secs(2), Duration::from_secs(3)]
         }
@@ -213,30 +214,32 @@ mod tests {
     fn every_metric_has_a_valid_name() {
         let registry = Registry::new();
         let metrics = Metrics::new(&registry);
-        let works: Arc<dyn RunningPasses> = Arc::new(One);
-        metrics.queue("a", Arc::downgrade(&works)).adds.inc();
-        metrics.passes("a").ended("success", Duration::from_millis(3));
-        let said: Vec<_> = registry.gather().iter().map(|family| family.name().to_owned()).collect();
-        let wanted = ["reknit_reconcile_total", "workqueue_adds_total", "workqueue_unfinished_work_seconds"];
-        assert!(wanted.iter().all(|name| said.iter().any(|said| said == name)), "{said:?}");
-        let of = |name: &str| {
+        let queue: Arc<dyn RunningPasses> = Arc::new(TwoRunningPasses);
+        metrics.queue("a", Arc::downgrade(&queue)).adds.inc();
+        metrics.passes("a").record_pass("success", Duration::from_millis(3));
+        let names: Vec<_> = registry.gather().iter().map(|family| family.name().to_owned()).collect();
+        let expected =
+            ["reknit_reconcile_total", "workqueue_adds_total", "workqueue_unfinished_work_seconds"];
+        assert!(expected.iter().all(|expected| names.iter().any(|name| name == expected)), "{names:?}");
+        let gauge = |name: &str| {
             let families = registry.gather();
-            families.iter().find(|f| f.name() == name).unwrap().get_metric()[0].get_gauge().get_value()
+            let family = families.iter().find(|family| family.name() == name).unwrap();
+            family.get_metric()[0].get_gauge().get_value()
         };
-        assert_eq!(of("workqueue_unfinished_work_seconds"), 5.0);
-        assert_eq!(of("workqueue_longest_running_processor_seconds"), 3.0);
+        assert_eq!(gauge("workqueue_unfinished_work_seconds"), 5.0);
+        assert_eq!(gauge("workqueue_longest_running_processor_seconds"), 3.0);
     }
 
     #[test]
-    fn of_two_contexts_on_one_registry_the_first_is_exported() {
+    fn only_the_first_of_two_contexts_on_one_registry_is_exported() {
         let registry = Registry::new();
         let [first, second] = [(); 2].map(|()| Metrics::new(&registry));
-        first.passes("a").ended("success", Duration::ZERO);
-        second.passes("b").ended("success", Duration::ZERO);
+        first.passes("a").record_pass("success", Duration::ZERO);
+        second.passes("b").record_pass("success", Duration::ZERO);
         let families = registry.gather();
-        let counted = families.iter().filter(|family| family.name() == "reknit_reconcile_total");
-        let passes: Vec<_> = counted.flat_map(MetricFamily::get_metric).collect();
-        let controllers: Vec<_> = passes.iter().map(|passes| passes.get_label()[0].value()).collect();
+        let families = families.iter().filter(|family| family.name() == "reknit_reconcile_total");
+        let metrics: Vec<_> = families.flat_map(MetricFamily::get_metric).collect();
+        let controllers: Vec<_> = metrics.iter().map(|metric| metric.get_label()[0].value()).collect();
         assert_eq!(controllers, ["a"]);
     }
 }

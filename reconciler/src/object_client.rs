@@ -14,12 +14,12 @@ use serde_json::{Value, json};
 
 use crate::Queue;
 
-pub(crate) type Built = Result<http::Request<Vec<u8>>, kube::core::request::Error>;
+pub(crate) type BuiltRequest = Result<http::Request<Vec<u8>>, kube::core::request::Error>;
 
-/// Reads and patches objects of one Kind, of either scope.
+/// Reads and patches objects of one Kind, whether namespaced or cluster-scoped.
 pub(crate) struct ObjectClient<K> {
     transport: Transport,
-    /// The queue in which status and finalizer writes do not enqueue their key.
+    /// The queue in which the echo of a status or finalizer write does not enqueue its key.
     queue: Queue,
     /// The field manager in `metadata.managedFields`.
     manager: String,
@@ -40,7 +40,7 @@ impl From<&ObjectMeta> for WriteMeta {
     }
 }
 
-/// The part of an answer to a status write that is needed.
+/// The needed part of the answer to a status write.
 #[derive(Deserialize)]
 struct StatusAnswer {
     metadata: WriteMeta,
@@ -59,7 +59,7 @@ impl<K: Kind> ObjectClient<K> {
 
     /// Reads the object from the API server.
     pub(crate) async fn get(&self, key: &Key) -> kube::Result<Option<K>> {
-        match self.send(at::<K>(key).get(&key.name, &Default::default())).await {
+        match self.send(request_builder::<K>(key).get(&key.name, &Default::default())).await {
             Err(error) if status_code(&error) == Some(404) => Ok(None),
             answer => answer.map(Some),
         }
@@ -71,25 +71,25 @@ impl<K: Kind> ObjectClient<K> {
         Ok(found.is_none_or(|found| found.meta().uid != object.meta().uid))
     }
 
-    /// Merges finalizers into the metadata if the object is unchanged. The echo does not enqueue the key.
+    /// Merge-patches the finalizers if the object is unchanged. The echo does not enqueue the key.
     pub(crate) async fn patch_finalizers(&self, object: &K, finalizers: &[&str]) -> kube::Result<K> {
         let mut metadata = precondition(object.meta().resource_version.as_deref());
         metadata["finalizers"] = json!(finalizers);
         let (key, patch) = (Arc::new(Key::of(object)), Patch::Merge(json!({ "metadata": metadata })));
-        let write = self.send(at::<K>(&key).patch(&key.name, &self.params(), &patch));
+        let write = self.send(request_builder::<K>(&key).patch(&key.name, &self.params(), &patch));
         self.queue.suppressing_echo(key, write, |object: &K| object.meta().resource_version.as_deref()).await
     }
 
-    /// Applies metadata with this field manager, even if the object changed, unless the metadata holds a
-    /// resourceVersion. Such a write enqueues its own key too.
+    /// Applies metadata with this field manager. The object may have changed, unless the metadata contains a
+    /// resourceVersion. This write enqueues its own key.
     pub(crate) async fn apply_metadata(&self, object: &K, metadata: Value, manager: &str) -> kube::Result<K> {
         let body = json!({ "apiVersion": K::api_version(&()), "kind": K::kind(&()), "metadata": metadata });
         let (key, params) = (Key::of(object), PatchParams::apply(manager).force());
-        self.send(at::<K>(&key).patch(&key.name, &params, &Patch::Apply(body))).await
+        self.send(request_builder::<K>(&key).patch(&key.name, &params, &Patch::Apply(body))).await
     }
 
-    /// Merges into the status if the object has this version. Only the echo of a first attempt is suppressed: later attempts
-    /// depend on a state that the pass has not seen, so they enqueue the key.
+    /// Merge-patches the status if the object still has this version. Only the echo of the first attempt is suppressed.
+    /// Later attempts are based on a state that the pass has not seen, so they enqueue the key.
     pub(crate) async fn patch_status(
         &self,
         key: &Arc<Key>,
@@ -98,8 +98,12 @@ impl<K: Kind> ObjectClient<K> {
         is_first: bool,
     ) -> kube::Result<WriteMeta> {
         let body = json!({ "metadata": precondition(version), "status": status });
-        let request =
-            at::<K>(key).patch_subresource("status", &key.name, &self.params(), &Patch::Merge(body));
+        let request = request_builder::<K>(key).patch_subresource(
+            "status",
+            &key.name,
+            &self.params(),
+            &Patch::Merge(body),
+        );
         let write = self.send(request);
         let answer: StatusAnswer = match is_first {
             true => self.queue.suppressing_echo(key.clone(), write, StatusAnswer::version).await?,
@@ -108,10 +112,10 @@ impl<K: Kind> ObjectClient<K> {
         Ok(answer.metadata)
     }
 
-    /// Boxed: the future of every pass has room for this one, and few passes send anything.
+    /// Sends the request. Boxed, since this future would enlarge that of every pass, and few passes send a request.
     fn send<T: DeserializeOwned + Send + 'static>(
         &self,
-        request: Built,
+        request: BuiltRequest,
     ) -> BoxFuture<'static, kube::Result<T>> {
         let (transport, request) = (self.transport.clone(), request.map_err(kube::Error::BuildRequest));
         async move { transport.request(request?).await }.boxed()
@@ -127,12 +131,12 @@ fn precondition(version: Option<&str>) -> Value {
     version.map_or_else(|| json!({}), |version| json!({ "resourceVersion": version }))
 }
 
-/// Requests for the object of this key, of either scope.
-pub(crate) fn at<T: kube::Resource<DynamicType = ()>>(key: &Key) -> Request {
+/// Returns a builder of requests for the object of this key, whether namespaced or cluster-scoped.
+pub(crate) fn request_builder<T: kube::Resource<DynamicType = ()>>(key: &Key) -> Request {
     Request::new(T::url_path(&(), key.namespace.as_deref()))
 }
 
-/// The field manager of a component, cut to less than the limit of 128 bytes.
+/// The field manager of a component, cut to 100 characters. The API server's limit is 128.
 pub(crate) fn field_manager(component: &str) -> String {
     component.chars().filter(|c| !c.is_control()).take(100).collect()
 }

@@ -12,9 +12,9 @@ use crate::Event;
 ///
 /// let done = Outcome::done();
 /// let later = Outcome::after(Duration::from_secs(30));
-/// let said = Outcome::done().event(Event::normal("Created", "created the pod"));
+/// let with_event = Outcome::done().event(Event::normal("Created", "created the pod"));
 /// assert_ne!(done, later);
-/// assert_ne!(done, said);
+/// assert_ne!(done, with_event);
 /// ```
 #[must_use]
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub struct Outcome {
     event: Option<Event>,
 }
 
-/// The next processing of the key.
+/// When the key is processed next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     Done,
@@ -54,10 +54,11 @@ impl Outcome {
         Self { next: Next::After(wait), event: None }
     }
 
-    /// The pass had nothing to do, and the key waits for the next change. The backoff is reset, and a finalizer is kept.
+    /// The pass had nothing to do, and the key waits for the next change. The backoff is reset, and a finalizer is
+    /// kept.
     ///
-    /// The framework treats the pass like any other: the finalizer was added before it, and the status is written after it,
-    /// with its conditions initialised. To leave objects alone, use
+    /// The framework treats the pass like any other: the finalizer was added before it, and the status is written after
+    /// it, with its conditions initialised. To leave objects alone, use
     /// [`ControllerBuilder::filter`](crate::ControllerBuilder::filter), [`class`](crate::ControllerBuilder::class) or
     /// [`Controller::selected`](crate::Controller::selected).
     pub const fn skip() -> Self {
@@ -71,7 +72,7 @@ impl Outcome {
     }
 
     /// The event to record, if any.
-    pub fn recorded(&self) -> Option<&Event> {
+    pub fn recorded_event(&self) -> Option<&Event> {
         self.event.as_ref()
     }
 

@@ -93,24 +93,24 @@ pub(crate) struct PerKeyStores(Arc<Shared>);
 #[derive(Default)]
 struct Shared {
     stores: Mutex<Vec<Arc<dyn Store>>>,
-    /// Keys whose object was deleted since their last pass. Their values are dropped by the next one, which may be of a new
-    /// object with the same name.
+    /// Keys whose object was deleted since their last pass. The next pass drops their values. It may be of a new object
+    /// with the same name.
     deleted: Mutex<BTreeSet<Key>>,
 }
 
 trait Store: Send + Sync {
-    fn drop_where(&self, which: &dyn Fn(&Key) -> bool);
-    fn drop_of(&self, key: &Key);
+    fn drop_where(&self, condition: &dyn Fn(&Key) -> bool);
+    fn drop_value_of(&self, key: &Key);
 }
 
 // Values are dropped after the lock is released, because their `Drop` may take other locks.
 impl<T: Send> Store for Mutex<HashMap<Key, T>> {
-    fn drop_where(&self, which: &dyn Fn(&Key) -> bool) {
-        let dropped: Vec<_> = self.lock().extract_if(|key, _| which(key)).collect();
+    fn drop_where(&self, condition: &dyn Fn(&Key) -> bool) {
+        let dropped: Vec<_> = self.lock().extract_if(|key, _| condition(key)).collect();
         drop(dropped);
     }
 
-    fn drop_of(&self, key: &Key) {
+    fn drop_value_of(&self, key: &Key) {
         let dropped = self.lock().remove(key);
         drop(dropped);
     }
@@ -118,25 +118,25 @@ impl<T: Send> Store for Mutex<HashMap<Key, T>> {
 
 impl PerKeyStores {
     pub(crate) fn add<T: Send + 'static>(&self) -> PerKey<T> {
-        let all = Arc::new(Mutex::new(HashMap::new()));
-        self.0.stores.lock().push(all.clone());
-        PerKey(all)
+        let values = Arc::new(Mutex::new(HashMap::new()));
+        self.0.stores.lock().push(values.clone());
+        PerKey(values)
     }
 
-    /// Records that the key's object was deleted. Its values are dropped at the start of the next pass, so a running pass can
-    /// still use them.
+    /// Records that the key's object was deleted. Its values are dropped at the start of the next pass, so a running
+    /// pass can still use them.
     pub(crate) fn record_deletion(&self, key: impl FnOnce() -> Key) {
         if !self.0.stores.lock().is_empty() {
             self.0.deleted.lock().insert(key());
         }
     }
 
-    /// Drops the values of a deleted object, then reads the current object with `read`. Repeats this if the object is deleted
-    /// during the read.
-    pub(crate) fn begin<T>(&self, key: &Key, read: impl Fn() -> T) -> T {
+    /// Starts a pass: drops the values of a deleted object, then reads the current object with `read`. Repeats this if
+    /// the object is deleted during the read.
+    pub(crate) fn begin_pass<T>(&self, key: &Key, read: impl Fn() -> T) -> T {
         loop {
             if self.is_deleted(key) {
-                self.drop_of(key);
+                self.drop_values_of(key);
             }
             let object = read();
             if !self.is_deleted(key) {
@@ -149,26 +149,26 @@ impl PerKeyStores {
         self.0.deleted.lock().contains(key)
     }
 
-    pub(crate) fn drop_of(&self, key: &Key) {
+    pub(crate) fn drop_values_of(&self, key: &Key) {
         self.0.deleted.lock().remove(key);
-        self.each(|store| store.drop_of(key));
+        self.for_each_store(|store| store.drop_value_of(key));
     }
 
-    pub(crate) fn drop_where(&self, which: impl Fn(&Key) -> bool) {
-        self.each(|store| store.drop_where(&which));
+    pub(crate) fn drop_where(&self, condition: impl Fn(&Key) -> bool) {
+        self.for_each_store(|store| store.drop_where(&condition));
     }
 
-    /// Drops all values and maps. After that, `record_deletion` does nothing; informers shared with other controllers may
-    /// still call it.
+    /// Drops all values and maps. After that, `record_deletion` does nothing; informers shared with other controllers
+    /// may still call it.
     pub(crate) fn close(&self) {
         self.drop_where(|_| true);
         self.0.stores.lock().clear();
         self.0.deleted.lock().clear();
     }
 
-    fn each(&self, act: impl Fn(&dyn Store)) {
-        let all = self.0.stores.lock().clone();
-        all.iter().for_each(|store| act(&**store));
+    fn for_each_store(&self, act: impl Fn(&dyn Store)) {
+        let stores = self.0.stores.lock().clone();
+        stores.iter().for_each(|store| act(&**store));
     }
 }
 
@@ -178,7 +178,7 @@ mod tests {
 
     use super::*;
 
-    fn with_one_value() -> (PerKeyStores, PerKey<u8>, Key) {
+    fn stores_with_one_value() -> (PerKeyStores, PerKey<u8>, Key) {
         let (stores, key) = (PerKeyStores::default(), Key::new("default", "x"));
         let values = stores.add();
         values.insert(key.clone(), 1);
@@ -187,10 +187,10 @@ mod tests {
 
     #[test]
     fn a_pass_does_not_see_the_value_of_an_object_deleted_while_it_reads() {
-        let (stores, values, key) = with_one_value();
-        assert_eq!(stores.begin(&key, || values.get(&key)), Some(1));
+        let (stores, values, key) = stores_with_one_value();
+        assert_eq!(stores.begin_pass(&key, || values.get(&key)), Some(1));
         let reads = Cell::new(0);
-        stores.begin(&key, || {
+        stores.begin_pass(&key, || {
             if reads.replace(reads.get() + 1) == 0 {
                 stores.record_deletion(|| key.clone());
             }
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn closed_stores_record_no_deletions() {
-        let (stores, values, key) = with_one_value();
+        let (stores, values, key) = stores_with_one_value();
         stores.record_deletion(|| key.clone());
         stores.close();
         stores.record_deletion(|| key.clone());

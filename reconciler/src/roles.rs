@@ -8,12 +8,12 @@ use crate::{Outcome, Result};
 
 /// Brings the cluster to the state that an object specifies, and the object's status to the state of the cluster.
 ///
-/// A pass may change the status and not the object. It gets the stored status with its conditions initialised. If the
+/// A pass may change the status but not the object. It gets the stored status with its conditions initialised. If the
 /// status differs after the pass, it is written, even if the pass fails.
 ///
-/// A pass may be cancelled at any `.await`: when this process stops leading the key, at the deadline, or at the end of the
-/// process. The next pass then has to complete a partial change, unless it is a single request. Blocking code belongs in
-/// `tokio::task::spawn_blocking`. A panic is caught and is an error of this key.
+/// A pass may be cancelled at any `.await`: when this process stops leading the key, at the deadline, or at the end of
+/// the process. The next pass then has to complete a partial change, unless it is a single request. Blocking code
+/// belongs in `tokio::task::spawn_blocking`. A panic is caught and is an error of this key.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::Namespace;
@@ -72,8 +72,8 @@ pub trait ReconcileKind: Send + Sync + 'static {
     note = "`impl FinalizeKind for {Self}`, or drop the call"
 )]
 pub trait FinalizeKind: ReconcileKind {
-    /// Finalizes an object that is being deleted. `Outcome::done()` removes the finalizer. Any other result keeps it, and
-    /// the status should give the reason.
+    /// Finalizes an object that is being deleted. `Outcome::done()` removes the finalizer. Any other result keeps it,
+    /// and the status should give the reason.
     fn finalize_kind(
         &self,
         object: &Self::Kind,
@@ -97,8 +97,8 @@ pub trait ObserveKind: ReconcileKind {
 ///
 /// Deletions while the process is down are not observed. Use [`FinalizeKind`] for cleanup that must not be missed.
 ///
-/// It runs for any key without an object in the cache. With a label or field selector, that includes objects that left the
-/// selection, and objects outside it whose children or tracked objects change. With a
+/// It runs for any key without an object in the cache. With a label or field selector, that includes objects that left
+/// the selection, and objects outside it whose children or tracked objects change. With a
 /// [class](crate::ControllerBuilder::class), it includes deleted objects of other classes. So check before you clean up
 /// anything outside the cluster.
 #[diagnostic::on_unimplemented(
@@ -110,8 +110,8 @@ pub trait ObserveDeletion: ReconcileKind {
     fn observe_deletion(&self, key: &Key) -> impl Future<Output = Result<Outcome>> + Send;
 }
 
-/// Reconciles keys, for a controller without a Kind. There is no status, no finalizer, and no object for the event of an
-/// [`Outcome`], which is only logged.
+/// Reconciles keys, for a controller without a Kind. There is no status, no finalizer, and no object for the event of
+/// an [`Outcome`], which is only logged.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::Pod;

@@ -14,10 +14,12 @@ mod tests {
 
     #[test]
     fn a_random_uuid_has_its_version_and_variant() {
-        let (one, other) = (random_uuid(), random_uuid());
-        assert_ne!(one, other);
-        let parts: Vec<_> = one.split('-').map(str::len).collect();
-        assert_eq!(parts, [8, 4, 4, 4, 12]);
-        assert!(one[14..].starts_with('4') && "89ab".contains(&one[19..20]), "{one}");
+        assert_ne!(random_uuid(), random_uuid());
+        for _ in 0..100 {
+            let uuid = random_uuid();
+            let lengths: Vec<_> = uuid.split('-').map(str::len).collect();
+            assert_eq!(lengths, [8, 4, 4, 4, 12]);
+            assert!(uuid[14..].starts_with('4') && "89ab".contains(&uuid[19..20]), "{uuid}");
+        }
     }
 }

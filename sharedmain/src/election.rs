@@ -1,4 +1,4 @@
-//! Leader election of a process: who runs which controller and which keys.
+//! Leader election of a process: which replica reconciles which keys.
 use kube::Client;
 use prometheus::Registry;
 use reknit_reconciler::leader::{
@@ -7,7 +7,7 @@ use reknit_reconciler::leader::{
 
 use crate::{cli::environment::Environment, process::failure::Failure};
 
-/// The kind of election of a process.
+/// The method by which this process becomes a leader.
 pub(crate) enum Election {
     /// `--disable-ha`: this process leads everything.
     Disabled,
@@ -28,21 +28,21 @@ impl Election {
                 Ok((leadership.map_err(Failure::new)?, None))
             }
             Self::Leases(candidate) => {
-                let (leadership, electors) = candidate.stand(controller).map_err(Failure::new)?;
+                let (leadership, electors) = candidate.electors_for(controller).map_err(Failure::new)?;
                 Ok((leadership, Some(electors)))
             }
         }
     }
 }
 
-/// A replica that takes part in leader election.
+/// A replica that takes part in leader election, before `config-leader-election` is read.
 pub(crate) struct Participant {
     namespace: String,
     replica: Option<StatefulReplica>,
 }
 
 impl Participant {
-    /// Returns `None` with `--disable-ha`.
+    /// Reads the environment. Returns `None` with `--disable-ha`.
     pub(crate) fn new(disable_ha: bool, environment: &Environment) -> Result<Option<Self>, Failure> {
         if disable_ha {
             return Ok(None);
@@ -52,8 +52,9 @@ impl Participant {
         Ok(Some(Self { namespace, replica }))
     }
 
-    /// Chooses the election: by ordinal in a StatefulSet, and by leases everywhere else. The client of the electors needs
-    /// its own connections: a request on a dead connection costs an attempt, and an elector has few of them.
+    /// Chooses the election: by ordinal in a StatefulSet, and by leases everywhere else. `client` makes the client of
+    /// the electors. It needs its own connections: a request on a dead connection costs an attempt, and an elector has
+    /// few.
     pub(crate) fn elect(
         self,
         component: &str,

@@ -38,7 +38,8 @@
 //! 1. It parses flags and environment, and installs signal handlers.
 //! 2. It finds the API server and the credentials in the first of these that exists: `--kubeconfig`, `KUBECONFIG` (a list
 //!    of paths as in kubectl), `~/.kube/config`, `--server` without a kubeconfig, the service account of the pod.
-//! 3. It runs all constructors. Nothing has started yet, so a failure has nothing to undo. It opens the port of the probes.
+//! 3. It runs all constructors. They start nothing, so a failure leaves nothing to clean up. Then it opens the port of
+//!    the probes.
 //! 4. It gets the version of the API server. Transient errors (refused or reset connections, timeouts, names that do not
 //!    resolve, 429, 5xx) are logged and retried for a minute (`--startup-timeout`). Permanent errors (rejected credentials,
 //!    invalid TLS) are not retried.
@@ -94,11 +95,12 @@
 //!
 //! # The client
 //!
-//! The client of constructors retries requests that an overloaded API server refused with `Retry-After` (429, 503, and 504
-//! for a GET), up to 15 times; client-go retries ten times. Any other error fails the reconcile, which is retried with
-//! backoff. Requests other than watches and streams time out after 75 seconds. The API server ends such requests after
-//! 60 seconds, so a connection that is still silent then is dead. TCP keepalive closes dead connections of watches within two minutes. Small
-//! writes are sent at once (`TCP_NODELAY`). Leases have a client with its own connections.
+//! The client of constructors retries requests that an overloaded API server refused with `Retry-After` (429, 503, and
+//! 504 for a GET), up to 15 times; client-go retries ten times. Any other error fails the reconcile, which is retried
+//! with backoff. Requests other than watches and streams time out after 75 seconds. The API server ends such requests
+//! after 60 seconds, so a connection that is still silent then is dead. TCP keepalive closes dead connections of
+//! watches within two minutes. Small writes are sent at once (`TCP_NODELAY`). Leases have a client with its own
+//! connections.
 //!
 //! An exec credential plugin runs once for each of the two clients, again a minute before its credentials expire, and again
 //! after the API server rejected them. A token file is read again every ten seconds.

@@ -1,5 +1,5 @@
-//! A control plane for manual tests. It prints the path of its kubeconfig and runs until its input ends or it is
-//! signalled.
+//! A control plane for manual tests. It prints the path of its kubeconfig and runs until its standard input ends or it
+//! gets SIGINT or SIGTERM.
 
 use std::{
     error::Error,
@@ -16,22 +16,21 @@ use tokio::{
 async fn main() -> Result<(), Box<dyn Error>> {
     let plane = ControlPlane::start().await?;
     println!("{}", plane.kubeconfig().display());
-    let (mut interrupted, mut terminated) =
-        (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    let (mut sigint, mut sigterm) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     tokio::select! {
         _ = end_of_input() => {}
-        _ = interrupted.recv() => {}
-        _ = terminated.recv() => {}
+        _ = sigint.recv() => {}
+        _ = sigterm.recv() => {}
     }
     Ok(plane.stop().await?)
 }
 
-/// Reads the input in a thread of its own, because a blocking thread of tokio would keep the process from exiting.
+/// Reads standard input in a separate thread, because a blocking thread of tokio would keep the process from exiting.
 fn end_of_input() -> oneshot::Receiver<()> {
-    let (ended, end) = oneshot::channel();
+    let (sender, receiver) = oneshot::channel();
     std::thread::spawn(move || {
         let _ = io::copy(&mut io::stdin().lock().by_ref(), &mut io::sink());
-        let _ = ended.send(());
+        let _ = sender.send(());
     });
-    end
+    receiver
 }

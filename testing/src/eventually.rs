@@ -6,8 +6,8 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 const PAUSE: Duration = Duration::from_millis(25);
 
-/// The prefixes of the names of types that say by their value whether there is a result. `bool` is another such type.
-const DOUBTFUL: [&str; 2] = ["core::option::Option<", "core::result::Result<"];
+/// The prefixes of the type names of the checks other than `bool`.
+const CHECKS: [&str; 2] = ["core::option::Option<", "core::result::Result<"];
 
 /// The result of a check of [`eventually`]: the value that it waits for, or the observation instead.
 ///
@@ -81,42 +81,42 @@ pub fn eventually<C: Check, F: Future<Output = C>>(
     check: impl FnMut() -> F,
 ) -> impl Future<Output = C::Found> {
     let caller = Location::caller();
-    if is_doubtful::<C::Found>() {
+    if is_check::<C::Found>() {
         let check = type_name::<C>();
         fail(&format!(
-            "{what} would be found at once: a check answers {check}, one test within another ({caller})"
+            "the wait for {what} would end at once: {check} is a check within another check ({caller})"
         ));
     }
     async move {
-        let outcome = until(limit, check).await;
-        outcome.unwrap_or_else(|last| {
+        let found = until(limit, check).await;
+        found.unwrap_or_else(|last| {
             fail(&format!("{what} did not happen within {limit:?}: {last} ({caller})"))
         })
     }
 }
 
-/// The name of the type is compared, because there is no trait that types other than these three have in common.
-fn is_doubtful<T>() -> bool {
+/// Returns true if the type is a check. Compares the type's name, because a trait bound would refuse all other types.
+fn is_check<T>() -> bool {
     let name = type_name::<T>();
-    name == type_name::<bool>() || DOUBTFUL.iter().any(|doubtful| name.starts_with(doubtful))
+    name == type_name::<bool>() || CHECKS.iter().any(|check| name.starts_with(check))
 }
 
-#[expect(clippy::panic, reason = "an assertion, for tests: it is there to fail them")]
+#[expect(clippy::panic, reason = "a failed assertion of a test panics")]
 fn fail(message: &str) -> ! {
     panic!("{message}")
 }
 
-/// As [`eventually`], but returns the last observation as an error instead of panicking.
+/// Like [`eventually`], but returns the last observation as an error instead of panicking.
 pub(crate) async fn until<C: Check, F: Future<Output = C>>(
     limit: Duration,
     mut check: impl FnMut() -> F,
 ) -> Result<C::Found, String> {
     let deadline = Instant::now() + limit;
-    let mut last = String::from("nothing was seen");
+    let mut last = String::from("no check completed");
     loop {
         match timeout_at(deadline, check()).await.map(Check::found) {
             Ok(Ok(found)) => return Ok(found),
-            Ok(Err(seen)) => last = seen,
+            Ok(Err(observation)) => last = observation,
             Err(_) => return Err(format!("{last}, and the next check hung")),
         }
         if Instant::now() + PAUSE >= deadline {
@@ -147,38 +147,38 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_last_observation_is_reported_when_time_is_up() {
         let checks = Cell::new(0);
-        let seen = until(SECOND, async || {
+        let result = until(SECOND, async || {
             checks.set(checks.get() + 1);
             Err::<(), _>(format!("{} checks", checks.get()))
         });
-        assert_eq!(seen.await, Err("40 checks".into()));
+        assert_eq!(result.await, Err("40 checks".into()));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_check_that_hangs_is_dropped_when_time_is_up() {
         assert_eq!(
             until(SECOND, pending::<bool>).await,
-            Err("nothing was seen, and the next check hung".into())
+            Err("no check completed, and the next check hung".into())
         );
     }
 
     #[tokio::test(start_paused = true)]
     #[should_panic(expected = "a miracle did not happen within 1s: it was false (testing/src/eventually.rs:")]
-    async fn a_failure_names_the_condition_and_its_place() {
+    async fn a_failure_names_the_condition_and_the_call_site() {
         eventually("a miracle", SECOND, async || false).await;
     }
 
     #[tokio::test(start_paused = true)]
     #[should_panic(
-        expected = "a pod would be found at once: a check answers core::result::Result<core::option::Option<i32>, "
+        expected = "the wait for a pod would end at once: core::result::Result<core::option::Option<i32>, "
     )]
-    async fn an_ok_none_is_refused() {
+    async fn waiting_for_an_ok_none_panics() {
         eventually("a pod", SECOND, async || Ok::<Option<i32>, String>(None)).await;
     }
 
     #[test]
-    fn nested_checks_are_refused() {
-        assert!(is_doubtful::<bool>() && is_doubtful::<Option<u8>>() && is_doubtful::<Result<u8, String>>());
-        assert!(!is_doubtful::<()>() && !is_doubtful::<Vec<bool>>() && !is_doubtful::<Box<Option<u8>>>());
+    fn bool_option_and_result_are_checks() {
+        assert!(is_check::<bool>() && is_check::<Option<u8>>() && is_check::<Result<u8, String>>());
+        assert!(!is_check::<()>() && !is_check::<Vec<bool>>() && !is_check::<Box<Option<u8>>>());
     }
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 /// Runs a [`Controller`] step by step.
 pub trait ControllerExt {
-    /// Takes the queued keys, sorted: those that a change has enqueued.
+    /// Takes the keys from the queue and returns them sorted.
     fn queued(&self) -> Vec<Key>;
 
     /// Reconciles a key now, as its leader, without the queue. Events are published when this returns.
@@ -66,13 +66,13 @@ pub trait InformerExt<K> {
 }
 
 impl<K: Cached> InformerExt<K> for Informer<K> {
-    #[expect(clippy::panic, reason = "a test with an object that cannot exist has failed")]
+    #[expect(clippy::panic, reason = "a failed assertion of a test panics")]
     fn insert(&self, object: K)
     where
         K: Serialize,
     {
         if let Err(error) = reknit_injection::internal::insert(self, &object) {
-            panic!("failed to cache the object of a test: {error}");
+            panic!("failed to insert the object into the cache: {error}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! Invalid input: nothing crashes, and nothing is lost.
+//! Invalid input: malformed keys, objects without metadata, large objects and unknown fields.
 
 use kube::api::{Patch, PatchParams};
 use reknit::prelude::*;
@@ -6,7 +6,7 @@ use samples_apis::{AddressableService, AddressableServiceStatus};
 use serde_json::{Value, json};
 
 use crate::support::{
-    in_process::{InProcess, make},
+    in_process::{InProcessControllers, constructor},
     logs, loose,
     objects::Objects,
     process,
@@ -17,19 +17,19 @@ use crate::support::{
 async fn malformed_keys_are_dropped_and_other_keys_continue() {
     logs::record();
     let server = Server::shared().await;
-    let objects = server.objects("keys").await;
+    let objects = server.objects_in_new_namespace("keys").await;
     let config = server.config().expect("a configuration");
-    let (send, queue) = std::sync::mpsc::channel();
+    let (sender, receiver) = std::sync::mpsc::channel();
     let selection = select().namespace(&objects.namespace);
-    let controllers = InProcess::start(
+    let controllers = InProcessControllers::start(
         config,
-        [make(move |cx: &Context| {
+        [constructor(move |cx: &Context| {
             let build = Controller::selected::<AddressableService>(cx, selection);
-            send.send(build.queue()).expect("the test listens");
-            Ok(build.reconciler(Marking).finalizing().build())
+            sender.send(build.queue()).expect("the receiver exists");
+            Ok(build.reconciler(MarkingReconciler).finalizing().build())
         })],
     );
-    let queue: Queue = queue.recv().expect("the constructor ran");
+    let queue: Queue = receiver.recv().expect("the constructor ran");
     let namespace = objects.namespace.as_str();
     for key in [
         Key::new(None, ""),
@@ -41,124 +41,141 @@ async fn malformed_keys_are_dropped_and_other_keys_continue() {
     ] {
         queue.add(key);
     }
-    objects.create("x", "web").await;
-    objects.shows("x", &objects.unavailable("seen")).await;
-    assert!(logs::with("a malformed key is dropped").len() >= 3, "nobody is told");
+    objects.create_addressable("x", "web").await;
+    objects.wait_for_state("x", &objects.unavailable("seen")).await;
+    assert!(logs::lines_with("a malformed key is dropped").len() >= 3, "malformed keys are not logged");
     controllers.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn objects_without_name_or_namespace_do_not_stop_the_controller() {
     let server = Server::shared().await;
-    let objects = server.objects("nameless").await;
+    let objects = server.objects_in_new_namespace("nameless").await;
     let proxy = server.proxy().await;
     let kubeconfig = server.kubeconfig_through(&proxy, server.kubeconfig());
-    let mut controller = process::controller(&kubeconfig).alone().within(&objects.namespace).spawn();
+    let mut controller =
+        process::controller(&kubeconfig).without_leader_election().in_namespace(&objects.namespace).spawn();
     objects.create_service("web").await;
-    objects.create("x", "web").await;
-    let whole = serde_json::to_value(objects.ready("x", "web").await).expect("JSON");
+    objects.create_addressable("x", "web").await;
+    let complete = serde_json::to_value(objects.wait_until_ready("x", "web").await).expect("JSON");
     for resource in ["addressableservices", "services"] {
-        proxy.asked("the watch", |request| request.is("watch", resource)).await;
+        proxy.wait_for_request("the watch", |request| request.is("watch", resource)).await;
     }
-    for lacking in [&["name"][..], &["namespace"], &["name", "namespace"], &["uid"], &["resourceVersion"]] {
-        let mut object = whole.clone();
-        lacking
-            .iter()
-            .for_each(|field| drop(object["metadata"].as_object_mut().expect("metadata").remove(*field)));
-        proxy.inject("addressableservices", "MODIFIED", &object);
-        proxy.inject("services", "ADDED", &service_like(&object));
+    for missing_fields in
+        [&["name"][..], &["namespace"], &["name", "namespace"], &["uid"], &["resourceVersion"]]
+    {
+        let mut object = complete.clone();
+        let metadata = object["metadata"].as_object_mut().expect("metadata");
+        missing_fields.iter().for_each(|field| drop(metadata.remove(*field)));
+        proxy.inject_event("addressableservices", "MODIFIED", &object);
+        proxy.inject_event("services", "ADDED", &service_with_metadata_of(&object));
     }
-    proxy.inject("addressableservices", "ADDED", &json!({}));
-    proxy.inject("addressableservices", "DELETED", &json!({ "metadata": {} }));
-    proxy.inject("services", "NEWS", &Value::Null);
-    for (resource, event) in [("addressableservices", "DELETED"), ("services", "NEWS")] {
-        proxy.sent("the last line", |line| line.resource == resource && line.event == event).await;
+    proxy.inject_event("addressableservices", "ADDED", &json!({}));
+    proxy.inject_event("addressableservices", "DELETED", &json!({ "metadata": {} }));
+    proxy.inject_event("services", "UNKNOWN", &Value::Null);
+    for (resource, event) in [("addressableservices", "DELETED"), ("services", "UNKNOWN")] {
+        proxy
+            .wait_for_line("the last injected line", |line| line.resource == resource && line.event == event)
+            .await;
     }
-    objects.create("y", "web").await;
-    objects.ready("y", "web").await;
-    assert!(controller.is_running(), "{}", controller.tail());
+    objects.create_addressable("y", "web").await;
+    objects.wait_until_ready("y", "web").await;
+    assert!(controller.is_running(), "{}", controller.last_lines());
     let panicked = controller.lines().into_iter().find(|line| line.to_string().contains("panicked"));
     assert_eq!(panicked, None);
     controller.stop().await;
 }
 
-fn service_like(object: &Value) -> Value {
+fn service_with_metadata_of(object: &Value) -> Value {
     json!({ "apiVersion": "v1", "kind": "Service", "metadata": object["metadata"] })
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_annotation_of_a_mebibyte_is_preserved() {
+async fn large_annotations_are_preserved_and_do_not_stop_reconciles() {
     let server = Server::shared().await;
-    let objects = server.objects("annotation").await;
+    let objects = server.objects_in_new_namespace("annotation").await;
     let proxy = server.proxy().await;
     let kubeconfig = server.kubeconfig_through(&proxy, server.kubeconfig());
-    let controller = process::controller(&kubeconfig).alone().within(&objects.namespace).spawn();
-    objects.create("x", "web").await;
-    // The server accepts this size. The injected object has a mebibyte, which a server might accept too.
-    let allowed = "a".repeat(255 * 1024);
-    let patch = Patch::Merge(json!({ "metadata": { "annotations": { "large": allowed } } }));
-    objects.addressables().patch("x", &PatchParams::default(), &patch).await.expect("the server takes it");
-    let seen = objects.shows("x", &objects.unavailable("web")).await;
-    let mut object = serde_json::to_value(seen).expect("JSON");
+    let controller =
+        process::controller(&kubeconfig).without_leader_election().in_namespace(&objects.namespace).spawn();
+    objects.create_addressable("x", "web").await;
+    // The API server accepts at most 256 KiB of annotations, so the annotation of a mebibyte is injected into the
+    // watch.
+    let accepted = "a".repeat(255 * 1024);
+    let patch = Patch::Merge(json!({ "metadata": { "annotations": { "large": accepted } } }));
+    objects
+        .addressables()
+        .patch("x", &PatchParams::default(), &patch)
+        .await
+        .expect("the API server accepts the annotation");
+    let reconciled = objects.wait_for_state("x", &objects.unavailable("web")).await;
+    let mut object = serde_json::to_value(reconciled).expect("JSON");
     object["metadata"]["annotations"]["larger"] = Value::from("b".repeat(1024 * 1024));
-    proxy.inject("addressableservices", "MODIFIED", &object);
+    proxy.inject_event("addressableservices", "MODIFIED", &object);
 
     objects.create_service("web").await;
-    let ready = objects.ready("x", "web").await;
-    assert_eq!(ready.metadata.annotations.and_then(|mut a| a.remove("large")), Some(allowed));
+    let ready = objects.wait_until_ready("x", "web").await;
+    assert_eq!(
+        ready.metadata.annotations.and_then(|mut annotations| annotations.remove("large")),
+        Some(accepted)
+    );
     controller.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_message_too_large_for_the_server_does_not_block_other_keys() {
+async fn a_status_too_large_for_etcd_does_not_block_other_keys() {
     let server = Server::shared().await;
-    let objects = server.objects("large").await;
-    let controller = process::controller(server.kubeconfig()).alone().within(&objects.namespace).spawn();
-    // The status repeats the name, so that the object exceeds the limit of etcd.
-    objects.create("x", &"w".repeat(1_000_000)).await;
-    objects.event("x", "UpdateFailed").await;
-    objects.create("y", "web").await;
-    objects.shows("y", &objects.unavailable("web")).await;
-    objects.rename_service("x", "web").await;
-    objects.shows("x", &objects.unavailable("web")).await;
+    let objects = server.objects_in_new_namespace("large").await;
+    let controller = process::controller(server.kubeconfig())
+        .without_leader_election()
+        .in_namespace(&objects.namespace)
+        .spawn();
+    // The status message repeats the name of the Service, so that the object would exceed the size limit of etcd.
+    objects.create_addressable("x", &"w".repeat(1_000_000)).await;
+    objects.wait_for_event("x", "UpdateFailed").await;
+    objects.create_addressable("y", "web").await;
+    objects.wait_for_state("y", &objects.unavailable("web")).await;
+    objects.set_service_name("x", "web").await;
+    objects.wait_for_state("x", &objects.unavailable("web")).await;
     controller.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn status_fields_of_a_newer_version_survive_a_status_write() {
     let server = Server::shared().await;
-    server.install_crd(loose::definition()).await.expect("the CRD");
-    let objects = server.objects("newer").await;
-    let api = loose::untyped(&objects);
+    server.install_crd(loose::crd()).await.expect("the CRD");
+    let objects = server.objects_in_new_namespace("newer").await;
+    let api = loose::dynamic_api(&objects);
     let kind = kube::discovery::ApiResource::erase::<loose::Loose>(&());
     let object = kube::api::DynamicObject::new("x", &kind).data(json!({ "spec": { "replicas": 1 } }));
-    api.create(&Default::default(), &object).await.expect("it is created");
-    let newer = json!({
-        "later": "than ours", "address": { "url": "http://old", "weight": 3 },
+    api.create(&Default::default(), &object).await.expect("the object is created");
+    // As a newer version of the controller would have written it.
+    let newer_status = json!({
+        "unknown": "text", "address": { "url": "http://old", "weight": 3 },
         "annotations": { "a": "b" }, "observedGeneration": 0,
     });
-    let patch = Patch::Merge(json!({ "status": newer }));
-    api.patch_status("x", &PatchParams::default(), &patch).await.expect("a newer version writes");
+    let patch = Patch::Merge(json!({ "status": newer_status }));
+    api.patch_status("x", &PatchParams::default(), &patch).await.expect("the status is patched");
 
     let config = server.config().expect("a configuration");
-    let controllers = InProcess::start(config, [make(keeping_the_address(&objects))]);
-    let status = loose::seen(&objects, "x").await.data["status"].clone();
+    let controllers = InProcessControllers::start(config, [constructor(address_controller(&objects))]);
+    let status = loose::wait_until_observed(&objects, "x").await.data["status"].clone();
     println!("{status}");
-    assert_eq!(status["later"], "than ours");
+    assert_eq!(status["unknown"], "text");
     assert_eq!(status["address"], json!({ "url": "http://new", "weight": 3 }));
     assert_eq!(status["annotations"], json!({ "a": "b" }));
     controllers.stop().await;
 }
 
-/// Changes the URL of the address, without knowing its weight.
-fn keeping_the_address(objects: &Objects) -> impl FnOnce(&Context) -> Result<Controller> + 'static {
+/// The constructor of a controller that sets the URL of the address, and whose type does not have the field `weight`.
+fn address_controller(objects: &Objects) -> impl FnOnce(&Context) -> Result<Controller> + 'static {
     let selection = select().namespace(&objects.namespace);
-    move |cx| Ok(Controller::selected::<loose::Loose>(cx, selection).reconciler(Readdressing).build())
+    move |cx| Ok(Controller::selected::<loose::Loose>(cx, selection).reconciler(AddressReconciler).build())
 }
 
-struct Readdressing;
+struct AddressReconciler;
 
-impl ReconcileKind for Readdressing {
+impl ReconcileKind for AddressReconciler {
     type Kind = loose::Loose;
 
     async fn reconcile_kind(
@@ -172,9 +189,9 @@ impl ReconcileKind for Readdressing {
     }
 }
 
-struct Marking;
+struct MarkingReconciler;
 
-impl ReconcileKind for Marking {
+impl ReconcileKind for MarkingReconciler {
     type Kind = AddressableService;
 
     async fn reconcile_kind(
@@ -187,7 +204,7 @@ impl ReconcileKind for Marking {
     }
 }
 
-impl FinalizeKind for Marking {
+impl FinalizeKind for MarkingReconciler {
     async fn finalize_kind(
         &self,
         _: &AddressableService,

@@ -1,4 +1,4 @@
-//! Kinds that the API server does not know yet.
+//! Kinds whose CustomResourceDefinition does not exist when the controller starts.
 
 use kube::{Api, CustomResource, api::PostParams};
 use reknit::{
@@ -11,13 +11,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::support::{
-    in_process::{InProcess, make},
+    in_process::{InProcessControllers, constructor},
     process,
     server::Server,
-    wait::SOON,
+    wait::TIMEOUT,
 };
 
-/// A Kind whose definition is installed late.
+/// A Kind whose CRD is installed while the controller runs.
 #[derive(CustomResource, Serialize, Deserialize, Clone, Debug, JsonSchema)]
 #[kube(
     group = "tests.reknit.dev",
@@ -31,79 +31,85 @@ struct LateSpec {}
 kind!(Late { status: AddressableServiceStatus, conditions: knative() });
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_controller_starts_by_itself_once_its_crd_exists_and_the_others_worked_all_along() {
+async fn a_controller_starts_once_its_crd_exists_and_the_others_do_not_wait_for_it() {
     let server = Server::shared().await;
-    let objects = server.objects("late").await;
-    let (early, late) =
-        (marking::<AddressableService>(&objects.namespace), marking::<Late>(&objects.namespace));
-    let controllers = InProcess::start(server.config().expect("a configuration"), [make(late), make(early)]);
+    let objects = server.objects_in_new_namespace("late").await;
+    let (early, late) = (
+        marking_controller::<AddressableService>(&objects.namespace),
+        marking_controller::<Late>(&objects.namespace),
+    );
+    let controllers = InProcessControllers::start(
+        server.config().expect("a configuration"),
+        [constructor(late), constructor(early)],
+    );
 
-    objects.create("before", "web").await;
-    objects.shows("before", &objects.unavailable("seen")).await;
+    objects.create_addressable("before", "web").await;
+    objects.wait_for_state("before", &objects.unavailable("seen")).await;
 
     server.install::<Late>().await.expect("the CRD");
     let api: Api<Late> = Api::namespaced(objects.client.clone(), &objects.namespace);
     api.create(&PostParams::default(), &Late::new("late", LateSpec {})).await.expect("the object is created");
-    eventually("the late Kind is reconciled", SOON, async || {
+    eventually("the object of the Kind Late is reconciled", TIMEOUT, async || {
         let object = api.get("late").await.ok()?;
         let status = object.status?;
         (status.duck.observed_generation == Some(1)).then_some(())
     })
     .await;
-    objects.create("after", "web").await;
-    objects.shows("after", &objects.unavailable("seen")).await;
+    objects.create_addressable("after", "web").await;
+    objects.wait_for_state("after", &objects.unavailable("seen")).await;
     controllers.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_sample_waits_for_its_crd_and_says_so() {
+async fn the_sample_waits_for_its_crd_and_readiness_and_one_log_line_name_it() {
     let server = Server::own(ControlPlane::builder()).await;
-    let objects = server.objects("absent").await;
+    let objects = server.objects_in_new_namespace("absent").await;
     let proxy = server.proxy().await;
     let kubeconfig = server.kubeconfig_through(&proxy, server.kubeconfig());
-    let controller = process::controller(&kubeconfig).alone().spawn();
+    let controller = process::controller(&kubeconfig).without_leader_election().spawn();
     let crd = "addressableservices.samples.knative.dev";
-    let warned = controller
-        .line("a warning that names the CRD", |line| {
+    let warning = controller
+        .wait_for_line("a warning that names the CRD", |line| {
             line["severity"] == "WARNING" && line.to_string().contains(crd)
         })
         .await;
-    println!("{warned}");
+    println!("{warning}");
     let (status, body) = controller.probe("/readiness").await;
-    assert_ne!(status, 200, "ready without its Kind");
-    assert!(body.contains(crd), "readiness does not name what is missing: {body}");
+    assert_ne!(status, 200, "ready without its CRD");
+    assert!(body.contains(crd), "the readiness probe does not name the missing CRD: {body}");
 
-    let lists = || proxy.count(|request| request.is("list", "addressableservices"));
-    eventually("three tries", SOON, async || lists() >= 3).await;
-    let warns = |line: &&Value| line["severity"] == "WARNING" && line.to_string().contains(crd);
-    let warnings = controller.lines().iter().filter(warns).count();
-    println!("{} tries before the CRD was there, {warnings} warnings", lists());
-    assert_eq!(warnings, 1, "it warns once a minute:\n{}", controller.tail());
+    let lists = || proxy.count_requests(|request| request.is("list", "addressableservices"));
+    eventually("three lists", TIMEOUT, async || lists() >= 3).await;
+    let is_warning = |line: &&Value| line["severity"] == "WARNING" && line.to_string().contains(crd);
+    let warnings = controller.lines().iter().filter(is_warning).count();
+    println!("{} lists before the CRD existed, {warnings} warnings", lists());
+    assert_eq!(warnings, 1, "the warning is logged once a minute:\n{}", controller.last_lines());
 
     server.install::<AddressableService>().await.expect("the CRD");
     server.install::<SimpleDeployment>().await.expect("the CRD");
     objects.create_service("web").await;
-    objects.create("x", "web").await;
-    objects.ready("x", "web").await;
-    controller.ready().await;
+    objects.create_addressable("x", "web").await;
+    objects.wait_until_ready("x", "web").await;
+    controller.wait_until_ready().await;
     controller.stop().await;
 }
 
-fn marking<K>(namespace: &str) -> impl FnOnce(&Context) -> Result<Controller> + 'static
+/// The constructor of a controller that sets `Ready` to False with the message `Service "seen" wasn't found.`
+fn marking_controller<K>(namespace: &str) -> impl FnOnce(&Context) -> Result<Controller> + 'static
 where
     K: KRShaped + kube::core::object::HasStatus<Status = AddressableServiceStatus>,
 {
     let selection = select().namespace(namespace);
     move |cx| {
         Ok(Controller::selected::<K>(cx, selection)
-            .reconciler(Marking::<K>(std::marker::PhantomData))
+            .reconciler(MarkingReconciler::<K>(std::marker::PhantomData))
             .build())
     }
 }
 
-struct Marking<K>(std::marker::PhantomData<fn() -> K>);
+struct MarkingReconciler<K>(std::marker::PhantomData<fn() -> K>);
 
-impl<K> ReconcileKind for Marking<K>
+impl<K> ReconcileKind for MarkingReconciler<K>
 where
     K: KRShaped + kube::core::object::HasStatus<Status = AddressableServiceStatus>,
 {

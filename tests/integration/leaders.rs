@@ -1,4 +1,4 @@
-//! Two replicas with leader election.
+//! Leader election between two replicas.
 
 use std::collections::BTreeMap;
 
@@ -10,77 +10,94 @@ use kube::{
 use reknit::testing::eventually;
 
 use crate::{
-    signals::holders,
+    signals::lease_holders,
     support::{
         objects::Objects,
         process::{self, Process},
         proxy::{Proxy, request::Request},
         server::Server,
-        wait::SOON,
+        wait::TIMEOUT,
     },
 };
 
 const OBJECTS: usize = 20;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_the_leader_writes_and_after_its_sigterm_the_other_takes_over() {
+async fn only_the_leader_writes_and_the_other_replica_takes_over_after_its_sigterm() {
     let server = Server::shared().await;
-    let objects = server.objects("leaders").await;
-    elect_quickly(&objects).await;
-    let (first, first_proxy) = started(&server, &objects, "one").await;
-    let (second, second_proxy) = started(&server, &objects, "two").await;
-    let held = holders(&objects).await;
-    assert_eq!(held.len(), 1, "leases held: {held:?}");
+    let objects = server.objects_in_new_namespace("leaders").await;
+    shorten_lease_durations(&objects).await;
+    let (first, first_proxy) = start_replica(&server, &objects, "one").await;
+    let (second, second_proxy) = start_replica(&server, &objects, "two").await;
+    let holders = lease_holders(&objects).await;
+    assert_eq!(holders.len(), 1, "lease holders: {holders:?}");
 
     objects.create_service("web").await;
-    create(&objects, "x").await;
-    let (one, two) = (first_proxy.count(works), second_proxy.count(works));
-    println!("{OBJECTS} objects Ready: the leader wrote {one} times, the other {two} times");
+    create_ready_objects(&objects, "x").await;
+    let (first_writes, second_writes) =
+        (first_proxy.count_requests(is_leader_write), second_proxy.count_requests(is_leader_write));
+    println!(
+        "{OBJECTS} objects Ready: the leader sent {first_writes} writes, the other replica {second_writes}"
+    );
     // The first replica leads, because it was ready before the second started.
-    assert!(one >= 2 * OBJECTS, "the leader wrote {one} times");
-    assert_eq!(two, 0, "the other wrote too");
+    assert!(first_writes >= 2 * OBJECTS, "the leader sent {first_writes} writes");
+    assert_eq!(second_writes, 0, "the other replica wrote too");
 
     let stopped = std::time::Instant::now();
     first.stop().await;
-    let at_the_end = first_proxy.count(works);
-    create(&objects, "y").await;
-    println!("the other had taken over and made {OBJECTS} more Ready {:?} after SIGTERM", stopped.elapsed());
-    assert!(second_proxy.count(works) >= 2 * OBJECTS, "the other did not go on");
-    assert_eq!(first_proxy.count(works), at_the_end);
+    let writes_before_exit = first_proxy.count_requests(is_leader_write);
+    create_ready_objects(&objects, "y").await;
+    println!("{OBJECTS} more objects were Ready {:?} after SIGTERM", stopped.elapsed());
+    assert!(
+        second_proxy.count_requests(is_leader_write) >= 2 * OBJECTS,
+        "the other replica did not take over"
+    );
+    assert_eq!(
+        first_proxy.count_requests(is_leader_write),
+        writes_before_exit,
+        "the first replica wrote after it exited"
+    );
     second.stop().await;
-    assert_eq!(holders(&objects).await, [""; 0]);
+    assert_eq!(lease_holders(&objects).await, [""; 0]);
 }
 
-/// Returns true for the writes of a leader, which are all writes except those of leases.
-fn works(request: &Request) -> bool {
-    request.writes() && request.resource != "leases"
+/// Returns true for the writes that only a leader sends: all writes except those of leases.
+fn is_leader_write(request: &Request) -> bool {
+    request.is_write() && request.resource != "leases"
 }
 
-async fn started(server: &Server, objects: &Objects, pod: &str) -> (Process, Proxy) {
+/// Starts a replica with a proxy of its own.
+async fn start_replica(server: &Server, objects: &Objects, pod: &str) -> (Process, Proxy) {
     let proxy = server.proxy().await;
     let kubeconfig = server.kubeconfig_through(&proxy, server.kubeconfig());
-    let built = process::controller(&kubeconfig).within(&objects.namespace).electing(&objects.namespace, pod);
-    let process = built.spawn();
-    process.ready().await;
+    let builder = process::controller(&kubeconfig)
+        .in_namespace(&objects.namespace)
+        .with_leader_election(&objects.namespace, pod);
+    let process = builder.spawn();
+    process.wait_until_ready().await;
     (process, proxy)
 }
 
-async fn create(objects: &Objects, prefix: &str) {
+/// Creates AddressableServices that refer to the Service `web`, and waits until they are ready.
+async fn create_ready_objects(objects: &Objects, prefix: &str) {
     for n in 0..OBJECTS {
-        objects.create(&format!("{prefix}{n}"), "web").await;
+        objects.create_addressable(&format!("{prefix}{n}"), "web").await;
     }
     for n in 0..OBJECTS {
-        objects.ready(&format!("{prefix}{n}"), "web").await;
+        objects.wait_until_ready(&format!("{prefix}{n}"), "web").await;
     }
 }
 
-/// Sets shorter durations than the defaults, so that a takeover takes seconds.
-async fn elect_quickly(objects: &Objects) {
+/// Configures shorter lease durations than the defaults, so that a takeover takes seconds.
+async fn shorten_lease_durations(objects: &Objects) {
     let settings = [("lease-duration", "15s"), ("renew-deadline", "10s"), ("retry-period", "2s")];
     let data: BTreeMap<_, _> =
         settings.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
     let metadata = ObjectMeta { name: Some("config-leader-election".into()), ..ObjectMeta::default() };
-    let map = ConfigMap { metadata, data: Some(data), ..ConfigMap::default() };
-    let maps: Api<ConfigMap> = Api::namespaced(objects.client.clone(), &objects.namespace);
-    eventually("the settings", SOON, async || maps.create(&PostParams::default(), &map).await).await;
+    let config_map = ConfigMap { metadata, data: Some(data), ..ConfigMap::default() };
+    let config_maps: Api<ConfigMap> = Api::namespaced(objects.client.clone(), &objects.namespace);
+    eventually("the ConfigMap is created", TIMEOUT, async || {
+        config_maps.create(&PostParams::default(), &config_map).await
+    })
+    .await;
 }

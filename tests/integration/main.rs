@@ -1,4 +1,4 @@
-//! reknit and its sample controller, as processes against a real API server.
+//! reknit and its sample controllers against a real API server.
 #![cfg(test)]
 
 #[path = "../support/mod.rs"]
@@ -17,5 +17,5 @@ mod scale;
 mod scripts;
 mod signals;
 mod simple_deployment;
-mod through_the_proxy;
+mod test_proxy;
 mod tutorial;

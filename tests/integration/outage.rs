@@ -1,8 +1,8 @@
-//! Outages of the API server, broken watches and lost history: no deletion is missed.
+//! Outages of the API server, broken watches and a compacted etcd: no deletion is missed.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use kube::{ResourceExt, api::Api};
+use kube::ResourceExt;
 use parking_lot::Mutex;
 use reknit::{
     prelude::*,
@@ -12,106 +12,120 @@ use reknit::{
 use samples_apis::{AddressableService, AddressableServiceStatus, SimpleDeployment};
 
 use crate::support::{
-    in_process::{InProcess, make},
-    objects::Objects,
+    in_process::{InProcessControllers, constructor},
+    objects::{Objects, is_observed},
     process,
-    proxy::request::Request,
+    proxy::{Exchange, request::Request},
     server::Server,
-    wait::SOON,
+    wait::TIMEOUT,
 };
 
 const OBJECTS: usize = 20;
 const OUTAGE: Duration = Duration::from_secs(5);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn controllers_recover_from_a_server_outage_of_five_seconds() {
+async fn controllers_recover_from_an_api_server_outage_of_five_seconds() {
     let server = Server::own(ControlPlane::builder()).await;
     server.install::<AddressableService>().await.expect("the CRD");
     server.install::<SimpleDeployment>().await.expect("the CRD");
-    let objects = server.objects("outage").await;
-    let mut controller = process::controller(server.kubeconfig()).alone().within(&objects.namespace).spawn();
-    some_ready(&objects).await;
+    let objects = server.objects_in_new_namespace("outage").await;
+    let mut controller = process::controller(server.kubeconfig())
+        .without_leader_election()
+        .in_namespace(&objects.namespace)
+        .spawn();
+    create_ready_objects(&objects).await;
 
     let before = controller.lines().len();
     server.stop().await.expect("the server stops");
-    // The outage has to last this long.
+    // The outage itself takes this long. There is no condition to wait for.
     tokio::time::sleep(OUTAGE).await;
     server.restart().await.expect("the server starts again");
-    assert!(controller.is_running(), "it ended with its server:\n{}", controller.tail());
+    assert!(controller.is_running(), "the controller exited:\n{}", controller.last_lines());
     let lines = controller.lines().len() - before;
-    println!("{lines} log lines about {OUTAGE:?} without a server");
-    assert!(lines <= 10, "it says too much:\n{}", controller.tail());
+    println!("{lines} log lines during an outage of {OUTAGE:?}");
+    assert!(lines <= 10, "{lines} log lines:\n{}", controller.last_lines());
 
     objects.delete_service("web0").await;
-    objects.shows("x0", &objects.unavailable("web0")).await;
+    objects.wait_for_state("x0", &objects.unavailable("web0")).await;
     objects.create_service("web0").await;
     for n in 0..OBJECTS {
-        objects.ready(&format!("x{n}"), &format!("web{n}")).await;
+        objects.wait_until_ready(&format!("x{n}"), &format!("web{n}")).await;
     }
     controller.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn watches_that_are_cut_miss_nothing() {
+async fn no_deletion_is_missed_when_watches_break() {
     let server = Server::shared().await;
-    let objects = server.objects("cut").await;
+    let objects = server.objects_in_new_namespace("cut").await;
     let proxy = server.proxy().await;
     let kubeconfig = server.kubeconfig_through(&proxy, server.kubeconfig());
-    let controller = process::controller(&kubeconfig).alone().within(&objects.namespace).spawn();
-    some_ready(&objects).await;
+    let controller =
+        process::controller(&kubeconfig).without_leader_election().in_namespace(&objects.namespace).spawn();
+    create_ready_objects(&objects).await;
 
     for n in 0..OBJECTS / 2 {
         // Some deletions happen between a cut and the next watch, some during a watch, some before a list.
         if n % 3 == 0 {
-            let before = proxy.count(is_watch_of_services);
+            let before = proxy.count_requests(is_watch_of_services);
             proxy.cut_watches();
-            eventually("the next watch", SOON, async || proxy.count(is_watch_of_services) > before).await;
+            eventually("the next watch", TIMEOUT, async || {
+                proxy.count_requests(is_watch_of_services) > before
+            })
+            .await;
             proxy.cut_watches();
         }
         objects.delete_service(&format!("web{n}")).await;
     }
-    half_ready(&objects).await;
-    let watches = proxy.count(is_watch_of_services);
-    let lists = proxy.count(|request| request.is("list", "services"));
-    println!("8 cuts: {watches} watches of Services begun, {lists} lists");
+    wait_until_first_half_is_unavailable(&objects).await;
+    let watches = proxy.count_requests(is_watch_of_services);
+    let lists = proxy.count_requests(|request| request.is("list", "services"));
+    println!("8 cuts: {watches} watches and {lists} lists of Services");
     assert!(watches > 4, "the watches were not cut");
     controller.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_deletion_is_missed_in_a_gap_after_which_etcd_was_compacted() {
+async fn no_deletion_is_missed_if_etcd_is_compacted_during_an_outage() {
     let server = Server::own(ControlPlane::builder()).await;
     server.install::<AddressableService>().await.expect("the CRD");
     server.install::<SimpleDeployment>().await.expect("the CRD");
-    let (objects, plain) = (server.objects("gap").await, server.objects("plain").await);
+    // The sample controller adds its finalizer in the first namespace. In the second one a deleted object is gone at
+    // once.
+    let objects = server.objects_in_new_namespace("gap").await;
+    let unfinalized = server.objects_in_new_namespace("unfinalized").await;
     let proxy = server.proxy().await;
     let kubeconfig = server.kubeconfig_through(&proxy, server.kubeconfig());
-    let controller = process::controller(&kubeconfig).alone().within(&objects.namespace).spawn();
-    let noted = Noted::default();
+    let controller =
+        process::controller(&kubeconfig).without_leader_election().in_namespace(&objects.namespace).spawn();
+    let reported = ReportedDeletions::default();
     let config = proxy.config(&server.config().expect("a configuration"));
-    let observer = InProcess::start(config, [make(observing(&plain.namespace, &noted))]);
-    some_ready(&objects).await;
-    let uids = some_seen(&plain, &noted).await;
+    let observer = InProcessControllers::start(
+        config,
+        [constructor(observing_controller(&unfinalized.namespace, &reported))],
+    );
+    create_ready_objects(&objects).await;
+    let uids = create_reconciled_objects(&unfinalized, &reported).await;
 
-    proxy.refuse().await;
+    proxy.refuse_connections().await;
     for n in 0..OBJECTS / 2 {
         objects.delete_service(&format!("web{n}")).await;
-        plain.delete(&format!("y{n}")).await;
+        unfinalized.delete_addressable(&format!("y{n}")).await;
     }
-    objects.delete(&format!("x{}", OBJECTS - 1)).await;
-    plain.create("y0", "again").await;
+    objects.delete_addressable(&format!("x{}", OBJECTS - 1)).await;
+    unfinalized.create_addressable("y0", "again").await;
     server.compact().await.expect("etcd is compacted");
-    server.restart().await.expect("the server restarts, and its watch cache begins anew");
-    proxy.accept().await;
+    server.restart().await.expect("the server restarts with an empty watch cache");
+    proxy.accept_connections().await;
 
-    half_ready(&objects).await;
-    objects.gone(&format!("x{}", OBJECTS - 1)).await;
-    deletions_are_noted(&noted, &uids).await;
-    let events = proxy.delivered().into_iter().filter(|line| line.object["code"] == 410).count();
-    let refused =
-        proxy.answered().into_iter().filter(|a| a.request.verb == "watch" && a.status == 410).count();
-    println!("410 Gone was sent to {} watches", events + refused);
-    assert!(events + refused > 0, "no watch got 410, so this showed nothing");
+    wait_until_first_half_is_unavailable(&objects).await;
+    objects.wait_until_gone(&format!("x{}", OBJECTS - 1)).await;
+    wait_for_reported_deletions(&reported, &uids).await;
+    let gone_events = proxy.delivered_lines().into_iter().filter(|line| line.object["code"] == 410).count();
+    let is_gone = |exchange: &Exchange| exchange.request.verb == "watch" && exchange.status == 410;
+    let gone_responses = proxy.exchanges().iter().filter(|exchange| is_gone(exchange)).count();
+    println!("410 Gone was sent to {} watches", gone_events + gone_responses);
+    assert!(gone_events + gone_responses > 0, "no watch got 410, so the test showed nothing");
     controller.stop().await;
     observer.stop().await;
 }
@@ -120,95 +134,99 @@ fn is_watch_of_services(request: &Request) -> bool {
     request.is("watch", "services")
 }
 
-async fn some_ready(objects: &Objects) {
+/// Creates Services and AddressableServices that refer to them, and waits until the latter are ready.
+async fn create_ready_objects(objects: &Objects) {
     for n in 0..OBJECTS {
         objects.create_service(&format!("web{n}")).await;
-        objects.create(&format!("x{n}"), &format!("web{n}")).await;
+        objects.create_addressable(&format!("x{n}"), &format!("web{n}")).await;
     }
-    objects.all_ready(OBJECTS).await;
+    objects.wait_until_all_ready(OBJECTS).await;
 }
 
-/// Waits until all objects but the last show their state, with the Services of the first half gone.
-async fn half_ready(objects: &Objects) {
+/// Waits until the objects of the first half are unavailable and those of the second half are available. The last
+/// object is left out, because one test deletes it.
+async fn wait_until_first_half_is_unavailable(objects: &Objects) {
     for n in 0..OBJECTS - 1 {
         let service = format!("web{n}");
-        let gone = n < OBJECTS / 2;
-        let expected = if gone { objects.unavailable(&service) } else { objects.available(&service) };
-        objects.shows(&format!("x{n}"), &expected).await;
+        let is_service_deleted = n < OBJECTS / 2;
+        let expected =
+            if is_service_deleted { objects.unavailable(&service) } else { objects.available(&service) };
+        objects.wait_for_state(&format!("x{n}"), &expected).await;
     }
 }
 
-/// Creates objects without finalizers, and waits until each was reconciled.
-async fn some_seen(objects: &Objects, noted: &Noted) -> BTreeMap<String, String> {
+/// Creates objects, waits until each was reconciled, and returns their uids by name.
+async fn create_reconciled_objects(
+    objects: &Objects,
+    reported: &ReportedDeletions,
+) -> BTreeMap<String, String> {
     let mut uids = BTreeMap::new();
     for n in 0..OBJECTS {
-        let made = objects.create(&format!("y{n}"), "none").await;
-        uids.insert(made.name_any(), made.uid().expect("a uid"));
+        let object = objects.create_addressable(&format!("y{n}"), "none").await;
+        uids.insert(object.name_any(), object.uid().expect("a uid"));
     }
-    eventually("each had a pass", SOON, async || {
-        let api: Api<AddressableService> = objects.addressables();
-        let listed = api.list(&Default::default()).await.ok()?;
-        listed.iter().all(observed).then_some(())
+    eventually("each object was reconciled", TIMEOUT, async || {
+        let list = objects.addressables().list(&Default::default()).await.ok()?;
+        list.iter().all(is_observed).then_some(())
     })
     .await;
-    assert!(noted.gone.lock().is_empty());
+    assert!(reported.by_handlers.lock().is_empty());
     uids
 }
 
-fn observed(object: &AddressableService) -> bool {
-    crate::support::objects::observed(object)
-}
-
-/// Waits until handlers were called once for each deleted object, with its uid, and deletions of the absent keys were
-/// observed.
-async fn deletions_are_noted(noted: &Noted, uids: &BTreeMap<String, String>) {
+/// Waits until handlers were called once for each deleted object, with its uid, and `observe_deletion` was called for
+/// each key without an object. The object y0 was created again.
+async fn wait_for_reported_deletions(reported: &ReportedDeletions, uids: &BTreeMap<String, String>) {
     let expected: BTreeMap<_, _> = (0..OBJECTS / 2)
         .map(|n| format!("y{n}"))
         .map(|name| (name.clone(), vec![uids[&name].clone()]))
         .collect();
-    eventually("every deletion is reported once, with the last known object", SOON, async || {
-        let gone = noted.gone.lock().clone();
-        if gone == expected { Ok(()) } else { Err(format!("reported: {gone:?}")) }
+    eventually("every deletion is reported once, with the last known object", TIMEOUT, async || {
+        let by_handlers = reported.by_handlers.lock().clone();
+        if by_handlers == expected { Ok(()) } else { Err(format!("reported: {by_handlers:?}")) }
     })
     .await;
     let absent: Vec<_> = (1..OBJECTS / 2).map(|n| format!("y{n}")).collect();
-    eventually("the deletion observer saw each key", SOON, async || {
-        let mut seen = noted.observed.lock().clone();
-        seen.sort();
-        seen.dedup();
-        let all = absent.iter().all(|name| seen.contains(name));
-        if all && seen.len() == absent.len() { Ok(()) } else { Err(format!("seen: {seen:?}")) }
+    eventually("observe_deletion was called for each key", TIMEOUT, async || {
+        let mut observed = reported.to_observer.lock().clone();
+        observed.sort();
+        observed.dedup();
+        let all = absent.iter().all(|name| observed.contains(name));
+        if all && observed.len() == absent.len() { Ok(()) } else { Err(format!("observed: {observed:?}")) }
     })
     .await;
     println!("{} deletions in the gap reported, {} keys observed", expected.len(), absent.len());
 }
 
-/// The deletions that a controller was notified of.
+/// The deletions that were reported to a controller.
 #[derive(Clone, Default)]
-struct Noted {
-    /// The uids of the deleted objects that handlers were called with, by name.
-    gone: Arc<Mutex<BTreeMap<String, Vec<String>>>>,
-    /// The keys that the deletion observer was called with.
-    observed: Arc<Mutex<Vec<String>>>,
+struct ReportedDeletions {
+    /// By name, the uids of the deleted objects that handlers were called with.
+    by_handlers: Arc<Mutex<BTreeMap<String, Vec<String>>>>,
+    /// The names that `observe_deletion` was called with.
+    to_observer: Arc<Mutex<Vec<String>>>,
 }
 
-fn observing(namespace: &str, noted: &Noted) -> impl FnOnce(&Context) -> Result<Controller> + 'static {
-    let (selection, noted) = (select().namespace(namespace), noted.clone());
+fn observing_controller(
+    namespace: &str,
+    reported: &ReportedDeletions,
+) -> impl FnOnce(&Context) -> Result<Controller> + 'static {
+    let (selection, reported) = (select().namespace(namespace), reported.clone());
     move |cx| {
         let build = Controller::selected::<AddressableService>(cx, selection.clone());
-        let gone = noted.gone.clone();
+        let by_handlers = reported.by_handlers.clone();
         cx.informer::<AddressableService>(selection).on(move |change| {
             if let Change::Deleted { last } = change {
-                gone.lock().entry(last.name_any()).or_default().push(last.uid().unwrap_or_default());
+                by_handlers.lock().entry(last.name_any()).or_default().push(last.uid().unwrap_or_default());
             }
         });
-        Ok(build.reconciler(Observing(noted)).observing_deletion().build())
+        Ok(build.reconciler(DeletionObserver(reported)).observing_deletion().build())
     }
 }
 
-struct Observing(Noted);
+struct DeletionObserver(ReportedDeletions);
 
-impl ReconcileKind for Observing {
+impl ReconcileKind for DeletionObserver {
     type Kind = AddressableService;
 
     async fn reconcile_kind(
@@ -221,9 +239,9 @@ impl ReconcileKind for Observing {
     }
 }
 
-impl ObserveDeletion for Observing {
+impl ObserveDeletion for DeletionObserver {
     async fn observe_deletion(&self, key: &Key) -> Result<Outcome> {
-        self.0.observed.lock().push(key.name.clone());
+        self.0.to_observer.lock().push(key.name.clone());
         Ok(Outcome::done())
     }
 }

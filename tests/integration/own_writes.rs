@@ -1,5 +1,5 @@
 //! Own writes and watch events of the same objects in any order: the cache ends in the right state, and handlers are
-//! called once.
+//! called once for each change.
 
 use std::sync::Arc;
 
@@ -15,74 +15,78 @@ use serde_json::json;
 use crate::support::{
     objects::Objects,
     proxy::{Proxy, gate::Gate},
-    replicas::labelled,
     server::Server,
-    wait::SOON,
+    simple_deployments::labelled_pod,
+    wait::TIMEOUT,
 };
 
-/// An informer behind a proxy, the calls of its handlers, and two writers: the process itself and another client.
-struct Watched {
+/// An informer of ConfigMaps behind a proxy, the calls of its handler, and two writers: this process, whose responses
+/// enter the cache, and another client, which does not use the proxy.
+struct Fixture {
     informer: Informer<ConfigMap>,
-    reported: Arc<Mutex<Vec<String>>>,
-    own: Api<ConfigMap>,
-    others: Api<ConfigMap>,
+    handler_calls: Arc<Mutex<Vec<String>>>,
+    own_client: Api<ConfigMap>,
+    other_client: Api<ConfigMap>,
     proxy: Proxy,
     objects: Objects,
     _server: Server,
 }
 
-impl Watched {
+impl Fixture {
     async fn new(prefix: &str) -> Self {
         let server = Server::shared().await;
-        let objects = server.objects(prefix).await;
+        let objects = server.objects_in_new_namespace(prefix).await;
         let proxy = server.proxy().await;
         let client =
             Client::try_from(proxy.config(&server.config().expect("a configuration"))).expect("a client");
-        let (informer, own, informers) = {
+        let (informer, own_client, informers) = {
             let cx = Context::new("test", client);
             let informer = cx.informer::<ConfigMap>(select().namespace(&objects.namespace));
             (informer, Api::namespaced(cx.client(), &objects.namespace), cx.informers())
         };
-        let reported = Arc::default();
-        tell(&informer, &reported);
+        let handler_calls = Arc::default();
+        record_changes(&informer, &handler_calls);
         informers.start();
         informer.synced().await;
-        let others = Api::namespaced(objects.client.clone(), &objects.namespace);
-        Self { informer, reported, own, others, proxy, objects, _server: server }
+        let other_client = Api::namespaced(objects.client.clone(), &objects.namespace);
+        Self { informer, handler_calls, own_client, other_client, proxy, objects, _server: server }
     }
 
-    fn held(&self, name: &str) -> Option<Arc<ConfigMap>> {
+    fn cached(&self, name: &str) -> Option<Arc<ConfigMap>> {
         self.informer.get(&Key::new(self.objects.namespace.as_str(), name))
     }
 
-    async fn holds(&self, name: &str, value: &str) {
-        eventually(format!("the store holds {name} {value}"), SOON, async || {
-            self.held(name).is_some_and(|map| self::value(&map) == value)
+    /// Waits until the cache has the ConfigMap with this value.
+    async fn wait_until_cached(&self, name: &str, value: &str) {
+        eventually(format!("the cache has {name} with {value}"), TIMEOUT, async || {
+            self.cached(name).is_some_and(|config_map| self::value(&config_map) == value)
         })
         .await;
     }
 
-    /// Waits until the watch has delivered everything that the server did so far.
+    /// Waits until the watch has delivered all changes so far, by creating a marker object.
     async fn catch_up(&self) {
-        let marker = create(&self.others, &format!("marker-{}", self.reported.lock().len()), "").await;
-        self.holds(&marker.name_any(), "").await;
+        let marker =
+            create(&self.other_client, &format!("marker-{}", self.handler_calls.lock().len()), "").await;
+        self.wait_until_cached(&marker.name_any(), "").await;
     }
 
-    /// The handler calls so far, without those for the markers.
-    fn reported(&self) -> Vec<String> {
-        self.reported.lock().iter().filter(|line| !line.contains("marker")).cloned().collect()
+    /// The handler calls so far, without those for markers: `added NAME VALUE`, `updated NAME OLD NEW`, `deleted NAME
+    /// LAST`.
+    fn handler_calls(&self) -> Vec<String> {
+        self.handler_calls.lock().iter().filter(|line| !line.contains("marker")).cloned().collect()
     }
 
-    async fn reported_are(&self, expected: &[&str]) {
+    async fn assert_handler_calls(&self, expected: &[&str]) {
         self.catch_up().await;
-        let reported = self.reported();
-        println!("reported: {reported:?}");
-        assert_eq!(reported, expected);
+        let handler_calls = self.handler_calls();
+        println!("handler calls: {handler_calls:?}");
+        assert_eq!(handler_calls, expected);
     }
 }
 
-fn tell(informer: &Informer<ConfigMap>, reported: &Arc<Mutex<Vec<String>>>) {
-    let reported = reported.clone();
+fn record_changes(informer: &Informer<ConfigMap>, handler_calls: &Arc<Mutex<Vec<String>>>) {
+    let handler_calls = handler_calls.clone();
     informer.on(move |change| {
         let line = match change {
             Change::Added(new) => format!("added {} {}", new.name_any(), value(new)),
@@ -91,280 +95,292 @@ fn tell(informer: &Informer<ConfigMap>, reported: &Arc<Mutex<Vec<String>>>) {
             }
             Change::Deleted { last } => format!("deleted {} {}", last.name_any(), value(last)),
         };
-        reported.lock().push(line);
+        handler_calls.lock().push(line);
     });
 }
 
-fn value(map: &ConfigMap) -> String {
-    map.data.as_ref().and_then(|data| data.get("value")).cloned().unwrap_or_default()
+fn value(config_map: &ConfigMap) -> String {
+    config_map.data.as_ref().and_then(|data| data.get("value")).cloned().unwrap_or_default()
 }
 
 async fn create(api: &Api<ConfigMap>, name: &str, value: &str) -> ConfigMap {
     let metadata = ObjectMeta { name: Some(name.into()), ..ObjectMeta::default() };
     let data = Some([("value".to_owned(), value.to_owned())].into());
-    let map = ConfigMap { metadata, data, ..ConfigMap::default() };
-    api.create(&PostParams::default(), &map).await.expect("it is created")
+    let config_map = ConfigMap { metadata, data, ..ConfigMap::default() };
+    api.create(&PostParams::default(), &config_map).await.expect("the ConfigMap is created")
 }
 
 async fn change(api: &Api<ConfigMap>, name: &str, value: &str) {
     let patch = Patch::Merge(json!({ "data": { "value": value } }));
-    api.patch(name, &PatchParams::default(), &patch).await.expect("it is patched");
+    api.patch(name, &PatchParams::default(), &patch).await.expect("the ConfigMap is patched");
 }
 
 async fn delete(api: &Api<ConfigMap>, name: &str) {
-    let _ = api.delete(name, &DeleteParams::default()).await.expect("it is deleted");
+    let _ = api.delete(name, &DeleteParams::default()).await.expect("the ConfigMap is deleted");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn own_writes_survive_a_relist_that_began_before_them() {
-    let watched = Watched::new("relist").await;
+    let fixture = Fixture::new("relist").await;
     for name in ["changed", "deleted"] {
-        create(&watched.others, name, "1").await;
-        watched.holds(name, "1").await;
+        create(&fixture.other_client, name, "1").await;
+        fixture.wait_until_cached(name, "1").await;
     }
-    let lists = watched.proxy.hold_answers(|request| request.lists_all("configmaps"));
-    watched.proxy.expire("configmaps");
-    lists.arrived(1).await;
+    let relist = fixture.proxy.hold_responses(|request| request.lists_all("configmaps"));
+    fixture.proxy.expire_watches("configmaps");
+    relist.wait_for_arrivals(1).await;
 
-    create(&watched.own, "created", "1").await;
-    change(&watched.own, "changed", "2").await;
-    delete(&watched.own, "deleted").await;
-    assert!(watched.held("created").is_some(), "a process does not read its own write");
-    watched.holds("changed", "2").await;
-    lists.open();
+    create(&fixture.own_client, "created", "1").await;
+    change(&fixture.own_client, "changed", "2").await;
+    delete(&fixture.own_client, "deleted").await;
+    assert!(fixture.cached("created").is_some(), "the process does not read its own write");
+    fixture.wait_until_cached("changed", "2").await;
+    relist.open();
 
-    let before = ["added changed 1", "added deleted 1"];
-    let during = ["added created 1", "updated changed 1 2", "deleted deleted 1"];
-    watched.catch_up().await;
-    let mut reported = watched.reported();
-    reported.sort();
-    let mut expected: Vec<_> = before.into_iter().chain(during).collect();
+    let before_relist = ["added changed 1", "added deleted 1"];
+    let during_relist = ["added created 1", "updated changed 1 2", "deleted deleted 1"];
+    fixture.catch_up().await;
+    let mut handler_calls = fixture.handler_calls();
+    handler_calls.sort();
+    let mut expected: Vec<_> = before_relist.into_iter().chain(during_relist).collect();
     expected.sort_unstable();
-    println!("reported: {reported:?}");
-    assert_eq!(reported, expected);
-    assert!(watched.held("deleted").is_none());
-    watched.holds("changed", "2").await;
-    watched.holds("created", "1").await;
+    println!("handler calls: {handler_calls:?}");
+    assert_eq!(handler_calls, expected);
+    assert!(fixture.cached("deleted").is_none());
+    fixture.wait_until_cached("changed", "2").await;
+    fixture.wait_until_cached("created", "1").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_watch_event_before_its_response_is_reported_once() {
-    let watched = Watched::new("echo").await;
-    let answers = watched.proxy.hold_answers(|request| request.writes() && request.resource == "configmaps");
-    let own = watched.own.clone();
+async fn handlers_are_called_once_if_the_watch_event_precedes_the_response() {
+    let fixture = Fixture::new("echo").await;
+    let responses =
+        fixture.proxy.hold_responses(|request| request.is_write() && request.resource == "configmaps");
+    let own_client = fixture.own_client.clone();
     let writes = tokio::spawn(async move {
-        create(&own, "x", "1").await;
-        change(&own, "x", "2").await;
-        delete(&own, "x").await;
+        create(&own_client, "x", "1").await;
+        change(&own_client, "x", "2").await;
+        delete(&own_client, "x").await;
     });
-    answers.arrived(1).await;
-    watched.holds("x", "1").await;
-    answers.let_one_through();
-    answers.arrived(2).await;
-    watched.holds("x", "2").await;
-    answers.let_one_through();
-    answers.arrived(3).await;
-    eventually("the store has let it go", SOON, async || watched.held("x").is_none()).await;
-    answers.open();
+    responses.wait_for_arrivals(1).await;
+    fixture.wait_until_cached("x", "1").await;
+    responses.let_one_through();
+    responses.wait_for_arrivals(2).await;
+    fixture.wait_until_cached("x", "2").await;
+    responses.let_one_through();
+    responses.wait_for_arrivals(3).await;
+    eventually("the object leaves the cache", TIMEOUT, async || fixture.cached("x").is_none()).await;
+    responses.open();
     writes.await.expect("the writes succeed");
-    watched.reported_are(&["added x 1", "updated x 1 2", "deleted x 2"]).await;
-    assert!(watched.held("x").is_none());
+    fixture.assert_handler_calls(&["added x 1", "updated x 1 2", "deleted x 2"]).await;
+    assert!(fixture.cached("x").is_none());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_response_before_its_watch_event_is_reported_once() {
-    let watched = Watched::new("answer").await;
-    let echoes = watched.proxy.hold_lines(|line| line.resource == "configmaps" && line.name() == "x");
-    create(&watched.own, "x", "1").await;
-    watched.holds("x", "1").await;
-    change(&watched.own, "x", "2").await;
-    watched.holds("x", "2").await;
-    echoes.arrived(1).await;
-    // Another client changes the object afterwards, which handlers are called for.
-    change(&watched.others, "x", "3").await;
-    echoes.open();
-    watched.holds("x", "3").await;
-    watched.reported_are(&["added x 1", "updated x 1 2", "updated x 2 3"]).await;
+async fn handlers_are_called_once_if_the_response_precedes_the_watch_event() {
+    let fixture = Fixture::new("answer").await;
+    let watch_events = fixture.proxy.hold_lines(|line| line.resource == "configmaps" && line.name() == "x");
+    create(&fixture.own_client, "x", "1").await;
+    fixture.wait_until_cached("x", "1").await;
+    change(&fixture.own_client, "x", "2").await;
+    fixture.wait_until_cached("x", "2").await;
+    watch_events.wait_for_arrivals(1).await;
+    // Handlers are also called for a later change by another client.
+    change(&fixture.other_client, "x", "3").await;
+    watch_events.open();
+    fixture.wait_until_cached("x", "3").await;
+    fixture.assert_handler_calls(&["added x 1", "updated x 1 2", "updated x 2 3"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_object_recreated_under_the_same_name_is_another_object() {
-    let watched = Watched::new("again").await;
-    create(&watched.others, "x", "old").await;
-    watched.holds("x", "old").await;
-    let lines = watched.proxy.hold_lines(|line| line.resource == "configmaps" && line.name() == "x");
-    delete(&watched.others, "x").await;
-    let new = create(&watched.own, "x", "new").await;
-    watched.holds("x", "new").await;
-    lines.arrived(1).await;
+async fn an_object_that_this_process_recreates_after_a_foreign_deletion_is_another_object() {
+    let fixture = Fixture::new("again").await;
+    create(&fixture.other_client, "x", "old").await;
+    fixture.wait_until_cached("x", "old").await;
+    let lines = fixture.proxy.hold_lines(|line| line.resource == "configmaps" && line.name() == "x");
+    delete(&fixture.other_client, "x").await;
+    let new = create(&fixture.own_client, "x", "new").await;
+    fixture.wait_until_cached("x", "new").await;
+    lines.wait_for_arrivals(1).await;
     lines.open();
-    watched.reported_are(&["added x old", "deleted x old", "added x new"]).await;
-    assert_eq!(watched.held("x").and_then(|map| map.uid()), new.uid());
+    fixture.assert_handler_calls(&["added x old", "deleted x old", "added x new"]).await;
+    assert_eq!(fixture.cached("x").and_then(|map| map.uid()), new.uid());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_object_that_this_process_recreates_is_another_object() {
-    let watched = Watched::new("ownagain").await;
-    create(&watched.others, "x", "old").await;
-    watched.holds("x", "old").await;
-    let lines = watched.proxy.hold_lines(|line| line.resource == "configmaps" && line.name() == "x");
-    delete(&watched.own, "x").await;
-    let new = create(&watched.own, "x", "new").await;
-    watched.holds("x", "new").await;
-    lines.arrived(1).await;
+async fn an_object_that_this_process_deletes_and_recreates_is_another_object() {
+    let fixture = Fixture::new("ownagain").await;
+    create(&fixture.other_client, "x", "old").await;
+    fixture.wait_until_cached("x", "old").await;
+    let lines = fixture.proxy.hold_lines(|line| line.resource == "configmaps" && line.name() == "x");
+    delete(&fixture.own_client, "x").await;
+    let new = create(&fixture.own_client, "x", "new").await;
+    fixture.wait_until_cached("x", "new").await;
+    lines.wait_for_arrivals(1).await;
     lines.open();
-    watched.reported_are(&["added x old", "deleted x old", "added x new"]).await;
-    assert_eq!(watched.held("x").and_then(|map| map.uid()), new.uid());
+    fixture.assert_handler_calls(&["added x old", "deleted x old", "added x new"]).await;
+    assert_eq!(fixture.cached("x").and_then(|map| map.uid()), new.uid());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_relist_that_still_has_the_old_object_does_not_bring_it_back() {
-    let watched = Watched::new("relistagain").await;
-    create(&watched.others, "x", "old").await;
-    watched.holds("x", "old").await;
-    let lists = watched.proxy.hold_answers(|request| request.lists_all("configmaps"));
-    watched.proxy.expire("configmaps");
-    lists.arrived(1).await;
-    delete(&watched.others, "x").await;
-    let new = create(&watched.own, "x", "new").await;
-    watched.holds("x", "new").await;
-    lists.open();
-    watched.reported_are(&["added x old", "deleted x old", "added x new"]).await;
-    assert_eq!(watched.held("x").and_then(|map| map.uid()), new.uid());
+async fn a_relist_from_before_a_recreation_does_not_restore_the_old_object() {
+    let fixture = Fixture::new("relistagain").await;
+    create(&fixture.other_client, "x", "old").await;
+    fixture.wait_until_cached("x", "old").await;
+    let relist = fixture.proxy.hold_responses(|request| request.lists_all("configmaps"));
+    fixture.proxy.expire_watches("configmaps");
+    relist.wait_for_arrivals(1).await;
+    delete(&fixture.other_client, "x").await;
+    let new = create(&fixture.own_client, "x", "new").await;
+    fixture.wait_until_cached("x", "new").await;
+    relist.open();
+    fixture.assert_handler_calls(&["added x old", "deleted x old", "added x new"]).await;
+    assert_eq!(fixture.cached("x").and_then(|map| map.uid()), new.uid());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_own_deletion_holds_although_older_watch_events_follow() {
-    let watched = Watched::new("deletion").await;
-    create(&watched.others, "x", "1").await;
-    watched.holds("x", "1").await;
-    let lines = watched.proxy.hold_lines(|line| line.resource == "configmaps" && line.name() == "x");
-    change(&watched.others, "x", "2").await;
-    lines.arrived(1).await;
-    delete(&watched.own, "x").await;
+async fn an_own_deletion_is_not_undone_by_older_watch_events() {
+    let fixture = Fixture::new("deletion").await;
+    create(&fixture.other_client, "x", "1").await;
+    fixture.wait_until_cached("x", "1").await;
+    let lines = fixture.proxy.hold_lines(|line| line.resource == "configmaps" && line.name() == "x");
+    change(&fixture.other_client, "x", "2").await;
+    lines.wait_for_arrivals(1).await;
+    delete(&fixture.own_client, "x").await;
     lines.open();
-    watched.reported_are(&["added x 1", "deleted x 1"]).await;
-    assert!(watched.held("x").is_none());
+    fixture.assert_handler_calls(&["added x 1", "deleted x 1"]).await;
+    assert!(fixture.cached("x").is_none());
 }
 
-/// A process whose watch of pods delivers nothing, so that it only reads its own writes.
-struct Deaf {
+/// An informer of pods whose watch delivers nothing until the gate `lines` is opened, so that its cache only gets own
+/// writes.
+struct SilentWatch {
     informer: Informer<Pod>,
-    own: Api<Pod>,
-    others: Api<Pod>,
+    own_client: Api<Pod>,
+    other_client: Api<Pod>,
     lines: Gate,
     _proxy: Proxy,
     _server: Server,
 }
 
-impl Deaf {
+impl SilentWatch {
     async fn new(prefix: &str) -> Self {
         let server = Server::shared().await;
-        let objects = server.objects(prefix).await;
+        let objects = server.objects_in_new_namespace(prefix).await;
         let proxy = server.proxy().await;
         let lines = proxy.hold_lines(|line| line.resource == "pods");
         let config = proxy.config(&server.config().expect("a configuration"));
         let cx = Context::new("test", Client::try_from(config).expect("a client"));
         let informer = cx.informer::<Pod>(select().namespace(&objects.namespace));
-        let own = Api::namespaced(cx.client(), &objects.namespace);
+        let own_client = Api::namespaced(cx.client(), &objects.namespace);
         cx.informers().start();
         informer.synced().await;
-        Self { informer, own, others: objects.pods(), lines, _proxy: proxy, _server: server }
+        Self { informer, own_client, other_client: objects.pods(), lines, _proxy: proxy, _server: server }
     }
 
+    /// Creates a pod, as `change` leaves it, by an own write.
     async fn create(&self, name: &str, change: impl FnOnce(&mut Pod)) {
-        let mut pod = serde_json::from_value(labelled(name, "x", "pause")).expect("a pod");
+        let mut pod = serde_json::from_value(labelled_pod(name, "x", "pause")).expect("a pod");
         change(&mut pod);
-        self.own.create(&PostParams::default(), &pod).await.expect("it is created");
+        self.own_client.create(&PostParams::default(), &pod).await.expect("the pod is created");
     }
 
-    /// Creates a pod that is deleted gracefully, because a kubelet would have to confirm the deletion.
+    /// Creates a pod on a node. Its deletion is graceful, because a kubelet would have to confirm it.
     async fn create_on_node(&self, name: &str) {
         self.create(name, |pod| pod.spec.as_mut().expect("a spec").node_name = Some("nowhere".into())).await;
     }
 
-    /// The pods of the cache, after comparing them with those of the server: name, resourceVersion, and whether it is
-    /// being deleted.
-    async fn agrees(&self, after: &str) -> Vec<(String, String, bool)> {
-        let shown = |pod: &Pod| {
+    /// Asserts that the cache has the same pods as the API server, and returns them: the name, the resourceVersion, and
+    /// whether the pod is being deleted.
+    async fn assert_cache_matches_server(&self, after: &str) -> Vec<(String, String, bool)> {
+        let summary = |pod: &Pod| {
             (
                 pod.name_any(),
                 pod.resource_version().unwrap_or_default(),
                 pod.metadata.deletion_timestamp.is_some(),
             )
         };
-        let mut held: Vec<_> = self.informer.list().map(|pod| shown(&pod)).collect();
-        let there = self.others.list(&ListParams::default()).await.expect("the list");
-        let mut there: Vec<_> = there.iter().map(shown).collect();
-        held.sort();
-        there.sort();
-        println!("after {after}: {held:?}");
-        assert_eq!(held, there, "what is held after {after}, and what there is");
-        held
+        let mut cached: Vec<_> = self.informer.list().map(|pod| summary(&pod)).collect();
+        let list = self.other_client.list(&ListParams::default()).await.expect("the list");
+        let mut stored: Vec<_> = list.iter().map(summary).collect();
+        cached.sort();
+        stored.sort();
+        println!("after {after}: {cached:?}");
+        assert_eq!(cached, stored, "the cache and the API server after {after}");
+        cached
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_cache_agrees_with_the_server_after_any_response_to_a_deletion() {
-    let deaf = Deaf::new("deaf").await;
-    let delete =
-        async |name: &str, params: DeleteParams| deaf.own.delete(name, &params).await.expect("it is deleted");
-    deaf.create("waiting", |_| ()).await;
-    deaf.create("finalized", |pod| pod.metadata.finalizers = Some(vec!["example.com/wait".into()])).await;
-    deaf.create_on_node("graceful").await;
-    deaf.create_on_node("forced").await;
-    assert_eq!(deaf.agrees("four creations").await.len(), 4);
+async fn the_cache_matches_the_server_after_each_kind_of_deletion() {
+    let silent = SilentWatch::new("silent").await;
+    let delete = async |name: &str, params: DeleteParams| {
+        silent.own_client.delete(name, &params).await.expect("the pod is deleted")
+    };
+    silent.create("unscheduled", |_| ()).await;
+    silent.create("finalized", |pod| pod.metadata.finalizers = Some(vec!["example.com/wait".into()])).await;
+    silent.create_on_node("graceful").await;
+    silent.create_on_node("forced").await;
+    assert_eq!(silent.assert_cache_matches_server("four creations").await.len(), 4);
 
-    let answer = delete("waiting", DeleteParams::default()).await;
-    assert!(answer.is_left(), "a pod on no node answers as the object that it was");
-    assert_eq!(deaf.agrees("the deletion of one on no node").await.len(), 3);
+    let response = delete("unscheduled", DeleteParams::default()).await;
+    assert!(response.is_left(), "the response is the deleted pod, not a Status");
+    assert_eq!(silent.assert_cache_matches_server("the deletion of an unscheduled pod").await.len(), 3);
     delete("graceful", DeleteParams::default()).await;
-    deaf.agrees("a graceful deletion").await;
+    silent.assert_cache_matches_server("a graceful deletion").await;
     delete("forced", DeleteParams::default().grace_period(0)).await;
-    deaf.agrees("a forced deletion").await;
+    silent.assert_cache_matches_server("a forced deletion").await;
     delete("finalized", DeleteParams::default()).await;
-    let held = deaf.agrees("the deletion of one with a finalizer").await;
-    assert!(held.iter().all(|(.., going)| *going), "{held:?}");
+    let pods = silent.assert_cache_matches_server("the deletion of a pod with a finalizer").await;
+    assert!(pods.iter().all(|(.., is_terminating)| *is_terminating), "{pods:?}");
     delete("graceful", DeleteParams::default().grace_period(0)).await;
-    assert_eq!(deaf.agrees("the end of the graceful one").await.len(), 1);
+    assert_eq!(silent.assert_cache_matches_server("the end of the graceful deletion").await.len(), 1);
 
-    let done = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
-    deaf.own.patch("finalized", &PatchParams::default(), &done).await.expect("it is patched");
-    assert_eq!(deaf.agrees("the last finalizer").await.len(), 0);
-    deaf.lines.open();
-    let last = serde_json::from_value(labelled("last", "x", "pause")).expect("a pod");
-    deaf.others.create(&PostParams::default(), &last).await.expect("it is created");
-    eventually("the watch tells the last of it", SOON, async || !deaf.informer.is_empty()).await;
-    assert_eq!(deaf.agrees("all that the watch had to tell").await.len(), 1);
+    let no_finalizers = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
+    silent
+        .own_client
+        .patch("finalized", &PatchParams::default(), &no_finalizers)
+        .await
+        .expect("the pod is patched");
+    assert_eq!(silent.assert_cache_matches_server("the removal of the finalizer").await.len(), 0);
+    silent.lines.open();
+    let last = serde_json::from_value(labelled_pod("last", "x", "pause")).expect("a pod");
+    silent.other_client.create(&PostParams::default(), &last).await.expect("the pod is created");
+    eventually("the watch has delivered all events", TIMEOUT, async || !silent.informer.is_empty()).await;
+    assert_eq!(silent.assert_cache_matches_server("all events of the watch").await.len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_deleted_collection_and_an_eviction_are_read_back() {
-    let deaf = Deaf::new("deafmany").await;
+async fn the_cache_matches_the_server_after_a_deleted_collection_and_an_eviction() {
+    let silent = SilentWatch::new("silentmany").await;
     for name in ["a", "b", "other"] {
-        deaf.create(name, |_| ()).await;
+        silent.create(name, |_| ()).await;
     }
     for name in ["graceful", "evicted", "spared"] {
-        deaf.create_on_node(name).await;
+        silent.create_on_node(name).await;
     }
     let patch = Patch::Merge(json!({ "metadata": { "labels": { "spare": "me" } } }));
     for name in ["other", "spared", "evicted"] {
-        deaf.own.patch(name, &PatchParams::default(), &patch).await.expect("it is patched");
+        silent.own_client.patch(name, &PatchParams::default(), &patch).await.expect("the pod is patched");
     }
-    assert_eq!(deaf.agrees("six creations").await.len(), 6);
+    assert_eq!(silent.assert_cache_matches_server("six creations").await.len(), 6);
 
-    let (dry, params) = (DeleteParams::default().dry_run(), DeleteParams::default());
-    let all_but_some = ListParams::default().labels("!spare");
-    deaf.own.delete_collection(&dry, &all_but_some).await.expect("nothing is deleted");
-    assert_eq!(deaf.agrees("a dry run").await.len(), 6);
-    deaf.own.delete_collection(&params, &all_but_some).await.expect("some are deleted");
-    let held = deaf.agrees("the deletion of some").await;
-    let going: Vec<_> = held.iter().map(|(name, _, going)| (name.as_str(), *going)).collect();
-    assert_eq!(going, [("evicted", false), ("graceful", true), ("other", false), ("spared", false)]);
+    let (dry_run, params) = (DeleteParams::default().dry_run(), DeleteParams::default());
+    let without_label = ListParams::default().labels("!spare");
+    silent.own_client.delete_collection(&dry_run, &without_label).await.expect("nothing is deleted");
+    assert_eq!(silent.assert_cache_matches_server("a dry run").await.len(), 6);
+    silent.own_client.delete_collection(&params, &without_label).await.expect("some are deleted");
+    let pods = silent.assert_cache_matches_server("the deletion of some").await;
+    let terminating: Vec<_> = pods.iter().map(name_and_terminating).collect();
+    assert_eq!(terminating, [("evicted", false), ("graceful", true), ("other", false), ("spared", false)]);
 
-    deaf.own.evict("evicted", &EvictParams::default()).await.expect("it is evicted");
-    deaf.own.evict("other", &EvictParams::default()).await.expect("it is evicted");
-    let held = deaf.agrees("two evictions").await;
-    let going: Vec<_> = held.iter().map(|(name, _, going)| (name.as_str(), *going)).collect();
-    assert_eq!(going, [("evicted", true), ("graceful", true), ("spared", false)]);
+    silent.own_client.evict("evicted", &EvictParams::default()).await.expect("the pod is evicted");
+    silent.own_client.evict("other", &EvictParams::default()).await.expect("the pod is evicted");
+    let pods = silent.assert_cache_matches_server("two evictions").await;
+    let terminating: Vec<_> = pods.iter().map(name_and_terminating).collect();
+    assert_eq!(terminating, [("evicted", true), ("graceful", true), ("spared", false)]);
+}
+
+fn name_and_terminating((name, _, is_terminating): &(String, String, bool)) -> (&str, bool) {
+    (name.as_str(), *is_terminating)
 }

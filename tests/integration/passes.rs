@@ -1,4 +1,4 @@
-//! The number of reconciles and writes: a reconciler's own writes enqueue its key, and the framework's writes do not.
+//! The number of reconciles and writes: writes of user code enqueue the key again, and writes of the framework do not.
 
 use std::sync::{
     Arc,
@@ -15,23 +15,24 @@ use reknit::{prelude::*, testing::eventually};
 use samples_apis::{AddressableService, AddressableServiceStatus};
 
 use crate::support::{
-    in_process::{InProcess, make},
+    in_process::{InProcessControllers, constructor},
     objects::Objects,
     proxy::Proxy,
     server::Server,
-    wait::{SOON, settled},
+    wait::{TIMEOUT, wait_until_settled},
 };
 
-/// A reconciler that creates a ConfigMap, and reports in the status how many it found.
+/// A reconciler that creates a ConfigMap unless the object owns one. `message` makes the text of the status from the
+/// number of ConfigMaps that the reconcile found at its start.
 #[derive(Clone)]
-struct Creating {
+struct CreatingReconciler {
     client: Client,
     owned: Arc<Owned<ConfigMap>>,
     passes: Arc<AtomicUsize>,
-    says: fn(usize) -> String,
+    message: fn(usize) -> String,
 }
 
-impl ReconcileKind for Creating {
+impl ReconcileKind for CreatingReconciler {
     type Kind = AddressableService;
 
     async fn reconcile_kind(
@@ -47,20 +48,22 @@ impl ReconcileKind for Creating {
                 owner_references: object.controller_owner_ref(&()).map(|owner| vec![owner]),
                 ..ObjectMeta::default()
             };
-            let maps: Api<ConfigMap> =
+            let config_maps: Api<ConfigMap> =
                 Api::namespaced(self.client.clone(), &object.namespace().unwrap_or_default());
-            maps.create(&PostParams::default(), &ConfigMap { metadata, ..ConfigMap::default() }).await?;
+            config_maps
+                .create(&PostParams::default(), &ConfigMap { metadata, ..ConfigMap::default() })
+                .await?;
             assert_eq!(self.owned.of(object).count(), 1, "a pass reads its own writes");
         }
-        status.mark_service_unavailable(&(self.says)(found));
+        status.mark_service_unavailable(&(self.message)(found));
         Ok(Outcome::done())
     }
 }
 
-fn creating(
+fn creating_controller(
     namespace: &str,
     passes: &Arc<AtomicUsize>,
-    says: fn(usize) -> String,
+    message: fn(usize) -> String,
 ) -> impl FnOnce(&Context) -> Result<Controller> + 'static {
     let (namespace, passes) = (namespace.to_owned(), passes.clone());
     move |cx| {
@@ -68,90 +71,103 @@ fn creating(
         let mut build = Controller::selected::<AddressableService>(cx, selection.clone());
         let owned = Arc::new(build.owns_in(&cx.informer::<ConfigMap>(selection)));
         let client = build.client();
-        Ok(build.reconciler(Creating { client, owned, passes, says }).build())
+        Ok(build.reconciler(CreatingReconciler { client, owned, passes, message }).build())
     }
 }
 
-/// The reconciles, creations and status writes until nothing more happens.
+/// The numbers of reconciles, of created ConfigMaps and of status writes.
 #[derive(Debug, PartialEq, Eq)]
-struct Took {
+struct Counts {
     passes: usize,
     creations: usize,
     status_writes: usize,
 }
 
-async fn took(proxy: &Proxy, passes: &Arc<AtomicUsize>) -> Took {
-    let count = async || Took {
+/// Waits until nothing more happens, and returns the counts.
+async fn settled_counts(proxy: &Proxy, passes: &Arc<AtomicUsize>) -> Counts {
+    let read_counts = async || Counts {
         passes: passes.load(Ordering::Relaxed),
-        creations: proxy.count(|request| request.is("create", "configmaps")),
-        status_writes: proxy.count(|request| request.is("patch", "addressableservices/status")),
+        creations: proxy.count_requests(|request| request.is("create", "configmaps")),
+        status_writes: proxy.count_requests(|request| request.is("patch", "addressableservices/status")),
     };
-    settled(Duration::from_secs(1), "passes and writes", count).await
+    wait_until_settled(Duration::from_secs(1), "passes and writes", read_counts).await
 }
 
-async fn run(prefix: &str, says: fn(usize) -> String, last: &str) -> Took {
+/// Runs the [`CreatingReconciler`] on one object until the message is `last_message` and nothing more happens.
+async fn run(prefix: &str, message: fn(usize) -> String, last_message: &str) -> Counts {
     let server = Server::shared().await;
-    let objects = server.objects(prefix).await;
+    let objects = server.objects_in_new_namespace(prefix).await;
     let proxy = server.proxy().await;
     let passes = Arc::default();
     let config = proxy.config(&server.config().expect("a configuration"));
-    let controllers = InProcess::start(config, [make(creating(&objects.namespace, &passes, says))]);
-    objects.create("x", "web").await;
-    objects.shows("x", &objects.unavailable(last)).await;
-    let took = took(&proxy, &passes).await;
-    println!("{took:?}");
+    let controllers = InProcessControllers::start(
+        config,
+        [constructor(creating_controller(&objects.namespace, &passes, message))],
+    );
+    objects.create_addressable("x", "web").await;
+    objects.wait_for_state("x", &objects.unavailable(last_message)).await;
+    let counts = settled_counts(&proxy, &passes).await;
+    println!("{counts:?}");
     controllers.stop().await;
-    took
+    counts
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_status_computed_before_a_write_is_corrected_by_one_more_reconcile() {
-    let took = run("before", |found| format!("{found} found"), "1 found").await;
-    assert_eq!(took, Took { passes: 2, creations: 1, status_writes: 2 });
+    let counts = run("before", |found| format!("{found} found"), "1 found").await;
+    assert_eq!(counts, Counts { passes: 2, creations: 1, status_writes: 2 });
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_more_reconcile_writes_nothing_if_the_status_was_right() {
-    let took = run("right", |_| "it".into(), "it").await;
-    assert_eq!(took, Took { passes: 2, creations: 1, status_writes: 1 });
+async fn one_more_reconcile_writes_no_status_if_it_was_already_right() {
+    let counts = run("right", |_| "constant".into(), "constant").await;
+    assert_eq!(counts, Counts { passes: 2, creations: 1, status_writes: 1 });
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_status_write_whose_watch_event_comes_first_enqueues_nothing() {
     let server = Server::shared().await;
-    let objects = server.objects("echo").await;
+    let objects = server.objects_in_new_namespace("echo").await;
     let proxy = server.proxy().await;
     let passes = Arc::default();
     let config = proxy.config(&server.config().expect("a configuration"));
-    let controllers = InProcess::start(config, [make(marking(&objects, &passes))]);
-    let answers = proxy.hold_answers(|request| request.is("patch", "addressableservices/status"));
-    objects.create("x", "web").await;
-    answers.arrived(1).await;
-    proxy.sent("the echo", |line| line.is("MODIFIED", "addressableservices", "x")).await;
-    // The watch is past the event of the write.
-    objects.create("y", "web").await;
-    eventually("the pass of y has begun", SOON, async || passes.load(Ordering::Relaxed) >= 2).await;
-    answers.open();
-    objects.shows("y", &objects.unavailable("seen")).await;
-    let took = took(&proxy, &passes).await;
-    println!("{took:?}");
-    assert_eq!(took, Took { passes: 2, creations: 0, status_writes: 2 });
+    let controllers =
+        InProcessControllers::start(config, [constructor(marking_controller(&objects, &passes))]);
+    let gate = proxy.hold_responses(|request| request.is("patch", "addressableservices/status"));
+    objects.create_addressable("x", "web").await;
+    gate.wait_for_arrivals(1).await;
+    proxy
+        .wait_for_line("the watch event of the status write", |line| {
+            line.is("MODIFIED", "addressableservices", "x")
+        })
+        .await;
+    // Once the later object y is reconciled, the controller has handled that event.
+    objects.create_addressable("y", "web").await;
+    eventually("the reconcile of y has begun", TIMEOUT, async || passes.load(Ordering::Relaxed) >= 2).await;
+    gate.open();
+    objects.wait_for_state("y", &objects.unavailable("seen")).await;
+    let counts = settled_counts(&proxy, &passes).await;
+    println!("{counts:?}");
+    assert_eq!(counts, Counts { passes: 2, creations: 0, status_writes: 2 });
     controllers.stop().await;
 }
 
-fn marking(
+/// The constructor of a controller that counts its reconciles and sets a constant status.
+fn marking_controller(
     objects: &Objects,
     passes: &Arc<AtomicUsize>,
 ) -> impl FnOnce(&Context) -> Result<Controller> + 'static {
     let (selection, passes) = (select().namespace(&objects.namespace), passes.clone());
     move |cx| {
-        Ok(Controller::selected::<AddressableService>(cx, selection).reconciler(Marking(passes)).build())
+        Ok(Controller::selected::<AddressableService>(cx, selection)
+            .reconciler(MarkingReconciler(passes))
+            .build())
     }
 }
 
-struct Marking(Arc<AtomicUsize>);
+struct MarkingReconciler(Arc<AtomicUsize>);
 
-impl ReconcileKind for Marking {
+impl ReconcileKind for MarkingReconciler {
     type Kind = AddressableService;
 
     async fn reconcile_kind(

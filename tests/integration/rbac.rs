@@ -1,4 +1,4 @@
-//! The sample with the permissions of its service account in config/.
+//! The sample controllers with the permissions of their service account in config/.
 
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::{Api, Client, ResourceExt, api::DeleteParams};
@@ -8,13 +8,13 @@ use serde_json::{Value, json};
 use crate::support::{
     objects::Objects,
     process,
-    replicas::{is_controlled_by, labelled, running},
     server::Server,
-    wait::SOON,
+    simple_deployments::{is_controlled_by, labelled_pod, running_pod_status},
+    wait::TIMEOUT,
 };
 
 const IMAGE: &str = "registry.k8s.io/pause:3.10";
-const SYSTEM: &str = "knative-samples";
+const SYSTEM_NAMESPACE: &str = "knative-samples";
 const USER: &str = "system:serviceaccount:knative-samples:controller";
 const CONFIG: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/config");
 
@@ -22,24 +22,24 @@ const CONFIG: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/config");
 async fn the_permissions_in_config_suffice() {
     let server = Server::own(ControlPlane::builder().audited()).await;
     server.apply_path(CONFIG).await.expect("config/ is applied");
-    let kubeconfig = server.kubeconfig_as(SYSTEM, "controller").await.expect("the service account");
-    let objects = server.objects("anywhere").await;
-    let start = |pod| process::controller(&kubeconfig).electing(SYSTEM, pod).spawn();
+    let kubeconfig = server.kubeconfig_as(SYSTEM_NAMESPACE, "controller").await.expect("the service account");
+    let objects = server.objects_in_new_namespace("anywhere").await;
+    let start = |pod| process::controller(&kubeconfig).with_leader_election(SYSTEM_NAMESPACE, pod).spawn();
 
     let (first, second) = (start("one"), start("two"));
-    first.ready().await;
-    second.ready().await;
-    lives(&objects, "x").await;
+    first.wait_until_ready().await;
+    second.wait_until_ready().await;
+    exercise_controllers(&objects, "x").await;
     first.stop().await;
-    lives(&objects, "y").await;
+    exercise_controllers(&objects, "y").await;
     second.stop().await;
-    nothing_was_refused(&server);
+    assert_no_request_was_refused(&server);
 
-    confined(&server, &kubeconfig).await;
+    the_role_of_one_namespace_suffices(&server, &kubeconfig).await;
 }
 
-/// The same account with a Role in one namespace instead of its ClusterRole.
-async fn confined(server: &Server, kubeconfig: &std::path::Path) {
+/// Replaces the ClusterRole of the account by a Role in one namespace.
+async fn the_role_of_one_namespace_suffices(server: &Server, kubeconfig: &std::path::Path) {
     let client = server.client().expect("a client");
     delete_cluster_role(&client).await;
     server
@@ -48,71 +48,74 @@ async fn confined(server: &Server, kubeconfig: &std::path::Path) {
         .expect("a namespace");
     server.apply_path(format!("{CONFIG}/namespaced")).await.expect("config/namespaced is applied");
     let objects = Objects { client, namespace: "team-a".into() };
-    let controller = process::controller(kubeconfig).electing(SYSTEM, "three").within("team-a").spawn();
-    controller.ready().await;
-    lives(&objects, "x").await;
+    let controller = process::controller(kubeconfig)
+        .with_leader_election(SYSTEM_NAMESPACE, "three")
+        .in_namespace("team-a")
+        .spawn();
+    controller.wait_until_ready().await;
+    exercise_controllers(&objects, "x").await;
     controller.stop().await;
-    nothing_was_refused(server);
+    assert_no_request_was_refused(server);
 }
 
-/// Exercises everything that the AddressableService controller does.
-async fn lives(objects: &Objects, name: &str) {
-    objects.create(name, "web").await;
-    objects.shows(name, &objects.unavailable("web")).await;
+/// Makes the controllers send every request that they ever send.
+async fn exercise_controllers(objects: &Objects, name: &str) {
+    objects.create_addressable(name, "web").await;
+    objects.wait_for_state(name, &objects.unavailable("web")).await;
     objects.create_service("web").await;
-    objects.ready(name, "web").await;
+    objects.wait_until_ready(name, "web").await;
     objects.delete_service("web").await;
-    objects.shows(name, &objects.unavailable("web")).await;
-    objects.delete(name).await;
-    objects.event(name, "AddressWithdrawn").await;
-    objects.gone(name).await;
-    scales(objects, name).await;
+    objects.wait_for_state(name, &objects.unavailable("web")).await;
+    objects.delete_addressable(name).await;
+    objects.wait_for_event(name, "AddressWithdrawn").await;
+    objects.wait_until_gone(name).await;
+    exercise_simple_deployment(objects, name).await;
 }
 
-/// Creates, adopts, replaces, releases and deletes pods.
-async fn scales(objects: &Objects, name: &str) {
-    let object = objects.deploy(name, IMAGE, 3).await;
-    objects.all_alive(&object, 3).await;
-    objects.create_pod(labelled("adopted", name, IMAGE)).await;
-    objects.adopted_and_down_to("adopted", &object, 3).await;
-    let pods = objects.alive(&object).await;
+/// Makes the controller create, adopt, replace, release and delete pods.
+async fn exercise_simple_deployment(objects: &Objects, name: &str) {
+    let object = objects.create_deployment(name, IMAGE, 3).await;
+    objects.wait_for_alive_pods(&object, 3).await;
+    objects.create_pod(labelled_pod("adopted", name, IMAGE)).await;
+    objects.wait_for_adoption_and_scale_down("adopted", &object, 3).await;
+    let pods = objects.alive_pods(&object).await;
     for pod in &pods {
-        objects.set_pod_status(&pod.name_any(), running(true)).await;
+        objects.set_pod_status(&pod.name_any(), running_pod_status(true)).await;
     }
-    objects.all_pods_ready(name, 3).await;
-    objects.want(name, json!({ "image": " blank" })).await;
-    objects.pods_refused(name, "3 of 3 pods are missing").await;
-    objects.event(name, "FailedCreate").await;
-    objects.want(name, json!({ "image": IMAGE, "replicas": 1 })).await;
-    let left = objects.all_alive(&object, 1).await;
+    objects.wait_for_ready_pods(name, 3).await;
+    objects.patch_deployment_spec(name, json!({ "image": " blank" })).await;
+    objects.wait_for_refused_pods(name, "3 of 3 pods are missing").await;
+    objects.wait_for_event(name, "FailedCreate").await;
+    objects.patch_deployment_spec(name, json!({ "image": IMAGE, "replicas": 1 })).await;
+    let left = objects.wait_for_alive_pods(&object, 1).await;
     let released = left[0].name_any();
-    objects.relabel_pod(&released, "nobody").await;
-    eventually("it is released", SOON, async || {
-        let pod = objects.pod(&released).await.ok_or("it is gone")?;
-        if is_controlled_by(&pod, &object) { Err("it is not") } else { Ok(()) }
+    objects.relabel_pod(&released, "another").await;
+    eventually("the pod is released", TIMEOUT, async || {
+        let pod = objects.get_pod(&released).await.ok_or("the pod is gone")?;
+        if is_controlled_by(&pod, &object) { Err("the pod is still controlled") } else { Ok(()) }
     })
     .await;
-    objects.want(name, json!({ "replicas": 0 })).await;
-    objects.all_pods_ready(name, 0).await;
+    objects.patch_deployment_spec(name, json!({ "replicas": 0 })).await;
+    objects.wait_for_ready_pods(name, 0).await;
     objects.delete_deployment(name).await;
     objects.delete_pod_now(&released).await;
 }
 
 async fn delete_cluster_role(client: &Client) {
     let roles: Api<ClusterRole> = Api::all(client.clone());
-    roles.delete("knative-samples-core", &DeleteParams::default()).await.expect("the ClusterRole goes");
+    roles.delete("knative-samples-core", &DeleteParams::default()).await.expect("the ClusterRole is deleted");
     let bindings: Api<ClusterRoleBinding> = Api::all(client.clone());
-    let gone = bindings.delete("knative-samples-controller-admin", &DeleteParams::default()).await;
-    gone.expect("the ClusterRoleBinding goes");
+    let deleted = bindings.delete("knative-samples-controller-admin", &DeleteParams::default()).await;
+    deleted.expect("the ClusterRoleBinding is deleted");
 }
 
-fn nothing_was_refused(server: &Server) {
+fn assert_no_request_was_refused(server: &Server) {
     let events = server.audit_events().expect("the audit log");
     let ours: Vec<&Value> = events.iter().filter(|event| event["user"]["username"] == USER).collect();
     let refused: Vec<String> =
-        ours.iter().filter(|event| is_refusal(event)).map(|event| shown(event)).collect();
+        ours.iter().filter(|event| is_refusal(event)).map(|event| summary(event)).collect();
     println!("the audit log holds {} requests of the controller, {} refused", ours.len(), refused.len());
-    assert!(!ours.is_empty(), "the audit log knows nothing of the controller");
+    assert!(!ours.is_empty(), "the audit log has no requests of the controller");
     assert_eq!(refused, [""; 0]);
 }
 
@@ -120,6 +123,6 @@ fn is_refusal(event: &Value) -> bool {
     matches!(event["responseStatus"]["code"].as_u64(), Some(401 | 403))
 }
 
-fn shown(event: &Value) -> String {
+fn summary(event: &Value) -> String {
     format!("{} {}: {}", event["verb"], event["requestURI"], event["responseStatus"])
 }

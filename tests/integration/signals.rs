@@ -11,10 +11,10 @@ use crate::support::{
     process::{self, Process, Signal},
     proxy::{Proxy, request::Request},
     server::Server,
-    wait::{SOON, settled},
+    wait::{TIMEOUT, wait_until_settled},
 };
 
-fn says_dropped(controller: &Process) -> bool {
+fn logged_a_dropped_pass(controller: &Process) -> bool {
     controller.lines().into_iter().any(|line| line.to_string().contains("dropped"))
 }
 
@@ -22,113 +22,124 @@ fn is_status_write(request: &Request) -> bool {
     request.is("patch", "addressableservices/status")
 }
 
-/// Starts the sample with leader election, through a proxy.
-async fn started(server: &Server, objects: &Objects, proxy: &Proxy, args: &[&str]) -> Process {
+/// Starts the sample controller with leader election and through the proxy, and waits until it leads.
+async fn start_leader(server: &Server, objects: &Objects, proxy: &Proxy, args: &[&str]) -> Process {
     let kubeconfig = server.kubeconfig_through(proxy, server.kubeconfig());
-    let built =
-        process::controller(&kubeconfig).within(&objects.namespace).electing(&objects.namespace, "pod");
-    let controller = built.args(args).spawn();
-    controller.ready().await;
-    assert_eq!(holders(objects).await.len(), 1, "it leads");
+    let builder = process::controller(&kubeconfig)
+        .in_namespace(&objects.namespace)
+        .with_leader_election(&objects.namespace, "pod");
+    let controller = builder.args(args).spawn();
+    controller.wait_until_ready().await;
+    assert_eq!(lease_holders(objects).await.len(), 1, "the controller does not lead");
     controller
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_reconcile_in_flight_at_sigterm_finishes_and_the_lease_is_released() {
     let server = Server::shared().await;
-    let objects = server.objects("term").await;
+    let objects = server.objects_in_new_namespace("term").await;
     let proxy = server.proxy().await;
-    let mut controller = started(&server, &objects, &proxy, &[]).await;
-    let gate = proxy.hold_answers(is_status_write);
-    objects.create("x", "web").await;
-    gate.arrived(1).await;
+    let mut controller = start_leader(&server, &objects, &proxy, &[]).await;
+    let gate = proxy.hold_responses(is_status_write);
+    objects.create_addressable("x", "web").await;
+    gate.wait_for_arrivals(1).await;
 
     controller.signal(Signal::TERM);
-    controller.line("that it shuts down", |line| line.to_string().contains("shutting down")).await;
-    settled(Duration::from_millis(500), "what it says", async || controller.lines().len()).await;
-    assert!(controller.is_running(), "it did not wait for its pass:\n{}", controller.tail());
-    assert_eq!(holders(&objects).await.len(), 1, "it gave up its lease before its work was done");
+    controller.wait_for_line("that it shuts down", |line| line.to_string().contains("shutting down")).await;
+    wait_until_settled(Duration::from_millis(500), "the log", async || controller.lines().len()).await;
+    assert!(controller.is_running(), "it did not wait for the running pass:\n{}", controller.last_lines());
+    assert_eq!(lease_holders(&objects).await.len(), 1, "the lease was released before the pass finished");
     gate.open();
 
-    let status = controller.ended().await;
-    assert_eq!(status.code(), Some(0), "{}", controller.tail());
-    assert!(!says_dropped(&controller), "it dropped its pass:\n{}", controller.tail());
-    assert_eq!(holders(&objects).await, [""; 0], "the lease is still held");
-    objects.shows("x", &objects.unavailable("web")).await;
+    let status = controller.wait_for_exit().await;
+    assert_eq!(status.code(), Some(0), "{}", controller.last_lines());
+    assert!(
+        !logged_a_dropped_pass(&controller),
+        "the running pass was dropped:\n{}",
+        controller.last_lines()
+    );
+    assert_eq!(lease_holders(&objects).await, [""; 0], "the lease is still held");
+    objects.wait_for_state("x", &objects.unavailable("web")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hanging_reconcile_at_sigterm_is_dropped_at_the_deadline() {
     let server = Server::shared().await;
-    let objects = server.objects("deadline").await;
+    let objects = server.objects_in_new_namespace("deadline").await;
     let proxy = server.proxy().await;
-    let mut controller = started(&server, &objects, &proxy, &["--shutdown-timeout", "2s"]).await;
-    let gate = proxy.hold_answers(is_status_write);
-    objects.create("x", "web").await;
-    gate.arrived(1).await;
+    let mut controller = start_leader(&server, &objects, &proxy, &["--shutdown-timeout", "2s"]).await;
+    let gate = proxy.hold_responses(is_status_write);
+    objects.create_addressable("x", "web").await;
+    gate.wait_for_arrivals(1).await;
 
     controller.signal(Signal::TERM);
     let began = std::time::Instant::now();
-    let status = controller.ended().await;
-    println!("ended {:?} after SIGTERM with a deadline of 2 s: {status}", began.elapsed());
-    assert_eq!(status.code(), Some(0), "{}", controller.tail());
+    let status = controller.wait_for_exit().await;
+    println!("exited {:?} after SIGTERM with a deadline of 2 s: {status}", began.elapsed());
+    assert_eq!(status.code(), Some(0), "{}", controller.last_lines());
     assert!(began.elapsed().as_secs_f64() >= 1.9, "it did not wait for the deadline");
-    assert_eq!(holders(&objects).await, [""; 0], "the lease is still held");
-    assert!(says_dropped(&controller), "nothing says that a pass was dropped:\n{}", controller.tail());
+    assert_eq!(lease_holders(&objects).await, [""; 0], "the lease is still held");
+    assert!(
+        logged_a_dropped_pass(&controller),
+        "no log line says that a pass was dropped:\n{}",
+        controller.last_lines()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_second_signal_ends_it_at_once_with_status_1() {
+async fn a_second_signal_ends_the_process_at_once_with_status_1() {
     let server = Server::shared().await;
-    let objects = server.objects("second").await;
+    let objects = server.objects_in_new_namespace("second").await;
     let proxy = server.proxy().await;
-    let mut controller = started(&server, &objects, &proxy, &[]).await;
-    let gate = proxy.hold_answers(is_status_write);
-    objects.create("x", "web").await;
-    gate.arrived(1).await;
+    let mut controller = start_leader(&server, &objects, &proxy, &[]).await;
+    let gate = proxy.hold_responses(is_status_write);
+    objects.create_addressable("x", "web").await;
+    gate.wait_for_arrivals(1).await;
 
     controller.signal(Signal::TERM);
-    controller.line("that it shuts down", |line| line.to_string().contains("shutting down")).await;
+    controller.wait_for_line("that it shuts down", |line| line.to_string().contains("shutting down")).await;
     controller.signal(Signal::INT);
-    assert_eq!(controller.ended().await.code(), Some(1), "{}", controller.tail());
+    assert_eq!(controller.wait_for_exit().await.code(), Some(1), "{}", controller.last_lines());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn after_sigkill_nothing_is_lost() {
+async fn a_restart_after_sigkill_catches_up_on_all_changes() {
     const OBJECTS: usize = 100;
     let server = Server::shared().await;
-    let objects = server.objects("kill").await;
+    let objects = server.objects_in_new_namespace("kill").await;
     let proxy = server.proxy().await;
     let kubeconfig = server.kubeconfig_through(&proxy, server.kubeconfig());
-    let start = || process::controller(&kubeconfig).alone().within(&objects.namespace).spawn();
+    let start = || {
+        process::controller(&kubeconfig).without_leader_election().in_namespace(&objects.namespace).spawn()
+    };
     let mut controller = start();
     objects.create_service("web").await;
     for n in 0..OBJECTS {
-        objects.create(&format!("x{n}"), "web").await;
+        objects.create_addressable(&format!("x{n}"), "web").await;
     }
-    proxy.asked("it is in the middle of its work", is_status_write).await;
+    proxy.wait_for_request("the first status write", is_status_write).await;
     controller.signal(Signal::KILL);
-    controller.ended().await;
+    controller.wait_for_exit().await;
 
-    // An object is deleted and a Service is missing while no controller runs.
-    objects.delete("x0").await;
-    objects.create("y", "none").await;
+    // While no controller runs, one object is deleted, and one whose Service does not exist is created.
+    objects.delete_addressable("x0").await;
+    objects.create_addressable("y", "none").await;
     let controller = start();
-    objects.gone("x0").await;
-    objects.shows("y", &objects.unavailable("none")).await;
+    objects.wait_until_gone("x0").await;
+    objects.wait_for_state("y", &objects.unavailable("none")).await;
     for n in 1..OBJECTS {
-        objects.ready(&format!("x{n}"), "web").await;
+        objects.wait_until_ready(&format!("x{n}"), "web").await;
     }
-    println!("killed amid {OBJECTS} objects; all Ready after the restart");
+    println!("killed while it reconciled {OBJECTS} objects; all are Ready after the restart");
     controller.stop().await;
 }
 
-/// The holders of the leases of AddressableServices in the namespace.
-pub(crate) async fn holders(objects: &Objects) -> Vec<String> {
+/// The current holders of the leases of the AddressableService controller in the namespace.
+pub(crate) async fn lease_holders(objects: &Objects) -> Vec<String> {
     let leases: Api<Lease> = Api::namespaced(objects.client.clone(), &objects.namespace);
-    let listed = eventually("the leases", SOON, async || leases.list(&ListParams::default()).await).await;
-    let ours =
+    let list = eventually("the leases", TIMEOUT, async || leases.list(&ListParams::default()).await).await;
+    let is_ours =
         |lease: &Lease| lease.metadata.name.as_ref().is_some_and(|name| name.contains("addressableservices"));
-    let holders = listed.into_iter().filter(ours).filter_map(|lease| lease.spec?.holder_identity);
+    let holders = list.into_iter().filter(is_ours).filter_map(|lease| lease.spec?.holder_identity);
     holders.filter(|holder| !holder.is_empty()).collect()
 }

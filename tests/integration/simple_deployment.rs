@@ -1,7 +1,7 @@
-//! SimpleDeployments: the number of pods never exceeds the replicas, no pod is created or deleted needlessly, and only
-//! the right pods count.
+//! SimpleDeployments: there are never more pods than replicas, no pod is created or deleted needlessly, and only pods
+//! that are alive and controlled by the object count.
 
-mod kinds_of_pods;
+mod pod_states;
 mod refusals;
 mod with_nodes;
 
@@ -24,143 +24,159 @@ use crate::support::{
     objects::Objects,
     process,
     proxy::Proxy,
-    replicas::{is_alive, is_controlled_by},
     server::Server,
-    tally::{Seen, Tally, Write},
-    wait::{SOON, settled},
+    simple_deployments::{is_alive, is_controlled_by},
+    wait::{TIMEOUT, wait_until_settled},
+    watch_recorder::{RecordedEvent, WatchRecorder, Write},
 };
 
 const IMAGE: &str = "registry.k8s.io/pause:3.10";
-const NAME: &str = "simpledeployments.samples.knative.dev";
+const CONTROLLER: &str = "simpledeployments.samples.knative.dev";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn scaling_0_50_7_30_with_a_watch_a_second_late_creates_and_deletes_exactly_the_needed_pods() {
     let server = Server::shared().await;
-    let objects = server.objects("scaled").await;
+    let objects = server.objects_in_new_namespace("scaled").await;
     let proxy = server.proxy().await;
     proxy.delay_lines("pods", Duration::from_secs(1));
-    let deployments = Tally::of::<SimpleDeployment>(&objects.client, &objects.namespace).await;
-    let pods = Tally::of::<Pod>(&objects.client, &objects.namespace).await;
+    let deployment_recorder =
+        WatchRecorder::start::<SimpleDeployment>(&objects.client, &objects.namespace).await;
+    let pod_recorder = WatchRecorder::start::<Pod>(&objects.client, &objects.namespace).await;
     let kubeconfig = server.kubeconfig_through(&proxy, server.kubeconfig());
-    let controller = process::controller(&kubeconfig).alone().within(&objects.namespace).spawn();
-    controller.ready().await;
+    let controller =
+        process::controller(&kubeconfig).without_leader_election().in_namespace(&objects.namespace).spawn();
+    controller.wait_until_ready().await;
 
-    let object = objects.deploy("x", IMAGE, 0).await;
-    objects.all_pods_ready("x", 0).await;
+    let object = objects.create_deployment("x", IMAGE, 0).await;
+    objects.wait_for_ready_pods("x", 0).await;
     let done = AtomicBool::new(false);
-    let passes = async || controller.metric("reknit_reconcile_total", &[("controller", NAME)]).await;
-    tokio::join!(poke_until(&objects, &done), async {
-        objects.want("x", json!({ "replicas": 50 })).await;
-        let fifty = objects.all_alive(&object, 50).await;
-        // The first half is bound to nodes. These pods are deleted gracefully, and stay until a kubelet confirms it.
-        for pod in &fifty[..25] {
-            bind(&objects, pod).await;
+    let passes = async || controller.metric("reknit_reconcile_total", &[("controller", CONTROLLER)]).await;
+    tokio::join!(annotate_until(&objects, &done), async {
+        objects.patch_deployment_spec("x", json!({ "replicas": 50 })).await;
+        let fifty_pods = objects.wait_for_alive_pods(&object, 50).await;
+        // The first half is bound to a node. When these pods are deleted, they stay until a kubelet confirms it.
+        for pod in &fifty_pods[..25] {
+            bind_to_node(&objects, pod).await;
         }
-        heard_of_nodes(&proxy, 25).await;
+        wait_for_delivered_bindings(&proxy, 25).await;
 
-        objects.want("x", json!({ "replicas": 7 })).await;
-        objects.all_alive(&object, 7).await;
-        at_rest(&proxy).await;
-        objects.want("x", json!({ "replicas": 30 })).await;
-        objects.all_alive(&object, 30).await;
-        at_rest(&proxy).await;
-        // On a busy machine the pokes have caused fewer reconciles by then.
-        eventually("more than a hundred reconciles", SOON, async || passes().await > 100.0).await;
+        objects.patch_deployment_spec("x", json!({ "replicas": 7 })).await;
+        objects.wait_for_alive_pods(&object, 7).await;
+        wait_until_writes_settle(&proxy).await;
+        objects.patch_deployment_spec("x", json!({ "replicas": 30 })).await;
+        objects.wait_for_alive_pods(&object, 30).await;
+        wait_until_writes_settle(&proxy).await;
+        // On a busy machine the annotations have caused fewer reconciles so far.
+        eventually("more than a hundred reconciles", TIMEOUT, async || passes().await > 100.0).await;
         done.store(true, Ordering::Relaxed);
     });
-    objects.pods_not_ready("x", 0, 30).await;
+    objects.wait_for_unready_pods("x", 0, 30).await;
 
-    let seen = needed(&object, &deployments.all(), &pods.all());
-    let (created, deleted) = (sent(&proxy, "create"), sent(&proxy, "delete"));
-    let going =
-        objects.pods_of(&object).await.iter().filter(|pod| pod.metadata.deletion_timestamp.is_some()).count();
-    println!("{} reconciles, at most {} pods alive", passes().await, seen.most);
-    println!("creations sent: {created}, seen by a watch: {}", seen.created);
-    println!("deletions sent: {deleted}, seen by a watch: {}, {going} of them graceful", seen.deleted);
-    assert_eq!((created, seen.created), (50 + 23, 50 + 23), "creations sent, and seen");
-    assert_eq!((deleted, seen.deleted), (43, 43), "deletions sent, and seen");
-    assert_eq!(going, 43 - 25, "what was on no node goes first");
-    assert_eq!(seen.most, 50);
+    let replayed = replay_writes(&object, &deployment_recorder.all_events(), &pod_recorder.all_events());
+    let (created, deleted) = (count_pod_requests(&proxy, "create"), count_pod_requests(&proxy, "delete"));
+    let terminating = objects
+        .controlled_pods(&object)
+        .await
+        .iter()
+        .filter(|pod| pod.metadata.deletion_timestamp.is_some())
+        .count();
+    println!("{} reconciles, at most {} pods alive", passes().await, replayed.max_alive);
+    println!("creations sent: {created}, reported by a watch: {}", replayed.created);
+    println!(
+        "deletions sent: {deleted}, reported by a watch: {}, {terminating} of them graceful",
+        replayed.deleted
+    );
+    assert_eq!((created, replayed.created), (50 + 23, 50 + 23), "creations sent, and reported by a watch");
+    assert_eq!((deleted, replayed.deleted), (43, 43), "deletions sent, and reported by a watch");
+    assert_eq!(terminating, 43 - 25, "pods without a node are deleted first");
+    assert_eq!(replayed.max_alive, 50);
     controller.stop().await;
 }
 
-/// The writes to pods that a watch of the test saw.
+/// The numbers of pods that were created and deleted, and the highest number of pods that were alive at once.
 #[derive(Debug, Default)]
-struct Needed {
+struct ReplayedWrites {
     created: usize,
     deleted: usize,
-    most: usize,
+    max_alive: usize,
 }
 
-/// Replays the writes of the server in their order. Asserts that each pod was created when one was missing, and deleted
-/// when there was one too many.
-fn needed(object: &SimpleDeployment, deployments: &[Seen], pods: &[Seen]) -> Needed {
-    let mut writes: Vec<&Seen> = deployments.iter().chain(pods).collect();
-    writes.sort_by_key(|seen| seen.version());
-    let (mut asked, mut alive, mut needed) = (0, BTreeSet::new(), Needed::default());
-    for seen in writes {
-        if let Some(replicas) = seen.object.data["spec"]["replicas"].as_u64() {
-            asked = usize::try_from(replicas).expect("a small number");
+/// Replays the events of SimpleDeployments and pods in the order of their resourceVersions. Asserts that a pod was
+/// created only when one was missing, and deleted only when there was one too many.
+fn replay_writes(
+    object: &SimpleDeployment,
+    deployment_events: &[RecordedEvent],
+    pod_events: &[RecordedEvent],
+) -> ReplayedWrites {
+    let mut events: Vec<&RecordedEvent> = deployment_events.iter().chain(pod_events).collect();
+    events.sort_by_key(|event| event.version());
+    let (mut desired, mut alive, mut replayed) = (0, BTreeSet::new(), ReplayedWrites::default());
+    for event in events {
+        if let Some(replicas) = event.object.data["spec"]["replicas"].as_u64() {
+            desired = usize::try_from(replicas).expect("a small number");
             continue;
         }
-        let pod: Pod = seen.object.clone().try_parse().expect("a pod");
+        let pod: Pod = event.object.clone().try_parse().expect("a pod");
         let name = pod.name_any();
-        if seen.write != Write::Deleted && is_alive(&pod) && is_controlled_by(&pod, object) {
+        if event.write != Write::Deleted && is_alive(&pod) && is_controlled_by(&pod, object) {
             if alive.insert(name) {
-                needed.created += 1;
-                assert!(alive.len() <= asked, "{} pods where {asked} were asked for", alive.len());
+                replayed.created += 1;
+                assert!(alive.len() <= desired, "created {} pods, {desired} replicas desired", alive.len());
             }
         } else if alive.remove(&name) {
-            needed.deleted += 1;
-            assert!(alive.len() >= asked, "deleted to {} pods where {asked} were asked for", alive.len());
+            replayed.deleted += 1;
+            assert!(alive.len() >= desired, "only {} pods left, {desired} replicas desired", alive.len());
         }
-        needed.most = needed.most.max(alive.len());
+        replayed.max_alive = replayed.max_alive.max(alive.len());
     }
-    needed
+    replayed
 }
 
-/// Changes the object again and again, so that it is reconciled more often than the watch reports pods.
-async fn poke_until(objects: &Objects, done: &AtomicBool) {
+/// Changes an annotation of the object again and again, so that it is reconciled more often than the watch reports
+/// pods.
+async fn annotate_until(objects: &Objects, done: &AtomicBool) {
     let api = objects.deployments();
     for n in 0.. {
         if done.load(Ordering::Relaxed) {
             return;
         }
-        let patch = Patch::Merge(json!({ "metadata": { "annotations": { "poked": n.to_string() } } }));
+        let patch = Patch::Merge(json!({ "metadata": { "annotations": { "count": n.to_string() } } }));
         api.patch("x", &PatchParams::default(), &patch).await.expect("the object is patched");
     }
 }
 
-async fn bind(objects: &Objects, pod: &Pod) {
+/// Binds a pod to a node that does not exist.
+async fn bind_to_node(objects: &Objects, pod: &Pod) {
     let binding = json!({
         "apiVersion": "v1", "kind": "Binding", "metadata": { "name": pod.name_any() },
         "target": { "apiVersion": "v1", "kind": "Node", "name": "nowhere" },
     });
-    let (pods, name, params) = (objects.pods(), pod.name_any(), PostParams::default());
-    let bound = pods.create_subresource::<_, Value>("binding", &name, &params, &binding);
-    bound.await.expect("the pod is bound");
+    let created: Result<Value, _> =
+        objects.pods().create_subresource("binding", &pod.name_any(), &PostParams::default(), &binding).await;
+    created.expect("the pod is bound");
 }
 
-/// Waits until the controller has received this number of pods on nodes.
-async fn heard_of_nodes(proxy: &Proxy, count: usize) {
-    eventually("the controller knows what is on a node", SOON, async || {
-        let lines = proxy.delivered();
-        let placed = lines
+/// Waits until the watch has delivered this number of pods that are bound to a node.
+async fn wait_for_delivered_bindings(proxy: &Proxy, count: usize) {
+    eventually(format!("{count} bound pods are delivered"), TIMEOUT, async || {
+        let lines = proxy.delivered_lines();
+        let bound = lines
             .iter()
             .filter(|line| line.resource == "pods" && line.object["spec"]["nodeName"].is_string());
-        placed.map(|line| line.name().to_owned()).collect::<BTreeSet<_>>().len() >= count
+        bound.map(|line| line.name().to_owned()).collect::<BTreeSet<_>>().len() >= count
     })
     .await;
 }
 
 /// Waits until the delayed watch has delivered everything, and no more pods are created or deleted.
-async fn at_rest(proxy: &Proxy) {
-    settled(Duration::from_secs(2), "creations and deletions", async || {
-        (sent(proxy, "create"), sent(proxy, "delete"))
+async fn wait_until_writes_settle(proxy: &Proxy) {
+    wait_until_settled(Duration::from_secs(2), "creations and deletions", async || {
+        (count_pod_requests(proxy, "create"), count_pod_requests(proxy, "delete"))
     })
     .await;
 }
 
-fn sent(proxy: &Proxy, verb: &str) -> usize {
-    proxy.count(|request| request.is(verb, "pods"))
+/// Counts the requests of the controller for pods with this verb.
+fn count_pod_requests(proxy: &Proxy, verb: &str) -> usize {
+    proxy.count_requests(|request| request.is(verb, "pods"))
 }

@@ -1,5 +1,5 @@
-//! Running cargo within a test.
-#![allow(dead_code, reason = "each test crate that shares this uses a part of it")]
+//! Helpers for tests that run cargo.
+#![allow(dead_code, reason = "each test crate uses a part of it")]
 
 use std::{
     env, fs,
@@ -8,26 +8,26 @@ use std::{
     process::Command,
 };
 
-/// An empty path outside the workspace that is the same in each run, so that cargo finds what it built for a project
-/// there in the last run.
+/// Returns the path of a folder outside the workspace, after removing the folder if it exists. The path is the same in
+/// each run, so that cargo reuses what it built for a project there.
 pub(crate) fn stable_folder(name: &str) -> PathBuf {
     let mut checkout = DefaultHasher::new();
     env!("CARGO_MANIFEST_DIR").hash(&mut checkout);
     let folder = env::temp_dir().join(format!("reknit-{name}-{:x}", checkout.finish()));
-    // A killed run leaves its folder behind.
+    // A run that was killed leaves its folder behind.
     let _ = fs::remove_dir_all(&folder);
     folder
 }
 
-/// Removes the variables that only tests have and that make cargo build dependencies again, and sets the profile of the
-/// tests for development builds.
+/// Removes the environment variables that cargo sets for tests and that make it rebuild dependencies. Development
+/// builds get the debug level of the profile `test`.
 pub(crate) fn without_test_variables(command: &mut Command) -> &mut Command {
-    let is_of_tests = |name: &str| {
+    let is_test_variable = |name: &str| {
         name.starts_with("CARGO_PKG_")
             || name.starts_with("CARGO_MANIFEST_")
             || ["OUT_DIR", "RUSTC_BOOTSTRAP"].contains(&name)
     };
-    for (name, _) in env::vars().filter(|(name, _)| is_of_tests(name)) {
+    for (name, _) in env::vars().filter(|(name, _)| is_test_variable(name)) {
         command.env_remove(name);
     }
     command.env("CARGO_PROFILE_DEV_DEBUG", "line-tables-only")

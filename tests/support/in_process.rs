@@ -1,4 +1,4 @@
-//! Controllers that run within the test.
+//! Controllers that run within the test process.
 
 use std::time::Duration;
 
@@ -10,27 +10,34 @@ use reknit::{
 };
 use tokio::task::JoinHandle;
 
-/// A constructor of a controller.
-pub(crate) type Make = Box<dyn FnOnce(&Context) -> Result<Controller>>;
+/// The boxed constructor of a controller, from [`constructor`].
+pub(crate) type Constructor = Box<dyn FnOnce(&Context) -> Result<Controller>>;
 
-/// Running controllers. They stop when [`stop`](Self::stop) is called, or on drop.
-pub(crate) struct InProcess {
-    trigger: ShutdownTrigger,
-    running: Vec<JoinHandle<Drained>>,
+/// Boxes a constructor, because a list may hold constructors of several types.
+pub(crate) fn constructor(construct: impl FnOnce(&Context) -> Result<Controller> + 'static) -> Constructor {
+    Box::new(construct)
 }
 
-impl InProcess {
+/// Running controllers. They stop when [`stop`](Self::stop) is called, and are aborted on drop.
+pub(crate) struct InProcessControllers {
+    trigger: ShutdownTrigger,
+    tasks: Vec<JoinHandle<Drained>>,
+}
+
+impl InProcessControllers {
     /// Starts the controllers as leaders, without leases.
-    pub(crate) fn start(config: Config, made: impl IntoIterator<Item = Make>) -> Self {
+    pub(crate) fn start(config: Config, constructors: impl IntoIterator<Item = Constructor>) -> Self {
         let (trigger, shutdown) = Shutdown::new();
         let client = Client::try_from(config).expect("a client");
         let cx = Context::builder("test", client).shutdown(shutdown.clone()).build();
-        let controllers: Vec<_> =
-            made.into_iter().map(|make| make(&cx.scoped()).expect("the constructor succeeds")).collect();
+        let controllers: Vec<_> = constructors
+            .into_iter()
+            .map(|construct| construct(&cx.scoped()).expect("the constructor succeeds"))
+            .collect();
         let informers = cx.informers();
         drop(cx);
         informers.start();
-        let run = |controller: Controller| {
+        let spawn = |controller: Controller| {
             let run = Run {
                 leadership: Leadership::always(),
                 stop: shutdown.clone(),
@@ -39,27 +46,23 @@ impl InProcess {
             };
             tokio::spawn(controller.run(run))
         };
-        Self { trigger, running: controllers.into_iter().map(run).collect() }
+        Self { trigger, tasks: controllers.into_iter().map(spawn).collect() }
     }
 
-    /// Stops taking keys, and returns how many reconciles each controller dropped.
+    /// Stops taking keys, and waits up to five seconds for the running reconciles. Returns for each controller how many
+    /// of them were dropped.
     pub(crate) async fn stop(mut self) -> Vec<Drained> {
         self.trigger.pull();
         let mut drained = Vec::new();
-        for running in std::mem::take(&mut self.running) {
-            drained.push(running.await.expect("a controller does not panic"));
+        for task in std::mem::take(&mut self.tasks) {
+            drained.push(task.await.expect("a controller does not panic"));
         }
         drained
     }
 }
 
-impl Drop for InProcess {
+impl Drop for InProcessControllers {
     fn drop(&mut self) {
-        self.running.iter().for_each(JoinHandle::abort);
+        self.tasks.iter().for_each(JoinHandle::abort);
     }
-}
-
-/// Boxes a constructor, so that a list can hold several types.
-pub(crate) fn make(make: impl FnOnce(&Context) -> Result<Controller> + 'static) -> Make {
-    Box::new(make)
 }

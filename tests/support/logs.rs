@@ -1,4 +1,4 @@
-//! The log of the controllers within this process.
+//! The log of the controllers that run within the test process.
 
 use std::{io, sync::OnceLock};
 
@@ -11,19 +11,20 @@ static LINES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 pub(crate) fn record() {
     static RECORDING: OnceLock<()> = OnceLock::new();
     RECORDING.get_or_init(|| {
-        let plain = tracing_subscriber::fmt().with_ansi(false).with_max_level(LevelFilter::INFO);
-        plain.with_writer(|| Sink).init();
+        let subscriber = tracing_subscriber::fmt().with_ansi(false).with_max_level(LevelFilter::INFO);
+        subscriber.with_writer(|| LineWriter).init();
     });
 }
 
-/// The lines so far that contain this text, for example in a field of a span.
-pub(crate) fn with(text: &str) -> Vec<String> {
+/// The lines so far that contain this text in the message or in a field.
+pub(crate) fn lines_with(text: &str) -> Vec<String> {
     LINES.lock().iter().filter(|line| line.contains(text)).cloned().collect()
 }
 
-struct Sink;
+/// Appends to [`LINES`]. The subscriber writes a line at once.
+struct LineWriter;
 
-impl io::Write for Sink {
+impl io::Write for LineWriter {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         LINES.lock().push(String::from_utf8_lossy(line).into_owned());
         Ok(line.len())

@@ -1,4 +1,4 @@
-//! A Kind whose definition accepts every object.
+//! A Kind whose CustomResourceDefinition accepts every object.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{Api, CustomResource, api::DynamicObject, discovery::ApiResource};
@@ -8,9 +8,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::{objects::Objects, wait::SOON};
+use super::{objects::Objects, wait::TIMEOUT};
 
-/// The fields that this version of the type knows.
+/// The fields that the Rust type knows. The API server also stores objects with other fields or other types.
 #[derive(CustomResource, Serialize, Deserialize, Clone, Debug, JsonSchema)]
 #[kube(group = "tests.reknit.dev", version = "v1", kind = "Loose", plural = "loose", namespaced)]
 #[kube(status = "AddressableServiceStatus")]
@@ -20,10 +20,10 @@ pub(crate) struct LooseSpec {
 
 kind!(Loose { status: AddressableServiceStatus, conditions: knative() });
 
-/// A definition that neither validates nor prunes.
-pub(crate) fn definition() -> CustomResourceDefinition {
+/// The CustomResourceDefinition. Its schema neither validates nor prunes.
+pub(crate) fn crd() -> CustomResourceDefinition {
     let anything = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
-    let definition = json!({
+    let crd = json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": { "name": "loose.tests.reknit.dev" },
         "spec": {
@@ -35,24 +35,24 @@ pub(crate) fn definition() -> CustomResourceDefinition {
             }],
         },
     });
-    serde_json::from_value(definition).expect("a definition")
+    serde_json::from_value(crd).expect("a CustomResourceDefinition")
 }
 
-/// The objects as clients see them that do not know the type.
-pub(crate) fn untyped(objects: &Objects) -> Api<DynamicObject> {
+/// An Api of the objects as JSON, which also reads and writes fields that the Rust type does not know.
+pub(crate) fn dynamic_api(objects: &Objects) -> Api<DynamicObject> {
     Api::namespaced_with(objects.client.clone(), &objects.namespace, &ApiResource::erase::<Loose>(&()))
 }
 
-/// The constructor of a controller that marks each object as seen.
-pub(crate) fn marking(namespace: &str) -> impl FnOnce(&Context) -> Result<Controller> + 'static {
+/// The constructor of a controller that sets `Ready` to False with the message `Service "seen" wasn't found.`
+pub(crate) fn marking_controller(namespace: &str) -> impl FnOnce(&Context) -> Result<Controller> + 'static {
     let selection = select().namespace(namespace);
-    move |cx| Ok(Controller::selected::<Loose>(cx, selection).reconciler(Marking).build())
+    move |cx| Ok(Controller::selected::<Loose>(cx, selection).reconciler(MarkingReconciler).build())
 }
 
 /// Waits until the controller has observed the latest generation, and returns the object.
-pub(crate) async fn seen(objects: &Objects, name: &str) -> DynamicObject {
-    let api = untyped(objects);
-    eventually(format!("{name} was reconciled"), SOON, async || {
+pub(crate) async fn wait_until_observed(objects: &Objects, name: &str) -> DynamicObject {
+    let api = dynamic_api(objects);
+    eventually(format!("{name} was reconciled"), TIMEOUT, async || {
         let object = api.get(name).await.ok()?;
         let observed = object.data["status"]["observedGeneration"].as_i64();
         (observed.is_some() && observed == object.metadata.generation).then_some(object)
@@ -60,9 +60,9 @@ pub(crate) async fn seen(objects: &Objects, name: &str) -> DynamicObject {
     .await
 }
 
-struct Marking;
+struct MarkingReconciler;
 
-impl ReconcileKind for Marking {
+impl ReconcileKind for MarkingReconciler {
     type Kind = Loose;
 
     async fn reconcile_kind(&self, _: &Loose, status: &mut AddressableServiceStatus) -> Result<Outcome> {

@@ -1,5 +1,5 @@
-//! Shared code of the integration tests: a proxy in front of the API server, processes, objects, and controllers in
-//! process.
+//! Shared code of the integration tests: the API server and a proxy in front of it, controllers as processes or within
+//! the test, and clients for the objects of the samples.
 
 pub(crate) mod cargo;
 pub(crate) mod in_process;
@@ -8,7 +8,7 @@ pub(crate) mod loose;
 pub(crate) mod objects;
 pub(crate) mod process;
 pub(crate) mod proxy;
-pub(crate) mod replicas;
 pub(crate) mod server;
-pub(crate) mod tally;
+pub(crate) mod simple_deployments;
 pub(crate) mod wait;
+pub(crate) mod watch_recorder;

@@ -1,4 +1,4 @@
-//! Services and AddressableServices.
+//! A client for the objects of one namespace, with methods for Services and AddressableServices.
 
 use k8s_openapi::api::{
     core::v1::{Service, ServicePort, ServiceSpec},
@@ -12,7 +12,7 @@ use reknit::testing::eventually;
 use samples_apis::{AddressableService, AddressableServiceSpec};
 use serde_json::json;
 
-use super::wait::SOON;
+use super::wait::TIMEOUT;
 
 /// A client for the objects of one namespace.
 #[derive(Clone)]
@@ -21,9 +21,10 @@ pub(crate) struct Objects {
     pub namespace: String,
 }
 
-/// The status, the reason and the message of the Ready condition, and the address.
+/// The visible state of an AddressableService: the status, the reason and the message of its Ready condition, and the
+/// URL of its address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Shown {
+pub(crate) struct State {
     pub ready: String,
     pub reason: String,
     pub message: String,
@@ -53,7 +54,7 @@ impl Objects {
         self.services().delete(name, &DeleteParams::default()).await.expect("the Service is deleted");
     }
 
-    pub(crate) async fn create(&self, name: &str, service: &str) -> AddressableService {
+    pub(crate) async fn create_addressable(&self, name: &str, service: &str) -> AddressableService {
         let object = AddressableService::new(name, AddressableServiceSpec { service_name: service.into() });
         self.addressables()
             .create(&PostParams::default(), &object)
@@ -61,90 +62,96 @@ impl Objects {
             .expect("the AddressableService is created")
     }
 
-    pub(crate) async fn get(&self, name: &str) -> AddressableService {
-        self.addressables().get(name).await.expect("the AddressableService is there")
+    pub(crate) async fn get_addressable(&self, name: &str) -> AddressableService {
+        self.addressables().get(name).await.expect("the AddressableService exists")
     }
 
-    pub(crate) async fn rename_service(&self, name: &str, service: &str) -> AddressableService {
+    /// Sets the name of the Service in the spec of an AddressableService.
+    pub(crate) async fn set_service_name(&self, name: &str, service: &str) -> AddressableService {
         let patch = Patch::Merge(json!({ "spec": { "serviceName": service } }));
         let patched = self.addressables().patch(name, &PatchParams::default(), &patch).await;
         patched.expect("the spec is patched")
     }
 
-    pub(crate) async fn delete(&self, name: &str) {
+    pub(crate) async fn delete_addressable(&self, name: &str) {
         self.addressables().delete(name, &DeleteParams::default()).await.expect("the deletion is accepted");
     }
 
-    pub(crate) async fn gone(&self, name: &str) {
-        eventually(format!("{name} is gone"), SOON, async || {
+    pub(crate) async fn wait_until_gone(&self, name: &str) {
+        eventually(format!("{name} is gone"), TIMEOUT, async || {
             self.addressables().get_opt(name).await.ok()?.is_none().then_some(())
         })
         .await;
     }
 
-    /// Waits until the object has observed its latest generation and has this status, and returns the object.
-    pub(crate) async fn shows(&self, name: &str, expected: &Shown) -> AddressableService {
-        eventually(format!("{name} shows {expected:?}"), SOON, async || {
+    /// Waits until the status of an AddressableService is of the latest generation and shows this state. Returns the
+    /// object.
+    pub(crate) async fn wait_for_state(&self, name: &str, expected: &State) -> AddressableService {
+        eventually(format!("the state of {name} is {expected:?}"), TIMEOUT, async || {
             let object = self.addressables().get(name).await.ok()?;
-            (observed(&object) && shown(&object).as_ref() == Some(expected)).then_some(object)
+            (is_observed(&object) && state(&object).as_ref() == Some(expected)).then_some(object)
         })
         .await
     }
 
-    pub(crate) async fn ready(&self, name: &str, service: &str) -> AddressableService {
-        self.shows(name, &self.available(service)).await
+    /// Waits until the AddressableService has the address of this Service.
+    pub(crate) async fn wait_until_ready(&self, name: &str, service: &str) -> AddressableService {
+        self.wait_for_state(name, &self.available(service)).await
     }
 
     /// Waits until exactly `count` AddressableServices of the namespace are Ready.
-    pub(crate) async fn all_ready(&self, count: usize) {
-        eventually(format!("{count} are Ready"), SOON * 5, async || {
-            let listed = self.addressables().list(&ListParams::default()).await.ok()?;
-            let ready = listed.iter().filter(|o| shown(o).is_some_and(|s| s.ready == "True")).count();
+    pub(crate) async fn wait_until_all_ready(&self, count: usize) {
+        eventually(format!("{count} AddressableServices are Ready"), TIMEOUT * 5, async || {
+            let list = self.addressables().list(&ListParams::default()).await.ok()?;
+            let ready =
+                list.iter().filter(|object| state(object).is_some_and(|state| state.ready == "True")).count();
             (ready == count).then_some(())
         })
         .await;
     }
 
-    pub(crate) fn available(&self, service: &str) -> Shown {
+    /// The state of an AddressableService whose Service exists.
+    pub(crate) fn available(&self, service: &str) -> State {
         let url = format!("http://{service}.{}.svc.cluster.local", self.namespace);
-        Shown { ready: "True".into(), reason: String::new(), message: String::new(), url: Some(url) }
+        State { ready: "True".into(), reason: String::new(), message: String::new(), url: Some(url) }
     }
 
-    pub(crate) fn unavailable(&self, service: &str) -> Shown {
+    /// The state of an AddressableService whose Service does not exist.
+    pub(crate) fn unavailable(&self, service: &str) -> State {
         let message = format!("Service {service:?} wasn't found.");
-        Shown { ready: "False".into(), reason: "ServiceUnavailable".into(), message, url: None }
+        State { ready: "False".into(), reason: "ServiceUnavailable".into(), message, url: None }
     }
 
-    /// Waits for an event about the object of this name, and returns it.
-    pub(crate) async fn event(&self, about: &str, reason: &str) -> Event {
+    /// Waits for an event with this reason about the object of this name, and returns it.
+    pub(crate) async fn wait_for_event(&self, about: &str, reason: &str) -> Event {
         let events: Api<Event> = Api::namespaced(self.client.clone(), &self.namespace);
-        eventually(format!("an event {reason} about {about}"), SOON, async || {
-            let listed = events.list(&ListParams::default()).await.ok()?;
-            listed.into_iter().find(|event| {
+        eventually(format!("an event {reason} about {about}"), TIMEOUT, async || {
+            let list = events.list(&ListParams::default()).await.ok()?;
+            list.into_iter().find(|event| {
                 event.reason.as_deref() == Some(reason)
-                    && event.regarding.as_ref().and_then(|r| r.name.as_deref()) == Some(about)
+                    && event.regarding.as_ref().and_then(|regarding| regarding.name.as_deref()) == Some(about)
             })
         })
         .await
     }
 }
 
-/// The Ready condition and the address of the object. `None` if there is no Ready condition yet.
-pub(crate) fn shown(object: &AddressableService) -> Option<Shown> {
+/// The state that the status of the object shows. `None` if there is no Ready condition yet.
+pub(crate) fn state(object: &AddressableService) -> Option<State> {
     let status = object.status.as_ref()?;
-    let ready = serde_json::to_value(&status.duck).expect("JSON");
-    let ready = ready["conditions"].as_array()?.iter().find(|c| c["type"] == "Ready")?.clone();
+    let duck = serde_json::to_value(&status.duck).expect("JSON");
+    let ready = duck["conditions"].as_array()?.iter().find(|condition| condition["type"] == "Ready")?.clone();
     let text = |field: &str| ready[field].as_str().unwrap_or_default().to_owned();
-    Some(Shown {
+    Some(State {
         ready: text("status"),
         reason: text("reason"),
         message: text("message"),
-        url: status.address.as_ref().and_then(|a| a.url.as_ref()).map(ToString::to_string),
+        url: status.address.as_ref().and_then(|address| address.url.as_ref()).map(ToString::to_string),
     })
 }
 
 /// Returns true if the status is of the latest generation.
-pub(crate) fn observed(object: &AddressableService) -> bool {
+pub(crate) fn is_observed(object: &AddressableService) -> bool {
     let observed = object.status.as_ref().and_then(|status| status.duck.observed_generation);
     observed == object.metadata.generation
 }

@@ -1,5 +1,5 @@
-//! Controllers as processes of their own: the sample, and the examples.
-#![allow(dead_code, reason = "each test crate that shares this uses a part of it")]
+//! Controllers as child processes: the sample controller, and the examples.
+#![allow(dead_code, reason = "each test crate uses a part of it")]
 
 use std::{
     collections::BTreeMap,
@@ -20,22 +20,22 @@ use tokio::{
     task::JoinHandle,
 };
 
-use super::{cargo::without_test_variables, wait::SOON};
+use super::{cargo::without_test_variables, wait::TIMEOUT};
 
-/// The command of a process, from [`controller`] or [`example`].
+/// Builds and spawns the command of a [`Process`]. Returned by [`controller`] and [`example`].
 pub(crate) struct Builder(Command);
 
-/// The sample controller, with free ports on 127.0.0.1. It has no leader election until [`Builder::electing`].
+/// The sample controller, listening on free ports of 127.0.0.1. Choose [`Builder::alone`] or [`Builder::electing`].
 pub(crate) fn controller(kubeconfig: &Path) -> Builder {
-    of("controller", kubeconfig)
+    builder("controller", kubeconfig)
 }
 
 /// One of the examples, with the same settings as [`controller`].
 pub(crate) fn example(name: &str, kubeconfig: &Path) -> Builder {
-    of(name, kubeconfig)
+    builder(name, kubeconfig)
 }
 
-fn of(name: &str, kubeconfig: &Path) -> Builder {
+fn builder(name: &str, kubeconfig: &Path) -> Builder {
     let mut command = Command::new(executable(name));
     command.env_clear().envs(std::env::vars().filter(|(name, _)| name == "PATH" || name == "HOME"));
     command.arg("--kubeconfig").arg(kubeconfig).args(["--bind-address", "127.0.0.1"]);
@@ -55,29 +55,30 @@ impl Builder {
     }
 
     /// Confines the process to one namespace. Tests that share a server need this.
-    pub(crate) fn within(self, namespace: &str) -> Self {
+    pub(crate) fn in_namespace(self, namespace: &str) -> Self {
         self.args(&["--namespace", namespace])
     }
 
-    pub(crate) fn alone(self) -> Self {
+    /// Disables leader election.
+    pub(crate) fn without_leader_election(self) -> Self {
         self.args(&["--disable-ha"])
     }
 
-    /// Elects a leader, with leases in `namespace`.
-    pub(crate) fn electing(self, namespace: &str, pod: &str) -> Self {
+    /// Enables leader election as the pod `pod`, with leases in `namespace`.
+    pub(crate) fn with_leader_election(self, namespace: &str, pod: &str) -> Self {
         self.env("SYSTEM_NAMESPACE", namespace).env("POD_NAME", pod)
     }
 
     pub(crate) fn spawn(mut self) -> Process {
         let command =
             self.0.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
-        let mut child = command.spawn().expect("the controller's binary runs");
+        let mut child = command.spawn().expect("the binary starts");
         let lines = Arc::default();
-        let reading = [
-            collect(child.stdout.take().expect("a pipe"), &lines),
-            collect(child.stderr.take().expect("a pipe"), &lines),
+        let readers = [
+            collect_lines(child.stdout.take().expect("a pipe"), &lines),
+            collect_lines(child.stderr.take().expect("a pipe"), &lines),
         ];
-        Process { child, lines, reading }
+        Process { child, lines, readers }
     }
 }
 
@@ -85,8 +86,8 @@ impl Builder {
 pub(crate) struct Process {
     child: Child,
     lines: Arc<Mutex<Vec<Value>>>,
-    /// The readers of the output. They finish when the process closes it.
-    reading: [JoinHandle<()>; 2],
+    /// The tasks that read stdout and stderr. They end when the process closes these.
+    readers: [JoinHandle<()>; 2],
 }
 
 impl Process {
@@ -95,143 +96,158 @@ impl Process {
         self.lines.lock().clone()
     }
 
-    /// Waits for a line that matches, and fails the test with the output if there is none.
-    pub(crate) async fn line(&self, what: &str, matching: impl Fn(&Value) -> bool) -> Value {
+    /// Waits for a line that matches. Fails the test with the last lines if there is none within [`TIMEOUT`].
+    pub(crate) async fn wait_for_line(&self, what: &str, matching: impl Fn(&Value) -> bool) -> Value {
         let began = Instant::now();
         loop {
-            let over = self.reading.iter().all(JoinHandle::is_finished);
+            // Checked before the lines, so that the last line is not missed.
+            let output_ended = self.readers.iter().all(JoinHandle::is_finished);
             if let Some(line) = self.lines.lock().iter().find(|line| matching(line)) {
                 return line.clone();
             }
-            assert!(!over && began.elapsed() < SOON, "no line: {what}; there were:\n{}", self.tail());
+            assert!(
+                !output_ended && began.elapsed() < TIMEOUT,
+                "no log line: {what}; the log:\n{}",
+                self.last_lines()
+            );
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
 
-    /// The last lines of the output, for a failure message.
-    pub(crate) fn tail(&self) -> String {
+    /// The last 40 lines of the output, for a failure message.
+    pub(crate) fn last_lines(&self) -> String {
         let lines = self.lines.lock();
         let last = lines.iter().skip(lines.len().saturating_sub(40));
         last.map(Value::to_string).collect::<Vec<_>>().join("\n")
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
-        let id = self.child.id().expect("it still runs");
-        let id = Pid::from_raw(i32::try_from(id).expect("a process id")).expect("a process id");
-        kill_process(id, signal).expect("the signal is sent");
+        let id = self.child.id().expect("the process has not been waited for");
+        let pid = Pid::from_raw(i32::try_from(id).expect("a process id")).expect("a process id");
+        kill_process(pid, signal).expect("the signal is sent");
     }
 
     pub(crate) fn is_running(&mut self) -> bool {
-        self.child.try_wait().expect("a child").is_none()
+        self.child.try_wait().expect("the child can be waited for").is_none()
     }
 
     /// Waits until the process exits, and fails the test after a minute.
-    pub(crate) async fn ended(&mut self) -> ExitStatus {
-        let ended = tokio::time::timeout(SOON, self.child.wait()).await;
-        ended.unwrap_or_else(|_| panic!("it goes on:\n{}", self.tail())).expect("a child")
+    pub(crate) async fn wait_for_exit(&mut self) -> ExitStatus {
+        let status = tokio::time::timeout(TIMEOUT, self.child.wait()).await;
+        status
+            .unwrap_or_else(|_| panic!("the process did not exit; its log:\n{}", self.last_lines()))
+            .expect("the child can be waited for")
     }
 
     /// Sends SIGTERM, asserts a clean exit, and returns the output.
     pub(crate) async fn stop(mut self) -> Vec<Value> {
         self.signal(Signal::TERM);
-        let status = self.ended().await;
-        assert!(status.success(), "{status} after SIGTERM:\n{}", self.tail());
-        for reading in &mut self.reading {
-            reading.await.expect("it is read to its end");
+        let status = self.wait_for_exit().await;
+        assert!(status.success(), "{status} after SIGTERM:\n{}", self.last_lines());
+        for reader in &mut self.readers {
+            reader.await.expect("the output is read to its end");
         }
         self.lines()
     }
 
-    /// The sum of all series with these labels: `metric("passes_total", &[("result", "ok")])`.
+    /// The sum of all series of a metric with these labels: `metric("reconcile_total", &[("result", "ok")])`.
     pub(crate) async fn metric(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         let text = get(&self.address("metrics").await, "/metrics").await.1;
-        sum(&text, name, labels)
+        sum_of_series(&text, name, labels)
     }
 
-    /// The status and the body of a probe: `/readiness`, `/health`.
+    /// The HTTP status and the body of a probe: `/readiness` or `/health`.
     pub(crate) async fn probe(&self, path: &str) -> (u16, String) {
         get(&self.address("probes").await, path).await
     }
 
-    pub(crate) async fn ready(&self) {
-        eventually("the controller is ready", SOON, async || {
+    /// Waits until the readiness probe succeeds.
+    pub(crate) async fn wait_until_ready(&self) {
+        eventually("the controller is ready", TIMEOUT, async || {
             let (status, _) = self.probe("/readiness").await;
             (status == 200).then_some(())
         })
         .await;
     }
 
-    /// The address that the process logged for this endpoint.
-    pub(crate) async fn address(&self, what: &str) -> String {
-        let line = self.line(&format!("where {what} listen"), |line| says(line, what)).await;
+    /// The address at which the process listens for `endpoint`: `metrics`, `probes`. It is read from the log.
+    pub(crate) async fn address(&self, endpoint: &str) -> String {
+        let line = self
+            .wait_for_line(&format!("the address of {endpoint}"), |line| has_address(line, endpoint))
+            .await;
         line["address"].as_str().expect("an address").to_owned()
     }
 }
 
-fn says(line: &Value, what: &str) -> bool {
-    line["address"].is_string() && line["message"].as_str().is_some_and(|message| message.contains(what))
+fn has_address(line: &Value, endpoint: &str) -> bool {
+    line["address"].is_string() && line["message"].as_str().is_some_and(|message| message.contains(endpoint))
 }
 
-fn collect(from: impl AsyncRead + Unpin + Send + 'static, into: &Arc<Mutex<Vec<Value>>>) -> JoinHandle<()> {
-    let into = into.clone();
+fn collect_lines(
+    output: impl AsyncRead + Unpin + Send + 'static,
+    collected: &Arc<Mutex<Vec<Value>>>,
+) -> JoinHandle<()> {
+    let collected = collected.clone();
     tokio::spawn(async move {
-        let mut lines = BufReader::new(from).lines();
+        let mut lines = BufReader::new(output).lines();
         while let Ok(Some(line)) = lines.next_line().await {
             let line = serde_json::from_str(&line).unwrap_or(Value::String(line));
-            into.lock().push(line);
+            collected.lock().push(line);
         }
     })
 }
 
-static BUILT: LazyLock<BTreeMap<String, PathBuf>> = LazyLock::new(build);
+/// The executables by name.
+static EXECUTABLES: LazyLock<BTreeMap<String, PathBuf>> = LazyLock::new(build_executables);
 
-/// Builds every program. A test that keeps cargo busy for long calls this first, because cargo runs one build at a time
-/// and other tests would wait for theirs.
+/// Builds every executable. Cargo runs one build at a time, so a test that runs a long build of its own calls this
+/// first. Otherwise the tests that need an executable would have to wait for that build.
 pub(crate) fn build_all() {
-    LazyLock::force(&BUILT);
+    LazyLock::force(&EXECUTABLES);
 }
 
 /// The executable of a binary or an example of the workspace.
 fn executable(name: &str) -> PathBuf {
-    BUILT.get(name).unwrap_or_else(|| panic!("cargo builds no {name}")).clone()
+    EXECUTABLES.get(name).unwrap_or_else(|| panic!("cargo built no executable {name}")).clone()
 }
 
 /// Builds all binaries and examples with the features and the profile of `cargo test` in the root, so that nothing is
 /// compiled twice. Without the examples cargo would leave out the features of dev-dependencies.
-fn build() -> BTreeMap<String, PathBuf> {
+fn build_executables() -> BTreeMap<String, PathBuf> {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let root = package.ancestors().find(|folder| folder.join("Cargo.lock").exists()).expect("a workspace");
+    let workspace =
+        package.ancestors().find(|folder| folder.join("Cargo.lock").exists()).expect("a workspace");
     let mut build = std::process::Command::new(env!("CARGO"));
-    build.current_dir(root).args(["build", "--quiet", "--profile", "test", "--bins", "--examples"]);
+    build.current_dir(workspace).args(["build", "--quiet", "--profile", "test", "--bins", "--examples"]);
     build.args(["--message-format", "json-render-diagnostics"]).stderr(Stdio::inherit());
     let output = without_test_variables(&mut build).output().expect("cargo runs");
     assert!(output.status.success(), "cargo build failed");
     let text = String::from_utf8_lossy(&output.stdout);
     let messages = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let named = |message: Value| {
+    let name_and_path = |message: Value| {
         let executable = message["executable"].as_str()?;
         Some((message["target"]["name"].as_str()?.to_owned(), PathBuf::from(executable)))
     };
-    messages.filter_map(named).collect()
+    messages.filter_map(name_and_path).collect()
 }
 
-/// Returns the status and the body of the response to a GET.
+/// Sends a GET request, and returns the status and the body of the response.
 pub(crate) async fn get(address: &str, path: &str) -> (u16, String) {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    let mut stream = tokio::net::TcpStream::connect(address).await.expect("it listens");
+    let mut stream = tokio::net::TcpStream::connect(address).await.expect("the server accepts connections");
     let request = format!("GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n");
-    stream.write_all(request.as_bytes()).await.expect("it reads");
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.expect("it answers");
-    let (head, body) = answer.split_once("\r\n\r\n").expect("HTTP");
+    stream.write_all(request.as_bytes()).await.expect("the request is sent");
+    let mut response = String::new();
+    stream.read_to_string(&mut response).await.expect("the server responds");
+    let (head, body) = response.split_once("\r\n\r\n").expect("an HTTP response");
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
     (status, body.to_owned())
 }
 
-fn sum(text: &str, name: &str, labels: &[(&str, &str)]) -> f64 {
+fn sum_of_series(text: &str, name: &str, labels: &[(&str, &str)]) -> f64 {
     let series = text.lines().filter(|line| {
-        let rest = line.strip_prefix(name);
-        rest.is_some_and(|rest| rest.starts_with('{') || rest.starts_with(' '))
+        let after_name = line.strip_prefix(name);
+        after_name.is_some_and(|rest| rest.starts_with('{') || rest.starts_with(' '))
             && labels.iter().all(|(label, value)| line.contains(&format!("{label}=\"{value}\"")))
     });
     series.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()

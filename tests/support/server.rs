@@ -1,4 +1,4 @@
-//! The API server of a test, and the lock for tests that run alone.
+//! The API server of a test, and the lock for tests that run while no other test does.
 
 use std::{ops::Deref, path::PathBuf};
 
@@ -6,16 +6,17 @@ use reknit::testing::{Builder, ControlPlane, eventually};
 use samples_apis::{AddressableService, SimpleDeployment};
 use tokio::sync::{OnceCell, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use super::{objects::Objects, proxy::Proxy, wait::SOON};
+use super::{objects::Objects, proxy::Proxy, wait::TIMEOUT};
 
-/// Taken exclusively by tests that measure time.
-static TURN: RwLock<()> = RwLock::const_new(());
-static INSTALLED: OnceCell<()> = OnceCell::const_new();
+/// Every test holds this lock. A test that measures time holds it exclusively.
+static LOCK: RwLock<()> = RwLock::const_new(());
+/// Set once the CRDs of the samples are installed in the shared API server.
+static CRDS: OnceCell<()> = OnceCell::const_new();
 
 /// An API server for one test, shared or its own.
 pub(crate) struct Server {
     plane: Plane,
-    _turn: Turn,
+    _guard: LockGuard,
 }
 
 enum Plane {
@@ -23,37 +24,36 @@ enum Plane {
     Own(Box<ControlPlane>),
 }
 
-/// Only held until it is dropped.
-#[expect(dead_code, reason = "dropping it is its use")]
-enum Turn {
-    Beside(RwLockReadGuard<'static, ()>),
-    Alone(RwLockWriteGuard<'static, ()>),
+#[expect(dead_code, reason = "held only for its drop")]
+enum LockGuard {
+    Shared(RwLockReadGuard<'static, ()>),
+    Exclusive(RwLockWriteGuard<'static, ()>),
 }
 
 impl Server {
-    /// The shared API server, with the Kinds of the sample. Each test takes a namespace of its own.
+    /// The shared API server, with the Kinds of the samples. Each test creates a namespace of its own.
     pub(crate) async fn shared() -> Self {
-        let turn = Turn::Beside(TURN.read().await);
-        Self { plane: Plane::Shared(shared_plane().await), _turn: turn }
+        let guard = LockGuard::Shared(LOCK.read().await);
+        Self { plane: Plane::Shared(shared_plane().await), _guard: guard }
     }
 
     /// The shared API server, while no other test runs.
-    pub(crate) async fn quiet() -> Self {
-        // The test does not queue for the lock. That would keep other tests from starting until all running tests have
-        // ended.
-        let turn = eventually("all other tests to end", SOON * 10, async || TURN.try_write().ok()).await;
-        Self { plane: Plane::Shared(shared_plane().await), _turn: Turn::Alone(turn) }
+    pub(crate) async fn exclusive() -> Self {
+        // Polls, because a waiting writer would keep other tests from starting until all running tests have ended.
+        let guard =
+            eventually("all other tests have ended", TIMEOUT * 10, async || LOCK.try_write().ok()).await;
+        Self { plane: Plane::Shared(shared_plane().await), _guard: LockGuard::Exclusive(guard) }
     }
 
     /// An empty API server that the test may stop and damage.
     pub(crate) async fn own(builder: Builder) -> Self {
-        let turn = Turn::Beside(TURN.read().await);
+        let guard = LockGuard::Shared(LOCK.read().await);
         let plane = builder.start().await.expect("a control plane");
-        Self { plane: Plane::Own(Box::new(plane)), _turn: turn }
+        Self { plane: Plane::Own(Box::new(plane)), _guard: guard }
     }
 
-    /// Creates a namespace for this test.
-    pub(crate) async fn objects(&self, prefix: &str) -> Objects {
+    /// Creates a namespace whose name starts with `prefix`, and returns a client for its objects.
+    pub(crate) async fn objects_in_new_namespace(&self, prefix: &str) -> Objects {
         let namespace = self.namespace(prefix).await.expect("a namespace");
         Objects { client: self.client().expect("a client"), namespace }
     }
@@ -63,7 +63,7 @@ impl Server {
         Proxy::start(&self.config().expect("a configuration")).await
     }
 
-    /// Writes a kubeconfig beside the original one that connects through the proxy.
+    /// Writes a kubeconfig that connects through the proxy with the credentials of `original`, and returns its path.
     pub(crate) fn kubeconfig_through(&self, proxy: &Proxy, original: &std::path::Path) -> PathBuf {
         let text = std::fs::read_to_string(original).expect("the kubeconfig");
         let mut kubeconfig: serde_json::Value = serde_json::from_str(&text).expect("a kubeconfig in JSON");
@@ -88,10 +88,10 @@ impl Deref for Server {
 
 async fn shared_plane() -> &'static ControlPlane {
     let plane = ControlPlane::shared().await.expect("a control plane");
-    let install = async || {
+    let install_crds = async || {
         plane.install::<AddressableService>().await.expect("the CRD");
         plane.install::<SimpleDeployment>().await.expect("the CRD");
     };
-    INSTALLED.get_or_init(install).await;
+    CRDS.get_or_init(install_crds).await;
     plane
 }

@@ -2,18 +2,23 @@
 
 use std::time::{Duration, Instant};
 
-/// The limit for conditions that become true soon, on a machine that may be busy.
-pub(crate) const SOON: Duration = Duration::from_secs(60);
+/// The timeout for conditions that usually hold within a second. It is long, because the machine may be busy.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Waits until `ask` has returned the same value for `period`. There is no other way to see that nothing more happens.
-pub(crate) async fn settled<T: PartialEq>(period: Duration, what: &str, ask: impl AsyncFn() -> T) -> T {
-    let (mut last, mut since, began) = (ask().await, Instant::now(), Instant::now());
-    while since.elapsed() < period {
-        assert!(began.elapsed() < SOON + period, "never came to rest: {what}");
+/// Waits until `read` has returned the same value for `period`, and returns it. A test that nothing more happens can
+/// only wait like this.
+pub(crate) async fn wait_until_settled<T: PartialEq>(
+    period: Duration,
+    what: &str,
+    read: impl AsyncFn() -> T,
+) -> T {
+    let (mut last, mut unchanged_since, began) = (read().await, Instant::now(), Instant::now());
+    while unchanged_since.elapsed() < period {
+        assert!(began.elapsed() < TIMEOUT + period, "still changing: {what}");
         tokio::time::sleep(Duration::from_millis(50)).await;
-        let now = ask().await;
-        if now != last {
-            (last, since) = (now, Instant::now());
+        let value = read().await;
+        if value != last {
+            (last, unchanged_since) = (value, Instant::now());
         }
     }
     last

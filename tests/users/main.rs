@@ -1,32 +1,32 @@
-//! The code of users, for every case. It is in another crate, so that the orphan rule, coherence and privacy apply.
+//! Code as users of reknit write it. It is in a crate of its own, so that the orphan rule, coherence and privacy apply.
 #![expect(
     clippy::unwrap_used,
     dead_code,
-    missing_docs,
     unreachable_pub,
-    reason = "what users write, of which the tests call a part"
+    reason = "user code, of which the tests call a part"
 )]
-mod case0_addressable;
-mod case10_main;
-mod case11_waking;
-mod case1_cluster;
-mod case2_selections;
-mod case3_roles;
-mod case4_handlers;
-mod case5_cloud_ide;
-mod case6_generic;
-mod case7_tables;
-mod case8_inject;
-mod case9_errors;
-mod plain;
+mod addressable_service;
+mod cloud_ide;
+mod cluster_scoped;
+mod enqueueing;
+mod entry_points;
+mod errors;
+mod generic;
+mod inject;
+mod key_sources;
+mod roles;
+mod selections;
+mod table_tests;
+mod without_conditions;
 
-/// Sets the metadata that every case needs.
-pub fn at<K: kube::Resource>(mut object: K, namespace: Option<&str>, generation: i64) -> K {
+/// Sets the namespace and the generation of an object.
+pub fn with_metadata<K: kube::Resource>(mut object: K, namespace: Option<&str>, generation: i64) -> K {
     object.meta_mut().namespace = namespace.map(Into::into);
     object.meta_mut().generation = Some(generation);
     object
 }
-pub fn nowhere() -> kube::Client {
+/// A client whose requests fail.
+pub fn unreachable_client() -> kube::Client {
     let refuse = tower::service_fn(|_: http::Request<kube::client::Body>| async {
         Err::<http::Response<kube::client::Body>, _>(std::io::Error::other("no server"))
     });

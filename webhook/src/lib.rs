@@ -15,17 +15,19 @@
 //! A refusal reads `decoding request failed: …`, `validation failed: …` with the field errors, or `validation callback
 //! failed: …`. Field errors of warning level are returned as warnings, which kubectl prints.
 //!
-//! Some requests are allowed so that no object gets stuck. A stored object that cannot be decoded can be deleted and replaced.
-//! An object that is being deleted can lose its finalizers even if it is invalid. If only the status cannot be decoded, rules,
-//! defaults and callbacks get the object without it, unless the request is for the status: the API server discards the status of
-//! other requests. Callbacks get it without the status even if the status is not a subresource of the Kind.
+//! Some requests are allowed so that no object gets stuck. A stored object that cannot be decoded can be deleted and
+//! replaced. The finalizers of a terminating object can be removed even if the object is invalid. If only the status
+//! cannot be decoded, rules, defaults and callbacks get the object without the status, unless the request is for the
+//! status: the API server discards the status of other requests. Callbacks get such an object even if the status is not
+//! a subresource of the Kind.
 //!
 //! # Strictness
 //!
-//! An unknown field is refused with its path, such as `unknown field "spec.serviceNmae"`. This holds for fields beside a
-//! flattened part and in an untagged enum, too. The message names the first twenty unknown fields. Fields that the stored object
-//! has are allowed, in any item of a list. The API server prunes unknown fields before it calls the webhook, unless the schema of
-//! the Kind preserves them. A name that only `#[serde(alias)]` knows is unknown.
+//! An unknown field is refused with its path, such as `unknown field "spec.serviceNmae"`. That includes fields beside a
+//! flattened part and in an untagged enum. The message names the first twenty unknown fields. An unknown field that the
+//! stored object already has is allowed, even if it moves to another item of a list. The API server prunes unknown
+//! fields before it calls the webhook, unless the schema of the Kind preserves them. A field name that exists only as a
+//! `#[serde(alias)]` is unknown.
 //!
 //! # Dry runs
 //!
@@ -48,11 +50,11 @@
 //! valid for seven days and renewed a day before its end. It covers the names of the Service and the hosts of the URLs by which
 //! configurations call the webhook. The leader writes the Secret, and every replica serves its certificate.
 //!
-//! Each rotation creates an authority, and no handshake fails during a rotation. An authority is in the bundle `ca-cert.pem` for
-//! one rotation before it issues the served certificate, and for one rotation after. A new certificate waits until all
-//! configurations trust its authority. It does not wait if no client accepts the old one any more, because that has expired or
-//! the Secret was edited. If the Secret is lost, everything is created again, and handshakes fail until the API server trusts the
-//! new authority.
+//! Each rotation creates an authority, and no handshake fails during a rotation. An authority is in the bundle
+//! `ca-cert.pem` for one rotation before it issues the served certificate, and for one rotation after. A new
+//! certificate is issued only once all configurations trust its authority, or at once if no client accepts the old one
+//! any more, because it has expired or the Secret was edited. If the Secret is lost, everything is created again, and
+//! handshakes fail until the API server trusts the new authority.
 //!
 //! | key of the Secret | content |
 //! | --- | --- |
@@ -68,8 +70,8 @@ mod server;
 mod webhook;
 
 pub use admission::test_request::{Admitted, Proposal, Refused};
-pub use certificates::identity::{BadCertificate, Identity};
-pub use certificates::service::Place;
+pub use certificates::identity::{CertificateError, Identity};
+pub use certificates::service::ServiceNames;
 pub use conversion::storage_migration::{MigrationError, migrate_storage};
 pub use server::ServeError;
 pub use server::health::Health;

@@ -10,20 +10,21 @@ use tokio::net::TcpListener;
 
 use crate::{
     certificates::{
-        configuration::Configuration, controller::CertificateReconciler, identity::Identity, service::Place,
+        configuration::Configuration, controller::CertificateReconciler, identity::Identity,
+        service::ServiceNames,
     },
     server::routes::{CONFIG_VALIDATION, CONVERSION, DEFAULTING, VALIDATION},
     webhook::Webhook,
 };
 
 impl Webhook {
-    /// Returns the controller that keeps the certificate and the configurations, and the server, which drains and ends when the
-    /// process stops. `reknit_sharedmain::Main::webhook` runs both.
+    /// Returns the controller that keeps the certificate and the configurations up to date, and the server, which
+    /// drains and ends when the process stops. `reknit_sharedmain::Main::webhook` runs both.
     ///
-    /// The configurations must exist and have an entry with their own name each; otherwise the controller logs an error. The
-    /// controller keeps the following fields of these entries: their rules, the CA bundle, a `namespaceSelector` that excludes
-    /// namespaces with the label `webhooks.knative.dev/exclude`, and the path if they name a Service. It keeps the conversion part
-    /// of the CustomResourceDefinitions, too.
+    /// The configurations must exist, each with an entry of its own name; otherwise the controller logs an error. The
+    /// controller sets the following fields of these entries: the rules, the CA bundle, a `namespaceSelector` that
+    /// excludes namespaces with the label `webhooks.knative.dev/exclude`, and the path if the entry names a Service. It
+    /// also sets the CA bundle and the path in `spec.conversion` of the CustomResourceDefinitions.
     ///
     /// | object | entry |
     /// | --- | --- |
@@ -31,9 +32,9 @@ impl Webhook {
     /// | ValidatingWebhookConfiguration | `validation.webhook.<domain>` |
     /// | ValidatingWebhookConfiguration | `config.webhook.<domain>` |
     ///
-    /// The API server calls the last one for all ConfigMaps that its selectors match, and refuses their changes while the webhook
-    /// is down. The selectors should match the checked ConfigMaps by a label, and not `kube-root-ca.crt`: in a new namespace the
-    /// pod of the webhook cannot start until that exists.
+    /// The API server calls the last one for all ConfigMaps that its selectors match, and refuses their changes while
+    /// the webhook is down. The selectors should match the checked ConfigMaps by a label. They must not match
+    /// `kube-root-ca.crt`: in a new namespace, the pod of the webhook cannot start until that ConfigMap exists.
     ///
     /// # Errors
     ///
@@ -42,8 +43,8 @@ impl Webhook {
     pub fn assemble<L: Future<Output = Result<TcpListener>> + Send + 'static>(
         mut self,
         cx: &Context,
-        place: &Place,
-        listening: L,
+        names: &ServiceNames,
+        listener: L,
     ) -> Result<(Controller, impl Future<Output = Result<()>> + Send + use<L>)> {
         let namespace = cx.system_namespace().ok_or(
             "SYSTEM_NAMESPACE is not set: set it to the namespace of the webhook's Service, where the webhook keeps the \
@@ -53,34 +54,43 @@ impl Webhook {
         self.system_namespace = Some(namespace.into());
         let identity = Identity::default();
         let configurations = self.configurations();
-        let (controller, secret) =
-            CertificateReconciler::controller(cx, namespace, place, self.lifetime, configurations, &identity);
+        let (controller, secret_informer) =
+            CertificateReconciler::controller(cx, namespace, names, self.lifetime, configurations, &identity);
         let (registry, shutdown) = (cx.metrics().clone(), cx.shutdown());
         let server = async move {
-            let listener = listening.await?;
+            let listener = listener.await?;
             self.serve(listener, &identity, &registry, shutdown.wait())?.await;
-            drop(secret);
+            // Until here, the informer passes new certificates to the identity.
+            drop(secret_informer);
             Ok(())
         };
         Ok((controller, server))
     }
 
     fn configurations(&self) -> Vec<Configuration> {
-        let name = |what: &str| format!("{what}.webhook.{}", self.domain);
-        let definition =
+        let name = |prefix: &str| format!("{prefix}.webhook.{}", self.domain);
+        let conversion =
             |name: &String| Configuration::new::<CustomResourceDefinition>(name.clone(), CONVERSION, None);
-        let mut all: Vec<_> = self.definitions().into_iter().map(definition).collect();
+        let mut configurations: Vec<_> = self.crd_names().into_iter().map(conversion).collect();
         if !self.defaulting.is_empty() {
             let (name, rules) = (name("defaulting"), self.defaulting_rules());
-            all.push(Configuration::new::<MutatingWebhookConfiguration>(name, DEFAULTING, Some(rules)));
+            configurations.push(Configuration::new::<MutatingWebhookConfiguration>(
+                name,
+                DEFAULTING,
+                Some(rules),
+            ));
         }
         let validating = [
             ("validation", VALIDATION, self.validation.is_empty(), self.validation_rules()),
             ("config", CONFIG_VALIDATION, self.config_maps.is_empty(), Self::config_map_rules()),
         ];
-        for (what, path, _, rules) in validating.into_iter().filter(|(_, _, is_empty, _)| !is_empty) {
-            all.push(Configuration::new::<ValidatingWebhookConfiguration>(name(what), path, Some(rules)));
+        for (prefix, path, _, rules) in validating.into_iter().filter(|(_, _, is_empty, _)| !is_empty) {
+            configurations.push(Configuration::new::<ValidatingWebhookConfiguration>(
+                name(prefix),
+                path,
+                Some(rules),
+            ));
         }
-        all
+        configurations
     }
 }

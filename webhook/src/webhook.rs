@@ -8,8 +8,8 @@ use crate::{
         validation::ValidatedKind,
     },
     certificates::secret::Lifetime,
-    conversion::hub::Version,
-    server::{health::Running, limits::Limits},
+    conversion::hub::VersionConversion,
+    server::{health::RunningCode, limits::Limits},
 };
 
 /// A webhook that sets defaults, validates and converts objects for the API server.
@@ -60,12 +60,12 @@ pub struct Webhook {
     pub(crate) validation: BTreeMap<GroupVersionKind, ValidatedKind>,
     /// The parsers of each ConfigMap, by its name.
     pub(crate) config_maps: BTreeMap<String, Vec<ParseConfigMap>>,
-    /// The namespace of the ConfigMaps; any if it is not known.
+    /// The namespace of the ConfigMaps. If it is not known, ConfigMaps of all namespaces are checked.
     pub(crate) system_namespace: Option<String>,
-    pub(crate) conversion: BTreeMap<GroupVersionKind, Version>,
+    pub(crate) conversion: BTreeMap<GroupVersionKind, VersionConversion>,
     pub(crate) lifetime: Lifetime,
     pub(crate) limits: Limits,
-    pub(crate) running: Running,
+    pub(crate) running: RunningCode,
 }
 
 impl Webhook {
@@ -81,13 +81,13 @@ impl Webhook {
             conversion: BTreeMap::new(),
             lifetime: Lifetime::default(),
             limits: Limits::default(),
-            running: Running::default(),
+            running: RunningCode::default(),
         }
     }
 
-    /// Sets the validity of certificates, and the time before their end when they are renewed. The defaults are seven days and
-    /// one day. [`assemble`](Self::assemble) fails if the validity exceeds ten years, or if the second is zero or not shorter
-    /// than the first.
+    /// Sets the validity of certificates, and how long before their end they are renewed. The defaults are seven days
+    /// and one day. [`assemble`](Self::assemble) fails if `validity` exceeds ten years, or if `renew_before` is zero or
+    /// not shorter than `validity`.
     pub fn certificates(mut self, validity: Duration, renew_before: Duration) -> Self {
         self.lifetime = Lifetime { validity, renew_before };
         self

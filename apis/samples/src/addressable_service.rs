@@ -75,14 +75,14 @@ mod tests {
 
     use super::*;
 
-    fn available() -> AddressableServiceStatus {
+    fn available_status() -> AddressableServiceStatus {
         let mut status = AddressableServiceStatus::default();
         let url = "http://web.default.svc.cluster.local".parse().unwrap();
         status.mark_service_available(Addressable { url: Some(url), ..Addressable::default() });
         status
     }
 
-    fn without_times(status: &AddressableServiceStatus) -> serde_json::Value {
+    fn json_without_transition_times(status: &AddressableServiceStatus) -> serde_json::Value {
         let mut status = serde_json::to_value(status).unwrap();
         for condition in status["conditions"].as_array_mut().unwrap() {
             condition.as_object_mut().unwrap().remove("lastTransitionTime");
@@ -91,31 +91,31 @@ mod tests {
     }
 
     #[test]
-    fn an_available_service_makes_it_ready_with_its_url() {
+    fn an_available_service_makes_the_object_ready_and_publishes_its_url() {
         let expected = json!({
             "address": {"url": "http://web.default.svc.cluster.local"},
             "conditions": [{"type": "Ready", "status": "True"}],
         });
-        assert_eq!(without_times(&available()), expected);
+        assert_eq!(json_without_transition_times(&available_status()), expected);
     }
 
     #[test]
-    fn an_unavailable_service_clears_the_address_and_says_why() {
-        let mut status = available();
+    fn an_unavailable_service_clears_the_address_and_sets_the_reason() {
+        let mut status = available_status();
         status.mark_service_unavailable("web");
-        let ready = json!({
+        let not_ready = json!({
             "type": "Ready", "status": "False", "reason": "ServiceUnavailable",
             "message": "Service \"web\" wasn't found.",
         });
-        assert_eq!(without_times(&status), json!({"conditions": [ready]}));
+        assert_eq!(json_without_transition_times(&status), json!({"conditions": [not_ready]}));
     }
 
     #[test]
-    fn a_stored_object_reads_back_as_it_was() {
-        let mut stored = AddressableService::new("x", AddressableServiceSpec { service_name: "web".into() });
-        stored.status = Some(available());
-        let json = serde_json::to_value(&stored).unwrap();
-        let again: AddressableService = serde_json::from_value(json.clone()).unwrap();
-        assert_eq!(serde_json::to_value(&again).unwrap(), json);
+    fn an_object_is_unchanged_by_a_round_trip() {
+        let mut object = AddressableService::new("x", AddressableServiceSpec { service_name: "web".into() });
+        object.status = Some(available_status());
+        let json = serde_json::to_value(&object).unwrap();
+        let decoded: AddressableService = serde_json::from_value(json.clone()).unwrap();
+        assert_eq!(serde_json::to_value(&decoded).unwrap(), json);
     }
 }

@@ -23,7 +23,7 @@ pub const POD_OWNER: &str = "samples.knative.dev/podOwner";
     category = "knative",
     label("samples.knative.dev/release", "devel"),
     label("knative.dev/crd-install", "true"),
-    // The name is the value of a label of the pods.
+    // The pods get the name as the value of a label, which has at most 63 characters.
     validation = Rule::new("self.metadata.name.size() <= 63").message("the name may have 63 characters at most"),
     printcolumn = r#"{"name": "Replicas", "type": "integer", "jsonPath": ".spec.replicas"}"#,
     printcolumn = r#"{"name": "ReadyReplicas", "type": "integer", "jsonPath": ".status.readyReplicas"}"#,
@@ -36,12 +36,12 @@ pub struct SimpleDeploymentSpec {
     #[schemars(length(min = 1))]
     pub image: String,
     /// The number of pods. The default is one.
-    #[serde(default = "one")]
+    #[serde(default = "default_replicas")]
     #[schemars(range(min = 0))]
     pub replicas: i32,
 }
 
-fn one() -> i32 {
+fn default_replicas() -> i32 {
     1
 }
 
@@ -92,8 +92,8 @@ mod tests {
 
     #[test]
     fn the_schema_has_the_default_and_the_limits() {
-        let definition = serde_json::to_value(SimpleDeployment::crd()).unwrap();
-        let schema = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+        let crd = serde_json::to_value(SimpleDeployment::crd()).unwrap();
+        let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
         let spec = &schema["properties"]["spec"];
         assert_eq!(spec["required"], json!(["image"]));
         assert_eq!(spec["properties"]["image"]["minLength"], 1);

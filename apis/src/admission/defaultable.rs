@@ -3,8 +3,8 @@
 use super::request::Request;
 use crate::Kind;
 
-/// A Kind with defaults that depend on the request. Other defaults belong into
-/// [`Kind::set_defaults`], which is called before.
+/// A Kind with defaults that depend on the request. Other defaults belong in [`Kind::set_defaults`], which is called
+/// first.
 ///
 /// ```
 /// use reknit_apis::{Defaultable, Operation, Request, kind};

@@ -17,11 +17,11 @@ use std::{
 /// }
 ///
 /// let ports = [80, 8080];
-/// let mut wrong = FieldError::missing(["host"]);
+/// let mut errors = FieldError::missing(["host"]);
 /// for (index, port) in ports.into_iter().enumerate() {
-///     wrong = wrong.also(validate_port(port).via_field_index("ports", index));
+///     errors = errors.also(validate_port(port).via_field_index("ports", index));
 /// }
-/// let error = wrong.via_field("spec").into_result().unwrap_err();
+/// let error = errors.via_field("spec").into_result().unwrap_err();
 /// assert_eq!(error.to_string(), "expected 1024 <= 80 <= 65535: spec.ports[0].port\nmissing field(s): spec.host");
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -54,7 +54,7 @@ impl FieldError {
         Self::default()
     }
 
-    /// Creates a fault with any message.
+    /// Creates an error of one fault, with any message.
     pub fn generic<P: Into<String>>(message: impl Into<String>, paths: impl IntoIterator<Item = P>) -> Self {
         let paths = paths.into_iter().map(Into::into).collect();
         let fault = Fault { message: message.into(), paths, details: String::new(), level: Level::Error };
@@ -130,7 +130,7 @@ impl FieldError {
 
     fn via(mut self, prefix: &str) -> Self {
         for path in self.faults.iter_mut().flat_map(|fault| &mut fault.paths) {
-            *path = join(&[prefix, path]);
+            *path = join(prefix, path);
         }
         self
     }
@@ -162,43 +162,43 @@ impl FieldError {
     ///
     /// # Errors
     ///
-    /// Returns itself.
+    /// Returns this error if it has a fault.
     pub fn into_result(self) -> Result<(), Self> {
         if self.is_empty() { Ok(()) } else { Err(self) }
     }
 
-    /// The faults as they are displayed: sorted by text, and equal ones of a level joined.
-    fn merged(&self) -> BTreeMap<(&str, &str, Level), BTreeSet<&str>> {
-        let mut merged = BTreeMap::<_, BTreeSet<&str>>::new();
+    /// The paths of the faults by message, details and level, in the order in which they are displayed.
+    fn paths_by_fault(&self) -> BTreeMap<(&str, &str, Level), BTreeSet<&str>> {
+        let mut by_fault = BTreeMap::<_, BTreeSet<&str>>::new();
         for Fault { message, details, paths, level } in &self.faults {
-            merged
+            by_fault
                 .entry((&**message, &**details, *level))
                 .or_default()
                 .extend(paths.iter().map(String::as_str));
         }
-        merged
+        by_fault
     }
 }
 
-/// Joins the steps of a path with dots. Indexes and keys follow their field directly.
-fn join(steps: &[&str]) -> String {
-    let mut path = String::new();
-    for step in steps.iter().flat_map(|steps| steps.split('.')) {
-        let is_index = step.starts_with('[') && step.ends_with(']');
-        if !path.is_empty() && !step.is_empty() && !is_index {
-            path.push('.');
+/// Joins a prefix and a path with a dot. An index or key in brackets follows its field without a dot.
+fn join(prefix: &str, path: &str) -> String {
+    let mut joined = String::new();
+    for segment in prefix.split('.').chain(path.split('.')) {
+        let is_bracketed = segment.starts_with('[') && segment.ends_with(']');
+        if !joined.is_empty() && !segment.is_empty() && !is_bracketed {
+            joined.push('.');
         }
-        path.push_str(step);
+        joined.push_str(segment);
     }
-    path
+    joined
 }
 
 impl fmt::Display for FieldError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (number, ((message, details, _), paths)) in self.merged().into_iter().enumerate() {
-            let line_end = if number > 0 { "\n" } else { "" };
+        for (index, ((message, details, _), paths)) in self.paths_by_fault().into_iter().enumerate() {
+            let separator = if index > 0 { "\n" } else { "" };
             let paths: Vec<&str> = paths.into_iter().collect();
-            write!(f, "{line_end}{message}: {}", paths.join(", "))?;
+            write!(f, "{separator}{message}: {}", paths.join(", "))?;
             if !details.is_empty() {
                 write!(f, "\n{details}")?;
             }

@@ -58,7 +58,7 @@ impl Request {
         self
     }
 
-    /// The name of the user; empty if unknown.
+    /// Returns the name of the user; empty if unknown.
     pub fn username(&self) -> &str {
         self.user.username.as_deref().unwrap_or_default()
     }

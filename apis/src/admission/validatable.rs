@@ -23,20 +23,20 @@ use crate::Kind;
 ///
 /// impl Validatable for Lamp {
 ///     fn validate(&self, _: &Request) -> FieldError {
-///         let mut wrong = FieldError::none();
+///         let mut errors = FieldError::none();
 ///         if self.spec.room.is_empty() {
-///             wrong = wrong.also(FieldError::missing(["room"]));
+///             errors = errors.also(FieldError::missing(["room"]));
 ///         }
 ///         if self.spec.watts > 60 {
-///             wrong = wrong.also(FieldError::invalid_value(self.spec.watts, "watts").at(Level::Warning));
+///             errors = errors.also(FieldError::invalid_value(self.spec.watts, "watts").at(Level::Warning));
 ///         }
-///         wrong.via_field("spec")
+///         errors.via_field("spec")
 ///     }
 ///
 ///     fn validate_update(&self, old: &Self, request: &Request) -> FieldError {
 ///         match self.spec.room == old.spec.room {
 ///             true => self.validate(request),
-///             false => FieldError::generic("a lamp stays where it is", ["spec.room"]),
+///             false => FieldError::generic("the room of a lamp cannot be changed", ["spec.room"]),
 ///         }
 ///     }
 /// }
@@ -46,7 +46,7 @@ use crate::Kind;
 /// assert_eq!(lamp("hall").validate_update(&lamp("hall"), &request).to_string(), "invalid value: 100: spec.watts");
 /// assert_eq!(
 ///     lamp("attic").validate_update(&lamp("hall"), &request).to_string(),
-///     "a lamp stays where it is: spec.room",
+///     "the room of a lamp cannot be changed: spec.room",
 /// );
 /// ```
 #[diagnostic::on_unimplemented(

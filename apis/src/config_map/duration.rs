@@ -26,47 +26,50 @@ pub struct DurationError(String);
 ///
 /// # Errors
 ///
-/// Any other text is an error, spaces included, and so is a duration of more than 292 years.
+/// Any other text is an error, as is one with spaces or a duration of more than 292 years.
 pub fn parse_duration(text: &str) -> Result<Duration, DurationError> {
     match text.strip_prefix('+').unwrap_or(text) {
         "0" => Some(Duration::ZERO),
         "" => None,
-        terms => nanos(terms).filter(|total| i64::try_from(*total).is_ok()).map(Duration::from_nanos),
+        terms => sum_nanos(terms).filter(|total| i64::try_from(*total).is_ok()).map(Duration::from_nanos),
     }
     .ok_or_else(|| DurationError(text.into()))
 }
 
-fn nanos(mut terms: &str) -> Option<u64> {
+/// Adds up the terms: `1h` and `30m` in `1h30m`. Returns `None` if one is malformed or the sum overflows.
+fn sum_nanos(mut terms: &str) -> Option<u64> {
     let mut total = 0_u64;
     while !terms.is_empty() {
-        let (whole, rest) = digits(terms);
-        let (part, rest) = rest.strip_prefix('.').map_or(("", rest), digits);
-        if whole.is_empty() && part.is_empty() {
+        let (integer, rest) = split_digits(terms);
+        let (fraction, rest) = rest.strip_prefix('.').map_or(("", rest), split_digits);
+        if integer.is_empty() && fraction.is_empty() {
             return None;
         }
         let end = rest.find(|c: char| c == '.' || c.is_ascii_digit()).unwrap_or(rest.len());
         let (unit, rest) = rest.split_at(end);
         let unit = unit_nanos(unit)?;
-        let whole = if whole.is_empty() { 0 } else { whole.parse::<u64>().ok()? };
-        total = total.checked_add(whole.checked_mul(unit)?)?.checked_add(fraction(part, unit))?;
+        let integer = if integer.is_empty() { 0 } else { integer.parse::<u64>().ok()? };
+        total = total.checked_add(integer.checked_mul(unit)?)?.checked_add(fraction_nanos(fraction, unit))?;
         terms = rest;
     }
     Some(total)
 }
 
-fn digits(text: &str) -> (&str, &str) {
+/// Splits the text after its leading digits.
+fn split_digits(text: &str) -> (&str, &str) {
     text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()))
 }
 
 /// The nanoseconds of the digits after the decimal point. Fractions of a nanosecond are dropped.
-fn fraction(digits: &str, unit: u64) -> u64 {
-    let mut worth = 0_u128;
-    let mut scale = 1_u128;
+fn fraction_nanos(digits: &str, unit: u64) -> u64 {
+    let mut numerator = 0_u128;
+    let mut denominator = 1_u128;
+    // Of an hour, the 18th digit is far less than a nanosecond.
     for digit in digits.bytes().take(18) {
-        worth = worth * 10 + u128::from(digit - b'0');
-        scale *= 10;
+        numerator = numerator * 10 + u128::from(digit - b'0');
+        denominator *= 10;
     }
-    u64::try_from(worth * u128::from(unit) / scale).unwrap_or(unit)
+    u64::try_from(numerator * u128::from(unit) / denominator).unwrap_or(unit)
 }
 
 fn unit_nanos(unit: &str) -> Option<u64> {
@@ -87,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_unit_counts_as_in_go() {
+    fn durations_are_parsed_as_in_go() {
         let text = "1h1m1s1ms1us1µs1μs1ns";
         assert_eq!(parse_duration(text), Ok(Duration::new(3661, 1_003_001)));
         assert_eq!(parse_duration("+.5s"), Ok(Duration::from_millis(500)));

@@ -37,9 +37,9 @@
 /// | part | meaning |
 /// | --- | --- |
 /// | `status: S` | the type of the status; without it the controller writes none |
-/// | `conditions: knative(field, ["A", "B"])` | Knative's conditions, in the [`DuckStatus`](crate::DuckStatus) in this field of the status; `Ready` is true when all the named conditions are. The list may be left out |
-/// | `conditions: knative_batch(field, [..])` | the same with the top condition `Succeeded`, for Kinds that end |
-/// | `conditions: knative([..])` | the same if the status is a `DuckStatus` itself, or if `kind!` has named its field for another Kind |
+/// | `conditions: knative(field, ["A", "B"])` | Knative's conditions, in the [`DuckStatus`](crate::DuckStatus) in this field of the status; `Ready` is true when all the listed conditions are. The list is optional |
+/// | `conditions: knative_batch(field, [..])` | the same with the top condition `Succeeded`, for Kinds that run to completion |
+/// | `conditions: knative([..])` | the same if the status is a `DuckStatus` itself, or if `kind!` has already named the field for another Kind with this status |
 /// | `defaults: \|object\| ..` | [`Kind::set_defaults`](crate::Kind::set_defaults) |
 ///
 /// The parts are optional, in this order. `kind!(Note {});` declares a Kind without a status.

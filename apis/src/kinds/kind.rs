@@ -8,10 +8,10 @@ use serde::{Serialize, de::DeserializeOwned};
 use super::{kr_shaped::KRShaped, scope::Scope};
 use crate::status::{Conditions, DuckShaped};
 
-/// A Kind that a controller can reconcile. The Kinds of Kubernetes are declared already; [`kind!`](crate::kind) declares
-/// another one in a line.
+/// A Kind that a controller can reconcile. The built-in Kinds of Kubernetes implement it. [`kind!`](crate::kind)
+/// implements it for your own in one line.
 ///
-/// A Kind whose status is not in the field `status`, such as one without kube's derive, implements the trait:
+/// If the status is not in the field `status`, for example without kube's derive, implement the trait yourself:
 ///
 /// ```
 /// # use reknit_apis::Kind;
@@ -47,8 +47,8 @@ pub trait Kind:
 
     /// Returns the status of the object, if it has one.
     ///
-    /// Required for a Kind whose status has fields, since otherwise each pass would start with an empty status. A program
-    /// that lacks it does not build. `cargo build` reports this, `cargo check` does not.
+    /// Required for a Kind whose status has fields, since otherwise each pass would start with an empty status. If it
+    /// is missing, `cargo build` fails; `cargo check` does not notice.
     ///
     /// ```compile_fail,E0080
     /// # use reknit_apis::Kind;
@@ -76,7 +76,7 @@ pub trait Kind:
         None
     }
 
-    /// True if it is a built-in Kind, most of which accept no finalizer without a slash.
+    /// True for a built-in Kind. Most built-in Kinds reject a finalizer without a slash.
     #[doc(hidden)]
     const BUILT_IN: bool = false;
 
@@ -167,7 +167,7 @@ mod tests {
         Lamp::CONDITIONS.manage(status)
     }
 
-    fn ready(generation: i64) -> LampStatus {
+    fn ready_status(generation: i64) -> LampStatus {
         let mut status = LampStatus::default();
         conditions(&mut status).mark_true("Wired");
         Lamp::observe_generation(&mut status, Some(generation));
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn a_condition_that_changes_back_keeps_its_transition_time() {
-        let before = ready(1);
+        let before = ready_status(1);
         let mut status = before.clone();
         conditions(&mut status).mark_false("Wired", "Loose", "a wire is loose");
         conditions(&mut status).mark_true("Wired");
@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn a_changed_condition_keeps_its_new_transition_time() {
-        let before = ready(1);
+        let before = ready_status(1);
         let mut status = before.clone();
         conditions(&mut status).mark_false("Wired", "Loose", "a wire is loose");
         let changed = status.clone();
@@ -201,20 +201,20 @@ mod tests {
 
     #[test]
     fn statuses_are_compared_without_their_transition_times() {
-        let (one, mut other) = (ready(1), ready(1));
-        assert_ne!(one, other);
-        assert!(Lamp::eq_ignoring_transition_time(&one, &other));
+        let (status, mut other) = (ready_status(1), ready_status(1));
+        assert_ne!(status, other, "the transition times differ");
+        assert!(Lamp::eq_ignoring_transition_time(&status, &other));
         other.lumens = 800;
-        assert!(!Lamp::eq_ignoring_transition_time(&one, &other));
-        assert!(!Lamp::eq_ignoring_transition_time(&one, &ready(2)));
-        let mut loose = ready(1);
+        assert!(!Lamp::eq_ignoring_transition_time(&status, &other));
+        assert!(!Lamp::eq_ignoring_transition_time(&status, &ready_status(2)));
+        let mut loose = ready_status(1);
         conditions(&mut loose).mark_false("Wired", "Loose", "");
-        assert!(!Lamp::eq_ignoring_transition_time(&one, &loose));
+        assert!(!Lamp::eq_ignoring_transition_time(&status, &loose));
     }
 
     #[test]
     fn a_new_generation_makes_the_top_condition_unknown_until_it_is_marked() {
-        let mut status = ready(1);
+        let mut status = ready_status(1);
         conditions(&mut status).expect_generation(Some(1));
         assert!(conditions(&mut status).is_happy());
         conditions(&mut status).expect_generation(Some(2));
@@ -227,11 +227,11 @@ mod tests {
     }
 
     #[test]
-    fn built_in_kinds_have_no_status_to_write_and_know_their_scope() {
-        fn namespaced<K: Kind<Status = ()>>() -> bool {
+    fn built_in_kinds_have_a_scope_and_no_writable_status() {
+        fn is_namespaced<K: Kind<Status = ()>>() -> bool {
             K::Scope::NAMESPACED
         }
-        assert!(namespaced::<Pod>());
-        assert!(!namespaced::<ClusterRole>());
+        assert!(is_namespaced::<Pod>());
+        assert!(!is_namespaced::<ClusterRole>());
     }
 }

@@ -8,7 +8,8 @@ use serde::{Serialize, de::DeserializeOwned};
 use super::scope::Scope;
 use crate::status::{ConditionSet, DuckShaped};
 
-/// A Kind with Knative's conditions and `observedGeneration`, of either scope. Each is a [`Kind`](crate::Kind).
+/// A Kind with Knative's conditions and `observedGeneration`. Every `KRShaped` type also implements
+/// [`Kind`](crate::Kind).
 ///
 /// [`kind!`](crate::kind) implements it in one line.
 #[diagnostic::on_unimplemented(

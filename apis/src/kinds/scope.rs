@@ -27,8 +27,9 @@ pub trait Sees<Other> {}
 impl<S> Sees<ClusterResourceScope> for S {}
 impl Sees<NamespaceResourceScope> for NamespaceResourceScope {}
 
-/// Implemented by scopes whose objects can be controlled by objects of another scope. Kubernetes looks for the owner of a
-/// cluster-scoped object in no namespace, and deletes the object if its owner is namespaced.
+/// Implemented by scopes whose objects can be controlled by objects of another scope. Kubernetes' garbage collector
+/// looks for the owner of a cluster-scoped object outside all namespaces, so it deletes such an object if the owner is
+/// namespaced.
 #[diagnostic::on_unimplemented(message = "a namespaced object cannot control a cluster-scoped one")]
 pub trait OwnedBy<Owner> {}
 

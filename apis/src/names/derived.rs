@@ -4,10 +4,10 @@ use std::sync::OnceLock;
 
 use md5::{Digest, Md5};
 
-/// The longest name of a label or host.
-const LONGEST: usize = 63;
-/// The length that remains beside a hexadecimal MD5.
-const HEAD: usize = LONGEST - 32;
+/// The maximum length of a DNS label or of a label's value.
+const MAX_LENGTH: usize = 63;
+/// The length that remains beside a hexadecimal MD5 hash.
+const HEAD_LENGTH: usize = MAX_LENGTH - 32;
 
 /// Returns the name of a child: parent and suffix, or, if they exceed 63 bytes, a shortened name with a hash.
 ///
@@ -19,29 +19,29 @@ const HEAD: usize = LONGEST - 32;
 /// assert_eq!(long, "aaaaaaaaaaaaaaaaaaaab06521f39153d618550606be297466d5-deployment");
 /// ```
 pub fn child_name(parent: &str, suffix: &str) -> String {
-    if parent.len() + suffix.len() <= LONGEST {
+    if parent.len() + suffix.len() <= MAX_LENGTH {
         return format!("{parent}{suffix}");
     }
-    if suffix.len() < HEAD {
-        return format!("{}{}{suffix}", start(parent, HEAD - suffix.len()), md5(parent));
+    if suffix.len() < HEAD_LENGTH {
+        return format!("{}{}{suffix}", truncate(parent, HEAD_LENGTH - suffix.len()), md5_hex(parent));
     }
-    let name = format!("{}{}", start(parent, HEAD), md5(&format!("{parent}{suffix}")));
-    let name = format!("{name}{}", start(suffix, LONGEST - name.len()));
+    let name = format!("{}{}", truncate(parent, HEAD_LENGTH), md5_hex(&format!("{parent}{suffix}")));
+    let name = format!("{name}{}", truncate(suffix, MAX_LENGTH - name.len()));
     name.trim_end_matches(|c: char| !c.is_ascii_alphanumeric()).to_owned()
 }
 
-/// Cuts the text to at most this many bytes.
-fn start(text: &str, bytes: usize) -> &str {
-    &text[..text.floor_char_boundary(bytes)]
+/// Cuts the text to at most `max_bytes`, between characters.
+fn truncate(text: &str, max_bytes: usize) -> &str {
+    &text[..text.floor_char_boundary(max_bytes)]
 }
 
-fn md5(text: &str) -> String {
+fn md5_hex(text: &str) -> String {
     Md5::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Guesses the plural resource name of a Kind: lower case and `s`, or `es` after an `s`.
 ///
-/// Knative guesses the same (`Policy` becomes `policys`). Only the API server knows the actual name.
+/// Knative guesses the same (`Policy` becomes `policys`). Discovery at the API server returns the actual name.
 ///
 /// ```
 /// assert_eq!(reknit_apis::kind_to_resource("AddressableService"), "addressableservices");
@@ -71,24 +71,25 @@ pub fn service_host_name(service: &str, namespace: &str) -> String {
 pub fn cluster_domain() -> &'static str {
     static DOMAIN: OnceLock<String> = OnceLock::new();
     DOMAIN.get_or_init(|| {
-        let set = std::env::var("CLUSTER_DOMAIN").ok();
-        let resolver = std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
-        domain(set.as_deref(), &resolver).to_owned()
+        let variable = std::env::var("CLUSTER_DOMAIN").ok();
+        let resolv_conf = std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
+        choose_domain(variable.as_deref(), &resolv_conf).to_owned()
     })
 }
 
-fn domain<'a>(set: Option<&'a str>, resolver: &'a str) -> &'a str {
-    let set = set.filter(|domain| !domain.is_empty());
-    let domain = set.or_else(|| searched(resolver)).unwrap_or("cluster.local");
+fn choose_domain<'a>(variable: Option<&'a str>, resolv_conf: &'a str) -> &'a str {
+    let variable = variable.filter(|domain| !domain.is_empty());
+    let domain = variable.or_else(|| service_search_domain(resolv_conf)).unwrap_or("cluster.local");
     domain.strip_suffix('.').unwrap_or(domain)
 }
 
-fn searched(resolver: &str) -> Option<&str> {
-    let searches = resolver.lines().filter_map(|line| {
+/// Returns the part after `svc.` of the first search domain that starts with it.
+fn service_search_domain(resolv_conf: &str) -> Option<&str> {
+    let search_lists = resolv_conf.lines().filter_map(|line| {
         let mut words = line.split_whitespace();
         (words.next() == Some("search")).then_some(words)
     });
-    searches.flatten().find_map(|domain| domain.strip_prefix("svc."))
+    search_lists.flatten().find_map(|domain| domain.strip_prefix("svc."))
 }
 
 #[cfg(test)]
@@ -96,23 +97,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_search_domain_of_services_names_the_cluster() {
-        let resolver =
+    fn the_domain_is_read_from_the_search_domain_of_services() {
+        let resolv_conf =
             "nameserver 10.0.0.10\nsearch default.svc.corp.example svc.corp.example corp.example\n";
-        assert_eq!(domain(None, resolver), "corp.example");
-        assert_eq!(domain(None, "search\tns.svc.a.b.\tsvc.a.b."), "a.b");
-        assert_eq!(domain(Some(""), resolver), "corp.example");
+        assert_eq!(choose_domain(None, resolv_conf), "corp.example");
+        assert_eq!(choose_domain(None, "search\tns.svc.a.b.\tsvc.a.b."), "a.b");
+        assert_eq!(choose_domain(Some(""), resolv_conf), "corp.example");
     }
 
     #[test]
-    fn the_environment_wins_over_the_resolver() {
-        assert_eq!(domain(Some("my.domain."), "search svc.corp.example"), "my.domain");
+    fn the_environment_variable_takes_precedence_over_resolv_conf() {
+        assert_eq!(choose_domain(Some("my.domain."), "search svc.corp.example"), "my.domain");
     }
 
     #[test]
-    fn the_default_domain_is_used_if_the_resolver_has_no_service_domain() {
-        for resolver in ["", "search corp.example", "# search svc.commented.out", "nameserver svc.x"] {
-            assert_eq!(domain(None, resolver), "cluster.local", "{resolver}");
+    fn the_default_domain_is_used_if_resolv_conf_has_no_search_domain_of_services() {
+        for resolv_conf in ["", "search corp.example", "# search svc.commented.out", "nameserver svc.x"] {
+            assert_eq!(choose_domain(None, resolv_conf), "cluster.local", "{resolv_conf}");
         }
     }
 
@@ -124,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_cut_between_characters() {
+    fn long_names_are_cut_between_characters() {
         assert!(child_name(&"é".repeat(40), "-x").ends_with("-x"));
         assert_eq!(child_name("", ""), "");
     }

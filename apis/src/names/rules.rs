@@ -2,7 +2,8 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
-const QUALIFIED_NAME: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end \
+/// Kubernetes' message for a malformed name or key, after a phrase for the part it is about.
+const QUALIFIED_NAME_RULE: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end \
      with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is \
      '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
 
@@ -19,45 +20,44 @@ pub fn qualified_name(text: &str) -> Vec<String> {
     let (prefix, name) = text.split_once('/').map_or((None, text), |(prefix, name)| (Some(prefix), name));
     if name.contains('/') {
         let example = "with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')";
-        return vec![format!("a valid label key {QUALIFIED_NAME} {example}")];
+        return vec![format!("a valid label key {QUALIFIED_NAME_RULE} {example}")];
     }
-    let mut wrong = Vec::new();
+    let mut messages = Vec::new();
     match prefix {
-        Some("") => wrong.push("prefix part must be non-empty".into()),
+        Some("") => messages.push("prefix part must be non-empty".into()),
         Some(prefix) => {
-            wrong.extend(dns_subdomain(prefix).iter().map(|wrong| format!("prefix part {wrong}")))
+            messages.extend(dns_subdomain(prefix).iter().map(|message| format!("prefix part {message}")))
         }
         None => {}
     }
     if name.is_empty() {
-        wrong.push("name part must be non-empty".into());
+        messages.push("name part must be non-empty".into());
     }
-    wrong.extend(too_long(name, 63).map(|wrong| format!("name part {wrong}")));
+    messages.extend(check_length(name, 63).map(|message| format!("name part {message}")));
     if !is_word(name, |byte| b"-_.".contains(&byte)) {
-        wrong.push(format!("name part {QUALIFIED_NAME}"));
+        messages.push(format!("name part {QUALIFIED_NAME_RULE}"));
     }
-    wrong
+    messages
 }
 
 /// Validates a label's value.
 pub(crate) fn label_value(text: &str) -> Vec<String> {
-    let mut wrong: Vec<_> = too_long(text, 63).into_iter().collect();
+    let mut messages: Vec<_> = check_length(text, 63).into_iter().collect();
     if !text.is_empty() && !is_word(text, |byte| b"-_.".contains(&byte)) {
-        wrong.push(
+        messages.push(
             "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must \
              start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used \
              for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
                 .into(),
         );
     }
-    wrong
+    messages
 }
 
 /// Validates the name of a Kind.
 pub(crate) fn c_identifier(text: &str) -> Vec<String> {
-    let in_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    let starts_well = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
-    if starts_well && text.chars().all(in_word) {
+    let has_valid_start = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+    if has_valid_start && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
         return Vec::new();
     }
     vec![
@@ -77,11 +77,11 @@ pub(crate) fn c_identifier(text: &str) -> Vec<String> {
 /// assert_eq!(reknit_apis::dns_label("a.shop"), ["must not contain dots"]);
 /// ```
 pub fn dns_label(text: &str) -> Vec<String> {
-    let mut wrong: Vec<_> = too_long(text, 63).into_iter().collect();
+    let mut messages: Vec<_> = check_length(text, 63).into_iter().collect();
     if is_dns_label(text) {
-        return wrong;
+        return messages;
     }
-    wrong.push(if text.split('.').all(is_dns_label) {
+    messages.push(if text.split('.').all(is_dns_label) {
         "must not contain dots".into()
     } else {
         "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and \
@@ -89,7 +89,7 @@ pub fn dns_label(text: &str) -> Vec<String> {
          '[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
             .into()
     });
-    wrong
+    messages
 }
 
 /// Validates an RFC 1123 subdomain: the name of an object of most Kinds.
@@ -102,71 +102,78 @@ pub fn dns_label(text: &str) -> Vec<String> {
 /// assert!(!reknit_apis::dns_subdomain("web/status").is_empty());
 /// ```
 pub fn dns_subdomain(text: &str) -> Vec<String> {
-    let mut wrong: Vec<_> = too_long(text, 253).into_iter().collect();
+    let mut messages: Vec<_> = check_length(text, 253).into_iter().collect();
     if !text.split('.').all(is_dns_label) {
-        wrong.push(
+        messages.push(
             "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and \
              must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
              '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
                 .into(),
         );
     }
-    wrong
+    messages
 }
 
 /// Returns the message for the first invalid requirement of a label selector.
 pub(crate) fn label_selector(selector: &LabelSelector) -> Option<String> {
     let labels = selector.match_labels.iter().flatten();
-    let mut equal = labels.map(|(key, value)| requirement(key, "In", std::slice::from_ref(value)));
+    let mut from_labels =
+        labels.map(|(key, value)| check_requirement(key, "In", std::slice::from_ref(value)));
     let expressions = selector.match_expressions.iter().flatten();
-    let mut others = expressions
-        .map(|one| requirement(&one.key, &one.operator, one.values.as_deref().unwrap_or_default()));
-    equal.find_map(|wrong| wrong).or_else(|| others.find_map(|wrong| wrong))
+    let mut from_expressions = expressions.map(|expression| {
+        let values = expression.values.as_deref().unwrap_or_default();
+        check_requirement(&expression.key, &expression.operator, values)
+    });
+    from_labels.find_map(|message| message).or_else(|| from_expressions.find_map(|message| message))
 }
 
-fn requirement(key: &str, operator: &str, values: &[String]) -> Option<String> {
-    let mut wrong = Vec::new();
-    if let words @ [_, ..] = &*qualified_name(key) {
-        wrong.push(format!("key: Invalid value: {key:?}: {}", words.join("; ")));
+/// Validates one requirement of a label selector. Returns all messages as one, or `None` if it is valid.
+fn check_requirement(key: &str, operator: &str, values: &[String]) -> Option<String> {
+    let mut messages = Vec::new();
+    if let key_messages @ [_, ..] = &*qualified_name(key) {
+        messages.push(format!("key: Invalid value: {key:?}: {}", key_messages.join("; ")));
     }
     match operator {
         "In" | "NotIn" if values.is_empty() => {
-            wrong.push(
+            messages.push(
                 "values: Invalid value: []: for 'in', 'notin' operators, values set can't be empty".into(),
             );
         }
         "Exists" | "DoesNotExist" if !values.is_empty() => {
-            let why = "values set must be empty for exists and does not exist";
-            wrong.push(format!("values: Invalid value: {values:?}: {why}"));
+            let reason = "values set must be empty for exists and does not exist";
+            messages.push(format!("values: Invalid value: {values:?}: {reason}"));
         }
         "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
         _ => return Some(format!("{operator:?} is not a valid label selector operator")),
     }
     for (index, value) in values.iter().enumerate() {
-        if let words @ [_, ..] = &*label_value(value) {
-            wrong.push(format!("values[{index}][{key}]: Invalid value: {value:?}: {}", words.join("; ")));
+        if let value_messages @ [_, ..] = &*label_value(value) {
+            let reasons = value_messages.join("; ");
+            messages.push(format!("values[{index}][{key}]: Invalid value: {value:?}: {reasons}"));
         }
     }
-    match &wrong[..] {
+    match &messages[..] {
         [] => None,
-        [one] => Some(one.clone()),
+        [message] => Some(message.clone()),
         several => Some(format!("[{}]", several.join(", "))),
     }
 }
 
 fn is_dns_label(text: &str) -> bool {
-    let lower = !text.bytes().any(|byte| byte.is_ascii_uppercase());
-    lower && is_word(text, |byte| byte == b'-')
+    let has_uppercase = text.bytes().any(|byte| byte.is_ascii_uppercase());
+    !has_uppercase && is_word(text, |byte| byte == b'-')
 }
 
-/// Returns true if the text consists of letters and digits, and inside also of other bytes.
-fn is_word(text: &str, inner: impl Fn(u8) -> bool) -> bool {
+/// Returns true if the text consists of ASCII letters and digits, and between its ends also of bytes that `is_inner`
+/// allows.
+fn is_word(text: &str, is_inner: impl Fn(u8) -> bool) -> bool {
     let bytes = text.as_bytes();
-    let ends = bytes.first().zip(bytes.last());
-    ends.is_some_and(|(first, last)| first.is_ascii_alphanumeric() && last.is_ascii_alphanumeric())
-        && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || inner(*byte))
+    let first_and_last = bytes.first().zip(bytes.last());
+    first_and_last.is_some_and(|(first, last)| first.is_ascii_alphanumeric() && last.is_ascii_alphanumeric())
+        && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || is_inner(*byte))
 }
 
-fn too_long(text: &str, most: usize) -> Option<String> {
-    (text.len() > most).then(|| format!("must be no more than {most} characters"))
+/// Returns the message for a text that is too long.
+fn check_length(text: &str, max: usize) -> Option<String> {
+    (text.len() > max).then(|| format!("must be no more than {max} characters"))
 }

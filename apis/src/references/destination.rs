@@ -12,11 +12,11 @@ use crate::FieldError;
 /// use reknit_apis::Destination;
 ///
 /// let sink: Destination = serde_json::from_str(r#"{"uri": "/relative"}"#).unwrap();
-/// let wrong = sink.validate().via_field("sink").into_result().unwrap_err();
-/// assert!(wrong.to_string().ends_with("is absent: sink.uri"));
+/// let error = sink.validate().via_field("sink").into_result().unwrap_err();
+/// assert!(error.to_string().ends_with("is absent: sink.uri"));
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(from = "Wire", into = "Wire")]
+#[serde(from = "WireDestination", into = "WireDestination")]
 #[schemars(description = "The destination of messages: an object, a URL, or a URL relative to an object's.")]
 pub struct Destination {
     /// The object to send to (`ref`).
@@ -34,14 +34,14 @@ pub struct Destination {
 impl Destination {
     /// Validates that it names a destination.
     pub fn validate(&self) -> FieldError {
-        let unplaced = |uri: &Url| !uri.is_absolute() || uri.host().is_empty();
+        let is_relative = |uri: &Url| !uri.is_absolute() || uri.host().is_empty();
         match (&self.reference, &self.uri) {
             (None, None) => FieldError::generic("expected at least one, got none", ["ref", "uri"]),
             (Some(_), Some(uri)) if uri.is_absolute() => FieldError::generic(
                 "Absolute URI is not allowed when Ref or [apiVersion, kind, name] is present",
                 ["[apiVersion, kind, name]", "ref", "uri"],
             ),
-            (None, Some(uri)) if unplaced(uri) => FieldError::invalid_value(
+            (None, Some(uri)) if is_relative(uri) => FieldError::invalid_value(
                 "Relative URI is not allowed when Ref and [apiVersion, kind, name] is absent",
                 "uri",
             ),
@@ -58,22 +58,23 @@ impl Destination {
     /// let sink = r#"{"ref": {"apiVersion": "v1", "kind": "Service", "namespace": "theirs", "name": "web"}}"#;
     /// let sink: Destination = serde_json::from_str(sink).unwrap();
     /// assert!(sink.validate_within("theirs").is_empty());
-    /// let wrong = sink.validate_within("mine").via_field("spec.sink");
-    /// assert!(wrong.to_string().starts_with("mismatched namespaces: spec.sink.ref.namespace"));
+    /// let error = sink.validate_within("mine").via_field("spec.sink");
+    /// assert!(error.to_string().starts_with("mismatched namespaces: spec.sink.ref.namespace"));
     /// ```
     pub fn validate_within(&self, namespace: &str) -> FieldError {
-        let elsewhere = self.reference.as_ref().map(|reference| reference.validate_namespace(namespace));
-        self.validate().also(elsewhere.unwrap_or_default().via_field("ref"))
+        let namespace_error =
+            self.reference.as_ref().map(|reference| reference.validate_namespace(namespace));
+        self.validate().also(namespace_error.unwrap_or_default().via_field("ref"))
     }
 
     /// Validates the first certificate, as Knative does.
     fn validate_ca_certs(&self) -> FieldError {
         let Some(certificates) = &self.ca_certs else { return FieldError::none() };
-        let wrong = |why| FieldError::invalid_value(why, "caCert");
+        let invalid = |message| FieldError::invalid_value(message, "caCert");
         match parse_x509_pem(certificates.as_bytes()) {
-            Err(_) => wrong("CA Cert provided is invalid"),
-            Ok((_, block)) if block.label != "CERTIFICATE" => wrong("CA Cert provided is not a certificate"),
-            Ok((_, block)) if block.parse_x509().is_err() => wrong("CA Cert provided is invalid"),
+            Err(_) => invalid("CA Cert provided is invalid"),
+            Ok((_, pem)) if pem.label != "CERTIFICATE" => invalid("CA Cert provided is not a certificate"),
+            Ok((_, pem)) if pem.parse_x509().is_err() => invalid("CA Cert provided is invalid"),
             Ok(_) => FieldError::none(),
         }
     }
@@ -89,7 +90,7 @@ impl Destination {
 /// The destination of messages: an object, a URL, or a URL relative to an object's.
 #[derive(Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct Wire {
+struct WireDestination {
     /// The object to send to.
     #[serde(rename = "ref", default, skip_serializing_if = "Option::is_none")]
     reference: Option<WireReference>,
@@ -113,14 +114,14 @@ struct WireReference {
     group: Option<String>,
 }
 
-impl From<Wire> for Destination {
-    fn from(Wire { reference, uri, ca_certs, audience }: Wire) -> Self {
-        let (reference, group) = reference.map(|named| (named.reference, named.group)).unzip();
+impl From<WireDestination> for Destination {
+    fn from(WireDestination { reference, uri, ca_certs, audience }: WireDestination) -> Self {
+        let (reference, group) = reference.map(|wire| (wire.reference, wire.group)).unzip();
         Self { reference, group: group.flatten(), uri, ca_certs, audience }
     }
 }
 
-impl From<Destination> for Wire {
+impl From<Destination> for WireDestination {
     fn from(Destination { reference, group, uri, ca_certs, audience }: Destination) -> Self {
         let reference = reference.map(|reference| WireReference { reference, group });
         Self { reference, uri, ca_certs, audience }
@@ -140,12 +141,12 @@ mod tests {
             name: "web".into(),
             ..KReference::default()
         };
-        let object = Destination { reference: Some(reference), ..Destination::default() };
-        let path = Destination { uri: "/path".parse().ok(), ..object.clone() };
-        assert!(path.uri.is_some());
-        for destination in [object, path] {
-            let wrong = destination.validate_within("mine").to_string();
-            assert!(wrong.starts_with("mismatched namespaces: ref.namespace\n"), "{wrong}");
+        let with_object = Destination { reference: Some(reference), ..Destination::default() };
+        let with_object_and_path = Destination { uri: "/path".parse().ok(), ..with_object.clone() };
+        assert!(with_object_and_path.uri.is_some());
+        for destination in [with_object, with_object_and_path] {
+            let error = destination.validate_within("mine").to_string();
+            assert!(error.starts_with("mismatched namespaces: ref.namespace\n"), "{error}");
             assert!(destination.validate_within("theirs").is_empty());
             assert!(destination.validate().is_empty());
         }
@@ -153,11 +154,11 @@ mod tests {
 
     #[test]
     fn an_invalid_first_certificate_is_refused() {
-        let authority = "-----BEGIN CERTIFICATE-----\n\
+        let truncated = "-----BEGIN CERTIFICATE-----\n\
             MIIBdDCCARmgAwIBAgIUAvC\n-----END CERTIFICATE-----\n";
-        for (certificates, wrong) in [
+        for (certificates, expected) in [
             ("certificate", "invalid value: CA Cert provided is invalid: caCert"),
-            (authority, "invalid value: CA Cert provided is invalid: caCert"),
+            (truncated, "invalid value: CA Cert provided is invalid: caCert"),
             (
                 "-----BEGIN CERTIFICATE REQUEST-----\nAA==\n-----END CERTIFICATE REQUEST-----\n",
                 "invalid value: CA Cert provided is not a certificate: caCert",
@@ -169,7 +170,7 @@ mod tests {
                 ca_certs: Some(certificates.into()),
                 ..Destination::default()
             };
-            assert_eq!(destination.validate().to_string(), wrong, "{certificates}");
+            assert_eq!(destination.validate().to_string(), expected, "{certificates}");
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+/// The part of a URL that a text is in. It decides which bytes are escaped.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Part {
     User,
@@ -13,13 +14,13 @@ pub(super) enum Part {
 }
 
 fn is_unescaped(byte: u8, part: Part) -> bool {
-    let others: &[u8] = match part {
+    let reserved: &[u8] = match part {
         Part::User => b"$&+,;=",
         Part::Host | Part::Zone => b"!$&'()*+,;=:[]<>\"",
         Part::Path => b"$&+,/:;=@",
         Part::Fragment => b"$&+,/:;=?@!()*",
     };
-    is_unreserved(byte) || others.contains(&byte)
+    is_unreserved(byte) || reserved.contains(&byte)
 }
 
 /// Returns true if the byte is never escaped (RFC 3986, section 2.3).
@@ -44,35 +45,38 @@ pub(super) fn encode(bytes: &[u8], part: Part) -> String {
     text
 }
 
-/// Decodes and encodes the text, so that equal texts are equal afterwards.
-pub(super) fn recode(text: &str, part: Part) -> Result<String, &'static str> {
+/// Decodes the text and encodes it again, so that all encodings of a text become the same.
+pub(super) fn reencode(text: &str, part: Part) -> Result<String, &'static str> {
     if is_plain(text) {
         return Ok(text.into());
     }
     Ok(encode(&unescape(text, part)?, part))
 }
 
+/// Decodes the percent-encoded bytes of the text.
 pub(super) fn unescape(text: &str, part: Part) -> Result<Vec<u8>, &'static str> {
     let mut bytes = text.bytes();
-    let mut plain = Vec::with_capacity(text.len());
+    let mut decoded = Vec::with_capacity(text.len());
     while let Some(byte) = bytes.next() {
         if byte == b'%' {
-            let byte = hex(bytes.next()).zip(hex(bytes.next())).map(|(high, low)| high << 4 | low);
-            plain.push(byte.filter(|byte| may_be_escaped(*byte, part)).ok_or("invalid URL escape")?);
+            let byte =
+                hex_digit(bytes.next()).zip(hex_digit(bytes.next())).map(|(high, low)| high << 4 | low);
+            decoded.push(byte.filter(|byte| may_be_escaped(*byte, part)).ok_or("invalid URL escape")?);
         } else if is_allowed(byte, part) {
-            plain.push(byte);
+            decoded.push(byte);
         } else {
             return Err("invalid character in host name");
         }
     }
-    Ok(plain)
+    Ok(decoded)
 }
 
 fn is_allowed(byte: u8, part: Part) -> bool {
     !matches!(part, Part::Host | Part::Zone) || !byte.is_ascii() || is_unescaped(byte, part)
 }
 
-/// In a host, only bytes that are not ASCII and the `%` before a zone may be escaped. In a zone, only bytes of a host.
+/// Returns true if the byte may be the value of an escape. In a host, only bytes that are not ASCII and the `%` before
+/// a zone may be. In a zone, only `%`, the space, and the bytes that a host may contain unescaped.
 fn may_be_escaped(byte: u8, part: Part) -> bool {
     match part {
         Part::Host => !byte.is_ascii() || byte == b'%',
@@ -81,24 +85,24 @@ fn may_be_escaped(byte: u8, part: Part) -> bool {
     }
 }
 
-fn hex(digit: Option<u8>) -> Option<u8> {
+fn hex_digit(digit: Option<u8>) -> Option<u8> {
     char::from(digit?).to_digit(16).and_then(|value| value.try_into().ok())
 }
 
-/// Keeps a valid encoding, and encodes any other text.
+/// Keeps a text whose encoding is valid, and encodes any other text anew.
 pub(super) fn normalise(text: &str, part: Part) -> Result<String, &'static str> {
     if is_plain(text) {
         return Ok(text.into());
     }
-    let plain = unescape(text, part)?;
-    let valid = |byte| is_unescaped(byte, part) || b"!$&'()*+,;=:@[]%".contains(&byte);
-    Ok(if text.bytes().all(valid) { text.into() } else { encode(&plain, part) })
+    let decoded = unescape(text, part)?;
+    let is_valid = |byte| is_unescaped(byte, part) || b"!$&'()*+,;=:@[]%".contains(&byte);
+    Ok(if text.bytes().all(is_valid) { text.into() } else { encode(&decoded, part) })
 }
 
 /// Decodes the text. Bytes that are not UTF-8 are replaced.
 pub(super) fn decode(text: &str) -> Cow<'_, str> {
     match unescape(text, Part::Path) {
-        Ok(plain) if plain != text.as_bytes() => String::from_utf8_lossy(&plain).into_owned().into(),
+        Ok(decoded) if decoded != text.as_bytes() => String::from_utf8_lossy(&decoded).into_owned().into(),
         _ => text.into(),
     }
 }

@@ -49,9 +49,9 @@ impl KReference {
             .also(check_required(&self.kind, "kind"))
     }
 
-    /// Validates that the reference names an object, and that a namespace in it equals `parent_namespace`, the namespace of
-    /// the object that contains the reference. Otherwise the author of the reference could make the controller act in a
-    /// namespace to which the author has no access.
+    /// Validates that the reference names an object, and that a namespace in it equals `parent_namespace`, the
+    /// namespace of the object that contains the reference. Without this check, users could make the controller act in
+    /// namespaces to which they have no access.
     ///
     /// A reference without a namespace passes this check. If `parent_namespace` is empty, because the containing object is
     /// cluster-scoped, every namespace passes.
@@ -67,9 +67,9 @@ impl KReference {
     ///     ..KReference::default()
     /// };
     /// assert!(sink.validate_within("theirs").is_empty());
-    /// let wrong = sink.validate_within("mine").via_field("spec.sink");
+    /// let error = sink.validate_within("mine").via_field("spec.sink");
     /// assert_eq!(
-    ///     wrong.to_string(),
+    ///     error.to_string(),
     ///     "mismatched namespaces: spec.sink.namespace\nparent namespace: \"mine\" does not match ref: \"theirs\"",
     /// );
     /// ```
@@ -96,12 +96,12 @@ impl KReference {
 /// ```
 /// use reknit_apis::Reference;
 ///
-/// let one = Reference { api_version: "v1".into(), kind: "Service".into(), ..Reference::default() };
-/// let error = one.check_trackable().unwrap_err();
+/// let reference = Reference { api_version: "v1".into(), kind: "Service".into(), ..Reference::default() };
+/// let error = reference.check_trackable().unwrap_err();
 /// assert_eq!(error.to_string(), "invalid Reference:\nmust provide either Name or Selector");
 ///
-/// let one = Reference { name: Some("web".into()), namespace: Some("default".into()), ..one };
-/// assert!(one.check_trackable().is_ok());
+/// let reference = Reference { name: Some("web".into()), namespace: Some("default".into()), ..reference };
+/// assert!(reference.check_trackable().is_ok());
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -141,13 +141,13 @@ impl From<KReference> for Reference {
 impl Reference {
     /// Validates that the reference names or selects objects in a namespace.
     pub fn validate(&self) -> FieldError {
-        let named = match (&self.selector, self.name()) {
+        let name_or_selector = match (&self.selector, self.name()) {
             (Some(_), "") => self.validate_selector(),
             (Some(_), _) => FieldError::multiple_one_of(["selector", "name"]),
             (None, "") => FieldError::missing_one_of(["selector", "name"]),
             (None, name) => check_format(name, dns_label, "name"),
         };
-        self.validate_kind_and_namespace().also(named)
+        self.validate_kind_and_namespace().also(name_or_selector)
     }
 
     /// Validates that the reference names one object in a namespace and has no selector.
@@ -168,21 +168,21 @@ impl Reference {
     /// Returns an error if a field is malformed, if both name and selector are set, or if neither is set.
     pub fn check_trackable(&self) -> Result<(), InvalidReference> {
         let mut errors = Vec::new();
-        let mut check = |field: &str, reasons: Vec<String>| {
-            errors.extend(reasons.into_iter().map(|reason| format!("{field}: {reason}")));
+        let mut add = |field: &str, messages: Vec<String>| {
+            errors.extend(messages.into_iter().map(|message| format!("{field}: {message}")));
         };
-        check("APIVersion", qualified_name(&self.api_version));
-        check("Kind", c_identifier(&self.kind));
+        add("APIVersion", qualified_name(&self.api_version));
+        add("Kind", c_identifier(&self.kind));
         if !self.namespace().is_empty() {
-            check("Namespace", dns_label(self.namespace()));
+            add("Namespace", dns_label(self.namespace()));
         }
         match (&self.selector, self.name()) {
             (Some(_), name) if !name.is_empty() => {
                 errors.push("cannot provide both Name and Selector".into())
             }
-            (Some(selector), _) => check("Selector", label_selector(selector).into_iter().collect()),
+            (Some(selector), _) => add("Selector", label_selector(selector).into_iter().collect()),
             (None, "") => errors.push("must provide either Name or Selector".into()),
-            (None, name) => check("Name", dns_subdomain(name)),
+            (None, name) => add("Name", dns_subdomain(name)),
         }
         errors.sort();
         if errors.is_empty() { Ok(()) } else { Err(InvalidReference(errors)) }
@@ -203,8 +203,8 @@ impl Reference {
     }
 
     fn validate_selector(&self) -> FieldError {
-        let wrong = self.selector.as_ref().and_then(label_selector);
-        wrong.map_or_else(FieldError::none, |why| FieldError::invalid_value(why, "selector"))
+        let message = self.selector.as_ref().and_then(label_selector);
+        message.map_or_else(FieldError::none, |message| FieldError::invalid_value(message, "selector"))
     }
 }
 
@@ -215,7 +215,7 @@ fn check_required(value: &str, path: &str) -> FieldError {
 fn check_format(value: &str, rule: fn(&str) -> Vec<String>, path: &str) -> FieldError {
     match &rule(value)[..] {
         [] => FieldError::none(),
-        wrong => FieldError::invalid_value(wrong.join(", "), path),
+        messages => FieldError::invalid_value(messages.join(", "), path),
     }
 }
 

@@ -8,7 +8,7 @@ use std::{borrow::Cow, fmt, net::Ipv6Addr, str::FromStr};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use super::escape::{self, Part, decode, encode, is_plain, normalise, recode};
+use super::escape::{self, Part, decode, encode, is_plain, normalise, reencode};
 
 /// An absolute or relative URL. The default is the empty URL, an empty string in JSON.
 ///
@@ -31,9 +31,9 @@ pub struct Url {
     user: Option<String>,
     host: String,
     path: String,
-    /// True if it is written `scheme:/path`, without the two slashes of a host.
+    /// True for `scheme:/path`, which lacks the two slashes before a host.
     omit_host: bool,
-    /// True if it ends with a `?`, before an empty query.
+    /// True if a `?` is written although the query is empty.
     force_query: bool,
     query: String,
     fragment: String,
@@ -41,24 +41,24 @@ pub struct Url {
 
 /// The error of parsing a malformed URL.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("parse {text:?}: {why}")]
+#[error("parse {text:?}: {reason}")]
 pub struct UrlError {
     text: String,
-    why: &'static str,
+    reason: &'static str,
 }
 
 impl Url {
     /// Creates an `http` URL of this host and optional port.
     pub fn http(host: impl Into<String>) -> Self {
-        Self::of("http", host)
+        Self::with_host("http", host)
     }
 
     /// Creates an `https` URL of this host and optional port.
     pub fn https(host: impl Into<String>) -> Self {
-        Self::of("https", host)
+        Self::with_host("https", host)
     }
 
-    fn of(scheme: &str, host: impl Into<String>) -> Self {
+    fn with_host(scheme: &str, host: impl Into<String>) -> Self {
         let host = host.into();
         let host = if is_plain(&host) { host } else { encode(host.as_bytes(), Part::Host) };
         Self { scheme: scheme.into(), host, ..Self::default() }
@@ -73,7 +73,7 @@ impl Url {
         if text.is_empty() {
             return Ok(None);
         }
-        parse(text).map(Some).map_err(|why| UrlError { text: without_user(text).into_owned(), why })
+        parse(text).map(Some).map_err(|reason| UrlError { text: redact_user(text).into_owned(), reason })
     }
 
     /// Returns true if it is the empty URL.
@@ -143,9 +143,9 @@ impl Url {
     }
 
     fn write_authority(&self, to: &mut impl fmt::Write, user: Option<&str>) -> fmt::Result {
-        let slashes =
+        let has_slashes =
             self.has_authority() || (self.is_absolute() && !self.omit_host && !self.path.is_empty());
-        if slashes {
+        if has_slashes {
             to.write_str("//")?;
         }
         if let Some(user) = user {
@@ -240,9 +240,10 @@ impl JsonSchema for Url {
     }
 }
 
-type Parsed<T> = Result<T, &'static str>;
+/// A parsed part, or the reason for the error.
+type ParseResult<T> = Result<T, &'static str>;
 
-fn parse(text: &str) -> Parsed<Url> {
+fn parse(text: &str) -> ParseResult<Url> {
     let (text, fragment) = text.split_once('#').unwrap_or((text, ""));
     if text.bytes().any(|byte| byte.is_ascii_control()) {
         return Err("invalid control character in URL");
@@ -266,9 +267,9 @@ fn parse(text: &str) -> Parsed<Url> {
     let has_authority = rest.starts_with("//") && (url.is_absolute() || !rest.starts_with("///"));
     if has_authority {
         let authority = &rest[2..];
-        let (authority, after) = authority.split_at(authority.find('/').unwrap_or(authority.len()));
+        let (authority, rest) = authority.split_at(authority.find('/').unwrap_or(authority.len()));
         (url.user, url.host) = parse_authority(&url.scheme, authority)?;
-        path = after;
+        path = rest;
     } else {
         url.omit_host = url.is_absolute();
     }
@@ -276,8 +277,8 @@ fn parse(text: &str) -> Parsed<Url> {
     Ok(url)
 }
 
-/// The text without its user and password, for error messages.
-fn without_user(text: &str) -> Cow<'_, str> {
+/// Replaces the user and password in the text, for error messages.
+fn redact_user(text: &str) -> Cow<'_, str> {
     match (text.find("//"), text.rfind('@')) {
         (Some(slashes), Some(at)) if slashes < at => {
             format!("{}//xxxxx{}", &text[..slashes], &text[at..]).into()
@@ -286,9 +287,9 @@ fn without_user(text: &str) -> Cow<'_, str> {
     }
 }
 
-fn split_scheme(text: &str) -> Parsed<(&str, &str)> {
-    let in_scheme = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.');
-    let (scheme, rest) = text.split_at(text.find(|c| !in_scheme(c)).unwrap_or(text.len()));
+fn split_scheme(text: &str) -> ParseResult<(&str, &str)> {
+    let is_scheme_char = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.');
+    let (scheme, rest) = text.split_at(text.find(|c| !is_scheme_char(c)).unwrap_or(text.len()));
     match rest.strip_prefix(':') {
         Some(_) if scheme.is_empty() => Err("missing protocol scheme"),
         Some(rest) if scheme.starts_with(|c: char| c.is_ascii_alphabetic()) => Ok((scheme, rest)),
@@ -296,37 +297,40 @@ fn split_scheme(text: &str) -> Parsed<(&str, &str)> {
     }
 }
 
-fn parse_authority(scheme: &str, text: &str) -> Parsed<(Option<String>, String)> {
+fn parse_authority(scheme: &str, text: &str) -> ParseResult<(Option<String>, String)> {
     let Some((user, host)) = text.rsplit_once('@') else { return Ok((None, parse_host(scheme, text)?)) };
-    let in_user = |c: char| c.is_ascii_alphanumeric() || "-._:~!$&'()*+,;=%@".contains(c);
-    if !user.chars().all(in_user) {
+    let is_user_char = |c: char| c.is_ascii_alphanumeric() || "-._:~!$&'()*+,;=%@".contains(c);
+    if !user.chars().all(is_user_char) {
         return Err("invalid userinfo");
     }
     let user = match user.split_once(':') {
-        Some((name, password)) => format!("{}:{}", recode(name, Part::User)?, recode(password, Part::User)?),
-        None => recode(user, Part::User)?,
+        Some((name, password)) => {
+            format!("{}:{}", reencode(name, Part::User)?, reencode(password, Part::User)?)
+        }
+        None => reencode(user, Part::User)?,
     };
     Ok((Some(user), parse_host(scheme, host)?))
 }
 
-fn parse_host(scheme: &str, host: &str) -> Parsed<String> {
+fn parse_host(scheme: &str, host: &str) -> ParseResult<String> {
     match host.rfind('[') {
         Some(0) => return parse_ip_literal(&host[1..]),
         Some(_) => return Err("invalid IP-literal"),
         None => {}
     }
-    // Lists of hosts with ports, which some databases use, contain further colons.
+    // Other schemes may list several hosts with ports, as some databases do: there the last colon counts.
     let is_http = matches!(scheme, "http" | "https");
     let colon = if is_http { host.find(':') } else { host.rfind(':') };
     check_port(colon.map_or("", |colon| &host[colon..]))?;
-    recode(host, Part::Host)
+    reencode(host, Part::Host)
 }
 
 /// Parses an IPv6 address after its opening bracket, with an optional zone and port.
-fn parse_ip_literal(text: &str) -> Parsed<String> {
+fn parse_ip_literal(text: &str) -> ParseResult<String> {
     let (literal, port) = text.rsplit_once(']').ok_or("missing ']' in host")?;
     check_port(port)?;
-    let (address, zone) = literal.split_once("%25").map_or((literal, None), |(one, zone)| (one, Some(zone)));
+    let (address, zone) =
+        literal.split_once("%25").map_or((literal, None), |(address, zone)| (address, Some(zone)));
     let address = escape::unescape(address, Part::Host)?;
     let address = String::from_utf8_lossy(&address);
     address.parse::<Ipv6Addr>().map_err(|_| "invalid IP-literal")?;
@@ -338,16 +342,17 @@ fn parse_ip_literal(text: &str) -> Parsed<String> {
     Ok(format!("[{address}{zone}]{port}"))
 }
 
-fn check_port(port: &str) -> Parsed<()> {
+fn check_port(port: &str) -> ParseResult<()> {
     let digits = port.strip_prefix(':').unwrap_or("");
-    let is_port =
+    let is_valid =
         port.is_empty() || port.starts_with(':') && digits.bytes().all(|byte| byte.is_ascii_digit());
-    if is_port { Ok(()) } else { Err("invalid port after host") }
+    if is_valid { Ok(()) } else { Err("invalid port after host") }
 }
 
 /// Joins the paths and removes `.` and `..`. A result that is not empty starts with a slash.
 ///
-/// As in Go, and unlike in the RFC, an empty element directly after leaving the first folder adds no slash.
+/// As in Go, and unlike in the RFC, `/a/..//b` becomes `/b`: an empty segment adds no slash if `..` has just removed
+/// the only folder.
 fn resolve_path(base: &str, reference: &str) -> String {
     let full = match reference {
         "" => base.to_owned(),
@@ -357,21 +362,21 @@ fn resolve_path(base: &str, reference: &str) -> String {
     if full.is_empty() {
         return full;
     }
-    let (mut path, mut first, mut last) = (String::new(), true, "");
-    for element in full.split('/') {
-        last = element;
-        match element {
-            "." => first = false,
+    let (mut path, mut needs_slash, mut last) = (String::new(), false, "");
+    for segment in full.split('/') {
+        last = segment;
+        match segment {
+            "." => needs_slash = true,
             ".." => {
                 path.truncate(path.rfind('/').unwrap_or(0));
-                first = path.is_empty();
+                needs_slash = !path.is_empty();
             }
             _ => {
-                if !first {
+                if needs_slash {
                     path.push('/');
                 }
-                path.push_str(element);
-                first = false;
+                path.push_str(segment);
+                needs_slash = true;
             }
         }
     }
@@ -393,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_text_is_no_url_and_deserializes_to_the_empty_one() {
+    fn an_empty_text_parses_to_none_and_deserializes_to_the_empty_url() {
         assert_eq!(Url::parse(""), Ok(None));
         assert!("".parse::<Url>().unwrap().is_empty());
         assert_eq!(serde_json::from_str::<Url>("\"\"").unwrap(), Url::default());
@@ -411,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_shows_the_text_and_the_reason() {
+    fn an_error_shows_the_reason_and_the_text_without_its_password() {
         let error = "http://host:port".parse::<Url>().unwrap_err();
         assert_eq!(error.to_string(), r#"parse "http://host:port": invalid port after host"#);
         let error = "http://me:secret@host:port".parse::<Url>().unwrap_err();

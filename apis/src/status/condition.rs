@@ -12,9 +12,9 @@ use serde::{Deserialize, Deserializer, Serialize};
 /// ```
 /// use reknit_apis::{Condition, ConditionStatus};
 ///
-/// let read: Condition = serde_json::from_str(r#"{"type": "Ready", "status": "False", "reason": "NoPods"}"#)?;
-/// assert_eq!(read.status, ConditionStatus::False);
-/// assert_eq!(read.reason.as_deref(), Some("NoPods"));
+/// let condition: Condition = serde_json::from_str(r#"{"type": "Ready", "status": "False", "reason": "NoPods"}"#)?;
+/// assert_eq!(condition.status, ConditionStatus::False);
+/// assert_eq!(condition.reason.as_deref(), Some("NoPods"));
 /// # Ok::<_, serde_json::Error>(())
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]

@@ -8,8 +8,8 @@ use super::{
     duck::{DuckShaped, DuckStatus},
 };
 
-/// The reason of the top condition until a pass marks a condition for a new generation.
-const UNMARKED: &str = "NewObservedGenFailure";
+/// The reason of the top condition for a new generation, until the pass marks a condition.
+const NEW_GENERATION_REASON: &str = "NewObservedGenFailure";
 
 /// The conditions that decide whether an object is ready: the top condition, and the dependents that must all be True for
 /// it to be True.
@@ -57,19 +57,20 @@ impl ConditionSet {
         Conditions { set: *self, duck: status.duck_mut() }
     }
 
-    /// The number of distinct dependents.
-    fn count(&self) -> usize {
-        let is_first =
-            |(at, kind): &(usize, &&str)| **kind != self.top && !self.dependents[..*at].contains(*kind);
-        self.dependents.iter().enumerate().filter(is_first).count()
+    /// The number of dependents, without repeated ones and the top condition.
+    fn dependent_count(&self) -> usize {
+        let is_counted =
+            |(index, kind): &(usize, &&str)| **kind != self.top && !self.dependents[..*index].contains(*kind);
+        self.dependents.iter().enumerate().filter(is_counted).count()
     }
 
-    fn decides(&self, kind: &str) -> bool {
+    /// Returns true if the condition is the top condition or a dependent. Knative calls these terminal.
+    fn is_terminal(&self, kind: &str) -> bool {
         kind == self.top || self.dependents.contains(&kind)
     }
 
     fn severity(&self, kind: &str) -> Severity {
-        if self.decides(kind) { Severity::Error } else { Severity::Info }
+        if self.is_terminal(kind) { Severity::Error } else { Severity::Info }
     }
 }
 
@@ -126,10 +127,10 @@ impl Conditions<'_> {
 
     /// Adds missing conditions: the top condition as Unknown, and dependents as True if the top is True, or else as Unknown.
     pub fn initialise(&mut self) {
-        self.initialise_one(self.set.top, ConditionStatus::Unknown);
+        self.add_if_missing(self.set.top, ConditionStatus::Unknown);
         let status = if self.is_happy() { ConditionStatus::True } else { ConditionStatus::Unknown };
         for kind in self.set.dependents {
-            self.initialise_one(kind, status);
+            self.add_if_missing(kind, status);
         }
     }
 
@@ -148,8 +149,8 @@ impl Conditions<'_> {
     pub fn mark_unknown(&mut self, kind: &str, reason: &str, message: impl Into<String>) {
         let message = message.into();
         self.mark(kind, ConditionStatus::Unknown, reason, message.clone());
-        let fails = |dependent: &&str| self.status(dependent) == ConditionStatus::False;
-        if self.set.dependents.iter().any(fails) {
+        let is_false = |dependent: &&str| self.status(dependent) == ConditionStatus::False;
+        if self.set.dependents.iter().any(is_false) {
             if self.status(self.set.top) != ConditionStatus::False {
                 self.mark_false(self.set.top, reason, message);
             }
@@ -167,7 +168,7 @@ impl Conditions<'_> {
         }
     }
 
-    /// Stores the condition with the current time, and does not update the top condition.
+    /// Stores the condition with the current time, and does not change the top condition.
     pub fn set(&mut self, mut condition: Condition) {
         condition.reason = condition.reason.filter(|text| !text.is_empty());
         condition.message = condition.message.filter(|text| !text.is_empty());
@@ -175,10 +176,10 @@ impl Conditions<'_> {
             return;
         }
         condition.last_transition_time = Some(Time(Timestamp::now()));
-        let all = &mut self.duck.conditions;
-        all.retain(|stored| stored.kind != condition.kind);
-        all.push(condition);
-        all.sort_by(|a, b| a.kind.cmp(&b.kind));
+        let conditions = &mut self.duck.conditions;
+        conditions.retain(|stored| stored.kind != condition.kind);
+        conditions.push(condition);
+        conditions.sort_by(|a, b| a.kind.cmp(&b.kind));
     }
 
     /// Removes a condition.
@@ -187,35 +188,36 @@ impl Conditions<'_> {
     ///
     /// The top condition and its dependents cannot be removed.
     pub fn clear(&mut self, kind: &str) -> Result<(), ClearError> {
-        if self.set.decides(kind) {
+        if self.set.is_terminal(kind) {
             return Err(ClearError);
         }
         self.duck.conditions.retain(|stored| stored.kind != kind);
         Ok(())
     }
 
-    /// Marks the top Unknown if the observed generation is not this one. Returns whether it is not.
+    /// Marks the top Unknown if the generation is not the observed one. Returns true if so.
     ///
     /// Called before a pass. The reconciler is expected to mark a condition.
     pub fn expect_generation(&mut self, generation: Option<i64>) -> bool {
         let is_new = self.duck.observed_generation.unwrap_or_default() != generation.unwrap_or_default();
         if is_new {
             let message = "unsuccessfully observed a new generation";
-            self.mark_unknown(self.set.top, UNMARKED, message);
+            self.mark_unknown(self.set.top, NEW_GENERATION_REASON, message);
         }
         is_new
     }
 
-    /// Returns true if the top is as [`expect_generation`](Self::expect_generation) left it, so that no condition was marked since.
+    /// Returns true if no condition was marked since [`expect_generation`](Self::expect_generation) marked the top
+    /// Unknown.
     pub fn expects_generation(&self) -> bool {
-        self.top().is_some_and(|top| top.reason.as_deref() == Some(UNMARKED))
+        self.top().is_some_and(|top| top.reason.as_deref() == Some(NEW_GENERATION_REASON))
     }
 
     fn status(&self, kind: &str) -> ConditionStatus {
         self.get(kind).map_or(ConditionStatus::Unknown, |condition| condition.status)
     }
 
-    fn initialise_one(&mut self, kind: &str, status: ConditionStatus) {
+    fn add_if_missing(&mut self, kind: &str, status: ConditionStatus) {
         if self.get(kind).is_none() {
             self.mark(kind, status, "", "");
         }
@@ -232,6 +234,7 @@ impl Conditions<'_> {
         });
     }
 
+    /// Updates the top condition after `marked` has become True.
     fn follow_dependents(&mut self, marked: &str) {
         let top = self.set.top;
         if let Some(unhappy) = self.unhappy_dependent() {
@@ -242,20 +245,21 @@ impl Conditions<'_> {
         }
     }
 
-    /// The condition that the top copies: the newest False one, or else the newest Unknown one.
+    /// Returns the condition that the top copies: the newest False one, or else the newest Unknown one, or else an
+    /// Unknown one without a reason if a dependent is not stored. `None` if all dependents are True.
     fn unhappy_dependent(&self) -> Option<Condition> {
-        let dependents = self.set.count();
-        if dependents == 0 {
+        let dependent_count = self.set.dependent_count();
+        if dependent_count == 0 {
             return None;
         }
-        let stored = &self.duck.conditions;
-        let mut terminal: Vec<_> =
-            stored.iter().filter(|one| one.severity.is_error() && one.kind != self.set.top).collect();
-        terminal.sort_by(|a, b| b.last_transition_time.cmp(&a.last_transition_time));
-        let newest = |status| terminal.iter().find(|one| one.status == status).map(|one| (*one).clone());
+        let is_dependent =
+            |condition: &&Condition| condition.severity.is_error() && condition.kind != self.set.top;
+        let mut stored: Vec<_> = self.duck.conditions.iter().filter(is_dependent).collect();
+        stored.sort_by(|a, b| b.last_transition_time.cmp(&a.last_transition_time));
+        let newest = |status| stored.iter().find(|one| one.status == status).map(|one| (*one).clone());
         newest(ConditionStatus::False)
             .or_else(|| newest(ConditionStatus::Unknown))
-            .or_else(|| (dependents > terminal.len()).then(Condition::default))
+            .or_else(|| (dependent_count > stored.len()).then(Condition::default))
     }
 }
 
@@ -280,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_generation_is_expected_until_a_condition_is_marked() {
+    fn a_new_generation_is_expected_until_a_condition_is_marked() {
         const SET: ConditionSet = ConditionSet::living(&["A"]);
         let mut status = DuckStatus::default();
         let mut conditions = SET.manage(&mut status);

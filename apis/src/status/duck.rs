@@ -39,15 +39,13 @@ impl DuckStatus {
         self.conditions.iter().find(|condition| condition.kind == kind)
     }
 
-    /// Restores the transition time of each condition that is otherwise equal to one in `before`.
-    ///
-    /// So a condition that changes and changes back within one pass has not changed.
+    /// Restores the transition time of each condition that is otherwise equal to one in `before`. Then a condition that
+    /// changes and changes back within one pass counts as unchanged.
     pub fn keep_transition_times(&mut self, before: &Self) {
         for condition in &mut self.conditions {
-            if let Some(same) =
-                before.conditions.iter().find(|old| old.eq_ignoring_transition_time(condition))
+            if let Some(old) = before.conditions.iter().find(|old| old.eq_ignoring_transition_time(condition))
             {
-                condition.last_transition_time.clone_from(&same.last_transition_time);
+                condition.last_transition_time.clone_from(&old.last_transition_time);
             }
         }
     }
@@ -70,9 +68,9 @@ impl DuckStatus {
     note = "a Kind without conditions is declared by `kind!(YourKind {{ status: {Self} }});`"
 )]
 pub trait DuckShaped: Clone + Default + PartialEq + Serialize + DeserializeOwned + Send + Sync {
-    /// The embedded `DuckStatus`.
+    /// Returns the embedded `DuckStatus`.
     fn duck(&self) -> &DuckStatus;
-    /// The embedded `DuckStatus`, to change.
+    /// Returns the embedded `DuckStatus` for changes.
     fn duck_mut(&mut self) -> &mut DuckStatus;
 }
 

@@ -1,6 +1,7 @@
-// The sample controller on controller-runtime: a field index leads from a Service to those that name it. Run as
-// `bench-controller-runtime tuned`, managedFields are dropped before caching and updates that change no generation do
-// not wake it, as the library's documentation advises. K_THREADS_PER_CONTROLLER is how many reconciliations run at once.
+// The sample controller on controller-runtime: a field index maps a Service to the AddressableServices that name it.
+// Run as `bench-controller-runtime tuned`, it drops managedFields before caching and ignores updates that do not change
+// the generation, as the library's documentation advises. K_THREADS_PER_CONTROLLER is the number of concurrent
+// reconciles.
 package main
 
 import (
@@ -87,7 +88,7 @@ func watch(mgr ctrl.Manager, workers int, tuned bool) error {
 	}
 	return ctrl.NewControllerManagedBy(mgr).
 		For(&AddressableService{}, own...).
-		Watches(&corev1.Service{}, handler.EnqueueRequestsFromMapFunc(r.naming)).
+		Watches(&corev1.Service{}, handler.EnqueueRequestsFromMapFunc(r.referrers)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
 		Complete(r)
 }
@@ -96,7 +97,8 @@ func serviceName(object client.Object) []string {
 	return []string{object.(*AddressableService).Spec.ServiceName}
 }
 
-func (r *reconciler) naming(ctx context.Context, service client.Object) []ctrl.Request {
+// referrers returns a request for each AddressableService that names the Service.
+func (r *reconciler) referrers(ctx context.Context, service client.Object) []ctrl.Request {
 	var found AddressableServiceList
 	err := r.List(ctx, &found, client.InNamespace(service.GetNamespace()), client.MatchingFields{byService: service.GetName()})
 	if err != nil {
@@ -128,11 +130,11 @@ func (r *reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	return ctrl.Result{}, r.Status().Update(ctx, &object)
 }
 
-func (s *AddressableServiceStatus) mark(generation int64, name types.NamespacedName, there bool) {
+func (s *AddressableServiceStatus) mark(generation int64, name types.NamespacedName, found bool) {
 	ready := metav1.Condition{Type: "Ready", Status: metav1.ConditionFalse, Reason: "ServiceUnavailable"}
 	ready.Message = fmt.Sprintf("Service %q wasn't found.", name.Name)
 	s.Address = nil
-	if there {
+	if found {
 		ready = metav1.Condition{Type: "Ready", Status: metav1.ConditionTrue}
 		s.Address = &Address{URL: fmt.Sprintf("http://%s.%s.svc.cluster.local", name.Name, name.Namespace)}
 	}

@@ -20,7 +20,7 @@ use crate::{
     report::{Report, chart},
 };
 
-/// A result whose first error ends the program.
+/// The result of a step. Its error ends the program.
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
 const RESULTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/results");
@@ -29,10 +29,10 @@ const RESULTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/results");
 #[derive(Parser)]
 #[command(name = "hack/bench.sh")]
 struct Args {
-    /// The folder of the programs to measure; hack/bench.sh gives it
+    /// The folder of the programs to measure; set by hack/bench.sh
     #[arg(long)]
     programs: PathBuf,
-    /// Puts the result into benches/results/NAME.json and NAME.svg
+    /// Writes the result to benches/results/NAME.json and NAME.svg
     #[arg(long, value_name = "NAME")]
     write: Option<String>,
     #[command(flatten)]
@@ -50,7 +50,8 @@ async fn main() -> ExitCode {
     }
 }
 
-async fn interrupted() -> Result<()> {
+/// Returns an error once SIGINT or SIGTERM arrives.
+async fn interruption() -> Result<()> {
     let (mut interrupted, mut terminated) =
         (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     tokio::select! {
@@ -61,21 +62,21 @@ async fn interrupted() -> Result<()> {
 }
 
 async fn run(args: Args) -> Result<()> {
-    let mut measuring = unless_interrupted(args.plan.begin(&args.programs)).await?;
-    let ended = unless_interrupted(measuring.all()).await;
-    if ended.is_err() {
-        println!("not all was measured; what was:");
+    let mut benchmark = unless_interrupted(args.plan.start(&args.programs)).await?;
+    let result = unless_interrupted(benchmark.run()).await;
+    if result.is_err() {
+        println!("the measurement is incomplete; the results so far:");
     }
-    print!("{}", measuring.report.table());
-    ended?;
-    args.write.map_or(Ok(()), |name| write(&measuring.report, &name))
+    print!("{}", benchmark.report.table());
+    result?;
+    args.write.map_or(Ok(()), |name| write(&benchmark.report, &name))
 }
 
-/// Runs the work until it ends or a signal arrives. Dropping the work stops what it started.
-async fn unless_interrupted<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
+/// Runs the future until it completes or a signal arrives. Dropping it stops the processes that it started.
+async fn unless_interrupted<T>(future: impl Future<Output = Result<T>>) -> Result<T> {
     tokio::select! {
-        ended = work => ended,
-        Err(interrupted) = interrupted() => Err(interrupted),
+        result = future => result,
+        Err(interrupted) = interruption() => Err(interrupted),
     }
 }
 
@@ -84,6 +85,6 @@ fn write(report: &Report, name: &str) -> Result<()> {
     fs::create_dir_all(folder)?;
     fs::write(folder.join(format!("{name}.json")), serde_json::to_string_pretty(report)? + "\n")?;
     fs::write(folder.join(format!("{name}.svg")), chart::svg(report))?;
-    println!("written to benches/results/{name}.json and {name}.svg");
+    println!("wrote benches/results/{name}.json and {name}.svg");
     Ok(())
 }

@@ -17,48 +17,49 @@ use crate::{
 
 #[derive(Args)]
 pub(crate) struct Plan {
-    /// Measures everything: two to four hours. Of the options below only --only has an effect then
+    /// Measures everything, in two to four hours. Of the options below, only --only still has an effect
     #[arg(long)]
     full: bool,
-    /// The number of AddressableServices and of Services; in ascending order
+    /// The numbers of objects of each Kind, in ascending order
     #[arg(long, value_delimiter = ',', default_value = "5000")]
     objects: Vec<usize>,
-    /// The number of concurrent reconciles or writes
+    /// The numbers of concurrent reconciles or writes
     #[arg(long, value_delimiter = ',', default_value = "10")]
     workers: Vec<usize>,
-    /// The number of runs of each candidate, in turns
+    /// The number of runs of each candidate; candidates take turns
     #[arg(long, default_value = "3")]
     runs: usize,
     /// The duration of the latency measurement, with 50 new Services a second
-    #[arg(long, default_value = "10", value_name = "SECONDS")]
-    changes: usize,
-    /// Also measures memory after lists anew and while everything changes
+    #[arg(long = "changes", default_value = "10", value_name = "SECONDS")]
+    latency_seconds: usize,
+    /// Also measures memory after a relist and while every Service changes
     #[arg(long)]
     memory: bool,
-    /// Measures these only, by name
+    /// Measures only the candidates of these names
     #[arg(long, value_delimiter = ',', value_name = "NAME", value_parser = PossibleValuesParser::new(candidate::names()))]
     only: Vec<String>,
 }
 
 impl Plan {
-    /// Starts with an empty API server.
-    pub(crate) async fn begin(mut self, programs: &Path) -> Result<Measuring> {
+    /// Starts an empty API server.
+    pub(crate) async fn start(mut self, programs: &Path) -> Result<Benchmark> {
         if self.full {
             self.objects = vec![5_000, 50_000];
             self.workers = vec![2, 10];
-            (self.runs, self.changes, self.memory) = (5, 20, true);
+            (self.runs, self.latency_seconds, self.memory) = (5, 20, true);
         }
         let mut candidates = Candidate::all(programs);
         candidates
             .retain(|candidate| self.only.is_empty() || self.only.iter().any(|name| name == candidate.name));
         eprintln!("starting an API server");
         let cluster = Cluster::start().await?;
-        let report = Report::of(Machine::this(&cluster).await);
-        Ok(Measuring { plan: self, candidates, cluster, report })
+        let report = Report::new(Machine::current(&cluster).await);
+        Ok(Benchmark { plan: self, candidates, cluster, report })
     }
 }
 
-pub(crate) struct Measuring {
+/// The candidates and the API server of the measurements.
+pub(crate) struct Benchmark {
     plan: Plan,
     candidates: Vec<Candidate>,
     cluster: Cluster,
@@ -66,10 +67,11 @@ pub(crate) struct Measuring {
     pub(crate) report: Report,
 }
 
-impl Measuring {
-    pub(crate) async fn all(&mut self) -> Result<()> {
+impl Benchmark {
+    /// Makes all measurements of the plan.
+    pub(crate) async fn run(&mut self) -> Result<()> {
         for objects in self.plan.objects.clone() {
-            eprintln!("creating {objects} objects of each Kind");
+            eprintln!("creating objects until there are {objects} of each Kind");
             self.cluster.grow_to(objects).await?;
             if let Some(seconds) = self.listing().await? {
                 self.report.listing.insert(objects, seconds);
@@ -83,23 +85,24 @@ impl Measuring {
         }
         // Measured last, because it adds objects that would be part of the other figures.
         self.latency().await?;
-        eprintln!("looking on while nothing happens");
-        let idle = idle::measure(&self.cluster, compared(&self.candidates), self.most_workers()).await?;
-        self.report.idle = idle.into_iter().map(|(name, spent)| (name.to_owned(), spent)).collect();
+        eprintln!("measuring idle processes");
+        let idle = idle::measure(&self.cluster, compared(&self.candidates), self.max_workers()).await?;
+        self.report.idle =
+            idle.into_iter().map(|(name, milliseconds)| (name.to_owned(), milliseconds)).collect();
         Ok(())
     }
 
     async fn throughput(&mut self, objects: usize, workers: usize) -> Result<()> {
-        let candidates = compared(&self.candidates).map(|candidate| Runs::none(candidate.name)).collect();
+        let candidates = compared(&self.candidates).map(|candidate| Runs::new(candidate.name)).collect();
         self.report.settings.push(Setting { objects, workers, candidates });
-        let setting = self.report.settings.last_mut().ok_or("the setting is there")?;
+        let setting = self.report.settings.last_mut().ok_or("there is no setting")?;
         for run in 1..=self.plan.runs {
-            let mut turn: Vec<_> = compared(&self.candidates).zip(&mut setting.candidates).collect();
+            let mut order: Vec<_> = compared(&self.candidates).zip(&mut setting.candidates).collect();
             if run % 2 == 0 {
-                turn.reverse(); // what changes with time, or with who was before, is no candidate's alone
+                order.reverse(); // drift over time, or the run before, then affects all candidates alike
             }
-            for (candidate, runs) in turn {
-                self.cluster.reset().await?;
+            for (candidate, runs) in order {
+                self.cluster.restore_snapshot().await?;
                 let measured = throughput::measure(&self.cluster, candidate, objects, workers).await?;
                 eprintln!(
                     "{objects} objects, {workers} workers, run {run}, {}: {:.0} objects/s, {:.0} µs each",
@@ -111,7 +114,7 @@ impl Measuring {
         Ok(())
     }
 
-    /// Measures listing, or returns `None` if there is no floor to compare with.
+    /// Measures the seconds that the floor takes to list both Kinds. Returns `None` if the floor is not measured.
     async fn listing(&self) -> Result<Option<Spread>> {
         let Some(floor) =
             self.candidates.iter().find(|candidate| candidate.is_floor() && !candidate.also_watches())
@@ -120,34 +123,34 @@ impl Measuring {
         };
         let mut seconds = Vec::new();
         for _ in 0..self.plan.runs {
-            self.cluster.reset().await?;
+            self.cluster.restore_snapshot().await?;
             seconds.push(listing::measure(&self.cluster, floor).await?);
         }
         Ok(Spread::of(seconds))
     }
 
     async fn memory(&mut self) -> Result<()> {
-        self.cluster.keep().await?;
+        self.cluster.save_snapshot().await?;
         for candidate in self.candidates.iter().filter(|candidate| !candidate.is_floor()) {
             eprintln!("memory of {}", candidate.name);
-            let phases = memory::measure(&self.cluster, candidate, self.most_workers()).await?;
+            let phases = memory::measure(&self.cluster, candidate, self.max_workers()).await?;
             self.report.memory.insert(candidate.name.to_owned(), phases);
         }
         Ok(())
     }
 
-    /// Measures latency with the highest number of objects.
+    /// Measures latency with the largest number of objects.
     async fn latency(&mut self) -> Result<()> {
-        let changes = self.plan.changes * latency::CREATES_PER_SECOND;
-        let most = self.plan.objects.iter().max().copied().unwrap_or_default();
-        latency::prepare(&self.cluster, changes).await?;
-        for setting in self.report.settings.iter_mut().filter(|setting| setting.objects == most) {
+        let services = self.plan.latency_seconds * latency::CREATES_PER_SECOND;
+        let max_objects = self.plan.objects.iter().max().copied().unwrap_or_default();
+        latency::prepare(&self.cluster, services).await?;
+        for setting in self.report.settings.iter_mut().filter(|setting| setting.objects == max_objects) {
             for run in 1..=self.plan.runs {
-                // The floor follows a watch here anyway.
+                // The plain floor watches here too, so the watching floor is left out.
                 let candidates = compared(&self.candidates).zip(&mut setting.candidates);
                 for (candidate, runs) in candidates.filter(|(candidate, _)| !candidate.also_watches()) {
                     let measured =
-                        latency::measure(&self.cluster, candidate, changes, setting.workers).await?;
+                        latency::measure(&self.cluster, candidate, services, setting.workers).await?;
                     eprintln!(
                         "{} workers, run {run}, {}: p50 {:.1} ms, p99 {:.1} ms",
                         setting.workers, candidate.name, measured.p50, measured.p99
@@ -159,7 +162,7 @@ impl Measuring {
         Ok(())
     }
 
-    fn most_workers(&self) -> usize {
+    fn max_workers(&self) -> usize {
         self.plan.workers.iter().max().copied().unwrap_or(1)
     }
 }

@@ -1,4 +1,4 @@
-//! foo as a process: a Deployment for each Foo.
+//! Tests of foo as a process.
 
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::{
@@ -9,27 +9,27 @@ use reknit::testing::eventually;
 use serde_json::{Value, json};
 
 use crate::{
-    place::Place,
+    environment::Environment,
     support::{
         controller_of, file,
         foo::{foo, program::Foo},
         replicas,
-        wait::SOON,
+        wait::TIMEOUT,
     },
 };
 
-impl Place {
-    async fn foo(&self, foo: Foo) -> Foo {
+impl Environment {
+    async fn create_foo(&self, foo: Foo) -> Foo {
         self.api().create(&PostParams::default(), &foo).await.expect("it is created")
     }
 
-    async fn available(&self, foo: &str, expected: i32) {
+    async fn wait_until_available(&self, foo: &str, expected: i32) {
         let foos = self.api::<Foo>();
-        eventually(format!("{expected} available replicas in the status of {foo}"), SOON, async || {
+        eventually(format!("{expected} available replicas in the status of {foo}"), TIMEOUT, async || {
             let status = foos.get(foo).await.map_err(|error| error.to_string())?.status;
             match status.as_ref().is_some_and(|status| status.available_replicas == expected) {
                 true => Ok(()),
-                false => Err(format!("{status:?}; the log:\n{}", self.process.tail())),
+                false => Err(format!("{status:?}; the log:\n{}", self.process.last_lines())),
             }
         })
         .await;
@@ -37,82 +37,89 @@ impl Place {
 }
 
 #[tokio::test]
-async fn a_foo_keeps_its_deployment_whatever_happens_to_it() {
-    let place = Place::of("foo").await;
-    place.foo(foo("keeps", "kept", 2)).await;
-    let first = place.deployment("kept", "of two", |made| replicas(made) == Some(2)).await;
+async fn a_changed_or_deleted_deployment_is_restored() {
+    let env = Environment::start("foo").await;
+    env.create_foo(foo("keeps", "kept", 2)).await;
+    let first = env
+        .wait_for_deployment("kept", "with two replicas", |deployment| replicas(deployment) == Some(2))
+        .await;
     assert_eq!(controller_of(&first), Some(("Foo".into(), "keeps".into())));
-    place.available("keeps", 2).await;
-    assert_eq!(place.event("keeps", "Synced").await, ("Normal".into(), "Foo synced successfully".into()));
+    env.wait_until_available("keeps", 2).await;
+    assert_eq!(
+        env.wait_for_event("keeps", "Synced").await,
+        ("Normal".into(), "Foo synced successfully".into())
+    );
 
-    place.merge::<Foo>("keeps", json!({"spec": {"replicas": 3}})).await;
-    place.available("keeps", 3).await;
+    env.merge_patch::<Foo>("keeps", json!({"spec": {"replicas": 3}})).await;
+    env.wait_until_available("keeps", 3).await;
 
-    let by_hand = place.merge::<Deployment>("kept", json!({"spec": {"replicas": 1}})).await;
-    let put_back = |made: &Deployment| {
-        replicas(made) == Some(3) && made.metadata.generation > by_hand.metadata.generation
+    let manual_change = env.merge_patch::<Deployment>("kept", json!({"spec": {"replicas": 1}})).await;
+    let is_restored = |deployment: &Deployment| {
+        replicas(deployment) == Some(3) && deployment.metadata.generation > manual_change.metadata.generation
     };
-    place.deployment("kept", "put back to three", put_back).await;
-    place.available("keeps", 3).await;
+    env.wait_for_deployment("kept", "with three replicas again", is_restored).await;
+    env.wait_until_available("keeps", 3).await;
 
-    place.api::<Deployment>().delete("kept", &DeleteParams::default()).await.unwrap();
-    place.deployment("kept", "made anew", |made| made.uid() != first.uid()).await;
-    place.available("keeps", 3).await;
+    env.api::<Deployment>().delete("kept", &DeleteParams::default()).await.unwrap();
+    env.wait_for_deployment("kept", "created again", |deployment| deployment.uid() != first.uid()).await;
+    env.wait_until_available("keeps", 3).await;
 
-    place.api::<Foo>().delete("keeps", &DeleteParams::default()).await.unwrap();
-    let deployments = place.api::<Deployment>();
-    eventually("the Deployment goes with its Foo", SOON, async || {
+    env.api::<Foo>().delete("keeps", &DeleteParams::default()).await.unwrap();
+    let deployments = env.api::<Deployment>();
+    eventually("the deletion of the Deployment after that of its Foo", TIMEOUT, async || {
         deployments.get_opt("kept").await.is_ok_and(|found| found.is_none())
     })
     .await;
-    place.process.stop().await;
+    env.process.stop().await;
 }
 
 #[tokio::test]
-async fn a_deployment_that_is_not_the_foos_is_left_alone_until_it_goes() {
-    let place = Place::of("foo").await;
-    let theirs: Deployment = serde_json::from_value(json!({
-        "metadata": {"name": "theirs"},
+async fn a_deployment_of_another_owner_is_not_changed_and_replaced_once_it_is_deleted() {
+    let env = Environment::start("foo").await;
+    let foreign: Deployment = serde_json::from_value(json!({
+        "metadata": {"name": "foreign"},
         "spec": {
             "replicas": 1,
-            "selector": {"matchLabels": {"app": "theirs"}},
+            "selector": {"matchLabels": {"app": "foreign"}},
             "template": {
-                "metadata": {"labels": {"app": "theirs"}},
+                "metadata": {"labels": {"app": "foreign"}},
                 "spec": {"containers": [{"name": "a", "image": "a"}]},
             },
         },
     }))
     .unwrap();
-    let deployments = place.api::<Deployment>();
-    deployments.create(&PostParams::default(), &theirs).await.unwrap();
-    let one =
-        |made: &Deployment| made.status.as_ref().and_then(|status| status.available_replicas) == Some(1);
-    let theirs = place.deployment("theirs", "available", one).await;
-    place.foo(foo("wants", "theirs", 2)).await;
-    let (kind, message) = place.event("wants", "ErrResourceExists").await;
+    let deployments = env.api::<Deployment>();
+    deployments.create(&PostParams::default(), &foreign).await.unwrap();
+    let is_available = |deployment: &Deployment| {
+        deployment.status.as_ref().and_then(|status| status.available_replicas) == Some(1)
+    };
+    let foreign = env.wait_for_deployment("foreign", "available", is_available).await;
+    env.create_foo(foo("wants", "foreign", 2)).await;
+    let (kind, message) = env.wait_for_event("wants", "ErrResourceExists").await;
     assert_eq!(kind, "Warning");
-    assert_eq!(message, "Resource \"theirs\" already exists and is not managed by Foo");
-    let now = deployments.get("theirs").await.unwrap();
-    assert_eq!((now.spec, now.metadata.owner_references), (theirs.spec, None));
-    assert_eq!(place.api::<Foo>().get("wants").await.unwrap().status, None);
+    assert_eq!(message, "Resource \"foreign\" already exists and is not managed by Foo");
+    let current = deployments.get("foreign").await.unwrap();
+    assert_eq!((current.spec, current.metadata.owner_references), (foreign.spec, None));
+    assert_eq!(env.api::<Foo>().get("wants").await.unwrap().status, None);
 
-    deployments.delete("theirs", &DeleteParams::default()).await.unwrap();
-    let foos = |made: &Deployment| controller_of(made) == Some(("Foo".into(), "wants".into()));
-    place.deployment("theirs", "of the Foo", foos).await;
-    place.available("wants", 2).await;
-    place.process.stop().await;
+    deployments.delete("foreign", &DeleteParams::default()).await.unwrap();
+    let is_controlled =
+        |deployment: &Deployment| controller_of(deployment) == Some(("Foo".into(), "wants".into()));
+    env.wait_for_deployment("foreign", "controlled by the Foo", is_controlled).await;
+    env.wait_until_available("wants", 2).await;
+    env.process.stop().await;
 }
 
 #[tokio::test]
-async fn bad_values_are_refused_by_the_api_server_in_its_own_words() {
-    let place = Place::of("foo").await;
+async fn invalid_values_are_refused_by_the_schema() {
+    let env = Environment::start("foo").await;
     let refused = async |name: &str, spec: Value| {
         let foo = json!({
             "apiVersion": "samplecontroller.k8s.io/v1alpha1", "kind": "Foo", "metadata": {"name": name}, "spec": spec,
         });
         let resource = kube::api::ApiResource::erase::<Foo>(&());
         let foos: kube::Api<kube::api::DynamicObject> =
-            kube::Api::namespaced_with(place.client.clone(), &place.namespace, &resource);
+            kube::Api::namespaced_with(env.client.clone(), &env.namespace, &resource);
         let foo = serde_json::from_value(foo).unwrap();
         let error = foos.create(&PostParams::default(), &foo).await.unwrap_err();
         let kube::Error::Api(status) = error else { panic!("{error}") };
@@ -139,21 +146,21 @@ async fn bad_values_are_refused_by_the_api_server_in_its_own_words() {
             "spec.deploymentName: Too long: may not be more than 253 bytes",
         ),
     ];
-    for (spec, said) in cases {
+    for (spec, expected) in cases {
         let message = refused("bad", spec).await;
-        assert!(message.contains(said), "{message}");
+        assert!(message.contains(expected), "{message}");
     }
     let message = refused(&"n".repeat(64), json!({"deploymentName": "a"})).await;
     assert!(message.contains("63 bytes at most"), "{message}");
-    place.foo(foo("ten", "ten.of-them", 10)).await;
-    place.available("ten", 10).await;
+    env.create_foo(foo("ten", "ten.of-them", 10)).await;
+    env.wait_until_available("ten", 10).await;
 }
 
 #[tokio::test]
-async fn the_example_is_served() {
-    let place = Place::of("foo").await;
+async fn the_deployment_of_the_example_becomes_available() {
+    let env = Environment::start("foo").await;
     let example = std::fs::read_to_string(file("foo", "example.yaml")).unwrap();
     let example: Foo = serde_yaml_ng::from_str(&example).unwrap();
-    place.foo(example).await;
-    place.available("example", 2).await;
+    env.create_foo(example).await;
+    env.wait_until_available("example", 2).await;
 }

@@ -1,10 +1,10 @@
-//! The examples as processes, against a real API server.
+//! Tests of the examples as processes, with a real API server.
 #![cfg(test)]
 
 mod cloud_ide;
+mod environment;
 mod foo;
 mod mydemo;
-mod place;
 #[path = "../support/mod.rs"]
 mod support;
 mod waitdeployment;

@@ -1,4 +1,4 @@
-//! waitdeployment as a process: a Deployment once something answers.
+//! Tests of waitdeployment as a process.
 
 use std::{
     net::Ipv4Addr,
@@ -19,15 +19,18 @@ use tokio::{
 };
 
 use crate::{
-    place::Place,
+    environment::Environment,
     support::{
         controller_of, file, replicas,
-        wait::SOON,
-        waitdeployment::{listener, nobody, probed, program::Waitdeployment, said, waiting},
+        wait::TIMEOUT,
+        waitdeployment::{
+            listener, probe_condition, probe_report, program::Waitdeployment, refusing_socket, waitdeployment,
+        },
     },
 };
 
-/// A port at which each address of this machine swallows what comes: nobody accepts, and no more fit into the queue.
+/// A port at which every loopback address lets connections time out: the listener accepts none, and its backlog is
+/// full.
 struct BlackHole {
     port: u16,
     _listener: TcpListener,
@@ -35,7 +38,7 @@ struct BlackHole {
 }
 
 impl BlackHole {
-    async fn dig() -> Self {
+    async fn open() -> Self {
         let socket = TcpSocket::new_v4().unwrap();
         socket.bind("0.0.0.0:0".parse().unwrap()).unwrap();
         let listener = socket.listen(1).unwrap();
@@ -49,200 +52,213 @@ impl BlackHole {
         Self { port, _listener: listener, _queued: queued }
     }
 
-    /// One of many that swallow everything.
+    /// One of many addresses that never answer.
     fn address(&self, number: u32) -> String {
         format!("{}:{}", Ipv4Addr::from_bits(Ipv4Addr::LOCALHOST.to_bits() + number), self.port)
     }
 }
 
-impl Place {
-    async fn wait_for(&self, name: &str, probe: Value) {
-        self.api().create(&PostParams::default(), &waiting(name, probe)).await.expect("it is created");
+impl Environment {
+    async fn create(&self, name: &str, probe: Value) {
+        self.api().create(&PostParams::default(), &waitdeployment(name, probe)).await.expect("it is created");
     }
 
-    /// Waits for an object that looks so.
-    async fn waiting(
+    /// Waits until the Waitdeployment meets the condition, which `what` describes.
+    async fn wait_until(
         &self,
         name: &str,
         what: &str,
-        looks: impl Fn(&Waitdeployment) -> bool,
+        condition: impl Fn(&Waitdeployment) -> bool,
     ) -> Waitdeployment {
         let objects = self.api::<Waitdeployment>();
-        eventually(format!("{name} {what}"), SOON, async || {
-            let found = objects.get(name).await.map_err(|error| error.to_string())?;
-            match looks(&found) {
-                true => Ok(found),
-                false => Err(format!("{:?}; the log:\n{}", found.status, self.process.tail())),
+        eventually(format!("{name} {what}"), TIMEOUT, async || {
+            let object = objects.get(name).await.map_err(|error| error.to_string())?;
+            match condition(&object) {
+                true => Ok(object),
+                false => Err(format!("{:?}; the log:\n{}", object.status, self.process.last_lines())),
             }
         })
         .await
     }
 
-    async fn says(&self, name: &str, status: &str, reason: &str, message: &str) -> Waitdeployment {
+    /// Waits until the condition `ProbeSucceeded` has these values.
+    async fn wait_for_report(&self, name: &str, status: &str, reason: &str, message: &str) -> Waitdeployment {
         let expected = (status.to_owned(), reason.to_owned(), message.to_owned());
-        self.waiting(name, &format!("says {expected:?}"), |object| said(object) == expected).await
+        self.wait_until(name, &format!("reports {expected:?}"), |object| probe_report(object) == expected)
+            .await
     }
 
-    /// Its Deployment comes sooner after its address answered than those that swallow everything give up.
-    async fn made_soon(&self, name: &str, answered: Instant) {
-        self.deployment(name, "made", |_| true).await;
-        let took = answered.elapsed();
-        println!("{name} has its Deployment after {took:?}");
+    /// Waits for the Deployment. It must exist sooner than one long attempt at an address that never answers takes.
+    async fn assert_created_soon(&self, name: &str, answered: Instant) {
+        self.wait_for_deployment(name, "created", |_| true).await;
+        let elapsed = answered.elapsed();
+        println!("{name} has its Deployment after {elapsed:?}");
         assert!(
-            took < Duration::from_secs(20),
-            "{took:?}: it waited for one of the others, which take a minute each"
+            elapsed < Duration::from_secs(20),
+            "{elapsed:?}: the probe waited for others, which take a minute each"
         );
     }
 
-    async fn has_no_deployment(&self, name: &str) {
+    async fn assert_no_deployment(&self, name: &str) {
         assert_eq!(self.api::<Deployment>().get_opt(name).await.unwrap(), None);
     }
 }
 
 #[tokio::test]
-async fn it_waits_for_a_port_that_refuses_and_then_follows_the_spec() {
-    let place = Place::of("waitdeployment").await;
-    let (_nobody, first) = nobody("127.0.0.1:0");
-    let (closed, second) = nobody("127.0.0.1:0");
-    place.wait_for("late", json!({"address": first.to_string()})).await;
+async fn the_deployment_is_created_once_the_port_is_open_and_then_follows_the_spec() {
+    let env = Environment::start("waitdeployment").await;
+    let (_first_socket, first) = refusing_socket("127.0.0.1:0");
+    let (socket, second) = refusing_socket("127.0.0.1:0");
+    env.create("late", json!({"address": first.to_string()})).await;
     let refused = |address| format!("cannot connect to {address}: connection refused");
-    let since = place.says("late", "False", "ProbeFailed", &refused(first)).await;
-    place.merge::<Waitdeployment>("late", json!({"waitProbe": {"address": second.to_string()}})).await;
-    let still = place.says("late", "False", "ProbeFailed", &refused(second)).await;
-    let time = |object: &Waitdeployment| probed(object).unwrap().last_transition_time;
-    assert_eq!(time(&since), time(&still), "it has not succeeded since");
-    place.has_no_deployment("late").await;
+    let before = env.wait_for_report("late", "False", "ProbeFailed", &refused(first)).await;
+    env.merge_patch::<Waitdeployment>("late", json!({"waitProbe": {"address": second.to_string()}})).await;
+    let after = env.wait_for_report("late", "False", "ProbeFailed", &refused(second)).await;
+    let transition_time = |object: &Waitdeployment| probe_condition(object).unwrap().last_transition_time;
+    assert_eq!(transition_time(&before), transition_time(&after), "the probe has failed all the time");
+    env.assert_no_deployment("late").await;
 
-    let open = closed.listen(64).unwrap();
-    place.says("late", "True", "Connected", &format!("connected to {second}")).await;
-    let made = place.deployment("late", "of two", |made| replicas(made) == Some(2)).await;
-    assert_eq!(controller_of(&made), Some(("Waitdeployment".into(), "late".into())));
-    // As `kubectl wait` sees it: a status of an older generation says nothing.
-    let available = |object: &Waitdeployment, count| {
+    let listener = socket.listen(64).unwrap();
+    env.wait_for_report("late", "True", "Connected", &format!("connected to {second}")).await;
+    let deployment = env
+        .wait_for_deployment("late", "with two replicas", |deployment| replicas(deployment) == Some(2))
+        .await;
+    assert_eq!(controller_of(&deployment), Some(("Waitdeployment".into(), "late".into())));
+    // Ignores the status of an older generation, as `kubectl wait` does.
+    let has_available = |object: &Waitdeployment, count| {
         object.status.as_ref().is_some_and(|status| {
             status.observed_generation >= object.metadata.generation
                 && status.available_replicas == Some(count)
         })
     };
-    let mirrored = place.waiting("late", "has two available", |object| available(object, 2)).await;
+    let mirrored = env.wait_until("late", "has two available", |object| has_available(object, 2)).await;
     let conditions = mirrored.status.unwrap().conditions.unwrap();
-    assert!(conditions.iter().any(|one| one.type_ == "Available" && one.status == "True"), "{conditions:?}");
+    assert!(
+        conditions.iter().any(|condition| condition.type_ == "Available" && condition.status == "True"),
+        "{conditions:?}"
+    );
 
-    drop(open);
-    let (closed, _) = nobody(&second.to_string());
-    place.merge::<Waitdeployment>("late", json!({"spec": {"replicas": 3}})).await;
-    place.waiting("late", "has three available", |object| available(object, 3)).await;
-    place.merge::<Deployment>("late", json!({"spec": {"replicas": 1}})).await;
-    place.deployment("late", "put back", |made| replicas(made) == Some(3)).await;
+    drop(listener);
+    let (socket, _) = refusing_socket(&second.to_string());
+    env.merge_patch::<Waitdeployment>("late", json!({"spec": {"replicas": 3}})).await;
+    env.wait_until("late", "has three available", |object| has_available(object, 3)).await;
+    env.merge_patch::<Deployment>("late", json!({"spec": {"replicas": 1}})).await;
+    env.wait_for_deployment("late", "with three replicas again", |deployment| {
+        replicas(deployment) == Some(3)
+    })
+    .await;
 
-    place.api::<Deployment>().delete("late", &DeleteParams::default()).await.unwrap();
-    let anew = place.says("late", "False", "ProbeFailed", &refused(second)).await;
-    assert_eq!(anew.status.unwrap().available_replicas, None, "nothing is left of the Deployment's status");
-    place.has_no_deployment("late").await;
-    let _open = closed.listen(64).unwrap();
-    place.deployment("late", "made anew", |again| again.uid() != made.uid()).await;
-    place.process.stop().await;
+    env.api::<Deployment>().delete("late", &DeleteParams::default()).await.unwrap();
+    let object = env.wait_for_report("late", "False", "ProbeFailed", &refused(second)).await;
+    assert_eq!(object.status.unwrap().available_replicas, None, "the Deployment's status is removed");
+    env.assert_no_deployment("late").await;
+    let _listener = socket.listen(64).unwrap();
+    env.wait_for_deployment("late", "created again", |current| current.uid() != deployment.uid()).await;
+    env.process.stop().await;
 }
 
 #[tokio::test]
-async fn every_kind_of_address_and_timeout_is_tried_and_said() {
-    let place = Place::of("waitdeployment").await;
-    let hole = BlackHole::dig().await;
-    let (closed, six) = nobody("[::1]:0");
-    place.wait_for("six-refuses", json!({"address": six.to_string(), "timeout": "2s"})).await;
-    place.wait_for("swallows", json!({"address": hole.address(0), "timeout": "1s"})).await;
-    place.wait_for("swallows-too", json!({"address": hole.address(1), "timeout": 1_500_000_000})).await;
-    place.wait_for("no-name", json!({"address": "no-such-host.invalid:80", "timeout": "1m"})).await;
-    place.wait_for("too-long", json!({"address": six.to_string(), "timeout": "61s"})).await;
+async fn each_kind_of_address_and_timeout_is_probed_and_reported() {
+    let env = Environment::start("waitdeployment").await;
+    let hole = BlackHole::open().await;
+    let (socket, ipv6) = refusing_socket("[::1]:0");
+    env.create("ipv6-refuses", json!({"address": ipv6.to_string(), "timeout": "2s"})).await;
+    env.create("silent", json!({"address": hole.address(0), "timeout": "1s"})).await;
+    env.create("silent-too", json!({"address": hole.address(1), "timeout": 1_500_000_000})).await;
+    env.create("no-name", json!({"address": "no-such-host.invalid:80", "timeout": "1m"})).await;
+    env.create("too-long", json!({"address": ipv6.to_string(), "timeout": "61s"})).await;
     let failed = |name: &'static str, message: String| {
-        let place = &place;
-        async move { place.says(name, "False", "ProbeFailed", &message).await }
+        let env = &env;
+        async move { env.wait_for_report(name, "False", "ProbeFailed", &message).await }
     };
-    failed("six-refuses", format!("cannot connect to {six}: connection refused")).await;
-    failed("swallows", format!("cannot connect to {}: no answer within 1s", hole.address(0))).await;
-    failed("swallows-too", format!("cannot connect to {}: no answer within 1.5s", hole.address(1))).await;
+    failed("ipv6-refuses", format!("cannot connect to {ipv6}: connection refused")).await;
+    failed("silent", format!("cannot connect to {}: no answer within 1s", hole.address(0))).await;
+    failed("silent-too", format!("cannot connect to {}: no answer within 1.5s", hole.address(1))).await;
     let unresolved =
-        place.waiting("no-name", "is not resolved", |object| said(object).1 == "ProbeFailed").await;
-    assert!(said(&unresolved).2.starts_with("cannot connect to no-such-host.invalid:80: failed to lookup"));
-    place.waiting("too-long", "is refused", |object| said(object).1 == "InvalidProbe").await;
-    for name in ["six-refuses", "swallows", "swallows-too", "no-name", "too-long"] {
-        place.has_no_deployment(name).await;
+        env.wait_until("no-name", "is not resolved", |object| probe_report(object).1 == "ProbeFailed").await;
+    assert!(
+        probe_report(&unresolved)
+            .2
+            .starts_with("cannot connect to no-such-host.invalid:80: failed to lookup")
+    );
+    env.wait_until("too-long", "is refused", |object| probe_report(object).1 == "InvalidProbe").await;
+    for name in ["ipv6-refuses", "silent", "silent-too", "no-name", "too-long"] {
+        env.assert_no_deployment(name).await;
     }
 
-    let _open = closed.listen(64).unwrap();
-    place.merge::<Waitdeployment>("too-long", json!({"waitProbe": {"timeout": null}})).await;
-    for name in ["six-refuses", "too-long"] {
-        place.says(name, "True", "Connected", &format!("connected to {six}")).await;
-        place.deployment(name, "made", |_| true).await;
+    let _listener = socket.listen(64).unwrap();
+    env.merge_patch::<Waitdeployment>("too-long", json!({"waitProbe": {"timeout": null}})).await;
+    for name in ["ipv6-refuses", "too-long"] {
+        env.wait_for_report(name, "True", "Connected", &format!("connected to {ipv6}")).await;
+        env.wait_for_deployment(name, "created", |_| true).await;
     }
-    place.process.stop().await;
+    env.process.stop().await;
 }
 
 #[tokio::test]
-async fn a_thousand_that_wait_for_nothing_delay_none_whose_address_answers() {
-    let place = Place::of("waitdeployment").await;
-    let hole = BlackHole::dig().await;
+async fn a_thousand_silent_addresses_do_not_delay_the_probe_of_one_that_answers() {
+    let env = Environment::start("waitdeployment").await;
+    let hole = BlackHole::open().await;
     let began = Instant::now();
-    // Most of them for one address, and more for others than are tried at once.
+    // Half of them wait for one address. The others wait for more addresses than are probed at once.
     let probes = (0..1000_u32).map(|number| (number, hole.address(number.saturating_sub(500))));
     stream::iter(probes)
         .for_each_concurrent(16, async |(number, address)| {
-            place.wait_for(&format!("waits-{number}"), json!({"address": address, "timeout": "1m"})).await;
+            env.create(&format!("waits-{number}"), json!({"address": address, "timeout": "1m"})).await;
         })
         .await;
     for number in [0_u32, 500, 999] {
         let message = format!("connecting to {}", hole.address(number.saturating_sub(500)));
-        place.says(&format!("waits-{number}"), "False", "Probing", &message).await;
+        env.wait_for_report(&format!("waits-{number}"), "False", "Probing", &message).await;
     }
     println!("a thousand wait after {:?}", began.elapsed());
-    let open = listener().await;
-    let asked = Instant::now();
-    place
-        .wait_for("answers", json!({"address": open.local_addr().unwrap().to_string(), "timeout": "1m"}))
+    let listener = listener().await;
+    let created = Instant::now();
+    env.create("answers", json!({"address": listener.local_addr().unwrap().to_string(), "timeout": "1m"}))
         .await;
-    place.made_soon("answers", asked).await;
+    env.assert_created_soon("answers", created).await;
 
-    let (closed, address) = nobody("127.0.0.1:0");
-    place.wait_for("refuses", json!({"address": address.to_string(), "timeout": "1m"})).await;
+    let (socket, address) = refusing_socket("127.0.0.1:0");
+    env.create("refuses", json!({"address": address.to_string(), "timeout": "1m"})).await;
     let refused = format!("cannot connect to {address}: connection refused");
-    place.says("refuses", "False", "ProbeFailed", &refused).await;
-    let (_open, opened) = (closed.listen(64).unwrap(), Instant::now());
-    place.made_soon("refuses", opened).await;
-    assert_eq!(place.api::<Deployment>().list(&Default::default()).await.unwrap().items.len(), 2);
-    let all = DeleteParams::default();
-    place.api::<Waitdeployment>().delete_collection(&all, &Default::default()).await.unwrap();
-    place.process.stop().await;
+    env.wait_for_report("refuses", "False", "ProbeFailed", &refused).await;
+    let (_listener, opened) = (socket.listen(64).unwrap(), Instant::now());
+    env.assert_created_soon("refuses", opened).await;
+    assert_eq!(env.api::<Deployment>().list(&Default::default()).await.unwrap().items.len(), 2);
+    let params = DeleteParams::default();
+    env.api::<Waitdeployment>().delete_collection(&params, &Default::default()).await.unwrap();
+    env.process.stop().await;
 }
 
 #[tokio::test]
-async fn a_deployment_of_somebody_else_is_told_of_and_left_alone() {
-    let place = Place::of("waitdeployment").await;
-    let theirs = Deployment {
-        metadata: waiting("taken", json!({"address": ""})).metadata,
-        spec: Some(waiting("taken", json!({"address": ""})).spec),
+async fn a_deployment_of_another_owner_is_reported_and_not_changed() {
+    let env = Environment::start("waitdeployment").await;
+    let foreign = Deployment {
+        metadata: waitdeployment("taken", json!({"address": ""})).metadata,
+        spec: Some(waitdeployment("taken", json!({"address": ""})).spec),
         status: None,
     };
-    let theirs = place.api().create(&PostParams::default(), &theirs).await.unwrap();
-    let open = listener().await;
-    place.wait_for("taken", json!({"address": open.local_addr().unwrap().to_string()})).await;
-    let (kind, message) = place.event("taken", "ErrResourceExists").await;
+    let foreign = env.api().create(&PostParams::default(), &foreign).await.unwrap();
+    let listener = listener().await;
+    env.create("taken", json!({"address": listener.local_addr().unwrap().to_string()})).await;
+    let (kind, message) = env.wait_for_event("taken", "ErrResourceExists").await;
     assert_eq!(kind, "Warning");
-    let namespace = &place.namespace;
+    let namespace = &env.namespace;
     let expected = format!(
         "Deployment {namespace}/taken already exists and is not controlled by Waitdeployment {namespace}/taken"
     );
     assert!(message.starts_with(&expected), "{message}");
-    let now = place.api::<Deployment>().get("taken").await.unwrap();
-    assert_eq!((now.spec, now.metadata.owner_references), (theirs.spec, None));
-    place.process.stop().await;
+    let current = env.api::<Deployment>().get("taken").await.unwrap();
+    assert_eq!((current.spec, current.metadata.owner_references), (foreign.spec, None));
+    env.process.stop().await;
 }
 
 #[tokio::test]
-async fn the_example_is_taken() {
-    let place = Place::of("waitdeployment").await;
+async fn the_address_of_the_example_is_probed() {
+    let env = Environment::start("waitdeployment").await;
     let example = std::fs::read_to_string(file("waitdeployment", "example.yaml")).unwrap();
     let example: Waitdeployment = serde_yaml_ng::from_str(&example).unwrap();
     let (name, address) = (example.name_any(), example.wait_probe.address.clone());
-    place.api().create(&PostParams::default(), &example).await.unwrap();
-    place.waiting(&name, "is probed", |object| said(object).2.contains(&address)).await;
+    env.api().create(&PostParams::default(), &example).await.unwrap();
+    env.wait_until(&name, "is probed", |object| probe_report(object).2.contains(&address)).await;
 }

@@ -1,7 +1,7 @@
 //! The program foo, and its objects.
 
 #[path = "../../foo/main.rs"]
-#[expect(dead_code, unreachable_pub, reason = "it is a program: its main runs in a process of its own")]
+#[expect(dead_code, unreachable_pub, reason = "a program, of which tests use only parts")]
 pub(crate) mod program;
 
 use self::program::{Foo, FooSpec};

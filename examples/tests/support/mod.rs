@@ -1,5 +1,5 @@
 //! Helpers that the unit and the integration tests of the examples share.
-#![allow(dead_code, reason = "each test crate uses a part of it")]
+#![allow(dead_code, reason = "each test crate uses only some of the helpers")]
 
 pub(crate) mod foo;
 pub(crate) mod mydemo;
@@ -27,7 +27,7 @@ pub(crate) fn replicas(deployment: &Deployment) -> Option<i32> {
     deployment.spec.as_ref()?.replicas
 }
 
-/// Kind and name of the controller of a Deployment.
+/// The kind and the name of a Deployment's controller, from its owner references.
 pub(crate) fn controller_of(deployment: &Deployment) -> Option<(String, String)> {
     let owner = deployment.owner_references().iter().find(|owner| owner.controller == Some(true))?;
     Some((owner.kind.clone(), owner.name.clone()))

@@ -1,7 +1,7 @@
 //! The program mydemo, and its object.
 
 #[path = "../../mydemo/main.rs"]
-#[expect(dead_code, unreachable_pub, reason = "it is a program: its main runs in a process of its own")]
+#[expect(dead_code, unreachable_pub, reason = "a program, of which tests use only parts")]
 pub(crate) mod program;
 
 use self::program::{Mydemo, MydemoSpec};

@@ -1,7 +1,7 @@
 //! The program waitdeployment, and its objects.
 
 #[path = "../../waitdeployment/main.rs"]
-#[expect(dead_code, unreachable_pub, reason = "it is a program: its main runs in a process of its own")]
+#[expect(dead_code, unreachable_pub, reason = "a program, of which tests use only parts")]
 pub(crate) mod program;
 
 use std::net::SocketAddr;
@@ -12,7 +12,8 @@ use tokio::net::{TcpListener, TcpSocket};
 
 use self::program::Waitdeployment;
 
-pub(crate) fn waiting(name: &str, probe: Value) -> Waitdeployment {
+/// A Waitdeployment of two replicas with this `waitProbe`.
+pub(crate) fn waitdeployment(name: &str, probe: Value) -> Waitdeployment {
     let object = json!({
         "metadata": {"name": name},
         "waitProbe": probe,
@@ -28,19 +29,20 @@ pub(crate) fn waiting(name: &str, probe: Value) -> Waitdeployment {
     serde_json::from_value(object).unwrap()
 }
 
-pub(crate) fn probed(object: &Waitdeployment) -> Option<DeploymentCondition> {
+/// The condition `ProbeSucceeded`.
+pub(crate) fn probe_condition(object: &Waitdeployment) -> Option<DeploymentCondition> {
     let conditions = object.status.as_ref()?.conditions.as_ref()?;
     conditions.iter().find(|condition| condition.type_ == "ProbeSucceeded").cloned()
 }
 
-/// Status, reason and message of the condition.
-pub(crate) fn said(object: &Waitdeployment) -> (String, String, String) {
-    let found = probed(object).unwrap_or_default();
-    (found.status, found.reason.unwrap_or_default(), found.message.unwrap_or_default())
+/// The status, reason and message of the condition `ProbeSucceeded`.
+pub(crate) fn probe_report(object: &Waitdeployment) -> (String, String, String) {
+    let condition = probe_condition(object).unwrap_or_default();
+    (condition.status, condition.reason.unwrap_or_default(), condition.message.unwrap_or_default())
 }
 
-/// An address at which nobody listens, and nobody else can while the socket is held.
-pub(crate) fn nobody(address: &str) -> (TcpSocket, SocketAddr) {
+/// A bound socket that does not listen, so its address refuses connections, and that address.
+pub(crate) fn refusing_socket(address: &str) -> (TcpSocket, SocketAddr) {
     let address: SocketAddr = address.parse().unwrap();
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }.unwrap();
     socket.set_reuseaddr(true).unwrap();

@@ -1,4 +1,4 @@
-//! The definition that lies beside an example is that of its types.
+//! The crd.yaml of each example is generated from its types.
 
 use std::fs;
 
@@ -9,12 +9,12 @@ use crate::support::{
     file, foo::program::Foo, mydemo::program::Mydemo, waitdeployment::program::Waitdeployment,
 };
 
-/// Each example that has a Kind, and the definition of that.
+/// The examples with a custom resource, and their definitions.
 fn definitions() -> Vec<(&'static str, CustomResourceDefinition)> {
     vec![("foo", Foo::crd()), ("mydemo", Mydemo::crd()), ("waitdeployment", Waitdeployment::crd())]
 }
 
-/// hack/update-codegen.sh has it write them.
+/// hack/update-codegen.sh sets UPDATE_DEFINITIONS and runs this test to write the files.
 #[test]
 fn the_definitions_are_those_of_the_types() {
     let update = std::env::var_os("UPDATE_DEFINITIONS").is_some();
@@ -27,7 +27,7 @@ fn the_definitions_are_those_of_the_types() {
         if update {
             fs::write(&path, &expected).expect("the definition is written");
         }
-        let found = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        assert_eq!(found, expected, "{}: run hack/update-codegen.sh", path.display());
+        let actual = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        assert_eq!(actual, expected, "{}: run hack/update-codegen.sh", path.display());
     }
 }

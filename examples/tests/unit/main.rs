@@ -2,7 +2,7 @@
 #![cfg(test)]
 
 #[path = "../../cloud-ide/main.rs"]
-#[expect(dead_code, reason = "it is a program: its main runs in a process of its own")]
+#[expect(dead_code, reason = "a program, of which tests use only parts")]
 mod cloud_ide;
 mod crds;
 mod foo;

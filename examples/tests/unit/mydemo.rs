@@ -1,4 +1,4 @@
-//! Single passes of mydemo.
+//! Tests of single passes of mydemo.
 
 use reknit::{
     prelude::*,
@@ -17,7 +17,7 @@ async fn a_pass_records_an_event_and_writes_nothing() {
 }
 
 #[tokio::test]
-async fn a_pass_over_what_is_gone_records_nothing() {
+async fn a_pass_without_an_object_records_nothing() {
     let passed = nothing().pass(controller, "default/demo").await;
     assert_eq!(passed.result.as_ref().ok(), Some(&Outcome::done()));
     assert_eq!((passed.events(), passed.writes()), (vec![], vec![]));

@@ -1,4 +1,4 @@
-//! Single passes of waitdeployment.
+//! Tests of single passes of waitdeployment.
 
 use k8s_openapi::api::apps::v1::Deployment;
 use reknit::testing::ControllerExt;
@@ -10,48 +10,48 @@ use serde_json::{Value, json};
 
 use crate::support::{
     controller_of, replicas,
-    wait::SOON,
+    wait::TIMEOUT,
     waitdeployment::{
-        listener, nobody,
+        listener, probe_report,
         program::{Waitdeployment, controller},
-        said, waiting,
+        refusing_socket, waitdeployment,
     },
 };
 
-/// `default/x`
-fn given_waiting(probe: Value) -> Waitdeployment {
-    let mut object = waiting("x", probe);
+/// The Waitdeployment `default/x`, of two replicas and with this probe.
+fn waitdeployment_x(probe: Value) -> Waitdeployment {
+    let mut object = waitdeployment("x", probe);
     object.metadata.namespace = Some("default".into());
     object.metadata.uid = Some("uid-of-x".into());
     object
 }
 
 #[tokio::test]
-async fn an_invalid_probe_is_said_to_be_one_and_nothing_is_created() {
-    let open = listener().await;
-    let open = open.local_addr().unwrap().to_string();
-    let long = "is not more than nothing and at most a minute";
+async fn an_invalid_probe_is_reported_and_nothing_is_created() {
+    let listener = listener().await;
+    let open = listener.local_addr().unwrap().to_string();
+    let out_of_range = "is not above zero and at most a minute";
     let probes = [
-        (json!({"address": open, "timeout": "0s"}), long),
-        (json!({"address": open, "timeout": 0}), long),
-        (json!({"address": open, "timeout": -1}), long),
-        (json!({"address": open, "timeout": "-1s"}), long),
-        (json!({"address": open, "timeout": "61s"}), long),
-        (json!({"address": open, "timeout": 60_000_000_001_i64}), long),
+        (json!({"address": open, "timeout": "0s"}), out_of_range),
+        (json!({"address": open, "timeout": 0}), out_of_range),
+        (json!({"address": open, "timeout": -1}), out_of_range),
+        (json!({"address": open, "timeout": "-1s"}), out_of_range),
+        (json!({"address": open, "timeout": "61s"}), out_of_range),
+        (json!({"address": open, "timeout": 60_000_000_001_i64}), out_of_range),
         (json!({"address": open, "timeout": "soon"}), "invalid duration \"soon\""),
-        (json!({"address": "127.0.0.1"}), "want host:port"),
-        (json!({"address": "127.0.0.1:0"}), "want host:port"),
-        (json!({"address": "::1:80"}), "want host:port"),
-        (json!({"address": ":80"}), "want host:port"),
-        (json!({"address": "http://x:80"}), "want host:port"),
-        (json!({"address": ""}), "want host:port"),
+        (json!({"address": "127.0.0.1"}), "expected host:port"),
+        (json!({"address": "127.0.0.1:0"}), "expected host:port"),
+        (json!({"address": "::1:80"}), "expected host:port"),
+        (json!({"address": ":80"}), "expected host:port"),
+        (json!({"address": "http://x:80"}), "expected host:port"),
+        (json!({"address": ""}), "expected host:port"),
     ];
     for (probe, cause) in probes {
-        let passed = given(given_waiting(probe.clone())).pass(controller, "default/x").await;
+        let passed = given(waitdeployment_x(probe.clone())).pass(controller, "default/x").await;
         assert!(passed.result.is_ok());
         assert_eq!(passed.writes(), ["patch waitdeployments/status default/x"], "{probe}");
         let after = passed.object::<Waitdeployment>("default/x").unwrap();
-        let (status, reason, message) = said(&after);
+        let (status, reason, message) = probe_report(&after);
         assert_eq!((status.as_str(), reason.as_str()), ("False", "InvalidProbe"), "{probe}");
         assert!(message.contains(probe["address"].as_str().unwrap()) && message.contains(cause), "{message}");
         let again = given(after).pass(controller, "default/x").await;
@@ -60,95 +60,94 @@ async fn an_invalid_probe_is_said_to_be_one_and_nothing_is_created() {
 }
 
 #[tokio::test]
-async fn a_timeout_may_be_left_out_written_out_or_counted_and_be_a_whole_minute() {
-    let (_nobody, address) = nobody("127.0.0.1:0");
-    let nobody = address.to_string();
+async fn a_timeout_is_optional_and_a_text_or_nanoseconds_up_to_a_minute() {
+    let (_socket, address) = refusing_socket("127.0.0.1:0");
+    let refusing = address.to_string();
     for probe in [
-        json!({"address": nobody}),
-        json!({"address": nobody, "timeout": null}),
-        json!({"address": nobody, "timeout": "1m"}),
-        json!({"address": nobody, "timeout": 60_000_000_000_i64}),
-        json!({"address": nobody, "timeout": "1ns"}),
+        json!({"address": refusing}),
+        json!({"address": refusing, "timeout": null}),
+        json!({"address": refusing, "timeout": "1m"}),
+        json!({"address": refusing, "timeout": 60_000_000_000_i64}),
+        json!({"address": refusing, "timeout": "1ns"}),
         json!({"address": "[::1]:80", "timeout": 2_000_000_000}),
         json!({"address": "no-such-host.invalid:80"}),
     ] {
-        let passed = given(given_waiting(probe.clone())).pass(controller, "default/x").await;
+        let passed = given(waitdeployment_x(probe.clone())).pass(controller, "default/x").await;
         assert_eq!(passed.result.as_ref().unwrap(), &Outcome::done());
         let address = probe["address"].as_str().unwrap();
         let expected = ("False".into(), "Probing".into(), format!("connecting to {address}"));
-        assert_eq!(said(&passed.object("default/x").unwrap()), expected, "{probe}");
+        assert_eq!(probe_report(&passed.object("default/x").unwrap()), expected, "{probe}");
     }
 }
 
-/// The Deployment of `default/x`, of seven replicas and in the first of its generations.
-async fn made_of(object: &Waitdeployment, status: Value) -> Deployment {
+/// The Deployment of `default/x` in its first generation, with this status. It has seven replicas instead of two.
+async fn deployment_of(object: &Waitdeployment, status: Value) -> Deployment {
     let server = ApiServer::new();
-    let held = vec![server.hold(object)];
-    let cx = Context::preloaded("waitdeployment", server.client(), held);
+    let objects = vec![server.insert(object)];
+    let cx = Context::preloaded("waitdeployment", server.client(), objects);
     let deployments = Controller::of::<Waitdeployment>(&cx).owns::<Deployment>();
     let mut child = Deployment { spec: Some(object.spec.clone()), ..Deployment::default() };
     child.metadata.name = Some("x".into());
     child.spec.as_mut().unwrap().replicas = Some(7);
-    let mut made = Deployment::clone(&*deployments.apply(object, child).await.unwrap());
-    made.status = serde_json::from_value(status).unwrap();
-    made
+    let mut deployment = Deployment::clone(&*deployments.apply(object, child).await.unwrap());
+    deployment.status = serde_json::from_value(status).unwrap();
+    deployment
 }
 
 #[tokio::test]
-async fn a_deployment_that_is_there_follows_the_spec_without_a_probe() {
-    let object = given_waiting(json!({"address": "nonsense"}));
+async fn an_existing_deployment_follows_the_spec_without_a_probe() {
+    let object = waitdeployment_x(json!({"address": "nonsense"}));
     let available = json!({
         "availableReplicas": 5,
         "conditions": [{"type": "Available", "status": "True"}],
     });
-    let made = made_of(&object, available).await;
-    let passed = given(object).and(made).pass(controller, "default/x").await;
+    let deployment = deployment_of(&object, available).await;
+    let passed = given(object).and(deployment).pass(controller, "default/x").await;
     assert!(passed.result.is_ok());
     assert_eq!(passed.writes(), ["patch deployments default/x", "patch waitdeployments/status default/x"]);
     assert_eq!(replicas(&passed.object("default/x").unwrap()), Some(2));
     let status = passed.object::<Waitdeployment>("default/x").unwrap().status.unwrap();
     assert_eq!(status.available_replicas, Some(5));
     let conditions: Vec<_> =
-        status.conditions.iter().flatten().map(|one| (&*one.type_, &*one.status)).collect();
+        status.conditions.iter().flatten().map(|condition| (&*condition.type_, &*condition.status)).collect();
     assert_eq!(conditions, [("Available", "True"), ("ProbeSucceeded", "True")]);
 }
 
 #[tokio::test]
-async fn a_generation_is_observed_once_that_of_the_deployment_is() {
-    let mut object = given_waiting(json!({"address": "nonsense"}));
+async fn the_generation_is_observed_once_that_of_the_deployment_is() {
+    let mut object = waitdeployment_x(json!({"address": "nonsense"}));
     object.metadata.generation = Some(6);
     object.status = serde_json::from_value(json!({"observedGeneration": 5})).unwrap();
-    // The pass puts the replicas back, which makes the Deployment's second generation.
-    for (seen, observed) in [(None, 5), (Some(1), 5), (Some(2), 6)] {
-        let made = made_of(&object, json!({"observedGeneration": seen})).await;
-        let passed = given(object.clone()).and(made).pass(controller, "default/x").await;
+    // The pass restores the replicas, which increments the Deployment's generation to 2.
+    for (deployment_observed, observed) in [(None, 5), (Some(1), 5), (Some(2), 6)] {
+        let deployment = deployment_of(&object, json!({"observedGeneration": deployment_observed})).await;
+        let passed = given(object.clone()).and(deployment).pass(controller, "default/x").await;
         assert!(passed.result.is_ok());
         assert_eq!(passed.object::<Deployment>("default/x").unwrap().metadata.generation, Some(2));
         let status = passed.object::<Waitdeployment>("default/x").unwrap().status.unwrap();
-        assert_eq!(status.observed_generation, Some(observed), "where the Deployment's is {seen:?}");
+        assert_eq!(status.observed_generation, Some(observed), "the Deployment's is {deployment_observed:?}");
     }
 }
 
 #[tokio::test]
-async fn a_pass_ends_before_the_probe_does_which_then_wakes_its_key() {
-    let open = listener().await;
-    let object = given_waiting(json!({"address": open.local_addr().unwrap().to_string()}));
+async fn a_pass_does_not_wait_for_the_probe_which_enqueues_the_key_when_it_ends() {
+    let listener = listener().await;
+    let object = waitdeployment_x(json!({"address": listener.local_addr().unwrap().to_string()}));
     let server = ApiServer::new();
     let key = Key::new("default", "x");
-    let held = vec![server.hold(&object)];
-    let cx = Context::preloaded("waitdeployment", server.client(), held);
-    let made = controller(&cx);
+    let objects = vec![server.insert(&object)];
+    let cx = Context::preloaded("waitdeployment", server.client(), objects);
+    let controller = controller(&cx).unwrap();
     drop(cx);
-    let made = made.unwrap();
-    assert!(made.once(&key).await.is_ok());
+    assert!(controller.once(&key).await.is_ok());
     assert_eq!(server.object::<Deployment>(Some("default"), "x"), None);
-    eventually("the end of the probe", SOON, async || made.queued().contains(&key)).await;
-    assert!(made.once(&key).await.is_ok());
+    eventually("the end of the probe", TIMEOUT, async || controller.queued().contains(&key)).await;
+    assert!(controller.once(&key).await.is_ok());
     let child = server.object::<Deployment>(Some("default"), "x").unwrap();
     assert_eq!(controller_of(&child), Some(("Waitdeployment".into(), "x".into())));
-    let (status, reason, _) = said(&server.object(Some("default"), "x").unwrap());
+    let (status, reason, _) = probe_report(&server.object(Some("default"), "x").unwrap());
     assert_eq!((status.as_str(), reason.as_str()), ("True", "Connected"));
     server.writes();
-    assert!(made.once(&key).await.is_ok());
-    assert_eq!(server.writes(), [], "and that is all");
+    assert!(controller.once(&key).await.is_ok());
+    assert_eq!(server.writes(), [], "a further pass writes nothing");
 }

@@ -1,4 +1,4 @@
-//! A change of the cached objects.
+//! A change of one cached object, in encoded form.
 
 use crate::object::Object;
 
@@ -9,7 +9,7 @@ pub(crate) enum Delta {
     Deleted(Object),
 }
 
-/// The changes that one report causes: two if an object was deleted and created again under its name.
+/// The deltas of one event: two if an object was deleted and created again under its name.
 pub(crate) type Deltas = [Option<Delta>; 2];
 
 impl Delta {
@@ -22,7 +22,7 @@ impl Delta {
         }
     }
 
-    /// The newest state there is: of a deleted object its last.
+    /// The new state, or the last state of a deleted object.
     pub(crate) fn latest(&self) -> &Object {
         match self {
             Self::Added(new) | Self::Updated { new, .. } | Self::Deleted(new) => new,

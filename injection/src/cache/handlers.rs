@@ -35,33 +35,33 @@ impl<K> Default for Handlers<K> {
 }
 
 impl<K: Cached> Handlers<K> {
-    /// Calls all handlers; `decoded` is the new object, if there is one.
-    pub(crate) fn on_delta(&self, delta: &Delta, decoded: Option<&Arc<K>>, kind: &Arc<ApiResource>) {
+    /// Calls all handlers. `decoded` is the new object; `None` if the object was deleted.
+    pub(crate) fn notify(&self, delta: &Delta, decoded: Option<&Arc<K>>, kind: &Arc<ApiResource>) {
         let event = KeyEvent::of(delta);
         if !(self.indexes.is_empty() && self.changes.is_empty()) {
-            match change_of(delta, decoded, kind) {
-                Ok(change) => self.on_change(&change),
-                Err(why) => self.on_undecodable(event.key(), &why),
+            match decode_delta(delta, decoded, kind) {
+                Ok(change) => self.notify_change(&change),
+                Err(why) => self.notify_undecodable(event.key(), &why),
             }
         }
-        self.on_key_event(&event);
+        self.notify_key_event(&event);
     }
 
-    fn on_change(&self, change: &Change<K>) {
+    fn notify_change(&self, change: &Change<K>) {
         self.indexes.iter().chain(&self.changes).for_each(|handler| call_change(handler, change));
     }
 
-    pub(crate) fn on_key_event(&self, event: &KeyEvent<'_>) {
+    pub(crate) fn notify_key_event(&self, event: &KeyEvent<'_>) {
         self.key_events.iter().for_each(|handler| call_key_event(handler, event));
     }
 
-    pub(crate) fn on_undecodable(&self, key: &Key, why: &str) {
+    pub(crate) fn notify_undecodable(&self, key: &Key, why: &str) {
         self.undecodable.iter().for_each(|handler| call_undecodable(handler, key, why));
     }
 }
 
-/// The typed change. Only cached bytes that were decoded before and no longer can be make it fail.
-fn change_of<K: Cached>(
+/// Decodes a delta. Fails only if cached bytes that could be decoded before no longer can be.
+fn decode_delta<K: Cached>(
     delta: &Delta,
     decoded: Option<&Arc<K>>,
     kind: &Arc<ApiResource>,

@@ -29,7 +29,7 @@ use self::{
     waiters::Waiters,
 };
 use crate::{
-    client::Answered,
+    client::ResponseState,
     informer::{
         cached::Cached, change::Change, handle::Progress, key_event::KeyEvent, metrics::InformerMetrics,
         selection::Selection,
@@ -37,14 +37,14 @@ use crate::{
     object::{Object, RawObject},
 };
 
-/// The cache of an informer, fed by its reflector and by the answers to own writes.
+/// The cache of an informer, fed by its reflector and by the responses to own writes.
 ///
-/// Readers share `store` for a moment. A change holds `handlers` until all handlers have returned. So all handlers see
-/// one order, a handler may read the cache, and an own write is delivered when it returns. `undecodable` is locked for a
-/// moment too, and never together with `store`.
+/// `store` is locked only while it is read or changed, so handlers may read the cache. `handlers` stays locked until
+/// all handlers of a change have returned. So they see changes in one order, and have seen an own write when its
+/// request returns. `undecodable` is locked briefly too, and never together with `store`.
 ///
-/// Each state is decoded as it arrives, which shows whether it can be. Then only its bytes are kept, and they are
-/// decoded again when they are read.
+/// Each state is decoded once on arrival, to check that it can be. Only its encoded form is kept, and is decoded again
+/// on every read.
 pub(crate) struct Cache<K> {
     pub(crate) name: String,
     pub(crate) kind: Arc<ApiResource>,
@@ -55,8 +55,8 @@ pub(crate) struct Cache<K> {
     store: RwLock<Store>,
     undecodable: RwLock<Undecodable>,
     handlers: Mutex<Handlers<K>>,
-    /// True if the objects come from a test instead of a reflector. Then whatever arrives counts, in its order, and new
-    /// handlers do not get the objects that are there already.
+    /// True if a test provides the objects instead of a reflector. Then states are applied in the order of their
+    /// arrival, whatever their versions, and a new handler is not called with the objects that are already cached.
     preloaded: bool,
 }
 
@@ -106,7 +106,7 @@ impl<K: Cached> Cache<K> {
         object.decode(&self.kind).map(Arc::new).inspect_err(log).ok()
     }
 
-    /// The keys of all objects, also of those that cannot be decoded.
+    /// The keys of all objects, including those that cannot be decoded.
     pub(crate) fn keys(&self) -> Vec<Key> {
         let mut keys: Vec<_> =
             self.read(|store| store.table.all().map(|object| object.state().key()).collect());
@@ -135,7 +135,7 @@ impl<K: Cached> Cache<K> {
             return;
         }
         match self.decode_raw(raw) {
-            Ok((object, decoded)) => self.change(Some(&decoded), |store| store.apply_listed(object)),
+            Ok((object, decoded)) => self.update(Some(&decoded), |store| store.apply_listed(object)),
             Err(why) => self.add_undecodable(raw, &why, is_known),
         }
     }
@@ -148,10 +148,10 @@ impl<K: Cached> Cache<K> {
             let deleted = store.finish_list(version);
             deleted.into_iter().map(|last| Some(Delta::Deleted(last)))
         };
-        self.change_holding(&handlers, None, deleted);
+        self.update_locked(&handlers, None, deleted);
         resolved.iter().for_each(|(was_cached, key)| self.notify_resolved(&handlers, key, *was_cached));
         drop(handlers);
-        self.progress.complete();
+        self.progress.mark_synced();
     }
 
     /// Applies an `ADDED` or `MODIFIED` event of the watch.
@@ -163,11 +163,12 @@ impl<K: Cached> Cache<K> {
         } else {
             match self.decode_raw(raw) {
                 Ok((object, decoded)) => {
-                    return self.change(Some(&decoded), |store| store.apply_watched(object));
+                    return self.update(Some(&decoded), |store| store.apply_watched(object));
                 }
                 Err(why) => self.add_undecodable(raw, &why, is_stale),
             }
         }
+        // `Store::apply_watched` does this for a decoded state.
         self.store.write().advance(state.version());
     }
 
@@ -176,12 +177,12 @@ impl<K: Cached> Cache<K> {
         self.delete(raw, |store| store.apply_deletion(&raw.state()));
     }
 
-    /// Applies a deletion, and forgets the undecodable state of the object.
+    /// Applies a deletion, and removes the undecodable state of the object.
     fn delete(&self, raw: &RawObject<'_>, deletion: impl FnOnce(&mut Store) -> Deltas) {
         let (handlers, key) = (self.handlers.lock(), raw.key());
         let was_undecodable = self.undecodable.write().supersede(&raw.state());
         let was_cached = self.object(&key).is_some();
-        self.change_holding(&handlers, None, deletion);
+        self.update_locked(&handlers, None, deletion);
         if was_undecodable {
             self.notify_resolved(&handlers, &key, was_cached);
         }
@@ -191,72 +192,75 @@ impl<K: Cached> Cache<K> {
         self.store.write().apply_bookmark(version);
     }
 
-    /// Applies an answer to a request of this process. Returns whether the answer shows the state of an object of this
+    /// Applies a response to a request of this process. Returns false if the response contains an object of another
     /// Kind.
-    pub(crate) fn apply_answer(&self, answer: &Answered<'_>) -> bool {
-        match answer {
-            Answered::Object { raw, .. } if !raw.is_of(&self.kind) => return false,
-            Answered::Object { raw, text, deletion } if self.preloaded => self.set(raw, text, *deletion),
-            Answered::Item { raw, text } if self.preloaded => self.set(raw, text, false),
-            Answered::Deleted { key, .. } | Answered::Absent { key, .. } if self.preloaded => {
+    pub(crate) fn apply_response(&self, response: &ResponseState<'_>) -> bool {
+        match response {
+            ResponseState::Object { raw, .. } if !raw.is_of(&self.kind) => return false,
+            ResponseState::Object { raw, text, is_deletion } if self.preloaded => {
+                self.apply_preloaded(raw, text, *is_deletion);
+            }
+            ResponseState::Item { raw, text } if self.preloaded => self.apply_preloaded(raw, text, false),
+            ResponseState::Deleted { key, .. } | ResponseState::Absent { key, .. } if self.preloaded => {
                 self.remove(key)
             }
-            Answered::Object { raw, deletion, .. } => self.apply_own_write(raw, *deletion),
-            Answered::Item { raw, .. } => self.apply_own_write(raw, false),
-            Answered::Deleted { key, uid: Some(uid) } => {
-                self.change(None, |store| store.delete_uid(key, uid))
+            ResponseState::Object { raw, is_deletion, .. } => self.apply_own_write(raw, *is_deletion),
+            ResponseState::Item { raw, .. } => self.apply_own_write(raw, false),
+            ResponseState::Deleted { key, uid: Some(uid) } => {
+                self.update(None, |store| store.delete_uid(key, uid))
             }
-            Answered::Absent { key, version: Some(version) } => {
-                self.change(None, |store| store.delete_at(key, *version));
+            ResponseState::Absent { key, version: Some(version) } => {
+                self.update(None, |store| store.delete_at(key, *version));
             }
-            Answered::Deleted { uid: None, .. } | Answered::Absent { version: None, .. } => {}
+            ResponseState::Deleted { uid: None, .. } | ResponseState::Absent { version: None, .. } => {}
         }
         true
     }
 
-    /// Applies the answer to a write. One that cannot be cached is left to the watch.
-    fn apply_own_write(&self, raw: &RawObject<'_>, deletion: bool) {
+    /// Applies the object in a response. If it cannot be encoded, decoded or matched with the selection, the cache
+    /// follows once the watch reports it.
+    fn apply_own_write(&self, raw: &RawObject<'_>, is_deletion: bool) {
         let Ok(object) = self.encode(raw) else { return };
         let Some(is_selected) = self.selection.admits(&object) else { return };
-        if raw.is_gone(deletion) {
+        if raw.is_gone(is_deletion) {
             return self.delete(raw, |store| store.apply_own_deletion(&raw.state()));
         }
         if let Ok(decoded) = object.decode(&self.kind).map(Arc::new) {
-            self.change(Some(&decoded), |store| store.apply_own_write(object, is_selected));
+            self.update(Some(&decoded), |store| store.apply_own_write(object, is_selected));
         }
     }
 
-    /// Inserts an object that a test gives, if it is of this Kind.
+    /// Inserts an object that a test provides, if it is of this Kind.
     pub(crate) fn preload(&self, object: &Value) {
         let text = object.to_string();
         if let Ok(raw) = RawObject::scan_text(&text)
             && raw.is_of(&self.kind)
         {
-            self.set(&raw, &text, false);
+            self.apply_preloaded(&raw, &text, false);
         }
     }
 
-    /// Inserts or removes an object without a reflector, in the order of the calls.
-    fn set(&self, raw: &RawObject<'_>, text: &str, deletion: bool) {
-        if raw.is_gone(deletion) {
+    /// Inserts or removes an object of a preloaded cache, whatever its version.
+    fn apply_preloaded(&self, raw: &RawObject<'_>, text: &str, is_deletion: bool) {
+        if raw.is_gone(is_deletion) {
             return self.remove(&raw.key());
         }
         let (object, decoded) = match self.decode_raw(raw) {
-            Ok(decoded) => decoded,
+            Ok(object_and_decoded) => object_and_decoded,
             Err(why) => return self.add_undecodable(raw, &why, || false),
         };
-        let fields = serde_json::from_str(text).unwrap_or_default();
-        if self.selection.admits(&object) != Some(false) && self.selection.admits_json(&fields) {
-            self.change(Some(&decoded), |store| store.put(object, 0));
+        let json = serde_json::from_str(text).unwrap_or_default();
+        if self.selection.admits(&object) != Some(false) && self.selection.admits_fields(&json) {
+            self.update(Some(&decoded), |store| store.put(object, 0));
         } else {
             self.remove(&raw.key());
         }
     }
 
-    /// Inserts an object that a test gives, or removes it if the selection does not admit it.
-    pub(crate) fn apply(&self, object: Object, decoded: &Arc<K>) {
+    /// Inserts an object that a test provides, or removes it if the selection does not admit it.
+    pub(crate) fn insert(&self, object: Object, decoded: &Arc<K>) {
         if self.selection.admits(&object).unwrap_or(true) {
-            self.change(Some(decoded), |store| store.put(object, 0));
+            self.update(Some(decoded), |store| store.put(object, 0));
         } else {
             self.remove(&object.state().key());
         }
@@ -264,7 +268,7 @@ impl<K: Cached> Cache<K> {
 
     pub(crate) fn remove(&self, key: &Key) {
         self.undecodable.write().remove(key);
-        self.change(None, |store| store.remove(key));
+        self.update(None, |store| store.remove(key));
     }
 
     fn encode(&self, raw: &RawObject<'_>) -> Result<Object, String> {
@@ -277,15 +281,15 @@ impl<K: Cached> Cache<K> {
         Ok((object, Arc::new(decoded)))
     }
 
-    /// Changes the objects and calls the handlers; `decoded` is the new object, if there is one.
-    fn change<T>(&self, decoded: Option<&Arc<K>>, change: impl FnOnce(&mut Store) -> T)
+    /// Changes the store and calls the handlers. `decoded` is the new object; `None` if objects are only deleted.
+    fn update<T>(&self, decoded: Option<&Arc<K>>, change: impl FnOnce(&mut Store) -> T)
     where
         T: IntoIterator<Item = Option<Delta>>,
     {
-        self.change_holding(&self.handlers.lock(), decoded, change);
+        self.update_locked(&self.handlers.lock(), decoded, change);
     }
 
-    fn change_holding<T>(
+    fn update_locked<T>(
         &self,
         handlers: &Handlers<K>,
         decoded: Option<&Arc<K>>,
@@ -296,34 +300,34 @@ impl<K: Cached> Cache<K> {
         let deltas = change(&mut self.store.write());
         for delta in deltas.into_iter().flatten() {
             let (state, [_, new]) = (delta.latest().state(), delta.objects());
-            // After the store has changed and before handlers read the cache.
+            // After the store has changed, and before handlers call `newest`.
             match new {
                 Some(_) => self.undecodable.write().supersede(&state),
                 None => self.undecodable.write().remove(&state.key()),
             };
             let (objects, bytes) = self.read(|store| (store.table.len(), store.table.bytes()));
             self.metrics.set_size(objects, bytes);
-            handlers.on_delta(&delta, decoded.filter(|_| new.is_some()), &self.kind);
+            handlers.notify(&delta, decoded.filter(|_| new.is_some()), &self.kind);
             self.waiters.wake(|| state.key());
         }
     }
 
-    /// Remembers a state that cannot be decoded, and calls the handlers once a version.
+    /// Records a state that cannot be decoded, and calls the handlers once for each version.
     ///
-    /// `is_known` looks again while no other change can happen: a newer own write may have arrived while the object was
-    /// decoded.
-    fn add_undecodable(&self, raw: &RawObject<'_>, why: &str, is_known: impl FnOnce() -> bool) {
+    /// `is_stale` is evaluated under the lock of the handlers, when no object can change: a newer own write may have
+    /// been applied while the object was decoded.
+    fn add_undecodable(&self, raw: &RawObject<'_>, why: &str, is_stale: impl FnOnce() -> bool) {
         let handlers = self.handlers.lock();
-        if is_known() || !self.undecodable.write().add(raw, why) {
+        if is_stale() || !self.undecodable.write().add(raw, why) {
             return;
         }
         let key = raw.key();
         tracing::error!(informer = self.name, %key, error = why, "failed to decode an object, skipping it");
-        handlers.on_undecodable(&key, why);
-        handlers.on_key_event(&KeyEvent::undecodable(key, self.encode(raw).ok().as_ref()));
+        handlers.notify_undecodable(&key, why);
+        handlers.notify_key_event(&KeyEvent::undecodable(key, self.encode(raw).ok().as_ref()));
     }
 
-    /// Forgets an undecodable state that is not newer than this state, which changes no object.
+    /// Removes the undecodable state of an object if this stale state, which does not change the store, is as new.
     fn supersede_undecodable(&self, raw: &RawObject<'_>) {
         if self.undecodable.read().is_empty() {
             return;
@@ -334,12 +338,12 @@ impl<K: Cached> Cache<K> {
         }
     }
 
-    /// Calls the handlers for a key whose undecodable state is forgotten, unless a change has already called them.
+    /// Calls the handlers for a key whose undecodable state was removed, unless a change has already called them.
     fn notify_resolved(&self, handlers: &Handlers<K>, key: &Key, was_cached: bool) {
         match (was_cached, self.object(key)) {
             (true, None) => {} // a change has already reported the deletion
-            (_, Some(object)) => handlers.on_key_event(&KeyEvent::resolved(&object)),
-            (false, None) => handlers.on_key_event(&KeyEvent::deleted(key.clone())),
+            (_, Some(object)) => handlers.notify_key_event(&KeyEvent::cached(&object)),
+            (false, None) => handlers.notify_key_event(&KeyEvent::deleted(key.clone())),
         }
     }
 
@@ -351,7 +355,8 @@ impl<K: Cached> Cache<K> {
         handlers.changes.push(handler);
     }
 
-    /// Adds a handler that is called before all others, and first with the objects that are there already.
+    /// Adds a handler that is called before all others. It is first called with the cached objects, even if they are
+    /// preloaded.
     pub(crate) fn add_index(&self, handler: ChangeHandler<K>) {
         let mut handlers = self.handlers.lock();
         self.replay(&handler);
@@ -368,7 +373,7 @@ impl<K: Cached> Cache<K> {
     pub(crate) fn add_key_event_handler(&self, handler: KeyEventHandler) {
         let mut handlers = self.handlers.lock();
         if !self.preloaded {
-            self.objects().iter().for_each(|object| call_key_event(&handler, &KeyEvent::resolved(object)));
+            self.objects().iter().for_each(|object| call_key_event(&handler, &KeyEvent::cached(object)));
             for (key, _) in self.undecodable() {
                 call_key_event(&handler, &KeyEvent::undecodable(key, None));
             }
@@ -382,7 +387,7 @@ impl<K: Cached> Cache<K> {
         handlers.undecodable.push(handler);
     }
 
-    /// A copy, since handlers may ask for what cannot be decoded.
+    /// A copy, since handlers may lock `undecodable` themselves, by calling [`newest`](Self::newest).
     fn undecodable(&self) -> Vec<(Key, String)> {
         self.undecodable.read().iter().map(|(key, why)| (key.clone(), why.to_owned())).collect()
     }

@@ -1,17 +1,19 @@
 //! The rules by which lists, watches and own writes change the cached objects.
 //!
 //! Three sources report the same objects at different times: a list, whose pages are one snapshot; a watch, which
-//! reports everything after that snapshot in order; and the answers to this process's own writes, which arrive at any
+//! reports everything after that snapshot in order; and the responses to this process's own writes, which arrive at any
 //! moment, before or after their echo in the watch. The rules:
 //!
-//! - A list is the truth about everything but what this process has written since the list began. Lists are consistent
-//!   reads, so whatever was written before they began is in them. A server whose store became younger needs no rule.
-//! - Of two states of an object the one with the higher resourceVersion is newer. The older one is dropped, and the
-//!   equal one is an echo. An object with another uid under the same name is another object.
+//! - A list replaces all cached objects, except those that this process has written since the list began. Lists are
+//!   consistent reads, so they contain everything that was written before. They are applied whatever their version, so
+//!   the cache follows a server that was restored from a backup.
+//! - Of two states of an object the one with the higher resourceVersion is newer. The older one is dropped. An equal
+//!   one is an echo and is dropped too. An object with another uid under the same name is another object.
 //! - The watch has reported everything up to `reached`. An own write at or below it that is not cached has been deleted
 //!   since.
-//! - What an own write removed is remembered in [`Tombstones`] until the watch has reported the deletion too.
-//! - If a version cannot be ordered, the order of the watch is trusted, and own writes wait for the watch.
+//! - An object that an own write removed has a [tombstone](Tombstones) until the watch has reported the deletion too.
+//! - If a version cannot be ordered, states are applied in the order of the watch, and own writes only once the watch
+//!   reports them.
 
 use reknit_apis::Key;
 
@@ -22,14 +24,14 @@ use super::{
 };
 use crate::object::{Object, ObjectState, ResourceVersion, raise};
 
-const NONE: Deltas = [None, None];
+const NO_DELTAS: Deltas = [None, None];
 
 /// The cached objects, and the version that each source has reached.
 #[derive(Default)]
 pub(crate) struct Store {
     pub(crate) table: Table,
     tombstones: Tombstones,
-    /// The number of lists that have begun.
+    /// The number of lists that have begun, which is also the number of the current or last list.
     lists: u32,
     /// The version up to which the last list or the watch has reported everything. Empty before the first list.
     reached: String,
@@ -54,35 +56,37 @@ impl Store {
     /// Applies an item of the current list.
     pub(crate) fn apply_listed(&mut self, item: Object) -> Deltas {
         if self.is_known_item(&item.state()) {
-            return NONE;
+            return NO_DELTAS;
         }
         self.put(item, 0)
     }
 
     /// Returns true if an item of the current list changes nothing: it is the cached state, or the cached one was written since
-    /// the list began.
+    /// the list began. Also marks the cached object as listed.
     ///
-    /// The caller asks before it decodes the item. An object that is listed but cannot be decoded is not absent.
+    /// The caller calls this before it decodes the item, so an object whose item cannot be decoded does not count as
+    /// absent.
     pub(crate) fn is_known_item(&mut self, item: &ObjectState<'_>) -> bool {
         if self.tombstones.is_stale_item(item) {
             return true;
         }
         let lists = self.lists;
-        let Some(held) = self.table.mark_listed(item, lists) else { return false };
-        held.object.is(item) || (held.written == lists && !is_older(held.version(), item.version()))
+        let Some(entry) = self.table.mark_listed(item, lists) else { return false };
+        entry.object.is_same_state(item)
+            || (entry.written == lists && !is_older(entry.version(), item.version()))
     }
 
-    /// Ends the current list, and removes and returns the objects that it did not show.
+    /// Ends the current list, and removes and returns the objects that it did not contain.
     pub(crate) fn finish_list(&mut self, version: &str) -> Vec<Object> {
         let (snapshot, lists) = (ResourceVersion::parse(version), self.lists);
         let mut highest = version.to_owned();
-        let removed = self.table.retain(|held| {
+        let removed = self.table.retain(|entry| {
             let is_later_write =
-                held.written == lists && snapshot.is_some() && is_older(snapshot, held.version());
+                entry.written == lists && snapshot.is_some() && is_older(snapshot, entry.version());
             if is_later_write {
-                raise(&mut highest, held.version());
+                raise(&mut highest, entry.version());
             }
-            held.listed == lists || is_later_write
+            entry.listed == lists || is_later_write
         });
         self.unordered = snapshot.is_none();
         self.tombstones.finish_list(snapshot);
@@ -94,18 +98,19 @@ impl Store {
     /// Applies an `ADDED` or `MODIFIED` event of the watch.
     pub(crate) fn apply_watched(&mut self, item: Object) -> Deltas {
         let state = item.state();
-        let stale = self.is_stale(&state);
+        let is_stale = self.is_stale(&state);
         self.advance(state.version());
-        if stale { NONE } else { self.put(item, 0) }
+        if is_stale { NO_DELTAS } else { self.put(item, 0) }
     }
 
     /// Returns true if a state that the watch reports is an echo of the cached one, or older.
     ///
-    /// The caller asks before it decodes the object, and calls [`advance`](Self::advance) only after that: the answer to
-    /// an own write may arrive in between.
+    /// The caller calls this before it decodes the object, and [`advance`](Self::advance) only after that: the response
+    /// to an own write may arrive in between.
     pub(crate) fn is_stale(&self, item: &ObjectState<'_>) -> bool {
-        let is_newer = |held: &Entry| held.object.is(item) || is_older(item.version(), held.version());
-        self.tombstones.is_stale(item) || self.table.namesake(item).is_some_and(is_newer)
+        let is_as_new =
+            |entry: &Entry| entry.object.is_same_state(item) || is_older(item.version(), entry.version());
+        self.tombstones.is_stale(item) || self.table.get_by_state(item).is_some_and(is_as_new)
     }
 
     /// Applies a `DELETED` event of the watch: the object is gone or left the selection.
@@ -113,8 +118,8 @@ impl Store {
         let key = state.key();
         self.advance(state.version());
         self.tombstones.confirm(state);
-        if self.table.get(&key).is_some_and(|held| is_older(state.version(), held.version())) {
-            return NONE;
+        if self.table.get(&key).is_some_and(|entry| is_older(state.version(), entry.version())) {
+            return NO_DELTAS;
         }
         self.remove(&key)
     }
@@ -134,11 +139,11 @@ impl Store {
         }
     }
 
-    /// Applies the answer to an own write; `is_selected` says whether the object is of the selection now.
+    /// Applies the object in a response to this process. `is_selected` is true if the selection admits the object.
     pub(crate) fn apply_own_write(&mut self, item: Object, is_selected: bool) -> Deltas {
         let state = item.state();
         if !self.is_new_own_write(&state) {
-            return NONE;
+            return NO_DELTAS;
         }
         if is_selected {
             let lists = self.lists;
@@ -146,10 +151,10 @@ impl Store {
             return self.put(item, lists);
         }
         let key = state.key();
-        let concerns = self.table.get(&key).is_some() || self.tombstones.contains(&key);
+        let was_selected = self.table.get(&key).is_some() || self.tombstones.contains(&key);
         match state.version() {
-            Some(version) if concerns => self.delete_at(&key, version),
-            _ => NONE,
+            Some(version) if was_selected => self.delete_at(&key, version),
+            _ => NO_DELTAS,
         }
     }
 
@@ -157,8 +162,8 @@ impl Store {
         if state.version().is_none() || self.unordered {
             return false;
         }
-        match self.table.namesake(state) {
-            Some(held) => is_older(held.version(), state.version()),
+        match self.table.get_by_state(state) {
+            Some(entry) => is_older(entry.version(), state.version()),
             None => !self.has_reached(state.version()) && !self.tombstones.is_stale(state),
         }
     }
@@ -167,13 +172,13 @@ impl Store {
         version.is_some() && version <= ResourceVersion::parse(&self.reached)
     }
 
-    /// Applies an answer that shows the last state of an object that no longer exists.
+    /// Applies a response that contains the last state of an object that no longer exists.
     ///
     /// Its version is that of the deletion. If the write removed the last finalizer, it is the version before, which the
     /// watch may have reached.
     pub(crate) fn apply_own_deletion(&mut self, last: &ObjectState<'_>) -> Deltas {
         let key = last.key();
-        let deltas = last.version().map_or(NONE, |version| self.delete_at(&key, version));
+        let deltas = last.version().map_or(NO_DELTAS, |version| self.delete_at(&key, version));
         match last.uid {
             Some(uid) if matches!(deltas, [None, None]) => self.delete_uid(&key, uid),
             _ => deltas,
@@ -182,9 +187,9 @@ impl Store {
 
     /// Removes an object that this process deleted, or took out of the selection, by this version.
     pub(crate) fn delete_at(&mut self, key: &Key, version: ResourceVersion<'_>) -> Deltas {
-        let is_newer = |held: &Entry| held.version().is_none_or(|held| held > version);
+        let is_newer = |entry: &Entry| entry.version().is_none_or(|cached| cached > version);
         if self.unordered || self.has_reached(Some(version)) || self.table.get(key).is_some_and(is_newer) {
-            return NONE;
+            return NO_DELTAS;
         }
         self.tombstones.add_version(key, version);
         self.remove(key)
@@ -192,13 +197,14 @@ impl Store {
 
     /// Removes the object of this uid, which this process deleted at an unknown version.
     pub(crate) fn delete_uid(&mut self, key: &Key, uid: &str) -> Deltas {
-        let Some(held) = self.table.get(key) else { return NONE };
-        if self.unordered || held.object.is_terminating() || held.object.state().uid != Some(uid) {
-            return NONE;
+        let Some(entry) = self.table.get(key) else { return NO_DELTAS };
+        if self.unordered || entry.object.is_terminating() || entry.object.state().uid != Some(uid) {
+            return NO_DELTAS;
         }
-        let listed = held.listed == self.lists;
-        // The current list may show that the server is younger than a version from before the list.
-        let last = held.version().filter(|_| listed || held.written == self.lists);
+        let listed = entry.listed == self.lists;
+        // A version from before the current list is not used: the list may come from a restored server with lower
+        // versions.
+        let last = entry.version().filter(|_| listed || entry.written == self.lists);
         self.tombstones.add_uid(key, uid, last, listed);
         self.remove(key)
     }
@@ -210,7 +216,7 @@ impl Store {
         let listed = if written == 0 { self.lists } else { 0 };
         match self.table.put(new.clone(), listed, written) {
             None => [Some(Delta::Added(new)), None],
-            Some(old) if is_another(old.state().uid, state.uid) => {
+            Some(old) if has_other_uid(old.state().uid, state.uid) => {
                 [Some(Delta::Deleted(old)), Some(Delta::Added(new))]
             }
             Some(old) => [Some(Delta::Updated { old, new }), None],
@@ -222,18 +228,18 @@ impl Store {
         [self.table.remove(key).map(Delta::Deleted), None]
     }
 
-    /// The number of removals that the watch has yet to report.
+    /// The number of own deletions that the watch has yet to report.
     #[cfg(test)]
     pub(crate) fn tombstones(&self) -> usize {
         self.tombstones.len()
     }
 
-    /// The highest version seen. A server that answers with a lower one has lost data.
+    /// The highest version seen since the last list. A server whose version is lower has been restored from a backup.
     pub(crate) fn highest(&self) -> &str {
         &self.highest
     }
 }
 
-fn is_another(old: Option<&str>, new: Option<&str>) -> bool {
+fn has_other_uid(old: Option<&str>, new: Option<&str>) -> bool {
     old.is_some() && new.is_some() && old != new
 }

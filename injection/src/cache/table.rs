@@ -7,10 +7,10 @@ use reknit_apis::Key;
 
 use crate::object::{Object, ObjectState, ResourceVersion};
 
-/// The cached objects: one hash table a namespace, hashed by the objects' own names.
+/// The cached objects: one hash table per namespace, hashed by the names in the objects.
 ///
-/// So no key is held a second time, and a namespace is listed without visiting the others. Cluster-scoped objects are
-/// in the namespace `""`.
+/// So keys are not stored beside the objects, and a namespace is listed without visiting the others. Cluster-scoped
+/// objects are in the namespace `""`.
 #[derive(Default)]
 pub(crate) struct Table {
     namespaces: HashMap<Box<str>, HashTable<Entry>>,
@@ -19,12 +19,13 @@ pub(crate) struct Table {
     bytes: usize,
 }
 
-/// An object, and the marks that decide which list has shown it.
+/// A cached object, and the lists during which it was last listed and last written.
 pub(crate) struct Entry {
     pub(crate) object: Object,
-    /// The number of the last list that held it.
+    /// The number of the last list that contained the object.
     pub(crate) listed: u32,
-    /// The number of the last list that had begun when this process wrote it, or zero.
+    /// The number of the last list that had begun when this process wrote the cached state. Zero if the state comes
+    /// from a list or the watch.
     pub(crate) written: u32,
 }
 
@@ -54,24 +55,25 @@ impl Table {
     }
 
     /// The entry of the same namespace and name.
-    pub(crate) fn namesake(&self, state: &ObjectState<'_>) -> Option<&Entry> {
+    pub(crate) fn get_by_state(&self, state: &ObjectState<'_>) -> Option<&Entry> {
         self.find(state.namespace, state.name)
     }
 
-    /// The entry of the same namespace and name, after marking it as held by this list.
+    /// The entry of the same namespace and name, after marking it as contained in this list.
     pub(crate) fn mark_listed(&mut self, state: &ObjectState<'_>, list: u32) -> Option<&Entry> {
         let table = self.namespaces.get_mut(state.namespace.unwrap_or_default())?;
-        let found = table.find_mut(hash(&self.hasher, state.name), |entry| entry.is_named(state.name))?;
-        found.listed = list;
-        Some(found)
+        let entry =
+            table.find_mut(hash_name(&self.hasher, state.name), |entry| entry.is_named(state.name))?;
+        entry.listed = list;
+        Some(entry)
     }
 
     fn find(&self, namespace: Option<&str>, name: &str) -> Option<&Entry> {
         let table = self.namespaces.get(namespace.unwrap_or_default())?;
-        table.find(hash(&self.hasher, name), |entry| entry.is_named(name))
+        table.find(hash_name(&self.hasher, name), |entry| entry.is_named(name))
     }
 
-    /// Inserts the object and returns the one that had its name.
+    /// Inserts the object and returns the one that it replaces.
     pub(crate) fn put(&mut self, object: Object, listed: u32, written: u32) -> Option<Object> {
         let ObjectState { namespace, name, .. } = object.state();
         let hasher = &self.hasher;
@@ -80,14 +82,14 @@ impl Table {
             Some(table) => table,
             None => self.namespaces.entry(namespace.into()).or_default(),
         };
-        let place = table.entry(
-            hash(hasher, name),
+        let slot = table.entry(
+            hash_name(hasher, name),
             |entry| entry.is_named(name),
             |entry| hasher.hash_one(entry.object.name()),
         );
         self.bytes += object.len();
         let entry = Entry { object: object.clone(), listed, written };
-        match place {
+        match slot {
             hash_table::Entry::Vacant(vacant) => {
                 vacant.insert(entry);
                 self.len += 1;
@@ -104,9 +106,9 @@ impl Table {
     pub(crate) fn remove(&mut self, key: &Key) -> Option<Object> {
         let namespace = key.namespace.as_deref().unwrap_or_default();
         let table = self.namespaces.get_mut(namespace)?;
-        let found =
-            table.find_entry(hash(&self.hasher, &key.name), |entry| entry.is_named(&key.name)).ok()?;
-        let (Entry { object, .. }, _) = found.remove();
+        let occupied =
+            table.find_entry(hash_name(&self.hasher, &key.name), |entry| entry.is_named(&key.name)).ok()?;
+        let (Entry { object, .. }, _) = occupied.remove();
         if table.is_empty() {
             self.namespaces.remove(namespace);
         }
@@ -136,7 +138,7 @@ impl Table {
     }
 }
 
-fn hash(hasher: &DefaultHashBuilder, name: &str) -> u64 {
+fn hash_name(hasher: &DefaultHashBuilder, name: &str) -> u64 {
     hasher.hash_one(name.as_bytes())
 }
 
@@ -160,7 +162,7 @@ mod tests {
             assert!(put(&mut table, ["", "a", "b"][n % 3], &format!("m{n:03}"), "").is_none());
         }
         let before = table.bytes();
-        assert!(put(&mut table, "a", "m001", "more").is_some(), "the same name again replaces");
+        assert!(put(&mut table, "a", "m001", "more").is_some(), "an object of the same name is replaced");
         assert_eq!((table.len(), table.bytes()), (100, before + 4));
         assert_eq!(
             (table.all().count(), table.in_namespace("a").count(), table.in_namespace("").count()),

@@ -10,7 +10,8 @@ use crate::object::{ObjectState, ResourceVersion, raise};
 /// for a moment.
 const MAX_TOMBSTONES: usize = 10_000;
 
-/// The deleted keys. States of an object from before its deletion are dropped until the watch has reported the deletion.
+/// The tombstones by key. States of an object from before its deletion are dropped until the watch has reported the
+/// deletion.
 #[derive(Default)]
 pub(crate) struct Tombstones(HashMap<Key, Tombstone>);
 
@@ -29,15 +30,16 @@ struct DeletedUid {
     uid: String,
     /// The last cached version. Empty if it was cached before the current list, since the list may come from a restored server
     /// with lower versions.
-    last: String,
-    /// True if the current list holds the object.
+    last_version: String,
+    /// True if the current list contains the object.
     listed: bool,
 }
 
 impl Tombstone {
     fn is_newer_than(&self, state: &ObjectState<'_>) -> bool {
-        let before = state.version().is_some_and(|v| Some(v) <= ResourceVersion::parse(&self.version));
-        before || self.uid.as_ref().is_some_and(|deleted| state.uid == Some(&deleted.uid))
+        let is_before =
+            state.version().is_some_and(|version| Some(version) <= ResourceVersion::parse(&self.version));
+        is_before || self.uid.as_ref().is_some_and(|deleted| state.uid == Some(&deleted.uid))
     }
 }
 
@@ -54,10 +56,12 @@ impl Tombstones {
     pub(crate) fn add_uid(&mut self, key: &Key, uid: &str, last: Option<ResourceVersion<'_>>, listed: bool) {
         let Some(tombstone) = self.entry(key) else { return };
         raise(&mut tombstone.version, last);
-        let last = last.map_or("", ResourceVersion::as_str).to_owned();
-        tombstone.uid = Some(DeletedUid { uid: uid.into(), last, listed });
+        let last_version = last.map_or("", ResourceVersion::as_str).to_owned();
+        tombstone.uid = Some(DeletedUid { uid: uid.into(), last_version, listed });
     }
 
+    /// Returns the tombstone of this key. It is created if there is none, or one from before the current list; `None`
+    /// if there are too many.
     fn entry(&mut self, key: &Key) -> Option<&mut Tombstone> {
         if self.0.len() >= MAX_TOMBSTONES && !self.0.contains_key(key) {
             return None;
@@ -69,7 +73,7 @@ impl Tombstones {
         Some(tombstone)
     }
 
-    /// Returns true if the state is from before the removal of its key.
+    /// Returns true if the state is from before the deletion of its key.
     pub(crate) fn is_stale(&self, state: &ObjectState<'_>) -> bool {
         !self.0.is_empty() && self.0.get(&state.key()).is_some_and(|tombstone| tombstone.is_newer_than(state))
     }
@@ -98,7 +102,7 @@ impl Tombstones {
         }
     }
 
-    /// Removes the tombstone if the watch reported its deletion, or a later one.
+    /// Applies a deletion that the watch reports: removes the tombstone if it is of this deletion or an earlier one.
     pub(crate) fn confirm(&mut self, state: &ObjectState<'_>) {
         if self.0.is_empty() {
             return;
@@ -106,7 +110,7 @@ impl Tombstones {
         let key = state.key();
         let Some(tombstone) = self.0.get_mut(&key) else { return };
         tombstone.uid.take_if(|deleted| state.uid == Some(&deleted.uid));
-        if state.version().is_none_or(|v| Some(v) >= ResourceVersion::parse(&tombstone.version)) {
+        if state.version().is_none_or(|version| Some(version) >= ResourceVersion::parse(&tombstone.version)) {
             self.0.remove(&key);
         }
     }
@@ -126,10 +130,11 @@ impl Tombstones {
 
     /// Drops the tombstones whose deletion is part of a list of this version. The watch after that list does not report them.
     pub(crate) fn finish_list(&mut self, version: Option<ResourceVersion<'_>>) {
-        let later = |than: &str| version.is_some_and(|version| ResourceVersion::parse(than) > Some(version));
+        let is_later =
+            |deletion: &str| version.is_some_and(|version| ResourceVersion::parse(deletion) > Some(version));
         self.0.retain(|_, tombstone| {
-            tombstone.uid.take_if(|deleted| !deleted.listed && !later(&deleted.last));
-            !tombstone.before_list && (tombstone.uid.is_some() || later(&tombstone.version))
+            tombstone.uid.take_if(|deleted| !deleted.listed && !is_later(&deleted.last_version));
+            !tombstone.before_list && (tombstone.uid.is_some() || is_later(&tombstone.version))
         });
     }
 

@@ -6,7 +6,7 @@ use reknit_apis::Key;
 
 use crate::object::{ObjectState, RawObject, ResourceVersion};
 
-/// The reason why an object cannot be decoded, with the place in the object. Nothing is quoted of a Secret.
+/// The reason why an object cannot be decoded, with the path of the field. It quotes no values of a Secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("cannot decode the object: {why}")]
 pub struct DecodeError {
@@ -15,19 +15,21 @@ pub struct DecodeError {
 }
 
 impl DecodeError {
-    /// The uid of the object. `kubectl describe` shows only events that name it.
+    /// Returns the uid of the object. `kubectl describe` shows only events that name it.
     pub fn uid(&self) -> Option<&str> {
         self.uid.as_deref()
     }
 }
 
-/// The newest states that could not be decoded, by key. They are not cached; what was cached before stays.
+/// The newest states that could not be decoded, by key. They are not cached: the last state that could be decoded
+/// stays.
 #[derive(Default)]
 pub(crate) struct Undecodable(HashMap<Key, Entry>);
 
 struct Entry {
     version: String,
     error: DecodeError,
+    /// False if the current list has not contained the object yet.
     listed: bool,
 }
 
@@ -36,8 +38,8 @@ impl Undecodable {
     pub(crate) fn add(&mut self, raw: &RawObject<'_>, why: &str) -> bool {
         let version = raw.resource_version();
         let error = DecodeError { why: why.into(), uid: raw.state().uid.map(Into::into) };
-        let known = self.0.insert(raw.key(), Entry { version: version.into(), error, listed: true });
-        known.is_none_or(|known| known.version != version)
+        let previous = self.0.insert(raw.key(), Entry { version: version.into(), error, listed: true });
+        previous.is_none_or(|previous| previous.version != version)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -71,7 +73,7 @@ impl Undecodable {
         self.0.values_mut().for_each(|entry| entry.listed = false);
     }
 
-    /// Removes the states that the list did not show, and returns their keys.
+    /// Removes the states of objects that the list did not contain, and returns their keys.
     pub(crate) fn finish_list(&mut self) -> Vec<Key> {
         self.0.extract_if(|_, entry| !entry.listed).map(|(key, _)| key).collect()
     }

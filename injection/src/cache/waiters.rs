@@ -1,4 +1,4 @@
-//! Waiters for changes of one key.
+//! Waiters for changes of one object, by key.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -6,49 +6,49 @@ use parking_lot::Mutex;
 use reknit_apis::Key;
 use tokio::sync::Notify;
 
-/// The waiters by key. A change wakes those of its key, so a thousand waiters for a thousand objects do not all read each
-/// change.
+/// The waiters by key. A change wakes only the waiters of its key.
 #[derive(Default)]
-pub(crate) struct Waiters(Mutex<HashMap<Key, Awaited>>);
+pub(crate) struct Waiters(Mutex<HashMap<Key, KeyWaiters>>);
 
+/// The waiters of one key.
 #[derive(Default)]
-struct Awaited {
-    by: usize,
+struct KeyWaiters {
+    count: usize,
     changed: Arc<Notify>,
 }
 
 /// A registered waiter. Dropping it unregisters it.
-pub(crate) struct Waiting<'a> {
-    all: &'a Waiters,
+pub(crate) struct Waiter<'a> {
+    waiters: &'a Waiters,
     key: &'a Key,
     pub(crate) changed: Arc<Notify>,
 }
 
 impl Waiters {
-    pub(crate) fn join<'a>(&'a self, key: &'a Key) -> Waiting<'a> {
-        let mut all = self.0.lock();
-        let awaited = all.entry(key.clone()).or_default();
-        awaited.by += 1;
-        Waiting { all: self, key, changed: awaited.changed.clone() }
+    pub(crate) fn register<'a>(&'a self, key: &'a Key) -> Waiter<'a> {
+        let mut by_key = self.0.lock();
+        let of_key = by_key.entry(key.clone()).or_default();
+        of_key.count += 1;
+        Waiter { waiters: self, key, changed: of_key.changed.clone() }
     }
 
     pub(crate) fn wake(&self, key: impl FnOnce() -> Key) {
-        let waiting = self.0.lock();
-        if !waiting.is_empty()
-            && let Some(awaited) = waiting.get(&key())
+        let by_key = self.0.lock();
+        if !by_key.is_empty()
+            && let Some(of_key) = by_key.get(&key())
         {
-            awaited.changed.notify_waiters();
+            of_key.changed.notify_waiters();
         }
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for Waiter<'_> {
     fn drop(&mut self) {
-        let mut all = self.all.0.lock();
-        let Some(awaited) = all.get_mut(self.key) else { return };
-        awaited.by -= 1;
-        if awaited.by == 0 {
-            all.remove(self.key);
+        let mut by_key = self.waiters.0.lock();
+        let Some(of_key) = by_key.get_mut(self.key) else { return };
+        of_key.count -= 1;
+        if of_key.count == 0 {
+            by_key.remove(self.key);
         }
     }
 }
@@ -58,9 +58,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_forgotten_with_its_last_waiter() {
+    fn a_key_is_removed_with_its_last_waiter() {
         let (waiters, key) = (Waiters::default(), Key::new("a", "b"));
-        let (one, two) = (waiters.join(&key), waiters.join(&key));
+        let (one, two) = (waiters.register(&key), waiters.register(&key));
         drop(one);
         assert_eq!(waiters.0.lock().len(), 1);
         drop(two);

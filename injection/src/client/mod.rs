@@ -1,4 +1,4 @@
-//! The path of the process's requests to the API server.
+//! Requests to the API server: the transport, and the delivery of own writes to the informers.
 
 mod own_writes;
 #[cfg(test)]
@@ -8,10 +8,10 @@ mod resource_path;
 mod transport;
 
 pub(crate) use self::{
-    own_writes::{Answered, read_own_writes},
-    transport::{as_kube, collect, decoded, refusal},
+    own_writes::{ResponseState, deliver_own_writes},
+    transport::{collect_body, decode_json, error_status, into_kube_error},
 };
 pub use self::{
     resource_path::ResourcePath,
-    transport::{Answer, NoRetry, Transport},
+    transport::{HttpResponse, NoRetry, Transport},
 };

@@ -1,8 +1,8 @@
-//! Own writes: delivers the answers of the process's requests to its informers.
+//! Own writes: delivers the responses to the process's requests to its informers.
 //!
-//! The answer to a write, or to a read of one object, shows the object's newest state. It enters the caches before the
-//! caller gets it, so a controller reads what it wrote. If an answer does not show what became of an object, the object
-//! is [read back](super::read_back).
+//! The response to a write, or to a read of one object, contains the object's newest state. It enters the caches before
+//! the caller gets it, so a controller reads its own writes. If the response to a write does not contain the new state,
+//! the object is [read back](super::read_back).
 
 use bytes::Bytes;
 use futures::FutureExt;
@@ -15,29 +15,30 @@ use serde::Deserialize;
 use super::{
     read_back::read_back,
     resource_path::ResourcePath,
-    transport::{Answer, Transport, collect, whole},
+    transport::{HttpResponse, Transport, collect_body, full_body},
 };
 use crate::{
     informer::Informers,
     object::{RawObject, ResourceVersion},
 };
 
-/// Returns the same transport with the answers to writes, and to reads of one object, delivered to the informers.
-pub(crate) fn read_own_writes(transport: &Transport, informers: &Informers) -> Transport {
-    let (informers, below) = (informers.clone(), transport.clone());
-    transport.with(move |request| {
-        let tracked = TrackedRequest::of(&request, &informers);
-        let answer = below.send(request);
-        let Some(tracked) = tracked else { return answer };
-        let (below, informers) = (below.clone(), informers.clone());
-        async move { tracked.deliver(answer.await?, &below, &informers).await }.boxed()
+/// Wraps a transport so that it delivers the responses to writes, and to reads of one object, to the informers.
+pub(crate) fn deliver_own_writes(transport: &Transport, informers: &Informers) -> Transport {
+    let (informers, inner) = (informers.clone(), transport.clone());
+    transport.with_send(move |request| {
+        let cacheable = CacheableRequest::of(&request, &informers);
+        let response = inner.send(request);
+        let Some(cacheable) = cacheable else { return response };
+        let (inner, informers) = (inner.clone(), informers.clone());
+        async move { cacheable.deliver(response.await?, &inner, &informers).await }.boxed()
     })
 }
 
-/// The outcome of a request of this process for one object.
-pub(crate) enum Answered<'a> {
-    /// The object of the answer, and its text. The answer to a `deletion` holds the last state if the object is gone.
-    Object { raw: &'a RawObject<'a>, text: &'a str, deletion: bool },
+/// The state of one object, as the response to a request of this process shows it.
+pub(crate) enum ResponseState<'a> {
+    /// The object in the response, and its text. The response to a deletion contains the last state if the object no
+    /// longer exists.
+    Object { raw: &'a RawObject<'a>, text: &'a str, is_deletion: bool },
     /// An item of a list. Items of built-in Kinds do not name their Kind.
     Item { raw: &'a RawObject<'a>, text: &'a str },
     /// A deletion that the API server confirmed without the object.
@@ -46,34 +47,36 @@ pub(crate) enum Answered<'a> {
     Absent { key: &'a Key, version: Option<ResourceVersion<'a>> },
 }
 
-/// A request whose answer shows the newest state of something that informers cache.
-struct TrackedRequest {
+/// A request whose response shows the newest state of an object that informers cache.
+struct CacheableRequest {
     path: String,
     is_write: bool,
     is_deletion: bool,
 }
 
 #[derive(Deserialize)]
-struct List {
+struct MetadataList {
     items: Vec<PartialObjectMeta>,
 }
 
-impl TrackedRequest {
+impl CacheableRequest {
     fn of(request: &Request<Body>, informers: &Informers) -> Option<Self> {
         let (method, query) = (request.method(), request.uri().query().unwrap_or_default());
         let is_deletion = *method == Method::DELETE;
-        let path = ResourcePath::read(request.uri().path())?;
-        // A read with a resourceVersion may be answered from a cache, and one without a name is a list.
-        let is_object = path.is_of_one() && path.subresource().is_none();
+        let path = ResourcePath::parse(request.uri().path())?;
+        // The API server may serve a read with a resourceVersion from its cache. A read without a name is a list.
+        let is_object = path.has_name() && path.subresource().is_none();
         let is_read = *method == Method::GET && query.is_empty() && is_object;
         let is_write = is_deletion || [Method::POST, Method::PUT, Method::PATCH].contains(method);
         if !(is_read || is_write) || is_dry_run(query) {
             return None;
         }
-        // These answer with streams, or with what another server says. A token leaves its account unchanged.
-        let is_foreign =
+        // Responses of these are streams or come from another server, and `token` does not change its ServiceAccount.
+        let has_no_object =
             matches!(path.subresource(), Some("proxy" | "exec" | "attach" | "portforward" | "token"));
-        if is_foreign || !informers.has_informer_of(&path) || (is_deletion && is_dry_deletion(request.body()))
+        if has_no_object
+            || !informers.has_informer_of(&path)
+            || (is_deletion && is_dry_run_deletion(request.body()))
         {
             return None;
         }
@@ -82,24 +85,25 @@ impl TrackedRequest {
 
     async fn deliver(
         self,
-        answer: Answer,
+        response: HttpResponse,
         transport: &Transport,
         informers: &Informers,
-    ) -> kube::Result<Answer> {
-        if !answer.status().is_success() {
-            return Ok(answer);
+    ) -> kube::Result<HttpResponse> {
+        if !response.status().is_success() {
+            return Ok(response);
         }
-        let (head, body) = answer.into_parts();
-        let body = collect(body).await?;
-        if let Some(path) = ResourcePath::read(&self.path)
-            && let Err(unknown) = self.deliver_body(&path, &body, informers)
+        let (head, body) = response.into_parts();
+        let body = collect_body(body).await?;
+        if let Some(path) = ResourcePath::parse(&self.path)
+            && let Err(unknown_keys) = self.deliver_body(&path, &body, informers)
         {
-            Box::pin(read_back(transport, informers, &path, unknown)).await; // rare and large
+            // Boxed, since this future is large and rarely needed.
+            Box::pin(read_back(transport, informers, &path, unknown_keys)).await;
         }
-        Ok(Response::from_parts(head, whole(body)))
+        Ok(Response::from_parts(head, full_body(body)))
     }
 
-    /// Delivers the body. The error holds the keys of the objects whose state the answer does not show.
+    /// Delivers the body. The error contains the keys of the written objects whose state it does not show.
     fn deliver_body(
         &self,
         path: &ResourcePath<'_>,
@@ -109,31 +113,32 @@ impl TrackedRequest {
         let Ok(text) = std::str::from_utf8(body) else { return Ok(()) };
         if self.is_deletion
             && path.subresource().is_none()
-            && let (Some(StatusDetails { uid, .. }), Some(key)) = (success(text), path.key())
+            && let (Some(StatusDetails { uid, .. }), Some(key)) = (success_details(text), path.key())
         {
-            informers.apply_answer(path, &Answered::Deleted { key: &key, uid: uid.as_deref() });
+            informers.apply_response(path, &ResponseState::Deleted { key: &key, uid: uid.as_deref() });
             return Ok(());
         }
-        if self.is_deletion && !path.is_of_one() {
+        if self.is_deletion && !path.has_name() {
             return Err(deleted_keys(text));
         }
         let raw = RawObject::scan_text(text).ok();
-        let is_known = raw.is_some_and(|raw| {
-            informers.apply_answer(path, &Answered::Object { raw: &raw, text, deletion: self.is_deletion })
+        let shows_state = raw.is_some_and(|raw| {
+            let state = ResponseState::Object { raw: &raw, text, is_deletion: self.is_deletion };
+            informers.apply_response(path, &state)
         });
-        if is_known { Ok(()) } else { Err(path.key().filter(|_| self.is_write).into_iter().collect()) }
+        if shows_state { Ok(()) } else { Err(path.key().filter(|_| self.is_write).into_iter().collect()) }
     }
 }
 
-/// The details of the success that answers a deletion without holding the object.
-fn success(text: &str) -> Option<StatusDetails> {
+/// The details of a `Status` of success, the response to a deletion that does not contain the object.
+fn success_details(text: &str) -> Option<StatusDetails> {
     let status: Status = serde_json::from_str(text).ok()?;
     (status.status.as_deref() == Some("Success")).then(|| status.details.unwrap_or_default())
 }
 
-/// The keys of the objects in the answer to the deletion of a collection.
+/// The keys of the objects in the response to the deletion of a collection.
 fn deleted_keys(text: &str) -> Vec<Key> {
-    let deleted = serde_json::from_str::<List>(text);
+    let deleted = serde_json::from_str::<MetadataList>(text);
     deleted.map(|list| list.items.iter().map(Key::of).collect()).unwrap_or_default()
 }
 
@@ -142,7 +147,7 @@ fn is_dry_run(query: &str) -> bool {
 }
 
 /// Returns true if the options in the body of a deletion ask for a dry run. A body that cannot be read counts as one.
-fn is_dry_deletion(body: &Body) -> bool {
+fn is_dry_run_deletion(body: &Body) -> bool {
     let Some(Some(Ok(bytes))) = body.try_clone().map(|body| body.collect_bytes().now_or_never()) else {
         return true;
     };

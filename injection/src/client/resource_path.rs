@@ -6,15 +6,15 @@ use reknit_apis::Key;
 /// The parts of the longest path: `apis`, group, version, `namespaces`, namespace, plural, name and subresource.
 const MAX_PARTS: usize = 8;
 
-/// The resource that a path such as `/api/v1/namespaces/shop/pods/web/status` names.
+/// The parts of a path such as `/api/v1/namespaces/shop/pods/web/status`.
 ///
 /// ```
 /// use reknit_injection::internal::ResourcePath;
 ///
-/// let subresource = |path| ResourcePath::read(path).and_then(|path| path.subresource());
+/// let subresource = |path| ResourcePath::parse(path).and_then(|path| path.subresource());
 /// assert_eq!(subresource("/api/v1/namespaces/shop/pods/web/log"), Some("log"));
-/// assert_eq!(subresource("/api/v1/namespaces/shop/pods/log"), None, "a pod of that name");
-/// assert_eq!(ResourcePath::read("/version"), None);
+/// assert_eq!(subresource("/api/v1/namespaces/shop/pods/log"), None, "a pod named log");
+/// assert_eq!(ResourcePath::parse("/version"), None);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResourcePath<'a> {
@@ -32,11 +32,11 @@ pub struct ResourcePath<'a> {
 }
 
 impl<'a> ResourcePath<'a> {
-    /// Reads the path of a request, without its query. `None` if it does not name a resource.
-    pub fn read(path: &'a str) -> Option<Self> {
+    /// Parses the path of a request, without its query. `None` if it does not name a resource.
+    pub fn parse(path: &'a str) -> Option<Self> {
         let (mut parts, mut length) = ([""; MAX_PARTS], 0);
-        for (at, part) in parts.iter_mut().zip(path.trim_matches('/').split('/')) {
-            *at = part;
+        for (slot, part) in parts.iter_mut().zip(path.trim_matches('/').split('/')) {
+            *slot = part;
             length += 1;
         }
         let (group, version, rest) = match &parts[..length] {
@@ -55,12 +55,13 @@ impl<'a> ResourcePath<'a> {
         Some(Self { group, version, namespace, plural, name, subresource })
     }
 
+    /// Returns true if the path names this resource or an object of it.
     pub(crate) fn is_of(&self, kind: &ApiResource) -> bool {
         (self.group, self.version, self.plural) == (&kind.group, &kind.version, &kind.plural)
     }
 
-    /// Returns true if the path names one object and not a collection.
-    pub(crate) fn is_of_one(&self) -> bool {
+    /// Returns true if the path is of an object or its subresource, and not of a collection.
+    pub(crate) fn has_name(&self) -> bool {
         self.name.is_some()
     }
 
@@ -70,7 +71,7 @@ impl<'a> ResourcePath<'a> {
     }
 
     /// The path of the collection.
-    pub(crate) fn collection(&self) -> String {
+    pub(crate) fn collection_path(&self) -> String {
         let Self { group, version, namespace, plural, .. } = self;
         let root = if group.is_empty() { "/api".into() } else { format!("/apis/{group}") };
         match namespace {
@@ -90,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_are_read_as_kubernetes_lays_them_out() {
+    fn paths_are_parsed_into_group_resource_key_and_subresource() {
         for (path, group, plural, key, subresource) in [
             ("/api/v1/namespaces/shop/pods/web/status", "", "pods", Some("shop/web"), Some("status")),
             ("/api/v1/namespaces/shop/pods", "", "pods", None, None),
@@ -108,13 +109,13 @@ mod tests {
             ),
             ("/apis/g.io/v1/things/a/?x=y", "g.io", "things", Some("/a"), Some("?x=y")),
         ] {
-            let read = ResourcePath::read(path).unwrap();
-            assert_eq!((read.group, read.plural), (group, plural), "{path}");
-            assert_eq!((read.key(), read.subresource), (key.map(Key::from), subresource), "{path}");
-            assert!(path.starts_with(&read.collection()), "{path}: {}", read.collection());
+            let parsed = ResourcePath::parse(path).unwrap();
+            assert_eq!((parsed.group, parsed.plural), (group, plural), "{path}");
+            assert_eq!((parsed.key(), parsed.subresource), (key.map(Key::from), subresource), "{path}");
+            assert!(path.starts_with(&parsed.collection_path()), "{path}: {}", parsed.collection_path());
         }
         for path in ["/healthz", "/", "/api", "/api/v1", "/apis/apps", "/openapi/v3"] {
-            assert_eq!(ResourcePath::read(path), None, "{path}");
+            assert_eq!(ResourcePath::parse(path), None, "{path}");
         }
     }
 }

@@ -12,21 +12,22 @@ use typemap_rev::{TypeMap, TypeMapKey};
 
 pub use self::shutdown::{Shutdown, ShutdownTrigger};
 use crate::{
-    client::{Transport, read_own_writes},
+    client::{Transport, deliver_own_writes},
     informer::{Cached, Informer, InformerHandle, Informers, ObjectSource, Selection, select},
 };
 
+/// The key of the `T` in the type map.
 struct Slot<T>(PhantomData<fn() -> T>);
 
 impl<T: Clone + Send + Sync + 'static> TypeMapKey for Slot<T> {
-    type Value = Held<T>;
+    type Value = SharedValue<T>;
 }
 
 /// A shared value, and the informers that it may read.
 #[derive(Clone)]
-struct Held<T> {
+struct SharedValue<T> {
     value: T,
-    reads: Vec<Arc<dyn InformerHandle>>,
+    dependencies: Vec<Arc<dyn InformerHandle>>,
 }
 
 /// The registry that every constructor gets: the client, the informers, and one value of each type that controllers share.
@@ -70,10 +71,11 @@ struct Held<T> {
 #[debug("Context {{ component: {:?}, .. }}", self.component())]
 pub struct Context(Rc<Inner>);
 
+/// The Context of one constructor.
 struct Inner {
     shared: Rc<Shared>,
     /// The informers that this constructor requested.
-    asked: RefCell<Vec<Arc<dyn InformerHandle>>>,
+    dependencies: RefCell<Vec<Arc<dyn InformerHandle>>>,
 }
 
 /// The part that all constructors share.
@@ -86,9 +88,10 @@ struct Shared {
     shutdown: Shutdown,
     informers: Informers,
     values: RefCell<TypeMap>,
-    making: RefCell<Vec<&'static str>>,
+    /// The types under construction, the outermost first.
+    under_construction: RefCell<Vec<&'static str>>,
     /// All informers that were requested, so that a second request gets the same one with its handlers.
-    kept: RefCell<Vec<Arc<dyn InformerHandle>>>,
+    requested: RefCell<Vec<Arc<dyn InformerHandle>>>,
 }
 
 /// A builder of a [`Context`].
@@ -98,7 +101,7 @@ struct Shared {
 pub struct Builder {
     component: String,
     transport: Transport,
-    given: Option<Vec<Value>>,
+    preloaded: Option<Vec<Value>>,
     system_namespace: Option<String>,
     metrics: prometheus::Registry,
     shutdown: Shutdown,
@@ -126,16 +129,18 @@ impl Builder {
     /// Fills the informers with these objects instead of watching. Each informer has the objects of its Kind and selection,
     /// and those written through this Context.
     pub fn preloaded(mut self, objects: Vec<Value>) -> Self {
-        self.given = Some(objects);
+        self.preloaded = Some(objects);
         self
     }
 
     /// Builds the Context. Must be called within a tokio runtime.
     pub fn build(self) -> Context {
-        let source =
-            self.given.map_or_else(|| ObjectSource::Watch(self.transport.clone()), ObjectSource::Preloaded);
+        let source = match self.preloaded {
+            Some(objects) => ObjectSource::Preloaded(objects),
+            None => ObjectSource::Watch(self.transport.clone()),
+        };
         let informers = Informers::new(source, &self.metrics);
-        let transport = read_own_writes(&self.transport, &informers);
+        let transport = deliver_own_writes(&self.transport, &informers);
         let shared = Shared {
             client: transport.client(),
             transport,
@@ -145,16 +150,16 @@ impl Builder {
             shutdown: self.shutdown,
             informers,
             values: RefCell::new(TypeMap::new()),
-            making: RefCell::default(),
-            kept: RefCell::default(),
+            under_construction: RefCell::default(),
+            requested: RefCell::default(),
         };
-        Context::of(Rc::new(shared))
+        Context::with_shared(Rc::new(shared))
     }
 }
 
 impl Context {
-    fn of(shared: Rc<Shared>) -> Self {
-        Self(Rc::new(Inner { shared, asked: RefCell::default() }))
+    fn with_shared(shared: Rc<Shared>) -> Self {
+        Self(Rc::new(Inner { shared, dependencies: RefCell::default() }))
     }
 
     /// Returns a builder for this component of a system, whose name is in its leases, logs and `loglevel.<component>`.
@@ -162,7 +167,7 @@ impl Context {
         Builder {
             component: component.into(),
             transport: transport.into(),
-            given: None,
+            preloaded: None,
             system_namespace: None,
             metrics: prometheus::Registry::new(),
             shutdown: Shutdown::never(),
@@ -174,8 +179,8 @@ impl Context {
         Self::builder(component, transport).build()
     }
 
-    /// Creates a Context for tests. Each informer has the objects of its Kind and selection, and those written through the
-    /// Context. It never watches. Must be called within a tokio runtime.
+    /// Creates a Context for tests, which never watches. Each informer has the objects of its Kind and selection, and
+    /// those written through the Context. Must be called within a tokio runtime.
     pub fn preloaded(component: &str, transport: impl Into<Transport>, objects: Vec<Value>) -> Self {
         Self::builder(component, transport).preloaded(objects).build()
     }
@@ -186,39 +191,39 @@ impl Context {
     ///
     /// Panics if creating a `T` requests a `T`. The message names the types in between.
     pub fn get<T: Inject>(&self) -> T {
-        if let Some(held) = self.held() {
-            return held;
+        if let Some(value) = self.find() {
+            return value;
         }
-        let _making = self.making(type_name::<T>());
+        let _guard = self.start_construction(type_name::<T>());
         let scoped = self.scoped();
-        let made = T::inject(&scoped);
-        scoped.provide(made.clone());
+        let value = T::inject(&scoped);
+        scoped.provide(value.clone());
         scoped.dependencies().into_iter().for_each(|informer| self.add_dependency(informer));
-        made
+        value
     }
 
     /// Provides this value to every later request. It takes precedence over [`Inject`], so a test replaces a clock by
     /// providing one.
     ///
     /// The value may hold the informers that this Context has [handed out](Self::dependencies), so they become dependencies of
-    /// whoever requests the value.
+    /// each constructor that requests the value.
     pub fn provide<T: Clone + Send + Sync + 'static>(&self, value: T) {
-        let held = Held { value, reads: self.dependencies() };
-        self.0.shared.values.borrow_mut().insert::<Slot<T>>(held);
+        let shared_value = SharedValue { value, dependencies: self.dependencies() };
+        self.0.shared.values.borrow_mut().insert::<Slot<T>>(shared_value);
     }
 
     /// Returns a value that was [provided](Self::provide), such as the program's own flags. The error names the missing type.
     pub fn provided<T: Clone + Send + Sync + 'static>(&self) -> Result<T, Missing> {
-        self.held().ok_or(Missing(type_name::<T>()))
+        self.find().ok_or(Missing(type_name::<T>()))
     }
 
-    fn held<T: Clone + Send + Sync + 'static>(&self) -> Option<T> {
-        let Held { value, reads } = self.0.shared.values.borrow().get::<Slot<T>>().cloned()?;
-        reads.into_iter().for_each(|informer| self.add_dependency(informer));
+    fn find<T: Clone + Send + Sync + 'static>(&self) -> Option<T> {
+        let SharedValue { value, dependencies } = self.0.shared.values.borrow().get::<Slot<T>>().cloned()?;
+        dependencies.into_iter().for_each(|informer| self.add_dependency(informer));
         Some(value)
     }
 
-    /// Returns this Context for another constructor. Everything is shared but the list of dependencies.
+    /// Returns this Context for another constructor, which has its own list of dependencies. Everything else is shared.
     ///
     /// ```no_run
     /// use k8s_openapi::api::core::v1::{Pod, Service};
@@ -233,38 +238,38 @@ impl Context {
     /// ```
     #[must_use]
     pub fn scoped(&self) -> Self {
-        Self::of(self.0.shared.clone())
+        Self::with_shared(self.0.shared.clone())
     }
 
     /// Returns the informers that this Context has handed out, each once. A controller that is built with it waits for
     /// them. Informers that are opened at run time, through [`informers`](Self::informers), are not among them.
     pub fn dependencies(&self) -> Vec<Arc<dyn InformerHandle>> {
-        self.0.asked.borrow().clone()
+        self.0.dependencies.borrow().clone()
     }
 
     #[expect(
         clippy::panic,
         reason = "a mistake in the program, found at its start; an error would be in every signature"
     )]
-    fn making(&self, name: &'static str) -> Making<'_> {
-        let mut making = self.0.shared.making.borrow_mut();
-        if making.contains(&name) {
-            let path = making.join(" → ");
-            drop(making);
+    fn start_construction(&self, name: &'static str) -> ConstructionGuard<'_> {
+        let mut types = self.0.shared.under_construction.borrow_mut();
+        if types.contains(&name) {
+            let path = types.join(" → ");
+            drop(types);
             panic!("cyclic Inject: {path} → {name}");
         }
-        making.push(name);
-        Making(&self.0.shared.making)
+        types.push(name);
+        ConstructionGuard(&self.0.shared.under_construction)
     }
 
     /// Returns the client. An object that is written through it, or read by name, is in the informers when the request
-    /// returns. If the answer to a write does not show the object (the deletion of a collection, an eviction, a change of
-    /// `scale`), that costs a list.
+    /// returns. If the response to a write does not contain the object (the deletion of a collection, an eviction, a
+    /// change of `scale`), the object is read back by a list.
     pub fn client(&self) -> Client {
         self.0.shared.client.clone()
     }
 
-    /// Returns the transport of the client. Writes through it are in the informers too.
+    /// Returns the transport of the client. Objects that are written through it are in the informers too.
     pub fn transport(&self) -> Transport {
         self.0.shared.transport.clone()
     }
@@ -294,8 +299,8 @@ impl Context {
         self.0.shared.informers.clone()
     }
 
-    /// Returns the informer of this selection of a Kind, of which the process has one. The Context keeps it, and later the
-    /// controller that is built with the Context, or whatever else holds it. An informer that nothing holds never starts.
+    /// Returns the informer of this selection of a Kind. The process has only one. It is kept by the Context and later
+    /// by the controller that is built with the Context. An informer that is not kept never starts.
     pub fn informer<K: Cached<DynamicType = ()>>(&self, selection: Selection) -> Informer<K> {
         self.as_dependency(self.informer_without_dependency(selection))
     }
@@ -315,7 +320,7 @@ impl Context {
 
     /// Adds a sync dependency to the controller under construction.
     pub(crate) fn add_dependency(&self, informer: Arc<dyn InformerHandle>) {
-        add(&mut self.0.asked.borrow_mut(), informer);
+        add_once(&mut self.0.dependencies.borrow_mut(), informer);
     }
 
     fn as_dependency<K: Cached>(&self, informer: Informer<K>) -> Informer<K> {
@@ -324,22 +329,22 @@ impl Context {
     }
 
     fn keep<K: Cached>(&self, informer: Informer<K>) -> Informer<K> {
-        add(&mut self.0.shared.kept.borrow_mut(), informer.handle());
+        add_once(&mut self.0.shared.requested.borrow_mut(), informer.handle());
         informer
     }
 }
 
 /// Adds the informer unless it is in the list.
-fn add(informers: &mut Vec<Arc<dyn InformerHandle>>, informer: Arc<dyn InformerHandle>) {
+fn add_once(informers: &mut Vec<Arc<dyn InformerHandle>>, informer: Arc<dyn InformerHandle>) {
     if !informers.iter().any(|known| Arc::ptr_eq(known, &informer)) {
         informers.push(informer);
     }
 }
 
-/// A guard that removes the type under construction from the path, also after a panic.
-struct Making<'a>(&'a RefCell<Vec<&'static str>>);
+/// A guard that removes the innermost type under construction, also after a panic.
+struct ConstructionGuard<'a>(&'a RefCell<Vec<&'static str>>);
 
-impl Drop for Making<'_> {
+impl Drop for ConstructionGuard<'_> {
     fn drop(&mut self) {
         self.0.borrow_mut().pop();
     }
@@ -368,11 +373,11 @@ impl Drop for Making<'_> {
     note = "`Tracked`, `Owned` and `Config` belong to one controller: `build.track()`, `build.owns()`, `build.config()`"
 )]
 pub trait Inject: Clone + Send + Sync + 'static {
-    /// Creates the value from what else the Context has.
+    /// Creates the value from other values of the Context.
     fn inject(cx: &Context) -> Self;
 }
 
-/// The error of a requested value that was not provided.
+/// The error if a requested value was not provided.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no {0} was provided")]
 pub struct Missing(pub(crate) &'static str);

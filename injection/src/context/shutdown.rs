@@ -12,10 +12,10 @@ use tokio::sync::watch;
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() {
 /// let (trigger, shutdown) = Shutdown::new();
-/// let ending = tokio::spawn(shutdown.wait());
+/// let waiting = tokio::spawn(shutdown.wait());
 /// assert!(!shutdown.is_down());
 /// trigger.pull();
-/// ending.await.unwrap();
+/// waiting.await.unwrap();
 /// assert!(shutdown.is_down());
 /// # }
 /// ```
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_trigger_that_is_dropped_unpulled_causes_no_shutdown() {
+    async fn dropping_the_trigger_without_pulling_it_causes_no_shutdown() {
         let shutdown = Shutdown::never();
         let waited = tokio::time::timeout(std::time::Duration::from_secs(3600), shutdown.wait()).await;
         assert!(waited.is_err() && !shutdown.is_down());

@@ -15,13 +15,13 @@ impl Inject for Probe {
 }
 
 #[derive(Clone)]
-struct Deep {
+struct Aggregate {
     probe: Probe,
     _pods: Informer<Pod>,
     number: u8,
 }
 
-impl Inject for Deep {
+impl Inject for Aggregate {
     fn inject(cx: &Context) -> Self {
         Self { probe: cx.get(), _pods: cx.get(), number: cx.provided().unwrap_or(1) }
     }
@@ -52,16 +52,16 @@ fn context() -> Context {
 }
 
 #[tokio::test]
-async fn injected_things_are_made_of_injected_things_and_shared() {
+async fn an_injected_value_shares_the_values_that_it_requests() {
     let cx = context();
     cx.provide(9u8);
-    let deep: Deep = cx.get();
-    assert!(deep.probe.0.same(&cx.get::<Probe>().0) && deep.probe.0.same(&cx.get()));
-    assert_eq!(deep.number, 9);
+    let aggregate: Aggregate = cx.get();
+    assert!(aggregate.probe.0.same(&cx.get::<Probe>().0) && aggregate.probe.0.same(&cx.get()));
+    assert_eq!(aggregate.number, 9);
 }
 
 #[tokio::test]
-async fn what_is_provided_wins() {
+async fn a_provided_value_takes_precedence_over_inject() {
     let cx = context();
     let pods = cx.informer::<Pod>(select().namespace("x"));
     cx.provide(pods.clone());
@@ -69,52 +69,55 @@ async fn what_is_provided_wins() {
 }
 
 #[tokio::test]
-async fn whoever_asks_for_a_value_has_asked_for_the_informers_within_it() {
+async fn requesting_a_value_makes_its_informers_dependencies() {
     let names = |cx: &Context| {
         cx.dependencies().iter().map(|informer| informer.name().to_owned()).collect::<Vec<_>>()
     };
     let cx = context();
     let (first, second, third) = (cx.scoped(), cx.scoped(), cx.scoped());
     let _: Informer<ConfigMap> = first.get();
-    let _: Deep = first.get();
+    let _: Aggregate = first.get();
     assert_eq!(names(&first), ["configmaps", "services", "pods"]);
-    let _: Deep = second.get();
-    assert_eq!(names(&second), ["services", "pods"], "it was made before");
-    second.provide("made of services and pods");
+    let _: Aggregate = second.get();
+    assert_eq!(names(&second), ["services", "pods"], "the value was created by the first request");
+    second.provide("depends on services and pods");
     third.provided::<&str>().unwrap();
     assert_eq!(names(&third), ["services", "pods"]);
     assert!(names(&cx).is_empty());
 }
 
 #[tokio::test]
-async fn a_circle_is_named_and_leaves_the_context_usable() {
+async fn a_cyclic_inject_panics_with_the_cycle_and_leaves_the_context_usable() {
     let cx = context();
-    let said = catch_unwind(AssertUnwindSafe(|| cx.get::<Hen>())).err().unwrap();
-    let said = said.downcast_ref::<String>().unwrap();
-    assert!(said.contains("Hen → ") && said.contains("Egg → ") && said.ends_with("Hen"), "{said}");
+    let panic = catch_unwind(AssertUnwindSafe(|| cx.get::<Hen>())).err().unwrap();
+    let message = panic.downcast_ref::<String>().unwrap();
+    assert!(
+        message.contains("Hen → ") && message.contains("Egg → ") && message.ends_with("Hen"),
+        "{message}"
+    );
     let _: Probe = cx.get();
 }
 
 #[tokio::test]
-async fn what_nobody_provided_is_named() {
+async fn the_error_names_the_type_that_was_not_provided() {
     assert_eq!(context().provided::<u8>().unwrap_err().to_string(), "no u8 was provided");
 }
 
 #[tokio::test]
-async fn a_handler_is_there_for_whoever_asks_for_the_informer_later() {
-    let (cx, (told, heard)) = (context(), std::sync::mpsc::channel());
-    cx.informer::<Service>(select().namespace("x")).on(move |change| told.send(change.key()).unwrap());
+async fn a_later_request_returns_the_informer_with_its_handlers() {
+    let (cx, (sender, receiver)) = (context(), std::sync::mpsc::channel());
+    cx.informer::<Service>(select().namespace("x")).on(move |change| sender.send(change.key()).unwrap());
     let mut service = Service::default();
     service.metadata.namespace = Some("x".into());
     cx.informer::<Service>(select().namespace("x")).insert(&service).unwrap();
-    assert!(heard.try_recv().is_ok());
+    assert!(receiver.try_recv().is_ok());
 }
 
 #[tokio::test]
-async fn what_nobody_keeps_never_starts() {
+async fn an_informer_that_nothing_keeps_never_starts() {
     let informers = {
         let cx = context();
-        let _: Deep = cx.get();
+        let _: Aggregate = cx.get();
         cx.informers()
     };
     informers.start();

@@ -1,4 +1,4 @@
-//! A change of an object of an informer.
+//! A change of one cached object, decoded for handlers.
 
 use std::{
     fmt,
@@ -100,7 +100,7 @@ impl<K> Change<K> {
         old.into_iter().map(|old| &**old).chain([latest])
     }
 
-    /// Returns the newest state: of a deleted object its last.
+    /// Returns the new state, or the last state of a deleted object.
     pub fn latest(&self) -> &Arc<K> {
         match self {
             Self::Added(new) | Self::Updated { new, .. } | Self::Deleted { last: new } => new,

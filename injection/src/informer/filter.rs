@@ -125,15 +125,18 @@ mod tests {
     }
 
     #[test]
-    fn owners_match_by_kind_and_group_and_only_as_controllers() {
-        let of = |pod: &Pod| controlled_by::<ReplicaSet, Pod>().admits(pod);
-        assert!(of(&owned_by("apps/v1", "ReplicaSet", Some(true))));
-        assert!(of(&owned_by("apps/v1beta2", "ReplicaSet", Some(true))), "the version does not matter");
-        assert!(!of(&owned_by("apps/v1", "ReplicaSet", None)));
-        assert!(!of(&owned_by("other.io/v1", "ReplicaSet", Some(true))));
-        assert!(!of(&owned_by("v1", "ReplicaSet", Some(true))));
+    fn a_controller_matches_by_kind_and_group_and_other_owners_do_not() {
+        let is_controlled = |pod: &Pod| controlled_by::<ReplicaSet, Pod>().admits(pod);
+        assert!(is_controlled(&owned_by("apps/v1", "ReplicaSet", Some(true))));
+        assert!(
+            is_controlled(&owned_by("apps/v1beta2", "ReplicaSet", Some(true))),
+            "the version does not matter"
+        );
+        assert!(!is_controlled(&owned_by("apps/v1", "ReplicaSet", None)));
+        assert!(!is_controlled(&owned_by("other.io/v1", "ReplicaSet", Some(true))));
+        assert!(!is_controlled(&owned_by("v1", "ReplicaSet", Some(true))));
         assert!(!controlled_by::<Deployment, Pod>().admits(&owned_by("apps/v1", "ReplicaSet", Some(true))));
-        assert!(!of(&Pod::default()));
+        assert!(!is_controlled(&Pod::default()));
     }
 
     #[test]

@@ -15,7 +15,7 @@ pub trait InformerHandle: Send + Sync {
     /// Returns the progress of the informer.
     fn state(&self) -> InformerState;
 
-    /// Completes once the first list is in the cache; at once if it is already.
+    /// Completes once the first list is in the cache, or at once if it already is.
     fn synced(&self) -> BoxFuture<'static, ()>;
 }
 
@@ -34,12 +34,13 @@ pub enum InformerState {
     },
     /// The list is in the cache.
     Synced {
-        /// The time of the last answer or failed attempt. It advances while the API server is away too: if it does not,
-        /// the informer is stuck.
+        /// The time of the last response or failed request. It also advances while the API server is unreachable. If it
+        /// does not advance, the informer is stuck.
         last_attempt: Instant,
     },
 }
 
+/// The state of an informer, and a channel on which to wait for its sync.
 pub(crate) struct Progress {
     state: Mutex<InformerState>,
     synced: watch::Sender<bool>,
@@ -59,24 +60,25 @@ impl Progress {
         self.state.lock().clone()
     }
 
-    pub(crate) fn started(&self) {
+    pub(crate) fn mark_started(&self) {
         *self.state.lock() = InformerState::Waiting { since: now(), why: String::new() };
     }
 
-    pub(crate) fn attempted(&self) {
+    pub(crate) fn mark_attempt(&self) {
         if let InformerState::Synced { last_attempt } = &mut *self.state.lock() {
             *last_attempt = now();
         }
     }
 
-    pub(crate) fn stuck(&self, reason: &str) {
+    /// Records why the informer waits. A synced informer stays synced.
+    pub(crate) fn mark_failed(&self, reason: &str) {
         if let InformerState::Waiting { why, .. } = &mut *self.state.lock() {
             reason.clone_into(why);
         }
     }
 
     /// Waits again, since the API server does not know the resource any more.
-    pub(crate) fn lost(&self, reason: &str) {
+    pub(crate) fn mark_not_served(&self, reason: &str) {
         let mut state = self.state.lock();
         if let InformerState::Synced { .. } = &*state {
             *state = InformerState::Waiting { since: now(), why: reason.into() };
@@ -84,7 +86,7 @@ impl Progress {
         }
     }
 
-    pub(crate) fn complete(&self) {
+    pub(crate) fn mark_synced(&self) {
         *self.state.lock() = InformerState::Synced { last_attempt: now() };
         self.synced.send_replace(true);
     }

@@ -33,15 +33,16 @@ use crate::cache::ChangeHandler;
 /// ```
 #[derive(derive_more::Debug)]
 #[debug("Index {{ values: {} }}", self.0.keys.read().len())]
-pub struct Index<K: Cached>(Arc<Shared<K>>);
+pub struct Index<K: Cached>(Arc<SharedIndex<K>>);
 
-struct Shared<K: Cached> {
+struct SharedIndex<K: Cached> {
     informer: Informer<K>,
-    values: Values<K>,
+    function: IndexFunction<K>,
     keys: Arc<Keys>,
 }
 
-type Values<K> = Arc<dyn Fn(&K) -> BTreeSet<String> + Send + Sync>;
+/// Computes the values of an object.
+type IndexFunction<K> = Arc<dyn Fn(&K) -> BTreeSet<String> + Send + Sync>;
 
 /// The keys of the objects by value. The objects are read from the cache.
 type Keys = RwLock<HashMap<String, HashSet<Key>>>;
@@ -56,18 +57,18 @@ impl<K: Cached> Index<K> {
     /// Creates an index and the handler that keeps it up to date.
     pub(crate) fn of<V: IntoIterator<Item = String>>(
         informer: Informer<K>,
-        values: impl Fn(&K) -> V + Send + Sync + 'static,
+        function: impl Fn(&K) -> V + Send + Sync + 'static,
     ) -> (Self, ChangeHandler<K>) {
-        let values: Values<K> = Arc::new(move |object| {
-            let found = catch_unwind(AssertUnwindSafe(|| values(object).into_iter().collect()));
-            found.unwrap_or_else(|_| {
+        let function: IndexFunction<K> = Arc::new(move |object| {
+            let values = catch_unwind(AssertUnwindSafe(|| function(object).into_iter().collect()));
+            values.unwrap_or_else(|_| {
                 tracing::error!(key = %Key::of(object), "an index function panicked, leaving the object out of the index");
                 BTreeSet::new()
             })
         });
         let keys = Arc::new(Keys::default());
-        let follow = update_handler(values.clone(), keys.clone());
-        (Self(Arc::new(Shared { informer, values, keys })), follow)
+        let handler = update_handler(function.clone(), keys.clone());
+        (Self(Arc::new(SharedIndex { informer, function, keys })), handler)
     }
 
     /// Returns the objects with this value, in no particular order. Each is decoded when the iterator reaches it.
@@ -77,27 +78,27 @@ impl<K: Cached> Index<K> {
         keys.into_iter().filter_map(move |key| {
             let cache = &shared.informer.0.cache;
             // The object may have changed since the index was read.
-            cache.get(&key).filter(|object| (shared.values)(object).contains(&value))
+            cache.get(&key).filter(|object| (shared.function)(object).contains(&value))
         })
     }
 }
 
 /// Returns the handler that updates the index. It calls the index function before it takes the lock.
-fn update_handler<K: Cached>(values: Values<K>, keys: Arc<Keys>) -> ChangeHandler<K> {
+fn update_handler<K: Cached>(function: IndexFunction<K>, keys: Arc<Keys>) -> ChangeHandler<K> {
     Box::new(move |change| {
         let (removed, added) = match change {
-            Change::Added(new) => (BTreeSet::new(), values(new)),
-            Change::Deleted { last } => (values(last), BTreeSet::new()),
-            Change::Updated { old, new } => (values(old), values(new)),
+            Change::Added(new) => (BTreeSet::new(), function(new)),
+            Change::Deleted { last } => (function(last), BTreeSet::new()),
+            Change::Updated { old, new } => (function(old), function(new)),
         };
         if removed == added {
             return;
         }
         let (key, mut keys) = (change.key(), keys.write());
         for value in removed.difference(&added) {
-            let Some(found) = keys.get_mut(value) else { continue };
-            found.remove(&key);
-            if found.is_empty() {
+            let Some(keys_of_value) = keys.get_mut(value) else { continue };
+            keys_of_value.remove(&key);
+            if keys_of_value.is_empty() {
                 keys.remove(value);
             }
         }
@@ -122,7 +123,7 @@ mod tests {
     };
 
     #[tokio::test]
-    async fn an_index_keeps_its_informer() {
+    async fn an_index_keeps_its_informer_running() {
         let (client, mut server) = server();
         let (by_name, informers) = {
             let cx = Context::new("test", client);
@@ -152,10 +153,10 @@ mod tests {
     async fn a_concurrent_reader_sees_an_updated_object_once() {
         let maps: Informer<ConfigMap> = Context::new("test", server().0).get();
         let index = maps.index(|_| (0..50).map(|n| n.to_string()).collect::<Vec<_>>());
-        let apply = |version: usize| {
+        let insert = |version: usize| {
             maps.insert(&serde_json::from_value(map("a", &version.to_string())).unwrap()).unwrap()
         };
-        apply(1);
+        insert(1);
         let (reader, done) = (index.clone(), AtomicBool::new(false));
         thread::scope(|scope| {
             let counts = scope.spawn(|| {
@@ -167,12 +168,12 @@ mod tests {
                 }
                 counts
             });
-            (2..1000).for_each(apply);
+            (2..1000).for_each(insert);
             done.store(true, Ordering::Relaxed);
             let counts = counts.join().unwrap();
             assert!(counts.iter().all(|count| *count == 1), "{counts:?}");
         });
         let newest = index.get("7").next().unwrap();
-        assert_eq!(newest.metadata.resource_version.as_deref(), Some("999"), "the newest is held");
+        assert_eq!(newest.metadata.resource_version.as_deref(), Some("999"), "the newest state is cached");
     }
 }

@@ -1,4 +1,4 @@
-//! A change of an object, without the object.
+//! A change of one object, without decoding it.
 
 use std::collections::BTreeMap;
 
@@ -6,8 +6,8 @@ use reknit_apis::Key;
 
 use crate::{cache::delta::Delta, object::Object};
 
-/// A change of an object as far as it is known without decoding the object. Comes from
-/// [`Informer::on_key_event`](crate::Informer::on_key_event).
+/// A change of an object, with what is known without decoding it: key, labels and resourceVersion. Handlers that are
+/// added with [`Informer::on_key_event`](crate::Informer::on_key_event) get it.
 #[derive(Clone, derive_more::Debug)]
 #[debug("KeyEvent {{ key: {key:?}, resource_version: {:?} }}", self.resource_version())]
 pub struct KeyEvent<'a> {
@@ -23,8 +23,8 @@ impl<'a> KeyEvent<'a> {
         Self { key: delta.latest().state().key(), old, new, is_undecodable: false }
     }
 
-    /// The event of an object that is cached.
-    pub(crate) fn resolved(object: &'a Object) -> Self {
+    /// The event of a cached object.
+    pub(crate) fn cached(object: &'a Object) -> Self {
         Self { key: object.state().key(), old: None, new: Some(object), is_undecodable: false }
     }
 
@@ -38,7 +38,7 @@ impl<'a> KeyEvent<'a> {
         Self { key, old: None, new: None, is_undecodable: false }
     }
 
-    /// The key of the object.
+    /// Returns the key of the object.
     pub fn key(&self) -> &Key {
         &self.key
     }
@@ -48,13 +48,13 @@ impl<'a> KeyEvent<'a> {
         self.new.is_none() && !self.is_undecodable
     }
 
-    /// The resourceVersion of the new state. `None` if the object was deleted or could not be decoded.
+    /// Returns the resourceVersion of the new state. `None` if the object was deleted or could not be decoded.
     pub fn resource_version(&self) -> Option<&'a str> {
         let new = self.new.filter(|_| !self.is_undecodable)?;
         Some(new.state().resource_version).filter(|version| !version.is_empty())
     }
 
-    /// The labels before the change, if a cached object was changed, and those after it, if the object exists.
+    /// Returns the labels before the change, if a cached object was changed, and those after it, if the object exists.
     pub fn labels(&self) -> impl Iterator<Item = BTreeMap<String, String>> + use<'a> {
         [self.old, self.new].into_iter().flatten().map(Object::labels)
     }

@@ -25,13 +25,13 @@ pub(crate) struct MetricFamilies {
     watches: IntCounterVec,
     failures: IntCounterVec,
     /// The number of informers of each name.
-    sharing: Arc<Mutex<HashMap<String, usize>>>,
+    informers: Arc<Mutex<HashMap<String, usize>>>,
 }
 
 /// The metrics of one informer, looked up once, so that counting allocates nothing.
 pub(crate) struct InformerMetrics {
-    objects: Share,
-    bytes: Share,
+    objects: GaugePart,
+    bytes: GaugePart,
     pub(crate) events: IntCounter,
     pub(crate) lists: IntCounter,
     pub(crate) watches: IntCounter,
@@ -40,20 +40,20 @@ pub(crate) struct InformerMetrics {
     families: MetricFamilies,
 }
 
-/// The part of one informer in a gauge.
-struct Share {
+/// The part of one informer in a gauge that informers of one name share.
+struct GaugePart {
     gauge: IntGauge,
-    added: AtomicI64,
+    value: AtomicI64,
 }
 
-impl Share {
+impl GaugePart {
     fn of(gauge: IntGauge) -> Self {
-        Self { gauge, added: AtomicI64::new(0) }
+        Self { gauge, value: AtomicI64::new(0) }
     }
 
     fn set(&self, value: usize) {
         let value = i64::try_from(value).unwrap_or(i64::MAX);
-        self.gauge.add(value - self.added.swap(value, Ordering::Relaxed));
+        self.gauge.add(value - self.value.swap(value, Ordering::Relaxed));
     }
 }
 
@@ -63,22 +63,22 @@ impl MetricFamilies {
         let gauge = |name, help| register(registry, IntGaugeVec::new(Opts::new(name, help), &["name"]));
         let counter = |name, help| register(registry, IntCounterVec::new(Opts::new(name, help), &["name"]));
         Self {
-            objects: gauge("reflector_objects", "Objects that the informer holds"),
+            objects: gauge("reflector_objects", "Objects in the cache of the informer"),
             bytes: gauge("reflector_object_bytes", "Size of these objects as compact JSON"),
             events: counter("reflector_events_total", "Watch events received"),
             lists: counter("reflector_lists_total", "Lists begun, the first and each one after a gap"),
             watches: counter("reflector_watches_total", "Watches opened"),
             failures: counter("reflector_failures_total", "Lists and watches that failed"),
-            sharing: Arc::default(),
+            informers: Arc::default(),
         }
     }
 
     pub(crate) fn of(&self, name: &str) -> InformerMetrics {
-        let mut sharing = self.sharing.lock();
-        *sharing.entry(name.into()).or_default() += 1;
+        let mut informers = self.informers.lock();
+        *informers.entry(name.into()).or_default() += 1;
         InformerMetrics {
-            objects: Share::of(self.objects.with_label_values(&[name])),
-            bytes: Share::of(self.bytes.with_label_values(&[name])),
+            objects: GaugePart::of(self.objects.with_label_values(&[name])),
+            bytes: GaugePart::of(self.bytes.with_label_values(&[name])),
             events: self.events.with_label_values(&[name]),
             lists: self.lists.with_label_values(&[name]),
             watches: self.watches.with_label_values(&[name]),
@@ -107,12 +107,12 @@ impl InformerMetrics {
 
 impl Drop for InformerMetrics {
     fn drop(&mut self) {
-        let mut sharing = self.families.sharing.lock();
-        if let Some(others) = sharing.get_mut(&self.name).filter(|count| **count > 1) {
-            *others -= 1;
+        let mut informers = self.families.informers.lock();
+        if let Some(count) = informers.get_mut(&self.name).filter(|count| **count > 1) {
+            *count -= 1;
             return self.set_size(0, 0);
         }
-        sharing.remove(&self.name);
+        informers.remove(&self.name);
         let labels = &[self.name.as_str()];
         let MetricFamilies { objects, bytes, events, lists, watches, failures, .. } = &self.families;
         for gauges in [objects, bytes] {
@@ -128,11 +128,11 @@ impl Drop for InformerMetrics {
 mod tests {
     use super::*;
 
-    /// The values of the gauge of objects, by name.
+    /// The values of `reflector_objects`, by name of the informer.
     fn objects(registry: &Registry) -> Vec<(String, f64)> {
         let families = registry.gather();
-        let held = families.iter().filter(|family| family.name() == "reflector_objects");
-        let series = held.flat_map(|family| family.get_metric());
+        let objects = families.iter().filter(|family| family.name() == "reflector_objects");
+        let series = objects.flat_map(|family| family.get_metric());
         series.map(|m| (m.get_label()[0].value().to_owned(), m.get_gauge().get_value())).collect()
     }
 

@@ -45,16 +45,16 @@ use crate::{
 /// written them since.
 ///
 /// Reading never waits and never fails. It is meant for reconcilers, which run once all informers that the controller's
-/// constructor asked for are [synced](Self::synced). An object that [`Context::client`](crate::Context::client) wrote, or
-/// read by name, is in the cache as soon as the request returns. Clones share one informer, which stops when the last of
-/// them is dropped.
+/// constructor requested are [synced](Self::synced). An object that [`Context::client`](crate::Context::client) wrote,
+/// or read by name, is in the cache as soon as the request returns. Clones share one informer, which stops when the
+/// last of them is dropped.
 ///
 /// ```no_run
 /// use k8s_openapi::api::core::v1::{Pod, Service};
 /// use reknit_apis::Key;
 /// use reknit_injection::{Context, Informer, select};
 ///
-/// fn look(cx: &Context) {
+/// fn read_objects(cx: &Context) {
 ///     let services: Informer<Service> = cx.get();
 ///     let web = services.get(&Key::new("shop", "web"));
 ///
@@ -65,10 +65,10 @@ use crate::{
 /// ```
 #[derive(derive_more::Debug)]
 #[debug("Informer {{ name: {:?}, len: {} }}", self.name(), self.len())]
-pub struct Informer<K: Cached>(pub(crate) Arc<Shared<K>>);
+pub struct Informer<K: Cached>(pub(crate) Arc<SharedInformer<K>>);
 
-/// The state that the clones of an informer share. The reflector's task ends with it.
-pub(crate) struct Shared<K: Cached> {
+/// The state that the clones of an informer share. Dropping it aborts the reflector's task.
+pub(crate) struct SharedInformer<K: Cached> {
     pub(crate) cache: Arc<Cache<K>>,
     pub(crate) task: OnceLock<AbortHandle>,
 }
@@ -81,7 +81,7 @@ impl<K: Cached> Clone for Informer<K> {
 
 impl<K: Cached> Informer<K> {
     pub(crate) fn of(cache: Cache<K>) -> Self {
-        Self(Arc::new(Shared { cache: Arc::new(cache), task: OnceLock::new() }))
+        Self(Arc::new(SharedInformer { cache: Arc::new(cache), task: OnceLock::new() }))
     }
 
     /// Returns the object of this key, if it is cached.
@@ -105,12 +105,12 @@ impl<K: Cached> Informer<K> {
     /// Returns all objects as they are at one moment, in no particular order. Each is decoded when the iterator reaches
     /// it.
     pub fn list(&self) -> impl Iterator<Item = Arc<K>> + use<K> {
-        self.decoded(self.objects(None))
+        self.decode_each(self.objects(None))
     }
 
     /// Returns the objects of one namespace, without visiting the others.
     pub fn list_in(&self, namespace: &str) -> impl Iterator<Item = Arc<K>> + use<K> {
-        self.decoded(self.objects(Some(namespace)))
+        self.decode_each(self.objects(Some(namespace)))
     }
 
     /// Returns the objects whose labels match, of one namespace or of all. The others are not decoded.
@@ -122,7 +122,7 @@ impl<K: Cached> Informer<K> {
     where
         F: Fn(&BTreeMap<String, String>) -> bool,
     {
-        self.decoded(self.objects(namespace).into_iter().filter(move |object| matches(&object.labels())))
+        self.decode_each(self.objects(namespace).into_iter().filter(move |object| matches(&object.labels())))
     }
 
     fn objects(&self, namespace: Option<&str>) -> Vec<Object> {
@@ -132,7 +132,7 @@ impl<K: Cached> Informer<K> {
         })
     }
 
-    fn decoded<I: IntoIterator<Item = Object>>(
+    fn decode_each<I: IntoIterator<Item = Object>>(
         &self,
         objects: I,
     ) -> impl Iterator<Item = Arc<K>> + use<K, I> {
@@ -141,7 +141,7 @@ impl<K: Cached> Informer<K> {
     }
 
     /// Returns the keys of all objects as they are at one moment, in no particular order, including those that cannot be
-    /// decoded. Nothing is decoded for it.
+    /// decoded. No object is decoded for it.
     pub fn keys(&self) -> Vec<Key> {
         self.0.cache.keys()
     }
@@ -151,7 +151,7 @@ impl<K: Cached> Informer<K> {
         self.0.cache.read(|store| store.table.len())
     }
 
-    /// Returns true if an object of this key is cached. Nothing is decoded for it.
+    /// Returns true if an object of this key is cached. It is not decoded.
     pub fn contains(&self, key: &Key) -> bool {
         self.0.cache.read(|store| store.table.get(key).is_some())
     }
@@ -166,7 +166,7 @@ impl<K: Cached> Informer<K> {
         self.0.cache.read(|store| store.table.bytes())
     }
 
-    /// Completes once the first list is in the cache; at once if it is already.
+    /// Completes once the first list is in the cache, or at once if it already is.
     pub async fn synced(&self) {
         InformerHandle::synced(&*self.0).await;
     }
@@ -181,17 +181,18 @@ impl<K: Cached> Informer<K> {
         &self.0.cache.name
     }
 
-    /// Waits until `seen` returns a value. It is called with the present state first, and again after each change of
-    /// this object; `None` means that the object does not exist. Changes in quick succession may be shown as one.
+    /// Waits until `seen` returns a value. It is called with the current state first, and again after each change of
+    /// this object. `None` means that the object does not exist. Several changes in quick succession may cause a single
+    /// call.
     ///
     /// There is no time limit: wrap it in a `tokio::time::timeout`, or drop it.
     pub async fn until<T>(&self, key: &Key, mut seen: impl FnMut(Option<&K>) -> Option<T>) -> T {
-        let waiting = self.0.cache.waiters.join(key);
+        let waiter = self.0.cache.waiters.register(key);
         loop {
-            let mut changed = pin!(waiting.changed.notified());
+            let mut changed = pin!(waiter.changed.notified());
             changed.as_mut().enable();
-            if let Some(answer) = seen(self.get(key).as_deref()) {
-                return answer;
+            if let Some(value) = seen(self.get(key).as_deref()) {
+                return value;
             }
             changed.await;
         }
@@ -238,8 +239,8 @@ impl<K: Cached> Informer<K> {
     where
         V: IntoIterator<Item = String> + 'static,
     {
-        let (index, follow) = Index::of(self.clone(), values);
-        self.0.cache.add_index(follow);
+        let (index, handler) = Index::of(self.clone(), values);
+        self.0.cache.add_index(handler);
         index
     }
 
@@ -248,18 +249,18 @@ impl<K: Cached> Informer<K> {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Caches an object of a test unconditionally and calls the handlers, or removes it if the selection does not admit
-    /// it.
+    /// For tests: caches an object whatever its version and calls the handlers, or removes it if the selection does not
+    /// admit it.
     pub(crate) fn insert(&self, object: &K) -> Result<(), String>
     where
         K: Serialize,
     {
         let (object, decoded) = encode(object, &self.0.cache.kind)?;
-        self.0.cache.apply(object, &decoded);
+        self.0.cache.insert(object, &decoded);
         Ok(())
     }
 
-    /// Removes an object of a test and calls the handlers.
+    /// For tests: removes an object and calls the handlers.
     pub(crate) fn remove(&self, key: &Key) {
         self.0.cache.remove(key);
     }
@@ -270,7 +271,7 @@ impl<K: Cached> Informer<K> {
     }
 }
 
-impl<K: Cached> Drop for Shared<K> {
+impl<K: Cached> Drop for SharedInformer<K> {
     fn drop(&mut self) {
         if let Some(task) = self.task.get() {
             task.abort();
@@ -278,7 +279,7 @@ impl<K: Cached> Drop for Shared<K> {
     }
 }
 
-impl<K: Cached> InformerHandle for Shared<K> {
+impl<K: Cached> InformerHandle for SharedInformer<K> {
     fn name(&self) -> &str {
         &self.cache.name
     }

@@ -17,28 +17,30 @@ use tokio::runtime;
 use typemap_rev::{TypeMap, TypeMapKey};
 
 use super::{
-    Cached, Informer, InformerHandle, InformerState, Selection, Shared, discovery, discovery::Unresolved,
-    metrics::MetricFamilies,
+    Cached, Informer, InformerHandle, InformerState, Selection, SharedInformer, discovery,
+    discovery::Unresolved, metrics::MetricFamilies,
 };
 use crate::{
     cache::Cache,
-    client::{Answered, ResourcePath, Transport},
+    client::{ResourcePath, ResponseState, Transport},
     reflector,
 };
 
 /// The registry of the process's informers: one for each type, Kind and selection, however often it is requested.
 ///
 /// Unlike the [`Context`](crate::Context) it is `Send`: a reconciler that learns of Kinds at run time opens their
-/// informers here. It holds informers weakly. One that nothing else holds never starts, and stops if it has started.
+/// informers here. It has weak references: an informer that nothing else keeps does not start, or stops if it has
+/// started.
 #[derive(Clone)]
 pub struct Informers(Arc<Registry>);
 
 struct Registry {
     source: ObjectSource,
     families: MetricFamilies,
-    held: Mutex<TypeMap>,
+    by_type: Mutex<TypeMap>,
     members: RwLock<Vec<Weak<dyn Member>>>,
-    started: Mutex<Option<runtime::Handle>>,
+    /// The runtime of the reflectors. `None` until the informers are started.
+    runtime: Mutex<Option<runtime::Handle>>,
     resolved: Mutex<Resolved>,
 }
 
@@ -56,14 +58,14 @@ pub(crate) enum ObjectSource {
 trait Member: InformerHandle {
     fn start(&self, runtime: &runtime::Handle, transport: &Transport);
     fn resource(&self) -> &ApiResource;
-    fn apply_answer(&self, answer: &Answered<'_>) -> bool;
+    fn apply_response(&self, response: &ResponseState<'_>) -> bool;
 }
 
 /// The informers of one type by Kind (several for `DynamicObject`) and selection.
 struct OfType<K>(PhantomData<fn() -> K>);
 
 impl<K: Cached> TypeMapKey for OfType<K> {
-    type Value = HashMap<(ApiResource, String), Weak<Shared<K>>>;
+    type Value = HashMap<(ApiResource, String), Weak<SharedInformer<K>>>;
 }
 
 impl Informers {
@@ -71,9 +73,9 @@ impl Informers {
         Self(Arc::new(Registry {
             source,
             families: MetricFamilies::new(metrics),
-            held: Mutex::default(),
+            by_type: Mutex::default(),
             members: RwLock::default(),
-            started: Mutex::default(),
+            runtime: Mutex::default(),
             resolved: Mutex::default(),
         }))
     }
@@ -91,29 +93,29 @@ impl Informers {
     /// Starts all informers that are in use, and from now on each new one at once. Must be called within a tokio runtime.
     /// A second call does nothing. A [`Context`](crate::Context) keeps its informers in use: drop it first.
     pub fn start(&self) {
-        let runtime = runtime::Handle::current();
-        *self.0.started.lock() = Some(runtime);
+        *self.0.runtime.lock() = Some(runtime::Handle::current());
         for member in self.members() {
-            self.start_if_due(&*member);
+            self.start_member(&*member);
         }
     }
 
     /// Returns the name and the progress of each informer, in the order of the names.
     pub fn states(&self) -> Vec<(String, InformerState)> {
-        let mut states: Vec<_> = self.members().map(|m| (m.name().to_owned(), m.state())).collect();
+        let mut states: Vec<_> =
+            self.members().map(|member| (member.name().to_owned(), member.state())).collect();
         states.sort_by(|(one, _), (other, _)| one.cmp(other));
         states
     }
 
-    /// Returns the resource of a Kind and its scope. `None` if the API server does not have it, which a later call may
-    /// find. The API server is asked once for each Kind that exists.
+    /// Returns the resource of a Kind and its scope. `None` if the API server does not have it; a later call requests
+    /// it again. A Kind that was found is not requested again.
     ///
-    /// Preloaded informers ask no API server: the plural is guessed as kube does, and a Kind is cluster-scoped if a
+    /// Preloaded informers send no request: the plural is guessed as kube does, and a Kind is cluster-scoped if a
     /// preloaded object of it has no namespace.
     ///
     /// # Errors
     ///
-    /// The API server did not answer, or refused the request.
+    /// The API server did not respond, or refused the request.
     pub async fn resolve(&self, kind: &GroupVersionKind) -> Result<Option<(ApiResource, Scope)>, Unresolved> {
         let transport = match &self.0.source {
             ObjectSource::Watch(transport) => transport,
@@ -130,43 +132,44 @@ impl Informers {
     }
 
     fn open<K: Cached>(&self, kind: ApiResource, selection: Selection) -> Informer<K> {
-        let slot = (kind.clone(), selection.to_string());
-        let mut held = self.0.held.lock();
-        let of_type = held.entry::<OfType<K>>().or_default();
-        if let Some(handle) = of_type.get(&slot).and_then(Weak::upgrade) {
-            return Informer(handle);
+        let key = (kind.clone(), selection.to_string());
+        let mut by_type = self.0.by_type.lock();
+        let informers = by_type.entry::<OfType<K>>().or_default();
+        if let Some(informer) = informers.get(&key).and_then(Weak::upgrade) {
+            return Informer(informer);
         }
-        let informer = self.make::<K>(kind, selection);
-        of_type.retain(|_, handle| handle.strong_count() > 0);
-        of_type.insert(slot, Arc::downgrade(&informer.0));
-        drop(held);
-        self.join(&informer);
+        let informer = self.create::<K>(kind, selection);
+        informers.retain(|_, informer| informer.strong_count() > 0);
+        informers.insert(key, Arc::downgrade(&informer.0));
+        drop(by_type);
+        self.add_member(&informer);
         informer
     }
 
-    fn make<K: Cached>(&self, kind: ApiResource, selection: Selection) -> Informer<K> {
+    fn create<K: Cached>(&self, kind: ApiResource, selection: Selection) -> Informer<K> {
         let name = name_of::<K>(&kind, &selection);
         let metrics = self.0.families.of(&name);
         let preloaded = matches!(self.0.source, ObjectSource::Preloaded(_));
         let informer = Informer::of(Cache::new(name, kind, selection, metrics, preloaded));
         if let ObjectSource::Preloaded(objects) = &self.0.source {
             objects.iter().for_each(|object| informer.0.cache.preload(object));
-            informer.0.cache.progress.complete();
+            informer.0.cache.progress.mark_synced();
         }
         informer
     }
 
-    fn join<K: Cached>(&self, informer: &Informer<K>) {
+    fn add_member<K: Cached>(&self, informer: &Informer<K>) {
         let member: Arc<dyn Member> = informer.0.clone();
         let mut members = self.0.members.write();
         members.retain(|member| member.strong_count() > 0);
         members.push(Arc::downgrade(&member));
         drop(members);
-        self.start_if_due(&*member);
+        self.start_member(&*member);
     }
 
-    fn start_if_due(&self, member: &dyn Member) {
-        if let (ObjectSource::Watch(transport), Some(runtime)) = (&self.0.source, &*self.0.started.lock()) {
+    /// Starts the informer if the informers are started and not preloaded.
+    fn start_member(&self, member: &dyn Member) {
+        if let (ObjectSource::Watch(transport), Some(runtime)) = (&self.0.source, &*self.0.runtime.lock()) {
             member.start(runtime, transport);
         }
     }
@@ -187,11 +190,12 @@ impl Informers {
         self.informers_of(path).next().is_some()
     }
 
-    /// Delivers an answer to the informers of its resource. Returns whether the answer shows the state of the object.
-    pub(crate) fn apply_answer(&self, path: &ResourcePath<'_>, answer: &Answered<'_>) -> bool {
+    /// Applies a response to the informers of its resource. Returns true if it contains the state of an object of
+    /// theirs.
+    pub(crate) fn apply_response(&self, path: &ResourcePath<'_>, response: &ResponseState<'_>) -> bool {
         let mut shows_state = false;
         for member in self.informers_of(path) {
-            shows_state |= member.apply_answer(answer);
+            shows_state |= member.apply_response(response);
         }
         shows_state
     }
@@ -203,10 +207,10 @@ impl std::fmt::Debug for Informers {
     }
 }
 
-impl<K: Cached> Member for Shared<K> {
+impl<K: Cached> Member for SharedInformer<K> {
     fn start(&self, runtime: &runtime::Handle, transport: &Transport) {
         self.task.get_or_init(|| {
-            self.cache.progress.started();
+            self.cache.progress.mark_started();
             runtime.spawn(reflector::run(self.cache.clone(), transport.clone())).abort_handle()
         });
     }
@@ -215,8 +219,8 @@ impl<K: Cached> Member for Shared<K> {
         &self.cache.kind
     }
 
-    fn apply_answer(&self, answer: &Answered<'_>) -> bool {
-        self.cache.apply_answer(answer)
+    fn apply_response(&self, response: &ResponseState<'_>) -> bool {
+        self.cache.apply_response(response)
     }
 }
 

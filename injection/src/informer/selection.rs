@@ -50,16 +50,16 @@ impl Selection {
 
     /// Selects objects whose labels match all of these expressions of kube, such as `Expression::In(…)`, or a
     /// `LabelSelector` that is converted to a `Selector`.
-    pub fn labels(mut self, which: impl IntoIterator<Item = Expression>) -> Self {
-        self.labels.extend(which);
+    pub fn labels(mut self, expressions: impl IntoIterator<Item = Expression>) -> Self {
+        self.labels.extend(expressions);
         self
     }
 
     /// Selects objects whose field has this value: `metadata.name`, or a field that the API server supports in field
     /// selectors of this Kind (`spec.nodeName` of Pods).
     ///
-    /// Only the server can evaluate most fields. With one of those, own writes are in the cache only once the watch has
-    /// reported them.
+    /// Only the API server can evaluate fields other than `metadata.name` and `metadata.namespace`. With another field,
+    /// own writes are in the cache only once the watch has reported them.
     pub fn field(mut self, path: &str, value: &str) -> Self {
         self.fields.insert(path.into(), value.into());
         self
@@ -99,40 +99,43 @@ impl Selection {
     /// Returns true if the object is selected; `None` if only the server can tell.
     pub(crate) fn admits(&self, object: &Object) -> Option<bool> {
         let ObjectState { namespace, name, .. } = object.state();
-        let here = self.namespace.is_none() || self.namespace.as_deref() == namespace;
-        if !here || !(self.labels.selects_all() || self.labels.matches(&object.labels())) {
+        let is_in_namespace = self.namespace.is_none() || self.namespace.as_deref() == namespace;
+        if !is_in_namespace || !(self.labels.selects_all() || self.labels.matches(&object.labels())) {
             return Some(false);
         }
-        self.judge_fields(|path| match path {
+        self.match_fields(|path| match path {
             "metadata.name" => Some(name.to_owned()),
             "metadata.namespace" => Some(namespace.unwrap_or_default().to_owned()),
             _ => None,
         })
     }
 
-    /// Returns true if an object is selected, given as JSON, in which every field can be read. An absent field is empty.
-    pub(crate) fn admits_json(&self, object: &Value) -> bool {
-        let text = |path: &str| {
-            let found = object.pointer(&format!("/{}", path.replace('.', "/")));
-            found.map_or(String::new(), |v| v.as_str().map_or_else(|| v.to_string(), str::to_owned))
+    /// Returns true if the JSON of an object has the selected fields. An absent field counts as empty.
+    pub(crate) fn admits_fields(&self, object: &Value) -> bool {
+        let text_at = |path: &str| {
+            let value = object.pointer(&format!("/{}", path.replace('.', "/")));
+            value.map_or(String::new(), |value| {
+                value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+            })
         };
-        self.judge_fields(|path| Some(text(path))).unwrap_or_default()
+        self.match_fields(|path| Some(text_at(path))).unwrap_or_default()
     }
 
-    fn judge_fields(&self, field: impl Fn(&str) -> Option<String>) -> Option<bool> {
-        let mut known = Some(true);
-        for (path, wanted) in &self.fields {
+    /// Compares each selected field with the value that `field` returns. `None` if no value differs but one is unknown.
+    fn match_fields(&self, field: impl Fn(&str) -> Option<String>) -> Option<bool> {
+        let mut result = Some(true);
+        for (path, selected) in &self.fields {
             match field(path) {
-                Some(value) if value != *wanted => return Some(false),
+                Some(value) if value != *selected => return Some(false),
                 Some(_) => {}
-                None => known = None,
+                None => result = None,
             }
         }
-        known
+        result
     }
 }
 
-/// The order in which labels were named makes no difference.
+/// Compares the sorted text, so the order of labels does not matter.
 impl PartialEq for Selection {
     fn eq(&self, other: &Self) -> bool {
         self.to_string() == other.to_string()
@@ -142,14 +145,14 @@ impl PartialEq for Selection {
 /// The selection in logs and probes. Empty if everything is selected.
 impl fmt::Display for Selection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let part = |what: &str, said: Option<String>| said.map(|said| format!("{what}={said}"));
-        let said = [
+        let part = |name: &str, value: Option<String>| value.map(|value| format!("{name}={value}"));
+        let parts = [
             part("namespace", self.namespace.clone()),
             part("labels", self.label_selector()),
             part("fields", self.field_selector()),
             self.managed_fields.then(|| "with managedFields".to_owned()),
         ];
-        f.write_str(&said.into_iter().flatten().collect::<Vec<_>>().join(" "))
+        f.write_str(&parts.into_iter().flatten().collect::<Vec<_>>().join(" "))
     }
 }
 
@@ -162,14 +165,14 @@ mod tests {
     use super::*;
     use crate::object::encode;
 
-    /// The answer of the selection for an object `a` with this namespace and these labels.
-    fn admits(which: &Selection, namespace: &str, labels: &[(&str, &str)]) -> Option<bool> {
+    /// The result of [`Selection::admits`] for a ConfigMap `a` with this namespace and these labels.
+    fn admits(selection: &Selection, namespace: &str, labels: &[(&str, &str)]) -> Option<bool> {
         let mut object = ConfigMap::default();
         object.metadata.name = Some("a".into());
         object.metadata.namespace = Some(namespace.into());
         object.metadata.labels = Some(labels.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect());
         let (object, _) = encode(&object, &ApiResource::erase::<ConfigMap>(&())).unwrap();
-        which.admits(&object)
+        selection.admits(&object)
     }
 
     #[test]
@@ -194,10 +197,10 @@ mod tests {
     }
 
     #[test]
-    fn fields_that_only_the_server_can_evaluate_are_left_to_it() {
+    fn fields_that_only_the_server_can_evaluate_have_no_local_result() {
         let on_node = select().namespace("x").field("spec.nodeName", "n");
         assert_eq!(admits(&on_node, "x", &[]), None);
-        assert_eq!(admits(&on_node, "y", &[]), Some(false), "whatever the node is");
+        assert_eq!(admits(&on_node, "y", &[]), Some(false), "the namespace alone decides");
         assert_eq!(admits(&select().field("metadata.name", "a"), "x", &[]), Some(true));
         assert_eq!(admits(&select().field("metadata.name", "b"), "x", &[]), Some(false));
     }
@@ -205,12 +208,12 @@ mod tests {
     #[test]
     fn fields_of_a_preloaded_object_are_read_by_path() {
         let on_node = select().field("spec.nodeName", "n");
-        assert!(on_node.admits_json(&json!({"spec": {"nodeName": "n"}})));
-        assert!(!on_node.admits_json(&json!({"spec": {}})));
+        assert!(on_node.admits_fields(&json!({"spec": {"nodeName": "n"}})));
+        assert!(!on_node.admits_fields(&json!({"spec": {}})));
         assert!(
             select()
                 .field("spec.unschedulable", "true")
-                .admits_json(&json!({"spec": {"unschedulable": true}}))
+                .admits_fields(&json!({"spec": {"unschedulable": true}}))
         );
     }
 

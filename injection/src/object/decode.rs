@@ -1,4 +1,4 @@
-//! Decodes the JSON of a cached object, and explains why it cannot be decoded.
+//! Decodes the JSON of a cached object. Errors name the path of the value.
 
 use std::panic;
 
@@ -6,28 +6,29 @@ use kube::discovery::ApiResource;
 use serde::de::DeserializeOwned;
 
 use super::{json_path::JsonPath, text};
-use crate::client::decoded;
+use crate::client::decode_json;
 
-/// Decodes a whole object. The error names the place in the object and the cause.
+/// Decodes a whole object. The error names the path of the value and the cause.
 ///
-/// Nothing but the names of its entries is quoted of a Secret.
+/// Of a Secret the error contains no values, only the names of the fields.
 pub(super) fn decode<K: DeserializeOwned>(json: &[u8], kind: &ApiResource) -> Result<K, String> {
-    let object = panic::catch_unwind(|| decoded(json)).map_err(|_| "its decoding panicked")?;
-    object.map_err(|error| explain_at(json, &error, kind))
+    let object = panic::catch_unwind(|| decode_json(json)).map_err(|_| "its decoding panicked")?;
+    object.map_err(|error| explain_with_path(json, &error, kind))
 }
 
-/// Replaces serde's line and column by the path in the object: the reader does not have this text.
-fn explain_at(json: &[u8], error: &serde_json::Error, kind: &ApiResource) -> String {
-    // The text is one line, in which a column is an offset.
-    let read = json.get(..error.column()).filter(|_| error.line() == 1).map(text).unwrap_or_default();
-    let path = JsonPath::at_the_end_of(read);
+/// Replaces serde's line and column by the path in the object, since the reader of the error does not have the JSON.
+fn explain_with_path(json: &[u8], error: &serde_json::Error, kind: &ApiResource) -> String {
+    // The JSON is one line, so the column is an offset.
+    let text_before_error =
+        json.get(..error.column()).filter(|_| error.line() == 1).map(text).unwrap_or_default();
+    let path = JsonPath::at_the_end_of(text_before_error);
     let path = if is_secret(kind) { path.truncated(2) } else { path }.to_string();
     let message = explain(error, kind);
     let message = message.rsplit_once(" at line ").map_or(message.as_str(), |(message, _)| message);
     if path.is_empty() { message.to_owned() } else { format!("{path}: {message}") }
 }
 
-/// The text of the error. serde quotes the value that it could not read, which must not happen for a Secret.
+/// The text of the error. For a Secret it is replaced, since serde quotes the value that it could not read.
 pub(crate) fn explain(error: &serde_json::Error, kind: &ApiResource) -> String {
     if is_secret(kind) { "a value of the wrong form".into() } else { error.to_string() }
 }

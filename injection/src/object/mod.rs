@@ -1,8 +1,8 @@
-//! The form in which an informer holds an object: a small binary head and compact JSON, behind one `Arc`.
+//! The cached form of an object: a small binary head and compact JSON, in one `Arc`.
 //!
-//! A decoded object takes about four times the memory of its text. The head holds what the rules of the cache ask for,
-//! so they are answered without decoding. `apiVersion` and `kind`, which all objects of an informer share, are left out
-//! and added again when the object is decoded.
+//! A decoded object takes about four times the memory of its JSON. The head holds the fields that the cache compares,
+//! so they are read without decoding. `apiVersion` and `kind`, which all objects of an informer share, are left out and
+//! added again when the object is decoded.
 
 mod decode;
 mod json_path;
@@ -29,7 +29,7 @@ pub(crate) use self::{
 ///
 /// The bytes begin with the length of the rest of the metadata (`u32`), the lengths of namespace, name, uid and
 /// resourceVersion (`u16` each) and the flags. The four texts follow, then the rest of the metadata and the rest of the
-/// object, both as the inside of a JSON object.
+/// object, both as the fields of a JSON object without its braces.
 #[derive(Clone, Debug)]
 pub(crate) struct Object(Arc<[u8]>);
 
@@ -38,32 +38,35 @@ pub(crate) struct Parts<'a> {
     pub(crate) state: ObjectState<'a>,
     /// True if the object is being deleted and has a grace period.
     pub(crate) is_terminating: bool,
+    /// The rest of the metadata, and of the object: JSON fields without the braces.
     pub(crate) metadata: &'a [u8],
     pub(crate) rest: &'a [u8],
 }
 
-/// Five lengths and the flags.
-const HEAD: usize = 13;
+/// The length of the head before the texts: five lengths and the flags.
+const HEAD_LENGTH: usize = 13;
 
 const NAMESPACED: u8 = 1;
 const HAS_UID: u8 = 2;
 const TERMINATING: u8 = 4;
 
 impl Object {
-    /// `None` if a part is longer than anything that the API server accepts.
+    /// Encodes the parts. `None` if one is longer than the API server accepts.
     pub(crate) fn new(parts: &Parts<'_>) -> Option<Self> {
         let Parts { state, is_terminating, metadata, rest } = parts;
         let texts = [state.namespace, Some(state.name), state.uid, Some(state.resource_version)]
             .map(Option::unwrap_or_default);
-        let length = HEAD + texts.map(str::len).iter().sum::<usize>() + metadata.len() + rest.len();
+        let length = HEAD_LENGTH + texts.map(str::len).iter().sum::<usize>() + metadata.len() + rest.len();
         let mut bytes = Vec::with_capacity(length);
         bytes.extend(u32::try_from(metadata.len()).ok()?.to_le_bytes());
         for text in texts {
             bytes.extend(u16::try_from(text.len()).ok()?.to_le_bytes());
         }
-        let flag = |set: bool, flag: u8| if set { flag } else { 0 };
-        let namespaced = flag(state.namespace.is_some(), NAMESPACED);
-        bytes.push(namespaced | flag(state.uid.is_some(), HAS_UID) | flag(*is_terminating, TERMINATING));
+        let flag_if = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
+        let flags = flag_if(state.namespace.is_some(), NAMESPACED)
+            | flag_if(state.uid.is_some(), HAS_UID)
+            | flag_if(*is_terminating, TERMINATING);
+        bytes.push(flags);
         texts.iter().for_each(|text| bytes.extend_from_slice(text.as_bytes()));
         bytes.extend_from_slice(metadata);
         bytes.extend_from_slice(rest);
@@ -78,9 +81,9 @@ impl Object {
     pub(crate) fn state(&self) -> ObjectState<'_> {
         let [namespace, name, uid, resource_version] = self.texts().0.map(text);
         ObjectState {
-            namespace: self.has(NAMESPACED).then_some(namespace),
+            namespace: self.has_flag(NAMESPACED).then_some(namespace),
             name,
-            uid: self.has(HAS_UID).then_some(uid),
+            uid: self.has_flag(HAS_UID).then_some(uid),
             resource_version,
         }
     }
@@ -93,15 +96,15 @@ impl Object {
         ResourceVersion::parse(text(self.texts().0[3]))
     }
 
-    /// Returns true if this is the very state: the same uid and resourceVersion.
-    pub(crate) fn is(&self, state: &ObjectState<'_>) -> bool {
+    /// Returns true if the uid and the resourceVersion are equal. False if there is no resourceVersion.
+    pub(crate) fn is_same_state(&self, state: &ObjectState<'_>) -> bool {
         let ObjectState { uid, resource_version, .. } = self.state();
         !resource_version.is_empty() && resource_version == state.resource_version && uid == state.uid
     }
 
     /// Returns true if the object is being deleted and has a grace period.
     pub(crate) fn is_terminating(&self) -> bool {
-        self.has(TERMINATING)
+        self.has_flag(TERMINATING)
     }
 
     /// The labels, without decoding the rest.
@@ -116,7 +119,7 @@ impl Object {
         metadata.labels.unwrap_or_default()
     }
 
-    /// Decodes the object. The error names the place and the cause, without values of a Secret.
+    /// Decodes the object. The error names the path of the value and the cause, without values of a Secret.
     pub(crate) fn decode<K: DeserializeOwned>(&self, kind: &ApiResource) -> Result<K, String> {
         let text = self.to_json(kind).map_err(|error| explain(&error, kind))?;
         decode(&text, kind)
@@ -141,26 +144,27 @@ impl Object {
                 serde_json::to_writer(&mut text, value)?;
             }
         }
-        for inside in [metadata, rest] {
-            if !inside.is_empty() {
+        for fields in [metadata, rest] {
+            if !fields.is_empty() {
                 text.push(b',');
-                text.extend_from_slice(inside);
+                text.extend_from_slice(fields);
             }
             text.push(b'}');
         }
         Ok(text)
     }
 
-    fn has(&self, flag: u8) -> bool {
-        self.0[HEAD - 1] & flag != 0
+    fn has_flag(&self, flag: u8) -> bool {
+        self.0[HEAD_LENGTH - 1] & flag != 0
     }
 
-    /// The four texts of the head, and what follows them.
+    /// The four texts of the head, and the bytes after them.
     fn texts(&self) -> ([&[u8]; 4], &[u8]) {
-        let mut rest = &self.0[HEAD..];
+        let mut rest = &self.0[HEAD_LENGTH..];
         let texts = [4, 6, 8, 10].map(|at| {
+            let length = u16::from_le_bytes([self.0[at], self.0[at + 1]]);
             let text;
-            (text, rest) = rest.split_at(usize::from(u16::from_le_bytes([self.0[at], self.0[at + 1]])));
+            (text, rest) = rest.split_at(usize::from(length));
             text
         });
         (texts, rest)
@@ -173,7 +177,7 @@ impl Object {
     }
 }
 
-/// The bytes of a text of the head, which were a `str` before.
+/// Converts bytes that were encoded from a `str`.
 fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap_or_default()
 }
@@ -223,17 +227,17 @@ mod tests {
 
     #[test]
     fn a_decode_error_names_the_path_in_the_object() {
-        let why = |pointer: &str, wrong: Value| {
+        let decode_error = |pointer: &str, wrong: Value| {
             let (mut object, kind) = (pod(), ApiResource::erase::<Pod>(&()));
             *object.pointer_mut(pointer).unwrap() = wrong;
             cached(&object).decode::<Pod>(&kind).unwrap_err()
         };
-        let said = why("/spec/containers/0/args", json!(3));
-        assert_eq!(said, "spec.containers[0].args: invalid type: integer `3`, expected a sequence");
-        let said = why("/metadata/labels/app", json!({}));
-        assert!(said.starts_with("metadata.labels.app: invalid type: map, expected a string"), "{said}");
-        let said = why("/spec", json!([]));
-        assert!(said.starts_with("spec: invalid type: sequence"), "{said}");
+        let error = decode_error("/spec/containers/0/args", json!(3));
+        assert_eq!(error, "spec.containers[0].args: invalid type: integer `3`, expected a sequence");
+        let error = decode_error("/metadata/labels/app", json!({}));
+        assert!(error.starts_with("metadata.labels.app: invalid type: map, expected a string"), "{error}");
+        let error = decode_error("/spec", json!([]));
+        assert!(error.starts_with("spec: invalid type: sequence"), "{error}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! An object as the API server wrote it, scanned but not decoded.
+//! The JSON of an object from the API server, scanned but not decoded.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -9,8 +9,8 @@ use serde::Serialize;
 use super::{Malformed, Object, ObjectState, Parts, Scanner, explain};
 use crate::informer::cached::Cached;
 
-/// The fields of an object as they are written, and the few that an informer must know even if the rest cannot be
-/// decoded.
+/// The fields of an object as they are written. The fields that identify an object and its state are parsed, so an
+/// informer knows them even if the object cannot be decoded.
 #[derive(Default)]
 pub(crate) struct RawObject<'a> {
     api_version: Option<Cow<'a, str>>,
@@ -42,7 +42,7 @@ struct Deletion {
 type Fields<'a> = Vec<(Cow<'a, str>, &'a str)>;
 
 impl<'a> RawObject<'a> {
-    /// Scans a text that holds one object. Fails if not even the metadata can be read.
+    /// Scans a text that contains one object. Fails if its metadata is malformed.
     pub(crate) fn scan_text(text: &'a str) -> Result<Self, Malformed> {
         Scanner::over(text, Self::scan)
     }
@@ -76,57 +76,57 @@ impl<'a> RawObject<'a> {
         self.metadata.resource_version.as_deref().unwrap_or_default()
     }
 
-    /// Returns true if the object names this Kind and version as its own.
+    /// Returns true if the `apiVersion` and `kind` of the object are those of this Kind.
     pub(crate) fn is_of(&self, kind: &ApiResource) -> bool {
         self.api_version.as_deref() == Some(&kind.api_version) && self.kind.as_deref() == Some(&kind.kind)
     }
 
-    /// Returns true if the object in an answer no longer exists; `deletion` says whether it answers a deletion.
+    /// Returns true if the object in a response no longer exists. `is_deletion` is true if the request was a deletion.
     ///
-    /// The answer to a deletion holds the object as it was if nothing holds it back. The answer to an update that
-    /// removes the last finalizer holds an object that has just been deleted. A namespace, whose finalizers are in its
-    /// spec, has no grace period.
-    pub(crate) fn is_gone(&self, deletion: bool) -> bool {
+    /// The response to a deletion contains the object without a deletionTimestamp if neither a finalizer nor a grace
+    /// period delays the deletion. The response to an update that removes the last finalizer contains an object that
+    /// has just been deleted. A namespace, whose finalizers are in its spec, has no grace period.
+    pub(crate) fn is_gone(&self, is_deletion: bool) -> bool {
         match self.metadata.deletion {
-            Deletion { has_timestamp: false, .. } => deletion,
+            Deletion { has_timestamp: false, .. } => is_deletion,
             Deletion { has_finalizers, grace_period, .. } => !has_finalizers && grace_period == Some(0),
         }
     }
 
-    /// Encodes the object as it is cached, or says why it cannot be.
+    /// Encodes the object for the cache. The error is the reason why it cannot be encoded.
     pub(crate) fn encode<K: Cached>(
         &self,
         kind: &ApiResource,
-        managed_fields: bool,
+        keep_managed_fields: bool,
     ) -> Result<Object, String> {
-        let encoded = self.try_encode::<K>(managed_fields).map_err(|error| explain(&error, kind))?;
+        let encoded = self.try_encode::<K>(keep_managed_fields).map_err(|error| explain(&error, kind))?;
         encoded.ok_or_else(|| "it is too large".into())
     }
 
-    fn try_encode<K: Cached>(&self, managed_fields: bool) -> serde_json::Result<Option<Object>> {
-        let managed_fields = self.metadata.managed_fields.filter(|_| managed_fields);
-        let mut metadata = write(&self.metadata.rest)?;
+    fn try_encode<K: Cached>(&self, keep_managed_fields: bool) -> serde_json::Result<Option<Object>> {
+        let managed_fields = self.metadata.managed_fields.filter(|_| keep_managed_fields);
+        let mut metadata = write_fields(&self.metadata.rest)?;
         if let Some(fields) = managed_fields {
-            append(&mut metadata, "managedFields", fields)?;
+            append_field(&mut metadata, "managedFields", fields)?;
         }
-        let rest = if K::metadata_api() { Vec::new() } else { write(&self.rest)? };
+        let rest = if K::metadata_api() { Vec::new() } else { write_fields(&self.rest)? };
         let Deletion { has_timestamp, grace_period, .. } = self.metadata.deletion;
         let is_terminating = has_timestamp && grace_period > Some(0);
         Ok(Object::new(&Parts { state: self.state(), is_terminating, metadata: &metadata, rest: &rest }))
     }
 }
 
-/// Writes fields as the inside of a JSON object.
-fn write(fields: &Fields<'_>) -> serde_json::Result<Vec<u8>> {
+/// Writes the fields of a JSON object without its braces.
+fn write_fields(fields: &Fields<'_>) -> serde_json::Result<Vec<u8>> {
     let length = fields.iter().map(|(key, value)| key.len() + value.len() + 4).sum();
     let mut text = Vec::with_capacity(length);
     for (key, value) in fields {
-        append(&mut text, key, value)?;
+        append_field(&mut text, key, value)?;
     }
     Ok(text)
 }
 
-fn append(text: &mut Vec<u8>, key: &str, value: &str) -> serde_json::Result<()> {
+fn append_field(text: &mut Vec<u8>, key: &str, value: &str) -> serde_json::Result<()> {
     if !text.is_empty() {
         text.push(b',');
     }
@@ -148,7 +148,7 @@ impl<'a> Metadata<'a> {
                 "managedFields" => metadata.managed_fields = Some(scanner.value()?),
                 _ => {
                     let value = scanner.value()?;
-                    metadata.deletion.read(&name, value);
+                    metadata.deletion.read_field(&name, value);
                     metadata.rest.push((name, value));
                 }
             }
@@ -159,8 +159,8 @@ impl<'a> Metadata<'a> {
 }
 
 impl Deletion {
-    /// Reads a field of the metadata. Decoding shows whether its value is of the right form.
-    fn read(&mut self, field: &str, value: &str) {
+    /// Reads a field of the metadata. A malformed value is ignored here, since it fails when the object is decoded.
+    fn read_field(&mut self, field: &str, value: &str) {
         match field {
             "deletionTimestamp" => self.has_timestamp = value != "null",
             "deletionGracePeriodSeconds" => self.grace_period = value.parse().ok(),
@@ -170,7 +170,7 @@ impl Deletion {
     }
 }
 
-/// Encodes a typed object, and decodes it again as a reader will see it.
+/// Encodes a typed object, and decodes it again, as a read from the cache does.
 pub(crate) fn encode<K: Cached + Serialize>(
     object: &K,
     kind: &ApiResource,
@@ -196,19 +196,22 @@ mod tests {
         ApiResource::erase::<K>(&())
     }
 
-    fn decode<K: Cached<DynamicType = ()>>(raw: &RawObject<'_>, managed_fields: bool) -> Result<K, String> {
-        raw.encode::<K>(&kind::<K>(), managed_fields)?.decode(&kind::<K>())
+    fn decode<K: Cached<DynamicType = ()>>(
+        raw: &RawObject<'_>,
+        keep_managed_fields: bool,
+    ) -> Result<K, String> {
+        raw.encode::<K>(&kind::<K>(), keep_managed_fields)?.decode(&kind::<K>())
     }
 
     #[test]
-    fn managed_fields_are_dropped_and_nothing_else() {
+    fn only_managed_fields_are_dropped() {
         let raw = RawObject::scan_text(MAP).unwrap();
         let object: ConfigMap = decode(&raw, false).unwrap();
         assert_eq!(object.metadata.managed_fields, None);
         assert_eq!(object.metadata.labels.as_ref().unwrap()["a"], "b");
         assert_eq!(object.data.as_ref().unwrap()["k"], "v");
         let bytes = raw.encode::<ConfigMap>(&kind::<ConfigMap>(), false).unwrap().len();
-        assert!(bytes < MAP.len() - 40, "{bytes} bytes are held of {}", MAP.len());
+        assert!(bytes < MAP.len() - 40, "{bytes} bytes are kept of {}", MAP.len());
     }
 
     #[test]
@@ -234,12 +237,12 @@ mod tests {
             RawObject::scan_text(r#"{"metadata":{"name":"m"},"data":{"password":{"hunter2":1}},"type":17}"#)
                 .unwrap();
         let error = decode::<Secret>(&raw, false).unwrap_err();
-        let quoting = RawObject::scan_text(r#"{"metadata":{"name":"m"},"data":"hunter2"}"#).unwrap();
-        let quoted = decode::<Secret>(&quoting, false).unwrap_err();
-        assert!(!error.contains("hunter2") && !quoted.contains("hunter2"), "{error} {quoted}");
+        let string_data = RawObject::scan_text(r#"{"metadata":{"name":"m"},"data":"hunter2"}"#).unwrap();
+        let string_error = decode::<Secret>(&string_data, false).unwrap_err();
+        assert!(!error.contains("hunter2") && !string_error.contains("hunter2"), "{error} {string_error}");
         assert_eq!(error, "data.password: a value of the wrong form");
-        let map = decode::<ConfigMap>(&quoting, false).unwrap_err();
-        assert!(map.contains("hunter2"), "elsewhere the value helps: {map}");
+        let config_map_error = decode::<ConfigMap>(&string_data, false).unwrap_err();
+        assert!(config_map_error.contains("hunter2"), "errors for other Kinds quote it: {config_map_error}");
     }
 
     #[test]
@@ -251,18 +254,18 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_shows_without_decoding_whether_its_object_is_gone() {
-        let gone = |metadata: &str, deletion| {
+    fn the_metadata_in_a_response_shows_whether_the_object_is_gone() {
+        let is_gone = |metadata: &str, is_deletion| {
             let text = format!(r#"{{"metadata":{{"name":"m"{metadata}}}}}"#);
-            RawObject::scan_text(&text).unwrap().is_gone(deletion)
+            RawObject::scan_text(&text).unwrap().is_gone(is_deletion)
         };
-        let deleted = r#","deletionTimestamp":"2026-01-01T00:00:00Z","deletionGracePeriodSeconds":0"#;
-        assert!(gone("", true) && !gone("", false), "nothing holds it back");
-        assert!(gone(deleted, false) && gone(&format!(r#"{deleted},"finalizers":[]"#), false));
+        let terminating = r#","deletionTimestamp":"2026-01-01T00:00:00Z","deletionGracePeriodSeconds":0"#;
+        assert!(is_gone("", true) && !is_gone("", false), "nothing delays the deletion");
+        assert!(is_gone(terminating, false) && is_gone(&format!(r#"{terminating},"finalizers":[]"#), false));
         assert!(
-            !gone(&format!(r#"{deleted},"finalizers":["example.com/a"]"#), true),
-            "a finalizer holds it back"
+            !is_gone(&format!(r#"{terminating},"finalizers":["example.com/a"]"#), true),
+            "a finalizer delays the deletion"
         );
-        assert!(!gone(&deleted.replace(":0", ":30"), true), "it is given time");
+        assert!(!is_gone(&terminating.replace(":0", ":30"), true), "it has a grace period");
     }
 }

@@ -2,15 +2,15 @@
 
 /// A resourceVersion that can be ordered: decimal digits without a leading zero, of any length.
 ///
-/// Since 1.35 Kubernetes promises that the versions of one resource compare as numbers (KEP-5504); its own storage
-/// always did. Anything else does not parse, and only the order of the watch can be trusted.
+/// Since 1.35 Kubernetes guarantees that the versions of one resource compare as numbers (KEP-5504); those of etcd
+/// always did. Other texts do not parse: their order is known only from the watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ResourceVersion<'a>(&'a str);
 
 impl<'a> ResourceVersion<'a> {
     pub(crate) fn parse(text: &'a str) -> Option<Self> {
-        let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-        (digits && !text.starts_with('0')).then_some(Self(text))
+        let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        (is_number && !text.starts_with('0')).then_some(Self(text))
     }
 
     pub(crate) fn as_str(self) -> &'a str {
@@ -30,13 +30,13 @@ impl PartialOrd for ResourceVersion<'_> {
     }
 }
 
-/// Raises the mark to this version if that is higher. An empty mark is below all versions.
-pub(crate) fn raise(mark: &mut String, version: Option<ResourceVersion<'_>>) {
+/// Sets `highest` to this version if it is higher. A text that is empty or not a number is below all versions.
+pub(crate) fn raise(highest: &mut String, version: Option<ResourceVersion<'_>>) {
     if let Some(version) = version
-        && ResourceVersion::parse(mark).is_none_or(|marked| marked < version)
+        && ResourceVersion::parse(highest).is_none_or(|previous| previous < version)
     {
-        mark.clear();
-        mark.push_str(version.as_str());
+        highest.clear();
+        highest.push_str(version.as_str());
     }
 }
 

@@ -1,7 +1,7 @@
-//! An in-place JSON scanner that hands out values as they are written.
+//! An in-place JSON scanner that returns values as they are written.
 //!
-//! Most of an answer of the API server is never read, `managedFields` above all. Such values are skipped by their
-//! brackets and quotes; decoding shows whether the values that are kept are well-formed.
+//! Many values in a response of the API server are never decoded, above all `managedFields`. The scanner skips a value
+//! by matching its brackets and quotes. Values that are kept are validated when they are decoded.
 
 use std::borrow::Cow;
 
@@ -14,7 +14,7 @@ pub(crate) struct Scanner<'a> {
     at: usize,
 }
 
-/// An unexpected byte. The error does not quote the text, which may be secret.
+/// An unexpected byte. The error does not quote the text, which may be that of a Secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{expected} expected at byte {at}")]
 pub(crate) struct Malformed {
@@ -25,7 +25,7 @@ pub(crate) struct Malformed {
 pub(crate) type Result<T> = std::result::Result<T, Malformed>;
 
 impl<'a> Scanner<'a> {
-    /// Scans a text that holds one value, which `value` reads.
+    /// Scans a text that contains one value, and reads it with `value`.
     pub(crate) fn over<T>(text: &'a str, value: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         let mut scanner = Self { text, at: 0 };
         let value = value(&mut scanner)?;
@@ -38,7 +38,7 @@ impl<'a> Scanner<'a> {
         &mut self,
         mut field: impl FnMut(Cow<'a, str>, &mut Self) -> Result<()>,
     ) -> Result<()> {
-        self.each(b"{}", "an object", |scanner| {
+        self.scan_elements(b"{}", "an object", |scanner| {
             let name = scanner.string()?;
             scanner.expect(b':', "a colon")?;
             field(name, scanner)
@@ -47,43 +47,44 @@ impl<'a> Scanner<'a> {
 
     /// Scans an array and calls `item` to read each item.
     pub(crate) fn array(&mut self, item: impl FnMut(&mut Self) -> Result<()>) -> Result<()> {
-        self.each(b"[]", "an array", item)
+        self.scan_elements(b"[]", "an array", item)
     }
 
-    fn each(
+    fn scan_elements(
         &mut self,
         [open, close]: &[u8; 2],
         what: &'static str,
-        mut one: impl FnMut(&mut Self) -> Result<()>,
+        mut element: impl FnMut(&mut Self) -> Result<()>,
     ) -> Result<()> {
         self.expect(*open, what)?;
-        if self.accepts(*close) {
+        if self.accept(*close) {
             return Ok(());
         }
         loop {
-            one(self)?;
-            if self.accepts(*close) {
+            element(self)?;
+            if self.accept(*close) {
                 return Ok(());
             }
             self.expect(b',', "a comma")?;
         }
     }
 
-    /// Reads the next value with `read`, and returns the value as it is written beside the result.
+    /// Reads the next value with `read`, and returns the result and the value as it is written.
     ///
-    /// A value that `read` does not expect is skipped. A malformed value fails the whole scan, since its end is unknown.
+    /// If `read` fails, a well-formed value is skipped. A malformed value fails the whole scan, since its end is
+    /// unknown.
     pub(crate) fn attempt<T>(
         &mut self,
         read: impl FnOnce(&mut Self) -> Result<T>,
     ) -> Result<(Result<T>, &'a str)> {
         self.skip_space();
         let start = self.at;
-        let read = read(self);
-        if let Err(unexpected) = read {
+        let result = read(self);
+        if let Err(unexpected) = result {
             self.at = start;
             serde_json::from_str::<IgnoredAny>(self.value()?).map_err(|_| unexpected)?;
         }
-        Ok((read, self.since(start)))
+        Ok((result, self.text_since(start)))
     }
 
     /// The next value as it is written.
@@ -96,31 +97,31 @@ impl<'a> Scanner<'a> {
             Some(b't' | b'f' | b'n' | b'-' | b'0'..=b'9') => self.end_of_scalar(start),
             _ => return Err(self.expected("a value")),
         };
-        Ok(self.since(start))
+        Ok(self.text_since(start))
     }
 
     /// Reads a string, or `None` for `null`.
     pub(crate) fn string_or_null(&mut self) -> Result<Option<Cow<'a, str>>> {
-        if self.accepts_null() { Ok(None) } else { self.string().map(Some) }
+        if self.accept_null() { Ok(None) } else { self.string().map(Some) }
     }
 
-    /// Reads a string. It is borrowed unless it holds escapes.
+    /// Reads a string. It is borrowed unless it contains escapes.
     pub(crate) fn string(&mut self) -> Result<Cow<'a, str>> {
         self.skip_space();
         let start = self.at;
         if self.peek() != Some(b'"') {
             return Err(self.expected("a string"));
         }
-        let special = memchr2(b'"', b'\\', &self.rest()[1..]);
-        if let Some(length) = special
+        let quote_or_escape = memchr2(b'"', b'\\', &self.rest()[1..]);
+        if let Some(length) = quote_or_escape
             && self.rest()[1 + length] == b'"'
         {
             self.at += length + 2;
-            return Ok(Cow::Borrowed(&self.since(start)[1..=length]));
+            return Ok(Cow::Borrowed(&self.text_since(start)[1..=length]));
         }
         self.at = self.end_of_string(start)?;
-        let read = serde_json::from_str(self.since(start)).map(Cow::Owned);
-        read.map_err(|_| Malformed { expected: "a string", at: start })
+        let unescaped = serde_json::from_str(self.text_since(start)).map(Cow::Owned);
+        unescaped.map_err(|_| Malformed { expected: "a string", at: start })
     }
 
     /// The position after the closing quote of the string that begins at `start`.
@@ -159,31 +160,32 @@ impl<'a> Scanner<'a> {
 
     /// The position after the number, `true`, `false` or `null`.
     fn end_of_scalar(&self, start: usize) -> usize {
-        let ends = |byte: &u8| matches!(byte, b',' | b'}' | b']' | b' ' | b'\n' | b'\r' | b'\t');
-        start + self.rest().iter().position(ends).unwrap_or(self.rest().len())
+        let is_end = |byte: &u8| matches!(byte, b',' | b'}' | b']' | b' ' | b'\n' | b'\r' | b'\t');
+        start + self.rest().iter().position(is_end).unwrap_or(self.rest().len())
     }
 
-    fn since(&self, start: usize) -> &'a str {
+    fn text_since(&self, start: usize) -> &'a str {
         &self.text[start..self.at]
     }
 
     fn expect(&mut self, byte: u8, what: &'static str) -> Result<()> {
-        if self.accepts(byte) { Ok(()) } else { Err(self.expected(what)) }
+        if self.accept(byte) { Ok(()) } else { Err(self.expected(what)) }
     }
 
-    /// Skips this byte, if it comes next.
-    fn accepts(&mut self, byte: u8) -> bool {
+    /// Skips this byte and returns true, if it comes next.
+    fn accept(&mut self, byte: u8) -> bool {
         self.skip_space();
-        let comes = self.peek() == Some(byte);
-        self.at += usize::from(comes);
-        comes
+        let is_next = self.peek() == Some(byte);
+        self.at += usize::from(is_next);
+        is_next
     }
 
-    pub(crate) fn accepts_null(&mut self) -> bool {
+    /// Skips `null` and returns true, if it comes next.
+    pub(crate) fn accept_null(&mut self) -> bool {
         self.skip_space();
-        let comes = self.rest().starts_with(b"null");
-        self.at += if comes { "null".len() } else { 0 };
-        comes
+        let is_next = self.rest().starts_with(b"null");
+        self.at += if is_next { "null".len() } else { 0 };
+        is_next
     }
 
     fn skip_space(&mut self) {
@@ -215,7 +217,7 @@ mod tests {
     const STRINGS: [&str; 9] =
         ["", "a", "}", "]\"", "\\", "{\"a\\", "ä🦀", "\n\u{1}", "a longer string, of words"];
 
-    fn any(random: &mut StdRng, depth: u32) -> Value {
+    fn random_value(random: &mut StdRng, depth: u32) -> Value {
         let string = |random: &mut StdRng| STRINGS.choose(random).unwrap().to_string();
         match random.random_range(0..if depth == 0 { 5 } else { 9 }) {
             0 => Value::Null,
@@ -223,30 +225,34 @@ mod tests {
             2 => json!(random.random::<i64>()),
             3 => json!(f64::from(random.random::<i16>()) / 8.0),
             4 => json!(string(random)),
-            5 | 6 => (0..random.random_range(0..4)).map(|_| any(random, depth - 1)).collect(),
-            _ => (0..random.random_range(0..4)).map(|_| (string(random), any(random, depth - 1))).collect(),
+            5 | 6 => (0..random.random_range(0..4)).map(|_| random_value(random, depth - 1)).collect(),
+            _ => (0..random.random_range(0..4))
+                .map(|_| (string(random), random_value(random, depth - 1)))
+                .collect(),
         }
     }
 
-    /// Reads a value like this one: strings and containers step by step, the rest as it is written.
-    fn found(scanner: &mut Scanner<'_>, like: &Value) -> Result<Value> {
-        match like {
+    /// Reads a value of the same form as `expected`: strings, arrays and objects by the scanner, numbers and booleans
+    /// by serde.
+    fn read_value(scanner: &mut Scanner<'_>, expected: &Value) -> Result<Value> {
+        match expected {
             Value::Object(fields) => {
-                let mut found_fields = Map::new();
+                let mut read_fields = Map::new();
                 scanner.object(|name, scanner| {
-                    let found = found(scanner, &fields[&*name])?;
-                    found_fields.insert(name.into(), found);
+                    let value = read_value(scanner, &fields[&*name])?;
+                    read_fields.insert(name.into(), value);
                     Ok(())
                 })?;
-                Ok(found_fields.into())
+                Ok(read_fields.into())
             }
             Value::Array(items) => {
-                let mut found_items = Vec::new();
+                let mut read_items = Vec::new();
                 scanner.array(|scanner| {
-                    found_items.push(found(scanner, items.get(found_items.len()).unwrap_or(&Value::Null))?);
+                    let expected = items.get(read_items.len()).unwrap_or(&Value::Null);
+                    read_items.push(read_value(scanner, expected)?);
                     Ok(())
                 })?;
-                Ok(found_items.into())
+                Ok(read_items.into())
             }
             Value::String(_) | Value::Null => Ok(json!(scanner.string_or_null()?)),
             Value::Bool(_) | Value::Number(_) => {
@@ -256,20 +262,22 @@ mod tests {
     }
 
     #[test]
-    fn values_are_returned_as_written_and_truncated_ones_are_refused() {
+    fn values_are_returned_as_written_and_truncated_text_fails() {
         let mut random = StdRng::seed_from_u64(1);
         for _ in 0..500 {
-            let value: Value = [("a", any(&mut random, 4)), ("b", any(&mut random, 4))].into_iter().collect();
+            let value: Value = [("a", random_value(&mut random, 4)), ("b", random_value(&mut random, 4))]
+                .into_iter()
+                .collect();
             for text in [value.to_string(), serde_json::to_string_pretty(&value).unwrap()] {
                 assert_eq!(
-                    Scanner::over(&text, |scanner| found(scanner, &value)),
+                    Scanner::over(&text, |scanner| read_value(scanner, &value)),
                     Ok(value.clone()),
                     "{text}"
                 );
                 assert_eq!(Scanner::over(&text, Scanner::value), Ok(&*text));
-                for cut in text.char_indices().map(|(at, _)| &text[..at]) {
-                    Scanner::over(cut, |scanner| found(scanner, &value)).unwrap_err();
-                    Scanner::over(cut, Scanner::value).unwrap_err();
+                for truncated in text.char_indices().map(|(at, _)| &text[..at]) {
+                    Scanner::over(truncated, |scanner| read_value(scanner, &value)).unwrap_err();
+                    Scanner::over(truncated, Scanner::value).unwrap_err();
                 }
             }
         }
@@ -292,24 +300,25 @@ mod tests {
 
     #[test]
     fn unexpected_values_are_skipped_and_malformed_ones_fail() {
-        let mut read = Vec::new();
+        let mut results = Vec::new();
         let text = r#"["a",{"b":["]"]}, {"c":"d"}]"#;
-        let all = |scanner: &mut Scanner<'static>| {
+        let read_array = |scanner: &mut Scanner<'static>| {
             scanner.array(|scanner| {
-                read.push(
+                results.push(
                     scanner.attempt(|scanner| scanner.object(|_, scanner| scanner.string().map(drop)))?,
                 );
                 Ok(())
             })
         };
-        Scanner::over(text, all).unwrap();
-        let read: Vec<_> = read.iter().map(|(read, text)| (read.map_err(|error| error.at), *text)).collect();
-        assert_eq!(read, [(Err(1), "\"a\""), (Err(10), r#"{"b":["]"]}"#), (Ok(()), r#"{"c":"d"}"#)]);
-        let strings =
+        Scanner::over(text, read_array).unwrap();
+        let results: Vec<_> =
+            results.iter().map(|(result, text)| (result.map_err(|error| error.at), *text)).collect();
+        assert_eq!(results, [(Err(1), "\"a\""), (Err(10), r#"{"b":["]"]}"#), (Ok(()), r#"{"c":"d"}"#)]);
+        let read_strings =
             |scanner: &mut Scanner<'_>| scanner.array(|scanner| scanner.attempt(Scanner::string).map(drop));
-        Scanner::over(r#"["a",{}]"#, strings).unwrap();
+        Scanner::over(r#"["a",{}]"#, read_strings).unwrap();
         for malformed in [r#"["a",{"b" 3}]"#, r#"["a",{]}]"#, r#"["a\x"]"#, r#"[{"a":[1},{"b":2}]]"#] {
-            Scanner::over(malformed, strings).unwrap_err();
+            Scanner::over(malformed, read_strings).unwrap_err();
         }
     }
 }

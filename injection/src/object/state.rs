@@ -4,7 +4,7 @@ use reknit_apis::Key;
 
 use super::ResourceVersion;
 
-/// The identity of an object and the version of one of its states, borrowed from where the object is written.
+/// The identity of an object and the version of one of its states, borrowed from the object.
 #[derive(Clone, Copy)]
 pub(crate) struct ObjectState<'a> {
     pub(crate) namespace: Option<&'a str>,

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-const FIRST: Duration = Duration::from_millis(500);
-const LONGEST: Duration = Duration::from_secs(30);
+const INITIAL: Duration = Duration::from_millis(500);
+const MAX: Duration = Duration::from_secs(30);
 
-/// An exponential backoff from half a second to thirty seconds, with a random reduction by up to a half, so that a
-/// thousand processes do not return at once.
+/// An exponential backoff from half a second to thirty seconds, with a random reduction by up to a half, so that many
+/// processes do not retry at the same time. Holds the number of failures since the last reset.
 #[derive(Default)]
 pub(crate) struct Backoff(u32);
 
@@ -21,11 +21,11 @@ impl Backoff {
         self.0 == 0
     }
 
-    /// The time to wait, at most `most`.
-    pub(crate) fn next(&mut self, most: Duration) -> Duration {
-        let doubled = FIRST.saturating_mul(1 << self.0.min(16));
+    /// Counts a failure and returns the time to wait, at most `limit`.
+    pub(crate) fn next(&mut self, limit: Duration) -> Duration {
+        let doubled = INITIAL.saturating_mul(1 << self.0.min(16));
         self.0 = self.0.saturating_add(1);
-        doubled.min(LONGEST).min(most).mul_f64(rand::random_range(0.5..=1.0))
+        doubled.min(MAX).min(limit).mul_f64(rand::random_range(0.5..=1.0))
     }
 }
 
@@ -36,13 +36,13 @@ mod tests {
     #[test]
     fn the_backoff_doubles_up_to_its_limit_and_resets() {
         let mut backoff = Backoff::default();
-        for most in [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0].map(Duration::from_secs_f64) {
+        for full in [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0].map(Duration::from_secs_f64) {
             let wait = backoff.next(Duration::MAX);
-            assert!(most / 2 <= wait && wait <= most, "{wait:?} is not within half of {most:?}");
+            assert!(full / 2 <= wait && wait <= full, "{wait:?} is not within half of {full:?}");
         }
         assert!(backoff.next(Duration::from_secs(2)) <= Duration::from_secs(2));
         backoff.reset();
-        assert!(backoff.next(Duration::MAX) <= FIRST);
+        assert!(backoff.next(Duration::MAX) <= INITIAL);
     }
 
     #[test]

@@ -11,27 +11,28 @@ pub(crate) enum Failure {
     Expired(String),
     #[error("the API server does not know the resource: {0}")]
     NotFound(String),
-    /// Any other answer than a success.
+    /// Any other error response.
     #[error("{message} ({code})")]
     Refused { code: u16, message: String },
     /// An error event. The watch may have left out changes.
     #[error("the watch failed: {0}")]
     Watch(String),
-    #[error("no answer within {} s", .0.as_secs())]
+    #[error("no response within {} s", .0.as_secs())]
     Timeout(Duration),
-    #[error("malformed answer: {0}")]
+    #[error("malformed response: {0}")]
     Malformed(String),
     /// The number of watches in a row that were opened and sent no event.
     #[error(
         "{0} watches in a row sent no event, not even a bookmark: check whether a proxy in between buffers or ends them"
     )]
     NoEvents(u32),
+    /// A failed or broken connection.
     #[error("{0}")]
     Broken(String),
 }
 
 impl Failure {
-    pub(super) fn of_code(code: u16, message: String) -> Self {
+    pub(super) fn from_code(code: u16, message: String) -> Self {
         match code {
             410 => Self::Expired(message),
             404 => Self::NotFound(message),
@@ -40,7 +41,7 @@ impl Failure {
     }
 
     /// Creates the failure of an `ERROR` event of a watch.
-    pub(crate) fn of_event(status: &Status) -> Self {
+    pub(crate) fn from_event(status: &Status) -> Self {
         match status.code {
             410 => Self::Expired(status.message.clone()),
             _ => Self::Watch(status.message.clone()),
@@ -56,12 +57,12 @@ impl Failure {
         let ApiResource { api_version, kind, plural, .. } = kind;
         match self {
             Self::NotFound(_) => {
-                let asked = namespace.map_or_else(String::new, |namespace| {
+                let namespace_hint = namespace.map_or_else(String::new, |namespace| {
                     format!("; a cluster-scoped resource cannot be selected by namespace {namespace}")
                 });
                 format!(
                     "the API server does not know {plural} of {api_version} ({kind}): \
-                     install its CustomResourceDefinition if it is a custom resource{asked}"
+                     install its CustomResourceDefinition if it is a custom resource{namespace_hint}"
                 )
             }
             Self::Refused { code: 403, message } => {
@@ -72,20 +73,20 @@ impl Failure {
     }
 }
 
-/// Keeps the text of the whole chain of causes: kube's own text ends at "client error".
+/// Appends the texts of all causes: kube's own text ends at "client error".
 impl From<kube::Error> for Failure {
     fn from(error: kube::Error) -> Self {
         if let kube::Error::Api(status) = error {
-            return Self::of_code(status.code, status.message);
+            return Self::from_code(status.code, status.message);
         }
         let mut text = error.to_string();
-        let mut cause = error.source();
-        while let Some(error) = cause {
-            let said = error.to_string();
-            if !text.contains(&said) {
-                text = format!("{text}: {said}");
+        let mut source = error.source();
+        while let Some(cause) = source {
+            let cause_text = cause.to_string();
+            if !text.contains(&cause_text) {
+                text = format!("{text}: {cause_text}");
             }
-            cause = error.source();
+            source = cause.source();
         }
         Self::Broken(text)
     }

@@ -1,17 +1,17 @@
-//! The reflector: keeps a cache in step with the API server by a list and watches, and recovers from failures.
+//! The reflector: keeps a cache up to date by a list and watches, and recovers from failures.
 //!
-//! A watch that ends or breaks is resumed after the last version that it reported. A new list comes first if that is not
-//! possible:
+//! A watch that ends or breaks is resumed after the last version that it reported. The reflector lists again first if:
 //!
 //! - the server has compacted the version (410);
-//! - the resource was unknown for a while (404);
+//! - the server did not know the resource (404);
 //! - this process may list but not watch;
 //! - several watches in a row sent no event;
-//! - the server's resourceVersions are lower than before, as after a restore from a backup. Such a server would accept the watch
-//!   and send nothing. So before a watch is resumed that broke or sent nothing, a list of one item shows the version.
+//! - the server's resourceVersions are lower than before, as after a restore from a backup. Such a server would accept
+//!   the watch and send nothing. So before it resumes a watch that broke or sent nothing, the reflector lists one item
+//!   to learn the server's version.
 //!
-//! The cached objects stay meanwhile, even if the server does not know the resource any more: they may still exist, since
-//! a CustomResourceDefinition may only have stopped serving the version.
+//! The objects stay cached meanwhile, even if the server does not know the resource any more: they may still exist,
+//! since a CustomResourceDefinition may only have stopped serving the version.
 
 mod backoff;
 mod error;
@@ -41,18 +41,19 @@ use crate::{
 /// The range of the time after which the server ends a watch, in seconds.
 const WATCH_SECONDS: std::ops::Range<u64> = 240..290;
 
-/// The time without an event after which a watch is cut. Bookmarks arrive every minute, and a broken connection does not
-/// show otherwise. A server that sends no bookmarks gets this time after it should have ended the watch.
-const SILENCE: Duration = Duration::from_secs(120);
+/// The time without an event after which the reflector closes a watch, since a broken connection may not show
+/// otherwise. Bookmarks arrive every minute. For a server that sends none, this time begins when it should have ended
+/// the watch.
+const MAX_SILENCE: Duration = Duration::from_secs(120);
 
 /// The number of watches in a row without an expected event after which a new list is read.
 const MAX_EMPTY_WATCHES: u32 = 3;
 
 /// The time after which an open watch counts as healthy.
-const HEALTHY: Duration = Duration::from_secs(10);
+const HEALTHY_AFTER: Duration = Duration::from_secs(10);
 
-/// The time within which a resource is found that is installed later.
-const NOT_FOUND_BACKOFF: Duration = Duration::from_secs(2);
+/// The maximum backoff after a 404, so that a resource that is installed later is found soon.
+const MAX_NOT_FOUND_BACKOFF: Duration = Duration::from_secs(2);
 
 /// The number of lists in a row with 404 after which the resource counts as not served. A single 404 may come from an API
 /// server that is starting.
@@ -75,7 +76,7 @@ pub(crate) async fn run<K: Cached>(cache: Arc<Cache<K>>, transport: Transport) {
         has_expired: false,
         without_pages: false,
         backoff: Backoff::default(),
-        warned: None,
+        last_warning: None,
     };
     loop {
         if let Err(failure) = reflector.step().await {
@@ -87,7 +88,8 @@ pub(crate) async fn run<K: Cached>(cache: Arc<Cache<K>>, transport: Transport) {
 struct Reflector<K> {
     cache: Arc<Cache<K>>,
     requests: Requests,
-    /// The version up to which everything is in the cache; `None` if a list comes next.
+    /// The version up to which the cache has everything, and from which the next watch starts; `None` if a list comes
+    /// next.
     version: Option<String>,
     /// True if the server may have been restored from a backup since the last watch.
     may_be_restored: bool,
@@ -99,10 +101,10 @@ struct Reflector<K> {
     not_found: u32,
     /// True if the last failure was an expired version.
     has_expired: bool,
-    /// True if the next list is read in one piece, since the version expired while the pages of the last one were read.
+    /// True if the next list is read in one request, since the version expired between the pages of the last one.
     without_pages: bool,
     backoff: Backoff,
-    warned: Option<Instant>,
+    last_warning: Option<Instant>,
 }
 
 /// The end of a watch without an error event.
@@ -110,15 +112,16 @@ struct Reflector<K> {
 enum WatchEnd {
     /// The watch had sent events.
     Normal,
-    /// The watch had sent nothing, and ended in time.
+    /// The watch had sent nothing, and ended when it should.
     Quiet,
-    /// The watch had sent nothing, not even a bookmark, and ended early or was cut.
+    /// The watch had sent nothing, not even a bookmark, and ended too early or did not end in time.
     Empty,
     /// The connection broke.
     Broken,
 }
 
 impl<K: Cached> Reflector<K> {
+    /// Lists if a list comes next, else watches until the watch ends.
     async fn step(&mut self) -> Result<(), Failure> {
         if self.version.is_none() {
             return self.list().await;
@@ -126,7 +129,7 @@ impl<K: Cached> Reflector<K> {
         if self.may_be_restored && self.is_restored().await? {
             tracing::warn!(
                 informer = self.cache.name,
-                "the API server's store is younger than before, listing again"
+                "the API server's resourceVersion is lower than before, listing again"
             );
             self.version = None;
             return Ok(());
@@ -134,7 +137,7 @@ impl<K: Cached> Reflector<K> {
         self.may_be_restored = true;
         let opened = Instant::now();
         let end = self.watch().await;
-        if opened.elapsed() >= HEALTHY {
+        if opened.elapsed() >= HEALTHY_AFTER {
             self.backoff.reset();
         }
         let end = end?;
@@ -147,7 +150,7 @@ impl<K: Cached> Reflector<K> {
             return Err(Failure::NoEvents(MAX_EMPTY_WATCHES));
         }
         self.may_be_restored = end != WatchEnd::Normal;
-        if self.may_be_restored && opened.elapsed() < HEALTHY {
+        if self.may_be_restored && opened.elapsed() < HEALTHY_AFTER {
             sleep(self.backoff.next(Duration::MAX)).await;
         }
         Ok(())
@@ -159,9 +162,9 @@ impl<K: Cached> Reflector<K> {
         let limit = if mem::take(&mut self.without_pages) { None } else { Some(PAGE) };
         let (version, mut next) = self.page(limit, None).await?;
         while next.is_some() {
-            let page = self.page(limit, next).await;
-            self.without_pages = matches!(page, Err(Failure::Expired(_)));
-            (_, next) = page?;
+            let result = self.page(limit, next).await;
+            self.without_pages = matches!(result, Err(Failure::Expired(_)));
+            (_, next) = result?;
         }
         self.cache.finish_list(&version);
         tracing::debug!(informer = self.cache.name, version, "listed");
@@ -175,56 +178,56 @@ impl<K: Cached> Reflector<K> {
     async fn page(
         &self,
         limit: Option<u32>,
-        after: Option<String>,
+        continue_token: Option<String>,
     ) -> Result<(String, Option<String>), Failure> {
-        let bytes = self.requests.page(limit, after).await?;
-        self.cache.progress.attempted();
+        let bytes = self.requests.page(limit, continue_token).await?;
+        self.cache.progress.mark_attempt();
         let page = Page::read(&bytes, |item, _| match item {
             Ok(raw) => self.cache.apply_listed(&raw),
-            Err(error) => self.unreadable(error),
+            Err(error) => self.log_malformed(error),
         })?;
         Ok((page.resource_version.into_owned(), page.continue_token))
     }
 
     /// Returns true if the server's version is below the highest one seen.
     async fn is_restored(&self) -> Result<bool, Failure> {
-        let seen = self.cache.read(|store| store.highest().to_owned());
+        let highest = self.cache.read(|store| store.highest().to_owned());
         let bytes = self.requests.page(Some(1), None).await?;
-        self.cache.progress.attempted();
+        self.cache.progress.mark_attempt();
         let page = Page::read(&bytes, |_, _| ())?;
-        let (now, before) = (ResourceVersion::parse(&page.resource_version), ResourceVersion::parse(&seen));
-        Ok(now.is_some() && now < before)
+        let current = ResourceVersion::parse(&page.resource_version);
+        Ok(current.is_some() && current < ResourceVersion::parse(&highest))
     }
 
     /// Opens a watch and applies its events until it ends.
     async fn watch(&mut self) -> Result<WatchEnd, Failure> {
         self.cache.metrics.watches.inc();
-        let from = self.version.clone().unwrap_or_default();
-        let lasting = Duration::from_secs(rand::random_range(WATCH_SECONDS));
+        let version = self.version.clone().unwrap_or_default();
+        let duration = Duration::from_secs(rand::random_range(WATCH_SECONDS));
         let opened = Instant::now();
-        let mut lines = self.requests.watch(&from, lasting).await?;
-        self.cache.progress.attempted();
+        let mut lines = self.requests.watch(&version, duration).await?;
+        self.cache.progress.mark_attempt();
         let mut has_events = false;
         loop {
-            let overdue = lasting.saturating_sub(opened.elapsed()) + SILENCE;
-            let limit = if self.has_bookmarks { SILENCE } else { overdue };
-            let line = timeout(limit, lines.next()).await.unwrap_or(Err(Failure::Timeout(limit)));
-            let line = match line.and_then(|line| line.map(Line::read).transpose()) {
+            let until_overdue = duration.saturating_sub(opened.elapsed()) + MAX_SILENCE;
+            let limit = if self.has_bookmarks { MAX_SILENCE } else { until_overdue };
+            let next = timeout(limit, lines.next()).await.unwrap_or(Err(Failure::Timeout(limit)));
+            let line = match next.and_then(|line| line.map(Line::read).transpose()) {
                 Ok(Some(line)) => line,
                 Ok(None) if has_events => return Ok(WatchEnd::Normal),
-                Ok(None) if opened.elapsed() >= lasting => return Ok(WatchEnd::Quiet),
+                Ok(None) if opened.elapsed() >= duration => return Ok(WatchEnd::Quiet),
                 Ok(None) => return Ok(WatchEnd::Empty),
-                Err(failure) => return Ok(self.broken(&failure, has_events)),
+                Err(failure) => return Ok(self.end_broken_watch(&failure, has_events)),
             };
-            self.cache.progress.attempted();
-            self.event(line)?;
+            self.cache.progress.mark_attempt();
+            self.apply_event(line)?;
             self.backoff.reset();
             has_events = true;
         }
     }
 
-    /// Logs a broken connection at debug level. A failure to open the next one is logged as a warning.
-    fn broken(&self, failure: &Failure, has_events: bool) -> WatchEnd {
+    /// Logs a broken watch at debug level, since a failure to open the next one is logged as a warning.
+    fn end_broken_watch(&self, failure: &Failure, has_events: bool) -> WatchEnd {
         self.cache.metrics.failures.inc();
         tracing::debug!(informer = self.cache.name, why = %failure, "the watch broke");
         match failure {
@@ -233,15 +236,15 @@ impl<K: Cached> Reflector<K> {
         }
     }
 
-    fn event(&mut self, line: Line<'_>) -> Result<(), Failure> {
+    fn apply_event(&mut self, line: Line<'_>) -> Result<(), Failure> {
         self.cache.metrics.events.inc();
         if line.event == "ERROR" {
-            return Err(line.error());
+            return Err(line.failure());
         }
         let raw = match line.object {
             Ok(raw) => raw,
             Err(error) => {
-                self.unreadable(error);
+                self.log_malformed(error);
                 return Ok(());
             }
         };
@@ -262,39 +265,40 @@ impl<K: Cached> Reflector<K> {
         Ok(())
     }
 
-    fn unreadable(&self, why: Malformed) {
+    fn log_malformed(&self, why: Malformed) {
         tracing::error!(informer = self.cache.name, %why, "skipping an object whose metadata cannot be read");
     }
 
-    /// Decides between a new list and the last version, logs the failure, and waits.
+    /// Decides whether a list or a watch from the last version comes next, logs the failure, and waits.
     async fn recover(&mut self, failure: Failure) {
         self.cache.metrics.failures.inc();
         let was_expired = mem::replace(&mut self.has_expired, matches!(failure, Failure::Expired(_)));
-        // List at once after a first 410, and also after an outage: a server that answers 410 can serve a list.
-        let expired = self.has_expired && (!was_expired || self.backoff.is_fresh());
+        // List at once after a first 410, even after an outage: a server that responds with 410 can serve a list.
+        let lists_at_once = self.has_expired && (!was_expired || self.backoff.is_fresh());
         let wait = match &failure {
-            _ if expired => self.backoff.next(Duration::ZERO),
-            Failure::NotFound(_) => self.backoff.next(NOT_FOUND_BACKOFF),
+            _ if lists_at_once => self.backoff.next(Duration::ZERO),
+            Failure::NotFound(_) => self.backoff.next(MAX_NOT_FOUND_BACKOFF),
             _ => self.backoff.next(Duration::MAX),
         };
-        let listing = self.version.is_none();
+        let was_list = self.version.is_none();
         self.not_found =
-            if listing && matches!(failure, Failure::NotFound(_)) { self.not_found + 1 } else { 0 };
+            if was_list && matches!(failure, Failure::NotFound(_)) { self.not_found + 1 } else { 0 };
         if self.not_found >= MAX_NOT_FOUND {
-            self.cache.progress.lost(&self.explain(&failure));
+            self.cache.progress.mark_not_served(&self.explain(&failure));
         }
-        // The same request would fail again. A process that may not watch learns of changes by lists, as in client-go.
+        // The same watch would be refused again. A process that may not watch learns of changes by lists, as in
+        // client-go.
         let is_refused = matches!(failure, Failure::Refused { code: 400 | 403 | 405 | 422 | 501, .. });
-        let is_lost = matches!(
+        let has_lost_version = matches!(
             failure,
             Failure::Expired(_) | Failure::NotFound(_) | Failure::Watch(_) | Failure::NoEvents(_)
         );
-        if is_refused || is_lost {
+        if is_refused || has_lost_version {
             self.version = None;
         }
-        self.cache.progress.attempted();
-        // Versions expire. Only a second expired version in a row is worth a warning.
-        self.log(&failure, expired);
+        self.cache.progress.mark_attempt();
+        // It is normal that a version expires. Only a second expired version in a row causes a warning.
+        self.log(&failure, lists_at_once);
         sleep(wait).await;
     }
 
@@ -302,11 +306,12 @@ impl<K: Cached> Reflector<K> {
         failure.explain(&self.cache.kind, self.cache.selection.in_namespace())
     }
 
-    fn log(&mut self, failure: &Failure, quietly: bool) {
+    /// Logs the failure: as a warning once a minute, else, or if it `is_expected`, at debug level.
+    fn log(&mut self, failure: &Failure, is_expected: bool) {
         let why = self.explain(failure);
-        self.cache.progress.stuck(&why);
-        let has_warned = self.warned.is_some_and(|when| when.elapsed() < WARNING_INTERVAL);
-        if quietly || has_warned {
+        self.cache.progress.mark_failed(&why);
+        let has_warned = self.last_warning.is_some_and(|warning| warning.elapsed() < WARNING_INTERVAL);
+        if is_expected || has_warned {
             tracing::debug!(informer = self.cache.name, why, "list or watch failed, retrying");
         } else {
             tracing::warn!(
@@ -314,7 +319,7 @@ impl<K: Cached> Reflector<K> {
                 why,
                 "list or watch failed, retrying; this warning is repeated once a minute"
             );
-            self.warned = Some(Instant::now());
+            self.last_warning = Some(Instant::now());
         }
     }
 }

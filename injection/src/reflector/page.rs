@@ -13,13 +13,13 @@ pub(crate) struct Page<'a> {
     pub(crate) continue_token: Option<String>,
 }
 
-/// An object, or the reason why not even its metadata can be read.
+/// An object, or the error if its metadata is malformed.
 pub(crate) type Item<'a> = ScanResult<RawObject<'a>>;
 
 impl<'a> Page<'a> {
-    /// Reads a page and calls `item` with each item and its text. An item whose metadata cannot be read does not fail the
-    /// others. The items of an answer that turns out not to be a list have been handed out by then.
-    pub(crate) fn read(bytes: &'a [u8], mut item: impl FnMut(Item<'a>, &'a str)) -> Result<Self, Failure> {
+    /// Reads a page and calls `on_item` with each item and its text. An item with malformed metadata does not fail the
+    /// others. If the response turns out not to be a list, `on_item` may have been called already.
+    pub(crate) fn read(bytes: &'a [u8], mut on_item: impl FnMut(Item<'a>, &'a str)) -> Result<Self, Failure> {
         let (mut page, mut has_items) = (None, false);
         let read = |scanner: &mut Scanner<'a>| {
             scanner.object(|name, scanner| {
@@ -27,9 +27,9 @@ impl<'a> Page<'a> {
                     "metadata" => page = Some(Self::scan(scanner)?),
                     "items" => {
                         has_items = true;
-                        if !scanner.accepts_null() {
+                        if !scanner.accept_null() {
                             scanner.array(|scanner| {
-                                scanner.attempt(RawObject::scan).map(|(raw, text)| item(raw, text))
+                                scanner.attempt(RawObject::scan).map(|(item, text)| on_item(item, text))
                             })?;
                         }
                     }
@@ -39,8 +39,8 @@ impl<'a> Page<'a> {
             })
         };
         Scanner::over(text(bytes)?, read).map_err(Failure::malformed)?;
-        // An answer without items is not an empty list.
-        page.filter(|_| has_items).ok_or_else(|| Failure::malformed("the answer is not a list"))
+        // A response without the field `items` is not an empty list.
+        page.filter(|_| has_items).ok_or_else(|| Failure::malformed("the response is not a list"))
     }
 
     fn scan(scanner: &mut Scanner<'a>) -> ScanResult<Self> {
@@ -60,7 +60,7 @@ impl<'a> Page<'a> {
     }
 }
 
-/// Checks the encoding of the whole text at once: serde_json would check each string by itself.
+/// Converts bytes to text. UTF-8 is checked once for the whole text.
 pub(super) fn text(bytes: &[u8]) -> Result<&str, Failure> {
     std::str::from_utf8(bytes).map_err(Failure::malformed)
 }

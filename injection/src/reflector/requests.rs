@@ -18,14 +18,14 @@ use tokio::time::timeout;
 
 use super::{Failure, watch::Lines};
 use crate::{
-    client::{NoRetry, Transport, collect, refusal},
+    client::{NoRetry, Transport, collect_body, error_status},
     informer::selection::Selection,
 };
 
 /// The number of items in a page. Smaller pages need more requests and save no memory.
 pub(crate) const PAGE: u32 = 500;
 
-/// The time limit of a request, longer than any healthy one takes. kube's client sets no limit.
+/// The time limit of a request. A healthy server needs less, and kube's client sets no limit.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
@@ -37,7 +37,7 @@ pub(super) struct Requests {
     path: Request,
     labels: Option<String>,
     fields: Option<String>,
-    metadata: bool,
+    is_metadata_only: bool,
 }
 
 impl Requests {
@@ -45,74 +45,84 @@ impl Requests {
         transport: Transport,
         kind: &ApiResource,
         selection: &Selection,
-        metadata: bool,
+        is_metadata_only: bool,
     ) -> Self {
         Self {
             transport,
             path: Request::new(DynamicObject::url_path(kind, selection.in_namespace())),
             labels: selection.label_selector(),
             fields: selection.field_selector(),
-            metadata,
+            is_metadata_only,
         }
     }
 
-    /// Requests a page of at most `limit` items, or the whole list. `after` is the token of the page before.
-    pub(super) async fn page(&self, limit: Option<u32>, after: Option<String>) -> Result<Bytes, Failure> {
+    /// Requests a page of at most `limit` items, or the whole list. A `continue_token` requests the next page.
+    pub(super) async fn page(
+        &self,
+        limit: Option<u32>,
+        continue_token: Option<String>,
+    ) -> Result<Bytes, Failure> {
         let params = ListParams {
             label_selector: self.labels.clone(),
             field_selector: self.fields.clone(),
             limit,
-            continue_token: after,
+            continue_token,
             ..ListParams::default()
         };
         let request = self.path.list(&params).map_err(kube::Error::BuildRequest)?;
-        let mut request = self.prepared(request, METADATA_LIST);
+        let mut request = self.prepare(request, METADATA_LIST);
         if params.continue_token.is_some() {
-            request.extensions_mut().remove::<NoRetry>(); // The transport may retry a page: after a failure the whole list would start over.
+            // The transport may retry a later page: without a retry, a failure would start the whole list over.
+            request.extensions_mut().remove::<NoRetry>();
         }
         fetch(&self.transport, request).await
     }
 
-    /// Opens a watch of the events after the version `from`. The server ends it after `lasting`.
-    pub(super) async fn watch(&self, from: &str, lasting: Duration) -> Result<Lines, Failure> {
+    /// Opens a watch of the events after this version. The server ends it after this duration.
+    pub(super) async fn watch(&self, version: &str, duration: Duration) -> Result<Lines, Failure> {
         let params = WatchParams {
             label_selector: self.labels.clone(),
             field_selector: self.fields.clone(),
-            timeout: u32::try_from(lasting.as_secs()).ok(),
+            timeout: u32::try_from(duration.as_secs()).ok(),
             bookmarks: true,
             ..WatchParams::default()
         };
-        let request = self.path.watch(&params, from).map_err(kube::Error::BuildRequest)?;
-        let opening = open(&self.transport, self.prepared(request, METADATA));
+        let request = self.path.watch(&params, version).map_err(kube::Error::BuildRequest)?;
+        let opening = open(&self.transport, self.prepare(request, METADATA));
         let body = timeout(TIMEOUT, opening).await.unwrap_or(Err(Failure::Timeout(TIMEOUT)))?;
         Ok(Lines::of(body))
     }
 
-    fn prepared(&self, mut request: http::Request<Vec<u8>>, what: &'static str) -> http::Request<Vec<u8>> {
+    /// Forbids retries, and requests only metadata, in this media type, if the informer caches no more.
+    fn prepare(
+        &self,
+        mut request: http::Request<Vec<u8>>,
+        metadata_type: &'static str,
+    ) -> http::Request<Vec<u8>> {
         request.extensions_mut().insert(NoRetry);
-        if self.metadata {
-            request.headers_mut().insert(ACCEPT, HeaderValue::from_static(what));
+        if self.is_metadata_only {
+            request.headers_mut().insert(ACCEPT, HeaderValue::from_static(metadata_type));
         }
         request
     }
 }
 
-/// Sends a request and returns the body of a successful answer as a stream.
+/// Sends a request and returns the body of a successful response as a stream.
 ///
-/// kube's `Client::request` copies each body twice, and logs each answer that is not a `Status`.
+/// kube's `Client::request` would copy each body twice, and log each error response that is not a `Status`.
 async fn open(transport: &Transport, request: http::Request<Vec<u8>>) -> Result<Box<DynBody>, Failure> {
-    let answer = transport.send(request.map(Body::from)).await?;
-    let code = answer.status();
-    let body = answer.into_body();
+    let response = transport.send(request.map(Body::from)).await?;
+    let code = response.status();
+    let body = response.into_body();
     if code.is_success() {
         return Ok(body);
     }
-    let bytes = collect(body).await?;
-    Err(Failure::of_code(code.as_u16(), refusal(code, &bytes).message))
+    let bytes = collect_body(body).await?;
+    Err(Failure::from_code(code.as_u16(), error_status(code, &bytes).message))
 }
 
-/// Sends a request and returns the body of a successful answer.
+/// Sends a request and returns the body of a successful response.
 pub(crate) async fn fetch(transport: &Transport, request: http::Request<Vec<u8>>) -> Result<Bytes, Failure> {
-    let whole = async { Ok(collect(open(transport, request).await?).await?) };
-    timeout(TIMEOUT, whole).await.unwrap_or(Err(Failure::Timeout(TIMEOUT)))
+    let body = async { Ok(collect_body(open(transport, request).await?).await?) };
+    timeout(TIMEOUT, body).await.unwrap_or(Err(Failure::Timeout(TIMEOUT)))
 }

@@ -10,7 +10,7 @@ use super::{
     page::{Item, text},
 };
 use crate::{
-    client::as_kube,
+    client::into_kube_error,
     object::{RawObject, Scanner},
 };
 
@@ -46,10 +46,10 @@ impl<'a> Line<'a> {
     }
 
     /// The failure in an `ERROR` event.
-    pub(super) fn error(&self) -> Failure {
+    pub(super) fn failure(&self) -> Failure {
         match serde_json::from_str::<Status>(self.text) {
-            Ok(status) => Failure::of_event(&status),
-            Err(_) => Failure::Watch("the error event holds no status".into()),
+            Ok(status) => Failure::from_event(&status),
+            Err(_) => Failure::Watch("the error event contains no status".into()),
         }
     }
 }
@@ -86,10 +86,11 @@ impl Lines {
         }
     }
 
+    /// Appends the next bytes to the buffer. False once the server has ended the watch.
     async fn read_more(&mut self) -> Result<bool, Failure> {
         tokio::task::consume_budget().await;
         let Some(frame) = self.body.frame().await else { return Ok(false) };
-        if let Some(data) = frame.map_err(as_kube)?.data_ref() {
+        if let Some(data) = frame.map_err(into_kube_error)?.data_ref() {
             self.buffer.extend_from_slice(data);
         }
         if self.buffer.len() > MAX_LINE {

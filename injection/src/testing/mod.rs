@@ -1,6 +1,6 @@
-//! Test rigs: a scripted API server, and a random model of one.
+//! Test support: a scripted API server, and a random simulation of one.
 
 mod model;
 mod scripted;
 
-pub(crate) use scripted::{Asked, Log, Server, Stream, map, server};
+pub(crate) use scripted::{Log, PendingRequest, Server, Stream, map, server};

@@ -1,6 +1,7 @@
-//! A random model of an API server, a lagging watch, relists, and answers to own writes that arrive at any time.
+//! A random simulation of a store: an API server, a lagging watch, relists, and responses to own writes that arrive at
+//! any time.
 //!
-//! In every order the store must end as the server is, and no state may be reported twice.
+//! In every order of events the store must end with the objects of the server, and no state may be reported twice.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -19,14 +20,13 @@ use crate::{
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
-/// One state of one object.
+/// One state of one object on the server.
 #[derive(Clone, Debug, PartialEq)]
 struct Object {
     name: &'static str,
     uid: u32,
     version: u32,
-    /// True if the informer's selection admits it.
-    selected: bool,
+    is_selected: bool,
 }
 
 impl Object {
@@ -34,7 +34,7 @@ impl Object {
         Key::new("n", self.name)
     }
 
-    fn cached(&self) -> object::Object {
+    fn encoded(&self) -> object::Object {
         let mut object = ConfigMap::default();
         object.metadata.namespace = Some("n".into());
         object.metadata.name = Some(self.name.into());
@@ -44,38 +44,40 @@ impl Object {
     }
 }
 
-/// The name, the uid and the version of a state.
-fn of(state: ObjectState<'_>) -> (String, (String, String)) {
+/// The uid and the resourceVersion of a state.
+type UidAndVersion = (String, String);
+
+fn name_and_state(state: ObjectState<'_>) -> (String, UidAndVersion) {
     (state.name.into(), (state.uid.unwrap().into(), state.resource_version.into()))
 }
 
 #[derive(Clone, Default)]
 struct Server {
     version: u32,
-    uids: u32,
+    last_uid: u32,
     objects: BTreeMap<&'static str, Object>,
-    /// Every change: the object before it and after it.
+    /// Every change: its version, and the object before and after it.
     log: Vec<(u32, Option<Object>, Option<Object>)>,
 }
 
 impl Server {
-    fn put(&mut self, name: &'static str, selected: bool) -> Object {
+    fn put(&mut self, name: &'static str, is_selected: bool) -> Object {
         self.version += 1;
         let old = self.objects.get(name).cloned();
         let uid = old.as_ref().map_or_else(
             || {
-                self.uids += 1;
-                self.uids
+                self.last_uid += 1;
+                self.last_uid
             },
             |old| old.uid,
         );
-        let new = Object { name, uid, version: self.version, selected };
+        let new = Object { name, uid, version: self.version, is_selected };
         self.objects.insert(name, new.clone());
         self.log.push((self.version, old, Some(new.clone())));
         new
     }
 
-    /// The deleted object, at the version of its deletion.
+    /// Deletes and returns the object, at the version of its deletion.
     fn delete(&mut self, name: &str) -> Option<Object> {
         let old = self.objects.remove(name)?;
         self.version += 1;
@@ -83,188 +85,197 @@ impl Server {
         Some(Object { version: self.version, ..old })
     }
 
-    /// Other resources share the counter.
-    fn skip(&mut self) {
+    /// Increments the version, as a write of another resource does.
+    fn write_other_resource(&mut self) {
         self.version += 1;
     }
 
-    fn selected(&self) -> Vec<Object> {
-        self.objects.values().filter(|object| object.selected).cloned().collect()
+    fn selected_objects(&self) -> Vec<Object> {
+        self.objects.values().filter(|object| object.is_selected).cloned().collect()
     }
 }
 
 /// An event of the watch.
-enum Event {
-    There(Object),
-    Gone(Object),
+enum WatchEvent {
+    /// `ADDED` or `MODIFIED`.
+    Applied(Object),
+    Deleted(Object),
 }
 
-fn event(version: u32, old: Option<&Object>, new: Option<&Object>) -> Option<Event> {
-    let old = old.filter(|object| object.selected);
-    match (old, new.filter(|object| object.selected)) {
-        (_, Some(new)) => Some(Event::There(new.clone())),
-        (Some(old), None) => Some(Event::Gone(Object { version, ..old.clone() })),
+/// The event that the watch reports for a change; `None` if the object is not in the selection.
+fn watch_event(version: u32, old: Option<&Object>, new: Option<&Object>) -> Option<WatchEvent> {
+    let old = old.filter(|object| object.is_selected);
+    match (old, new.filter(|object| object.is_selected)) {
+        (_, Some(new)) => Some(WatchEvent::Applied(new.clone())),
+        (Some(old), None) => Some(WatchEvent::Deleted(Object { version, ..old.clone() })),
         (None, None) => None,
     }
 }
 
-/// An answer that has not arrived yet.
-enum Answer {
-    Wrote(Object),
-    /// An answer with the object, at the version of its deletion, or at the one before if its last finalizer was removed.
+/// A response to an own write that has not arrived yet.
+enum PendingResponse {
+    Written(Object),
+    /// A deletion whose response contains the object, at the version of its deletion, or at the one before if its last
+    /// finalizer was removed.
     Deleted(Object),
-    /// An answer with a Status that names the uid.
-    Erased(Object),
+    /// A deletion whose response is a Status with the uid.
+    DeletedUid(Object),
 }
 
-enum Follows {
+/// The request that the simulated reflector is reading.
+enum Reading {
     /// A watch that has reported everything up to this version.
     Watch(u32),
-    /// A list: its version and the remaining items; `None` before the first request.
+    /// A list: its version and the remaining items; `None` before the server has taken the snapshot.
     List(Option<(u32, Vec<Object>)>),
 }
 
-struct World {
+struct Simulation {
     random: StdRng,
     server: Server,
     store: Store,
-    follows: Follows,
-    answers: Vec<Answer>,
-    rewinds: bool,
-    /// True if objects leave the selection and return. Then a lagging watch can show for a moment an object whose deletion
-    /// was answered, since leaving the selection looks like a deletion.
-    selects: bool,
-    /// The states that the handlers know, by name.
-    believed: BTreeMap<String, (String, String)>,
-    seen: HashSet<(String, String)>,
-    /// The uids of objects that the answer to a deletion has removed.
-    dead: HashSet<String>,
+    reading: Reading,
+    responses: Vec<PendingResponse>,
+    /// True if the server may be restored from a backup.
+    with_restores: bool,
+    /// True if objects leave the selection and return. Leaving looks like a deletion, so a lagging watch may restore
+    /// for a moment an object that an own deletion has removed.
+    with_selection: bool,
+    /// The current states that the deltas have reported, by name.
+    reported: BTreeMap<String, UidAndVersion>,
+    /// All states that the deltas have ever reported.
+    ever_reported: HashSet<UidAndVersion>,
+    /// The uids of objects that the response to a deletion has removed.
+    deleted_uids: HashSet<String>,
 }
 
-impl World {
-    fn new(seed: u64, rewinds: bool, selects: bool) -> Self {
-        let mut world = Self {
+impl Simulation {
+    fn new(seed: u64, with_restores: bool, with_selection: bool) -> Self {
+        let mut simulation = Self {
             random: StdRng::seed_from_u64(seed),
             server: Server::default(),
             store: Store::default(),
-            follows: Follows::Watch(0),
-            answers: Vec::new(),
-            rewinds,
-            selects,
-            believed: BTreeMap::new(),
-            seen: HashSet::new(),
-            dead: HashSet::new(),
+            reading: Reading::Watch(0),
+            responses: Vec::new(),
+            with_restores,
+            with_selection,
+            reported: BTreeMap::new(),
+            ever_reported: HashSet::new(),
+            deleted_uids: HashSet::new(),
         };
-        world.server.skip();
-        world.relist();
-        world
+        simulation.server.write_other_resource();
+        simulation.start_list();
+        simulation
     }
 
+    /// Does one random thing: a write on the server, or a delivery to the store.
     fn step(&mut self) {
         let name = NAMES[self.random.random_range(0..NAMES.len())];
-        let selected = !self.selects || self.random.random_bool(0.8);
+        let is_selected = !self.with_selection || self.random.random_bool(0.8);
         match self.random.random_range(0..23) {
-            0..2 => drop(self.server.put(name, selected)),
+            0..2 => drop(self.server.put(name, is_selected)),
             2 => drop(self.server.delete(name)),
-            3 => self.server.skip(),
+            3 => self.server.write_other_resource(),
             4..7 => {
-                let written = self.server.put(name, selected);
-                self.answers.push(Answer::Wrote(written));
+                let written = self.server.put(name, is_selected);
+                self.responses.push(PendingResponse::Written(written));
             }
-            7 => self.answers.extend(self.server.delete(name).map(Answer::Deleted)),
-            8 => self.answers.extend(self.server.delete(name).map(Answer::Erased)),
+            7 => self.responses.extend(self.server.delete(name).map(PendingResponse::Deleted)),
+            8 => self.responses.extend(self.server.delete(name).map(PendingResponse::DeletedUid)),
             9 => {
                 let last = self.server.objects.get(name).cloned();
                 self.server.delete(name);
-                self.answers.extend(last.map(Answer::Deleted));
+                self.responses.extend(last.map(PendingResponse::Deleted));
             }
-            10..14 => self.answer(),
-            14..20 => self.follow(),
-            20 => self.bookmark(),
-            21 => self.relist(),
-            _ if self.rewinds && self.random.random_bool(0.3) => self.rewind(),
+            10..14 => self.deliver_response(),
+            14..20 => self.deliver_next(),
+            20 => self.deliver_bookmark(),
+            21 => self.start_list(),
+            _ if self.with_restores && self.random.random_bool(0.3) => self.restore_backup(),
             _ => {}
         }
     }
 
-    /// Delivers one of the answers, chosen at random.
-    fn answer(&mut self) {
-        self.answers.shuffle(&mut self.random);
-        let answer = self.answers.pop();
-        let deleted = matches!(answer, Some(Answer::Deleted(_) | Answer::Erased(_)));
-        let deltas = match answer {
-            None => return,
-            Some(Answer::Wrote(object)) => self.store.apply_own_write(object.cached(), object.selected),
-            Some(Answer::Deleted(object)) => self.store.apply_own_deletion(&object.cached().state()),
-            Some(Answer::Erased(object)) => self.store.delete_uid(&object.key(), &object.uid.to_string()),
+    /// Delivers one of the responses, chosen at random.
+    fn deliver_response(&mut self) {
+        self.responses.shuffle(&mut self.random);
+        let Some(response) = self.responses.pop() else { return };
+        let is_deletion = !matches!(response, PendingResponse::Written(_));
+        let deltas = match response {
+            PendingResponse::Written(object) => {
+                self.store.apply_own_write(object.encoded(), object.is_selected)
+            }
+            PendingResponse::Deleted(object) => self.store.apply_own_deletion(&object.encoded().state()),
+            PendingResponse::DeletedUid(object) => {
+                self.store.delete_uid(&object.key(), &object.uid.to_string())
+            }
         };
         if let [Some(Delta::Deleted(last)), None] = &deltas
-            && deleted
+            && is_deletion
         {
-            self.dead.extend(last.state().uid.map(str::to_owned));
+            self.deleted_uids.extend(last.state().uid.map(str::to_owned));
         }
-        self.hear(deltas);
+        self.check(deltas);
     }
 
     /// Delivers the next event of the watch or the next item of the list.
-    fn follow(&mut self) {
-        match &mut self.follows {
-            Follows::Watch(version) => {
+    fn deliver_next(&mut self) {
+        match &mut self.reading {
+            Reading::Watch(version) => {
                 let Some((next, old, new)) = self.server.log.iter().find(|(at, ..)| *at > *version) else {
                     return;
                 };
                 *version = *next;
-                let deltas = match event(*next, old.as_ref(), new.as_ref()) {
+                let deltas = match watch_event(*next, old.as_ref(), new.as_ref()) {
                     None => return,
-                    Some(Event::There(object)) => self.store.apply_watched(object.cached()),
-                    Some(Event::Gone(object)) => self.store.apply_deletion(&object.cached().state()),
+                    Some(WatchEvent::Applied(object)) => self.store.apply_watched(object.encoded()),
+                    Some(WatchEvent::Deleted(object)) => self.store.apply_deletion(&object.encoded().state()),
                 };
-                self.hear(deltas);
+                self.check(deltas);
             }
-            Follows::List(pages @ None) => {
-                let mut items = self.server.selected();
+            Reading::List(snapshot @ None) => {
+                let mut items = self.server.selected_objects();
                 items.shuffle(&mut self.random);
-                *pages = Some((self.server.version, items));
+                *snapshot = Some((self.server.version, items));
             }
-            Follows::List(Some((version, items))) => match items.pop() {
+            Reading::List(Some((version, items))) => match items.pop() {
                 Some(object) => {
-                    let deltas = self.store.apply_listed(object.cached());
-                    self.hear(deltas);
+                    let deltas = self.store.apply_listed(object.encoded());
+                    self.check(deltas);
                 }
                 None => {
                     let version = *version;
                     for last in self.store.finish_list(&version.to_string()) {
-                        self.hear([Some(Delta::Deleted(last)), None]);
+                        self.check([Some(Delta::Deleted(last)), None]);
                     }
-                    self.follows = Follows::Watch(version);
+                    self.reading = Reading::Watch(version);
                 }
             },
         }
     }
 
-    /// Delivers a bookmark.
-    fn bookmark(&mut self) {
-        let Follows::Watch(version) = &mut self.follows else { return };
-        let next = self
-            .server
-            .log
-            .iter()
-            .find(|(at, old, new)| at > version && event(*at, old.as_ref(), new.as_ref()).is_some());
+    /// Delivers a bookmark, up to the next event of the watch.
+    fn deliver_bookmark(&mut self) {
+        let Reading::Watch(version) = &mut self.reading else { return };
+        let next =
+            self.server.log.iter().find(|(at, old, new)| {
+                at > version && watch_event(*at, old.as_ref(), new.as_ref()).is_some()
+            });
         *version = next.map_or(self.server.version, |(at, ..)| at - 1).max(*version);
         self.store.apply_bookmark(&version.to_string());
     }
 
     /// Starts a list, as after a 410 or a failed list.
-    fn relist(&mut self) {
-        self.follows = Follows::List(None);
+    fn start_list(&mut self) {
+        self.reading = Reading::List(None);
         self.store.start_list();
     }
 
-    /// Restores the server from a backup. Answers and events that have not arrived are lost.
-    fn rewind(&mut self) {
-        let uids = self.server.uids;
+    /// Restores the server from a backup. Responses and events that have not arrived are lost.
+    fn restore_backup(&mut self) {
+        let last_uid = self.server.last_uid;
         let version = self.random.random_range(self.server.version / 2..=self.server.version);
-        let mut restored = Server { version, uids, ..Server::default() };
+        let mut restored = Server { version, last_uid, ..Server::default() };
         for (at, old, new) in &self.server.log {
             if *at <= version {
                 match (old, new) {
@@ -276,30 +287,26 @@ impl World {
             }
         }
         self.server = restored;
-        self.answers.clear();
-        self.relist();
+        self.responses.clear();
+        self.start_list();
     }
 
     /// Checks that each delta follows from the ones before.
-    fn hear(&mut self, deltas: Deltas) {
+    fn check(&mut self, deltas: Deltas) {
         for delta in deltas.into_iter().flatten() {
-            let of = |object: &object::Object| of(object.state());
-            let (before, now) = match &delta {
-                Delta::Added(new) => (None, Some(of(new))),
-                Delta::Updated { old, new } => (Some(of(old)), Some(of(new))),
-                Delta::Deleted(last) => (Some(of(last)), None),
-            };
-            let name = now.as_ref().or(before.as_ref()).unwrap().0.clone();
-            assert_eq!(
-                self.believed.remove(&name),
-                before.clone().map(|b| b.1),
-                "{name}: {before:?} {now:?}"
-            );
-            if let Some((_, new)) = now {
-                assert!(self.seen.insert(new.clone()) || self.rewinds, "{name} was reported twice: {new:?}");
-                let back = self.dead.contains(&new.0);
-                assert!(!back || self.selects || self.rewinds, "{name} was restored: {new:?}");
-                self.believed.insert(name, new);
+            let name = delta.latest().state().name.to_owned();
+            let [old, new] =
+                delta.objects().map(|object| object.map(|object| name_and_state(object.state()).1));
+            assert_eq!(self.reported.remove(&name), old, "{name}: the old state of the delta, new: {new:?}");
+            if let Some(new) = new {
+                let is_first = self.ever_reported.insert(new.clone());
+                assert!(is_first || self.with_restores, "{name} was reported twice: {new:?}");
+                let was_deleted = self.deleted_uids.contains(&new.0);
+                assert!(
+                    !was_deleted || self.with_selection || self.with_restores,
+                    "{name} was restored: {new:?}"
+                );
+                self.reported.insert(name, new);
             }
         }
     }
@@ -307,50 +314,50 @@ impl World {
     /// Delivers everything that is left, in random order, and compares the store with the server.
     fn settle(&mut self) {
         loop {
-            let done = match &self.follows {
-                Follows::Watch(version) => self.server.log.last().is_none_or(|(at, ..)| at <= version),
-                Follows::List(_) => false,
+            let is_up_to_date = match &self.reading {
+                Reading::Watch(version) => self.server.log.last().is_none_or(|(at, ..)| at <= version),
+                Reading::List(_) => false,
             };
-            match (self.answers.is_empty(), done) {
+            match (self.responses.is_empty(), is_up_to_date) {
                 (true, true) => break,
-                (false, true) => self.answer(),
-                (false, false) if self.random.random_bool(0.3) => self.answer(),
-                _ => self.follow(),
+                (false, true) => self.deliver_response(),
+                (false, false) if self.random.random_bool(0.3) => self.deliver_response(),
+                _ => self.deliver_next(),
             }
         }
-        self.bookmark();
+        self.deliver_bookmark();
         let state =
             |object: Object| (object.name.to_owned(), (object.uid.to_string(), object.version.to_string()));
-        let truth: BTreeMap<_, _> = self.server.selected().into_iter().map(state).collect();
-        assert_eq!(self.believed, truth, "the handlers and the server");
-        let held = self.store.table.all().map(|object| of(object.state()));
-        assert_eq!(held.collect::<BTreeMap<_, _>>(), truth, "the cache and the server");
+        let on_server: BTreeMap<_, _> = self.server.selected_objects().into_iter().map(state).collect();
+        assert_eq!(self.reported, on_server, "the reported states and the server");
+        let cached = self.store.table.all().map(|object| name_and_state(object.state()));
+        assert_eq!(cached.collect::<BTreeMap<_, _>>(), on_server, "the cache and the server");
         assert_eq!(self.store.tombstones(), 0, "no tombstone remains");
     }
 }
 
-fn explore(seeds: std::ops::Range<u64>, rewinds: bool, selects: bool) {
+fn simulate(seeds: std::ops::Range<u64>, with_restores: bool, with_selection: bool) {
     for seed in seeds {
-        let ran = std::panic::catch_unwind(|| {
-            let mut world = World::new(seed, rewinds, selects);
+        let result = std::panic::catch_unwind(|| {
+            let mut simulation = Simulation::new(seed, with_restores, with_selection);
             for _ in 0..80 {
-                world.step();
+                simulation.step();
             }
-            world.settle();
+            simulation.settle();
         });
-        if ran.is_err() {
+        if result.is_err() {
             panic!("seed {seed}");
         }
     }
 }
 
 #[test]
-fn the_store_ends_as_the_server_in_any_order_of_events() {
-    explore(0..2_000, false, true);
-    explore(0..2_000, false, false);
+fn the_store_converges_with_the_server_in_any_order_of_events() {
+    simulate(0..2_000, false, true);
+    simulate(0..2_000, false, false);
 }
 
 #[test]
-fn a_restored_server_is_followed_in_any_order_of_events() {
-    explore(0..2_000, true, true);
+fn the_store_follows_a_restored_server_in_any_order_of_events() {
+    simulate(0..2_000, true, true);
 }

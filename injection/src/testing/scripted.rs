@@ -1,4 +1,4 @@
-//! A scripted API server: the test answers each request.
+//! A scripted API server: the test responds to each request.
 
 use std::{cell::RefCell, collections::BTreeMap, io, sync::Once};
 
@@ -10,76 +10,89 @@ use kube::{Client, client::Body};
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 
-type Answer = Response<UnsyncBoxBody<Bytes, io::Error>>;
+type StreamingResponse = Response<UnsyncBoxBody<Bytes, io::Error>>;
 type Chunk = Result<Frame<Bytes>, io::Error>;
 
-/// The requests, in order.
-pub(crate) struct Server(mpsc::UnboundedReceiver<Asked>);
+/// The server: receives the requests in order.
+pub(crate) struct Server(mpsc::UnboundedReceiver<PendingRequest>);
 
-/// A request that waits for its answer.
-pub(crate) struct Asked {
+/// A request that waits for its response.
+pub(crate) struct PendingRequest {
     pub(crate) method: Method,
     pub(crate) path: String,
     pub(crate) query: BTreeMap<String, String>,
     pub(crate) accept: String,
-    answer: oneshot::Sender<Answer>,
+    response: oneshot::Sender<StreamingResponse>,
 }
 
-/// A streaming answer. Dropping it ends the stream.
+/// A streaming response. Dropping it ends the stream.
 pub(crate) struct Stream(mpsc::UnboundedSender<Chunk>);
 
 /// Creates a client and its server.
 pub(crate) fn server() -> (Client, Server) {
-    let (asked, asking) = mpsc::unbounded_channel();
+    let (requests, receiver) = mpsc::unbounded_channel();
     let service = tower::service_fn(move |request: Request<Body>| {
-        let (answer, answered) = oneshot::channel();
-        let asked = asked.send(Asked::new(&request, answer));
+        let (response_sender, response) = oneshot::channel();
+        let sent = requests.send(PendingRequest::new(&request, response_sender));
         async move {
-            asked.map_err(|_| io::Error::other("the test is over"))?;
-            answered.await.map_err(|_| io::Error::other("connection refused"))
+            sent.map_err(|_| io::Error::other("the test is over"))?;
+            response.await.map_err(|_| io::Error::other("connection refused"))
         }
     });
-    (Client::new(service, "default"), Server(asking))
+    (Client::new(service, "default"), Server(receiver))
 }
 
 impl Server {
-    pub(crate) async fn next(&mut self) -> Asked {
+    pub(crate) async fn next(&mut self) -> PendingRequest {
         self.0.recv().await.unwrap()
     }
 
     /// The next request, which must be a list.
-    pub(crate) async fn list(&mut self) -> Asked {
-        let asked = self.next().await;
-        assert!(!asked.is_watch() && asked.query["limit"] == "500", "a list was expected: {:?}", asked.query);
-        asked
+    pub(crate) async fn list(&mut self) -> PendingRequest {
+        let request = self.next().await;
+        assert!(
+            !request.is_watch() && request.query["limit"] == "500",
+            "a list was expected: {:?}",
+            request.query
+        );
+        request
     }
 
-    /// The next request, which must be a list in one piece.
-    pub(crate) async fn whole_list(&mut self) -> Asked {
-        let asked = self.next().await;
-        assert!(!asked.is_watch() && !asked.query.contains_key("limit"), "unlimited: {:?}", asked.query);
-        asked
+    /// The next request, which must be a list without a limit.
+    pub(crate) async fn whole_list(&mut self) -> PendingRequest {
+        let request = self.next().await;
+        assert!(
+            !request.is_watch() && !request.query.contains_key("limit"),
+            "a list without a limit was expected: {:?}",
+            request.query
+        );
+        request
     }
 
-    /// The next request, which must be a look at the version.
-    pub(crate) async fn look(&mut self) -> Asked {
-        let asked = self.next().await;
-        assert!(!asked.is_watch() && asked.query["limit"] == "1", "a look was expected: {:?}", asked.query);
-        asked
+    /// The next request, which must be a list of one item. The reflector sends it to learn the server's
+    /// resourceVersion.
+    pub(crate) async fn version_check(&mut self) -> PendingRequest {
+        let request = self.next().await;
+        assert!(
+            !request.is_watch() && request.query["limit"] == "1",
+            "a list of one item was expected: {:?}",
+            request.query
+        );
+        request
     }
 
     /// The next request, which must be a watch from this version.
-    pub(crate) async fn watch(&mut self, from: &str) -> Asked {
-        let asked = self.next().await;
+    pub(crate) async fn watch(&mut self, from: &str) -> PendingRequest {
+        let request = self.next().await;
         assert!(
-            asked.is_watch() && asked.query["resourceVersion"] == from,
-            "not from {from}: {:?}",
-            asked.query
+            request.is_watch() && request.query["resourceVersion"] == from,
+            "a watch from {from} was expected: {:?}",
+            request.query
         );
-        asked
+        request
     }
 
-    /// Answers the list and the watch that come first.
+    /// Responds to a list and the watch that follows it, and returns the stream of the watch.
     pub(crate) async fn sync(&mut self, version: &str, items: &[Value]) -> Stream {
         self.list().await.items(version, items);
         self.watch(version).await.stream()
@@ -90,8 +103,8 @@ impl Server {
     }
 }
 
-impl Asked {
-    fn new(request: &Request<Body>, answer: oneshot::Sender<Answer>) -> Self {
+impl PendingRequest {
+    fn new(request: &Request<Body>, response: oneshot::Sender<StreamingResponse>) -> Self {
         let query = url_decode(request.uri().query().unwrap_or_default());
         let accept = request.headers().get(ACCEPT).map(|value| value.to_str().unwrap().to_owned());
         Self {
@@ -99,7 +112,7 @@ impl Asked {
             path: request.uri().path().into(),
             query,
             accept: accept.unwrap_or_default(),
-            answer,
+            response,
         }
     }
 
@@ -107,29 +120,33 @@ impl Asked {
         self.query.get("watch").is_some_and(|watch| watch == "true")
     }
 
-    pub(crate) fn answer(self, code: u16, body: impl ToString) {
+    pub(crate) fn respond(self, code: u16, body: impl ToString) {
         let stream = self.stream_of(code);
         stream.chunk(&body.to_string());
     }
 
-    /// Answers with the last page of a list.
+    /// Responds with a whole list, or with the last page of one.
     pub(crate) fn items(self, version: &str, items: &[Value]) {
         self.page(version, "", items);
     }
 
-    pub(crate) fn page(self, version: &str, next: &str, items: &[Value]) {
-        self.answer(200, json!({"metadata": {"resourceVersion": version, "continue": next}, "items": items}));
+    /// Responds with a page of a list and the token of the next page.
+    pub(crate) fn page(self, version: &str, continue_token: &str, items: &[Value]) {
+        let metadata = json!({"resourceVersion": version, "continue": continue_token});
+        self.respond(200, json!({"metadata": metadata, "items": items}));
     }
 
+    /// Responds with a `Status` of failure.
     pub(crate) fn fail(self, code: u16, message: &str) {
         let status =
             json!({"kind": "Status", "status": "Failure", "message": message, "reason": "", "code": code});
-        self.answer(code, status);
+        self.respond(code, status);
     }
 
     /// Fails the request as if no server were listening.
     pub(crate) fn refuse(self) {}
 
+    /// Responds with a stream, such as a watch.
     pub(crate) fn stream(self) -> Stream {
         self.stream_of(200)
     }
@@ -140,12 +157,13 @@ impl Asked {
             receiver.recv().await.map(|chunk| (chunk, receiver))
         });
         let body = StreamBody::new(chunks).boxed_unsync();
-        let _ = self.answer.send(Response::builder().status(code).body(body).unwrap());
+        let _ = self.response.send(Response::builder().status(code).body(body).unwrap());
         Stream(sender)
     }
 }
 
 impl Stream {
+    /// Sends a watch event.
     pub(crate) fn event(&self, event: &str, object: &Value) {
         self.chunk(&format!("{}\n", json!({"type": event, "object": object})));
     }
@@ -175,7 +193,7 @@ fn url_decode(query: &str) -> BTreeMap<String, String> {
     pairs.map(|(key, value)| (decode(key), decode(value))).collect()
 }
 
-/// A ConfigMap in the namespace `n`.
+/// The JSON of a ConfigMap in the namespace `n`, with the uid `uid-<name>`.
 pub(crate) fn map(name: &str, version: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "ConfigMap",
@@ -186,8 +204,8 @@ pub(crate) fn map(name: &str, version: &str) -> Value {
 
 /// The log of the current test's thread.
 ///
-/// All tests share one subscriber: with one for each thread events are missed, since tracing caches for each call site
-/// whether a subscriber is interested.
+/// All tests share one subscriber: tracing caches for each call site whether a subscriber is interested, so events
+/// would be missed with one subscriber per thread.
 pub(crate) struct Log;
 
 thread_local! {
@@ -204,9 +222,9 @@ impl Log {
     }
 
     /// The lines that contain this text.
-    pub(crate) fn lines(&self, what: &str) -> Vec<String> {
+    pub(crate) fn lines(&self, substring: &str) -> Vec<String> {
         let text = LOGGED.with_borrow(|logged| String::from_utf8(logged.clone()).unwrap());
-        text.lines().filter(|line| line.contains(what)).map(str::to_owned).collect()
+        text.lines().filter(|line| line.contains(substring)).map(str::to_owned).collect()
     }
 }
 

@@ -24,31 +24,31 @@ pub(crate) struct LampSpec {
 #[kube(group = "deletions.reknit.dev", version = "v1", kind = "Ending", namespaced)]
 pub(crate) struct EndingSpec {}
 
-/// An informer that hears of own writes only, until the gate is opened.
-struct Deaf<K: Cached> {
-    held: Informer<K>,
+/// An informer whose watch is held back, so it learns only of own writes until the gate is opened.
+struct GatedInformer<K: Cached> {
+    informer: Informer<K>,
     reported: ReportedChanges,
     api: Api<K>,
     gate: Gate,
 }
 
-impl<K> Deaf<K>
+impl<K> GatedInformer<K>
 where
     K: Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope> + Cached,
 {
     async fn start(plane: &ControlPlane, namespace: &str) -> Self {
         let (client, gate) = Gate::before(plane.client().unwrap());
         let cx = Context::new("test", client);
-        let held = cx.informer::<K>(select().namespace(namespace));
-        let reported = ReportedChanges::by(&held);
+        let informer = cx.informer::<K>(select().namespace(namespace));
+        let reported = ReportedChanges::by(&informer);
         cx.informers().start();
-        held.synced().await;
+        informer.synced().await;
         gate.hold();
-        Self { held, reported, api: Api::namespaced(cx.client(), namespace), gate }
+        Self { informer, reported, api: Api::namespaced(cx.client(), namespace), gate }
     }
 }
 
-impl<K: Cached + Resource<DynamicType = ()> + Serialize + DeserializeOwned> Deaf<K> {
+impl<K: Cached + Resource<DynamicType = ()> + Serialize + DeserializeOwned> GatedInformer<K> {
     async fn create(&self, object: Value) -> Key {
         let object: K = serde_json::from_value(object).unwrap();
         Key::of(&self.api.create(&PostParams::default(), &object).await.unwrap())
@@ -58,23 +58,23 @@ impl<K: Cached + Resource<DynamicType = ()> + Serialize + DeserializeOwned> Deaf
         self.api.delete(&key.name, params).await.unwrap();
     }
 
-    fn is_held(&self, key: &Key) -> bool {
-        self.held.get(key).is_some()
+    fn is_cached(&self, key: &Key) -> bool {
+        self.informer.get(key).is_some()
     }
 
-    fn is_going(&self, key: &Key) -> bool {
-        self.held.get(key).is_some_and(|object| object.meta().deletion_timestamp.is_some())
+    fn is_terminating(&self, key: &Key) -> bool {
+        self.informer.get(key).is_some_and(|object| object.meta().deletion_timestamp.is_some())
     }
 
-    /// Asserts that the handlers were called for nothing else, once the watch has delivered an object that is created last.
-    async fn ends(self, last: Value, reported: &[&str]) {
-        let before = self.reported.all();
-        assert_eq!(before, reported, "from own writes alone");
+    /// Asserts that the own writes were reported as these words, and that their echoes are not reported. To wait for
+    /// the echoes, it opens the gate and creates and deletes the object `last`.
+    async fn assert_reported(self, reported: &[&str], last: Value) {
+        assert_eq!(self.reported.all(), reported, "reported from own writes alone");
         self.gate.open();
         let key = self.create(last).await;
         self.reported.until(&format!("+{}", key.name)).await;
         self.delete(&key, &DeleteParams::default()).await;
-        self.held.until(&key, |now| now.is_none().then_some(())).await;
+        self.informer.until(&key, |object| object.is_none().then_some(())).await;
         let all = self.reported.all();
         assert_eq!(all[..reported.len()], *reported);
         assert!(all[reported.len()..].iter().all(|word| word.ends_with(&key.name)), "{all:?}");
@@ -82,30 +82,30 @@ impl<K: Cached + Resource<DynamicType = ()> + Serialize + DeserializeOwned> Deaf
 }
 
 #[tokio::test]
-async fn a_config_map_that_was_deleted_is_gone_and_may_be_created_again() {
+async fn a_deleted_config_map_is_removed_and_can_be_created_again() {
     let plane = ControlPlane::shared().await.unwrap();
     let namespace = plane.namespace("deletion").await.unwrap();
-    let maps = Deaf::<k8s_openapi::api::core::v1::ConfigMap>::start(plane, &namespace).await;
+    let maps = GatedInformer::<k8s_openapi::api::core::v1::ConfigMap>::start(plane, &namespace).await;
     let key = maps.create(json!({"metadata": {"name": "a"}})).await;
     maps.delete(&key, &DeleteParams::default()).await;
-    assert!(!maps.is_held(&key));
+    assert!(!maps.is_cached(&key));
     maps.create(json!({"metadata": {"name": "a"}})).await;
-    assert!(maps.is_held(&key));
+    assert!(maps.is_cached(&key));
     maps.delete(&key, &DeleteParams::default()).await;
-    assert!(!maps.is_held(&key));
-    maps.ends(json!({"metadata": {"name": "last"}}), &["+a", "-a", "+a", "-a"]).await;
+    assert!(!maps.is_cached(&key));
+    maps.assert_reported(&["+a", "-a", "+a", "-a"], json!({"metadata": {"name": "last"}})).await;
 }
 
 #[tokio::test]
-async fn a_service_that_was_deleted_is_gone() {
+async fn a_deleted_service_is_removed() {
     let plane = ControlPlane::shared().await.unwrap();
     let namespace = plane.namespace("deletion").await.unwrap();
-    let services = Deaf::<Service>::start(plane, &namespace).await;
+    let services = GatedInformer::<Service>::start(plane, &namespace).await;
     let service = |name| json!({"metadata": {"name": name}, "spec": {"ports": [{"port": 80}]}});
     let key = services.create(service("web")).await;
     services.delete(&key, &DeleteParams::default()).await;
-    assert!(!services.is_held(&key));
-    services.ends(service("last"), &["+web", "-web"]).await;
+    assert!(!services.is_cached(&key));
+    services.assert_reported(&["+web", "-web"], service("last")).await;
 }
 
 fn lamp(name: &str, finalizers: &[&str]) -> Value {
@@ -114,73 +114,74 @@ fn lamp(name: &str, finalizers: &[&str]) -> Value {
 }
 
 #[tokio::test]
-async fn a_custom_resource_with_a_finalizer_is_going_until_that_is_taken_away() {
+async fn a_custom_resource_with_a_finalizer_is_terminating_until_the_finalizer_is_removed() {
     let plane = ControlPlane::shared().await.unwrap();
     let namespace = plane.namespace("deletion").await.unwrap();
     plane.install::<Lamp>().await.unwrap();
-    let lamps = Deaf::<Lamp>::start(plane, &namespace).await;
+    let lamps = GatedInformer::<Lamp>::start(plane, &namespace).await;
     let key = lamps.create(lamp("a", &["example.com/wait"])).await;
     lamps.delete(&key, &DeleteParams::default()).await;
-    assert!(lamps.is_going(&key));
+    assert!(lamps.is_terminating(&key));
     let patch = Patch::Merge(json!({"metadata": {"finalizers": null}}));
     lamps.api.patch("a", &PatchParams::default(), &patch).await.unwrap();
-    assert!(!lamps.is_held(&key), "with its last finalizer it went");
+    assert!(!lamps.is_cached(&key), "removed with its last finalizer");
 
     let key = lamps.create(lamp("b", &[])).await;
     let foreground =
         DeleteParams { propagation_policy: Some(PropagationPolicy::Foreground), ..Default::default() };
     lamps.delete(&key, &foreground).await;
-    assert!(lamps.is_going(&key), "it waits for what it owns");
+    assert!(lamps.is_terminating(&key), "it waits for its dependents");
     let patch = Patch::Merge(json!({"metadata": {"finalizers": null}}));
     lamps.api.patch("b", &PatchParams::default(), &patch).await.unwrap();
-    assert!(!lamps.is_held(&key));
+    assert!(!lamps.is_cached(&key));
 
     let key = lamps.create(lamp("c", &[])).await;
     lamps.delete(&key, &DeleteParams::default()).await;
-    assert!(!lamps.is_held(&key));
-    lamps.ends(lamp("last", &[]), &["+a", "~a", "-a", "+b", "~b", "-b", "+c", "-c"]).await;
+    assert!(!lamps.is_cached(&key));
+    lamps.assert_reported(&["+a", "~a", "-a", "+b", "~b", "-b", "+c", "-c"], lamp("last", &[])).await;
 }
 
 #[tokio::test]
-async fn a_terminating_object_is_removed_with_its_last_finalizer() {
+async fn an_object_deleted_by_another_client_is_removed_with_its_last_finalizer() {
     let plane = ControlPlane::shared().await.unwrap();
     let namespace = plane.namespace("deletion").await.unwrap();
     plane.install::<Lamp>().await.unwrap();
-    let lamps = Deaf::<Lamp>::start(plane, &namespace).await;
+    let lamps = GatedInformer::<Lamp>::start(plane, &namespace).await;
     lamps.gate.open();
     let key = lamps.create(lamp("a", &["example.com/wait"])).await;
     let others: Api<Lamp> = Api::namespaced(plane.client().unwrap(), &namespace);
     others.delete("a", &DeleteParams::default()).await.unwrap();
-    let is_going = |lamp: &Lamp| lamp.metadata.deletion_timestamp.is_some();
-    lamps.held.until(&key, |now| now.is_some_and(is_going).then_some(())).await;
+    let is_terminating = |lamp: &Lamp| lamp.metadata.deletion_timestamp.is_some();
+    lamps.informer.until(&key, |lamp| lamp.is_some_and(is_terminating).then_some(())).await;
     lamps.gate.hold();
     let patch = Patch::Merge(json!({"metadata": {"finalizers": null}}));
     lamps.api.patch("a", &PatchParams::default(), &patch).await.unwrap();
-    assert!(!lamps.is_held(&key));
-    lamps.ends(lamp("last", &[]), &["+a", "~a", "-a"]).await;
+    assert!(!lamps.is_cached(&key));
+    lamps.assert_reported(&["+a", "~a", "-a"], lamp("last", &[])).await;
 }
 
 #[tokio::test]
-async fn a_pod_is_going_while_its_node_ends_it_and_gone_where_it_has_none() {
+async fn a_pod_is_terminating_while_its_node_stops_it_and_removed_at_once_without_a_node() {
     let plane = ControlPlane::shared().await.unwrap();
     let namespace = plane.namespace("deletion").await.unwrap();
-    let pods = Deaf::<Pod>::start(plane, &namespace).await;
+    let pods = GatedInformer::<Pod>::start(plane, &namespace).await;
     let pod = |name: &str, node: Option<&str>| json!({"metadata": {"name": name}, "spec": {"nodeName": node, "containers": [{"name": "c", "image": "i"}]}});
-    let waiting = pods.create(pod("waiting", None)).await;
-    pods.delete(&waiting, &DeleteParams::default()).await;
-    assert!(!pods.is_held(&waiting));
+    let pending = pods.create(pod("pending", None)).await;
+    pods.delete(&pending, &DeleteParams::default()).await;
+    assert!(!pods.is_cached(&pending));
     let running = pods.create(pod("running", Some("node-1"))).await;
     pods.delete(&running, &DeleteParams::default()).await;
-    assert!(pods.is_going(&running));
+    assert!(pods.is_terminating(&running));
     pods.delete(&running, &DeleteParams::default()).await;
-    assert!(pods.is_going(&running), "deleting it again changes nothing");
+    assert!(pods.is_terminating(&running), "deleting it again changes nothing");
     pods.delete(&running, &DeleteParams::default().grace_period(0)).await;
-    assert!(!pods.is_held(&running), "by force");
-    pods.ends(pod("last", None), &["+waiting", "-waiting", "+running", "~running", "-running"]).await;
+    assert!(!pods.is_cached(&running), "deleted without a grace period");
+    pods.assert_reported(&["+pending", "-pending", "+running", "~running", "-running"], pod("last", None))
+        .await;
 }
 
 #[tokio::test]
-async fn a_namespace_and_a_definition_are_there_while_they_end() {
+async fn a_terminating_namespace_and_custom_resource_definition_stay_cached() {
     let plane = ControlPlane::shared().await.unwrap();
     let cx = Context::new("test", plane.client().unwrap());
     let namespaces: Informer<Namespace> = cx.get();
@@ -190,16 +191,16 @@ async fn a_namespace_and_a_definition_are_there_while_they_end() {
     let name = plane.namespace("ending").await.unwrap();
     let api: Api<Namespace> = Api::all(cx.client());
     api.delete(&name, &DeleteParams::default()).await.unwrap();
-    let held = namespaces.get(&Key::new(None, &name)).unwrap();
-    assert!(held.metadata.deletion_timestamp.is_some(), "nobody has finalized it");
+    let cached = namespaces.get(&Key::new(None, &name)).unwrap();
+    assert!(cached.metadata.deletion_timestamp.is_some(), "it is not finalized yet");
 
     let api: Api<CustomResourceDefinition> = Api::all(cx.client());
     let mut definition = Ending::crd();
     definition.metadata.finalizers = Some(vec!["deletions.reknit.dev/held".into()]);
     let name = api.create(&PostParams::default(), &definition).await.unwrap().metadata.name.unwrap();
     api.delete(&name, &DeleteParams::default()).await.unwrap();
-    let held = definitions.get(&Key::new(None, &name)).unwrap();
-    assert!(held.metadata.deletion_timestamp.is_some(), "a finalizer holds it back");
-    let finalized = Patch::Merge(json!({"metadata": {"finalizers": null}}));
-    api.patch(&name, &PatchParams::default(), &finalized).await.unwrap();
+    let cached = definitions.get(&Key::new(None, &name)).unwrap();
+    assert!(cached.metadata.deletion_timestamp.is_some(), "a finalizer delays the deletion");
+    let finalize = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    api.patch(&name, &PatchParams::default(), &finalize).await.unwrap();
 }

@@ -8,9 +8,11 @@ use reknit_injection::{Context, Informer, select};
 use reknit_testing::{ControlPlane, eventually};
 use serde_json::json;
 
-use crate::{SOON, gate::Gate, map, reported::ReportedChanges};
+use crate::{TIME_LIMIT, gate::Gate, map, reported::ReportedChanges};
 
-struct Follower {
+/// An informer of ConfigMaps behind a gate, in a namespace with the ConfigMaps `stays`, `changes`, `goes` and
+/// `is-replaced`.
+struct GatedMaps {
     maps: Informer<ConfigMap>,
     reported: ReportedChanges,
     gate: Gate,
@@ -19,8 +21,8 @@ struct Follower {
     api: Api<ConfigMap>,
 }
 
-impl Follower {
-    async fn of(plane: &ControlPlane) -> Self {
+impl GatedMaps {
+    async fn start(plane: &ControlPlane) -> Self {
         let namespace = plane.namespace("gap").await.unwrap();
         let (client, gate) = Gate::before(plane.client().unwrap());
         let cx = Context::new("test", client);
@@ -36,13 +38,13 @@ impl Follower {
         Self { maps, reported, gate, metrics: cx.metrics().clone(), api }
     }
 
-    async fn change(&self, name: &str, to: &str) {
-        let patch = Patch::Merge(json!({"data": {"is": to}}));
+    async fn change(&self, name: &str, value: &str) {
+        let patch = Patch::Merge(json!({"data": {"is": value}}));
         self.api.patch(name, &PatchParams::default(), &patch).await.unwrap();
     }
 
-    /// Changes objects while no watch is open.
-    async fn changes_of_a_gap(&self) {
+    /// Changes, deletes, replaces and creates ConfigMaps. The tests call it while no watch is open.
+    async fn change_all(&self) {
         self.change("changes", "twice").await;
         self.change("changes", "more").await;
         self.api.delete("goes", &DeleteParams::default()).await.unwrap();
@@ -52,23 +54,24 @@ impl Follower {
     }
 
     /// Waits until the cache has the same objects and versions as the API server.
-    async fn agrees_with_server(&self) {
+    async fn until_up_to_date(&self) {
         let version = |map: &ConfigMap| (map.metadata.name.clone(), map.metadata.resource_version.clone());
         let agree = async || {
-            let truth = self.api.list(&Default::default()).await.map_err(|error| error.to_string())?;
-            let mut truth: Vec<_> = truth.iter().map(version).collect();
-            let mut held: Vec<_> = self.maps.list().map(|map| version(&map)).collect();
-            truth.sort();
-            held.sort();
-            if truth == held {
+            let on_server = self.api.list(&Default::default()).await.map_err(|error| error.to_string())?;
+            let mut on_server: Vec<_> = on_server.iter().map(version).collect();
+            let mut cached: Vec<_> = self.maps.list().map(|map| version(&map)).collect();
+            on_server.sort();
+            cached.sort();
+            if on_server == cached {
                 Ok(())
             } else {
-                Err(format!("the cache has {held:?}, the server has {truth:?}"))
+                Err(format!("the cache has {cached:?}, the server has {on_server:?}"))
             }
         };
-        eventually("the end state", SOON, agree).await;
+        eventually("the cache to converge", TIME_LIMIT, agree).await;
     }
 
+    /// The number of lists that the reflector has started.
     fn lists(&self) -> f64 {
         let families = self.metrics.gather();
         let lists = families.iter().find(|family| family.name() == "reflector_lists_total").unwrap();
@@ -81,63 +84,63 @@ fn count(reported: &[String], word: &str) -> usize {
 }
 
 #[tokio::test]
-async fn a_watch_that_broke_is_resumed_without_a_list() {
-    let follower = Follower::of(ControlPlane::shared().await.unwrap()).await;
-    follower.gate.cut();
-    follower.changes_of_a_gap().await;
-    assert!(follower.reported.all().is_empty());
-    follower.gate.open();
-    follower.agrees_with_server().await;
-    let reported = follower.reported.take();
+async fn a_broken_watch_is_resumed_without_a_list() {
+    let gated = GatedMaps::start(ControlPlane::shared().await.unwrap()).await;
+    gated.gate.cut();
+    gated.change_all().await;
+    assert!(gated.reported.all().is_empty());
+    gated.gate.open();
+    gated.until_up_to_date().await;
+    let reported = gated.reported.take();
     assert_eq!(reported, ["~changes", "~changes", "-goes", "-is-replaced", "+is-replaced", "+comes"]);
-    assert_eq!(follower.lists(), 1.0);
+    assert_eq!(gated.lists(), 1.0);
 }
 
 #[tokio::test]
 async fn deletions_missed_before_a_compaction_are_reported_once_with_the_last_cached_state() {
     let plane = ControlPlane::start().await.unwrap();
-    let follower = Follower::of(&plane).await;
-    follower.change("goes", "last").await;
-    follower.reported.until("~goes").await;
-    follower.reported.take();
-    let key = Key::new(follower.maps.list().next().unwrap().metadata.namespace.as_deref(), "goes");
-    let last = follower.maps.get(&key).unwrap();
-    let seen = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
-    let deleted = seen.clone();
-    follower.maps.on(move |change| {
+    let gated = GatedMaps::start(&plane).await;
+    gated.change("goes", "last").await;
+    gated.reported.until("~goes").await;
+    gated.reported.take();
+    let key = Key::new(gated.maps.list().next().unwrap().metadata.namespace.as_deref(), "goes");
+    let last = gated.maps.get(&key).unwrap();
+    let deleted = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let recorded = deleted.clone();
+    gated.maps.on(move |change| {
         if let reknit_injection::Change::Deleted { last } = change {
-            deleted.lock().unwrap().push(last.clone());
+            recorded.lock().unwrap().push(last.clone());
         }
     });
-    follower.gate.cut();
-    follower.changes_of_a_gap().await;
+    gated.gate.cut();
+    gated.change_all().await;
     plane.compact().await.unwrap();
     plane.restart().await.unwrap();
-    follower.gate.open();
-    follower.agrees_with_server().await;
-    let mut reported = follower.reported.take();
+    gated.gate.open();
+    gated.until_up_to_date().await;
+    let mut reported = gated.reported.take();
     reported.retain(|word| !word.starts_with("+kube"));
-    assert_eq!(follower.lists(), 2.0, "the watch ended with 410: {reported:?}");
+    assert_eq!(gated.lists(), 2.0, "the watch ended with 410: {reported:?}");
     reported.sort();
     assert_eq!(reported, ["+comes", "+is-replaced", "-goes", "-is-replaced", "~changes"]);
-    assert!(seen.lock().unwrap().iter().any(|object| **object == *last));
+    assert!(deleted.lock().unwrap().iter().any(|object| **object == *last));
     plane.stop().await.unwrap();
 }
 
 #[tokio::test]
-async fn a_server_that_was_away_is_followed_again() {
+async fn the_cache_follows_a_restarted_server() {
     let plane = ControlPlane::start().await.unwrap();
-    let follower = Follower::of(&plane).await;
+    let gated = GatedMaps::start(&plane).await;
     for round in 0..2 {
         plane.stop().await.unwrap();
         plane.restart().await.unwrap();
         match round {
-            0 => follower.changes_of_a_gap().await,
-            _ => follower.change("comes", "again").await,
+            0 => gated.change_all().await,
+            _ => gated.change("comes", "again").await,
         }
-        follower.agrees_with_server().await;
+        gated.until_up_to_date().await;
     }
-    let reported = follower.reported.take();
+    let reported = gated.reported.take();
     assert_eq!(
         (count(&reported, "-goes"), count(&reported, "+comes"), count(&reported, "+stays")),
         (1, 1, 0),

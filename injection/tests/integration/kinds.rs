@@ -13,7 +13,7 @@ use reknit_testing::{ControlPlane, eventually};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::{SOON, reported::ReportedChanges};
+use crate::{TIME_LIMIT, reported::ReportedChanges};
 
 #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[kube(group = "kinds.reknit.dev", version = "v1", kind = "Late", plural = "latecomers", namespaced)]
@@ -27,8 +27,8 @@ pub(crate) struct LooseSpec {
     number: u8,
 }
 
-/// The definition with a schema that lets everything through.
-fn loose() -> CustomResourceDefinition {
+/// The CustomResourceDefinition of `Loose`, with a schema that admits any object.
+fn loose_crd() -> CustomResourceDefinition {
     let mut crd = Loose::crd();
     for version in &mut crd.spec.versions {
         version.schema = serde_json::from_value(json!({
@@ -40,7 +40,7 @@ fn loose() -> CustomResourceDefinition {
 }
 
 #[tokio::test]
-async fn a_kind_that_is_installed_later_and_again_is_followed() {
+async fn a_kind_is_watched_once_it_is_installed_and_once_it_is_installed_again() {
     let plane = ControlPlane::shared().await.unwrap();
     let namespace = plane.namespace("late").await.unwrap();
     let cx = Context::new("test", plane.client().unwrap());
@@ -53,7 +53,7 @@ async fn a_kind_that_is_installed_later_and_again_is_followed() {
         InformerState::Waiting { why, .. } if !why.is_empty() => Some(why),
         _ => None,
     };
-    let why = eventually("the reason", SOON, async || why()).await;
+    let why = eventually("the reason", TIME_LIMIT, async || why()).await;
     assert!(why.contains("latecomers of kinds.reknit.dev/v1 (Late)"), "{why}");
 
     let api: Api<Late> = Api::namespaced(plane.client().unwrap(), &namespace);
@@ -68,7 +68,7 @@ async fn a_kind_that_is_installed_later_and_again_is_followed() {
     let definitions: Api<CustomResourceDefinition> = Api::all(plane.client().unwrap());
     definitions.delete(&Late::crd().name_any(), &DeleteParams::default()).await.unwrap();
     reported.until("-a").await;
-    eventually("the definition to go", SOON, async || {
+    eventually("the definition to be removed", TIME_LIMIT, async || {
         definitions.get_opt(&Late::crd().name_any()).await.unwrap().is_none()
     })
     .await;
@@ -79,10 +79,10 @@ async fn a_kind_that_is_installed_later_and_again_is_followed() {
 }
 
 #[tokio::test]
-async fn an_object_that_cannot_be_decoded_is_named_and_hinders_no_other() {
+async fn an_undecodable_object_is_reported_and_does_not_affect_others() {
     let plane = ControlPlane::shared().await.unwrap();
     let namespace = plane.namespace("loose").await.unwrap();
-    plane.install_crd(loose()).await.unwrap();
+    plane.install_crd(loose_crd()).await.unwrap();
     let kind = kube::discovery::ApiResource::erase::<Loose>(&());
     let api: Api<DynamicObject> = Api::namespaced_with(plane.client().unwrap(), &namespace, &kind);
     let object = |name: &str, number: serde_json::Value| {
@@ -110,7 +110,11 @@ async fn an_object_that_cannot_be_decoded_is_named_and_hinders_no_other() {
     api.replace("bad", &PostParams::default(), &bad).await.unwrap();
     reported.until("+bad").await;
     assert!(undecodable.lock().unwrap().pop().unwrap().starts_with("good spec.number: invalid value"));
-    assert_eq!(loose.get(&Key::new(&*namespace, "good")).unwrap().spec.number, 1, "what could be decoded");
+    assert_eq!(
+        loose.get(&Key::new(&*namespace, "good")).unwrap().spec.number,
+        1,
+        "the last state that could be decoded"
+    );
     api.delete("good", &DeleteParams::default()).await.unwrap();
     reported.until("-good").await;
     assert_eq!(reported.take(), ["+bad", "-good"]);

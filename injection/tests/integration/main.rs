@@ -14,9 +14,11 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::ObjectMeta;
 
-/// Longer than anything takes here: two of the longest waits between attempts, and time to spare.
-pub(crate) const SOON: Duration = Duration::from_secs(90);
+/// The time limit of [`eventually`](reknit_testing::eventually) in these tests: more than twice the reflector's longest
+/// backoff.
+pub(crate) const TIME_LIMIT: Duration = Duration::from_secs(90);
 
+/// A ConfigMap with these labels.
 pub(crate) fn map(name: &str, labels: &[(&str, &str)]) -> ConfigMap {
     let labels = labels.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect();
     let metadata = ObjectMeta { name: Some(name.into()), labels: Some(labels), ..ObjectMeta::default() };

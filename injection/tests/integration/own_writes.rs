@@ -8,56 +8,59 @@ use reknit_injection::{Context, Informer, select};
 use reknit_testing::{ControlPlane, eventually};
 use serde_json::json;
 
-use crate::{SOON, gate::Gate, map, reported::ReportedChanges};
+use crate::{TIME_LIMIT, gate::Gate, map, reported::ReportedChanges};
 
 #[tokio::test]
-async fn own_writes_are_read_at_once_and_their_echoes_tell_nobody() {
+async fn own_writes_are_cached_at_once_and_their_echoes_call_no_handler() {
     let plane = ControlPlane::shared().await.unwrap();
     let namespace = plane.namespace("own").await.unwrap();
     let (client, gate) = Gate::before(plane.client().unwrap());
     let cx = Context::new("test", client);
     let maps = cx.informer::<ConfigMap>(select().namespace(&namespace));
-    let chosen = cx.informer::<ConfigMap>(select().namespace(&namespace).label("chosen", "yes"));
-    let (reported, reported_chosen) = (ReportedChanges::by(&maps), ReportedChanges::by(&chosen));
+    let labelled = cx.informer::<ConfigMap>(select().namespace(&namespace).label("chosen", "yes"));
+    let (reported, reported_labelled) = (ReportedChanges::by(&maps), ReportedChanges::by(&labelled));
     cx.informers().start();
-    tokio::join!(maps.synced(), chosen.synced());
+    tokio::join!(maps.synced(), labelled.synced());
     gate.hold();
 
     let api: Api<ConfigMap> = Api::namespaced(cx.client(), &namespace);
     let key = Key::new(&*namespace, "a");
     api.create(&PostParams::default(), &map("a", &[("chosen", "yes")])).await.unwrap();
-    assert!(maps.get(&key).is_some() && chosen.get(&key).is_some());
+    assert!(maps.get(&key).is_some() && labelled.get(&key).is_some());
     for n in 0..20 {
         let patch = Patch::Merge(json!({"data": {"n": n.to_string()}}));
         api.patch("a", &PatchParams::default(), &patch).await.unwrap();
         assert_eq!(maps.get(&key).unwrap().data.as_ref().unwrap()["n"], n.to_string());
     }
-    let nothing = Patch::Merge(json!({"data": {"n": "19"}}));
-    api.patch("a", &PatchParams::default(), &nothing).await.unwrap();
-    assert_eq!(reported.all().len(), 21, "a write that changed nothing is no news");
+    let no_change = Patch::Merge(json!({"data": {"n": "19"}}));
+    api.patch("a", &PatchParams::default(), &no_change).await.unwrap();
+    assert_eq!(reported.all().len(), 21, "a write without an effect is not reported");
     let leave = Patch::Merge(json!({"metadata": {"labels": {"chosen": "no"}}}));
     api.patch("a", &PatchParams::default(), &leave).await.unwrap();
-    assert!(maps.get(&key).is_some() && chosen.get(&key).is_none());
-    let back = Patch::Merge(json!({"metadata": {"labels": {"chosen": "yes"}}}));
-    api.patch("a", &PatchParams::default(), &back).await.unwrap();
-    assert!(chosen.get(&key).is_some());
+    assert!(maps.get(&key).is_some() && labelled.get(&key).is_none());
+    let join = Patch::Merge(json!({"metadata": {"labels": {"chosen": "yes"}}}));
+    api.patch("a", &PatchParams::default(), &join).await.unwrap();
+    assert!(labelled.get(&key).is_some());
 
     // A write of another process arrives through the watch alone.
     let other: Api<ConfigMap> = Api::namespaced(plane.client().unwrap(), &namespace);
-    let theirs = Patch::Merge(json!({"data": {"theirs": "yes"}}));
-    other.patch("a", &PatchParams::default(), &theirs).await.unwrap();
+    let patch = Patch::Merge(json!({"data": {"other": "yes"}}));
+    other.patch("a", &PatchParams::default(), &patch).await.unwrap();
     gate.open();
-    let theirs = |informer: &Informer<ConfigMap>| {
-        informer.get(&key).and_then(|map| map.data.clone()).is_some_and(|data| data.contains_key("theirs"))
+    let has_other = |informer: &Informer<ConfigMap>| {
+        informer.get(&key).and_then(|map| map.data.clone()).is_some_and(|data| data.contains_key("other"))
     };
-    eventually("their write", SOON, async || theirs(&maps) && theirs(&chosen)).await;
+    eventually("the write of the other process", TIME_LIMIT, async || {
+        has_other(&maps) && has_other(&labelled)
+    })
+    .await;
     assert_eq!(reported.all().len(), 24, "{:?}", reported.all());
-    let chosen: Vec<_> = reported_chosen.all().into_iter().skip(21).collect();
-    assert_eq!(chosen, ["-a", "+a", "~a"]);
+    let since_leaving: Vec<_> = reported_labelled.all().into_iter().skip(21).collect();
+    assert_eq!(since_leaving, ["-a", "+a", "~a"]);
 }
 
 #[tokio::test]
-async fn many_writers_and_a_watch_that_comes_and_goes_agree_in_the_end() {
+async fn the_cache_converges_with_the_server_despite_many_writers_and_an_interrupted_watch() {
     let plane = ControlPlane::shared().await.unwrap();
     let namespace = plane.namespace("many").await.unwrap();
     let (client, gate) = Gate::before(plane.client().unwrap());
@@ -68,11 +71,11 @@ async fn many_writers_and_a_watch_that_comes_and_goes_agree_in_the_end() {
     maps.synced().await;
     let own: Api<ConfigMap> = Api::namespaced(cx.client(), &namespace);
     let other: Api<ConfigMap> = Api::namespaced(plane.client().unwrap(), &namespace);
-    let writer = |api: Api<ConfigMap>, writer: usize| async move {
+    let write = |api: Api<ConfigMap>, writer: usize| async move {
         for n in 0..40 {
             let name = format!("m{}", (n * 7 + writer) % 5);
             let patch = Patch::Merge(json!({"data": {"by": format!("{writer}/{n}")}}));
-            // Any of them may come too late.
+            // Any of these may fail, because another writer was faster.
             let _ = match n % 4 {
                 0 => api.create(&PostParams::default(), &map(&name, &[])).await.map(drop),
                 3 => api.delete(&name, &DeleteParams::default()).await.map(drop),
@@ -80,7 +83,7 @@ async fn many_writers_and_a_watch_that_comes_and_goes_agree_in_the_end() {
             };
         }
     };
-    let disturb = async {
+    let interrupt = async {
         for _ in 0..5 {
             gate.hold();
             tokio::task::yield_now().await;
@@ -91,22 +94,27 @@ async fn many_writers_and_a_watch_that_comes_and_goes_agree_in_the_end() {
         }
     };
     tokio::join!(
-        writer(own.clone(), 0),
-        writer(own.clone(), 1),
-        writer(own, 2),
-        writer(other.clone(), 3),
-        writer(other.clone(), 4),
-        disturb
+        write(own.clone(), 0),
+        write(own.clone(), 1),
+        write(own, 2),
+        write(other.clone(), 3),
+        write(other.clone(), 4),
+        interrupt
     );
     let version = |map: &ConfigMap| (map.metadata.name.clone(), map.metadata.resource_version.clone());
     let agree = async || {
-        let mut truth: Vec<_> = other.list(&Default::default()).await.unwrap().iter().map(version).collect();
-        let mut held: Vec<_> = maps.list().map(|map| version(&map)).collect();
-        truth.sort();
-        held.sort();
-        if truth == held { Ok(()) } else { Err(format!("{held:?} is held of {truth:?}")) }
+        let on_server = other.list(&Default::default()).await.unwrap();
+        let mut on_server: Vec<_> = on_server.iter().map(version).collect();
+        let mut cached: Vec<_> = maps.list().map(|map| version(&map)).collect();
+        on_server.sort();
+        cached.sort();
+        if on_server == cached {
+            Ok(())
+        } else {
+            Err(format!("the cache has {cached:?}, the server has {on_server:?}"))
+        }
     };
-    eventually("both to agree", SOON, agree).await;
+    eventually("the cache to converge", TIME_LIMIT, agree).await;
     let reported = reported.all();
     println!("{} changes were reported", reported.len());
     assert!(reported.iter().all(|word| !word.contains("twice")), "{reported:?}");

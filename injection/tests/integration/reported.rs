@@ -1,4 +1,4 @@
-//! A handler that records its calls, and reports repeated states.
+//! A handler that records the reported changes, and finds states that are reported twice.
 
 use std::{
     collections::HashSet,
@@ -9,19 +9,19 @@ use kube::ResourceExt;
 use reknit_injection::{Cached, Change, Informer};
 use reknit_testing::eventually;
 
-use crate::SOON;
+use crate::TIME_LIMIT;
 
-/// The calls of a handler, as words such as `+web`, `~web`, `-web`.
+/// The changes reported by an informer as words: `+web` if `web` was added, `~web` updated, `-web` deleted.
 #[derive(Clone, Default)]
 pub(crate) struct ReportedChanges(Arc<Mutex<Vec<String>>>);
 
 impl ReportedChanges {
-    /// Records the changes of an informer, and a complaint for each state that is reported twice.
+    /// Records the changes of an informer, and the sentence `<key> was reported twice` for each repeated state.
     pub(crate) fn by<K: Cached>(informer: &Informer<K>) -> Self {
         let reported = Self::default();
-        let (words, states) = (reported.clone(), Mutex::new(HashSet::new()));
+        let (recorded, states) = (reported.clone(), Mutex::new(HashSet::new()));
         informer.on(move |change| {
-            let mut words = words.0.lock().unwrap();
+            let mut words = recorded.0.lock().unwrap();
             let (sign, new) = match change {
                 Change::Added(new) => ('+', Some(new)),
                 Change::Updated { new, .. } => ('~', Some(new)),
@@ -41,12 +41,14 @@ impl ReportedChanges {
         self.0.lock().unwrap().clone()
     }
 
+    /// Returns and removes the words so far.
     pub(crate) fn take(&self) -> Vec<String> {
         std::mem::take(&mut self.0.lock().unwrap())
     }
 
+    /// Waits until this word is recorded.
     pub(crate) async fn until(&self, word: &str) {
-        eventually(word, SOON, async || {
+        eventually(word, TIME_LIMIT, async || {
             self.all().iter().any(|change| change == word).then_some(()).ok_or(self.all().join(" "))
         })
         .await;

@@ -10,20 +10,20 @@ use reknit_injection::{Context, Informer, InformerState, Metadata, select};
 use reknit_testing::{ControlPlane, eventually};
 use serde_json::json;
 
-use crate::{SOON, map};
+use crate::{TIME_LIMIT, map};
 
 #[tokio::test]
-async fn every_selection_holds_what_it_says() {
+async fn each_selection_caches_exactly_the_objects_that_it_selects() {
     let plane = ControlPlane::shared().await.unwrap();
     let (here, there) = (plane.namespace("here").await.unwrap(), plane.namespace("there").await.unwrap());
     let cx = Context::new("test", plane.client().unwrap());
     let all: Informer<ConfigMap> = cx.get();
-    let local = cx.informer::<ConfigMap>(select().namespace(&here));
+    let in_namespace = cx.informer::<ConfigMap>(select().namespace(&here));
     let labelled = cx.informer::<ConfigMap>(select().namespace(&here).label("tier", "web"));
     let tiers = Expression::In("tier".into(), ["web".into(), "db".into()].into());
-    let either = cx.informer::<ConfigMap>(select().namespace(&here).labels([tiers]));
+    let in_tiers = cx.informer::<ConfigMap>(select().namespace(&here).labels([tiers]));
     let named = cx.informer::<ConfigMap>(select().namespace(&here).field("metadata.name", "two"));
-    let names = cx.informer::<Metadata<ConfigMap>>(select().namespace(&here));
+    let metadata = cx.informer::<Metadata<ConfigMap>>(select().namespace(&here));
     let kind = ApiResource::erase::<ConfigMap>(&());
     let dynamic = cx.informer_of(&kind, select().namespace(&here));
     cx.informers().start();
@@ -39,19 +39,19 @@ async fn every_selection_holds_what_it_says() {
     create(&here, "three", &[]).await;
     create(&there, "one", &[("tier", "web")]).await;
     let counts = || {
-        let of_all = |namespace| all.list_in(namespace).count();
+        let count_in = |namespace| all.list_in(namespace).count();
         (
-            of_all(&here),
-            of_all(&there),
-            local.len(),
+            count_in(&here),
+            count_in(&there),
+            in_namespace.len(),
             labelled.len(),
-            either.len(),
+            in_tiers.len(),
             named.len(),
-            names.len(),
+            metadata.len(),
             dynamic.len(),
         )
     };
-    eventually("what was selected", SOON, async || {
+    eventually("the selected objects", TIME_LIMIT, async || {
         (counts() == (3, 1, 3, 1, 2, 1, 3, 3)).then_some(()).ok_or(format!("{:?}", counts()))
     })
     .await;
@@ -59,8 +59,8 @@ async fn every_selection_holds_what_it_says() {
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), &here);
     let patch = Patch::Merge(json!({"metadata": {"labels": {"tier": "none"}}}));
     api.patch("one", &PatchParams::default(), &patch).await.unwrap();
-    eventually("one to leave", SOON, async || labelled.is_empty() && either.len() == 1).await;
-    assert_eq!(local.len(), 3);
+    eventually("one to leave", TIME_LIMIT, async || labelled.is_empty() && in_tiers.len() == 1).await;
+    assert_eq!(in_namespace.len(), 3);
 
     let two = dynamic.get(&Key::new(&*here, "two")).unwrap();
     assert_eq!(
@@ -73,7 +73,7 @@ async fn every_selection_holds_what_it_says() {
 }
 
 #[tokio::test]
-async fn managed_fields_are_dropped_unless_asked_for() {
+async fn managed_fields_are_dropped_unless_the_selection_keeps_them() {
     let plane = ControlPlane::shared().await.unwrap();
     let namespace = plane.namespace("managed").await.unwrap();
     let cx = Context::new("test", plane.client().unwrap());
@@ -82,16 +82,16 @@ async fn managed_fields_are_dropped_unless_asked_for() {
     cx.informers().start();
     let api: Api<ConfigMap> = Api::namespaced(cx.client(), &namespace);
     api.create(&PostParams::default(), &map("a", &[("x", "y")])).await.unwrap();
-    let fields = |informer: &Informer<ConfigMap>| {
+    let has_managed_fields = |informer: &Informer<ConfigMap>| {
         informer.get(&Key::new(&*namespace, "a")).map(|map| map.metadata.managed_fields.is_some())
     };
     assert_eq!(
-        (fields(&without), fields(&with)),
+        (has_managed_fields(&without), has_managed_fields(&with)),
         (Some(false), Some(true)),
         "before the first list, the object comes from the response to the write"
     );
     tokio::join!(without.synced(), with.synced());
-    // After the first list too.
+    // The same after the first list, measured by the size of the caches.
     api.create(&PostParams::default(), &map("b", &[("x", "y")])).await.unwrap();
     assert!(2 * with.bytes() > 3 * without.bytes(), "{} and {}", with.bytes(), without.bytes());
 }

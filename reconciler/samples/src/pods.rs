@@ -27,9 +27,9 @@ pub(crate) fn runs(pod: &Pod, image: &str) -> bool {
 /// running, pods that are not ready, and then the youngest.
 pub(crate) fn least_useful(mut pods: Vec<Arc<Pod>>, keep: usize) -> Vec<Arc<Pod>> {
     pods.sort_by_cached_key(|pod| {
-        let placed = pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
-        let young = Reverse(pod.creation_timestamp());
-        (placed, phase(pod) == "Running", is_ready(pod), young, pod.name_any())
+        let is_scheduled = pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
+        let youngest_first = Reverse(pod.creation_timestamp());
+        (is_scheduled, phase(pod) == "Running", is_ready(pod), youngest_first, pod.name_any())
     });
     pods.truncate(pods.len().saturating_sub(keep));
     pods
@@ -67,8 +67,8 @@ mod tests {
             pod("starting", Some("n"), "Pending", "False", 1),
             pod("waiting", None, "Pending", "False", 1),
         ];
-        let gone = least_useful(pods.clone(), 0);
-        let order: Vec<_> = gone.iter().map(|pod| pod.name_any()).collect();
+        let deleted = least_useful(pods.clone(), 0);
+        let order: Vec<_> = deleted.iter().map(|pod| pod.name_any()).collect();
         assert_eq!(order, ["waiting", "starting", "unready", "young", "old"]);
         assert_eq!(least_useful(pods.clone(), 4)[0].name_any(), "waiting");
         assert!(least_useful(pods, 6).is_empty());
@@ -76,10 +76,10 @@ mod tests {
 
     #[test]
     fn an_injected_container_does_not_change_the_image_of_a_pod() {
-        let two = json!({"spec": {"containers": [
+        let pod = json!({"spec": {"containers": [
             {"name": "mesh", "image": "mesh:1"}, {"name": "user-container", "image": "nginx"},
         ]}});
-        let two: Pod = serde_json::from_value(two).unwrap();
-        assert!(runs(&two, "nginx") && !runs(&two, "nginx:2") && !runs(&Pod::default(), "nginx"));
+        let pod: Pod = serde_json::from_value(pod).unwrap();
+        assert!(runs(&pod, "nginx") && !runs(&pod, "nginx:2") && !runs(&Pod::default(), "nginx"));
     }
 }

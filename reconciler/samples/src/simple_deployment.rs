@@ -12,8 +12,8 @@ use crate::pods;
 
 /// The name of the pods' container.
 const CONTAINER: &str = "user-container";
-/// The most requests of one pass that are in flight at once.
-const AT_ONCE: usize = 16;
+/// The limit of concurrent requests in one pass.
+const MAX_CONCURRENT: usize = 16;
 
 /// Watches SimpleDeployments and the pods with the owner label.
 pub fn controller(cx: &Context) -> Result<Controller> {
@@ -21,7 +21,7 @@ pub fn controller(cx: &Context) -> Result<Controller> {
     let labelled = selection.clone().labels([Expression::Exists(POD_OWNER.into())]);
     let pods = cx.informer::<Pod>(labelled);
     let mut build = Controller::selected::<SimpleDeployment>(cx, selection);
-    build.watch(&pods).keys(keys::label(POD_OWNER)); // also for pods without a controller
+    build.watch(&pods).keys(keys::label(POD_OWNER)); // pods without an owner reference too
     let pods = build.owns_in(&pods);
     Ok(build.reconciler(Reconciler { pods }).build())
 }
@@ -32,7 +32,7 @@ struct Reconciler {
 
 /// The error of creating or deleting pods.
 #[derive(Debug, thiserror::Error)]
-enum Refused {
+enum PodError {
     #[error("error creating: {0} of {1} pods are missing")]
     Create(usize, usize, #[source] kube::Error),
     #[error("error deleting pod {0}")]
@@ -47,23 +47,23 @@ impl ReconcileKind for Reconciler {
         object: &SimpleDeployment,
         status: &mut SimpleDeploymentStatus,
     ) -> Result<Outcome> {
-        let scaled = self.scale(object).await;
-        self.report(object, status, scaled.as_ref().err());
-        scaled
+        let result = self.scale(object).await;
+        self.report(object, status, result.as_ref().err());
+        result
     }
 }
 
 impl Reconciler {
-    /// Creates and deletes pods. The cache holds the results before the next pass, so the next pass counts correctly.
+    /// Creates and deletes pods. The responses enter the cache, so the next pass counts the pods correctly.
     async fn scale(&self, object: &SimpleDeployment) -> Result<Outcome> {
-        let mine =
+        let claimed =
             self.pods.claim(object, |pod| pod.labels().get(POD_OWNER) == Some(&object.name_any())).await?;
-        let alive = mine.into_iter().filter(|pod| pods::is_alive(pod));
+        let alive = claimed.into_iter().filter(|pod| pods::is_alive(pod));
         let (current, outdated): (Vec<_>, Vec<_>) =
             alive.partition(|pod| pods::runs(pod, &object.spec.image));
-        let wanted = wanted(object);
-        let missing = wanted.saturating_sub(current.len());
-        let surplus = pods::least_useful(current, wanted);
+        let desired = desired_replicas(object);
+        let missing = desired.saturating_sub(current.len());
+        let surplus = pods::least_useful(current, desired);
         self.delete(outdated.into_iter().chain(surplus)).await?;
         self.create(object, missing).await?;
         Ok(Outcome::done())
@@ -71,32 +71,38 @@ impl Reconciler {
 
     async fn delete(&self, pods: impl Iterator<Item = Arc<Pod>>) -> Result<()> {
         let deletions = pods.map(|pod| async move {
-            self.pods.delete(&pod).await.map_err(|error| Refused::Delete(pod.name_any(), error))
+            self.pods.delete(&pod).await.map_err(|error| PodError::Delete(pod.name_any(), error))
         });
-        let mut deletions = stream::iter(deletions.collect::<Vec<_>>()).buffer_unordered(AT_ONCE);
-        let mut failed = None;
-        while let Some(deleted) = deletions.next().await {
-            failed = failed.or(deleted.err());
+        let mut deletions = stream::iter(deletions.collect::<Vec<_>>()).buffer_unordered(MAX_CONCURRENT);
+        let mut first_error = None;
+        while let Some(result) = deletions.next().await {
+            first_error = first_error.or(result.err());
         }
-        failed.map_or(Ok(()), |error| Err(Error::from(error).reason("FailedDelete")))
+        first_error.map_or(Ok(()), |error| Err(Error::from(error).reason("FailedDelete")))
     }
 
-    /// Creates one pod first and then twice as many each time, so that few requests are made if pods are refused.
+    /// Creates one pod first, and then doubles the number each time, so that few requests are sent if the API server
+    /// refuses pods.
     async fn create(&self, object: &SimpleDeployment, missing: usize) -> Result<()> {
-        let (mut left, mut at_once) = (missing, 1);
-        while left > 0 {
-            let creations = (0..left.min(at_once)).map(|_| self.pods.create(object, pod_of(object)));
-            let answers = join_all(creations).await;
-            left -= answers.iter().filter(|answer| answer.is_ok()).count();
-            if let Some(error) = answers.into_iter().find_map(Result::err) {
-                let error = Refused::Create(left, wanted(object), nameless(error, object));
+        let (mut remaining, mut batch) = (missing, 1);
+        while remaining > 0 {
+            let creations = (0..remaining.min(batch)).map(|_| self.pods.create(object, pod_of(object)));
+            let results = join_all(creations).await;
+            remaining -= results.iter().filter(|result| result.is_ok()).count();
+            if let Some(error) = results.into_iter().find_map(Result::err) {
+                let error = PodError::Create(
+                    remaining,
+                    desired_replicas(object),
+                    without_generated_name(error, object),
+                );
                 return Err(Error::from(error).reason("FailedCreate"));
             }
-            at_once = (2 * at_once).min(AT_ONCE);
+            batch = (2 * batch).min(MAX_CONCURRENT);
         }
         Ok(())
     }
 
+    /// Sets the ready replicas and the Ready condition.
     fn report(&self, object: &SimpleDeployment, status: &mut SimpleDeploymentStatus, error: Option<&Error>) {
         let current =
             self.pods.of(object).filter(|pod| pods::is_alive(pod) && pods::runs(pod, &object.spec.image));
@@ -113,21 +119,22 @@ impl Reconciler {
     }
 }
 
-/// Replaces the generated name of the pod in the error. It differs each time, so status and events would never repeat.
-fn nameless(mut error: kube::Error, object: &SimpleDeployment) -> kube::Error {
-    if let kube::Error::Api(answer) = &mut error
-        && let Some(details) = answer.details.as_ref().filter(|details| !details.name.is_empty())
+/// Replaces the generated name of the pod in the error. The name differs for each request, so the same failure would
+/// get a new message and a new event each time.
+fn without_generated_name(mut error: kube::Error, object: &SimpleDeployment) -> kube::Error {
+    if let kube::Error::Api(status) = &mut error
+        && let Some(details) = status.details.as_ref().filter(|details| !details.name.is_empty())
     {
-        answer.message = answer.message.replace(&details.name, &prefix(object));
+        status.message = status.message.replace(&details.name, &generate_name(object));
     }
     error
 }
 
-fn wanted(object: &SimpleDeployment) -> usize {
+fn desired_replicas(object: &SimpleDeployment) -> usize {
     usize::try_from(object.spec.replicas).unwrap_or_default()
 }
 
-fn prefix(object: &SimpleDeployment) -> String {
+fn generate_name(object: &SimpleDeployment) -> String {
     format!("{}-", object.name_any())
 }
 
@@ -136,7 +143,7 @@ fn pod_of(object: &SimpleDeployment) -> Pod {
     let container = Container { name: CONTAINER.into(), image, ..Container::default() };
     Pod {
         metadata: ObjectMeta {
-            generate_name: Some(prefix(object)),
+            generate_name: Some(generate_name(object)),
             labels: Some([(POD_OWNER.to_owned(), object.name_any())].into()),
             ..ObjectMeta::default()
         },

@@ -20,10 +20,10 @@ pub enum Keys {}
 /// The first step of building a controller: the objects that it reads, and those that enqueue its keys. The reconciler
 /// and its options follow.
 ///
-/// Created by [`Controller::of`], [`Controller::selected`] and [`Controller::named`]. Before its first pass, the controller
-/// waits for the first list of every informer that its constructor (`fn controller(cx)` below) got from the [`Context`] or
-/// passed to this builder. It does not wait for informers that [`track_any`](Self::track_any) opens, or for those of
-/// other controllers.
+/// Created by [`Controller::of`], [`Controller::selected`] and [`Controller::named`]. Before its first pass, the
+/// controller waits for the first list of every informer that its constructor (`fn controller(cx)` below) got from the
+/// [`Context`] or passed to this builder. It does not wait for informers that [`track_any`](Self::track_any) opens, or
+/// for those of other controllers.
 ///
 /// ```
 /// use k8s_openapi::api::{apps::v1::ReplicaSet, core::v1::{Namespace, Pod}};
@@ -61,8 +61,8 @@ pub struct Builder<K> {
 }
 
 impl Controller {
-    /// Builds a controller of this Kind, named `<plural>.<group>`. If a process has several for one Kind, all but one need
-    /// another [name](ControllerBuilder::name).
+    /// Builds a controller of this Kind, named `<plural>.<group>`. If a process has several for one Kind, all but one
+    /// need another [name](ControllerBuilder::name).
     pub fn of<K: Kind>(cx: &Context) -> Builder<K> {
         Self::selected(cx, select())
     }
@@ -86,7 +86,7 @@ impl Controller {
         let mut build = Builder::new(cx, name, &kind.to_lowercase(), which.clone());
         build.parts.kind = if group.is_empty() { kind.into_owned() } else { format!("{group}.{kind}") };
         let informer = cx.informer::<K>(which);
-        build.needs(&informer);
+        build.wait_for(&informer);
         build.has_kind = true;
         build.parts.key_sources.add(move |keys| keys.extend(informer.keys()));
         build
@@ -112,10 +112,10 @@ impl<K> Builder<K> {
 
     /// Enqueues keys when objects of another informer change.
     pub fn watch<T: Cached>(&mut self, informer: &Informer<T>) -> Watch<'_, T> {
-        self.needs(informer);
+        self.wait_for(informer);
         // Without a Kind the keys come from the watches.
-        let is_source = !self.has_kind;
-        Watch::new(informer.clone(), &self.parts, is_source)
+        let is_key_source = !self.has_kind;
+        Watch::new(informer.clone(), &self.parts, is_key_source)
     }
 
     /// Reads a ConfigMap as a value that is constant within a pass. A change of it enqueues every key in the slow lane.
@@ -123,8 +123,8 @@ impl<K> Builder<K> {
         Config::new(&self.cx, self.parts.enqueue_all())
     }
 
-    /// The client for writes. When a write returns, its result is already in the cache of every informer that selects the
-    /// object.
+    /// The client for writes. When a write returns, its result is already in the cache of every informer that selects
+    /// the object.
     pub fn client(&self) -> Client {
         self.cx.client()
     }
@@ -146,39 +146,41 @@ impl<K> Builder<K> {
         self
     }
 
-    /// Sets the interval at which every key is reconciled although nothing happened, give or take a tenth. The default is
-    /// 10 hours; zero means never.
+    /// Sets the resync interval, at which every key is reconciled even if nothing changed. It is jittered by up to a
+    /// tenth. The default is 10 hours; zero means never.
     pub fn resync(mut self, every: Duration) -> Self {
         self.parts.resync = every;
         self
     }
 
-    /// Sets the time after which a reconcile is reported as slow, in the log and as an event. The default is one minute.
+    /// Sets the time after which a reconcile is reported as slow, in the log and as an event. The default is one
+    /// minute.
     pub fn slow_after(mut self, limit: Duration) -> Self {
         self.parts.limits.slow_after = limit;
         self
     }
 
-    /// Sets the time after which a reconcile is cancelled: its future is dropped at the current await point. This counts as
-    /// an error. The default is never.
+    /// Sets the time after which a reconcile is cancelled: its future is dropped at the current await point. This
+    /// counts as an error. The default is never.
     pub fn deadline(mut self, limit: Duration) -> Self {
         self.parts.limits.deadline = Some(limit);
         self
     }
 
-    fn needs<T: Cached>(&mut self, informer: &Informer<T>) {
-        self.waits_for(informer.handle());
+    /// Makes the controller wait for the informer's first list.
+    fn wait_for<T: Cached>(&mut self, informer: &Informer<T>) {
+        self.wait_for_handle(informer.handle());
     }
 
-    fn waits_for(&mut self, informer: Arc<dyn InformerHandle>) {
+    fn wait_for_handle(&mut self, informer: Arc<dyn InformerHandle>) {
         if !self.parts.informers.iter().any(|known| Arc::ptr_eq(known, &informer)) {
             self.parts.informers.push(informer);
         }
     }
 
-    /// Ends the declaration of what the controller reads.
+    /// Adds the informers that the constructor got from the Context, and returns the parts.
     pub(super) fn finish(mut self) -> (Context, Parts) {
-        self.cx.dependencies().into_iter().for_each(|informer| self.waits_for(informer));
+        self.cx.dependencies().into_iter().for_each(|informer| self.wait_for_handle(informer));
         (self.cx, self.parts)
     }
 }
@@ -199,16 +201,16 @@ impl<K: Kind> Builder<K> {
         &mut self,
         informer: &Informer<T>,
     ) -> Tracked<T> {
-        self.needs(informer);
+        self.wait_for(informer);
         let tracker = self.trackers.add();
-        tracker.observe(informer, self.parts.queue.clone());
+        tracker.enqueue_observers_on_change(informer, self.parts.queue.clone());
         Tracked::new(informer.clone(), tracker)
     }
 
     /// Tracks objects of any Kind that references name at run time; limit their API groups with [`TrackedAny::groups`].
     ///
-    /// A controller of one namespace reads that namespace and cluster-scoped objects. References to other namespaces are
-    /// permanent errors.
+    /// A controller of one namespace reads that namespace and cluster-scoped objects. References to other namespaces
+    /// are permanent errors.
     pub fn track_any(&mut self) -> TrackedAny {
         let namespace = self.selection.in_namespace().map(str::to_owned);
         TrackedAny::new(self.cx.informers(), namespace, self.parts.queue.clone(), self.trackers.clone())
@@ -231,7 +233,7 @@ impl<K: Kind> Builder<K> {
     {
         self.watch(informer).keys(owner_key::<K, T>);
         let tracker = self.trackers.add();
-        tracker.observe(informer, self.parts.queue.clone());
+        tracker.enqueue_observers_on_change(informer, self.parts.queue.clone());
         let manager = field_manager(self.cx.component());
         Owned::new(informer.clone(), self.client(), manager, tracker)
     }
@@ -249,9 +251,9 @@ impl<K: Kind> Builder<K> {
 }
 
 impl Builder<Keys> {
-    /// Adds a key that exists independently of the watches, for objects that the reconciler creates although
-    /// no watched object requires them. It is enqueued at the start, when this process becomes the leader of its bucket, and
-    /// at every resync.
+    /// Adds a key that exists independently of the watches, for objects that the reconciler creates although no watched
+    /// object requires them. It is enqueued at the start, when this process becomes the leader of its bucket, and at
+    /// every resync.
     ///
     /// ```
     /// use reknit_injection::Context;

@@ -46,7 +46,7 @@ pub struct ControllerBuilder<R: ReconcileKind> {
 
 impl<R: ReconcileKind> ControllerBuilder<R> {
     pub(super) fn new(build: Builder<R::Kind>, reconciler: R) -> Self {
-        let roles = Roles { finalize: None, observe: None, deleted: None };
+        let roles = Roles { finalize: None, observe: None, observe_deletion: None };
         let (finalizer, field_manager, class) = (None, None, None);
         Self { build, reconciler, roles, finalizer, field_manager, class, filter: None, promote: None }
     }
@@ -75,7 +75,7 @@ impl<R: ReconcileKind> ControllerBuilder<R> {
     where
         R: ObserveDeletion,
     {
-        self.roles.deleted = Some(|reconciler, key| reconciler.observe_deletion(key).boxed());
+        self.roles.observe_deletion = Some(|reconciler, key| reconciler.observe_deletion(key).boxed());
         self
     }
 
@@ -93,8 +93,8 @@ impl<R: ReconcileKind> ControllerBuilder<R> {
     }
 
     /// Writes the finalizer by server-side apply with this field manager, instead of a merge patch of the whole list.
-    /// Adding it then never conflicts with the finalizers of other controllers, and costs one more pass. Apply nothing else
-    /// with this field manager, since that would remove the finalizer.
+    /// Adding it then never conflicts with the finalizers of other controllers, and costs one more pass. Apply nothing
+    /// else with this field manager, since that would remove the finalizer.
     pub fn server_side_apply(mut self, field_manager: &str) -> Self {
         self.field_manager = Some(field_manager.into());
         self
@@ -107,9 +107,10 @@ impl<R: ReconcileKind> ControllerBuilder<R> {
         self
     }
 
-    /// Reconciles only objects that the filter admits; others get no pass, no finalizer and no status. A terminating object
-    /// with this controller's finalizer is always finalized, since no other controller removes that finalizer. If a label
-    /// or field selector can express the filter, [`Controller::selected`] keeps other objects out of the cache too.
+    /// Reconciles only objects that the filter admits; others get no pass, no finalizer and no status. A terminating
+    /// object with this controller's finalizer is always finalized, since no other controller removes that finalizer.
+    /// If a label or field selector can express the filter, [`Controller::selected`] keeps other objects out of the
+    /// cache too.
     ///
     /// The filter sees the stored object, before defaults. If it panics, the object is left alone.
     /// [`observing_deletion`](Self::observing_deletion) does not apply it, since there is no object to filter.
@@ -118,8 +119,8 @@ impl<R: ReconcileKind> ControllerBuilder<R> {
         self
     }
 
-    /// Enqueues only objects that the filter admits when this process starts leading them. Other objects are enqueued by
-    /// changes while it leads, or between its term and that of another process.
+    /// Enqueues only objects that the filter admits when this process starts leading them. Other objects are enqueued
+    /// by changes while it leads, or between its term and that of another process.
     pub fn promote_filter(mut self, which: Filter<R::Kind>) -> Self {
         self.promote = Some(which);
         self
@@ -135,9 +136,9 @@ impl<R: ReconcileKind> ControllerBuilder<R> {
         let finalizer = Finalizer::of::<R::Kind>(self.finalizer.as_deref(), self.field_manager.as_deref());
         parts.finalizer = roles.finalize.map(|_| match &finalizer {
             Ok(finalizer) => Ok(finalizer.name().to_owned()),
-            Err(unqualified) => Err(unqualified.clone()),
+            Err(invalid) => Err(invalid.clone()),
         });
-        enqueue_own_key(&informer, &parts.queue, &parts.per_key, roles.deleted.is_some());
+        enqueue_own_key(&informer, &parts.queue, &parts.per_key, roles.observe_deletion.is_some());
         let (recorder, limits, per_key) = (parts.recorder.clone(), parts.limits, parts.per_key.clone());
         Controller::new(&cx, parts, |metrics| KindDriver {
             reconciler,
@@ -157,23 +158,24 @@ impl<R: ReconcileKind> ControllerBuilder<R> {
     }
 }
 
-/// Enqueues the key of an object that changes, also to a state that cannot be decoded, which the pass reports. A
-/// deletion after the own pass removed the last finalizer is enqueued only if the reconciler observes deletions.
+/// Enqueues the key of each object that changes. A state that cannot be decoded counts too, since the pass reports it.
+/// A deletion caused by the controller's own removal of the last finalizer enqueues the key only if
+/// `observes_deletions`.
 fn enqueue_own_key<K: Kind>(
     informer: &Informer<K>,
     queue: &Queue,
-    stores: &PerKeyStores,
-    tells_deletion: bool,
+    per_key: &PerKeyStores,
+    observes_deletions: bool,
 ) {
-    let (queue, stores) = (queue.clone(), stores.clone());
+    let (queue, per_key) = (queue.clone(), per_key.clone());
     informer.on_key_event(move |event| {
         let key = event.key();
         if event.is_deleted() {
-            stores.record_deletion(|| key.clone());
+            per_key.record_deletion(|| key.clone());
         }
         match (event.is_deleted(), event.resource_version()) {
-            (true, _) if tells_deletion => queue.add(key.clone()),
-            // A state that cannot be decoded is never taken for an echo of an own write.
+            (true, _) if observes_deletions => queue.add(key.clone()),
+            // A state that cannot be decoded has no version here, and is never the echo of an own write.
             (false, None) => queue.add(key.clone()),
             (_, version) => queue.add_changed(key.clone(), version),
         }
@@ -198,22 +200,22 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn an_undecodable_state_is_no_echo_of_a_write_in_flight() {
+    async fn an_undecodable_state_during_an_own_write_enqueues_the_key() {
         let server = ApiServer::new();
         let mut map = ConfigMap::default();
         map.metadata.name = Some("a".into());
         map.metadata.namespace = Some("n".into());
-        let cx = Context::preloaded("test", server.client(), vec![server.hold(&map)]);
+        let cx = Context::preloaded("test", server.client(), vec![server.insert(&map)]);
         let (maps, queue, key): (Informer<ConfigMap>, _, _) = (cx.get(), Queue::new(), Key::new("n", "a"));
         enqueue_own_key(&maps, &queue, &PerKeyStores::default(), false);
 
-        let writing = queue.start_own_write(Arc::new(key.clone()));
+        let own_write = queue.start_own_write(Arc::new(key.clone()));
         let kind = ApiResource::erase::<ConfigMap>(&());
         let raw: Api<DynamicObject> = Api::namespaced_with(cx.client(), "n", &kind);
-        let garbage = Patch::Merge(json!({"data": "not a map"}));
-        let garbled = raw.patch("a", &PatchParams::default(), &garbage).await.unwrap();
+        let undecodable = Patch::Merge(json!({"data": "not a map"}));
+        let patched = raw.patch("a", &PatchParams::default(), &undecodable).await.unwrap();
         assert!(maps.newest(&key).is_err());
-        writing.answered(garbled.metadata.resource_version.as_deref());
+        own_write.answered(patched.metadata.resource_version.as_deref());
         assert_eq!(queue.take_all(), [key]);
     }
 }

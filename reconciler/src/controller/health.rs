@@ -28,7 +28,7 @@ pub struct Health {
 
 /// A key whose pass is running.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Working {
+pub struct RunningPass {
     /// The key.
     pub key: Key,
     /// The time since the pass started.
@@ -55,20 +55,20 @@ impl Health {
         &self.informers
     }
 
-    /// Returns true if all of them have received their first list.
+    /// Returns true if each of these [informers](Self::informers) has received its first list.
     pub fn is_synced(&self) -> bool {
         self.informers.iter().all(|informer| matches!(informer.state(), InformerState::Synced { .. }))
     }
 
     /// The running passes.
-    pub fn working(&self) -> Vec<Working> {
+    pub fn working(&self) -> Vec<RunningPass> {
         let working = self.queue.running().into_iter();
-        working.map(|(key, since)| Working { key, age: since.elapsed() }).collect()
+        working.map(|(key, since)| RunningPass { key, age: since.elapsed() }).collect()
     }
 
     /// The passes that have been running for longer than this, and for longer than the time after which a pass of this
     /// controller is [slow](crate::Builder::slow_after).
-    pub fn stuck(&self, longer_than: Duration) -> Vec<Working> {
+    pub fn stuck(&self, longer_than: Duration) -> Vec<RunningPass> {
         let limit = longer_than.max(self.slow_after);
         self.working().into_iter().filter(|working| working.age > limit).collect()
     }

@@ -1,11 +1,11 @@
-//! The sources of all keys of a controller, for resyncs and promotions.
+//! The sources of all keys of a controller, for resyncs, configuration changes and promotions.
 
 use parking_lot::Mutex;
 use reknit_apis::Key;
 
 type Source = Box<dyn Fn(&mut Vec<Key>) + Send + Sync>;
 
-/// The objects of the controller's Kind or, for a controller without one, the keys that its watches map to.
+/// Lists all keys of a controller: those of the objects of its Kind or, without a Kind, those that its watches map to.
 #[derive(Default)]
 pub(crate) struct KeySources(Mutex<Vec<Source>>);
 

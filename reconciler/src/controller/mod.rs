@@ -26,15 +26,15 @@ pub(crate) use self::key_sources::KeySources;
 pub use self::{
     builder::{Builder, Keys},
     controller_builder::ControllerBuilder,
-    health::{Health, Working},
+    health::{Health, RunningPass},
     watch::Watch,
     workers::{Drained, Run},
 };
 use crate::{
     Outcome, Permanent, Queue, Recorder, Result,
-    driver::Pass,
-    finalizer::Unqualified,
-    limits::{CutShort, Limits},
+    driver::Driver,
+    finalizer::InvalidFinalizer,
+    limits::{Limits, PassAborted},
     metrics::{Metrics, PassMetrics},
     outcome::Next,
     per_key::PerKeyStores,
@@ -48,7 +48,7 @@ use crate::{
 pub struct Controller {
     pub(crate) parts: Parts,
     metrics: PassMetrics,
-    pub(crate) pass: Arc<dyn Pass>,
+    pub(crate) driver: Arc<dyn Driver>,
     /// The keys, by bucket, that became due while no leader of the bucket was known.
     postponed: Mutex<HashMap<Arc<str>, BTreeSet<Key>>>,
 }
@@ -66,8 +66,8 @@ pub(crate) struct Parts {
     pub(crate) recorder: Recorder,
     pub(crate) key_sources: Arc<KeySources>,
     pub(crate) per_key: PerKeyStores,
-    /// `None` if it does not finalize.
-    pub(crate) finalizer: Option<Result<String, Unqualified>>,
+    /// The name of the finalizer; `None` if the controller does not finalize.
+    pub(crate) finalizer: Option<Result<String, InvalidFinalizer>>,
 }
 
 impl Parts {
@@ -87,7 +87,7 @@ impl Parts {
         }
     }
 
-    /// A function that enqueues every key in the slow lane, unless the controller is gone.
+    /// Returns a function that enqueues every key in the slow lane, unless the controller is gone.
     fn enqueue_all(&self) -> impl Fn() + Send + Sync + 'static {
         let (sources, queue) = (Arc::downgrade(&self.key_sources), self.queue.clone());
         move || {
@@ -98,12 +98,16 @@ impl Parts {
 }
 
 impl Controller {
-    fn new<P: Pass + 'static>(cx: &Context, parts: Parts, pass: impl FnOnce(&PassMetrics) -> P) -> Self {
+    fn new<D: Driver + 'static>(
+        cx: &Context,
+        parts: Parts,
+        build_driver: impl FnOnce(&PassMetrics) -> D,
+    ) -> Self {
         let metrics = cx.get::<Metrics>();
-        parts.queue.measure(&parts.name, &metrics);
+        parts.queue.set_metrics(&parts.name, &metrics);
         let metrics = metrics.passes(&parts.name);
-        let pass = Arc::new(pass(&metrics));
-        Self { parts, metrics, pass, postponed: Mutex::default() }
+        let driver = Arc::new(build_driver(&metrics));
+        Self { parts, metrics, driver, postponed: Mutex::default() }
     }
 
     /// The name of the controller, its queue and its leases. Unique in a process.
@@ -126,11 +130,11 @@ impl Controller {
     ///
     /// # Errors
     ///
-    /// Returns an error for a finalizer that Kubernetes would not accept, such as the default one of a built-in Kind. Every
-    /// pass would fail with it.
+    /// Returns an error for a finalizer that Kubernetes would not accept, such as the default one of a built-in Kind.
+    /// With it, every pass would fail.
     pub fn check(&self) -> Result<()> {
         match &self.parts.finalizer {
-            Some(Err(unqualified)) => Err(unqualified.clone()).permanent(),
+            Some(Err(invalid)) => Err(invalid.clone()).permanent(),
             _ => Ok(()),
         }
     }
@@ -146,29 +150,29 @@ impl Controller {
     }
 
     /// Reconciles a key without the queue. Its events are published when this returns.
-    pub(crate) async fn once(&self, key: &Key, leading: bool) -> Result<Outcome> {
-        let result = self.pass(key, leading).await;
+    pub(crate) async fn reconcile_once(&self, key: &Key, leading: bool) -> Result<Outcome> {
+        let result = self.run_pass(key, leading).await;
         self.parts.recorder.flush().await;
         result
     }
 
     /// Runs one pass in its span, with metrics and a log line.
-    async fn pass(&self, key: &Key, leading: bool) -> Result<Outcome> {
-        let counted = async {
+    async fn run_pass(&self, key: &Key, leading: bool) -> Result<Outcome> {
+        let pass = async {
             let start = Instant::now();
-            let result = self.pass.pass(key, leading).await;
-            self.metrics.ended(result_name(&result), start.elapsed());
-            log(&result, start.elapsed());
-            let failed = result.as_ref().is_err_and(|error| !error.is_conflict());
-            span::ended(result_name(&result), failed);
+            let result = self.driver.run_pass(key, leading).await;
+            self.metrics.record_pass(result_name(&result), start.elapsed());
+            log_result(&result, start.elapsed());
+            let is_failure = result.as_ref().is_err_and(|error| !error.is_conflict());
+            span::record_result(result_name(&result), is_failure);
             result
         };
-        counted.instrument(span::of_pass(&self.parts.name, &self.parts.kind, key)).await
+        pass.instrument(span::pass_span(&self.parts.name, &self.parts.kind, key)).await
     }
 }
 
-/// Other controllers may keep its informers, which must not fill the queue of a controller that never runs. The values
-/// kept for its keys end with it too, since its leases are released afterwards.
+/// Closes the queue: other controllers may keep its informers, whose handlers would go on filling it. Drops the values
+/// per key: the leases are released afterwards.
 impl Drop for Controller {
     fn drop(&mut self) {
         self.parts.queue.close();
@@ -184,17 +188,17 @@ fn result_name(result: &Result<Outcome>) -> &'static str {
             Next::After(_) => "requeue",
             Next::Skip => "skip",
         },
-        Err(error) => match CutShort::of(error) {
-            Some(CutShort::Panic(_)) => "panic",
-            Some(CutShort::Deadline(_)) => "deadline",
+        Err(error) => match PassAborted::of(error) {
+            Some(PassAborted::Panic(_)) => "panic",
+            Some(PassAborted::Deadline(_)) => "deadline",
             None if error.is_conflict() => "conflict",
             None => "error",
         },
     }
 }
 
-/// Logs the result. Conflicts are expected, and logged at debug level.
-fn log(result: &Result<Outcome>, took: Duration) {
+/// Logs the result: successes and conflicts at debug level, other errors as errors.
+fn log_result(result: &Result<Outcome>, took: Duration) {
     match result {
         Ok(_) => tracing::debug!(?took, result = result_name(result), "the pass ended"),
         Err(error) if error.is_conflict() => {

@@ -5,8 +5,9 @@ use tracing::{Span, field::Empty};
 
 use crate::uuid::random_uuid;
 
-/// A span with Knative's fields. Its level is error, so that its fields are on every line that is logged at all.
-pub(crate) fn of_pass(controller: &str, kind: &str, key: &Key) -> Span {
+/// Creates a span with Knative's fields. Its level is error, so that every log line has the fields, whatever the log
+/// level.
+pub(crate) fn pass_span(controller: &str, kind: &str, key: &Key) -> Span {
     tracing::error_span!(
         "reconcile",
         "knative.dev/controller" = controller,
@@ -21,10 +22,10 @@ pub(crate) fn of_pass(controller: &str, kind: &str, key: &Key) -> Span {
 }
 
 /// Records the result of the pass in the current span.
-pub(crate) fn ended(result: &'static str, failed: bool) {
+pub(crate) fn record_result(result: &'static str, is_failure: bool) {
     let span = Span::current();
     span.record("result", result);
-    if failed {
+    if is_failure {
         span.record("otel.status_code", "ERROR");
     }
 }

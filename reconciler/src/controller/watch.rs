@@ -6,7 +6,7 @@ use reknit_apis::Key;
 use reknit_injection::{Cached, Filter, Informer};
 
 use super::Parts;
-use crate::limits::caught;
+use crate::limits::catch_panic;
 
 /// A watch of an informer, whose methods map changed objects to keys. Comes from
 /// [`Builder::watch`](crate::Builder::watch).
@@ -35,17 +35,17 @@ pub struct Watch<'a, T: Cached> {
     informer: Informer<T>,
     parts: &'a Parts,
     /// True if the controller has no Kind, so that its keys are those that its watches map to.
-    is_source: bool,
+    is_key_source: bool,
     filter: Option<Filter<T>>,
 }
 
 impl<'a, T: Cached> Watch<'a, T> {
-    pub(super) fn new(informer: Informer<T>, parts: &'a Parts, is_source: bool) -> Self {
-        Self { informer, parts, is_source, filter: None }
+    pub(super) fn new(informer: Informer<T>, parts: &'a Parts, is_key_source: bool) -> Self {
+        Self { informer, parts, is_key_source, filter: None }
     }
 
-    /// Keeps only changes of objects that the filter admits before or after the change. Of several filters, all must admit
-    /// the object.
+    /// Keeps only changes of objects that the filter admits before or after the change. Of several filters, all must
+    /// admit the object.
     pub fn filter(mut self, filter: Filter<T>) -> Self {
         self.filter = Some(match self.filter {
             Some(first) => first & filter,
@@ -57,23 +57,23 @@ impl<'a, T: Cached> Watch<'a, T> {
     /// Enqueues the keys that `keys` returns for the old and the new object. So an object that moves from one key to
     /// another enqueues both.
     pub fn keys<I: IntoIterator<Item = Key>>(self, keys: impl Fn(&T) -> I + Send + Sync + 'static) {
-        let Self { informer, parts, is_source, filter } = self;
+        let Self { informer, parts, is_key_source, filter } = self;
         let queue = parts.queue.clone();
-        let each_key = Arc::new(move |object: &T, act: &mut dyn FnMut(Key)| {
-            caught(&Key::of(object), || {
+        let for_each_key = Arc::new(move |object: &T, act: &mut dyn FnMut(Key)| {
+            catch_panic(&Key::of(object), || {
                 if admits(&filter, object) {
                     keys(object).into_iter().for_each(act);
                 }
             });
         });
-        if is_source {
-            let (informer, each_key) = (informer.clone(), each_key.clone());
+        if is_key_source {
+            let (informer, for_each_key) = (informer.clone(), for_each_key.clone());
             parts.key_sources.add(move |all| {
-                informer.list().for_each(|object| each_key(&object, &mut |key| all.push(key)));
+                informer.list().for_each(|object| for_each_key(&object, &mut |key| all.push(key)));
             });
         }
         informer.on(move |change| {
-            change.objects().for_each(|object| each_key(object, &mut |key| queue.add(key)))
+            change.objects().for_each(|object| for_each_key(object, &mut |key| queue.add(key)))
         });
     }
 
@@ -81,7 +81,7 @@ impl<'a, T: Cached> Watch<'a, T> {
     pub fn every_key(self) {
         let (filter, enqueue_all) = (self.filter, self.parts.enqueue_all());
         self.informer.on(move |change| {
-            caught(&change.key(), || {
+            catch_panic(&change.key(), || {
                 if change.objects().any(|object| admits(&filter, object)) {
                     enqueue_all();
                 }

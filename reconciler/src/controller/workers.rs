@@ -16,7 +16,7 @@ use crate::{
     Outcome, Result,
     leader::{Leader, Leadership},
     outcome::Next,
-    queue::Claimed,
+    queue::ClaimedKey,
 };
 
 /// The parameters of running a controller.
@@ -47,7 +47,7 @@ impl Controller {
     pub async fn run(self, run: Run) -> Drained {
         let Run { leadership, stop, drain, workers } = run;
         tokio::select! {
-            () = self.synced() => {}
+            () = self.wait_until_synced() => {}
             () = stop.wait() => return Drained::default(),
         }
         let workers = workers.unwrap_or(self.parts.workers).max(1);
@@ -55,24 +55,24 @@ impl Controller {
         let controller = Arc::new(self);
         let mut tasks = JoinSet::new();
         for _ in 0..workers {
-            tasks.spawn(controller.clone().work(leadership.clone()));
+            tasks.spawn(controller.clone().run_worker(leadership.clone()));
         }
-        let mut following = pin!(controller.follow(leadership.clone()));
+        let mut leadership_changes = pin!(controller.follow_leadership(leadership.clone()));
         tokio::select! {
             () = stop.wait() => {}
             () = controller.resync() => {}
-            () = &mut following => {}
-            () = replace(&mut tasks, || controller.clone().work(leadership.clone())) => {}
+            () = &mut leadership_changes => {}
+            () = replace_ended_workers(&mut tasks, || controller.clone().run_worker(leadership.clone())) => {}
         }
-        controller.drain(tasks, drain, following).await
+        controller.drain(tasks, drain, leadership_changes).await
     }
 
-    async fn synced(&self) {
+    async fn wait_until_synced(&self) {
         join_all(self.parts.informers.iter().map(|informer| informer.synced())).await;
     }
 
     /// Runs one worker, which processes one key at a time until the queue is closed.
-    async fn work(self: Arc<Self>, leadership: Leadership) {
+    async fn run_worker(self: Arc<Self>, leadership: Leadership) {
         while let Some(claimed) = self.parts.queue.next().await {
             self.process(&claimed, &leadership).await;
             drop(claimed);
@@ -81,29 +81,29 @@ impl Controller {
     }
 
     /// Runs a pass, and drops it if this process stops leading the key.
-    async fn process(&self, claimed: &Claimed, leadership: &Leadership) {
+    async fn process(&self, claimed: &ClaimedKey, leadership: &Leadership) {
         if !leadership.leads(claimed) {
-            let result = self.pass(claimed, false).await;
+            let result = self.run_pass(claimed, false).await;
             self.postpone(claimed, leadership);
-            return self.conclude(claimed, &result);
+            return self.requeue(claimed, &result);
         }
         let start = Instant::now();
         tokio::select! {
             biased;
             () = leadership.lost(claimed) => {
-                self.metrics.ended("lost", start.elapsed());
+                self.metrics.record_pass("lost", start.elapsed());
                 tracing::info!("knative.dev/controller" = self.parts.name, key = %**claimed, "the pass is dropped: the key is no longer led");
                 self.postpone(claimed, leadership);
                 self.parts.queue.forget(claimed);
-                self.parts.per_key.drop_of(claimed);
+                self.parts.per_key.drop_values_of(claimed);
             }
-            result = self.pass(claimed, true) => self.conclude(claimed, &result),
+            result = self.run_pass(claimed, true) => self.requeue(claimed, &result),
         }
     }
 
-    /// Requeues the key according to the result. A conflict is retried even if the error is permanent, since it resolves
-    /// itself.
-    fn conclude(&self, claimed: &Claimed, result: &Result<Outcome>) {
+    /// Requeues, backs off or forgets the key, depending on the result. A conflict is retried even if the error is
+    /// permanent, since it resolves itself.
+    fn requeue(&self, claimed: &ClaimedKey, result: &Result<Outcome>) {
         let queue = &self.parts.queue;
         match result {
             Ok(outcome) => {
@@ -128,7 +128,7 @@ impl Controller {
     }
 
     /// Enqueues the keys of gained buckets, and drops the values kept for keys of lost ones.
-    async fn follow(&self, mut leadership: Leadership) {
+    async fn follow_leadership(&self, mut leadership: Leadership) {
         loop {
             let change = leadership.changed().await;
             tracing::info!("knative.dev/controller" = self.parts.name, gained = ?change.gained, lost = ?change.lost, "leadership changed");
@@ -141,41 +141,43 @@ impl Controller {
         }
     }
 
+    /// Enqueues the keys of gained buckets, and those that were postponed.
     fn promote(&self, gained: &[Arc<str>], leadership: &Leadership) {
         let is_gained = |key: &Key| gained.iter().any(|bucket| leadership.owns(bucket, key));
-        let promoted = self.pass.promoted().into_iter().filter(is_gained);
+        let promoted = self.driver.keys_to_promote().into_iter().filter(is_gained);
         let postponed = gained.iter().filter_map(|bucket| self.postponed.lock().remove(bucket)).flatten();
         promoted.chain(postponed).for_each(|key| self.parts.queue.add_slow(key));
     }
 
-    /// Keeps a key that is due while no leader is known, to enqueue it when this process leads. Another leader enqueues the
-    /// keys of its own informers.
+    /// Keeps a key that became due while no leader was known, to enqueue it when this process leads. Nothing is kept
+    /// while another process leads, since that process enqueues the keys of its own informers.
     fn postpone(&self, key: &Key, leadership: &Leadership) {
         let Some(bucket) = leadership.bucket(key) else { return };
-        // Locked before the leader is read: a promotion takes the entries after the bucket is led.
+        // Locked before the leader is read: `promote` takes the entries only after the bucket is led, so none is
+        // missed.
         let mut postponed = self.postponed.lock();
         match leadership.leader(key) {
             Leader::ThisProcess => self.parts.queue.add(key.clone()),
             Leader::Other => drop(postponed.remove(bucket)),
-            Leader::Unknown { led_before } if self.pass.is_owed(key, led_before) => {
+            Leader::Unknown { led_before } if self.driver.should_postpone(key, led_before) => {
                 postponed.entry(bucket.clone()).or_default().insert(key.clone());
             }
             Leader::Unknown { .. } => {}
         }
     }
 
-    /// Waits for the running passes. Leadership may be lost meanwhile, so it is followed until the end.
+    /// Waits for the running passes. Leadership may be lost meanwhile, so its changes are still handled.
     async fn drain(
         &self,
         mut tasks: JoinSet<()>,
         limit: Duration,
-        following: Pin<&mut impl Future<Output = ()>>,
+        leadership_changes: Pin<&mut impl Future<Output = ()>>,
     ) -> Drained {
         self.parts.queue.close();
         let all_ended = async { while tasks.join_next().await.is_some() {} };
         let in_time = tokio::select! {
             ended = tokio::time::timeout(limit, all_ended) => ended.is_ok(),
-            () = following => false,
+            () = leadership_changes => false,
         };
         if in_time {
             return Drained::default();
@@ -195,8 +197,11 @@ fn jittered(resync: Duration) -> Option<Duration> {
     Duration::try_from_secs_f64(wait).ok().filter(|wait| !wait.is_zero())
 }
 
-/// Replaces workers that end, which happens only if dropping a user's future panics. Never resolves.
-async fn replace<F: Future<Output = ()> + Send + 'static>(tasks: &mut JoinSet<()>, worker: impl Fn() -> F) {
+/// Replaces workers that end, which happens only if a panic occurs while a user's future is dropped. Never resolves.
+async fn replace_ended_workers<F: Future<Output = ()> + Send + 'static>(
+    tasks: &mut JoinSet<()>,
+    worker: impl Fn() -> F,
+) {
     while tasks.join_next().await.is_some() {
         tracing::error!("a worker ended, and is replaced");
         tasks.spawn(worker());

@@ -1,4 +1,4 @@
-//! The pass of a controller with a Kind: which role acts on the object, and which of its results are written.
+//! The driver of a controller with a Kind: selects the role for the object, calls it, and writes its results.
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
@@ -8,37 +8,37 @@ use kube::Resource;
 use reknit_apis::{Key, Kind, Scope, StatusOf};
 use reknit_injection::{DecodeError, Filter, Informer, internal::with_pinned_config};
 
-use super::Pass;
+use super::Driver;
 use crate::{
     Error, Event, Outcome, Permanent, ReconcileKind, Recorder, Result,
-    error::{Source, describe},
-    finalizer::{Finalizer, Unqualified},
-    limits::{CutShort, Limits, caught},
+    error::{BoxError, describe},
+    finalizer::{Finalizer, InvalidFinalizer},
+    limits::{Limits, PassAborted, catch_panic},
     metrics::PassMetrics,
     object_client::{ObjectClient, WriteMeta, status_code},
     per_key::PerKeyStores,
-    status::{self, StatusChange, Written},
+    status::{self, StatusChange, StatusWrite},
     tracker::Trackers,
 };
 
 type KindOf<R> = <R as ReconcileKind>::Kind;
 type StatusFor<R> = StatusOf<KindOf<R>>;
-type Finalize<R> = for<'a> fn(&'a R, &'a KindOf<R>, &'a mut StatusFor<R>) -> BoxFuture<'a, Result<Outcome>>;
-type Observe<R> = for<'a> fn(&'a R, &'a KindOf<R>) -> BoxFuture<'a, Result<Outcome>>;
-type Deleted<R> = for<'a> fn(&'a R, &'a Key) -> BoxFuture<'a, Result<Outcome>>;
+type FinalizeFn<R> = for<'a> fn(&'a R, &'a KindOf<R>, &'a mut StatusFor<R>) -> BoxFuture<'a, Result<Outcome>>;
+type ObserveFn<R> = for<'a> fn(&'a R, &'a KindOf<R>) -> BoxFuture<'a, Result<Outcome>>;
+type ObserveDeletionFn<R> = for<'a> fn(&'a R, &'a Key) -> BoxFuture<'a, Result<Outcome>>;
 
 /// The optional roles of a reconciler.
 pub(crate) struct Roles<R: ReconcileKind> {
-    pub(crate) finalize: Option<Finalize<R>>,
-    pub(crate) observe: Option<Observe<R>>,
-    pub(crate) deleted: Option<Deleted<R>>,
+    pub(crate) finalize: Option<FinalizeFn<R>>,
+    pub(crate) observe: Option<ObserveFn<R>>,
+    pub(crate) observe_deletion: Option<ObserveDeletionFn<R>>,
 }
 
 /// The role that acts in one pass.
 enum Role<R: ReconcileKind> {
     Reconcile,
-    Finalize(Finalize<R>),
-    Observe(Observe<R>),
+    Finalize(FinalizeFn<R>),
+    Observe(ObserveFn<R>),
 }
 
 pub(crate) struct KindDriver<R: ReconcileKind> {
@@ -48,7 +48,7 @@ pub(crate) struct KindDriver<R: ReconcileKind> {
     pub(crate) client: ObjectClient<R::Kind>,
     pub(crate) recorder: Recorder,
     /// Used only if the reconciler finalizes.
-    pub(crate) finalizer: Result<Finalizer, Unqualified>,
+    pub(crate) finalizer: Result<Finalizer, InvalidFinalizer>,
     pub(crate) class: Option<(String, String)>,
     pub(crate) filter: Option<Filter<R::Kind>>,
     pub(crate) promote: Option<Filter<R::Kind>>,
@@ -64,68 +64,71 @@ enum WriteError {
     #[error("failed to update finalizers for {name:?}")]
     Finalizers { name: String, source: kube::Error },
     #[error("failed to update status for {name:?}")]
-    Status { name: String, source: Source },
+    Status { name: String, source: BoxError },
 }
 
-impl<R: ReconcileKind> Pass for KindDriver<R> {
-    fn pass<'a>(&'a self, key: &'a Key, leading: bool) -> BoxFuture<'a, Result<Outcome>> {
-        with_pinned_config(self.pass_of(key, leading)).boxed()
+impl<R: ReconcileKind> Driver for KindDriver<R> {
+    fn run_pass<'a>(&'a self, key: &'a Key, leading: bool) -> BoxFuture<'a, Result<Outcome>> {
+        with_pinned_config(self.process(key, leading)).boxed()
     }
 
-    fn malformed(&self, key: &Key) -> Option<String> {
+    fn key_problem(&self, key: &Key) -> Option<String> {
         let kind = R::Kind::kind(&());
-        let why = match (key.namespace.is_some(), <R::Kind as Resource>::Scope::NAMESPACED) {
+        let problem = match (key.namespace.is_some(), <R::Kind as Resource>::Scope::NAMESPACED) {
             _ if key.name.is_empty() => "it holds no name".into(),
             (false, true) => format!("a {kind} lies in a namespace, so `namespace/name` is wanted"),
             (true, false) => format!("a {kind} lies in none, so `name` is wanted"),
             _ => return None,
         };
-        Some(format!("no object can have the key {key}: {why}"))
+        Some(format!("no object can have the key {key}: {problem}"))
     }
 
-    fn promoted(&self) -> Vec<Key> {
+    fn keys_to_promote(&self) -> Vec<Key> {
         let Some(filter) = &self.promote else { return self.informer.keys() };
-        let admits = |object: &R::Kind| caught(&Key::of(object), || filter.admits(object)).unwrap_or(false);
+        let admits =
+            |object: &R::Kind| catch_panic(&Key::of(object), || filter.admits(object)).unwrap_or(false);
         self.informer.list().filter(|object| admits(object)).map(|object| Key::of(&*object)).collect()
     }
 
-    /// No key is owed before the first term, as in Knative: the filter decides which objects are promoted then.
-    fn is_owed(&self, key: &Key, led_before: bool) -> bool {
-        let observes = self.roles.observe.is_some(); // it sees deletions without leading, too
+    /// Before the first term no key is postponed, as in Knative: only the promote filter decides. Later, the key of an
+    /// object is postponed if that filter may exclude it, and the key of a deleted object if its deletion is not
+    /// observed yet.
+    fn should_postpone(&self, key: &Key, led_before: bool) -> bool {
+        let observes_without_leading = self.roles.observe.is_some(); // deletions too
         led_before
             && match self.informer.contains(key) {
                 true => self.promote.is_some(),
-                false => self.roles.deleted.is_some() && !observes,
+                false => self.roles.observe_deletion.is_some() && !observes_without_leading,
             }
     }
 }
 
 impl<R: ReconcileKind> KindDriver<R> {
-    async fn pass_of(&self, key: &Key, leading: bool) -> Result<Outcome> {
-        if let Some(error) = self.malformed(key) {
+    async fn process(&self, key: &Key, leading: bool) -> Result<Outcome> {
+        if let Some(error) = self.key_problem(key) {
             tracing::error!(%key, error, "a malformed key is dropped");
             return Ok(Outcome::skip());
         }
-        let object = match self.per_key.begin(key, || self.informer.newest(key)) {
+        let object = match self.per_key.begin_pass(key, || self.informer.newest(key)) {
             Ok(Some(object)) => object,
-            Ok(None) => return self.absent(key, leading).await,
-            Err(error) => return Ok(self.undecodable(key, error, leading)),
+            Ok(None) => return self.process_absent(key, leading).await,
+            Err(error) => return Ok(self.skip_undecodable(key, error, leading)),
         };
         if !self.is_of_class(&object) || !self.is_admitted(key, &object) {
             self.forget(key);
             return Ok(Outcome::skip());
         }
         let Some(role) = self.role(&object, leading)? else {
-            self.trackers.forget(key); // the reads of earlier passes, as leader or before the deletion
+            self.trackers.forget(key); // earlier passes, as leader or before the deletion, may have read objects
             return Ok(Outcome::skip());
         };
-        self.trackers.begin(key);
+        self.trackers.begin_pass(key);
         let uid = object.meta().uid.clone();
-        let about = || reference::<R::Kind>(key, uid.clone());
-        let slow = |limit| self.report_slow(about(), limit);
-        let result = self.limits.apply(pin!(self.perform(role, object)), slow).await;
-        if let Some(cut_short) = result.as_ref().err().filter(|error| CutShort::of(error).is_some()) {
-            self.recorder.record_at(about(), failure_event(cut_short));
+        let reference = || object_reference::<R::Kind>(key, uid.clone());
+        let on_slow = |limit| self.report_slow(reference(), limit);
+        let result = self.limits.apply(pin!(self.perform(role, object)), on_slow).await;
+        if let Some(aborted) = result.as_ref().err().filter(|error| PassAborted::of(error).is_some()) {
+            self.recorder.record_at(reference(), failure_event(aborted));
         }
         if !self.informer.contains(key) {
             self.forget(key);
@@ -136,31 +139,33 @@ impl<R: ReconcileKind> KindDriver<R> {
     }
 
     /// Skips an object whose current state cannot be decoded. The cached state, if any, is stale.
-    fn undecodable(&self, key: &Key, error: DecodeError, leading: bool) -> Outcome {
-        tracing::warn!(%error, "the object is left alone until it can be decoded");
+    fn skip_undecodable(&self, key: &Key, error: DecodeError, leading: bool) -> Outcome {
+        tracing::warn!(%error, "the object is skipped until it can be decoded");
         if leading {
-            let about = reference::<R::Kind>(key, error.uid().map(Into::into));
-            self.recorder.record_at(about, Event::warning("DecodeFailed", error.to_string()));
+            let reference = object_reference::<R::Kind>(key, error.uid().map(Into::into));
+            self.recorder.record_at(reference, Event::warning("DecodeFailed", error.to_string()));
         }
         Outcome::skip()
     }
 
-    async fn absent(&self, key: &Key, leading: bool) -> Result<Outcome> {
+    /// Runs the pass of a key without an object in the cache.
+    async fn process_absent(&self, key: &Key, leading: bool) -> Result<Outcome> {
         self.forget(key);
-        let deleted = self.roles.deleted.filter(|_| leading || self.roles.observe.is_some());
-        let Some(deleted) = deleted else { return Ok(Outcome::skip()) };
-        let slow = |limit| tracing::warn!(?limit, "the pass is slow");
-        let result = self.limits.apply(pin!(deleted(&self.reconciler, key)), slow).await;
-        if let Some(event) = result.as_ref().ok().and_then(Outcome::recorded) {
-            self.recorder.record_at(reference::<R::Kind>(key, None), event.clone());
+        let observe_deletion =
+            self.roles.observe_deletion.filter(|_| leading || self.roles.observe.is_some());
+        let Some(observe_deletion) = observe_deletion else { return Ok(Outcome::skip()) };
+        let on_slow = |limit| tracing::warn!(?limit, "the pass is slow");
+        let result = self.limits.apply(pin!(observe_deletion(&self.reconciler, key)), on_slow).await;
+        if let Some(event) = result.as_ref().ok().and_then(Outcome::recorded_event) {
+            self.recorder.record_at(object_reference::<R::Kind>(key, None), event.clone());
         }
         result
     }
 
-    /// Drops everything kept for a key whose object is gone or not this controller's.
+    /// Drops the reads and values of a key whose object is gone or belongs to another controller.
     fn forget(&self, key: &Key) {
         self.trackers.forget(key);
-        self.per_key.drop_of(key);
+        self.per_key.drop_values_of(key);
     }
 
     fn is_of_class(&self, object: &R::Kind) -> bool {
@@ -169,14 +174,14 @@ impl<R: ReconcileKind> KindDriver<R> {
         })
     }
 
-    /// An object that waits for this controller's finalizer is admitted even if it no longer matches, since no other
-    /// controller removes that finalizer.
+    /// Returns true if the filter admits the object. A terminating object with this controller's finalizer is always
+    /// admitted, since no other controller removes that finalizer.
     fn is_admitted(&self, key: &Key, object: &R::Kind) -> bool {
         let Some(filter) = &self.filter else { return true };
         let meta = object.meta();
         let has_finalizer = || self.finalizer.as_ref().is_ok_and(|finalizer| finalizer.is_on(meta));
         (meta.deletion_timestamp.is_some() && self.roles.finalize.is_some() && has_finalizer())
-            || caught(key, || filter.admits(object)).unwrap_or(false)
+            || catch_panic(key, || filter.admits(object)).unwrap_or(false)
     }
 
     /// The leader reconciles and finalizes, and other processes observe. A terminating object without this controller's
@@ -194,7 +199,7 @@ impl<R: ReconcileKind> KindDriver<R> {
     async fn perform(&self, role: Role<R>, object: Arc<R::Kind>) -> Result<Outcome> {
         match role {
             Role::Reconcile => self.reconcile(object).await,
-            // Boxed: the future of every pass has room for this rare one.
+            // Boxed, so that this rare future does not enlarge that of every pass.
             Role::Finalize(finalize) => self.finalize(finalize, &object).boxed().await,
             Role::Observe(observe) => {
                 let object = defaulted(object);
@@ -205,6 +210,7 @@ impl<R: ReconcileKind> KindDriver<R> {
         }
     }
 
+    /// Adds the finalizer if needed, reconciles, and writes the status.
     async fn reconcile(&self, object: Arc<R::Kind>) -> Result<Outcome> {
         let with_finalizer = match self.lacks_finalizer(&object)? {
             true => self.add_finalizer(&object).boxed().await?,
@@ -212,42 +218,44 @@ impl<R: ReconcileKind> KindDriver<R> {
         };
         let Some(object) = with_finalizer else { return Ok(Outcome::skip()) };
         let generation = object.meta().generation;
-        let read = object.read_status().cloned().map(Box::new); // boxed: every pass's future has room for it
-        let mut status = read.as_deref().cloned().unwrap_or_default();
-        let mut is_new = false;
+        let stored_status = object.read_status().cloned().map(Box::new); // boxed to keep the future of every pass small
+        let mut status = stored_status.as_deref().cloned().unwrap_or_default();
+        let mut is_new_generation = false;
         if let Some(mut conditions) = R::Kind::conditions(&mut status) {
             conditions.initialise();
-            is_new = conditions.expect_generation(generation);
+            is_new_generation = conditions.expect_generation(generation);
         }
         let object = defaulted(object);
         let result = self.reconciler.reconcile_kind(&object, &mut status).await;
         self.record_result(&object, &result);
-        let is_unmarked =
+        let marked_no_condition =
             R::Kind::conditions(&mut status).is_some_and(|conditions| conditions.expects_generation());
-        if result.is_ok() && is_new && is_unmarked {
-            tracing::warn!("the pass met a new generation, and marked no condition");
+        if result.is_ok() && is_new_generation && marked_no_condition {
+            tracing::warn!("the pass reconciled a new generation and marked no condition");
         }
         R::Kind::observe_generation(&mut status, generation);
-        match self.write_status(&object, read.as_deref(), &mut status).await {
+        match self.write_status(&object, stored_status.as_deref(), &mut status).await {
             Ok(_) => result,
-            Err(error) => Err(both(result, error)),
+            Err(error) => Err(with_write_error(result, error)),
         }
     }
 
-    /// Writes the status first, and then removes the finalizer from the version just answered. An object that is deleted
-    /// with the finalizer gets no status.
-    async fn finalize(&self, finalize: Finalize<R>, object: &Arc<R::Kind>) -> Result<Outcome> {
+    /// Finalizes, writes the status, and then removes the finalizer from the version that the status write returned. If
+    /// removing the finalizer deletes the object, no status is written.
+    async fn finalize(&self, finalize: FinalizeFn<R>, object: &Arc<R::Kind>) -> Result<Outcome> {
         let mut status = object.read_status().cloned().unwrap_or_default();
         let result = finalize(&self.reconciler, &defaulted(object.clone()), &mut status).await;
         self.record_result(&**object, &result);
         let is_done = result.as_ref().is_ok_and(Outcome::is_done);
         let written = match is_done && self.finalizer()?.is_last_on(object.meta()) {
-            true => Ok(Written::Is(object.meta().into())),
+            true => Ok(StatusWrite::UpToDate(object.meta().into())),
             false => self.write_status(object, object.read_status(), &mut status).await,
         };
         match written {
-            Err(error) => Err(both(result, error)),
-            Ok(Written::Is(newest)) if is_done => self.remove_finalizer(object, newest).await.and(result),
+            Err(error) => Err(with_write_error(result, error)),
+            Ok(StatusWrite::UpToDate(newest)) if is_done => {
+                self.remove_finalizer(object, newest).await.and(result)
+            }
             Ok(_) => result,
         }
     }
@@ -291,16 +299,16 @@ impl<R: ReconcileKind> KindDriver<R> {
         result.map_err(|source| WriteError::Finalizers { name, source }.into())
     }
 
-    /// Writes the change from `read`, the status before the defaults of the pass, to `left`.
+    /// Writes the change from the stored status, before defaults, to the status after the pass.
     async fn write_status(
         &self,
         object: &R::Kind,
-        read: Option<&StatusFor<R>>,
-        left: &mut StatusFor<R>,
-    ) -> Result<Written> {
-        let written = match StatusChange::between::<R::Kind>(read, left) {
-            Ok(None) => return Ok(Written::Is(object.meta().into())),
-            Ok(Some(change)) => status::write(&self.client, object, read, change, &self.metrics).await,
+        stored: Option<&StatusFor<R>>,
+        after: &mut StatusFor<R>,
+    ) -> Result<StatusWrite> {
+        let written = match StatusChange::between::<R::Kind>(stored, after) {
+            Ok(None) => return Ok(StatusWrite::UpToDate(object.meta().into())),
+            Ok(Some(change)) => status::write(&self.client, object, stored, change, &self.metrics).await,
             Err(error) => Err(error),
         };
         written.map_err(|error| {
@@ -315,16 +323,16 @@ impl<R: ReconcileKind> KindDriver<R> {
 
     fn record_result(&self, object: &R::Kind, result: &Result<Outcome>) {
         let event = match result {
-            Ok(outcome) => outcome.recorded().cloned(),
+            Ok(outcome) => outcome.recorded_event().cloned(),
             Err(error) => (!error.is_conflict()).then(|| failure_event(error)),
         };
         event.into_iter().for_each(|event| self.recorder.record(object, event));
     }
 
-    fn report_slow(&self, about: ObjectReference, limit: Duration) {
+    fn report_slow(&self, regarding: ObjectReference, limit: Duration) {
         tracing::warn!(?limit, "the pass is slow");
         let message = format!("the pass has been running for {} s", limit.as_secs_f64());
-        self.recorder.record_at(about, Event::warning("SlowReconcile", message));
+        self.recorder.record_at(regarding, Event::warning("SlowReconcile", message));
     }
 }
 
@@ -333,7 +341,7 @@ fn failure_event(error: &Error) -> Event {
     Event::warning(error.event_reason(), error.in_full())
 }
 
-fn reference<K: Kind>(key: &Key, uid: Option<String>) -> ObjectReference {
+fn object_reference<K: Kind>(key: &Key, uid: Option<String>) -> ObjectReference {
     ObjectReference {
         api_version: Some(K::api_version(&()).into_owned()),
         kind: Some(K::kind(&()).into_owned()),
@@ -344,17 +352,17 @@ fn reference<K: Kind>(key: &Key, uid: Option<String>) -> ObjectReference {
     }
 }
 
-/// Applies defaults, in place if no one else holds the object.
+/// Applies defaults. Clones the object if it is shared.
 fn defaulted<K: Kind>(mut object: Arc<K>) -> Arc<K> {
     Arc::make_mut(&mut object).set_defaults();
     object
 }
 
 /// The error of a pass whose write failed after the reconciler returned this result.
-fn both(result: Result<Outcome>, write: Error) -> Error {
+fn with_write_error(result: Result<Outcome>, write: Error) -> Error {
     match result {
         Ok(_) => write,
-        Err(error) => error.and(write),
+        Err(error) => error.followed_by(write),
     }
 }
 

@@ -1,4 +1,4 @@
-//! One pass of a key, from the cache to the status.
+//! Drivers, which run one pass of a key: from the cache to the status.
 
 mod key;
 mod kind;
@@ -13,19 +13,19 @@ pub(crate) use self::{
 use crate::{Outcome, Result};
 
 /// Runs the passes of a controller, whatever its Kind.
-pub(crate) trait Pass: Send + Sync {
-    /// Runs one pass, in a process that leads the key or does not.
-    fn pass<'a>(&'a self, key: &'a Key, leading: bool) -> BoxFuture<'a, Result<Outcome>>;
+pub(crate) trait Driver: Send + Sync {
+    /// Runs one pass. `leading`: this process leads the key.
+    fn run_pass<'a>(&'a self, key: &'a Key, leading: bool) -> BoxFuture<'a, Result<Outcome>>;
 
-    /// The fault of a key that no object of the controller can have.
-    fn malformed(&self, _: &Key) -> Option<String> {
+    /// Returns why no object of the controller can have this key, if so.
+    fn key_problem(&self, _: &Key) -> Option<String> {
         None
     }
 
-    /// The keys that may need a pass when a bucket is gained.
-    fn promoted(&self) -> Vec<Key>;
+    /// The keys to enqueue when a bucket is gained. The caller filters them by bucket.
+    fn keys_to_promote(&self) -> Vec<Key>;
 
-    /// Returns true if a key that became due without a known leader gets a pass in the next term, besides the promoted keys.
-    /// `led_before`: this process has led it before.
-    fn is_owed(&self, key: &Key, led_before: bool) -> bool;
+    /// Returns true if a key that becomes due while no leader is known is postponed until this process leads it, in
+    /// addition to the promoted keys. `led_before`: this process has led the key before.
+    fn should_postpone(&self, key: &Key, led_before: bool) -> bool;
 }

@@ -31,11 +31,14 @@ impl DroppedEvents {
 
     pub(super) fn add(&self, pending: &PendingEvent, why: &str) {
         self.total.inc();
-        let (dropped, due) = {
+        let (count_to_log, timer_due) = {
             let mut unlogged = self.unlogged.lock();
-            (unlogged.add(), unlogged.due())
+            (unlogged.add(), unlogged.timer_due())
         };
-        let Some(dropped) = dropped else { return due.into_iter().for_each(|due| self.log_at(due)) };
+        if let Some(due) = timer_due {
+            self.log_at(due);
+        }
+        let Some(dropped) = count_to_log else { return };
         tracing::warn!(
             dropped,
             kind = pending.regarding.kind,
@@ -47,8 +50,8 @@ impl DroppedEvents {
         );
     }
 
-    /// At `due`, logs the number of events that were dropped since the last log line, unless [`Unlogged::add`] has returned
-    /// them by then.
+    /// At `due`, logs the number of events that were dropped since the last log line, unless [`Unlogged::add`] has
+    /// returned them by then.
     fn log_at(&self, due: Instant) {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let unlogged = self.unlogged.clone();
@@ -70,13 +73,15 @@ impl Unlogged {
         (!is_recent).then(|| self.take())
     }
 
+    /// Returns the number of counted events, to be logged now, and resets it.
     fn take(&mut self) -> u64 {
         self.last_logged = Some(Instant::now());
         mem::take(&mut self.count)
     }
 
-    /// When to log the counted events, if the one just counted is the first of them. For later ones a timer already runs.
-    fn due(&self) -> Option<Instant> {
+    /// When to log the counted events, if the one just counted is the first of them. For later ones, a timer is already
+    /// set.
+    fn timer_due(&self) -> Option<Instant> {
         self.last_logged.filter(|_| self.count == 1).map(|logged| logged + LOG_INTERVAL)
     }
 }
@@ -96,9 +101,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_last_dropped_events_are_logged_even_if_none_follows() {
         let mut unlogged = Unlogged::default();
-        assert_eq!((unlogged.add(), unlogged.due()), (Some(1), None));
-        assert_eq!((unlogged.add(), unlogged.due()), (None, Some(Instant::now() + LOG_INTERVAL)));
-        assert_eq!((unlogged.add(), unlogged.due()), (None, None));
+        assert_eq!((unlogged.add(), unlogged.timer_due()), (Some(1), None));
+        assert_eq!((unlogged.add(), unlogged.timer_due()), (None, Some(Instant::now() + LOG_INTERVAL)));
+        assert_eq!((unlogged.add(), unlogged.timer_due()), (None, None));
         tokio::time::advance(LOG_INTERVAL).await;
         assert_eq!([unlogged.take(), unlogged.take()], [2, 0]);
     }

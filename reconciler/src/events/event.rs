@@ -9,7 +9,7 @@
 /// use reknit_reconciler::{Event, Outcome};
 ///
 /// let outcome = Outcome::done().event(Event::normal("Scaled", "went from 2 to 3 replicas"));
-/// assert_eq!(outcome.recorded().unwrap().reason, "Scaled");
+/// assert_eq!(outcome.recorded_event().unwrap().reason, "Scaled");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {

@@ -1,4 +1,4 @@
-//! An event that waits to be published, within the limits of the events API.
+//! An event that waits to be published, cut to the limits of the events API.
 
 use std::sync::Arc;
 
@@ -69,10 +69,13 @@ impl PendingEvent {
 }
 
 /// The object's name and a random suffix, as client-go names events.
-fn event_name(about: &str) -> String {
-    let about =
-        if dns_subdomain(about).is_empty() { cut(about, 230).trim_end_matches(['.', '-']) } else { "event" };
-    format!("{about}.{:016x}", rand::random::<u64>())
+fn event_name(object: &str) -> String {
+    let prefix = if dns_subdomain(object).is_empty() {
+        cut(object, 230).trim_end_matches(['.', '-'])
+    } else {
+        "event"
+    };
+    format!("{prefix}.{:016x}", rand::random::<u64>())
 }
 
 /// The reporting instance: the name of the pod from `POD_NAME`, or of the host.

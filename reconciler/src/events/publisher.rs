@@ -1,4 +1,4 @@
-//! Publishes recorded events from a bounded queue, one task at a time.
+//! Publishes recorded events from a bounded queue. One task at a time sends them.
 
 use std::{
     collections::VecDeque,
@@ -24,7 +24,7 @@ use super::{
     budget::Budgets,
     dropped::DroppedEvents,
     pending::{PendingEvent, reporting_instance},
-    series::{Fingerprint, Series, Stored},
+    series::{Fingerprint, Series, SeriesEntry},
 };
 use crate::{error::describe, metrics::Metrics, object_client::status_code};
 
@@ -42,13 +42,13 @@ struct Inner {
     outbox: Mutex<Outbox>,
     /// Locked while a task publishes.
     published: tokio::sync::Mutex<Published>,
-    /// The number of [`Publisher::flush`] calls under way. There are no retries meanwhile.
-    flushes: AtomicUsize,
+    /// The number of [`Publisher::flush`] calls in progress. During a flush, failed requests are not retried.
+    running_flushes: AtomicUsize,
     flush_started: Notify,
     dropped: DroppedEvents,
 }
 
-/// The most recently published events.
+/// The most recently published events, and the limits of further ones.
 #[derive(Default)]
 struct Published {
     series: Series,
@@ -58,7 +58,7 @@ struct Published {
 #[derive(Default)]
 struct Outbox {
     pending: VecDeque<PendingEvent>,
-    /// True if a task is going to empty it.
+    /// True if a task runs that empties the outbox.
     has_task: bool,
 }
 
@@ -69,7 +69,7 @@ impl Inject for Publisher {
             instance: reporting_instance(),
             outbox: Mutex::default(),
             published: tokio::sync::Mutex::default(),
-            flushes: AtomicUsize::new(0),
+            running_flushes: AtomicUsize::new(0),
             flush_started: Notify::new(),
             dropped: DroppedEvents::new(cx.get::<Metrics>().events_dropped),
         }))
@@ -77,7 +77,8 @@ impl Inject for Publisher {
 }
 
 impl Publisher {
-    /// Queues the event and makes sure that a task publishes it. Outside a runtime the next event or flush does.
+    /// Queues the event, and starts a task that publishes it unless one runs. Outside a tokio runtime, the event waits
+    /// for the next event or flush.
     pub(super) fn publish(&self, pending: PendingEvent) {
         let mut outbox = self.0.outbox.lock();
         if outbox.pending.len() >= CAPACITY {
@@ -100,12 +101,12 @@ impl Publisher {
     }
 }
 
-/// Counts one flush until it is dropped.
+/// A flush in progress, which is counted until this is dropped.
 struct Flushing<'a>(&'a Inner);
 
 impl<'a> Flushing<'a> {
     fn start(inner: &'a Inner) -> Self {
-        inner.flushes.fetch_add(1, Ordering::SeqCst);
+        inner.running_flushes.fetch_add(1, Ordering::SeqCst);
         inner.flush_started.notify_waiters();
         Self(inner)
     }
@@ -113,19 +114,20 @@ impl<'a> Flushing<'a> {
 
 impl Drop for Flushing<'_> {
     fn drop(&mut self) {
-        self.0.flushes.fetch_sub(1, Ordering::SeqCst);
+        self.0.running_flushes.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
 impl Inner {
     async fn empty_outbox(&self) {
         let mut published = self.published.lock().await;
-        while let Some(pending) = self.next() {
+        while let Some(pending) = self.next_pending() {
             self.publish_one(&mut published, &pending).await;
         }
     }
 
-    fn next(&self) -> Option<PendingEvent> {
+    /// Takes the next event. If there is none, the task that empties the outbox ends.
+    fn next_pending(&self) -> Option<PendingEvent> {
         let mut outbox = self.outbox.lock();
         let next = outbox.pending.pop_front();
         outbox.has_task &= next.is_some();
@@ -135,7 +137,7 @@ impl Inner {
     async fn publish_one(&self, Published { series, budgets }: &mut Published, pending: &PendingEvent) {
         let fingerprint = Fingerprint::of(pending);
         let mut repeated = series.repeat(&fingerprint);
-        if !budgets.spend(&fingerprint.source) {
+        if !budgets.spend(&fingerprint.spam_key) {
             if repeated.is_none() {
                 self.dropped.add(pending, "too many events about this object");
             }
@@ -148,7 +150,7 @@ impl Inner {
                 continue;
             }
             match pauses.next().filter(|_| status_code(&error).is_none()) {
-                Some(pause) if self.paused(pause).await => {}
+                Some(pause) if self.pause_before_retry(pause).await => {}
                 _ if is_namespace_terminating(&error) => return, // its events are deleted with it
                 _ => return self.dropped.add(pending, &describe(&error)),
             }
@@ -158,17 +160,17 @@ impl Inner {
         }
     }
 
-    /// Waits before a retry. Returns false if a flush is under way or starts.
-    async fn paused(&self, pause: Duration) -> bool {
+    /// Waits before a retry. Returns false if a flush is in progress or starts: there is no retry then.
+    async fn pause_before_retry(&self, pause: Duration) -> bool {
         let flush_started = self.flush_started.notified();
-        if self.flushes.load(Ordering::SeqCst) > 0 {
+        if self.running_flushes.load(Ordering::SeqCst) > 0 {
             return false;
         }
         tokio::time::timeout(pause, flush_started).await.is_err()
     }
 
-    /// Creates the event, or counts it on the stored event that it repeats.
-    async fn store(&self, repeated: Option<&Stored>, pending: &PendingEvent) -> kube::Result<()> {
+    /// Creates the event, or updates the series of the stored event that it repeats.
+    async fn store(&self, repeated: Option<&SeriesEntry>, pending: &PendingEvent) -> kube::Result<()> {
         let events =
             |namespace: &str| -> Api<StoredEvent> { Api::namespaced(self.client.clone(), namespace) };
         if let Some(stored) = repeated {
@@ -179,7 +181,7 @@ impl Inner {
         let event = pending.to_stored(&self.instance);
         match events(pending.namespace()).create(&PostParams::default(), &event).await {
             Err(error) if status_code(&error) != Some(409) => Err(error),
-            _ => Ok(()), // after 409 too: the answer to an earlier attempt was lost
+            _ => Ok(()), // 409 too: an earlier attempt succeeded, and its answer was lost
         }
     }
 }

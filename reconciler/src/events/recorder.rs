@@ -18,10 +18,10 @@ use super::{
 /// Recording never waits: events are published in the background and in order. The same event about the same object
 /// within six minutes is counted in the `series` of the first one.
 ///
-/// As in client-go, a controller may send 25 events about one object at once, and then one every five minutes. Beyond this
-/// limit, a repeated event only increases the count in the `series`, which is sent with the next event, and a new event
-/// is dropped. Events are also dropped while more than a thousand wait, and if the API server rejects them. Dropped events
-/// are counted in `reknit_events_dropped_total` and logged once a minute.
+/// As in client-go, a controller may send 25 events about one object at once, and then one every five minutes. Beyond
+/// this limit, a repeated event only increases the count in the `series`, which is sent with the next event, and a new
+/// event is dropped. Events are also dropped while more than a thousand wait, and if the API server rejects them.
+/// Dropped events are counted in `reknit_events_dropped_total` and logged once a minute.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::Pod;

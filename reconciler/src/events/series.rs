@@ -1,4 +1,4 @@
-//! The events that were stored lately. A repetition is counted on the stored event.
+//! The recently stored events. A repetition is counted in the series of the stored event.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -10,9 +10,9 @@ use super::pending::PendingEvent;
 const SERIES_WINDOW: Duration = Duration::from_secs(6 * 60);
 const CAPACITY: usize = 4096;
 
-/// A controller and the object of its events.
+/// The controller and the object of an event: the key of client-go's spam filter.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Source {
+pub(super) struct SpamKey {
     object: [Option<String>; 4],
     controller: String,
 }
@@ -20,7 +20,7 @@ pub(super) struct Source {
 /// The fields by which two events are the same.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Fingerprint {
-    pub(super) source: Source,
+    pub(super) spam_key: SpamKey,
     normal: bool,
     reason: String,
     note: String,
@@ -28,10 +28,10 @@ pub(super) struct Fingerprint {
 
 impl Fingerprint {
     pub(super) fn of(pending: &PendingEvent) -> Self {
-        let about = pending.regarding.clone();
-        let object = [about.uid, about.kind, about.namespace, about.name];
+        let regarding = pending.regarding.clone();
+        let object = [regarding.uid, regarding.kind, regarding.namespace, regarding.name];
         Self {
-            source: Source { object, controller: pending.controller.to_string() },
+            spam_key: SpamKey { object, controller: pending.controller.to_string() },
             normal: pending.event.normal,
             reason: pending.reason().into(),
             note: pending.note().into(),
@@ -39,44 +39,50 @@ impl Fingerprint {
     }
 }
 
-/// A stored event and the number of its occurrences.
+/// A stored event, and the number of its occurrences.
 #[derive(Clone, Debug)]
-pub(super) struct Stored {
+pub(super) struct SeriesEntry {
     pub(super) namespace: String,
     pub(super) name: String,
     pub(super) count: i32,
-    last: Instant,
+    last_occurrence: Instant,
 }
 
 /// The events stored in the last six minutes, up to a fixed number.
 #[derive(Debug, Default)]
-pub(super) struct Series(pub(super) HashMap<Fingerprint, Stored>);
+pub(super) struct Series(pub(super) HashMap<Fingerprint, SeriesEntry>);
 
 impl Series {
     /// Counts one more occurrence, if the event is a repetition.
-    pub(super) fn repeat(&mut self, event: &Fingerprint) -> Option<Stored> {
-        let stored = self.0.get_mut(event).filter(|stored| stored.last.elapsed() <= SERIES_WINDOW)?;
+    pub(super) fn repeat(&mut self, fingerprint: &Fingerprint) -> Option<SeriesEntry> {
+        let stored =
+            self.0.get_mut(fingerprint).filter(|stored| stored.last_occurrence.elapsed() <= SERIES_WINDOW)?;
         stored.count = stored.count.saturating_add(1);
-        stored.last = Instant::now();
+        stored.last_occurrence = Instant::now();
         Some(stored.clone())
     }
 
-    pub(super) fn insert(&mut self, event: Fingerprint, namespace: &str, name: &str) {
+    pub(super) fn insert(&mut self, fingerprint: Fingerprint, namespace: &str, name: &str) {
         self.make_room();
         let (namespace, name) = (namespace.into(), name.into());
-        self.0.insert(event, Stored { namespace, name, count: 1, last: Instant::now() });
+        self.0
+            .insert(fingerprint, SeriesEntry { namespace, name, count: 1, last_occurrence: Instant::now() });
     }
 
-    pub(super) fn remove(&mut self, event: &Fingerprint) {
-        self.0.remove(event);
+    pub(super) fn remove(&mut self, fingerprint: &Fingerprint) {
+        self.0.remove(fingerprint);
     }
 
     fn make_room(&mut self) {
         if self.0.len() < CAPACITY {
             return;
         }
-        self.0.retain(|_, stored| stored.last.elapsed() <= SERIES_WINDOW);
-        let oldest = self.0.iter().min_by_key(|(_, stored)| stored.last).map(|(event, _)| event.clone());
+        self.0.retain(|_, stored| stored.last_occurrence.elapsed() <= SERIES_WINDOW);
+        let oldest = self
+            .0
+            .iter()
+            .min_by_key(|(_, stored)| stored.last_occurrence)
+            .map(|(fingerprint, _)| fingerprint.clone());
         if let Some(oldest) = oldest.filter(|_| self.0.len() >= CAPACITY) {
             self.0.remove(&oldest);
         }

@@ -4,7 +4,7 @@ use super::{
     budget::Budgets,
     event::Event,
     pending::PendingEvent,
-    series::{Fingerprint, Series, Source},
+    series::{Fingerprint, Series, SpamKey},
 };
 
 fn fingerprint(note: &str) -> Fingerprint {
@@ -13,7 +13,7 @@ fn fingerprint(note: &str) -> Fingerprint {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_number_of_remembered_events_is_bounded_and_the_oldest_are_forgotten_first() {
+async fn the_number_of_series_is_bounded_and_the_oldest_are_forgotten_first() {
     let mut series = Series::default();
     for n in 0..5000 {
         series.insert(fingerprint(&n.to_string()), "default", &n.to_string());
@@ -27,18 +27,18 @@ async fn the_number_of_remembered_events_is_bounded_and_the_oldest_are_forgotten
 #[tokio::test(start_paused = true)]
 async fn the_older_half_of_the_event_budgets_is_forgotten_when_there_are_too_many() {
     let mut budgets = Budgets::default();
-    let of = |name: String| -> Source {
+    let spam_key = |name: String| -> SpamKey {
         let regarding = ObjectReference { name: Some(name), ..ObjectReference::default() };
-        Fingerprint::of(&PendingEvent::new(regarding, Event::normal("R", ""), "c".into())).source
+        Fingerprint::of(&PendingEvent::new(regarding, Event::normal("R", ""), "c".into())).spam_key
     };
     let spend_all =
-        |budgets: &mut Budgets, name: &str| (0..30).filter(|_| budgets.spend(&of(name.into()))).count();
+        |budgets: &mut Budgets, name: &str| (0..30).filter(|_| budgets.spend(&spam_key(name.into()))).count();
     assert_eq!(spend_all(&mut budgets, "old"), 25);
-    (0..2047).for_each(|n| assert!(budgets.spend(&of(n.to_string()))));
+    (0..2047).for_each(|n| assert!(budgets.spend(&spam_key(n.to_string()))));
     assert_eq!(spend_all(&mut budgets, "young"), 25);
-    (0..2046).for_each(|n| assert!(budgets.spend(&of((10_000 + n).to_string()))));
+    (0..2046).for_each(|n| assert!(budgets.spend(&spam_key((10_000 + n).to_string()))));
     assert_eq!(spend_all(&mut budgets, "young"), 0);
-    (0..3000).for_each(|n| assert!(budgets.spend(&of((20_000 + n).to_string()))));
+    (0..3000).for_each(|n| assert!(budgets.spend(&spam_key((20_000 + n).to_string()))));
     assert!(budgets.recent.len() + budgets.previous.len() <= 4096);
     assert_eq!(spend_all(&mut budgets, "old"), 25);
 }

@@ -41,9 +41,9 @@ impl BucketReporter {
         }
     }
 
-    pub(super) fn set_other(&self, lease: &Lease) {
+    pub(super) fn set_led_by_other(&self, lease: &Lease) {
         let holder = lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default();
-        if self.bucket.set_other() {
+        if self.bucket.set_led_by_other() {
             info!(lease = self.lease(), identity = %self.identity, holder, "lease is held by another process");
             self.set_gauge();
         }

@@ -22,17 +22,17 @@ pub(crate) enum Leader {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct BucketState {
     holder: Holder,
-    /// The number of terms that this process has led the bucket.
+    /// The number of terms in which this process has led the bucket, the current one included.
     term: u64,
 }
 
-/// The recorded leader. A term of this process may be past its deadline; [`BucketState::leader`] takes the clock into account.
+/// The leader as last recorded. Its term may have passed its deadline: [`BucketState::leader`] checks the clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Holder {
     #[default]
     Unknown,
     Other,
-    /// This process until this instant. `None`: for as long as the process runs.
+    /// This process, until this instant, or without an end if `None`.
     ThisProcess(Option<Instant>),
 }
 
@@ -71,19 +71,18 @@ impl BucketState {
 /// Writes the state of one bucket. Owned by the elector of that bucket.
 #[derive(Clone, Debug)]
 pub(crate) struct BucketWriter {
-    bucket: usize,
+    index: usize,
     name: Arc<str>,
     states: Arc<watch::Sender<Vec<BucketState>>>,
 }
 
 impl BucketWriter {
     /// Creates one writer per bucket and the shared receiver. No bucket has a known leader yet.
-    pub(super) fn for_each(names: &[Arc<str>]) -> (BucketStates, Vec<Self>) {
+    pub(super) fn create_all(names: &[Arc<str>]) -> (BucketStates, Vec<Self>) {
         let (sender, receiver) = watch::channel(vec![BucketState::default(); names.len()]);
         let states = Arc::new(sender);
-        let writers = names.iter().enumerate();
-        let writers =
-            writers.map(|(bucket, name)| Self { bucket, name: name.clone(), states: states.clone() });
+        let indexed = names.iter().enumerate();
+        let writers = indexed.map(|(index, name)| Self { index, name: name.clone(), states: states.clone() });
         (receiver, writers.collect())
     }
 
@@ -93,11 +92,11 @@ impl BucketWriter {
     }
 
     pub(super) fn leads(&self) -> bool {
-        self.states.borrow().get(self.bucket).is_some_and(|state| state.current_term().is_some())
+        self.states.borrow().get(self.index).is_some_and(|state| state.current_term().is_some())
     }
 
-    /// Records that this process leads until this instant. Returns true if that begins a new term. Readers are notified of new
-    /// terms only, not of renewals.
+    /// Records that this process leads until this instant. Returns true if this starts a new term. Readers are notified
+    /// of new terms, but not of renewals.
     pub(crate) fn set_leading(&self, until: Instant) -> bool {
         self.modify(|state| {
             let is_new = state.current_term().is_none();
@@ -108,11 +107,12 @@ impl BucketWriter {
     }
 
     /// Records that another process holds the lease. Returns true if the state changed.
-    pub(crate) fn set_other(&self) -> bool {
+    pub(crate) fn set_led_by_other(&self) -> bool {
         self.modify(|state| mem::replace(&mut state.holder, Holder::Other) != Holder::Other)
     }
 
-    /// Records that this process no longer leads, and that the next leader is unknown. Returns true if the state changed.
+    /// Records that this process no longer leads, and that the next leader is unknown. Returns true if the state
+    /// changed.
     pub(crate) fn set_unknown(&self) -> bool {
         self.stop_leading_if(|_| true)
     }
@@ -126,7 +126,7 @@ impl BucketWriter {
     pub(super) async fn deadline(&self) -> Instant {
         let mut states = self.states.subscribe();
         loop {
-            let deadline = states.borrow_and_update().get(self.bucket).and_then(BucketState::deadline);
+            let deadline = states.borrow_and_update().get(self.index).and_then(BucketState::deadline);
             if let Some(deadline) = deadline {
                 return deadline;
             }
@@ -147,6 +147,6 @@ impl BucketWriter {
     }
 
     fn modify(&self, change: impl FnOnce(&mut BucketState) -> bool) -> bool {
-        self.states.send_if_modified(|states| states.get_mut(self.bucket).is_some_and(change))
+        self.states.send_if_modified(|states| states.get_mut(self.index).is_some_and(change))
     }
 }

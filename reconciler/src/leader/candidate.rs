@@ -11,8 +11,8 @@ use super::{
     config::is_lease_name, elector::Elector,
 };
 
-/// Creates a client for [`Candidate`]s, without retries of its own. A retry would delay the answer beyond the deadline of
-/// an attempt. Call it within a tokio runtime.
+/// Creates a client for [`Candidate`]s, without retries of its own. A retry would delay the answer beyond the deadline
+/// of an attempt. Call it within a tokio runtime.
 ///
 /// # Errors
 ///
@@ -33,7 +33,7 @@ pub fn lease_client(mut config: kube::Config) -> Result<Client, Error> {
 /// let client = lease_client(config)?;
 /// let candidate = Candidate::new(client, "knative-samples", "controller", Identity::of_process(), &election)?
 ///     .metrics(&registry)?;
-/// let (leadership, electors) = candidate.stand("addressableservices.samples.knative.dev")?;
+/// let (leadership, electors) = candidate.electors_for("addressableservices.samples.knative.dev")?;
 /// // The controller gets the leadership. The electors run beside it until it has drained.
 /// electors.run(sigterm, drained).await;
 /// # Ok(())
@@ -46,11 +46,13 @@ pub struct Candidate {
     identity: Identity,
     config: LeaderElectionConfig,
     component: String,
+    /// The gauge `leader_election_master_status`, if metrics are registered.
     status: Option<IntGaugeVec>,
 }
 
 impl Candidate {
-    /// Creates a candidate for the leases of this component in the system namespace, with a client from [`lease_client`].
+    /// Creates a candidate for the leases of this component in the system namespace, with a client from
+    /// [`lease_client`].
     ///
     /// # Errors
     ///
@@ -73,8 +75,8 @@ impl Candidate {
         })
     }
 
-    /// Registers the gauge `leader_election_master_status`, which is 1 for each lease `name` held by this process and 0 for
-    /// the others.
+    /// Registers the gauge `leader_election_master_status`, which is 1 for each lease `name` held by this process and 0
+    /// for the others.
     ///
     /// # Errors
     ///
@@ -91,15 +93,15 @@ impl Candidate {
         Ok(self)
     }
 
-    /// Creates the leadership of one queue and the electors of its buckets, each with its own Lease. Nothing is acquired
-    /// until the electors run.
+    /// Creates the leadership of one queue and the electors of its buckets, each with its own Lease. Nothing is
+    /// acquired until the electors run.
     ///
     /// # Errors
     ///
     /// Returns an error for a queue name that is not valid in the name of a lease.
-    pub fn stand(&self, queue: &str) -> Result<(Leadership, Electors), Error> {
-        let leases = self.leases(queue)?;
-        let (leadership, buckets) = Leadership::elected(leases);
+    pub fn electors_for(&self, queue: &str) -> Result<(Leadership, Electors), Error> {
+        let names = self.lease_names(queue)?;
+        let (leadership, buckets) = Leadership::elected(names);
         let electors = buckets.into_iter().map(|bucket| {
             let gauge = self.status.as_ref().map(|status| status.with_label_values(&[bucket.name()]));
             let bucket = BucketReporter::new(bucket, self.identity.clone(), gauge);
@@ -108,7 +110,8 @@ impl Candidate {
         Ok((leadership, Electors(electors.collect())))
     }
 
-    fn leases(&self, queue: &str) -> Result<Vec<Arc<str>>, Error> {
+    /// The names of the queue's leases.
+    fn lease_names(&self, queue: &str) -> Result<Vec<Arc<str>>, Error> {
         let names = self.config.bucket_names(&self.component, queue);
         if let Some(name) = names.iter().find(|name| !is_lease_name(name)) {
             let (component, queue, name) = (self.component.clone(), queue.into(), name.clone());
@@ -123,10 +126,10 @@ impl Candidate {
 pub struct Electors(Vec<Elector>);
 
 impl Electors {
-    /// Acquires and renews the leases. After `stopping` resolves, no further lease is acquired, but held leases are renewed,
-    /// so that running passes can end. After `drained` resolves too, the leases are released, and another process acquires
-    /// them at its next attempt. Returns after the release, or after five seconds: a lease that could not be released
-    /// expires.
+    /// Acquires and renews the leases. After `stopping` resolves, no further lease is acquired, but held leases are
+    /// renewed, so that running passes can end. After `drained` resolves too, the leases are released, and another
+    /// process acquires them at its next attempt. Returns after the release, or after five seconds: a lease that could
+    /// not be released expires.
     ///
     /// If this future is dropped instead, leadership ends at the renew deadline and the leases expire.
     pub async fn run(
@@ -157,13 +160,14 @@ mod tests {
         let config = LeaderElectionConfig { buckets: 2, ..Default::default() };
         let registry = Registry::new();
         let candidate = candidate(&config).unwrap().metrics(&registry).unwrap();
-        let (mut leadership, electors) = candidate.stand("lamps.demo").unwrap();
-        let shown = || {
-            registry.gather()[0].get_metric().iter().map(|m| m.get_gauge().get_value()).collect::<Vec<_>>()
+        let (mut leadership, electors) = candidate.electors_for("lamps.demo").unwrap();
+        let gauge_values = || {
+            let families = registry.gather();
+            families[0].get_metric().iter().map(|metric| metric.get_gauge().get_value()).collect::<Vec<_>>()
         };
-        assert_eq!(shown(), [0.0, 0.0]);
+        assert_eq!(gauge_values(), [0.0, 0.0]);
 
-        // The fake has only one lease for all names, so one identity leads both buckets.
+        // The fake API server has only one lease, whatever its name, so this candidate leads both buckets.
         let run = tokio::spawn(electors.run(std::future::pending(), std::future::pending()));
         let mut gained = Vec::new();
         while gained.len() < 2 {
@@ -174,15 +178,16 @@ mod tests {
             gained,
             ["controller.lamps.demo.00-of-02".into(), "controller.lamps.demo.01-of-02".into()]
         );
-        assert!(leadership.leads(&Key::new("default", "web")) && leadership.known());
-        assert_eq!(shown(), [1.0, 1.0]);
+        assert!(leadership.leads(&Key::new("default", "web")) && leadership.is_known());
+        assert_eq!(gauge_values(), [1.0, 1.0]);
         run.abort();
     }
 
     #[tokio::test]
     async fn a_queue_name_that_is_no_valid_lease_name_is_refused() {
         for queue in ["lamps/demo", "", "lämps", ".lamps", &"l".repeat(250)] {
-            let error = candidate(&Default::default()).unwrap().stand(queue).err().unwrap().to_string();
+            let error =
+                candidate(&Default::default()).unwrap().electors_for(queue).err().unwrap().to_string();
             assert!(error.contains("map-lease-prefix.Controller."), "{error}");
         }
     }

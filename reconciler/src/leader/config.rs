@@ -83,7 +83,8 @@ impl Default for LeaderElectionConfig {
 impl LeaderElectionConfig {
     /// Parses the data of the ConfigMap. Unknown keys are ignored.
     ///
-    /// The older camelCase keys (`leaseDuration`) are accepted too. If both forms are set, the dashed one takes precedence.
+    /// The older camelCase keys (`leaseDuration`) are accepted too. If both forms are set, the dashed one takes
+    /// precedence.
     ///
     /// # Errors
     ///
@@ -114,7 +115,7 @@ impl LeaderElectionConfig {
         Ok(config)
     }
 
-    /// An empty replacement is the same as none.
+    /// Checks the replacements of prefixes. An empty one is ignored.
     fn check_prefixes(&self) -> Result<(), ConfigError> {
         for (from, to) in self.lease_prefixes.iter().filter(|(_, to)| !to.is_empty()) {
             if let Some(name) = self.lease_names(to).find(|name| !is_lease_name(name)) {
@@ -144,9 +145,9 @@ impl LeaderElectionConfig {
     /// The names of a controller's buckets and of their leases: `<component>.<queue>.00-of-03`, in lower case. The part
     /// before the number can be replaced.
     pub fn bucket_names(&self, component: &str, queue: &str) -> Vec<String> {
-        let plain = format!("{component}.{queue}");
-        let mapped = self.lease_prefixes.get(&plain).filter(|to| !to.is_empty());
-        self.lease_names(mapped.unwrap_or(&plain)).collect()
+        let default_prefix = format!("{component}.{queue}");
+        let mapped = self.lease_prefixes.get(&default_prefix).filter(|to| !to.is_empty());
+        self.lease_names(mapped.unwrap_or(&default_prefix)).collect()
     }
 
     fn lease_names(&self, prefix: &str) -> impl Iterator<Item = String> {
@@ -164,8 +165,8 @@ fn unreadable(key: &str, why: impl ToString) -> ConfigError {
 }
 
 fn parse_count(text: &str) -> Result<u32, String> {
-    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let count = digits.then(|| text.parse().ok()).flatten();
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let count = is_number.then(|| text.parse().ok()).flatten();
     count.ok_or_else(|| format!("invalid number {text:?}: want digits, and at most {}", u32::MAX))
 }
 
@@ -173,7 +174,7 @@ fn parse_count(text: &str) -> Result<u32, String> {
 mod tests {
     use super::*;
 
-    fn read(data: &[(&str, &str)]) -> Result<LeaderElectionConfig, ConfigError> {
+    fn parse(data: &[(&str, &str)]) -> Result<LeaderElectionConfig, ConfigError> {
         let data = data.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
         LeaderElectionConfig::from_data(&data)
     }
@@ -181,7 +182,7 @@ mod tests {
     #[test]
     fn durations_are_compared_in_whole_seconds_and_the_error_names_them() {
         let times = |lease, renew, retry| {
-            read(&[(LEASE, lease), (RENEW, renew), (RETRY, retry)]).unwrap().check_times()
+            parse(&[(LEASE, lease), (RENEW, renew), (RETRY, retry)]).unwrap().check_times()
         };
         assert_eq!(times("15s", "10s", "2s"), Ok(()));
         for (lease, renew, retry) in
@@ -200,8 +201,8 @@ mod tests {
     }
 
     #[test]
-    fn a_mapped_prefix_names_the_leases() {
-        let config = read(&[("map-lease-prefix.controller.lamps", "Old"), (BUCKETS, "2")]).unwrap();
+    fn a_replaced_prefix_is_used_in_the_names_of_leases() {
+        let config = parse(&[("map-lease-prefix.controller.lamps", "Old"), (BUCKETS, "2")]).unwrap();
         assert_eq!(config.bucket_names("controller", "lamps"), ["old.00-of-02", "old.01-of-02"]);
         assert_eq!(config.bucket_names("other", "lamps")[1], "other.lamps.01-of-02");
     }
@@ -209,18 +210,18 @@ mod tests {
     #[test]
     fn a_prefix_that_is_no_valid_lease_name_is_refused() {
         for prefix in ["Bad/Name", "a b", ".a", &"a".repeat(245)] {
-            let error = read(&[("map-lease-prefix.controller.lamps", prefix)]).unwrap_err().to_string();
-            let named = r#"failed to parse "map-lease-prefix.controller.lamps": invalid prefix ""#;
-            assert!(error.starts_with(&format!("{named}{prefix}")), "{error}");
+            let error = parse(&[("map-lease-prefix.controller.lamps", prefix)]).unwrap_err().to_string();
+            let expected = r#"failed to parse "map-lease-prefix.controller.lamps": invalid prefix ""#;
+            assert!(error.starts_with(&format!("{expected}{prefix}")), "{error}");
         }
-        let unmapped = read(&[("map-lease-prefix.controller.lamps", "")]).unwrap();
+        let unmapped = parse(&[("map-lease-prefix.controller.lamps", "")]).unwrap();
         assert_eq!(unmapped.bucket_names("controller", "lamps"), ["controller.lamps.00-of-01"]);
-        assert!(read(&[("map-lease-prefix.controller.lamps", &"a".repeat(244))]).is_ok());
+        assert!(parse(&[("map-lease-prefix.controller.lamps", &"a".repeat(244))]).is_ok());
     }
 
     #[test]
     fn a_malformed_value_is_refused_even_if_the_other_form_takes_precedence() {
-        let error = read(&[("leaseDuration", "never"), (LEASE, "15s")]).unwrap_err().to_string();
+        let error = parse(&[("leaseDuration", "never"), (LEASE, "15s")]).unwrap_err().to_string();
         assert!(error.starts_with(r#"failed to parse "leaseDuration": invalid duration "never""#), "{error}");
     }
 }

@@ -16,10 +16,10 @@ use super::{
 
 /// The longest time that a stop waits for the attempt in flight, and for the release of the lease.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
-/// The pause after a lost race, doubled with each further one in a row up to the retry period.
-const RACE_PAUSE: Duration = Duration::from_millis(50);
-/// The number of races lost in a row from which they are logged as warnings.
-const RACES_TO_WARN: u32 = 10;
+/// The pause after a conflict, doubled after each further one in a row up to the retry period.
+const CONFLICT_PAUSE: Duration = Duration::from_millis(50);
+/// The number of conflicts in a row from which they are logged as warnings.
+const CONFLICTS_TO_WARN: u32 = 10;
 
 pub(super) struct Elector {
     client: Client,
@@ -28,8 +28,8 @@ pub(super) struct Elector {
     bucket: BucketReporter,
     /// True if the lease may name this process as its holder: it was acquired, or the answer to an attempt was lost.
     may_hold: bool,
-    /// The number of races lost in a row.
-    races: u32,
+    /// The number of conflicts in a row.
+    conflicts: u32,
     log_limit: LogLimit,
 }
 
@@ -41,7 +41,7 @@ impl Elector {
         bucket: BucketReporter,
     ) -> Self {
         let (namespace, config, log_limit) = (namespace.into(), config.clone(), LogLimit::default());
-        Self { client, namespace, config, bucket, may_hold: false, races: 0, log_limit }
+        Self { client, namespace, config, bucket, may_hold: false, conflicts: 0, log_limit }
     }
 
     /// Acquires and renews the lease until `stopping`, renews it if held until `drained`, then releases it.
@@ -79,7 +79,7 @@ impl Elector {
         LeaseLock::new(client, &self.namespace, params)
     }
 
-    /// Attempts to acquire or renew the lease while the condition holds, until the stop. The attempt in flight then is
+    /// Attempts to acquire or renew the lease while the condition holds, until the stop. Then the attempt in flight is
     /// awaited: if it were dropped, its write might be applied after the release.
     async fn attempt_while(
         &mut self,
@@ -107,7 +107,7 @@ impl Elector {
 
     /// Attempts to acquire or renew the lease once. Returns the pause before the next attempt.
     async fn attempt(&mut self, lock: &LeaseLock) -> Duration {
-        let held = std::mem::replace(&mut self.may_hold, true);
+        let may_have_held = std::mem::replace(&mut self.may_hold, true);
         let start = Instant::now();
         match lock.try_acquire_or_renew().await {
             Ok(LeaseLockResult::Acquired(_)) => {
@@ -116,43 +116,46 @@ impl Elector {
             }
             Ok(LeaseLockResult::NotAcquired(lease)) => {
                 self.may_hold = false;
-                self.bucket.set_other(&lease);
+                self.bucket.set_led_by_other(&lease);
                 self.succeeded()
             }
             Err(error) => {
                 let error = LeaseError::from(&error);
-                self.may_hold = held || error.may_have_written();
+                self.may_hold = may_have_held || error.may_have_written();
                 self.failed(&error)
             }
         }
     }
 
+    /// Resets the errors. Returns the pause before the next attempt.
     fn succeeded(&mut self) -> Duration {
-        self.races = 0;
+        self.conflicts = 0;
         self.log_limit.reset();
         self.retry_period()
     }
 
+    /// Counts and logs the error. Returns the pause before the next attempt.
     fn failed(&mut self, error: &LeaseError) -> Duration {
-        let lost_race = matches!(error, LeaseError::Race(_));
-        self.races = if lost_race { self.races.saturating_add(1) } else { 0 };
+        let is_conflict = matches!(error, LeaseError::Conflict(_));
+        self.conflicts = if is_conflict { self.conflicts.saturating_add(1) } else { 0 };
         let (lease, identity, leading) = (self.bucket.lease(), self.bucket.identity(), self.bucket.leads());
-        if lost_race && self.races < RACES_TO_WARN {
+        if is_conflict && self.conflicts < CONFLICTS_TO_WARN {
             debug!(lease, %identity, leading, "{error}");
         } else if self.log_limit.allows(error) {
             warn!(lease, namespace = self.namespace, %identity, leading, "{error}");
         }
-        if !lost_race {
+        if !is_conflict {
             return self.retry_period();
         }
-        jittered(RACE_PAUSE * 2u32.saturating_pow(self.races - 1)).min(self.retry_period())
+        jittered(CONFLICT_PAUSE * 2u32.saturating_pow(self.conflicts - 1)).min(self.retry_period())
     }
 
-    /// Jittered, so that candidates that started at the same time do not stay in step.
+    /// The retry period, jittered so that candidates that started at the same time spread their attempts.
     fn retry_period(&self) -> Duration {
         jittered(self.config.retry_period)
     }
 
+    /// Releases the lease. Retries until this succeeds or this process no longer holds it.
     async fn release(&mut self, lock: &LeaseLock) {
         let (lease, identity) = (self.bucket.lease(), self.bucket.identity());
         loop {
@@ -163,7 +166,7 @@ impl Elector {
                 LeaseError::NotHeld => return,
                 error => debug!(lease, %identity, %error, "lease not released yet"),
             }
-            sleep(jittered(RACE_PAUSE * 4)).await;
+            sleep(jittered(CONFLICT_PAUSE * 4)).await;
         }
     }
 }
@@ -213,7 +216,7 @@ mod tests {
             };
             let identity = Identity::on(name);
             let candidate = Candidate::new(api.client(), "ns", "test", identity.clone(), &config).unwrap();
-            let (leadership, electors) = candidate.stand("queue").unwrap();
+            let (leadership, electors) = candidate.electors_for("queue").unwrap();
             let ((stop, stopping), (drain, drained)) = (oneshot::channel(), oneshot::channel());
             let electors = tokio::spawn(async move {
                 electors.run(stopping.map(drop), drained.map(drop)).await;
@@ -229,19 +232,21 @@ mod tests {
             timeout(LEASE * 10, self.leadership.changed()).await.expect("leadership changes in time")
         }
 
-        async fn led(&mut self) {
+        async fn wait_until_leading(&mut self) {
             self.changed().await;
             assert!(self.leads());
         }
 
-        async fn lost(&self) {
+        async fn wait_until_lost(&self) {
             timeout(LEASE * 10, self.leadership.lost(&key())).await.expect("leadership ends in time");
         }
 
+        /// Starts a clean shutdown.
         fn stop(&mut self) {
             self.stop.take();
         }
 
+        /// Reports that all passes have ended.
         fn drained(&mut self) {
             self.drained.take();
         }
@@ -266,45 +271,45 @@ mod tests {
     async fn leadership_continues_while_the_lease_is_renewed() {
         let api = FakeApi::default();
         let mut process = Process::start(&api, "a");
-        process.led().await;
+        process.wait_until_leading().await;
         let lost = process.leadership.lost(&key());
         assert!(timeout(LEASE * 20, lost).await.is_err());
         assert_eq!(api.holder(), process.identity.as_str());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn leadership_ends_at_the_renew_deadline_after_the_last_successful_attempt_began() {
+    async fn leadership_ends_at_the_renew_deadline_after_the_start_of_the_last_successful_attempt() {
         let api = FakeApi::default();
-        api.put(json!({}));
-        api.fault(Method::GET, Fault::LateAnswer(Duration::from_secs(3)));
-        let began = Instant::now();
+        api.put_lease(json!({}));
+        api.inject_fault(Method::GET, Fault::LateAnswer(Duration::from_secs(3)));
+        let start = Instant::now();
         let mut process = Process::start(&api, "a");
-        process.led().await;
-        assert_eq!(began.elapsed().as_secs(), 3);
-        api.down(true);
-        process.lost().await;
-        assert_eq!(began.elapsed().as_secs(), RENEW.as_secs());
-        assert!(!process.leadership.known());
+        process.wait_until_leading().await;
+        assert_eq!(start.elapsed().as_secs(), 3);
+        api.set_down(true);
+        process.wait_until_lost().await;
+        assert_eq!(start.elapsed().as_secs(), RENEW.as_secs());
+        assert!(!process.leadership.is_known());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn leadership_comes_back_with_the_api_server_as_a_new_term() {
+    async fn leadership_is_regained_in_a_new_term_when_the_api_server_is_back() {
         let api = FakeApi::default();
         let mut process = Process::start(&api, "a");
-        process.led().await;
-        api.down(true);
+        process.wait_until_leading().await;
+        api.set_down(true);
         assert_eq!(process.changed().await.lost.len(), 1);
-        api.down(false);
+        api.set_down(false);
         assert_eq!(process.changed().await.gained.len(), 1);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_conflict_on_renewal_is_not_lost_leadership() {
+    async fn a_conflict_on_renewal_does_not_end_leadership() {
         let api = FakeApi::default();
         let mut process = Process::start(&api, "a");
-        process.led().await;
+        process.wait_until_leading().await;
         for _ in 0..3 {
-            api.fault(Method::PATCH, Fault::Refused(409));
+            api.inject_fault(Method::PATCH, Fault::Refused(409));
         }
         assert!(timeout(LEASE * 4, process.leadership.lost(&key())).await.is_err());
     }
@@ -313,48 +318,48 @@ mod tests {
     async fn leadership_ends_at_the_next_attempt_if_another_process_took_the_lease() {
         let api = FakeApi::default();
         let mut process = Process::start(&api, "a");
-        process.led().await;
-        api.put(held_by("usurper"));
+        process.wait_until_leading().await;
+        api.put_lease(held_by("another"));
         let lost = process.leadership.lost(&key());
         assert!(timeout(RETRY, lost).await.is_ok());
-        assert!(process.leadership.known());
+        assert!(process.leadership.is_known());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_killed_leader_is_succeeded_after_the_lease_duration() {
+    async fn another_process_leads_the_lease_duration_after_the_leader_was_killed() {
         let api = FakeApi::default();
         let mut leader = Process::start(&api, "a");
-        leader.led().await;
+        leader.wait_until_leading().await;
         let mut standby = Process::start(&api, "b");
         sleep(RETRY).await;
-        assert!(standby.leadership.known() && !standby.leads());
+        assert!(standby.leadership.is_known() && !standby.leads());
         let killed = Instant::now();
         drop(leader);
-        standby.led().await;
-        let after = killed.elapsed();
-        assert!(after > LEASE - RETRY * 2 && after < LEASE + RETRY * 2, "{after:?}");
+        standby.wait_until_leading().await;
+        let elapsed = killed.elapsed();
+        assert!(elapsed > LEASE - RETRY * 2 && elapsed < LEASE + RETRY * 2, "{elapsed:?}");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_stopping_leader_leads_until_it_has_drained_and_then_releases_the_lease() {
+    async fn a_leader_that_shuts_down_leads_until_it_has_drained_and_then_releases_the_lease() {
         let api = FakeApi::default();
         let mut leader = Process::start(&api, "a");
-        leader.led().await;
+        leader.wait_until_leading().await;
         let mut standby = Process::start(&api, "b");
         leader.stop();
         sleep(LEASE * 4).await;
         assert!(leader.leads() && !standby.leads());
-        let began = Instant::now();
+        let start = Instant::now();
         leader.drained();
-        standby.led().await;
-        assert!(began.elapsed() <= RETRY, "{:?}", began.elapsed());
+        standby.wait_until_leading().await;
+        assert!(start.elapsed() <= RETRY, "{:?}", start.elapsed());
         assert!(!leader.leads());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_stopping_standby_acquires_nothing_and_stops_at_once() {
+    async fn a_standby_that_shuts_down_acquires_nothing_and_ends_at_once() {
         let api = FakeApi::default();
-        api.put(held_by("other"));
+        api.put_lease(held_by("other"));
         let mut standby = Process::start(&api, "a");
         sleep(RETRY).await;
         standby.stop();
@@ -366,8 +371,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_lease_is_released_even_if_the_answer_to_acquiring_it_was_lost() {
         let api = FakeApi::default();
-        api.put(json!({}));
-        api.fault(Method::PATCH, Fault::AnswerLost);
+        api.put_lease(json!({}));
+        api.inject_fault(Method::PATCH, Fault::AnswerLost);
         let mut process = Process::start(&api, "a");
         sleep(Duration::from_secs(1)).await;
         assert_eq!(api.holder(), process.identity.as_str());
@@ -378,28 +383,28 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_release_that_loses_a_race_is_retried() {
+    async fn a_release_that_meets_a_conflict_is_retried() {
         let api = FakeApi::default();
         let mut process = Process::start(&api, "a");
-        process.led().await;
+        process.wait_until_leading().await;
         process.stop();
-        api.fault(Method::PATCH, Fault::Refused(409));
+        api.inject_fault(Method::PATCH, Fault::Refused(409));
         process.drained();
         (&mut process.electors).await.unwrap();
         assert_eq!(api.holder(), "");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_unreachable_server_does_not_delay_a_stop() {
+    async fn an_unreachable_api_server_does_not_delay_the_shutdown() {
         let api = FakeApi::default();
         let mut process = Process::start(&api, "a");
-        process.led().await;
-        api.down(true);
-        let began = Instant::now();
+        process.wait_until_leading().await;
+        api.set_down(true);
+        let start = Instant::now();
         process.stop();
         process.drained();
         (&mut process.electors).await.unwrap();
-        assert!(began.elapsed() <= STOP_TIMEOUT * 3, "{:?}", began.elapsed());
+        assert!(start.elapsed() <= STOP_TIMEOUT * 3, "{:?}", start.elapsed());
     }
 
     #[tokio::test(start_paused = true)]
@@ -408,40 +413,40 @@ mod tests {
         let process = Process::start(&api, "a");
         sleep(RETRY * 30).await;
         assert!(!process.leads());
-        let asked = api.requests(&Method::POST).len();
-        assert!((20..=61).contains(&asked), "{asked} in a minute");
+        let requests = api.requests(&Method::POST).len();
+        assert!((20..=61).contains(&requests), "{requests} in a minute");
     }
 
     #[tokio::test(start_paused = true)]
     async fn permanent_conflicts_cause_no_hot_loop() {
         let api = FakeApi::default();
-        api.put(json!({}));
+        api.put_lease(json!({}));
         for _ in 0..1000 {
-            api.fault(Method::PATCH, Fault::Refused(409));
+            api.inject_fault(Method::PATCH, Fault::Refused(409));
         }
         let _process = Process::start(&api, "a");
         sleep(RETRY * 30).await;
-        let asked = api.requests(&Method::PATCH).len();
-        assert!((20..=75).contains(&asked), "{asked} in a minute");
+        let requests = api.requests(&Method::PATCH).len();
+        assert!((20..=75).contains(&requests), "{requests} in a minute");
     }
 
-    /// Processes start, stop and are killed while requests are refused, delayed and lost at random. At no moment do two of
-    /// them lead. A killed process counts as the leader until its deadline.
+    /// Processes start, stop and are killed while requests are refused, delayed and lost at random. At no moment do two
+    /// of them lead. A killed process counts as the leader until its deadline.
     #[tokio::test(start_paused = true)]
     async fn two_processes_never_lead_at_once_under_random_faults() {
-        let (mut handovers, mut led, mut sampled) = (0, 0, 0);
+        let (mut handovers, mut led_samples, mut samples) = (0, 0, 0);
         for seed in 0..10 {
             let mut random = StdRng::seed_from_u64(seed);
             let api = FakeApi::default();
-            api.chaos(seed, 30);
+            api.inject_random_faults(seed, 30);
             let mut running: Vec<Process> = (0..3).map(|n| Process::start(&api, &format!("p{n}"))).collect();
-            let mut gone: Vec<Leadership> = Vec::new();
-            let mut last = None;
+            let mut ended: Vec<Leadership> = Vec::new();
+            let mut last_leader = None;
             for tick in 0..6_000 {
                 sleep(Duration::from_millis(50)).await;
                 if random.random_ratio(1, 400) {
                     let mut process = running.swap_remove(random.random_range(0..running.len()));
-                    gone.push(process.leadership.clone());
+                    ended.push(process.leadership.clone());
                     if random.random() {
                         process.stop();
                         process.drained();
@@ -451,24 +456,25 @@ mod tests {
                     running.push(Process::start(&api, &format!("q{tick}")));
                 }
                 let leaders: Vec<_> = running.iter().filter(|process| process.leads()).collect();
-                let lingering = gone.iter().filter(|leadership| leadership.leads(&key())).count();
+                let ended_leaders = ended.iter().filter(|leadership| leadership.leads(&key())).count();
                 assert!(
-                    leaders.len() + lingering <= 1,
-                    "seed {seed}, tick {tick}: {} and {lingering} lead",
+                    leaders.len() + ended_leaders <= 1,
+                    "seed {seed}, tick {tick}: {} running and {ended_leaders} ended processes lead",
                     leaders.len()
                 );
                 if let Some(leader) = leaders.first() {
-                    led += 1;
-                    handovers +=
-                        u32::from(last.replace(leader.identity.clone()) != Some(leader.identity.clone()));
+                    led_samples += 1;
+                    handovers += u32::from(
+                        last_leader.replace(leader.identity.clone()) != Some(leader.identity.clone()),
+                    );
                 }
-                sampled += 1;
+                samples += 1;
             }
         }
-        println!("{handovers} handovers; led in {led} of {sampled} samples");
+        println!("{handovers} handovers; led in {led_samples} of {samples} samples");
         assert!(
-            handovers > 20 && led * 2 > sampled,
-            "{handovers} handovers; led in {led} of {sampled} samples"
+            handovers > 20 && led_samples * 2 > samples,
+            "{handovers} handovers; led in {led_samples} of {samples} samples"
         );
     }
 }

@@ -23,14 +23,14 @@ struct State {
     faults: VecDeque<(Method, Fault)>,
     down: bool,
     no_namespace: bool,
-    /// The percentage of requests with a random fault.
-    chaos: Option<(StdRng, u32)>,
+    /// The source of random faults, and the percentage of requests with one.
+    random_faults: Option<(StdRng, u32)>,
 }
 
 /// The fault of one request.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Fault {
-    /// It is answered with this status and not applied.
+    /// It is answered with this status code and not applied.
     Refused(u16),
     /// It is applied, and the answer is lost.
     AnswerLost,
@@ -43,14 +43,14 @@ pub(super) enum Fault {
 }
 
 impl Fault {
-    fn any(random: &mut StdRng) -> Self {
-        let by = Duration::from_millis(random.random_range(0..20_000));
+    fn random(random: &mut StdRng) -> Self {
+        let delay = Duration::from_millis(random.random_range(0..20_000));
         match random.random_range(0..6) {
             0 => Self::Refused(409),
             1 => Self::Refused(503),
             2 => Self::AnswerLost,
-            3 => Self::Late(by),
-            4 => Self::LateAnswer(by),
+            3 => Self::Late(delay),
+            4 => Self::LateAnswer(delay),
             _ => Self::BodyLost,
         }
     }
@@ -70,14 +70,14 @@ impl FakeApi {
         Client::new(service, "default")
     }
 
-    /// Stores the Lease with a new resourceVersion.
-    pub(super) fn put(&self, spec: Value) {
+    /// Stores the Lease with this spec and a new resourceVersion.
+    pub(super) fn put_lease(&self, spec: Value) {
         let mut state = self.0.lock();
         let metadata = json!({"name": "lease", "namespace": "ns", "uid": "uid"});
         state.store(json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}));
     }
 
-    pub(super) fn delete(&self) {
+    pub(super) fn delete_lease(&self) {
         self.0.lock().lease = None;
     }
 
@@ -89,24 +89,26 @@ impl FakeApi {
         self.spec()["holderIdentity"].as_str().unwrap_or_default().into()
     }
 
-    /// The bodies of the requests of this method so far.
+    /// The bodies of all requests with this method so far.
     pub(super) fn requests(&self, method: &Method) -> Vec<Value> {
-        self.0.lock().requests.iter().filter(|(of, _)| of == method).map(|(_, body)| body.clone()).collect()
+        let state = self.0.lock();
+        let requests = state.requests.iter().filter(|(sent, _)| sent == method);
+        requests.map(|(_, body)| body.clone()).collect()
     }
 
     /// Sets the fault of the next request of this method.
-    pub(super) fn fault(&self, method: Method, fault: Fault) {
+    pub(super) fn inject_fault(&self, method: Method, fault: Fault) {
         self.0.lock().faults.push_back((method, fault));
     }
 
     /// Stops or resumes answering.
-    pub(super) fn down(&self, down: bool) {
+    pub(super) fn set_down(&self, down: bool) {
         self.0.lock().down = down;
     }
 
     /// Gives this percentage of requests a random fault.
-    pub(super) fn chaos(&self, seed: u64, percent: u32) {
-        self.0.lock().chaos = Some((StdRng::seed_from_u64(seed), percent));
+    pub(super) fn inject_random_faults(&self, seed: u64, percent: u32) {
+        self.0.lock().random_faults = Some((StdRng::seed_from_u64(seed), percent));
     }
 
     pub(super) fn without_namespace(self) -> Self {
@@ -118,57 +120,58 @@ impl FakeApi {
         let (parts, body) = request.into_parts();
         let bytes = body.collect().await?.to_bytes();
         let body = serde_json::from_slice(&bytes).unwrap_or_default();
-        let fault = self.arrive(&parts.method, &body);
+        let fault = self.record_request(&parts.method, &body);
         if self.0.lock().down {
             std::future::pending::<()>().await;
         }
         match fault {
-            Some(Fault::Refused(code)) => return Ok(status(code)),
-            Some(Fault::Late(by)) => sleep(by).await,
+            Some(Fault::Refused(code)) => return Ok(status_response(code)),
+            Some(Fault::Late(delay)) => sleep(delay).await,
             _ => {}
         }
         let answer = self.0.lock().apply(&parts.method, body);
         match fault {
             Some(Fault::AnswerLost) => std::future::pending().await,
-            Some(Fault::LateAnswer(by)) => sleep(by).await,
-            Some(Fault::BodyLost) => return Ok(Response::new(never())),
+            Some(Fault::LateAnswer(delay)) => sleep(delay).await,
+            Some(Fault::BodyLost) => return Ok(Response::new(pending_body())),
             _ => {}
         }
         Ok(answer)
     }
 
-    fn arrive(&self, method: &Method, body: &Value) -> Option<Fault> {
+    /// Records the request, and returns its fault, if any.
+    fn record_request(&self, method: &Method, body: &Value) -> Option<Fault> {
         let mut state = self.0.lock();
         state.requests.push((method.clone(), body.clone()));
-        if let Some(next) = state.faults.iter().position(|(of, _)| of == method) {
+        if let Some(next) = state.faults.iter().position(|(faulty, _)| faulty == method) {
             return state.faults.remove(next).map(|(_, fault)| fault);
         }
-        let (random, percent) = state.chaos.as_mut()?;
-        random.random_ratio(*percent, 100).then(|| Fault::any(random))
+        let (random, percent) = state.random_faults.as_mut()?;
+        random.random_ratio(*percent, 100).then(|| Fault::random(random))
     }
 }
 
 impl State {
     fn apply(&mut self, method: &Method, body: Value) -> Answer {
         match (method, self.lease.clone()) {
-            (&Method::GET, Some(lease)) => found(&lease),
-            (&Method::POST, _) if self.no_namespace => status(404),
+            (&Method::GET, Some(lease)) => lease_response(&lease),
+            (&Method::POST, _) if self.no_namespace => status_response(404),
             (&Method::POST, None) => {
                 let mut lease = body;
                 lease["metadata"]["uid"] = json!(format!("uid-{}", self.version));
-                found(&self.store(lease))
+                lease_response(&self.store(lease))
             }
-            (&Method::POST, Some(_)) => status(409),
+            (&Method::POST, Some(_)) => status_response(409),
             (&Method::PATCH, Some(mut lease)) => {
-                let wanted = &body["metadata"]["resourceVersion"];
-                if !wanted.is_null() && *wanted != lease["metadata"]["resourceVersion"] {
-                    return status(409);
+                let precondition = &body["metadata"]["resourceVersion"];
+                if !precondition.is_null() && *precondition != lease["metadata"]["resourceVersion"] {
+                    return status_response(409);
                 }
                 let before = lease.clone();
                 merge(&mut lease, &body);
-                if lease == before { found(&lease) } else { found(&self.store(lease)) }
+                if lease == before { lease_response(&lease) } else { lease_response(&self.store(lease)) }
             }
-            _ => status(404),
+            _ => status_response(404),
         }
     }
 
@@ -190,13 +193,13 @@ fn merge(into: &mut Value, patch: &Value) {
     }
 }
 
-fn found(lease: &Value) -> Answer {
+fn lease_response(lease: &Value) -> Answer {
     let body = lease.to_string();
     let length = body.len();
     Response::builder().header("content-length", length).body(boxed(body)).unwrap()
 }
 
-fn status(code: u16) -> Answer {
+fn status_response(code: u16) -> Answer {
     let message = StatusCode::from_u16(code).unwrap().to_string();
     let body =
         json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "code": code});
@@ -208,6 +211,6 @@ fn boxed(body: String) -> UnsyncBoxBody<Bytes, BoxError> {
 }
 
 /// A body that never arrives.
-fn never() -> UnsyncBoxBody<Bytes, BoxError> {
+fn pending_body() -> UnsyncBoxBody<Bytes, BoxError> {
     UnsyncBoxBody::new(StreamBody::new(futures::stream::pending()))
 }

@@ -1,8 +1,8 @@
 //! A client for kube-leader-election's lock that prevents it from taking a lease that is held.
 //!
-//! The lock reads a Lease, decides by the wall clock whether it has expired, and writes without a precondition. So of two
-//! candidates that read the same expired lease both would win. The guard adds the resourceVersion that was read to every
-//! write, and replaces the times that the lock reads by those that [`ObservedLease`] measured.
+//! The lock reads a Lease, decides by the wall clock whether it has expired, and writes without a precondition. So two
+//! candidates that read the same expired lease would both acquire it. The guard adds the resourceVersion that was read
+//! to every write, and replaces the times that the lock reads by those that [`ObservedLease`] measured.
 
 use std::{sync::Arc, time::Duration};
 
@@ -33,63 +33,66 @@ pub(super) fn guarded(client: Client, identity: &str, timeout: Duration) -> Clie
     let namespace = client.default_namespace().to_owned();
     let lease = Arc::new(Mutex::new(ObservedLease::new(identity)));
     let guard = Guard { client, timeout, lease };
-    Client::new(tower::service_fn(move |request| guard.clone().answer(request)), namespace)
+    Client::new(tower::service_fn(move |request| guard.clone().handle(request)), namespace)
 }
 
-/// The error of a request without an answer in time.
+/// The error of a request that is not answered within the timeout.
 #[derive(Debug, thiserror::Error)]
 #[error("no complete answer from the API server within {0:?}")]
-struct Unanswered(Duration);
+struct NoAnswer(Duration);
 
-type Answered = Response<Full<Bytes>>;
+type GuardResponse = Response<Full<Bytes>>;
 
 impl Guard {
-    async fn answer(self, request: Request<Body>) -> Result<Answered, BoxError> {
+    async fn handle(self, request: Request<Body>) -> Result<GuardResponse, BoxError> {
         match *request.method() {
             Method::GET => self.read(request).await,
             Method::POST => self.create(request).await,
             Method::PATCH => self.update(request).await,
-            _ => Ok(refusal("a lock on a lease only reads, creates and patches it")),
+            _ => Ok(conflict_response("a lock on a lease only reads, creates and patches it")),
         }
     }
 
-    async fn read(&self, request: Request<Body>) -> Result<Answered, BoxError> {
+    async fn read(&self, request: Request<Body>) -> Result<GuardResponse, BoxError> {
         self.lease.lock().start_read();
         let answer = self.send(request).await?;
         match answer.status() {
-            StatusCode::OK => self.rewrite(answer),
+            StatusCode::OK => self.rewrite_lease(answer),
             StatusCode::NOT_FOUND => {
-                self.lease.lock().not_found(Instant::now());
-                Ok(whole(answer))
+                self.lease.lock().record_absent(Instant::now());
+                Ok(with_full_body(answer))
             }
-            _ => Ok(whole(answer)),
+            _ => Ok(with_full_body(answer)),
         }
     }
 
-    fn rewrite(&self, answer: Response<Bytes>) -> Result<Answered, BoxError> {
+    /// Replaces the lease in the answer by the one that the lock has to see.
+    fn rewrite_lease(&self, answer: Response<Bytes>) -> Result<GuardResponse, BoxError> {
         let (mut parts, body) = answer.into_parts();
         let lease = serde_json::from_slice(&body)?;
-        let shown = self.lease.lock().found(lease, Instant::now());
+        let rewritten = self.lease.lock().record_found(lease, Instant::now());
         parts.headers.remove(CONTENT_LENGTH);
-        Ok(Response::from_parts(parts, Full::from(serde_json::to_vec(&shown)?)))
+        Ok(Response::from_parts(parts, Full::from(serde_json::to_vec(&rewritten)?)))
     }
 
-    async fn create(&self, request: Request<Body>) -> Result<Answered, BoxError> {
+    async fn create(&self, request: Request<Body>) -> Result<GuardResponse, BoxError> {
         if !self.lease.lock().take_create_permit() {
-            return Ok(refusal("the lease was deleted, and its holder's lease duration has not passed yet"));
+            return Ok(conflict_response(
+                "the lease was deleted, and its holder's lease duration has not passed yet",
+            ));
         }
-        Ok(whole(self.send(request).await?))
+        Ok(with_full_body(self.send(request).await?))
     }
 
-    async fn update(&self, request: Request<Body>) -> Result<Answered, BoxError> {
+    async fn update(&self, request: Request<Body>) -> Result<GuardResponse, BoxError> {
         let Some(version) = self.lease.lock().take_update_permit() else {
-            return Ok(refusal("the lease was not read since it was last written"));
+            return Ok(conflict_response("the lease was not read since it was last written"));
         };
-        let answer = self.send(preconditioned(request, &version).await?).await?;
-        if answer.status().is_success() && unchanged(answer.body(), &version) {
-            return Ok(refusal("the write changed nothing, so the lease was not renewed"));
+        let answer = self.send(with_precondition(request, &version).await?).await?;
+        if answer.status().is_success() && has_version(answer.body(), &version) {
+            return Ok(conflict_response("the write changed nothing, so the lease was not renewed"));
         }
-        Ok(whole(answer))
+        Ok(with_full_body(answer))
     }
 
     /// Sends the request, and returns the whole answer within the timeout.
@@ -98,32 +101,33 @@ impl Guard {
             let (parts, body) = self.client.send(request).await?.into_parts();
             Ok(Response::from_parts(parts, body.collect().await?.to_bytes()))
         };
-        tokio::time::timeout(self.timeout, answer).await.map_err(|_| Unanswered(self.timeout))?
+        tokio::time::timeout(self.timeout, answer).await.map_err(|_| NoAnswer(self.timeout))?
     }
 }
 
 /// Adds the resourceVersion to the patch as a precondition.
-async fn preconditioned(request: Request<Body>, version: &str) -> Result<Request<Body>, BoxError> {
+async fn with_precondition(request: Request<Body>, version: &str) -> Result<Request<Body>, BoxError> {
     let (mut parts, body) = request.into_parts();
     let mut patch: Value = serde_json::from_slice(&body.collect().await?.to_bytes())?;
     let metadata = patch.pointer_mut("/metadata").and_then(Value::as_object_mut);
-    let metadata = metadata.ok_or("a lease is patched without naming it")?;
+    let metadata = metadata.ok_or("the patch of the lease has no metadata")?;
     metadata.insert("resourceVersion".into(), json!(version));
     parts.headers.remove(CONTENT_LENGTH);
     Ok(Request::from_parts(parts, Body::from(serde_json::to_vec(&patch)?)))
 }
 
-fn unchanged(answer: &[u8], version: &str) -> bool {
+/// Returns true if the lease in the answer has this resourceVersion.
+fn has_version(answer: &[u8], version: &str) -> bool {
     serde_json::from_slice::<Value>(answer)
         .is_ok_and(|lease| lease["metadata"]["resourceVersion"] == *version)
 }
 
-fn whole(answer: Response<Bytes>) -> Answered {
+fn with_full_body(answer: Response<Bytes>) -> GuardResponse {
     answer.map(Full::new)
 }
 
-/// The answer of the API server to a conflicting write.
-fn refusal(message: &str) -> Answered {
+/// A conflict, as the API server would answer it. The lock has to read the lease again.
+fn conflict_response(message: &str) -> GuardResponse {
     let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
         "message": message, "reason": "Conflict", "code": 409});
     let mut answer = Response::new(Full::from(status.to_string()));
@@ -164,7 +168,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn every_patch_has_the_version_that_was_read_as_a_precondition() {
         let api = FakeApi::default();
-        api.put(held_by("me"));
+        api.put_lease(held_by("me"));
         let lock = lock(&api, "me");
         assert!(acquires(&lock).await);
         assert!(acquires(&lock).await);
@@ -179,7 +183,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_old_renew_time_alone_does_not_expire_a_lease() {
         let api = FakeApi::default();
-        api.put(held_by("other"));
+        api.put_lease(held_by("other"));
         let lock = lock(&api, "me");
         assert!(!acquires(&lock).await);
         tokio::time::advance(Duration::from_secs(15)).await;
@@ -191,22 +195,22 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_vacant_lease_is_acquired_at_once() {
-        let mut full = held_by("other");
-        full["leaseTransitions"] = json!(i32::MAX);
-        full["leaseDurationSeconds"] = Value::Null;
-        for spec in [Value::Null, json!({}), json!({"holderIdentity": ""}), full] {
+        let mut without_duration = held_by("other");
+        without_duration["leaseTransitions"] = json!(i32::MAX);
+        without_duration["leaseDurationSeconds"] = Value::Null;
+        for spec in [Value::Null, json!({}), json!({"holderIdentity": ""}), without_duration] {
             let api = FakeApi::default();
-            api.put(spec.clone());
+            api.put_lease(spec.clone());
             assert!(acquires(&lock(&api, "me")).await, "{spec}");
             assert_eq!(api.holder(), "me");
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn of_two_that_read_the_same_free_lease_the_later_writer_loses() {
+    async fn two_candidates_that_read_the_same_vacant_lease_do_not_both_acquire_it() {
         let api = FakeApi::default();
-        api.put(json!({}));
-        api.fault(Method::PATCH, Fault::Late(Duration::from_secs(1)));
+        api.put_lease(json!({}));
+        api.inject_fault(Method::PATCH, Fault::Late(Duration::from_secs(1)));
         let (slow, quick) = (lock(&api, "slow"), lock(&api, "quick"));
         let (slow, quick) = tokio::join!(slow.try_acquire_or_renew(), async {
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -220,7 +224,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_write_without_a_read_is_refused_and_not_sent() {
         let api = FakeApi::default();
-        api.put(held_by("me"));
+        api.put_lease(held_by("me"));
         let leases: Api<k8s_openapi::api::coordination::v1::Lease> =
             Api::namespaced(guarded(api.client(), "me", TIMEOUT), "ns");
         let patch =
@@ -233,11 +237,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_failed_read_revokes_the_permit_of_an_earlier_read() {
         let api = FakeApi::default();
-        api.put(held_by("me"));
+        api.put_lease(held_by("me"));
         let leases: Api<k8s_openapi::api::coordination::v1::Lease> =
             Api::namespaced(guarded(api.client(), "me", TIMEOUT), "ns");
         leases.get("lease").await.unwrap();
-        api.fault(Method::GET, Fault::Refused(503));
+        api.inject_fault(Method::GET, Fault::Refused(503));
         leases.get("lease").await.unwrap_err();
         let patch =
             kube::api::Patch::Merge(json!({"metadata": {"name": "lease"}, "spec": {"leaseTransitions": 9}}));
@@ -246,26 +250,26 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_that_does_not_end_times_out() {
+    async fn a_lost_or_incomplete_answer_times_out() {
         for fault in [Fault::AnswerLost, Fault::BodyLost] {
             let api = FakeApi::default();
-            api.put(held_by("me"));
-            api.fault(Method::PATCH, fault);
+            api.put_lease(held_by("me"));
+            api.inject_fault(Method::PATCH, fault);
             let lock = lock(&api, "me");
-            let began = Instant::now();
+            let start = Instant::now();
             let error = lock.try_acquire_or_renew().await.unwrap_err().to_string();
             assert!(error.contains("no complete answer"), "{error}");
-            assert_eq!(began.elapsed(), TIMEOUT);
+            assert_eq!(start.elapsed(), TIMEOUT);
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_rewritten_answer_has_no_content_length() {
         let api = FakeApi::default();
-        api.put(json!({}));
+        api.put_lease(json!({}));
         let request = || Request::get("/apis/coordination.k8s.io/v1/namespaces/ns/leases/lease");
-        let bare = api.client().send(request().body(Body::empty()).unwrap()).await.unwrap();
-        assert!(bare.headers().contains_key(CONTENT_LENGTH));
+        let unguarded = api.client().send(request().body(Body::empty()).unwrap()).await.unwrap();
+        assert!(unguarded.headers().contains_key(CONTENT_LENGTH));
         let guarded =
             guarded(api.client(), "me", TIMEOUT).send(request().body(Body::empty()).unwrap()).await.unwrap();
         assert!(!guarded.headers().contains_key(CONTENT_LENGTH));
@@ -274,7 +278,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_write_that_changed_nothing_is_no_renewal() {
         let api = FakeApi::default();
-        api.put(held_by("me"));
+        api.put_lease(held_by("me"));
         let leases: Api<k8s_openapi::api::coordination::v1::Lease> =
             Api::namespaced(guarded(api.client(), "me", TIMEOUT), "ns");
         leases.get("lease").await.unwrap();
@@ -287,10 +291,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_deleted_lease_is_created_after_its_holders_lease_duration() {
         let api = FakeApi::default();
-        api.put(held_by("other"));
+        api.put_lease(held_by("other"));
         let lock = lock(&api, "me");
         assert!(!acquires(&lock).await);
-        api.delete();
+        api.delete_lease();
         assert!(!acquires(&lock).await);
         assert!(api.requests(&Method::POST).is_empty());
         tokio::time::advance(Duration::from_secs(16)).await;

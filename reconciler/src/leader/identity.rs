@@ -4,7 +4,8 @@ use std::fmt;
 
 use crate::uuid::random_uuid;
 
-/// The maximum length in bytes. The identity is also the field manager of lease writes, which the API server limits to 128.
+/// The maximum length in bytes. The identity is also the field manager of lease writes, which the API server limits to
+/// 128.
 const MAX_LENGTH: usize = 128;
 const UUID_LENGTH: usize = 36;
 
@@ -26,8 +27,8 @@ impl Identity {
         Self::on(&gethostname::gethostname().to_string_lossy())
     }
 
-    /// Creates an identity from this host name. A long name is truncated. Characters that are not valid in host names become
-    /// dashes.
+    /// Creates an identity from this host name. A long name is truncated. Characters that are not valid in host names
+    /// become dashes.
     pub fn on(host: &str) -> Self {
         let sanitize = |c: char| if c.is_ascii_alphanumeric() || c == '.' || c == '-' { c } else { '-' };
         let host: String = host.chars().map(sanitize).take(MAX_LENGTH - UUID_LENGTH - 1).collect();
@@ -57,12 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn a_random_uuid_has_its_version_and_variant() {
-        for _ in 0..100 {
-            let uuid = random_uuid();
-            assert_eq!(uuid.len(), UUID_LENGTH);
-            assert_eq!(&uuid[14..15], "4", "{uuid}");
-            assert!(["8", "9", "a", "b"].contains(&&uuid[19..20]), "{uuid}");
-        }
+    fn a_random_uuid_has_the_assumed_length() {
+        assert_eq!(random_uuid().len(), UUID_LENGTH);
     }
 }

@@ -8,7 +8,7 @@ use super::{
     Ring,
     bucket_state::{BucketState, BucketStates, BucketWriter, Leader},
 };
-use crate::limits::reached;
+use crate::limits::sleep_until_optional;
 
 /// The buckets of one controller that this process leads. Cheap to clone. A clone has seen the same changes as its
 /// original.
@@ -23,7 +23,7 @@ use crate::limits::reached;
 ///
 /// let leadership = Leadership::always();
 /// assert!(leadership.leads(&Key::new("default", "web")));
-/// assert!(leadership.known());
+/// assert!(leadership.is_known());
 /// ```
 #[derive(Clone, Debug)]
 pub struct Leadership {
@@ -55,13 +55,13 @@ impl Leadership {
         Self { buckets: None, seen: Vec::new() }
     }
 
-    /// Leads nothing until the writers, one per bucket, say so.
+    /// Leads nothing until a writer, of which there is one per bucket, records that this process leads its bucket.
     pub(crate) fn elected(names: Vec<Arc<str>>) -> (Self, Vec<BucketWriter>) {
-        let (states, writers) = BucketWriter::for_each(&names);
+        let (states, writers) = BucketWriter::create_all(&names);
         (Self::new(names, states), writers)
     }
 
-    /// Always leads the bucket of this index. The other buckets are led by other processes.
+    /// Always leads the bucket with this index. Other processes lead the other buckets.
     pub(super) fn fixed(names: Vec<Arc<str>>, led: usize) -> Self {
         let state = |bucket| if bucket == led { BucketState::ALWAYS_LED } else { BucketState::LED_BY_OTHER };
         let (_, states) = tokio::sync::watch::channel((0..names.len()).map(state).collect());
@@ -81,17 +81,17 @@ impl Leadership {
 
     /// The bucket that owns the key; `None` if every key is always led.
     pub(crate) fn bucket(&self, key: &Key) -> Option<&Arc<str>> {
-        self.buckets.as_ref().and_then(|buckets| buckets.names.get(buckets.owner(key)))
+        self.buckets.as_ref().and_then(|buckets| buckets.names.get(buckets.owner_index(key)))
     }
 
     /// The leader of the bucket that owns the key.
     pub(crate) fn leader(&self, key: &Key) -> Leader {
         let Some(buckets) = &self.buckets else { return Leader::ThisProcess };
-        buckets.state(buckets.owner(key)).leader()
+        buckets.state(buckets.owner_index(key)).leader()
     }
 
-    /// Resolves when the key's bucket is no longer led in its current term, and at once if it is not led. Never resolves
-    /// for a process that leads [always](Self::always).
+    /// Resolves when the key's bucket is no longer led in its current term, and at once if it is not led. Never
+    /// resolves for a process that leads [always](Self::always).
     ///
     /// ```
     /// # use reknit_apis::Key;
@@ -105,16 +105,16 @@ impl Leadership {
     /// # }
     /// ```
     pub fn lost(&self, key: &Key) -> impl Future<Output = ()> + Send + use<> {
-        let led = self.buckets.clone().map(|buckets| {
-            let owner = buckets.owner(key);
-            let term = buckets.state(owner).current_term();
-            (buckets, owner, term)
+        let current = self.buckets.clone().map(|buckets| {
+            let index = buckets.owner_index(key);
+            let term = buckets.state(index).current_term();
+            (buckets, index, term)
         });
         async move {
-            match led {
+            match current {
                 None => std::future::pending().await,
                 Some((_, _, None)) => {}
-                Some((buckets, owner, Some(term))) => buckets.ended(owner, term).await,
+                Some((buckets, index, Some(term))) => buckets.wait_for_end(index, term).await,
             }
         }
     }
@@ -141,7 +141,7 @@ impl Leadership {
     }
 
     /// Returns true if the leader of every bucket is known, be it this process or another. Readiness checks this.
-    pub fn known(&self) -> bool {
+    pub fn is_known(&self) -> bool {
         let is_known = |state: &BucketState| !matches!(state.leader(), Leader::Unknown { .. });
         self.buckets.as_ref().is_none_or(|buckets| buckets.states.borrow().iter().all(is_known))
     }
@@ -153,15 +153,17 @@ impl Leadership {
 }
 
 impl Buckets {
-    fn owner(&self, key: &Key) -> usize {
+    /// The index of the bucket that owns the key.
+    fn owner_index(&self, key: &Key) -> usize {
         let owner = self.ring.owner(key);
         self.names.iter().position(|name| &**name == owner).unwrap_or_default()
     }
 
-    fn state(&self, bucket: usize) -> BucketState {
-        self.states.borrow().get(bucket).copied().unwrap_or_default()
+    fn state(&self, index: usize) -> BucketState {
+        self.states.borrow().get(index).copied().unwrap_or_default()
     }
 
+    /// Compares the terms at the last call with the current ones.
     fn change(&self, seen: &[Option<u64>], now: &[Option<u64>]) -> Change {
         let mut change = Change::default();
         for ((name, seen), now) in self.names.iter().zip(seen).zip(now) {
@@ -174,17 +176,18 @@ impl Buckets {
         change
     }
 
-    /// Waits for the end of the term. Renewals move its deadline without a notification.
-    async fn ended(mut self, bucket: usize, term: u64) {
+    /// Waits for the end of the term. A renewal moves its deadline without a notification, so the deadline is read
+    /// again when it is reached.
+    async fn wait_for_end(mut self, index: usize, term: u64) {
         let mut has_writers = true;
         loop {
-            let state = self.states.borrow_and_update().get(bucket).copied().unwrap_or_default();
+            let state = self.states.borrow_and_update().get(index).copied().unwrap_or_default();
             if state.current_term() != Some(term) {
                 return;
             }
             tokio::select! {
                 changed = self.states.changed(), if has_writers => has_writers = changed.is_ok(),
-                () = reached(state.deadline()) => {}
+                () = sleep_until_optional(state.deadline()) => {}
             }
         }
     }
@@ -207,7 +210,8 @@ mod tests {
         (leadership, writers.try_into().unwrap())
     }
 
-    async fn in_time(lost: impl Future<Output = ()>) {
+    /// Waits for the end of leadership. Panics if it does not end within ten terms.
+    async fn wait_for(lost: impl Future<Output = ()>) {
         tokio::time::timeout(TERM * 10, lost).await.expect("leadership ends in time");
     }
 
@@ -221,9 +225,9 @@ mod tests {
         assert!(!leadership.leads(&key()));
         writer.set_leading(Instant::now() + TERM);
         assert!(leadership.leads(&key()));
-        let (began, lost) = (Instant::now(), leadership.lost(&key()));
-        in_time(lost).await;
-        assert_eq!(began.elapsed().as_secs(), TERM.as_secs());
+        let (start, lost) = (Instant::now(), leadership.lost(&key()));
+        wait_for(lost).await;
+        assert_eq!(start.elapsed().as_secs(), TERM.as_secs());
         assert!(!leadership.leads(&key()));
     }
 
@@ -232,12 +236,12 @@ mod tests {
         let (mut leadership, [writer]) = elected();
         writer.set_leading(Instant::now() + TERM);
         leadership.changed().await;
-        let (began, lost) = (Instant::now(), leadership.lost(&key()));
+        let (start, lost) = (Instant::now(), leadership.lost(&key()));
         tokio::time::advance(TERM / 2).await;
         writer.set_leading(Instant::now() + TERM);
         assert_eq!(leadership.changed().now_or_never(), None);
-        in_time(lost).await;
-        assert_eq!(began.elapsed().as_secs(), (TERM * 3 / 2).as_secs());
+        wait_for(lost).await;
+        assert_eq!(start.elapsed().as_secs(), (TERM * 3 / 2).as_secs());
     }
 
     #[tokio::test(start_paused = true)]
@@ -246,7 +250,7 @@ mod tests {
         writer.set_leading(Instant::now() + TERM);
         assert_eq!(leadership.changed().await.gained, ["bucket-0".into()]);
         let lost = leadership.lost(&key());
-        writer.set_other();
+        writer.set_led_by_other();
         writer.set_leading(Instant::now() + TERM);
         assert_eq!(lost.now_or_never(), Some(()));
         let change = leadership.changed().await;
@@ -265,12 +269,12 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_demotion_ends_passes_and_is_reported() {
+    async fn leadership_that_another_process_takes_over_is_lost_at_once() {
         let (mut leadership, [writer]) = elected();
         writer.set_leading(Instant::now() + TERM);
         leadership.changed().await;
         let lost = leadership.lost(&key());
-        assert!(writer.set_other());
+        assert!(writer.set_led_by_other());
         assert_eq!(lost.now_or_never(), Some(()));
         assert_eq!(leadership.changed().await.lost, ["bucket-0".into()]);
     }
@@ -292,11 +296,11 @@ mod tests {
     async fn leadership_is_known_while_every_bucket_has_a_leader() {
         let (leadership, [zero, one]) = elected();
         zero.set_leading(Instant::now() + TERM);
-        assert!(!leadership.known());
-        one.set_other();
-        assert!(leadership.known());
+        assert!(!leadership.is_known());
+        one.set_led_by_other();
+        assert!(leadership.is_known());
         tokio::time::advance(TERM).await;
-        assert!(!leadership.known());
+        assert!(!leadership.is_known());
     }
 
     #[tokio::test(start_paused = true)]
@@ -309,12 +313,12 @@ mod tests {
         assert_eq!(leadership.leader(&key()), Leader::Unknown { led_before: true });
         writer.set_unknown();
         assert_eq!(leadership.leader(&key()), Leader::Unknown { led_before: true });
-        writer.set_other();
+        writer.set_led_by_other();
         assert_eq!(leadership.leader(&key()), Leader::Other);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_clone_reports_buckets_gained_before_it_was_asked() {
+    async fn each_clone_reports_the_buckets_that_were_gained_before_its_first_call() {
         let (leadership, [writer]) = elected();
         writer.set_leading(Instant::now() + TERM);
         assert_eq!(leadership.clone().changed().await.gained.len(), 1);
@@ -324,7 +328,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn without_election_every_key_is_led_and_nothing_changes() {
         let mut leadership = Leadership::always();
-        assert!(leadership.leads(&key()) && leadership.known() && leadership.owns("any", &key()));
+        assert!(leadership.leads(&key()) && leadership.is_known() && leadership.owns("any", &key()));
         assert_eq!(leadership.lost(&key()).now_or_never(), None);
         assert_eq!(leadership.changed().now_or_never(), None);
     }

@@ -13,9 +13,9 @@ const LOG_INTERVAL: Duration = Duration::from_secs(60);
 /// The error of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum LeaseError {
-    /// Another write came first. The lease has to be read again.
+    /// Another client changed the lease since it was read. It has to be read again.
     #[error("the lease was changed by another write: {0}")]
-    Race(String),
+    Conflict(String),
     #[error("the lease is not held by this process")]
     NotHeld,
     #[error(
@@ -29,41 +29,42 @@ pub(super) enum LeaseError {
     #[error("the API server refused the lease: {0}")]
     Refused(String),
     #[error("cannot read the lease: {0}")]
-    Unread(String),
-    /// There was no answer to a write, or none that can be understood. It may have been applied.
+    ReadFailed(String),
+    /// A write got no answer, or one that cannot be understood. It may have been applied.
     #[error("cannot tell whether the lease was written: {0}")]
-    Unanswered(String),
+    MaybeWritten(String),
 }
 
 impl From<&LockError> for LeaseError {
     fn from(error: &LockError) -> Self {
         match error {
             LockError::ReleaseLockWhenNotLeading { .. } => Self::NotHeld,
-            LockError::ApiError { response } => Self::refused(response).unwrap_or_else(Self::Unread),
+            LockError::ApiError { response } => Self::refused(response).unwrap_or_else(Self::ReadFailed),
             LockError::Kube(error) | LockError::GetLease(error) => match error {
                 kube::Error::Api(status) if status.code == 404 => Self::NotHeld,
-                kube::Error::Api(status) => Self::refused(status).unwrap_or_else(Self::Unread),
-                _ => Self::Unread(in_full(error)),
+                kube::Error::Api(status) => Self::refused(status).unwrap_or_else(Self::ReadFailed),
+                _ => Self::ReadFailed(in_full(error)),
             },
             LockError::CreateLease(kube::Error::Api(status)) if status.code == 404 => Self::NoNamespace,
             LockError::CreateLease(error)
             | LockError::AcquireLease(error)
             | LockError::RenewLease(error)
             | LockError::ReleaseLease(error) => match error {
-                kube::Error::Api(status) => Self::refused(status).unwrap_or_else(Self::Unanswered),
-                _ => Self::Unanswered(in_full(error)),
+                kube::Error::Api(status) => Self::refused(status).unwrap_or_else(Self::MaybeWritten),
+                _ => Self::MaybeWritten(in_full(error)),
             },
-            other => Self::Unanswered(other.to_string()),
+            other => Self::MaybeWritten(other.to_string()),
         }
     }
 }
 
 impl LeaseError {
-    /// The error of a request that certainly was not applied. Otherwise returns the API server's message.
+    /// Returns the error of a request that was certainly not applied. Otherwise returns the API server's message as
+    /// `Err`.
     fn refused(status: &kube::core::Status) -> Result<Self, String> {
         let message = status.message.clone();
         match status.code {
-            409 => Ok(Self::Race(message)),
+            409 => Ok(Self::Conflict(message)),
             403 => Ok(Self::Forbidden(message)),
             500.. => Err(message),
             _ => Ok(Self::Refused(message)),
@@ -72,25 +73,29 @@ impl LeaseError {
 
     /// Returns true if the lease may name this process as its holder despite the error.
     pub(super) fn may_have_written(&self) -> bool {
-        matches!(self, Self::Unanswered(_))
+        matches!(self, Self::MaybeWritten(_))
     }
 }
 
-/// Logs a new error at once, and a repeated one once a minute.
+/// Allows a new error to be logged at once, and a repeated one once a minute. Holds the last logged error and its time.
 #[derive(Debug, Default)]
 pub(super) struct LogLimit(Option<(LeaseError, Instant)>);
 
 impl LogLimit {
+    /// Returns true if this error is to be logged now.
     pub(super) fn allows(&mut self, error: &LeaseError) -> bool {
         let now = Instant::now();
-        if self.0.as_ref().is_some_and(|(last, at)| last == error && now.duration_since(*at) < LOG_INTERVAL) {
+        let is_repeated = |(last, logged): &(LeaseError, Instant)| {
+            last == error && now.duration_since(*logged) < LOG_INTERVAL
+        };
+        if self.0.as_ref().is_some_and(is_repeated) {
             return false;
         }
         self.0 = Some((error.clone(), now));
         true
     }
 
-    /// Has the next error logged at once.
+    /// Forgets the last error, so that the next one is logged at once.
     pub(super) fn reset(&mut self) {
         self.0 = None;
     }
@@ -108,11 +113,13 @@ mod tests {
 
     #[test]
     fn the_causes_of_a_failed_request_are_in_the_message() {
-        let down =
+        let refused =
             || kube::Error::Service(Box::new(Connect(io::Error::from(io::ErrorKind::ConnectionRefused))));
-        for error in [LockError::GetLease(down()), LockError::RenewLease(down()), LockError::Kube(down())] {
-            let said = LeaseError::from(&error).to_string();
-            assert!(said.ends_with("client error (Connect): connection refused"), "{said}");
+        for error in
+            [LockError::GetLease(refused()), LockError::RenewLease(refused()), LockError::Kube(refused())]
+        {
+            let message = LeaseError::from(&error).to_string();
+            assert!(message.ends_with("client error (Connect): connection refused"), "{message}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! The last observation of one Lease, and the write that it permits: the rules of the guard, without HTTP.
+//! The last observation of one Lease, and the write that it permits. These are the rules of the guard, without HTTP.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tokio::time::Instant;
 const EXPIRED: &str = "0001-01-01T00:00:00.000000Z";
 /// The `renewTime` that the lock reads for a lease that may not be taken: in the future of any clock.
 const VALID: &str = "9000-01-01T00:00:00.000000Z";
-/// The lock adds one to the transitions, which must not overflow.
+/// The highest number of transitions that the lock gets to see. It adds one, which must not overflow.
 const MAX_TRANSITIONS: i64 = i32::MAX as i64 - 1;
 
 /// A Lease as this process last observed it.
@@ -30,7 +30,7 @@ struct Observation {
     since: Instant,
 }
 
-/// Each read permits one write of the version that was read.
+/// The write that the last read permits. It is used up by the write.
 #[derive(Debug, PartialEq, Eq)]
 enum WritePermit {
     Create,
@@ -48,25 +48,25 @@ impl ObservedLease {
         self.permit = None;
     }
 
-    /// Records a read of the lease, and returns it as the lock has to see it: with the fields that a vacant lease lacks,
-    /// and with a renewTime that says by any wall clock what the monotonic clock says.
-    pub(super) fn found(&mut self, mut lease: Value, now: Instant) -> Value {
+    /// Records a read of the lease, and returns the lease for the lock: missing fields of a vacant lease are added, and
+    /// the renewTime is set so that every wall clock decides as the monotonic clock did.
+    pub(super) fn record_found(&mut self, mut lease: Value, now: Instant) -> Value {
         let version = lease["metadata"]["resourceVersion"].as_str();
         self.permit = version.map(|version| WritePermit::Update { version: version.into() });
         let (uid, spec) = (&lease["metadata"]["uid"], &lease["spec"]);
         if self.last.as_ref().is_none_or(|last| last.uid != *uid || last.spec != *spec) {
             self.last = Some(Observation { uid: uid.clone(), spec: spec.clone(), since: now });
         }
-        let spec = for_lock(&lease["spec"], self.is_taken(now));
+        let spec = spec_for_lock(&lease["spec"], self.is_taken(now));
         if let Value::Object(lease) = &mut lease {
             lease.insert("spec".into(), spec);
         }
         lease
     }
 
-    /// Records that the lease does not exist. A lease that was deleted under another holder is created again only
-    /// after the holder's lease duration.
-    pub(super) fn not_found(&mut self, now: Instant) {
+    /// Records that the lease does not exist. If it was deleted while another process held it, it may be created only
+    /// after that holder's lease duration.
+    pub(super) fn record_absent(&mut self, now: Instant) {
         self.permit = (!self.is_taken(now)).then_some(WritePermit::Create);
     }
 
@@ -100,16 +100,17 @@ fn holder(spec: &Value) -> Option<(&str, Duration)> {
     Some((holder, Duration::from_secs(seconds)))
 }
 
-fn for_lock(spec: &Value, is_taken: bool) -> Value {
+/// The spec that the lock gets to see.
+fn spec_for_lock(spec: &Value, is_taken: bool) -> Value {
     let transitions = spec["leaseTransitions"].as_i64().unwrap_or_default().clamp(0, MAX_TRANSITIONS);
-    let mut shown = if spec.is_object() { spec.clone() } else { json!({}) };
+    let mut rewritten = if spec.is_object() { spec.clone() } else { json!({}) };
     if holder(spec).is_none() {
-        shown["holderIdentity"] = json!("");
-        shown["leaseDurationSeconds"] = json!(1);
+        rewritten["holderIdentity"] = json!("");
+        rewritten["leaseDurationSeconds"] = json!(1);
     }
-    shown["renewTime"] = json!(if is_taken { VALID } else { EXPIRED });
-    shown["leaseTransitions"] = json!(transitions);
-    shown
+    rewritten["renewTime"] = json!(if is_taken { VALID } else { EXPIRED });
+    rewritten["leaseTransitions"] = json!(transitions);
+    rewritten
 }
 
 #[cfg(test)]
@@ -125,8 +126,8 @@ mod tests {
             "renewTime": "2020-01-01T00:00:00.000000Z", "acquireTime": "2020-01-01T00:00:00.000000Z"})
     }
 
-    fn renew_time(seen: &mut ObservedLease, lease: &Value, now: Instant) -> String {
-        seen.found(lease.clone(), now)["spec"]["renewTime"].as_str().unwrap().into()
+    fn renew_time(observed: &mut ObservedLease, lease: &Value, now: Instant) -> String {
+        observed.record_found(lease.clone(), now)["spec"]["renewTime"].as_str().unwrap().into()
     }
 
     fn after(start: Instant, seconds: u64) -> Instant {
@@ -134,37 +135,37 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_expires_its_duration_after_it_was_first_observed_whatever_its_times_are() {
-        let (mut seen, start) = (ObservedLease::new("me"), Instant::now());
+    fn a_lease_expires_its_duration_after_it_was_observed_whatever_its_times_are() {
+        let (mut observed, start) = (ObservedLease::new("me"), Instant::now());
         let lease = lease(held_by("other"));
-        assert_eq!(renew_time(&mut seen, &lease, start), VALID);
-        assert_eq!(renew_time(&mut seen, &lease, after(start, 15)), VALID);
-        assert_eq!(renew_time(&mut seen, &lease, after(start, 16)), EXPIRED);
+        assert_eq!(renew_time(&mut observed, &lease, start), VALID);
+        assert_eq!(renew_time(&mut observed, &lease, after(start, 15)), VALID);
+        assert_eq!(renew_time(&mut observed, &lease, after(start, 16)), EXPIRED);
     }
 
     #[test]
     fn a_changed_spec_or_uid_starts_the_duration_again() {
         for (field, section) in [("renewTime", "spec"), ("uid", "metadata")] {
-            let (mut seen, start) = (ObservedLease::new("me"), Instant::now());
+            let (mut observed, start) = (ObservedLease::new("me"), Instant::now());
             let mut lease = lease(held_by("other"));
-            renew_time(&mut seen, &lease, start);
+            renew_time(&mut observed, &lease, start);
             lease[section][field] = json!("2021-01-01T00:00:00.000000Z");
-            assert_eq!(renew_time(&mut seen, &lease, after(start, 10)), VALID);
-            assert_eq!(renew_time(&mut seen, &lease, after(start, 20)), VALID);
-            assert_eq!(renew_time(&mut seen, &lease, after(start, 26)), EXPIRED);
+            assert_eq!(renew_time(&mut observed, &lease, after(start, 10)), VALID);
+            assert_eq!(renew_time(&mut observed, &lease, after(start, 20)), VALID);
+            assert_eq!(renew_time(&mut observed, &lease, after(start, 26)), EXPIRED);
         }
     }
 
     #[test]
     fn edited_labels_do_not_keep_a_dead_holder_alive() {
-        let (mut seen, start) = (ObservedLease::new("me"), Instant::now());
+        let (mut observed, start) = (ObservedLease::new("me"), Instant::now());
         let mut lease = lease(held_by("dead"));
         for second in 0..=15 {
             lease["metadata"]["labels"] = json!({"touched": second.to_string()});
             lease["metadata"]["resourceVersion"] = json!(second.to_string());
-            assert_eq!(renew_time(&mut seen, &lease, after(start, second)), VALID);
+            assert_eq!(renew_time(&mut observed, &lease, after(start, second)), VALID);
         }
-        assert_eq!(renew_time(&mut seen, &lease, after(start, 16)), EXPIRED);
+        assert_eq!(renew_time(&mut observed, &lease, after(start, 16)), EXPIRED);
     }
 
     #[test]
@@ -177,9 +178,9 @@ mod tests {
             json!({"holderIdentity": "other", "renewTime": "2020-01-01T00:00:00.000000Z"}),
         ];
         for spec in vacant {
-            let shown = ObservedLease::new("me").found(lease(spec), Instant::now());
+            let rewritten = ObservedLease::new("me").record_found(lease(spec), Instant::now());
             assert_eq!(
-                shown["spec"],
+                rewritten["spec"],
                 json!({"holderIdentity": "", "leaseDurationSeconds": 1, "leaseTransitions": 0, "renewTime": EXPIRED})
             );
         }
@@ -189,53 +190,53 @@ mod tests {
     fn transitions_are_capped_so_that_one_more_does_not_overflow() {
         let mut spec = held_by("other");
         spec["leaseTransitions"] = json!(i32::MAX);
-        let shown = ObservedLease::new("me").found(lease(spec), Instant::now());
-        assert_eq!(shown["spec"]["leaseTransitions"], json!(i32::MAX - 1));
+        let rewritten = ObservedLease::new("me").record_found(lease(spec), Instant::now());
+        assert_eq!(rewritten["spec"]["leaseTransitions"], json!(i32::MAX - 1));
     }
 
     #[test]
     fn one_read_permits_one_write() {
-        let (mut seen, now) = (ObservedLease::new("me"), Instant::now());
-        assert_eq!(seen.take_update_permit(), None);
-        seen.found(lease(held_by("me")), now);
-        assert_eq!(seen.take_update_permit().as_deref(), Some("7"));
-        assert_eq!(seen.take_update_permit(), None);
+        let (mut observed, now) = (ObservedLease::new("me"), Instant::now());
+        assert_eq!(observed.take_update_permit(), None);
+        observed.record_found(lease(held_by("me")), now);
+        assert_eq!(observed.take_update_permit().as_deref(), Some("7"));
+        assert_eq!(observed.take_update_permit(), None);
     }
 
     #[test]
     fn a_failed_read_permits_no_write() {
-        let (mut seen, now) = (ObservedLease::new("me"), Instant::now());
-        seen.found(lease(held_by("me")), now);
-        seen.start_read();
-        assert_eq!(seen.take_update_permit(), None);
-        assert!(!seen.take_create_permit());
+        let (mut observed, now) = (ObservedLease::new("me"), Instant::now());
+        observed.record_found(lease(held_by("me")), now);
+        observed.start_read();
+        assert_eq!(observed.take_update_permit(), None);
+        assert!(!observed.take_create_permit());
     }
 
     #[test]
     fn an_absent_lease_may_be_created_once_and_not_updated() {
-        let (mut seen, now) = (ObservedLease::new("me"), Instant::now());
-        seen.not_found(now);
-        assert!(seen.take_create_permit());
-        assert!(!seen.take_create_permit());
-        seen.not_found(now);
-        assert_eq!(seen.take_update_permit(), None);
+        let (mut observed, now) = (ObservedLease::new("me"), Instant::now());
+        observed.record_absent(now);
+        assert!(observed.take_create_permit());
+        assert!(!observed.take_create_permit());
+        observed.record_absent(now);
+        assert_eq!(observed.take_update_permit(), None);
     }
 
     #[test]
-    fn a_lease_deleted_under_another_holder_is_not_created_before_it_would_have_expired() {
-        let (mut seen, start) = (ObservedLease::new("me"), Instant::now());
-        seen.found(lease(held_by("other")), start);
-        seen.not_found(after(start, 15));
-        assert!(!seen.take_create_permit());
-        seen.not_found(after(start, 16));
-        assert!(seen.take_create_permit());
+    fn a_lease_deleted_while_another_process_held_it_is_not_created_before_it_would_have_expired() {
+        let (mut observed, start) = (ObservedLease::new("me"), Instant::now());
+        observed.record_found(lease(held_by("other")), start);
+        observed.record_absent(after(start, 15));
+        assert!(!observed.take_create_permit());
+        observed.record_absent(after(start, 16));
+        assert!(observed.take_create_permit());
     }
 
     #[test]
-    fn a_lease_deleted_under_this_process_is_created_at_once() {
-        let (mut seen, now) = (ObservedLease::new("me"), Instant::now());
-        seen.found(lease(held_by("me")), now);
-        seen.not_found(now);
-        assert!(seen.take_create_permit());
+    fn a_lease_deleted_while_this_process_held_it_is_created_at_once() {
+        let (mut observed, now) = (ObservedLease::new("me"), Instant::now());
+        observed.record_found(lease(held_by("me")), now);
+        observed.record_absent(now);
+        assert!(observed.take_create_permit());
     }
 }

@@ -42,7 +42,7 @@ impl Ring {
         }
         let target = key.to_string();
         let slots = self.slots(&target);
-        next(&slots, start(&target)).map_or("", |(_, bucket)| bucket)
+        slot_from(&slots, start_slot(&target)).map_or("", |(_, bucket)| bucket)
     }
 
     /// Returns `n` buckets for this target in byte order, or all of them if there are no more.
@@ -50,23 +50,23 @@ impl Ring {
         if n >= self.buckets.len() {
             return self.buckets.iter().map(String::as_str).collect();
         }
-        let mut left = self.slots(target);
-        let all = left.clone();
+        let all_slots = self.slots(target);
+        let mut free_slots = all_slots.clone();
         let step = slot(fnv(&[target, "step-angle-salt"]));
-        let mut angle = start(target);
+        let mut angle = start_slot(target);
         let mut chosen = BTreeSet::new();
         while chosen.len() < n {
             // The bucket at this angle, or the next one that is not chosen yet.
-            let at = next(&all, angle).map_or(0, |(at, _)| at);
-            let Some((at, bucket)) = next(&left, at) else { break };
-            left.remove(&at);
+            let first = slot_from(&all_slots, angle).map_or(0, |(slot, _)| slot);
+            let Some((slot, bucket)) = slot_from(&free_slots, first) else { break };
+            free_slots.remove(&slot);
             chosen.insert(bucket);
             angle = (angle + step) % UNIVERSE;
         }
         chosen.into_iter().collect()
     }
 
-    /// The slots of the buckets on the ring of this target.
+    /// The slot of each bucket on the ring. It depends on the target.
     fn slots(&self, target: &str) -> BTreeMap<u64, &str> {
         let mut slots = BTreeMap::new();
         for bucket in &self.buckets {
@@ -82,12 +82,12 @@ impl Ring {
     }
 }
 
-/// The first bucket at this slot or after it, wrapping around.
-fn next<'a>(slots: &BTreeMap<u64, &'a str>, from: u64) -> Option<(u64, &'a str)> {
+/// The first occupied slot at or after this one, wrapping around, and its bucket.
+fn slot_from<'a>(slots: &BTreeMap<u64, &'a str>, from: u64) -> Option<(u64, &'a str)> {
     slots.range(from..).next().or_else(|| slots.iter().next()).map(|(slot, bucket)| (*slot, *bucket))
 }
 
-fn start(target: &str) -> u64 {
+fn start_slot(target: &str) -> u64 {
     slot(fnv(&[target, "start-angle-salt"]))
 }
 

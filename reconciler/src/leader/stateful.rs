@@ -35,25 +35,25 @@ pub struct StatefulReplica {
 
 impl StatefulReplica {
     /// Reads `STATEFUL_CONTROLLER_ORDINAL` (`name-N`) and `STATEFUL_SERVICE_NAME`, and the optional
-    /// `STATEFUL_SERVICE_PORT` (80) and `STATEFUL_SERVICE_PROTOCOL` (http). Returns `None` if one of the first two is unset
-    /// or empty. Leader election then uses leases.
+    /// `STATEFUL_SERVICE_PORT` (80) and `STATEFUL_SERVICE_PROTOCOL` (http). Returns `None` if one of the first two is
+    /// unset or empty. Leader election then uses leases.
     ///
     /// # Errors
     ///
     /// Returns an error for a malformed value, with the name of its variable.
     pub fn from_env(env: impl Fn(&str) -> Option<String>) -> Result<Option<Self>, Error> {
-        let set = |name| env(name).filter(|value| !value.is_empty());
-        let (Some(ordinal), Some(service)) = (set(ORDINAL), set(SERVICE)) else { return Ok(None) };
-        let (set_name, number) = parse_ordinal(&ordinal).ok_or_else(|| Error::Variable {
+        let non_empty = |name| env(name).filter(|value| !value.is_empty());
+        let (Some(pod), Some(service)) = (non_empty(ORDINAL), non_empty(SERVICE)) else { return Ok(None) };
+        let (set, ordinal) = parse_ordinal(&pod).ok_or_else(|| Error::Variable {
             name: ORDINAL,
-            value: ordinal.clone(),
+            value: pod.clone(),
             want: "the name of a StatefulSet's pod, such as `controller-0`",
         })?;
-        let port = set(PORT).map_or(Ok(80), |value| {
+        let port = non_empty(PORT).map_or(Ok(80), |value| {
             value.parse().map_err(|_| Error::Variable { name: PORT, value, want: "a port number" })
         })?;
-        let protocol = set(PROTOCOL).unwrap_or_else(|| "http".into());
-        Ok(Some(Self { set: set_name.into(), ordinal: number, service, port, protocol }))
+        let protocol = non_empty(PROTOCOL).unwrap_or_else(|| "http".into());
+        Ok(Some(Self { set: set.into(), ordinal, service, port, protocol }))
     }
 
     /// The name of the bucket that replica `ordinal` leads, which is the URL of that replica.
@@ -83,10 +83,11 @@ impl Leadership {
     }
 }
 
-fn parse_ordinal(text: &str) -> Option<(&str, u32)> {
-    let (set, number) = text.rsplit_once('-')?;
-    let digits = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
-    if set.is_empty() || !digits { None } else { Some((set, number.parse().ok()?)) }
+/// Splits the name of a pod into the name of its StatefulSet and its ordinal.
+fn parse_ordinal(pod: &str) -> Option<(&str, u32)> {
+    let (set, number) = pod.rsplit_once('-')?;
+    let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+    if set.is_empty() || !is_number { None } else { Some((set, number.parse().ok()?)) }
 }
 
 #[cfg(test)]
@@ -129,7 +130,7 @@ mod tests {
         assert!(keys.iter().all(|key| leadership.leads(key) == leadership.owns(&own, key)));
         let led = keys.iter().filter(|key| leadership.leads(key)).count();
         assert!((1..100).contains(&led), "{led} of 100");
-        assert!(leadership.known());
+        assert!(leadership.is_known());
         assert_eq!(leadership.changed().await.gained, [own.into()]);
     }
 

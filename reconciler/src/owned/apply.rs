@@ -17,25 +17,26 @@ use super::{
     lister::Owned,
     owner::{Owner, controller_of, is_controlled_by},
 };
-use crate::object_client::{at, status_code};
+use crate::object_client::{request_builder, status_code};
 
-type Applied<T> = Result<T, NotApplied>;
+type ApplyResult<T> = Result<T, NotApplied>;
 
-/// An object with a child's name, as it concerns one owner.
+/// The existing object with the name of an owner's child, if any.
 enum Existing<T> {
     Absent,
+    /// The owner controls it.
     Ours(Arc<T>),
-    /// It has another controller, or none.
+    /// Another object controls it, or none.
     Foreign(Option<OwnerReference>),
 }
 
 impl<T: Cached<DynamicType = ()>> Owned<T> {
-    /// Creates the child or restores its fields, and returns it as it then is.
+    /// Creates the child or restores its fields, and returns the resulting object.
     ///
     /// The child is applied by server-side apply with force. Its field manager is the component and the owner's uid, as
     /// in `controller-4a5827a9-c3b8-4025-800f-b6b7920f7396`. Fields that are set here get these values, fields that an
-    /// earlier apply set and this one does not are removed, and fields of other managers are kept. So set the fields that
-    /// the controller decides and no others. The child gets the owner's namespace, if any, and the owner as its
+    /// earlier apply set and this one does not are removed, and fields of other managers are kept. So set the fields
+    /// that the controller decides and no others. The child gets the owner's namespace, if any, and the owner as its
     /// controller. Of its metadata, labels, annotations, finalizers and further owners are applied. Its status is not.
     ///
     /// An unset `Option` is not applied. An explicit null in free-form JSON, such as a `serde_json::Value` with Helm
@@ -46,10 +47,10 @@ impl<T: Cached<DynamicType = ()>> Owned<T> {
     /// of fields. The API server may store a value in another form, such as `1000m` as `1`. Each process applies such a
     /// child once and then remembers the stored form. The answer is in the cache before this returns.
     ///
-    /// Only the API server knows which maps and lists are atomic, such as a selector or the rules of a Role, so that
-    /// entries that others add must be removed. Every change of the child outside metadata and status therefore leads to
-    /// one request, which changes nothing if nothing differs. An entry that was added while no process of the controller
-    /// ran is removed with the next change.
+    /// Other clients may add entries to maps and lists of the child. Only the API server knows which of these are
+    /// atomic, such as a selector or the rules of a Role, so that such entries must be removed. Every change of the
+    /// child outside metadata and status therefore leads to one request, which changes nothing if nothing differs. An
+    /// entry that was added while no process of the controller ran is removed with the next change.
     ///
     /// A child that is being deleted is left alone, and the owner's key is enqueued when it is gone. Apply each child
     /// once per controller: two calls with different content undo each other.
@@ -87,8 +88,8 @@ impl<T: Cached<DynamicType = ()>> Owned<T> {
     /// # Errors
     ///
     /// - [`NotApplied::Taken`]: an object of this name exists and the owner is not its controller. It is not changed.
-    ///   The owner's key is enqueued when the object changes or is deleted, so the error may be made permanent. That does
-    ///   not hold for the children of a [selected informer](crate::Builder::owns_in), which does not see objects
+    ///   The owner's key is enqueued when the object changes or is deleted, so the error may be made permanent. That
+    ///   does not hold for the children of a [selected informer](crate::Builder::owns_in), which does not see objects
     ///   outside its selection.
     /// - [`NotApplied::OwnerDeleted`]: the owner is being deleted.
     /// - [`NotApplied::Refused`]: the API server refused the request, for example because a field is immutable. A
@@ -102,21 +103,22 @@ impl<T: Cached<DynamicType = ()>> Owned<T> {
         if owner.meta().deletion_timestamp.is_some() {
             return Err(NotApplied::OwnerDeleted { child: desired.name, owner: kind_and_key(owner) });
         }
-        match self.cached(owner, &desired.key) {
-            Existing::Foreign(controller) => Err(taken(owner, desired, controller)),
-            Existing::Ours(held) if self.is_up_to_date(&desired, &held) => Ok(held),
-            Existing::Ours(held) => self.send(owner, desired, Some(&*held)).await,
-            Existing::Absent => self.create_or_adopt(owner, desired).await,
+        match self.find_in_cache(owner, &desired.key) {
+            Existing::Foreign(controller) => Err(taken_error(owner, desired, controller)),
+            Existing::Ours(cached) if self.is_up_to_date(&desired, &cached) => Ok(cached),
+            Existing::Ours(cached) => self.send_apply(owner, desired, Some(&*cached)).await,
+            Existing::Absent => self.apply_uncached(owner, desired).await,
         }
     }
 
-    /// Looks in the cache. A foreign object is tracked first and then read again, so its deletion is not missed.
-    fn cached(&self, owner: &impl Owner, key: &Key) -> Existing<T> {
-        let look = || classify(owner, self.informer.get(key));
-        match look() {
+    /// Looks up the child in the cache. A foreign object is tracked and then looked up again, so its deletion is not
+    /// missed.
+    fn find_in_cache(&self, owner: &impl Owner, key: &Key) -> Existing<T> {
+        let find = || classify(owner, self.informer.get(key));
+        match find() {
             Existing::Foreign(_) => {
                 self.tracker.read(&Key::of(owner), key);
-                look()
+                find()
             }
             existing => existing,
         }
@@ -125,62 +127,73 @@ impl<T: Cached<DynamicType = ()>> Owned<T> {
 
 impl<T: Cached<DynamicType = ()> + Serialize> Owned<T> {
     /// Returns true if no request is needed. A child that is being deleted needs none either.
-    fn is_up_to_date(&self, desired: &Desired, held: &T) -> bool {
-        if held.meta().deletion_timestamp.is_some() {
+    fn is_up_to_date(&self, desired: &Desired, cached: &T) -> bool {
+        if cached.meta().deletion_timestamp.is_some() {
             return true;
         }
-        let Ok(observed) = desired.observe(held) else { return false };
-        let state = self.state(desired, &observed);
+        let Ok(observed) = desired.observe(cached) else { return false };
+        let state_hash = self.state_hash(desired, &observed);
         match self.up_to_date.lock().entry(desired.key.clone()) {
-            Entry::Occupied(known) => *known.get() == state,
+            Entry::Occupied(known) => *known.get() == state_hash,
             Entry::Vacant(unknown) if observed.fields == desired.body => {
-                unknown.insert(state);
+                unknown.insert(state_hash);
                 true
             }
             Entry::Vacant(_) => false,
         }
     }
 
-    fn state(&self, desired: &Desired, observed: &Observed) -> u64 {
-        self.hashes.hash_one((&desired.hash, &observed.fields, observed.content_hash))
+    /// A hash of what is applied and of what is stored.
+    fn state_hash(&self, desired: &Desired, observed: &Observed) -> u64 {
+        self.hash_builder.hash_one((&desired.hash, &observed.fields, observed.content_hash))
     }
 
-    /// Asks the API server first: the cache may be stale or hold a selection only, and an object that it does not hold
-    /// must not be taken over. The create is not forced, so an object created in between is not taken over either.
-    async fn create_or_adopt(&self, owner: &impl Owner, desired: Desired) -> Applied<Arc<T>> {
-        match classify(owner, self.read(owner, &desired).await?) {
-            Existing::Absent => self.send(owner, desired, None).await,
-            Existing::Ours(live) => self.send(owner, desired, Some(&*live)).await,
-            Existing::Foreign(controller) => Err(taken(owner, desired, controller)),
+    /// Applies a child that is not in the cache. The cache may be stale or contain only selected objects, so the child
+    /// is read from the API server first: an object of another owner must not be taken over. The create is not forced,
+    /// so an object that is created in between is not taken over either.
+    async fn apply_uncached(&self, owner: &impl Owner, desired: Desired) -> ApplyResult<Arc<T>> {
+        match classify(owner, self.read_live(owner, &desired).await?) {
+            Existing::Absent => self.send_apply(owner, desired, None).await,
+            Existing::Ours(live) => self.send_apply(owner, desired, Some(&*live)).await,
+            Existing::Foreign(controller) => Err(taken_error(owner, desired, controller)),
         }
     }
 
     /// Reads the child from the API server. It is tracked first, since it may be deleted before the answer arrives.
-    async fn read(&self, owner: &impl Owner, desired: &Desired) -> Applied<Option<Arc<T>>> {
+    async fn read_live(&self, owner: &impl Owner, desired: &Desired) -> ApplyResult<Option<Arc<T>>> {
         self.tracker.read(&Key::of(owner), &desired.key);
-        let request = at::<T>(&desired.key).get(&desired.key.name, &GetParams::default());
+        let request = request_builder::<T>(&desired.key).get(&desired.key.name, &GetParams::default());
         match self.request(request).await {
             Err(error) if status_code(&error) == Some(404) => Ok(None),
             answer => answer.map(|found| Some(Arc::new(found))).map_err(|error| desired.refused(error)),
         }
     }
 
-    /// Applies with the uid of the object to change as a precondition, or without force to create one.
-    async fn send(&self, owner: &impl Owner, desired: Desired, over: Option<&T>) -> Applied<Arc<T>> {
-        let params = PatchParams { force: over.is_some(), ..PatchParams::apply(&self.manager_for(owner)) };
-        let body = desired.with_uid(over.and_then(|over| over.meta().uid.as_deref()));
-        let request = at::<T>(&desired.key).patch(&desired.key.name, &params, &Patch::Apply(body));
+    /// Sends the apply request: with force and with the uid of the existing object as precondition, or without force to
+    /// create the child.
+    async fn send_apply(
+        &self,
+        owner: &impl Owner,
+        desired: Desired,
+        existing: Option<&T>,
+    ) -> ApplyResult<Arc<T>> {
+        let params =
+            PatchParams { force: existing.is_some(), ..PatchParams::apply(&self.manager_for(owner)) };
+        let body = desired.with_uid(existing.and_then(|existing| existing.meta().uid.as_deref()));
+        let request =
+            request_builder::<T>(&desired.key).patch(&desired.key.name, &params, &Patch::Apply(body));
         match self.request(request).await {
             Ok(answer) => {
                 self.remember(desired, &answer);
                 Ok(Arc::new(answer))
             }
-            Err(error) => Err(self.refused(owner, desired, error).await),
+            Err(error) => Err(self.taken_or_refused(owner, desired, error).await),
         }
     }
 
-    /// One field manager per owner. With a shared one, an owner would take over a child that another owner of the same
-    /// Kind created a moment ago: a manager replaces its own fields without a conflict, the controller included.
+    /// Each owner has its own field manager. A manager replaces its own fields, such as the owner references, without a
+    /// conflict. So with a shared manager, an owner would take over a child that another owner of the same Kind has
+    /// just created.
     fn manager_for(&self, owner: &impl Owner) -> String {
         match &owner.meta().uid {
             Some(uid) => format!("{:.91}-{uid}", self.manager),
@@ -188,22 +201,25 @@ impl<T: Cached<DynamicType = ()> + Serialize> Owned<T> {
         }
     }
 
-    /// If another owner was faster, the API server answers a conflict, or that a second controller is invalid.
-    async fn refused(&self, owner: &impl Owner, desired: Desired, error: kube::Error) -> NotApplied {
+    /// The error of a failed apply. If another owner has applied the child in between, the API server answers that the
+    /// fields conflict (409), or that a second controller is invalid (422).
+    async fn taken_or_refused(&self, owner: &impl Owner, desired: Desired, error: kube::Error) -> NotApplied {
         if let Some(409 | 422) = status_code(&error)
-            && let Ok(found) = self.read(owner, &desired).await
+            && let Ok(found) = self.read_live(owner, &desired).await
             && let Existing::Foreign(controller) = classify(owner, found)
         {
-            return taken(owner, desired, controller);
+            return taken_error(owner, desired, controller);
         }
         desired.refused(error)
     }
 
-    /// Remembers only a cached child: for any other the informer reports no deletion.
+    /// Remembers that the child is up to date, if it is in the cache. For any other child, the informer would not
+    /// report the deletion that removes the entry. The entry is added before that check, so a deletion in between is
+    /// not missed.
     fn remember(&self, desired: Desired, answer: &T) {
         let Ok(observed) = desired.observe(answer) else { return };
-        let state = self.state(&desired, &observed);
-        self.up_to_date.lock().insert(desired.key.clone(), state);
+        let state_hash = self.state_hash(&desired, &observed);
+        self.up_to_date.lock().insert(desired.key.clone(), state_hash);
         if !self.informer.contains(&desired.key) {
             self.up_to_date.lock().remove(&desired.key);
         }
@@ -218,6 +234,6 @@ fn classify<T: Resource>(owner: &impl Owner, found: Option<Arc<T>>) -> Existing<
     }
 }
 
-fn taken(owner: &impl Owner, desired: Desired, by: Option<OwnerReference>) -> NotApplied {
+fn taken_error(owner: &impl Owner, desired: Desired, by: Option<OwnerReference>) -> NotApplied {
     NotApplied::Taken { child: desired.name, owner: kind_and_key(owner), by: by.map(Box::new) }
 }

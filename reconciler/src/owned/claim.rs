@@ -15,7 +15,7 @@ use serde_json::json;
 use super::{error::kind_and_key, lister::Owned, owner::controller_reference};
 use crate::{
     Error, Result,
-    object_client::{at, status_code},
+    object_client::{request_builder, status_code},
 };
 
 #[derive(Debug, thiserror::Error)]
@@ -36,11 +36,11 @@ impl<T: Cached<DynamicType = ()>> Owned<T> {
     /// controller are left alone. The uid and the resourceVersion of the cached object are preconditions of each
     /// patch. If two owners adopt the same orphan, one of them gets a conflict.
     ///
-    /// Before it adopts, it reads the owner from the API server. An owner deleted with `--cascade=orphan` leaves orphans
-    /// behind, and a stale cache must not make it adopt them again.
+    /// Before it adopts, it reads the owner from the API server. An owner deleted with `--cascade=orphan` leaves
+    /// orphans behind, and a stale cache must not make it adopt them again.
     ///
-    /// Requires the verb `patch` on the objects and `get` on the owner. A change of an orphan enqueues no owner; to enqueue
-    /// candidates, use `build.watch(&informer).keys(keys::label(..))`.
+    /// Requires the verb `patch` on the objects and `get` on the owner. A change of an orphan enqueues no owner; to
+    /// enqueue candidates, use `build.watch(&informer).keys(keys::label(..))`.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -55,8 +55,8 @@ impl<T: Cached<DynamicType = ()>> Owned<T> {
     ///
     /// # Errors
     ///
-    /// Stops at the first patch that fails and returns its error. A patch of an object that no longer exists is not an error.
-    /// If the owner is gone or being deleted, the error is permanent.
+    /// Stops at the first patch that fails and returns its error. A patch of an object that no longer exists is not an
+    /// error. If the owner is gone or being deleted, the error is permanent.
     pub async fn claim<O: Kind>(
         &self,
         owner: &O,
@@ -81,9 +81,10 @@ impl<T: Cached<DynamicType = ()>> Owned<T> {
         Ok(self.of(owner).filter(|object| matches(object)).collect())
     }
 
+    /// Reads the owner from the API server. Fails if it is gone, replaced or being deleted.
     async fn check_alive<O: Kind>(&self, owner: &O) -> Result<()> {
         let key = Key::of(owner);
-        let request = at::<O>(&key).get(&key.name, &GetParams::default());
+        let request = request_builder::<O>(&key).get(&key.name, &GetParams::default());
         let found: Option<PartialObjectMeta<DynamicObject>> = match self.request(request).await {
             Err(error) if status_code(&error) == Some(404) => None,
             answer => Some(answer.map_err(|error| NotClaimed::OwnerUnknown(kind_and_key(owner), error))?),
@@ -94,14 +95,14 @@ impl<T: Cached<DynamicType = ()>> Owned<T> {
         if is_alive { Ok(()) } else { Err(Error::permanent(NotClaimed::OwnerDeleted(kind_and_key(owner)))) }
     }
 
-    /// Replaces the owner references if the object is unchanged. An object that is gone needs no owner.
+    /// Replaces the owner references if the object is unchanged. An object that is gone is not an error.
     async fn set_owners(&self, object: &T, owners: Vec<OwnerReference>) -> Result<()> {
         let (key, meta) = (Key::of(object), object.meta());
         let body = json!({ "metadata": {
             "uid": meta.uid, "resourceVersion": meta.resource_version, "ownerReferences": owners,
         } });
         let params = PatchParams { field_manager: Some(self.manager.clone()), ..PatchParams::default() };
-        let request = at::<T>(&key).patch(&key.name, &params, &Patch::Merge(body));
+        let request = request_builder::<T>(&key).patch(&key.name, &params, &Patch::Merge(body));
         match self.request::<PartialObjectMeta<DynamicObject>>(request).await {
             Err(error) if status_code(&error) == Some(404) => Ok(()),
             answer => {

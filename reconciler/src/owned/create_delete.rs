@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{lister::Owned, owner::controller_reference};
-use crate::object_client::{at, status_code};
+use crate::object_client::{request_builder, status_code};
 
 impl<T: Cached<DynamicType = ()>> Owned<T> {
     /// Creates a child, usually with a `generateName`. The owner becomes its controller, and the owner's namespace, if
@@ -61,7 +61,7 @@ impl<T: Cached<DynamicType = ()>> Owned<T> {
         owners.push(controller_reference(owner));
         let params = PostParams { field_manager: Some(self.manager.clone()), ..PostParams::default() };
         let body = serde_json::to_vec(&child).map_err(kube::Error::SerdeError)?;
-        self.request(at::<T>(&Key::of(&child)).create(&params, body)).await.map(Arc::new)
+        self.request(request_builder::<T>(&Key::of(&child)).create(&params, body)).await.map(Arc::new)
     }
 
     /// Deletes this object, with its uid as a precondition. An object that no longer exists is not an error.
@@ -76,7 +76,7 @@ impl<T: Cached<DynamicType = ()>> Owned<T> {
         let key = Key::of(child);
         let preconditions = Preconditions { uid: child.meta().uid.clone(), resource_version: None };
         let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-        match self.request::<Value>(at::<T>(&key).delete(&key.name, &params)).await {
+        match self.request::<Value>(request_builder::<T>(&key).delete(&key.name, &params)).await {
             Err(error) if status_code(&error) == Some(404) => Ok(()),
             answer => answer.map(drop),
         }

@@ -15,18 +15,19 @@ use serde_json::{Map, Value, json};
 use serde_value::Value as Serialized;
 
 use super::{
-    error::{NotApplied, describe, kind_and_key},
+    error::{NotApplied, kind_and_key, kind_with_key},
     owner::controller_reference,
 };
 
-/// Holds a hash of the applied content without this annotation.
-const APPLIED: &str = "reknit.dev/applied";
+/// The annotation with a hash of the applied content, computed without this annotation.
+const APPLIED_HASH: &str = "reknit.dev/applied";
 
-/// The content to apply.
+/// The desired state of a child, as it is applied.
 pub(super) struct Desired {
     pub(super) key: Key,
     /// Kind and key, for errors.
     pub(super) name: String,
+    /// A hash of the applied content.
     pub(super) hash: String,
     /// The fields that are set, and no others.
     pub(super) body: Value,
@@ -60,7 +61,7 @@ impl Desired {
         T: Resource<DynamicType = (), Scope: Scope> + Serialize,
     {
         let key = key_of(owner, &child)?;
-        *child.meta_mut() = metadata(owner, child.meta(), &key);
+        *child.meta_mut() = metadata_to_apply(owner, child.meta(), &key);
         let mut body = serde_json::to_value(&child).map_err(not_json::<T>)?;
         remove_unset(&mut body, &serde_value::to_value(&child).map_err(not_json::<T>)?);
         let fields = body.as_object_mut().ok_or_else(|| unusable::<T>("that is no JSON object"))?;
@@ -71,8 +72,8 @@ impl Desired {
         fields.insert("apiVersion".into(), json!(T::api_version(&())));
         fields.insert("kind".into(), json!(T::kind(&())));
         let hash: String = Md5::digest(body.to_string()).iter().map(|byte| format!("{byte:02x}")).collect();
-        body["metadata"]["annotations"][APPLIED] = json!(hash);
-        Ok(Self { name: describe::<T>(&key), key, hash, body })
+        body["metadata"]["annotations"][APPLIED_HASH] = json!(hash);
+        Ok(Self { name: kind_with_key::<T>(&key), key, hash, body })
     }
 
     /// The request body, with the uid of the object to change as a precondition.
@@ -84,13 +85,14 @@ impl Desired {
         body
     }
 
+    /// Extracts the part of an existing object to compare with this.
     pub(super) fn observe<T: Resource<DynamicType = ()> + Serialize>(
         &self,
         object: &T,
     ) -> serde_json::Result<Observed> {
         let mut found = serde_json::to_value(object)?;
         let (metadata, _status) = (found["metadata"].take(), found["status"].take());
-        // The items of a list have neither.
+        // The items of a list have no apiVersion and no kind.
         found["apiVersion"] = json!(T::api_version(&()));
         found["kind"] = json!(T::kind(&()));
         let content_hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(&found);
@@ -137,25 +139,25 @@ fn unusable<T: Resource<DynamicType = ()>>(problem: impl Into<String>) -> NotApp
 }
 
 /// The metadata to apply.
-fn metadata<O: Resource<DynamicType = ()>>(owner: &O, given: &ObjectMeta, key: &Key) -> ObjectMeta {
-    let further = given.owner_references.iter().flatten().filter(|owner| owner.controller != Some(true));
-    let owners = iter::once(controller_reference(owner)).chain(further.cloned()).collect();
-    let mut annotations = given.annotations.clone();
-    // A child that was read before has it. Included in the hash, it would change with each apply.
-    annotations.iter_mut().for_each(|annotations| drop(annotations.remove(APPLIED)));
+fn metadata_to_apply<O: Resource<DynamicType = ()>>(owner: &O, child: &ObjectMeta, key: &Key) -> ObjectMeta {
+    let other_owners = child.owner_references.iter().flatten().filter(|owner| owner.controller != Some(true));
+    let owners = iter::once(controller_reference(owner)).chain(other_owners.cloned()).collect();
+    let mut annotations = child.annotations.clone();
+    // A child that was read from the cache has the annotation. It must not enter the next hash.
+    annotations.iter_mut().for_each(|annotations| drop(annotations.remove(APPLIED_HASH)));
     ObjectMeta {
         name: Some(key.name.clone()),
         namespace: key.namespace.clone(),
-        labels: given.labels.clone(),
+        labels: child.labels.clone(),
         annotations: annotations.filter(|annotations| !annotations.is_empty()),
-        finalizers: given.finalizers.clone(),
+        finalizers: child.finalizers.clone(),
         owner_references: Some(owners),
         ..ObjectMeta::default()
     }
 }
 
-/// Removes unset `Option` fields, which serialize to null and would be refused or taken from other managers. A null in
-/// free-form JSON is kept: `serialized` tells it from an unset `Option`.
+/// Removes unset `Option` fields. They serialize to null, which the API server would refuse, or which would take the
+/// field from its manager. A null in free-form JSON is kept: `serialized` distinguishes it from an unset `Option`.
 fn remove_unset(json: &mut Value, serialized: &Serialized) {
     match (json, serialized) {
         (json, Serialized::Option(Some(inner)) | Serialized::Newtype(inner)) => remove_unset(json, inner),
@@ -169,8 +171,8 @@ fn remove_unset(json: &mut Value, serialized: &Serialized) {
                 }
             }
         }
-        (Value::Array(all), Serialized::Seq(serialized)) => {
-            all.iter_mut().zip(serialized).for_each(|(one, serialized)| remove_unset(one, serialized));
+        (Value::Array(items), Serialized::Seq(serialized)) => {
+            items.iter_mut().zip(serialized).for_each(|(item, serialized)| remove_unset(item, serialized));
         }
         _ => {}
     }
@@ -185,21 +187,23 @@ fn encode_string_data(secret: &mut Map<String, Value>) {
     }
 }
 
-/// The values that `found` has for the fields of `set`.
+/// The values that the existing object has for the fields of the desired one.
 ///
-/// Lists of different lengths are compared as a whole, since only the API server knows which lists are merged by key.
-fn values_of(set: &Value, found: Value) -> Value {
-    match (set, found) {
-        (Value::Object(set), Value::Object(mut found)) => {
-            let value = |(name, set): (&String, &Value)| {
-                (name.clone(), found.remove(name).map_or(Value::Null, |found| values_of(set, found)))
+/// A list whose length differs is returned as a whole, since only the API server knows which lists are merged by key.
+fn values_of(desired: &Value, existing: Value) -> Value {
+    match (desired, existing) {
+        (Value::Object(desired), Value::Object(mut existing)) => {
+            let field = |(name, desired): (&String, &Value)| {
+                let value =
+                    existing.remove(name).map_or(Value::Null, |existing| values_of(desired, existing));
+                (name.clone(), value)
             };
-            Value::Object(set.iter().map(value).collect())
+            Value::Object(desired.iter().map(field).collect())
         }
-        (Value::Array(set), Value::Array(found)) if set.len() == found.len() => {
-            Value::Array(set.iter().zip(found).map(|(set, found)| values_of(set, found)).collect())
-        }
-        (_, found) => found,
+        (Value::Array(desired), Value::Array(existing)) if desired.len() == existing.len() => Value::Array(
+            desired.iter().zip(existing).map(|(desired, existing)| values_of(desired, existing)).collect(),
+        ),
+        (_, existing) => existing,
     }
 }
 

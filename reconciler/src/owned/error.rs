@@ -57,10 +57,11 @@ pub enum NotApplied {
 
 /// Kind and key of an object: `Deployment default/web`.
 pub(super) fn kind_and_key<K: Resource<DynamicType = ()>>(object: &K) -> String {
-    describe::<K>(&Key::of(object))
+    kind_with_key::<K>(&Key::of(object))
 }
 
-pub(super) fn describe<K: Resource<DynamicType = ()>>(key: &Key) -> String {
+/// Kind and key, for an object of which only the key is known.
+pub(super) fn kind_with_key<K: Resource<DynamicType = ()>>(key: &Key) -> String {
     format!("{} {key}", K::kind(&()))
 }
 

@@ -1,4 +1,4 @@
-//! [`Owned`], which lists the objects that an object controls.
+//! [`Owned`]: lists the objects that an object controls.
 
 use std::{collections::HashMap, hash::RandomState, sync::Arc};
 
@@ -9,7 +9,7 @@ use reknit_injection::{Cached, Index, Informer, controller_name};
 use serde::de::DeserializeOwned;
 
 use super::owner::controller_of;
-use crate::{object_client::Built, tracker::Tracker};
+use crate::{object_client::BuiltRequest, tracker::Tracker};
 
 /// The objects of one Kind, by the object that controls them. A change of one of them enqueues its controller's key.
 ///
@@ -28,32 +28,32 @@ use crate::{object_client::Built, tracker::Tracker};
 #[debug("Owned {{ informer: {informer:?}, .. }}")]
 pub struct Owned<T: Cached> {
     pub(super) informer: Informer<T>,
-    /// Indexed by the controller's uid, or by [`orphans`] for an object without a controller.
+    /// Indexed by the controller's uid, or by [`orphan_index_value`] for an object without a controller.
     by_owner: Index<T>,
     pub(super) client: Client,
-    /// The field manager of creations and adoptions, and the prefix of that of applied children.
+    /// The field manager of creations and adoptions, and the prefix of the field managers of applied children.
     pub(super) manager: String,
-    /// Enqueues the owners that found the name of a child taken.
+    /// Enqueues an owner when the object that has the name of its child changes or is deleted.
     pub(super) tracker: Tracker,
-    /// A hash of the last applied and cached state of each child that needs no request.
+    /// By key, a hash of the applied and the stored content of each child that needs no request.
     pub(super) up_to_date: Arc<Mutex<HashMap<Key, u64>>>,
-    pub(super) hashes: RandomState,
+    pub(super) hash_builder: RandomState,
 }
 
 impl<T: Cached<DynamicType = ()>> Owned<T> {
     pub(crate) fn new(informer: Informer<T>, client: Client, manager: String, tracker: Tracker) -> Self {
         let by_owner = informer.index(|object: &T| match controller_of(object) {
             Some(owner) => [owner.uid.clone()],
-            None => [orphans(object.meta().namespace.as_deref())],
+            None => [orphan_index_value(object.meta().namespace.as_deref())],
         });
         let up_to_date = Arc::<Mutex<HashMap<Key, u64>>>::default();
-        let forgetting = up_to_date.clone();
+        let hashes = up_to_date.clone();
         informer.on_key_event(move |event| {
             if event.is_deleted() {
-                forgetting.lock().remove(event.key());
+                hashes.lock().remove(event.key());
             }
         });
-        Self { informer, by_owner, client, manager, tracker, up_to_date, hashes: RandomState::new() }
+        Self { informer, by_owner, client, manager, tracker, up_to_date, hash_builder: RandomState::new() }
     }
 
     /// Lists the objects whose controlling owner reference holds the uid of `owner`. An owner without a uid, which only
@@ -64,30 +64,30 @@ impl<T: Cached<DynamicType = ()>> Owned<T> {
     pub fn of<O: Resource<DynamicType = ()>>(&self, owner: &O) -> impl Iterator<Item = Arc<T>> + use<T, O> {
         let found: Vec<_> = match owner.meta().uid.as_deref() {
             Some(uid) => self.by_owner.get(uid).collect(),
-            None => self.by_name(&Key::of(owner), |object| controller_name::<O, T>(object)),
+            None => self.owned_by_name(&Key::of(owner), |object| controller_name::<O, T>(object)),
         };
         found.into_iter()
     }
 
     /// Lists the objects without any controller, in one namespace or of no namespace.
     pub(super) fn orphans_in(&self, namespace: Option<&str>) -> impl Iterator<Item = Arc<T>> + use<T> {
-        self.by_owner.get(&orphans(namespace))
+        self.by_owner.get(&orphan_index_value(namespace))
     }
 
-    fn by_name(&self, owner: &Key, name: impl Fn(&T) -> Option<&str>) -> Vec<Arc<T>> {
+    fn owned_by_name(&self, owner: &Key, controller_name: impl Fn(&T) -> Option<&str>) -> Vec<Arc<T>> {
         let is_owned = |object: &Arc<T>| {
-            name(object) == Some(&owner.name)
+            controller_name(object) == Some(&owner.name)
                 && (owner.namespace.is_none() || object.meta().namespace == owner.namespace)
         };
         self.informer.list().filter(is_owned).collect()
     }
 
-    pub(super) async fn request<A: DeserializeOwned>(&self, request: Built) -> kube::Result<A> {
+    pub(super) async fn request<A: DeserializeOwned>(&self, request: BuiltRequest) -> kube::Result<A> {
         self.client.request(request.map_err(kube::Error::BuildRequest)?).await
     }
 }
 
 /// The index value of objects without a controller. A uid never contains a slash.
-fn orphans(namespace: Option<&str>) -> String {
+fn orphan_index_value(namespace: Option<&str>) -> String {
     format!("/{}", namespace.unwrap_or_default())
 }

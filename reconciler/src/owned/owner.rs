@@ -22,7 +22,8 @@ pub(crate) fn owner_key<O: Resource<DynamicType = (), Scope: Scope>, T: Resource
     Some(Key::new(namespace, controller_name::<O, T>(object)?))
 }
 
-/// Compares uids, or Kind and name for an owner without a uid, which only tests construct.
+/// Returns true if `owner` is the child's controller: by uid or, for an owner without one, which only tests construct,
+/// by Kind and name.
 pub(super) fn is_controlled_by<O: Resource<DynamicType = ()>, T: Resource>(owner: &O, child: &T) -> bool {
     match &owner.meta().uid {
         Some(uid) => controller_of(child).is_some_and(|controller| controller.uid == *uid),

@@ -5,32 +5,34 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use reknit_apis::Key;
 use tokio::time::Instant;
 
-const FIRST: Duration = Duration::from_millis(5);
-const LONGEST: Duration = Duration::from_secs(1000);
-const PER_SECOND: f64 = 10.0;
+const FIRST_WAIT: Duration = Duration::from_millis(5);
+const MAX_WAIT: Duration = Duration::from_secs(1000);
+const RETRIES_PER_SECOND: f64 = 10.0;
 const BURST: f64 = 100.0;
 
 /// The retry limits of client-go's default controller rate limiter.
 #[derive(Debug)]
 pub(crate) struct Backoff {
-    /// The failures in a row of each key. A tree, whose memory shrinks with its number of keys.
+    /// The number of consecutive failures of each key. A BTreeMap, since its memory shrinks with its number of keys.
     pub(super) failures: BTreeMap<Arc<Key>, u32>,
     tokens: f64,
-    updated: Instant,
+    /// When `tokens` was last computed.
+    tokens_at: Instant,
 }
 
 impl Backoff {
     pub(crate) fn new(now: Instant) -> Self {
-        Self { failures: BTreeMap::new(), tokens: BURST, updated: now }
+        Self { failures: BTreeMap::new(), tokens: BURST, tokens_at: now }
     }
 
     /// Counts a failure, and returns the wait until the retry: the longer of the two limits, but at most `at_most`.
     pub(crate) fn failed(&mut self, key: &Arc<Key>, at_most: Option<Duration>, now: Instant) -> Duration {
         let at_most = at_most.unwrap_or(Duration::MAX);
         let failures = self.failures.entry(key.clone()).or_default();
-        let own = FIRST.saturating_mul(1_u32.checked_shl(*failures).unwrap_or(u32::MAX)).min(LONGEST);
+        let key_wait =
+            FIRST_WAIT.saturating_mul(1_u32.checked_shl(*failures).unwrap_or(u32::MAX)).min(MAX_WAIT);
         *failures = failures.saturating_add(1);
-        own.min(at_most).max(self.take_token(at_most, now))
+        key_wait.min(at_most).max(self.take_token(at_most, now))
     }
 
     /// Resets the key's failures, after a success or an error that is not retried.
@@ -38,13 +40,13 @@ impl Backoff {
         self.failures.remove(key);
     }
 
-    /// Takes a token, and returns the wait for it. A retry after `at_most` does not wait for its token, so it takes none:
-    /// otherwise the wait of other keys would grow without bound.
+    /// Takes a token, and returns the wait for it. If that is longer than `at_most`, returns `at_most` and takes no
+    /// token: otherwise the waits of other keys would grow without bound.
     fn take_token(&mut self, at_most: Duration, now: Instant) -> Duration {
-        let passed = now.saturating_duration_since(self.updated).as_secs_f64();
-        self.updated = now;
-        self.tokens = (self.tokens + passed * PER_SECOND).min(BURST);
-        let wait = Duration::try_from_secs_f64((1.0 - self.tokens) / PER_SECOND).unwrap_or_default();
+        let elapsed = now.saturating_duration_since(self.tokens_at).as_secs_f64();
+        self.tokens_at = now;
+        self.tokens = (self.tokens + elapsed * RETRIES_PER_SECOND).min(BURST);
+        let wait = Duration::try_from_secs_f64((1.0 - self.tokens) / RETRIES_PER_SECOND).unwrap_or_default();
         if wait > at_most {
             return at_most;
         }
@@ -62,24 +64,24 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_key_waits_5_ms_and_twice_as_long_each_time_up_to_1000_s() {
+    async fn a_key_waits_5_ms_and_twice_as_long_after_each_failure_up_to_1000_s() {
         let mut backoff = Backoff::new(Instant::now());
         let mut fail = || {
-            let at = Instant::now() + Duration::from_secs(3600);
-            backoff.failed(&key("a"), None, at)
+            let later = Instant::now() + Duration::from_secs(3600); // when the token bucket is full
+            backoff.failed(&key("a"), None, later)
         };
         let waits: Vec<_> = (0..5).map(|_| fail().as_millis()).collect();
         assert_eq!(waits, [5, 10, 20, 40, 80]);
-        assert_eq!((0..40).map(|_| fail()).last(), Some(LONGEST));
+        assert_eq!((0..40).map(|_| fail()).last(), Some(MAX_WAIT));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_forgotten_key_starts_again_and_leaves_nothing_behind() {
+    async fn a_forgotten_key_starts_at_the_first_wait_and_uses_no_memory() {
         let mut backoff = Backoff::new(Instant::now());
         backoff.failed(&key("a"), None, Instant::now());
         backoff.forget(&key("a"));
         assert!(backoff.failures.is_empty());
-        assert_eq!(backoff.failed(&key("a"), None, Instant::now()), FIRST);
+        assert_eq!(backoff.failed(&key("a"), None, Instant::now()), FIRST_WAIT);
     }
 
     #[tokio::test(start_paused = true)]
@@ -102,10 +104,10 @@ mod tests {
         let mut backoff = Backoff::new(Instant::now());
         let waits: Vec<_> =
             (0..120).map(|n| backoff.failed(&key(&n.to_string()), None, Instant::now())).collect();
-        assert!(waits[..100].iter().all(|wait| *wait == FIRST));
+        assert!(waits[..100].iter().all(|wait| *wait == FIRST_WAIT));
         assert_eq!(waits[109].as_millis(), 1000);
         assert_eq!(waits[119].as_millis(), 2000);
         tokio::time::advance(Duration::from_secs(12)).await;
-        assert_eq!(backoff.failed(&key("late"), None, Instant::now()), FIRST);
+        assert_eq!(backoff.failed(&key("late"), None, Instant::now()), FIRST_WAIT);
     }
 }

@@ -1,4 +1,4 @@
-//! Keys to enqueue later, each once and at the earliest of its times.
+//! Keys to enqueue later. Each is in here once, with the earliest of its due times.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -10,26 +10,27 @@ use tokio::time::Instant;
 
 use super::lanes::shrink;
 
+/// The delayed keys, by due time and by key. A ticket orders keys with the same due time.
 #[derive(Debug, Default)]
 pub(super) struct Delayed {
     by_time: BTreeMap<(Instant, u64), Arc<Key>>,
     by_key: HashMap<Arc<Key>, (Instant, u64)>,
-    tickets: u64,
+    last_ticket: u64,
 }
 
 impl Delayed {
-    /// Adds the key, unless it has an earlier time. Returns true if it is now the first to become due.
+    /// Adds the key, unless it is already due earlier. Returns true if it is now the first to become due.
     pub(super) fn add(&mut self, key: Arc<Key>, due: Instant) -> bool {
         match self.by_key.get(&key) {
-            Some((earlier, _)) if *earlier <= due => return false,
-            Some(later) => drop(self.by_time.remove(later)),
+            Some((earlier_due, _)) if *earlier_due <= due => return false,
+            Some(later_position) => drop(self.by_time.remove(later_position)),
             None => {}
         }
-        self.tickets += 1;
-        let slot = (due, self.tickets);
-        self.by_key.insert(key.clone(), slot);
-        self.by_time.insert(slot, key);
-        self.by_time.first_key_value().is_some_and(|(first, _)| *first == slot)
+        self.last_ticket += 1;
+        let position = (due, self.last_ticket);
+        self.by_key.insert(key.clone(), position);
+        self.by_time.insert(position, key);
+        self.by_time.first_key_value().is_some_and(|(first, _)| *first == position)
     }
 
     /// Removes and returns a key that is due.

@@ -9,87 +9,98 @@ use reknit_apis::Key;
 use tokio::time::Instant;
 
 /// The number of fast keys in a row after which a waiting slow key gets its turn.
-const FAST_IN_A_ROW: u32 = 9;
+const MAX_FAST_IN_A_ROW: u32 = 9;
 
-/// The number of keys below which a map's capacity is not reduced.
-const SMALL: usize = 1 << 10;
+/// The capacity of a map is not reduced below twice this number of keys.
+const MIN_KEYS: usize = 1 << 10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Lane {
-    /// For reasons that concern all keys at once: a resync, a promotion.
+    /// For reasons that concern many keys at once: a resync, a promotion.
     Slow,
     /// For changes that concern the key.
     Fast,
 }
 
-/// The queued and the claimed keys, each once.
+/// The queued and the claimed keys. Each key is in here once.
 #[derive(Debug, Default)]
 pub(super) struct Lanes {
-    places: HashMap<Arc<Key>, Place>,
+    states: HashMap<Arc<Key>, KeyState>,
+    /// The keys of the fast lane by ticket: the lowest is next.
     fast: BTreeMap<u64, Arc<Key>>,
+    /// The keys of the slow lane by ticket.
     slow: BTreeMap<u64, Arc<Key>>,
-    tickets: u64,
+    last_ticket: u64,
     fast_in_a_row: u32,
 }
 
 #[derive(Debug)]
-enum Place {
-    Queued { lane: Lane, ticket: u64, since: Instant },
-    Claimed { again: Option<(Lane, Instant)> },
+enum KeyState {
+    Queued {
+        lane: Lane,
+        ticket: u64,
+        queued_at: Instant,
+    },
+    /// `added`: the lane and time of an add during the claim.
+    Claimed {
+        added: Option<(Lane, Instant)>,
+    },
 }
 
 /// The result of adding a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Added {
+pub(super) enum AddResult {
     Queued,
-    /// It is claimed, and will be queued when the claim ends.
-    Later,
-    /// It was added before.
-    Known,
+    /// The key is claimed, and will be queued when the claim ends.
+    Deferred,
+    /// The key was added before.
+    Duplicate,
 }
 
 impl Lanes {
     /// Adds a key. A key in the slow lane moves to the fast lane if it is added there.
-    pub(super) fn add(&mut self, key: Arc<Key>, lane: Lane, now: Instant) -> Added {
-        match self.places.get_mut(&key) {
+    pub(super) fn add(&mut self, key: Arc<Key>, lane: Lane, now: Instant) -> AddResult {
+        match self.states.get_mut(&key) {
             None => {
                 self.enqueue(key, lane, now);
-                return Added::Queued;
+                return AddResult::Queued;
             }
-            Some(Place::Claimed { again: again @ None }) => {
-                *again = Some((lane, now));
-                return Added::Later;
+            Some(KeyState::Claimed { added: added @ None }) => {
+                *added = Some((lane, now));
+                return AddResult::Deferred;
             }
-            Some(Place::Claimed { again: Some((before, _)) }) => *before = lane.max(*before),
-            Some(Place::Queued { lane: before, ticket, since }) if lane > *before => {
-                let (ticket, since) = (*ticket, *since);
+            Some(KeyState::Claimed { added: Some((previous_lane, _)) }) => {
+                *previous_lane = lane.max(*previous_lane);
+            }
+            Some(KeyState::Queued { lane: previous_lane, ticket, queued_at }) if lane > *previous_lane => {
+                let (ticket, queued_at) = (*ticket, *queued_at);
                 self.slow.remove(&ticket);
-                self.enqueue(key, lane, since);
+                self.enqueue(key, lane, queued_at);
             }
-            Some(Place::Queued { .. }) => {}
+            Some(KeyState::Queued { .. }) => {}
         }
-        Added::Known
+        AddResult::Duplicate
     }
 
-    /// Claims the next key until [`done`](Self::done). Also returns the time since which it was queued.
+    /// Claims the next key until [`done`](Self::done). Also returns the time at which it was queued.
     pub(super) fn claim(&mut self) -> Option<(Arc<Key>, Instant)> {
         let key = self.pop()?;
-        let place = self.places.insert(key.clone(), Place::Claimed { again: None });
-        let since = match place {
-            Some(Place::Queued { since, .. }) => since,
+        let state = self.states.insert(key.clone(), KeyState::Claimed { added: None });
+        let queued_at = match state {
+            Some(KeyState::Queued { queued_at, .. }) => queued_at,
             _ => Instant::now(),
         };
-        Some((key, since))
+        Some((key, queued_at))
     }
 
-    /// Ends the claim. Returns true if the key was added meanwhile, and so is queued again.
+    /// Ends the claim. Returns true if the key was added during the claim, and so is queued again.
     pub(super) fn done(&mut self, key: &Arc<Key>) -> bool {
-        let Some(Place::Claimed { again }) = self.places.remove(key) else { return false };
-        if let Some((lane, since)) = again {
-            self.enqueue(key.clone(), lane, since);
+        let Some(KeyState::Claimed { added }) = self.states.remove(key) else { return false };
+        if let Some((lane, added_at)) = added {
+            self.enqueue(key.clone(), lane, added_at);
         }
-        shrink(&mut self.places);
-        again.is_some()
+        shrink(&mut self.states);
+        added.is_some()
     }
 
     /// The number of queued keys.
@@ -102,39 +113,39 @@ impl Lanes {
         let lanes = [&mut self.fast, &mut self.slow];
         let keys: Vec<_> = lanes.into_iter().flat_map(std::mem::take).map(|(_, key)| key).collect();
         for key in &keys {
-            self.places.remove(key);
+            self.states.remove(key);
         }
-        shrink(&mut self.places);
+        shrink(&mut self.states);
         keys
     }
 
-    fn enqueue(&mut self, key: Arc<Key>, lane: Lane, since: Instant) {
-        self.tickets += 1;
-        let ticket = self.tickets;
+    fn enqueue(&mut self, key: Arc<Key>, lane: Lane, queued_at: Instant) {
+        self.last_ticket += 1;
+        let ticket = self.last_ticket;
         let keys = match lane {
             Lane::Fast => &mut self.fast,
             Lane::Slow => &mut self.slow,
         };
         keys.insert(ticket, key.clone());
-        self.places.insert(key, Place::Queued { lane, ticket, since });
+        self.states.insert(key, KeyState::Queued { lane, ticket, queued_at });
     }
 
     fn pop(&mut self) -> Option<Arc<Key>> {
-        let slow_waits = !self.slow.is_empty();
-        if self.fast.is_empty() || (slow_waits && self.fast_in_a_row >= FAST_IN_A_ROW) {
+        let has_slow = !self.slow.is_empty();
+        if self.fast.is_empty() || (has_slow && self.fast_in_a_row >= MAX_FAST_IN_A_ROW) {
             self.fast_in_a_row = 0;
             return self.slow.pop_first().map(|(_, key)| key);
         }
-        self.fast_in_a_row = if slow_waits { self.fast_in_a_row + 1 } else { 0 };
+        self.fast_in_a_row = if has_slow { self.fast_in_a_row + 1 } else { 0 };
         self.fast.pop_first().map(|(_, key)| key)
     }
 }
 
-/// Releases the capacity that a burst of keys, such as at the start or a resync, has left unused.
-pub(super) fn shrink<T>(all: &mut HashMap<Arc<Key>, T>) {
-    let needed = all.len().max(SMALL);
-    if all.capacity() / 8 > needed {
-        all.shrink_to(2 * needed);
+/// Releases the unused capacity that remains after a burst of keys, such as the first list or a resync.
+pub(super) fn shrink<T>(map: &mut HashMap<Arc<Key>, T>) {
+    let needed = map.len().max(MIN_KEYS);
+    if map.capacity() / 8 > needed {
+        map.shrink_to(2 * needed);
     }
 }
 
@@ -143,11 +154,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_capacity_for_many_keys_is_released_and_no_key_is_lost() {
+    fn the_capacity_after_a_burst_of_keys_is_released_and_no_key_is_lost() {
         let (mut lanes, now) = (Lanes::default(), Instant::now());
         let key = |n: usize| Arc::new(Key::new("default", &n.to_string()));
         for n in 0..100_000 {
-            assert_eq!(lanes.add(key(n), Lane::Fast, now), Added::Queued);
+            assert_eq!(lanes.add(key(n), Lane::Fast, now), AddResult::Queued);
         }
         for n in 0..100_000 {
             let (claimed, _) = lanes.claim().unwrap();
@@ -155,9 +166,9 @@ mod tests {
             assert!(!lanes.done(&claimed));
         }
         assert!(
-            lanes.places.is_empty() && lanes.places.capacity() <= 8 * SMALL,
+            lanes.states.is_empty() && lanes.states.capacity() <= 8 * MIN_KEYS,
             "{}",
-            lanes.places.capacity()
+            lanes.states.capacity()
         );
     }
 }

@@ -16,19 +16,19 @@ use tokio::{sync::Notify, time::Instant};
 use self::{
     backoff::Backoff,
     delayed::Delayed,
-    lanes::{Added, Lane, Lanes},
+    lanes::{AddResult, Lane, Lanes},
 };
 use crate::{
-    limits::reached,
+    limits::sleep_until_optional,
     metrics::{Metrics, QueueMetrics, RunningPasses},
 };
 
-/// The work queue of one controller, to enqueue keys for reasons that no watch reports: the end of a probe, a message, a
-/// timer. Cheap to clone. Comes from [`Builder::queue`](crate::Builder::queue).
+/// The work queue of one controller, to enqueue keys for reasons that no watch reports: the end of a probe, a message,
+/// a timer. Cheap to clone. Comes from [`Builder::queue`](crate::Builder::queue).
 ///
-/// A queued key is not added again. A key whose pass is running is queued again when that pass ends. So after a key is
-/// added, a pass of it starts: as soon as this process leads the key, unless another process is known to lead it. That
-/// process relies on its own watches and queue.
+/// A queued key is not added again. A key whose pass is running is queued again when that pass ends. So each add is
+/// followed by the start of a pass, once this process leads the key. If another process is known to lead it, no pass
+/// starts here: that process has its own watches and queue.
 ///
 /// ```
 /// use reknit_reconciler::{Key, Queue};
@@ -42,7 +42,7 @@ pub struct Queue(Arc<Shared>);
 
 struct Shared {
     state: Mutex<State>,
-    /// Notified when a worker may find a key, an earlier due time, or the queue closed.
+    /// Notified when a key is queued, a delayed key becomes the next to be due, or the queue is closed.
     changed: Notify,
 }
 
@@ -50,8 +50,8 @@ struct State {
     lanes: Lanes,
     delayed: Delayed,
     backoff: Backoff,
-    /// The own writes in flight, each with the versions of its object that the watch reported since it started, or
-    /// `None` for a deletion. At most one per worker.
+    /// The own writes in flight: the key, and the resourceVersions of its object that were reported since the write
+    /// started, where `None` is a deletion. At most one per worker.
     pending_writes: Vec<(Arc<Key>, Vec<Option<String>>)>,
     /// The claimed keys and the time of each claim. At most one per worker.
     running: Vec<(Arc<Key>, Instant)>,
@@ -100,7 +100,7 @@ impl Queue {
     }
 
     /// Reports metrics under this name from now on.
-    pub(crate) fn measure(&self, name: &str, metrics: &Metrics) {
+    pub(crate) fn set_metrics(&self, name: &str, metrics: &Metrics) {
         let shared: Arc<dyn RunningPasses> = self.0.clone();
         let metrics = metrics.queue(name, Arc::downgrade(&shared));
         let mut state = self.0.state.lock();
@@ -109,7 +109,7 @@ impl Queue {
     }
 
     /// Claims the next key, and waits for one if necessary. Returns `None` when the queue is closed. Cancel safe.
-    pub(crate) async fn next(&self) -> Option<Claimed> {
+    pub(crate) async fn next(&self) -> Option<ClaimedKey> {
         loop {
             let mut changed = std::pin::pin!(self.0.changed.notified());
             changed.as_mut().enable();
@@ -118,21 +118,21 @@ impl Queue {
                 if state.closed {
                     return None;
                 }
-                state.add_due();
+                state.enqueue_due();
                 if let Some(key) = state.claim() {
-                    return Some(Claimed { key, queue: self.clone() });
+                    return Some(ClaimedKey { key, queue: self.clone() });
                 }
                 state.delayed.next_due()
             };
             tokio::select! {
                 () = changed => {}
-                () = reached(due) => {}
+                () = sleep_until_optional(due) => {}
             }
         }
     }
 
     /// Enqueues a failed key after its backoff and within the retry rate of the queue, but after at most `at_most`.
-    pub(crate) fn retry(&self, claimed: &Claimed, at_most: Option<Duration>) {
+    pub(crate) fn retry(&self, claimed: &ClaimedKey, at_most: Option<Duration>) {
         let wait = {
             let mut state = self.0.state.lock();
             if let Some(metrics) = &state.metrics {
@@ -148,7 +148,7 @@ impl Queue {
         self.0.state.lock().backoff.forget(key);
     }
 
-    /// Drops all queued keys, and neither returns nor accepts any more.
+    /// Drops all queued keys. After that, the queue neither returns nor accepts keys.
     pub(crate) fn close(&self) {
         {
             let mut state = self.0.state.lock();
@@ -163,7 +163,7 @@ impl Queue {
     /// Removes and returns the queued keys, sorted.
     pub(crate) fn take_all(&self) -> Vec<Key> {
         let mut state = self.0.state.lock();
-        state.add_due();
+        state.enqueue_due();
         let mut keys: Vec<_> = state.lanes.take_all().into_iter().map(Arc::unwrap_or_clone).collect();
         state.report_depth();
         keys.sort();
@@ -172,7 +172,7 @@ impl Queue {
 
     /// The claimed keys and the time of each claim.
     pub(crate) fn running(&self) -> Vec<(Key, Instant)> {
-        self.0.state.lock().running.iter().map(|(key, since)| (Key::clone(key), *since)).collect()
+        self.0.state.lock().running.iter().map(|(key, claimed_at)| (Key::clone(key), *claimed_at)).collect()
     }
 
     fn add_to(&self, lane: Lane, key: Key) {
@@ -184,31 +184,31 @@ impl Queue {
 
     fn add_delayed(&self, key: Arc<Key>, wait: Duration) {
         let Some(due) = Instant::now().checked_add(wait) else { return }; // beyond the range of the clock
-        let is_next = {
+        let is_first_due = {
             let mut state = self.0.state.lock();
             !state.closed && state.delayed.add(key, due)
         };
-        if is_next {
+        if is_first_due {
             self.0.changed.notify_waiters();
         }
     }
 }
 
 impl State {
-    /// Returns true if the key was not queued before.
+    /// Adds the key to the lane. Returns true if it is now queued and was not before.
     fn add(&mut self, key: Arc<Key>, lane: Lane) -> bool {
         if self.closed {
             return false;
         }
-        let added = self.lanes.add(key, lane, Instant::now());
-        if let Some(metrics) = self.metrics.as_ref().filter(|_| added != Added::Known) {
+        let result = self.lanes.add(key, lane, Instant::now());
+        if let Some(metrics) = self.metrics.as_ref().filter(|_| result != AddResult::Duplicate) {
             metrics.adds.inc();
         }
         self.report_depth();
-        added == Added::Queued
+        result == AddResult::Queued
     }
 
-    fn add_due(&mut self) {
+    fn enqueue_due(&mut self) {
         let now = Instant::now();
         while let Some(key) = self.delayed.pop_due(now) {
             self.add(key, Lane::Fast);
@@ -216,21 +216,21 @@ impl State {
     }
 
     fn claim(&mut self) -> Option<Arc<Key>> {
-        let (key, since) = self.lanes.claim()?;
+        let (key, queued_at) = self.lanes.claim()?;
         if let Some(metrics) = &self.metrics {
-            metrics.queue_duration.observe(since.elapsed().as_secs_f64());
+            metrics.queue_duration.observe(queued_at.elapsed().as_secs_f64());
         }
         self.running.push((key.clone(), Instant::now()));
         self.report_depth();
         Some(key)
     }
 
-    /// Returns true if the key is queued again.
+    /// Ends the claim of the key. Returns true if the key is queued again.
     fn done(&mut self, key: &Arc<Key>) -> bool {
-        if let Some(at) = self.running.iter().position(|(claimed, _)| claimed == key) {
-            let (_, since) = self.running.swap_remove(at);
+        if let Some(index) = self.running.iter().position(|(claimed, _)| claimed == key) {
+            let (_, claimed_at) = self.running.swap_remove(index);
             if let Some(metrics) = &self.metrics {
-                metrics.work_duration.observe(since.elapsed().as_secs_f64());
+                metrics.work_duration.observe(claimed_at.elapsed().as_secs_f64());
             }
         }
         let is_queued = self.lanes.done(key);
@@ -258,17 +258,17 @@ impl fmt::Debug for Queue {
 
 impl RunningPasses for Shared {
     fn ages(&self) -> Vec<Duration> {
-        self.state.lock().running.iter().map(|(_, since)| since.elapsed()).collect()
+        self.state.lock().running.iter().map(|(_, claimed_at)| claimed_at.elapsed()).collect()
     }
 }
 
-/// A claimed key. It is not claimed again until this is dropped.
-pub(crate) struct Claimed {
+/// A key that a worker processes. It is not claimed again until this is dropped.
+pub(crate) struct ClaimedKey {
     key: Arc<Key>,
     queue: Queue,
 }
 
-impl Deref for Claimed {
+impl Deref for ClaimedKey {
     type Target = Key;
 
     fn deref(&self) -> &Key {
@@ -276,10 +276,10 @@ impl Deref for Claimed {
     }
 }
 
-impl Drop for Claimed {
+impl Drop for ClaimedKey {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            tracing::error!(key = %self.key, "a pass panicked when it was dropped: its key is retried");
+            tracing::error!(key = %self.key, "a pass panicked while it was dropped: its key is retried");
             self.queue.retry(self, None);
         }
         let is_queued = self.queue.0.state.lock().done(&self.key);

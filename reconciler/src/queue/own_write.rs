@@ -1,6 +1,6 @@
 //! Status and finalizer writes of the framework, whose echo in the watch does not enqueue the key again.
 //!
-//! The writes are chosen in `object_client.rs`. The events come from `enqueue_own_key` in `controller_builder.rs`.
+//! `object_client.rs` chooses the writes. `enqueue_own_key` in `controller_builder.rs` passes in the events.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use reknit_apis::Key;
 
 use super::Queue;
 
-/// An own write in flight. When it is dropped, the changes of its object that the watch reported meanwhile enqueue the
-/// key, except for the echo of the write itself.
+/// An own write in flight. While it exists, reported changes of its object are recorded and do not enqueue the key.
+/// When it is dropped, the key is enqueued if any of these changes is not the echo of the write.
 pub(crate) struct OwnWrite {
     queue: Queue,
     key: Arc<Key>,
@@ -18,10 +18,11 @@ pub(crate) struct OwnWrite {
 }
 
 impl Queue {
-    /// Runs a status or finalizer write of the framework. Its result does not enqueue the
-    /// key, whether the answer or the watch reports it first. `version` reads the resourceVersion of the answer.
+    /// Runs a status or finalizer write of the framework. Its result does not enqueue the key, whether the answer or
+    /// the watch reports it first. `version` returns the resourceVersion in the answer.
     ///
-    /// Writes of user code do enqueue the key: the pass may have computed its status from what it read before.
+    /// Writes of user code do enqueue the key, since the pass may have computed its status from the state before the
+    /// write.
     pub(crate) async fn suppressing_echo<T, E>(
         &self,
         key: Arc<Key>,
@@ -47,8 +48,8 @@ impl OwnWrite {
         self.answer = Some(version.map(str::to_owned));
     }
 
-    /// Returns true if a reported version, or `None` for a deletion, is not the result of this write. A deletion is its result
-    /// too: removing the last finalizer deletes the object.
+    /// Returns true if the reported version, or `None` for a deletion, is not the echo of this write. After a
+    /// successful write a deletion counts as its echo, since removing the last finalizer deletes the object.
     fn is_foreign(&self, reported: &Option<String>) -> bool {
         self.answer.as_ref().is_none_or(|answer| reported.is_some() && reported != answer)
     }
@@ -58,10 +59,10 @@ impl Drop for OwnWrite {
     fn drop(&mut self) {
         let reported = {
             let writes = &mut self.queue.0.state.lock().pending_writes;
-            let at = writes.iter().position(|(key, _)| *key == self.key);
-            at.map(|at| writes.swap_remove(at).1).unwrap_or_default()
+            let index = writes.iter().position(|(key, _)| *key == self.key);
+            index.map(|index| writes.swap_remove(index).1).unwrap_or_default()
         };
-        if reported.iter().any(|reported| self.is_foreign(reported)) {
+        if reported.iter().any(|version| self.is_foreign(version)) {
             self.queue.add(Key::clone(&self.key));
         }
     }

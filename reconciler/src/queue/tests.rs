@@ -6,14 +6,14 @@ fn key(name: &str) -> Key {
     Key::new("default", name)
 }
 
-fn queue(names: &[&str]) -> Queue {
+fn queue_of(names: &[&str]) -> Queue {
     let queue = Queue::new();
     names.iter().for_each(|name| queue.add(key(name)));
     queue
 }
 
-/// Claims a key if one is queued now.
-async fn claim_now(queue: &Queue) -> Option<Claimed> {
+/// Claims the next key, or returns `None` if none is queued now.
+async fn claim_now(queue: &Queue) -> Option<ClaimedKey> {
     tokio::select! {
         biased;
         claimed = queue.next() => claimed,
@@ -27,7 +27,7 @@ async fn name_of_next(queue: &Queue) -> String {
 
 #[tokio::test(start_paused = true)]
 async fn a_queued_key_is_not_queued_again() {
-    let queue = queue(&["a", "b", "a"]);
+    let queue = queue_of(&["a", "b", "a"]);
     assert_eq!(name_of_next(&queue).await, "a");
     assert_eq!(name_of_next(&queue).await, "b");
     assert!(claim_now(&queue).await.is_none());
@@ -35,7 +35,7 @@ async fn a_queued_key_is_not_queued_again() {
 
 #[tokio::test(start_paused = true)]
 async fn a_claimed_key_is_not_claimed_again() {
-    let queue = queue(&["a"]);
+    let queue = queue_of(&["a"]);
     let _claimed = queue.next().await.unwrap();
     queue.add(key("a"));
     assert!(claim_now(&queue).await.is_none());
@@ -43,7 +43,7 @@ async fn a_claimed_key_is_not_claimed_again() {
 
 #[tokio::test(start_paused = true)]
 async fn a_key_added_while_claimed_is_queued_again_once() {
-    let queue = queue(&["a"]);
+    let queue = queue_of(&["a"]);
     let claimed = queue.next().await.unwrap();
     queue.add(key("a"));
     queue.add(key("a"));
@@ -54,9 +54,9 @@ async fn a_key_added_while_claimed_is_queued_again_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_waiting_worker_is_notified_by_an_add_and_by_the_end_of_a_claim() {
-    let queue = queue(&["a"]);
+    let queue = queue_of(&["a"]);
     let claimed = queue.next().await.unwrap();
-    let waiting = tokio::spawn({
+    let worker = tokio::spawn({
         let queue = queue.clone();
         async move { [name_of_next(&queue).await, name_of_next(&queue).await] }
     });
@@ -65,7 +65,7 @@ async fn a_waiting_worker_is_notified_by_an_add_and_by_the_end_of_a_claim() {
     queue.add(key("a"));
     tokio::task::yield_now().await;
     drop(claimed);
-    assert_eq!(waiting.await.unwrap(), ["b", "a"]);
+    assert_eq!(worker.await.unwrap(), ["b", "a"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -81,9 +81,9 @@ async fn one_turn_in_ten_goes_to_the_slow_lane() {
     for _ in 0..43 {
         turns.push(name_of_next(&queue).await);
     }
-    let slow: Vec<_> =
-        turns.iter().enumerate().filter(|(_, n)| n.starts_with("slow")).map(|(at, _)| at).collect();
-    assert_eq!(slow, [9, 19, 29]);
+    let slow_turns: Vec<_> =
+        turns.iter().enumerate().filter(|(_, name)| name.starts_with("slow")).map(|(turn, _)| turn).collect();
+    assert_eq!(slow_turns, [9, 19, 29]);
     assert_eq!(turns[0], "fast0");
 }
 
@@ -101,7 +101,7 @@ async fn a_slow_key_that_is_added_to_the_fast_lane_moves_there() {
 
 #[tokio::test(start_paused = true)]
 async fn a_claimed_key_added_to_both_lanes_is_queued_in_the_fast_lane() {
-    let queue = queue(&["a"]);
+    let queue = queue_of(&["a"]);
     let claimed = queue.next().await.unwrap();
     queue.add_slow(key("a"));
     queue.add_slow(key("b"));
@@ -128,41 +128,42 @@ async fn a_worker_waiting_for_a_delayed_key_takes_an_earlier_one() {
     let queue = Queue::new();
     let start = Instant::now();
     queue.add_after(key("late"), Duration::from_secs(100));
-    let waiting = tokio::spawn({
+    let worker = tokio::spawn({
         let queue = queue.clone();
         async move { name_of_next(&queue).await }
     });
     tokio::task::yield_now().await;
     queue.add_after(key("soon"), Duration::from_secs(1));
-    assert_eq!(waiting.await.unwrap(), "soon");
+    assert_eq!(worker.await.unwrap(), "soon");
     assert_eq!(start.elapsed().as_secs(), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_due_key_and_a_new_key_go_to_both_waiting_workers() {
     let queue = Queue::new();
-    let first_waiter = tokio::spawn({
+    let spawn_worker = || {
         let queue = queue.clone();
-        async move { (name_of_next(&queue).await, Instant::now()) }
-    });
+        tokio::spawn(async move {
+            let claimed = queue.next().await.unwrap();
+            (claimed.name.clone(), Instant::now(), claimed)
+        })
+    };
+    let first_worker = spawn_worker();
     tokio::task::yield_now().await;
     let start = Instant::now();
     queue.add_after(key("due"), Duration::from_secs(1));
-    let worker = queue.clone();
-    let second_waiter = tokio::spawn(async move { worker.next().await.unwrap() });
+    let second_worker = spawn_worker();
     tokio::task::yield_now().await;
     queue.add(key("now"));
-    let (second, first) = tokio::join!(second_waiter, first_waiter);
-    let (name, when) = first.unwrap();
-    let other = second.unwrap();
-    let names: HashSet<_> = [name, other.name.clone()].into();
-    assert_eq!(names, ["now".to_owned(), "due".to_owned()].into());
-    assert!(when.duration_since(start).as_secs() <= 1);
+    let (first, second) = tokio::join!(first_worker, second_worker);
+    let ((first_name, claimed_at, _first), (second_name, _, _second)) = (first.unwrap(), second.unwrap());
+    assert_eq!(HashSet::from([first_name, second_name]), ["now".to_owned(), "due".to_owned()].into());
+    assert!(claimed_at.duration_since(start).as_secs() <= 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_failed_key_is_retried_after_its_backoff() {
-    let queue = queue(&["a"]);
+    let queue = queue_of(&["a"]);
     for wait in [5, 10, 20] {
         let claimed = queue.next().await.unwrap();
         queue.retry(&claimed, None);
@@ -179,15 +180,15 @@ async fn a_failed_key_is_retried_after_its_backoff() {
 
 #[tokio::test(start_paused = true)]
 async fn a_closed_queue_neither_returns_nor_accepts_keys() {
-    let queue = queue(&["a"]);
+    let queue = queue_of(&["a"]);
     let claimed = queue.next().await.unwrap();
-    let waiting = tokio::spawn({
+    let worker_ends = tokio::spawn({
         let queue = queue.clone();
         async move { queue.next().await.is_none() }
     });
     tokio::task::yield_now().await;
     queue.close();
-    assert!(waiting.await.unwrap());
+    assert!(worker_ends.await.unwrap());
     queue.add(key("b"));
     drop(claimed);
     assert!(queue.next().await.is_none());
@@ -195,38 +196,38 @@ async fn a_closed_queue_neither_returns_nor_accepts_keys() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dropped_wait_loses_no_key() {
+async fn a_dropped_call_of_next_loses_no_key() {
     let queue = Queue::new();
     {
-        let mut waiting = std::pin::pin!(queue.next());
-        assert!(futures::poll!(waiting.as_mut()).is_pending());
+        let mut next = std::pin::pin!(queue.next());
+        assert!(futures::poll!(next.as_mut()).is_pending());
         queue.add(key("a"));
     }
     assert_eq!(name_of_next(&queue).await, "a");
 }
 
 #[tokio::test]
-async fn an_own_write_enqueues_its_key_in_other_queues_only() {
-    let (mine, other) = (Queue::new(), Queue::new());
+async fn the_echo_of_an_own_write_enqueues_its_key_in_other_queues_only() {
+    let (own, other) = (Queue::new(), Queue::new());
     let write = async {
-        for queue in [&mine, &other] {
+        for queue in [&own, &other] {
             queue.add_changed(key("a"), Some("2"));
             queue.add_changed(key("b"), Some("2"));
         }
         Ok::<_, ()>("2".to_owned())
     };
-    mine.suppressing_echo(key("a").into(), write, |version| Some(version)).await.unwrap();
-    assert_eq!(mine.take_all(), [key("b")]);
+    own.suppressing_echo(key("a").into(), write, |version| Some(version)).await.unwrap();
+    assert_eq!(own.take_all(), [key("b")]);
     assert_eq!(other.take_all(), [key("a"), key("b")]);
-    mine.add_changed(key("a"), Some("2"));
-    assert_eq!(mine.take_all(), [key("a")], "the write has ended");
+    own.add_changed(key("a"), Some("2"));
+    assert_eq!(own.take_all(), [key("a")], "the write has ended");
 }
 
-/// Writes `a`. While the write is in flight, the watch reports these resourceVersions of `a`, where `None` is a deletion.
-/// Then the write returns `answer`. Returns the keys that are enqueued after that.
+/// Writes `a`. While the write is in flight, the watch reports these resourceVersions of `a`, where `None` is a
+/// deletion. Then the write returns `answer`. Returns the keys that are enqueued after that.
 async fn enqueued_by(reported: &[Option<&str>], answer: Result<&str, ()>) -> Vec<Key> {
     let queue = Queue::new();
-    let (send, answered) = tokio::sync::oneshot::channel();
+    let (send_answer, answered) = tokio::sync::oneshot::channel();
     let writing = tokio::spawn({
         let queue = queue.clone();
         async move {
@@ -238,13 +239,13 @@ async fn enqueued_by(reported: &[Option<&str>], answer: Result<&str, ()>) -> Vec
     reported.iter().for_each(|version| queue.add_changed(key("a"), *version));
     queue.add_changed(key("b"), Some("2"));
     assert_eq!(queue.take_all(), [key("b")], "before the answer");
-    send.send(answer.map(str::to_owned)).unwrap();
+    send_answer.send(answer.map(str::to_owned)).unwrap();
     let _ = writing.await.unwrap();
     queue.take_all()
 }
 
 #[tokio::test]
-async fn an_echo_before_the_answer_enqueues_nothing() {
+async fn an_echo_that_arrives_before_the_answer_enqueues_nothing() {
     assert_eq!(enqueued_by(&[Some("2")], Ok("2")).await, []);
     assert_eq!(
         enqueued_by(&[Some("2"), None], Ok("2")).await,

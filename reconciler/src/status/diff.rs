@@ -4,19 +4,19 @@ use serde_json::{Map, Value};
 
 /// The merge patch from `before` to `after`; `None` if they are equal.
 ///
-/// It names only fields of `before` or `after`, so fields that a newer version stores beside them are kept. Lists are
-/// replaced as a whole.
+/// It contains only fields of `before` or `after`. Other fields, which a newer version of the type may have stored, are
+/// kept. Lists are replaced as a whole.
 pub(super) fn diff(before: &Value, after: Value) -> Option<Value> {
     if *before == after {
         return None;
     }
     match (before, after) {
-        (Value::Object(before), Value::Object(after)) => Some(Value::Object(fields(before, after))),
+        (Value::Object(before), Value::Object(after)) => Some(Value::Object(diff_fields(before, after))),
         (_, after) => Some(after),
     }
 }
 
-fn fields(before: &Map<String, Value>, after: Map<String, Value>) -> Map<String, Value> {
+fn diff_fields(before: &Map<String, Value>, after: Map<String, Value>) -> Map<String, Value> {
     let removed = before.keys().filter(|name| !after.contains_key(*name));
     let removed: Vec<_> = removed.map(|name| (name.clone(), Value::Null)).collect();
     let changed = after.into_iter().filter_map(|(name, new)| {
@@ -48,7 +48,7 @@ pub(super) fn merge(into: &mut Value, patch: &Value) {
     }
 }
 
-/// Returns true if the patch changes a value that differs between `before`, which the patch was computed from, and `now`.
+/// Returns true if the patch changes a value that differs between `before`, from which it was computed, and `now`.
 pub(super) fn conflicts_with(patch: &Value, before: Option<&Value>, now: Option<&Value>) -> bool {
     match patch {
         Value::Object(changes) => changes.iter().any(|(name, change)| {
@@ -86,15 +86,15 @@ mod tests {
         ];
         for before in &values {
             for after in &values {
-                let mut made = before.clone();
-                merge(&mut made, &diff(before, after.clone()).unwrap_or_else(|| json!({})));
-                assert_eq!(&made, after, "from {before}");
+                let mut merged = before.clone();
+                merge(&mut merged, &diff(before, after.clone()).unwrap_or_else(|| json!({})));
+                assert_eq!(&merged, after, "from {before}");
             }
         }
     }
 
     #[test]
-    fn fields_that_neither_side_knows_survive_a_merge() {
+    fn fields_that_are_in_neither_value_survive_a_merge() {
         let mut stored = json!({"known": 1, "newer": {"field": true}});
         merge(&mut stored, &diff(&json!({"known": 1}), json!({"known": 2})).unwrap());
         assert_eq!(stored, json!({"known": 2, "newer": {"field": true}}));
@@ -107,8 +107,14 @@ mod tests {
         let conflicts_with = |now: Value| conflicts_with(&patch, Some(&before), Some(&now));
         assert!(!conflicts_with(before.clone()));
         assert!(!conflicts_with(json!({"a": 5, "b": {"c": [1], "d": 6}, "other": 7})));
-        assert!(conflicts_with(json!({"a": 1, "b": {"c": [1, 3], "d": 2}})), "the list is another");
-        assert!(conflicts_with(json!({"a": 1, "b": {"c": [1], "d": 2}, "new": {"x": 2}})), "added by both");
-        assert!(conflicts_with(json!({"a": 1})), "gone");
+        assert!(
+            conflicts_with(json!({"a": 1, "b": {"c": [1, 3], "d": 2}})),
+            "another client changed the list"
+        );
+        assert!(
+            conflicts_with(json!({"a": 1, "b": {"c": [1], "d": 2}, "new": {"x": 2}})),
+            "another client added the same field"
+        );
+        assert!(conflicts_with(json!({"a": 1})), "another client removed the field");
     }
 }

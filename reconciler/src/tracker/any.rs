@@ -18,9 +18,9 @@ use super::{
 use crate::{Error, Permanent, Queue, Result};
 
 /// The time that a pass waits for the first list of a newly opened informer.
-const FIRST_LIST: Duration = Duration::from_secs(10);
-/// The longest time until the retry for a Kind that is unknown or cannot be listed. No watch reports that it now can.
-const RETRY: Duration = Duration::from_secs(30);
+const FIRST_LIST_TIMEOUT: Duration = Duration::from_secs(10);
+/// The longest time until the retry for a Kind that is unknown or cannot be listed, since no watch reports when it can.
+const RETRY_WITHIN: Duration = Duration::from_secs(30);
 
 /// Objects of any Kind for a pass to read by reference. A change of an object that was read enqueues the key, as with
 /// [`Tracked`](crate::Tracked).
@@ -43,7 +43,7 @@ const RETRY: Duration = Duration::from_secs(30);
 pub struct TrackedAny {
     informers: Informers,
     /// The only namespace of the controller, if it is confined to one.
-    within: Option<String>,
+    only_namespace: Option<String>,
     /// The API groups that references may name; all if `None`.
     groups: Option<Arc<[String]>>,
     queue: Queue,
@@ -53,30 +53,28 @@ pub struct TrackedAny {
 impl fmt::Debug for TrackedAny {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TrackedAny")
-            .field("within", &self.within)
+            .field("only_namespace", &self.only_namespace)
             .field("informers", &self.trackers.dynamic_informers())
             .finish_non_exhaustive()
     }
 }
 
-/// The fault of a reference, of which `target` is the Kind and group version.
+/// The error of a reference. `kind` is its Kind and API version, as [`kind_of`] returns it.
 #[derive(Debug, thiserror::Error)]
 enum ReferenceError {
-    #[error("the API server does not know {target}: is its CustomResourceDefinition installed?")]
-    UnknownKind { target: String },
+    #[error("the API server does not know {kind}: is its CustomResourceDefinition installed?")]
+    UnknownKind { kind: String },
     #[error(
-        "the reference to a {target} names the API group {group:?}, and this controller follows references only to \
+        "the reference to a {kind} names the API group {group:?}, and this controller follows references only to \
          {allowed:?}: add the group to `.groups(…)` of `track_any()`"
     )]
-    Group { target: String, group: String, allowed: Arc<[String]> },
+    Group { kind: String, group: String, allowed: Arc<[String]> },
     #[error(
-        "the reference to a {target} leads to the namespace {namespace}, and this controller reads only {within}"
+        "the reference to a {kind} leads to the namespace {namespace}, and this controller reads only {only_namespace}"
     )]
-    Namespace { target: String, namespace: String, within: String },
-    #[error(
-        "the reference to a {target} names no namespace, and {observer} lies in none: name the namespace"
-    )]
-    NoNamespace { target: String, observer: String },
+    Namespace { kind: String, namespace: String, only_namespace: String },
+    #[error("the reference to a {kind} names no namespace, and {observer} lies in none: name the namespace")]
+    NoNamespace { kind: String, observer: String },
     #[error("the first list of {informer} is not there yet: {why}")]
     NotSynced { informer: String, why: String },
 }
@@ -84,11 +82,11 @@ enum ReferenceError {
 impl TrackedAny {
     pub(crate) fn new(
         informers: Informers,
-        within: Option<String>,
+        only_namespace: Option<String>,
         queue: Queue,
         trackers: Trackers,
     ) -> Self {
-        Self { informers, within, groups: None, queue, trackers }
+        Self { informers, only_namespace, groups: None, queue, trackers }
     }
 
     /// Allows only references to Kinds of these API groups. As in RBAC rules, `""` is the core group.
@@ -112,9 +110,9 @@ impl TrackedAny {
     ///
     /// # Errors
     ///
-    /// These errors are permanent: a malformed reference; an API group that is not [allowed](Self::groups); a namespaced
-    /// Kind without a namespace in either the reference or the observer; another namespace than that of a controller of
-    /// one namespace.
+    /// These errors are permanent: a malformed reference; an API group that is not [allowed](Self::groups); a
+    /// namespaced Kind without a namespace in either the reference or the observer; another namespace than that of a
+    /// controller of one namespace.
     ///
     /// These are retried at least every half minute: a Kind that the API server does not know; a Kind whose objects
     /// cannot be listed, or not within ten seconds.
@@ -138,25 +136,25 @@ impl TrackedAny {
         reference: &Reference,
     ) -> Result<Vec<Arc<DynamicObject>>> {
         reference.check_trackable().permanent()?;
-        let kind = self.kind(reference).permanent()?;
+        let kind = self.allowed_kind(reference).permanent()?;
         let found = self.informers.resolve(&kind).await?;
-        let unknown = || ReferenceError::UnknownKind { target: target(reference) };
-        let (resource, scope) = found.ok_or_else(|| Error::from(unknown()).retry_within(RETRY))?;
+        let unknown = || ReferenceError::UnknownKind { kind: kind_of(reference) };
+        let (resource, scope) = found.ok_or_else(|| Error::from(unknown()).retry_within(RETRY_WITHIN))?;
         let is_namespaced = scope == Scope::Namespaced;
         let namespace = self.namespace(observer, reference, is_namespaced).permanent()?;
-        let within = self.within.as_deref().filter(|_| is_namespaced).unwrap_or_default();
-        let informer = self.informers.get_dynamic(&resource, select().namespace(within));
+        let selected_namespace = self.only_namespace.as_deref().filter(|_| is_namespaced).unwrap_or_default();
+        let informer = self.informers.get_dynamic(&resource, select().namespace(selected_namespace));
         let observer = Key::of(observer);
         if let Some(labels) = &reference.selector {
             let selector: Selector = labels.clone().try_into().permanent()?;
             let read = |tracker: &Tracker| tracker.read_matching(&observer, namespace, &selector);
             self.trackers.read_dynamic(kind, &informer, &self.queue, read);
-            first_list(&informer).await?;
+            wait_for_first_list(&informer).await?;
             return Ok(matching(&informer, namespace, &selector).collect());
         }
         let target = Key::new(namespace, reference.name.as_deref().unwrap_or_default());
         self.trackers.read_dynamic(kind, &informer, &self.queue, |tracker| tracker.read(&observer, &target));
-        first_list(&informer).await?;
+        wait_for_first_list(&informer).await?;
         Ok(informer.get(&target).into_iter().collect())
     }
 
@@ -165,12 +163,15 @@ impl TrackedAny {
         self.trackers.forget_dynamic(&Key::of(observer));
     }
 
-    fn kind(&self, reference: &Reference) -> Result<GroupVersionKind, ReferenceError> {
+    /// The Kind of the reference, if its API group is allowed.
+    fn allowed_kind(&self, reference: &Reference) -> Result<GroupVersionKind, ReferenceError> {
         let Reference { api_version, kind, .. } = reference;
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-        if let Some(allowed) = self.groups.as_ref().filter(|allowed| allowed.iter().all(|one| one != group)) {
+        if let Some(allowed) =
+            self.groups.as_ref().filter(|allowed| allowed.iter().all(|allowed| allowed != group))
+        {
             let (group, allowed) = (group.into(), allowed.clone());
-            return Err(ReferenceError::Group { target: target(reference), group, allowed });
+            return Err(ReferenceError::Group { kind: kind_of(reference), group, allowed });
         }
         Ok(GroupVersionKind::gvk(group, version, kind))
     }
@@ -186,28 +187,29 @@ impl TrackedAny {
             return Ok(None);
         }
         let named = reference.namespace.as_deref().filter(|namespace| !namespace.is_empty());
-        match (named.or(observer.meta().namespace.as_deref()), &self.within) {
+        match (named.or(observer.meta().namespace.as_deref()), &self.only_namespace) {
             (None, _) => {
                 let observer = Key::of(observer).name;
-                Err(ReferenceError::NoNamespace { target: target(reference), observer })
+                Err(ReferenceError::NoNamespace { kind: kind_of(reference), observer })
             }
-            (Some(namespace), Some(within)) if within != namespace => {
-                let (namespace, within) = (namespace.into(), within.clone());
-                Err(ReferenceError::Namespace { target: target(reference), namespace, within })
+            (Some(namespace), Some(only_namespace)) if only_namespace != namespace => {
+                let (namespace, only_namespace) = (namespace.into(), only_namespace.clone());
+                Err(ReferenceError::Namespace { kind: kind_of(reference), namespace, only_namespace })
             }
             (namespace, _) => Ok(namespace),
         }
     }
 }
 
-fn target(reference: &Reference) -> String {
+/// Kind and API version: `Service of v1`.
+fn kind_of(reference: &Reference) -> String {
     format!("{} of {}", reference.kind, reference.api_version)
 }
 
 /// Waits for the first list, unless the informer already reports why it cannot be listed.
-async fn first_list(informer: &Informer<DynamicObject>) -> Result<()> {
+async fn wait_for_first_list(informer: &Informer<DynamicObject>) -> Result<()> {
     if !matches!(informer.state(), InformerState::Waiting { why, .. } if !why.is_empty()) {
-        let _ = tokio::time::timeout(FIRST_LIST, informer.synced()).await;
+        let _ = tokio::time::timeout(FIRST_LIST_TIMEOUT, informer.synced()).await;
     }
     let why = match informer.state() {
         InformerState::Synced { .. } => return Ok(()),
@@ -215,7 +217,8 @@ async fn first_list(informer: &Informer<DynamicObject>) -> Result<()> {
         InformerState::Waiting { why, .. } if why.is_empty() => "the API server has not answered yet".into(),
         InformerState::Waiting { why, .. } => why,
     };
-    Err(Error::from(ReferenceError::NotSynced { informer: informer.name().into(), why }).retry_within(RETRY))
+    Err(Error::from(ReferenceError::NotSynced { informer: informer.name().into(), why })
+        .retry_within(RETRY_WITHIN))
 }
 
 #[cfg(test)]
@@ -231,8 +234,8 @@ mod tests {
     async fn a_kind_that_is_not_listed_yet_is_retried_like_an_unknown_one() {
         let cx = Context::new("test", ApiServer::new().client());
         let maps = cx.informers().get_dynamic(&ApiResource::erase::<ConfigMap>(&()), select());
-        let error = first_list(&maps).await.unwrap_err();
+        let error = wait_for_first_list(&maps).await.unwrap_err();
         assert!(!error.is_permanent());
-        assert_eq!(error.latest_retry(), Some(RETRY));
+        assert_eq!(error.latest_retry(), Some(RETRY_WITHIN));
     }
 }

@@ -1,4 +1,4 @@
-//! The reads of one Kind, by target to enqueue observers, and by observer to forget them cheaply.
+//! The index of the reads of one Kind: by target to find observers, and by observer to forget reads.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -8,21 +8,24 @@ use std::{
 use kube::core::{Selector, SelectorExt};
 use reknit_apis::Key;
 
-/// A key as text, shared by all entries that name it.
-type Text = Arc<str>;
-type Namespace = Option<Text>;
+/// A key as text, shared by all entries with that key.
+type KeyText = Arc<str>;
+/// A label selector as text, as [`canonical_text`] returns it.
+type SelectorText = Arc<str>;
+/// The namespace to which a selector applies; `None` for a cluster-scoped Kind.
+type Namespace = Option<Arc<str>>;
 
 /// The target of a read: an object by name, whether it exists or not, or the objects in a namespace that match.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Target {
-    Exact(Text),
-    Matching(Box<(Namespace, Text)>),
+    Exact(KeyText),
+    Matching(Box<(Namespace, SelectorText)>),
 }
 
-/// The least target, where the range of an observer's reads begins.
+/// The least target in order, where the range of an observer's reads begins.
 impl Default for Target {
     fn default() -> Self {
-        Self::Exact(Text::default())
+        Self::Exact(KeyText::default())
     }
 }
 
@@ -31,18 +34,19 @@ impl Default for Target {
 #[derive(Debug, Default)]
 pub(super) struct Index {
     /// Pairs of target and observer.
-    pub(super) exact: BTreeSet<(Text, Text)>,
-    pub(super) matching: HashMap<Namespace, HashMap<Text, Selected>>,
+    pub(super) exact: BTreeSet<(KeyText, KeyText)>,
+    pub(super) matching: HashMap<Namespace, HashMap<SelectorText, SelectorObservers>>,
     /// Pairs of observer and target.
-    pub(super) reads: BTreeSet<(Text, Target)>,
-    /// The targets of the running passes and of those that failed last.
-    latest: HashMap<Text, HashSet<Target>>,
+    pub(super) reads: BTreeSet<(KeyText, Target)>,
+    /// The targets that the latest pass of an observer has read, while it runs or if it failed.
+    latest: HashMap<KeyText, HashSet<Target>>,
 }
 
+/// A selector and the observers that read with it.
 #[derive(Debug)]
-pub(super) struct Selected {
+pub(super) struct SelectorObservers {
     selector: Selector,
-    observers: HashSet<Text>,
+    observers: HashSet<KeyText>,
 }
 
 impl Index {
@@ -58,17 +62,18 @@ impl Index {
 
     pub(super) fn read_matching(&mut self, observer: &Key, namespace: Option<&str>, selector: &Selector) {
         let observer = self.interned(observer);
-        let (namespace, text): (Namespace, Text) = (namespace.map(Into::into), canonical(selector).into());
+        let namespace: Namespace = namespace.map(Into::into);
+        let text: SelectorText = canonical_text(selector).into();
         if self.add(&observer, Target::Matching(Box::new((namespace.clone(), text.clone())))) {
-            let selected = self.matching.entry(namespace).or_default().entry(text);
-            let new = || Selected { selector: selector.clone(), observers: HashSet::new() };
-            selected.or_insert_with(new).observers.insert(observer);
+            let entry = self.matching.entry(namespace).or_default().entry(text);
+            let new = || SelectorObservers { selector: selector.clone(), observers: HashSet::new() };
+            entry.or_insert_with(new).observers.insert(observer);
         }
     }
 
     /// Adds the observers that read this object by name.
-    pub(super) fn observers_by_name(&self, key: &Key, into: &mut HashSet<Text>) {
-        into.extend(pairs_of(&self.exact, &text_of(key)).map(|(_, observer)| observer.clone()));
+    pub(super) fn observers_by_name(&self, key: &Key, into: &mut HashSet<KeyText>) {
+        into.extend(pairs_starting_with(&self.exact, &text_of(key)).map(|(_, observer)| observer.clone()));
     }
 
     /// Returns true if no observer reads anything of the Kind.
@@ -86,17 +91,17 @@ impl Index {
         &self,
         namespace: Option<&str>,
         labels: &BTreeMap<String, String>,
-        into: &mut HashSet<Text>,
+        into: &mut HashSet<KeyText>,
     ) {
         let namespace: Namespace = namespace.map(Into::into);
-        let selected = self.matching.get(&namespace).into_iter().flat_map(HashMap::values);
-        let matching = selected.filter(|selected| selected.selector.matches(labels));
-        into.extend(matching.flat_map(|selected| selected.observers.iter().cloned()));
+        let entries = self.matching.get(&namespace).into_iter().flat_map(HashMap::values);
+        let matching = entries.filter(|entry| entry.selector.matches(labels));
+        into.extend(matching.flat_map(|entry| entry.observers.iter().cloned()));
     }
 
     /// Starts a pass of this observer.
-    pub(super) fn begin(&mut self, observer: &Key) {
-        if let Some(observer) = first(&self.reads, &text_of(observer)).cloned() {
+    pub(super) fn begin_pass(&mut self, observer: &Key) {
+        if let Some(observer) = stored_text(&self.reads, &text_of(observer)).cloned() {
             self.latest.insert(observer, HashSet::new());
         }
     }
@@ -117,21 +122,21 @@ impl Index {
     }
 
     /// The stored text of this key, or a new one.
-    fn interned(&self, key: &Key) -> Text {
+    fn interned(&self, key: &Key) -> KeyText {
         let text = text_of(key);
-        first(&self.reads, &text).or_else(|| first(&self.exact, &text)).cloned().unwrap_or(text)
+        stored_text(&self.reads, &text).or_else(|| stored_text(&self.exact, &text)).cloned().unwrap_or(text)
     }
 
     /// Returns true if the read is new.
-    fn add(&mut self, observer: &Text, target: Target) -> bool {
+    fn add(&mut self, observer: &KeyText, target: Target) -> bool {
         if let Some(latest) = self.latest.get_mut(observer) {
             latest.insert(target.clone());
         }
         self.reads.insert((observer.clone(), target))
     }
 
-    fn remove_where(&mut self, observer: &Text, condition: impl Fn(&Target) -> bool) {
-        let reads = pairs_of(&self.reads, observer).filter(|(_, target)| condition(target));
+    fn remove_where(&mut self, observer: &KeyText, condition: impl Fn(&Target) -> bool) {
+        let reads = pairs_starting_with(&self.reads, observer).filter(|(_, target)| condition(target));
         for read in reads.cloned().collect::<Vec<_>>() {
             self.reads.remove(&read);
             match read {
@@ -143,12 +148,12 @@ impl Index {
         }
     }
 
-    fn remove_matching(&mut self, namespace: &Namespace, text: &Text, observer: &Text) {
+    fn remove_matching(&mut self, namespace: &Namespace, selector: &SelectorText, observer: &KeyText) {
         let Some(selectors) = self.matching.get_mut(namespace) else { return };
-        let Some(selected) = selectors.get_mut(text) else { return };
-        selected.observers.remove(observer);
-        if selected.observers.is_empty() {
-            selectors.remove(text);
+        let Some(entry) = selectors.get_mut(selector) else { return };
+        entry.observers.remove(observer);
+        if entry.observers.is_empty() {
+            selectors.remove(selector);
         }
         if selectors.is_empty() {
             self.matching.remove(namespace);
@@ -156,27 +161,31 @@ impl Index {
     }
 }
 
-fn text_of(key: &Key) -> Text {
+fn text_of(key: &Key) -> KeyText {
     [key.namespace.as_deref().unwrap_or_default(), "/", &key.name].concat().into()
 }
 
-/// The pairs that begin with this text.
-fn pairs_of<'a, T: Default + Ord>(
-    pairs: &'a BTreeSet<(Text, T)>,
-    text: &Text,
-) -> impl Iterator<Item = &'a (Text, T)> {
+/// The pairs whose first element is this text.
+fn pairs_starting_with<'a, T: Default + Ord>(
+    pairs: &'a BTreeSet<(KeyText, T)>,
+    text: &KeyText,
+) -> impl Iterator<Item = &'a (KeyText, T)> {
     let text = text.clone();
     pairs.range((text.clone(), T::default())..).take_while(move |(first, _)| *first == text)
 }
 
-/// The stored copy of this text, if a pair begins with it.
-fn first<'a, T: Default + Ord>(pairs: &'a BTreeSet<(Text, T)>, text: &Text) -> Option<&'a Text> {
-    pairs_of(pairs, text).next().map(|(text, _)| text)
+/// The stored copy of this text, if it is the first element of a pair.
+fn stored_text<'a, T: Default + Ord>(
+    pairs: &'a BTreeSet<(KeyText, T)>,
+    text: &KeyText,
+) -> Option<&'a KeyText> {
+    pairs_starting_with(pairs, text).next().map(|(text, _)| text)
 }
 
-/// The same text for selectors that differ only in the order of their requirements.
-fn canonical(selector: &Selector) -> String {
-    let mut expressions: Vec<_> = selector.clone().into_iter().map(|one| one.to_string()).collect();
+/// The selector as text. Selectors that differ only in the order of their requirements have the same text.
+fn canonical_text(selector: &Selector) -> String {
+    let mut expressions: Vec<_> =
+        selector.clone().into_iter().map(|expression| expression.to_string()).collect();
     expressions.sort();
     expressions.dedup();
     expressions.join(",")

@@ -16,7 +16,7 @@ fn key(name: &str) -> Key {
     Key::new("default", name)
 }
 
-/// The numbers of objects, selectors and observers.
+/// The numbers of objects that are read by name, of selectors and of observers.
 fn sizes(tracker: &Tracker) -> [usize; 3] {
     let index = tracker.0.lock();
     let matching = index.matching.values().map(HashMap::len).sum();
@@ -25,30 +25,30 @@ fn sizes(tracker: &Tracker) -> [usize; 3] {
     [exact.len(), matching, observers.len()]
 }
 
-/// The number of distinct texts.
-fn copies(tracker: &Tracker) -> usize {
+/// The number of stored texts of keys. A text that is shared counts once.
+fn stored_texts(tracker: &Tracker) -> usize {
     let index = tracker.0.lock();
     let pairs = index.exact.iter().flat_map(|(target, observer)| [target, observer]);
     pairs.map(Arc::as_ptr).collect::<HashSet<_>>().len()
 }
 
-fn web() -> Selector {
+fn app_is_web() -> Selector {
     Expression::Equal("app".into(), "web".into()).into()
 }
 
 #[test]
-fn reads_that_are_not_repeated_leave_nothing_behind() {
+fn reads_that_are_not_repeated_are_removed_from_the_index() {
     let trackers = Trackers::default();
     let tracker = trackers.add();
     for n in 0..1000 {
-        trackers.begin(&key("observer"));
+        trackers.begin_pass(&key("observer"));
         tracker.read(&key("observer"), &key(&n.to_string()));
         let selector = Expression::Equal("app".into(), n.to_string()).into();
         tracker.read_matching(&key("observer"), Some("default"), &selector);
         trackers.retain_latest(&key("observer"));
         assert_eq!(sizes(&tracker), [1, 1, 1]);
     }
-    trackers.begin(&key("observer"));
+    trackers.begin_pass(&key("observer"));
     trackers.retain_latest(&key("observer"));
     assert_eq!(sizes(&tracker), [0, 0, 0]);
 }
@@ -60,7 +60,7 @@ fn forgetting_an_observer_keeps_the_reads_of_others() {
     for observer in ["one", "two"] {
         tracker.read(&key(observer), &key("shared"));
         tracker.read(&key(observer), &key(observer));
-        tracker.read_matching(&key(observer), None, &web());
+        tracker.read_matching(&key(observer), None, &app_is_web());
     }
     assert_eq!(sizes(&tracker), [3, 1, 2]);
     trackers.forget(&key("one"));
@@ -73,10 +73,10 @@ fn forgetting_an_observer_keeps_the_reads_of_others() {
 fn a_key_is_stored_once_as_observer_and_target() {
     let tracker = Tracker::default();
     tracker.read(&key("a"), &key("a"));
-    assert_eq!(copies(&tracker), 1, "an observer that reads an object of its own name");
+    assert_eq!(stored_texts(&tracker), 1, "an observer that reads an object of its own name");
     tracker.read(&key("a"), &key("b"));
     tracker.read(&key("b"), &key("a"));
-    assert_eq!(copies(&tracker), 2, "a target that becomes an observer, and an observer that is read");
+    assert_eq!(stored_texts(&tracker), 2, "a target that becomes an observer, and an observer that is read");
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn reads_are_kept_after_a_failed_pass_and_dropped_after_a_successful_one() {
     let trackers = Trackers::default();
     let tracker = trackers.add();
     for target in ["a", "b", "c"] {
-        trackers.begin(&key("observer"));
+        trackers.begin_pass(&key("observer"));
         tracker.read(&key("observer"), &key(target));
     }
     assert_eq!(sizes(&tracker), [3, 0, 1]);
@@ -97,22 +97,22 @@ fn equal_selectors_are_stored_once() {
     let tracker = Tracker::default();
     let other: Selector = Expression::Exists("tier".into()).into();
     let both = |first: Selector, second: Selector| first.into_iter().chain(second).collect::<Selector>();
-    tracker.read_matching(&key("one"), None, &both(web(), other.clone()));
-    tracker.read_matching(&key("two"), None, &both(other, web()));
+    tracker.read_matching(&key("one"), None, &both(app_is_web(), other.clone()));
+    tracker.read_matching(&key("two"), None, &both(other, app_is_web()));
     assert_eq!(sizes(&tracker), [0, 1, 2]);
 }
 
 #[tokio::test]
-async fn an_observer_by_name_and_by_labels_is_found_once() {
+async fn an_observer_that_reads_an_object_by_name_and_by_labels_is_found_once() {
     let tracker = Tracker::default();
     tracker.read(&key("one"), &key("web"));
-    tracker.read_matching(&key("one"), Some("default"), &web());
-    tracker.read_matching(&key("two"), Some("default"), &web());
-    tracker.read_matching(&key("elsewhere"), Some("other"), &web());
+    tracker.read_matching(&key("one"), Some("default"), &app_is_web());
+    tracker.read_matching(&key("two"), Some("default"), &app_is_web());
+    tracker.read_matching(&key("elsewhere"), Some("other"), &app_is_web());
     let services: Informer<Service> = Context::preloaded("test", ApiServer::new().client(), Vec::new()).get();
     let found = Arc::new(Mutex::new(Vec::new()));
-    let (observers, seen) = (found.clone(), tracker.clone());
-    services.on_key_event(move |event| observers.lock().push(seen.observers(event)));
+    let (results, handler_tracker) = (found.clone(), tracker.clone());
+    services.on_key_event(move |event| results.lock().push(handler_tracker.observers(event)));
     let mut service = Service::default();
     service.metadata.name = Some("web".into());
     service.metadata.namespace = Some("default".into());
@@ -122,5 +122,5 @@ async fn an_observer_by_name_and_by_labels_is_found_once() {
     }
     let one = HashSet::from(["default/one".into()]);
     let both = HashSet::from(["default/one".into(), "default/two".into()]);
-    assert_eq!(*found.lock(), [one, both.clone(), both], "also when it stops to match");
+    assert_eq!(*found.lock(), [one, both.clone(), both], "also when the labels stop matching");
 }

@@ -45,35 +45,36 @@ impl<T: Cached<DynamicType = (), Scope: Scope>> Tracked<T> {
 
     /// Returns the `T` of this name, in the observer's namespace if `T` is namespaced.
     pub fn get<O: Resource<Scope: Sees<T::Scope>>>(&self, observer: &O, name: &str) -> Option<Arc<T>> {
-        self.look(observer, Key::new(home(observer, T::Scope::NAMESPACED), name))
+        self.read(observer, Key::new(default_namespace(observer, T::Scope::NAMESPACED), name))
     }
 
     /// Returns the `T` of this name in another namespace.
     pub fn get_in<O: Resource>(&self, observer: &O, namespace: &str, name: &str) -> Option<Arc<T>> {
-        self.look(observer, Key::new(Some(namespace).filter(|_| T::Scope::NAMESPACED), name))
+        self.read(observer, Key::new(Some(namespace).filter(|_| T::Scope::NAMESPACED), name))
     }
 
     /// Lists the objects whose labels match, in the observer's namespace if `T` is namespaced. An object that starts or
-    /// stops to match enqueues the observer's key.
+    /// stops matching enqueues the observer's key.
     pub fn matching<O: Resource<Scope: Sees<T::Scope>>>(
         &self,
         observer: &O,
         selector: &Selector,
     ) -> impl Iterator<Item = Arc<T>> + use<T, O> {
-        let namespace = home(observer, T::Scope::NAMESPACED);
+        let namespace = default_namespace(observer, T::Scope::NAMESPACED);
         self.tracker.read_matching(&Key::of(observer), namespace, selector);
         matching(&self.informer, namespace, selector)
     }
 
-    fn look<O: Resource>(&self, observer: &O, target: Key) -> Option<Arc<T>> {
-        self.tracker.read(&Key::of(observer), &target); // first, so that a change in between is not missed
+    /// Records the read, then returns the object from the cache.
+    fn read<O: Resource>(&self, observer: &O, target: Key) -> Option<Arc<T>> {
+        self.tracker.read(&Key::of(observer), &target); // first: a change after the cache is read is not missed
         self.informer.get(&target)
     }
 }
 
-/// The namespace to read from if the caller names none.
-fn home<O: Resource>(observer: &O, namespaced: bool) -> Option<&str> {
-    observer.meta().namespace.as_deref().filter(|_| namespaced)
+/// The namespace to read from if the caller names none: the observer's, if the Kind to read is namespaced.
+fn default_namespace<O: Resource>(observer: &O, is_namespaced: bool) -> Option<&str> {
+    observer.meta().namespace.as_deref().filter(|_| is_namespaced)
 }
 
 /// Lists the objects that match, in one namespace or all.

@@ -1,4 +1,4 @@
-//! The reads of one controller, and the informers that it opened at run time.
+//! The trackers of one controller, and the informers that it opened at run time.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -21,8 +21,8 @@ use crate::Queue;
 pub(crate) struct Tracker(pub(super) Arc<Mutex<Index>>);
 
 impl Tracker {
-    /// Enqueues every observer of an object of this informer that changes.
-    pub(crate) fn observe<T: Cached>(&self, informer: &Informer<T>, queue: Queue) {
+    /// Enqueues the observers of each object of this informer that changes.
+    pub(crate) fn enqueue_observers_on_change<T: Cached>(&self, informer: &Informer<T>, queue: Queue) {
         let tracker = self.clone();
         informer.on_key_event(move |event| {
             for observer in tracker.observers(event) {
@@ -31,10 +31,11 @@ impl Tracker {
         });
     }
 
+    /// The observers of the object of this event, by name and by its labels before and after the change.
     pub(super) fn observers(&self, event: &KeyEvent<'_>) -> HashSet<Arc<str>> {
         let key = event.key();
-        let labels: Vec<_> =
-            if self.0.lock().has_selectors() { event.labels().collect() } else { Vec::new() };
+        let has_selectors = self.0.lock().has_selectors();
+        let labels: Vec<_> = if has_selectors { event.labels().collect() } else { Vec::new() };
         let (mut observers, index) = (HashSet::new(), self.0.lock());
         index.observers_by_name(key, &mut observers);
         for labels in &labels {
@@ -65,29 +66,30 @@ struct Inner {
     /// The trackers of Kinds that are known when the controller is built.
     fixed: Mutex<Vec<Tracker>>,
     /// The trackers of Kinds that references name at run time.
-    dynamic: Mutex<HashMap<GroupVersionKind, Dynamic>>,
+    dynamic: Mutex<HashMap<GroupVersionKind, DynamicTracker>>,
 }
 
 /// The tracker of a Kind that references name, and its informer while any observer reads that Kind.
 #[derive(Default)]
-struct Dynamic {
+struct DynamicTracker {
     tracker: Tracker,
     informer: Option<Informer<DynamicObject>>,
-    /// The informer that calls the tracker. It outlives its closing here if something else in the process holds it.
-    observed: Option<Weak<dyn InformerHandle>>,
+    /// The informer that has a handler for the tracker. Closing it here does not stop it if other code of the process
+    /// keeps it.
+    with_handler: Option<Weak<dyn InformerHandle>>,
 }
 
-impl Dynamic {
-    /// Keeps the informer open, and has it call the tracker once.
+impl DynamicTracker {
+    /// Keeps the informer open, and adds a handler to it unless it has one.
     fn open(&mut self, informer: &Informer<DynamicObject>, queue: &Queue) {
         if self.informer.is_some() {
             return;
         }
         let handle = informer.handle();
-        let observed = self.observed.as_ref().and_then(Weak::upgrade);
-        if observed.is_none_or(|observed| !Arc::ptr_eq(&observed, &handle)) {
-            self.observed = Some(Arc::downgrade(&handle));
-            self.tracker.observe(informer, queue.clone());
+        let with_handler = self.with_handler.as_ref().and_then(Weak::upgrade);
+        if with_handler.is_none_or(|informer| !Arc::ptr_eq(&informer, &handle)) {
+            self.with_handler = Some(Arc::downgrade(&handle));
+            self.tracker.enqueue_observers_on_change(informer, queue.clone());
         }
         self.informer = Some(informer.clone());
     }
@@ -110,30 +112,30 @@ impl Trackers {
         read: impl FnOnce(&Tracker),
     ) {
         let mut dynamic = self.0.dynamic.lock();
-        let of_kind = dynamic.entry(kind).or_default();
-        read(&of_kind.tracker);
-        of_kind.open(informer, queue);
+        let kind_tracker = dynamic.entry(kind).or_default();
+        read(&kind_tracker.tracker);
+        kind_tracker.open(informer, queue);
     }
 
     /// Starts a pass of this key.
-    pub(crate) fn begin(&self, key: &Key) {
-        self.each(|index| index.begin(key));
+    pub(crate) fn begin_pass(&self, key: &Key) {
+        self.for_each_index(|index| index.begin_pass(key));
     }
 
     /// Ends a successful pass: reads that it did not repeat are dropped. After a failed pass all reads are kept, since
     /// the key may be waiting for any of them.
     pub(crate) fn retain_latest(&self, key: &Key) {
-        self.each(|index| index.retain_latest(key));
+        self.for_each_index(|index| index.retain_latest(key));
         self.close_unused();
     }
 
     /// Drops all reads of this key.
     pub(crate) fn forget(&self, key: &Key) {
-        self.each(|index| index.forget(key));
+        self.for_each_index(|index| index.forget(key));
         self.close_unused();
     }
 
-    /// Drops the reads of this key of Kinds that references name.
+    /// Drops those reads of this key whose Kind a reference named.
     pub(super) fn forget_dynamic(&self, key: &Key) {
         self.0.dynamic.lock().values().for_each(|dynamic| dynamic.tracker.forget(key));
         self.close_unused();
@@ -144,7 +146,7 @@ impl Trackers {
         self.0.dynamic.lock().values().filter_map(|dynamic| dynamic.informer.clone()).collect()
     }
 
-    fn each(&self, act: impl Fn(&mut Index)) {
+    fn for_each_index(&self, act: impl Fn(&mut Index)) {
         self.0.fixed.lock().iter().for_each(|tracker| act(&mut tracker.0.lock()));
         self.0.dynamic.lock().values().for_each(|dynamic| act(&mut dynamic.tracker.0.lock()));
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::{
     core::v1::{ConfigMap, Namespace},
-    events::v1::Event as Stored,
+    events::v1::Event as StoredEvent,
 };
 use kube::{
     Api, Client, ResourceExt,
@@ -20,10 +20,10 @@ use reknit_reconciler::{Controller, Event, FinalizeKind, Key, Outcome, Reconcile
 use reknit_testing::{ControlPlane, ControllerExt, eventually};
 use serde_json::{Value, json};
 
-const SOON: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 const FINALIZER: &str = "demo.reknit.dev/map";
 
-/// Does nothing in both roles.
+/// A reconciler that does nothing.
 struct Idle;
 
 impl ReconcileKind for Idle {
@@ -39,12 +39,13 @@ impl FinalizeKind for Idle {
     }
 }
 
-struct Place {
+/// A new namespace on a real API server.
+struct Fixture {
     client: Client,
     namespace: String,
 }
 
-impl Place {
+impl Fixture {
     async fn new(prefix: &str) -> Self {
         let plane = ControlPlane::shared().await.unwrap();
         Self { client: plane.client().unwrap(), namespace: plane.namespace(prefix).await.unwrap() }
@@ -68,15 +69,16 @@ impl Place {
         Some(map.metadata.finalizers.unwrap_or_default())
     }
 
-    /// Runs a pass of a finalizing controller whose cache holds this object.
-    async fn pass(&self, held: &ConfigMap, applies: bool) -> Result<Outcome> {
-        let made = {
-            let held = serde_json::to_value(held).unwrap();
-            let cx = Context::preloaded("test", self.client.clone(), vec![held]);
+    /// Runs a pass of a finalizing controller whose cache has this object. The finalizer is written with server-side
+    /// apply or else with a merge patch.
+    async fn pass(&self, cached: &ConfigMap, server_side_apply: bool) -> Result<Outcome> {
+        let controller = {
+            let cached = serde_json::to_value(cached).unwrap();
+            let cx = Context::preloaded("test", self.client.clone(), vec![cached]);
             let build = Controller::of::<ConfigMap>(&cx).reconciler(Idle).finalizing().finalizer(FINALIZER);
-            if applies { build.server_side_apply("reknit-test").build() } else { build.build() }
+            if server_side_apply { build.server_side_apply("reknit-test").build() } else { build.build() }
         };
-        made.once(&Key::of(held)).await
+        controller.once(&Key::of(cached)).await
     }
 
     fn recorder(&self) -> Recorder {
@@ -87,26 +89,27 @@ impl Place {
         Context::preloaded("test", self.client.clone(), vec![])
     }
 
-    async fn events_about(&self, namespace: &str, uid: &str) -> Vec<Stored> {
-        let events: Api<Stored> = Api::namespaced(self.client.clone(), namespace);
-        let all = events.list(&ListParams::default()).await.unwrap().items;
-        let about =
-            |event: &Stored| event.regarding.as_ref().is_some_and(|about| about.uid.as_deref() == Some(uid));
-        all.into_iter().filter(about).collect()
+    async fn events_about(&self, namespace: &str, uid: &str) -> Vec<StoredEvent> {
+        let events: Api<StoredEvent> = Api::namespaced(self.client.clone(), namespace);
+        let events = events.list(&ListParams::default()).await.unwrap().items;
+        let is_about = |event: &StoredEvent| {
+            event.regarding.as_ref().is_some_and(|object| object.uid.as_deref() == Some(uid))
+        };
+        events.into_iter().filter(is_about).collect()
     }
 }
 
 #[tokio::test]
 async fn events_are_stored_and_repeated_ones_are_counted() {
-    let place = Place::new("events").await;
-    let map = place.create("about", &[]).await;
-    let recorder = place.recorder();
+    let fixture = Fixture::new("events").await;
+    let map = fixture.create("about", &[]).await;
+    let recorder = fixture.recorder();
     for _ in 0..3 {
         recorder.record(&map, Event::warning("Again", "and again"));
     }
     recorder.record(&map, Event::normal("Long", "ä".repeat(2000)));
     recorder.flush().await;
-    let mut events = place.events_about(&place.namespace, &map.uid().unwrap()).await;
+    let mut events = fixture.events_about(&fixture.namespace, &map.uid().unwrap()).await;
     events.sort_by_key(|event| event.reason.clone());
     let [again, long] = &events[..] else { panic!("not two events: {events:?}") };
     assert_eq!(again.series.as_ref().unwrap().count, 3);
@@ -117,12 +120,13 @@ async fn events_are_stored_and_repeated_ones_are_counted() {
 
 #[tokio::test]
 async fn events_of_a_controller_with_a_long_name_are_stored() {
-    let place = Place::new("events").await;
-    let map = place.create("about", &[]).await;
-    let recorder = Controller::named(&format!("{}.of-many", "long".repeat(15)), &place.context()).recorder();
+    let fixture = Fixture::new("events").await;
+    let map = fixture.create("about", &[]).await;
+    let recorder =
+        Controller::named(&format!("{}.of-many", "long".repeat(15)), &fixture.context()).recorder();
     recorder.record(&map, Event::normal("Seen", "it is there"));
     recorder.flush().await;
-    let events = place.events_about(&place.namespace, &map.uid().unwrap()).await;
+    let events = fixture.events_about(&fixture.namespace, &map.uid().unwrap()).await;
     let [seen] = &events[..] else { panic!("not one event: {events:?}") };
     let reporter = format!("{}.of", "long".repeat(15));
     assert_eq!(seen.reporting_controller, Some(reporter));
@@ -130,40 +134,44 @@ async fn events_of_a_controller_with_a_long_name_are_stored() {
 
 #[tokio::test]
 async fn events_about_cluster_scoped_objects_are_stored_in_the_namespace_default() {
-    let place = Place::new("cluster-events").await;
-    let namespaces: Api<Namespace> = Api::all(place.client.clone());
-    let namespace = namespaces.get(&place.namespace).await.unwrap();
-    let recorder = place.recorder();
+    let fixture = Fixture::new("cluster-events").await;
+    let namespaces: Api<Namespace> = Api::all(fixture.client.clone());
+    let namespace = namespaces.get(&fixture.namespace).await.unwrap();
+    let recorder = fixture.recorder();
     recorder.record(&namespace, Event::normal("Seen", "it is there"));
     recorder.flush().await;
-    assert_eq!(place.events_about("default", &namespace.uid().unwrap()).await.len(), 1);
+    assert_eq!(fixture.events_about("default", &namespace.uid().unwrap()).await.len(), 1);
 }
 
 #[tokio::test]
 async fn a_finalizer_is_added_and_removed_beside_others() {
-    for applies in [false, true] {
-        let place = Place::new("finalizers").await;
-        let fresh = place.create("a", &["other.io/x"]).await;
-        place.merge("a", json!({"data": {"changed": "meanwhile"}})).await;
-        let stale = place.pass(&fresh, applies).await;
-        assert_eq!(stale.is_ok(), applies, "only a merge patch conflicts");
-        let now = place.maps().get("a").await.unwrap();
-        let _ = place.pass(&now, applies).await.unwrap();
-        let mut both = place.finalizers("a").await.unwrap();
-        both.sort();
-        assert_eq!(both, [FINALIZER, "other.io/x"]);
-        place.maps().delete("a", &DeleteParams::default()).await.unwrap();
-        let dying = place.maps().get("a").await.unwrap();
-        let _ = place.pass(&dying, applies).await.unwrap();
-        assert_eq!(place.finalizers("a").await.unwrap(), ["other.io/x"]);
-        place.merge("a", json!({"metadata": {"finalizers": null}})).await;
-        eventually("gone", SOON, async || place.finalizers("a").await.is_none()).await;
+    for server_side_apply in [false, true] {
+        let fixture = Fixture::new("finalizers").await;
+        let created = fixture.create("a", &["other.io/x"]).await;
+        fixture.merge("a", json!({"data": {"changed": "meanwhile"}})).await;
+        let stale = fixture.pass(&created, server_side_apply).await;
+        assert_eq!(
+            stale.is_ok(),
+            server_side_apply,
+            "only a merge patch has the resourceVersion as precondition"
+        );
+        let current = fixture.maps().get("a").await.unwrap();
+        let _ = fixture.pass(&current, server_side_apply).await.unwrap();
+        let mut finalizers = fixture.finalizers("a").await.unwrap();
+        finalizers.sort();
+        assert_eq!(finalizers, [FINALIZER, "other.io/x"]);
+        fixture.maps().delete("a", &DeleteParams::default()).await.unwrap();
+        let terminating = fixture.maps().get("a").await.unwrap();
+        let _ = fixture.pass(&terminating, server_side_apply).await.unwrap();
+        assert_eq!(fixture.finalizers("a").await.unwrap(), ["other.io/x"]);
+        fixture.merge("a", json!({"metadata": {"finalizers": null}})).await;
+        eventually("gone", TIMEOUT, async || fixture.finalizers("a").await.is_none()).await;
     }
 }
 
 #[tokio::test]
-async fn a_finalizer_that_the_api_server_refuses_is_refused_before_the_start() {
-    let place = Place::new("names").await;
+async fn a_finalizer_name_that_the_api_server_refuses_is_refused_before_the_start() {
+    let fixture = Fixture::new("names").await;
     for name in [
         FINALIZER,
         "unqualified",
@@ -174,60 +182,67 @@ async fn a_finalizer_that_the_api_server_refuses_is_refused_before_the_start() {
         "x.dev/-map",
     ] {
         let object = json!({"metadata": {"name": "a", "finalizers": [name]}});
-        let dry = PostParams { dry_run: true, ..PostParams::default() };
-        let taken = place.maps().create(&dry, &serde_json::from_value(object).unwrap()).await.is_ok();
-        let build = Controller::of::<ConfigMap>(&place.context()).reconciler(Idle).finalizing();
-        assert_eq!(build.finalizer(name).build().check().is_ok(), taken, "{name}");
-        assert_eq!(taken, name == FINALIZER);
+        let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+        let is_accepted =
+            fixture.maps().create(&dry_run, &serde_json::from_value(object).unwrap()).await.is_ok();
+        let build = Controller::of::<ConfigMap>(&fixture.context()).reconciler(Idle).finalizing();
+        assert_eq!(build.finalizer(name).build().check().is_ok(), is_accepted, "{name}");
+        assert_eq!(is_accepted, name == FINALIZER);
     }
 }
 
 #[tokio::test]
 async fn a_finalizer_is_kept_if_the_object_changed_since_it_was_finalized() {
-    for applies in [false, true] {
-        let place = Place::new("finalizers").await;
-        place.create("a", &[FINALIZER]).await;
-        place.maps().delete("a", &DeleteParams::default()).await.unwrap();
-        let dying = place.maps().get("a").await.unwrap();
-        let changed = place.merge("a", json!({"data": {"changed": "meanwhile"}})).await;
-        assert!(place.pass(&dying, applies).await.unwrap_err().is_conflict(), "applied: {applies}");
-        assert_eq!(place.finalizers("a").await.unwrap(), [FINALIZER]);
-        let _ = place.pass(&changed, applies).await.unwrap();
-        eventually("gone", SOON, async || place.finalizers("a").await.is_none()).await;
+    for server_side_apply in [false, true] {
+        let fixture = Fixture::new("finalizers").await;
+        fixture.create("a", &[FINALIZER]).await;
+        fixture.maps().delete("a", &DeleteParams::default()).await.unwrap();
+        let terminating = fixture.maps().get("a").await.unwrap();
+        let changed = fixture.merge("a", json!({"data": {"changed": "meanwhile"}})).await;
+        assert!(
+            fixture.pass(&terminating, server_side_apply).await.unwrap_err().is_conflict(),
+            "server-side apply: {server_side_apply}"
+        );
+        assert_eq!(fixture.finalizers("a").await.unwrap(), [FINALIZER]);
+        let _ = fixture.pass(&changed, server_side_apply).await.unwrap();
+        eventually("gone", TIMEOUT, async || fixture.finalizers("a").await.is_none()).await;
     }
 }
 
 #[tokio::test]
-async fn a_merged_finalizer_is_removed_by_server_side_apply() {
-    let place = Place::new("switched").await;
-    let fresh = place.create("a", &[]).await;
-    let _ = place.pass(&fresh, false).await.unwrap();
-    place.maps().delete("a", &DeleteParams::default()).await.unwrap();
-    let dying = place.maps().get("a").await.unwrap();
-    let _ = place.pass(&dying, true).await.unwrap();
-    eventually("gone", SOON, async || place.finalizers("a").await.is_none()).await;
+async fn a_finalizer_added_by_a_merge_patch_is_removed_by_server_side_apply() {
+    let fixture = Fixture::new("switched").await;
+    let created = fixture.create("a", &[]).await;
+    let _ = fixture.pass(&created, false).await.unwrap();
+    fixture.maps().delete("a", &DeleteParams::default()).await.unwrap();
+    let terminating = fixture.maps().get("a").await.unwrap();
+    let _ = fixture.pass(&terminating, true).await.unwrap();
+    eventually("gone", TIMEOUT, async || fixture.finalizers("a").await.is_none()).await;
 }
 
 #[tokio::test]
 async fn a_deleted_object_is_not_created_again_and_finalizing_it_succeeds() {
-    for applies in [false, true] {
-        let place = Place::new("gone").await;
-        let fresh = place.create("a", &[]).await;
-        place.maps().delete("a", &DeleteParams::default()).await.unwrap();
-        let outcome = place.pass(&fresh, applies).await.unwrap();
+    for server_side_apply in [false, true] {
+        let fixture = Fixture::new("gone").await;
+        let created = fixture.create("a", &[]).await;
+        fixture.maps().delete("a", &DeleteParams::default()).await.unwrap();
+        let outcome = fixture.pass(&created, server_side_apply).await.unwrap();
         assert_eq!(outcome, Outcome::skip(), "there is no object to add a finalizer to");
-        assert_eq!(place.finalizers("a").await, None, "applied: {applies}");
-        let mut dying = fresh.clone();
-        dying.metadata.finalizers = Some(vec![FINALIZER.into()]);
-        dying.metadata.deletion_timestamp = dying.metadata.creation_timestamp.clone();
-        assert_eq!(place.pass(&dying, applies).await.unwrap().recorded().unwrap().reason, "Finalized");
-        let another = place.create("a", &[FINALIZER]).await;
-        let _ = place.pass(&dying, applies).await.unwrap();
+        assert_eq!(fixture.finalizers("a").await, None, "server-side apply: {server_side_apply}");
+        let mut terminating = created.clone();
+        terminating.metadata.finalizers = Some(vec![FINALIZER.into()]);
+        terminating.metadata.deletion_timestamp = terminating.metadata.creation_timestamp.clone();
         assert_eq!(
-            place.finalizers("a").await.unwrap(),
-            [FINALIZER],
-            "another object of its name is not changed"
+            fixture.pass(&terminating, server_side_apply).await.unwrap().recorded_event().unwrap().reason,
+            "Finalized"
         );
-        place.merge("a", json!({"metadata": {"finalizers": null, "uid": another.uid()}})).await;
+        let another = fixture.create("a", &[FINALIZER]).await;
+        let _ = fixture.pass(&terminating, server_side_apply).await.unwrap();
+        assert_eq!(
+            fixture.finalizers("a").await.unwrap(),
+            [FINALIZER],
+            "a new object of the same name is not changed"
+        );
+        fixture.merge("a", json!({"metadata": {"finalizers": null, "uid": another.uid()}})).await;
     }
 }

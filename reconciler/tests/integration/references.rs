@@ -8,15 +8,15 @@ use reknit_injection::{Context, Informer};
 use reknit_reconciler::{Controller, Key, Outcome, ReconcileKind, Result, TrackedAny};
 use reknit_testing::{ControlPlane, ControllerExt, eventually};
 
-use crate::{Place, SOON};
+use crate::{Fixture, TIMEOUT};
 
-/// Reads a PodTemplate while a flag is set.
-struct Reading {
+/// Reads a PodTemplate by reference while the flag is set.
+struct ReferenceReader {
     anything: TrackedAny,
-    refers: Arc<Mutex<bool>>,
+    has_reference: Arc<Mutex<bool>>,
 }
 
-impl ReconcileKind for Reading {
+impl ReconcileKind for ReferenceReader {
     type Kind = ConfigMap;
     async fn reconcile_kind(&self, map: &ConfigMap, _: &mut ()) -> Result<Outcome> {
         let reference = KReference {
@@ -25,17 +25,17 @@ impl ReconcileKind for Reading {
             name: "t".into(),
             ..KReference::default()
         };
-        if *self.refers.lock().unwrap() {
+        if *self.has_reference.lock().unwrap() {
             self.anything.get(map, &reference).await?;
         }
         Ok(Outcome::done())
     }
 }
 
-/// The watches of PodTemplates that the API server serves.
-async fn watches(place: &Place) -> usize {
+/// Returns the number of watches of PodTemplates that the API server serves.
+async fn open_watches(fixture: &Fixture) -> usize {
     let request = http::Request::get("/metrics").body(Vec::new()).unwrap();
-    let metrics = place.client.request_text(request).await.unwrap();
+    let metrics = fixture.client.request_text(request).await.unwrap();
     let is_watch = |line: &&str| {
         line.starts_with("apiserver_longrunning_requests{")
             && line.contains("resource=\"podtemplates\"")
@@ -49,26 +49,27 @@ async fn watches(place: &Place) -> usize {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_watch_that_a_reference_opened_ends_with_the_last_reference() {
     let plane = ControlPlane::start().await.unwrap();
-    let place =
-        Place { client: plane.client().unwrap(), namespace: plane.namespace("references").await.unwrap() };
-    place.create("observer", &[]).await;
-    let refers = Arc::new(Mutex::new(true));
+    let fixture =
+        Fixture { client: plane.client().unwrap(), namespace: plane.namespace("references").await.unwrap() };
+    fixture.create("observer", &[]).await;
+    let has_reference = Arc::new(Mutex::new(true));
     let (controller, maps, informers) = {
-        let cx = Context::new("test", place.client.clone());
+        let cx = Context::new("test", fixture.client.clone());
         let mut build = Controller::of::<ConfigMap>(&cx);
         let anything = build.track_any();
-        let controller = build.reconciler(Reading { anything, refers: refers.clone() }).build();
+        let controller =
+            build.reconciler(ReferenceReader { anything, has_reference: has_reference.clone() }).build();
         (controller, cx.get::<Informer<ConfigMap>>(), cx.informers())
     };
     informers.start();
-    let key = Key::new(place.namespace.as_str(), "observer");
-    eventually("the observer in the cache", SOON, async || maps.contains(&key)).await;
-    assert_eq!(watches(&place).await, 0);
+    let key = Key::new(fixture.namespace.as_str(), "observer");
+    eventually("the observer in the cache", TIMEOUT, async || maps.contains(&key)).await;
+    assert_eq!(open_watches(&fixture).await, 0);
 
     let _ = controller.once(&key).await.unwrap();
-    eventually("the watch", SOON, async || watches(&place).await == 1).await;
+    eventually("the watch", TIMEOUT, async || open_watches(&fixture).await == 1).await;
     let _ = controller.once(&key).await.unwrap();
-    *refers.lock().unwrap() = false;
+    *has_reference.lock().unwrap() = false;
     let _ = controller.once(&key).await.unwrap();
-    eventually("the end of the watch", SOON, async || watches(&place).await == 0).await;
+    eventually("the end of the watch", TIMEOUT, async || open_watches(&fixture).await == 0).await;
 }

@@ -23,12 +23,12 @@ fn recorder(server: &ApiServer) -> Recorder {
 #[tokio::test]
 async fn the_event_of_an_outcome_is_recorded_by_the_controller() {
     let server = ApiServer::new();
-    let held = server.hold(&lamp());
-    let made = {
-        let cx = Context::preloaded("test", server.client(), vec![held]);
+    let cached = server.insert(&lamp());
+    let controller = {
+        let cx = Context::preloaded("test", server.client(), vec![cached]);
         reconciling(|_, _| Ok(Outcome::skip().event(Event::normal("Seen", "it is there"))))(&cx).unwrap()
     };
-    let _ = made.once(&key()).await.unwrap();
+    let _ = controller.once(&key()).await.unwrap();
     let events: Vec<_> = server.writes().into_iter().filter(|write| write.resource == "events").collect();
     let event = &events[0].body;
     assert_eq!(event["regarding"]["kind"], "Lamp");
@@ -42,7 +42,7 @@ async fn the_event_of_an_outcome_is_recorded_by_the_controller() {
 }
 
 #[tokio::test]
-async fn the_event_of_an_error_has_its_reason_and_a_conflict_has_no_event() {
+async fn the_event_of_an_error_has_the_reason_of_the_error_and_a_conflict_has_no_event() {
     let failing =
         |_: &Lamp, _: &mut LampStatus| Err("x".parse::<u8>().permanent().unwrap_err().reason("NoNumber"));
     let passed = given(lamp()).pass(reconciling(failing), "default/x").await;
@@ -63,12 +63,12 @@ async fn a_repeated_event_is_counted_on_the_first_for_six_minutes() {
     }
     recorder.record(&lamp(), Event::normal("Again", "with another message"));
     recorder.flush().await;
-    let tape = server.writes();
-    let verbs: Vec<_> = tape.iter().map(|write| write.verb).collect();
+    let writes = server.writes();
+    let verbs: Vec<_> = writes.iter().map(|write| write.verb).collect();
     assert_eq!(verbs, [Verb::Create, Verb::Patch, Verb::Patch, Verb::Create]);
-    assert_eq!(tape[1].key, Key::new("default", tape[0].body["metadata"]["name"].as_str().unwrap()));
-    assert_eq!([&tape[1].body["series"]["count"], &tape[2].body["series"]["count"]], [2, 3]);
-    assert!(tape[1].body["series"]["lastObservedTime"].is_string());
+    assert_eq!(writes[1].key, Key::new("default", writes[0].body["metadata"]["name"].as_str().unwrap()));
+    assert_eq!([&writes[1].body["series"]["count"], &writes[2].body["series"]["count"]], [2, 3]);
+    assert!(writes[1].body["series"]["lastObservedTime"].is_string());
     tokio::time::advance(std::time::Duration::from_secs(361)).await;
     recorder.record(&lamp(), Event::normal("Again", "and again"));
     recorder.flush().await;
@@ -105,9 +105,9 @@ async fn events_about_cluster_scoped_objects_are_in_the_namespace_default() {
 async fn long_texts_are_cut_between_characters() {
     let server = ApiServer::new();
     let recorder = recorder(&server);
-    let mut odd = ConfigMap::default();
-    odd.metadata.name = Some(format!("system:{}", "Ä".repeat(100)));
-    recorder.record(&odd, Event::warning(&"R".repeat(200), "ä".repeat(600)));
+    let mut long_named = ConfigMap::default();
+    long_named.metadata.name = Some(format!("system:{}", "Ä".repeat(100)));
+    recorder.record(&long_named, Event::warning(&"R".repeat(200), "ä".repeat(600)));
     recorder.flush().await;
     let event = &server.writes()[0].body;
     assert_eq!(event["note"].as_str().unwrap(), "ä".repeat(512));
@@ -118,12 +118,12 @@ async fn long_texts_are_cut_between_characters() {
 
 #[tokio::test(start_paused = true)]
 async fn events_that_cannot_be_recorded_are_dropped_and_do_not_fail_a_pass() {
-    let saying = |_: &Lamp, status: &mut LampStatus| {
+    let lighting = |_: &Lamp, status: &mut LampStatus| {
         status.light();
         Ok(Outcome::done().event(Event::normal("Lit", "")))
     };
     let passed =
-        given(lamp()).failing(Verb::Create, "events", 403).pass(reconciling(saying), "default/x").await;
+        given(lamp()).failing(Verb::Create, "events", 403).pass(reconciling(lighting), "default/x").await;
     assert!(passed.result.is_ok());
     assert_eq!(passed.writes(), ["patch lamps/status default/x"]);
 }
@@ -156,7 +156,7 @@ async fn events_are_published_in_the_background_without_a_flush() {
         }
         tokio::task::yield_now().await;
     }
-    panic!("nobody publishes it");
+    panic!("the event was not published");
 }
 
 #[tokio::test(start_paused = true)]
@@ -194,31 +194,31 @@ async fn a_repeated_event_beyond_the_limit_is_counted_later() {
     assert_eq!(writes[25].body["series"]["count"], 301);
 }
 
-/// Records the requests for events, and loses the first and the third answer.
-fn forgetful() -> (Client, mpsc::UnboundedReceiver<Value>) {
-    let (told, requests) = mpsc::unbounded_channel();
-    let answers = Arc::new(AtomicUsize::new(0));
-    let answer = move |request: http::Request<Body>| {
-        let (told, nth) = (told.clone(), answers.fetch_add(1, Ordering::SeqCst));
+/// Returns a client that forwards the requests for events to the receiver, and loses the first and the third response.
+fn client_that_loses_responses() -> (Client, mpsc::UnboundedReceiver<Value>) {
+    let (sender, requests) = mpsc::unbounded_channel();
+    let responses = Arc::new(AtomicUsize::new(0));
+    let respond = move |request: http::Request<Body>| {
+        let (sender, nth) = (sender.clone(), responses.fetch_add(1, Ordering::SeqCst));
         async move {
             let body = request.into_body().collect_bytes().await.unwrap();
-            told.send(serde_json::from_slice(&body).unwrap()).unwrap();
+            sender.send(serde_json::from_slice(&body).unwrap()).unwrap();
             if nth % 2 == 0 {
                 return Err(std::io::Error::other("the connection broke"));
             }
             let code = if nth == 1 { 409 } else { 200 };
-            let status = json!({"kind": "Status", "status": "Failure", "code": code, "reason": "AlreadyExists", "message": ""});
-            let answer = if code == 409 { status } else { serde_json::from_slice(&body).unwrap() };
-            let answer = Body::from(answer.to_string().into_bytes());
-            Ok(http::Response::builder().status(code).body(answer).unwrap())
+            let conflict = json!({"kind": "Status", "status": "Failure", "code": code, "reason": "AlreadyExists", "message": ""});
+            let body = if code == 409 { conflict } else { serde_json::from_slice(&body).unwrap() };
+            let body = Body::from(body.to_string().into_bytes());
+            Ok(http::Response::builder().status(code).body(body).unwrap())
         }
     };
-    (Client::new(tower::service_fn(answer), "default"), requests)
+    (Client::new(tower::service_fn(respond), "default"), requests)
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_whose_answer_was_lost_is_stored_and_counted_once() {
-    let (client, mut requests) = forgetful();
+async fn an_event_whose_response_was_lost_is_stored_and_counted_once() {
+    let (client, mut requests) = client_that_loses_responses();
     let recorder = Controller::of::<Lamp>(&Context::preloaded("test", client, vec![])).recorder();
     for _ in 0..2 {
         recorder.record(&lamp(), Event::normal("Again", "and again"));

@@ -10,23 +10,23 @@ fn done(_: &Lamp, _: &mut LampStatus) -> Result<Outcome> {
     Ok(Outcome::done())
 }
 
-fn saying(_: &Lamp, status: &mut LampStatus) -> Result<Outcome> {
+fn unplug(_: &Lamp, status: &mut LampStatus) -> Result<Outcome> {
     status.lit = Some(false);
     Ok(Outcome::done().event(Event::normal("Unplugged", "out")))
 }
 
 #[tokio::test]
 async fn the_finalizer_is_added_before_the_first_pass() {
-    let mut fresh = lamp();
-    fresh.metadata.finalizers = Some(vec!["other.io/x".into()]);
-    let passed = given(fresh).pass(finalizing(lighting), "default/x").await;
+    let mut lamp = lamp();
+    lamp.metadata.finalizers = Some(vec!["other.io/x".into()]);
+    let passed = given(lamp).pass(finalizing(light), "default/x").await;
     assert_eq!(passed.writes(), ["patch lamps default/x", "patch lamps/status default/x"]);
-    let sent = json!({"metadata": {"finalizers": ["other.io/x", FINALIZER], "resourceVersion": "1"}});
-    assert_eq!(passed.write(0).body, sent);
+    let patch = json!({"metadata": {"finalizers": ["other.io/x", FINALIZER], "resourceVersion": "1"}});
+    assert_eq!(passed.write(0).body, patch);
     let version = &passed.write(1).body["metadata"]["resourceVersion"];
     assert_eq!(version, "1001", "the pass continues with the patched object");
     assert_eq!(passed.events(), [Event::normal("FinalizerUpdate", "Updated \"x\" finalizers")]);
-    assert!(passed.woken.is_empty());
+    assert!(passed.enqueued.is_empty());
 }
 
 #[tokio::test]
@@ -34,26 +34,26 @@ async fn the_reconciler_does_not_run_if_the_finalizer_cannot_be_added() {
     let never = |_: &Lamp, _: &mut LampStatus| panic!("without a finalizer");
     let given = given(lamp()).failing(Verb::Patch, "lamps", 403);
     let passed = given.pass(finalizing(never), "default/x").await;
-    let said = passed.result.as_ref().unwrap_err().to_string();
-    assert_eq!(said, "failed to update finalizers for \"x\"");
+    let message = passed.result.as_ref().unwrap_err().to_string();
+    assert_eq!(message, "failed to update finalizers for \"x\"");
     let event = "Failed to update finalizers for \"x\": inducing failure for patch lamps (403 Forbidden)";
     assert_eq!(passed.events(), [Event::warning("FinalizerUpdateFailed", event)]);
 }
 
 #[tokio::test]
 async fn the_status_is_written_before_the_finalizer_is_removed() {
-    let passed = given(dying(&[FINALIZER, "other.io/x"])).pass(finalizing(saying), "default/x").await;
+    let passed = given(terminating(&[FINALIZER, "other.io/x"])).pass(finalizing(unplug), "default/x").await;
     assert_eq!(passed.writes(), ["patch lamps/status default/x", "patch lamps default/x"]);
-    let sent = json!({"metadata": {"finalizers": ["other.io/x"], "resourceVersion": "1001"}});
-    assert_eq!(passed.write(1).body, sent);
+    let patch = json!({"metadata": {"finalizers": ["other.io/x"], "resourceVersion": "1001"}});
+    assert_eq!(passed.write(1).body, patch);
     let unplugged = Event::normal("Unplugged", "out");
     assert_eq!(passed.events(), [unplugged, Event::normal("FinalizerUpdate", "Updated \"x\" finalizers")]);
-    assert!(passed.woken.is_empty());
+    assert!(passed.enqueued.is_empty());
 }
 
 #[tokio::test]
 async fn no_status_is_written_before_the_last_finalizer_is_removed() {
-    let passed = given(dying(&[FINALIZER])).pass(finalizing(saying), "default/x").await;
+    let passed = given(terminating(&[FINALIZER])).pass(finalizing(unplug), "default/x").await;
     assert_eq!(passed.writes(), ["patch lamps default/x"]);
     assert!(passed.object::<Lamp>("default/x").is_none());
 }
@@ -70,7 +70,7 @@ async fn any_result_other_than_done_keeps_the_finalizer_and_writes_the_status() 
             status.lit = Some(false);
             outcome()
         };
-        let passed = given(dying(&[FINALIZER])).pass(finalizing(waiting), "default/x").await;
+        let passed = given(terminating(&[FINALIZER])).pass(finalizing(waiting), "default/x").await;
         assert_eq!(passed.writes(), ["patch lamps/status default/x"]);
         assert!(passed.object::<Lamp>("default/x").is_some());
     }
@@ -78,25 +78,25 @@ async fn any_result_other_than_done_keeps_the_finalizer_and_writes_the_status() 
 
 #[tokio::test]
 async fn a_finalizer_is_kept_if_the_status_cannot_be_written() {
-    let given = given(dying(&[FINALIZER, "other.io/x"])).failing(Verb::Patch, "lamps/status", 500);
-    let passed = given.pass(finalizing(saying), "default/x").await;
+    let given = given(terminating(&[FINALIZER, "other.io/x"])).failing(Verb::Patch, "lamps/status", 500);
+    let passed = given.pass(finalizing(unplug), "default/x").await;
     assert_eq!(passed.writes(), ["patch lamps/status default/x"]);
     assert!(passed.result.is_err());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_finalizer_is_kept_if_the_object_changed_since_it_was_finalized() {
-    let dying = given(dying(&[FINALIZER, "other.io/x"]));
-    let given = dying.failing_times(Verb::Patch, "lamps/status", 409, 1);
-    let passed = given.pass(finalizing(saying), "default/x").await;
+    let terminating = given(terminating(&[FINALIZER, "other.io/x"]));
+    let given = terminating.failing_times(Verb::Patch, "lamps/status", 409, 1);
+    let passed = given.pass(finalizing(unplug), "default/x").await;
     assert_eq!(passed.writes(), ["patch lamps/status default/x"; 2]);
-    assert_eq!(passed.woken, [key()], "another pass sees the change");
+    assert_eq!(passed.enqueued, [key()], "another pass sees the change");
 }
 
 #[tokio::test]
 async fn a_terminating_object_without_the_finalizer_is_ignored() {
-    let never = |_: &Lamp, _: &mut LampStatus| panic!("it was never ours");
-    let passed = given(dying(&["other.io/x"])).pass(finalizing(never), "default/x").await;
+    let never = |_: &Lamp, _: &mut LampStatus| panic!("it does not have our finalizer");
+    let passed = given(terminating(&["other.io/x"])).pass(finalizing(never), "default/x").await;
     assert_eq!(passed.result.as_ref().unwrap(), &Outcome::skip());
     assert!(passed.writes().is_empty());
 }
@@ -104,27 +104,27 @@ async fn a_terminating_object_without_the_finalizer_is_ignored() {
 #[tokio::test]
 async fn removing_the_finalizer_of_a_deleted_object_succeeds() {
     let server = ApiServer::new();
-    let held = serde_json::to_value(dying(&[FINALIZER])).unwrap();
-    let made = finalizing(done)(&Context::preloaded("test", server.client(), vec![held])).unwrap();
-    assert_eq!(made.once(&key()).await.unwrap(), Outcome::done());
-    let tape: Vec<_> = server.writes().iter().map(ToString::to_string).collect();
-    assert_eq!(tape[0], "patch lamps default/x");
+    let cached = serde_json::to_value(terminating(&[FINALIZER])).unwrap();
+    let controller = finalizing(done)(&Context::preloaded("test", server.client(), vec![cached])).unwrap();
+    assert_eq!(controller.once(&key()).await.unwrap(), Outcome::done());
+    let writes: Vec<_> = server.writes().iter().map(ToString::to_string).collect();
+    assert_eq!(writes[0], "patch lamps default/x");
 }
 
 #[tokio::test]
 async fn an_object_deleted_before_its_finalizer_is_added_is_ignored() {
     let never = |_: &Lamp, _: &mut LampStatus| panic!("without a finalizer");
     let server = ApiServer::new();
-    let held = serde_json::to_value(lamp()).unwrap();
-    let made = finalizing(never)(&Context::preloaded("test", server.client(), vec![held])).unwrap();
-    assert_eq!(made.once(&key()).await.unwrap(), Outcome::skip());
-    let tape: Vec<_> = server.writes().iter().map(ToString::to_string).collect();
-    assert_eq!(tape, ["patch lamps default/x"], "and no event");
+    let cached = serde_json::to_value(lamp()).unwrap();
+    let controller = finalizing(never)(&Context::preloaded("test", server.client(), vec![cached])).unwrap();
+    assert_eq!(controller.once(&key()).await.unwrap(), Outcome::skip());
+    let writes: Vec<_> = server.writes().iter().map(ToString::to_string).collect();
+    assert_eq!(writes, ["patch lamps default/x"], "no event is recorded");
 }
 
 #[tokio::test]
 async fn a_conflict_on_the_finalizer_has_no_event() {
-    for object in [lamp(), dying(&[FINALIZER])] {
+    for object in [lamp(), terminating(&[FINALIZER])] {
         let given = given(object).failing(Verb::Patch, "lamps", 409);
         let passed = given.pass(finalizing(done), "default/x").await;
         assert!(passed.result.as_ref().unwrap_err().is_conflict());
@@ -134,8 +134,9 @@ async fn a_conflict_on_the_finalizer_has_no_event() {
 
 #[tokio::test]
 async fn a_conflict_on_removal_is_retried() {
-    let passed =
-        given(dying(&[FINALIZER])).failing(Verb::Patch, "lamps", 409).pass(finalizing(done), "default/x");
+    let passed = given(terminating(&[FINALIZER]))
+        .failing(Verb::Patch, "lamps", 409)
+        .pass(finalizing(done), "default/x");
     let passed = passed.await;
     let error = passed.result.as_ref().unwrap_err();
     assert!(error.is_conflict() && !error.is_permanent());
@@ -144,41 +145,41 @@ async fn a_conflict_on_removal_is_retried() {
 #[tokio::test]
 async fn server_side_apply_keeps_the_finalizers_of_other_managers() {
     let server = ApiServer::new();
-    let mut fresh = lamp();
-    fresh.metadata.finalizers = Some(vec!["other.io/x".into()]);
-    let held = server.hold(&fresh);
-    let made = {
-        let cx = Context::preloaded("test", server.client(), vec![held]);
-        of(&cx, lighting).finalizing().finalizer("demo.reknit.dev/lamp").server_side_apply("lamps").build()
+    let mut lamp = lamp();
+    lamp.metadata.finalizers = Some(vec!["other.io/x".into()]);
+    let cached = server.insert(&lamp);
+    let controller = {
+        let cx = Context::preloaded("test", server.client(), vec![cached]);
+        builder(&cx, light).finalizing().finalizer("demo.reknit.dev/lamp").server_side_apply("lamps").build()
     };
     let finalizers =
         || server.object::<Lamp>(Some("default"), "x").unwrap().metadata.finalizers.unwrap_or_default();
-    let _ = made.once(&key()).await.unwrap();
+    let _ = controller.once(&key()).await.unwrap();
     let applied = &server.writes()[0].body;
     assert_eq!(applied["metadata"]["finalizers"], json!(["demo.reknit.dev/lamp"]));
     assert_eq!(applied["metadata"]["uid"], "uid-x", "so that a deleted object is not created again");
     assert_eq!(finalizers(), ["other.io/x", "demo.reknit.dev/lamp"]);
-    assert_eq!(made.queued(), [key()], "the answer may contain other changes");
+    assert_eq!(controller.queued(), [key()], "the answer may contain other changes");
     Api::<Lamp>::namespaced(server.client(), "default").delete("x", &DeleteParams::default()).await.unwrap();
-    let _ = made.once(&key()).await.unwrap();
-    let now = serde_json::to_value(server.object::<Lamp>(Some("default"), "x").unwrap()).unwrap();
+    let _ = controller.once(&key()).await.unwrap();
+    let current = serde_json::to_value(server.object::<Lamp>(Some("default"), "x").unwrap()).unwrap();
     let again = {
-        let cx = Context::preloaded("test", server.client(), vec![now]);
-        of(&cx, done).finalizing().finalizer("demo.reknit.dev/lamp").server_side_apply("lamps").build()
+        let cx = Context::preloaded("test", server.client(), vec![current]);
+        builder(&cx, done).finalizing().finalizer("demo.reknit.dev/lamp").server_side_apply("lamps").build()
     };
     let _ = again.once(&key()).await.unwrap();
     assert_eq!(finalizers(), ["other.io/x"]);
 }
 
 #[tokio::test]
-async fn server_side_apply_removes_a_merged_finalizer() {
+async fn server_side_apply_removes_a_finalizer_added_by_a_merge_patch() {
     let server = ApiServer::new();
-    let held = server.hold(&dying(&[FINALIZER]));
-    let made = {
-        let cx = Context::preloaded("test", server.client(), vec![held]);
-        of(&cx, done).finalizing().server_side_apply("lamps").build()
+    let cached = server.insert(&terminating(&[FINALIZER]));
+    let controller = {
+        let cx = Context::preloaded("test", server.client(), vec![cached]);
+        builder(&cx, done).finalizing().server_side_apply("lamps").build()
     };
-    let _ = made.once(&key()).await.unwrap();
+    let _ = controller.once(&key()).await.unwrap();
     assert!(server.object::<Lamp>(Some("default"), "x").is_none());
 }
 
@@ -203,8 +204,8 @@ async fn the_finalizer_of_a_built_in_kind_needs_a_slash() {
     map.metadata.namespace = Some("default".into());
     let bare = |cx: &Context| Ok(Controller::of::<ConfigMap>(cx).reconciler(Idle).finalizing().build());
     let cx = Context::preloaded("test", ApiServer::new().client(), vec![]);
-    let unfit = bare(&cx).unwrap();
-    assert!(unfit.check().unwrap_err().to_string().contains("no name for a finalizer"));
+    let unnamed = bare(&cx).unwrap();
+    assert!(unnamed.check().unwrap_err().to_string().contains("no name for a finalizer"));
     let check = |name: &str| {
         Controller::of::<ConfigMap>(&cx).reconciler(Idle).finalizing().finalizer(name).build().check()
     };
@@ -217,14 +218,14 @@ async fn the_finalizer_of_a_built_in_kind_needs_a_slash() {
     assert!(error.is_permanent());
     assert!(error.to_string().contains("\"configmaps\" is no name for a finalizer"), "{error}");
     let named = |cx: &Context| {
-        let made = Controller::of::<ConfigMap>(cx)
+        let controller = Controller::of::<ConfigMap>(cx)
             .reconciler(Idle)
             .finalizing()
             .finalizer("demo.reknit.dev/map")
             .build();
-        assert_eq!(made.finalizer(), Some("demo.reknit.dev/map"));
-        assert!(made.check().is_ok());
-        Ok(made)
+        assert_eq!(controller.finalizer(), Some("demo.reknit.dev/map"));
+        assert!(controller.check().is_ok());
+        Ok(controller)
     };
     let passed = given(map).pass(named, "default/x").await;
     assert_eq!(passed.writes(), ["patch configmaps default/x"]);

@@ -23,15 +23,15 @@ async fn a_panic_is_an_error_of_its_key_and_no_status_is_written() {
     assert_eq!(passed.events(), [event]);
 
     let server = ApiServer::new();
-    let cx = Context::preloaded("test", server.client(), vec![server.hold(&lamp())]);
+    let cx = Context::preloaded("test", server.client(), vec![server.insert(&lamp())]);
     assert!(reconciling(panicking)(&cx).unwrap().once(&key()).await.is_err());
     assert_eq!(server.writes()[0].body["regarding"]["uid"], "uid-x", "kubectl describe selects by uid");
 }
 
 /// A reconciler whose passes take this time.
-struct Slow(Duration);
+struct SlowReconciler(Duration);
 
-impl ReconcileKind for Slow {
+impl ReconcileKind for SlowReconciler {
     type Kind = Lamp;
     async fn reconcile_kind(&self, _: &Lamp, status: &mut LampStatus) -> Result<Outcome> {
         status.light();
@@ -40,11 +40,12 @@ impl ReconcileKind for Slow {
     }
 }
 
+/// The constructor of a controller whose passes take this time: it reports them after 5 s and drops them after 30 s.
 fn slow(seconds: u64) -> impl FnOnce(&Context) -> Result<Controller> {
     move |cx| {
         let build =
             Controller::of::<Lamp>(cx).slow_after(Duration::from_secs(5)).deadline(Duration::from_secs(30));
-        Ok(build.reconciler(Slow(Duration::from_secs(seconds))).build())
+        Ok(build.reconciler(SlowReconciler(Duration::from_secs(seconds))).build())
     }
 }
 
@@ -59,9 +60,9 @@ async fn a_slow_pass_is_reported_once_and_continues() {
 #[tokio::test(start_paused = true)]
 async fn a_pass_is_dropped_at_its_deadline_and_no_status_is_written() {
     let passed = given(lamp()).pass(slow(40), "default/x").await;
-    let said = "the pass took longer than 30 s and was dropped";
-    assert_eq!(passed.result.as_ref().unwrap_err().to_string(), said);
-    assert_eq!(passed.events()[1], Event::warning("DeadlineExceeded", said));
+    let message = "the pass took longer than 30 s and was dropped";
+    assert_eq!(passed.result.as_ref().unwrap_err().to_string(), message);
+    assert_eq!(passed.events()[1], Event::warning("DeadlineExceeded", message));
     assert!(passed.writes().is_empty());
 }
 
@@ -71,17 +72,17 @@ async fn a_fast_pass_is_not_reported() {
     assert!(passed.events().is_empty());
 }
 
-/// Records its keys.
-struct Notes(mpsc::UnboundedSender<Key>);
+/// Sends each reconciled key to the test.
+struct KeyRecorder(mpsc::UnboundedSender<Key>);
 
-impl ReconcileKey for Notes {
+impl ReconcileKey for KeyRecorder {
     async fn reconcile_key(&self, key: &Key) -> Result<Outcome> {
         self.0.send(key.clone()).unwrap();
         Ok(Outcome::done())
     }
 }
 
-fn forever() -> Run {
+fn run_as_leader() -> Run {
     Run { leadership: Leadership::always(), stop: Shutdown::never(), drain: Duration::ZERO, workers: None }
 }
 
@@ -99,10 +100,10 @@ async fn a_mapping_that_panics_at_one_object_still_maps_the_others() {
         assert_ne!(map.metadata.name.as_deref(), Some("a"), "as planned");
         [Key::of(map)]
     });
-    let (told, mut noted) = mpsc::unbounded_channel();
-    tokio::spawn(build.resync(Duration::from_secs(60)).reconciler(Notes(told)).run(forever()));
-    assert_eq!(noted.recv().await.unwrap().name, "b");
-    assert_eq!(noted.recv().await.unwrap().name, "b");
+    let (sender, mut recorded) = mpsc::unbounded_channel();
+    tokio::spawn(build.resync(Duration::from_secs(60)).reconciler(KeyRecorder(sender)).run(run_as_leader()));
+    assert_eq!(recorded.recv().await.unwrap().name, "b");
+    assert_eq!(recorded.recv().await.unwrap().name, "b");
 }
 
 #[tokio::test]
@@ -110,13 +111,13 @@ async fn a_controller_that_is_dropped_before_it_runs_queues_no_keys() {
     let cx = Context::preloaded("test", ApiServer::new().client(), vec![]);
     let build = Controller::of::<Lamp>(&cx);
     let queue = build.queue();
-    let disabled = build.reconciler(Does(lighting)).name("disabled").build();
-    let kept = of(&cx, lighting).build();
+    let disabled = build.reconciler(ClosureReconciler(light)).name("disabled").build();
+    let other = builder(&cx, light).build();
     let depth = || {
         let families = cx.metrics().gather();
         let depth = families.iter().find(|family| family.name() == "workqueue_depth").unwrap();
-        let of = |label: &str| depth.get_metric().iter().find(|one| one.get_label()[0].value() == label);
-        of("disabled").unwrap().get_gauge().get_value()
+        let metric = depth.get_metric().iter().find(|metric| metric.get_label()[0].value() == "disabled");
+        metric.unwrap().get_gauge().get_value()
     };
     queue.add(Key::new("default", "early"));
     assert_eq!(depth(), 1.0);
@@ -124,5 +125,5 @@ async fn a_controller_that_is_dropped_before_it_runs_queues_no_keys() {
     assert_eq!(depth(), 0.0);
     cx.get::<Informer<Lamp>>().insert(lamp());
     queue.add_after(key(), Duration::ZERO);
-    assert_eq!((depth(), kept.queued()), (0.0, vec![key()]));
+    assert_eq!((depth(), other.queued()), (0.0, vec![key()]));
 }

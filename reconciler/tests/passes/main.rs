@@ -18,7 +18,7 @@ use reknit_reconciler::{
 };
 use serde::{Deserialize, Serialize};
 
-/// A Kind with defaults, conditions, and a status to which newer versions add fields.
+/// A Kind with defaults, conditions and a status.
 #[derive(kube::CustomResource, Serialize, Deserialize, Clone, Debug, schemars::JsonSchema)]
 #[kube(group = "demo.reknit.dev", version = "v1", kind = "Lamp", namespaced, status = "LampStatus")]
 pub(crate) struct LampSpec {
@@ -43,6 +43,7 @@ kind!(Lamp {
 pub(crate) const FINALIZER: &str = "lamps.demo.reknit.dev";
 
 impl LampStatus {
+    /// Sets `lit` and marks the lamp Ready.
     pub(crate) fn light(&mut self) {
         self.lit = Some(true);
         Lamp::CONDITIONS.manage(self).mark_true("Ready");
@@ -59,7 +60,7 @@ pub(crate) fn lamp() -> Lamp {
 }
 
 /// A terminating lamp with these finalizers.
-pub(crate) fn dying(finalizers: &[&str]) -> Lamp {
+pub(crate) fn terminating(finalizers: &[&str]) -> Lamp {
     let mut lamp = lamp();
     lamp.metadata.deletion_timestamp = Some(Time("2026-01-01T00:00:00Z".parse().unwrap()));
     lamp.metadata.deletion_grace_period_seconds = Some(0);
@@ -71,45 +72,51 @@ pub(crate) fn key() -> Key {
     Key::new("default", "x")
 }
 
-/// Runs the same closure in every role.
-pub(crate) struct Does<F>(pub(crate) F);
+/// Calls the same closure in every role: reconcile, finalize and observe.
+pub(crate) struct ClosureReconciler<F>(pub(crate) F);
 
-pub(crate) trait Act: Fn(&Lamp, &mut LampStatus) -> Result<Outcome> + Send + Sync + 'static {}
-impl<F: Fn(&Lamp, &mut LampStatus) -> Result<Outcome> + Send + Sync + 'static> Act for F {}
+/// The signature of the closure of [`ClosureReconciler`].
+pub(crate) trait PassFn:
+    Fn(&Lamp, &mut LampStatus) -> Result<Outcome> + Send + Sync + 'static
+{
+}
+impl<F: Fn(&Lamp, &mut LampStatus) -> Result<Outcome> + Send + Sync + 'static> PassFn for F {}
 
-impl<F: Act> ReconcileKind for Does<F> {
+impl<F: PassFn> ReconcileKind for ClosureReconciler<F> {
     type Kind = Lamp;
     async fn reconcile_kind(&self, lamp: &Lamp, status: &mut LampStatus) -> Result<Outcome> {
         (self.0)(lamp, status)
     }
 }
 
-impl<F: Act> FinalizeKind for Does<F> {
+impl<F: PassFn> FinalizeKind for ClosureReconciler<F> {
     async fn finalize_kind(&self, lamp: &Lamp, status: &mut LampStatus) -> Result<Outcome> {
         (self.0)(lamp, status)
     }
 }
 
-impl<F: Act> ObserveKind for Does<F> {
+impl<F: PassFn> ObserveKind for ClosureReconciler<F> {
     async fn observe_kind(&self, lamp: &Lamp) -> Result<Outcome> {
         (self.0)(lamp, &mut LampStatus::default())
     }
 }
 
-pub(crate) fn of<F: Act>(cx: &Context, act: F) -> ControllerBuilder<Does<F>> {
-    Controller::of::<Lamp>(cx).reconciler(Does(act))
+pub(crate) fn builder<F: PassFn>(cx: &Context, pass: F) -> ControllerBuilder<ClosureReconciler<F>> {
+    Controller::of::<Lamp>(cx).reconciler(ClosureReconciler(pass))
 }
 
 /// The constructor of a controller that only reconciles.
-pub(crate) fn reconciling<F: Act>(act: F) -> impl FnOnce(&Context) -> Result<Controller> {
-    |cx| Ok(of(cx, act).build())
+pub(crate) fn reconciling<F: PassFn>(pass: F) -> impl FnOnce(&Context) -> Result<Controller> {
+    |cx| Ok(builder(cx, pass).build())
 }
 
-pub(crate) fn finalizing<F: Act>(act: F) -> impl FnOnce(&Context) -> Result<Controller> {
-    |cx| Ok(of(cx, act).finalizing().build())
+/// The constructor of a controller that reconciles and finalizes.
+pub(crate) fn finalizing<F: PassFn>(pass: F) -> impl FnOnce(&Context) -> Result<Controller> {
+    |cx| Ok(builder(cx, pass).finalizing().build())
 }
 
-pub(crate) fn lighting(_: &Lamp, status: &mut LampStatus) -> Result<Outcome> {
+/// A pass that lights the lamp.
+pub(crate) fn light(_: &Lamp, status: &mut LampStatus) -> Result<Outcome> {
     status.light();
     Ok(Outcome::done())
 }

@@ -10,14 +10,14 @@ use serde_json::json;
 
 use super::*;
 
-/// Follows one reference.
-struct Following {
+/// Records the names of the objects to which one reference leads.
+struct ReferenceFollower {
     anything: TrackedAny,
     reference: Reference,
     found: Arc<Mutex<Vec<String>>>,
 }
 
-impl ReconcileKind for Following {
+impl ReconcileKind for ReferenceFollower {
     type Kind = Lamp;
     async fn reconcile_kind(&self, lamp: &Lamp, _: &mut LampStatus) -> Result<Outcome> {
         let found = self.anything.all(lamp, &self.reference).await?;
@@ -26,14 +26,16 @@ impl ReconcileKind for Following {
     }
 }
 
+/// A controller that follows this reference, and the names that its last pass found.
 fn following(reference: Reference) -> (Context, Controller, Arc<Mutex<Vec<String>>>) {
     let server = ApiServer::new();
-    let cx = Context::preloaded("test", server.client(), vec![server.hold(&lamp())]);
+    let cx = Context::preloaded("test", server.client(), vec![server.insert(&lamp())]);
     let mut build = Controller::of::<Lamp>(&cx);
     let found = Arc::default();
     let anything = build.track_any();
-    let made = build.reconciler(Following { anything, reference, found: Arc::clone(&found) }).build();
-    (cx, made, found)
+    let controller =
+        build.reconciler(ReferenceFollower { anything, reference, found: Arc::clone(&found) }).build();
+    (cx, controller, found)
 }
 
 #[tokio::test]
@@ -45,38 +47,38 @@ async fn a_reference_without_a_namespace_is_followed_in_the_observers_namespace(
         name: "s".into(),
         ..KReference::default()
     };
-    let (cx, made, found) = following(reference.into());
-    let _ = made.once(&key()).await.unwrap();
-    made.queued();
+    let (cx, controller, found) = following(reference.into());
+    let _ = controller.once(&key()).await.unwrap();
+    controller.queued();
     let gvk = kube::core::GroupVersionKind::gvk("serving.knative.dev", "v1", "Service");
     let (kind, _) = cx.informers().resolve(&gvk).await.unwrap().unwrap();
     let informer = cx.informer_of(&kind, select());
     informer.insert(DynamicObject::new("s", &kind).within("other"));
-    assert!(made.queued().is_empty());
+    assert!(controller.queued().is_empty());
     informer.insert(DynamicObject::new("s", &kind).within("default"));
-    assert_eq!(made.queued(), [key()]);
-    let _ = made.once(&key()).await.unwrap();
+    assert_eq!(controller.queued(), [key()]);
+    let _ = controller.once(&key()).await.unwrap();
     assert_eq!(*found.lock().unwrap(), ["s"]);
 }
 
 #[tokio::test]
-async fn a_reference_may_select_and_a_malformed_one_is_a_permanent_error() {
+async fn a_reference_may_select_by_labels_and_a_malformed_one_is_a_permanent_error() {
     let selecting = json!({"apiVersion": "v1", "kind": "Pod", "selector": {"matchLabels": {"app": "web"}}});
-    let (cx, made, found) = following(serde_json::from_value(selecting).unwrap());
-    let _ = made.once(&key()).await.unwrap();
-    made.queued();
+    let (cx, controller, found) = following(serde_json::from_value(selecting).unwrap());
+    let _ = controller.once(&key()).await.unwrap();
+    controller.queued();
     let gvk = kube::core::GroupVersionKind::gvk("", "v1", "Pod");
     let (kind, _) = cx.informers().resolve(&gvk).await.unwrap().unwrap();
     let mut pod = DynamicObject::new("p", &kind).within("default");
     pod.labels_mut().insert("app".into(), "web".into());
     cx.informer_of(&kind, select()).insert(pod);
-    assert_eq!(made.queued(), [key()]);
-    let _ = made.once(&key()).await.unwrap();
+    assert_eq!(controller.queued(), [key()]);
+    let _ = controller.once(&key()).await.unwrap();
     assert_eq!(*found.lock().unwrap(), ["p"]);
 
-    let (_cx, made, _) =
+    let (_cx, controller, _) =
         following(serde_json::from_value(json!({"apiVersion": "v1", "kind": "Pod"})).unwrap());
-    let error = made.once(&key()).await.unwrap_err();
+    let error = controller.once(&key()).await.unwrap_err();
     assert!(error.is_permanent());
     assert_eq!(error.to_string(), "invalid Reference:\nmust provide either Name or Selector");
 }
@@ -96,9 +98,9 @@ async fn a_reference_without_a_namespace_from_a_cluster_scoped_object_is_a_perma
     };
     let error = anything.get(&shop, &reference(None)).await.unwrap_err();
     assert!(error.is_permanent());
-    let said =
+    let message =
         "the reference to a Service of v1 names no namespace, and shop lies in none: name the namespace";
-    assert_eq!(error.to_string(), said);
+    assert_eq!(error.to_string(), message);
     assert!(anything.get(&shop, &reference(Some("other"))).await.unwrap().is_none());
 }
 
@@ -118,17 +120,17 @@ async fn a_controller_of_one_namespace_reads_that_namespace_and_cluster_scoped_o
     assert!(anything.get(&lamp(), &reference("Pod", None)).await.unwrap().is_none());
     let error = anything.get(&lamp(), &reference("Pod", Some("other"))).await.unwrap_err();
     assert!(error.is_permanent());
-    let said =
+    let message =
         "the reference to a Pod of v1 leads to the namespace other, and this controller reads only default";
-    assert_eq!(error.to_string(), said);
+    assert_eq!(error.to_string(), message);
     let names: Vec<_> = cx.informers().states().into_iter().map(|(name, _)| name).collect();
     let lamps = "lamps.demo.reknit.dev [namespace=default]";
     assert_eq!(names, [lamps, "nodes", "pods [namespace=default]", "services [namespace=default]"]);
 }
 
-/// A client of an API server that knows ConfigMaps and forbids to list them.
-fn forbidding() -> Client {
-    let answer = |request: http::Request<Body>| async move {
+/// A client of an API server that has ConfigMaps and forbids listing them.
+fn client_without_list_permission() -> Client {
+    let respond = |request: http::Request<Body>| async move {
         let (code, body) = match request.uri().path() {
             "/api/v1" => (
                 200,
@@ -144,12 +146,12 @@ fn forbidding() -> Client {
         let body = Body::from(body.to_string().into_bytes());
         http::Response::builder().status(code).body(body)
     };
-    Client::new(tower::service_fn(answer), "default")
+    Client::new(tower::service_fn(respond), "default")
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kind_that_cannot_be_listed_is_waited_for_once() {
-    let cx = Context::new("test", forbidding());
+async fn only_the_first_pass_waits_for_a_kind_that_cannot_be_listed() {
+    let cx = Context::new("test", client_without_list_permission());
     let anything = Controller::of::<Lamp>(&cx).track_any();
     cx.informers().start();
     let reference = KReference {
@@ -159,23 +161,23 @@ async fn a_kind_that_cannot_be_listed_is_waited_for_once() {
         name: "m".into(),
         ..KReference::default()
     };
-    for patience in [10, 0, 0] {
-        let began = tokio::time::Instant::now();
+    for seconds in [10, 0, 0] {
+        let start = tokio::time::Instant::now();
         let error = anything.get(&lamp(), &reference).await.unwrap_err();
-        assert_eq!(began.elapsed().as_secs(), patience);
+        assert_eq!(start.elapsed().as_secs(), seconds);
         assert!(error.to_string().starts_with("the first list of configmaps is not there yet: "), "{error}");
         assert!(!error.is_permanent());
     }
 }
 
-/// Reads the references that the test sets, and fails if the test requests it.
-struct Reading {
+/// Reads the references that the test sets, and then fails if the test has set `fails`.
+struct ReferenceReader {
     anything: TrackedAny,
     references: Arc<Mutex<Vec<Reference>>>,
     fails: Arc<Mutex<bool>>,
 }
 
-impl ReconcileKind for Reading {
+impl ReconcileKind for ReferenceReader {
     type Kind = Lamp;
     async fn reconcile_kind(&self, lamp: &Lamp, _: &mut LampStatus) -> Result<Outcome> {
         let references = self.references.lock().unwrap().clone();
@@ -186,38 +188,40 @@ impl ReconcileKind for Reading {
     }
 }
 
-/// A controller of two lamps, whose references the test sets.
-struct Desk {
+/// A controller of the lamps `x` and `y`, whose references the test sets.
+struct Fixture {
     cx: Context,
-    made: Controller,
+    controller: Controller,
     references: Arc<Mutex<Vec<Reference>>>,
     fails: Arc<Mutex<bool>>,
 }
 
-impl Desk {
+impl Fixture {
     fn new() -> Self {
         let server = ApiServer::new();
         let lamps = ["x", "y"].map(|name| {
             let mut lamp = lamp();
             lamp.metadata.name = Some(name.into());
-            server.hold(&lamp)
+            server.insert(&lamp)
         });
         let cx = Context::preloaded("test", server.client(), lamps.into());
         let mut build = Controller::of::<Lamp>(&cx);
         let anything = build.track_any();
         let (references, fails) = (Arc::default(), Arc::default());
-        let reading = Reading { anything, references: Arc::clone(&references), fails: Arc::clone(&fails) };
-        Self { made: build.reconciler(reading).build(), cx, references, fails }
+        let reading =
+            ReferenceReader { anything, references: Arc::clone(&references), fails: Arc::clone(&fails) };
+        Self { controller: build.reconciler(reading).build(), cx, references, fails }
     }
 
+    /// Runs a pass over this lamp that reads these references.
     async fn pass(&self, name: &str, references: &[&Reference]) {
         *self.references.lock().unwrap() = references.iter().map(|&reference| reference.clone()).collect();
-        let _ = self.made.once(&Key::new("default", name)).await;
-        self.made.queued();
+        let _ = self.controller.once(&Key::new("default", name)).await;
+        self.controller.queued();
     }
 
-    /// The open informers, except for that of the lamps.
-    fn open(&self) -> Vec<String> {
+    /// Returns the names of the open informers, except for that of the lamps.
+    fn open_informers(&self) -> Vec<String> {
         let names = self.cx.informers().states().into_iter().map(|(name, _)| name);
         names.filter(|name| !name.starts_with("lamps")).collect()
     }
@@ -234,52 +238,52 @@ fn selecting(api_version: &str, kind: &str) -> Reference {
 
 #[tokio::test]
 async fn an_informer_opened_for_a_reference_closes_when_no_object_refers_to_its_kind() {
-    let desk = Desk::new();
+    let fixture = Fixture::new();
     let (pods, jobs) = (named("v1", "Pod"), selecting("batch/v1", "Job"));
-    desk.pass("x", &[&pods, &jobs]).await;
-    desk.pass("y", &[&pods]).await;
-    assert_eq!(desk.open(), ["jobs.batch", "pods"]);
-    desk.pass("x", &[]).await;
-    assert_eq!(desk.open(), ["pods"], "the other lamp still refers to a Pod");
-    desk.pass("y", &[&jobs]).await;
-    assert_eq!(desk.open(), ["jobs.batch"]);
-    desk.cx.get::<Informer<Lamp>>().remove(&Key::new("default", "y"));
-    desk.pass("y", &[&jobs]).await;
-    assert_eq!(desk.open(), [""; 0], "the observer is deleted");
+    fixture.pass("x", &[&pods, &jobs]).await;
+    fixture.pass("y", &[&pods]).await;
+    assert_eq!(fixture.open_informers(), ["jobs.batch", "pods"]);
+    fixture.pass("x", &[]).await;
+    assert_eq!(fixture.open_informers(), ["pods"], "the other lamp still refers to a Pod");
+    fixture.pass("y", &[&jobs]).await;
+    assert_eq!(fixture.open_informers(), ["jobs.batch"]);
+    fixture.cx.get::<Informer<Lamp>>().remove(&Key::new("default", "y"));
+    fixture.pass("y", &[&jobs]).await;
+    assert_eq!(fixture.open_informers(), [""; 0], "the observer is deleted");
 }
 
 #[tokio::test]
 async fn an_informer_opened_for_a_reference_stays_open_after_a_failed_pass() {
-    let desk = Desk::new();
-    desk.pass("x", &[&named("v1", "Pod")]).await;
-    *desk.fails.lock().unwrap() = true;
-    desk.pass("x", &[]).await;
-    assert_eq!(desk.open(), ["pods"]);
-    *desk.fails.lock().unwrap() = false;
-    desk.pass("x", &[]).await;
-    assert_eq!(desk.open(), [""; 0]);
+    let fixture = Fixture::new();
+    fixture.pass("x", &[&named("v1", "Pod")]).await;
+    *fixture.fails.lock().unwrap() = true;
+    fixture.pass("x", &[]).await;
+    assert_eq!(fixture.open_informers(), ["pods"]);
+    *fixture.fails.lock().unwrap() = false;
+    fixture.pass("x", &[]).await;
+    assert_eq!(fixture.open_informers(), [""; 0]);
 }
 
 #[tokio::test]
 async fn a_kind_that_is_referred_to_again_enqueues_its_observers_again() {
-    let desk = Desk::new();
+    let fixture = Fixture::new();
     let reference = named("example.com/v1", "Thing");
-    desk.pass("x", &[&reference]).await;
+    fixture.pass("x", &[&reference]).await;
     let gvk = kube::core::GroupVersionKind::gvk("example.com", "v1", "Thing");
-    let (kind, _) = desk.cx.informers().resolve(&gvk).await.unwrap().unwrap();
-    let things = desk.cx.informer_of(&kind, select()); // keeps the informer open
-    let change = || {
+    let (kind, _) = fixture.cx.informers().resolve(&gvk).await.unwrap().unwrap();
+    let things = fixture.cx.informer_of(&kind, select()); // keeps the informer open
+    let change_and_take_queued = || {
         things.insert(DynamicObject::new("n", &kind).within("default"));
         things.remove(&Key::new("default", "n"));
-        desk.made.queued()
+        fixture.controller.queued()
     };
-    assert_eq!(change(), [key()]);
-    desk.pass("x", &[]).await;
-    assert_eq!(change(), []);
+    assert_eq!(change_and_take_queued(), [key()]);
+    fixture.pass("x", &[]).await;
+    assert_eq!(change_and_take_queued(), []);
     for _ in 0..3 {
-        desk.pass("x", &[&reference]).await;
-        assert_eq!(change(), [key()]);
-        desk.pass("x", &[]).await;
+        fixture.pass("x", &[&reference]).await;
+        assert_eq!(change_and_take_queued(), [key()]);
+        fixture.pass("x", &[]).await;
     }
 }
 
@@ -287,8 +291,8 @@ async fn a_kind_that_is_referred_to_again_enqueues_its_observers_again() {
 async fn a_reference_to_a_group_that_is_not_allowed_is_a_permanent_error_and_opens_no_informer() {
     let cx = Context::preloaded("test", ApiServer::new().client(), vec![]);
     let anything = Controller::of::<Lamp>(&cx).track_any().groups(["", "batch"]);
-    for (allowed, kind) in [("v1", "Pod"), ("batch/v1", "Job")] {
-        assert_eq!(anything.all(&lamp(), &named(allowed, kind)).await.unwrap(), []);
+    for (api_version, kind) in [("v1", "Pod"), ("batch/v1", "Job")] {
+        assert_eq!(anything.all(&lamp(), &named(api_version, kind)).await.unwrap(), []);
     }
     let error = anything.all(&lamp(), &named("apps/v1", "Deployment")).await.unwrap_err();
     assert!(error.is_permanent());
@@ -297,6 +301,6 @@ async fn a_reference_to_a_group_that_is_not_allowed_is_a_permanent_error_and_ope
         "the reference to a Deployment of apps/v1 names the API group \"apps\", and this controller follows references \
          only to [\"\", \"batch\"]: add the group to `.groups(…)` of `track_any()`"
     );
-    let open: Vec<_> = cx.informers().states().into_iter().map(|(name, _)| name).collect();
-    assert_eq!(open, ["jobs.batch", "lamps.demo.reknit.dev", "pods"]);
+    let open_informers: Vec<_> = cx.informers().states().into_iter().map(|(name, _)| name).collect();
+    assert_eq!(open_informers, ["jobs.batch", "lamps.demo.reknit.dev", "pods"]);
 }

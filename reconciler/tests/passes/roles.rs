@@ -6,26 +6,26 @@ use serde_json::json;
 
 use super::*;
 
-impl<F: Act> ObserveDeletion for Does<F> {
+impl<F: PassFn> ObserveDeletion for ClosureReconciler<F> {
     async fn observe_deletion(&self, key: &Key) -> Result<Outcome> {
         Err(format!("{key} is gone").into())
     }
 }
 
 fn never(_: &Lamp, _: &mut LampStatus) -> Result<Outcome> {
-    panic!("nothing is to be done here")
+    panic!("the reconciler was called")
 }
 
 #[tokio::test]
 async fn only_objects_of_the_controllers_class_are_reconciled() {
-    let of_class = |act: fn(&Lamp, &mut LampStatus) -> Result<Outcome>| {
-        move |cx: &Context| Ok(of(cx, act).class("demo.reknit.dev/class", "desk").build())
+    let of_class = |pass: fn(&Lamp, &mut LampStatus) -> Result<Outcome>| {
+        move |cx: &Context| Ok(builder(cx, pass).class("demo.reknit.dev/class", "desk").build())
     };
     let mut desk = lamp();
     desk.metadata.annotations = Some([("demo.reknit.dev/class".into(), "desk".into())].into());
     let mut street = desk.clone();
     street.metadata.annotations = Some([("demo.reknit.dev/class".into(), "street".into())].into());
-    assert_eq!(given(desk).pass(of_class(lighting), "default/x").await.writes().len(), 1);
+    assert_eq!(given(desk).pass(of_class(light), "default/x").await.writes().len(), 1);
     for other in [street, lamp()] {
         let passed = given(other).pass(of_class(never), "default/x").await;
         assert_eq!(passed.result.unwrap(), Outcome::skip());
@@ -34,21 +34,21 @@ async fn only_objects_of_the_controllers_class_are_reconciled() {
 
 #[tokio::test]
 async fn objects_that_the_filter_rejects_are_ignored_unless_they_have_the_finalizer() {
-    let labelled = |act: fn(&Lamp, &mut LampStatus) -> Result<Outcome>| {
-        move |cx: &Context| Ok(of(cx, act).finalizing().filter(label("kind", "desk")).build())
+    let labelled = |pass: fn(&Lamp, &mut LampStatus) -> Result<Outcome>| {
+        move |cx: &Context| Ok(builder(cx, pass).finalizing().filter(label("kind", "desk")).build())
     };
     let mut desk = lamp();
     desk.metadata.labels = Some([("kind".into(), "desk".into())].into());
-    let passed = given(desk.clone()).pass(labelled(lighting), "default/x").await;
+    let passed = given(desk.clone()).pass(labelled(light), "default/x").await;
     assert_eq!(passed.writes().len(), 2, "finalizer and status");
-    for other in [lamp(), dying(&["other.io/x"])] {
+    for other in [lamp(), terminating(&["other.io/x"])] {
         given(other).pass(labelled(never), "default/x").await.check(Want::skip());
     }
-    let passed = given(dying(&[FINALIZER])).pass(labelled(lighting), "default/x").await;
+    let passed = given(terminating(&[FINALIZER])).pass(labelled(light), "default/x").await;
     assert_eq!(passed.result.as_ref().unwrap(), &Outcome::done());
     assert!(passed.object::<Lamp>("default/x").is_none(), "its finalizer is removed");
     let panics = Filter::new(|_: &Lamp| panic!("as planned"));
-    let panicking = |cx: &Context| Ok(of(cx, never).filter(panics).build());
+    let panicking = |cx: &Context| Ok(builder(cx, never).filter(panics).build());
     given(desk).pass(panicking, "default/x").await.check(Want::skip());
 }
 
@@ -56,28 +56,28 @@ async fn objects_that_the_filter_rejects_are_ignored_unless_they_have_the_finali
 async fn a_follower_only_observes_and_writes_nothing() {
     let passed = given(lamp()).following().pass(reconciling(never), "default/x").await;
     assert_eq!(passed.result.unwrap(), Outcome::skip());
-    let observing = |cx: &Context| Ok(of(cx, lighting).observing().finalizing().build());
+    let observing = |cx: &Context| Ok(builder(cx, light).observing().finalizing().build());
     let passed = given(lamp()).following().pass(observing, "default/x").await;
     assert_eq!(passed.result.as_ref().unwrap(), &Outcome::done());
     assert!(passed.writes().is_empty());
-    let observing = |cx: &Context| Ok(of(cx, never).observing().finalizing().build());
-    let passed = given(dying(&[FINALIZER])).following().pass(observing, "default/x").await;
+    let observing = |cx: &Context| Ok(builder(cx, never).observing().finalizing().build());
+    let passed = given(terminating(&[FINALIZER])).following().pass(observing, "default/x").await;
     assert_eq!(passed.result.unwrap(), Outcome::skip(), "only the leader finalizes");
 }
 
 #[tokio::test]
 async fn a_reconciler_that_does_not_finalize_ignores_terminating_objects() {
-    let passed = given(dying(&["other.io/x"])).pass(reconciling(never), "default/x").await;
+    let passed = given(terminating(&["other.io/x"])).pass(reconciling(never), "default/x").await;
     assert_eq!(passed.result.unwrap(), Outcome::skip());
 }
 
 #[tokio::test]
 async fn an_absent_object_is_passed_to_a_deletion_observer() {
-    let telling = || |cx: &Context| Ok(of(cx, never).observing_deletion().build());
-    let passed = nothing().pass(telling(), "default/x").await;
+    let constructor = || |cx: &Context| Ok(builder(cx, never).observing_deletion().build());
+    let passed = nothing().pass(constructor(), "default/x").await;
     assert_eq!(passed.result.unwrap_err().to_string(), "default/x is gone");
-    assert_eq!(nothing().following().pass(telling(), "default/x").await.result.unwrap(), Outcome::skip());
-    let observing = |cx: &Context| Ok(of(cx, never).observing().observing_deletion().build());
+    assert_eq!(nothing().following().pass(constructor(), "default/x").await.result.unwrap(), Outcome::skip());
+    let observing = |cx: &Context| Ok(builder(cx, never).observing().observing_deletion().build());
     assert!(nothing().following().pass(observing, "default/x").await.result.is_err());
     assert_eq!(nothing().pass(reconciling(never), "default/x").await.result.unwrap(), Outcome::skip());
 }
@@ -85,73 +85,74 @@ async fn an_absent_object_is_passed_to_a_deletion_observer() {
 #[tokio::test]
 async fn a_deletion_observer_sees_the_deletion_after_its_own_finalizer() {
     let done = |_: &Lamp, _: &mut LampStatus| Ok(Outcome::done());
-    let telling = move |cx: &Context| Ok(of(cx, done).finalizing().observing_deletion().build());
-    assert_eq!(given(dying(&[FINALIZER])).pass(telling, "default/x").await.woken, [key()]);
-    assert!(given(dying(&[FINALIZER])).pass(finalizing(done), "default/x").await.woken.is_empty());
+    let constructor = move |cx: &Context| Ok(builder(cx, done).finalizing().observing_deletion().build());
+    assert_eq!(given(terminating(&[FINALIZER])).pass(constructor, "default/x").await.enqueued, [key()]);
+    assert!(given(terminating(&[FINALIZER])).pass(finalizing(done), "default/x").await.enqueued.is_empty());
 }
 
 #[tokio::test]
 async fn a_malformed_key_is_dropped() {
     let server = ApiServer::new();
-    let cx = Context::preloaded("test", server.client(), vec![server.hold(&lamp())]);
-    let made = of(&cx, never).build();
+    let cx = Context::preloaded("test", server.client(), vec![server.insert(&lamp())]);
+    let controller = builder(&cx, never).build();
     for key in ["", "default/", "x"].map(Key::from) {
-        assert!(made.check_key(&key).unwrap_err().is_permanent());
-        assert_eq!(made.once(&key).await.unwrap(), Outcome::skip(), "{key:?}");
+        assert!(controller.check_key(&key).unwrap_err().is_permanent());
+        assert_eq!(controller.once(&key).await.unwrap(), Outcome::skip(), "{key:?}");
     }
-    made.check_key(&key()).unwrap();
+    controller.check_key(&key()).unwrap();
 }
 
 #[tokio::test]
 async fn a_selected_controller_sees_only_its_selection() {
-    let of_desks = |act: fn(&Lamp, &mut LampStatus) -> Result<Outcome>| {
+    let of_desks = |pass: fn(&Lamp, &mut LampStatus) -> Result<Outcome>| {
         move |cx: &Context| {
             let build = Controller::selected::<Lamp>(cx, select().label("kind", "desk").namespace("default"));
-            Ok(build.reconciler(Does(act)).promote_filter(label("kind", "desk")).build())
+            Ok(build.reconciler(ClosureReconciler(pass)).promote_filter(label("kind", "desk")).build())
         }
     };
     let mut desk = lamp();
     desk.metadata.labels = Some([("kind".into(), "desk".into())].into());
-    assert_eq!(given(desk).pass(of_desks(lighting), "default/x").await.writes().len(), 1);
+    assert_eq!(given(desk).pass(of_desks(light), "default/x").await.writes().len(), 1);
     assert_eq!(given(lamp()).pass(of_desks(never), "default/x").await.result.unwrap(), Outcome::skip());
 }
 
 #[tokio::test]
 async fn the_default_names_derive_from_the_kind() {
     let cx = Context::preloaded("test", ApiServer::new().client(), vec![]);
-    assert_eq!(of(&cx, never).build().name(), "lamps.demo.reknit.dev");
-    assert_eq!(of(&cx, never).name("desk-lamps").build().name(), "desk-lamps");
-    assert_eq!(of(&cx, never).finalizing().build().finalizer(), Some(FINALIZER));
-    assert_eq!(of(&cx, never).build().finalizer(), None);
+    assert_eq!(builder(&cx, never).build().name(), "lamps.demo.reknit.dev");
+    assert_eq!(builder(&cx, never).name("desk-lamps").build().name(), "desk-lamps");
+    assert_eq!(builder(&cx, never).finalizing().build().finalizer(), Some(FINALIZER));
+    assert_eq!(builder(&cx, never).build().finalizer(), None);
 }
 
 #[tokio::test]
 async fn an_event_about_an_absent_object_is_recorded_by_its_key() {
-    struct Mourns;
-    impl ReconcileKind for Mourns {
+    struct DeletionObserver;
+    impl ReconcileKind for DeletionObserver {
         type Kind = Lamp;
         async fn reconcile_kind(&self, _: &Lamp, _: &mut LampStatus) -> Result<Outcome> {
             Ok(Outcome::done())
         }
     }
-    impl ObserveDeletion for Mourns {
+    impl ObserveDeletion for DeletionObserver {
         async fn observe_deletion(&self, _: &Key) -> Result<Outcome> {
             Ok(Outcome::done().event(Event::normal("Gone", "it is dark")))
         }
     }
-    let telling =
-        |cx: &Context| Ok(Controller::of::<Lamp>(cx).reconciler(Mourns).observing_deletion().build());
+    let constructor = |cx: &Context| {
+        Ok(Controller::of::<Lamp>(cx).reconciler(DeletionObserver).observing_deletion().build())
+    };
     let server = ApiServer::new();
-    let made: Result<Controller> = telling(&Context::preloaded("test", server.client(), vec![]));
-    let _ = made.unwrap().once(&key()).await.unwrap();
+    let controller: Result<Controller> = constructor(&Context::preloaded("test", server.client(), vec![]));
+    let _ = controller.unwrap().once(&key()).await.unwrap();
     let event = &server.writes()[0].body;
     assert_eq!([&event["reason"], &event["metadata"]["namespace"]], ["Gone", "default"]);
     assert_eq!([&event["regarding"]["kind"], &event["regarding"]["name"]], ["Lamp", "x"]);
 }
 
-/// A client whose list has one undecodable lamp.
-fn unreadable() -> Client {
-    let answer = |request: http::Request<Body>| async move {
+/// Returns a client whose list has one lamp, which cannot be decoded.
+fn client_with_undecodable_lamp() -> Client {
+    let respond = |request: http::Request<Body>| async move {
         if request.uri().query().is_some_and(|query| query.contains("watch=")) {
             std::future::pending::<()>().await;
         }
@@ -160,17 +161,20 @@ fn unreadable() -> Client {
                 "metadata": {"name": "x", "namespace": "default", "uid": "uid-x", "resourceVersion": "4"}}]});
         http::Response::builder().body(Body::from(list.to_string().into_bytes()))
     };
-    Client::new(tower::service_fn(answer), "default")
+    Client::new(tower::service_fn(respond), "default")
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_undecodable_object_is_skipped_and_not_taken_for_deleted() {
-    let cx = Context::new("test", unreadable());
-    let made = of(&cx, never).observing_deletion().build();
+async fn an_undecodable_object_is_skipped_and_does_not_count_as_deleted() {
+    let cx = Context::new("test", client_with_undecodable_lamp());
+    let controller = builder(&cx, never).observing_deletion().build();
     cx.informers().start();
     cx.informer::<Lamp>(select()).synced().await;
-    assert_eq!(made.once(&key()).await.unwrap(), Outcome::skip());
-    assert!(made.once(&Key::new("default", "y")).await.is_err(), "that object does not exist");
+    assert_eq!(controller.once(&key()).await.unwrap(), Outcome::skip());
+    assert!(
+        controller.once(&Key::new("default", "y")).await.is_err(),
+        "an absent object is passed to the deletion observer"
+    );
 }
 
 /// A lamp that does not match its schema.
@@ -196,7 +200,8 @@ async fn only_the_leader_records_an_event_for_an_undecodable_object() {
     assert_eq!((passed.events().len(), passed.result.unwrap()), (0, Outcome::skip()));
 
     let server = ApiServer::new();
-    let made = of(&Context::preloaded("test", server.client(), vec![server.hold(&garbled)]), never).build();
-    let _ = made.once(&key()).await.unwrap();
+    let controller =
+        builder(&Context::preloaded("test", server.client(), vec![server.insert(&garbled)]), never).build();
+    let _ = controller.once(&key()).await.unwrap();
     assert_eq!(server.writes()[0].body["regarding"]["uid"], "uid-x", "kubectl describe selects by uid");
 }

@@ -13,17 +13,18 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// A controller whose informer holds this object, while the server may hold another state.
-fn over(server: &ApiServer, held: &Lamp, act: impl Act) -> Controller {
-    let mut held = serde_json::to_value(held).unwrap();
-    held["metadata"]["resourceVersion"] = json!("1");
-    reconciling(act)(&Context::preloaded("test", server.client(), vec![held])).unwrap()
+/// A controller whose cache has this object at version 1, while the server may have another state.
+fn controller_with_cached(server: &ApiServer, cached: &Lamp, pass: impl PassFn) -> Controller {
+    let mut cached = serde_json::to_value(cached).unwrap();
+    cached["metadata"]["resourceVersion"] = json!("1");
+    reconciling(pass)(&Context::preloaded("test", server.client(), vec![cached])).unwrap()
 }
 
+/// Changes the lamp as another client does.
 async fn merge(server: &ApiServer, patch: Value) {
     let lamps: Api<Lamp> = Api::namespaced(server.client(), "default");
     let (params, patch) = (PatchParams::default(), Patch::Merge(patch));
-    if patch_has_status(&patch) {
+    if has_status(&patch) {
         lamps.patch_status("x", &params, &patch).await.unwrap();
     } else {
         lamps.patch("x", &params, &patch).await.unwrap();
@@ -31,16 +32,18 @@ async fn merge(server: &ApiServer, patch: Value) {
     server.writes();
 }
 
-fn patch_has_status(patch: &Patch<Value>) -> bool {
+fn has_status(patch: &Patch<Value>) -> bool {
     matches!(patch, Patch::Merge(patch) if patch["status"].is_object())
 }
 
-async fn raw(server: &ApiServer) -> Value {
+/// Returns the stored lamp with all fields, also those that its type does not know.
+async fn stored_json(server: &ApiServer) -> Value {
     let request =
         http::Request::get("/apis/demo.reknit.dev/v1/namespaces/default/lamps/x").body(vec![]).unwrap();
     server.client().request(request).await.unwrap()
 }
 
+/// A lamp whose status is already up to date.
 fn lit() -> Lamp {
     let mut lamp = lamp();
     let mut status = LampStatus::default();
@@ -61,9 +64,9 @@ async fn only_the_difference_is_sent_with_the_version_that_was_read() {
     );
     let passed = passed.await;
     assert_eq!(passed.writes(), ["patch lamps/status default/x"]);
-    let wanted = json!({"metadata": {"resourceVersion": "1"}, "status": {"lit": false}});
-    assert_eq!(passed.write(0).body, wanted);
-    assert!(passed.woken.is_empty(), "the write that ends a pass does not enqueue its key");
+    let expected = json!({"metadata": {"resourceVersion": "1"}, "status": {"lit": false}});
+    assert_eq!(passed.write(0).body, expected);
+    assert!(passed.enqueued.is_empty(), "the write that ends a pass does not enqueue its key");
 }
 
 #[tokio::test]
@@ -128,22 +131,22 @@ async fn the_errors_of_a_pass_and_of_its_status_write_are_both_reported() {
     let events = [Event::warning("InternalError", "no power"), Event::warning("UpdateFailed", update_failed)];
     assert_eq!(passed.events(), events);
     let error = passed.result.unwrap_err();
-    let said = "no power; then: failed to update status for \"x\": inducing failure for patch lamps/status (500 InternalError)";
-    assert_eq!(error.to_string(), said);
+    let message = "no power; then: failed to update status for \"x\": inducing failure for patch lamps/status (500 InternalError)";
+    assert_eq!(error.to_string(), message);
     assert!(!error.is_permanent(), "the write may succeed later");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_conflict_is_retried_in_at_most_five_attempts() {
-    let of = async |times| {
+    let pass_with_conflicts = async |times| {
         let given = given(lamp()).failing_times(Verb::Patch, "lamps/status", 409, times);
-        given.pass(reconciling(lighting), "default/x").await
+        given.pass(reconciling(light), "default/x").await
     };
-    let passed = of(4).await;
+    let passed = pass_with_conflicts(4).await;
     passed.result.as_ref().unwrap();
     assert_eq!(passed.writes().len(), 5);
-    assert_eq!(passed.woken, [key()], "the pass has not seen the state that was read again");
-    let passed = of(9).await;
+    assert_eq!(passed.enqueued, [key()], "the pass has not seen the state that was read again");
+    let passed = pass_with_conflicts(9).await;
     assert_eq!(passed.writes().len(), 5);
     assert!(passed.result.as_ref().unwrap_err().is_conflict());
     assert!(passed.events().is_empty(), "a conflict has no event");
@@ -152,14 +155,14 @@ async fn a_conflict_is_retried_in_at_most_five_attempts() {
 #[tokio::test(start_paused = true)]
 async fn concurrent_changes_of_other_fields_are_kept() {
     let server = ApiServer::new();
-    server.hold(&lamp());
-    let made = over(&server, &lamp(), lighting);
+    server.insert(&lamp());
+    let controller = controller_with_cached(&server, &lamp(), light);
     merge(&server, json!({"spec": {"watts": 60}})).await;
     merge(&server, json!({"status": {"annotations": {"by": "another"}, "newer": {"field": 1}}})).await;
-    let _ = made.once(&key()).await.unwrap();
+    let _ = controller.once(&key()).await.unwrap();
     let writes: Vec<_> = server.writes().iter().map(ToString::to_string).collect();
     assert_eq!(writes, ["patch lamps/status default/x"; 2]);
-    let after = raw(&server).await;
+    let after = stored_json(&server).await;
     assert_eq!(after["spec"]["watts"], 60);
     assert_eq!(after["status"]["newer"]["field"], 1, "unknown status fields of newer versions are kept");
     assert_eq!(after["status"]["annotations"]["by"], "another");
@@ -169,22 +172,22 @@ async fn concurrent_changes_of_other_fields_are_kept() {
 #[tokio::test(start_paused = true)]
 async fn a_concurrent_change_of_the_same_list_is_left_to_the_next_pass() {
     let server = ApiServer::new();
-    server.hold(&lamp());
-    let made = over(&server, &lamp(), lighting);
+    server.insert(&lamp());
+    let controller = controller_with_cached(&server, &lamp(), light);
     merge(&server, json!({"status": {"conditions": [{"type": "Dusty", "status": "True"}]}})).await;
-    assert!(made.once(&key()).await.unwrap_err().is_conflict());
+    assert!(controller.once(&key()).await.unwrap_err().is_conflict());
     assert_eq!(server.writes().len(), 1, "only the conflicting write");
-    let _ = made.once(&key()).await.unwrap();
-    let conditions = &raw(&server).await["status"]["conditions"];
+    let _ = controller.once(&key()).await.unwrap();
+    let conditions = &stored_json(&server).await["status"]["conditions"];
     let types: Vec<_> = conditions.as_array().unwrap().iter().map(|condition| &condition["type"]).collect();
     assert_eq!(types, ["Dusty", "Ready"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_written_after_a_conflict_if_nothing_remains() {
+async fn nothing_is_written_after_a_conflict_if_the_stored_status_is_already_right() {
     let server = ApiServer::new();
-    server.hold(&lamp());
-    let made = over(&server, &lamp(), lighting);
+    server.insert(&lamp());
+    let controller = controller_with_cached(&server, &lamp(), light);
     merge(
         &server,
         json!({"status": {
@@ -193,27 +196,27 @@ async fn nothing_is_written_after_a_conflict_if_nothing_remains() {
         }}),
     )
     .await;
-    let before = raw(&server).await;
-    let _ = made.once(&key()).await.unwrap();
+    let before = stored_json(&server).await;
+    let _ = controller.once(&key()).await.unwrap();
     assert_eq!(server.writes().len(), 1);
-    assert_eq!(raw(&server).await, before);
+    assert_eq!(stored_json(&server).await, before);
 }
 
 #[tokio::test(start_paused = true)]
 async fn no_status_is_written_if_the_object_was_deleted_or_replaced() {
     for replaced in [false, true] {
         let server = ApiServer::new();
-        let made = over(&server, &lamp(), lighting);
+        let controller = controller_with_cached(&server, &lamp(), light);
         if replaced {
             let lamps: Api<Lamp> = Api::namespaced(server.client(), "default");
             lamps.create(&PostParams::default(), &lamp()).await.unwrap();
             server.writes();
         }
-        let outcome = made.once(&key()).await.unwrap();
+        let outcome = controller.once(&key()).await.unwrap();
         assert_eq!(outcome, Outcome::done());
-        assert_eq!(server.writes().len(), 1, "one try; replaced: {replaced}");
+        assert_eq!(server.writes().len(), 1, "one attempt; replaced: {replaced}");
         if replaced {
-            assert!(raw(&server).await["status"].is_null());
+            assert!(stored_json(&server).await["status"].is_null());
         }
     }
 }
@@ -221,19 +224,19 @@ async fn no_status_is_written_if_the_object_was_deleted_or_replaced() {
 #[tokio::test(start_paused = true)]
 async fn a_missing_status_subresource_is_an_error_that_names_the_object() {
     let given = given(lamp()).failing(Verb::Patch, "lamps/status", 404);
-    let passed = given.pass(reconciling(lighting), "default/x").await;
-    let said = passed.result.as_ref().unwrap_err().to_string();
-    assert_eq!(said, "failed to update status for \"x\"");
+    let passed = given.pass(reconciling(light), "default/x").await;
+    let message = passed.result.as_ref().unwrap_err().to_string();
+    assert_eq!(message, "failed to update status for \"x\"");
     assert_eq!(passed.events()[0].reason, "UpdateFailed");
 }
 
 #[tokio::test]
 async fn defaults_are_visible_to_the_pass_and_not_written() {
-    let seeing = |lamp: &Lamp, status: &mut LampStatus| {
+    let record_default = |lamp: &Lamp, status: &mut LampStatus| {
         status.lit = Some(lamp.spec.watts == Some(40));
         Ok(Outcome::done())
     };
-    let passed = given(lamp()).pass(reconciling(seeing), "default/x").await;
+    let passed = given(lamp()).pass(reconciling(record_default), "default/x").await;
     let after = passed.object::<Lamp>("default/x").unwrap();
     assert_eq!((after.status.unwrap().lit, after.spec.watts), (Some(true), None));
 }
@@ -253,8 +256,8 @@ async fn an_unchanged_default_status_is_not_written() {
         seen: bool,
     }
     kind!(Plain { status: PlainStatus });
-    struct Sets(u8);
-    impl ReconcileKind for Sets {
+    struct SetField(u8);
+    impl ReconcileKind for SetField {
         type Kind = Plain;
         async fn reconcile_kind(&self, _: &Plain, status: &mut PlainStatus) -> Result<Outcome> {
             (status.one, status.seen) = (self.0, true);
@@ -264,7 +267,7 @@ async fn an_unchanged_default_status_is_not_written() {
     let pass = async |one| {
         let mut plain = Plain::new("x", PlainSpec {});
         plain.metadata.namespace = Some("default".into());
-        let make = |cx: &Context| Ok(Controller::of::<Plain>(cx).reconciler(Sets(one)).build());
+        let make = |cx: &Context| Ok(Controller::of::<Plain>(cx).reconciler(SetField(one)).build());
         given(plain).pass(make, "default/x").await
     };
     assert!(pass(0).await.writes().is_empty());
@@ -293,10 +296,10 @@ kind!(Odd {
     },
 });
 
-/// Records the defaulted object, and changes nothing.
-struct Lit;
+/// Sets `lit` to its default, and marks the object Ready.
+struct OddReconciler;
 
-impl ReconcileKind for Lit {
+impl ReconcileKind for OddReconciler {
     type Kind = Odd;
     async fn reconcile_kind(&self, odd: &Odd, status: &mut LampStatus) -> Result<Outcome> {
         status.lit = odd.status.as_ref().and_then(|status| status.lit);
@@ -305,64 +308,65 @@ impl ReconcileKind for Lit {
     }
 }
 
-impl FinalizeKind for Lit {
+impl FinalizeKind for OddReconciler {
     async fn finalize_kind(&self, _: &Odd, _: &mut LampStatus) -> Result<Outcome> {
         Ok(Outcome::done())
     }
 }
 
 #[tokio::test]
-async fn the_status_is_compared_with_the_stored_one_whatever_defaults_change() {
+async fn the_status_is_compared_with_the_stored_one_even_if_defaults_change_it() {
     let pass = async |panics| {
         let mut odd = Odd::new("x", OddSpec { panics });
         odd.metadata.namespace = Some("default".into());
-        let make = |cx: &Context| Ok(Controller::of::<Odd>(cx).reconciler(Lit).finalizing().build());
+        let make =
+            |cx: &Context| Ok(Controller::of::<Odd>(cx).reconciler(OddReconciler).finalizing().build());
         given(odd).pass(make, "default/x").await
     };
     let passed = pass(false).await;
     assert_eq!(passed.writes(), ["patch odds default/x", "patch odds/status default/x"]);
     assert_eq!(passed.write(1).body["status"]["lit"], true);
     let panicked = pass(true).await;
-    let said = "the reconciler panicked: as planned";
-    assert_eq!(panicked.result.as_ref().unwrap_err().to_string(), said);
-    assert_eq!(panicked.events().last(), Some(&Event::warning("InternalError", said)));
+    let message = "the reconciler panicked: as planned";
+    assert_eq!(panicked.result.as_ref().unwrap_err().to_string(), message);
+    assert_eq!(panicked.events().last(), Some(&Event::warning("InternalError", message)));
 }
 
 /// A Kind that counts how often it is decoded.
 #[derive(kube::CustomResource, Serialize, Deserialize, Clone, Debug, schemars::JsonSchema)]
-#[kube(group = "demo.reknit.dev", version = "v1", kind = "Noted", namespaced, status = "LampStatus")]
-struct NotedSpec {
-    #[serde(deserialize_with = "noted")]
+#[kube(group = "demo.reknit.dev", version = "v1", kind = "Counted", namespaced, status = "LampStatus")]
+struct CountedSpec {
+    #[serde(deserialize_with = "count_and_decode")]
     watts: u32,
 }
 
-kind!(Noted { status: LampStatus, conditions: knative() });
+kind!(Counted { status: LampStatus, conditions: knative() });
 
 static DECODED: AtomicUsize = AtomicUsize::new(0);
 
-fn noted<'de, D: Deserializer<'de>>(watts: D) -> Result<u32, D::Error> {
+fn count_and_decode<'de, D: Deserializer<'de>>(watts: D) -> Result<u32, D::Error> {
     DECODED.fetch_add(1, Ordering::Relaxed);
     u32::deserialize(watts)
 }
 
-struct Lights;
+struct CountedReconciler;
 
-impl ReconcileKind for Lights {
-    type Kind = Noted;
-    async fn reconcile_kind(&self, _: &Noted, status: &mut LampStatus) -> Result<Outcome> {
+impl ReconcileKind for CountedReconciler {
+    type Kind = Counted;
+    async fn reconcile_kind(&self, _: &Counted, status: &mut LampStatus) -> Result<Outcome> {
         status.lit = Some(true);
         Ok(Outcome::done())
     }
 }
 
-/// A client that lists one object at version 5, and answers a status write with this object at version 6.
-fn answering(status: Value) -> Client {
+/// Returns a client that lists one object at version 5, and responds to a status write with this status at version 6.
+fn client_with_status_response(status: Value) -> Client {
     let object = |version: &str, status: &Value| {
-        json!({"apiVersion": "demo.reknit.dev/v1", "kind": "Noted", "spec": {"watts": 40}, "status": status,
+        json!({"apiVersion": "demo.reknit.dev/v1", "kind": "Counted", "spec": {"watts": 40}, "status": status,
             "metadata": {"name": "x", "namespace": "default", "uid": "uid-x", "resourceVersion": version}})
     };
-    let answer = move |request: http::Request<Body>| {
-        let said = match request.method() {
+    let respond = move |request: http::Request<Body>| {
+        let body = match request.method() {
             &http::Method::PATCH => object("6", &status),
             _ => json!({"metadata": {"resourceVersion": "5"}, "items": [object("5", &json!({}))]}),
         };
@@ -370,25 +374,25 @@ fn answering(status: Value) -> Client {
             if request.uri().query().is_some_and(|query| query.contains("watch=")) {
                 std::future::pending::<()>().await;
             }
-            http::Response::builder().body(Body::from(said.to_string().into_bytes()))
+            http::Response::builder().body(Body::from(body.to_string().into_bytes()))
         }
     };
-    Client::new(tower::service_fn(answer), "default")
+    Client::new(tower::service_fn(respond), "default")
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reconcile_decodes_its_object_and_the_answer_to_its_status_write_once_each() {
+async fn a_reconcile_decodes_its_object_and_the_response_to_its_status_write_once_each() {
     for (status, cached) in [
         (json!({"lit": true}), "6"),
-        (json!({"lit": "yes"}), "5"), // an answer that cannot be decoded is left to the watch
+        (json!({"lit": "yes"}), "5"), // a response that cannot be decoded does not enter the cache
     ] {
-        let cx = Context::new("test", answering(status));
-        let made = Controller::of::<Noted>(&cx).reconciler(Lights).build();
-        let objects: Informer<Noted> = cx.get();
+        let cx = Context::new("test", client_with_status_response(status));
+        let controller = Controller::of::<Counted>(&cx).reconciler(CountedReconciler).build();
+        let objects: Informer<Counted> = cx.get();
         cx.informers().start();
         objects.synced().await;
         DECODED.store(0, Ordering::Relaxed);
-        let _ = made.once(&key()).await.unwrap();
+        let _ = controller.once(&key()).await.unwrap();
         assert_eq!(DECODED.load(Ordering::Relaxed), 2);
         assert_eq!(objects.get(&key()).unwrap().metadata.resource_version.as_deref(), Some(cached));
     }

@@ -1,4 +1,4 @@
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret, Service};
 use kube::{
@@ -12,60 +12,64 @@ use serde_json::json;
 
 use super::*;
 
-type Reads = Box<dyn Fn(&Tracked<Service>, &Lamp) -> Result<Outcome> + Send + Sync>;
+type ReadFn = Box<dyn Fn(&Tracked<Service>, &Lamp) -> Result<Outcome> + Send + Sync>;
 
-/// Runs the reads of the test.
-struct Reading {
+/// Calls the closure that the test sets, which reads Services.
+struct ReadingReconciler {
     services: Tracked<Service>,
-    reads: std::sync::Arc<Mutex<Reads>>,
+    reads: Arc<Mutex<ReadFn>>,
 }
 
-impl ReconcileKind for Reading {
+impl ReconcileKind for ReadingReconciler {
     type Kind = Lamp;
     async fn reconcile_kind(&self, lamp: &Lamp, _: &mut LampStatus) -> Result<Outcome> {
         (self.reads.lock().unwrap())(&self.services, lamp)
     }
 }
 
-struct Desk {
-    made: Controller,
-    reads: std::sync::Arc<Mutex<Reads>>,
+/// A controller of the lamp `x`, whose reads the test sets.
+struct Fixture {
+    controller: Controller,
+    reads: Arc<Mutex<ReadFn>>,
     services: Informer<Service>,
     lamps: Informer<Lamp>,
 }
 
-impl Desk {
+impl Fixture {
     fn new() -> Self {
-        let held = serde_json::to_value(lamp()).unwrap();
-        let cx = Context::preloaded("test", ApiServer::new().client(), vec![held]);
+        let cached = serde_json::to_value(lamp()).unwrap();
+        let cx = Context::preloaded("test", ApiServer::new().client(), vec![cached]);
         let mut build = Controller::of::<Lamp>(&cx);
         let services = build.track();
-        let reads: std::sync::Arc<Mutex<Reads>> =
-            std::sync::Arc::new(Mutex::new(Box::new(|_, _| Ok(Outcome::done()))));
-        let made = build.reconciler(Reading { services, reads: reads.clone() }).build();
-        Self { made, reads, services: cx.get(), lamps: cx.get() }
+        let reads: Arc<Mutex<ReadFn>> = Arc::new(Mutex::new(Box::new(|_, _| Ok(Outcome::done()))));
+        let controller = build.reconciler(ReadingReconciler { services, reads: reads.clone() }).build();
+        Self { controller, reads, services: cx.get(), lamps: cx.get() }
     }
 
+    /// Runs a pass with these reads.
     async fn pass(
         &self,
         reads: impl Fn(&Tracked<Service>, &Lamp) -> Result<Outcome> + Send + Sync + 'static,
     ) {
         *self.reads.lock().unwrap() = Box::new(reads);
-        let _ = self.made.once(&key()).await;
-        self.made.queued();
+        let _ = self.controller.once(&key()).await;
+        self.controller.queued();
     }
 
-    fn wakes(&self, service: &str, labels: &[(&str, &str)]) -> bool {
+    /// Adds and deletes a Service with these labels, and returns true if this enqueues the lamp.
+    fn change_enqueues(&self, service: &str, labels: &[(&str, &str)]) -> bool {
         let mut changed = Service::default();
         changed.metadata.name = Some(service.into());
         changed.metadata.namespace = Some("default".into());
-        changed.metadata.labels = Some(labels.iter().map(|&(k, v)| (k.into(), v.into())).collect());
+        changed.metadata.labels =
+            Some(labels.iter().map(|&(name, value)| (name.into(), value.into())).collect());
         self.services.insert(changed);
         self.services.remove(&Key::new("default", service));
-        !self.made.queued().is_empty()
+        !self.controller.queued().is_empty()
     }
 }
 
+/// A pass that reads the Service of this name.
 fn reading(
     name: &'static str,
 ) -> impl Fn(&Tracked<Service>, &Lamp) -> Result<Outcome> + Send + Sync + 'static {
@@ -76,79 +80,85 @@ fn reading(
 }
 
 #[tokio::test]
-async fn a_change_of_an_object_enqueues_the_keys_of_passes_that_read_it_last() {
-    let desk = Desk::new();
-    desk.pass(reading("one")).await;
-    assert!(desk.wakes("one", &[]) && !desk.wakes("two", &[]));
-    desk.pass(reading("two")).await;
-    assert!(!desk.wakes("one", &[]) && desk.wakes("two", &[]));
+async fn a_change_of_an_object_enqueues_the_keys_whose_last_pass_read_it() {
+    let fixture = Fixture::new();
+    fixture.pass(reading("one")).await;
+    assert!(fixture.change_enqueues("one", &[]) && !fixture.change_enqueues("two", &[]));
+    fixture.pass(reading("two")).await;
+    assert!(!fixture.change_enqueues("one", &[]) && fixture.change_enqueues("two", &[]));
 }
 
 #[tokio::test]
-async fn after_a_failed_pass_earlier_reads_enqueue_the_key_too() {
-    let desk = Desk::new();
-    desk.pass(reading("one")).await;
-    desk.pass(|services, lamp| {
-        services.get(lamp, "two");
-        Err("before it could read one".into())
-    })
-    .await;
-    assert!(desk.wakes("one", &[]) && desk.wakes("two", &[]));
+async fn after_a_failed_pass_the_reads_of_the_pass_before_still_enqueue_the_key() {
+    let fixture = Fixture::new();
+    fixture.pass(reading("one")).await;
+    fixture
+        .pass(|services, lamp| {
+            services.get(lamp, "two");
+            Err("before it could read one".into())
+        })
+        .await;
+    assert!(fixture.change_enqueues("one", &[]) && fixture.change_enqueues("two", &[]));
 }
 
 #[tokio::test]
-async fn objects_that_start_or_stop_to_match_a_selector_enqueue_the_key() {
-    let desk = Desk::new();
+async fn objects_that_start_or_stop_matching_a_selector_enqueue_the_key() {
+    let fixture = Fixture::new();
     let web = || Selector::from(Expression::Equal("app".into(), "web".into()));
-    desk.pass(move |services, lamp| {
-        assert_eq!(services.matching(lamp, &web()).count(), 0);
-        Ok(Outcome::done())
-    })
-    .await;
-    assert!(desk.wakes("any", &[("app", "web")]) && !desk.wakes("any", &[("app", "db")]));
-    desk.pass(reading("one")).await;
-    assert!(!desk.wakes("any", &[("app", "web")]));
+    fixture
+        .pass(move |services, lamp| {
+            assert_eq!(services.matching(lamp, &web()).count(), 0);
+            Ok(Outcome::done())
+        })
+        .await;
+    assert!(
+        fixture.change_enqueues("any", &[("app", "web")])
+            && !fixture.change_enqueues("any", &[("app", "db")])
+    );
+    fixture.pass(reading("one")).await;
+    assert!(!fixture.change_enqueues("any", &[("app", "web")]));
 }
 
 #[tokio::test]
 async fn a_deleted_observer_is_not_enqueued() {
-    let desk = Desk::new();
-    desk.pass(reading("one")).await;
-    desk.lamps.remove(&key());
-    desk.made.queued();
-    let _ = desk.made.once(&key()).await.unwrap();
-    assert!(!desk.wakes("one", &[]));
+    let fixture = Fixture::new();
+    fixture.pass(reading("one")).await;
+    fixture.lamps.remove(&key());
+    fixture.controller.queued();
+    let _ = fixture.controller.once(&key()).await.unwrap();
+    assert!(!fixture.change_enqueues("one", &[]));
 }
 
 #[tokio::test]
-async fn reads_as_leader_are_dropped_when_leadership_is_lost() {
-    let desk = Desk::new();
-    desk.pass(reading("one")).await;
-    assert!(desk.wakes("one", &[]));
-    assert_eq!(desk.made.once_following(&key()).await.unwrap(), Outcome::skip());
-    assert!(!desk.wakes("one", &[]));
+async fn the_reads_of_a_leader_are_dropped_when_leadership_is_lost() {
+    let fixture = Fixture::new();
+    fixture.pass(reading("one")).await;
+    assert!(fixture.change_enqueues("one", &[]));
+    assert_eq!(fixture.controller.once_following(&key()).await.unwrap(), Outcome::skip());
+    assert!(!fixture.change_enqueues("one", &[]));
 }
 
 #[tokio::test]
-async fn an_observer_deleted_during_its_pass_leaves_nothing_behind() {
-    let desk = Desk::new();
-    let lamps = desk.lamps.clone();
-    desk.pass(move |services, lamp| {
-        lamps.remove(&key());
-        services.get(lamp, "one");
-        Ok(Outcome::done())
-    })
-    .await;
-    assert!(!desk.wakes("one", &[]));
+async fn an_observer_deleted_during_its_pass_is_not_enqueued_again() {
+    let fixture = Fixture::new();
+    let lamps = fixture.lamps.clone();
+    fixture
+        .pass(move |services, lamp| {
+            lamps.remove(&key());
+            services.get(lamp, "one");
+            Ok(Outcome::done())
+        })
+        .await;
+    assert!(!fixture.change_enqueues("one", &[]));
 }
 
-/// Records the names of the controlled objects.
-struct Owning {
+/// Records the names of the Secrets that the lamp controls.
+struct OwningReconciler {
     secrets: Owned<Secret>,
-    found: std::sync::Arc<Mutex<Vec<String>>>,
+    found: Arc<Mutex<Vec<String>>>,
 }
 
-impl ReconcileKind for Owning {
+impl ReconcileKind for OwningReconciler {
     type Kind = Lamp;
     async fn reconcile_kind(&self, lamp: &Lamp, _: &mut LampStatus) -> Result<Outcome> {
         *self.found.lock().unwrap() = self.secrets.of(lamp).map(|secret| secret.name_any()).collect();
@@ -159,10 +169,10 @@ impl ReconcileKind for Owning {
 #[tokio::test]
 async fn controlled_objects_are_found_by_uid_and_enqueue_their_owner() {
     let server = ApiServer::new();
-    let cx = Context::preloaded("test", server.client(), vec![server.hold(&lamp())]);
+    let cx = Context::preloaded("test", server.client(), vec![server.insert(&lamp())]);
     let mut build = Controller::of::<Lamp>(&cx);
-    let (secrets, found) = (build.owns(), std::sync::Arc::<Mutex<Vec<String>>>::default());
-    let made = build.reconciler(Owning { secrets, found: found.clone() }).build();
+    let (secrets, found) = (build.owns(), Arc::<Mutex<Vec<String>>>::default());
+    let controller = build.reconciler(OwningReconciler { secrets, found: found.clone() }).build();
     let child = |name: &str, uid: &str| {
         let mut owner = lamp();
         owner.metadata.uid = Some(uid.into());
@@ -174,15 +184,15 @@ async fn controlled_objects_are_found_by_uid_and_enqueue_their_owner() {
     };
     let informer = cx.get::<Informer<Secret>>();
     informer.insert(child("mine", "uid-x"));
-    assert_eq!(made.queued(), [key()]);
-    informer.insert(child("of-the-lamp-before", "uid-before"));
-    let _ = made.once(&key()).await.unwrap();
+    assert_eq!(controller.queued(), [key()]);
+    informer.insert(child("of-the-previous-lamp", "uid-previous"));
+    let _ = controller.once(&key()).await.unwrap();
     assert_eq!(*found.lock().unwrap(), ["mine"]);
     informer.remove(&Key::new("default", "mine"));
-    assert_eq!(made.queued(), [key()]);
+    assert_eq!(controller.queued(), [key()]);
 }
 
-/// Does nothing.
+/// A reconciler that does nothing.
 struct Idle;
 
 impl ReconcileKey for Idle {
@@ -200,16 +210,16 @@ async fn labels_and_namespaces_map_to_parents() {
     build.watch(&maps).keys(keys::labels("parent-namespace", "parent"));
     build.watch(&maps).keys(keys::cluster_label("tenant"));
     build.watch(&maps).keys(keys::namespace);
-    let made = build.workers(1).reconciler(Idle);
+    let controller = build.workers(1).reconciler(Idle);
     let mut map = ConfigMap::default();
     map.metadata.name = Some("m".into());
     map.metadata.namespace = Some("shop".into());
     let labels = [("parent", "p"), ("parent-namespace", "elsewhere"), ("tenant", "t")];
     map.metadata.labels = Some(labels.map(|(name, value)| (name.into(), value.into())).into());
     maps.insert(map);
-    let wanted =
+    let expected =
         [Key::new(None, "shop"), Key::new(None, "t"), Key::new("elsewhere", "p"), Key::new("shop", "p")];
-    assert_eq!(made.queued(), wanted);
+    assert_eq!(controller.queued(), expected);
 }
 
 #[tokio::test]
@@ -221,10 +231,10 @@ async fn a_controller_waits_for_each_of_its_informers_once() {
     let _pods: Owned<Pod> = build.owns();
     let _namespaces = cx.get::<Informer<Namespace>>();
     let _any = build.track_any();
-    let made = build.reconciler(Does(lighting)).build();
-    let names: Vec<_> = made.informers().iter().map(|informer| informer.name().to_owned()).collect();
+    let controller = build.reconciler(ClosureReconciler(light)).build();
+    let names: Vec<_> = controller.informers().iter().map(|informer| informer.name().to_owned()).collect();
     assert_eq!(names, ["lamps.demo.reknit.dev", "services", "pods", "namespaces"]);
-    assert!(made.health().is_synced());
+    assert!(controller.health().is_synced());
 }
 
 #[tokio::test]
@@ -237,29 +247,29 @@ async fn handles_have_debug_output_and_clones_share_their_state() {
     struct Hidden;
     kept.clone().insert(key(), Hidden);
     queue.clone().add(key());
-    let said = [
+    let debug_outputs = [
         format!("{:?}", services.clone()),
         format!("{:?}", pods.clone()),
         format!("{:?}", anything.clone()),
         format!("{kept:?} {queue:?} {recorder:?}"),
     ];
     assert_eq!(
-        said,
+        debug_outputs,
         [
             "Tracked { informer: Informer { name: \"services\", len: 0 }, .. }",
             "Owned { informer: Informer { name: \"pods\", len: 0 }, .. }",
-            "TrackedAny { within: None, informers: [], .. }",
+            "TrackedAny { only_namespace: None, informers: [], .. }",
             "PerKey { len: 1, .. } Queue { waiting: 1, working: 0, closed: false, .. } Recorder { controller: \"lamp-controller\", .. }",
         ]
     );
-    let made = build.reconciler(Does(lighting)).build();
-    assert_eq!(format!("{made:?}"), "Controller { name: \"lamps.demo.reknit.dev\", .. }");
+    let controller = build.reconciler(ClosureReconciler(light)).build();
+    assert_eq!(format!("{controller:?}"), "Controller { name: \"lamps.demo.reknit.dev\", .. }");
     services.clone().get(&lamp(), "web");
-    made.queued();
+    controller.queued();
     let web: Service =
         serde_json::from_value(json!({"metadata": {"name": "web", "namespace": "default"}})).unwrap();
     cx.get::<Informer<Service>>().insert(web);
-    assert_eq!(made.queued(), [key()], "read through a clone");
+    assert_eq!(controller.queued(), [key()], "read through a clone");
 }
 
 #[tokio::test]
@@ -273,12 +283,12 @@ async fn a_watch_of_a_shared_dependency_enqueues_every_key() {
     let mut build = Controller::of::<Lamp>(&cx);
     let maps = cx.get::<Informer<ConfigMap>>();
     build.watch(&maps).filter(named("power")).every_key();
-    let made = build.reconciler(Does(lighting)).build();
+    let controller = build.reconciler(ClosureReconciler(light)).build();
     let change = |name: &str| {
         let mut map = ConfigMap::default();
         map.metadata.name = Some(name.into());
         maps.insert(map);
-        made.queued()
+        controller.queued()
     };
     assert_eq!(change("other"), []);
     assert_eq!(change("power"), [key(), Key::new("default", "y")]);

@@ -32,7 +32,7 @@ pub(crate) struct Environment {
     pub(crate) webhook: WebhookSettings,
     /// `KUBERNETES_MIN_VERSION`, Knative's minimum by default.
     pub(crate) min_version: Version,
-    /// `RUST_LOG`, valid, which overrides config-logging.
+    /// `RUST_LOG`, a valid filter, which overrides config-logging.
     pub(crate) rust_log: Option<String>,
     /// `CONFIG_LOGGING_NAME`, `CONFIG_OBSERVABILITY_NAME` and `CONFIG_LEADERELECTION_NAME`.
     pub(crate) config_maps: ConfigMapNames,
@@ -43,7 +43,7 @@ type Variables = BTreeMap<String, String>;
 impl Environment {
     /// Reads the variables of this process.
     pub(crate) fn read() -> Result<Self, Failure> {
-        // A variable that is not UTF-8 is none of these.
+        // Variables whose name or value is not UTF-8 are ignored.
         let vars = std::env::vars_os();
         Self::from_vars(
             &vars.filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?))).collect(),
@@ -51,39 +51,42 @@ impl Environment {
     }
 
     fn from_vars(vars: &Variables) -> Result<Self, Failure> {
-        let text = |name: &str| vars.get(name).filter(|value| !value.is_empty()).cloned();
-        let text_or = |name, default: String| text(name).unwrap_or(default);
-        let port = |name| port(vars, name);
-        let workers = parsed(vars, "K_THREADS_PER_CONTROLLER", "a whole number from 1")?;
-        let (names, mut webhook) = (ConfigMapNames::default(), WebhookSettings::default());
+        let get = |name: &str| vars.get(name).filter(|value| !value.is_empty()).cloned();
+        let get_or = |name, default: String| get(name).unwrap_or(default);
+        let port = |name| parse_port(vars, name);
+        let workers = parse(vars, "K_THREADS_PER_CONTROLLER", "a whole number from 1")?;
+        let (default_names, mut webhook) = (ConfigMapNames::default(), WebhookSettings::default());
         webhook.port = port("WEBHOOK_PORT")?.unwrap_or(webhook.port);
-        webhook.place.service = text_or("WEBHOOK_NAME", webhook.place.service);
-        webhook.place.secret = text_or("WEBHOOK_SECRET_NAME", webhook.place.secret);
+        webhook.names.service = get_or("WEBHOOK_NAME", webhook.names.service);
+        webhook.names.secret = get_or("WEBHOOK_SECRET_NAME", webhook.names.secret);
         Ok(Self {
-            system_namespace: text("SYSTEM_NAMESPACE"),
-            pod: text("POD_NAME").or_else(|| text("HOSTNAME")),
+            system_namespace: get("SYSTEM_NAMESPACE"),
+            pod: get("POD_NAME").or_else(|| get("HOSTNAME")),
             workers: workers.map(NonZero::get),
             probes_port: port("KNATIVE_HEALTH_PROBES_PORT")?.unwrap_or(8080),
             metrics_port: port("METRICS_PROMETHEUS_PORT")?,
-            metrics_host: value(
+            metrics_host: parse_with(
                 vars,
                 "METRICS_PROMETHEUS_HOST",
                 "an IP address or localhost",
-                listen::resolve,
+                listen::parse_host,
             )?,
             profiling_port: port("PROFILING_PORT")?.unwrap_or(8008),
             webhook,
-            min_version: value(vars, "KUBERNETES_MIN_VERSION", "a version such as v1.33.0", |text| {
+            min_version: parse_with(vars, "KUBERNETES_MIN_VERSION", "a version such as v1.33.0", |text| {
                 kube_version::parse(text).ok()
             })?
             .unwrap_or(kube_version::MINIMUM),
-            rust_log: value(vars, "RUST_LOG", "a level or a list such as info,my_crate=debug", |text| {
-                EnvFilter::try_new(text).ok().map(|_| text.to_owned())
-            })?,
+            rust_log: parse_with(
+                vars,
+                "RUST_LOG",
+                "a level or a list such as info,my_crate=debug",
+                |text| EnvFilter::try_new(text).ok().map(|_| text.to_owned()),
+            )?,
             config_maps: ConfigMapNames {
-                logging: text_or("CONFIG_LOGGING_NAME", names.logging),
-                observability: text_or("CONFIG_OBSERVABILITY_NAME", names.observability),
-                leader_election: text_or("CONFIG_LEADERELECTION_NAME", names.leader_election),
+                logging: get_or("CONFIG_LOGGING_NAME", default_names.logging),
+                observability: get_or("CONFIG_OBSERVABILITY_NAME", default_names.observability),
+                leader_election: get_or("CONFIG_LEADERELECTION_NAME", default_names.leader_election),
             },
         })
     }
@@ -99,22 +102,23 @@ impl Environment {
     }
 }
 
-/// Parses the port in a variable. Links to Services do not count: unless `enableServiceLinks` is off, the kubelet sets
-/// `WEBHOOK_PORT=tcp://10.96.0.7:443` for a Service named `webhook`.
-fn port(vars: &Variables, name: &str) -> Result<Option<u16>, Failure> {
+/// Parses the port in a variable. The link to a Service is ignored: unless `enableServiceLinks` is off, the kubelet
+/// sets `WEBHOOK_PORT=tcp://10.96.0.7:443` for a Service named `webhook`.
+fn parse_port(vars: &Variables, name: &str) -> Result<Option<u16>, Failure> {
     let is_link =
         |value: &String| ["tcp://", "udp://", "sctp://"].iter().any(|scheme| value.starts_with(scheme));
     if vars.get(name).is_some_and(is_link) {
         return Ok(None);
     }
-    parsed(vars, name, "a port number, 0 to 65535, where 0 picks a free one")
+    parse(vars, name, "a port number, 0 to 65535, where 0 picks a free one")
 }
 
-fn parsed<T: FromStr>(vars: &Variables, name: &str, expected: &str) -> Result<Option<T>, Failure> {
-    value(vars, name, expected, |text| text.parse().ok())
+fn parse<T: FromStr>(vars: &Variables, name: &str, expected: &str) -> Result<Option<T>, Failure> {
+    parse_with(vars, name, expected, |text| text.parse().ok())
 }
 
-fn value<T>(
+/// Parses a variable. The error contains its name, its value, and what was `expected`.
+fn parse_with<T>(
     vars: &Variables,
     name: &str,
     expected: &str,
@@ -151,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn an_invalid_value_is_an_error_with_variable_value_and_expectation() {
+    fn the_error_of_an_invalid_value_has_the_variable_and_the_value() {
         for (name, value) in [
             ("K_THREADS_PER_CONTROLLER", "abc"),
             ("K_THREADS_PER_CONTROLLER", "0"),
@@ -185,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn the_error_of_a_missing_system_namespace_names_both_ways_out() {
+    fn the_error_of_a_missing_system_namespace_names_the_variable_and_the_flag() {
         let failure = read(&[]).unwrap().lease_namespace().unwrap_err().to_string();
         assert!(failure.contains("SYSTEM_NAMESPACE") && failure.contains("--disable-ha"), "{failure}");
     }

@@ -4,7 +4,8 @@ use std::{collections::BTreeSet, net::IpAddr, path::PathBuf, time::Duration};
 use crate::{process::failure::Failure, process::listen::Host};
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, error::ErrorKind};
 
-/// The flags of every process. They are not a clap group: it would be named `Flags`, as the user's may be.
+/// The flags of every process. They are not a clap group: it would be named `Flags`, and a user's struct may have that
+/// name.
 #[derive(Debug, Clone, Args)]
 #[group(skip)]
 pub(crate) struct Flags {
@@ -25,7 +26,7 @@ pub(crate) struct Flags {
     pub(crate) server: Option<String>,
 
     /// Maximum requests per second to the API server, 0 for no limit
-    #[arg(long, value_name = "N", default_value_t = 0.0, value_parser = rate, allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", default_value_t = 0.0, value_parser = parse_rate, allow_negative_numbers = true)]
     pub(crate) kube_api_qps: f64,
 
     /// Maximum burst of requests above --kube-api-qps
@@ -51,11 +52,11 @@ pub(crate) struct Flags {
     pub(crate) bind_address: Option<IpAddr>,
 
     /// Time to wait at the start for an API server that is unreachable
-    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = parse_duration)]
     pub(crate) startup_timeout: Duration,
 
     /// Time for running reconciles and tasks to end after SIGTERM; keep it below the grace period of the pod
-    #[arg(long, value_name = "DURATION", default_value = "25s", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "25s", value_parser = parse_duration)]
     pub(crate) shutdown_timeout: Duration,
 }
 
@@ -75,24 +76,24 @@ impl From<std::ffi::OsString> for PathList {
     }
 }
 
-/// The function that adds a group of user flags to a command.
-pub(crate) type Augment = fn(Command) -> Command;
+/// Adds the flags of a user's struct to a command: [`Args::augment_args`].
+pub(crate) type AugmentArgs = fn(Command) -> Command;
 
 /// Returns the command of a component.
-pub(crate) fn command(component: &str, version: &str, users: &[Augment]) -> Command {
+pub(crate) fn command(component: &str, version: &str, user_flags: &[AugmentArgs]) -> Command {
     let command = Flags::augment_args(Command::new(component.to_owned()).version(version.to_owned()));
-    let command = users.iter().fold(command, |command, augment| augment(command));
-    // Set last, because the doc comment of a type of flags replaces the text of the command.
+    let command = user_flags.iter().fold(command, |command, augment| augment(command));
+    // Set last: clap replaces this text by the doc comment of each struct of flags.
     command.about(format!("Runs the controllers of {component}")).long_about(None)
 }
 
-/// Returns the flags of the user that are named like another flag.
-pub(crate) fn duplicates(users: &[Augment]) -> Vec<String> {
-    let ours = Flags::augment_args(Command::new(""));
-    let mut seen: BTreeSet<String> = ours.get_arguments().flat_map(names).collect();
+/// Returns the names of user flags that another flag already has.
+pub(crate) fn duplicates(user_flags: &[AugmentArgs]) -> Vec<String> {
+    let framework = Flags::augment_args(Command::new(""));
+    let mut seen: BTreeSet<String> = framework.get_arguments().flat_map(names).collect();
     seen.extend(["help".into(), "version".into()]);
     let mut duplicates = Vec::new();
-    for augment in users {
+    for augment in user_flags {
         for arg in augment(Command::new("")).get_arguments() {
             let names = names(arg);
             duplicates.extend(names.intersection(&seen).cloned());
@@ -102,12 +103,12 @@ pub(crate) fn duplicates(users: &[Augment]) -> Vec<String> {
     duplicates
 }
 
-/// The name on the command line, and the identifier in clap, which is the name of the field.
+/// Returns the name of a flag on the command line, and its identifier in clap, which is the name of the field.
 fn names(arg: &Arg) -> BTreeSet<String> {
     [arg.get_long(), Some(arg.get_id().as_str())].into_iter().flatten().map(str::to_owned).collect()
 }
 
-/// Parses the command line. Help and version are errors of clap, too.
+/// Parses the command line. clap reports `--help` and `--version` as errors, too.
 pub(crate) fn parse(
     command: Command,
     args: &[std::ffi::OsString],
@@ -130,7 +131,7 @@ pub(crate) fn usage_failure(error: &clap::Error) -> Failure {
     Failure::usage(format!("{}; try --help", lines.join("; ").replace(":; ", ": ")))
 }
 
-fn rate(text: &str) -> Result<f64, String> {
+fn parse_rate(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(rate) if rate < 0.0 => Err("must not be negative; 0 means no limit".into()),
         Ok(rate) if rate.is_finite() => Ok(rate),
@@ -139,7 +140,7 @@ fn rate(text: &str) -> Result<f64, String> {
 }
 
 /// Parses a duration such as `25s`, `1m30s` or `500ms`.
-fn duration(text: &str) -> Result<Duration, String> {
+fn parse_duration(text: &str) -> Result<Duration, String> {
     reknit_apis::parse_duration(text).map_err(|e| e.to_string())
 }
 
@@ -147,13 +148,13 @@ fn duration(text: &str) -> Result<Duration, String> {
 mod tests {
     use super::*;
 
-    fn parsed(args: &[&str]) -> clap::error::Result<Flags> {
+    fn parse_flags(args: &[&str]) -> clap::error::Result<Flags> {
         let args: Vec<_> = ["controller"].iter().chain(args).map(Into::into).collect();
         parse(command("controller", "1", &[]), &args).map(|(flags, _)| flags)
     }
 
     #[derive(Debug, Clone, Args)]
-    struct Clashing {
+    struct ClashingFlags {
         #[arg(long)]
         server: Option<String>,
         #[arg(long)]
@@ -185,7 +186,7 @@ mod tests {
 
     #[test]
     fn disabled_controllers_are_separated_by_commas() {
-        let flags = parsed(&["--disable-controllers", "a.example.com,b.example.com"]).unwrap();
+        let flags = parse_flags(&["--disable-controllers", "a.example.com,b.example.com"]).unwrap();
         assert_eq!(flags.disable_controllers, ["a.example.com", "b.example.com"]);
     }
 
@@ -209,36 +210,38 @@ mod tests {
                 "error: invalid value '-1' for '--kube-api-qps <N>': must not be negative; 0 means no limit; try --help",
             ),
         ] {
-            assert_eq!(usage_failure(&parsed(args).unwrap_err()).to_string(), expected);
+            assert_eq!(usage_failure(&parse_flags(args).unwrap_err()).to_string(), expected);
         }
     }
 
     #[test]
-    fn kubeconfig_paths_are_separated_like_path_lists() {
-        let flags = parsed(&["--kubeconfig", "/a::/b"]).unwrap();
+    fn kubeconfig_paths_are_separated_by_colons() {
+        let flags = parse_flags(&["--kubeconfig", "/a::/b"]).unwrap();
         assert_eq!(flags.kubeconfig, Some(PathList(vec!["/a".into(), "/b".into()])));
     }
 
     #[test]
     fn durations_have_the_format_of_go() {
-        assert_eq!(duration("1m30s"), Ok(Duration::from_secs(90)));
-        assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
-        assert_eq!(duration("0s"), Ok(Duration::ZERO));
-        assert!(duration("-1s").is_err() && duration("soon").is_err() && duration("").is_err());
+        assert_eq!(parse_duration("1m30s"), Ok(Duration::from_secs(90)));
+        assert_eq!(parse_duration("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(parse_duration("0s"), Ok(Duration::ZERO));
+        assert!(
+            parse_duration("-1s").is_err() && parse_duration("soon").is_err() && parse_duration("").is_err()
+        );
     }
 
     #[test]
     fn a_negative_or_infinite_rate_is_refused() {
-        assert!(parsed(&["--kube-api-qps", "0.5"]).is_ok());
+        assert!(parse_flags(&["--kube-api-qps", "0.5"]).is_ok());
         for bad in ["-1", "inf", "NaN", "many"] {
-            assert!(parsed(&[&format!("--kube-api-qps={bad}")]).is_err(), "{bad}");
+            assert!(parse_flags(&[&format!("--kube-api-qps={bad}")]).is_err(), "{bad}");
         }
-        assert!(parsed(&["--kube-api-burst", "0"]).is_err());
+        assert!(parse_flags(&["--kube-api-burst", "0"]).is_err());
     }
 
     #[test]
     fn a_user_flag_with_the_name_of_a_framework_flag_is_a_duplicate() {
-        assert_eq!(duplicates(&[Clashing::augment_args]), ["server", "cluster"]);
+        assert_eq!(duplicates(&[ClashingFlags::augment_args]), ["server", "cluster"]);
         assert_eq!(duplicates(&[]), Vec::<String>::new());
     }
 }

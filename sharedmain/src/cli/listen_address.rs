@@ -1,4 +1,4 @@
-//! The address that a server of a program listens on.
+//! The type of flags for an address to listen on.
 use std::{
     fmt,
     net::{IpAddr, SocketAddr},
@@ -11,11 +11,11 @@ use tokio::net::TcpListener;
 
 use crate::process::listen::{self, Host};
 
-/// The value of `--bind-address`, for [`ListenAddress`].
+/// The value of `--bind-address`, which [`ListenAddress::listen`] gets from the Context.
 #[derive(Clone, Copy)]
 pub(crate) struct BindAddress(pub(crate) Option<IpAddr>);
 
-/// The address that a [`Task`](crate::Task) listens on: `[IP]:PORT`, the type of a flag of the program.
+/// An address to listen on, `[IP]:PORT`: the type of a flag for a [`Task`](crate::Task) that is a server.
 ///
 /// The default for the IP address is `--bind-address`, or else all interfaces, as for probes and metrics. Port 0 picks a
 /// free port.
@@ -50,8 +50,8 @@ pub struct ListenAddress {
 }
 
 impl ListenAddress {
-    /// The port at the IP address of `--bind-address`.
-    pub(crate) const fn any(port: u16) -> Self {
+    /// Returns the address with this port and the IP address of `--bind-address`.
+    pub(crate) const fn with_port(port: u16) -> Self {
         Self { ip: None, port }
     }
 
@@ -66,10 +66,10 @@ impl ListenAddress {
         what: &'static str,
     ) -> impl Future<Output = Result<TcpListener>> + Send + use<> {
         let bind_address = cx.provided::<BindAddress>().ok().and_then(|BindAddress(ip)| ip);
-        let own = self.ip.map(|ip| Host { ip, setting: "the flag that names it" });
+        let own_host = self.ip.map(|ip| Host { ip, setting: "the flag that names it" });
         async move {
-            let listener =
-                listen::open(what, own.or(bind_address.map(Host::bind_address)), self.port, None).await?;
+            let host = own_host.or(bind_address.map(Host::bind_address));
+            let listener = listen::open(what, host, self.port, None).await?;
             listen::log_address(what, &listener);
             Ok(listener)
         }
@@ -81,11 +81,12 @@ impl FromStr for ListenAddress {
 
     fn from_str(text: &str) -> std::result::Result<Self, Self::Err> {
         let port = text.strip_prefix(':').and_then(|port| port.parse().ok());
-        let whole =
-            || text.parse::<SocketAddr>().ok().map(|all| Self { ip: Some(all.ip()), port: all.port() });
-        port.map(|port| Self { ip: None, port })
-            .or_else(whole)
-            .ok_or("want [IP]:PORT, such as :7000 or 127.0.0.1:7000")
+        let without_ip = port.map(|port| Self { ip: None, port });
+        let with_ip = || {
+            let address: SocketAddr = text.parse().ok()?;
+            Some(Self { ip: Some(address.ip()), port: address.port() })
+        };
+        without_ip.or_else(with_ip).ok_or("want [IP]:PORT, such as :7000 or 127.0.0.1:7000")
     }
 }
 

@@ -7,7 +7,7 @@ use reknit_reconciler::{Controller, ControllerConstructor, Result};
 use reknit_webhook::Webhook;
 
 use crate::{
-    cli::flags::{self, Augment},
+    cli::flags::{self, AugmentArgs},
     process::Task,
     process::constructors::Constructors,
     process::program::Program,
@@ -19,7 +19,7 @@ use crate::{
 /// It starts a tokio runtime of its own, so call it from a plain `fn main()`. Within another runtime, such as that of
 /// `#[tokio::main]`, it fails with status 1.
 pub fn main(component: &str, controllers: &[ControllerConstructor]) -> ExitCode {
-    controllers.iter().fold(Main::new(component), |main, make| main.controller(*make)).run()
+    controllers.iter().fold(Main::new(component), |main, constructor| main.controller(*constructor)).run()
 }
 
 /// A builder for a process that needs more than [`main`]: controllers made by closures, tasks, values for constructors,
@@ -73,7 +73,7 @@ pub fn main(component: &str, controllers: &[ControllerConstructor]) -> ExitCode 
 pub struct Main {
     component: String,
     version: String,
-    flags: Vec<Augment>,
+    flags: Vec<AugmentArgs>,
     constructors: Constructors,
 }
 
@@ -94,15 +94,15 @@ impl Main {
         self
     }
 
-    /// Adds a controller, made by a constructor or a closure.
-    pub fn controller(mut self, make: impl FnOnce(&Context) -> Result<Controller> + 'static) -> Self {
-        self.constructors.controllers.push(Box::new(make));
+    /// Adds a controller by its constructor, a function or a closure.
+    pub fn controller(mut self, constructor: impl FnOnce(&Context) -> Result<Controller> + 'static) -> Self {
+        self.constructors.controllers.push(Box::new(constructor));
         self
     }
 
     /// Adds a task that runs beside the controllers.
-    pub fn task(mut self, make: impl FnOnce(&Context) -> Result<Task> + 'static) -> Self {
-        self.constructors.tasks.push(Box::new(make));
+    pub fn task(mut self, constructor: impl FnOnce(&Context) -> Result<Task> + 'static) -> Self {
+        self.constructors.tasks.push(Box::new(constructor));
         self
     }
 
@@ -131,8 +131,8 @@ impl Main {
     ///     Main::new("webhook").webhook(lamps).run()
     /// }
     /// ```
-    pub fn webhook(mut self, make: impl FnOnce(&Context) -> Result<Webhook> + 'static) -> Self {
-        self.constructors.webhooks.push(Box::new(make));
+    pub fn webhook(mut self, constructor: impl FnOnce(&Context) -> Result<Webhook> + 'static) -> Self {
+        self.constructors.webhooks.push(Box::new(constructor));
         self
     }
 
@@ -154,11 +154,11 @@ impl Main {
 
     /// Runs until SIGTERM or Ctrl-C, and returns the exit status, as [`main`] does. Must not be called within a runtime.
     pub fn run(self) -> ExitCode {
-        match self.program(&std::env::args_os().collect::<Vec<_>>()) {
+        match self.into_program(&std::env::args_os().collect::<Vec<_>>()) {
             Ok(program) => program.run(),
-            // If this cannot be written, only the exit status remains.
-            Err(text) if flags::is_help(&text) => {
-                let _ = text.print();
+            // A failure to print is ignored here and below: then only the exit status remains.
+            Err(help) if flags::is_help(&help) => {
+                let _ = help.print();
                 ExitCode::SUCCESS
             }
             Err(error) => {
@@ -169,8 +169,8 @@ impl Main {
         }
     }
 
-    /// Parses the command line. The constructors provide the values of user flags before they construct anything.
-    fn program(mut self, args: &[OsString]) -> clap::error::Result<Program> {
+    /// Parses the command line. [`Constructors::run`] provides the values of user flags from the matches.
+    fn into_program(mut self, args: &[OsString]) -> clap::error::Result<Program> {
         let duplicates = flags::duplicates(&self.flags);
         if !duplicates.is_empty() {
             let error = format!("flags are defined twice: {}\n", duplicates.join(", "));
@@ -192,8 +192,8 @@ impl Main {
     /// if a flag is required.
     pub fn construct(self, cx: &Context) -> Result<(Vec<Controller>, Vec<Task>)> {
         let args = [OsString::from(&self.component)];
-        let constructors = self.program(&args)?.constructors;
-        let made = constructors.run(cx, &[]).map_err(|failure| failure.to_string())?;
-        Ok((made.controllers, made.tasks))
+        let constructors = self.into_program(&args)?.constructors;
+        let constructed = constructors.run(cx, &[]).map_err(|failure| failure.to_string())?;
+        Ok((constructed.controllers, constructed.tasks))
     }
 }

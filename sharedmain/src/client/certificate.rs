@@ -36,9 +36,11 @@ mod tests {
     use super::*;
     use rcgen::{CertificateParams, KeyPair, date_time_ymd};
 
-    fn auth(from: i32, to: i32) -> AuthInfo {
+    /// Returns a client certificate that is valid from January 1 of one year to that of another.
+    fn auth(from_year: i32, to_year: i32) -> AuthInfo {
         let mut params = CertificateParams::new(vec!["user".into()]).unwrap();
-        (params.not_before, params.not_after) = (date_time_ymd(from, 1, 1), date_time_ymd(to, 1, 1));
+        (params.not_before, params.not_after) =
+            (date_time_ymd(from_year, 1, 1), date_time_ymd(to_year, 1, 1));
         let pem = params.self_signed(&KeyPair::generate().unwrap()).unwrap().pem();
         let data = serde_json::to_value(ByteString(pem.into_bytes())).unwrap();
         AuthInfo { client_certificate_data: Some(data.as_str().unwrap().to_owned()), ..AuthInfo::default() }

@@ -4,7 +4,8 @@ use std::{error::Error as StdError, io, process::Output};
 use kube::client::AuthError;
 use tower::BoxError;
 
-type Link<'a> = &'a (dyn StdError + 'static);
+/// An error in a chain of sources.
+type ErrorRef<'a> = &'a (dyn StdError + 'static);
 
 /// A failure to obtain credentials. Its text contains no credentials: neither what a credential plugin was given nor
 /// what it printed on standard output.
@@ -12,11 +13,11 @@ type Link<'a> = &'a (dyn StdError + 'static);
 #[error("{0}")]
 pub(super) struct CredentialError(pub(super) String);
 
-/// Replaces kube's error of a failed credential plugin. Its text contains the environment, arguments and output of the
-/// plugin, which may be secrets, and errors end up in logs, events and the readiness probe.
+/// Replaces kube's error of a failed credential plugin. kube's text contains the environment, arguments and output of
+/// the plugin, which may be secrets, and errors end up in logs, events and the readiness probe.
 pub(super) fn without_credentials(error: BoxError) -> BoxError {
-    let auth = chain(&*error).find_map(|link| link.downcast_ref::<AuthError>()).map(auth_text);
-    auth.map_or(error, |text| CredentialError(text).into())
+    let text = chain(&*error).find_map(|link| link.downcast_ref::<AuthError>()).map(auth_text);
+    text.map_or(error, |text| CredentialError(text).into())
 }
 
 /// Returns the text of the last error in the chain. Those before it only say what was being attempted.
@@ -24,7 +25,7 @@ pub(crate) fn root_cause(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => format!("{} ({})", status.message, status.code),
         kube::Error::SerdeError(e) => format!("the response is not from a Kubernetes API server: {e}"),
-        _ => match find::<AuthError>(error) {
+        _ => match find_in_chain::<AuthError>(error) {
             Some(auth) => auth_text(auth),
             None => chain(error).last().map_or_else(|| error.to_string(), ToString::to_string),
         },
@@ -37,15 +38,15 @@ pub(crate) fn is_transient(error: &kube::Error) -> bool {
     match error {
         kube::Error::Api(status) => status.code == 429 || status.code >= 500,
         kube::Error::Service(_) | kube::Error::HyperError(_) | kube::Error::ReadEvents(_) => {
-            find::<rustls::Error>(error).is_none()
-                && find::<AuthError>(error).is_none()
-                && find::<CredentialError>(error).is_none()
+            find_in_chain::<rustls::Error>(error).is_none()
+                && find_in_chain::<AuthError>(error).is_none()
+                && find_in_chain::<CredentialError>(error).is_none()
         }
         _ => false,
     }
 }
 
-/// kube's text without the command, environment and standard output of an auth provider.
+/// Returns kube's text, without the command, environment and standard output of a credential plugin.
 fn auth_text(error: &AuthError) -> String {
     match error {
         AuthError::AuthExecRun { out, .. } => plugin_failure(out),
@@ -59,19 +60,20 @@ pub(super) fn plugin_failure(output: &Output) -> String {
     format!("the credential plugin failed ({}): {stderr}", output.status)
 }
 
-/// The error and its sources, including an error that an [`io::Error`] wraps, which its own `source` skips.
-pub(crate) fn chain<'a>(error: Link<'a>) -> impl Iterator<Item = Link<'a>> {
+/// Iterates over the error and its sources. This includes an error that an [`io::Error`] wraps, which its `source`
+/// skips.
+pub(crate) fn chain<'a>(error: ErrorRef<'a>) -> impl Iterator<Item = ErrorRef<'a>> {
     std::iter::successors(Some(error), |error| source(*error))
 }
 
-fn source<'a>(error: Link<'a>) -> Option<Link<'a>> {
+fn source<'a>(error: ErrorRef<'a>) -> Option<ErrorRef<'a>> {
     match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
-        Some(wrapped) => Some(wrapped as Link<'a>),
+        Some(wrapped) => Some(wrapped as ErrorRef<'a>),
         None => error.source(),
     }
 }
 
-fn find<T: StdError + 'static>(error: &kube::Error) -> Option<&T> {
+fn find_in_chain<T: StdError + 'static>(error: &kube::Error) -> Option<&T> {
     chain(error).find_map(|link| link.downcast_ref::<T>())
 }
 

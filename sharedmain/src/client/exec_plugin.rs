@@ -14,10 +14,10 @@ use serde_json::json;
 
 use super::error::{CredentialError, plugin_failure};
 
-/// The time before their expiry at which credentials are replaced.
-pub(super) const MARGIN: SignedDuration = SignedDuration::from_secs(60);
+/// Credentials are replaced this long before they expire.
+pub(super) const EXPIRY_MARGIN: SignedDuration = SignedDuration::from_secs(60);
 
-/// A program that prints credentials.
+/// A credential plugin: a program that prints credentials.
 pub(super) struct ExecPlugin(ExecConfig);
 
 #[derive(Deserialize)]
@@ -35,14 +35,14 @@ struct Credentials {
 }
 
 impl ExecPlugin {
-    /// Returns the plugin of the configuration, unless it holds credentials that take precedence.
-    pub(super) fn of(config: &Config) -> Option<Self> {
+    /// Returns the plugin of the configuration, unless the configuration has credentials that take precedence.
+    pub(super) fn from_config(config: &Config) -> Option<Self> {
         let auth = &config.auth_info;
-        let has_others = auth.auth_provider.is_some()
+        let has_other_credentials = auth.auth_provider.is_some()
             || auth.username.is_some() && auth.password.is_some()
             || auth.token.is_some()
             || auth.token_file.is_some();
-        auth.exec.clone().filter(|_| !has_others).map(Self)
+        auth.exec.clone().filter(|_| !has_other_credentials).map(Self)
     }
 
     /// Runs the plugin; returns the configuration with its credentials, and the time at which they expire.
@@ -70,9 +70,9 @@ impl ExecPlugin {
             return Err(CredentialError(plugin_failure(&output)));
         }
         // client-go decodes YAML as well, and some plugins print it.
-        let printed: ExecCredential = serde_saphyr::from_slice(&output.stdout)
+        let credential: ExecCredential = serde_saphyr::from_slice(&output.stdout)
             .map_err(|e| failed(format!("printed a malformed ExecCredential: {}", e.without_snippet())))?;
-        printed.status.ok_or_else(|| failed("printed an ExecCredential without a status".into()))
+        credential.status.ok_or_else(|| failed("printed an ExecCredential without a status".into()))
     }
 
     fn command(&self) -> Command {

@@ -9,8 +9,9 @@ pub(crate) fn parse(text: &str) -> Result<Version, semver::Error> {
     Version::parse(text.strip_prefix('v').unwrap_or(text))
 }
 
-/// Returns whether a server of this version is new enough. Unless the minimum is a pre-release itself, it accepts every
-/// pre-release of that version: managed clusters name their patched releases so.
+/// Returns whether a server of this version is new enough. Unless the minimum is a pre-release itself, every
+/// pre-release of the minimum is accepted: releases of managed clusters, such as `v1.33.0-eks-15b7512`, look like
+/// pre-releases.
 pub(crate) fn is_compatible(server: &Version, minimum: &Version) -> bool {
     let mut server = server.clone();
     if minimum.pre.is_empty() {

@@ -12,7 +12,7 @@ use crate::{
     process::failure::Failure,
 };
 
-/// An API server with credentials, and the source of both, which errors name.
+/// An API server with credentials, and the source of both for error messages.
 #[derive(Debug, Clone)]
 pub(crate) struct Access {
     pub(crate) config: Config,
@@ -59,7 +59,8 @@ pub(crate) async fn find(flags: &Flags) -> Result<Access, Failure> {
              set them as the kubeconfig's user"
         )));
     }
-    // As in kubectl, the proxy of the cluster applies to every URL, and the proxies of the environment to the final one.
+    // As in kubectl, the cluster's proxy applies to the URL of --server, too. The proxy of the environment is chosen
+    // for the final URL.
     if access.config.proxy_url.is_none() {
         access.config.proxy_url = ProxySettings::from_env().for_url(&access.config.cluster_url)?;
     }
@@ -81,15 +82,15 @@ async fn from_files(list: &PathList, flags: &Flags) -> Result<Access, Failure> {
     let files = read_all(list)?;
     let options =
         KubeConfigOptions { context: flags.context.clone(), cluster: flags.cluster.clone(), user: None };
-    let (context, cluster) = select(&files, &options).map_err(failed)?;
+    let (context, cluster) = select_context(&files, &options).map_err(failed)?;
     let has_proxy = cluster.proxy_url.as_deref().is_some_and(|proxy| !proxy.is_empty());
     let mut config =
         Config::from_custom_kubeconfig(files, &options).await.map_err(|e| failed(explain(&e)))?;
-    // kube has set the proxy of the environment in this case, ignoring NO_PROXY.
+    // If the cluster has no proxy, kube has set that of the environment and ignored NO_PROXY.
     if !has_proxy {
         config.proxy_url = None;
     }
-    // A token file is rotated, so it is newer than a token beside it.
+    // A token file is rotated, so its token is newer than one in the kubeconfig.
     if config.auth_info.token_file.is_some() {
         config.auth_info.token = None;
     }
@@ -122,7 +123,7 @@ fn is_missing(error: &KubeconfigError) -> bool {
 }
 
 /// Returns the name of the context and its cluster. An error lists the names that exist.
-fn select<'a>(
+fn select_context<'a>(
     files: &'a Kubeconfig,
     options: &'a KubeConfigOptions,
 ) -> Result<(String, &'a Cluster), String> {
@@ -134,12 +135,12 @@ fn select<'a>(
     let context = files.contexts.iter().find(|c| c.name == *name).and_then(|c| c.context.as_ref());
     let context =
         context.ok_or_else(|| format!("context {name:?} does not exist, only: {}", list_of(contexts)))?;
-    let cluster = options.cluster.as_ref().unwrap_or(&context.cluster);
-    let found = files.clusters.iter().find(|c| c.name == *cluster).and_then(|c| c.cluster.as_ref());
+    let cluster_name = options.cluster.as_ref().unwrap_or(&context.cluster);
+    let cluster = files.clusters.iter().find(|c| c.name == *cluster_name).and_then(|c| c.cluster.as_ref());
     let clusters = files.clusters.iter().map(|c| c.name.as_str());
-    let found =
-        found.ok_or_else(|| format!("cluster {cluster:?} does not exist, only: {}", list_of(clusters)))?;
-    Ok((name.clone(), found))
+    let cluster = cluster
+        .ok_or_else(|| format!("cluster {cluster_name:?} does not exist, only: {}", list_of(clusters)))?;
+    Ok((name.clone(), cluster))
 }
 
 fn list_of<'a>(names: impl Iterator<Item = &'a str>) -> String {
@@ -147,7 +148,7 @@ fn list_of<'a>(names: impl Iterator<Item = &'a str>) -> String {
     if names.is_empty() { "(none)".into() } else { names.join(", ") }
 }
 
-/// kube's message, without the lines of the file that its parser quotes: they may contain a token.
+/// Returns kube's message, without the lines of the file that its parser quotes: they may contain a token.
 fn explain(error: &KubeconfigError) -> String {
     match error {
         KubeconfigError::ReadConfig(io, _) => io.to_string(),
@@ -181,7 +182,7 @@ fn in_cluster() -> Result<Access, Failure> {
     }
 }
 
-/// Only a kubeconfig has contexts and clusters.
+/// Refuses `--context` and `--cluster` without a kubeconfig, which alone has contexts and clusters.
 fn refuse_context_and_cluster(flags: &Flags) -> Result<(), Failure> {
     match [("context", &flags.context), ("cluster", &flags.cluster)] {
         [(flag, Some(name)), _] | [_, (flag, Some(name))] => {
@@ -197,7 +198,7 @@ mod tests {
     use clap::{Args, Command, FromArgMatches};
     use std::slice::from_ref;
 
-    const TWO: &str = "
+    const KUBECONFIG: &str = "
 apiVersion: v1
 kind: Config
 current-context: one
@@ -224,7 +225,8 @@ contexts:
         }
     }
 
-    async fn found(paths: &[PathBuf], args: &[&str]) -> Result<Access, String> {
+    /// Searches with these paths as `--kubeconfig`, and these other flags.
+    async fn find_in(paths: &[PathBuf], args: &[&str]) -> Result<Access, String> {
         let matches = Flags::augment_args(Command::new("x"))
             .get_matches_from(std::iter::once(&"x").chain(args).collect::<Vec<_>>());
         let mut flags = Flags::from_arg_matches(&matches).unwrap();
@@ -235,38 +237,38 @@ contexts:
     #[tokio::test]
     async fn the_current_context_is_used_unless_another_is_named() {
         let files = Files::new();
-        let path = files.add("config", TWO);
-        let one = found(from_ref(&path), &[]).await.unwrap();
+        let path = files.add("config", KUBECONFIG);
+        let one = find_in(from_ref(&path), &[]).await.unwrap();
         assert_eq!(one.config.cluster_url.host(), Some("a.example.com"));
         assert_eq!(one.origin.to_string(), format!("kubeconfig {}, context \"one\"", path.display()));
-        let two = found(from_ref(&path), &["--context", "two"]).await.unwrap();
+        let two = find_in(from_ref(&path), &["--context", "two"]).await.unwrap();
         assert_eq!(two.config.cluster_url.host(), Some("b.example.com"));
-        let cluster = found(&[path], &["--cluster", "b"]).await.unwrap();
+        let cluster = find_in(&[path], &["--cluster", "b"]).await.unwrap();
         assert_eq!(cluster.config.cluster_url.host(), Some("b.example.com"));
     }
 
     #[tokio::test]
     async fn the_server_flag_overrides_the_kubeconfig() {
         let files = Files::new();
-        let path = files.add("config", TWO);
-        let access = found(from_ref(&path), &["--server", "https://127.0.0.1:1"]).await.unwrap();
+        let path = files.add("config", KUBECONFIG);
+        let access = find_in(from_ref(&path), &["--server", "https://127.0.0.1:1"]).await.unwrap();
         assert_eq!(access.config.cluster_url.port_u16(), Some(1));
-        let wrong = found(&[path], &["--server", "127.0.0.1"]).await.unwrap_err();
+        let wrong = find_in(&[path], &["--server", "127.0.0.1"]).await.unwrap_err();
         assert_eq!(wrong, "--server \"127.0.0.1\" is not a URL such as https://host:6443");
     }
 
     #[tokio::test]
     async fn a_url_with_a_password_is_refused_and_not_shown() {
         let files = Files::new();
-        let path = files.add("config", TWO);
-        let with = TWO.replace("https://b.example.com", "https://me:hunter2@b.example.com");
-        assert_ne!(with, TWO);
+        let path = files.add("config", KUBECONFIG);
+        let with_password = KUBECONFIG.replace("https://b.example.com", "https://me:hunter2@b.example.com");
+        assert_ne!(with_password, KUBECONFIG);
         for (path, args) in [
             (&path, &["--server", "https://me:hunter2@host:6443"][..]),
             (&path, &["--server", "me:hunter2@host"]),
-            (&files.add("with", &with), &["--cluster", "b"]),
+            (&files.add("with-password", &with_password), &["--cluster", "b"]),
         ] {
-            let refused = found(from_ref(path), args).await.unwrap_err();
+            let refused = find_in(from_ref(path), args).await.unwrap_err();
             assert!(!refused.contains("hunter2"), "{refused}");
         }
     }
@@ -274,9 +276,9 @@ contexts:
     #[tokio::test]
     async fn the_proxy_of_the_cluster_is_used() {
         let files = Files::new();
-        let path = files.add("config", TWO);
+        let path = files.add("config", KUBECONFIG);
         for args in [&["--context", "two"][..], &["--context", "two", "--server", "https://127.0.0.1:1"]] {
-            let access = found(from_ref(&path), args).await.unwrap();
+            let access = find_in(from_ref(&path), args).await.unwrap();
             assert_eq!(access.config.proxy_url.unwrap().host(), Some("proxy.example.com"), "{args:?}");
         }
     }
@@ -284,8 +286,8 @@ contexts:
     #[tokio::test]
     async fn a_token_file_overrides_the_token_and_its_path_is_relative_to_the_kubeconfig() {
         let files = Files::new();
-        let path = files.add("config", TWO);
-        let auth = found(from_ref(&path), &[]).await.unwrap().config.auth_info;
+        let path = files.add("config", KUBECONFIG);
+        let auth = find_in(from_ref(&path), &[]).await.unwrap().config.auth_info;
         assert!(auth.token.is_none());
         assert_eq!(auth.token_file, Some(path.with_file_name("rotating").display().to_string()));
     }
@@ -293,14 +295,14 @@ contexts:
     #[tokio::test]
     async fn an_unknown_context_or_cluster_is_an_error_that_lists_the_known_ones() {
         let files = Files::new();
-        let path = files.add("config", TWO);
-        let failure = found(from_ref(&path), &["--context", "three"]).await.unwrap_err();
+        let path = files.add("config", KUBECONFIG);
+        let failure = find_in(from_ref(&path), &["--context", "three"]).await.unwrap_err();
         assert!(failure.ends_with("context \"three\" does not exist, only: one, two, lost"), "{failure}");
         assert!(failure.contains(&path.display().to_string()), "{failure}");
-        let failure = found(&[path], &["--context", "lost"]).await.unwrap_err();
+        let failure = find_in(&[path], &["--context", "lost"]).await.unwrap_err();
         assert!(failure.ends_with("cluster \"c\" does not exist, only: a, b"), "{failure}");
         let empty = files.add("empty", "");
-        let failure = found(&[empty], &[]).await.unwrap_err();
+        let failure = find_in(&[empty], &[]).await.unwrap_err();
         assert!(failure.ends_with("pass --context, one of: (none)"), "{failure}");
     }
 
@@ -308,7 +310,7 @@ contexts:
     async fn the_error_of_a_malformed_file_does_not_quote_it() {
         let files = Files::new();
         let path = files.add("config", "users:\n- name: u\n  user:\n    token: hunter2\n    exec: [\n");
-        let failure = found(from_ref(&path), &[]).await.unwrap_err();
+        let failure = find_in(from_ref(&path), &[]).await.unwrap_err();
         assert!(
             failure.starts_with(&format!("kubeconfig {}: malformed YAML: ", path.display())),
             "{failure}"
@@ -319,10 +321,10 @@ contexts:
     #[tokio::test]
     async fn missing_files_are_skipped_unless_all_are_missing() {
         let files = Files::new();
-        let path = files.add("config", TWO);
+        let path = files.add("config", KUBECONFIG);
         let missing = path.with_file_name("missing");
-        assert!(found(&[missing.clone(), path], &[]).await.is_ok());
-        let failure = found(from_ref(&missing), &[]).await.unwrap_err();
+        assert!(find_in(&[missing.clone(), path], &[]).await.is_ok());
+        let failure = find_in(from_ref(&missing), &[]).await.unwrap_err();
         assert!(failure.starts_with(&format!("kubeconfig {}: No such file", missing.display())), "{failure}");
     }
 
@@ -330,8 +332,8 @@ contexts:
     async fn the_first_file_that_sets_a_value_determines_it() {
         let files = Files::new();
         let first = files.add("first", "current-context: two\n");
-        let second = files.add("second", TWO);
-        let access = found(&[first, second], &[]).await.unwrap();
+        let second = files.add("second", KUBECONFIG);
+        let access = find_in(&[first, second], &[]).await.unwrap();
         assert_eq!(access.config.cluster_url.host(), Some("b.example.com"));
     }
 }

@@ -15,7 +15,7 @@ use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full};
 use kube::client::{Body, retry::RetryPolicy};
 use reknit_injection::{
-    Answer, Transport,
+    HttpResponse, Transport,
     internal::{NoRetry, ResourcePath},
 };
 use tokio::time::{Sleep, timeout};
@@ -44,12 +44,12 @@ pub(crate) fn user_agent(component: &str, version: &str) -> String {
     agent.chars().filter(|c| c.is_ascii_graphic() || *c == ' ').collect()
 }
 
-/// Makes a transport that neither retries nor limits requests, for leader election and the start of the process. Each
-/// call makes one with its own connections, and runs the credential plugin if there is one.
-pub(crate) fn bare(access: &Access, agent: &str) -> Result<Transport, Failure> {
+/// Creates a transport that neither retries nor limits requests, for leader election and the start of the process. Each
+/// transport has its own connections. If there is a credential plugin, each call runs it.
+pub(crate) fn bare_transport(access: &Access, agent: &str) -> Result<Transport, Failure> {
     let failed = |why: String| Failure::new(format!("{}: {why}", access.origin));
-    // rustls cannot choose a provider where a dependency brings another one. This fails if one is installed already,
-    // which is as good.
+    // rustls cannot choose a crypto provider if dependencies enable several. This call fails if one is installed
+    // already, and that one is used.
     let _ = rustls::crypto::ring::default_provider().install_default();
     access.config.proxy_url.as_ref().map_or(Ok(()), proxy::check).map_err(failed)?;
     let mut config = access.config.clone();
@@ -59,9 +59,14 @@ pub(crate) fn bare(access: &Access, agent: &str) -> Result<Transport, Failure> {
     transport(&config, token).map_err(|e| failed(root_cause(&e)))
 }
 
-/// Makes the transport for controllers on top of a bare one: it retries requests that an overloaded API server refused,
-/// limits the rate if `per_second` is positive, and times out requests on dead connections.
-pub(crate) fn for_controllers(bare: &Transport, namespace: &str, per_second: f64, burst: u32) -> Transport {
+/// Creates the transport for controllers on top of a bare one: it retries requests that an overloaded API server
+/// refused, limits the rate if `per_second` is positive, and times out requests on dead connections.
+pub(crate) fn controller_transport(
+    bare: &Transport,
+    namespace: &str,
+    per_second: f64,
+    burst: u32,
+) -> Transport {
     let bare = bare.clone();
     let service = tower::service_fn(move |request: Request<Body>| {
         let long_running = is_long_running(request.uri());
@@ -70,7 +75,7 @@ pub(crate) fn for_controllers(bare: &Transport, namespace: &str, per_second: f64
             if long_running {
                 return Ok(response.await?);
             }
-            timeout(TIMEOUT, collected(response)).await.unwrap_or_else(|_| Err(TimedOut.into()))
+            timeout(TIMEOUT, collect_body(response)).await.unwrap_or_else(|_| Err(TimedOut.into()))
         }
     });
     let retried = RetryLayer::new(ServerRetry(RetryPolicy::server_retry())).layer(service);
@@ -81,43 +86,49 @@ pub(crate) fn for_controllers(bare: &Transport, namespace: &str, per_second: f64
     }
 }
 
-/// Waits for the whole body as well, since the connection may die before its end.
-async fn collected(response: impl Future<Output = kube::Result<Answer>>) -> Result<Answer, BoxError> {
+/// Waits for the response and its whole body, since the connection may die before its end.
+async fn collect_body(
+    response: impl Future<Output = kube::Result<HttpResponse>>,
+) -> Result<HttpResponse, BoxError> {
     let (head, body) = response.await?.into_parts();
     let body = Full::from(body.collect().await?.to_bytes());
     Ok(Response::from_parts(head, Box::new(body.map_err(|never| match never {}))))
 }
 
-/// Retries responses of an overloaded API server that have `Retry-After`, as client-go does, unless the caller retries
-/// itself. A request that timed out at a gateway (504) may have been executed, so only a GET is repeated then: a second
-/// POST would create a second object under a generated name.
+/// Retries requests if an overloaded API server responds with `Retry-After`, as client-go does, unless the caller
+/// retries itself. A request that timed out at a gateway (504) may have been executed, so only a GET is repeated then:
+/// a second POST would create a second object under a generated name.
 #[derive(Clone)]
 struct ServerRetry(RetryPolicy);
 
-impl Policy<Request<Body>, Answer, BoxError> for ServerRetry {
+impl Policy<Request<Body>, HttpResponse, BoxError> for ServerRetry {
     type Future = Sleep;
 
-    fn retry(&mut self, request: &mut Request<Body>, result: &mut Result<Answer, BoxError>) -> Option<Sleep> {
+    fn retry(
+        &mut self,
+        request: &mut Request<Body>,
+        result: &mut Result<HttpResponse, BoxError>,
+    ) -> Option<Sleep> {
         let response = result.as_ref().ok()?;
         let has_retry_after = response.headers().contains_key(header::RETRY_AFTER);
-        let may_be_executed =
+        let may_have_been_executed =
             response.status() == StatusCode::GATEWAY_TIMEOUT && request.method() != Method::GET;
         let is_retried_by_caller = request.extensions().get::<NoRetry>().is_some();
-        if !has_retry_after || may_be_executed || is_retried_by_caller {
+        if !has_retry_after || may_have_been_executed || is_retried_by_caller {
             return None;
         }
         self.0.retry(request, result)
     }
 
     fn clone_request(&mut self, request: &Request<Body>) -> Option<Request<Body>> {
-        Policy::<_, Answer, _>::clone_request(&mut self.0, request)
+        Policy::<_, HttpResponse, _>::clone_request(&mut self.0, request)
     }
 }
 
-/// Returns whether the API server counts the request as long-running, and so sets it no timeout.
+/// Returns whether the request is one of those that the API server calls long-running, for which it has no timeout.
 fn is_long_running(uri: &http::Uri) -> bool {
     let is_watch = |query: &str| query.split('&').any(|pair| matches!(pair, "watch=true" | "watch=1"));
-    let subresource = ResourcePath::read(uri.path()).and_then(|path| path.subresource());
+    let subresource = ResourcePath::parse(uri.path()).and_then(|path| path.subresource());
     uri.query().is_some_and(is_watch)
         || matches!(subresource, Some("attach" | "exec" | "log" | "portforward" | "proxy"))
 }
@@ -143,24 +154,27 @@ mod tests {
 
     use super::*;
 
-    /// The client for controllers on top of a bare one.
-    fn for_controllers_on(bare: &Client, per_second: f64, burst: u32) -> Client {
-        for_controllers(&bare.clone().into(), "default", per_second, burst).client()
+    /// Returns the client for controllers on top of a bare one.
+    fn controller_client(bare: &Client, per_second: f64, burst: u32) -> Client {
+        controller_transport(&bare.clone().into(), "default", per_second, burst).client()
     }
 
-    /// Refuses this many requests with 429, and answers those after them.
-    fn overloaded_for(refusals: u32) -> (Client, Arc<AtomicU32>) {
-        refusing(StatusCode::TOO_MANY_REQUESTS, refusals)
+    /// Returns a client whose first requests are refused with 429, and the number of its requests.
+    fn overloaded_client(refusals: u32) -> (Client, Arc<AtomicU32>) {
+        refusing_client(StatusCode::TOO_MANY_REQUESTS, refusals)
     }
 
-    fn refusing(refusal: StatusCode, refusals: u32) -> (Client, Arc<AtomicU32>) {
+    fn refusing_client(refusal: StatusCode, refusals: u32) -> (Client, Arc<AtomicU32>) {
         let requests = Arc::new(AtomicU32::new(0));
         let count = requests.clone();
         let service = tower::service_fn(move |_: Request<Body>| {
-            let busy = count.fetch_add(1, Ordering::Relaxed) < refusals;
+            let is_refused = count.fetch_add(1, Ordering::Relaxed) < refusals;
             async move {
-                let (status, body) =
-                    if busy { (refusal, "{}") } else { (StatusCode::OK, r#"{"metadata":{"name":"a"}}"#) };
+                let (status, body) = if is_refused {
+                    (refusal, "{}")
+                } else {
+                    (StatusCode::OK, r#"{"metadata":{"name":"a"}}"#)
+                };
                 let body = Body::from(body.as_bytes().to_vec());
                 let response = Response::builder().status(status).header(header::RETRY_AFTER, "1").body(body);
                 Ok::<_, Infallible>(response.unwrap())
@@ -175,9 +189,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_client_for_controllers_retries_429_and_the_bare_client_does_not() {
-        let (bare, requests) = overloaded_for(2);
+        let (bare, requests) = overloaded_client(2);
         assert!(get(&bare).await.is_err());
-        assert!(get(&for_controllers_on(&bare, 0.0, 1)).await.is_ok());
+        assert!(get(&controller_client(&bare, 0.0, 1)).await.is_ok());
         assert_eq!(requests.load(Ordering::Relaxed), 3);
     }
 
@@ -191,7 +205,7 @@ mod tests {
             async move { Ok::<_, Infallible>(response.unwrap()) }
         });
         let start = Instant::now();
-        assert!(get(&for_controllers_on(&Client::new(service, "default"), 0.0, 1)).await.is_err());
+        assert!(get(&controller_client(&Client::new(service, "default"), 0.0, 1)).await.is_err());
         assert_eq!((count.load(Ordering::Relaxed), start.elapsed()), (1, Duration::ZERO));
     }
 
@@ -202,11 +216,11 @@ mod tests {
             (StatusCode::SERVICE_UNAVAILABLE, 2, 2),
             (StatusCode::GATEWAY_TIMEOUT, 2, 1),
         ] {
-            let (bare, requests) = refusing(refusal, 1);
-            get(&for_controllers_on(&bare, 0.0, 1)).await.unwrap();
+            let (bare, requests) = refusing_client(refusal, 1);
+            get(&controller_client(&bare, 0.0, 1)).await.unwrap();
             assert_eq!(requests.load(Ordering::Relaxed), gets, "GET, {refusal}");
-            let (bare, requests) = refusing(refusal, 1);
-            let maps: Api<ConfigMap> = Api::default_namespaced(for_controllers_on(&bare, 0.0, 1));
+            let (bare, requests) = refusing_client(refusal, 1);
+            let maps: Api<ConfigMap> = Api::default_namespaced(controller_client(&bare, 0.0, 1));
             let created = maps.create(&PostParams::default(), &ConfigMap::default()).await;
             assert_eq!(requests.load(Ordering::Relaxed), posts, "POST, {refusal}");
             assert_eq!(created.is_ok(), posts == 2, "POST, {refusal}");
@@ -215,8 +229,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_informer_that_retries_itself_gets_the_refusal_at_once() {
-        let (bare, requests) = refusing(StatusCode::SERVICE_UNAVAILABLE, u32::MAX);
-        let cx = Context::new("test", for_controllers_on(&bare, 0.0, 1));
+        let (bare, requests) = refusing_client(StatusCode::SERVICE_UNAVAILABLE, u32::MAX);
+        let cx = Context::new("test", controller_client(&bare, 0.0, 1));
         let maps: Informer<ConfigMap> = cx.get();
         cx.informers().start();
         let start = Instant::now();
@@ -229,28 +243,33 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_refused_page_is_requested_again_and_not_the_whole_list() {
-        let pages = Arc::new(Mutex::new(Vec::new()));
-        let seen = pages.clone();
+        // Whether each request was for the second page.
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let seen = requests.clone();
         let service = tower::service_fn(move |request: Request<Body>| {
             let query = request.uri().query().unwrap_or_default().to_owned();
-            let (next, first) = (query.contains("continue=more"), !query.contains("continue"));
+            let (is_second_page, is_first_page) =
+                (query.contains("continue=more"), !query.contains("continue"));
             let mut seen = seen.lock().unwrap();
-            let (code, body) = match () {
-                () if query.contains("watch=true") => (410, "{}"),
-                () if first => (200, r#"{"metadata":{"resourceVersion":"5","continue":"more"},"items":[]}"#),
-                () if !seen.contains(&next) => (429, "{}"),
-                () => (200, r#"{"metadata":{"resourceVersion":"5"},"items":[]}"#),
+            let (code, body) = if query.contains("watch=true") {
+                (410, "{}")
+            } else if is_first_page {
+                (200, r#"{"metadata":{"resourceVersion":"5","continue":"more"},"items":[]}"#)
+            } else if !seen.contains(&true) {
+                (429, "{}")
+            } else {
+                (200, r#"{"metadata":{"resourceVersion":"5"},"items":[]}"#)
             };
-            seen.push(next);
+            seen.push(is_second_page);
             let body = Body::from(body.as_bytes().to_vec());
             let response = Response::builder().status(code).header(header::RETRY_AFTER, "1").body(body);
             async move { Ok::<_, Infallible>(response.unwrap()) }
         });
-        let cx = Context::new("test", for_controllers_on(&Client::new(service, "default"), 0.0, 1));
+        let cx = Context::new("test", controller_client(&Client::new(service, "default"), 0.0, 1));
         let maps: Informer<ConfigMap> = cx.get();
         cx.informers().start();
         maps.synced().await;
-        assert_eq!(pages.lock().unwrap()[..3], [false, true, true]);
+        assert_eq!(requests.lock().unwrap()[..3], [false, true, true]);
     }
 
     #[tokio::test(start_paused = true)]
@@ -259,7 +278,7 @@ mod tests {
             let chunks = futures::stream::pending::<Result<Vec<u8>, Infallible>>();
             Ok::<_, Infallible>(Response::new(axum::body::Body::from_stream(chunks)))
         });
-        let client = for_controllers_on(&Client::new(endless, "default"), 0.0, 1);
+        let client = controller_client(&Client::new(endless, "default"), 0.0, 1);
         let response = timeout(Duration::from_secs(100), get(&client)).await.unwrap();
         assert!(response.unwrap_err().to_string().contains("did not answer within 75s"));
         let maps: Api<ConfigMap> = Api::default_namespaced(client);
@@ -268,7 +287,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn all_clones_of_a_client_share_one_rate_limit() {
-        let client = for_controllers_on(&overloaded_for(0).0, 10.0, 2);
+        let client = controller_client(&overloaded_client(0).0, 10.0, 2);
         let start = Instant::now();
         let requests = (0..12).map(|_| {
             let client = client.clone();
@@ -286,7 +305,7 @@ mod tests {
         let never = tower::service_fn(|_: Request<Body>| {
             std::future::pending::<Result<Response<Body>, Infallible>>()
         });
-        let client = for_controllers_on(&Client::new(never, "default"), 0.0, 1);
+        let client = controller_client(&Client::new(never, "default"), 0.0, 1);
         let error = get(&client).await.unwrap_err();
         assert!(error.to_string().contains("did not answer within 75s"), "{error}");
         let maps: Api<ConfigMap> = Api::default_namespaced(client);

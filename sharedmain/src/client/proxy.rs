@@ -28,12 +28,14 @@ impl ProxySettings {
         }
     }
 
-    /// Returns the proxy for this URL. Loopback addresses are never reached through one.
+    /// Returns the proxy for this URL. Requests to loopback addresses never use a proxy.
     pub(crate) fn for_url(&self, url: &Uri) -> Result<Option<Uri>, Failure> {
         let proxy = if url.scheme_str() == Some("http") { &self.http } else { &self.https };
         let (Some(proxy), Some(host)) = (proxy, url.host()) else { return Ok(None) };
         let host = host.trim_matches(['[', ']']);
-        if is_local(host) || self.no_proxy.split(',').any(|entry| excludes(entry.trim(), host, port(url))) {
+        if is_loopback_host(host)
+            || self.no_proxy.split(',').any(|entry| excludes(entry.trim(), host, port(url)))
+        {
             return Ok(None);
         }
         let with_scheme = if proxy.contains("://") { proxy.clone() } else { format!("http://{proxy}") };
@@ -59,15 +61,15 @@ pub(super) fn check(proxy: &Uri) -> Result<(), String> {
     ))
 }
 
-/// Returns the user and the password of the proxy's address, percent-decoded.
+/// Returns the user and the password in the proxy's URL, percent-decoded.
 pub(super) fn credentials(proxy: &Uri) -> Option<(String, String)> {
-    let (both, _) = proxy.authority()?.as_str().rsplit_once('@')?;
-    let (user, password) = both.split_once(':').unwrap_or((both, ""));
+    let (user_info, _) = proxy.authority()?.as_str().rsplit_once('@')?;
+    let (user, password) = user_info.split_once(':').unwrap_or((user_info, ""));
     let decode = |text| percent_decode_str(text).decode_utf8_lossy().into_owned();
     Some((decode(user), decode(password)))
 }
 
-/// The URL of the proxy without user and password.
+/// Returns the URL of the proxy without user and password.
 fn without_user(proxy: &Uri) -> String {
     let scheme = proxy.scheme_str().map(|scheme| format!("{scheme}://")).unwrap_or_default();
     let port = proxy.authority().and_then(Authority::port).map(|port| format!(":{port}")).unwrap_or_default();
@@ -78,7 +80,7 @@ fn port(url: &Uri) -> u16 {
     url.port_u16().unwrap_or(if url.scheme_str() == Some("http") { 80 } else { 443 })
 }
 
-fn is_local(host: &str) -> bool {
+fn is_loopback_host(host: &str) -> bool {
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
@@ -88,22 +90,22 @@ fn excludes(entry: &str, host: &str, port: u16) -> bool {
     if let (Ok(range), Ok(ip)) = (entry.parse::<IpNet>(), host.parse::<IpAddr>()) {
         return range.contains(&ip);
     }
-    let (name, only_port) = match entry.rsplit_once(':') {
+    let (name, entry_port) = match entry.rsplit_once(':') {
         Some((name, number)) if !name.contains(':') || name.ends_with(']') => {
             (name, number.parse::<u16>().ok())
         }
         _ => (entry, None),
     };
-    if only_port.is_some_and(|only| only != port) {
+    if entry_port.is_some_and(|entry_port| entry_port != port) {
         return false;
     }
     matches_name(&name.trim_matches(['[', ']']).to_ascii_lowercase(), &host.to_ascii_lowercase())
 }
 
 fn matches_name(name: &str, host: &str) -> bool {
-    let parent = name.strip_prefix("*.").or_else(|| name.strip_prefix('.'));
+    let only_subdomains_of = name.strip_prefix("*.").or_else(|| name.strip_prefix('.'));
     let is_subdomain = |domain| host.strip_suffix(domain).is_some_and(|rest: &str| rest.ends_with('.'));
-    match parent {
+    match only_subdomains_of {
         Some(domain) => is_subdomain(domain),
         None => name == "*" || host == name || !name.is_empty() && is_subdomain(name),
     }

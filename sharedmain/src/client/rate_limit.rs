@@ -7,7 +7,8 @@ use tower::{Service, ServiceExt, service_fn};
 
 /// Limits the requests of all clones of a service by one token bucket, as client-go does.
 ///
-/// Each request takes a token when it is made, and waits for it by itself: a request that is not polled delays no other.
+/// A request takes its token when the service is called, and then waits for it. A request that is not polled delays no
+/// other.
 pub(crate) fn rate_limited<R, S>(
     service: S,
     per_second: f64,
@@ -56,25 +57,25 @@ impl Bucket {
 struct Token {
     bucket: Arc<Mutex<Bucket>>,
     delay: Duration,
-    used: bool,
+    is_used: bool,
 }
 
 impl Token {
     fn take(bucket: &Arc<Mutex<Bucket>>) -> Self {
-        Self { bucket: bucket.clone(), delay: bucket.lock().take(), used: false }
+        Self { bucket: bucket.clone(), delay: bucket.lock().take(), is_used: false }
     }
 
     async fn wait(mut self) {
         if !self.delay.is_zero() {
             tokio::time::sleep(self.delay).await;
         }
-        self.used = true;
+        self.is_used = true;
     }
 }
 
 impl Drop for Token {
     fn drop(&mut self) {
-        if !self.used {
+        if !self.is_used {
             self.bucket.lock().tokens += 1.0;
         }
     }
@@ -89,14 +90,14 @@ mod tests {
         let service = tower::service_fn(|()| async { Ok::<_, std::convert::Infallible>(Instant::now()) });
         let mut limited = rate_limited(service, 10.0, 3);
         let start = Instant::now();
-        let mut after = Vec::new();
+        let mut send_times = Vec::new();
         for _ in 0..23 {
-            after.push(limited.ready().await.unwrap().call(()).await.unwrap().duration_since(start));
+            send_times.push(limited.ready().await.unwrap().call(()).await.unwrap().duration_since(start));
         }
-        assert_eq!(after[2], Duration::ZERO);
-        assert!(after[3] >= Duration::from_millis(100), "{:?}", after[3]);
-        assert!(after[22] >= Duration::from_secs(2), "{:?}", after[22]);
-        assert!(after[22] < Duration::from_millis(2100), "{:?}", after[22]);
+        assert_eq!(send_times[2], Duration::ZERO);
+        assert!(send_times[3] >= Duration::from_millis(100), "{:?}", send_times[3]);
+        assert!(send_times[22] >= Duration::from_secs(2), "{:?}", send_times[22]);
+        assert!(send_times[22] < Duration::from_millis(2100), "{:?}", send_times[22]);
     }
 
     #[tokio::test(start_paused = true)]

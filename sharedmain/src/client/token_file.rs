@@ -8,18 +8,19 @@ use tokio::time::Instant;
 /// The age at which the file is read again. It is short compared to the lifetime of any token.
 const MAX_AGE: Duration = Duration::from_secs(10);
 
-/// A token file, read again every ten seconds when it is used. While the file cannot be read the last token stays in
-/// use: the file may be being replaced.
+/// A token file. When the token is used, it is read again if it is older than ten seconds. While the file cannot be
+/// read, for example during its replacement, the last token stays in use.
 pub(crate) struct TokenFile {
     path: String,
-    last: Mutex<(Instant, HeaderValue)>,
+    /// The time of the last read, and the header with the token.
+    last_read: Mutex<(Instant, HeaderValue)>,
 }
 
 impl TokenFile {
     /// Reads the file for the first time.
     pub(crate) fn open(path: String) -> Result<Self, String> {
         let token = read(&path)?;
-        Ok(Self { path, last: Mutex::new((Instant::now(), token)) })
+        Ok(Self { path, last_read: Mutex::new((Instant::now(), token)) })
     }
 
     /// Sets the `Authorization` header of the request.
@@ -29,11 +30,11 @@ impl TokenFile {
     }
 
     fn header(&self) -> HeaderValue {
-        let mut last = self.last.lock();
-        if last.0.elapsed() >= MAX_AGE {
-            *last = (Instant::now(), read(&self.path).unwrap_or_else(|_| last.1.clone()));
+        let mut last_read = self.last_read.lock();
+        if last_read.0.elapsed() >= MAX_AGE {
+            *last_read = (Instant::now(), read(&self.path).unwrap_or_else(|_| last_read.1.clone()));
         }
-        last.1.clone()
+        last_read.1.clone()
     }
 }
 

@@ -10,8 +10,8 @@ pub(crate) struct ConfigError {
 }
 
 impl ConfigError {
-    /// Shows the start of the value, unless it has an `@`, before which there may be a password. The reason continues the
-    /// sentence after "is".
+    /// Creates an error whose text starts with `KEY: VALUE is ` and ends with `why`. The value is cut off after 200
+    /// characters. A value with an `@` is not shown, because it may be a URL with a password.
     pub(super) fn new(key: &str, value: &str, why: impl Into<String>) -> Self {
         let value = match value.contains('@') {
             true => "the value (not shown)".into(),

@@ -5,8 +5,8 @@ use tracing::level_filters::LevelFilter;
 
 use super::error::ConfigError;
 
-const ZAP: &str = "zap-logger-config";
-const PREFIX: &str = "loglevel.";
+const ZAP_KEY: &str = "zap-logger-config";
+const COMPONENT_PREFIX: &str = "loglevel.";
 
 /// The log levels of all components. Of zap's configuration only the level is used; lines are always JSON, or text on a
 /// terminal.
@@ -19,13 +19,13 @@ pub(crate) struct LoggingConfig {
 impl LoggingConfig {
     /// Parses the data of the ConfigMap. An empty value counts as unset.
     pub(crate) fn parse(data: &BTreeMap<String, String>) -> Result<Self, ConfigError> {
-        let zap = data.get(ZAP).filter(|zap| !zap.trim().is_empty());
-        let level = zap.map(|zap| zap_level(zap)).transpose()?;
+        let zap = data.get(ZAP_KEY).filter(|zap| !zap.trim().is_empty());
+        let level = zap.map(|zap| parse_zap_level(zap)).transpose()?;
         let mut components = BTreeMap::new();
         for (key, value) in data {
-            let component = key.strip_prefix(PREFIX).filter(|component| !component.is_empty());
+            let component = key.strip_prefix(COMPONENT_PREFIX).filter(|component| !component.is_empty());
             if let Some(component) = component.filter(|_| !value.is_empty()) {
-                components.insert(component.to_owned(), level_of(key, value)?);
+                components.insert(component.to_owned(), parse_level(key, value)?);
             }
         }
         Ok(Self { level, components })
@@ -38,18 +38,19 @@ impl LoggingConfig {
 }
 
 #[derive(serde::Deserialize)]
-struct Zap {
+struct ZapConfig {
     #[serde(default)]
     level: String,
 }
 
-fn zap_level(text: &str) -> Result<LevelFilter, ConfigError> {
-    let zap: Zap = serde_json::from_str(text).map_err(|e| ConfigError::new(ZAP, text, e.to_string()))?;
-    level_of(&format!("{ZAP}.level"), &zap.level)
+fn parse_zap_level(text: &str) -> Result<LevelFilter, ConfigError> {
+    let zap: ZapConfig =
+        serde_json::from_str(text).map_err(|e| ConfigError::new(ZAP_KEY, text, e.to_string()))?;
+    parse_level(&format!("{ZAP_KEY}.level"), &zap.level)
 }
 
-/// Parses a level of zap. At the highest ones only the line that ends the process is written.
-fn level_of(key: &str, value: &str) -> Result<LevelFilter, ConfigError> {
+/// Parses a level of zap. Above `error`, only the line that ends the process is written.
+fn parse_level(key: &str, value: &str) -> Result<LevelFilter, ConfigError> {
     match value.to_ascii_lowercase().as_str() {
         "debug" => Ok(LevelFilter::DEBUG),
         "info" | "" => Ok(LevelFilter::INFO),
@@ -78,9 +79,9 @@ mod tests {
             ("error", LevelFilter::ERROR),
             ("fatal", LevelFilter::OFF),
         ] {
-            assert_eq!(level_of("key", text), Ok(level));
+            assert_eq!(parse_level("key", text), Ok(level));
         }
-        assert!(level_of("key", "verbose").is_err());
+        assert!(parse_level("key", "verbose").is_err());
     }
 
     #[test]

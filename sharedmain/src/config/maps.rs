@@ -35,7 +35,7 @@ pub(crate) struct ConfigMaps {
 }
 
 impl ConfigMaps {
-    /// Reads all of them. If none exists, the namespace must exist: its name may be misspelt.
+    /// Reads all ConfigMaps. If none exists, checks that the namespace exists: its name may be misspelt.
     pub(crate) async fn read(
         startup: &Startup<'_>,
         client: &Client,
@@ -59,7 +59,8 @@ impl ConfigMaps {
     }
 }
 
-/// Any error but 404 is ignored: the process may lack the permission to read namespaces.
+/// Checks that the namespace exists. Errors other than 404 are ignored: the process may not be allowed to read
+/// namespaces.
 async fn check_namespace(startup: &Startup<'_>, client: &Client, namespace: &str) -> Result<(), Failure> {
     let api: Api<Namespace> = Api::all(client.clone());
     match startup.retry(|| api.get_metadata_opt(namespace)).await {
@@ -71,7 +72,7 @@ async fn check_namespace(startup: &Startup<'_>, client: &Client, namespace: &str
     }
 }
 
-/// Returns `None` if the ConfigMap does not exist.
+/// Reads and parses a ConfigMap. Returns `None` if it does not exist.
 async fn read<T, E: Display>(
     startup: &Startup<'_>,
     api: &Api<ConfigMap>,

@@ -54,31 +54,33 @@ pub(crate) enum Tracing {
 impl ObservabilityConfig {
     /// Parses the data of the ConfigMap. An empty value counts as unset.
     pub(crate) fn parse(data: &BTreeMap<String, String>) -> Result<Self, ConfigError> {
-        let map = Values(data);
+        let values = Values(data);
         // Go processes export runtime metrics at this interval. There are none here, but the value must be valid.
-        map.duration("runtime-export-interval")?;
-        if !matches!(map.get("metrics-temporality"), "" | "cumulative") {
-            return Err(map.invalid("metrics-temporality", "not supported, only cumulative"));
+        values.duration("runtime-export-interval")?;
+        if !matches!(values.get("metrics-temporality"), "" | "cumulative") {
+            return Err(values.invalid("metrics-temporality", "not supported, only cumulative"));
         }
         Ok(Self {
-            metrics: map.metrics()?,
-            tracing: map.tracing()?,
-            sampling_rate: map.rate("tracing-sampling-rate")?,
-            profiling: match map.get("runtime-profiling") {
+            metrics: values.metrics()?,
+            tracing: values.tracing()?,
+            sampling_rate: values.rate("tracing-sampling-rate")?,
+            profiling: match values.get("runtime-profiling") {
                 "" | "disabled" => false,
                 "enabled" => true,
-                _ => return Err(map.invalid("runtime-profiling", "not one of enabled, disabled")),
+                _ => return Err(values.invalid("runtime-profiling", "not one of enabled, disabled")),
             },
         })
     }
 
-    /// Returns whether both export metrics and traces in the same way, which only changes at the next start.
-    pub(crate) fn exports_as(&self, other: &Self) -> bool {
+    /// Returns whether both configure the same exports of metrics and traces. A change of these takes effect only at
+    /// the next start.
+    pub(crate) fn has_same_exports(&self, other: &Self) -> bool {
         (&self.metrics, &self.tracing, self.sampling_rate)
             == (&other.metrics, &other.tracing, other.sampling_rate)
     }
 }
 
+/// The values of the ConfigMap. The methods parse its settings.
 struct Values<'a>(&'a BTreeMap<String, String>);
 
 impl Values<'_> {
@@ -97,7 +99,7 @@ impl Values<'_> {
         };
         match self.get("metrics-protocol") {
             "none" => self.without_endpoint("metrics", Metrics::None),
-            "" | "prometheus" => self.listen_address("metrics-endpoint"),
+            "" | "prometheus" => self.prometheus("metrics-endpoint"),
             "grpc" => push(Protocol::Grpc),
             "http/protobuf" => push(Protocol::HttpProtobuf),
             _ => Err(self.invalid("metrics-protocol", "not one of none, prometheus, grpc, http/protobuf")),
@@ -138,7 +140,7 @@ impl Values<'_> {
         }
     }
 
-    /// Checks that there is no endpoint, for a protocol that has none.
+    /// Returns `export`, whose protocol has no endpoint, if none is set.
     fn without_endpoint<T>(&self, signal: &str, export: T) -> Result<T, ConfigError> {
         let (endpoint, protocol) = (format!("{signal}-endpoint"), format!("{signal}-protocol"));
         match (self.get(&endpoint), self.get(&protocol)) {
@@ -148,7 +150,8 @@ impl Values<'_> {
         }
     }
 
-    fn listen_address(&self, key: &str) -> Result<Metrics, ConfigError> {
+    /// Parses the address that Prometheus scrapes.
+    fn prometheus(&self, key: &str) -> Result<Metrics, ConfigError> {
         let invalid = || {
             self.invalid(key, "not [IP]:PORT to listen on, as metrics-protocol is prometheus, such as :9090")
         };
@@ -158,12 +161,12 @@ impl Values<'_> {
         };
         let host = match host.trim_matches(['[', ']']) {
             "" => None,
-            host => Some(listen::resolve(host).ok_or_else(invalid)?),
+            host => Some(listen::parse_host(host).ok_or_else(invalid)?),
         };
         Ok(Metrics::Prometheus { host, port: Some(port.parse().map_err(|_| invalid())?) })
     }
 
-    /// Returns `None` for the default: no value, or zero.
+    /// Parses a duration. Returns `None` if the default applies: there is no value, or it is zero.
     fn duration(&self, key: &str) -> Result<Option<Duration>, ConfigError> {
         match self.get(key) {
             "" => Ok(None),
@@ -279,10 +282,11 @@ mod tests {
             ("none", "https://user:hunter2@collector:4317"),
             ("", "https://user:hunter2@collector:4317"),
         ] {
-            for of in ["metrics", "tracing"] {
-                let (to, by) = (format!("{of}-endpoint"), format!("{of}-protocol"));
-                let error = parse(&[(&by, protocol), (&to, endpoint)]).unwrap_err();
-                assert!(error.starts_with(&format!("{to}: the value (not shown) is ")), "{error}");
+            for signal in ["metrics", "tracing"] {
+                let (endpoint_key, protocol_key) =
+                    (format!("{signal}-endpoint"), format!("{signal}-protocol"));
+                let error = parse(&[(&protocol_key, protocol), (&endpoint_key, endpoint)]).unwrap_err();
+                assert!(error.starts_with(&format!("{endpoint_key}: the value (not shown) is ")), "{error}");
                 assert!(!error.contains("hunter2"), "{error}");
             }
         }
@@ -292,24 +296,26 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_is_set_exactly_if_the_protocol_needs_it() {
-        for (of, protocol) in [
+    fn the_protocol_decides_whether_an_endpoint_is_required_or_refused() {
+        for (signal, protocol) in [
             ("metrics", "grpc"),
             ("metrics", "http/protobuf"),
             ("tracing", "grpc"),
             ("tracing", "http/protobuf"),
         ] {
-            let key = format!("{of}-protocol");
+            let key = format!("{signal}-protocol");
             let error = parse(&[(&key, protocol)]).unwrap_err();
-            assert!(error.starts_with(&format!("{of}-endpoint: \"\" is needed")), "{error}");
-            let error = parse(&[(&key, protocol), (&format!("{of}-endpoint"), "ftp://a")]).unwrap_err();
-            assert!(error.starts_with(&format!("{of}-endpoint: \"ftp://a\" is not a URL")), "{error}");
+            assert!(error.starts_with(&format!("{signal}-endpoint: \"\" is needed")), "{error}");
+            let error = parse(&[(&key, protocol), (&format!("{signal}-endpoint"), "ftp://a")]).unwrap_err();
+            assert!(error.starts_with(&format!("{signal}-endpoint: \"ftp://a\" is not a URL")), "{error}");
         }
-        for (of, protocol) in [("metrics", "none"), ("tracing", "none"), ("tracing", "stdout")] {
-            let data = [(&*format!("{of}-protocol"), protocol), (&*format!("{of}-endpoint"), "http://a")];
+        for (signal, protocol) in [("metrics", "none"), ("tracing", "none"), ("tracing", "stdout")] {
+            let data =
+                [(&*format!("{signal}-protocol"), protocol), (&*format!("{signal}-endpoint"), "http://a")];
             let error = parse(&data).unwrap_err();
-            let said = format!("{of}-endpoint: \"http://a\" is set, though {of}-protocol is {protocol}");
-            assert_eq!(error, said);
+            let expected =
+                format!("{signal}-endpoint: \"http://a\" is set, though {signal}-protocol is {protocol}");
+            assert_eq!(error, expected);
         }
     }
 }

@@ -26,6 +26,7 @@ pub(crate) struct ConfigWatcher {
     component: String,
     logging: Logging,
     pub(crate) profiling: Profiling,
+    /// The settings that the process started with.
     at_start: Arc<OnceLock<ConfigMaps>>,
 }
 
@@ -43,24 +44,24 @@ impl ConfigWatcher {
     pub(crate) fn start(&self, maps: &ConfigMaps) {
         self.apply_logging(&maps.logging);
         self.profiling.set(maps.observability.profiling);
-        // It is set once only.
+        // It cannot be set already: a process starts once.
         let _ = self.at_start.set(maps.clone());
     }
 
-    /// Constructs the informers of the ConfigMaps, of that for leader election only if `elects`. They run as long as the
-    /// handles are held.
+    /// Creates the informers of the ConfigMaps: that of `config-leader-election` only with leader election. They run
+    /// until the returned handles are dropped.
     pub(crate) fn watch(
         &self,
         cx: &Context,
         namespace: &str,
         names: &ConfigMapNames,
-        elects: bool,
+        has_leader_election: bool,
     ) -> Vec<Arc<dyn InformerHandle>> {
         let mut informers = vec![
             self.on_change(cx, namespace, &names.logging, Self::logging_changed),
             self.on_change(cx, namespace, &names.observability, Self::observability_changed),
         ];
-        if elects {
+        if has_leader_election {
             let name = &names.leader_election;
             informers.push(self.on_change(cx, namespace, name, Self::leader_election_changed));
         }
@@ -79,7 +80,7 @@ impl ConfigWatcher {
     fn observability_changed(&self, data: &Data) -> Result<(), ConfigError> {
         let config = ObservabilityConfig::parse(data)?;
         self.profiling.set(config.profiling);
-        if self.at_start.get().is_some_and(|maps| !maps.observability.exports_as(&config)) {
+        if self.at_start.get().is_some_and(|maps| !maps.observability.has_same_exports(&config)) {
             tracing::warn!(
                 "config-observability: the export of metrics and traces changes at the next start"
             );
@@ -99,7 +100,7 @@ impl ConfigWatcher {
         Ok(())
     }
 
-    /// Calls `apply` with the data of the ConfigMap, which is empty while there is none.
+    /// Calls `apply` with the data of the ConfigMap after each change. The data of a deleted ConfigMap is empty.
     fn on_change<E: Display + 'static>(
         &self,
         cx: &Context,

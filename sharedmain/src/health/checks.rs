@@ -2,13 +2,14 @@
 use std::time::{Duration, Instant};
 
 use reknit_injection::{InformerState, Informers};
-use reknit_reconciler::{Health, Working, leader::Leadership};
+use reknit_reconciler::{Health, RunningPass, leader::Leadership};
 
 use super::probes::HealthCheck;
 
-/// The time after which an informer without a request and a reconcile count as stuck. A watch ends within minutes, and
-/// failures are retried within one. Controllers may allow slower reconciles.
-const STUCK: Duration = Duration::from_secs(15 * 60);
+/// An informer counts as stuck if it has made no request for this time, and a reconcile if it has run for this time. A
+/// watch ends within minutes, and a failed request is retried within a minute. A controller may allow slower
+/// reconciles.
+const STUCK_AFTER: Duration = Duration::from_secs(15 * 60);
 
 /// The controllers, informers and webhooks of a process.
 pub(crate) struct ProcessHealth {
@@ -24,7 +25,7 @@ impl HealthCheck for ProcessHealth {
                 .informers()
                 .iter()
                 .filter_map(|informer| not_synced(informer.name(), &informer.state()));
-            let leader = (!leadership.known()).then(|| "the leader is not known yet".to_owned());
+            let leader = (!leadership.is_known()).then(|| "the leader is not known yet".to_owned());
             informers.chain(leader).map(|why| format!("{}: {why}", health.name())).collect::<Vec<_>>()
         });
         reasons.collect()
@@ -34,7 +35,7 @@ impl HealthCheck for ProcessHealth {
         let states = self.informers.states().into_iter();
         let informers = states.filter_map(|(name, state)| stuck_informer(&name, &state));
         let reconciles = self.controllers.iter().flat_map(|(health, _)| {
-            let stuck = health.stuck(STUCK).into_iter();
+            let stuck = health.stuck(STUCK_AFTER).into_iter();
             stuck.map(|work| stuck_reconcile(health.name(), &work)).collect::<Vec<_>>()
         });
         let webhooks = self.webhooks.iter().filter_map(reknit_webhook::Health::stuck);
@@ -43,7 +44,7 @@ impl HealthCheck for ProcessHealth {
     }
 }
 
-/// Describes an informer that its controller waits for.
+/// Describes an informer that has not synced, for which its controller waits.
 fn not_synced(informer: &str, state: &InformerState) -> Option<String> {
     match state {
         InformerState::NotStarted => Some(format!("the informer of {informer} is not started yet")),
@@ -59,18 +60,18 @@ fn not_synced(informer: &str, state: &InformerState) -> Option<String> {
 
 fn stuck_informer(informer: &str, state: &InformerState) -> Option<String> {
     match state {
-        InformerState::Synced { last_attempt } if last_attempt.elapsed() > STUCK => {
+        InformerState::Synced { last_attempt } if last_attempt.elapsed() > STUCK_AFTER => {
             Some(format!("the informer of {informer} has made no request for {}s", age(*last_attempt)))
         }
         _ => None,
     }
 }
 
-fn stuck_reconcile(controller: &str, work: &Working) -> String {
+fn stuck_reconcile(controller: &str, work: &RunningPass) -> String {
     format!("{controller}: the reconcile of {} has been running for {}s", work.key, work.age.as_secs())
 }
 
-/// In seconds.
+/// Returns the time since then in seconds.
 fn age(since: Instant) -> u64 {
     since.elapsed().as_secs()
 }
@@ -152,7 +153,7 @@ mod tests {
 
     #[test]
     fn a_stuck_reconcile_is_reported_with_its_key() {
-        let work = Working { key: Key::new("shop", "web"), age: Duration::from_secs(1200) };
+        let work = RunningPass { key: Key::new("shop", "web"), age: Duration::from_secs(1200) };
         assert_eq!(
             stuck_reconcile("lamps", &work),
             "lamps: the reconcile of shop/web has been running for 1200s"

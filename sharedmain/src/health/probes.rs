@@ -23,13 +23,13 @@ enum Phase {
 }
 
 impl Probes {
-    /// The process is healthy, and not ready for this reason.
+    /// Creates the probes of a starting process, which is healthy, and not ready for this reason.
     pub(crate) fn starting(why: &str) -> Self {
         Self(Arc::new(RwLock::new(Phase::Starting(why.to_owned()))))
     }
 
     /// Uses this check from now on, unless the process is stopping.
-    pub(crate) fn running(&self, check: Arc<dyn HealthCheck>) {
+    pub(crate) fn set_running(&self, check: Arc<dyn HealthCheck>) {
         let mut phase = self.0.write();
         if matches!(*phase, Phase::Starting(_)) {
             *phase = Phase::Running(check);
@@ -37,7 +37,7 @@ impl Probes {
     }
 
     /// Fails readiness from now on, so that the process gets no new requests. It stays healthy.
-    pub(crate) fn stopping(&self) {
+    pub(crate) fn set_stopping(&self) {
         *self.0.write() = Phase::Stopping;
     }
 
@@ -98,9 +98,10 @@ mod tests {
     }
 
     async fn get(probes: &Probes, path: &str) -> (u16, String) {
-        let answer = probes.router().oneshot(Request::get(path).body(Body::empty()).unwrap()).await.unwrap();
-        let status = answer.status().as_u16();
-        let body = axum::body::to_bytes(answer.into_body(), 1000).await.unwrap();
+        let response =
+            probes.router().oneshot(Request::get(path).body(Body::empty()).unwrap()).await.unwrap();
+        let status = response.status().as_u16();
+        let body = axum::body::to_bytes(response.into_body(), 1000).await.unwrap();
         (status, String::from_utf8(body.to_vec()).unwrap())
     }
 
@@ -114,20 +115,20 @@ mod tests {
     #[tokio::test]
     async fn a_running_process_reports_its_checks() {
         let probes = Probes::starting("starting");
-        probes.running(Arc::new(Failing));
-        let missing = "services: waiting\nleadership: not known yet\n".to_owned();
-        assert_eq!(get(&probes, "/readiness").await, (503, missing));
+        probes.set_running(Arc::new(Failing));
+        let reasons = "services: waiting\nleadership: not known yet\n".to_owned();
+        assert_eq!(get(&probes, "/readiness").await, (503, reasons));
         assert_eq!(get(&probes, "/health").await, (503, "a worker is stuck\n".into()));
         let probes = Probes::starting("starting");
-        probes.running(Arc::new(Passing));
+        probes.set_running(Arc::new(Passing));
         assert_eq!(get(&probes, "/readiness").await.0, 200);
     }
 
     #[tokio::test]
     async fn a_stopping_process_stays_unready_and_healthy() {
         let probes = Probes::starting("starting");
-        probes.stopping();
-        probes.running(Arc::new(Failing));
+        probes.set_stopping();
+        probes.set_running(Arc::new(Failing));
         assert_eq!(get(&probes, "/readiness").await, (503, "shutting down\n".into()));
         assert_eq!(get(&probes, "/health").await.0, 200);
     }

@@ -19,7 +19,8 @@ impl Fields {
         Self(Vec::with_capacity(fields))
     }
 
-    /// Sets a field. Names of keys that every line has get a prefix, so that no line has a key twice.
+    /// Sets a field. If every line has a key of that name, the name gets the prefix `fields.`, so that no line has a
+    /// key twice.
     pub(super) fn set(&mut self, name: &'static str, value: impl Into<Value>) {
         let name = match name {
             "severity" => "fields.severity",
@@ -40,8 +41,8 @@ impl Fields {
     }
 
     fn take(&mut self, name: &str) -> Option<Value> {
-        let at = self.0.iter().position(|(other, _)| *other == name)?;
-        Some(self.0.remove(at).1)
+        let index = self.0.iter().position(|(other, _)| *other == name)?;
+        Some(self.0.remove(index).1)
     }
 }
 
@@ -93,7 +94,7 @@ impl From<&Level> for Severity {
     }
 }
 
-/// Returns the place of an event in the source: the crate, the file in it, and the line.
+/// Returns the source location of an event: the crate, the file in it, and the line.
 pub(super) fn caller(metadata: &Metadata<'_>) -> Option<String> {
     let (file, line) = (metadata.file()?, metadata.line()?);
     let file = file.rsplit_once("src/").map_or(file, |(_, file)| file);
@@ -128,15 +129,16 @@ impl Line<'_> {
         let message = self.fields.take(MESSAGE).map(|message| plain(&message)).unwrap_or_default();
         let time = self.time.to_zoned(jiff::tz::TimeZone::system()).strftime("%H:%M:%S%.3f").to_string();
         let Severity { word, color } = self.severity;
-        let (on, dim, off) = if colors { (color, "\x1b[2m", "\x1b[0m") } else { ("", "", "") };
-        let mut line = format!("{dim}{time}{off} {on}{word:<7}{off} {message}");
+        let (color, dim, reset) = if colors { (color, "\x1b[2m", "\x1b[0m") } else { ("", "", "") };
+        let mut line = format!("{dim}{time}{reset} {color}{word:<7}{reset} {message}");
         for (name, value) in &self.fields.0 {
-            let _ = write!(line, " {dim}{name}={off}{}", plain(value));
+            let _ = write!(line, " {dim}{name}={reset}{}", plain(value));
         }
         line + "\n"
     }
 }
 
+/// Returns a string without quotes, and any other value as JSON.
 fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }

@@ -25,9 +25,9 @@ pub(crate) struct Logging {
     style: Arc<Style>,
     filter: reload::Handle<EnvFilter, Registry>,
     level: Arc<Mutex<LevelFilter>>,
-    /// RUST_LOG is set, and overrides the ConfigMap.
-    is_fixed: bool,
-    /// Gets events below the level of the log as well.
+    /// Whether RUST_LOG is set, which overrides the ConfigMap.
+    has_rust_log: bool,
+    /// The log level does not affect it.
     pub(crate) tracer: LateTracer,
 }
 
@@ -35,43 +35,44 @@ pub(crate) struct Logging {
 struct Style {
     component: String,
     common: Fields,
-    json: bool,
-    colors: bool,
+    is_json: bool,
+    has_colors: bool,
 }
 
 impl Logging {
-    /// Installs the log for all events. If the program has installed another subscriber, that one stays, and a warning
-    /// goes there.
+    /// Installs the log for all events. If the program has installed another subscriber, that one stays and gets a
+    /// warning.
     pub(crate) fn install(component: &str, pod: Option<&str>, rust_log: Option<&str>) -> Self {
         let mut common = Fields::default();
         if let Some(pod) = pod {
             common.set("knative.dev/pod", pod);
         }
-        let json = !std::io::stderr().is_terminal();
-        let colors = std::env::var_os("NO_COLOR").is_none();
-        let style = Arc::new(Style { component: component.to_owned(), common, json, colors });
-        let filter = rust_log.map_or_else(|| filter(LevelFilter::INFO), rust_log_filter);
+        let is_json = !std::io::stderr().is_terminal();
+        let has_colors = std::env::var_os("NO_COLOR").is_none();
+        let style = Arc::new(Style { component: component.to_owned(), common, is_json, has_colors });
+        let filter = rust_log.map_or_else(|| level_filter(LevelFilter::INFO), rust_log_filter);
         let (filter, handle) = reload::Layer::new(filter);
         let tracer = LateTracer::default();
-        let lines = Registry::default().with(Lines(style.clone()).with_filter(filter)).with(tracer.layer());
-        if tracing::subscriber::set_global_default(lines).is_err() {
+        let subscriber =
+            Registry::default().with(Lines(style.clone()).with_filter(filter)).with(tracer.layer());
+        if tracing::subscriber::set_global_default(subscriber).is_err() {
             tracing::warn!(
                 "the program installed a tracing subscriber before main: RUST_LOG, config-logging and the traces of \
                  config-observability have no effect"
             );
         }
         let level = Arc::new(Mutex::new(LevelFilter::INFO));
-        Self { style, filter: handle, level, is_fixed: rust_log.is_some(), tracer }
+        Self { style, filter: handle, level, has_rust_log: rust_log.is_some(), tracer }
     }
 
     /// Sets the level of config-logging, unless RUST_LOG is set.
     pub(crate) fn set_level(&self, level: LevelFilter) {
         let mut current = self.level.lock();
-        if self.is_fixed || *current == level {
+        if self.has_rust_log || *current == level {
             return;
         }
         tracing::info!("the log level changes from {current} to {level}");
-        match self.filter.reload(filter(level)) {
+        match self.filter.reload(level_filter(level)) {
             Ok(()) => *current = level,
             Err(error) => tracing::error!(%error, "failed to change the log level"),
         }
@@ -85,36 +86,36 @@ impl Logging {
     }
 }
 
-/// The client's own events are off: it logs responses that it cannot parse, which may be Secrets, and failed requests
-/// without their URL.
-const NO_BODIES: &str = "kube_client::client=off";
+/// Turns off the events of kube's client: it logs responses that it cannot parse, which may be Secrets, and failed
+/// requests without their URL.
+const KUBE_CLIENT_OFF: &str = "kube_client::client=off";
 
-/// The filter of a level. At debug it leaves out the details of connections.
-fn filter(level: LevelFilter) -> EnvFilter {
+/// Returns the filter for a level. At debug it leaves out the details of connections.
+fn level_filter(level: LevelFilter) -> EnvFilter {
     let libraries = match level {
         LevelFilter::DEBUG => ",hyper=info,hyper_util=info,rustls=info,tower=info",
         _ => "",
     };
-    EnvFilter::new(format!("{level},{NO_BODIES}{libraries}"))
+    EnvFilter::new(format!("{level},{KUBE_CLIENT_OFF}{libraries}"))
 }
 
-/// The filter of RUST_LOG. The client's events are on only if RUST_LOG has their target: a level for everything must not
-/// log Secrets.
+/// Returns the filter for RUST_LOG. The events of kube's client are on only if RUST_LOG names their target: a level for
+/// all targets must not log Secrets.
 fn rust_log_filter(rust_log: &str) -> EnvFilter {
     let mut targets = rust_log.split(',').map(|directive| directive.split(['=', '[']).next().map(str::trim));
     if targets.any(|target| matches!(target, Some("kube_client" | "kube_client::client"))) {
         return EnvFilter::new(rust_log);
     }
-    EnvFilter::new(format!("{rust_log},{NO_BODIES}"))
+    EnvFilter::new(format!("{rust_log},{KUBE_CLIENT_OFF}"))
 }
 
 impl Style {
     fn write(&self, severity: Severity, caller: Option<String>, mut fields: Fields) {
-        if self.json {
+        if self.is_json {
             fields.extend(&self.common);
         }
         let line = Line { severity, time: jiff::Timestamp::now(), logger: &self.component, caller, fields };
-        let line = if self.json { line.json() } else { line.text(self.colors) };
+        let line = if self.is_json { line.json() } else { line.text(self.has_colors) };
         // There is nowhere to report an error of the log.
         let _ = std::io::stderr().lock().write_all(line.as_bytes());
     }
@@ -141,8 +142,8 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Lines {
     fn on_event(&self, event: &Event<'_>, cx: Context<'_, S>) {
         let mut fields = Fields::default();
         for span in cx.event_scope(event).into_iter().flat_map(|scope| scope.from_root()) {
-            if let Some(of_span) = span.extensions().get::<Fields>() {
-                fields.extend(of_span);
+            if let Some(span_fields) = span.extensions().get::<Fields>() {
+                fields.extend(span_fields);
             }
         }
         event.record(&mut fields);
@@ -156,11 +157,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_level_lets_its_own_and_higher_levels_through() {
+    fn a_level_enables_itself_and_more_severe_levels() {
         use tracing::Level;
 
-        let lets_through = |level| {
-            tracing::subscriber::with_default(Registry::default().with(filter(level)), || {
+        let enabled_levels = |level| {
+            tracing::subscriber::with_default(Registry::default().with(level_filter(level)), || {
                 [
                     tracing::enabled!(target: "lamps", Level::ERROR),
                     tracing::enabled!(target: "lamps", Level::WARN),
@@ -170,14 +171,14 @@ mod tests {
                 ]
             })
         };
-        for (level, of_five) in [
+        for (level, enabled_count) in [
             (LevelFilter::DEBUG, 4),
             (LevelFilter::INFO, 3),
             (LevelFilter::WARN, 2),
             (LevelFilter::ERROR, 1),
             (LevelFilter::OFF, 0),
         ] {
-            assert_eq!(lets_through(level), [0, 1, 2, 3, 4].map(|at| at < of_five), "{level}");
+            assert_eq!(enabled_levels(level), [0, 1, 2, 3, 4].map(|index| index < enabled_count), "{level}");
         }
     }
 

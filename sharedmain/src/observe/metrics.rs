@@ -8,7 +8,7 @@ use axum::{
 };
 use prometheus::{Registry, TEXT_FORMAT, TextEncoder};
 
-/// Makes the registry of the process, with metrics of the process itself on Linux.
+/// Creates the registry of the process, with metrics of the process itself on Linux.
 pub(crate) fn registry() -> Registry {
     let registry = Registry::new();
     #[cfg(target_os = "linux")]

@@ -18,8 +18,8 @@ use tracing_subscriber::{
 const NOISY_LIBRARIES: [&str; 8] =
     ["h2", "hyper", "hyper_rustls", "hyper_util", "opentelemetry", "rustls", "tonic", "tower"];
 
-/// A tracer that is enabled later, as the log is installed before the configuration is read. Before that it gets no spans
-/// and no events.
+/// A tracer that is enabled after the log is installed, once the configuration is read. Until then it gets no spans and
+/// no events.
 #[derive(Clone, Default)]
 pub(crate) struct LateTracer(Arc<OnceLock<SdkTracer>>);
 
@@ -31,7 +31,8 @@ impl LateTracer {
         }
     }
 
-    /// The layer for reconciles, the user's spans and their requests to the API server, at any level of the log.
+    /// Returns the layer that exports reconciles, the user's spans and their requests to the API server. The log level
+    /// does not affect it.
     pub(super) fn layer<S: Subscriber + for<'a> LookupSpan<'a>>(&self) -> impl Layer<S> + use<S> {
         OpenTelemetryLayer::new(self.clone())
             .with_threads(false)
@@ -69,7 +70,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Filter<S> for LateTracer {
     }
 
     fn enabled(&self, metadata: &Metadata<'_>, cx: &Context<'_, S>) -> bool {
-        // Requests of watches and leases have no parent span, and would be a trace each.
+        // Requests of watches and leases have no parent span, so each would be a trace of its own.
         self.is_enabled() && (is_exported(metadata) || is_request(metadata) && cx.lookup_current().is_some())
     }
 
@@ -78,7 +79,8 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Filter<S> for LateTracer {
     }
 }
 
-/// Events of the client are left out: they may contain the body of a Secret.
+/// Returns whether a span or an event is exported. Those of kube's client are not: they may contain the body of a
+/// Secret.
 fn is_exported(metadata: &Metadata<'_>) -> bool {
     let krate = metadata.target().split("::").next().unwrap_or_default();
     *metadata.level() <= Level::INFO && krate != "kube_client" && !NOISY_LIBRARIES.contains(&krate)
@@ -99,7 +101,7 @@ mod tests {
 
     use super::*;
 
-    fn work() {
+    fn reconcile_once() {
         let reconcile = tracing::error_span!("reconcile", "knative.dev/key" = "shop/web");
         let _entered = reconcile.enter();
         tracing::info!("it happened");
@@ -114,10 +116,11 @@ mod tests {
         let exporter = InMemorySpanExporter::default();
         let provider = SdkTracerProvider::builder().with_simple_exporter(exporter.clone()).build();
         tracing::subscriber::with_default(Registry::default().with(tracer.layer()), || {
-            work();
+            reconcile_once();
             if enable {
                 tracer.enable(&provider);
-                work();
+                reconcile_once();
+                // Requests outside of a span are not exported.
                 tracing::debug_span!(target: "kube_client::client::builder", "HTTP").in_scope(|| {});
                 tracing::debug_span!("HTTP").in_scope(|| {});
             }
@@ -133,7 +136,7 @@ mod tests {
         assert_eq!(names, ["HTTP", "reconcile"]);
         let [request, reconcile] = &spans[..] else { panic!("{spans:#?}") };
         assert_eq!(request.parent_span_id, reconcile.span_context.span_id());
-        assert!(reconcile.attributes.iter().any(|at| at.key.as_str() == "knative.dev/key"));
+        assert!(reconcile.attributes.iter().any(|attribute| attribute.key.as_str() == "knative.dev/key"));
         let events: Vec<_> = reconcile.events.iter().map(|event| &*event.name).collect();
         assert_eq!(events, ["it happened"]);
     }

@@ -9,7 +9,7 @@ use reknit_webhook::{Health, Webhook};
 use super::{Task, failure::Failure, panics};
 use crate::webhook;
 
-type Construct<T> = Box<dyn FnOnce(&Context) -> Result<T>>;
+type Constructor<T> = Box<dyn FnOnce(&Context) -> Result<T>>;
 type Provide = Box<dyn FnOnce(&Context)>;
 type ProvideFlags = fn(&Context, &ArgMatches) -> clap::error::Result<()>;
 
@@ -20,16 +20,16 @@ pub(crate) struct Constructors {
     /// The command line that the flags are read from.
     pub(crate) matches: ArgMatches,
     pub(crate) values: Vec<Provide>,
-    pub(crate) controllers: Vec<Construct<Controller>>,
-    pub(crate) tasks: Vec<Construct<Task>>,
-    pub(crate) webhooks: Vec<Construct<Webhook>>,
+    pub(crate) controllers: Vec<Constructor<Controller>>,
+    pub(crate) tasks: Vec<Constructor<Task>>,
+    pub(crate) webhooks: Vec<Constructor<Webhook>>,
 }
 
 /// The results of the constructors. Nothing has started.
 pub(crate) struct Constructed {
     pub(crate) controllers: Vec<Controller>,
     pub(crate) tasks: Vec<Task>,
-    pub(crate) webhooks: Vec<Health>,
+    pub(crate) webhook_health: Vec<Health>,
 }
 
 impl Constructors {
@@ -38,52 +38,52 @@ impl Constructors {
     /// informers never start.
     pub(crate) fn run(self, cx: &Context, disabled: &[String]) -> Result<Constructed, Failure> {
         check_webhooks(&self.webhooks)?;
-        for flags in self.flags {
-            flags(cx, &self.matches)
+        for provide_flags in self.flags {
+            provide_flags(cx, &self.matches)
                 .map_err(|e| Failure::usage(e.to_string().trim_start_matches("error: ")))?;
         }
         self.values.into_iter().for_each(|provide| provide(cx));
         let mut controllers = construct_all("controller", self.controllers, cx)?;
-        let assembled = self.webhooks.into_iter().map(assemble_webhook).collect();
-        let (mut servers, mut webhooks) = (Vec::new(), Vec::new());
-        for (controller, server, health) in construct_all("webhook", assembled, cx)? {
+        let webhook_constructors = self.webhooks.into_iter().map(assemble_webhook).collect();
+        let (mut servers, mut webhook_health) = (Vec::new(), Vec::new());
+        for (controller, server, health) in construct_all("webhook", webhook_constructors, cx)? {
             controllers.push(controller);
             servers.push(server);
-            webhooks.push(health);
+            webhook_health.push(health);
         }
         check_names(&controllers)?;
-        check_each(&controllers)?;
+        check_settings(&controllers)?;
         check_finalizers(&controllers)?;
         check_disabled(&controllers, disabled)?;
         controllers.retain(|controller| !disabled.iter().any(|name| name == controller.name()));
         let mut tasks = construct_all("task", self.tasks, cx)?;
         tasks.extend(servers);
-        Ok(Constructed { controllers, tasks, webhooks })
+        Ok(Constructed { controllers, tasks, webhook_health })
     }
 }
 
-fn assemble_webhook(construct: Construct<Webhook>) -> Construct<(Controller, Task, Health)> {
-    // The controller of the certificate must not wait for informers that the webhook's own code uses, such as one of a
-    // CustomResource that is not installed.
-    Box::new(move |cx| webhook::assemble(&cx.scoped(), construct(cx)?))
+fn assemble_webhook(constructor: Constructor<Webhook>) -> Constructor<(Controller, Task, Health)> {
+    // The controller of the certificate has its own Context, so that it does not wait for informers that the webhook's
+    // code uses, such as that of a CustomResource that is not installed.
+    Box::new(move |cx| webhook::assemble(&cx.scoped(), constructor(cx)?))
 }
 
 /// Runs each constructor with its own Context, so that a controller only waits for the informers of its constructor.
-fn construct_all<T>(what: &str, constructors: Vec<Construct<T>>, cx: &Context) -> Result<Vec<T>, Failure> {
+fn construct_all<T>(what: &str, constructors: Vec<Constructor<T>>, cx: &Context) -> Result<Vec<T>, Failure> {
     let count = constructors.len();
-    let construct = |(construct, n): (Construct<T>, usize)| {
-        let result = panics::caught(|| construct(&cx.scoped()).map_err(|e| e.to_string())).flatten();
+    let construct = |(constructor, n): (Constructor<T>, usize)| {
+        let result = panics::catch_panic(|| constructor(&cx.scoped()).map_err(|e| e.to_string())).flatten();
         result.map_err(|why| Failure::new(format!("failed to construct {what} {n} of {count}: {why}")))
     };
     constructors.into_iter().zip(1..).map(construct).collect()
 }
 
-/// The environment has the name, port and Secret of one webhook only.
-fn check_webhooks(webhooks: &[Construct<Webhook>]) -> Result<(), Failure> {
+/// Refuses a second webhook: the environment variables set the name, port and Secret of one webhook only.
+fn check_webhooks(webhooks: &[Constructor<Webhook>]) -> Result<(), Failure> {
     match webhooks.len() {
         0 | 1 => Ok(()),
-        more => Err(Failure::new(format!(
-            "{more} webhooks in one process: add all Kinds to a single webhook, which takes any number of them"
+        count => Err(Failure::new(format!(
+            "{count} webhooks in one process: add all Kinds to a single webhook, which takes any number of them"
         ))),
     }
 }
@@ -97,15 +97,16 @@ fn check_names(controllers: &[Controller]) -> Result<(), Failure> {
     }
 }
 
-/// Finds errors that would make every reconcile fail.
-fn check_each(controllers: &[Controller]) -> Result<(), Failure> {
+/// Refuses controllers with an error that would make every reconcile fail.
+fn check_settings(controllers: &[Controller]) -> Result<(), Failure> {
     controllers.iter().try_for_each(|controller| {
         let failed = |e| Failure::new(format!("the controller {} cannot run: {e}", controller.name()));
         controller.check().map_err(failed)
     })
 }
 
-/// Two controllers of one Kind that share a finalizer would each remove it before the other has finalized the object.
+/// Refuses two controllers of a Kind that share a finalizer: each would remove it before the other has finalized the
+/// object.
 fn check_finalizers(controllers: &[Controller]) -> Result<(), Failure> {
     let finalizers = controllers.iter().filter_map(|c| Some(((c.kind(), c.finalizer()?), c.name())));
     match duplicate(finalizers) {
@@ -148,6 +149,7 @@ mod tests {
 
     use super::*;
 
+    /// A reconciler that does nothing.
     struct Idle<K>(PhantomData<fn() -> K>);
     impl<K: Kind<Status = ()>> ReconcileKind for Idle<K> {
         type Kind = K;
@@ -161,6 +163,7 @@ mod tests {
         }
     }
 
+    /// A Context whose API server is unreachable.
     fn context() -> Context {
         let unreachable = tower::service_fn(|_: http::Request<Body>| async {
             Err::<http::Response<Body>, _>(std::io::Error::from(std::io::ErrorKind::ConnectionRefused))
@@ -168,14 +171,14 @@ mod tests {
         Context::preloaded("test", Client::new(unreachable, "default"), vec![])
     }
 
-    fn controller(name: &'static str, finalizer: Option<&'static str>) -> Construct<Controller> {
+    fn controller(name: &'static str, finalizer: Option<&'static str>) -> Constructor<Controller> {
         controller_of::<ConfigMap>(name, finalizer)
     }
 
     fn controller_of<K: Kind<Status = ()>>(
         name: &'static str,
         finalizer: Option<&'static str>,
-    ) -> Construct<Controller> {
+    ) -> Constructor<Controller> {
         Box::new(move |cx| {
             let build = Controller::of::<K>(cx).reconciler(Idle(PhantomData)).name(name);
             Ok(match finalizer {
@@ -185,25 +188,26 @@ mod tests {
         })
     }
 
-    fn constructed(
-        controllers: Vec<Construct<Controller>>,
+    /// Runs the constructors, and returns the names of the controllers.
+    fn construct(
+        controllers: Vec<Constructor<Controller>>,
         disabled: &[&str],
     ) -> Result<Vec<String>, String> {
         let constructors = Constructors { controllers, ..Constructors::default() };
         let disabled: Vec<_> = disabled.iter().map(ToString::to_string).collect();
-        let made = constructors.run(&context(), &disabled).map_err(|failure| failure.to_string())?;
-        Ok(made.controllers.iter().map(|controller| controller.name().to_owned()).collect())
+        let constructed = constructors.run(&context(), &disabled).map_err(|failure| failure.to_string())?;
+        Ok(constructed.controllers.iter().map(|controller| controller.name().to_owned()).collect())
     }
 
     #[tokio::test]
     async fn two_controllers_of_one_name_are_refused() {
-        let failure = constructed(vec![controller("a", None), controller("a", None)], &[]).unwrap_err();
+        let failure = construct(vec![controller("a", None), controller("a", None)], &[]).unwrap_err();
         assert_eq!(failure, "two controllers are named a: give one of them another name by .name(..)");
     }
 
     #[tokio::test]
     async fn two_webhooks_are_refused() {
-        let webhook = || -> Construct<Webhook> { Box::new(|_| Ok(Webhook::new("demo.reknit.dev"))) };
+        let webhook = || -> Constructor<Webhook> { Box::new(|_| Ok(Webhook::new("demo.reknit.dev"))) };
         let constructors = Constructors { webhooks: vec![webhook(), webhook()], ..Constructors::default() };
         let failure = constructors.run(&context(), &[]).err().unwrap();
         assert!(failure.to_string().starts_with("2 webhooks in one process"), "{failure}");
@@ -211,42 +215,43 @@ mod tests {
 
     #[tokio::test]
     async fn two_controllers_of_a_kind_that_share_a_finalizer_are_refused() {
-        let twins = vec![controller("a", Some("x.dev/f")), controller("b", Some("x.dev/f"))];
-        let failure = constructed(twins, &[]).unwrap_err();
+        let sharing = vec![controller("a", Some("x.dev/f")), controller("b", Some("x.dev/f"))];
+        let failure = construct(sharing, &[]).unwrap_err();
         assert!(failure.starts_with("the controllers a and b share the finalizer x.dev/f"), "{failure}");
         let of_another_kind = controller_of::<Secret>("c", Some("x.dev/f"));
         let separate = vec![controller("a", Some("x.dev/f")), controller("b", None), of_another_kind];
-        assert_eq!(constructed(separate, &[]), Ok(vec!["a".into(), "b".into(), "c".into()]));
+        assert_eq!(construct(separate, &[]), Ok(vec!["a".into(), "b".into(), "c".into()]));
     }
 
     #[tokio::test]
     async fn an_invalid_finalizer_is_refused() {
-        let failure = constructed(vec![controller("a", Some("unqualified"))], &[]).unwrap_err();
-        let said =
+        let failure = construct(vec![controller("a", Some("unqualified"))], &[]).unwrap_err();
+        let expected =
             "the controller a cannot run: \"unqualified\" is no name for a finalizer: Kubernetes wants";
-        assert!(failure.starts_with(said), "{failure}");
+        assert!(failure.starts_with(expected), "{failure}");
     }
 
     #[tokio::test]
     async fn disabled_controllers_are_left_out_and_unknown_ones_refused() {
         let three = || vec![controller("a", None), controller("b", None), controller("c", None)];
-        assert_eq!(constructed(three(), &["b", "c"]), Ok(vec!["a".into()]));
-        let failure = constructed(three(), &["b", "d"]).unwrap_err();
+        assert_eq!(construct(three(), &["b", "c"]), Ok(vec!["a".into()]));
+        let failure = construct(three(), &["b", "d"]).unwrap_err();
         assert_eq!(failure, "--disable-controllers: controller \"d\" does not exist, only: a, b, c");
     }
 
     #[tokio::test]
     async fn a_controller_only_waits_for_the_informers_of_its_constructor() {
-        let reading: Construct<Controller> = Box::new(|cx| {
+        let reads_nodes: Constructor<Controller> = Box::new(|cx| {
             let _nodes: Informer<Node> = cx.get();
-            Ok(Controller::of::<ConfigMap>(cx).reconciler(Idle(PhantomData)).name("reading").build())
+            Ok(Controller::of::<ConfigMap>(cx).reconciler(Idle(PhantomData)).name("reads-nodes").build())
         });
-        let controllers = vec![reading, controller("other", None)];
-        let made = Constructors { controllers, ..Constructors::default() }.run(&context(), &[]).unwrap();
+        let controllers = vec![reads_nodes, controller("other", None)];
+        let constructed =
+            Constructors { controllers, ..Constructors::default() }.run(&context(), &[]).unwrap();
         let informers = |controller: &Controller| {
             controller.informers().iter().map(|informer| informer.name().to_owned()).collect::<Vec<_>>()
         };
-        let informers: Vec<_> = made.controllers.iter().map(informers).collect();
+        let informers: Vec<_> = constructed.controllers.iter().map(informers).collect();
         assert_eq!(informers, [vec!["configmaps", "nodes"], vec!["configmaps"]]);
     }
 
@@ -255,7 +260,7 @@ mod tests {
         let mut constructors = Constructors::default();
         constructors.tasks.push(Box::new(|cx| Ok(Task::new(&cx.provided::<String>()?, async { Ok(()) }))));
         constructors.values.push(Box::new(|cx| cx.provide("named by a value".to_owned())));
-        let made = constructors.run(&context(), &[]).unwrap();
-        assert_eq!(made.tasks[0].name(), "named by a value");
+        let constructed = constructors.run(&context(), &[]).unwrap();
+        assert_eq!(constructed.tasks[0].name(), "named by a value");
     }
 }

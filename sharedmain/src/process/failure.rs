@@ -5,7 +5,7 @@ use std::{fmt, process::ExitCode};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failure {
     message: String,
-    usage: bool,
+    is_usage_error: bool,
 }
 
 impl Failure {
@@ -13,16 +13,16 @@ impl Failure {
     pub(crate) fn new(message: impl fmt::Display) -> Self {
         // Messages of libraries may contain newlines, such as a parser's or a plugin's output.
         let message = message.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
-        Self { message, usage: false }
+        Self { message, is_usage_error: false }
     }
 
     /// An invalid command line: exit status 2.
     pub(crate) fn usage(message: impl fmt::Display) -> Self {
-        Self { usage: true, ..Self::new(message) }
+        Self { is_usage_error: true, ..Self::new(message) }
     }
 
     pub(crate) fn exit_code(&self) -> ExitCode {
-        ExitCode::from(if self.usage { 2 } else { 1 })
+        ExitCode::from(if self.is_usage_error { 2 } else { 1 })
     }
 }
 

@@ -3,11 +3,11 @@ use reknit_injection::{Shutdown, ShutdownTrigger};
 
 use crate::health::probes::Probes;
 
-/// The phase of a process, shown by its probes.
+/// The probes and the shutdown signal of a process, which change together.
 #[derive(Clone)]
 pub(super) struct Lifecycle {
     pub(super) probes: Probes,
-    /// Resolves when the process is stopped.
+    /// Resolves once [`stop`](Self::stop) is called.
     pub(super) shutdown: Shutdown,
     trigger: ShutdownTrigger,
 }
@@ -20,7 +20,7 @@ impl Lifecycle {
 
     /// Stops the process. Readiness fails first, so that the process gets no new requests.
     pub(super) fn stop(&self) {
-        self.probes.stopping();
+        self.probes.set_stopping();
         self.trigger.pull();
     }
 }

@@ -1,4 +1,4 @@
-//! The ports of a process.
+//! The listening sockets of a process.
 use std::{
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
@@ -9,7 +9,7 @@ use tokio::net::TcpListener;
 
 use super::failure::Failure;
 
-/// An IP address to listen on, and the name of its setting.
+/// An IP address to listen on, and the name of the flag, variable or key that sets it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Host {
     pub(crate) ip: IpAddr,
@@ -22,25 +22,21 @@ impl Host {
     }
 }
 
-/// Opens a port, by default on all interfaces, for IPv4 and IPv6 if the machine has both.
+/// Opens a port at the IP address of `host`, or else on all interfaces.
 ///
 /// # Errors
 ///
-/// The text names the setting that chooses another address, or the variable, if there is one, that chooses another port.
+/// Fails if the address or the port is not available. The text names the setting that chooses another address, or the
+/// `variable`, if there is one, that chooses another port.
 pub(crate) async fn open(
-    what: &str,
+    purpose: &str,
     host: Option<Host>,
     port: u16,
     variable: Option<&str>,
 ) -> Result<TcpListener, String> {
     let opened = match host {
         Some(host) => TcpListener::bind((host.ip, port)).await,
-        None => match TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).await {
-            Err(e) if e.kind() != io::ErrorKind::AddrInUse && e.kind() != io::ErrorKind::PermissionDenied => {
-                TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).await
-            }
-            other => other,
-        },
+        None => bind_all_interfaces(port).await,
     };
     opened.map_err(|error| {
         let Host { ip, setting } = host.unwrap_or(Host::bind_address(Ipv4Addr::UNSPECIFIED.into()));
@@ -52,37 +48,48 @@ pub(crate) async fn open(
             (_, Some(variable)) => format!("{error}; {variable} chooses another port"),
             (_, None) => error.to_string(),
         };
-        format!("cannot listen on {address} for {what}: {why}")
+        format!("cannot listen on {address} for {purpose}: {why}")
     })
 }
 
+/// Binds the port for IPv6 and IPv4, or for IPv4 alone if the machine has no IPv6.
+async fn bind_all_interfaces(port: u16) -> io::Result<TcpListener> {
+    use io::ErrorKind::{AddrInUse, PermissionDenied};
+    match TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).await {
+        Err(e) if !matches!(e.kind(), AddrInUse | PermissionDenied) => {
+            TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).await
+        }
+        bound => bound,
+    }
+}
+
 /// Parses the host of a setting: an IP address or `localhost`.
-pub(crate) fn resolve(host: &str) -> Option<IpAddr> {
+pub(crate) fn parse_host(host: &str) -> Option<IpAddr> {
     match host {
         "localhost" => Some(Ipv4Addr::LOCALHOST.into()),
         host => host.parse().ok(),
     }
 }
 
-/// Logs the address. If port 0 was configured, it has the port that the system chose.
-pub(crate) fn log_address(what: &str, listener: &TcpListener) {
+/// Logs the address of the listener. For port 0 this shows the port that the system chose.
+pub(crate) fn log_address(purpose: &str, listener: &TcpListener) {
     let address = listener.local_addr().ok().map(tracing::field::display);
-    tracing::info!(address, "listening for {what}");
+    tracing::info!(address, "listening for {purpose}");
 }
 
 /// Opens a port, and serves in the background until the process ends.
 pub(super) async fn serve(
-    what: &'static str,
+    purpose: &'static str,
     host: Option<Host>,
     port: u16,
     variable: &str,
     router: Router,
 ) -> Result<(), Failure> {
-    let listener = open(what, host, port, Some(variable)).await.map_err(Failure::new)?;
-    log_address(what, &listener);
+    let listener = open(purpose, host, port, Some(variable)).await.map_err(Failure::new)?;
+    log_address(purpose, &listener);
     tokio::spawn(async move {
         if let Err(error) = axum::serve(listener, router).await {
-            tracing::error!(%error, "no longer listening for {what}");
+            tracing::error!(%error, "no longer listening for {purpose}");
         }
     });
     Ok(())
@@ -92,13 +99,13 @@ pub(super) async fn serve(
 mod tests {
     use super::*;
 
-    const HERE: Host = Host::bind_address(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    const LOOPBACK: Host = Host::bind_address(IpAddr::V4(Ipv4Addr::LOCALHOST));
 
     #[tokio::test]
     async fn the_error_of_a_port_in_use_names_the_setting() {
-        let taken = open("probes", Some(HERE), 0, Some("PORT")).await.unwrap();
+        let taken = open("probes", Some(LOOPBACK), 0, Some("PORT")).await.unwrap();
         let port = taken.local_addr().unwrap().port();
-        for host in [Some(HERE), None] {
+        for host in [Some(LOOPBACK), None] {
             let failure = open("probes", host, port, Some("PORT")).await.unwrap_err();
             assert!(failure.contains(&format!(":{port} for probes: Address already in use")), "{failure}");
             assert!(failure.ends_with("; PORT chooses another port"), "{failure}");

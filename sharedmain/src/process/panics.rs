@@ -7,21 +7,21 @@ use std::{
 };
 
 thread_local! {
-    /// Set while the caller of this thread catches panics and reports them itself.
-    static REPORTED: Cell<bool> = const { Cell::new(false) };
+    /// Set while [`catch_panic`] runs on this thread. Its caller reports the panic, so the hook does not log it.
+    static IS_CAUGHT: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Logs panics as events with the fields of the current span, and with a stack trace if `RUST_BACKTRACE` is set.
 pub(super) fn log_panics() {
     set_hook(Box::new(|info| {
-        if !REPORTED.get() {
+        if !IS_CAUGHT.get() {
             log(info);
         }
     }));
 }
 
 fn log(info: &PanicHookInfo<'_>) {
-    let message = text(info.payload());
+    let message = message(info.payload());
     let location = info.location().map(ToString::to_string).unwrap_or_default();
     let trace = Backtrace::capture();
     if trace.status() == BacktraceStatus::Captured {
@@ -31,16 +31,16 @@ fn log(info: &PanicHookInfo<'_>) {
     }
 }
 
-/// Runs the closure. A panic becomes an error with its text, and is not logged.
-pub(super) fn caught<T>(run: impl FnOnce() -> T) -> Result<T, String> {
-    let before = REPORTED.replace(true);
+/// Runs the closure. A panic becomes an error with its message, and is not logged.
+pub(super) fn catch_panic<T>(run: impl FnOnce() -> T) -> Result<T, String> {
+    let before = IS_CAUGHT.replace(true);
     let result = catch_unwind(AssertUnwindSafe(run));
-    REPORTED.set(before);
-    result.map_err(|payload| text(&*payload).to_owned())
+    IS_CAUGHT.set(before);
+    result.map_err(|payload| message(&*payload).to_owned())
 }
 
-/// Returns the message of a panic, if it is a string.
-pub(super) fn text(payload: &(dyn Any + Send)) -> &str {
+/// Returns the message of a panic, or `no message` if the payload is no string.
+pub(super) fn message(payload: &(dyn Any + Send)) -> &str {
     let literal = payload.downcast_ref::<&'static str>().copied();
     literal.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }
@@ -50,10 +50,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_caught_panic_is_an_error_with_its_text() {
-        assert_eq!(caught(|| 1), Ok(1));
-        assert_eq!(caught(|| panic!("around")), Err::<(), _>("around".into()));
-        let circle = String::from("a → b → a");
-        assert_eq!(caught(|| panic!("circle: {circle}")), Err::<(), _>("circle: a → b → a".into()));
+    fn a_caught_panic_is_an_error_with_its_message() {
+        assert_eq!(catch_panic(|| 1), Ok(1));
+        assert_eq!(catch_panic(|| panic!("a literal")), Err::<(), _>("a literal".into()));
+        let key = String::from("shop/web");
+        assert_eq!(catch_panic(|| panic!("formatted: {key}")), Err::<(), _>("formatted: shop/web".into()));
     }
 }

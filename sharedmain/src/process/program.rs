@@ -1,4 +1,4 @@
-//! The run of a process, from its command line to its exit status.
+//! The run of a program, from its parsed command line to its exit status.
 use std::{io, num::NonZero, process::ExitCode, sync::Arc, thread};
 
 use kube::Client;
@@ -37,7 +37,7 @@ use crate::{
     },
 };
 
-/// A program: its constructors and its command line.
+/// A program: its constructors and its parsed flags.
 pub(crate) struct Program {
     pub(crate) component: String,
     pub(crate) version: String,
@@ -66,22 +66,23 @@ impl Program {
     fn block_on(self, environment: Environment, logging: Logging) -> Result<(), Failure> {
         refuse_outer_runtime()?;
         let lifecycle = Lifecycle::new();
-        let stopped = lifecycle.clone();
+        let signalled = lifecycle.clone();
         signals::handle(move |signal| {
             tracing::info!("received {signal}: shutting down");
-            stopped.stop();
+            signalled.stop();
         })?;
         let failed = |e| Failure::new(format!("failed to start the tokio runtime: {e}"));
         let processors = thread::available_parallelism().map_or(1, NonZero::get);
-        let runtime = runtime(processors).map_err(failed)?;
-        let result = runtime.block_on(self.live(environment, logging, lifecycle));
+        let runtime = build_runtime(processors).map_err(failed)?;
+        let result = runtime.block_on(self.run_process(environment, logging, lifecycle));
         // Blocking code that a task left behind must not keep the process alive.
         runtime.shutdown_background();
         result
     }
 
-    /// Checks local settings first, then those of the API server. No controller starts before both are valid.
-    async fn live(
+    /// Runs the process until it has shut down. It checks local settings first, then those of the API server. No
+    /// controller starts before both are valid.
+    async fn run_process(
         self,
         environment: Environment,
         logging: Logging,
@@ -98,27 +99,28 @@ impl Program {
             () = shutdown.wait() => return Ok(()),
         };
         let running = process.start(&election, lifecycle)?;
-        probes.running(Arc::new(ProcessHealth {
+        probes.set_running(Arc::new(ProcessHealth {
             controllers: running.health.clone(),
             informers: process.informers,
-            webhooks: process.constructed.webhooks,
+            webhooks: process.constructed.webhook_health,
         }));
-        running.until_stopped(process.recorder, exports).await
+        running.run_until_stopped(process.recorder, exports).await
     }
 
-    /// Makes the clients and runs the constructors. Nothing starts yet.
+    /// Creates the clients and runs the constructors. Nothing starts yet.
     fn construct(
         self,
         access: Access,
         environment: Environment,
         logging: Logging,
-        elects: bool,
+        has_leader_election: bool,
         shutdown: Shutdown,
     ) -> Result<Process, Failure> {
         let Self { component, version, flags, constructors } = self;
-        let bare = client::bare(&access, &client::user_agent(&component, &version))?;
+        let bare = client::bare_transport(&access, &client::user_agent(&component, &version))?;
         let namespace = &access.config.default_namespace;
-        let transport = client::for_controllers(&bare, namespace, flags.kube_api_qps, flags.kube_api_burst);
+        let transport =
+            client::controller_transport(&bare, namespace, flags.kube_api_qps, flags.kube_api_burst);
         let registry = metrics::registry();
         let cx = Context::builder(&component, transport)
             .system_namespace(environment.system_namespace.clone())
@@ -130,8 +132,8 @@ impl Program {
         cx.provide(environment.config_maps.clone());
         let constructed = constructors.run(&cx, &flags.disable_controllers)?;
         let config = ConfigWatcher::new(&component, logging.clone());
-        let config_feeds = environment.system_namespace.as_deref().map_or_else(Vec::new, |namespace| {
-            config.watch(&cx, namespace, &environment.config_maps, elects)
+        let config_informers = environment.system_namespace.as_deref().map_or_else(Vec::new, |namespace| {
+            config.watch(&cx, namespace, &environment.config_maps, has_leader_election)
         });
         Ok(Process {
             informers: cx.informers(),
@@ -146,14 +148,15 @@ impl Program {
             registry,
             constructed,
             config,
-            _config_informers: config_feeds,
+            _config_informers: config_informers,
         })
     }
 }
 
-/// Starts one worker thread for each processor: reconciles mostly wait for the API server, so more threads gain nothing.
-/// Two is the minimum, so that a reconcile that blocks its thread does not stop leases and probes.
-fn runtime(processors: usize) -> io::Result<Runtime> {
+/// Builds the runtime, with one worker thread for each processor: reconciles mostly wait for the API server, so more
+/// threads would not help. Two is the minimum, so that a reconcile that blocks its thread does not stop leases and
+/// probes.
+fn build_runtime(processors: usize) -> io::Result<Runtime> {
     Builder::new_multi_thread().worker_threads(processors.max(2)).enable_all().build()
 }
 
@@ -175,12 +178,14 @@ struct Process {
     access: Access,
     environment: Environment,
     logging: Logging,
+    /// The client for the start of the process, which neither retries nor limits requests.
     bare: Client,
     registry: Registry,
     informers: Informers,
     recorder: Recorder,
     constructed: Constructed,
     config: ConfigWatcher,
+    /// Keeps the informers of the ConfigMaps running.
     _config_informers: Vec<Arc<dyn InformerHandle>>,
 }
 
@@ -207,7 +212,7 @@ impl Process {
             None => ConfigMaps::default(),
         };
         self.config.start(&maps);
-        let exports = self.observe(&maps.observability, shutdown).await?;
+        let exports = self.start_observability(&maps.observability, shutdown).await?;
         Ok((self.elect(participant, &maps)?, exports))
     }
 
@@ -217,12 +222,17 @@ impl Process {
             return Ok(Election::Disabled);
         };
         let agent = client::user_agent(&self.component, &self.version);
-        let client = || client::bare(&self.access, &agent).map(|bare| bare.client());
+        let client = || client::bare_transport(&self.access, &agent).map(|bare| bare.client());
         let pod = self.environment.pod.as_deref();
         participant.elect(&self.component, pod, client, &maps.leader_election, &self.registry)
     }
 
-    async fn observe(&self, config: &ObservabilityConfig, shutdown: &Shutdown) -> Result<Exports, Failure> {
+    /// Opens the ports of metrics and profiles, and starts the exports.
+    async fn start_observability(
+        &self,
+        config: &ObservabilityConfig,
+        shutdown: &Shutdown,
+    ) -> Result<Exports, Failure> {
         self.serve_metrics(&config.metrics).await?;
         self.serve_profiles().await?;
         let (namespace, pod) =
@@ -236,13 +246,13 @@ impl Process {
         let port = self.environment.metrics_port.or(*port).unwrap_or(9090);
         let from_env =
             self.environment.metrics_host.map(|ip| Host { ip, setting: "METRICS_PROMETHEUS_HOST" });
-        let from_map = host.map(|ip| Host { ip, setting: "metrics-endpoint in config-observability" });
-        let host = from_env.or(from_map).or(self.flags.host());
+        let from_config_map = host.map(|ip| Host { ip, setting: "metrics-endpoint in config-observability" });
+        let host = from_env.or(from_config_map).or(self.flags.host());
         let router = metrics::router(self.registry.clone());
         listen::serve("metrics", host, port, "METRICS_PROMETHEUS_PORT", router).await
     }
 
-    /// Without a system namespace there is no ConfigMap that could enable profiling.
+    /// Opens the port of profiles, unless there is no system namespace: then no ConfigMap can enable profiling.
     async fn serve_profiles(&self) -> Result<(), Failure> {
         if self.environment.system_namespace.is_none() {
             return Ok(());
@@ -255,14 +265,14 @@ impl Process {
     fn start(&mut self, election: &Election, lifecycle: Lifecycle) -> Result<Running, Failure> {
         let controllers = self.constructed.controllers.drain(..);
         let joined = controllers.map(|controller| Ok((election.join(controller.name())?, controller)));
-        // All leases are valid before anything starts.
+        // All controllers join before anything starts, because a lease name may be invalid.
         let joined = joined.collect::<Result<Vec<_>, Failure>>()?;
         let mut running = Running::new(lifecycle, self.flags.shutdown_timeout);
         self.informers.start();
         for ((leadership, electors), controller) in joined {
-            running.controller(controller, leadership, electors, self.environment.workers);
+            running.start_controller(controller, leadership, electors, self.environment.workers);
         }
-        self.constructed.tasks.drain(..).for_each(|task| running.task(task));
+        self.constructed.tasks.drain(..).for_each(|task| running.start_task(task));
         Ok(running)
     }
 }
@@ -275,7 +285,7 @@ mod tests {
 
     #[test]
     fn a_blocked_thread_does_not_block_other_tasks_even_on_one_processor() {
-        let runtime = runtime(1).unwrap();
+        let runtime = build_runtime(1).unwrap();
         let ((begin, has_begun), (end, may_end)) = (channel(), channel());
         let blocking = runtime.spawn(async move {
             begin.send(()).unwrap();

@@ -18,11 +18,13 @@ use crate::observe::otlp::Exports;
 /// The time that controllers get after the shutdown deadline to drop their reconciles.
 const GRACE: Duration = Duration::from_secs(1);
 /// The time to release leases. Electors give up by themselves before it ends.
-const RELEASE: Duration = Duration::from_secs(15);
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(15);
 /// The time to publish queued events.
-const PUBLISH: Duration = Duration::from_secs(5);
-/// The least and the most time to export the last metrics and spans, depending on the time that is left.
-const EXPORT: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
+const PUBLISH_TIMEOUT: Duration = Duration::from_secs(5);
+/// The limits of the time to export the last metrics and spans. Between them it is the time until the shutdown
+/// deadline.
+const MIN_EXPORT_TIMEOUT: Duration = Duration::from_secs(1);
+const MAX_EXPORT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The controllers, electors and tasks of a process.
 pub(super) struct Running {
@@ -32,7 +34,7 @@ pub(super) struct Running {
     tasks: JoinSet<Result<String, String>>,
     electors: JoinSet<()>,
     /// Tells the electors that all reconciles have ended, so that they release the leases.
-    drained: (ShutdownTrigger, Shutdown),
+    all_drained: (ShutdownTrigger, Shutdown),
     pub(super) health: Vec<(Health, Leadership)>,
 }
 
@@ -44,13 +46,13 @@ impl Running {
             controllers: JoinSet::new(),
             tasks: JoinSet::new(),
             electors: JoinSet::new(),
-            drained: Shutdown::new(),
+            all_drained: Shutdown::new(),
             health: Vec::new(),
         }
     }
 
     /// Starts a controller and the electors of its leases.
-    pub(super) fn controller(
+    pub(super) fn start_controller(
         &mut self,
         controller: Controller,
         leadership: Leadership,
@@ -58,7 +60,7 @@ impl Running {
         workers: Option<usize>,
     ) {
         if let Some(electors) = electors {
-            self.elect(electors, &controller);
+            self.start_electors(electors, &controller);
         }
         self.health.push((controller.health(), leadership.clone()));
         let run =
@@ -68,9 +70,9 @@ impl Running {
 
     /// Starts the electors once the informers of the controller have synced. A replica that is not able to work yet must
     /// not keep others from working.
-    fn elect(&mut self, electors: Electors, controller: &Controller) {
+    fn start_electors(&mut self, electors: Electors, controller: &Controller) {
         let synced = join_all(controller.informers().iter().map(|informer| informer.synced()));
-        let (shutdown, all_drained) = (self.lifecycle.shutdown.clone(), self.drained.1.clone());
+        let (shutdown, all_drained) = (self.lifecycle.shutdown.clone(), self.all_drained.1.clone());
         self.electors.spawn(async move {
             tokio::select! {
                 _ = synced => electors.run(shutdown.wait(), all_drained.wait()).await,
@@ -79,29 +81,35 @@ impl Running {
         });
     }
 
-    pub(super) fn task(&mut self, task: Task) {
+    /// Starts a task. Its result is its name, or an error with its name.
+    pub(super) fn start_task(&mut self, task: Task) {
         let Task { name, run } = task;
         self.tasks.spawn(async move {
             match AssertUnwindSafe(run).catch_unwind().await {
                 Ok(Ok(())) => Ok(name),
                 Ok(Err(e)) => Err(format!("task {name} failed: {e}")),
-                Err(panic) => Err(format!("task {name} panicked: {}", panics::text(&*panic))),
+                Err(panic) => Err(format!("task {name} panicked: {}", panics::message(&*panic))),
             }
         });
     }
 
     /// Runs until the process is asked to stop, or until something fails, and then shuts down.
-    pub(super) async fn until_stopped(mut self, recorder: Recorder, exports: Exports) -> Result<(), Failure> {
-        let failed = self.until_shutdown().await;
+    pub(super) async fn run_until_stopped(
+        mut self,
+        recorder: Recorder,
+        exports: Exports,
+    ) -> Result<(), Failure> {
+        let result = self.wait_for_shutdown().await;
         self.lifecycle.stop();
-        failed.and(self.shut_down(recorder, exports).await)
+        result.and(self.shut_down(recorder, exports).await)
     }
 
-    async fn until_shutdown(&mut self) -> Result<(), Failure> {
+    /// Waits until the process is asked to stop, or until something fails.
+    async fn wait_for_shutdown(&mut self) -> Result<(), Failure> {
         loop {
             tokio::select! {
                 () = self.lifecycle.shutdown.wait() => return Ok(()),
-                Some(ended) = self.tasks.join_next() => task_ended(ended)?,
+                Some(ended) = self.tasks.join_next() => check_task_end(ended)?,
                 Some(ended) = self.controllers.join_next() => check_end("a controller", ended, &self.lifecycle.shutdown)?,
                 Some(ended) = self.electors.join_next() => check_end("leader election", ended, &self.lifecycle.shutdown)?,
             }
@@ -112,31 +120,33 @@ impl Running {
     /// does not end, they are left to expire.
     async fn shut_down(mut self, recorder: Recorder, exports: Exports) -> Result<(), Failure> {
         let deadline = Instant::now() + self.shutdown_timeout;
-        let ((), ended) = tokio::join!(
+        let ((), task_result) = tokio::join!(
             async {
                 if drain(&mut self.controllers, deadline + GRACE).await {
-                    self.drained.0.pull();
-                    release(&mut self.electors).await;
+                    self.all_drained.0.pull();
+                    join_electors(&mut self.electors).await;
                 }
             },
-            end(&mut self.tasks, deadline),
+            join_tasks(&mut self.tasks, deadline),
         );
-        if timeout(PUBLISH, recorder.flush()).await.is_err() {
+        if timeout(PUBLISH_TIMEOUT, recorder.flush()).await.is_err() {
             tracing::warn!("dropped events that were still queued");
         }
         let left = deadline.saturating_duration_since(Instant::now());
-        exports.flush(left.clamp(EXPORT[0], EXPORT[1])).await;
-        ended
+        exports.flush(left.clamp(MIN_EXPORT_TIMEOUT, MAX_EXPORT_TIMEOUT)).await;
+        task_result
     }
 }
 
-fn task_ended(ended: Result<Result<String, String>, JoinError>) -> Result<(), Failure> {
+/// Logs the end of a task, or returns its error.
+fn check_task_end(ended: Result<Result<String, String>, JoinError>) -> Result<(), Failure> {
     let name = ended.map_err(|e| e.to_string()).flatten().map_err(Failure::new)?;
     tracing::info!(task = name, "task ended");
     Ok(())
 }
 
-/// Controllers and electors must run until the shutdown: without one, the process would go on and do nothing.
+/// Checks that a controller or an elector has not ended before the shutdown: the process would go on without doing its
+/// work.
 fn check_end<T>(what: &str, ended: Result<T, JoinError>, shutdown: &Shutdown) -> Result<(), Failure> {
     match ended {
         Ok(_) if shutdown.is_down() => Ok(()),
@@ -147,12 +157,12 @@ fn check_end<T>(what: &str, ended: Result<T, JoinError>, shutdown: &Shutdown) ->
 
 fn panic_text(error: JoinError) -> String {
     match error.try_into_panic() {
-        Ok(payload) => panics::text(&*payload).to_owned(),
+        Ok(payload) => panics::message(&*payload).to_owned(),
         Err(error) => error.to_string(),
     }
 }
 
-/// Returns whether all controllers have ended.
+/// Waits for the controllers until the deadline, and returns whether all have ended.
 async fn drain(controllers: &mut JoinSet<Drained>, deadline: Instant) -> bool {
     let mut dropped = 0;
     while let Ok(Some(drained)) = timeout_at(deadline, controllers.join_next()).await {
@@ -163,22 +173,23 @@ async fn drain(controllers: &mut JoinSet<Drained>, deadline: Instant) -> bool {
     }
     let all_ended = controllers.is_empty();
     if !all_ended {
-        tracing::warn!("a reconcile blocks its thread: the leases are not released before it ends");
+        tracing::warn!("a reconcile blocks its thread: the leases are not released, and expire");
     }
     controllers.abort_all();
     all_ended
 }
 
-async fn release(electors: &mut JoinSet<()>) {
-    let deadline = Instant::now() + RELEASE;
+/// Waits for the electors, which release their leases.
+async fn join_electors(electors: &mut JoinSet<()>) {
+    let deadline = Instant::now() + RELEASE_TIMEOUT;
     while let Ok(Some(_)) = timeout_at(deadline, electors.join_next()).await {}
 }
 
 /// Waits for all tasks until the deadline, also after one has failed.
-async fn end(tasks: &mut JoinSet<Result<String, String>>, deadline: Instant) -> Result<(), Failure> {
+async fn join_tasks(tasks: &mut JoinSet<Result<String, String>>, deadline: Instant) -> Result<(), Failure> {
     let mut result = Ok(());
     while let Ok(Some(ended)) = timeout_at(deadline, tasks.join_next()).await {
-        result = result.and(task_ended(ended));
+        result = result.and(check_task_end(ended));
     }
     if !tasks.is_empty() {
         tracing::warn!(
@@ -197,22 +208,22 @@ mod tests {
     #[tokio::test]
     async fn an_end_before_the_shutdown_is_a_failure() {
         let (trigger, shutdown) = Shutdown::new();
-        let ends =
+        let check =
             |ended| check_end("leader election", ended, &shutdown).map_err(|failure| failure.to_string());
-        let panics = || tokio::spawn(async { panic!("as planned") });
-        let early = ends(Ok(())).unwrap_err();
+        let panicked = || tokio::spawn(async { panic!("as planned") });
+        let early = check(Ok(())).unwrap_err();
         assert_eq!(early, "leader election ended unexpectedly");
-        assert_eq!(ends(panics().await).unwrap_err(), "leader election panicked: as planned");
+        assert_eq!(check(panicked().await).unwrap_err(), "leader election panicked: as planned");
         trigger.pull();
-        assert_eq!(ends(Ok(())), Ok(()));
-        assert!(ends(panics().await).is_err());
+        assert_eq!(check(Ok(())), Ok(()));
+        assert!(check(panicked().await).is_err());
     }
 
     #[tokio::test]
     async fn leader_election_that_panics_ends_the_process() {
         let mut running = Running::new(Lifecycle::new(), GRACE);
         running.electors.spawn(async { panic!("as planned") });
-        let failure = running.until_shutdown().await.unwrap_err();
+        let failure = running.wait_for_shutdown().await.unwrap_err();
         assert_eq!(failure.to_string(), "leader election panicked: as planned");
     }
 

@@ -5,9 +5,9 @@ use tokio::runtime::Builder;
 
 use super::failure::Failure;
 
-/// Calls `first` on the first signal, and ends the process with status 1 on the second. A separate thread waits for
+/// Calls `on_first` on the first signal, and ends the process with status 1 on the second. A separate thread waits for
 /// signals, so that they work while user code blocks all other threads.
-pub(super) fn handle(first: impl FnOnce(&'static str) + Send + 'static) -> Result<(), Failure> {
+pub(super) fn handle(on_first: impl FnOnce(&'static str) + Send + 'static) -> Result<(), Failure> {
     let failed = |e: io::Error| Failure::new(format!("failed to install signal handlers: {e}"));
     let runtime = Builder::new_current_thread().enable_io().build().map_err(failed)?;
     let mut signals = {
@@ -15,7 +15,7 @@ pub(super) fn handle(first: impl FnOnce(&'static str) + Send + 'static) -> Resul
         Signals::new().map_err(failed)?
     };
     let wait = async move {
-        first(signals.next().await);
+        on_first(signals.next().await);
         let second = signals.next().await;
         tracing::warn!("received {second} while shutting down: ending at once");
         std::process::exit(1)

@@ -14,8 +14,8 @@ use crate::client::{
 };
 
 /// The timeout of a single attempt.
-const ATTEMPT: Duration = Duration::from_secs(10);
-/// The interval at which a wait that goes on is logged.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
+/// The interval at which failed attempts are logged.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 const FIRST_BACKOFF: Duration = Duration::from_millis(250);
 const MAX_BACKOFF: Duration = Duration::from_secs(4);
@@ -28,7 +28,7 @@ pub(crate) struct Startup<'a> {
 }
 
 impl<'a> Startup<'a> {
-    /// The timeout starts now.
+    /// Starts the timeout.
     pub(crate) fn new(access: &'a Access, timeout: Duration) -> Self {
         Self { access, timeout, deadline: Instant::now() + timeout }
     }
@@ -54,23 +54,26 @@ impl<'a> Startup<'a> {
         F: Future<Output = kube::Result<T>>,
     {
         let mut backoff = FIRST_BACKOFF;
-        let mut logged: Option<Instant> = None;
+        let mut last_logged: Option<Instant> = None;
         loop {
             let timed_out = |_| Err(kube::Error::Service(io::Error::from(io::ErrorKind::TimedOut).into()));
-            let error = match timeout(ATTEMPT, request()).await.unwrap_or_else(timed_out) {
+            let error = match timeout(ATTEMPT_TIMEOUT, request()).await.unwrap_or_else(timed_out) {
                 Ok(response) => return Ok(response),
                 Err(error) => error,
             };
-            let left = self.deadline.saturating_duration_since(Instant::now());
-            if !is_transient(&error) || left.is_zero() {
+            let remaining = self.deadline.saturating_duration_since(Instant::now());
+            if !is_transient(&error) || remaining.is_zero() {
                 return Err(error);
             }
-            if logged.is_none_or(|logged| logged.elapsed() >= LOG_INTERVAL) {
-                logged = Some(Instant::now());
+            if last_logged.is_none_or(|time| time.elapsed() >= LOG_INTERVAL) {
+                last_logged = Some(Instant::now());
                 let server = &self.access.config.cluster_url;
-                tracing::warn!("{}; retrying for {left:.0?}", describe(&error, &server, &root_cause(&error)));
+                tracing::warn!(
+                    "{}; retrying for {remaining:.0?}",
+                    describe(&error, &server, &root_cause(&error))
+                );
             }
-            sleep(backoff.min(left)).await;
+            sleep(backoff.min(remaining)).await;
             backoff = (backoff * 2).min(MAX_BACKOFF);
         }
     }
@@ -84,8 +87,8 @@ impl<'a> Startup<'a> {
         });
         let cause = match (error, root_cause(error)) {
             (kube::Error::Api(status), cause) if status.code == 401 => {
-                let invalid = certificate::validity_error(&config.auth_info);
-                format!("you must be logged in to the server: {}", invalid.unwrap_or(cause))
+                let validity_error = certificate::validity_error(&config.auth_info);
+                format!("you must be logged in to the server: {}", validity_error.unwrap_or(cause))
             }
             (_, cause) if is_transient(error) => format!("{cause}; gave up after {:.0?}", self.timeout),
             (_, cause) => cause,
@@ -95,7 +98,7 @@ impl<'a> Startup<'a> {
     }
 }
 
-/// Describes the error of a request. If there was no response, in kubectl's words.
+/// Describes the error of a request. The text for a request without a response is kubectl's.
 fn describe(error: &kube::Error, server: &dyn fmt::Display, cause: &str) -> String {
     match error {
         kube::Error::Api(_) | kube::Error::SerdeError(_) => {
@@ -127,15 +130,15 @@ mod tests {
 
     /// Answers requests with these responses in turn, and repeats the last one. Returns the result, the number of
     /// requests, and the time that they took.
-    async fn retried(responses: &[fn() -> kube::Result<u8>]) -> (Result<u8, String>, usize, Duration) {
+    async fn retry_with(responses: &[fn() -> kube::Result<u8>]) -> (Result<u8, String>, usize, Duration) {
         let access = access();
         let startup = Startup::new(&access, Duration::from_secs(60));
         let (start, count) = (Instant::now(), RefCell::new(0));
         let result = startup
             .retry(async || {
-                let at = *count.borrow();
+                let index = *count.borrow();
                 *count.borrow_mut() += 1;
-                responses[at.min(responses.len() - 1)]()
+                responses[index.min(responses.len() - 1)]()
             })
             .await;
         let requests = *count.borrow();
@@ -144,7 +147,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn transient_errors_are_retried_for_a_minute() {
-        let (result, requests, took) = retried(&[|| Err(refused())]).await;
+        let (result, requests, took) = retry_with(&[|| Err(refused())]).await;
         assert_eq!(
             result.unwrap_err(),
             "unable to connect to the server https://api.example.com:6443/ (the service account of this pod): \
@@ -157,13 +160,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_request_that_succeeds_within_the_minute_is_no_failure() {
         let (result, requests, _) =
-            retried(&[|| Err(refused()), || Err(api(503)), || Err(api(429)), || Ok(7)]).await;
+            retry_with(&[|| Err(refused()), || Err(api(503)), || Err(api(429)), || Ok(7)]).await;
         assert_eq!((result, requests), (Ok(7), 4));
     }
 
     #[tokio::test(start_paused = true)]
     async fn permanent_errors_fail_at_once() {
-        let (result, requests, took) = retried(&[|| Err(api(401))]).await;
+        let (result, requests, took) = retry_with(&[|| Err(api(401))]).await;
         assert!(result.unwrap_err().ends_with("you must be logged in to the server: denied (401)"));
         assert_eq!((requests, took), (1, Duration::ZERO));
     }

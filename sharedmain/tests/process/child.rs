@@ -1,4 +1,4 @@
-//! A process under test: its start, its output and its exit status.
+//! A process under test: its command, its output and its exit status.
 use std::{
     ffi::OsStr,
     fs,
@@ -16,20 +16,21 @@ use crate::faulty;
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The command of a process, with an empty environment, an empty home and free ports.
-pub(crate) struct Start {
+pub(crate) struct TestCommand {
     command: Command,
     home: tempfile::TempDir,
 }
 
-impl Start {
+impl TestCommand {
     pub(crate) fn new() -> Self {
-        Self::with_fault("none")
+        Self::with_scenario("none")
     }
 
-    pub(crate) fn with_fault(fault: &str) -> Self {
+    /// Selects one of the scenarios in `faulty.rs`.
+    pub(crate) fn with_scenario(scenario: &str) -> Self {
         let home = tempfile::tempdir().unwrap();
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.env_clear().envs([faulty::variable(fault)]).env("HOME", home.path());
+        command.env_clear().envs([faulty::scenario_variable(scenario)]).env("HOME", home.path());
         command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
         let ports = ["KNATIVE_HEALTH_PROBES_PORT", "METRICS_PROMETHEUS_PORT", "PROFILING_PORT"];
         command.envs(ports.map(|port| (port, "0")));
@@ -73,15 +74,16 @@ impl Start {
     }
 
     /// Runs the process to its end. Returns the exit status and all lines.
-    pub(crate) fn end(self) -> (i32, Vec<String>) {
-        self.spawn().end()
+    pub(crate) fn run(self) -> (i32, Vec<String>) {
+        self.spawn().wait()
     }
 }
 
+/// The lines that a process has written to standard error and standard output.
 #[derive(Default)]
 struct Output {
     lines: Mutex<Vec<String>>,
-    more: Condvar,
+    line_added: Condvar,
 }
 
 impl Output {
@@ -89,12 +91,13 @@ impl Output {
         thread::spawn(move || {
             for line in BufReader::new(pipe).lines().map_while(Result::ok) {
                 self.lines.lock().unwrap().push(line);
-                self.more.notify_all();
+                self.line_added.notify_all();
             }
         })
     }
 }
 
+/// A running process. It is killed on drop.
 pub(crate) struct Child {
     child: std::process::Child,
     output: Arc<Output>,
@@ -104,10 +107,10 @@ pub(crate) struct Child {
 
 impl Child {
     /// Waits for a line that contains the text, and returns the first one.
-    pub(crate) fn line(&self, text: &str) -> String {
+    pub(crate) fn wait_for_line(&self, text: &str) -> String {
         let lines = self.output.lines.lock().unwrap();
         let is_missing = |lines: &mut Vec<String>| !lines.iter().any(|line| line.contains(text));
-        let (lines, _) = self.output.more.wait_timeout_while(lines, TIMEOUT, is_missing).unwrap();
+        let (lines, _) = self.output.line_added.wait_timeout_while(lines, TIMEOUT, is_missing).unwrap();
         let found = lines.iter().find(|line| line.contains(text)).cloned();
         found.unwrap_or_else(|| panic!("no line with {text:?} in {lines:#?}"))
     }
@@ -116,10 +119,10 @@ impl Child {
         self.output.lines.lock().unwrap().clone()
     }
 
-    /// Waits until the process listens for this, and returns the address.
-    pub(crate) fn address(&self, what: &str) -> String {
-        let line = self.line(&format!("listening for {what}"));
-        json(&line)["address"].as_str().unwrap().to_owned()
+    /// Waits until the process listens for this purpose, and returns the address.
+    pub(crate) fn wait_for_address(&self, purpose: &str) -> String {
+        let line = self.wait_for_line(&format!("listening for {purpose}"));
+        parse_line(&line)["address"].as_str().unwrap().to_owned()
     }
 
     pub(crate) fn signal(&self, name: &str) {
@@ -128,7 +131,7 @@ impl Child {
     }
 
     /// Waits for the end of the process. Returns the exit status and all lines.
-    pub(crate) fn end(mut self) -> (i32, Vec<String>) {
+    pub(crate) fn wait(mut self) -> (i32, Vec<String>) {
         let start = Instant::now();
         let status = loop {
             match self.child.try_wait().unwrap() {
@@ -144,13 +147,13 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // The process may have ended already.
+        // Both fail if the process has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-pub(crate) fn json(line: &str) -> serde_json::Value {
+pub(crate) fn parse_line(line: &str) -> serde_json::Value {
     serde_json::from_str(line).unwrap_or_else(|e| panic!("{line}: {e}"))
 }
 
@@ -159,15 +162,15 @@ pub(crate) fn json(line: &str) -> serde_json::Value {
 pub(crate) fn failed_with_one_line((status, lines): (i32, Vec<String>)) -> String {
     assert_eq!(status, 1, "{lines:#?}");
     let (last, before) = lines.split_last().expect("no output");
-    let last = json(last);
+    let last = parse_line(last);
     assert_eq!(last["severity"], "EMERGENCY", "{lines:#?}");
-    assert!(before.iter().all(|line| json(line)["severity"] == "INFO"), "{lines:#?}");
+    assert!(before.iter().all(|line| parse_line(line)["severity"] == "INFO"), "{lines:#?}");
     last["message"].as_str().unwrap().to_owned()
 }
 
-/// Checks the same for a failure before any other line, which needs no network.
+/// Checks that the process ended with status 1 and one error, without any other line. Returns the message.
 #[track_caller]
-pub(crate) fn failed_at_once_with_one_line(ended: (i32, Vec<String>)) -> String {
-    assert_eq!(ended.1.len(), 1, "{:#?}", ended.1);
-    failed_with_one_line(ended)
+pub(crate) fn failed_at_once_with_one_line((status, lines): (i32, Vec<String>)) -> String {
+    assert_eq!(lines.len(), 1, "{lines:#?}");
+    failed_with_one_line((status, lines))
 }

@@ -1,4 +1,4 @@
-//! An OpenTelemetry collector that records requests.
+//! A fake OpenTelemetry collector, which records requests.
 use std::{
     collections::BTreeMap,
     net::SocketAddr,
@@ -27,6 +27,7 @@ use tonic::{Request, Response, Status, transport::server::TcpIncoming};
 
 use crate::server;
 
+/// A collector for one protocol: `grpc`, or else HTTP.
 pub(crate) struct Collector {
     pub(crate) address: SocketAddr,
     received: Received,
@@ -50,20 +51,20 @@ pub(crate) const SCOPE: &str = "x-scope";
 impl Collector {
     /// Listens on a free port.
     pub(crate) fn new(protocol: &str) -> Self {
-        Self::on(server::closed_port().0, protocol)
+        Self::listening_on(server::closed_port().0, protocol)
     }
 
-    pub(crate) fn on(socket: TcpSocket, protocol: &str) -> Self {
+    pub(crate) fn listening_on(socket: TcpSocket, protocol: &str) -> Self {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let (address, received) = (socket.local_addr().unwrap(), Received::default());
         let listener = {
-            let _inside = runtime.enter();
+            let _entered = runtime.enter();
             socket.listen(64).unwrap()
         };
-        let (grpc, seen) = (protocol == "grpc", received.clone());
+        let (is_grpc, seen) = (protocol == "grpc", received.clone());
         runtime.spawn(async move {
-            if grpc {
+            if is_grpc {
                 let server = tonic::transport::Server::builder()
                     .add_service(MetricsServiceServer::new(seen.clone()))
                     .add_service(TraceServiceServer::new(seen));
@@ -94,7 +95,7 @@ impl Collector {
         latest.flat_map(|r| &r.scope_metrics).flat_map(|scope| scope.metrics.clone()).collect()
     }
 
-    /// The attributes of the sender of the latest metrics.
+    /// The resource attributes in the latest request with metrics.
     pub(crate) fn resource(&self) -> BTreeMap<String, String> {
         let requests = self.received.0.lock().unwrap();
         let latest = requests.metrics.last().and_then(|request| request.resource_metrics[0].resource.clone());
@@ -106,7 +107,7 @@ impl Collector {
     }
 }
 
-/// Breaks all connections.
+/// Closes all connections.
 impl Drop for Collector {
     fn drop(&mut self) {
         self.runtime.take().unwrap().shutdown_background();
@@ -123,26 +124,24 @@ pub(crate) fn attributes(list: &[KeyValue]) -> BTreeMap<String, String> {
 
 /// Returns the value of a counter or a gauge, or the count of a histogram, of the series with this label.
 pub(crate) fn value(metrics: &[Metric], name: &str, label: (&str, &str)) -> Option<f64> {
-    let has = |attributes_of: &[KeyValue]| {
-        attributes(attributes_of).get(label.0).is_some_and(|value| value == label.1)
-    };
+    let has_label = |list: &[KeyValue]| attributes(list).get(label.0).is_some_and(|value| value == label.1);
     let metric = metrics.iter().find(|metric| metric.name == name)?;
     let points = match metric.data.as_ref()? {
         Data::Sum(sum) => &sum.data_points,
         Data::Gauge(gauge) => &gauge.data_points,
         Data::Histogram(histogram) => {
-            return histogram.data_points.iter().find(|p| has(&p.attributes)).map(|p| p.count as f64);
+            return histogram.data_points.iter().find(|p| has_label(&p.attributes)).map(|p| p.count as f64);
         }
         other => panic!("{other:?}"),
     };
-    match points.iter().find(|point| has(&point.attributes))?.value? {
+    match points.iter().find(|point| has_label(&point.attributes))?.value? {
         number_data_point::Value::AsDouble(value) => Some(value),
         number_data_point::Value::AsInt(value) => Some(value as f64),
     }
 }
 
 impl Received {
-    fn scope(&self, value: Option<&str>) {
+    fn record_scope(&self, value: Option<&str>) {
         self.0.lock().unwrap().scopes.extend(value.map(str::to_owned));
     }
 }
@@ -153,7 +152,7 @@ impl MetricsService for Received {
         &self,
         request: Request<ExportMetricsServiceRequest>,
     ) -> Result<Response<ExportMetricsServiceResponse>, Status> {
-        self.scope(request.metadata().get(SCOPE).map(|value| value.to_str().unwrap()));
+        self.record_scope(request.metadata().get(SCOPE).map(|value| value.to_str().unwrap()));
         self.0.lock().unwrap().metrics.push(request.into_inner());
         Ok(Response::new(ExportMetricsServiceResponse::default()))
     }
@@ -165,25 +164,25 @@ impl TraceService for Received {
         &self,
         request: Request<ExportTraceServiceRequest>,
     ) -> Result<Response<ExportTraceServiceResponse>, Status> {
-        self.scope(request.metadata().get(SCOPE).map(|value| value.to_str().unwrap()));
+        self.record_scope(request.metadata().get(SCOPE).map(|value| value.to_str().unwrap()));
         self.0.lock().unwrap().traces.push(request.into_inner());
         Ok(Response::new(ExportTraceServiceResponse::default()))
     }
 }
 
-fn check(received: &Received, headers: &HeaderMap) {
+fn check_headers(received: &Received, headers: &HeaderMap) {
     assert_eq!(headers["content-type"], "application/x-protobuf");
-    received.scope(headers.get(SCOPE).map(|value| value.to_str().unwrap()));
+    received.record_scope(headers.get(SCOPE).map(|value| value.to_str().unwrap()));
 }
 
 async fn metrics(State(received): State<Received>, headers: HeaderMap, body: Bytes) -> Vec<u8> {
-    check(&received, &headers);
+    check_headers(&received, &headers);
     received.0.lock().unwrap().metrics.push(ExportMetricsServiceRequest::decode(body).unwrap());
     ExportMetricsServiceResponse::default().encode_to_vec()
 }
 
 async fn traces(State(received): State<Received>, headers: HeaderMap, body: Bytes) -> Vec<u8> {
-    check(&received, &headers);
+    check_headers(&received, &headers);
     received.0.lock().unwrap().traces.push(ExportTraceServiceRequest::decode(body).unwrap());
     ExportTraceServiceResponse::default().encode_to_vec()
 }

@@ -1,4 +1,4 @@
-//! Credentials and proxies.
+//! Tests of credentials and proxies.
 use std::{collections::BTreeSet, fs, os::unix::fs::PermissionsExt};
 
 use rcgen::{
@@ -6,8 +6,8 @@ use rcgen::{
 };
 
 use crate::{
-    child::{Start, failed_at_once_with_one_line, failed_with_one_line},
-    server::{self, Http, Tls},
+    child::{TestCommand, failed_at_once_with_one_line, failed_with_one_line},
+    server::{self, HttpServer, TlsServer},
     trials,
 };
 
@@ -27,16 +27,20 @@ trials![
     requests_have_a_user_agent,
 ];
 
-fn config(server: &str, user: &str) -> String {
+fn kubeconfig(server: &str, user: &str) -> String {
     format!(
         "{{current-context: c, contexts: [{{name: c, context: {{cluster: c, user: u}}}}],
           clusters: [{{name: c, cluster: {{server: '{server}'}}}}], users: [{{name: u, user: {user}}}]}}"
     )
 }
 
+/// The user of a kubeconfig whose credentials the plugin of [`write_plugin`] prints.
+const PLUGIN_USER: &str =
+    "{exec: {apiVersion: client.authentication.k8s.io/v1, command: ./plugin, interactiveMode: Never}}";
+
 /// A server that accepts only this token.
-fn server_for(token: &'static str) -> Http {
-    Http::new(move |head| {
+fn server_for(token: &'static str) -> HttpServer {
+    HttpServer::new(move |head| {
         if head.contains(&format!("authorization: bearer {token}")) {
             (200, server::VERSION.into())
         } else {
@@ -45,70 +49,65 @@ fn server_for(token: &'static str) -> Http {
     })
 }
 
-fn plugin(start: &Start, script: &str) {
-    let path = start.file("plugin", &format!("#!/bin/sh\n{script}\n"));
+/// Writes an exec plugin, a shell script, into the home of the process.
+fn write_plugin(command: &TestCommand, script: &str) {
+    let path = command.file("plugin", &format!("#!/bin/sh\n{script}\n"));
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
 fn the_token_of_an_exec_plugin_is_used() {
     let server = server_for("from-plugin");
-    let start = Start::new().arg("--disable-ha");
+    let command = TestCommand::new().arg("--disable-ha");
     let credential = r#"{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"from-plugin"}}"#;
-    plugin(&start, &format!("echo called >> \"$HOME/calls\"; echo '{credential}'"));
-    let user =
-        "{exec: {apiVersion: client.authentication.k8s.io/v1, command: ./plugin, interactiveMode: Never}}";
-    let path = start.file("config", &config(&server.url(), user));
-    let calls = start.home().join("calls");
-    let child = start.env("KUBECONFIG", path).spawn();
-    child.line("greeter runs");
+    write_plugin(&command, &format!("echo called >> \"$HOME/calls\"; echo '{credential}'"));
+    let path = command.file("config", &kubeconfig(&server.url(), PLUGIN_USER));
+    let calls = command.home().join("calls");
+    let child = command.env("KUBECONFIG", path).spawn();
+    child.wait_for_line("greeter runs");
     assert!(fs::read_to_string(calls).unwrap().starts_with("called\n"));
 }
 
 fn an_exec_plugin_is_run_again_before_its_token_expires() {
-    let server = Http::empty();
-    let start = Start::new().arg("--disable-ha").env("SYSTEM_NAMESPACE", "system");
+    let server = HttpServer::without_objects();
+    let command = TestCommand::new().arg("--disable-ha").env("SYSTEM_NAMESPACE", "system");
     // Half a minute is so short that the plugin runs for each request.
     let script = r#"echo called >> "$HOME/calls"
         in_half_a_minute=$(date -u -d @$(($(date +%s) + 30)) +%Y-%m-%dT%H:%M:%SZ)
         echo "{\"apiVersion\":\"client.authentication.k8s.io/v1\",\"kind\":\"ExecCredential\",\"status\":{
             \"token\":\"call-$(wc -l < "$HOME/calls")\",\"expirationTimestamp\":\"$in_half_a_minute\"}}""#;
-    plugin(&start, script);
-    let user =
-        "{exec: {apiVersion: client.authentication.k8s.io/v1, command: ./plugin, interactiveMode: Never}}";
-    let path = start.file("config", &config(&server.url(), user));
-    let child = start.env("KUBECONFIG", path).spawn();
-    child.line("greeter runs");
+    write_plugin(&command, script);
+    let path = command.file("config", &kubeconfig(&server.url(), PLUGIN_USER));
+    let child = command.env("KUBECONFIG", path).spawn();
+    child.wait_for_line("greeter runs");
     let tokens: BTreeSet<_> =
         server.heads().iter().flatten().filter(|line| line.contains("bearer call-")).cloned().collect();
     assert!(tokens.len() >= 3, "{tokens:?}");
 }
 
 fn an_exec_plugin_is_run_again_after_its_token_was_refused() {
-    let server = Http::new(|head| match &head[0] {
+    let server = HttpServer::new(|head| match &head[0] {
         path if path.contains(" /version ") => (200, server::VERSION.into()),
         _ => server::status(401, "Unauthorized", "Unauthorized"),
     });
-    let start = Start::with_fault("maps").arg("--disable-ha").env("WATCHED", "system");
+    let command = TestCommand::with_scenario("maps").arg("--disable-ha").env("WATCHED", "system");
     let script = r#"echo called >> "$HOME/calls"
         echo "{\"apiVersion\":\"client.authentication.k8s.io/v1\",\"kind\":\"ExecCredential\",\"status\":{
             \"token\":\"call-$(wc -l < "$HOME/calls")\"}}""#;
-    plugin(&start, script);
-    let user =
-        "{exec: {apiVersion: client.authentication.k8s.io/v1, command: ./plugin, interactiveMode: Never}}";
-    let path = start.file("config", &config(&server.url(), user));
-    let _child = start.env("KUBECONFIG", path).spawn();
+    write_plugin(&command, script);
+    let path = command.file("config", &kubeconfig(&server.url(), PLUGIN_USER));
+    let _child = command.env("KUBECONFIG", path).spawn();
     server.wait_for_requests(1, |line| line == "authorization: bearer call-2");
 }
 
 fn a_client_certificate_of_an_exec_plugin_is_replaced_before_it_expires() {
     let authority = Authority::new();
-    let server = Tls::for_clients_of(authority.certificate.der());
-    let start = Start::new().arg("--disable-ha").env("SYSTEM_NAMESPACE", "system");
-    let ca = start.file("ca.pem", &server.ca);
+    let server = TlsServer::requiring_client_certificates(authority.certificate.der());
+    let command = TestCommand::new().arg("--disable-ha").env("SYSTEM_NAMESPACE", "system");
+    let ca = command.file("ca.pem", &server.ca);
     // The first certificate expires so soon that it is replaced at once, the second one much later.
     let clients = [authority.client(), authority.client()];
     for (n, (certificate, key)) in (1..).zip(&clients) {
-        start.file(
+        command.file(
             &format!("credential-{n}"),
             &serde_json::json!({
                 "apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {
@@ -119,20 +118,18 @@ fn a_client_certificate_of_an_exec_plugin_is_replaced_before_it_expires() {
             .to_string(),
         );
     }
-    plugin(
-        &start,
+    write_plugin(
+        &command,
         r#"echo called >> "$HOME/calls"
         case $(wc -l < "$HOME/calls") in 1) n=1 in='30 seconds';; *) n=2 in='1 hour';; esac
         sed "s/EXPIRES/$(date -u -d "$in" +%Y-%m-%dT%H:%M:%SZ)/" "$HOME/credential-$n""#,
     );
-    let user =
-        "{exec: {apiVersion: client.authentication.k8s.io/v1, command: ./plugin, interactiveMode: Never}}";
-    let config = config(&server.url(), user)
+    let config = kubeconfig(&server.url(), PLUGIN_USER)
         .replace("{server: ", &format!("{{certificate-authority: '{}', server: ", ca.display()));
-    let path = start.file("config", &config);
-    let calls = start.home().join("calls");
-    let child = start.env("KUBECONFIG", path).spawn();
-    child.line("greeter runs");
+    let path = command.file("config", &config);
+    let calls = command.home().join("calls");
+    let child = command.env("KUBECONFIG", path).spawn();
+    child.wait_for_line("greeter runs");
     server.wait_for_request_by(clients[1].0.der());
     assert_eq!(fs::read_to_string(calls).unwrap().lines().count(), 2);
 }
@@ -160,13 +157,13 @@ impl Authority {
 }
 
 fn the_error_of_a_failed_exec_plugin_only_has_its_standard_error() {
-    let start = Start::new().arg("--disable-ha");
-    plugin(&start, "echo hunter2; echo 'please log in first' >&2; exit 3");
+    let command = TestCommand::new().arg("--disable-ha");
+    write_plugin(&command, "echo hunter2; echo 'please log in first' >&2; exit 3");
     let user =
         "{exec: {apiVersion: client.authentication.k8s.io/v1, command: ./plugin, interactiveMode: Never,
         args: [--secret=hunter2], env: [{name: SECRET, value: hunter2}]}}";
-    let path = start.file("config", &config("http://127.0.0.1:1", user));
-    let message = failed_with_one_line(start.env("KUBECONFIG", &path).end());
+    let path = command.file("config", &kubeconfig("http://127.0.0.1:1", user));
+    let message = failed_with_one_line(command.env("KUBECONFIG", &path).run());
     for part in
         [&*path.display().to_string(), "the credential plugin", "exit status: 3", "please log in first"]
     {
@@ -177,20 +174,20 @@ fn the_error_of_a_failed_exec_plugin_only_has_its_standard_error() {
 
 fn a_token_file_may_end_with_a_newline() {
     let server = server_for("from-file");
-    let start = Start::new().arg("--disable-ha");
-    start.file("token", "from-file\n");
-    let path = start.file(".kube/config", &config(&server.url(), "{tokenFile: ../token}"));
+    let command = TestCommand::new().arg("--disable-ha");
+    command.file("token", "from-file\n");
+    let path = command.file(".kube/config", &kubeconfig(&server.url(), "{tokenFile: ../token}"));
     assert!(path.exists());
-    start.spawn().line("greeter runs");
+    command.spawn().wait_for_line("greeter runs");
 }
 
 fn a_rotated_token_file_is_read_again() {
-    let server = Http::empty();
-    let start = Start::new().arg("--disable-ha").env("SYSTEM_NAMESPACE", "system");
-    let token = start.file("token", "first");
-    start.file(".kube/config", &config(&server.url(), "{tokenFile: ../token}"));
-    let child = start.spawn();
-    child.line("greeter runs");
+    let server = HttpServer::without_objects();
+    let command = TestCommand::new().arg("--disable-ha").env("SYSTEM_NAMESPACE", "system");
+    let token = command.file("token", "first");
+    command.file(".kube/config", &kubeconfig(&server.url(), "{tokenFile: ../token}"));
+    let child = command.spawn();
+    child.wait_for_line("greeter runs");
     assert!(server.heads()[0].contains(&"authorization: bearer first".to_owned()));
     fs::write(token, "second").unwrap();
     // Informers keep requesting ConfigMaps that do not exist.
@@ -198,61 +195,64 @@ fn a_rotated_token_file_is_read_again() {
 }
 
 fn the_proxy_of_the_environment_is_used_unless_no_proxy_excludes_the_server() {
-    let proxy = Http::new(|_| (502, String::new()));
-    let start = || {
-        Start::new().args([
+    let proxy = HttpServer::new(|_| (502, String::new()));
+    let command = || {
+        TestCommand::new().args([
             "--disable-ha",
             "--startup-timeout=0s",
             "--server=https://api.nowhere.invalid:6443",
         ])
     };
     let with_a_user = proxy.url().replace("http://", "http://me:p%40ss@");
-    let message = failed_with_one_line(start().env("HTTPS_PROXY", with_a_user).end());
+    let message = failed_with_one_line(command().env("HTTPS_PROXY", with_a_user).run());
     assert!(message.contains(&format!("through the proxy {}", proxy.address)), "{message}");
     let head = &proxy.heads()[0];
     assert!(head[0].starts_with("CONNECT api.nowhere.invalid:6443 "), "{head:?}");
     let basic = format!("proxy-authorization: basic {}", "bWU6cEBzcw==".to_lowercase());
     assert!(head.iter().any(|line| line.to_lowercase() == basic), "{head:?}");
     let requests = proxy.heads().len();
-    let direct = start().env("HTTPS_PROXY", proxy.url()).env("NO_PROXY", ".invalid");
-    let message = failed_with_one_line(direct.end());
+    let direct = command().env("HTTPS_PROXY", proxy.url()).env("NO_PROXY", ".invalid");
+    let message = failed_with_one_line(direct.run());
     assert!(message.contains("failed to lookup address information"), "{message}");
     assert_eq!(proxy.heads().len(), requests);
 }
 
 fn the_proxy_is_chosen_for_the_url_of_the_server_flag() {
-    let proxy = Http::new(|_| (502, String::new()));
-    let start = |server: &str, flag: &str| {
-        let start = Start::new().args(["--disable-ha", "--startup-timeout=0s", "--server", flag]);
-        let path = start.file("config", &config(server, "{}"));
-        failed_with_one_line(start.env("KUBECONFIG", path).env("HTTPS_PROXY", proxy.url()).end())
+    let proxy = HttpServer::new(|_| (502, String::new()));
+    let error_with = |server: &str, flag: &str| {
+        let command = TestCommand::new().args(["--disable-ha", "--startup-timeout=0s", "--server", flag]);
+        let path = command.file("config", &kubeconfig(server, "{}"));
+        failed_with_one_line(command.env("KUBECONFIG", path).env("HTTPS_PROXY", proxy.url()).run())
     };
     let (_socket, here) = server::closed_port();
     let (here, elsewhere) = (format!("https://{here}"), "https://api.nowhere.invalid:6443");
-    let message = start(elsewhere, &here);
+    let message = error_with(elsewhere, &here);
     assert!(message.contains("Connection refused") && !message.contains("through the proxy"), "{message}");
     assert_eq!(proxy.heads().len(), 0);
-    let message = start(&here, elsewhere);
+    let message = error_with(&here, elsewhere);
     assert!(message.contains(&format!("through the proxy {}", proxy.address)), "{message}");
     assert!(proxy.heads()[0][0].starts_with("CONNECT api.nowhere.invalid:6443 "), "{:?}", proxy.heads());
 }
 
 fn a_socks_proxy_is_used() {
-    let start = Start::new().args(["--disable-ha", "--server=http://api.nowhere.invalid:8080"]);
-    start.env("HTTP_PROXY", format!("socks5://{}", server::socks5(None))).spawn().line("greeter runs");
+    let command = TestCommand::new().args(["--disable-ha", "--server=http://api.nowhere.invalid:8080"]);
+    command
+        .env("HTTP_PROXY", format!("socks5://{}", server::socks5(None)))
+        .spawn()
+        .wait_for_line("greeter runs");
 }
 
 fn a_socks_proxy_with_a_password_is_used() {
-    let start = Start::new().args(["--disable-ha", "--server=http://api.nowhere.invalid:8080"]);
+    let command = TestCommand::new().args(["--disable-ha", "--server=http://api.nowhere.invalid:8080"]);
     let proxy = format!("socks5://me:p%40ss@{}", server::socks5(Some(("me", "p@ss"))));
-    start.env("HTTP_PROXY", proxy).spawn().line("greeter runs");
+    command.env("HTTP_PROXY", proxy).spawn().wait_for_line("greeter runs");
 }
 
 fn the_error_of_an_unsupported_proxy_does_not_show_its_password() {
     for scheme in ["socks5h", "socks4"] {
-        let start = Start::new().args(["--disable-ha", "--server=https://api.nowhere.invalid:6443"]);
+        let command = TestCommand::new().args(["--disable-ha", "--server=https://api.nowhere.invalid:6443"]);
         let proxy = format!("{scheme}://user:hunter2@proxy.example.com:1080");
-        let message = failed_at_once_with_one_line(start.env("HTTPS_PROXY", proxy).end());
+        let message = failed_at_once_with_one_line(command.env("HTTPS_PROXY", proxy).run());
         assert!(
             message.contains(&format!("unsupported proxy {scheme}://proxy.example.com:1080")),
             "{message}"
@@ -262,9 +262,9 @@ fn the_error_of_an_unsupported_proxy_does_not_show_its_password() {
 }
 
 fn requests_have_a_user_agent() {
-    let server = Http::empty();
-    let child = Start::new().args(["--disable-ha", "--server", &server.url()]).spawn();
-    child.line("greeter runs");
+    let server = HttpServer::without_objects();
+    let child = TestCommand::new().args(["--disable-ha", "--server", &server.url()]).spawn();
+    child.wait_for_line("greeter runs");
     let agent = format!("user-agent: faulty/1.2.3 reknit/{}", env!("CARGO_PKG_VERSION"));
     assert!(server.heads()[0].contains(&agent), "{:?}", server.heads());
 }

@@ -1,4 +1,4 @@
-//! The process under test. An environment variable selects its controllers, tasks and faults.
+//! The process under test. An environment variable selects the scenario: its controllers, tasks and faults.
 use std::{env, process::ExitCode, thread, time::Duration};
 
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -12,29 +12,29 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Runtime;
 
-const FAULT: &str = "FAULTY";
+const SCENARIO: &str = "FAULTY";
 /// The label of the ConfigMaps that are reconciled.
 pub(crate) const LABEL: &str = "process.reknit.dev/reconciled";
 
 /// Returns whether this executable was started as the process under test.
 pub(crate) fn is_requested() -> bool {
-    env::var_os(FAULT).is_some()
+    env::var_os(SCENARIO).is_some()
 }
 
-/// The variable that selects a fault.
-pub(crate) fn variable(fault: &str) -> (&'static str, String) {
-    (FAULT, fault.to_owned())
+/// Returns the environment variable that selects a scenario.
+pub(crate) fn scenario_variable(scenario: &str) -> (&'static str, String) {
+    (SCENARIO, scenario.to_owned())
 }
 
 #[derive(Debug, Clone, clap::Args)]
-struct Own {
+struct OwnFlags {
     /// A flag of the program
     #[arg(long, default_value = "hello")]
     greeting: String,
 }
 
 #[derive(Debug, Clone, clap::Args)]
-struct Clashing {
+struct ClashingFlags {
     #[arg(long)]
     server: Option<String>,
 }
@@ -47,23 +47,23 @@ pub(crate) struct LampSpec {}
 kind!(Lamp {});
 
 pub(crate) fn run() -> ExitCode {
-    let main = Main::new("faulty").version("1.2.3").flags::<Own>().task(|cx| {
-        let (own, shutdown) = (cx.provided::<Own>()?, cx.shutdown());
+    let main = Main::new("faulty").version("1.2.3").flags::<OwnFlags>().task(|cx| {
+        let (flags, shutdown) = (cx.provided::<OwnFlags>()?, cx.shutdown());
         Ok(Task::new("greeter", async move {
-            tracing::info!(greeting = own.greeting, "greeter runs");
+            tracing::info!(greeting = flags.greeting, "greeter runs");
             shutdown.wait().await;
             tracing::info!("greeter ends");
             Ok(())
         }))
     });
-    match env::var(FAULT).unwrap_or_default().as_str() {
+    match env::var(SCENARIO).unwrap_or_default().as_str() {
         "within a runtime" => Runtime::new().unwrap().block_on(async { main.run() }), // as with #[tokio::main]
-        fault => with_fault(main, fault).run(),
+        scenario => add_scenario(main, scenario).run(),
     }
 }
 
-fn with_fault(main: Main, fault: &str) -> Main {
-    match fault {
+fn add_scenario(main: Main, scenario: &str) -> Main {
+    match scenario {
         "maps" => main.controller(maps),
         "maps and a webhook" => main.controller(maps).webhook(webhook),
         "maps and lamps" => main.controller(maps).controller(lamps),
@@ -99,28 +99,28 @@ fn with_fault(main: Main, fault: &str) -> Main {
         }),
         "constructor fails" => main.task(|_| Err("no such file".into())),
         "constructor panics" => main.task(|_| panic!("Inject goes round in a circle: A → B → A")),
-        "flags clash" => main.flags::<Clashing>(),
+        "flags clash" => main.flags::<ClashingFlags>(),
         _ => main,
     }
 }
 
 /// Selects the objects in the namespace of the test.
-fn watched() -> Selection {
+fn selection() -> Selection {
     select().namespace(&env::var("WATCHED").unwrap_or_default())
 }
 
 fn maps(cx: &Context) -> Result<Controller> {
-    let build = Controller::selected::<ConfigMap>(cx, watched().label(LABEL, "yes"));
+    let build = Controller::selected::<ConfigMap>(cx, selection().label(LABEL, "yes"));
     Ok(build.reconciler(Maps).name("maps").build())
 }
 
 /// A controller whose name is too long for a lease.
 fn long_name(cx: &Context) -> Result<Controller> {
-    Ok(Controller::selected::<ConfigMap>(cx, watched()).reconciler(Maps).name(&"x".repeat(300)).build())
+    Ok(Controller::selected::<ConfigMap>(cx, selection()).reconciler(Maps).name(&"x".repeat(300)).build())
 }
 
 fn lamps(cx: &Context) -> Result<Controller> {
-    Ok(Controller::selected::<Lamp>(cx, watched()).reconciler(Lamps).build())
+    Ok(Controller::selected::<Lamp>(cx, selection()).reconciler(Lamps).build())
 }
 
 /// A controller that reconciles a hundred keys again and again.

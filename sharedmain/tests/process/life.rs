@@ -1,4 +1,4 @@
-//! The start and the shutdown of a process.
+//! Tests of the start and the shutdown of a process.
 use std::{
     collections::BTreeSet,
     io::{Read, Write},
@@ -7,8 +7,8 @@ use std::{
 };
 
 use crate::{
-    child::{Child, Start, json},
-    server::{self, Head, Http},
+    child::{Child, TestCommand, parse_line},
+    server::{self, Head, HttpServer},
     trials,
 };
 
@@ -23,7 +23,7 @@ trials![
     a_task_that_panics_ends_the_process,
     the_process_continues_after_a_task_has_ended,
     signals_are_handled_while_all_threads_are_blocked,
-    probes_and_metrics_answer,
+    probes_and_metrics_respond,
     readiness_of_a_starting_process_has_a_reason,
     log_lines_have_the_keys_of_knative,
     config_logging_sets_the_level_unless_rust_log_is_set,
@@ -31,23 +31,23 @@ trials![
     leases_have_connections_of_their_own,
 ];
 
-/// Starts a process against a server without objects.
-fn start(fault: &str) -> (Start, Http) {
-    let server = Http::empty();
-    let start = Start::with_fault(fault).args(["--disable-ha", "--server", &server.url()]);
-    (start, server)
+/// Returns a command, and the server without objects that it uses.
+fn command(scenario: &str) -> (TestCommand, HttpServer) {
+    let server = HttpServer::without_objects();
+    let command = TestCommand::with_scenario(scenario).args(["--disable-ha", "--server", &server.url()]);
+    (command, server)
 }
 
 fn messages(lines: &[String]) -> Vec<String> {
-    lines.iter().map(|line| json(line)["message"].as_str().unwrap().to_owned()).collect()
+    lines.iter().map(|line| parse_line(line)["message"].as_str().unwrap().to_owned()).collect()
 }
 
 fn ends_after_signal(signal: &str, name: &str) {
-    let (start, _server) = start("none");
-    let child = start.spawn();
-    child.line("greeter runs");
+    let (command, _server) = command("none");
+    let child = command.spawn();
+    child.wait_for_line("greeter runs");
     child.signal(signal);
-    let (status, lines) = child.end();
+    let (status, lines) = child.wait();
     assert_eq!(status, 0, "{lines:#?}");
     let messages = messages(&lines);
     assert_eq!(messages[messages.len() - 3], format!("received {name}: shutting down"));
@@ -63,32 +63,32 @@ fn ctrl_c_shuts_a_process_down() {
 }
 
 fn a_second_signal_ends_the_process_at_once() {
-    let (start, _server) = start("task hangs");
-    let child = start.spawn();
-    child.line("greeter runs");
+    let (command, _server) = command("task hangs");
+    let child = command.spawn();
+    child.wait_for_line("greeter runs");
     child.signal("TERM");
-    child.line("task ended");
+    child.wait_for_line("task ended");
     child.signal("INT");
-    let (status, lines) = child.end();
+    let (status, lines) = child.wait();
     assert_eq!(status, 1, "{lines:#?}");
     assert_eq!(messages(&lines).last().unwrap(), "received SIGINT while shutting down: ending at once");
 }
 
 fn a_signal_ends_a_process_that_waits_for_the_server() {
     let (_socket, address) = server::closed_port();
-    let child = Start::new().args(["--disable-ha", "--server", &format!("http://{address}")]).spawn();
-    child.line("unable to connect to the server");
+    let child = TestCommand::new().args(["--disable-ha", "--server", &format!("http://{address}")]).spawn();
+    child.wait_for_line("unable to connect to the server");
     child.signal("TERM");
-    assert_eq!(child.end().0, 0);
+    assert_eq!(child.wait().0, 0);
 }
 
 fn a_task_that_hangs_is_dropped_at_the_deadline() {
-    let (start, _server) = start("task hangs");
-    let child = start.arg("--shutdown-timeout=300ms").spawn();
-    child.line("greeter runs");
+    let (command, _server) = command("task hangs");
+    let child = command.arg("--shutdown-timeout=300ms").spawn();
+    child.wait_for_line("greeter runs");
     let start_time = Instant::now();
     child.signal("TERM");
-    let (status, lines) = child.end();
+    let (status, lines) = child.wait();
     assert_eq!(status, 0, "{lines:#?}");
     assert!(start_time.elapsed() >= Duration::from_millis(300));
     assert!(
@@ -97,13 +97,13 @@ fn a_task_that_hangs_is_dropped_at_the_deadline() {
     );
 }
 
-/// Checks that the fault ends the process, and that other tasks are shut down before.
-fn ends_the_process(fault: &str, with: &str) {
-    let (start, _server) = start(fault);
-    let (status, lines) = start.end();
+/// Checks that the scenario ends the process, and that other tasks are shut down before.
+fn ends_the_process(scenario: &str, last_message: &str) {
+    let (command, _server) = command(scenario);
+    let (status, lines) = command.run();
     assert_eq!(status, 1, "{lines:#?}");
     let messages = messages(&lines);
-    assert_eq!(messages.last().unwrap(), with);
+    assert_eq!(messages.last().unwrap(), last_message);
     assert!(messages.contains(&"greeter ends".to_owned()), "{lines:#?}");
 }
 
@@ -112,11 +112,11 @@ fn a_task_that_fails_ends_the_process() {
 }
 
 fn a_task_that_fails_during_the_shutdown_is_a_failure() {
-    let (start, _server) = start("task fails late");
-    let child = start.spawn();
-    child.line("greeter runs");
+    let (command, _server) = command("task fails late");
+    let child = command.spawn();
+    child.wait_for_line("greeter runs");
     child.signal("TERM");
-    let (status, lines) = child.end();
+    let (status, lines) = child.wait();
     assert_eq!(status, 1, "{lines:#?}");
     assert_eq!(messages(&lines).last().unwrap(), "task wrong failed: no luck");
 }
@@ -126,22 +126,22 @@ fn a_task_that_panics_ends_the_process() {
 }
 
 fn the_process_continues_after_a_task_has_ended() {
-    let (start, _server) = start("task ends");
-    let child = start.spawn();
-    let ended = json(&child.line("task ended"));
+    let (command, _server) = command("task ends");
+    let child = command.spawn();
+    let ended = parse_line(&child.wait_for_line("task ended"));
     assert_eq!(ended["task"], "short");
-    child.line("greeter runs");
+    child.wait_for_line("greeter runs");
     child.signal("TERM");
-    assert_eq!(child.end().0, 0);
+    assert_eq!(child.wait().0, 0);
 }
 
 fn signals_are_handled_while_all_threads_are_blocked() {
-    let (start, _server) = start("task blocks");
-    let child = start.arg("--shutdown-timeout=300ms").spawn();
-    child.line("blocking");
+    let (command, _server) = command("task blocks");
+    let child = command.arg("--shutdown-timeout=300ms").spawn();
+    child.wait_for_line("blocking");
     child.signal("TERM");
-    child.line("received SIGTERM");
-    assert_eq!(child.end().0, 0);
+    child.wait_for_line("received SIGTERM");
+    assert_eq!(child.wait().0, 0);
 }
 
 pub(crate) fn get(address: &str, path: &str) -> (u16, String) {
@@ -152,16 +152,16 @@ pub(crate) fn get(address: &str, path: &str) -> (u16, String) {
 pub(crate) fn get_bytes(address: &str, path: &str) -> (u16, Vec<u8>) {
     let mut stream = TcpStream::connect(address).unwrap();
     write!(stream, "GET {path} HTTP/1.1\r\nhost: probe\r\nconnection: close\r\n\r\n").unwrap();
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).unwrap();
-    let end = answer.windows(4).position(|four| four == b"\r\n\r\n").unwrap();
-    let head = std::str::from_utf8(&answer[..end]).unwrap();
-    (head.split(' ').nth(1).unwrap().parse().unwrap(), answer[end + 4..].to_vec())
+    let mut response = Vec::new();
+    stream.read_to_end(&mut response).unwrap();
+    let end = response.windows(4).position(|window| window == b"\r\n\r\n").unwrap();
+    let head = std::str::from_utf8(&response[..end]).unwrap();
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), response[end + 4..].to_vec())
 }
 
 /// Waits until the path has this status, and returns the body.
 pub(crate) fn wait_for_status(child: &Child, path: &str, status: u16) -> String {
-    let (address, start) = (child.address("probes"), Instant::now());
+    let (address, start) = (child.wait_for_address("probes"), Instant::now());
     loop {
         let (actual, body) = get(&address, path);
         if actual == status {
@@ -172,13 +172,13 @@ pub(crate) fn wait_for_status(child: &Child, path: &str, status: u16) -> String 
     }
 }
 
-fn probes_and_metrics_answer() {
-    let (start, _server) = start("task hangs");
-    let child = start.spawn();
+fn probes_and_metrics_respond() {
+    let (command, _server) = command("task hangs");
+    let child = command.spawn();
     wait_for_status(&child, "/readiness", 200);
     wait_for_status(&child, "/health", 200);
-    assert_eq!(get(&child.address("probes"), "/elsewhere").0, 404);
-    let (status, text) = get(&child.address("metrics"), "/metrics");
+    assert_eq!(get(&child.wait_for_address("probes"), "/elsewhere").0, 404);
+    let (status, text) = get(&child.wait_for_address("metrics"), "/metrics");
     assert_eq!(status, 200);
     assert!(text.contains("process_resident_memory_bytes "), "{text}");
     child.signal("TERM");
@@ -188,17 +188,17 @@ fn probes_and_metrics_answer() {
 
 fn readiness_of_a_starting_process_has_a_reason() {
     let (_socket, address) = server::closed_port();
-    let child = Start::new().args(["--disable-ha", "--server", &format!("http://{address}")]).spawn();
+    let child = TestCommand::new().args(["--disable-ha", "--server", &format!("http://{address}")]).spawn();
     assert_eq!(wait_for_status(&child, "/readiness", 503), "waiting for the API server\n");
     wait_for_status(&child, "/health", 200);
 }
 
 fn log_lines_have_the_keys_of_knative() {
-    let (start, _server) = start("none");
-    let child = start.env("POD_NAME", "faulty-0").spawn();
-    let line = child.line("greeter runs");
+    let (command, _server) = command("none");
+    let child = command.env("POD_NAME", "faulty-0").spawn();
+    let line = child.wait_for_line("greeter runs");
     assert!(line.starts_with(r#"{"severity":"INFO","timestamp":"20"#), "{line}");
-    let line = json(&line);
+    let line = parse_line(&line);
     assert_eq!(line["logger"], "faulty");
     assert_eq!(line["knative.dev/pod"], "faulty-0");
     assert!(line["caller"].as_str().unwrap().starts_with(concat!(env!("CARGO_CRATE_NAME"), "/")), "{line}");
@@ -206,44 +206,45 @@ fn log_lines_have_the_keys_of_knative() {
 }
 
 fn config_logging_sets_the_level_unless_rust_log_is_set() {
-    let server = Http::new(|head| match &head[0] {
+    let server = HttpServer::new(|head| match &head[0] {
         path if path.contains(" /version ") => (200, server::VERSION.into()),
         path if path.contains("GET /api/v1/namespaces/system/configmaps/config-logging ") => {
             let map = r#"{"metadata": {"name": "config-logging"}, "data": {"loglevel.faulty": "error"}}"#;
             (200, map.into())
         }
-        _ => server::missing(),
+        _ => server::not_found(),
     });
-    let start = || {
+    let command = || {
         let args = ["--disable-ha", "--server", &server.url()];
-        Start::with_fault("task fails").args(args).env("SYSTEM_NAMESPACE", "system")
+        TestCommand::with_scenario("task fails").args(args).env("SYSTEM_NAMESPACE", "system")
     };
-    let (_, lines) = start().end();
+    let (_, lines) = command().run();
     assert!(!messages(&lines).contains(&"greeter ends".to_owned()), "{lines:#?}");
-    let (_, lines) = start().env("RUST_LOG", "info").end();
+    let (_, lines) = command().env("RUST_LOG", "info").run();
     assert!(messages(&lines).contains(&"greeter ends".to_owned()), "{lines:#?}");
 }
 
 fn user_flags_are_provided() {
-    let (start, _server) = start("none");
-    let child = start.args(["--greeting", "goodbye"]).spawn();
-    assert_eq!(json(&child.line("greeter runs"))["greeting"], "goodbye");
+    let (command, _server) = command("none");
+    let child = command.args(["--greeting", "goodbye"]).spawn();
+    assert_eq!(parse_line(&child.wait_for_line("greeter runs"))["greeting"], "goodbye");
 }
 
 fn leases_have_connections_of_their_own() {
-    let server = Http::new(|head| match &head[0] {
+    let server = HttpServer::new(|head| match &head[0] {
         path if path.contains(" /version ") => (200, server::VERSION.into()),
         path if path.contains("GET /api/v1/namespaces/system/configmaps/config-leader-election ") => {
             let data = r#"{"lease-duration": "3s", "renew-deadline": "2s", "retry-period": "1s"}"#;
             (200, format!(r#"{{"metadata": {{"name": "config-leader-election"}}, "data": {data}}}"#))
         }
-        _ => server::missing(),
+        _ => server::not_found(),
     });
-    let start = Start::with_fault("busy").args(["--server", &server.url()]);
-    let _child = start.env("SYSTEM_NAMESPACE", "system").spawn();
-    let of_leases = |line: &str| line.contains("/namespaces/system/leases");
-    server.wait_for_requests(4, of_leases);
-    let (leases, others): (Vec<_>, Vec<_>) = server.heads().into_iter().partition(|head| of_leases(&head[0]));
+    let command = TestCommand::with_scenario("busy").args(["--server", &server.url()]);
+    let _child = command.env("SYSTEM_NAMESPACE", "system").spawn();
+    let is_lease_request = |line: &str| line.contains("/namespaces/system/leases");
+    server.wait_for_requests(4, is_lease_request);
+    let (leases, others): (Vec<_>, Vec<_>) =
+        server.heads().into_iter().partition(|head| is_lease_request(&head[0]));
     let peers =
         |heads: &[Head]| heads.iter().filter_map(|head| head.last().cloned()).collect::<BTreeSet<_>>();
     let (leases, others) = (peers(&leases), peers(&others));

@@ -48,10 +48,10 @@ pub(crate) use trials;
 
 fn trial(name: &'static str, run: fn()) -> Trial {
     Trial::test(name, move || {
-        let began = Instant::now();
+        let start = Instant::now();
         run();
-        // As libtest reports times: hack/test.sh lists the slowest tests.
-        println!("test {name} ... ran <{:.3}s>", began.elapsed().as_secs_f64());
+        // The format is libtest's, because hack/test.sh lists the slowest tests.
+        println!("test {name} ... ran <{:.3}s>", start.elapsed().as_secs_f64());
         Ok::<_, Failed>(())
     })
 }

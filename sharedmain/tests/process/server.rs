@@ -42,10 +42,10 @@ pub(crate) fn closed_port() -> (TcpSocket, SocketAddr) {
     (socket, address)
 }
 
-/// A server that closes each connection after it has read a little.
-pub(crate) fn hanging_up() -> SocketAddr {
+/// A server that closes each connection without a response.
+pub(crate) fn closing_server() -> SocketAddr {
     listen(|mut stream| {
-        // The request does not matter.
+        // The content of the request does not matter, and an error would not either.
         let _ = stream.read(&mut [0; 64]);
     })
 }
@@ -58,9 +58,9 @@ pub(crate) fn socks5(credentials: Option<(&'static str, &'static str)>) -> Socke
         assert_eq!(read::<3>(&mut stream), [5, 1, method], "the authentication methods offered");
         stream.write_all(&[5, method]).unwrap();
         if let Some((user, password)) = credentials {
-            let given = [read_string(&mut stream, 1), read_string(&mut stream, 0)];
-            let is_right = given == [user, password];
-            stream.write_all(&[1, u8::from(!is_right)]).unwrap();
+            let sent = [read_string(&mut stream, 1), read_string(&mut stream, 0)];
+            let is_correct = sent == [user, password];
+            stream.write_all(&[1, u8::from(!is_correct)]).unwrap();
         }
         assert_eq!(read::<4>(&mut stream), [5, 1, 0, 3], "a request to connect to a name");
         read_string(&mut stream, 0);
@@ -78,7 +78,7 @@ fn read<const N: usize>(stream: &mut impl Read) -> [u8; N] {
     bytes
 }
 
-/// Skips bytes, and reads a string with its length before it.
+/// Skips bytes, then reads a length of one byte and a string of that length.
 fn read_string(stream: &mut impl Read, skipped: usize) -> String {
     stream.read_exact(&mut vec![0; skipped]).unwrap();
     let mut text = vec![0; usize::from(read::<1>(stream)[0])];
@@ -87,12 +87,12 @@ fn read_string(stream: &mut impl Read, skipped: usize) -> String {
 }
 
 /// A server that answers each request with a status and a body, and records the requests.
-pub(crate) struct Http {
+pub(crate) struct HttpServer {
     pub(crate) address: SocketAddr,
     heads: Arc<Mutex<Vec<Head>>>,
 }
 
-impl Http {
+impl HttpServer {
     pub(crate) fn new(respond_to: impl Fn(&Head) -> (u16, String) + Send + Sync + 'static) -> Self {
         let heads = Arc::new(Mutex::new(Vec::new()));
         let seen = heads.clone();
@@ -111,7 +111,7 @@ impl Http {
     }
 
     /// An API server without objects.
-    pub(crate) fn empty() -> Self {
+    pub(crate) fn without_objects() -> Self {
         Self::new(answer_without_objects)
     }
 
@@ -119,7 +119,7 @@ impl Http {
         format!("http://{}", self.address)
     }
 
-    /// Waits for this many requests whose heads have such a line.
+    /// Waits until the heads of this many requests have a line that fulfils the condition.
     pub(crate) fn wait_for_requests(&self, times: usize, line: impl Fn(&str) -> bool) {
         let start = Instant::now();
         while self.heads().iter().filter(|head| head.iter().any(|l| line(l))).count() < times {
@@ -137,6 +137,7 @@ impl Http {
     }
 }
 
+/// Returns an error response of an API server.
 pub(crate) fn status(code: u16, reason: &str, message: &str) -> (u16, String) {
     let status = serde_json::json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
@@ -145,7 +146,7 @@ pub(crate) fn status(code: u16, reason: &str, message: &str) -> (u16, String) {
     (code, status.to_string())
 }
 
-pub(crate) fn missing() -> (u16, String) {
+pub(crate) fn not_found() -> (u16, String) {
     status(404, "NotFound", "not found")
 }
 
@@ -156,7 +157,7 @@ fn answer_without_objects(head: &Head) -> (u16, String) {
         path if path.contains(" /api/v1/namespaces/system ") => {
             (200, r#"{"kind": "PartialObjectMetadata", "metadata": {"name": "system"}}"#.into())
         }
-        _ => missing(),
+        _ => not_found(),
     }
 }
 
@@ -182,8 +183,8 @@ fn respond(stream: &mut impl Write, status: u16, body: &str) -> std::io::Result<
     stream.flush()
 }
 
-/// An API server with a certificate of its own.
-pub(crate) struct Tls {
+/// An API server without objects, with a self-signed certificate.
+pub(crate) struct TlsServer {
     pub(crate) address: SocketAddr,
     /// The certificate, which is its own authority.
     pub(crate) ca: String,
@@ -191,27 +192,29 @@ pub(crate) struct Tls {
     clients: Arc<Mutex<Vec<Vec<u8>>>>,
 }
 
-impl Tls {
-    pub(crate) fn valid_from_to(from: i32, to: i32) -> Self {
-        Self::new(from, to, None)
+impl TlsServer {
+    /// Listens with a certificate that is valid from January 1 of one year to that of another.
+    pub(crate) fn valid_from_to(from_year: i32, to_year: i32) -> Self {
+        Self::new(from_year, to_year, None)
     }
 
-    /// Requires client certificates that this authority signed.
-    pub(crate) fn for_clients_of(authority: &CertificateDer<'_>) -> Self {
+    /// Listens, and requires client certificates that this authority signed.
+    pub(crate) fn requiring_client_certificates(authority: &CertificateDer<'_>) -> Self {
         let mut roots = RootCertStore::empty();
         roots.add(authority.clone().into_owned()).unwrap();
         Self::new(2020, 3000, Some(roots))
     }
 
-    fn new(from: i32, to: i32, clients_of: Option<RootCertStore>) -> Self {
+    fn new(from_year: i32, to_year: i32, client_roots: Option<RootCertStore>) -> Self {
         let mut params = CertificateParams::new(vec!["127.0.0.1".into()]).unwrap();
-        (params.not_before, params.not_after) = (date_time_ymd(from, 1, 1), date_time_ymd(to, 1, 1));
+        (params.not_before, params.not_after) =
+            (date_time_ymd(from_year, 1, 1), date_time_ymd(to_year, 1, 1));
         let key = KeyPair::generate().unwrap();
         let certificate = params.self_signed(&key).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = ServerConfig::builder_with_provider(provider.clone());
         let config = config.with_safe_default_protocol_versions().unwrap();
-        let config = match clients_of {
+        let config = match client_roots {
             None => config.with_no_client_auth(),
             Some(roots) => {
                 let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider);

@@ -4,83 +4,102 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::{
-    answer::{Answer, Wrong, bad_request, conflict, immutable, invalid, modified},
-    apply::{Owners, Writer},
+    apply::{ManagedFields, Writer},
     create::check_namespace,
     metadata,
-    objects::{Held, Objects, text},
-    patch, prune,
+    objects::{Objects, Stored, text},
+    patch, remove_empty,
     request::{PatchKind, Request},
+    response::{FieldError, Response, bad_request, conflict, immutable_field, invalid, stale_version},
     write::Verb,
 };
 
-/// The metadata fields that no request changes.
-const FIXED: &str = "name namespace uid creationTimestamp generation deletionTimestamp \
+/// The metadata fields that an update or a patch cannot change.
+const FIXED_FIELDS: &str = "name namespace uid creationTimestamp generation deletionTimestamp \
     deletionGracePeriodSeconds resourceVersion";
 
 impl Objects {
-    pub(super) fn change(&mut self, request: &Request, name: &str, old: Held) -> Result<Answer, Answer> {
-        let (sent, applied) = wanted(request, name, &old)?;
-        self.check(request, name, &old.object, &sent)?;
+    pub(super) fn change(
+        &mut self,
+        request: &Request,
+        name: &str,
+        old: Stored,
+    ) -> Result<Response, Response> {
+        let (requested, applied_fields) = requested_object(request, name, &old)?;
+        self.check_change(request, name, &old.object, &requested)?;
         let mut new = if request.subresource.is_some() {
-            with(old.object.clone(), "status", sent.get("status").cloned())
-        } else if request.place.has_status() {
-            with(sent, "status", old.object.get("status").cloned())
+            with_field(old.object.clone(), "status", requested.get("status").cloned())
+        } else if request.collection.has_status() {
+            with_field(requested, "status", old.object.get("status").cloned())
         } else {
-            sent
+            requested
         };
-        keep_fixed(&mut new, &old.object);
-        let owners = applied.unwrap_or_else(|| {
-            let before = old.owners.clone();
+        keep_fixed_fields(&mut new, &old.object);
+        let managed_fields = applied_fields.unwrap_or_else(|| {
+            let before = old.managed_fields.clone();
             before.after_update(&Writer::of(request), &old.object, &new)
         });
-        if new == old.object && (owners == old.owners || !request.applies()) {
-            return Ok((StatusCode::OK, new)); // nothing changed: nothing is stored
+        if new == old.object && (managed_fields == old.managed_fields || !request.is_apply()) {
+            return Ok((StatusCode::OK, new)); // A request that changes nothing stores nothing.
         }
-        if request.place.has_generation() && spec(&new) != spec(&old.object) {
-            raise_generation(&mut new);
+        if request.collection.has_generation() && desired_state(&new) != desired_state(&old.object) {
+            increment_generation(&mut new);
         }
-        Ok((StatusCode::OK, self.store(request, name, Held { object: new, owners })))
+        Ok((StatusCode::OK, self.store(request, name, Stored { object: new, managed_fields })))
     }
 
-    /// Checks whether the object may be changed in this way.
-    fn check(&self, request: &Request, name: &str, old: &Value, sent: &Value) -> Result<(), Answer> {
-        let (place, fields, was) = (&request.place, &sent["metadata"], &old["metadata"]);
+    /// Checks the name, the namespace, the preconditions and the immutable fields of the requested object.
+    fn check_change(
+        &self,
+        request: &Request,
+        name: &str,
+        old: &Value,
+        requested: &Value,
+    ) -> Result<(), Response> {
+        let collection = &request.collection;
+        let (metadata, old_metadata) = (&requested["metadata"], &old["metadata"]);
         let kind = self.kind_of(request, old);
-        let other = |field: &str| !fields[field].is_null() && fields[field] != was[field];
-        if text(&fields["name"]).is_empty() {
+        let differs = |field: &str| !metadata[field].is_null() && metadata[field] != old_metadata[field];
+        if text(&metadata["name"]).is_empty() {
             let message = format!(
                 "the name of the object ({name} based on URL) was undeterminable: name must be provided"
             );
             return Err(bad_request(&message));
         }
-        check_name(sent, name)?;
-        check_namespace(place, sent)?;
-        if other("uid") && request.verb == Verb::Update {
-            let why = format!(
+        check_name(requested, name)?;
+        check_namespace(collection, requested)?;
+        if differs("uid") && request.verb == Verb::Update {
+            let cause = format!(
                 "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: \
                  Precondition failed: UID in precondition: {}, UID in object meta: {}",
-                place.registry_key(name),
-                text(&fields["uid"]),
-                text(&was["uid"])
+                collection.registry_key(name),
+                text(&metadata["uid"]),
+                text(&old_metadata["uid"])
             );
-            return Err(conflict(request, name, &why));
+            return Err(conflict(request, name, &cause));
         }
-        if text(&fields["resourceVersion"]).is_empty() {
-            if request.verb == Verb::Update && !place.is_built_in() {
+        if text(&metadata["resourceVersion"]).is_empty() {
+            if request.verb == Verb::Update && !collection.is_built_in() {
                 let message = "Invalid value: 0: must be specified for an update".into();
-                let wrong = Wrong { field: "metadata.resourceVersion", reason: "FieldValueInvalid", message };
-                return Err(invalid(&place.group, &place.plural, name, &wrong));
+                let error =
+                    FieldError { field: "metadata.resourceVersion", reason: "FieldValueInvalid", message };
+                return Err(invalid(&collection.group, &collection.plural, name, &error));
             }
-        } else if other("resourceVersion") {
-            return Err(modified(request, name));
+        } else if differs("resourceVersion") {
+            return Err(stale_version(request, name));
         }
         for field in ["uid", "deletionTimestamp"] {
-            if other(field) {
-                return Err(immutable(place, &kind, name, &format!("metadata.{field}"), &fields[field]));
+            if differs(field) {
+                return Err(immutable_field(
+                    collection,
+                    &kind,
+                    name,
+                    &format!("metadata.{field}"),
+                    &metadata[field],
+                ));
             }
         }
-        check_finalizers(request, &kind, name, old, sent)
+        check_finalizers(request, &kind, name, old, requested)
     }
 }
 
@@ -90,40 +109,41 @@ fn check_finalizers(
     kind: &str,
     name: &str,
     old: &Value,
-    sent: &Value,
-) -> Result<(), Answer> {
+    requested: &Value,
+) -> Result<(), Response> {
     if old["metadata"]["deletionTimestamp"].is_null() || request.subresource.is_some() {
         return Ok(());
     }
-    let [before, after] =
-        [old, sent].map(|object| object["metadata"]["finalizers"].as_array().cloned().unwrap_or_default());
-    let new: Vec<_> = after.iter().filter(|one| !before.contains(one)).map(Value::to_string).collect();
-    if new.is_empty() {
+    let [before, after] = [old, requested]
+        .map(|object| object["metadata"]["finalizers"].as_array().cloned().unwrap_or_default());
+    let added: Vec<_> =
+        after.iter().filter(|finalizer| !before.contains(finalizer)).map(Value::to_string).collect();
+    if added.is_empty() {
         return Ok(());
     }
     let message = format!(
         "Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
-        new.join(", ")
+        added.join(", ")
     );
-    let wrong = Wrong { field: "metadata.finalizers", reason: "FieldValueForbidden", message };
-    Err(invalid(&request.place.group, kind, name, &wrong))
+    let error = FieldError { field: "metadata.finalizers", reason: "FieldValueForbidden", message };
+    Err(invalid(&request.collection.group, kind, name, &error))
 }
 
-fn check_name(object: &Value, name: &str) -> Result<(), Answer> {
+fn check_name(object: &Value, name: &str) -> Result<(), Response> {
     match text(&object["metadata"]["name"]) {
-        sent if sent.is_empty() || sent == name => Ok(()),
-        sent => Err(bad_request(&format!(
-            "the name of the object ({sent}) does not match the name on the URL ({name})"
+        sent_name if sent_name.is_empty() || sent_name == name => Ok(()),
+        sent_name => Err(bad_request(&format!(
+            "the name of the object ({sent_name}) does not match the name on the URL ({name})"
         ))),
     }
 }
 
 /// Checks the fields that an applied configuration has to set.
-pub(super) fn check_applied(request: &Request, name: &str) -> Result<(), Answer> {
-    if request.manager() == "unknown" {
+pub(super) fn check_applied_configuration(request: &Request, name: &str) -> Result<(), Response> {
+    if request.field_manager() == "unknown" {
         let message = "Required value: is required for apply patch".into();
-        let wrong = Wrong { field: "fieldManager", reason: "FieldValueRequired", message };
-        return Err(invalid("meta.k8s.io", "PatchOptions", "", &wrong));
+        let error = FieldError { field: "fieldManager", reason: "FieldValueRequired", message };
+        return Err(invalid("meta.k8s.io", "PatchOptions", "", &error));
     }
     if request.body["kind"].as_str().is_none() || request.body["apiVersion"].as_str().is_none() {
         let (version, kind) = (text(&request.body["apiVersion"]), text(&request.body["kind"]));
@@ -131,14 +151,18 @@ pub(super) fn check_applied(request: &Request, name: &str) -> Result<(), Answer>
         return Err(bad_request(&format!("invalid object type: {group}/{version}, Kind={kind}")));
     }
     check_name(&request.body, name)?;
-    match request.place.namespace {
-        Some(_) => check_namespace(&request.place, &request.body),
-        None => Ok(()), // whatever is said, it is in none
+    match request.collection.namespace {
+        Some(_) => check_namespace(&request.collection, &request.body),
+        None => Ok(()), // The namespace of a cluster-scoped object is ignored.
     }
 }
 
-/// Returns the object that the request asks for, and the owners of its fields if the request sets them.
-fn wanted(request: &Request, name: &str, old: &Held) -> Result<(Value, Option<Owners>), Answer> {
+/// Returns the object that the request asks for. Server-side apply also returns the new managed fields.
+fn requested_object(
+    request: &Request,
+    name: &str,
+    old: &Stored,
+) -> Result<(Value, Option<ManagedFields>), Response> {
     if request.verb == Verb::Update {
         return Ok((request.body.clone(), None));
     }
@@ -146,44 +170,46 @@ fn wanted(request: &Request, name: &str, old: &Held) -> Result<(Value, Option<Ow
         PatchKind::Merge => Ok((patch::merge(&old.object, &request.body)?, None)),
         PatchKind::Json => Ok((patch::json(&old.object, &request.body)?, None)),
         PatchKind::Apply => {
-            check_applied(request, name)?;
-            let force = request.asked("force") == "true";
+            check_applied_configuration(request, name)?;
+            let force = request.param("force") == "true";
             let version = text(&request.body["metadata"]["resourceVersion"]);
             if !version.is_empty() && version != text(&old.object["metadata"]["resourceVersion"]) {
-                return Err(modified(request, name));
+                return Err(stale_version(request, name));
             }
             let writer = Writer::of(request);
-            let (mut new, owners) =
-                old.owners.clone().after_apply(&writer, &old.object, &request.body, force)?;
+            let (mut new, managed_fields) =
+                old.managed_fields.clone().after_apply(&writer, &old.object, &request.body, force)?;
             if let Some(uid) = request.body["metadata"].get("uid") {
                 new["metadata"]["uid"] = uid.clone();
             }
-            Ok((new, Some(owners)))
+            Ok((new, Some(managed_fields)))
         }
     }
 }
 
-fn keep_fixed(new: &mut Value, old: &Value) {
+/// Gives the new object the apiVersion, the kind and the fixed metadata of the old one.
+fn keep_fixed_fields(new: &mut Value, old: &Value) {
     for field in ["apiVersion", "kind"] {
-        *new = with(std::mem::take(new), field, old.get(field).cloned());
+        *new = with_field(std::mem::take(new), field, old.get(field).cloned());
     }
-    let fields = metadata(new);
-    fields.remove("managedFields");
-    for fixed in FIXED.split(' ') {
-        match old["metadata"].get(fixed) {
-            Some(value) => fields.insert(fixed.into(), value.clone()),
-            None => fields.remove(fixed),
+    let metadata = metadata(new);
+    metadata.remove("managedFields");
+    for field in FIXED_FIELDS.split(' ') {
+        match old["metadata"].get(field) {
+            Some(value) => metadata.insert(field.into(), value.clone()),
+            None => metadata.remove(field),
         };
     }
-    prune(fields);
+    remove_empty(metadata);
 }
 
-pub(super) fn raise_generation(object: &mut Value) {
+pub(super) fn increment_generation(object: &mut Value) {
     let generation = object["metadata"]["generation"].as_i64().unwrap_or_default() + 1;
     metadata(object).insert("generation".into(), json!(generation));
 }
 
-pub(super) fn with(mut object: Value, field: &str, value: Option<Value>) -> Value {
+/// Returns the object with this field, or without it if the value is `None`.
+fn with_field(mut object: Value, field: &str, value: Option<Value>) -> Value {
     if let Some(fields) = object.as_object_mut() {
         match value {
             Some(value) => fields.insert(field.into(), value),
@@ -193,7 +219,7 @@ pub(super) fn with(mut object: Value, field: &str, value: Option<Value>) -> Valu
     object
 }
 
-/// The part of the object whose changes raise the generation.
-fn spec(object: &Value) -> Value {
-    with(with(object.clone(), "metadata", None), "status", None)
+/// The part of the object whose changes increment the generation: all but metadata and status.
+fn desired_state(object: &Value) -> Value {
+    with_field(with_field(object.clone(), "metadata", None), "status", None)
 }

@@ -5,98 +5,100 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{
-    answer::{Answer, Wrong, already_exists, bad_request, conflict, failure, invalid},
-    apply::{Owners, Writer},
+    apply::{ManagedFields, Writer},
+    collection::Collection,
     metadata,
-    objects::{Held, Objects, text},
-    place::Place,
+    objects::{Objects, Stored, text},
     request::Request,
+    response::{FieldError, Response, already_exists, bad_request, conflict, failure, invalid},
 };
 
 impl Objects {
-    pub(super) fn create(&mut self, request: &Request) -> Result<Answer, Answer> {
+    pub(super) fn create(&mut self, request: &Request) -> Result<Response, Response> {
         let mut object = request.body.clone();
-        check_namespace(&request.place, &object)?;
+        check_namespace(&request.collection, &object)?;
         if object["metadata"]["resourceVersion"].as_str().is_some_and(|version| !version.is_empty()) {
             let message = "resourceVersion should not be set on objects to be created";
             return Err(failure(StatusCode::INTERNAL_SERVER_ERROR, "", message));
         }
         let kind = self.kind_of(request, &object);
-        let name = self.name_for(request, &kind)?;
-        if let Some(old) = self.get(&request.place, &name) {
+        let name = self.object_name(request, &kind)?;
+        if let Some(old) = self.get(&request.collection, &name) {
             return Err(already_exists(request, &name, old));
         }
-        self.complete(request, &name, &kind, &mut object);
-        let owners = Owners::default().after_update(&Writer::of(request), &Value::Null, &object);
-        Ok((StatusCode::CREATED, self.store(request, &name, Held { object, owners })))
+        self.set_system_fields(request, &name, &kind, &mut object);
+        let managed_fields =
+            ManagedFields::default().after_update(&Writer::of(request), &Value::Null, &object);
+        Ok((StatusCode::CREATED, self.store(request, &name, Stored { object, managed_fields })))
     }
 
     /// Creates an object by server-side apply.
-    pub(super) fn apply_anew(&mut self, request: &Request, name: &str) -> Result<Answer, Answer> {
-        super::change::check_applied(request, name)?;
+    pub(super) fn create_by_apply(&mut self, request: &Request, name: &str) -> Result<Response, Response> {
+        super::change::check_applied_configuration(request, name)?;
         if let Some(uid) = request.body["metadata"]["uid"].as_str() {
-            let why = format!(
+            let cause = format!(
                 "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
             );
-            return Err(conflict(request, name, &why));
+            return Err(conflict(request, name, &cause));
         }
         let mut object = request.body.clone();
         let kind = text(&object["kind"]);
-        self.complete(request, name, &kind, &mut object);
-        let (object, owners) =
-            Owners::default().after_apply(&Writer::of(request), &Value::Null, &object, false)?;
-        Ok((StatusCode::CREATED, self.store(request, name, Held { object, owners })))
+        self.set_system_fields(request, name, &kind, &mut object);
+        let (object, managed_fields) =
+            ManagedFields::default().after_apply(&Writer::of(request), &Value::Null, &object, false)?;
+        Ok((StatusCode::CREATED, self.store(request, name, Stored { object, managed_fields })))
     }
 
-    fn name_for(&mut self, request: &Request, kind: &str) -> Result<String, Answer> {
-        let sent = |field: &str| text(&request.body["metadata"][field]);
-        if !sent("name").is_empty() {
-            return Ok(sent("name"));
+    /// Returns the name that was sent, or generates one from `generateName`.
+    fn object_name(&mut self, request: &Request, kind: &str) -> Result<String, Response> {
+        let metadata_field = |field: &str| text(&request.body["metadata"][field]);
+        if !metadata_field("name").is_empty() {
+            return Ok(metadata_field("name"));
         }
-        if sent("generateName").is_empty() {
+        if metadata_field("generateName").is_empty() {
             let message = "Required value: name or generateName is required".into();
-            let wrong = Wrong { field: "metadata.name", reason: "FieldValueRequired", message };
-            return Err(invalid(&request.place.group, kind, "", &wrong));
+            let error = FieldError { field: "metadata.name", reason: "FieldValueRequired", message };
+            return Err(invalid(&request.collection.group, kind, "", &error));
         }
-        Ok(format!("{}{:05x}", sent("generateName"), self.next()))
+        Ok(format!("{}{:05x}", metadata_field("generateName"), self.next_number()))
     }
 
     /// Sets the fields that the API server sets on every object.
-    fn complete(&mut self, request: &Request, name: &str, kind: &str, object: &mut Value) {
-        let uid = format!("00000000-0000-4000-8000-{:012x}", self.next());
-        if let Some(all) = object.as_object_mut() {
-            if request.place.has_status() {
-                all.remove("status");
+    fn set_system_fields(&mut self, request: &Request, name: &str, kind: &str, object: &mut Value) {
+        let uid = format!("00000000-0000-4000-8000-{:012x}", self.next_number());
+        if let Some(fields) = object.as_object_mut() {
+            if request.collection.has_status() {
+                fields.remove("status");
             }
-            all.entry("apiVersion").or_insert_with(|| json!(request.place.api_version()));
-            all.entry("kind").or_insert_with(|| json!(kind));
+            fields.entry("apiVersion").or_insert_with(|| json!(request.collection.api_version()));
+            fields.entry("kind").or_insert_with(|| json!(kind));
         }
-        let fields = metadata(object);
+        let metadata = metadata(object);
         for unset in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "managedFields"] {
-            fields.remove(unset);
+            metadata.remove(unset);
         }
-        fields.insert("name".into(), json!(name));
-        fields.insert("uid".into(), json!(uid));
-        fields.insert("creationTimestamp".into(), json!(now()));
-        if request.place.has_generation() {
-            fields.insert("generation".into(), json!(1));
+        metadata.insert("name".into(), json!(name));
+        metadata.insert("uid".into(), json!(uid));
+        metadata.insert("creationTimestamp".into(), json!(now()));
+        if request.collection.has_generation() {
+            metadata.insert("generation".into(), json!(1));
         }
-        match &request.place.namespace {
-            Some(namespace) => fields.insert("namespace".into(), json!(namespace)),
-            None => fields.remove("namespace"),
+        match &request.collection.namespace {
+            Some(namespace) => metadata.insert("namespace".into(), json!(namespace)),
+            None => metadata.remove("namespace"),
         };
-        super::prune(fields);
+        super::remove_empty(metadata);
     }
 
-    /// The Kind of the object, or else of other objects of its resource.
+    /// The Kind that the object names, or else the Kind of other objects of its resource.
     pub(super) fn kind_of(&self, request: &Request, object: &Value) -> String {
-        object["kind"].as_str().map(Into::into).or_else(|| self.kind(&request.place)).unwrap_or_default()
+        object["kind"].as_str().map(Into::into).or_else(|| self.kind(&request.collection)).unwrap_or_default()
     }
 }
 
-pub(super) fn check_namespace(place: &Place, object: &Value) -> Result<(), Answer> {
-    let sent = object["metadata"]["namespace"].as_str().filter(|namespace| !namespace.is_empty());
-    if sent.is_none() || sent == place.namespace.as_deref() {
+pub(super) fn check_namespace(collection: &Collection, object: &Value) -> Result<(), Response> {
+    let namespace = object["metadata"]["namespace"].as_str().filter(|namespace| !namespace.is_empty());
+    if namespace.is_none() || namespace == collection.namespace.as_deref() {
         return Ok(());
     }
     Err(bad_request("the namespace of the provided object does not match the namespace sent on the request"))

@@ -1,14 +1,14 @@
 //! An API server in memory.
 
-mod answer;
 mod apply;
 mod change;
+mod collection;
 mod create;
 mod delete;
 mod objects;
 mod patch;
-mod place;
 mod request;
+mod response;
 mod selector;
 #[cfg(test)]
 mod tests;
@@ -16,23 +16,25 @@ mod write;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use http::{Response, StatusCode};
+use http::StatusCode;
 use http_body_util::BodyExt;
 use kube::{Client, Resource, client::Body};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
 pub use self::write::{Verb, Write};
-use self::{answer::Answer, apply::Owners, objects::Objects, place::Place, request::Request};
+use self::{
+    apply::ManagedFields, collection::Collection, objects::Objects, request::Request, response::Response,
+};
 
 /// An API server in memory, for tests of single reconciles. It answers requests at once, as the real API server does; a
 /// test of this crate compares the two verb by verb.
 ///
 /// It supports get, list (label and field selectors, pages), create, update, patch (merge patch, JSON patch,
-/// server-side apply with owners and conflicts), delete and deletecollection, also of the `status` subresource. It
-/// generates names from `generateName`, uids, generations and creation times. A resourceVersion changes only with the
-/// object. A stale resourceVersion, another uid or a name that exists is answered with 409. Finalizers keep a deleted
-/// object until the last one is removed. Propagation policies, preconditions and dry runs work.
+/// server-side apply with field owners and conflicts), delete and deletecollection, also of the `status` subresource.
+/// It generates names from `generateName`, uids, generations and creation times. A resourceVersion changes only with
+/// the object. A stale resourceVersion, another uid or a name that exists is answered with 409. Finalizers keep a
+/// deleted object until the last one is removed. Propagation policies, preconditions and dry runs work.
 ///
 /// It knows no schema, so it does not default, validate or prune. Every custom resource has a status, and its lists are
 /// atomic. A built-in Kind can be selected by any field. Other Kinds can be selected by name and namespace, and by
@@ -69,15 +71,16 @@ pub struct ApiServer(Arc<Mutex<State>>);
 struct State {
     objects: Objects,
     failures: Vec<Failure>,
-    tape: Vec<Write>,
+    /// The write requests that [`ApiServer::writes`] has not taken yet.
+    writes: Vec<Write>,
 }
 
 struct Failure {
     verb: Verb,
     resource: String,
     code: u16,
-    /// The number of remaining failures. `None` is without limit.
-    left: Option<usize>,
+    /// The number of requests that still fail. `None` is without limit.
+    remaining: Option<usize>,
 }
 
 impl ApiServer {
@@ -92,9 +95,9 @@ impl ApiServer {
     /// # Panics
     ///
     /// Panics if the object cannot be written as JSON.
-    pub fn hold<K: Resource<DynamicType = ()> + Serialize>(&self, object: &K) -> Value {
-        let (place, value) = placed(object);
-        self.state().objects.hold(&place, value, Owners::default())
+    pub fn insert<K: Resource<DynamicType = ()> + Serialize>(&self, object: &K) -> Value {
+        let (collection, value) = encode(object);
+        self.state().objects.insert(&collection, value, ManagedFields::default())
     }
 
     /// Stores an object whose fields this manager owns, as after server-side apply. See [`hold`](Self::hold).
@@ -102,25 +105,25 @@ impl ApiServer {
     /// # Panics
     ///
     /// Panics if the object cannot be written as JSON.
-    pub fn hold_applied<K: Resource<DynamicType = ()> + Serialize>(
+    pub fn insert_applied<K: Resource<DynamicType = ()> + Serialize>(
         &self,
         object: &K,
         manager: &str,
     ) -> Value {
-        let (place, value) = placed(object);
-        let owners = Owners::of_applied(&place, manager, &value);
-        self.state().objects.hold(&place, value, owners)
+        let (collection, value) = encode(object);
+        let managed_fields = ManagedFields::of_applied(&collection, manager, &value);
+        self.state().objects.insert(&collection, value, managed_fields)
     }
 
-    /// Answers every such request with this code from now on. The reason is the one that goes with the code: a 409 is
-    /// `AlreadyExists` for a create and `Conflict` for other verbs.
+    /// Answers every request of this verb and resource with this code from now on. The reason follows from the code: a
+    /// 409 is `AlreadyExists` for a create and `Conflict` for other verbs.
     pub fn fail(&self, verb: Verb, resource: &str, code: u16) {
-        self.state().failures.push(Failure { verb, resource: resource.into(), code, left: None });
+        self.state().failures.push(Failure { verb, resource: resource.into(), code, remaining: None });
     }
 
-    /// Answers the next `times` requests of this kind with this code.
+    /// Answers the next `times` requests of this verb and resource with this code.
     pub fn fail_times(&self, verb: Verb, resource: &str, code: u16, times: usize) {
-        self.state().failures.push(Failure { verb, resource: resource.into(), code, left: Some(times) });
+        self.state().failures.push(Failure { verb, resource: resource.into(), code, remaining: Some(times) });
     }
 
     /// Returns the current object.
@@ -133,15 +136,15 @@ impl ApiServer {
         namespace: Option<&str>,
         name: &str,
     ) -> Option<K> {
-        let found = self.state().objects.get(&Place::of_kind::<K>(namespace), name)?.clone();
+        let stored = self.state().objects.get(&Collection::of_kind::<K>(namespace), name)?.clone();
         #[expect(clippy::expect_used, reason = "a test has to see what is wrong with the object")]
-        Some(serde_json::from_value(found).expect("the object decodes"))
+        Some(serde_json::from_value(stored).expect("the object decodes"))
     }
 
     /// Takes the write requests so far, in order. They include requests that failed and requests that this server does
     /// not support.
     pub fn writes(&self) -> Vec<Write> {
-        std::mem::take(&mut self.state().tape)
+        std::mem::take(&mut self.state().writes)
     }
 
     /// Returns a client of this server.
@@ -152,11 +155,11 @@ impl ApiServer {
             async move {
                 let (head, body) = request.into_parts();
                 let body = body.collect().await?.to_bytes();
-                let (code, answer) = match Request::parse(&head, &body) {
-                    Ok(request) => server.answer(&request),
-                    Err(refusal) => refusal,
+                let (code, body) = match Request::parse(&head, &body) {
+                    Ok(request) => server.handle(&request),
+                    Err(rejection) => rejection,
                 };
-                let mut response = Response::new(Body::from(answer.to_string().into_bytes()));
+                let mut response = http::Response::new(Body::from(body.to_string().into_bytes()));
                 *response.status_mut() = code;
                 Ok::<_, kube::Error>(response)
             }
@@ -164,22 +167,21 @@ impl ApiServer {
         Client::new(service, "default")
     }
 
-    fn answer(&self, request: &Request) -> Answer {
+    fn handle(&self, request: &Request) -> Response {
         let mut state = self.state();
-        let injected = state.failing(request);
-        let answer = match injected {
+        let injected = state.take_failure(request);
+        let result = match injected {
             // The write is recorded, and nothing is stored.
-            Some(_) => state.objects.clone().answer(request),
-            None => state.objects.answer(request),
+            Some(_) => state.objects.clone().handle(request),
+            None => state.objects.handle(request),
         };
-        if request.verb.writes() {
-            let meant =
-                answer.as_ref().ok().filter(|_| request.verb.leaves_one()).map(|(_, object)| object.clone());
-            state.tape.push(request.write(meant));
+        if request.verb.is_write() {
+            let success = result.as_ref().ok().filter(|_| request.verb.stores_object());
+            state.writes.push(request.to_write(success.map(|(_, object)| object.clone())));
         }
         match injected {
-            Some(code) => answer::injected(request, code),
-            None => answer.unwrap_or_else(|refusal| refusal),
+            Some(code) => response::injected_failure(request, code),
+            None => result.unwrap_or_else(|failure| failure),
         }
     }
 
@@ -190,42 +192,46 @@ impl ApiServer {
 }
 
 impl State {
-    fn failing(&mut self, request: &Request) -> Option<StatusCode> {
-        let meant = |failure: &&mut Failure| {
-            failure.verb == request.verb && failure.resource == request.resource() && failure.left != Some(0)
+    /// Returns the status code of the first failure that a test set for such requests, and counts it down.
+    fn take_failure(&mut self, request: &Request) -> Option<StatusCode> {
+        let matches = |failure: &&mut Failure| {
+            failure.verb == request.verb
+                && failure.resource == request.resource()
+                && failure.remaining != Some(0)
         };
-        let failure = self.failures.iter_mut().find(meant)?;
-        failure.left = failure.left.map(|left| left - 1);
+        let failure = self.failures.iter_mut().find(matches)?;
+        failure.remaining = failure.remaining.map(|remaining| remaining - 1);
         StatusCode::from_u16(failure.code).ok()
     }
 }
 
-/// The object with its apiVersion and kind, and its place.
-fn placed<K: Resource<DynamicType = ()> + Serialize>(object: &K) -> (Place, Value) {
+/// Encodes the object with its apiVersion and kind, and returns it with its collection.
+fn encode<K: Resource<DynamicType = ()> + Serialize>(object: &K) -> (Collection, Value) {
     #[expect(clippy::expect_used, reason = "objects of Kubernetes are JSON, and this is for tests")]
     let mut value = serde_json::to_value(object).expect("an object is JSON");
     if let Some(fields) = value.as_object_mut() {
         fields.entry("apiVersion").or_insert_with(|| json!(K::api_version(&())));
         fields.entry("kind").or_insert_with(|| json!(K::kind(&())));
     }
-    (Place::of_kind::<K>(object.meta().namespace.as_deref()), value)
+    (Collection::of_kind::<K>(object.meta().namespace.as_deref()), value)
 }
 
+/// Returns the metadata of an object. Adds it if there is none.
 fn metadata(value: &mut Value) -> &mut serde_json::Map<String, Value> {
     if !value["metadata"].is_object() {
         value["metadata"] = json!({});
     }
     match &mut value["metadata"] {
         Value::Object(metadata) => metadata,
-        _ => unreachable!("it was made an object"),
+        _ => unreachable!("metadata was set to an object above"),
     }
 }
 
-/// Removes empty lists and maps, which the API server does not store.
-fn prune(fields: &mut serde_json::Map<String, Value>) {
+/// Removes nulls and empty lists and maps, which the API server does not store.
+fn remove_empty(fields: &mut serde_json::Map<String, Value>) {
     fields.retain(|_, value| match value {
-        Value::Array(all) => !all.is_empty(),
-        Value::Object(all) => !all.is_empty(),
+        Value::Array(items) => !items.is_empty(),
+        Value::Object(fields) => !fields.is_empty(),
         value => !value.is_null(),
     });
 }

@@ -7,62 +7,71 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use serde_json::{Value, json};
 
 use super::{
-    answer::{Answer, no_such_resource, not_found, not_supported},
-    apply::Owners,
+    apply::ManagedFields,
+    collection::Collection,
     metadata,
-    place::Place,
     request::Request,
+    response::{Response, no_such_resource, not_found, not_supported},
     selector::Selector,
     write::Verb,
 };
 
-/// The first resourceVersion of changes. It is higher than those of objects that a test adds.
-const GIVEN: u64 = 1000;
+/// The resourceVersions of changes start above this number, and so above those of the objects that a test adds.
+const BASE_VERSION: u64 = 1000;
 
 /// The fields that objects of every Kind can be selected by.
-const EVERYWHERE: [&str; 2] = ["metadata.name", "metadata.namespace"];
+const COMMON_FIELDS: [&str; 2] = ["metadata.name", "metadata.namespace"];
 
 #[derive(Clone, Default)]
 pub(super) struct Objects {
-    held: BTreeMap<Slot, Held>,
+    stored: BTreeMap<ObjectKey, Stored>,
     /// The number of changes of each resource: resourceVersions of different resources are not comparable.
     changes: BTreeMap<String, u64>,
-    created: u64,
-    /// The Kinds of the resources that objects have been seen of.
+    /// The last number of [`next_number`](Self::next_number).
+    last_number: u64,
+    /// The Kind of each resource that an object has been stored of.
     kinds: BTreeMap<String, String>,
 }
 
-type Slot = (Place, String);
+/// The collection and the name of an object.
+type ObjectKey = (Collection, String);
 
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Held {
+pub(super) struct Stored {
     pub(super) object: Value,
-    pub(super) owners: Owners,
+    pub(super) managed_fields: ManagedFields,
 }
 
 impl Objects {
-    pub(super) fn get(&self, place: &Place, name: &str) -> Option<&Value> {
-        self.held.get(&slot(place, name)).map(|held| &held.object)
+    pub(super) fn get(&self, collection: &Collection, name: &str) -> Option<&Value> {
+        self.stored.get(&object_key(collection, name)).map(|stored| &stored.object)
     }
 
     /// Stores an object as it is. Its resourceVersion is 1 unless it has one.
-    pub(super) fn hold(&mut self, place: &Place, mut object: Value, owners: Owners) -> Value {
+    pub(super) fn insert(
+        &mut self,
+        collection: &Collection,
+        mut object: Value,
+        managed_fields: ManagedFields,
+    ) -> Value {
         metadata(&mut object).entry("resourceVersion").or_insert_with(|| json!("1"));
-        self.learn(place, &object);
+        self.record_kind(collection, &object);
         let name = text(&object["metadata"]["name"]);
-        self.held.insert(slot(place, &name), Held { object: object.clone(), owners });
+        let stored = Stored { object: object.clone(), managed_fields };
+        self.stored.insert(object_key(collection, &name), stored);
         object
     }
 
-    pub(super) fn answer(&mut self, request: &Request) -> Result<Answer, Answer> {
-        if let Some(refusal) = &request.refused {
-            return Err(refusal.clone());
+    /// Handles a request. Both results are responses: of a success, or of a failure.
+    pub(super) fn handle(&mut self, request: &Request) -> Result<Response, Response> {
+        if let Some(rejection) = &request.rejection {
+            return Err(rejection.clone());
         }
         match request.subresource.as_deref() {
-            Some("status") if !request.place.has_status() => return Err(no_such_resource()),
+            Some("status") if !request.collection.has_status() => return Err(no_such_resource()),
             None | Some("status") => {}
             Some(other) => {
-                return Err(not_supported(&format!("the subresource {}/{other}", request.place.plural)));
+                return Err(not_supported(&format!("the subresource {}/{other}", request.collection.plural)));
             }
         }
         let Some(name) = request.name.as_deref() else {
@@ -72,9 +81,9 @@ impl Objects {
                 _ => self.list(request),
             };
         };
-        let Some(old) = self.held.get(&slot(&request.place, name)).cloned() else {
-            return match request.applies() && request.subresource.is_none() {
-                true => self.apply_anew(request, name),
+        let Some(old) = self.stored.get(&object_key(&request.collection, name)).cloned() else {
+            return match request.is_apply() && request.subresource.is_none() {
+                true => self.create_by_apply(request, name),
                 false => Err(not_found(request, name)),
             };
         };
@@ -85,134 +94,143 @@ impl Objects {
         }
     }
 
-    fn list(&self, request: &Request) -> Result<Answer, Answer> {
-        let found = self.selected(request)?;
-        let after = request.asked("continue");
-        let rest: Vec<_> = found.iter().filter(|(slot, _)| *after < *token(slot)).collect();
-        let limit = request.asked("limit").parse().ok().filter(|limit| *limit > 0).unwrap_or(usize::MAX);
+    fn list(&self, request: &Request) -> Result<Response, Response> {
+        let selected = self.selected(request)?;
+        let after = request.param("continue");
+        let rest: Vec<_> = selected.iter().filter(|(key, _)| *after < *continue_token(key)).collect();
+        let limit = request.param("limit").parse().ok().filter(|limit| *limit > 0).unwrap_or(usize::MAX);
         let page = &rest[..limit.min(rest.len())];
-        let left = rest.len() - page.len();
+        let remaining = rest.len() - page.len();
 
-        let mut fields = json!({ "resourceVersion": self.version(&request.place).to_string() });
-        if !request.place.is_built_in() {
-            fields["continue"] = json!("");
+        let mut metadata = json!({ "resourceVersion": self.latest_version(&request.collection).to_string() });
+        if !request.collection.is_built_in() {
+            metadata["continue"] = json!("");
         }
-        if let (Some((slot, _)), true) = (page.last(), left > 0) {
-            fields["continue"] = json!(token(slot));
-            if request.asked("labelSelector").is_empty() && request.asked("fieldSelector").is_empty() {
-                fields["remainingItemCount"] = json!(left);
+        if let (Some((key, _)), true) = (page.last(), remaining > 0) {
+            metadata["continue"] = json!(continue_token(key));
+            if request.param("labelSelector").is_empty() && request.param("fieldSelector").is_empty() {
+                metadata["remainingItemCount"] = json!(remaining);
             }
         }
         let items = page.iter().map(|(_, object)| object.clone()).collect();
-        Ok((StatusCode::OK, self.as_list(&request.place, fields, items)))
+        Ok((StatusCode::OK, self.as_list(&request.collection, metadata, items)))
     }
 
     /// The objects that a request to a collection selects, in the order of pages.
-    pub(super) fn selected(&self, request: &Request) -> Result<Vec<(Slot, Value)>, Answer> {
-        let labels = Selector::of_labels(request.asked("labelSelector"))?;
-        let is_selectable = |field: &str| self.is_selectable(&request.place, field);
-        let fields = Selector::of_fields(request.asked("fieldSelector"), is_selectable)?;
-        let selected = |(place, _): &Slot, object: &Value| {
-            request.place.contains(place) && labels.matches_labels(object) && fields.matches_fields(object)
+    pub(super) fn selected(&self, request: &Request) -> Result<Vec<(ObjectKey, Value)>, Response> {
+        let labels = Selector::parse_labels(request.param("labelSelector"))?;
+        let is_selectable = |field: &str| self.is_selectable(&request.collection, field);
+        let fields = Selector::parse_fields(request.param("fieldSelector"), is_selectable)?;
+        let is_selected = |(collection, _): &ObjectKey, object: &Value| {
+            request.collection.contains(collection)
+                && labels.matches_labels(object)
+                && fields.matches_fields(object)
         };
-        let held = self.held.iter().filter(|(slot, held)| selected(slot, &held.object));
-        let mut found: Vec<_> = held.map(|(slot, held)| (slot.clone(), held.object.clone())).collect();
-        found.sort_by_cached_key(|(slot, _)| token(slot));
-        Ok(found)
+        let selected = self.stored.iter().filter(|(key, stored)| is_selected(key, &stored.object));
+        let mut objects: Vec<_> =
+            selected.map(|(key, stored)| (key.clone(), stored.object.clone())).collect();
+        objects.sort_by_cached_key(|(key, _)| continue_token(key));
+        Ok(objects)
     }
 
-    /// Returns true if the resource supports this field selector. The selectable fields of built-in Kinds are not known
-    /// here, so every field of these is accepted. Other Kinds have the fields that their definition names, and those of
-    /// all Kinds.
-    fn is_selectable(&self, place: &Place, field: &str) -> bool {
-        place.is_built_in()
-            || EVERYWHERE.contains(&field)
-            || self.defined_version(place).is_some_and(|version| {
+    /// Returns true if objects of the resource can be selected by this field. Built-in Kinds can be selected by any
+    /// field, because their selectable fields are not known here. Other Kinds have the fields of all Kinds, and those
+    /// that their CustomResourceDefinition names.
+    fn is_selectable(&self, collection: &Collection, field: &str) -> bool {
+        collection.is_built_in()
+            || COMMON_FIELDS.contains(&field)
+            || self.version_definition(collection).is_some_and(|version| {
                 let mut paths = version["selectableFields"].as_array().into_iter().flatten();
                 paths.any(|path| text(&path["jsonPath"]).trim_start_matches('.') == field)
             })
     }
 
-    /// The definition of this version, from a stored CustomResourceDefinition.
-    fn defined_version(&self, place: &Place) -> Option<&Value> {
-        let definitions = Place::of_kind::<CustomResourceDefinition>(None);
-        let definition = self.get(&definitions, &place.full_resource())?;
-        definition["spec"]["versions"].as_array()?.iter().find(|version| version["name"] == *place.version)
+    /// The definition of the collection's version, from a stored CustomResourceDefinition.
+    fn version_definition(&self, collection: &Collection) -> Option<&Value> {
+        let crds = Collection::of_kind::<CustomResourceDefinition>(None);
+        let definition = self.get(&crds, &collection.full_resource())?;
+        definition["spec"]["versions"]
+            .as_array()?
+            .iter()
+            .find(|version| version["name"] == *collection.version)
     }
 
-    pub(super) fn as_list(&self, place: &Place, fields: Value, mut items: Vec<Value>) -> Value {
-        if place.is_built_in() {
+    /// Returns the response to a list request, with this list metadata.
+    pub(super) fn as_list(&self, collection: &Collection, metadata: Value, mut items: Vec<Value>) -> Value {
+        if collection.is_built_in() {
             items.iter_mut().filter_map(Value::as_object_mut).for_each(|item| {
                 item.remove("apiVersion");
                 item.remove("kind");
             });
         }
-        let kind = format!("{}List", self.kind(place).unwrap_or_default());
-        json!({ "kind": kind, "apiVersion": place.api_version(), "metadata": fields, "items": items })
+        let kind = format!("{}List", self.kind(collection).unwrap_or_default());
+        json!({ "kind": kind, "apiVersion": collection.api_version(), "metadata": metadata, "items": items })
     }
 
     /// Stores the object under a new resourceVersion, or removes it if it is being deleted and has no finalizers left.
-    pub(super) fn store(&mut self, request: &Request, name: &str, mut new: Held) -> Value {
-        let goes = !new.object["metadata"]["deletionTimestamp"].is_null() && !has_finalizers(&new.object);
-        if request.is_dry() {
+    pub(super) fn store(&mut self, request: &Request, name: &str, mut new: Stored) -> Value {
+        let is_removed =
+            !new.object["metadata"]["deletionTimestamp"].is_null() && !has_finalizers(&new.object);
+        if request.is_dry_run() {
             return new.object;
         }
-        *self.changes.entry(request.place.full_resource()).or_default() += 1;
-        let slot = slot(&request.place, name);
-        if goes {
-            self.held.remove(&slot);
+        *self.changes.entry(request.collection.full_resource()).or_default() += 1;
+        let key = object_key(&request.collection, name);
+        if is_removed {
+            self.stored.remove(&key);
             return new.object;
         }
         metadata(&mut new.object)
-            .insert("resourceVersion".into(), json!(self.version(&request.place).to_string()));
-        self.learn(&request.place, &new.object);
-        self.held.insert(slot, new.clone());
+            .insert("resourceVersion".into(), json!(self.latest_version(&request.collection).to_string()));
+        self.record_kind(&request.collection, &new.object);
+        self.stored.insert(key, new.clone());
         new.object
     }
 
     /// Removes the object and returns the resourceVersion of the deletion.
-    pub(super) fn remove(&mut self, place: &Place, name: &str) -> String {
-        *self.changes.entry(place.full_resource()).or_default() += 1;
-        self.held.remove(&slot(place, name));
-        self.version(place).to_string()
+    pub(super) fn remove(&mut self, collection: &Collection, name: &str) -> String {
+        *self.changes.entry(collection.full_resource()).or_default() += 1;
+        self.stored.remove(&object_key(collection, name));
+        self.latest_version(collection).to_string()
     }
 
-    /// Returns a number that is used once.
-    pub(super) fn next(&mut self) -> u64 {
-        self.created += 1;
-        self.created
+    /// Returns a number that no other call returns.
+    pub(super) fn next_number(&mut self) -> u64 {
+        self.last_number += 1;
+        self.last_number
     }
 
-    /// The Kind of the resource, or `None` if no object of it was seen yet.
-    pub(super) fn kind(&self, place: &Place) -> Option<String> {
-        self.kinds.get(&place.full_resource()).cloned()
+    /// The Kind of the resource, or `None` if no object of it was stored yet.
+    pub(super) fn kind(&self, collection: &Collection) -> Option<String> {
+        self.kinds.get(&collection.full_resource()).cloned()
     }
 
-    fn learn(&mut self, place: &Place, object: &Value) {
+    fn record_kind(&mut self, collection: &Collection, object: &Value) {
         if let Some(kind) = object["kind"].as_str() {
-            self.kinds.insert(place.full_resource(), kind.into());
+            self.kinds.insert(collection.full_resource(), kind.into());
         }
     }
 
-    /// The resourceVersion of the latest change.
-    fn version(&self, place: &Place) -> u64 {
-        GIVEN + self.changes.get(&place.full_resource()).copied().unwrap_or_default()
+    /// The resourceVersion of the latest change to the resource.
+    fn latest_version(&self, collection: &Collection) -> u64 {
+        BASE_VERSION + self.changes.get(&collection.full_resource()).copied().unwrap_or_default()
     }
 }
 
 pub(super) fn has_finalizers(object: &Value) -> bool {
-    object["metadata"]["finalizers"].as_array().is_some_and(|all| !all.is_empty())
+    object["metadata"]["finalizers"].as_array().is_some_and(|finalizers| !finalizers.is_empty())
 }
 
+/// Returns the string, or an empty one if the value is not a string.
 pub(super) fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-fn slot(place: &Place, name: &str) -> Slot {
-    (place.clone(), name.to_owned())
+fn object_key(collection: &Collection, name: &str) -> ObjectKey {
+    (collection.clone(), name.to_owned())
 }
 
 /// The continue token of an object. Lists are ordered by it, as in etcd: `a-b/x` comes before `a/x`.
-fn token((place, name): &Slot) -> String {
-    format!("{}/{name}", place.namespace.as_deref().unwrap_or_default())
+fn continue_token((collection, name): &ObjectKey) -> String {
+    format!("{}/{name}", collection.namespace.as_deref().unwrap_or_default())
 }

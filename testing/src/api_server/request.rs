@@ -8,23 +8,23 @@ use reknit_injection::internal::ResourcePath;
 use serde_json::Value;
 
 use super::{
-    answer::{Answer, bad_request, failure, not_supported},
-    place::Place,
+    collection::Collection,
+    response::{Response, bad_request, failure, not_supported},
     write::{Verb, Write},
 };
 
 #[derive(Clone)]
 pub(super) struct Request {
     pub(super) verb: Verb,
-    pub(super) place: Place,
+    pub(super) collection: Collection,
     pub(super) name: Option<String>,
     pub(super) subresource: Option<String>,
     pub(super) query: BTreeMap<String, String>,
     /// The format of a patch.
     pub(super) patch: PatchKind,
     pub(super) body: Value,
-    /// The refusal of a request that is refused whatever is stored.
-    pub(super) refused: Option<Answer>,
+    /// The error response to a malformed request, which does not depend on the stored objects.
+    pub(super) rejection: Option<Response>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,96 +36,101 @@ pub(super) enum PatchKind {
 }
 
 impl Request {
-    /// Parses a request. A write that is refused for its own sake is still parsed, so that it can be recorded.
-    pub(super) fn parse(head: &Parts, body: &[u8]) -> Result<Self, Answer> {
+    /// Parses a request. A malformed write is parsed too, with a [`rejection`](Self::rejection), so that it can be
+    /// recorded.
+    pub(super) fn parse(head: &Parts, body: &[u8]) -> Result<Self, Response> {
         let query = head.uri.query().unwrap_or_default();
         let query: BTreeMap<_, _> = form_urlencoded::parse(query.as_bytes()).into_owned().collect();
         let path = head.uri.path();
-        let found = ResourcePath::read(path).ok_or_else(|| not_supported(&format!("the path {path}")))?;
-        let place = Place::new(found.group, found.version, found.plural, found.namespace);
-        let (name, subresource) = (found.name.map(str::to_owned), found.subresource().map(str::to_owned));
+        let parsed = ResourcePath::parse(path).ok_or_else(|| not_supported(&format!("the path {path}")))?;
+        let collection = Collection::new(parsed.group, parsed.version, parsed.plural, parsed.namespace);
+        let (name, subresource) = (parsed.name.map(str::to_owned), parsed.subresource().map(str::to_owned));
         if query.get("watch").is_some_and(|watch| watch != "false" && watch != "0") {
-            return Err(not_supported(&format!("watching {}", place.plural)));
+            return Err(not_supported(&format!("watching {}", collection.plural)));
         }
-        let named = name.is_some();
-        let unknown = || not_supported(&format!("{} {path}", head.method));
-        let verb = verb(&head.method, named).ok_or_else(unknown)?;
-        let misplaced = match verb {
-            Verb::Create => named && matches!(subresource.as_deref(), None | Some("status")),
-            Verb::Update | Verb::Patch => !named,
+        let has_name = name.is_some();
+        let unsupported = || not_supported(&format!("{} {path}", head.method));
+        let verb = verb_of(&head.method, has_name).ok_or_else(unsupported)?;
+        let is_wrong_path = match verb {
+            Verb::Create => has_name && matches!(subresource.as_deref(), None | Some("status")),
+            Verb::Update | Verb::Patch => !has_name,
             _ => false,
         };
-        let content =
+        let content_type =
             head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        let patch = if verb == Verb::Patch { patch_kind(content, &place) } else { Ok(PatchKind::Merge) };
-        let (patch, not_patched) = or_refused(patch, PatchKind::Merge);
-        let (body, not_read) = or_refused(read(path, body), Value::Null);
-        let refused = misplaced.then(unknown).or(not_patched).or(not_read);
-        Ok(Self { verb, place, name, subresource, query, patch, body, refused })
+        let patch =
+            if verb == Verb::Patch { patch_kind(content_type, &collection) } else { Ok(PatchKind::Merge) };
+        let (patch, patch_rejection) = split_rejection(patch, PatchKind::Merge);
+        let (body, body_rejection) = split_rejection(parse_body(path, body), Value::Null);
+        let rejection = is_wrong_path.then(unsupported).or(patch_rejection).or(body_rejection);
+        Ok(Self { verb, collection, name, subresource, query, patch, body, rejection })
     }
 
     /// `pods`, `pods/status`.
     pub(super) fn resource(&self) -> String {
         match &self.subresource {
-            Some(subresource) => format!("{}/{subresource}", self.place.plural),
-            None => self.place.plural.clone(),
+            Some(subresource) => format!("{}/{subresource}", self.collection.plural),
+            None => self.collection.plural.clone(),
         }
     }
 
-    pub(super) fn write(&self, meant: Option<Value>) -> Write {
-        let sent = |field: &str| self.body["metadata"][field].as_str().filter(|name| !name.is_empty());
-        let name = self.name.as_deref().or(sent("name")).or(sent("generateName")).unwrap_or_default();
+    /// Returns the record of this write, with the object that it stores.
+    pub(super) fn to_write(&self, result: Option<Value>) -> Write {
+        let metadata_field =
+            |field: &str| self.body["metadata"][field].as_str().filter(|text| !text.is_empty());
+        let name = self.name.as_deref().or(metadata_field("name"));
+        let name = name.or(metadata_field("generateName")).unwrap_or_default();
         let selector = |name| self.query.get(name).filter(|_| self.verb == Verb::DeleteCollection).cloned();
         Write {
             verb: self.verb,
             resource: self.resource(),
-            key: Key::new(self.place.namespace.as_deref(), name),
+            key: Key::new(self.collection.namespace.as_deref(), name),
             selector: selector("labelSelector"),
             field_selector: selector("fieldSelector"),
-            propagation_policy: self.policy().filter(|_| self.deletes()).map(Into::into),
-            dry_run: self.is_dry(),
-            applies: self.applies(),
+            propagation_policy: self.propagation_policy().filter(|_| self.is_delete()).map(Into::into),
+            dry_run: self.is_dry_run(),
+            is_apply: self.is_apply(),
             body: self.body.clone(),
-            meant,
+            result,
         }
     }
 
-    pub(super) fn applies(&self) -> bool {
+    pub(super) fn is_apply(&self) -> bool {
         self.verb == Verb::Patch && self.patch == PatchKind::Apply
     }
 
     /// Returns true for a dry run. The body of a delete replaces its query.
-    pub(super) fn is_dry(&self) -> bool {
+    pub(super) fn is_dry_run(&self) -> bool {
         match &self.body {
-            Value::Object(options) if self.deletes() => options.contains_key("dryRun"),
+            Value::Object(options) if self.is_delete() => options.contains_key("dryRun"),
             _ => self.query.contains_key("dryRun"),
         }
     }
 
-    fn deletes(&self) -> bool {
+    fn is_delete(&self) -> bool {
         matches!(self.verb, Verb::Delete | Verb::DeleteCollection)
     }
 
     /// The propagation policy of a delete, from its body or else from its query.
-    pub(super) fn policy(&self) -> Option<&str> {
+    pub(super) fn propagation_policy(&self) -> Option<&str> {
         match &self.body {
             Value::Object(options) => options.get("propagationPolicy").and_then(Value::as_str),
             _ => self.query.get("propagationPolicy").map(String::as_str),
         }
     }
 
-    pub(super) fn manager(&self) -> &str {
+    pub(super) fn field_manager(&self) -> &str {
         self.query.get("fieldManager").map_or("unknown", String::as_str)
     }
 
-    /// A parameter of the query, or an empty text.
-    pub(super) fn asked(&self, name: &str) -> &str {
+    /// A parameter of the query, or an empty string.
+    pub(super) fn param(&self, name: &str) -> &str {
         self.query.get(name).map_or("", String::as_str)
     }
 }
 
-fn verb(method: &Method, named: bool) -> Option<Verb> {
-    Some(match (method.as_str(), named) {
+fn verb_of(method: &Method, has_name: bool) -> Option<Verb> {
+    Some(match (method.as_str(), has_name) {
         ("GET", true) => Verb::Get,
         ("GET", false) => Verb::List,
         ("POST", _) => Verb::Create,
@@ -137,25 +142,26 @@ fn verb(method: &Method, named: bool) -> Option<Verb> {
     })
 }
 
-fn or_refused<T>(found: Result<T, Answer>, otherwise: T) -> (T, Option<Answer>) {
-    found.map_or_else(|refusal| (otherwise, Some(refusal)), |found| (found, None))
+/// Returns the value, or the default and the response that rejects the request.
+fn split_rejection<T>(parsed: Result<T, Response>, default: T) -> (T, Option<Response>) {
+    parsed.map_or_else(|rejection| (default, Some(rejection)), |value| (value, None))
 }
 
-fn read(path: &str, body: &[u8]) -> Result<Value, Answer> {
+fn parse_body(path: &str, body: &[u8]) -> Result<Value, Response> {
     match body {
         [] => Ok(Value::Null),
-        sent => serde_json::from_slice(sent)
-            .map_err(|error| bad_request(&format!("the body of {path} is no JSON: {error}"))),
+        text => serde_json::from_slice(text)
+            .map_err(|error| bad_request(&format!("the body of {path} is not JSON: {error}"))),
     }
 }
 
-fn patch_kind(content: &str, place: &Place) -> Result<PatchKind, Answer> {
-    match content.split(';').next().unwrap_or_default() {
+fn patch_kind(content_type: &str, collection: &Collection) -> Result<PatchKind, Response> {
+    match content_type.split(';').next().unwrap_or_default() {
         "application/merge-patch+json" => Ok(PatchKind::Merge),
         "application/json-patch+json" => Ok(PatchKind::Json),
         "application/apply-patch+yaml" => Ok(PatchKind::Apply),
-        "application/strategic-merge-patch+json" if place.is_built_in() => {
-            Err(not_supported(&format!("strategic merge patches, here of {}", place.plural)))
+        "application/strategic-merge-patch+json" if collection.is_built_in() => {
+            Err(not_supported(&format!("strategic merge patches, here of {}", collection.plural)))
         }
         _ => {
             let message = "the body of the request was in an unknown format - accepted media types include: \

@@ -1,43 +1,43 @@
-//! Label and field selectors of list requests.
+//! Label and field selectors of requests to a collection.
 
 use serde_json::Value;
 
-use super::answer::{Answer, bad_request};
+use super::response::{Response, bad_request};
 
-/// A conjunction of requirements.
+/// Requirements. An object matches if it meets all of them.
 pub(super) struct Selector(Vec<Requirement>);
 
 struct Requirement {
-    /// A label, or the path of a field.
+    /// The name of a label, or the path of a field.
     key: String,
-    test: Test,
+    operator: Operator,
 }
 
-enum Test {
+enum Operator {
     Exists,
-    Missing,
+    DoesNotExist,
     In(Vec<String>),
     NotIn(Vec<String>),
 }
 
 impl Selector {
     /// Parses `a=b,a!=b,a,!a,a in (b,c),a notin (b,c)`.
-    pub(super) fn of_labels(text: &str) -> Result<Self, Answer> {
-        let parts = parts(text).into_iter().map(|part| part.trim().to_owned());
-        parts
-            .filter(|part| !part.is_empty())
-            .map(|part| Requirement::of_label(&part))
+    pub(super) fn parse_labels(text: &str) -> Result<Self, Response> {
+        let requirements = split_requirements(text).into_iter().map(|text| text.trim().to_owned());
+        requirements
+            .filter(|text| !text.is_empty())
+            .map(|text| Requirement::parse_label(&text))
             .collect::<Result<_, _>>()
             .map(Self)
     }
 
-    /// Parses `metadata.name=a,status.phase!=Running`, and refuses fields that cannot be selected by.
-    pub(super) fn of_fields(text: &str, is_selectable: impl Fn(&str) -> bool) -> Result<Self, Answer> {
-        let parts = text.split(',').filter(|part| !part.is_empty());
-        let all: Vec<_> = parts.map(Requirement::of_field).collect::<Result<_, _>>()?;
-        match all.iter().find(|requirement| !is_selectable(&requirement.key)) {
+    /// Parses `metadata.name=a,status.phase!=Running`, and refuses fields by which objects cannot be selected.
+    pub(super) fn parse_fields(text: &str, is_selectable: impl Fn(&str) -> bool) -> Result<Self, Response> {
+        let texts = text.split(',').filter(|text| !text.is_empty());
+        let requirements: Vec<_> = texts.map(Requirement::parse_field).collect::<Result<_, _>>()?;
+        match requirements.iter().find(|requirement| !is_selectable(&requirement.key)) {
             Some(Requirement { key, .. }) => Err(bad_request(&format!("field label not supported: {key}"))),
-            None => Ok(Self(all)),
+            None => Ok(Self(requirements)),
         }
     }
 
@@ -53,46 +53,46 @@ impl Selector {
         })
     }
 
-    fn matches(&self, value: impl Fn(&str) -> Option<String>) -> bool {
-        self.0.iter().all(|Requirement { key, test }| {
-            let value = value(key);
-            let among = |values: &[String]| value.as_ref().is_some_and(|value| values.contains(value));
-            match test {
-                Test::Exists => value.is_some(),
-                Test::Missing => value.is_none(),
-                Test::In(values) => among(values),
-                Test::NotIn(values) => !among(values),
+    fn matches(&self, value_of: impl Fn(&str) -> Option<String>) -> bool {
+        self.0.iter().all(|Requirement { key, operator }| {
+            let value = value_of(key);
+            let is_in = |values: &[String]| value.as_ref().is_some_and(|value| values.contains(value));
+            match operator {
+                Operator::Exists => value.is_some(),
+                Operator::DoesNotExist => value.is_none(),
+                Operator::In(values) => is_in(values),
+                Operator::NotIn(values) => !is_in(values),
             }
         })
     }
 }
 
 impl Requirement {
-    fn of_field(text: &str) -> Result<Self, Answer> {
-        let (key, test) = equality(text)
+    fn parse_field(text: &str) -> Result<Self, Response> {
+        let (key, operator) = parse_equality(text)
             .ok_or_else(|| bad_request(&format!("invalid selector: '{text}'; can't understand '{text}'")))?;
-        Ok(Self { key: key.into(), test })
+        Ok(Self { key: key.into(), operator })
     }
 
-    fn of_label(text: &str) -> Result<Self, Answer> {
-        let among = |values: &str| {
+    fn parse_label(text: &str) -> Result<Self, Response> {
+        let parse_values = |values: &str| {
             let values = values.trim().trim_start_matches('(').trim_end_matches(')');
             values.split(',').map(|value| value.trim().to_owned()).collect::<Vec<_>>()
         };
-        let (key, test) = if let Some((key, values)) = text.split_once(" notin ") {
-            (key, Test::NotIn(among(values)))
+        let (key, operator) = if let Some((key, values)) = text.split_once(" notin ") {
+            (key, Operator::NotIn(parse_values(values)))
         } else if let Some((key, values)) = text.split_once(" in ") {
-            (key, Test::In(among(values)))
-        } else if let Some(equality) = equality(text) {
+            (key, Operator::In(parse_values(values)))
+        } else if let Some(equality) = parse_equality(text) {
             equality
         } else if let Some(key) = text.strip_prefix('!') {
-            (key, Test::Missing)
+            (key, Operator::DoesNotExist)
         } else {
-            (text, Test::Exists)
+            (text, Operator::Exists)
         };
         let key = key.trim();
         match key.split_once(' ') {
-            None if !key.is_empty() => Ok(Self { key: key.into(), test }),
+            None if !key.is_empty() => Ok(Self { key: key.into(), operator }),
             None => Err(bad_request(&format!("unable to parse requirement: {text:?} names no label"))),
             Some((_, rest)) => Err(bad_request(&format!(
                 "unable to parse requirement: found '{rest}', expected: in, notin, =, ==, !=, gt, lt"
@@ -101,29 +101,29 @@ impl Requirement {
     }
 }
 
-/// Parses `a=b`, `a==b` or `a!=b` into the key and the test.
-fn equality(text: &str) -> Option<(&str, Test)> {
-    let one = |value: &str| vec![value.trim().to_owned()];
+/// Parses `a=b`, `a==b` or `a!=b` into the key and an operator.
+fn parse_equality(text: &str) -> Option<(&str, Operator)> {
+    let single = |value: &str| vec![value.trim().to_owned()];
     match text.split_once("!=") {
-        Some((key, value)) => Some((key, Test::NotIn(one(value)))),
+        Some((key, value)) => Some((key, Operator::NotIn(single(value)))),
         None => {
             let (key, value) = text.split_once("==").or_else(|| text.split_once('='))?;
-            Some((key, Test::In(one(value))))
+            Some((key, Operator::In(single(value))))
         }
     }
 }
 
-/// Splits at the commas that are not within brackets.
-fn parts(selector: &str) -> Vec<String> {
-    let mut parts: Vec<String> = Vec::new();
+/// Splits a label selector at the commas that are not within parentheses.
+fn split_requirements(selector: &str) -> Vec<String> {
+    let mut requirements: Vec<String> = Vec::new();
     for piece in selector.split(',') {
-        match parts.last_mut() {
+        match requirements.last_mut() {
             Some(last) if last.matches('(').count() > last.matches(')').count() => {
                 last.push(',');
                 last.push_str(piece);
             }
-            _ => parts.push(piece.into()),
+            _ => requirements.push(piece.into()),
         }
     }
-    parts
+    requirements
 }

@@ -25,12 +25,12 @@ pub enum Verb {
 }
 
 impl Verb {
-    pub(super) fn writes(self) -> bool {
+    pub(super) fn is_write(self) -> bool {
         !matches!(self, Self::Get | Self::List)
     }
 
     /// Returns true if the object exists after a successful request.
-    pub(super) fn leaves_one(self) -> bool {
+    pub(super) fn stores_object(self) -> bool {
         matches!(self, Self::Create | Self::Update | Self::Patch)
     }
 }
@@ -62,12 +62,12 @@ pub struct Write {
     /// True for a dry run.
     pub dry_run: bool,
     /// True for server-side apply, which is a patch.
-    pub applies: bool,
+    pub is_apply: bool,
     /// The body that was sent.
     pub body: Value,
     /// The object after a successful request, even if the request was [made to fail](super::ApiServer::fail). `None`
     /// for a deletion, and if the server itself refused the request.
-    pub meant: Option<Value>,
+    pub result: Option<Value>,
 }
 
 impl Write {

@@ -21,8 +21,8 @@ use super::{ControlPlane, Error, crds};
 pub(super) const FIELD_MANAGER: &str = "reknit-testing";
 
 impl ControlPlane {
-    /// Applies every document of the text, in order, by server-side apply. Waits until a CustomResourceDefinition is
-    /// served. A namespaced object without a namespace goes to `default`.
+    /// Applies every document of the text, in order, by server-side apply. After a CustomResourceDefinition, waits
+    /// until the API server serves it. A namespaced object without a namespace goes to `default`.
     pub async fn apply_yaml(&self, text: &str) -> Result<(), Error> {
         self.apply("text", text).await
     }
@@ -30,7 +30,7 @@ impl ControlPlane {
     /// Applies a file, or the `.yaml` and `.yml` files of a folder in the order of their names, as
     /// [`apply_yaml`](Self::apply_yaml) does.
     pub async fn apply_path(&self, path: impl AsRef<Path>) -> Result<(), Error> {
-        for file in files(path.as_ref())? {
+        for file in yaml_files(path.as_ref())? {
             let text = fs::read_to_string(&file).map_err(Error::file("read", &file))?;
             self.apply(&file.display().to_string(), &text).await?;
         }
@@ -41,17 +41,17 @@ impl ControlPlane {
         let client = self.client()?;
         for (number, document) in Deserializer::from_str(text).enumerate() {
             let origin = format!("{origin}, document {}", number + 1);
-            let wrong = |problem: String| Error::Yaml { origin: origin.clone(), problem };
-            let value = Value::deserialize(document).map_err(|error| wrong(error.to_string()))?;
+            let yaml_error = |problem: String| Error::Yaml { origin: origin.clone(), problem };
+            let value = Value::deserialize(document).map_err(|error| yaml_error(error.to_string()))?;
             if value.is_null() {
                 continue;
             }
             let object: DynamicObject =
-                serde_json::from_value(value).map_err(|error| wrong(error.to_string()))?;
-            apply_object(&client, &object, wrong).await?;
+                serde_json::from_value(value).map_err(|error| yaml_error(error.to_string()))?;
+            apply_object(&client, &object, yaml_error).await?;
             if object.types.as_ref().is_some_and(|types| types.kind == "CustomResourceDefinition") {
-                let definition = object.try_parse().map_err(|error| wrong(error.to_string()))?;
-                crds::served(&client, &definition).await?;
+                let definition = object.try_parse().map_err(|error| yaml_error(error.to_string()))?;
+                crds::wait_until_served(&client, &definition).await?;
             }
         }
         Ok(())
@@ -61,12 +61,15 @@ impl ControlPlane {
 async fn apply_object(
     client: &Client,
     object: &DynamicObject,
-    wrong: impl Fn(String) -> Error,
+    yaml_error: impl Fn(String) -> Error,
 ) -> Result<(), Error> {
-    let types = object.types.as_ref().ok_or_else(|| wrong("no apiVersion and kind".into()))?;
-    let name =
-        object.metadata.name.as_deref().ok_or_else(|| wrong(format!("a {} without a name", types.kind)))?;
-    let kind = GroupVersionKind::try_from(types).map_err(|error| wrong(error.to_string()))?;
+    let types = object.types.as_ref().ok_or_else(|| yaml_error("no apiVersion and kind".into()))?;
+    let name = object
+        .metadata
+        .name
+        .as_deref()
+        .ok_or_else(|| yaml_error(format!("a {} without a name", types.kind)))?;
+    let kind = GroupVersionKind::try_from(types).map_err(|error| yaml_error(error.to_string()))?;
     let (resource, capabilities) = pinned_kind(client, &kind)
         .await
         .map_err(Error::api(format!("find the Kind {} {}", types.api_version, types.kind)))?;
@@ -83,14 +86,14 @@ async fn apply_object(
     Ok(())
 }
 
-fn files(path: &Path) -> Result<Vec<PathBuf>, Error> {
+fn yaml_files(path: &Path) -> Result<Vec<PathBuf>, Error> {
     if !path.is_dir() {
         return Ok(vec![path.to_owned()]);
     }
     let is_yaml = |file: &PathBuf| matches!(file.extension().and_then(OsStr::to_str), Some("yaml" | "yml"));
     let entries = fs::read_dir(path).map_err(Error::file("read", path))?;
-    let files: Result<Vec<PathBuf>, _> = entries.map(|entry| entry.map(|entry| entry.path())).collect();
-    let mut files = files.map_err(Error::file("read", path))?;
+    let paths: Result<Vec<PathBuf>, _> = entries.map(|entry| entry.map(|entry| entry.path())).collect();
+    let mut files = paths.map_err(Error::file("read", path))?;
     files.retain(is_yaml);
     files.sort();
     Ok(files)

@@ -1,6 +1,6 @@
 //! The settings of a control plane.
 
-use super::{ControlPlane, Error, process::Running};
+use super::{ControlPlane, Error, process::Processes};
 
 /// A builder for a [`ControlPlane`], from [`ControlPlane::builder`].
 #[derive(Clone, Debug, Default)]
@@ -33,12 +33,12 @@ impl Builder {
     /// the end of its log, or if the API server is not ready after two minutes.
     pub async fn start(self) -> Result<ControlPlane, Error> {
         for _ in 0..4 {
-            match Running::start(self.audited, &self.arguments).await {
+            match Processes::start(self.audited, &self.arguments).await {
                 // Another process took a port after it was found to be free.
                 Err(Error::Ended { log, .. }) if log.contains("address already in use") => {}
-                started => return ControlPlane::over(started?),
+                result => return ControlPlane::new(result?),
             }
         }
-        ControlPlane::over(Running::start(self.audited, &self.arguments).await?)
+        ControlPlane::new(Processes::start(self.audited, &self.arguments).await?)
     }
 }

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use super::{ControlPlane, Error};
 
-// The HTTP gateway of etcd encodes bytes as base64 and 64-bit numbers as text. This key is one zero byte, the lowest of
-// all.
+/// A key to request the current revision with: one zero byte. The HTTP gateway of etcd encodes bytes as base64 and
+/// 64-bit numbers as text.
 const ANY_KEY: &str = "AA==";
 
 impl ControlPlane {
@@ -19,17 +19,18 @@ impl ControlPlane {
     /// affected; the next one is refused.
     pub async fn compact(&self) -> Result<(), Error> {
         let etcd = self.etcd()?;
-        let seen = ask(&etcd, "/v3/kv/range", json!({"key": ANY_KEY})).await?;
-        let revision = &seen["header"]["revision"];
-        match ask(&etcd, "/v3/kv/compaction", json!({"revision": revision, "physical": true})).await {
+        let range = post(&etcd, "/v3/kv/range", json!({"key": ANY_KEY})).await?;
+        let revision = &range["header"]["revision"];
+        match post(&etcd, "/v3/kv/compaction", json!({"revision": revision, "physical": true})).await {
             // Etcd is already compacted up to this revision.
             Err(Error::Api { source, .. }) if source.to_string().contains("has been compacted") => Ok(()),
-            answer => answer.map(|_| ()),
+            response => response.map(|_| ()),
         }
     }
 
+    /// Returns a client of etcd's HTTP gateway.
     fn etcd(&self) -> Result<Client, Error> {
-        let address = format!("http://127.0.0.1:{}", self.running.ports.etcd);
+        let address = format!("http://127.0.0.1:{}", self.processes.ports.etcd);
         let address = address
             .parse()
             .map_err(|error| Error::Credentials(format!("use the address {address}: {error}")))?;
@@ -37,10 +38,10 @@ impl ControlPlane {
     }
 }
 
-async fn ask(etcd: &Client, path: &str, question: Value) -> Result<Value, Error> {
-    let request = Request::post(path)
-        .header("Content-Type", "application/json")
-        .body(question.to_string().into_bytes());
-    let request = request.map_err(|error| Error::Credentials(format!("ask etcd for {path}: {error}")))?;
-    etcd.request(request).await.map_err(Error::api(format!("ask etcd for {path}")))
+async fn post(etcd: &Client, path: &str, body: Value) -> Result<Value, Error> {
+    let request =
+        Request::post(path).header("Content-Type", "application/json").body(body.to_string().into_bytes());
+    let request =
+        request.map_err(|error| Error::Credentials(format!("request {path} from etcd: {error}")))?;
+    etcd.request(request).await.map_err(Error::api(format!("request {path} from etcd")))
 }

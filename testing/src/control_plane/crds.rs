@@ -20,7 +20,7 @@ impl ControlPlane {
         self.install_crd(K::crd()).await
     }
 
-    /// Installs a definition that was built by hand, as [`install`](Self::install) does.
+    /// Installs a definition that no type derives, as [`install`](Self::install) does.
     pub async fn install_crd(&self, crd: CustomResourceDefinition) -> Result<(), Error> {
         let origin = format!("CustomResourceDefinition {}", crd.name_any());
         let text = serde_json::to_string(&crd)
@@ -30,37 +30,39 @@ impl ControlPlane {
 }
 
 /// Waits until every served version can be listed and is found by discovery.
-pub(super) async fn served(client: &Client, crd: &CustomResourceDefinition) -> Result<(), Error> {
+pub(super) async fn wait_until_served(client: &Client, crd: &CustomResourceDefinition) -> Result<(), Error> {
     until(LIMIT, || async {
-        established(client, &crd.name_any()).await?;
+        check_established(client, &crd.name_any()).await?;
         for version in crd.spec.versions.iter().filter(|version| version.served) {
-            listed(client, &resource(crd, &version.name)).await?;
+            check_version(client, &api_resource(crd, &version.name)).await?;
         }
         Ok::<_, String>(())
     })
     .await
-    .map_err(|last| Error::TooLate { what: format!("serving {}", crd.name_any()), limit: LIMIT, last })
+    .map_err(|last| Error::Timeout { what: format!("serving {}", crd.name_any()), limit: LIMIT, last })
 }
 
-async fn established(client: &Client, name: &str) -> Result<(), String> {
+async fn check_established(client: &Client, name: &str) -> Result<(), String> {
     let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
     let crd = crds.get(name).await.map_err(|error| error.to_string())?;
     let conditions = crd.status.and_then(|status| status.conditions).unwrap_or_default();
-    let is_met = conditions.iter().any(|one| one.type_ == "Established" && one.status == "True");
-    is_met.then_some(()).ok_or_else(|| format!("not Established: {conditions:?}"))
+    let is_established =
+        conditions.iter().any(|condition| condition.type_ == "Established" && condition.status == "True");
+    is_established.then_some(()).ok_or_else(|| format!("not Established: {conditions:?}"))
 }
 
-async fn listed(client: &Client, resource: &ApiResource) -> Result<(), String> {
+/// Checks that a version is found by discovery and can be listed.
+async fn check_version(client: &Client, resource: &ApiResource) -> Result<(), String> {
     let discovered =
         client.list_api_group_resources(&resource.api_version).await.map_err(|error| error.to_string())?;
-    if !discovered.resources.iter().any(|found| found.name == resource.plural) {
+    if !discovered.resources.iter().any(|listed| listed.name == resource.plural) {
         return Err(format!("discovery of {} does not have {}", resource.api_version, resource.plural));
     }
     let objects: Api<DynamicObject> = Api::all_with(client.clone(), resource);
     objects.list(&ListParams::default().limit(1)).await.map(|_| ()).map_err(|error| error.to_string())
 }
 
-fn resource(crd: &CustomResourceDefinition, version: &str) -> ApiResource {
+fn api_resource(crd: &CustomResourceDefinition, version: &str) -> ApiResource {
     let names = &crd.spec.names;
     let kind = GroupVersionKind::gvk(&crd.spec.group, version, &names.kind);
     ApiResource::from_gvk_with_plural(&kind, &names.plural)

@@ -1,4 +1,4 @@
-//! The keys, the certificate and the tokens of an API server.
+//! The keys, the certificate and the tokens of the API server.
 
 use std::{
     fs,
@@ -25,29 +25,33 @@ pub(super) fn create(folder: &Path, port: u16) -> Result<Access, Error> {
         let path = folder.join(name);
         fs::write(&path, content).map_err(Error::file("write", &path))
     };
-    let failed = |error: rcgen::Error| Error::Credentials(format!("generate a key: {error}"));
-    let accounts = KeyPair::generate().map_err(failed)?;
+    let generation_error = |error: rcgen::Error| Error::Credentials(format!("generate a key: {error}"));
+    let token_key = KeyPair::generate().map_err(generation_error)?;
     let CertifiedKey { cert, signing_key } =
-        generate_simple_self_signed(["127.0.0.1".to_owned()]).map_err(failed)?;
+        generate_simple_self_signed(["127.0.0.1".to_owned()]).map_err(generation_error)?;
     let token = format!("{:032x}", rand::random::<u128>());
-    write(SIGNING_KEY, accounts.serialize_pem())?;
-    write(VERIFYING_KEY, accounts.public_key_pem())?;
+    write(SIGNING_KEY, token_key.serialize_pem())?;
+    write(VERIFYING_KEY, token_key.public_key_pem())?;
     write(CERTIFICATE, cert.pem())?;
     write(KEY, signing_key.serialize_pem())?;
     write(TOKENS, format!("{token},admin,admin,system:masters\n"))?;
     let address = format!("https://127.0.0.1:{port}").parse();
     let address = address.map_err(|error| Error::Credentials(format!("use port {port}: {error}")))?;
-    Ok(Access { address, certificate: folder.join(CERTIFICATE), root: cert.der().to_vec(), token })
+    Ok(Access {
+        address,
+        certificate_path: folder.join(CERTIFICATE),
+        certificate_der: cert.der().to_vec(),
+        token,
+    })
 }
 
 /// The address and the certificate of the API server, and the token of one user.
 #[derive(Clone, Debug)]
 pub(super) struct Access {
-    pub(super) address: Uri,
-    pub(super) certificate: PathBuf,
-    /// The same certificate in DER.
-    pub(super) root: Vec<u8>,
-    pub(super) token: String,
+    address: Uri,
+    certificate_path: PathBuf,
+    certificate_der: Vec<u8>,
+    token: String,
 }
 
 impl Access {
@@ -57,19 +61,19 @@ impl Access {
 
     pub(super) fn config(&self) -> Config {
         let mut config = Config::new(self.address.clone());
-        config.root_cert = Some(vec![self.root.clone()]);
+        config.root_cert = Some(vec![self.certificate_der.clone()]);
         config.auth_info.token = Some(self.token.clone().into());
         config
     }
 
     pub(super) fn write_kubeconfig(&self, path: &Path) -> Result<(), Error> {
-        // Every YAML parser accepts JSON.
+        // A kubeconfig is YAML, and JSON is valid YAML.
         let kubeconfig = json!({
             "apiVersion": "v1",
             "kind": "Config",
             "clusters": [{
                 "name": "test",
-                "cluster": {"server": self.address.to_string(), "certificate-authority": self.certificate},
+                "cluster": {"server": self.address.to_string(), "certificate-authority": self.certificate_path},
             }],
             "users": [{"name": "test", "user": {"token": self.token}}],
             "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],

@@ -10,7 +10,8 @@ use std::{error::Error as _, fmt, io, iter, path::PathBuf, time::Duration};
 pub enum Error {
     /// `KUBEBUILDER_ASSETS` does not name a folder.
     #[error(
-        "KUBEBUILDER_ASSETS names {}, which is no folder: unset it for the programs of reknit's hack/setup-envtest.sh",
+        "KUBEBUILDER_ASSETS names {}, which is not a folder: unset it to use the programs of reknit's \
+         hack/setup-envtest.sh",
         .path.display()
     )]
     NoFolder {
@@ -19,9 +20,9 @@ pub enum Error {
     },
     /// None of the searched folders contains the program.
     #[error(
-        "found no {program}: run reknit's hack/setup-envtest.sh, or set KUBEBUILDER_ASSETS to a folder that holds it \
-         (looked in {})",
-        list(.looked_in)
+        "found no {program}: run reknit's hack/setup-envtest.sh, or set KUBEBUILDER_ASSETS to a folder that contains \
+         it (looked in {})",
+        join_paths(.looked_in)
     )]
     NoProgram {
         /// `etcd`, `kube-apiserver`, …
@@ -30,7 +31,7 @@ pub enum Error {
         looked_in: Vec<PathBuf>,
     },
     /// A program exited, usually because it does not know a flag.
-    #[error("{program} ended with status {status} instead of serving; the end of its log:\n{log}")]
+    #[error("{program} exited with status {status} instead of serving; the end of its log:\n{log}")]
     Ended {
         /// `etcd`, `kube-apiserver`, …
         program: &'static str,
@@ -41,7 +42,7 @@ pub enum Error {
     },
     /// The API server did not become ready, or another condition did not become true in time.
     #[error("{what} did not happen within {} s: {last}", .limit.as_secs())]
-    TooLate {
+    Timeout {
         /// The awaited condition.
         what: String,
         /// The time limit.
@@ -50,7 +51,7 @@ pub enum Error {
         last: String,
     },
     /// The programs did not exit when they were stopped.
-    #[error("{program} did not end, though killed")]
+    #[error("{program} did not exit after SIGKILL")]
     NotStopped {
         /// `etcd`, `kube-apiserver`, …
         program: &'static str,
@@ -66,7 +67,7 @@ pub enum Error {
         source: io::Error,
     },
     /// The shell that runs the programs could not be started, or did not respond.
-    #[error("cannot reach the shell that watches over the control plane")]
+    #[error("cannot reach the shell that runs the programs of the control plane")]
     Guard(#[source] io::Error),
     /// No port on 127.0.0.1 is free.
     #[error("found no free port on 127.0.0.1 between {from} and {to}")]
@@ -76,7 +77,7 @@ pub enum Error {
         /// The highest port tried.
         to: u16,
     },
-    /// The keys of the control plane could not be generated, or a token not be requested.
+    /// The keys of the control plane could not be generated, or a token could not be requested.
     #[error("cannot {0}")]
     Credentials(String),
     /// The API server or etcd refused a request.
@@ -116,7 +117,7 @@ impl Error {
     }
 }
 
-fn list(folders: &[PathBuf]) -> String {
+fn join_paths(folders: &[PathBuf]) -> String {
     folders.iter().map(|folder| folder.display().to_string()).collect::<Vec<_>>().join(", ")
 }
 
@@ -126,7 +127,7 @@ mod tests {
 
     #[test]
     fn debug_shows_the_message_and_its_causes() {
-        let refused = io::Error::other("disk on fire");
-        assert_eq!(format!("{:?}", Error::file("read", "/x")(refused)), "cannot read /x: disk on fire");
+        let error = Error::file("read", "/x")(io::Error::other("disk failure"));
+        assert_eq!(format!("{error:?}"), "cannot read /x: disk failure");
     }
 }

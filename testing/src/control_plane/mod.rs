@@ -19,7 +19,7 @@ use kube::{
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
-use self::process::{Running, commands::AUDIT_LOG};
+use self::process::{Processes, commands::AUDIT_LOG};
 pub use self::{builder::Builder, error::Error};
 
 static SHARED: OnceCell<ControlPlane> = OnceCell::const_new();
@@ -44,13 +44,13 @@ const ONE_DAY: i64 = 24 * 60 * 60;
 /// let plane = ControlPlane::shared().await?;
 /// let namespace = plane.namespace("example").await?;
 /// let config_maps: Api<ConfigMap> = Api::namespaced(plane.client()?, &namespace);
-/// // … start the controller with plane.client() or plane.kubeconfig(), make it work …
+/// // … start the controller with plane.client() or plane.kubeconfig(), and create the objects that it reconciles …
 /// eventually("the settings", Duration::from_secs(10), async || config_maps.get("settings").await).await;
 /// # Ok(()) }
 /// ```
 #[derive(Debug)]
 pub struct ControlPlane {
-    running: Running,
+    processes: Processes,
     kubeconfig: PathBuf,
 }
 
@@ -78,10 +78,10 @@ impl ControlPlane {
         SHARED.get_or_try_init(Self::start).await
     }
 
-    fn over(running: Running) -> Result<Self, Error> {
-        let kubeconfig = running.folder.join("kubeconfig");
-        running.admin.write_kubeconfig(&kubeconfig)?;
-        Ok(Self { running, kubeconfig })
+    fn new(processes: Processes) -> Result<Self, Error> {
+        let kubeconfig = processes.folder.join("kubeconfig");
+        processes.admin.write_kubeconfig(&kubeconfig)?;
+        Ok(Self { processes, kubeconfig })
     }
 
     /// Returns a new client for the administrator. A client belongs to the tokio runtime that created it, and each
@@ -93,7 +93,7 @@ impl ControlPlane {
     /// Returns the configuration of [`client`](Self::client), for callers that change it, for example its address or
     /// timeouts.
     pub fn config(&self) -> Result<Config, Error> {
-        Ok(self.running.admin.config())
+        Ok(self.processes.admin.config())
     }
 
     /// Returns the path of a kubeconfig file for the administrator. The file is removed with the control plane.
@@ -110,21 +110,21 @@ impl ControlPlane {
     /// Returns the configuration of [`client_as`](Self::client_as).
     pub async fn config_as(&self, namespace: &str, service_account: &str) -> Result<Config, Error> {
         let token = self.token(namespace, service_account).await?;
-        Ok(self.running.admin.with_token(token).config())
+        Ok(self.processes.admin.with_token(token).config())
     }
 
     /// Returns the path of a kubeconfig file for a service account, as [`client_as`](Self::client_as) uses it.
     pub async fn kubeconfig_as(&self, namespace: &str, service_account: &str) -> Result<PathBuf, Error> {
         let token = self.token(namespace, service_account).await?;
         // Neither name can contain an underscore, so no two accounts share a file.
-        let path = self.running.folder.join(format!("kubeconfig-{namespace}_{service_account}"));
-        self.running.admin.with_token(token).write_kubeconfig(&path)?;
+        let path = self.processes.folder.join(format!("kubeconfig-{namespace}_{service_account}"));
+        self.processes.admin.with_token(token).write_kubeconfig(&path)?;
         Ok(path)
     }
 
     /// Returns the folder with the data, keys and logs. It is removed with the control plane.
     pub fn folder(&self) -> &Path {
-        &self.running.folder
+        &self.processes.folder
     }
 
     async fn token(&self, namespace: &str, account: &str) -> Result<String, Error> {
@@ -133,9 +133,11 @@ impl ControlPlane {
         let object = ServiceAccount { metadata, ..ServiceAccount::default() };
         match accounts.create(&PostParams::default(), &object).await {
             Err(kube::Error::Api(status)) if status.is_already_exists() => {}
-            made => drop(made.map_err(Error::api(format!("create service account {namespace}/{account}")))?),
+            created => {
+                created.map_err(Error::api(format!("create service account {namespace}/{account}")))?;
+            }
         }
-        // Sent as JSON, because the types differ between the versions of Kubernetes that a program may select.
+        // Untyped, because k8s-openapi's types differ between the versions of Kubernetes that a program can select.
         let spec = json!({"audiences": [], "expirationSeconds": ONE_DAY});
         let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec});
         let action = format!("get a token for service account {namespace}/{account}");
@@ -148,11 +150,11 @@ impl ControlPlane {
     /// Creates a namespace with a unique name that starts with the prefix, and returns the name.
     pub async fn namespace(&self, prefix: &str) -> Result<String, Error> {
         let metadata = ObjectMeta { generate_name: Some(format!("{prefix}-")), ..ObjectMeta::default() };
-        let made = Api::all(self.client()?)
+        let created = Api::all(self.client()?)
             .create(&PostParams::default(), &Namespace { metadata, ..Namespace::default() })
             .await
             .map_err(Error::api(format!("create a namespace {prefix}-…")))?;
-        Ok(made.name_any())
+        Ok(created.name_any())
     }
 
     /// Returns every request so far, as audit.k8s.io/v1 Events at level Metadata. The API server logs a request before
@@ -163,27 +165,27 @@ impl ControlPlane {
     /// Fails if the audit log cannot be read, and if the control plane was not built with
     /// [`audited`](Builder::audited).
     pub fn audit_events(&self) -> Result<Vec<Value>, Error> {
-        let path = self.running.folder.join(AUDIT_LOG);
+        let path = self.processes.folder.join(AUDIT_LOG);
         let text = std::fs::read_to_string(&path).map_err(Error::file("read", &path))?;
-        // The API server is still writing a last line that has no end.
+        // A last line without a newline is still being written.
         let complete = text.rsplit_once('\n').map_or("", |(complete, _)| complete);
         let events = complete.lines().map(serde_json::from_str).collect::<Result<_, _>>();
         events.map_err(|error| Error::Yaml { origin: path.display().to_string(), problem: error.to_string() })
     }
 
-    /// Stops the programs that make nodes, then the API server, then etcd, and waits until all have exited. Data,
+    /// Stops the programs of the nodes, then the API server, then etcd, and waits until all have exited. Data,
     /// addresses, certificates and tokens are kept.
     pub async fn stop(&self) -> Result<(), Error> {
-        self.running.stop().await
+        self.processes.stop().await
     }
 
     /// Stops the control plane if it runs, and starts it again with the same data and addresses.
     pub async fn restart(&self) -> Result<(), Error> {
-        self.running.stop().await?;
-        self.running.serve().await
+        self.processes.stop().await?;
+        self.processes.start_core().await
     }
 }
 
 fn connect(config: Config) -> Result<Client, Error> {
-    Client::try_from(config).map_err(Error::api("make a client"))
+    Client::try_from(config).map_err(Error::api("create a client"))
 }

@@ -15,10 +15,10 @@ impl ControlPlane {
     ///
     /// From then on the real controllers of workloads run (Deployments, ReplicaSets, StatefulSets, DaemonSets, Jobs and
     /// CronJobs), and those of EndpointSlices, namespaces and aggregated ClusterRoles, the garbage collector and the
-    /// scheduler. [kwok](https://kwok.sigs.k8s.io) plays the kubelets: no container runs, but a scheduled pod becomes
-    /// Running and Ready and gets an address, a pod of a Job succeeds, and a deleted or evicted pod goes away.
+    /// scheduler. [kwok](https://kwok.sigs.k8s.io) simulates the kubelets: no container runs, but a scheduled pod
+    /// becomes Running and Ready and gets an address, a pod of a Job succeeds, and a deleted or evicted pod goes away.
     ///
-    /// To make a pod fail, patch its status with that phase: kwok does not change a pod that has run. A pod with a
+    /// To make a pod fail, set the phase `Failed` in its status: kwok does not change a pod that has run. A pod with a
     /// `nodeSelector` that fits no node, or with a scheduling gate, never starts. Controllers of volumes, quotas,
     /// service accounts, disruption budgets and autoscaling do not run.
     ///
@@ -49,13 +49,13 @@ impl ControlPlane {
         let nodes: Api<Node> = Api::all(self.client()?);
         let names: Vec<_> = (1..=count).map(|number| format!("node-{number}")).collect();
         for name in &names {
-            apply(&nodes, name).await?;
+            apply_node(&nodes, name).await?;
         }
-        self.running.serve_nodes(&self.kubeconfig, || all_take_pods(&nodes, &names)).await
+        self.processes.start_nodes(&self.kubeconfig, || check_nodes(&nodes, &names)).await
     }
 }
 
-async fn apply(nodes: &Api<Node>, name: &str) -> Result<(), Error> {
+async fn apply_node(nodes: &Api<Node>, name: &str) -> Result<(), Error> {
     let node = json!({
         "apiVersion": "v1",
         "kind": "Node",
@@ -65,19 +65,19 @@ async fn apply(nodes: &Api<Node>, name: &str) -> Result<(), Error> {
     applied.map(drop).map_err(Error::api(format!("apply Node {name}")))
 }
 
-async fn all_take_pods(nodes: &Api<Node>, names: &[String]) -> Result<(), String> {
+async fn check_nodes(nodes: &Api<Node>, names: &[String]) -> Result<(), String> {
     for name in names {
-        let node = nodes.get(name).await.map_err(|error| error.to_string())?;
-        takes_pods(&node)?;
+        check_node(&nodes.get(name).await.map_err(|error| error.to_string())?)?;
     }
     Ok(())
 }
 
-fn takes_pods(node: &Node) -> Result<(), String> {
+/// Checks that the scheduler can assign pods to the node: that it is Ready and has no taints.
+fn check_node(node: &Node) -> Result<(), String> {
     let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    let ready =
+    let is_ready =
         conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True");
     let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten()).count();
-    let seen = || format!("{}: {:?}, {:?}", node.name_any(), node.spec, node.status);
-    (ready && taints == 0).then_some(()).ok_or_else(seen)
+    let observation = || format!("{}: {:?}, {:?}", node.name_any(), node.spec, node.status);
+    (is_ready && taints == 0).then_some(()).ok_or_else(observation)
 }

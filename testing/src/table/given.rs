@@ -9,16 +9,16 @@ use serde_json::Value;
 
 use super::{
     Passed,
-    account::{difference, yaml},
-    input::{self, Changed, Opens},
+    effects::{unified_diff, yaml},
+    mutation::{self, MutationCheck, OpenMutationCheck},
 };
 use crate::{ApiServer, ControllerExt, Verb, Write};
 
 /// The state before a reconcile: objects, injected values, and requests that fail. [`pass`](Self::pass) runs the
 /// reconcile.
 ///
-/// The constructor of the controller is the one that the program uses. Its informers hold the given objects, and what
-/// is written during the reconcile. An [`ApiServer`] in memory with the same objects answers its requests.
+/// The constructor of the controller is the one that the program uses. Its informers contain the objects of this state
+/// and what the reconcile writes. An [`ApiServer`] in memory with the same objects answers its requests.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::{Namespace, ResourceQuota};
@@ -61,12 +61,13 @@ use crate::{ApiServer, ControllerExt, Verb, Write};
 pub struct Given {
     server: ApiServer,
     objects: Vec<Value>,
-    inputs: Vec<Opens>,
-    provide: Vec<Provide>,
+    mutation_checks: Vec<OpenMutationCheck>,
+    provided: Vec<Provide>,
     system_namespace: String,
     following: bool,
 }
 
+/// Adds one value to the context.
 type Provide = Box<dyn FnOnce(&Context)>;
 
 /// Creates a state with this object.
@@ -79,8 +80,8 @@ pub fn nothing() -> Given {
     Given {
         server: ApiServer::new(),
         objects: Vec::new(),
-        inputs: Vec::new(),
-        provide: Vec::new(),
+        mutation_checks: Vec::new(),
+        provided: Vec::new(),
         system_namespace: "reknit-system".into(),
         following: false,
     }
@@ -89,8 +90,8 @@ pub fn nothing() -> Given {
 impl Given {
     /// Adds an object. Its resourceVersion is 1 unless it has one.
     pub fn and<K: Cached + Resource<DynamicType = ()> + Serialize>(self, object: K) -> Self {
-        let held = self.server.hold(&object);
-        self.with::<K>(held)
+        let stored = self.server.insert(&object);
+        self.with_stored::<K>(stored)
     }
 
     /// Adds an object that this field manager applied before. A field that the manager no longer applies is removed.
@@ -99,23 +100,24 @@ impl Given {
         object: K,
         manager: &str,
     ) -> Self {
-        let held = self.server.hold_applied(&object, manager);
-        self.with::<K>(held)
+        let stored = self.server.insert_applied(&object, manager);
+        self.with_stored::<K>(stored)
     }
 
-    fn with<K: Cached + Resource<DynamicType = ()> + Serialize>(mut self, held: Value) -> Self {
-        self.objects.push(held.clone());
-        self.inputs.push(input::opens::<K>(held));
+    fn with_stored<K: Cached + Resource<DynamicType = ()> + Serialize>(mut self, object: Value) -> Self {
+        self.objects.push(object.clone());
+        self.mutation_checks.push(mutation::mutation_check::<K>(object));
         self
     }
 
-    /// Makes such requests fail with this code: `failing(Verb::Patch, "addressableservices/status", 409)`.
+    /// Makes requests of this verb and resource fail with this code:
+    /// `failing(Verb::Patch, "addressableservices/status", 409)`.
     pub fn failing(self, verb: Verb, resource: &str, code: u16) -> Self {
         self.server.fail(verb, resource, code);
         self
     }
 
-    /// Makes the next `times` requests of this kind fail with this code.
+    /// Makes the next `times` requests of this verb and resource fail with this code.
     pub fn failing_times(self, verb: Verb, resource: &str, code: u16, times: usize) -> Self {
         self.server.fail_times(verb, resource, code, times);
         self
@@ -123,7 +125,7 @@ impl Given {
 
     /// Adds a value to the constructor's [`Context`]. It replaces the value that would be injected.
     pub fn provide<T: Clone + Send + Sync + 'static>(mut self, value: T) -> Self {
-        self.provide.push(Box::new(|cx| cx.provide(value)));
+        self.provided.push(Box::new(|cx| cx.provide(value)));
         self
     }
 
@@ -143,46 +145,47 @@ impl Given {
     ///
     /// # Panics
     ///
-    /// Panics if the constructor fails, if no object of the controller's Kind can have such a key, and if a given
-    /// object was changed in memory by anything but a request.
-    #[expect(clippy::panic, reason = "a test that asks for what cannot be has failed")]
+    /// Panics if the constructor fails, if no object of the controller's Kind can have such a key, and if an object of
+    /// this state was changed in memory, not by a request.
+    #[expect(clippy::panic, reason = "a failed assertion of a test panics")]
     pub async fn pass(self, constructor: impl FnOnce(&Context) -> Result<Controller>, key: &str) -> Passed {
-        self.tried(constructor, key).await.unwrap_or_else(|error| panic!("{error}"))
+        self.try_pass(constructor, key).await.unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Runs the reconcile, unless no object can have this key.
-    pub(super) async fn tried(
+    /// Runs the reconcile. Fails if no object of the controller's Kind can have this key.
+    pub(super) async fn try_pass(
         self,
         constructor: impl FnOnce(&Context) -> Result<Controller>,
         key: &str,
     ) -> Result<Passed> {
-        let Self { server, objects, inputs, provide, system_namespace, following } = self;
-        let (controller, inputs) = {
+        let Self { server, objects, mutation_checks, provided, system_namespace, following } = self;
+        let (controller, mutation_checks) = {
             let cx = Context::builder("test", server.client())
                 .system_namespace(Some(system_namespace))
                 .preloaded(objects)
                 .build();
-            provide.into_iter().for_each(|provide| provide(&cx));
-            #[expect(clippy::panic, reason = "a test whose controller cannot be made has failed")]
+            provided.into_iter().for_each(|provide| provide(&cx));
+            #[expect(clippy::panic, reason = "a failed assertion of a test panics")]
             let controller =
                 constructor(&cx).unwrap_or_else(|error| panic!("the constructor failed: {error}"));
-            (controller, inputs.into_iter().filter_map(|open| open(&cx)).collect::<Vec<_>>())
+            let mutation_checks = mutation_checks.into_iter().filter_map(|open| open(&cx));
+            (controller, mutation_checks.collect::<Vec<_>>())
         };
         let key = Key::from(key);
         controller.check_key(&key)?;
         let result =
             if following { controller.once_following(&key).await } else { controller.once(&key).await };
         let writes = server.writes();
-        check_untouched(&inputs, &writes);
+        check_no_mutation(&mutation_checks, &writes);
         Ok(Passed::new(result, controller.queued(), writes, server))
     }
 }
 
-#[expect(clippy::panic, reason = "it is an assertion")]
-fn check_untouched(inputs: &[Changed], writes: &[Write]) {
-    let written = input::written(writes);
-    if let Some((before, after)) = inputs.iter().find_map(|changed| changed(&written)) {
-        let difference = difference(&yaml(&before), &yaml(&after), "given", "now").unwrap_or_default();
-        panic!("the reconcile changed a given object in memory:\n{difference}");
+#[expect(clippy::panic, reason = "a failed assertion of a test panics")]
+fn check_no_mutation(checks: &[MutationCheck], writes: &[Write]) {
+    let written = mutation::written(writes);
+    if let Some((before, after)) = checks.iter().find_map(|check| check(&written)) {
+        let diff = unified_diff(&yaml(&before), &yaml(&after), "before", "after").unwrap_or_default();
+        panic!("the reconcile changed a cached object in memory:\n{diff}");
     }
 }

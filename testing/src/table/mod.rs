@@ -1,8 +1,8 @@
-//! Table tests: the effects of one reconcile on given objects.
+//! Tests of single reconciles: the state before, the reconcile, and its effects.
 
-mod account;
+mod effects;
 mod given;
-mod input;
+mod mutation;
 mod passed;
 mod rows;
 #[cfg(test)]

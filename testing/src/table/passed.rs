@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{
     Want,
-    account::{Account, Entry},
+    effects::{Effects, WriteEffect},
 };
 use crate::{ApiServer, Verb, Write};
 
@@ -16,8 +16,9 @@ use crate::{ApiServer, Verb, Write};
 pub struct Passed {
     /// The outcome or the error of the reconcile.
     pub result: Result<Outcome>,
-    /// The keys that the writes enqueued. The reconciled key is among them if a write concerns it.
-    pub woken: Vec<Key>,
+    /// The keys that the writes enqueued. The reconciled key is among them if a write changed an object that enqueues
+    /// it.
+    pub enqueued: Vec<Key>,
     writes: Vec<Write>,
     events: Vec<Write>,
     server: ApiServer,
@@ -26,12 +27,12 @@ pub struct Passed {
 impl Passed {
     pub(super) fn new(
         result: Result<Outcome>,
-        woken: Vec<Key>,
+        enqueued: Vec<Key>,
         writes: Vec<Write>,
         server: ApiServer,
     ) -> Self {
         let (events, writes) = writes.into_iter().partition(|write| write.resource == "events");
-        Self { result, woken, writes, events, server }
+        Self { result, enqueued, writes, events, server }
     }
 
     /// Compares the effects with the expected ones.
@@ -40,7 +41,7 @@ impl Passed {
     ///
     /// Panics with a diff if they are not equal.
     #[track_caller]
-    #[expect(clippy::panic, reason = "it is an assertion")]
+    #[expect(clippy::panic, reason = "a failed assertion of a test panics")]
     pub fn check(&self, want: Want) {
         if let Some(difference) = self.difference(want) {
             panic!("the reconcile had other effects than expected:\n{difference}");
@@ -48,10 +49,10 @@ impl Passed {
     }
 
     pub(super) fn difference(&self, want: Want) -> Option<String> {
-        let mut done = Account::ending(&self.result);
-        done.writes = self.writes.iter().map(Entry::of).collect();
-        done.events = self.events();
-        done.difference(&want.account())
+        let mut actual = Effects::of_result(&self.result);
+        actual.writes = self.writes.iter().map(WriteEffect::of).collect();
+        actual.events = self.events();
+        actual.difference(&want.into_effects())
     }
 
     /// Returns all write requests except events, in order and as RBAC names them: `patch addressableservices/status
@@ -65,14 +66,14 @@ impl Passed {
     /// # Panics
     ///
     /// Panics if there are fewer write requests.
-    pub fn write(&self, n: usize) -> &Write {
-        &self.writes[n]
+    pub fn write(&self, index: usize) -> &Write {
+        &self.writes[index]
     }
 
     /// Returns the recorded events, in order. A repeated event is returned once.
     pub fn events(&self) -> Vec<Event> {
-        let stored = self.events.iter().filter(|write| write.verb == Verb::Create);
-        stored.map(|write| event(&write.body)).collect()
+        let created = self.events.iter().filter(|write| write.verb == Verb::Create);
+        created.map(|write| event(&write.body)).collect()
     }
 
     /// Returns the object that the API server stores after the reconcile, by `namespace/name` or by the name alone.

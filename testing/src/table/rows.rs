@@ -51,7 +51,7 @@ struct Row {
     key: String,
     given: Given,
     want: Want,
-    place: &'static Location<'static>,
+    location: &'static Location<'static>,
 }
 
 /// Creates a table for the controller of this constructor, which is the one that the program uses.
@@ -64,8 +64,8 @@ impl<C: Fn(&Context) -> Result<Controller>> Table<C> {
     /// fact that it shows.
     #[track_caller]
     pub fn row(mut self, name: &str, key: &str, given: Given, want: Want) -> Self {
-        let place = Location::caller();
-        self.rows.push(Row { name: name.into(), key: key.into(), given, want, place });
+        let location = Location::caller();
+        self.rows.push(Row { name: name.into(), key: key.into(), given, want, location });
         self
     }
 
@@ -73,21 +73,22 @@ impl<C: Fn(&Context) -> Result<Controller>> Table<C> {
     ///
     /// # Panics
     ///
-    /// Panics if a case fails, with the name and the place of each failed case and a diff. A case also fails if no
+    /// Panics if a case fails, with the name and the location of each failed case and a diff. A case also fails if no
     /// object of the controller's Kind can have its key. Panics if the constructor fails.
-    #[expect(clippy::panic, reason = "it is an assertion")]
+    #[expect(clippy::panic, reason = "a failed assertion of a test panics")]
     pub async fn run(self) {
-        let (mut failures, all) = (Vec::new(), self.rows.len());
-        for Row { name, key, given, want, place } in self.rows {
-            let difference = match given.tried(&self.constructor, &key).await {
+        let (mut failures, total) = (Vec::new(), self.rows.len());
+        for Row { name, key, given, want, location } in self.rows {
+            let difference = match given.try_pass(&self.constructor, &key).await {
                 Ok(passed) => passed.difference(want),
                 Err(error) => Some(error.to_string()),
             };
-            let failure = |difference| format!("\n{name} ({place}), the reconcile of {key}:\n{difference}\n");
+            let failure =
+                |difference| format!("\n{name} ({location}), the reconcile of {key}:\n{difference}\n");
             failures.extend(difference.map(failure));
         }
         if !failures.is_empty() {
-            panic!("{} of {all} cases failed:\n{}", failures.len(), failures.concat());
+            panic!("{} of {total} cases failed:\n{}", failures.len(), failures.concat());
         }
     }
 }

@@ -6,10 +6,10 @@ use reknit_reconciler::{Event, Outcome, applied};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::account::{Account, Entry};
+use super::effects::{Effects, WriteEffect};
 
 /// The expected effects of a reconcile: its outcome, its writes in order, and its events in order. Any other effect is
-/// a failure. [`Passed::check`](super::Passed::check) compares them with the real effects.
+/// a failure. [`Passed::check`](super::Passed::check) compares them with the actual effects.
 ///
 /// These are not compared: times in `status` and `metadata`, such as those of conditions; resourceVersions and uids
 /// that a patch, an update or a delete carries as preconditions; and the annotation in which
@@ -67,7 +67,7 @@ use super::account::{Account, Entry};
 /// ```
 #[must_use = "it is compared by `passed.check(…)`"]
 #[derive(Clone, Debug)]
-pub struct Want(Account);
+pub struct Want(Effects);
 
 impl Want {
     /// Expects the outcome [`Outcome::done`].
@@ -82,34 +82,34 @@ impl Want {
 
     /// Expects this outcome. Its events are not compared.
     pub fn outcome(outcome: &Outcome) -> Self {
-        Self(Account::ending(&Ok(outcome.clone())))
+        Self(Effects::of_result(&Ok(outcome.clone())))
     }
 
     /// Expects an error that is retried and whose message contains this text.
     pub fn error(message: &str) -> Self {
-        Self(Account::failing(message, false))
+        Self(Effects::of_error(message, false))
     }
 
     /// Expects an error that is not retried and whose message contains this text.
     pub fn permanent_error(message: &str) -> Self {
-        Self(Account::failing(message, true))
+        Self(Effects::of_error(message, true))
     }
 
-    /// Expects that the status of the object becomes the status given here. Null fields count as absent. The rest of
-    /// the object is not compared.
+    /// Expects that the object's status is written, with the status of this object. Null fields count as absent. The
+    /// rest of the object is not compared.
     pub fn status<K: Resource<DynamicType = ()> + Serialize>(self, object: &K) -> Self {
         let (key, body) = (key(object), value(object));
-        self.write(Entry::status(&K::plural(&()), &key, &body["status"]))
+        self.add_write(WriteEffect::status(&K::plural(&()), &key, &body["status"]))
     }
 
     /// Expects that the object is created, in its own namespace.
     pub fn create<K: Resource<DynamicType = ()> + Serialize>(self, object: &K) -> Self {
-        self.object("create", &key(object), object)
+        self.add_object_write("create", &key(object), object)
     }
 
     /// Expects that the object, which names no namespace, is created in this namespace.
     pub fn create_in<K: Resource<DynamicType = ()> + Serialize>(self, namespace: &str, object: &K) -> Self {
-        self.object("create", &Key::new(namespace, &key(object).name), object)
+        self.add_object_write("create", &Key::new(namespace, &key(object).name), object)
     }
 
     /// Expects that a subresource of the object `namespace/name` is created: the `eviction` of a pod, its `binding`.
@@ -120,18 +120,18 @@ impl Want {
         body: Value,
     ) -> Self {
         let resource = format!("{}/{subresource}", K::plural(&()));
-        self.write(Entry::sent("create", &resource, &Key::from(key), body))
+        self.add_write(WriteEffect::with_body("create", &resource, &Key::from(key), body))
     }
 
     /// Expects that the object is replaced.
     pub fn update<K: Resource<DynamicType = ()> + Serialize>(self, object: &K) -> Self {
-        self.object("update", &key(object), object)
+        self.add_object_write("update", &key(object), object)
     }
 
     /// Expects a merge patch or a JSON patch of the object `namespace/name`, or of the cluster-scoped object of this
     /// name.
     pub fn patch<K: Resource<DynamicType = ()>>(self, key: &str, patch: Value) -> Self {
-        self.write(Entry::sent("patch", &K::plural(&()), &Key::from(key), patch))
+        self.add_write(WriteEffect::with_body("patch", &K::plural(&()), &Key::from(key), patch))
     }
 
     /// Expects a merge patch that sets the finalizers of the object `namespace/name`.
@@ -141,7 +141,7 @@ impl Want {
 
     /// Expects that these fields are applied by server-side apply, with or without force.
     pub fn apply<K: Resource<DynamicType = ()> + Serialize>(self, object: &K) -> Self {
-        self.object("apply", &key(object), object)
+        self.add_object_write("apply", &key(object), object)
     }
 
     /// Expects that the child is applied as [`Owned::apply`](reknit_reconciler::Owned::apply) applies it: in the
@@ -151,46 +151,58 @@ impl Want {
     /// # Panics
     ///
     /// Panics if the child cannot be applied, for example because it has no name.
-    #[expect(clippy::expect_used, reason = "a test has to see what is wrong with it")]
+    #[expect(clippy::expect_used, reason = "a failed assertion of a test panics")]
     pub fn child<O, K>(self, owner: &O, child: &K) -> Self
     where
         O: Resource<DynamicType = (), Scope: Scope>,
         K: Resource<DynamicType = (), Scope: Scope> + Serialize + Clone,
     {
-        let body = applied(owner, child.clone()).expect("a child that can be applied");
-        let of = |field: &str| body["metadata"][field].as_str();
-        let key = Key::new(of("namespace"), of("name").unwrap_or_default());
-        self.write(Entry::sent("apply", &K::plural(&()), &key, body))
+        let body = applied(owner, child.clone()).expect("the child can be applied");
+        let metadata_field = |field: &str| body["metadata"][field].as_str();
+        let key = Key::new(metadata_field("namespace"), metadata_field("name").unwrap_or_default());
+        self.add_write(WriteEffect::with_body("apply", &K::plural(&()), &key, body))
     }
 
     /// Expects that the object `namespace/name`, or the cluster-scoped object of this name, is deleted.
     pub fn delete<K: Resource<DynamicType = ()>>(self, key: &str) -> Self {
-        self.write(Entry::bare(format!("delete {} {}", K::plural(&()), Key::from(key))))
+        self.add_write(WriteEffect::without_body(format!("delete {} {}", K::plural(&()), Key::from(key))))
     }
 
     /// Expects that all objects that the label selector selects are deleted in this namespace, or in all namespaces if
     /// it is empty.
     pub fn delete_collection<K: Resource<DynamicType = ()>>(self, namespace: &str, selector: &str) -> Self {
-        self.write(Entry::delete_collection(&K::plural(&()), &Key::new(namespace, ""), Some(selector)))
+        self.add_write(WriteEffect::delete_collection(
+            &K::plural(&()),
+            &Key::new(namespace, ""),
+            Some(selector),
+        ))
     }
 
     /// Expects that the last write is a dry run.
     ///
     /// # Panics
     ///
-    /// Panics if there is no write yet, as do the next two functions.
+    /// Panics if no write was added before.
     pub fn dry_run(self) -> Self {
-        self.option("dryRun=All".into())
+        self.add_option("dryRun=All".into())
     }
 
     /// Expects this propagation policy of the last deletion: `delete::<Pod>("shop/web").propagating(Foreground)`.
+    ///
+    /// # Panics
+    ///
+    /// Panics if no write was added before.
     pub fn propagating(self, policy: PropagationPolicy) -> Self {
-        self.option(format!("propagationPolicy={}", value(&policy).as_str().unwrap_or_default()))
+        self.add_option(format!("propagationPolicy={}", value(&policy).as_str().unwrap_or_default()))
     }
 
     /// Expects this field selector of the last deleted collection.
+    ///
+    /// # Panics
+    ///
+    /// Panics if no write was added before.
     pub fn fields(self, selector: &str) -> Self {
-        self.option(format!("fieldSelector={selector}"))
+        self.add_option(format!("fieldSelector={selector}"))
     }
 
     /// Expects this event.
@@ -199,23 +211,28 @@ impl Want {
         self
     }
 
-    pub(super) fn account(self) -> Account {
+    pub(super) fn into_effects(self) -> Effects {
         self.0
     }
 
-    #[expect(clippy::expect_used, reason = "a test has to see what is wrong with it")]
-    fn option(mut self, option: String) -> Self {
-        let last = self.0.writes.last_mut().expect("a write is said before what else is asked of it");
+    #[expect(clippy::expect_used, reason = "a failed assertion of a test panics")]
+    fn add_option(mut self, option: String) -> Self {
+        let last = self.0.writes.last_mut().expect("dry_run, propagating and fields follow a write");
         last.options.insert(option);
         self
     }
 
-    fn object<K: Resource<DynamicType = ()> + Serialize>(self, action: &str, key: &Key, object: &K) -> Self {
-        self.write(Entry::sent(action, &K::plural(&()), key, value(object)))
+    fn add_object_write<K: Resource<DynamicType = ()> + Serialize>(
+        self,
+        action: &str,
+        key: &Key,
+        object: &K,
+    ) -> Self {
+        self.add_write(WriteEffect::with_body(action, &K::plural(&()), key, value(object)))
     }
 
-    fn write(mut self, entry: Entry) -> Self {
-        self.0.writes.push(entry);
+    fn add_write(mut self, write: WriteEffect) -> Self {
+        self.0.writes.push(write);
         self
     }
 }

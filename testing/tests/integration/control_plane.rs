@@ -13,7 +13,7 @@ use reknit_testing::{ControlPlane, eventually};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-type Outcome = Result<(), Box<dyn Error>>;
+type TestResult = Result<(), Box<dyn Error>>;
 
 const SOON: Duration = Duration::from_secs(10);
 
@@ -34,7 +34,7 @@ fn config_map(name: &str) -> ConfigMap {
 }
 
 #[tokio::test]
-async fn an_installed_kind_is_served_at_once() -> Outcome {
+async fn an_installed_kind_is_served_at_once() -> TestResult {
     let plane = ControlPlane::shared().await?;
     let namespace = plane.namespace("installed").await?;
     plane.install::<Greeting>().await?;
@@ -46,7 +46,7 @@ async fn an_installed_kind_is_served_at_once() -> Outcome {
 }
 
 #[tokio::test]
-async fn a_folder_of_yaml_is_applied_with_kinds_it_defines_itself() -> Outcome {
+async fn a_folder_of_yaml_can_contain_a_crd_and_its_objects() -> TestResult {
     let plane = ControlPlane::shared().await?;
     let folder = tempfile::tempdir()?;
     let kind = "apiVersion: apiextensions.k8s.io/v1
@@ -77,24 +77,24 @@ metadata: {name: loud}
 }
 
 #[tokio::test]
-async fn yaml_without_an_object_is_refused_with_its_position() -> Outcome {
+async fn yaml_without_an_object_is_refused_with_its_position() -> TestResult {
     let plane = ControlPlane::shared().await?;
-    let refused = async |text: &str| plane.apply_yaml(text).await.unwrap_err().to_string();
+    let error = async |text: &str| plane.apply_yaml(text).await.unwrap_err().to_string();
     assert_eq!(
-        refused("---\nkind: ConfigMap\napiVersion: v1\n").await,
+        error("---\nkind: ConfigMap\napiVersion: v1\n").await,
         "text, document 1: a ConfigMap without a name"
     );
-    assert_eq!(refused("metadata: {name: x}").await, "text, document 1: no apiVersion and kind");
-    assert!(refused("a: [").await.starts_with("text, document 1: "));
+    assert_eq!(error("metadata: {name: x}").await, "text, document 1: no apiVersion and kind");
+    assert!(error("a: [").await.starts_with("text, document 1: "));
     assert_eq!(
-        refused("apiVersion: nobody.dev/v1\nkind: Nothing\nmetadata: {name: x}").await,
-        "cannot find the Kind nobody.dev/v1 Nothing"
+        error("apiVersion: absent.dev/v1\nkind: Nothing\nmetadata: {name: x}").await,
+        "cannot find the Kind absent.dev/v1 Nothing"
     );
     Ok(())
 }
 
 #[tokio::test]
-async fn a_service_account_may_do_what_rbac_grants_and_no_more() -> Outcome {
+async fn a_service_account_may_do_what_rbac_grants_and_no_more() -> TestResult {
     let plane = ControlPlane::shared().await?;
     let namespace = plane.namespace("granted").await?;
     let role = format!(
@@ -114,39 +114,39 @@ subjects: [{{kind: ServiceAccount, name: reader, namespace: {namespace}}}]
     let client = plane.client_as(&namespace, "reader").await?;
     let config_maps: Api<ConfigMap> = Api::namespaced(client.clone(), &namespace);
     eventually("the right to list", SOON, async || config_maps.list(&ListParams::default()).await).await;
-    let refused = |answer: kube::Result<_>| match answer {
+    let code = |result: kube::Result<_>| match result {
         Err(kube::Error::Api(status)) => status.code,
         _ => 200,
     };
-    let written = config_maps.create(&PostParams::default(), &config_map("x")).await;
-    assert_eq!(refused(written.map(drop)), 403);
+    let created = config_maps.create(&PostParams::default(), &config_map("x")).await;
+    assert_eq!(code(created.map(drop)), 403);
     let secrets: Api<Secret> = Api::namespaced(client.clone(), &namespace);
-    assert_eq!(refused(secrets.list(&ListParams::default()).await.map(drop)), 403);
-    let elsewhere: Api<ConfigMap> = Api::namespaced(client, "default");
-    assert_eq!(refused(elsewhere.list(&ListParams::default()).await.map(drop)), 403);
+    assert_eq!(code(secrets.list(&ListParams::default()).await.map(drop)), 403);
+    let other_namespace: Api<ConfigMap> = Api::namespaced(client, "default");
+    assert_eq!(code(other_namespace.list(&ListParams::default()).await.map(drop)), 403);
     Ok(())
 }
 
 #[tokio::test]
-async fn a_kubeconfig_grants_the_access_of_its_user() -> Outcome {
+async fn a_kubeconfig_grants_the_access_of_its_user() -> TestResult {
     let plane = ControlPlane::shared().await?;
     let namespace = plane.namespace("kubeconfigs").await?;
-    let answer = async |path: &std::path::Path| -> Result<String, Box<dyn Error>> {
+    let get_namespace = async |path: &std::path::Path| -> Result<String, Box<dyn Error>> {
         let options = KubeConfigOptions::default();
         let mut config = Config::from_custom_kubeconfig(Kubeconfig::read_from(path)?, &options).await?;
-        config.proxy_url = None; // kube takes that of the environment even for 127.0.0.1
+        config.proxy_url = None; // kube uses the proxy of the environment even for 127.0.0.1.
         let namespaces: Api<Namespace> = Api::all(kube::Client::try_from(config)?);
         Ok(namespaces.get(&namespace).await.map_or_else(|error| error.to_string(), |found| found.name_any()))
     };
-    assert_eq!(answer(plane.kubeconfig()).await?, namespace);
-    let refusal = answer(&plane.kubeconfig_as(&namespace, "somebody").await?).await?;
+    assert_eq!(get_namespace(plane.kubeconfig()).await?, namespace);
+    let refusal = get_namespace(&plane.kubeconfig_as(&namespace, "somebody").await?).await?;
     let user = format!("\"system:serviceaccount:{namespace}:somebody\" cannot get resource \"namespaces\"");
     assert!(refusal.contains(&user), "{refusal}");
     Ok(())
 }
 
 #[tokio::test]
-async fn accounts_with_similar_names_have_separate_kubeconfigs() -> Outcome {
+async fn accounts_with_similar_names_have_separate_kubeconfigs() -> TestResult {
     let plane = ControlPlane::shared().await?;
     plane.apply_yaml("{apiVersion: v1, kind: Namespace, metadata: {name: default-a}}").await?;
     let one = plane.kubeconfig_as("default", "a-controller").await?;
@@ -156,26 +156,26 @@ async fn accounts_with_similar_names_have_separate_kubeconfigs() -> Outcome {
 }
 
 #[tokio::test]
-async fn data_addresses_and_tokens_outlive_a_stop() -> Outcome {
+async fn data_addresses_and_tokens_survive_a_restart() -> TestResult {
     let plane = ControlPlane::start().await?;
     let client = plane.client()?;
-    let as_somebody = plane.client_as("default", "somebody").await?;
+    let account_client = plane.client_as("default", "somebody").await?;
     let config_maps: Api<ConfigMap> = Api::default_namespaced(client);
     config_maps.create(&PostParams::default(), &config_map("kept")).await?;
     plane.stop().await?;
-    assert!(config_maps.get("kept").await.is_err(), "nothing answers while it is stopped");
+    assert!(config_maps.get("kept").await.is_err(), "a stopped control plane does not respond");
     plane.stop().await?;
     plane.restart().await?;
     config_maps.get("kept").await?;
-    let refused = Api::<Secret>::default_namespaced(as_somebody).get("x").await.unwrap_err().to_string();
-    assert!(refused.contains("default:somebody"), "known, and not granted: {refused}");
+    let refused = Api::<Secret>::default_namespaced(account_client).get("x").await.unwrap_err().to_string();
+    assert!(refused.contains("default:somebody"), "the token is valid, and RBAC refuses: {refused}");
     plane.restart().await?;
     config_maps.get("kept").await?;
     Ok(())
 }
 
 #[tokio::test]
-async fn an_old_resource_version_is_gone_after_compaction() -> Outcome {
+async fn a_watch_from_before_a_compaction_gets_410() -> TestResult {
     let plane = ControlPlane::builder().arg("--watch-cache=false").start().await?;
     let config_maps: Api<ConfigMap> = Api::default_namespaced(plane.client()?);
     let old = config_maps
@@ -194,21 +194,21 @@ async fn an_old_resource_version_is_gone_after_compaction() -> Outcome {
     plane.compact().await?;
     match first_event().await? {
         Some(WatchEvent::Error(status)) => assert_eq!(status.code, 410, "{status:?}"),
-        other => panic!("not told that it is too old: {other:?}"),
+        other => panic!("expected an event with code 410, got {other:?}"),
     }
     Ok(())
 }
 
 #[tokio::test]
-async fn requests_are_in_the_audit_log() -> Outcome {
+async fn requests_are_in_the_audit_log() -> TestResult {
     let plane = ControlPlane::builder().audited().start().await?;
     let client = plane.client_as("default", "curious").await?;
     Api::<Secret>::default_namespaced(client).get("treasure").await.unwrap_err();
-    let refusal = eventually("the refusal in the log", SOON, async || {
+    let refusal = eventually("the request in the audit log", SOON, async || {
         let events = plane.audit_events().map_err(|error| error.to_string())?;
         let user = "system:serviceaccount:default:curious";
         let refusal = events.into_iter().find(|event| event["user"]["username"] == user);
-        refusal.ok_or_else(|| "it is not there yet".to_owned())
+        refusal.ok_or_else(|| "no request of this user".to_owned())
     })
     .await;
     assert_eq!(refusal["responseStatus"]["code"], 403);
@@ -217,8 +217,8 @@ async fn requests_are_in_the_audit_log() -> Outcome {
 }
 
 #[tokio::test]
-async fn a_flag_that_the_api_server_does_not_know_is_named() {
+async fn an_unknown_flag_of_the_api_server_is_named_in_the_error() {
     let error = ControlPlane::builder().arg("--no-such-flag=1").start().await.unwrap_err().to_string();
-    assert!(error.contains("kube-apiserver ended with status 1"), "{error}");
+    assert!(error.contains("kube-apiserver exited with status 1"), "{error}");
     assert!(error.contains("unknown flag: --no-such-flag"), "{error}");
 }

@@ -1,7 +1,7 @@
-//! Control planes, and the API server in memory compared with a real one.
+//! Tests that start a control plane: its features, and the API server in memory compared with the real one.
 #![cfg(test)]
 
+mod cleanup;
 mod control_plane;
-mod ending;
 mod nodes;
-mod same_answers;
+mod same_responses;

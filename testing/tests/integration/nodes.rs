@@ -14,23 +14,24 @@ use reknit_testing::{ControlPlane, eventually};
 use serde_json::json;
 use tokio::sync::OnceCell;
 
-type Outcome = Result<(), Box<dyn Error>>;
+type TestResult = Result<(), Box<dyn Error>>;
 
 const SOON: Duration = Duration::from_secs(60);
 
-/// Returns the control plane of these tests. The tests that share the other one rely on no controllers running there.
-async fn with_nodes() -> Result<&'static ControlPlane, reknit_testing::Error> {
+/// Returns the control plane that these tests share. It is not [`ControlPlane::shared`], because other tests rely on no
+/// controllers running there.
+async fn shared_plane() -> Result<&'static ControlPlane, reknit_testing::Error> {
     static PLANE: OnceCell<ControlPlane> = OnceCell::const_new();
     PLANE.get_or_try_init(ControlPlane::start).await
 }
 
-/// A namespace with a Deployment of two pods.
-struct Place {
+/// A Deployment `web` of two pods, in a namespace of its own.
+struct Web {
     deployments: Api<Deployment>,
     pods: Api<Pod>,
 }
 
-impl Place {
+impl Web {
     async fn new(plane: &ControlPlane) -> Result<Self, Box<dyn Error>> {
         plane.nodes(1).await?;
         let namespace = plane.namespace("nodes").await?;
@@ -54,10 +55,15 @@ spec:
         })
     }
 
-    async fn available(&self) {
+    async fn wait_until_available(&self) {
         eventually("two available replicas", SOON, async || {
-            let available =
-                self.deployments.get("web").await.unwrap().status.and_then(|s| s.available_replicas);
+            let available = self
+                .deployments
+                .get("web")
+                .await
+                .unwrap()
+                .status
+                .and_then(|status| status.available_replicas);
             if available == Some(2) { Ok(()) } else { Err(format!("{available:?}")) }
         })
         .await;
@@ -68,10 +74,10 @@ spec:
     }
 
     /// Waits until two pods run and neither has this name.
-    async fn replaced(&self, gone: &str) {
-        eventually("two pods other than that one", SOON, async || {
-            let running: Vec<_> = self.pods().await.into_iter().filter(runs).collect();
-            match running.len() == 2 && running.iter().all(|pod| pod.name_any() != gone) {
+    async fn wait_until_replaced(&self, old: &str) {
+        eventually(format!("two running pods other than {old}"), SOON, async || {
+            let running: Vec<_> = self.pods().await.into_iter().filter(is_running).collect();
+            match running.len() == 2 && running.iter().all(|pod| pod.name_any() != old) {
                 true => Ok(()),
                 false => Err(format!("{:?}", running.iter().map(Pod::name_any).collect::<Vec<_>>())),
             }
@@ -80,72 +86,73 @@ spec:
     }
 }
 
-fn runs(pod: &Pod) -> bool {
+fn is_running(pod: &Pod) -> bool {
     let status = pod.status.as_ref();
     status.is_some_and(|status| status.phase.as_deref() == Some("Running") && status.pod_ip.is_some())
 }
 
 #[tokio::test]
-async fn a_deployment_becomes_available_and_its_pods_go_with_it() -> Outcome {
-    let place = Place::new(with_nodes().await?).await?;
-    place.available().await;
-    let pods = place.pods().await;
-    assert_eq!(pods.iter().filter(|pod| runs(pod)).count(), 2, "{pods:?}");
-    place.deployments.delete("web", &DeleteParams::default()).await?;
-    eventually("the end of its pods", SOON, async || place.pods().await.is_empty()).await;
+async fn a_deployment_becomes_available_and_its_deletion_deletes_its_pods() -> TestResult {
+    let web = Web::new(shared_plane().await?).await?;
+    web.wait_until_available().await;
+    let pods = web.pods().await;
+    assert_eq!(pods.iter().filter(|pod| is_running(pod)).count(), 2, "{pods:?}");
+    web.deployments.delete("web", &DeleteParams::default()).await?;
+    eventually("the deletion of its pods", SOON, async || web.pods().await.is_empty()).await;
     Ok(())
 }
 
 #[tokio::test]
-async fn a_pod_that_fails_stays_failed_and_is_replaced() -> Outcome {
-    let place = Place::new(with_nodes().await?).await?;
-    place.available().await;
-    let failing = place.pods().await[0].name_any();
+async fn a_failed_pod_stays_failed_and_is_replaced() -> TestResult {
+    let web = Web::new(shared_plane().await?).await?;
+    web.wait_until_available().await;
+    let failing = web.pods().await[0].name_any();
     let failed = json!({"status": {"phase": "Failed", "reason": "Evicted"}});
-    place.pods.patch_status(&failing, &PatchParams::default(), &Patch::Merge(failed)).await?;
-    place.replaced(&failing).await;
-    let status = place.pods.get(&failing).await?.status.unwrap_or_default();
+    web.pods.patch_status(&failing, &PatchParams::default(), &Patch::Merge(failed)).await?;
+    web.wait_until_replaced(&failing).await;
+    let status = web.pods.get(&failing).await?.status.unwrap_or_default();
     assert_eq!(status.phase.as_deref(), Some("Failed"));
     Ok(())
 }
 
 #[tokio::test]
-async fn a_pod_that_is_evicted_goes_and_is_replaced() -> Outcome {
-    let place = Place::new(with_nodes().await?).await?;
-    place.available().await;
-    let evicted = place.pods().await[0].name_any();
-    place.pods.evict(&evicted, &EvictParams::default()).await?;
-    place.replaced(&evicted).await;
-    assert!(place.pods.get_opt(&evicted).await?.is_none());
+async fn an_evicted_pod_is_deleted_and_replaced() -> TestResult {
+    let web = Web::new(shared_plane().await?).await?;
+    web.wait_until_available().await;
+    let evicted = web.pods().await[0].name_any();
+    web.pods.evict(&evicted, &EvictParams::default()).await?;
+    web.wait_until_replaced(&evicted).await;
+    assert!(web.pods.get_opt(&evicted).await?.is_none());
     Ok(())
 }
 
 #[tokio::test]
-async fn a_pod_that_no_node_fits_never_starts() -> Outcome {
-    let place = Place::new(with_nodes().await?).await?;
+async fn a_pod_that_fits_no_node_stays_pending() -> TestResult {
+    let web = Web::new(shared_plane().await?).await?;
     let pod = serde_json::from_value(json!({
         "metadata": {"name": "stuck"},
         "spec": {"nodeSelector": {"no": "where"}, "containers": [{"name": "a", "image": "a"}]},
     }))?;
-    place.pods.create(&Default::default(), &pod).await?;
-    eventually("the scheduler's refusal", SOON, async || {
-        let status = place.pods.get("stuck").await.unwrap().status.unwrap_or_default();
+    web.pods.create(&Default::default(), &pod).await?;
+    eventually("the condition Unschedulable", SOON, async || {
+        let status = web.pods.get("stuck").await.unwrap().status.unwrap_or_default();
         let conditions = status.conditions.iter().flatten();
-        let refused = conditions.into_iter().any(|one| one.reason.as_deref() == Some("Unschedulable"));
-        refused && status.phase.as_deref() == Some("Pending")
+        let is_unschedulable =
+            conditions.into_iter().any(|condition| condition.reason.as_deref() == Some("Unschedulable"));
+        is_unschedulable && status.phase.as_deref() == Some("Pending")
     })
     .await;
     Ok(())
 }
 
 #[tokio::test]
-async fn nodes_can_be_requested_repeatedly_and_survive_a_restart() -> Outcome {
+async fn nodes_can_be_requested_repeatedly_and_survive_a_restart() -> TestResult {
     let plane = ControlPlane::start().await?;
     plane.nodes(2).await?;
     plane.nodes(1).await?;
     let nodes: Api<Node> = Api::all(plane.client()?);
     assert_eq!(nodes.list(&ListParams::default()).await?.items.len(), 2);
     plane.restart().await?;
-    Place::new(&plane).await?.available().await;
+    Web::new(&plane).await?.wait_until_available().await;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The scripts that install a control plane and that write a new project.
+//! Tests of hack/new-kind.sh and hack/setup-envtest.sh.
 
 mod new_kind;
 mod setup_envtest;

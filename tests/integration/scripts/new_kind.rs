@@ -13,14 +13,15 @@ use crate::support::{
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/hack/new-kind.sh");
 
-/// An empty folder outside the workspace, because cargo would take a project within it for a member.
-struct Folder(PathBuf);
+/// A folder outside the workspace, because cargo rejects a project within it that is not a member. The script runs in
+/// its subfolder `project`, which is empty at first.
+struct TestFolder(PathBuf);
 
-impl Folder {
+impl TestFolder {
     fn new(name: &str) -> Self {
         let folder = stable_folder(&format!("new-kind-{name}"));
         fs::create_dir_all(folder.join("project")).unwrap();
-        // The workspace's profile for dependencies, so that they are not built again.
+        // The same profile for dependencies as in the workspace, so that cargo reuses them.
         fs::create_dir_all(folder.join(".cargo")).unwrap();
         fs::write(folder.join(".cargo/config.toml"), "[profile.dev.package.\"*\"]\ndebug = false\n").unwrap();
         Self(folder)
@@ -30,12 +31,13 @@ impl Folder {
         self.0.join("project")
     }
 
+    /// Runs the script in the project folder.
     fn new_kind(&self, args: &[&str]) -> Output {
         Command::new(SCRIPT).args(args).current_dir(self.project()).output().unwrap()
     }
 }
 
-impl Drop for Folder {
+impl Drop for TestFolder {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
@@ -47,46 +49,46 @@ fn text(bytes: &[u8]) -> String {
 
 #[test]
 fn invalid_arguments_are_refused_in_one_line() {
-    let folder = Folder::new("refused");
+    let folder = TestFolder::new("refused");
     let cases: [(&[&str], &str); 11] = [
-        (&[], "want hack/new-kind.sh [--path] GROUP VERSION KIND"),
-        (&["example.com", "v1"], "want hack/new-kind.sh [--path] GROUP VERSION KIND"),
-        (&["example.com", "v1", "Greeting", "more"], "want hack/new-kind.sh [--path] GROUP VERSION KIND"),
-        (&["Example.com", "v1", "Greeting"], "\"Example.com\" is no group"),
-        (&["example", "v1", "Greeting"], "\"example\" is no group"),
-        (&["example.k8s.io", "v1", "Greeting"], "\"example.k8s.io\" is one of Kubernetes' own groups"),
-        (&["example.com", "1", "Greeting"], "\"1\" is no version"),
-        (&["example.com", "v1beta", "Greeting"], "\"v1beta\" is no version"),
-        (&["example.com", "v1", "greeting"], "\"greeting\" is no Kind"),
-        (&["example.com", "v1", "Greet-ing"], "\"Greet-ing\" is no Kind"),
-        (&["example.com", "v1", "Result"], "\"Result\" is a name that the code needs"),
+        (&[], "usage: hack/new-kind.sh [--path] GROUP VERSION KIND"),
+        (&["example.com", "v1"], "usage: hack/new-kind.sh [--path] GROUP VERSION KIND"),
+        (&["example.com", "v1", "Greeting", "more"], "usage: hack/new-kind.sh [--path] GROUP VERSION KIND"),
+        (&["Example.com", "v1", "Greeting"], "invalid group \"Example.com\""),
+        (&["example", "v1", "Greeting"], "invalid group \"example\""),
+        (&["example.k8s.io", "v1", "Greeting"], "reserved group \"example.k8s.io\""),
+        (&["example.com", "1", "Greeting"], "invalid version \"1\""),
+        (&["example.com", "v1beta", "Greeting"], "invalid version \"v1beta\""),
+        (&["example.com", "v1", "greeting"], "invalid Kind \"greeting\""),
+        (&["example.com", "v1", "Greet-ing"], "invalid Kind \"Greet-ing\""),
+        (&["example.com", "v1", "Result"], "reserved Kind \"Result\""),
     ];
-    for (args, why) in cases {
-        let answer = folder.new_kind(args);
-        let said = text(&answer.stderr);
-        assert_eq!(answer.status.code(), Some(2), "{args:?}: {said}");
+    for (args, message) in cases {
+        let output = folder.new_kind(args);
+        let stderr = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {stderr}");
         assert!(
-            said.starts_with(&format!("new-kind.sh: {why}")) && said.lines().count() == 1,
-            "{args:?}: {said}"
+            stderr.starts_with(&format!("new-kind.sh: {message}")) && stderr.lines().count() == 1,
+            "{args:?}: {stderr}"
         );
         assert_eq!(fs::read_dir(folder.project()).unwrap().count(), 0, "{args:?}");
     }
 }
 
 #[test]
-fn a_folder_that_is_not_empty_is_left_as_it_is() {
-    let folder = Folder::new("full");
-    fs::write(folder.project().join("Cargo.toml"), "mine").unwrap();
-    let answer = folder.new_kind(&["example.com", "v1", "Greeting"]);
-    assert_eq!(answer.status.code(), Some(2));
-    assert!(text(&answer.stderr).contains("is not empty"), "{}", text(&answer.stderr));
-    assert_eq!(fs::read_to_string(folder.project().join("Cargo.toml")).unwrap(), "mine");
+fn a_folder_that_is_not_empty_is_refused_and_not_changed() {
+    let folder = TestFolder::new("full");
+    fs::write(folder.project().join("Cargo.toml"), "existing").unwrap();
+    let output = folder.new_kind(&["example.com", "v1", "Greeting"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("is not empty"), "{}", text(&output.stderr));
+    assert_eq!(fs::read_to_string(folder.project().join("Cargo.toml")).unwrap(), "existing");
     assert_eq!(fs::read_dir(folder.project()).unwrap().count(), 1);
 }
 
 #[test]
 fn a_project_depends_on_reknit_by_git_by_default() {
-    let folder = Folder::new("git");
+    let folder = TestFolder::new("git");
     assert!(folder.new_kind(&["example.com", "v1", "Greeting"]).status.success());
     let manifest = fs::read_to_string(folder.project().join("Cargo.toml")).unwrap();
     assert!(manifest.contains("reknit = { git = \"https://github.com/reknit/reknit\" }"), "{manifest}");
@@ -95,28 +97,28 @@ fn a_project_depends_on_reknit_by_git_by_default() {
 #[test]
 fn a_project_is_formatted_compiles_without_warnings_and_passes_its_test() {
     build_all();
-    let folder = Folder::new("builds");
-    let written = folder.new_kind(&["--path", "shop.example.com", "v1alpha1", "Policy"]);
-    assert!(written.status.success(), "{}", text(&written.stderr));
+    let folder = TestFolder::new("builds");
+    let generated = folder.new_kind(&["--path", "shop.example.com", "v1alpha1", "Policy"]);
+    assert!(generated.status.success(), "{}", text(&generated.stderr));
     let cargo = |args: &[&str]| {
         let mut command = Command::new(env!("CARGO"));
         let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
-        let answer = without_test_variables(&mut command)
+        let output = without_test_variables(&mut command)
             .args(args)
             .current_dir(folder.project())
             .env("CARGO_TARGET_DIR", target)
             .output()
             .unwrap();
-        let said = text(&answer.stdout) + &text(&answer.stderr);
-        assert!(answer.status.success(), "{args:?}: {said}");
-        said
+        let text = text(&output.stdout) + &text(&output.stderr);
+        assert!(output.status.success(), "{args:?}: {text}");
+        text
     };
     cargo(&["fmt", "--check"]);
-    let tested = cargo(&["test"]);
-    assert!(!tested.contains("warning"), "{tested}");
-    assert!(tested.contains("test an_object_with_text_is_ready ... ok"), "{tested}");
-    let printed = cargo(&["run", "--quiet", "--bin", "crd"]);
-    assert!(printed.contains("name: policies.shop.example.com"), "{printed}");
-    let rights = fs::read_to_string(folder.project().join("config/200-rbac.yaml")).unwrap();
-    assert!(rights.contains("resources: [\"policies/status\"]"), "{rights}");
+    let tests = cargo(&["test"]);
+    assert!(!tests.contains("warning"), "{tests}");
+    assert!(tests.contains("test an_object_with_text_is_ready ... ok"), "{tests}");
+    let crd = cargo(&["run", "--quiet", "--bin", "crd"]);
+    assert!(crd.contains("name: policies.shop.example.com"), "{crd}");
+    let rbac = fs::read_to_string(folder.project().join("config/200-rbac.yaml")).unwrap();
+    assert!(rbac.contains("resources: [\"policies/status\"]"), "{rbac}");
 }

@@ -10,25 +10,25 @@ use reknit::testing::{ControlPlane, eventually};
 use serde_json::json;
 
 use self::{
-    blocks::{Block, Run, blocks},
+    blocks::{Block, Run, parse_blocks},
     reader::Reader,
 };
 use crate::support::process::build_all;
 
-type Done = Result<(), Box<dyn Error>>;
+type TestResult = Result<(), Box<dyn Error>>;
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_file_and_command_of_the_tutorial_works() -> Done {
+async fn every_file_and_command_of_the_tutorial_works() -> TestResult {
     build_all();
     let plane = ControlPlane::start().await?;
     plane.nodes(1).await?;
     let mut reader = Reader::new(plane.kubeconfig())?;
     let text = std::fs::read_to_string(Path::new(ROOT).join("docs/tutorial.md"))?;
-    let (mut done, mut skipped) = (0, 0);
-    for block in blocks(&text)? {
-        done += 1;
+    let (mut total, mut skipped) = (0, 0);
+    for block in parse_blocks(&text)? {
+        total += 1;
         match block {
             Block::File { path, text } => reader.write(&path, &text)?,
             Block::Diff { path, text } => reader.change(&path, &text)?,
@@ -38,33 +38,34 @@ async fn every_file_and_command_of_the_tutorial_works() -> Done {
             Block::Console { run: Run::Yes, steps } => {
                 for step in steps {
                     if step.command.starts_with("kubectl delete -f example.yaml") {
-                        the_deployed_controller_works(&plane, &mut reader).await?;
+                        check_deployed_controller(&plane, &mut reader).await?;
                     }
                     reader.run(&step)?;
                 }
             }
         }
     }
-    println!("{done} blocks, of which {skipped} are said not to be run");
-    assert_eq!(skipped, 2, "the clone and the image");
+    println!("{total} blocks, {skipped} of them marked run=no");
+    assert_eq!(skipped, 2, "blocks marked run=no: the clone and the image");
     Ok(())
 }
 
-/// Runs the program as the deployment does: as the service account of config/, with leader election.
-async fn the_deployed_controller_works(plane: &ControlPlane, reader: &mut Reader) -> Done {
+/// Runs the program as its Deployment would, as the service account in config/ and with leader election, and asserts
+/// that it makes a Greeting ready.
+async fn check_deployed_controller(plane: &ControlPlane, reader: &mut Reader) -> TestResult {
     let kubeconfig = plane.kubeconfig_as("greeting-controller", "controller").await?;
     reader.start_deployed(&kubeconfig, "greeting-controller")?;
     let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("example.com", "v1", "Greeting"));
     let greetings: Api<DynamicObject> = Api::namespaced_with(plane.client()?, "default", &kind);
-    let all = DynamicObject::new("all", &kind).data(json!({"spec": {"to": "all"}}));
-    greetings.create(&PostParams::default(), &all).await?;
-    let ready = async || {
-        let all = greetings.get("all").await.map_err(|error| error.to_string())?;
-        match all.data["status"]["conditions"][0]["status"].as_str() {
+    let greeting = DynamicObject::new("all", &kind).data(json!({"spec": {"to": "all"}}));
+    greetings.create(&PostParams::default(), &greeting).await?;
+    let is_ready = async || {
+        let greeting = greetings.get("all").await.map_err(|error| error.to_string())?;
+        match greeting.data["status"]["conditions"][0]["status"].as_str() {
             Some("True") => Ok(()),
-            _ => Err(format!("its status is {}", all.data["status"])),
+            _ => Err(format!("its status is {}", greeting.data["status"])),
         }
     };
-    eventually("the greeting that the deployed controller makes ready", Duration::from_secs(60), ready).await;
+    eventually("the Greeting is ready", Duration::from_secs(60), is_ready).await;
     reader.stop()
 }

@@ -1,7 +1,8 @@
-//! A reverse proxy in front of the API server that holds, delays, cuts and counts requests and watches.
+//! A reverse proxy in front of the API server that records requests and watch lines, holds or delays them, and breaks
+//! connections.
 //!
-//! It serves plain HTTP, so that a kubeconfig needs only its address, and connects to the API server by TLS. It
-//! forwards the credentials of its client.
+//! It serves plain HTTP, so that a kubeconfig needs only its address, connects to the API server by TLS, and forwards
+//! the credentials of its client.
 
 pub(crate) mod gate;
 mod relay;
@@ -14,18 +15,19 @@ use reknit::testing::eventually;
 use serde_json::Value;
 use tokio::net::TcpListener;
 
+pub(crate) use self::relay::Exchange;
 use self::{
     gate::Gate,
-    relay::{Answered, Relay, Rule, accept},
-    request::{Line, Request},
+    relay::{Relay, Rule, accept},
+    request::{Request, WatchLine},
 };
-use super::wait::SOON;
+use super::wait::TIMEOUT;
 
 /// A running proxy. It stops when it is dropped.
 pub(crate) struct Proxy {
     address: SocketAddr,
-    shared: Arc<Relay>,
-    accepting: tokio::task::JoinHandle<()>,
+    relay: Arc<Relay>,
+    accept_task: tokio::task::JoinHandle<()>,
 }
 
 impl Proxy {
@@ -33,9 +35,9 @@ impl Proxy {
     pub(crate) async fn start(config: &Config) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a free port");
         let address = listener.local_addr().expect("an address");
-        let shared = Arc::new(Relay::to(config));
-        let accepting = tokio::spawn(accept(shared.clone(), listener));
-        Self { address, shared, accepting }
+        let relay = Arc::new(Relay::new(config));
+        let accept_task = tokio::spawn(accept(relay.clone(), listener));
+        Self { address, relay, accept_task }
     }
 
     /// The address, `http://127.0.0.1:PORT`.
@@ -43,108 +45,108 @@ impl Proxy {
         format!("http://{}", self.address)
     }
 
-    /// Returns `config` with the address of the proxy.
+    /// Returns `config` with the address of the proxy in place of that of the API server.
     pub(crate) fn config(&self, config: &Config) -> Config {
-        let mut through = config.clone();
-        through.cluster_url = self.url().parse().expect("a URL");
-        through.root_cert = None;
-        through
+        let mut config = config.clone();
+        config.cluster_url = self.url().parse().expect("a URL");
+        config.root_cert = None;
+        config
     }
 
-    /// Holds the responses to matching requests: the server has processed them, and the client does not know yet.
-    pub(crate) fn hold_answers(&self, matching: impl Fn(&Request) -> bool + Send + Sync + 'static) -> Gate {
+    /// Holds the responses to matching requests. The server has processed these requests, and the client still waits.
+    pub(crate) fn hold_responses(&self, matching: impl Fn(&Request) -> bool + Send + Sync + 'static) -> Gate {
         let gate = Gate::default();
-        self.shared.rules.lock().push(Rule::HoldAnswer(Arc::new(matching), gate.clone()));
+        self.relay.rules.lock().push(Rule::HoldResponse(Arc::new(matching), gate.clone()));
         gate
     }
 
-    /// Holds each matching line of a watch, and with it all later lines of that watch.
-    pub(crate) fn hold_lines(&self, matching: impl Fn(&Line) -> bool + Send + Sync + 'static) -> Gate {
+    /// Holds each matching watch line, and with it all later lines of that watch.
+    pub(crate) fn hold_lines(&self, matching: impl Fn(&WatchLine) -> bool + Send + Sync + 'static) -> Gate {
         let gate = Gate::default();
-        self.shared.rules.lock().push(Rule::HoldLine(Arc::new(matching), gate.clone()));
+        self.relay.rules.lock().push(Rule::HoldLine(Arc::new(matching), gate.clone()));
         gate
     }
 
-    /// Delays each line of the watches of `resource` that begin from now on.
+    /// Delays each line of those watches of `resource` that begin after this call.
     pub(crate) fn delay_lines(&self, resource: &str, delay: Duration) {
-        self.shared.rules.lock().push(Rule::DelayLines(resource.to_owned(), delay));
+        self.relay.rules.lock().push(Rule::DelayLines(resource.to_owned(), delay));
     }
 
-    /// Ends all watches of `resource`, and answers the next one with 410, as a server does that no longer has the
-    /// resourceVersion.
-    pub(crate) fn expire(&self, resource: &str) {
-        self.shared.rules.lock().push(Rule::Expire(resource.to_owned()));
+    /// Breaks the connections of all watches, and ends the next watch of `resource` with 410, as an API server does
+    /// that no longer has the resourceVersion.
+    pub(crate) fn expire_watches(&self, resource: &str) {
+        self.relay.rules.lock().push(Rule::Expire(resource.to_owned()));
         self.cut_watches();
     }
 
-    /// Sends an event to the watches of `resource` that the server did not send.
-    pub(crate) fn inject(&self, resource: &str, event: &str, object: &Value) {
+    /// Sends an event to the watches of `resource` that the API server did not send.
+    pub(crate) fn inject_event(&self, resource: &str, event: &str, object: &Value) {
         let line = serde_json::json!({ "type": event, "object": object });
-        let told = self.shared.injected.send((resource.to_owned(), format!("{line}\n").into()));
-        told.expect("there is a watch");
+        let sent = self.relay.injected.send((resource.to_owned(), format!("{line}\n").into()));
+        sent.expect("there is a watch");
     }
 
     /// Breaks the connections of all watches.
     pub(crate) fn cut_watches(&self) {
-        self.shared.cuts.send_modify(|cuts| *cuts += 1);
+        self.relay.cuts.send_modify(|cuts| *cuts += 1);
     }
 
     /// Refuses connections from now on, and breaks the existing ones.
-    pub(crate) async fn refuse(&self) {
+    pub(crate) async fn refuse_connections(&self) {
         self.set_open(false).await;
     }
 
-    /// Listens again at the same address.
-    pub(crate) async fn accept(&self) {
+    /// Accepts connections again, at the same address.
+    pub(crate) async fn accept_connections(&self) {
         self.set_open(true).await;
     }
 
     async fn set_open(&self, open: bool) {
-        self.shared.open.send_replace(open);
-        let mut listening = self.shared.listening.subscribe();
+        self.relay.open.send_replace(open);
+        let mut listening = self.relay.listening.subscribe();
         listening.wait_for(|listening| *listening == open).await.expect("the proxy runs");
     }
 
-    /// The responses so far, in order. A watch counts when it begins.
-    pub(crate) fn answered(&self) -> Vec<Answered> {
-        self.shared.answered.lock().clone()
+    /// The requests with a response so far, in order. A watch is recorded when it begins.
+    pub(crate) fn exchanges(&self) -> Vec<Exchange> {
+        self.relay.exchanges.lock().clone()
     }
 
     /// The number of matching requests with a response.
-    pub(crate) fn count(&self, matching: impl Fn(&Request) -> bool) -> usize {
-        self.shared.answered.lock().iter().filter(|a| matching(&a.request)).count()
+    pub(crate) fn count_requests(&self, matching: impl Fn(&Request) -> bool) -> usize {
+        self.relay.exchanges.lock().iter().filter(|exchange| matching(&exchange.request)).count()
     }
 
-    /// The watch lines that the client was sent so far, in order.
-    pub(crate) fn delivered(&self) -> Vec<Line> {
-        self.shared.delivered.lock().clone()
+    /// The watch lines that were sent to clients so far, in order.
+    pub(crate) fn delivered_lines(&self) -> Vec<WatchLine> {
+        self.relay.delivered.lock().clone()
     }
 
-    /// Waits until the client was sent a matching line.
-    pub(crate) async fn sent(&self, what: &str, matching: impl Fn(&Line) -> bool) -> Line {
-        eventually(what, SOON, async || {
-            self.shared.delivered.lock().iter().find(|line| matching(line)).cloned()
+    /// Waits until a matching watch line was sent to a client.
+    pub(crate) async fn wait_for_line(&self, what: &str, matching: impl Fn(&WatchLine) -> bool) -> WatchLine {
+        eventually(what, TIMEOUT, async || {
+            self.relay.delivered.lock().iter().find(|line| matching(line)).cloned()
         })
         .await
     }
 
     /// Waits until a matching request has a response.
-    pub(crate) async fn asked(&self, what: &str, matching: impl Fn(&Request) -> bool) -> Answered {
-        eventually(what, SOON, async || {
-            self.shared.answered.lock().iter().find(|a| matching(&a.request)).cloned()
+    pub(crate) async fn wait_for_request(&self, what: &str, matching: impl Fn(&Request) -> bool) -> Exchange {
+        eventually(what, TIMEOUT, async || {
+            self.relay.exchanges.lock().iter().find(|exchange| matching(&exchange.request)).cloned()
         })
         .await
     }
 
-    /// Clears the responses and lines, so that counting starts again.
-    pub(crate) fn forget(&self) {
-        self.shared.answered.lock().clear();
-        self.shared.delivered.lock().clear();
+    /// Clears the recorded requests and lines, so that counting starts again.
+    pub(crate) fn clear_records(&self) {
+        self.relay.exchanges.lock().clear();
+        self.relay.delivered.lock().clear();
     }
 }
 
 impl Drop for Proxy {
     fn drop(&mut self) {
-        self.accepting.abort();
+        self.accept_task.abort();
     }
 }

@@ -1,4 +1,4 @@
-//! Forwarding of requests and watches according to the rules of the proxy.
+//! Forwards requests and watches according to the rules of the proxy.
 
 use std::{
     net::SocketAddr,
@@ -24,45 +24,48 @@ use tokio::{
 
 use super::{
     gate::Gate,
-    request::{Line, Request},
+    request::{Request, WatchLine},
 };
 
 /// A request and the status of its response.
 #[derive(Clone, Debug)]
-pub(crate) struct Answered {
+pub(crate) struct Exchange {
     pub request: Request,
     pub status: u16,
 }
 
 /// The state that all connections of a proxy share.
 pub(super) struct Relay {
-    server: Client,
+    api_server: Client,
     pub(super) rules: Mutex<Vec<Rule>>,
-    pub(super) answered: Mutex<Vec<Answered>>,
-    pub(super) delivered: Mutex<Vec<Line>>,
+    pub(super) exchanges: Mutex<Vec<Exchange>>,
+    pub(super) delivered: Mutex<Vec<WatchLine>>,
     /// Injected lines, each with its resource.
     pub(super) injected: broadcast::Sender<(String, Bytes)>,
-    /// The number of cuts.
+    /// Counts the calls of `cut_watches`. Each change breaks all watches.
     pub(super) cuts: watch::Sender<u64>,
+    /// True if connections are to be accepted.
     pub(super) open: watch::Sender<bool>,
-    /// True if the accept loop listens.
+    /// True if the accept loop listens. It follows `open`.
     pub(super) listening: watch::Sender<bool>,
 }
 
 /// A rule for requests or for watch lines.
 pub(super) enum Rule {
-    HoldAnswer(Matching<Request>, Gate),
-    HoldLine(Matching<Line>, Gate),
+    HoldResponse(Predicate<Request>, Gate),
+    HoldLine(Predicate<WatchLine>, Gate),
+    /// Delays the lines of watches of this resource.
     DelayLines(String, Duration),
+    /// Ends the next watch of this resource with 410.
     Expire(String),
 }
 
-pub(super) type Matching<T> = Arc<dyn Fn(&T) -> bool + Send + Sync>;
-type Answer = http::Response<UnsyncBoxBody<Bytes, BoxError>>;
+pub(super) type Predicate<T> = Arc<dyn Fn(&T) -> bool + Send + Sync>;
+type Response = http::Response<UnsyncBoxBody<Bytes, BoxError>>;
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 type Chunk = Result<Frame<Bytes>, BoxError>;
 
-/// Returns a client without credentials and without retries.
+/// Returns a client that adds no credentials to requests and does not retry them.
 fn bare_client(config: &Config) -> Client {
     let mut bare = config.clone();
     bare.auth_info = AuthInfo::default();
@@ -72,54 +75,53 @@ fn bare_client(config: &Config) -> Client {
 }
 
 /// Accepts connections while the proxy is open.
-pub(super) async fn accept(shared: Arc<Relay>, listener: TcpListener) {
+pub(super) async fn accept(relay: Arc<Relay>, mut listener: TcpListener) {
     let address = listener.local_addr().expect("an address");
-    let mut listening = listener;
-    let mut open = shared.open.subscribe();
+    let mut open = relay.open.subscribe();
     loop {
-        shared.listening.send_replace(true);
+        relay.listening.send_replace(true);
         let mut connections = JoinSet::new();
         loop {
             tokio::select! {
-                accepted = listening.accept() => {
+                accepted = listener.accept() => {
                     let (stream, _) = accepted.expect("a connection");
-                    connections.spawn(serve(shared.clone(), stream));
+                    connections.spawn(serve(relay.clone(), stream));
                 }
                 _ = open.wait_for(|open| !open) => break,
             }
         }
-        drop(listening);
-        let held = hold(address);
+        drop(listener);
+        let socket = reserve_port(address);
         connections.shutdown().await;
-        shared.listening.send_replace(false);
+        relay.listening.send_replace(false);
         open.wait_for(|open| *open).await.expect("the proxy runs");
-        listening = held.listen(1024).expect("the same port again");
+        listener = socket.listen(1024).expect("the same port again");
     }
 }
 
-/// Keeps the port, so that connections are refused and no other process gets it.
-fn hold(address: SocketAddr) -> TcpSocket {
+/// Binds the port without listening, so that connections are refused and no other process gets the port.
+fn reserve_port(address: SocketAddr) -> TcpSocket {
     let socket = TcpSocket::new_v4().expect("a socket");
-    socket.set_reuseaddr(true).expect("an option");
+    socket.set_reuseaddr(true).expect("SO_REUSEADDR is set");
     socket.bind(address).expect("the same port again");
     socket
 }
 
-async fn serve(shared: Arc<Relay>, stream: tokio::net::TcpStream) {
-    // A response consists of small writes, one for each line, and each has to be sent at once.
-    stream.set_nodelay(true).expect("TCP");
-    let service = service_fn(|request| shared.clone().answer(request));
+async fn serve(relay: Arc<Relay>, stream: tokio::net::TcpStream) {
+    // Without TCP_NODELAY the small writes of a watch, one for each line, would be delayed.
+    stream.set_nodelay(true).expect("TCP_NODELAY is set");
+    let service = service_fn(|request| relay.clone().forward(request));
     // An error means that the client hung up, or that the proxy cut the connection.
     let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
 }
 
 impl Relay {
-    /// Creates a relay to the server of `config`.
-    pub(super) fn to(config: &Config) -> Self {
+    /// Creates a relay to the API server of `config`.
+    pub(super) fn new(config: &Config) -> Self {
         Self {
-            server: bare_client(config),
+            api_server: bare_client(config),
             rules: Mutex::default(),
-            answered: Mutex::default(),
+            exchanges: Mutex::default(),
             delivered: Mutex::default(),
             injected: broadcast::channel(100).0,
             cuts: watch::channel(0).0,
@@ -128,156 +130,165 @@ impl Relay {
         }
     }
 
-    /// Answers a request. An error breaks the connection, as when a server goes away.
-    async fn answer(self: Arc<Self>, request: http::Request<Incoming>) -> Result<Answer, BoxError> {
-        let (head, body) = request.into_parts();
+    /// Forwards a request, and returns the response. An error breaks the connection, as when a server stops.
+    async fn forward(self: Arc<Self>, request: http::Request<Incoming>) -> Result<Response, BoxError> {
+        let (mut head, body) = request.into_parts();
         let body = body.collect().await?.to_bytes();
-        let asked = Request::read(&head.method, head.uri.path(), head.uri.query().unwrap_or_default(), &body);
-        if asked.verb == "watch" && self.expires(&asked) {
-            self.note(asked, 200);
-            return Ok(expired());
+        let request =
+            Request::parse(&head.method, head.uri.path(), head.uri.query().unwrap_or_default(), &body);
+        if request.verb == "watch" && self.take_expire_rule(&request) {
+            self.record(request, 200);
+            return Ok(expired_response());
         }
-        let mut head = head;
         head.headers.remove(http::header::HOST);
-        let answer = self.server.send(http::Request::from_parts(head, Body::from(body))).await?;
-        let (head, body) = answer.into_parts();
-        if asked.verb == "watch" && head.status.is_success() {
-            let lines = self.clone().watching(&asked, body);
-            // Recorded once the watch receives injected lines.
-            self.note(asked, head.status.as_u16());
+        let response = self.api_server.send(http::Request::from_parts(head, Body::from(body))).await?;
+        let (head, body) = response.into_parts();
+        if request.verb == "watch" && head.status.is_success() {
+            let lines = self.clone().forward_watch(&request, body);
+            // Recorded after `forward_watch` has subscribed to injected lines, because tests wait for the record before
+            // they inject.
+            self.record(request, head.status.as_u16());
             return Ok(http::Response::from_parts(head, lines));
         }
-        self.note(asked.clone(), head.status.as_u16());
+        self.record(request.clone(), head.status.as_u16());
         let bytes = body.collect().await?.to_bytes();
-        for gate in self.gates_for(&asked) {
+        for gate in self.response_gates(&request) {
             gate.pass().await;
         }
-        Ok(http::Response::from_parts(head, whole(bytes)))
+        Ok(http::Response::from_parts(head, full_body(bytes)))
     }
 
-    fn note(&self, request: Request, status: u16) {
-        self.answered.lock().push(Answered { request, status });
+    fn record(&self, request: Request, status: u16) {
+        self.exchanges.lock().push(Exchange { request, status });
     }
 
-    /// Returns true if this watch has to be answered with 410. This happens once for each rule.
-    fn expires(&self, asked: &Request) -> bool {
+    /// Removes an [`Expire`](Rule::Expire) rule for the resource of this watch, and returns true if there was one.
+    fn take_expire_rule(&self, request: &Request) -> bool {
         let mut rules = self.rules.lock();
-        let found = rules
+        let index = rules
             .iter()
-            .position(|rule| matches!(rule, Rule::Expire(resource) if *resource == asked.resource));
-        found.map(|at| rules.remove(at)).is_some()
+            .position(|rule| matches!(rule, Rule::Expire(resource) if *resource == request.resource));
+        index.map(|index| rules.remove(index)).is_some()
     }
 
-    fn gates_for(&self, asked: &Request) -> Vec<Gate> {
+    fn response_gates(&self, request: &Request) -> Vec<Gate> {
         let rules = self.rules.lock();
-        let held = rules.iter().filter_map(|rule| match rule {
-            Rule::HoldAnswer(matching, gate) if matching(asked) => Some(gate.clone()),
+        let gates = rules.iter().filter_map(|rule| match rule {
+            Rule::HoldResponse(matching, gate) if matching(request) => Some(gate.clone()),
             _ => None,
         });
-        held.collect()
+        gates.collect()
     }
 
-    fn gates_for_line(&self, line: &Line) -> Vec<Gate> {
+    fn line_gates(&self, line: &WatchLine) -> Vec<Gate> {
         let rules = self.rules.lock();
-        let held = rules.iter().filter_map(|rule| match rule {
+        let gates = rules.iter().filter_map(|rule| match rule {
             Rule::HoldLine(matching, gate) if matching(line) => Some(gate.clone()),
             _ => None,
         });
-        held.collect()
+        gates.collect()
     }
 
-    fn delay_of(&self, resource: &str) -> Duration {
+    fn line_delay(&self, resource: &str) -> Duration {
         let rules = self.rules.lock();
         let delays = rules.iter().filter_map(|rule| match rule {
-            Rule::DelayLines(of, delay) if of == resource => Some(*delay),
+            Rule::DelayLines(delayed, delay) if delayed == resource => Some(*delay),
             _ => None,
         });
         delays.sum()
     }
 
-    /// The body of a watch, with the delays of the rules.
-    fn watching(self: Arc<Self>, asked: &Request, body: Body) -> UnsyncBoxBody<Bytes, BoxError> {
-        let (reading, lines) = mpsc::channel(100_000);
-        let (writing, chunks) = mpsc::channel(0);
-        let (resource, delay) = (asked.resource.clone(), self.delay_of(&asked.resource));
+    /// Returns the body for the client of a watch: the lines from the API server and the injected lines, after the
+    /// delays and gates of the rules.
+    fn forward_watch(self: Arc<Self>, request: &Request, body: Body) -> UnsyncBoxBody<Bytes, BoxError> {
+        let (line_sender, lines) = mpsc::channel(100_000);
+        let (chunk_sender, chunks) = mpsc::channel(0);
+        let (resource, delay) = (request.resource.clone(), self.line_delay(&request.resource));
         let mut cuts = self.cuts.subscribe();
         let injected = self.injected.subscribe();
         tokio::spawn(async move {
-            let injects = inject_lines(injected, resource.clone(), reading.clone());
-            let deliver = self.deliver(resource, delay, lines, writing.clone());
-            let reads = async {
-                tokio::select! { () = read_lines(body, reading) => {} () = injects => {} }
+            let inject = inject_lines(injected, resource.clone(), line_sender.clone());
+            let deliver = self.deliver(resource, delay, lines, chunk_sender.clone());
+            // Ends with the watch of the API server, since injected lines never end.
+            let read = async {
+                tokio::select! { () = read_lines(body, line_sender) => {} () = inject => {} }
             };
-            let pumps = async { tokio::join!(reads, deliver) };
-            let mut broken = writing;
+            let read_and_deliver = async { tokio::join!(read, deliver) };
+            let mut error_sender = chunk_sender;
             tokio::select! {
-                _ = pumps => {}
-                _ = cuts.changed() => drop(broken.send(Err("the proxy cut the watch".into())).await),
+                _ = read_and_deliver => {}
+                _ = cuts.changed() => {
+                    drop(error_sender.send(Err("the proxy cut the watch".into())).await);
+                }
             }
         });
         StreamBody::new(chunks).boxed_unsync()
     }
 
+    /// Sends the lines to the client, each after its delay and its gates.
     async fn deliver(
         &self,
         resource: String,
         delay: Duration,
         mut lines: Receiver<(Instant, Bytes)>,
-        mut to: Sender<Chunk>,
+        mut client: Sender<Chunk>,
     ) {
-        while let Some((came, bytes)) = lines.next().await {
-            let line = Line::read(&resource, &bytes);
-            tokio::time::sleep_until((came + delay).into()).await;
-            for gate in self.gates_for_line(&line) {
+        while let Some((arrival, bytes)) = lines.next().await {
+            let line = WatchLine::parse(&resource, &bytes);
+            tokio::time::sleep_until((arrival + delay).into()).await;
+            for gate in self.line_gates(&line) {
                 gate.pass().await;
             }
-            // Recorded before it is sent, because a test that reacts to the line looks for the record.
+            // Recorded before it is sent, so that a test that sees its effect also finds the record.
             self.delivered.lock().push(line);
-            if to.send(Ok(Frame::data(bytes))).await.is_err() {
+            if client.send(Ok(Frame::data(bytes))).await.is_err() {
                 return;
             }
         }
     }
 }
 
+/// Passes on the injected lines of one resource.
 async fn inject_lines(
-    mut from: broadcast::Receiver<(String, Bytes)>,
-    of: String,
-    mut to: Sender<(Instant, Bytes)>,
+    mut injected: broadcast::Receiver<(String, Bytes)>,
+    watched: String,
+    mut lines: Sender<(Instant, Bytes)>,
 ) {
-    while let Ok((resource, line)) = from.recv().await {
-        if resource == of && to.send((Instant::now(), line)).await.is_err() {
+    while let Ok((resource, line)) = injected.recv().await {
+        if resource == watched && lines.send((Instant::now(), line)).await.is_err() {
             return;
         }
     }
 }
 
 /// Splits the body of a watch into lines, each with the time of its arrival.
-async fn read_lines(mut body: Body, mut to: Sender<(Instant, Bytes)>) {
-    let mut rest = Vec::new();
+async fn read_lines(mut body: Body, mut lines: Sender<(Instant, Bytes)>) {
+    let mut buffer = Vec::new();
     while let Some(Ok(frame)) = body.frame().await {
         let Ok(data) = frame.into_data() else { continue };
-        rest.extend_from_slice(&data);
-        while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
-            let line: Vec<u8> = rest.drain(..=end).collect();
-            if to.send((Instant::now(), line.into())).await.is_err() {
+        buffer.extend_from_slice(&data);
+        while let Some(end) = buffer.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = buffer.drain(..=end).collect();
+            if lines.send((Instant::now(), line.into())).await.is_err() {
                 return;
             }
         }
     }
 }
 
-fn whole(bytes: impl Into<Bytes>) -> UnsyncBoxBody<Bytes, BoxError> {
+fn full_body(bytes: impl Into<Bytes>) -> UnsyncBoxBody<Bytes, BoxError> {
     Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
 }
 
-/// The response of a server to an expired resourceVersion.
-fn expired() -> Answer {
+/// The response of an API server to a watch from an expired resourceVersion.
+fn expired_response() -> Response {
     let status = serde_json::json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
         "message": "too old resource version", "reason": "Expired", "code": 410,
     });
     let line = serde_json::json!({ "type": "ERROR", "object": status });
-    let json = (http::header::CONTENT_TYPE, "application/json");
-    http::Response::builder().header(json.0, json.1).body(whole(format!("{line}\n"))).expect("a response")
+    http::Response::builder()
+        .header(http::header::CONTENT_TYPE, "application/json")
+        .body(full_body(format!("{line}\n")))
+        .expect("a response")
 }

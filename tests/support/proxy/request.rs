@@ -1,4 +1,4 @@
-//! A request to an API server with the verb and resource of RBAC, and a line of a watch.
+//! A parsed request to an API server, with its verb and resource as in RBAC rules, and a parsed line of a watch.
 
 use http::Method;
 use serde_json::Value;
@@ -17,10 +17,10 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    pub(crate) fn read(method: &Method, path: &str, query: &str, body: &[u8]) -> Self {
-        let (resource, named) = resource_in(path);
+    pub(crate) fn parse(method: &Method, path: &str, query: &str, body: &[u8]) -> Self {
+        let (resource, names_object) = parse_resource(path);
         Self {
-            verb: verb(method, named, query),
+            verb: verb(method, names_object, query),
             resource,
             path: path.to_owned(),
             query: query.to_owned(),
@@ -32,22 +32,22 @@ impl Request {
         self.verb == verb && self.resource == resource
     }
 
-    /// Returns true if the request lists all objects. An informer lists a single one to learn the current
+    /// Returns true if the request lists all objects. An informer also lists a single object, to learn the current
     /// resourceVersion.
     pub(crate) fn lists_all(&self, resource: &str) -> bool {
         self.is("list", resource) && self.query.split('&').all(|pair| pair != "limit=1")
     }
 
-    pub(crate) fn writes(&self) -> bool {
+    pub(crate) fn is_write(&self) -> bool {
         matches!(self.verb, "create" | "update" | "patch" | "delete")
     }
 }
 
-fn verb(method: &Method, named: bool, query: &str) -> &'static str {
-    let watching = query.split('&').any(|pair| matches!(pair, "watch=true" | "watch=1" | "watch"));
+fn verb(method: &Method, names_object: bool, query: &str) -> &'static str {
+    let is_watch = query.split('&').any(|pair| matches!(pair, "watch=true" | "watch=1" | "watch"));
     match method.as_str() {
-        "GET" if watching => "watch",
-        "GET" if named => "get",
+        "GET" if is_watch => "watch",
+        "GET" if names_object => "get",
         "GET" => "list",
         "POST" => "create",
         "PUT" => "update",
@@ -58,35 +58,35 @@ fn verb(method: &Method, named: bool, query: &str) -> &'static str {
 }
 
 /// Returns the resource with its subresource, and whether the path names one object.
-fn resource_in(path: &str) -> (String, bool) {
-    let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
-    let rest = match parts.as_slice() {
+fn parse_resource(path: &str) -> (String, bool) {
+    let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
+    let after_version = match segments.as_slice() {
         ["api", _, rest @ ..] | ["apis", _, _, rest @ ..] => rest,
         _ => &[],
     };
-    let rest = match rest {
+    let after_namespace = match after_version {
         ["namespaces", _, rest @ ..] if !rest.is_empty() => rest,
-        _ => rest,
+        _ => after_version,
     };
-    let resource = match rest {
+    let resource = match after_namespace {
         [resource, _, subresource] => format!("{resource}/{subresource}"),
         [resource, ..] => (*resource).to_owned(),
         [] => String::new(),
     };
-    (resource, rest.len() > 1)
+    (resource, after_namespace.len() > 1)
 }
 
 /// One line of a watch.
 #[derive(Clone, Debug)]
-pub(crate) struct Line {
+pub(crate) struct WatchLine {
     pub resource: String,
     /// The type: `ADDED`, `MODIFIED`, `DELETED`, `BOOKMARK` or `ERROR`.
     pub event: String,
     pub object: Value,
 }
 
-impl Line {
-    pub(crate) fn read(resource: &str, line: &[u8]) -> Self {
+impl WatchLine {
+    pub(crate) fn parse(resource: &str, line: &[u8]) -> Self {
         let mut line: Value = serde_json::from_slice(line).unwrap_or_default();
         let event = line["type"].as_str().unwrap_or_default().to_owned();
         Self { resource: resource.to_owned(), event, object: line["object"].take() }

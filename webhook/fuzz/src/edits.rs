@@ -1,4 +1,4 @@
-//! Edits of reviews, chosen by bytes. The result is valid JSON, and mostly a valid review.
+//! Edits of reviews. The bytes of the fuzz input choose the edits. The result is valid JSON, and mostly a valid review.
 
 use serde_json::{Value, json};
 
@@ -25,38 +25,38 @@ const NAMES: [&str; 16] = [
 ];
 
 /// The bytes that choose the edits, followed by endless zeros.
-struct Bytes<'a>(&'a [u8]);
+struct Choices<'a>(&'a [u8]);
 
-impl Bytes<'_> {
+impl Choices<'_> {
     fn next(&mut self) -> usize {
-        let (first, rest) = self.0.split_first().unwrap_or((&0, &[]));
+        let (choice, rest) = self.0.split_first().unwrap_or((&0, &[]));
         self.0 = rest;
-        usize::from(*first)
+        usize::from(*choice)
     }
 }
 
-/// The largest number of edits. Each may double the size of the review.
-const MOST: usize = 8;
+/// The maximum number of edits. An edit may double the size of the review.
+const MAX_EDITS: usize = 8;
 
 /// Edits one of the seeds until the bytes end.
 pub(crate) fn edited(seed: usize, edits: &[u8]) -> Value {
     let mut seeds = seeds();
     let mut review = seeds.swap_remove(seed % seeds.len());
-    let mut bytes = Bytes(edits);
-    for _ in 0..MOST {
-        if bytes.0.is_empty() {
+    let mut choices = Choices(edits);
+    for _ in 0..MAX_EDITS {
+        if choices.0.is_empty() {
             break;
         }
-        let value = value(&mut bytes, &review);
-        edit(node(&mut review, &mut bytes), &mut bytes, value);
+        let value = value(&mut choices, &review);
+        edit(node(&mut review, &mut choices), &mut choices, value);
     }
     review
 }
 
-/// Chooses a node of the JSON, usually a deep one.
-fn node<'a>(mut from: &'a mut Value, bytes: &mut Bytes<'_>) -> &'a mut Value {
+/// Chooses a node of the JSON document, usually a deeply nested one.
+fn node<'a>(mut from: &'a mut Value, choices: &mut Choices<'_>) -> &'a mut Value {
     loop {
-        let stop = bytes.next().is_multiple_of(8);
+        let stop = choices.next().is_multiple_of(8);
         let count = match &*from {
             Value::Object(fields) => fields.len(),
             Value::Array(items) => items.len(),
@@ -65,7 +65,7 @@ fn node<'a>(mut from: &'a mut Value, bytes: &mut Bytes<'_>) -> &'a mut Value {
         if stop || count == 0 {
             return from;
         }
-        let index = bytes.next() % count;
+        let index = choices.next() % count;
         from = match from {
             Value::Object(fields) => fields.values_mut().nth(index).unwrap(),
             Value::Array(items) => &mut items[index],
@@ -74,8 +74,9 @@ fn node<'a>(mut from: &'a mut Value, bytes: &mut Bytes<'_>) -> &'a mut Value {
     }
 }
 
-fn edit(node: &mut Value, bytes: &mut Bytes<'_>, value: Value) {
-    let (choice, index) = (bytes.next(), bytes.next());
+/// Replaces the node, or removes or adds a field or an item of it.
+fn edit(node: &mut Value, choices: &mut Choices<'_>, value: Value) {
+    let (choice, index) = (choices.next(), choices.next());
     match (choice % 4, node) {
         (0, node) => *node = value,
         (1, Value::Object(fields)) if !fields.is_empty() => {
@@ -89,8 +90,9 @@ fn edit(node: &mut Value, bytes: &mut Bytes<'_>, value: Value) {
     }
 }
 
-fn value(bytes: &mut Bytes<'_>, review: &Value) -> Value {
-    match bytes.next() % 16 {
+/// Chooses the value that an edit sets.
+fn value(choices: &mut Choices<'_>, review: &Value) -> Value {
+    match choices.next() % 16 {
         0 => Value::Null,
         1 => json!(true),
         2 => json!(0),
@@ -99,13 +101,13 @@ fn value(bytes: &mut Bytes<'_>, review: &Value) -> Value {
         5 => json!(1e308),
         6 => json!(0.1),
         7 => json!(""),
-        8 => json!(NAMES[bytes.next() % NAMES.len()]),
+        8 => json!(NAMES[choices.next() % NAMES.len()]),
         9 => json!([]),
         10 => json!({}),
         11 => json!([null]),
         12 => json!({"": {"": []}}),
         13 => json!("a\nb"),
         14 => review["request"]["object"].clone(),
-        _ => node(&mut review.clone(), bytes).clone(),
+        _ => node(&mut review.clone(), choices).clone(),
     }
 }

@@ -59,8 +59,10 @@ kind!(Torch { defaults: |torch| _ = torch.spec.watts.get_or_insert(40) });
 
 impl Defaultable for Torch {
     fn set_request_defaults(&mut self, old: Option<&Self>, request: &Request) {
-        let kept = old.and_then(|old| old.spec.owner.clone());
-        self.spec.owner.get_or_insert_with(|| kept.unwrap_or_else(|| request.username().to_owned()));
+        let previous_owner = old.and_then(|old| old.spec.owner.clone());
+        self.spec
+            .owner
+            .get_or_insert_with(|| previous_owner.unwrap_or_else(|| request.username().to_owned()));
     }
 }
 

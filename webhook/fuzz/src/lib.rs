@@ -1,4 +1,4 @@
-//! Properties of a webhook's answers to any request.
+//! Properties that the webhook's response to every request must have.
 
 mod edits;
 mod kinds;
@@ -23,13 +23,12 @@ static RUNTIME: LazyLock<Runtime> =
     LazyLock::new(|| Builder::new_current_thread().enable_all().build().unwrap());
 static WEBHOOK: LazyLock<Webhook> = LazyLock::new(kinds::webhook);
 
-/// Sends a body to every path and checks the answers. The input is the body itself, unless its first byte is less
-/// than a tab, which no JSON text starts with. Then that byte selects an example review, and the other bytes determine
-/// how it is edited.
+/// Sends a body to every path and checks the responses. The input is the body itself, unless its first byte is less
+/// than a tab: no JSON text starts with such a byte. Then the byte selects a seed, and the other bytes choose its edits.
 ///
 /// # Panics
 ///
-/// Panics if an answer violates a property.
+/// Panics if a response violates a property.
 pub fn check(input: &[u8]) {
     let body = match input {
         [choice, edits @ ..] if *choice < b'\t' => {
@@ -38,12 +37,12 @@ pub fn check(input: &[u8]) {
         _ => input.to_vec(),
     };
     for path in PATHS {
-        let (code, answer) = RUNTIME.block_on(WEBHOOK.answer(path, body.clone()));
+        let (code, response) = RUNTIME.block_on(WEBHOOK.answer(path, body.clone()));
         match code {
-            200 if path == "/resource-conversion" => converted(&body, &answer),
-            200 => reviewed(path, &body, &answer),
-            400 => assert!(answer.starts_with(b"could not decode body: "), "{path}: {}", text(&answer)),
-            _ => panic!("{path}: {code} {}\n{}", text(&answer), text(&body)),
+            200 if path == "/resource-conversion" => check_conversion(&body, &response),
+            200 => check_review(path, &body, &response),
+            400 => assert!(response.starts_with(b"could not decode body: "), "{path}: {}", text(&response)),
+            _ => panic!("{path}: {code} {}\n{}", text(&response), text(&body)),
         }
     }
 }
@@ -52,38 +51,39 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Checks that the response belongs to the request, that only an allowed /defaulting response has a patch, and that the
-/// patch changes only defaulted fields.
-fn reviewed(path: &str, body: &[u8], answer: &[u8]) {
-    let review: AdmissionReview<DynamicObject> = serde_json::from_slice(answer).unwrap();
+/// Checks that the response belongs to the request, and that only an allowed /defaulting response has a patch.
+fn check_review(path: &str, body: &[u8], response: &[u8]) {
+    let review: AdmissionReview<DynamicObject> = serde_json::from_slice(response).unwrap();
     let response = review.response.unwrap();
-    // The webhook accepts some bodies that `Value` does not, because it skips fields that it does not read. One of those
-    // may have a lone surrogate.
+    // The webhook accepts some bodies that `Value` does not, such as one with a lone surrogate in a field that the
+    // webhook does not read.
     let Ok(request) = serde_json::from_slice::<Value>(body) else { return };
     assert_eq!(request["request"]["uid"], response.uid);
     assert_eq!(response.allowed, response.result.code != 400);
     if let Some(patch) = &response.patch {
         assert_eq!((path, response.allowed), ("/defaulting", true));
-        patched(request, patch);
+        check_patch(request, patch);
     }
 }
 
-fn patched(mut request: Value, patch: &[u8]) {
+/// Checks that the patch changes only defaulted fields, and that the patched object gets no patch.
+fn check_patch(mut request: Value, patch: &[u8]) {
     let patch: json_patch::Patch = serde_json::from_slice(patch).unwrap();
     let before = request["request"]["object"].clone();
     let object = &mut request["request"]["object"];
     json_patch::patch(object, &patch).unwrap();
     assert_eq!(without_defaults(before.clone()), without_defaults(object.clone()), "{before}");
-    let again = defaulted(&request);
+    let again = send_to_defaulting(&request);
     assert!(again.allowed && again.patch.is_none(), "{request}: {again:?}");
 }
 
-fn defaulted(request: &Value) -> AdmissionResponse {
-    let (code, answer) = RUNTIME.block_on(WEBHOOK.answer("/defaulting", request.to_string()));
-    assert_eq!(code, 200, "{}", text(&answer));
-    serde_json::from_slice::<AdmissionReview<DynamicObject>>(&answer).unwrap().response.unwrap()
+fn send_to_defaulting(request: &Value) -> AdmissionResponse {
+    let (code, response) = RUNTIME.block_on(WEBHOOK.answer("/defaulting", request.to_string()));
+    assert_eq!(code, 200, "{}", text(&response));
+    serde_json::from_slice::<AdmissionReview<DynamicObject>>(&response).unwrap().response.unwrap()
 }
 
+/// Returns the object without the fields that defaulting may set, and without null fields.
 fn without_defaults(mut object: Value) -> Value {
     if let Some(spec) = object["spec"].as_object_mut() {
         spec.retain(|field, value| !matches!(&**field, "watts" | "owner") || value.is_null());
@@ -104,15 +104,18 @@ fn without_defaults(mut object: Value) -> Value {
 }
 
 /// Checks that the response belongs to the request, and that it has all objects or a failure message.
-fn converted(body: &[u8], answer: &[u8]) {
-    let answer: Value = serde_json::from_slice(answer).unwrap();
+fn check_conversion(body: &[u8], response: &[u8]) {
+    let response: Value = serde_json::from_slice(response).unwrap();
     let Ok(request) = serde_json::from_slice::<Value>(body) else { return };
-    assert_eq!(request["request"]["uid"], answer["response"]["uid"]);
+    assert_eq!(request["request"]["uid"], response["response"]["uid"]);
     let count = |list: &Value| list.as_array().map_or(0, Vec::len);
-    match answer["response"]["result"]["status"].as_str() {
+    match response["response"]["result"]["status"].as_str() {
         Some("Success") => {
-            assert_eq!(count(&request["request"]["objects"]), count(&answer["response"]["convertedObjects"]));
+            assert_eq!(
+                count(&request["request"]["objects"]),
+                count(&response["response"]["convertedObjects"])
+            );
         }
-        _ => assert_ne!(answer["response"]["result"]["message"], Value::Null),
+        _ => assert_ne!(response["response"]["result"]["message"], Value::Null),
     }
 }

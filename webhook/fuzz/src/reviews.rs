@@ -1,4 +1,4 @@
-//! Reviews in the form in which an API server sends them.
+//! Admission and conversion reviews as an API server sends them.
 
 use serde_json::{Value, json};
 
@@ -19,8 +19,8 @@ fn torch() -> Value {
     })
 }
 
-fn review(about: [&str; 3], operation: &str, object: Value, old: Value) -> Value {
-    let [group, version, kind] = about;
+fn review(group_version_kind: [&str; 3], operation: &str, object: Value, old: Value) -> Value {
+    let [group, version, kind] = group_version_kind;
     let resource = format!("{}s", kind.to_lowercase());
     json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
         "uid": "705ab4f5-6393-11e8-b7cc-42010a800002",
@@ -35,7 +35,7 @@ fn review(about: [&str; 3], operation: &str, object: Value, old: Value) -> Value
     }})
 }
 
-/// The reviews from which mutations start.
+/// The reviews that the fuzzer edits.
 pub fn seeds() -> Vec<Value> {
     let torch_kind = ["fuzz.reknit.dev", "v1", "Torch"];
     let mut generated = torch();

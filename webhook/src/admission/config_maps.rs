@@ -8,13 +8,11 @@ use reknit_injection::FromConfigMap;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{
-    review::{Change, GroupVersionKind, Review, deny},
-    validation::Validated,
-};
+use super::review::{Change, GroupVersionKind, Review, ReviewOutcome, deny};
 use crate::webhook::Webhook;
 
-const EXAMPLE: &str = "_example";
+/// The key of the example, which documents the other keys.
+const EXAMPLE_KEY: &str = "_example";
 
 /// Parses the data of a ConfigMap.
 pub(crate) type ParseConfigMap = Arc<dyn Fn(&BTreeMap<String, String>) -> Result<(), String> + Send + Sync>;
@@ -78,38 +76,40 @@ impl Webhook {
         Value::Array(vec![rule])
     }
 
-    pub(crate) fn validate_config_map(&self, review: Review) -> Validated {
-        let is_map = review.kind == GroupVersionKind::of::<ConfigMap>();
-        match review.change.filter(|_| is_map).map_or(Ok(()), |change| self.parse(change)) {
+    pub(crate) fn validate_config_map(&self, review: Review) -> ReviewOutcome {
+        let is_config_map = review.kind == GroupVersionKind::of::<ConfigMap>();
+        match review.change.filter(|_| is_config_map).map_or(Ok(()), |change| self.check_config_map(change)) {
             Ok(()) => review.response.into(),
             Err(reason) => deny(review.response, format!("validation failed: {reason}")).into(),
         }
     }
 
-    fn parse(&self, change: Change) -> Result<(), String> {
+    fn check_config_map(&self, change: Change) -> Result<(), String> {
         let Change { request, object: Some(object), .. } = change else { return Ok(()) };
         if self.system_namespace.is_some() && self.system_namespace != request.namespace {
             return Ok(());
         }
-        let map = ConfigMap::deserialize(&object)
+        let config_map = ConfigMap::deserialize(&object)
             .map_err(|error| format!("cannot decode the ConfigMap: {error}"))?;
-        let Some(parsers) = map.metadata.name.as_ref().and_then(|name| self.config_maps.get(name)) else {
+        let Some(parsers) = config_map.metadata.name.as_ref().and_then(|name| self.config_maps.get(name))
+        else {
             return Ok(());
         };
-        check_example(&map)?;
-        let mut data = map.data.unwrap_or_default();
-        data.remove(EXAMPLE);
+        check_example(&config_map)?;
+        let mut data = config_map.data.unwrap_or_default();
+        data.remove(EXAMPLE_KEY);
         parsers.iter().try_for_each(|parse| parse(&data))
     }
 }
 
 /// Refuses a change of the example with the message of Knative.
-fn check_example(map: &ConfigMap) -> Result<(), String> {
-    let example = map.data.as_ref().and_then(|data| data.get(EXAMPLE));
-    let noted = map.metadata.annotations.as_ref().and_then(|all| all.get(EXAMPLE_CHECKSUM_ANNOTATION));
-    match (example, noted) {
-        (Some(example), Some(noted)) if example_checksum(example) != *noted => Err(format!(
-            "the update modifies a key in {EXAMPLE:?} which is probably not what you want. Instead, copy the respective \
+fn check_example(config_map: &ConfigMap) -> Result<(), String> {
+    let example = config_map.data.as_ref().and_then(|data| data.get(EXAMPLE_KEY));
+    let annotations = config_map.metadata.annotations.as_ref();
+    let checksum = annotations.and_then(|annotations| annotations.get(EXAMPLE_CHECKSUM_ANNOTATION));
+    match (example, checksum) {
+        (Some(example), Some(checksum)) if example_checksum(example) != *checksum => Err(format!(
+            "the update modifies a key in {EXAMPLE_KEY:?} which is probably not what you want. Instead, copy the respective \
              setting to the top-level of the ConfigMap, directly below \"data\""
         )),
         _ => Ok(()),

@@ -9,12 +9,11 @@ use serde_json::{Value, json};
 use super::{
     decoding::{Decoded, Decoder},
     merge::merge,
-    review::{Change, GroupVersionKind, Review, deny},
-    validation::Validated,
+    review::{Change, GroupVersionKind, Review, ReviewOutcome, deny},
 };
 use crate::webhook::Webhook;
 
-/// Makes the patch that gives the new object its defaults.
+/// Makes the patch that sets the defaults and annotations of the new object.
 type MakePatch = Arc<dyn Fn(&Change) -> Result<json_patch::Patch, String> + Send + Sync>;
 
 /// Sets the defaults that depend on the request.
@@ -24,7 +23,7 @@ type SetRequestDefaults<K> = fn(&mut K, Option<&K>, &Request);
 #[derive(Clone)]
 pub(crate) struct DefaultedKind {
     plural: String,
-    patch: MakePatch,
+    make_patch: MakePatch,
 }
 
 impl Webhook {
@@ -44,8 +43,8 @@ impl Webhook {
         set_request_defaults: SetRequestDefaults<K>,
     ) -> Self {
         let defaulter = Defaulter { decoder: Decoder::new(), set_request_defaults };
-        let patch = Arc::new(move |change: &Change| defaulter.patch(change));
-        let kind = DefaultedKind { plural: K::plural(&()).into(), patch };
+        let make_patch = Arc::new(move |change: &Change| defaulter.make_patch(change));
+        let kind = DefaultedKind { plural: K::plural(&()).into(), make_patch };
         self.defaulting.insert(GroupVersionKind::of::<K>(), kind);
         self
     }
@@ -55,18 +54,20 @@ impl Webhook {
         rules.map(|(kind, handler)| kind.rule(&["CREATE", "UPDATE"], vec![handler.plural.clone()])).collect()
     }
 
-    pub(crate) fn set_defaults(&self, review: Review) -> Validated {
+    pub(crate) fn set_defaults(&self, review: Review) -> ReviewOutcome {
         let Review { response, kind, change } = review;
         let Some(change) = change.filter(|change| change.request.operation != Operation::Delete) else {
             return response.into();
         };
         let handler = self.defaulting.get(&kind).ok_or_else(|| format!("unhandled kind: {kind}"));
-        let patched = match handler.and_then(|handler| (handler.patch)(&change)) {
+        let response_with_patch = match handler.and_then(|handler| (handler.make_patch)(&change)) {
             Ok(patch) if patch.is_empty() => return response.into(),
             Ok(patch) => response.clone().with_patch(patch).map_err(|error| error.to_string()),
             Err(reason) => Err(reason),
         };
-        patched.unwrap_or_else(|reason| deny(response, format!("mutation failed: {reason}"))).into()
+        response_with_patch
+            .unwrap_or_else(|reason| deny(response, format!("mutation failed: {reason}")))
+            .into()
     }
 }
 
@@ -77,57 +78,57 @@ struct Defaulter<K> {
 }
 
 impl<K: Kind + CustomResourceExt> Defaulter<K> {
-    /// The patch that gives the new object its defaults and annotations.
-    fn patch(&self, change: &Change) -> Result<json_patch::Patch, String> {
+    /// Makes the patch that sets the defaults and annotations of the new object.
+    fn make_patch(&self, change: &Change) -> Result<json_patch::Patch, String> {
         let object = change.new_object()?;
         let decoded = self.decoder.new_object(change)?;
         let old = self.decoder.old_object(change);
-        let mut result = self.defaulted(object, decoded, old.as_ref(), &change.request)?;
+        let mut defaulted = self.apply_defaults(object, decoded, old.as_ref(), &change.request)?;
         let old_defaulted = || {
             let decoded = Decoded::new(old.clone()?).ok()?;
-            self.defaulted(change.old.as_ref()?, decoded, old.as_ref(), &change.request).ok()
+            self.apply_defaults(change.old.as_ref()?, decoded, old.as_ref(), &change.request).ok()
         };
-        // The annotations name the user who changed the spec. A default that was added to the Kind after the old object was
-        // stored changes the spec too, but not by the user's request, so the result is also compared with the old object
-        // with defaults. The API server may call the webhook twice: the second result must equal the first.
+        // The annotations name the user who changed the spec. A default that was added to the Kind after the old object
+        // was stored also changes the spec, but not on the user's behalf, so the old object is compared with its
+        // defaults, too. The API server may call the webhook twice: the second result must equal the first.
         let old_spec = change.old.as_ref().map(|old| &old["spec"]);
         let differs_from_old = |spec| old_spec != Some(spec);
-        if differs_from_old(&object["spec"])
-            && differs_from_old(&result["spec"])
-            && old_defaulted().is_none_or(|old| old["spec"] != result["spec"])
-        {
-            annotate(&mut result, &change.request, &K::group(&()));
+        let user_changes_spec = differs_from_old(&object["spec"])
+            && differs_from_old(&defaulted["spec"])
+            && old_defaulted().is_none_or(|old| old["spec"] != defaulted["spec"]);
+        if user_changes_spec {
+            annotate(&mut defaulted, &change.request, &K::group(&()));
         }
-        Ok(json_patch::diff(object, &result))
+        Ok(json_patch::diff(object, &defaulted))
     }
 
     /// Sets the defaults of the decoded object and merges them into its JSON, which keeps unknown fields.
-    fn defaulted(
+    fn apply_defaults(
         &self,
         raw: &Value,
         decoded: Decoded<K>,
         old: Option<&K>,
         request: &Request,
     ) -> Result<Value, String> {
-        let Decoded { mut object, written: before } = decoded;
+        let Decoded { mut object, encoded: before } = decoded;
         object.set_defaults();
         (self.set_request_defaults)(&mut object, old, request);
-        let after = Decoded::new(object)?.written;
-        let mut result = raw.clone();
-        merge(&mut result, &before, &after);
-        Ok(result)
+        let after = Decoded::new(object)?.encoded;
+        let mut defaulted = raw.clone();
+        merge(&mut defaulted, &before, &after);
+        Ok(defaulted)
     }
 }
 
 /// Sets the annotations for the creator and the last modifier.
-fn annotate(result: &mut Value, request: &Request, group: &str) {
+fn annotate(object: &mut Value, request: &Request, group: &str) {
     let Some(user) = &request.user.username else { return };
     let names = match (request.operation, &request.subresource) {
         (Operation::Create, None) => &["creator", "lastModifier"][..],
         (Operation::Update, None) => &["lastModifier"][..],
         _ => return,
     };
-    let annotations = &mut result["metadata"]["annotations"];
+    let annotations = &mut object["metadata"]["annotations"];
     for name in names {
         annotations[format!("{group}/{name}")] = json!(user);
     }

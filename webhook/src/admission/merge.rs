@@ -14,15 +14,15 @@ pub(crate) fn merge(raw: &mut Value, before: &Value, after: &Value) {
         return;
     }
     match (raw, before, after) {
-        (Value::Object(raw), Value::Object(before), Value::Object(after)) => fields(raw, before, after),
+        (Value::Object(raw), Value::Object(before), Value::Object(after)) => merge_fields(raw, before, after),
         (Value::Array(raw), Value::Array(before), Value::Array(after)) if raw.len() == before.len() => {
-            items(raw, before, after);
+            merge_items(raw, before, after);
         }
         (raw, _, after) => raw.clone_from(after),
     }
 }
 
-fn fields(raw: &mut Map<String, Value>, before: &Map<String, Value>, after: &Map<String, Value>) {
+fn merge_fields(raw: &mut Map<String, Value>, before: &Map<String, Value>, after: &Map<String, Value>) {
     raw.retain(|key, _| after.contains_key(key) || !before.contains_key(key));
     for (key, after) in after {
         match (raw.get_mut(key), before.get(key)) {
@@ -35,35 +35,38 @@ fn fields(raw: &mut Map<String, Value>, before: &Map<String, Value>, after: &Map
     }
 }
 
-fn items(raw: &mut Vec<Value>, before: &[Value], after: &[Value]) {
-    let mut left: Vec<_> = std::mem::take(raw).into_iter().map(Some).collect();
-    let kept: Vec<_> =
-        origins(before, after).into_iter().map(|origin| left.get_mut(origin?)?.take()).collect();
+fn merge_items(raw: &mut Vec<Value>, before: &[Value], after: &[Value]) {
+    let mut remaining: Vec<_> = std::mem::take(raw).into_iter().map(Some).collect();
+    let unchanged: Vec<_> = old_indexes(before, after)
+        .into_iter()
+        .map(|old_index| remaining.get_mut(old_index?)?.take())
+        .collect();
     let same_length = before.len() == after.len();
-    // An item that is left has not moved elsewhere.
-    let mut changed = |index: usize, after: &Value| {
+    // An item that remains at this index has not moved elsewhere, so it is the one that changed.
+    let mut merge_changed = |index: usize, after: &Value| {
         if !same_length {
             return None;
         }
-        let (mut item, before) = (left.get_mut(index)?.take()?, before.get(index)?);
+        let (mut item, before) = (remaining.get_mut(index)?.take()?, before.get(index)?);
         merge(&mut item, before, after);
         Some(item)
     };
-    let items = kept.into_iter().zip(after).enumerate().map(|(index, (kept, after))| {
-        kept.or_else(|| changed(index, after)).unwrap_or_else(|| after.clone())
+    let merged = unchanged.into_iter().zip(after).enumerate().map(|(index, (unchanged, after))| {
+        unchanged.or_else(|| merge_changed(index, after)).unwrap_or_else(|| after.clone())
     });
-    raw.extend(items);
+    raw.extend(merged);
 }
 
-/// The old index of each item that is unchanged.
-fn origins(before: &[Value], after: &[Value]) -> Vec<Option<usize>> {
-    let stays = |index: usize| before.get(index).is_some_and(|before| after.get(index) == Some(before));
+/// Returns the old index of each item, or `None` if the item is new or changed.
+fn old_indexes(before: &[Value], after: &[Value]) -> Vec<Option<usize>> {
+    let is_unmoved = |index: usize| before.get(index).is_some_and(|before| after.get(index) == Some(before));
     let mut moved: HashMap<&Value, Vec<usize>> = HashMap::new();
-    for index in (0..before.len()).rev().filter(|index| !stays(*index)) {
+    for index in (0..before.len()).rev().filter(|index| !is_unmoved(*index)) {
         moved.entry(&before[index]).or_default().push(index);
     }
-    let from = |(index, after)| if stays(index) { Some(index) } else { moved.get_mut(after)?.pop() };
-    after.iter().enumerate().map(from).collect()
+    let old_index =
+        |(index, after)| if is_unmoved(index) { Some(index) } else { moved.get_mut(after)?.pop() };
+    after.iter().enumerate().map(old_index).collect()
 }
 
 #[cfg(test)]
@@ -72,15 +75,16 @@ mod tests {
 
     use super::*;
 
+    /// Merges and compares the result. Fields named `odd` are unknown to the Kind.
     #[track_caller]
-    fn check(mut raw: Value, before: Value, after: Value, expected: Value) {
+    fn assert_merged(mut raw: Value, before: Value, after: Value, expected: Value) {
         merge(&mut raw, &before, &after);
         assert_eq!(raw, expected);
     }
 
     #[test]
     fn unknown_fields_of_changed_objects_are_kept() {
-        check(
+        assert_merged(
             json!({"spec": {"odd": 1, "list": [{"odd": 2}]}}),
             json!({"spec": {"list": [{"n": null}], "empty": []}}),
             json!({"spec": {"list": [{"n": 3}], "empty": [], "new": {"x": 1}}}),
@@ -89,8 +93,8 @@ mod tests {
     }
 
     #[test]
-    fn sorted_items_keep_their_unknown_fields() {
-        check(
+    fn items_that_are_sorted_keep_their_unknown_fields() {
+        assert_merged(
             json!([{"n": 2, "odd": "b"}, {"n": 3, "odd": "c"}, {"n": 1, "odd": "a"}, {"n": 2, "odd": "d"}]),
             json!([{"n": 2}, {"n": 3}, {"n": 1}, {"n": 2}]),
             json!([{"n": 1}, {"n": 2}, {"n": 2}, {"n": 3}]),
@@ -102,26 +106,27 @@ mod tests {
     fn items_beside_added_and_removed_ones_keep_their_unknown_fields() {
         let raw = json!([{"n": 1, "odd": "a"}, {"n": 2, "odd": "b"}]);
         let before = json!([{"n": 1}, {"n": 2}]);
-        let becomes = |after: Value, expected: Value| check(raw.clone(), before.clone(), after, expected);
+        let assert_becomes =
+            |after: Value, expected: Value| assert_merged(raw.clone(), before.clone(), after, expected);
         let (one, two) = (&raw[0], &raw[1]);
-        becomes(json!([{"n": 1}, {"n": 2}, {"n": 3}]), json!([one, two, {"n": 3}]));
-        becomes(json!([{"n": 0}, {"n": 1}, {"n": 2}]), json!([{"n": 0}, one, two]));
-        becomes(json!([{"n": 2}]), json!([two]));
-        becomes(json!([{"n": 1}, {"n": 5}, {"n": 6}]), json!([one, {"n": 5}, {"n": 6}]));
-        becomes(json!([]), json!([]));
+        assert_becomes(json!([{"n": 1}, {"n": 2}, {"n": 3}]), json!([one, two, {"n": 3}]));
+        assert_becomes(json!([{"n": 0}, {"n": 1}, {"n": 2}]), json!([{"n": 0}, one, two]));
+        assert_becomes(json!([{"n": 2}]), json!([two]));
+        assert_becomes(json!([{"n": 1}, {"n": 5}, {"n": 6}]), json!([one, {"n": 5}, {"n": 6}]));
+        assert_becomes(json!([]), json!([]));
     }
 
     #[test]
-    fn many_changed_items_are_merged_in_time() {
+    fn many_changed_items_are_merged_quickly() {
         let items = |from: u32| (from..from + 200_000).map(|n| json!({"n": n})).collect::<Value>();
         let start = std::time::Instant::now();
-        check(items(0), items(0), items(200_000), items(200_000));
+        assert_merged(items(0), items(0), items(200_000), items(200_000));
         assert!(start.elapsed() < std::time::Duration::from_secs(20), "{:?}", start.elapsed());
     }
 
     #[test]
-    fn removed_fields_go_and_a_list_of_another_length_is_replaced() {
-        check(
+    fn removed_fields_disappear_and_a_list_of_another_length_is_replaced() {
+        assert_merged(
             json!({"gone": 1, "odd": 2, "list": [{"n": 1, "odd": 1}, {}]}),
             json!({"gone": 1, "list": [{"n": 1}]}),
             json!({"list": [{"n": 2}]}),

@@ -1,7 +1,8 @@
 //! Admission reviews: the request of the API server and the response.
 
-use std::fmt;
+use std::{collections::VecDeque, fmt};
 
+use futures::future::BoxFuture;
 use k8s_openapi::api::authentication::v1::UserInfo;
 use kube::core::{
     TypeMeta,
@@ -12,7 +13,7 @@ use reknit_apis::{Operation, Request};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// A group, version and kind, in order of their names and displayed as in Go.
+/// A group, version and kind, displayed as in Go.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct GroupVersionKind {
     pub(crate) group: String,
@@ -52,7 +53,8 @@ pub(crate) struct Review {
     /// The response that allows the request.
     pub(crate) response: AdmissionResponse,
     pub(crate) kind: GroupVersionKind,
-    /// The change to check. None if the request is always allowed: a CONNECT request, or the release of a deleted object.
+    /// The change to check. `None` if the request is always allowed: a CONNECT request, or a change of only the
+    /// metadata of a terminating object.
     pub(crate) change: Option<Change>,
 }
 
@@ -63,12 +65,42 @@ pub(crate) struct Change {
     pub(crate) old: Option<Value>,
 }
 
+/// The response to a review, and the callbacks that may still deny the request.
+pub(crate) struct ReviewOutcome {
+    pub(crate) response: AdmissionResponse,
+    /// The callbacks to call one after another until one fails.
+    pub(crate) callbacks: VecDeque<PreparedCallback>,
+}
+
+/// A callback with its decoded object and the request. Calling it may block the thread; its future must not.
+pub(crate) type PreparedCallback = Box<dyn FnOnce() -> BoxFuture<'static, Result<(), String>> + Send>;
+
+impl From<AdmissionResponse> for ReviewOutcome {
+    fn from(response: AdmissionResponse) -> Self {
+        Self { response, callbacks: VecDeque::new() }
+    }
+}
+
+impl ReviewOutcome {
+    /// Denies the request if a callback failed.
+    pub(crate) fn with_callback_result(self, result: Result<(), String>) -> Self {
+        match result {
+            Ok(()) => self,
+            Err(reason) => deny(self.response, format!("validation callback failed: {reason}")).into(),
+        }
+    }
+}
+
 impl Review {
     pub(crate) fn new(kind: GroupVersionKind, change: Option<Change>) -> Self {
         let mut response = AdmissionResponse::invalid("");
         response.allowed = true;
         response.result = Status::default();
-        Self { response, kind, change: change.filter(|change| !change.is_release()) }
+        Self {
+            response,
+            kind,
+            change: change.filter(|change| !change.is_metadata_update_of_terminating_object()),
+        }
     }
 }
 
@@ -77,19 +109,19 @@ impl Change {
         self.object.as_ref().ok_or_else(|| "the new object may not be nil".into())
     }
 
-    /// Returns true if only the metadata of an object that is being deleted changes, as when a finalizer is removed. That must be
+    /// Returns true if only the metadata of a terminating object changes, as when a finalizer is removed. That must be
     /// possible even if the object is invalid.
-    fn is_release(&self) -> bool {
+    fn is_metadata_update_of_terminating_object(&self) -> bool {
         let (Some(object), Some(old)) = (&self.object, &self.old) else { return false };
-        let is_deleted = !old["metadata"]["deletionTimestamp"].is_null();
-        self.request.operation == Operation::Update && is_deleted && differ_only_in_metadata(object, old)
+        let is_terminating = !old["metadata"]["deletionTimestamp"].is_null();
+        self.request.operation == Operation::Update && is_terminating && differ_only_in_metadata(object, old)
     }
 }
 
 fn differ_only_in_metadata(one: &Value, other: &Value) -> bool {
     let (Some(one), Some(other)) = (one.as_object(), other.as_object()) else { return false };
-    let same = |(key, value): (&String, &Value)| key == "metadata" || other.get(key) == Some(value);
-    one.iter().all(same) && other.keys().all(|key| key == "metadata" || one.contains_key(key))
+    let is_equal = |(key, value): (&String, &Value)| key == "metadata" || other.get(key) == Some(value);
+    one.iter().all(is_equal) && other.keys().all(|key| key == "metadata" || one.contains_key(key))
 }
 
 /// Denies a request as Knative's webhooks do.
@@ -130,30 +162,30 @@ struct WireRequest {
 impl TryFrom<WireReview> for Review {
     type Error = &'static str;
 
-    fn try_from(review: WireReview) -> Result<Self, Self::Error> {
-        let wire = review.request.ok_or("the review has no request")?;
-        let operation = match wire.operation {
+    fn try_from(wire: WireReview) -> Result<Self, Self::Error> {
+        let request = wire.request.ok_or("the review has no request")?;
+        let operation = match request.operation {
             WireOperation::Create => Some(Operation::Create),
             WireOperation::Update => Some(Operation::Update),
             WireOperation::Delete => Some(Operation::Delete),
             WireOperation::Connect => None,
         };
-        let some = |text: Option<String>| text.filter(|text| !text.is_empty());
+        let non_empty = |text: Option<String>| text.filter(|text| !text.is_empty());
         let change = operation.map(|operation| Change {
             request: Request {
                 operation,
-                user: wire.user_info,
-                namespace: some(wire.namespace),
-                name: wire.name,
-                subresource: some(wire.sub_resource),
-                dry_run: wire.dry_run,
+                user: request.user_info,
+                namespace: non_empty(request.namespace),
+                name: request.name,
+                subresource: non_empty(request.sub_resource),
+                dry_run: request.dry_run,
             },
-            object: wire.object,
-            old: wire.old_object,
+            object: request.object,
+            old: request.old_object,
         });
-        let mut parsed = Self::new(wire.kind, change);
-        parsed.response.types = TypeMeta { api_version: review.api_version, kind: review.kind };
-        parsed.response.uid = wire.uid;
-        Ok(parsed)
+        let mut review = Self::new(request.kind, change);
+        review.response.types = TypeMeta { api_version: wire.api_version, kind: wire.kind };
+        review.response.uid = request.uid;
+        Ok(review)
     }
 }

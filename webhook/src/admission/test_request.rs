@@ -1,4 +1,4 @@
-//! Admission requests for tests, which need no server.
+//! Admission requests for tests, which call the webhook without a server.
 
 use std::error::Error;
 
@@ -7,10 +7,7 @@ use reknit_apis::{Operation, Request};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{
-    review::{Change, GroupVersionKind, Review},
-    validation::Validated,
-};
+use super::review::{Change, GroupVersionKind, Review, ReviewOutcome};
 use crate::webhook::Webhook;
 
 /// A request to create, update or delete an object, for [`Webhook::admit`](crate::Webhook::admit).
@@ -42,17 +39,17 @@ pub struct Admitted {
 impl Proposal {
     /// Creates an object.
     pub fn create(object: impl Serialize) -> Self {
-        Self::new(Operation::Create, json(object), Value::Null)
+        Self::new(Operation::Create, to_json(object), Value::Null)
     }
 
     /// Updates an object.
     pub fn update(old: impl Serialize, object: impl Serialize) -> Self {
-        Self::new(Operation::Update, json(object), json(old))
+        Self::new(Operation::Update, to_json(object), to_json(old))
     }
 
     /// Deletes an object.
     pub fn delete(old: impl Serialize) -> Self {
-        Self::new(Operation::Delete, Value::Null, json(old))
+        Self::new(Operation::Delete, Value::Null, to_json(old))
     }
 
     fn new(operation: Operation, object: Value, old: Value) -> Self {
@@ -81,27 +78,28 @@ impl Proposal {
         self
     }
 
-    /// The review that the API server would send, with this object in place of the proposed one.
+    /// Creates the review that the API server would send for this object, which may already have its defaults.
     fn review(&self, object: &Value) -> Result<Review, Refused> {
-        let typed = if object.is_null() { &self.old } else { object };
-        let (Some(version), Some(kind)) = (typed["apiVersion"].as_str(), typed["kind"].as_str()) else {
+        let subject = if object.is_null() { &self.old } else { object };
+        let (Some(version), Some(kind)) = (subject["apiVersion"].as_str(), subject["kind"].as_str()) else {
             return Err(Refused("could not decode body: the object has no apiVersion or kind".into()));
         };
-        let some = |value: &Value| Some(value.clone()).filter(|value| !value.is_null());
-        let change = Change { request: self.request.clone(), object: some(object), old: some(&self.old) };
+        let non_null = |value: &Value| Some(value.clone()).filter(|value| !value.is_null());
+        let change =
+            Change { request: self.request.clone(), object: non_null(object), old: non_null(&self.old) };
         Ok(Review::new(GroupVersionKind::new(version, kind), Some(change)))
     }
 }
 
-/// An object that cannot be serialized is refused because it has no kind.
-fn json(object: impl Serialize) -> Value {
+/// Serializes the object. If that fails, the result is null, and the request is refused because it has no kind.
+fn to_json(object: impl Serialize) -> Value {
     serde_json::to_value(object).unwrap_or_default()
 }
 
 impl Webhook {
     /// Admits a request as the API server does with this webhook: defaulting first, then validation. For tests.
     ///
-    /// Objects get no defaults in requests for a subresource, and are validated only if the Kind names the subresource
+    /// A request for a subresource sets no defaults, and is validated only if the Kind lists the subresource
     /// ([`Validatable::SUBRESOURCES`](reknit_apis::Validatable::SUBRESOURCES)).
     ///
     /// # Errors
@@ -113,29 +111,29 @@ impl Webhook {
         let (kind, subresource) = (review.kind.clone(), proposal.request.subresource.as_deref());
         if subresource.is_none()
             && self.defaulting.contains_key(&kind)
-            && let Some(patch) = allowed(self.set_defaults(review))?.patch
+            && let Some(patch) = require_allowed(self.set_defaults(review))?.patch
         {
-            object = patched(object, &patch).map_err(|error| Refused(error.to_string()))?;
+            object = apply_patch(object, &patch).map_err(|error| Refused(error.to_string()))?;
         }
-        allowed(self.validate_config_map(proposal.review(&object)?))?;
+        require_allowed(self.validate_config_map(proposal.review(&object)?))?;
         let mut warnings = Vec::new();
         if self.validates(&kind, subresource) {
-            let mut validated = self.validate(proposal.review(&object)?);
-            while let Some(call) = validated.calls.pop_front() {
-                validated = validated.with_result(call().await);
+            let mut outcome = self.validate(proposal.review(&object)?);
+            while let Some(callback) = outcome.callbacks.pop_front() {
+                outcome = outcome.with_callback_result(callback().await);
             }
-            warnings = allowed(validated)?.warnings.unwrap_or_default();
+            warnings = require_allowed(outcome)?.warnings.unwrap_or_default();
         }
         let object = if object.is_null() { proposal.old } else { object };
         Ok(Admitted { object, warnings })
     }
 }
 
-fn allowed(Validated { response, .. }: Validated) -> Result<AdmissionResponse, Refused> {
+fn require_allowed(ReviewOutcome { response, .. }: ReviewOutcome) -> Result<AdmissionResponse, Refused> {
     if response.allowed { Ok(response) } else { Err(Refused(response.result.message)) }
 }
 
-fn patched(mut object: Value, patch: &[u8]) -> Result<Value, Box<dyn Error>> {
+fn apply_patch(mut object: Value, patch: &[u8]) -> Result<Value, Box<dyn Error>> {
     json_patch::patch(&mut object, &serde_json::from_slice::<json_patch::Patch>(patch)?)?;
     Ok(object)
 }

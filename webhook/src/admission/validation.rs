@@ -2,14 +2,13 @@
 
 use std::{collections::VecDeque, fmt::Display, future::Future, iter, sync::Arc};
 
-use futures::future::BoxFuture;
-use kube::{CustomResourceExt, core::admission::AdmissionResponse};
+use kube::CustomResourceExt;
 use reknit_apis::{FieldError, Kind, Level, Operation, Request, Validatable};
 use serde_json::Value;
 
 use super::{
     decoding::{Decoder, decode_leniently},
-    review::{Change, GroupVersionKind, Review, deny},
+    review::{Change, GroupVersionKind, PreparedCallback, Review, ReviewOutcome, deny},
 };
 use crate::webhook::Webhook;
 
@@ -19,39 +18,14 @@ pub(crate) struct ValidatedKind {
     plural: String,
     subresources: &'static [&'static str],
     validate: Option<Validate>,
-    callbacks: Vec<Callback>,
+    callbacks: Vec<PrepareCallback>,
 }
 
 type Validate = Arc<dyn Fn(&Change) -> Result<FieldError, String> + Send + Sync>;
 
-/// Decodes the object for a callback. None if the callback is not to be called.
-type Callback = Arc<dyn Fn(&Value, &Request) -> Result<Option<Call>, String> + Send + Sync>;
-
-/// Calls a callback that has its object. The call may block its thread, its future must not.
-pub(crate) type Call = Box<dyn FnOnce() -> BoxFuture<'static, Result<(), String>> + Send>;
-
-/// A response, and the callbacks that may still deny the request.
-pub(crate) struct Validated {
-    pub(crate) response: AdmissionResponse,
-    /// The callbacks to call one after another until one fails.
-    pub(crate) calls: VecDeque<Call>,
-}
-
-impl From<AdmissionResponse> for Validated {
-    fn from(response: AdmissionResponse) -> Self {
-        Self { response, calls: VecDeque::new() }
-    }
-}
-
-impl Validated {
-    /// Takes the result of a callback into account.
-    pub(crate) fn with_result(self, result: Result<(), String>) -> Self {
-        match result {
-            Ok(()) => self,
-            Err(reason) => deny(self.response, format!("validation callback failed: {reason}")).into(),
-        }
-    }
-}
+/// Decodes the object for a callback. Returns `None` if the callback must not be called.
+type PrepareCallback =
+    Arc<dyn Fn(&Value, &Request) -> Result<Option<PreparedCallback>, String> + Send + Sync>;
 
 impl Webhook {
     /// Validates the objects of a Kind when they are created, updated or deleted.
@@ -63,11 +37,11 @@ impl Webhook {
         self
     }
 
-    /// Calls a callback when an object of the Kind is created, updated or deleted, if the object is valid. For a deletion it
-    /// gets the old object.
+    /// Calls a callback when an object of the Kind is created, updated or deleted, if the object is valid. For a
+    /// deletion, the callback gets the old object.
     ///
     /// Callbacks are called one after another until one fails. None is called in a dry run or for the deletion of an object that
-    /// cannot be decoded. A callback may block its thread until it returns its future; the future must not.
+    /// cannot be decoded. A callback may block the thread before it returns its future, but the future must not.
     ///
     /// ```
     /// use k8s_openapi::api::core::v1::Namespace;
@@ -81,15 +55,15 @@ impl Webhook {
     /// });
     /// # let _ = webhook;
     /// ```
-    pub fn callback<K, C, E>(mut self, call: impl Fn(K, Request) -> C + Send + Sync + 'static) -> Self
+    pub fn callback<K, C, E>(mut self, callback: impl Fn(K, Request) -> C + Send + Sync + 'static) -> Self
     where
         K: Kind,
         C: Future<Output = Result<(), E>> + Send + 'static,
         E: Display + 'static,
     {
-        let callback = Arc::new(call);
+        let callback = Arc::new(callback);
         let prepare = move |object: &Value, request: &Request| {
-            // The CustomResourceDefinition is unknown here, so the status may be dropped even if it is not a subresource.
+            // It is unknown here whether the status is a subresource, so an undecodable status is dropped in any case.
             let object = match decode_leniently::<K>(object, request.subresource.is_none()) {
                 Ok((object, _)) => object,
                 // An undecodable object must not prevent its own deletion.
@@ -97,11 +71,11 @@ impl Webhook {
                 Err(error) => return Err(error),
             };
             let (callback, request) = (callback.clone(), request.clone());
-            let call: Call = Box::new(move || {
+            let prepared: PreparedCallback = Box::new(move || {
                 let future = callback(object, request);
                 Box::pin(async { future.await.map_err(|error| error.to_string()) })
             });
-            Ok(Some(call))
+            Ok(Some(prepared))
         };
         self.validated_kind::<K>().callbacks.push(Arc::new(prepare));
         self
@@ -123,36 +97,37 @@ impl Webhook {
         self.validation.iter().map(rule).collect()
     }
 
-    /// Returns true if the rules name this Kind, or its subresource if there is one.
+    /// Returns true if the rules cover this Kind, or this subresource of it.
     pub(crate) fn validates(&self, kind: &GroupVersionKind, subresource: Option<&str>) -> bool {
         let handler = self.validation.get(kind);
         handler.is_some_and(|handler| subresource.is_none_or(|name| handler.subresources.contains(&name)))
     }
 
     /// Validates the object and prepares the callbacks.
-    pub(crate) fn validate(&self, review: Review) -> Validated {
+    pub(crate) fn validate(&self, review: Review) -> ReviewOutcome {
         let Review { mut response, kind, change } = review;
         let Some(handler) = self.validation.get(&kind) else {
             return deny(response, format!("decoding request failed: unhandled kind: {kind}")).into();
         };
         let Some(change) = change else { return response.into() };
-        let error = match handler.check(&change) {
-            Ok(error) => error,
+        let faults = match handler.check(&change) {
+            Ok(faults) => faults,
             Err(reason) => return deny(response, format!("decoding request failed: {reason}")).into(),
         };
-        response.warnings = warnings(&error);
-        let errors = error.filter(Level::Error);
+        response.warnings = warnings(&faults);
+        let errors = faults.filter(Level::Error);
         if !errors.is_empty() {
             return deny(response, format!("validation failed: {errors}")).into();
         }
-        match handler.calls(&change) {
-            Ok(calls) => Validated { response, calls },
-            Err(reason) => Validated::from(response).with_result(Err(reason)),
+        match handler.prepare_callbacks(&change) {
+            Ok(callbacks) => ReviewOutcome { response, callbacks },
+            Err(reason) => ReviewOutcome::from(response).with_callback_result(Err(reason)),
         }
     }
 }
 
 impl ValidatedKind {
+    /// Applies the rules of the Kind, if it has any.
     fn check(&self, change: &Change) -> Result<FieldError, String> {
         if change.request.operation != Operation::Delete {
             change.new_object()?;
@@ -161,7 +136,7 @@ impl ValidatedKind {
     }
 
     /// Prepares the callbacks. There are none in a dry run, since they may have effects.
-    fn calls(&self, change: &Change) -> Result<VecDeque<Call>, String> {
+    fn prepare_callbacks(&self, change: &Change) -> Result<VecDeque<PreparedCallback>, String> {
         let object = change.object.as_ref().or(change.old.as_ref());
         let Some(object) = object.filter(|_| !change.request.dry_run) else { return Ok(VecDeque::new()) };
         self.callbacks.iter().filter_map(|prepare| prepare(object, &change.request).transpose()).collect()
@@ -184,9 +159,9 @@ where
     })
 }
 
-/// One warning a line, since the API server sends each in an HTTP header.
-fn warnings(error: &FieldError) -> Option<Vec<String>> {
-    let warnings = error.clone().filter(Level::Warning).to_string();
+/// Returns one warning for each line, since the API server sends each in an HTTP header.
+fn warnings(faults: &FieldError) -> Option<Vec<String>> {
+    let warnings = faults.clone().filter(Level::Warning).to_string();
     let lines: Vec<String> = warnings.lines().map(str::to_owned).collect();
     Some(lines).filter(|lines| !lines.is_empty())
 }
@@ -218,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rules_name_each_kind_its_deletions_and_its_subresources() {
+    fn the_rules_cover_the_deletions_and_subresources_of_each_kind() {
         let webhook = Webhook::new("demo.reknit.dev")
             .validation::<Lamp>()
             .callback(async |_: Lamp, _| Ok::<_, String>(()))
@@ -232,7 +207,7 @@ mod tests {
         let expected =
             json!([rule("", &["namespaces"]), rule("demo.reknit.dev", &["lamps", "lamps/status"])]);
         assert_eq!(webhook.validation_rules(), expected);
-        let validates = |kind: &GroupVersionKind, part| webhook.validates(kind, part);
+        let validates = |kind: &GroupVersionKind, subresource| webhook.validates(kind, subresource);
         let (lamp, namespace) = (GroupVersionKind::of::<Lamp>(), GroupVersionKind::of::<Namespace>());
         assert!(
             validates(&lamp, None) && validates(&lamp, Some("status")) && !validates(&lamp, Some("scale"))

@@ -19,37 +19,37 @@ use x509_parser::{
     time::ASN1Time,
 };
 
-use super::identity::certified_key;
+use super::identity::read_certified_key;
 
 /// The organisation in the certificates of Knative's webhooks.
 const ORGANISATION: &str = "knative.dev";
 /// The time by which the clock of an API server may be behind.
-const SKEW: Duration = Duration::from_secs(60 * 60);
+const CLOCK_SKEW: Duration = Duration::from_secs(60 * 60);
 
 /// The error of a certificate that cannot be created.
 #[derive(Debug, thiserror::Error)]
 #[error("failed to create a certificate: {0}")]
-pub(crate) struct Error(#[from] rcgen::Error);
+pub(crate) struct IssueError(#[from] rcgen::Error);
 
 /// A certificate and its key in PEM.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Pair {
+pub(crate) struct CertificateAndKey {
     pub(crate) certificate: String,
     pub(crate) key: String,
 }
 
-/// Leaves the key out, which must not appear in logs.
-impl fmt::Debug for Pair {
+/// Omits the key, which must not appear in logs.
+impl fmt::Debug for CertificateAndKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pair").field("certificate", &self.certificate).finish_non_exhaustive()
+        f.debug_struct("CertificateAndKey").field("certificate", &self.certificate).finish_non_exhaustive()
     }
 }
 
-impl Pair {
+impl CertificateAndKey {
     /// Creates a self-signed authority.
-    pub(crate) fn authority(now: Timestamp, validity: Duration) -> Result<Self, Error> {
+    pub(crate) fn authority(now: Timestamp, validity: Duration) -> Result<Self, IssueError> {
         // A client that trusts several authorities finds the issuer by its name.
-        let mut params = params(&[], &format!("webhook CA of {now}"), now, validity)?;
+        let mut params = certificate_params(&[], &format!("webhook CA of {now}"), now, validity)?;
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
         let key = KeyPair::generate()?;
@@ -57,9 +57,15 @@ impl Pair {
     }
 
     /// Issues a certificate for a server with these names.
-    pub(crate) fn issue(&self, names: &[String], now: Timestamp, validity: Duration) -> Result<Self, Error> {
+    pub(crate) fn issue(
+        &self,
+        names: &[String],
+        now: Timestamp,
+        validity: Duration,
+    ) -> Result<Self, IssueError> {
         let issuer = Issuer::from_ca_cert_pem(&self.certificate, KeyPair::from_pem(&self.key)?)?;
-        let mut params = params(names, names.first().map_or("webhook", String::as_str), now, validity)?;
+        let mut params =
+            certificate_params(names, names.first().map_or("webhook", String::as_str), now, validity)?;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         params.use_authority_key_identifier_extension = true;
@@ -69,32 +75,33 @@ impl Pair {
 
     /// Returns true if the key is that of the certificate.
     pub(crate) fn is_consistent(&self) -> bool {
-        certified_key(self.certificate.as_bytes(), self.key.as_bytes()).is_ok()
+        read_certified_key(self.certificate.as_bytes(), self.key.as_bytes()).is_ok()
     }
 
     /// Returns true if a client that trusts these authorities accepts the certificate of a server at that time.
     pub(crate) fn is_accepted(&self, trusted: &str, now: Timestamp) -> bool {
         let verify = || {
             let mut roots = RootCertStore::empty();
-            roots.add_parsable_certificates(chain(trusted)?);
+            roots.add_parsable_certificates(parse_chain(trusted)?);
             let provider = Arc::new(default_provider());
             let verifier =
                 WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build().ok()?;
-            let name = ServerName::try_from(read(&self.certificate)?.names.into_iter().next()?).ok()?;
-            let (chain, second) = (chain(&self.certificate)?, u64::try_from(now.as_second()).ok()?);
-            let (server, between) = chain.split_first()?;
-            let now = UnixTime::since_unix_epoch(Duration::from_secs(second));
-            verifier.verify_server_cert(server, between, &name, &[], now).ok()
+            let name = read_certificate(&self.certificate)?.names.into_iter().next()?;
+            let name = ServerName::try_from(name).ok()?;
+            let chain = parse_chain(&self.certificate)?;
+            let (end_entity, intermediates) = chain.split_first()?;
+            let now = UnixTime::since_unix_epoch(Duration::from_secs(now.as_second().try_into().ok()?));
+            verifier.verify_server_cert(end_entity, intermediates, &name, &[], now).ok()
         };
         verify().is_some()
     }
 }
 
-fn chain(pem: &str) -> Option<Vec<CertificateDer<'static>>> {
+fn parse_chain(pem: &str) -> Option<Vec<CertificateDer<'static>>> {
     CertificateDer::pem_slice_iter(pem.as_bytes()).collect::<Result<_, _>>().ok()
 }
 
-fn params(
+fn certificate_params(
     names: &[String],
     common_name: &str,
     now: Timestamp,
@@ -102,7 +109,7 @@ fn params(
 ) -> Result<CertificateParams, rcgen::Error> {
     let now = OffsetDateTime::from_unix_timestamp(now.as_second()).unwrap_or(OffsetDateTime::UNIX_EPOCH);
     let mut params = CertificateParams::new(names)?;
-    (params.not_before, params.not_after) = (now - SKEW, now + validity);
+    (params.not_before, params.not_after) = (now - CLOCK_SKEW, now + validity);
     params.distinguished_name = DistinguishedName::new();
     params.distinguished_name.push(DnType::OrganizationName, ORGANISATION);
     params.distinguished_name.push(DnType::CommonName, common_name);
@@ -111,29 +118,34 @@ fn params(
 
 /// The validity and the names of a certificate.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Contents {
-    pub(crate) from: Timestamp,
-    pub(crate) until: Timestamp,
+pub(crate) struct CertificateInfo {
+    pub(crate) not_before: Timestamp,
+    pub(crate) not_after: Timestamp,
     pub(crate) names: Vec<String>,
 }
 
 /// Reads the first certificate of a PEM text, if there is one.
-pub(crate) fn read(pem: &str) -> Option<Contents> {
+pub(crate) fn read_certificate(pem: &str) -> Option<CertificateInfo> {
     let der = CertificateDer::from_pem_slice(pem.as_bytes()).ok()?;
     let (_, certificate) = X509Certificate::from_der(&der).ok()?;
-    let time = |time: ASN1Time| Timestamp::from_second(time.timestamp()).ok();
+    let timestamp = |time: ASN1Time| Timestamp::from_second(time.timestamp()).ok();
     let Validity { not_before, not_after } = certificate.validity();
-    let alternatives = certificate.subject_alternative_name().ok().flatten();
-    let names = alternatives.iter().flat_map(|names| &names.value.general_names).filter_map(name);
-    Some(Contents { from: time(*not_before)?, until: time(*not_after)?, names: names.collect() })
+    let extension = certificate.subject_alternative_name().ok().flatten();
+    let names = extension.iter().flat_map(|extension| &extension.value.general_names);
+    Some(CertificateInfo {
+        not_before: timestamp(*not_before)?,
+        not_after: timestamp(*not_after)?,
+        names: names.filter_map(format_name).collect(),
+    })
 }
 
-fn name(name: &GeneralName<'_>) -> Option<String> {
+/// Formats a DNS name or an IP address. Returns `None` for other names.
+fn format_name(name: &GeneralName<'_>) -> Option<String> {
     match *name {
         GeneralName::DNSName(name) => Some(name.to_owned()),
         GeneralName::IPAddress(bytes) => {
-            let short = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
-            let address = short.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from));
+            let ipv4 = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
+            let address = ipv4.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from));
             address.ok().map(|address| address.to_string())
         }
         _ => None,
@@ -147,20 +159,21 @@ mod tests {
     #[test]
     fn the_validity_and_names_of_a_certificate_are_read() {
         let (now, week) = (Timestamp::from_second(1_800_000_000).unwrap(), Duration::from_secs(7 * 86_400));
-        let authority = Pair::authority(now, week).unwrap();
+        let authority = CertificateAndKey::authority(now, week).unwrap();
         let names = ["webhook.ns.svc".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
         let issued = authority.issue(&names, now, week).unwrap();
-        let expected = Contents { from: now - SKEW, until: now + week, names: names.into() };
-        assert_eq!(read(&issued.certificate).unwrap(), expected);
-        assert_eq!(read("nonsense"), None);
+        let expected =
+            CertificateInfo { not_before: now - CLOCK_SKEW, not_after: now + week, names: names.into() };
+        assert_eq!(read_certificate(&issued.certificate).unwrap(), expected);
+        assert_eq!(read_certificate("nonsense"), None);
     }
 
     #[test]
     fn debug_output_leaves_out_the_private_key() {
         let now = Timestamp::from_second(1_800_000_000).unwrap();
-        let pair = Pair::authority(now, Duration::from_secs(86_400)).unwrap();
-        assert!(pair.key.contains("PRIVATE KEY"));
-        let said = format!("{pair:?}");
-        assert!(said.contains("BEGIN CERTIFICATE") && !said.contains("PRIVATE KEY"), "{said}");
+        let authority = CertificateAndKey::authority(now, Duration::from_secs(86_400)).unwrap();
+        assert!(authority.key.contains("PRIVATE KEY"));
+        let debug = format!("{authority:?}");
+        assert!(debug.contains("BEGIN CERTIFICATE") && !debug.contains("PRIVATE KEY"), "{debug}");
     }
 }

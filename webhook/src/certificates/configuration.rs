@@ -10,21 +10,21 @@ use reknit_reconciler::{Builder, Keys};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-/// The label of namespaces that Knative's webhooks leave alone.
-const EXCLUDE: &str = "webhooks.knative.dev/exclude";
+/// The label of namespaces for which the API server does not call Knative's webhooks.
+const EXCLUDE_LABEL: &str = "webhooks.knative.dev/exclude";
 
 /// Returns the cached object as JSON.
-pub(crate) type Read = Box<dyn Fn() -> Option<Value> + Send + Sync>;
+pub(crate) type ReadObject = Box<dyn Fn() -> Option<Value> + Send + Sync>;
 
 /// An object that tells the API server how to call the webhook.
 pub(crate) struct Configuration {
     pub(crate) name: String,
     pub(crate) resource: ApiResource,
     path: &'static str,
-    /// The rules of the entries that have the name of the object. None for a CustomResourceDefinition.
+    /// The rules of the entries with the name of the object. `None` for a CustomResourceDefinition.
     rules: Option<Value>,
-    /// Watches the object. Its changes enqueue its key and that of the Secret, whose certificate may lack a new host.
-    pub(crate) watch: fn(&Context, &mut Builder<Keys>, &str, &Key) -> Read,
+    /// Watches the object. A change enqueues its key and the key of the Secret, whose certificate may lack a new host.
+    pub(crate) watch: fn(&Context, &mut Builder<Keys>, &str, &Key) -> ReadObject,
 }
 
 impl Configuration {
@@ -35,11 +35,12 @@ impl Configuration {
         Self { name, resource: ApiResource::erase::<K>(&()), path, rules, watch: watch::<K> }
     }
 
-    /// The client configurations by which the API server calls the webhook.
-    pub(crate) fn clients(&self, mut object: Value) -> Vec<Value> {
+    /// Returns the client configurations (`clientConfig`) by which the API server calls the webhook.
+    pub(crate) fn client_configs(&self, mut object: Value) -> Vec<Value> {
         self.entries(&mut object).into_iter().map(|entry| entry["clientConfig"].take()).collect()
     }
 
+    /// Returns the parts of the object that concern this webhook, each with a client configuration.
     fn entries<'a>(&self, object: &'a mut Value) -> Vec<&'a mut Value> {
         if self.rules.is_some() {
             let entries = object.get_mut("webhooks").and_then(Value::as_array_mut);
@@ -50,8 +51,9 @@ impl Configuration {
         conversion.and_then(|conversion| conversion.get_mut("webhook")).into_iter().collect()
     }
 
-    /// The merge patch that makes the API server call the webhook and trust this bundle, if one is needed. An entry gets its rules,
-    /// without which the API server does not call it, once the certificate covers its host.
+    /// Returns the merge patch that makes the API server call the webhook and trust this bundle, or `None` if nothing
+    /// differs. An entry gets its rules once the certificate covers its host. Without rules, the API server does not
+    /// call it.
     pub(crate) fn patch(
         &self,
         object: &Value,
@@ -76,12 +78,12 @@ impl Configuration {
                 if host(&entry["clientConfig"]).as_ref().is_none_or(&covers) {
                     entry["rules"].clone_from(rules);
                 }
-                exclude(&mut entry["namespaceSelector"]);
+                exclude_labelled_namespaces(&mut entry["namespaceSelector"]);
             }
-            let client = &mut entry["clientConfig"];
-            client["caBundle"] = ca_bundle(bundle);
-            if client["service"].is_object() {
-                client["service"]["path"] = self.path.into();
+            let client_config = &mut entry["clientConfig"];
+            client_config["caBundle"] = ca_bundle(bundle);
+            if client_config["service"].is_object() {
+                client_config["service"]["path"] = self.path.into();
             }
         }
         let patch = match self.rules {
@@ -92,37 +94,37 @@ impl Configuration {
     }
 }
 
-fn watch<K>(cx: &Context, build: &mut Builder<Keys>, name: &str, secret: &Key) -> Read
+fn watch<K>(cx: &Context, builder: &mut Builder<Keys>, name: &str, secret: &Key) -> ReadObject
 where
     K: Cached<DynamicType = ()> + Serialize,
 {
     let (informer, secret) = (cx.informer::<K>(select().field("metadata.name", name)), secret.clone());
-    build.watch(&informer).keys(move |object| [Key::of(object), secret.clone()]);
+    builder.watch(&informer).keys(move |object| [Key::of(object), secret.clone()]);
     let key = Key::new(None, name);
-    build.always(key.clone());
+    builder.always(key.clone());
     Box::new(move || informer.get(&key).and_then(|object| serde_json::to_value(&*object).ok()))
 }
 
-/// Returns true if a client trusts exactly this bundle.
-pub(crate) fn trusts(client: &Value, bundle: &str) -> bool {
-    client["caBundle"] == ca_bundle(bundle)
+/// Returns true if a client configuration trusts exactly this bundle.
+pub(crate) fn trusts(client_config: &Value, bundle: &str) -> bool {
+    client_config["caBundle"] == ca_bundle(bundle)
 }
 
 fn ca_bundle(bundle: &str) -> Value {
     json!(ByteString(bundle.as_bytes().to_vec()))
 }
 
-/// The host of a client that has a URL, with addresses written as in certificates.
-pub(crate) fn host(client: &Value) -> Option<String> {
-    let url: http::Uri = client["url"].as_str()?.parse().ok()?;
+/// Returns the host of a client configuration with a URL. IP addresses are formatted as in certificates.
+pub(crate) fn host(client_config: &Value) -> Option<String> {
+    let url: http::Uri = client_config["url"].as_str()?.parse().ok()?;
     let host = url.host()?.trim_matches(['[', ']']);
     Some(host.parse().map_or_else(|_| host.to_owned(), |address: IpAddr| address.to_string()))
 }
 
-fn exclude(selector: &mut Value) {
+fn exclude_labelled_namespaces(selector: &mut Value) {
     let mut expressions = selector["matchExpressions"].as_array().cloned().unwrap_or_default();
-    if !expressions.iter().any(|expression| expression["key"] == EXCLUDE) {
-        expressions.push(json!({"key": EXCLUDE, "operator": "DoesNotExist"}));
+    if !expressions.iter().any(|expression| expression["key"] == EXCLUDE_LABEL) {
+        expressions.push(json!({"key": EXCLUDE_LABEL, "operator": "DoesNotExist"}));
     }
     selector["matchExpressions"] = expressions.into();
 }
@@ -138,41 +140,45 @@ mod tests {
         Configuration::new::<MutatingWebhookConfiguration>("x.dev".into(), "/defaulting", Some(rules))
     }
 
-    fn filled(webhooks: &Value, covers: impl Fn(&String) -> bool) -> Value {
+    /// Returns the webhooks of the object after the patch.
+    fn patched_webhooks(webhooks: &Value, covers: impl Fn(&String) -> bool) -> Value {
         let object = json!({"webhooks": webhooks});
         configuration().patch(&object, "CA", covers).unwrap().unwrap_or(object)["webhooks"].take()
     }
 
     #[test]
-    fn only_entries_with_the_name_of_the_object_are_filled() {
+    fn only_entries_with_the_name_of_the_object_are_patched() {
         let webhooks = json!([
             {"name": "other.dev", "clientConfig": {"url": "https://a/b"}},
             {"name": "x.dev", "timeoutSeconds": 3, "clientConfig": {"service": {"name": "s", "port": 9}},
              "namespaceSelector": {"matchExpressions": [{"key": "k", "operator": "Exists"}]}},
         ]);
-        let once = filled(&webhooks, |_| true);
-        assert_eq!(once[0], webhooks[0]);
+        let patched = patched_webhooks(&webhooks, |_| true);
+        assert_eq!(patched[0], webhooks[0]);
         let expected = json!({
             "name": "x.dev", "timeoutSeconds": 3, "rules": [{"resources": ["lamps"]}],
             "clientConfig": {"service": {"name": "s", "port": 9, "path": "/defaulting"}, "caBundle": "Q0E="},
             "namespaceSelector": {"matchExpressions": [
-                {"key": "k", "operator": "Exists"}, {"key": EXCLUDE, "operator": "DoesNotExist"},
+                {"key": "k", "operator": "Exists"}, {"key": EXCLUDE_LABEL, "operator": "DoesNotExist"},
             ]},
         });
-        assert_eq!(once[1], expected);
-        let object = json!({"webhooks": once});
+        assert_eq!(patched[1], expected);
+        let object = json!({"webhooks": patched});
         assert_eq!(configuration().patch(&object, "CA", |_| true), Ok(None));
-        assert!(trusts(&configuration().clients(object)[0], "CA"));
+        assert!(trusts(&configuration().client_configs(object)[0], "CA"));
     }
 
     #[test]
     fn the_url_of_an_entry_is_kept_and_its_host_is_read() {
         let webhooks = json!([{"name": "x.dev", "clientConfig": {"url": "https://[::1]:8443/other"}}]);
-        let once = filled(&webhooks, |_| true);
-        assert_eq!(filled(&webhooks, |name| name != "::1")[0]["rules"], Value::Null);
-        assert_eq!(once[0]["clientConfig"], json!({"url": "https://[::1]:8443/other", "caBundle": "Q0E="}));
-        assert_eq!(host(&once[0]["clientConfig"]).as_deref(), Some("::1"));
-        let long = json!({"url": "https://[0:0:0:0:0:0:0:1]:8443/other"});
-        assert_eq!(host(&long).as_deref(), Some("::1"), "a certificate has the short form");
+        let patched = patched_webhooks(&webhooks, |_| true);
+        assert_eq!(patched_webhooks(&webhooks, |name| name != "::1")[0]["rules"], Value::Null);
+        assert_eq!(
+            patched[0]["clientConfig"],
+            json!({"url": "https://[::1]:8443/other", "caBundle": "Q0E="})
+        );
+        assert_eq!(host(&patched[0]["clientConfig"]).as_deref(), Some("::1"));
+        let long_form = json!({"url": "https://[0:0:0:0:0:0:0:1]:8443/other"});
+        assert_eq!(host(&long_form).as_deref(), Some("::1"), "a certificate has the short form");
     }
 }

@@ -1,4 +1,5 @@
-//! The controller that keeps the certificate in its Secret and the objects that have the API server trust it.
+//! The controller that writes the certificate to its Secret, and its CA bundle to the objects by which the API server
+//! calls the webhook.
 //!
 //! Only the leader writes. Every replica serves the certificate of the Secret.
 
@@ -19,16 +20,16 @@ use reknit_reconciler::{Controller, Outcome, Permanent, ReconcileKey, Result};
 use serde_json::{Value, json};
 
 use super::{
-    configuration::{Configuration, Read, host, trusts},
+    configuration::{Configuration, ReadObject, host, trusts},
     identity::Identity,
-    secret::{Certificates, Lifetime, Step, Terms, step},
-    service::Place,
+    secret::{Certificates, IssueParams, Lifetime, Step, next_step},
+    service::ServiceNames,
 };
 
-/// The time that API servers may take to learn of a new bundle before a certificate that needs it is served.
-const SETTLE: Duration = Duration::from_secs(2);
+/// The time for API servers to learn of a new bundle before a certificate that needs it is served.
+const PROPAGATION_TIME: Duration = Duration::from_secs(2);
 /// The interval at which the bundles of the configurations are checked before a rotation.
-const POLL: Duration = Duration::from_millis(250);
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Reconciles the Secret and the configurations.
 pub(crate) struct CertificateReconciler {
@@ -37,69 +38,69 @@ pub(crate) struct CertificateReconciler {
     secrets: Informer<Secret>,
     service_names: Vec<String>,
     lifetime: Lifetime,
-    configurations: Vec<(Configuration, Read)>,
-    /// The bundle that all clients trust, and the time of the first check that found it.
+    configurations: Vec<(Configuration, ReadObject)>,
+    /// The bundle that all client configurations trust, and the time of the first check that found it.
     published: Mutex<Option<(String, Instant)>>,
 }
 
 impl CertificateReconciler {
-    /// Creates the controller and the informer of the Secret. While the informer is held, the identity serves the certificate of the
-    /// Secret in every replica.
+    /// Creates the controller and the informer of the Secret. As long as the caller keeps the informer, the identity
+    /// serves the certificate of the Secret, in every replica.
     pub(crate) fn controller(
         cx: &Context,
         namespace: &str,
-        place: &Place,
+        names: &ServiceNames,
         lifetime: Lifetime,
         configurations: Vec<Configuration>,
         identity: &Identity,
     ) -> (Controller, Informer<Secret>) {
-        let mut build = Controller::named("webhook", cx);
-        let secret = Key::new(namespace, &place.secret);
-        let secrets = cx.informer(select().namespace(namespace).field("metadata.name", &place.secret));
+        let mut builder = Controller::named("webhook", cx);
+        let secret = Key::new(namespace, &names.secret);
+        let secrets = cx.informer(select().namespace(namespace).field("metadata.name", &names.secret));
         serve_certificate(&secrets, identity.clone());
-        build.watch(&secrets).every_key();
-        build.always(secret.clone());
+        builder.watch(&secrets).every_key();
+        builder.always(secret.clone());
         let configurations = configurations.into_iter().map(|configuration| {
-            let read = (configuration.watch)(cx, &mut build, &configuration.name, &secret);
+            let read = (configuration.watch)(cx, &mut builder, &configuration.name, &secret);
             (configuration, read)
         });
         let configurations = configurations.collect();
         let reconciler = Self {
-            client: build.client(),
+            client: builder.client(),
             secret,
             secrets: secrets.clone(),
-            service_names: place.names(namespace),
+            service_names: names.dns_names(namespace),
             lifetime,
             configurations,
             published: Mutex::default(),
         };
-        (build.reconciler(reconciler), secrets)
+        (builder.reconciler(reconciler), secrets)
     }
 
     fn certificates(&self) -> Option<Certificates> {
         self.secrets.get(&self.secret).and_then(|secret| Certificates::from_secret(&secret))
     }
 
-    fn clients(&self) -> impl Iterator<Item = Value> {
+    fn client_configs(&self) -> impl Iterator<Item = Value> {
         let objects = self.configurations.iter().map(|(configuration, read)| (configuration, read()));
-        objects.flat_map(|(configuration, object)| configuration.clients(object.unwrap_or_default()))
+        objects.flat_map(|(configuration, object)| configuration.client_configs(object.unwrap_or_default()))
     }
 
-    /// The names by which clients call the webhook.
-    fn names(&self) -> Vec<String> {
+    /// Returns the names by which the API server calls the webhook.
+    fn server_names(&self) -> Vec<String> {
         let mut names = self.service_names.clone();
-        names.extend(self.clients().filter_map(|client| host(&client)));
+        names.extend(self.client_configs().filter_map(|client_config| host(&client_config)));
         names.dedup();
         names
     }
 
-    /// Returns true if all clients have trusted this bundle for long enough for API servers to know it.
+    /// Returns true if all client configurations have trusted this bundle for long enough for API servers to know it.
     fn is_published(&self, bundle: &str) -> bool {
-        let is_trusted = self.clients().all(|client| trusts(&client, bundle));
+        let is_trusted = self.client_configs().all(|client_config| trusts(&client_config, bundle));
         let mut published = self.published.lock();
         match &*published {
             _ if !is_trusted => *published = None,
-            Some((before, since)) if before == bundle => return since.elapsed() >= SETTLE,
+            Some((trusted, since)) if trusted == bundle => return since.elapsed() >= PROPAGATION_TIME,
             _ => *published = Some((bundle.to_owned(), Instant::now())),
         }
         false
@@ -107,22 +108,22 @@ impl CertificateReconciler {
 
     async fn reconcile_secret(&self) -> Result<Outcome> {
         let secret = self.secrets.get(&self.secret);
-        let held = secret.as_deref().and_then(Certificates::from_secret);
-        let is_published = held.as_ref().is_some_and(|held| self.is_published(&held.bundle()));
-        let (names, now) = (self.names(), Timestamp::now());
-        let terms = Terms { names: &names, now, lifetime: self.lifetime };
-        match step(held.as_ref(), terms, is_published)? {
+        let current = secret.as_deref().and_then(Certificates::from_secret);
+        let is_published = current.as_ref().is_some_and(|current| self.is_published(&current.bundle()));
+        let (names, now) = (self.server_names(), Timestamp::now());
+        let params = IssueParams { names: &names, now, lifetime: self.lifetime };
+        match next_step(current.as_ref(), params, is_published)? {
             Step::Wait(wait) => Ok(Outcome::after(wait)),
-            Step::Publish => Ok(Outcome::after(POLL)),
+            Step::AwaitTrust => Ok(Outcome::after(POLL_INTERVAL)),
             Step::Write(certificates) => {
-                self.write(secret, &certificates).await?;
+                self.write_secret(secret, &certificates).await?;
                 tracing::info!(secret = %self.secret, "updated the certificates of the webhook");
-                Ok(Outcome::after(POLL))
+                Ok(Outcome::after(POLL_INTERVAL))
             }
         }
     }
 
-    async fn write(&self, secret: Option<Arc<Secret>>, certificates: &Certificates) -> Result<()> {
+    async fn write_secret(&self, secret: Option<Arc<Secret>>, certificates: &Certificates) -> Result<()> {
         let namespace = self.secret.namespace.as_deref().unwrap_or_default();
         let api: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
         let (name, data) = (&self.secret.name, certificates.data());
@@ -133,16 +134,20 @@ impl CertificateReconciler {
                 api.create(&PostParams::default(), &secret).await?;
             }
             Some(secret) => {
-                let version = &secret.metadata.resource_version;
-                let patch = json!({"metadata": {"resourceVersion": version}, "data": data});
+                let resource_version = &secret.metadata.resource_version;
+                let patch = json!({"metadata": {"resourceVersion": resource_version}, "data": data});
                 api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
             }
         }
         Ok(())
     }
 
-    /// Fills in the configuration. Does nothing until there are certificates.
-    async fn reconcile_configuration(&self, configuration: &Configuration, read: &Read) -> Result<Outcome> {
+    /// Patches the configuration if it differs. Does nothing until there are certificates.
+    async fn reconcile_configuration(
+        &self,
+        configuration: &Configuration,
+        read: &ReadObject,
+    ) -> Result<Outcome> {
         let Some(certificates) = self.certificates() else { return Ok(Outcome::skip()) };
         let (kind, name) = (&configuration.resource.kind, &configuration.name);
         let object = read().ok_or_else(|| {
@@ -171,14 +176,14 @@ impl ReconcileKey for CertificateReconciler {
     }
 }
 
-/// Serves the certificate of the Secret after each change. If it cannot be served, the server keeps the one before.
+/// Serves the certificate of the Secret after each change. If it cannot be served, the server keeps the previous one.
 fn serve_certificate(secrets: &Informer<Secret>, identity: Identity) {
     secrets.on(move |change| {
         let (Change::Added(secret) | Change::Updated { new: secret, .. }) = change else { return };
         let Some(Certificates { server, .. }) = Certificates::from_secret(secret) else { return };
-        match identity.show(server.certificate.as_bytes(), server.key.as_bytes()) {
+        match identity.replace(server.certificate.as_bytes(), server.key.as_bytes()) {
             Ok(()) => tracing::info!("serving the certificate of the webhook's Secret"),
-            Err(error) => tracing::error!(%error, "failed to serve the certificate of the webhook's Secret: keeping the one before"),
+            Err(error) => tracing::error!(%error, "failed to serve the certificate of the webhook's Secret: keeping the previous one"),
         }
     });
 }

@@ -17,11 +17,11 @@ use rustls::{
 /// Handshakes fail until a certificate is set.
 ///
 /// ```no_run
-/// # fn of(certificate: &[u8], key: &[u8]) -> Result<(), reknit_webhook::BadCertificate> {
+/// # fn serve(certificate: &[u8], key: &[u8]) -> Result<(), reknit_webhook::CertificateError> {
 /// use reknit_webhook::Identity;
 ///
 /// let identity = Identity::default();
-/// identity.show(certificate, key)?; // PEM
+/// identity.replace(certificate, key)?; // PEM
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug, Default)]
@@ -30,22 +30,25 @@ pub struct Identity(Arc<RwLock<Option<Arc<CertifiedKey>>>>);
 /// The error of a certificate or key that cannot be served.
 #[derive(Debug, thiserror::Error)]
 #[error("failed to serve the certificate: {0}")]
-pub struct BadCertificate(String);
+pub struct CertificateError(String);
 
 impl Identity {
-    /// Serves this certificate in later handshakes. It is a PEM chain that begins with the server's own certificate, and its PEM
-    /// key. Open connections are kept.
+    /// Serves another certificate in later handshakes. Open connections are kept.
+    ///
+    /// `certificate` is a PEM chain that begins with the server's own certificate, and `key` is its private key in PEM.
     ///
     /// # Errors
     ///
-    /// Fails if either cannot be read, or if the key is not that of the certificate. The certificate before is kept.
-    pub fn show(&self, certificate: &[u8], key: &[u8]) -> Result<(), BadCertificate> {
-        let certified = certified_key(certificate, key).map_err(|error| BadCertificate(error.to_string()))?;
-        *self.0.write() = Some(Arc::new(certified));
+    /// Fails if either cannot be read, or if the key is not that of the certificate. The previous certificate stays in
+    /// use.
+    pub fn replace(&self, certificate: &[u8], key: &[u8]) -> Result<(), CertificateError> {
+        let certified_key =
+            read_certified_key(certificate, key).map_err(|error| CertificateError(error.to_string()))?;
+        *self.0.write() = Some(Arc::new(certified_key));
         Ok(())
     }
 
-    /// The configuration of a server with TLS 1.3 and HTTP/1.1 only, as in Knative's webhooks.
+    /// Returns the configuration of a server with TLS 1.3 and HTTP/1.1 only, as in Knative's webhooks.
     pub(crate) fn config(&self) -> Result<ServerConfig, rustls::Error> {
         let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
         let resolver = Arc::new(Resolver(self.clone()));
@@ -66,7 +69,7 @@ impl ResolvesServerCert for Resolver {
 }
 
 /// Reads a PEM chain and its PEM key. Fails if the key is not that of the certificate.
-pub(super) fn certified_key(certificate: &[u8], key: &[u8]) -> Result<CertifiedKey, Box<dyn Error>> {
+pub(super) fn read_certified_key(certificate: &[u8], key: &[u8]) -> Result<CertifiedKey, Box<dyn Error>> {
     let chain = CertificateDer::pem_slice_iter(certificate).collect::<Result<_, _>>()?;
     Ok(CertifiedKey::from_der(chain, PrivateKeyDer::from_pem_slice(key)?, &ring::default_provider())?)
 }

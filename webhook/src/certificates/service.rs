@@ -4,22 +4,22 @@ use reknit_apis::cluster_domain;
 
 /// The names of the objects of a webhook in the system namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct ServiceNames {
     /// The Service: `webhook`.
     pub service: String,
     /// The Secret with the certificate: `webhook-certs`.
     pub secret: String,
 }
 
-impl Default for Place {
+impl Default for ServiceNames {
     fn default() -> Self {
         Self { service: "webhook".into(), secret: "webhook-certs".into() }
     }
 }
 
-impl Place {
+impl ServiceNames {
     /// The DNS names of the Service within the cluster.
-    pub(crate) fn names(&self, namespace: &str) -> Vec<String> {
+    pub(crate) fn dns_names(&self, namespace: &str) -> Vec<String> {
         let domain = cluster_domain();
         let suffixes =
             [format!(".{namespace}.svc"), format!(".{namespace}.svc.{domain}"), format!(".{namespace}")];

@@ -20,29 +20,29 @@ use crate::{
 
 type Convert = Arc<dyn Fn(Value) -> Result<Value, String> + Send + Sync>;
 
-/// The conversion of one version to the hub's, and back with the defaults of the version. Both steps are typed.
+/// The conversion of one version to the hub, and from the hub with the defaults of the version.
 #[derive(Clone)]
-pub(crate) struct Version {
+pub(crate) struct VersionConversion {
     /// The name of the CustomResourceDefinition.
-    definition: String,
+    crd_name: String,
     to_hub: Convert,
     from_hub: Convert,
 }
 
-/// A ConversionReview with objects as text. kube's holds JSON values, which take up to fifty times the memory.
+/// A ConversionReview with its objects as text. kube's type holds JSON values, which take up to fifty times the memory.
 #[derive(Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ConversionReview<'a> {
     api_version: String,
     kind: String,
     #[serde(borrow, skip_serializing)]
-    request: Option<Request<'a>>,
+    request: Option<ConversionRequest<'a>>,
     #[serde(skip_deserializing)]
-    response: Option<Response>,
+    response: Option<ConversionResponse>,
 }
 
 #[derive(Deserialize)]
-struct Request<'a> {
+struct ConversionRequest<'a> {
     uid: String,
     #[serde(rename = "desiredAPIVersion")]
     desired_api_version: String,
@@ -52,29 +52,31 @@ struct Request<'a> {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Response {
+struct ConversionResponse {
     uid: String,
     result: Status,
     converted_objects: Vec<Box<RawValue>>,
 }
 
 impl Webhook {
-    /// Converts objects of this version to the other versions of the Kind by way of the hub. They get the defaults of the version
-    /// to which they are converted. Has to be called for every version except the hub.
+    /// Converts objects between this version and the other versions of the Kind by way of the hub. A converted object
+    /// gets the defaults of its new version. Has to be called for every version except the hub.
     pub fn conversion<K: Convertible>(mut self) -> Self {
-        let definition = format!("{}.{}", K::plural(&()), K::group(&()));
-        let failed = |error: ConversionError| error.to_string();
-        let hub = Version {
-            definition: definition.clone(),
+        let crd_name = format!("{}.{}", K::plural(&()), K::group(&()));
+        let to_text = |error: ConversionError| error.to_string();
+        let hub = VersionConversion {
+            crd_name: crd_name.clone(),
             to_hub: Arc::new(Ok),
-            from_hub: Arc::new(|value| defaulted(decode::<K::Hub>(&value)?)),
+            from_hub: Arc::new(|value| encode_with_defaults(decode::<K::Hub>(&value)?)),
         };
-        let version = Version {
-            definition,
+        let version = VersionConversion {
+            crd_name,
             to_hub: Arc::new(move |value| {
-                Ok(Decoded::new(decode::<K>(&value)?.into_hub().map_err(failed)?)?.written)
+                Ok(Decoded::new(decode::<K>(&value)?.into_hub().map_err(to_text)?)?.encoded)
             }),
-            from_hub: Arc::new(move |value| defaulted(K::from_hub(decode(&value)?).map_err(failed)?)),
+            from_hub: Arc::new(move |value| {
+                encode_with_defaults(K::from_hub(decode(&value)?).map_err(to_text)?)
+            }),
         };
         self.conversion.insert(GroupVersionKind::of::<K::Hub>(), hub);
         self.conversion.insert(GroupVersionKind::of::<K>(), version);
@@ -82,26 +84,27 @@ impl Webhook {
     }
 
     /// The names of the CustomResourceDefinitions whose objects are converted.
-    pub(crate) fn definitions(&self) -> BTreeSet<&String> {
-        self.conversion.values().map(|version| &version.definition).collect()
+    pub(crate) fn crd_names(&self) -> BTreeSet<&String> {
+        self.conversion.values().map(|version| &version.crd_name).collect()
     }
 
-    /// Converts the objects of a review one after another, each of `largest` bytes at most. Returns the review with the response,
-    /// and whether all objects were converted.
+    /// Converts the objects of a review one after another, each of at most `max_bytes`. Returns the review with the
+    /// response, and whether all objects were converted.
     pub(crate) fn convert_all<'a>(
         &self,
         mut review: ConversionReview<'a>,
-        largest: usize,
+        max_bytes: usize,
     ) -> Result<(bool, ConversionReview<'a>), &'static str> {
         let request = review.request.take().ok_or("the review has no request")?;
         let version = &request.desired_api_version;
-        let converted = request.objects.into_iter().map(|object| self.convert_text(object, version, largest));
+        let converted =
+            request.objects.into_iter().map(|object| self.convert_text(object, version, max_bytes));
         let (result, converted_objects) = match converted.collect() {
             Ok(converted) => (Status::success(), converted),
             Err(reason) => (Status::failure(&reason, "ConversionFailed"), vec![]),
         };
         let is_success = result.is_success();
-        review.response = Some(Response { uid: request.uid, result, converted_objects });
+        review.response = Some(ConversionResponse { uid: request.uid, result, converted_objects });
         Ok((is_success, review))
     }
 
@@ -109,14 +112,14 @@ impl Webhook {
         &self,
         object: &RawValue,
         version: &str,
-        largest: usize,
+        max_bytes: usize,
     ) -> Result<Box<RawValue>, String> {
         let text = object.get();
-        if text.len() > largest {
-            return Err(format!("an object has {} bytes, more than {largest}", text.len()));
+        if text.len() > max_bytes {
+            return Err(format!("an object has {} bytes, more than {max_bytes}", text.len()));
         }
-        let undecodable = |error: serde_json::Error| format!("could not decode an object: {error}");
-        let converted = self.convert(serde_json::from_str(text).map_err(undecodable)?, version)?;
+        let decode_failure = |error: serde_json::Error| format!("could not decode an object: {error}");
+        let converted = self.convert(serde_json::from_str(text).map_err(decode_failure)?, version)?;
         to_raw_value(&converted).map_err(|error| error.to_string())
     }
 
@@ -127,22 +130,22 @@ impl Webhook {
         if from == to {
             return Ok(object);
         }
-        let find =
+        let conversion =
             |kind| self.conversion.get(kind).ok_or_else(|| format!("no conversion support for {kind}"));
-        let (from, metadata) = (find(&from)?, object["metadata"].clone());
-        let from_hub = &find(&to)?.from_hub;
+        let (from, metadata) = (conversion(&from)?, object["metadata"].clone());
+        let from_hub = &conversion(&to)?.from_hub;
         let mut converted = (from.to_hub)(object).and_then(|hub| from_hub(hub)).map_err(|reason| {
             let name = metadata["name"].as_str().unwrap_or_default();
             format!("conversion failed to version {} for kind {} of {name:?}: {reason}", to.version, to.kind)
         })?;
-        keep_metadata(&mut converted, metadata);
+        restore_metadata(&mut converted, metadata);
         Ok(converted)
     }
 }
 
-/// Restores the metadata except for labels and annotations: the API server allows no other changes, and the types may not know
-/// every field.
-fn keep_metadata(converted: &mut Value, mut metadata: Value) {
+/// Restores the original metadata except for labels and annotations: the API server allows no other changes, and the
+/// types may not know every field.
+fn restore_metadata(converted: &mut Value, mut metadata: Value) {
     for changeable in ["labels", "annotations"] {
         match converted["metadata"].get_mut(changeable).map(Value::take) {
             Some(value) => metadata[changeable] = value,
@@ -152,7 +155,8 @@ fn keep_metadata(converted: &mut Value, mut metadata: Value) {
     converted["metadata"] = metadata;
 }
 
-fn defaulted<K: Kind>(mut object: K) -> Result<Value, String> {
+/// Sets the defaults of the object, and encodes it.
+fn encode_with_defaults<K: Kind>(mut object: K) -> Result<Value, String> {
     object.set_defaults();
-    Ok(Decoded::new(object)?.written)
+    Ok(Decoded::new(object)?.encoded)
 }

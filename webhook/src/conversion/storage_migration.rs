@@ -8,7 +8,7 @@ use kube::{
 use serde_json::json;
 
 /// The number of objects in a page of a list.
-const PAGE: u32 = 500;
+const PAGE_SIZE: u32 = 500;
 
 /// The error of a migration.
 #[derive(Debug, thiserror::Error)]
@@ -37,9 +37,10 @@ pub enum MigrationError {
 /// Stores every object of a CustomResourceDefinition in its storage version, and sets `status.storedVersions` to that version.
 /// Then the other versions can be removed from the definition.
 ///
-/// Returns the number of objects. A migration can be repeated, and stopped at any time. It goes on if an object is deleted
-/// meanwhile, or written by another client and thereby stored again. It fails if admission refuses an object. It also fails if the
-/// definition changes meanwhile, since that may change the storage version; then the status stays as it was.
+/// Returns the number of objects. A migration can be repeated, and stopped at any time. It goes on if an object is
+/// deleted meanwhile, or written by another client, which also stores it in the storage version. It fails if admission
+/// refuses an object. It also fails if the definition changes meanwhile, since that may change the storage version;
+/// then the status stays as it was.
 ///
 /// ```no_run
 /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
@@ -53,49 +54,51 @@ pub enum MigrationError {
 ///
 /// Fails with the name of the object that cannot be read or updated.
 pub async fn migrate_storage(client: &Client, definition: &str) -> Result<usize, MigrationError> {
-    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
-    let failed = |source| MigrationError::Definition { definition: definition.into(), source };
-    let held = definitions.get(definition).await.map_err(failed)?;
-    let (kind, version) =
-        storage(&held).ok_or_else(|| MigrationError::NoStorageVersion(definition.into()))?;
-    let count = rewrite(client, &kind).await?;
+    let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let definition_error = |source| MigrationError::Definition { definition: definition.into(), source };
+    let crd = crds.get(definition).await.map_err(definition_error)?;
+    let (resource, version) =
+        storage_version(&crd).ok_or_else(|| MigrationError::NoStorageVersion(definition.into()))?;
+    let count = rewrite_objects(client, &resource).await?;
     // The resourceVersion causes a conflict if the definition has changed, and with it perhaps the storage version.
-    let read = held.resource_version();
-    let status = json!({"metadata": {"resourceVersion": read}, "status": {"storedVersions": [version]}});
-    definitions
-        .patch_status(definition, &PatchParams::default(), &Patch::Merge(status))
+    let resource_version = crd.resource_version();
+    let status =
+        json!({"metadata": {"resourceVersion": resource_version}, "status": {"storedVersions": [version]}});
+    crds.patch_status(definition, &PatchParams::default(), &Patch::Merge(status))
         .await
-        .map_err(failed)?;
+        .map_err(definition_error)?;
     Ok(count)
 }
 
-fn storage(definition: &CustomResourceDefinition) -> Option<(ApiResource, String)> {
-    let (spec, names) = (&definition.spec, &definition.spec.names);
+/// Returns the resource in its storage version, and the name of that version.
+fn storage_version(crd: &CustomResourceDefinition) -> Option<(ApiResource, String)> {
+    let (spec, names) = (&crd.spec, &crd.spec.names);
     let version = spec.versions.iter().find(|version| version.storage)?.name.clone();
     let kind = GroupVersionKind::gvk(&spec.group, &version, &names.kind);
     Some((ApiResource::from_gvk_with_plural(&kind, &names.plural), version))
 }
 
-async fn rewrite(client: &Client, kind: &ApiResource) -> Result<usize, MigrationError> {
-    let all: Api<DynamicObject> = Api::all_with(client.clone(), kind);
-    let failed = |what: &str, source| MigrationError::Objects { what: what.into(), source };
-    let (mut count, mut page) = (0, ListParams::default().limit(PAGE));
+/// Sends an empty patch for every object, which stores it in the storage version. Returns the number of objects.
+async fn rewrite_objects(client: &Client, resource: &ApiResource) -> Result<usize, MigrationError> {
+    let all_namespaces: Api<DynamicObject> = Api::all_with(client.clone(), resource);
+    let objects_error = |what: &str, source| MigrationError::Objects { what: what.into(), source };
+    let (mut count, mut params) = (0, ListParams::default().limit(PAGE_SIZE));
     loop {
-        let list = match all.list_metadata(&page).await {
+        let list = match all_namespaces.list_metadata(&params).await {
             Ok(list) => list,
             Err(error) => {
                 let Some(token) = continue_token(&error) else {
-                    return Err(failed(&format!("list {}", kind.plural), error));
+                    return Err(objects_error(&format!("list {}", resource.plural), error));
                 };
-                page = page.continue_token(&token);
+                params = params.continue_token(&token);
                 continue;
             }
         };
         for object in &list.items {
             let (name, namespace) = (object.name_any(), object.namespace());
             let api: Api<DynamicObject> = match &namespace {
-                Some(namespace) => Api::namespaced_with(client.clone(), namespace, kind),
-                None => all.clone(),
+                Some(namespace) => Api::namespaced_with(client.clone(), namespace, resource),
+                None => all_namespaces.clone(),
             };
             // The API server writes even an empty patch if the object is stored in another version.
             match api.patch_metadata(&name, &PatchParams::default(), &Patch::Merge(json!({}))).await {
@@ -104,20 +107,20 @@ async fn rewrite(client: &Client, kind: &ApiResource) -> Result<usize, Migration
                 // Another client has just written the object, and thereby stored it again.
                 Err(kube::Error::Api(status)) if status.is_conflict() => count += 1,
                 Err(error) => {
-                    let place = namespace.map(|namespace| namespace + "/").unwrap_or_default();
-                    return Err(failed(&format!("update {} {place}{name}", kind.plural), error));
+                    let prefix = namespace.map(|namespace| namespace + "/").unwrap_or_default();
+                    return Err(objects_error(&format!("update {} {prefix}{name}", resource.plural), error));
                 }
             }
         }
         match list.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => page = page.continue_token(&token),
+            Some(token) => params = params.continue_token(&token),
             None => return Ok(count),
         }
     }
 }
 
-/// The token that continues a list whose own token has expired, which takes some minutes. The list may then miss objects that
-/// were created meanwhile, but those are stored in the right version.
+/// Returns the token in a 410 error that continues a list whose own token has expired, which it does after some
+/// minutes. The list may then miss objects that were created meanwhile, but those are stored in the right version.
 fn continue_token(error: &kube::Error) -> Option<String> {
     let kube::Error::Api(status) = error else { return None };
     let metadata = status.metadata.as_ref().filter(|_| status.code == 410)?;

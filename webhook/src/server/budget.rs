@@ -6,23 +6,23 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 const KIB: usize = 1024;
 /// The largest body that counts as small, in KiB.
-const SMALL: usize = 64;
+const SMALL_BODY_KIB: usize = 64;
 
 /// A limit on the bytes of bodies that are held at once. Bytes count as they arrive.
 ///
-/// One half is for the first 64 KiB of every body and the other for what goes beyond, so small bodies do not wait for large
-/// ones. While a half is full, one body at a time may exceed it. Otherwise bodies that each hold a part of it would wait for
-/// each other forever.
+/// One half is for the first 64 KiB of every body and the other for what goes beyond, so small bodies do not wait for
+/// large ones. While a half is full, one body at a time may exceed it. Otherwise several incomplete bodies could fill
+/// it and wait for each other forever.
 #[derive(Clone)]
 pub(crate) struct BodyBudget {
-    small: Half,
-    large: Half,
+    small: BudgetHalf,
+    large: BudgetHalf,
 }
 
 #[derive(Clone)]
-struct Half {
+struct BudgetHalf {
     bytes: Arc<Semaphore>,
-    /// The single right to exceed the half.
+    /// The single permit to exceed this half.
     excess: Arc<Semaphore>,
 }
 
@@ -30,43 +30,43 @@ struct Half {
 #[derive(Debug, Default)]
 pub(crate) struct HeldBytes {
     count: usize,
-    small: Share,
-    large: Share,
+    small: HeldPermits,
+    large: HeldPermits,
 }
 
 #[derive(Debug, Default)]
-struct Share {
+struct HeldPermits {
     bytes: Option<OwnedSemaphorePermit>,
     excess: Option<OwnedSemaphorePermit>,
 }
 
 impl BodyBudget {
     pub(crate) fn new(bytes: usize) -> Self {
-        let half = || Half { bytes: semaphore(bytes / 2), excess: semaphore(1) };
+        let half = || BudgetHalf { bytes: semaphore(bytes / 2), excess: semaphore(1) };
         Self { small: half(), large: half() }
     }
 
     /// Adds bytes that have arrived, and waits while there is no room for them.
     pub(crate) async fn add(&self, held: &mut HeldBytes, bytes: usize) {
-        let small = bytes.min((SMALL * KIB).saturating_sub(held.count));
+        let small = bytes.min((SMALL_BODY_KIB * KIB).saturating_sub(held.count));
         held.count += bytes;
         self.small.add(&mut held.small, small).await;
         self.large.add(&mut held.large, bytes - small).await;
     }
 }
 
-impl Half {
-    async fn add(&self, share: &mut Share, bytes: usize) {
-        if bytes == 0 || share.excess.is_some() {
+impl BudgetHalf {
+    async fn add(&self, held: &mut HeldPermits, bytes: usize) {
+        if bytes == 0 || held.excess.is_some() {
             return;
         }
         tokio::select! {
             biased;
-            permit = acquire(&self.bytes, bytes) => match (&mut share.bytes, permit) {
-                (Some(held), Some(permit)) => held.merge(permit),
-                (held, permit) => *held = permit,
+            permit = acquire(&self.bytes, bytes) => match (&mut held.bytes, permit) {
+                (Some(bytes), Some(permit)) => bytes.merge(permit),
+                (bytes, permit) => *bytes = permit,
             },
-            permit = acquire(&self.excess, 1) => share.excess = permit,
+            permit = acquire(&self.excess, 1) => held.excess = permit,
         }
     }
 }
@@ -92,13 +92,14 @@ impl WorkBudget {
     /// Waits until a body of this size may be processed. The body counts until the permits are dropped.
     pub(crate) async fn acquire(&self, bytes: usize) -> [Option<OwnedSemaphorePermit>; 2] {
         let count = kib(bytes).min(self.half);
-        let large = acquire(&self.large, if bytes > SMALL * KIB { count } else { 0 }).await;
+        let large = acquire(&self.large, if bytes > SMALL_BODY_KIB * KIB { count } else { 0 }).await;
         [acquire(&self.all, count).await, large]
     }
 }
 
+/// Converts to KiB, rounded up and at least 64: a smaller body counts as much.
 fn kib(bytes: usize) -> usize {
-    bytes.div_ceil(KIB).max(SMALL)
+    bytes.div_ceil(KIB).max(SMALL_BODY_KIB)
 }
 
 fn semaphore(permits: usize) -> Arc<Semaphore> {
@@ -126,7 +127,10 @@ mod tests {
         budget.add(&mut first, 200 * KIB).await;
         budget.add(&mut second, 128 * KIB).await;
         budget.add(&mut first, 100 * KIB).await;
-        assert!(budget.add(&mut second, KIB).now_or_never().is_none(), "a second body exceeds the budget");
+        assert!(
+            budget.add(&mut second, KIB).now_or_never().is_none(),
+            "a second body must not exceed the budget"
+        );
         budget.add(&mut first, 1_000 * KIB).await;
         drop(first);
         assert!(budget.add(&mut second, 128 * KIB).now_or_never().is_some());
@@ -135,14 +139,14 @@ mod tests {
     #[tokio::test]
     async fn a_small_body_does_not_wait_for_large_ones() {
         let budget = BodyBudget::new(400 * KIB);
-        let (mut large, mut waiting) = (HeldBytes::default(), HeldBytes::default());
+        let (mut large, mut other_large) = (HeldBytes::default(), HeldBytes::default());
         budget.add(&mut large, 300 * KIB).await;
-        assert!(budget.add(&mut waiting, 300 * KIB).now_or_never().is_none());
+        assert!(budget.add(&mut other_large, 300 * KIB).now_or_never().is_none());
         assert!(budget.add(&mut HeldBytes::default(), 64 * KIB).now_or_never().is_some());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn bodies_that_arrive_in_turns_all_find_room() {
+    async fn bodies_that_arrive_in_turns_do_not_deadlock() {
         let budget = BodyBudget::new(128 * KIB);
         let bodies = (0..20).map(|_| async {
             let mut held = HeldBytes::default();

@@ -1,4 +1,4 @@
-//! The activity of one connection: its phase, and the time that its client may take in it.
+//! The activity of one connection: its current phase, and the time that the client may take for it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,7 +19,7 @@ pub(crate) enum Phase {
     Opening,
     /// The body of a request.
     Receiving,
-    /// The webhook works on the answer.
+    /// The webhook computes the answer.
     Answering,
     /// The client reads the answer.
     Sending,
@@ -27,38 +27,40 @@ pub(crate) enum Phase {
     Idle,
 }
 
-/// The phase of a connection and its beginning. Clones share it.
+/// The phase of a connection and the start time of the phase. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Activity {
     state: watch::Sender<(Phase, Instant)>,
-    /// Notified when the connection begins to wait for its client.
-    waits: Arc<Notify>,
+    /// Notified when another phase is entered.
+    phase_changed: Arc<Notify>,
 }
 
 impl Activity {
-    pub(crate) fn new(waits: &Arc<Notify>) -> Self {
-        Self { state: watch::Sender::new((Phase::Opening, Instant::now())), waits: waits.clone() }
+    pub(crate) fn new(phase_changed: &Arc<Notify>) -> Self {
+        let state = watch::Sender::new((Phase::Opening, Instant::now()));
+        Self { state, phase_changed: phase_changed.clone() }
     }
 
     pub(crate) fn enter(&self, phase: Phase) {
         self.state.send_replace((phase, Instant::now()));
-        self.waits.notify_one();
+        self.phase_changed.notify_one();
     }
 
-    /// The time at which the connection began to wait for its client. None while the client waits for an answer.
+    /// Returns the time since which the connection has waited for its client. `None` while the client waits for an
+    /// answer.
     pub(crate) fn waiting_since(&self) -> Option<Instant> {
         let (phase, since) = *self.state.borrow();
         (phase != Phase::Answering).then_some(since)
     }
 
-    /// Returns once the head of the first request has come.
-    pub(crate) async fn opened(&self) {
+    /// Waits for the head of the first request.
+    pub(crate) async fn wait_until_opened(&self) {
         let _ = self.state.subscribe().wait_for(|(phase, _)| *phase != Phase::Opening).await;
     }
 
-    /// Returns once the client has taken longer than its phase allows. The body of a request and the answer have limits of
-    /// their own.
-    pub(crate) async fn overdue(&self, limits: &Limits) {
+    /// Waits until the client has taken longer than the limit of the phase. The limits for the body of a request and
+    /// for the answer are enforced elsewhere.
+    pub(crate) async fn wait_until_overdue(&self, limits: &Limits) {
         let mut state = self.state.subscribe();
         loop {
             let limit = match state.borrow_and_update().0 {
@@ -72,42 +74,43 @@ impl Activity {
         }
     }
 
-    /// Marks the connection as sending, and as idle once the response is sent. The response holds the bytes of its request until
-    /// then.
-    pub(crate) fn sending(&self, mut response: Response) -> Response {
+    /// Enters [`Phase::Sending`], and [`Phase::Idle`] once the response is sent. Until then, the bytes of the request
+    /// count against the budget.
+    pub(crate) fn track_sending(&self, mut response: Response) -> Response {
         self.enter(Phase::Sending);
-        let held = response.extensions_mut().remove::<Arc<HeldBytes>>();
-        let sending = Arc::new(Sending { activity: self.clone(), _held: held });
-        let data = move |data| Bytes::from_owner(Sent { data, _sending: sending.clone() });
-        response.map(|body| Body::new(body.map_frame(move |frame| frame.map_data(&data))))
+        let request_bytes = response.extensions_mut().remove::<Arc<HeldBytes>>();
+        let guard = Arc::new(SendGuard { activity: self.clone(), _request_bytes: request_bytes });
+        let into_chunk = move |data| Bytes::from_owner(Chunk { data, _guard: guard.clone() });
+        response.map(|body| Body::new(body.map_frame(move |frame| frame.map_data(&into_chunk))))
     }
 }
 
-/// An answer that is being sent.
-struct Sending {
+/// Marks the connection as idle when it is dropped, after the last chunk of the answer.
+struct SendGuard {
     activity: Activity,
-    _held: Option<Arc<HeldBytes>>,
+    _request_bytes: Option<Arc<HeldBytes>>,
 }
 
-impl Drop for Sending {
+impl Drop for SendGuard {
     fn drop(&mut self) {
         self.activity.state.send_if_modified(|(phase, since)| {
-            let is_sent = *phase == Phase::Sending;
-            if is_sent {
+            let is_sending = *phase == Phase::Sending;
+            // Without a notification: the connection has waited for its client since it began to send.
+            if is_sending {
                 (*phase, *since) = (Phase::Idle, Instant::now());
             }
-            is_sent
+            is_sending
         });
     }
 }
 
-/// A part of an answer, dropped once it is written to the connection.
-struct Sent {
+/// A chunk of an answer, dropped once it is written to the connection.
+struct Chunk {
     data: Bytes,
-    _sending: Arc<Sending>,
+    _guard: Arc<SendGuard>,
 }
 
-impl AsRef<[u8]> for Sent {
+impl AsRef<[u8]> for Chunk {
     fn as_ref(&self) -> &[u8] {
         &self.data
     }

@@ -17,13 +17,13 @@ struct State {
 
 impl Drain {
     /// Starts draining, and returns once no request has come for `period`, or after twice that time.
-    pub(crate) async fn quiet(&self, period: Duration) {
+    pub(crate) async fn drain(&self, period: Duration) {
         let start = Instant::now();
         self.0.lock().draining = true;
         loop {
-            let last = self.0.lock().last_request.unwrap_or(start).max(start);
-            let longest = period.saturating_mul(2).saturating_sub(start.elapsed());
-            let left = period.saturating_sub(last.elapsed()).min(longest);
+            let last_request = self.0.lock().last_request.unwrap_or(start).max(start);
+            let until_deadline = period.saturating_mul(2).saturating_sub(start.elapsed());
+            let left = period.saturating_sub(last_request.elapsed()).min(until_deadline);
             if left.is_zero() {
                 return;
             }
@@ -36,7 +36,7 @@ impl Drain {
     }
 
     /// Records the time of a request or an answer.
-    pub(crate) fn note_request(&self) {
+    pub(crate) fn record_request(&self) {
         self.0.lock().last_request = Some(Instant::now());
     }
 }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// Limits on the size, number and duration of requests. A request beyond a limit is refused or cut off, and the others are
-/// served. `MAX` is no limit.
+/// Limits on the size, number and duration of requests. A request beyond a limit is refused or cut off; the others are
+/// served. The `MAX` of a field's type means no limit.
 ///
 /// ```
 /// use std::time::Duration;
@@ -22,13 +22,13 @@ pub struct Limits {
     /// for the first 64 KiB of every body and the other for the rest of large ones, so small requests do not wait for large
     /// ones. Once a half is full, bodies wait and one at a time may exceed it.
     pub bodies: usize,
-    /// The bytes of bodies that are decoded and checked at once: 3 MiB. Decoded they take up to fifty times the memory. A
-    /// request counts for 64 KiB at least, and for half of it at most. Those of more than 64 KiB share one half. The objects
-    /// of a conversion are decoded one after another.
+    /// The bytes of bodies that are decoded and checked at once: 3 MiB. Decoded they take up to fifty times the memory.
+    /// A request counts for 64 KiB at least, and for half of this limit at most. Requests of more than 64 KiB share one
+    /// half. The objects of a conversion are decoded one after another.
     pub work: usize,
-    /// The number of open connections: 1,000. For another one, the connection that has waited for its client for longest is
-    /// closed, be it for a handshake, a request or the rest of a body, or to read an answer. If all clients wait for answers, the
-    /// new connection waits for one of them.
+    /// The number of open connections: 1,000. To make room for another one, the connection that has waited longest for
+    /// its client is closed: for a handshake, a request, the rest of a body, or for the client to read an answer. If
+    /// all clients wait for answers, the new connection waits until one of them has its answer.
     pub connections: usize,
     /// The time that a client may take for the TLS handshake and the head of its first request, for each body, and to read
     /// each answer: 10 s. A late body is answered 408. In the other cases the connection is closed.
@@ -36,11 +36,11 @@ pub struct Limits {
     /// The time from an answer to the head of the next request: 120 s, longer than the API server keeps an idle connection, so
     /// that the API server is the one to close it.
     pub idle: Duration,
-    /// The time for an answer: 30 s, the longest timeout of a webhook configuration. A late answer is 504. Code that runs for three
-    /// times as long is [stuck](crate::Health::stuck), and probes fail.
+    /// The time for an answer: 30 s, the longest timeout of a webhook configuration. After it, the answer is 504. Code
+    /// that runs for three times as long is [stuck](crate::Health::stuck), and probes fail.
     pub answer: Duration,
-    /// The time without requests after which a webhook that is to stop closes: 10 s. Until then, API servers that do not know
-    /// yet that it stops are answered. After twice that time it closes in any case.
+    /// The time without requests after which a stopping webhook closes: 10 s. Until then it answers API servers that do
+    /// not know yet that it stops. After twice that time it closes in any case.
     pub quiet: Duration,
 }
 

@@ -8,6 +8,7 @@ use prometheus::{
     register_int_counter_vec_with_registry, register_int_counter_with_registry,
 };
 
+/// The buckets of the histogram, in seconds.
 const BUCKETS: [f64; 14] =
     [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
 
@@ -20,7 +21,7 @@ pub(crate) struct Metrics {
     pub(super) handshake_failures: IntCounter,
 }
 
-/// An extension of responses with the decision of a review.
+/// An extension of a response: whether the review allowed the request.
 #[derive(Clone, Copy)]
 pub(crate) struct Allowed(pub(crate) bool);
 
@@ -55,13 +56,18 @@ impl Metrics {
         })
     }
 
-    /// Counts a response.
-    pub(crate) fn answered(&self, path: &str, took: Option<Duration>, response: Response) -> Response {
+    /// Counts a response, and records its duration if it contains a review.
+    pub(crate) fn record_response(
+        &self,
+        path: &str,
+        duration: Option<Duration>,
+        response: Response,
+    ) -> Response {
         let (code, decision) = (response.status(), response.extensions().get());
         let allowed = decision.map_or("", |Allowed(allowed)| if *allowed { "true" } else { "false" });
         self.requests.with_label_values(&[path, code.as_str(), allowed]).inc();
-        if let Some(took) = took.filter(|_| code == StatusCode::OK) {
-            self.seconds.with_label_values(&[path]).observe(took.as_secs_f64());
+        if let Some(duration) = duration.filter(|_| code == StatusCode::OK) {
+            self.seconds.with_label_values(&[path]).observe(duration.as_secs_f64());
         }
         response
     }

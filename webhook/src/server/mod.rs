@@ -32,8 +32,8 @@ use self::{
 };
 use crate::{certificates::identity::Identity, webhook::Webhook};
 
-/// The time between warnings of TLS alerts.
-const ALERTS: Duration = Duration::from_secs(60);
+/// The minimum time between two warnings of TLS alerts.
+const ALERT_LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The error of a webhook that cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -41,8 +41,9 @@ const ALERTS: Duration = Duration::from_secs(60);
 pub struct ServeError(String);
 
 impl Webhook {
-    /// Serves until `stop`, and then until no request has come for a while ([`Limits::quiet`]). In the meantime it answers
-    /// requests, fails probes, and closes each connection after an answer. Has to be called within a tokio runtime.
+    /// Serves until `stop` completes, and then until no request has come for a while ([`Limits::quiet`]). In the
+    /// meantime it answers requests, fails probes, and closes each connection after an answer. Has to be called within
+    /// a tokio runtime.
     ///
     /// The server speaks TLS 1.3 and HTTP/1.1. The answers are Knative's:
     ///
@@ -55,7 +56,7 @@ impl Webhook {
     /// | a body of more than 7 MiB, or of more than 32 MiB for a conversion, which may hold a list | 413 |
     /// | a body that does not arrive in time | 408 |
     /// | a review that takes too long | 504 |
-    /// | a panic in code of a Kind | 500, counted in `reknit_webhook_panics_total{path}` |
+    /// | a panic in the code of a Kind | 500, counted in `reknit_webhook_panics_total{path}` |
     ///
     /// The paths are `/defaulting`, `/resource-validation`, `/config-validation` and `/resource-conversion`.
     ///
@@ -72,9 +73,9 @@ impl Webhook {
         registry: &Registry,
         stop: S,
     ) -> Result<impl Future<Output = ()> + Send + use<S>, ServeError> {
-        let failed = |error: &dyn std::fmt::Display| ServeError(error.to_string());
-        let metrics = Metrics::new(registry).map_err(|error| failed(&error))?;
-        let tls = TlsAcceptor::from(Arc::new(identity.config().map_err(|error| failed(&error))?));
+        let serve_error = |error: &dyn std::fmt::Display| ServeError(error.to_string());
+        let metrics = Metrics::new(registry).map_err(|error| serve_error(&error))?;
+        let tls = TlsAcceptor::from(Arc::new(identity.config().map_err(|error| serve_error(&error))?));
         let (drain, limits) = (Drain::default(), self.limits.clone());
         let router = routes::router(Arc::new(self), metrics.clone(), drain.clone());
         let server = Server {
@@ -82,8 +83,8 @@ impl Webhook {
             router,
             limits,
             metrics,
-            ending: watch::Sender::default(),
-            waits: Arc::default(),
+            closing: watch::Sender::default(),
+            phase_changed: Arc::default(),
             last_alert: Mutex::default(),
         };
         Ok(Arc::new(server).run(listener, drain, stop))
@@ -96,10 +97,11 @@ struct Server {
     router: Router,
     limits: Limits,
     metrics: Metrics,
-    /// Set when connections are to end. Closed once there are none.
-    ending: watch::Sender<bool>,
-    /// Notified when a connection ends, or begins to wait for its client.
-    waits: Arc<Notify>,
+    /// True once connections are to close after their answer. Each connection has a receiver, so the channel is closed
+    /// once there are none.
+    closing: watch::Sender<bool>,
+    /// Notified when a connection ends or enters another phase.
+    phase_changed: Arc<Notify>,
     last_alert: Mutex<Option<Instant>>,
 }
 
@@ -115,27 +117,27 @@ impl Server {
     ) {
         let drained = async {
             stop.await;
-            drain.quiet(self.limits.quiet).await;
+            drain.drain(self.limits.quiet).await;
         };
         tokio::select! {
             () = self.accept(&listener) => {}
             () = drained => {}
         }
         drop(listener);
-        self.ending.send_replace(true);
-        self.ending.closed().await;
+        self.closing.send_replace(true);
+        self.closing.closed().await;
     }
 
     /// Accepts connections and never returns.
     async fn accept(self: &Arc<Self>, listener: &TcpListener) {
-        let mut open = Vec::new();
+        let mut connections = Vec::new();
         loop {
             match listener.accept().await {
                 Ok((stream, _)) => {
-                    self.make_room(&mut open).await;
-                    open.push(self.open(stream));
+                    self.make_room(&mut connections).await;
+                    connections.push(self.spawn_connection(stream));
                 }
-                // The process has too many open files, most likely: connections that end make room.
+                // Most likely, the process has too many open files. Connections that end release some.
                 Err(error) => {
                     tracing::warn!(%error, "failed to accept a connection to the webhook");
                     sleep(Duration::from_millis(100)).await;
@@ -144,36 +146,39 @@ impl Server {
         }
     }
 
-    /// Returns once there is room for another connection. If all places are taken, it closes the connection that has waited for its
-    /// client for longest. If all clients wait for answers, it waits for one of them.
-    async fn make_room(&self, open: &mut Vec<Connection>) {
+    /// Returns once there is room for another connection. At the limit, it closes the connection that has waited
+    /// longest for its client. If all clients wait for answers, it waits until one of them has its answer.
+    async fn make_room(&self, connections: &mut Vec<Connection>) {
         loop {
-            open.retain(|(_, task)| !task.is_finished());
-            if open.len() < self.limits.connections {
+            connections.retain(|(_, task)| !task.is_finished());
+            if connections.len() < self.limits.connections {
                 return;
             }
-            let since = |(activity, _): &Connection| activity.waiting_since();
-            let waiting = open.iter().enumerate().filter_map(|(index, open)| Some((since(open)?, index)));
+            let waiting = connections
+                .iter()
+                .enumerate()
+                .filter_map(|(index, (activity, _))| Some((activity.waiting_since()?, index)));
             match waiting.min() {
-                Some((_, longest)) => {
-                    let (_, task) = open.swap_remove(longest);
+                Some((_, index)) => {
+                    let (_, task) = connections.swap_remove(index);
                     task.abort();
                     let _ = task.await;
                 }
-                None => self.waits.notified().await,
+                None => self.phase_changed.notified().await,
             }
         }
     }
 
-    fn open(self: &Arc<Self>, stream: TcpStream) -> Connection {
-        let (server, activity, ending) = (self.clone(), Activity::new(&self.waits), self.ending.subscribe());
-        let active = activity.clone();
+    fn spawn_connection(self: &Arc<Self>, stream: TcpStream) -> Connection {
+        let (server, closing) = (self.clone(), self.closing.subscribe());
+        let activity = Activity::new(&self.phase_changed);
+        let task_activity = activity.clone();
         let task = tokio::spawn(async move {
             tokio::select! {
-                () = server.serve_connection(stream, &active, ending) => {}
-                () = active.overdue(&server.limits) => {}
+                () = server.serve_connection(stream, &task_activity, closing) => {}
+                () = task_activity.wait_until_overdue(&server.limits) => {}
             }
-            active.enter(Phase::Idle);
+            task_activity.enter(Phase::Idle);
         });
         (activity, task)
     }
@@ -182,48 +187,51 @@ impl Server {
         &self,
         stream: TcpStream,
         activity: &Activity,
-        mut ending: watch::Receiver<bool>,
+        mut closing: watch::Receiver<bool>,
     ) {
         let stream = match self.tls.accept(stream).await {
             Ok(stream) => stream,
-            Err(error) => return self.handshake_failed(&error),
+            Err(error) => return self.report_handshake_failure(&error),
         };
         let service = service_fn(|request: Request<Incoming>| {
             activity.enter(Phase::Receiving);
             let mut request = request.map(Body::new);
             request.extensions_mut().insert(activity.clone());
             let response = self.router.clone().oneshot(request);
-            async { Ok::<_, Infallible>(activity.sending(response.await?)) }
+            async { Ok::<_, Infallible>(activity.track_sending(response.await?)) }
         });
         let mut http = http1::Builder::new();
         http.timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(64 * 1024);
         let mut connection = pin!(http.serve_connection(TokioIo::new(stream), service));
-        let end = async {
-            let _ = ending.wait_for(|ending| *ending).await;
-            // Before the first request, hyper would close the connection without an answer.
-            activity.opened().await;
+        let shutdown = async {
+            let _ = closing.wait_for(|closing| *closing).await;
+            // Before the head of the first request, hyper would close the connection without an answer.
+            activity.wait_until_opened().await;
         };
-        let ended = tokio::select! {
-            ended = connection.as_mut() => ended,
-            () = end => {
+        let result = tokio::select! {
+            result = connection.as_mut() => result,
+            () = shutdown => {
                 connection.as_mut().graceful_shutdown();
                 connection.await
             }
         };
-        if let Err(error) = ended {
+        if let Err(error) = result {
             tracing::debug!(%error, "a connection to the webhook failed");
         }
     }
 
-    /// Counts and logs a failed handshake. A client that rejects the certificate sends an alert. If it is the API server, its
-    /// calls fail. Any client can send alerts, so at most one warning a minute is logged.
-    fn handshake_failed(&self, error: &io::Error) {
+    /// Counts and logs a failed handshake. A client that rejects the certificate sends an alert. If that client is the
+    /// API server, it cannot call the webhook, so an alert is a warning. Any client can send alerts, so at most one a
+    /// minute is logged.
+    fn report_handshake_failure(&self, error: &io::Error) {
         self.metrics.handshake_failures.inc();
         let reason = error.get_ref().and_then(|error| error.downcast_ref());
-        let mut last = self.last_alert.lock();
+        let mut last_alert = self.last_alert.lock();
         match reason {
-            Some(rustls::Error::AlertReceived(alert)) if last.is_none_or(|last| last.elapsed() > ALERTS) => {
-                *last = Some(Instant::now());
+            Some(rustls::Error::AlertReceived(alert))
+                if last_alert.is_none_or(|last| last.elapsed() > ALERT_LOG_INTERVAL) =>
+            {
+                *last_alert = Some(Instant::now());
                 tracing::warn!(?alert, "a client aborted its TLS handshake with the webhook");
             }
             _ => tracing::debug!(%error, "a TLS handshake with the webhook failed"),

@@ -27,7 +27,7 @@ use super::{
     metrics::{Allowed, Metrics},
 };
 use crate::{
-    admission::{review::Review, validation::Validated},
+    admission::review::{Review, ReviewOutcome},
     webhook::Webhook,
 };
 
@@ -51,38 +51,38 @@ struct Shared {
     drain: Drain,
 }
 
-/// A path, and the largest body that it takes.
+/// A path, and the maximum size of its bodies in bytes.
 #[derive(Clone)]
 struct Route {
     path: &'static str,
-    largest: usize,
+    max_bytes: usize,
     shared: Shared,
 }
 
-type AnswerReview = fn(&Webhook, Review) -> Validated;
+type ReviewHandler = fn(&Webhook, Review) -> ReviewOutcome;
 
-/// The progress of a request once its body is decoded and checked.
-enum Progress {
+/// The result of decoding and checking a body.
+enum CheckedBody {
     Answered(Response),
-    /// The callbacks have to be called first.
-    Pending(Box<Validated>),
+    /// The callbacks have to be called before the response is sent.
+    Pending(Box<ReviewOutcome>),
 }
 
 pub(crate) fn router(webhook: Arc<Webhook>, metrics: Metrics, drain: Drain) -> Router {
     let (limits, health) = (&webhook.limits, webhook.health());
     let (bodies, work) = (BodyBudget::new(limits.bodies), WorkBudget::new(limits.work));
     let shared = Shared { webhook: webhook.clone(), metrics, bodies, work, health, drain };
-    let route = |path, largest| Route { path, largest, shared: shared.clone() };
+    let route = |path, max_bytes| Route { path, max_bytes, shared: shared.clone() };
     let mut router = Router::new();
-    let reviews: [(_, _, AnswerReview); 3] = [
+    let reviews: [(_, _, ReviewHandler); 3] = [
         (DEFAULTING, webhook.defaulting.is_empty(), Webhook::set_defaults),
         (VALIDATION, webhook.validation.is_empty(), Webhook::validate),
         (CONFIG_VALIDATION, webhook.config_maps.is_empty(), Webhook::validate_config_map),
     ];
-    for (path, is_empty, answer) in reviews {
-        if !is_empty {
-            let review = move |webhook: &Webhook, body| review(webhook, body, answer);
-            router = router.merge(serve(route(path, limits.body), review));
+    for (path, is_unused, handler) in reviews {
+        if !is_unused {
+            let check = move |webhook: &Webhook, body| check_review(webhook, body, handler);
+            router = router.merge(serve(route(path, limits.body), check));
         }
     }
     if !webhook.conversion.is_empty() {
@@ -95,8 +95,8 @@ pub(crate) fn router(webhook: Arc<Webhook>, metrics: Metrics, drain: Drain) -> R
 impl Webhook {
     /// Answers a request with this path and body as the server does, for fuzzers. Returns the HTTP status and the body.
     pub async fn answer(&self, path: &str, body: impl Into<Bytes>) -> (u16, Bytes) {
-        let answer = self.try_answer(path, body.into()).await;
-        answer.unwrap_or_else(|error| (400, error.to_string().into()))
+        let response = self.try_answer(path, body.into()).await;
+        response.unwrap_or_else(|error| (400, error.to_string().into()))
     }
 
     async fn try_answer(&self, path: &str, body: Bytes) -> Result<(u16, Bytes), BoxError> {
@@ -108,19 +108,19 @@ impl Webhook {
     }
 }
 
-/// Answers probes on any path, and refuses bodies that are not JSON. While the webhook drains, connections are closed after an
-/// answer, so that the client connects to another replica.
+/// Answers probes on any path, and refuses bodies that are not JSON. While the webhook drains, it closes each
+/// connection after an answer, so that the client connects to another replica.
 async fn gate(State(shared): State<Shared>, request: Request, next: Next) -> Response {
-    if text(request.headers(), header::USER_AGENT).starts_with("kube-probe/") {
+    if header_text(request.headers(), header::USER_AGENT).starts_with("kube-probe/") {
         return probe(&shared);
     }
-    shared.drain.note_request();
+    shared.drain.record_request();
     let mut response = match is_json(request.headers()) {
         true => next.run(request).await,
         false => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "invalid Content-Type, want `application/json`\n")
             .into_response(),
     };
-    shared.drain.note_request();
+    shared.drain.record_request();
     if shared.drain.is_draining() {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
@@ -137,11 +137,11 @@ fn probe(shared: &Shared) -> Response {
 }
 
 fn is_json(headers: &HeaderMap) -> bool {
-    let kind = text(headers, header::CONTENT_TYPE).split(';').next();
-    kind.is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"))
+    let media_type = header_text(headers, header::CONTENT_TYPE).split(';').next();
+    media_type.is_some_and(|media_type| media_type.trim().eq_ignore_ascii_case("application/json"))
 }
 
-fn text(headers: &HeaderMap, name: HeaderName) -> &str {
+fn header_text(headers: &HeaderMap, name: HeaderName) -> &str {
     headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
@@ -149,29 +149,33 @@ async fn unknown_path(request: Request) -> Refusal {
     Refusal(StatusCode::BAD_REQUEST, format!("no controller registered for: {}", request.uri().path()))
 }
 
-/// Creates a route that receives and answers requests within the limits. `begin` may block its thread.
-fn serve<F>(route: Route, begin: F) -> Router
+/// Creates a route that receives and answers requests within the limits. `check` may block its thread.
+fn serve<F>(route: Route, check: F) -> Router
 where
-    F: Fn(&Webhook, Bytes) -> Result<Progress, Refusal> + Clone + Send + Sync + 'static,
+    F: Fn(&Webhook, Bytes) -> Result<CheckedBody, Refusal> + Clone + Send + Sync + 'static,
 {
     let (shared, metrics, path) = (route.shared.clone(), route.shared.metrics.clone(), route.path);
-    let limit = TimeoutLayer::with_status_code(StatusCode::GATEWAY_TIMEOUT, shared.webhook.limits.answer);
+    let timeout_layer =
+        TimeoutLayer::with_status_code(StatusCode::GATEWAY_TIMEOUT, shared.webhook.limits.answer);
     Router::new()
-        .route(path, any(async move |body: Bytes| process(&shared, body, begin).await))
+        .route(path, any(async move |body: Bytes| process(&shared, body, check).await))
         .route_layer(DefaultBodyLimit::disable())
-        .route_layer(limit)
-        .route_layer(CatchPanicLayer::custom(move |panic| panicked(path, &metrics, panic)))
+        .route_layer(timeout_layer)
+        .route_layer(CatchPanicLayer::custom(move |panic| answer_panic(path, &metrics, panic)))
         .route_layer(from_fn_with_state(route, receive))
 }
 
-/// Receives the whole body before the next layer. Its bytes count until the response is sent.
+/// Receives the whole body before it calls the next layer. The bytes count against the budget until the response is
+/// sent.
 async fn receive(State(route): State<Route>, request: Request, next: Next) -> Response {
     let (parts, body) = request.into_parts();
-    let received = timeout(route.shared.webhook.limits.receive, collect(&route, body)).await;
-    let late = |_| Err(Refusal(StatusCode::REQUEST_TIMEOUT, "the body took too long".into()));
-    let (body, held) = match received.unwrap_or_else(late) {
+    let received = timeout(route.shared.webhook.limits.receive, collect_body(&route, body)).await;
+    let timed_out = |_| Err(Refusal(StatusCode::REQUEST_TIMEOUT, "the body took too long".into()));
+    let (body, held) = match received.unwrap_or_else(timed_out) {
         Ok(received) => received,
-        Err(refusal) => return route.shared.metrics.answered(route.path, None, refusal.into_response()),
+        Err(refusal) => {
+            return route.shared.metrics.record_response(route.path, None, refusal.into_response());
+        }
     };
     if let Some(activity) = parts.extensions.get::<Activity>() {
         activity.enter(Phase::Answering);
@@ -179,13 +183,15 @@ async fn receive(State(route): State<Route>, request: Request, next: Next) -> Re
     let start = Instant::now();
     let mut response = next.run(Request::from_parts(parts, Body::from(body))).await;
     response.extensions_mut().insert(Arc::new(held));
-    route.shared.metrics.answered(route.path, Some(start.elapsed()), response)
+    route.shared.metrics.record_response(route.path, Some(start.elapsed()), response)
 }
 
-async fn collect(route: &Route, mut body: Body) -> Result<(Bytes, HeldBytes), Refusal> {
-    let too_large = || format!("the body has more than {} bytes", route.largest);
-    let too_large = || Refusal(StatusCode::PAYLOAD_TOO_LARGE, too_large());
-    if body.size_hint().lower() > route.largest as u64 {
+async fn collect_body(route: &Route, mut body: Body) -> Result<(Bytes, HeldBytes), Refusal> {
+    let too_large = || {
+        let reason = format!("the body has more than {} bytes", route.max_bytes);
+        Refusal(StatusCode::PAYLOAD_TOO_LARGE, reason)
+    };
+    if body.size_hint().lower() > route.max_bytes as u64 {
         return Err(too_large());
     }
     let (mut collected, mut held) = (BytesMut::new(), HeldBytes::default());
@@ -193,7 +199,7 @@ async fn collect(route: &Route, mut body: Body) -> Result<(Bytes, HeldBytes), Re
         let frame = frame
             .map_err(|error| Refusal(StatusCode::BAD_REQUEST, format!("could not read body: {error}")))?;
         let Ok(data) = frame.into_data() else { continue };
-        if collected.len() + data.len() > route.largest {
+        if collected.len() + data.len() > route.max_bytes {
             return Err(too_large());
         }
         route.shared.bodies.add(&mut held, data.len()).await;
@@ -203,66 +209,66 @@ async fn collect(route: &Route, mut body: Body) -> Result<(Bytes, HeldBytes), Re
 }
 
 /// Decodes and checks a body, and calls the callbacks. Blocking code counts against the work budget. The futures of callbacks do
-/// not, since their requests to the API server may lead to requests to this webhook.
+/// not: their requests to the API server may lead to other requests to this webhook, which would wait for the budget.
 async fn process(
     shared: &Shared,
     body: Bytes,
-    begin: impl FnOnce(&Webhook, Bytes) -> Result<Progress, Refusal> + Send + 'static,
+    check: impl FnOnce(&Webhook, Bytes) -> Result<CheckedBody, Refusal> + Send + 'static,
 ) -> Result<Response, Refusal> {
     let (size, webhook) = (body.len(), shared.webhook.clone());
-    let mut validated = match work(shared, size, move || begin(&webhook, body)).await?? {
-        Progress::Answered(response) => return Ok(response),
-        Progress::Pending(validated) => *validated,
+    let mut outcome = match run_blocking(shared, size, move || check(&webhook, body)).await?? {
+        CheckedBody::Answered(response) => return Ok(response),
+        CheckedBody::Pending(outcome) => *outcome,
     };
-    while let Some(call) = validated.calls.pop_front() {
-        let called = work(shared, size, call).await?;
-        validated = validated.with_result(called.await);
+    while let Some(callback) = outcome.callbacks.pop_front() {
+        let future = run_blocking(shared, size, callback).await?;
+        outcome = outcome.with_callback_result(future.await);
     }
-    Ok(respond(validated.response.allowed, validated.response.into_review()))
+    Ok(respond(outcome.response.allowed, outcome.response.into_review()))
 }
 
-/// Runs code in a thread of its own, so that neither large bodies nor slow code of a Kind delay other requests. Panics if the
-/// code does. A thread cannot be stopped: code that never returns keeps its share of the budget, and probes fail after a while
-/// so that the process is restarted.
-async fn work<T: Send + 'static>(
+/// Runs code on a blocking thread, so that neither large bodies nor slow code of a Kind delay other requests. Panics if
+/// the code does. A thread cannot be stopped: code that never returns keeps its permits, and after a while probes fail,
+/// so that the kubelet restarts the process.
+async fn run_blocking<T: Send + 'static>(
     shared: &Shared,
     size: usize,
     code: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Refusal> {
-    let share = shared.work.acquire(size).await;
+    let permits = shared.work.acquire(size).await;
     let health = shared.health.clone();
-    let done = tokio::task::spawn_blocking(move || {
-        let (_share, _piece) = (share, health.begin());
+    let task = tokio::task::spawn_blocking(move || {
+        let (_permits, _running) = (permits, health.track());
         code()
     });
-    done.await.map_err(|error| match error.try_into_panic() {
+    task.await.map_err(|error| match error.try_into_panic() {
         Ok(panic) => std::panic::resume_unwind(panic),
         Err(_) => Refusal(StatusCode::SERVICE_UNAVAILABLE, "shutting down".into()),
     })
 }
 
-fn review(webhook: &Webhook, body: Bytes, answer: AnswerReview) -> Result<Progress, Refusal> {
+fn check_review(webhook: &Webhook, body: Bytes, handler: ReviewHandler) -> Result<CheckedBody, Refusal> {
     let review = decode(&body)?;
     drop(body);
-    let validated = answer(webhook, review);
-    Ok(match validated.calls.is_empty() {
-        true => Progress::Answered(respond(validated.response.allowed, validated.response.into_review())),
-        false => Progress::Pending(validated.into()),
+    let outcome = handler(webhook, review);
+    Ok(match outcome.callbacks.is_empty() {
+        true => CheckedBody::Answered(respond(outcome.response.allowed, outcome.response.into_review())),
+        false => CheckedBody::Pending(outcome.into()),
     })
 }
 
-fn convert(webhook: &Webhook, body: Bytes) -> Result<Progress, Refusal> {
+fn convert(webhook: &Webhook, body: Bytes) -> Result<CheckedBody, Refusal> {
     let converted = webhook.convert_all(decode(&body)?, webhook.limits.body);
-    let (is_success, review) = converted.map_err(undecodable)?;
-    Ok(Progress::Answered(respond(is_success, review)))
+    let (is_success, review) = converted.map_err(decode_failure)?;
+    Ok(CheckedBody::Answered(respond(is_success, review)))
 }
 
 /// Decodes JSON. serde_json does not check that skipped strings are UTF-8, so the whole body is checked first.
 fn decode<'a, T: serde::Deserialize<'a>>(body: &'a [u8]) -> Result<T, Refusal> {
-    serde_json::from_str(str::from_utf8(body).map_err(undecodable)?).map_err(undecodable)
+    serde_json::from_str(str::from_utf8(body).map_err(decode_failure)?).map_err(decode_failure)
 }
 
-fn undecodable(error: impl std::fmt::Display) -> Refusal {
+fn decode_failure(error: impl std::fmt::Display) -> Refusal {
     Refusal(StatusCode::BAD_REQUEST, format!("could not decode body: {error}"))
 }
 
@@ -272,7 +278,7 @@ fn respond(allowed: bool, review: impl serde::Serialize) -> Response {
 
 /// The status and reason of a response without a review.
 ///
-/// Any client can cause one, so they are logged at debug level only, and counted.
+/// Any client can cause one, so it is only logged at debug level, and counted.
 struct Refusal(StatusCode, String);
 
 impl IntoResponse for Refusal {
@@ -283,10 +289,11 @@ impl IntoResponse for Refusal {
     }
 }
 
-fn panicked(path: &'static str, metrics: &Metrics, panic: Box<dyn Any + Send>) -> Response {
+fn answer_panic(path: &'static str, metrics: &Metrics, panic: Box<dyn Any + Send>) -> Response {
     metrics.panics.with_label_values(&[path]).inc();
     let literal = panic.downcast_ref::<&'static str>().copied();
-    let text = literal.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message");
-    tracing::error!(path, panic = text, "code of a Kind panicked in the webhook");
-    (StatusCode::INTERNAL_SERVER_ERROR, format!("panicked: {text}\n")).into_response()
+    let message =
+        literal.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message");
+    tracing::error!(path, panic = message, "code of a Kind panicked in the webhook");
+    (StatusCode::INTERNAL_SERVER_ERROR, format!("panicked: {message}\n")).into_response()
 }

@@ -3,7 +3,7 @@
 use std::{path::PathBuf, process::Command, time::Duration};
 
 use crate::lamp::{Lamp, LampStatus};
-use crate::local_server::{Served, serve};
+use crate::local_server::{LocalServer, serve};
 use k8s_openapi::{
     ByteString,
     api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration},
@@ -16,17 +16,17 @@ use reknit_testing::{ControlPlane, eventually};
 use reknit_webhook::Webhook;
 use serde_json::{Value, json};
 
-const LIMIT: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A namespace whose requests for lamps go through the webhook.
-struct House {
+/// A namespace for whose lamps the API server calls the webhook.
+struct Fixture {
     plane: &'static ControlPlane,
     namespace: String,
     lamps: Api<Lamp>,
-    _served: Served,
+    server: LocalServer,
 }
 
-impl House {
+impl Fixture {
     async fn new(name: &str) -> Self {
         let plane = ControlPlane::shared().await.unwrap();
         plane.install::<Lamp>().await.unwrap();
@@ -37,21 +37,22 @@ impl House {
                     if lamp.spec.room == "attic" { Err("no lamps there") } else { Ok(()) }
                 },
             );
-        let served = serve(webhook).await;
+        let server = serve(webhook).await;
         let lamps = Api::namespaced(plane.client().unwrap(), &namespace);
-        let house = Self { plane, namespace, lamps, _served: served };
-        house.configure().await;
-        house
+        let fixture = Self { plane, namespace, lamps, server };
+        fixture.configure().await;
+        fixture
     }
 
-    fn hook(&self, path: &str, operations: &[&str]) -> Value {
+    /// A webhook configuration for lamps in this namespace. It fits both Kinds of configurations.
+    fn configuration(&self, path: &str, operations: &[&str]) -> Value {
         json!({
             "metadata": {"name": format!("{}.tests.reknit.dev", self.namespace)},
             "webhooks": [{
                 "name": format!("{}.tests.reknit.dev", self.namespace),
                 "admissionReviewVersions": ["v1"],
                 "sideEffects": "NoneOnDryRun",
-                "clientConfig": {"url": self._served.url(path), "caBundle": ByteString(self._served.ca.clone().into())},
+                "clientConfig": {"url": self.server.url(path), "caBundle": ByteString(self.server.ca.clone().into())},
                 "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": self.namespace}},
                 "rules": [{
                     "operations": operations, "apiGroups": ["tests.reknit.dev"], "apiVersions": ["v1"],
@@ -65,22 +66,24 @@ impl House {
     async fn configure(&self) {
         let client = self.plane.client().unwrap();
         let mutating: MutatingWebhookConfiguration =
-            serde_json::from_value(self.hook("/defaulting", &["CREATE", "UPDATE"])).unwrap();
+            serde_json::from_value(self.configuration("/defaulting", &["CREATE", "UPDATE"])).unwrap();
         Api::all(client.clone()).create(&PostParams::default(), &mutating).await.unwrap();
-        let validating: ValidatingWebhookConfiguration =
-            serde_json::from_value(self.hook("/resource-validation", &["CREATE", "UPDATE", "DELETE"]))
-                .unwrap();
+        let validating: ValidatingWebhookConfiguration = serde_json::from_value(
+            self.configuration("/resource-validation", &["CREATE", "UPDATE", "DELETE"]),
+        )
+        .unwrap();
         Api::all(client).create(&PostParams::default(), &validating).await.unwrap();
-        let dry = PostParams { dry_run: true, ..PostParams::default() };
-        eventually("both webhooks to be called", LIMIT, async || {
-            let hall = self.lamps.create(&dry, &self.typed(json!({"room": "hall"}))).await;
-            let refused = self.lamps.create(&dry, &self.typed(json!({"room": ""}))).await.is_err();
+        let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+        eventually("both webhooks to be called", TIMEOUT, async || {
+            let hall = self.lamps.create(&dry_run, &self.lamp(json!({"room": "hall"}))).await;
+            let refused = self.lamps.create(&dry_run, &self.lamp(json!({"room": ""}))).await.is_err();
             refused && hall.is_ok_and(|lamp| lamp.spec.watts == Some(40))
         })
         .await;
     }
 
-    fn typed(&self, spec: Value) -> Lamp {
+    /// The lamp `x` with this spec.
+    fn lamp(&self, spec: Value) -> Lamp {
         Lamp::new("x", serde_json::from_value(spec).unwrap())
     }
 
@@ -90,7 +93,7 @@ impl House {
             .await
     }
 
-    /// Applies a manifest by kubectl. Returns true if that succeeded, and the output.
+    /// Applies a manifest with kubectl. Returns whether kubectl succeeded, and its output.
     fn kubectl_apply(&self, manifest: &Value, arguments: &[&str]) -> (bool, String) {
         let file = std::env::temp_dir().join(format!("{}-lamp.json", self.namespace));
         std::fs::write(&file, manifest.to_string()).unwrap();
@@ -110,6 +113,7 @@ impl House {
     }
 }
 
+/// The lamp `applied` with this spec.
 fn manifest(spec: Value) -> Value {
     json!({"apiVersion": "tests.reknit.dev/v1", "kind": "Lamp", "metadata": {"name": "applied"}, "spec": spec})
 }
@@ -123,176 +127,184 @@ fn refusal<T: std::fmt::Debug>(result: Result<T, kube::Error>) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn stored_objects_have_defaults_their_creator_and_their_last_modifier() {
-    let house = House::new("defaults").await;
-    let made = house.create("a", json!({"room": "hall"})).await.unwrap();
-    let user = made.spec.owner.clone().unwrap();
+    let fixture = Fixture::new("defaults").await;
+    let created = fixture.create("a", json!({"room": "hall"})).await.unwrap();
+    let user = created.spec.owner.clone().unwrap();
     assert!(!user.is_empty());
-    assert_eq!(made.spec.watts, Some(40));
-    assert_eq!(made.annotations()["tests.reknit.dev/creator"], user);
+    assert_eq!(created.spec.watts, Some(40));
+    assert_eq!(created.annotations()["tests.reknit.dev/creator"], user);
 
-    house.plane.namespace("defaults-other").await.unwrap();
-    let other = house.plane.client_as(&house.namespace, "other").await.unwrap();
-    let admin: Api<k8s_openapi::api::rbac::v1::ClusterRoleBinding> = Api::all(house.plane.client().unwrap());
+    fixture.plane.namespace("defaults-other").await.unwrap();
+    let other = fixture.plane.client_as(&fixture.namespace, "other").await.unwrap();
+    let bindings: Api<k8s_openapi::api::rbac::v1::ClusterRoleBinding> =
+        Api::all(fixture.plane.client().unwrap());
     let binding = json!({
-        "metadata": {"name": format!("other-{}", house.namespace)},
+        "metadata": {"name": format!("other-{}", fixture.namespace)},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
-        "subjects": [{"kind": "ServiceAccount", "name": "other", "namespace": house.namespace}],
+        "subjects": [{"kind": "ServiceAccount", "name": "other", "namespace": fixture.namespace}],
     });
-    admin.create(&PostParams::default(), &serde_json::from_value(binding).unwrap()).await.unwrap();
-    let others: Api<Lamp> = Api::namespaced(other, &house.namespace);
-    let merge = |value: Value| Patch::Merge(value);
-    let labelled = eventually("the permission to change the lamp", LIMIT, async || {
-        others.patch("a", &PatchParams::default(), &merge(json!({"metadata": {"labels": {"a": "b"}}}))).await
+    bindings.create(&PostParams::default(), &serde_json::from_value(binding).unwrap()).await.unwrap();
+    let lamps_as_other: Api<Lamp> = Api::namespaced(other, &fixture.namespace);
+    let labelled = eventually("the permission to change the lamp", TIMEOUT, async || {
+        lamps_as_other
+            .patch("a", &PatchParams::default(), &Patch::Merge(json!({"metadata": {"labels": {"a": "b"}}})))
+            .await
     });
     assert_eq!(labelled.await.annotations()["tests.reknit.dev/lastModifier"], user);
-    let brighter =
-        others.patch("a", &PatchParams::default(), &merge(json!({"spec": {"watts": 50}}))).await.unwrap();
-    let service_account = format!("system:serviceaccount:{}:other", house.namespace);
+    let brighter = lamps_as_other
+        .patch("a", &PatchParams::default(), &Patch::Merge(json!({"spec": {"watts": 50}})))
+        .await
+        .unwrap();
+    let service_account = format!("system:serviceaccount:{}:other", fixture.namespace);
     assert_eq!(brighter.annotations()["tests.reknit.dev/lastModifier"], service_account);
     assert_eq!(brighter.annotations()["tests.reknit.dev/creator"], user);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_operation_and_subresource_is_refused_with_its_message() {
-    let house = House::new("refusals").await;
+    let fixture = Fixture::new("refusals").await;
     let message = |text: &str| {
-        format!("admission webhook \"{}.tests.reknit.dev\" denied the request: {text}", house.namespace)
+        format!("admission webhook \"{}.tests.reknit.dev\" denied the request: {text}", fixture.namespace)
     };
     assert_eq!(
-        refusal(house.create("a", json!({"room": ""})).await),
+        refusal(fixture.create("a", json!({"room": ""})).await),
         message("validation failed: missing field(s): spec.room")
     );
     assert_eq!(
-        refusal(house.create("a", json!({"room": "attic"})).await),
+        refusal(fixture.create("a", json!({"room": "attic"})).await),
         message("validation callback failed: no lamps there")
     );
-    house.create("a", json!({"room": "cellar"})).await.unwrap();
-    let moved = Patch::Merge(json!({"spec": {"room": "hall"}}));
+    fixture.create("a", json!({"room": "cellar"})).await.unwrap();
+    let room_changed = Patch::Merge(json!({"spec": {"room": "hall"}}));
     assert_eq!(
-        refusal(house.lamps.patch("a", &PatchParams::default(), &moved).await),
+        refusal(fixture.lamps.patch("a", &PatchParams::default(), &room_changed).await),
         message("validation failed: must not set the field(s): spec.room")
     );
-    let dark = Patch::Merge(json!({"status": LampStatus { lumens: -1 }}));
+    let negative_lumens = Patch::Merge(json!({"status": LampStatus { lumens: -1 }}));
     assert_eq!(
-        refusal(house.lamps.patch_status("a", &PatchParams::default(), &dark).await),
+        refusal(fixture.lamps.patch_status("a", &PatchParams::default(), &negative_lumens).await),
         message("validation failed: invalid value: -1: status.lumens")
     );
     assert_eq!(
-        refusal(house.lamps.delete("a", &DeleteParams::default()).await),
+        refusal(fixture.lamps.delete("a", &DeleteParams::default()).await),
         message("validation failed: stays on: spec.room")
     );
-    let dry = PostParams { dry_run: true, ..PostParams::default() };
-    house.lamps.create(&dry, &house.typed(json!({"room": "attic"}))).await.unwrap();
-    assert!(house.lamps.get_opt("x").await.unwrap().is_none());
+    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+    fixture.lamps.create(&dry_run, &fixture.lamp(json!({"room": "attic"}))).await.unwrap();
+    assert!(fixture.lamps.get_opt("x").await.unwrap().is_none());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_panic_is_reported_and_counted_and_later_requests_succeed() {
-    let house = House::new("panics").await;
-    let message = refusal(house.create("a", json!({"room": "panic"})).await);
+    let fixture = Fixture::new("panics").await;
+    let message = refusal(fixture.create("a", json!({"room": "panic"})).await);
     assert!(message.contains("failed calling webhook") && message.contains("panicked: "), "{message}");
-    assert_eq!(house._served.counted("reknit_webhook_panics_total", "/resource-validation"), 1.0);
-    house.create("a", json!({"room": "hall"})).await.unwrap();
+    assert_eq!(fixture.server.counter("reknit_webhook_panics_total", "/resource-validation"), 1.0);
+    fixture.create("a", json!({"room": "hall"})).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_object_with_generate_name_gets_defaults_and_one_without_metadata_is_refused_by_the_api_server() {
-    let house = House::new("nameless").await;
-    let mut nameless = house.typed(json!({"room": "hall"}));
-    nameless.metadata = serde_json::from_value(json!({"generateName": "lamp-"})).unwrap();
-    let made = house.lamps.create(&PostParams::default(), &nameless).await.unwrap();
-    assert!(made.name_any().starts_with("lamp-"), "{made:?}");
-    assert_eq!((made.spec.watts, made.annotations().len()), (Some(40), 2));
-    let bare = json!({"apiVersion": "tests.reknit.dev/v1", "kind": "Lamp", "spec": {"room": "hall"}});
-    let request = kube::core::Request::new(house.lamps.resource_url().to_owned());
-    let request = request.create(&PostParams::default(), bare.to_string().into_bytes()).unwrap();
-    let message = refusal(house.plane.client().unwrap().request::<Lamp>(request).await);
+    let fixture = Fixture::new("nameless").await;
+    let mut unnamed = fixture.lamp(json!({"room": "hall"}));
+    unnamed.metadata = serde_json::from_value(json!({"generateName": "lamp-"})).unwrap();
+    let created = fixture.lamps.create(&PostParams::default(), &unnamed).await.unwrap();
+    assert!(created.name_any().starts_with("lamp-"), "{created:?}");
+    assert_eq!((created.spec.watts, created.annotations().len()), (Some(40), 2));
+    let without_metadata =
+        json!({"apiVersion": "tests.reknit.dev/v1", "kind": "Lamp", "spec": {"room": "hall"}});
+    let request = kube::core::Request::new(fixture.lamps.resource_url().to_owned());
+    let request = request.create(&PostParams::default(), without_metadata.to_string().into_bytes()).unwrap();
+    let message = refusal(fixture.plane.client().unwrap().request::<Lamp>(request).await);
     assert!(message.contains("name or generateName is required"), "{message}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn server_side_apply_is_defaulted_and_a_second_one_changes_nothing() {
-    let house = House::new("apply").await;
-    let (applied, message) = house.kubectl_apply(&manifest(json!({"room": "hall"})), &["--server-side"]);
+    let fixture = Fixture::new("apply").await;
+    let (applied, message) = fixture.kubectl_apply(&manifest(json!({"room": "hall"})), &["--server-side"]);
     assert!(applied, "{message}");
-    let before = house.lamps.get("applied").await.unwrap();
+    let before = fixture.lamps.get("applied").await.unwrap();
     assert_eq!((before.spec.watts, before.annotations().len()), (Some(40), 2));
     assert!(!before.managed_fields().is_empty());
-    let (applied, message) = house.kubectl_apply(&manifest(json!({"room": "hall"})), &["--server-side"]);
+    let (applied, message) = fixture.kubectl_apply(&manifest(json!({"room": "hall"})), &["--server-side"]);
     assert!(applied, "{message}");
-    assert_eq!(house.lamps.get("applied").await.unwrap().metadata, before.metadata);
+    assert_eq!(fixture.lamps.get("applied").await.unwrap().metadata, before.metadata);
     let (applied, message) =
-        house.kubectl_apply(&manifest(json!({"room": "hall", "watts": 50})), &["--server-side"]);
+        fixture.kubectl_apply(&manifest(json!({"room": "hall", "watts": 50})), &["--server-side"]);
     assert!(applied, "{message}");
-    let after = house.lamps.get("applied").await.unwrap();
+    let after = fixture.lamps.get("applied").await.unwrap();
     assert_eq!((after.spec.watts, after.spec.room), (Some(50), before.spec.room));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn kubectl_prints_paths_and_warnings() {
-    let house = House::new("kubectl").await;
+async fn kubectl_prints_the_paths_of_faults_and_the_warnings() {
+    let fixture = Fixture::new("kubectl").await;
     let unvalidated = ["--validate=false"];
-    let (applied, message) = house.kubectl_apply(&manifest(json!({"room": "hall", "wats": 1})), &unvalidated);
+    let (applied, message) =
+        fixture.kubectl_apply(&manifest(json!({"room": "hall", "wats": 1})), &unvalidated);
     let unknown =
         "denied the request: mutation failed: cannot decode incoming new object: unknown field \"spec.wats\"";
     assert!(!applied && message.contains(unknown), "{message}");
-    let flattened = manifest(json!({"room": "hall", "fabric": {"colour": "red", "color": "red"}}));
-    let (applied, message) = house.kubectl_apply(&flattened, &[]);
+    let flattened_field = manifest(json!({"room": "hall", "fabric": {"colour": "red", "color": "red"}}));
+    let (applied, message) = fixture.kubectl_apply(&flattened_field, &[]);
     assert!(!applied && message.contains("unknown field \"spec.fabric.color\""), "{message}");
-    let (applied, message) = house.kubectl_apply(&manifest(json!({})), &unvalidated);
+    let (applied, message) = fixture.kubectl_apply(&manifest(json!({})), &unvalidated);
     assert!(!applied && message.contains("missing field(s): spec.room"), "{message}");
-    let (applied, message) = house.kubectl_apply(&manifest(json!({"room": 1})), &unvalidated);
+    let (applied, message) = fixture.kubectl_apply(&manifest(json!({"room": 1})), &unvalidated);
     assert!(!applied && message.contains("invalid type: integer `1`, expected a string"), "{message}");
-    let (applied, message) = house.kubectl_apply(&manifest(json!({"room": "hall", "watts": 100})), &[]);
+    let (applied, message) = fixture.kubectl_apply(&manifest(json!({"room": "hall", "watts": 100})), &[]);
     assert!(applied && message.contains("Warning: a lot of light: spec.watts"), "{message}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn invalid_stored_objects_can_be_changed_and_deleted() {
-    let house = House::new("stored").await;
-    let client = house.plane.client().unwrap();
-    // Stored without the webhook, in a namespace for which it is not called.
-    let elsewhere = house.plane.namespace("stored-elsewhere").await.unwrap();
+    let fixture = Fixture::new("stored").await;
+    let client = fixture.plane.client().unwrap();
+    // Stored in a namespace for which the webhook is not called yet.
+    let other_namespace = fixture.plane.namespace("stored-elsewhere").await.unwrap();
     let kind = kube::api::ApiResource::erase::<Lamp>(&());
-    let lamps: Api<DynamicObject> = Api::namespaced_with(client.clone(), &elsewhere, &kind);
-    let odd: DynamicObject = serde_json::from_value(manifest(json!({"room": "hall", "odd": 1}))).unwrap();
-    lamps.create(&PostParams::default(), &odd).await.unwrap();
-    let mut wrong: DynamicObject = serde_json::from_value(manifest(json!({"room": ""}))).unwrap();
-    wrong.metadata =
+    let lamps: Api<DynamicObject> = Api::namespaced_with(client.clone(), &other_namespace, &kind);
+    let with_unknown_field: DynamicObject =
+        serde_json::from_value(manifest(json!({"room": "hall", "odd": 1}))).unwrap();
+    lamps.create(&PostParams::default(), &with_unknown_field).await.unwrap();
+    let mut invalid: DynamicObject = serde_json::from_value(manifest(json!({"room": ""}))).unwrap();
+    invalid.metadata =
         serde_json::from_value(json!({"name": "wrong", "finalizers": ["tests.reknit.dev/x"]})).unwrap();
-    lamps.create(&PostParams::default(), &wrong).await.unwrap();
-    let there = |path: &str, operations: &[&str]| {
-        let mut configuration = house.hook(path, operations);
+    lamps.create(&PostParams::default(), &invalid).await.unwrap();
+    let configuration_for = |path: &str, operations: &[&str]| {
+        let mut configuration = fixture.configuration(path, operations);
         configuration["webhooks"][0]["namespaceSelector"] =
-            json!({"matchLabels": {"kubernetes.io/metadata.name": elsewhere}});
+            json!({"matchLabels": {"kubernetes.io/metadata.name": other_namespace}});
         Patch::Merge(configuration)
     };
-    let name = format!("{}.tests.reknit.dev", house.namespace);
+    let name = format!("{}.tests.reknit.dev", fixture.namespace);
     let mutating: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
-    let patch = there("/defaulting", &["CREATE", "UPDATE"]);
+    let patch = configuration_for("/defaulting", &["CREATE", "UPDATE"]);
     mutating.patch(&name, &PatchParams::default(), &patch).await.unwrap();
     let validating: Api<ValidatingWebhookConfiguration> = Api::all(client);
-    let patch = there("/resource-validation", &["CREATE", "UPDATE", "DELETE"]);
+    let patch = configuration_for("/resource-validation", &["CREATE", "UPDATE", "DELETE"]);
     validating.patch(&name, &PatchParams::default(), &patch).await.unwrap();
-    let labelled = eventually("the webhook to be called", LIMIT, async || {
+    let labelled = eventually("the webhook to be called", TIMEOUT, async || {
         let label = Patch::Merge(json!({"metadata": {"labels": {"a": "b"}, "annotations": {"n": null}}}));
         let lamp = lamps.patch("applied", &PatchParams::default(), &label).await.unwrap();
         (lamp.data["spec"]["watts"] == 40).then_some(lamp)
     });
     assert_eq!(labelled.await.data["spec"]["odd"], 1);
-    let worse = Patch::Merge(json!({"spec": {"odder": 1}}));
-    let message = refusal(lamps.patch("applied", &PatchParams::default(), &worse).await);
+    let another_unknown_field = Patch::Merge(json!({"spec": {"odder": 1}}));
+    let message = refusal(lamps.patch("applied", &PatchParams::default(), &another_unknown_field).await);
     assert!(message.ends_with("unknown field \"spec.odder\""), "{message}");
 
-    // An object that the rules refuse can be deleted.
-    let same = Patch::Merge(json!({"metadata": {"labels": {"a": "b"}}}));
-    eventually("the refusal of an invalid object", LIMIT, async || {
-        let message = lamps.patch("wrong", &PatchParams::default(), &same).await.unwrap_err().to_string();
+    // An object that breaks the rules can be deleted and can lose its finalizers.
+    let unchanged_spec = Patch::Merge(json!({"metadata": {"labels": {"a": "b"}}}));
+    eventually("the refusal of an invalid object", TIMEOUT, async || {
+        let message =
+            lamps.patch("wrong", &PatchParams::default(), &unchanged_spec).await.unwrap_err().to_string();
         if message.contains("missing field(s): spec.room") { Ok(()) } else { Err(message) }
     })
     .await;
     lamps.delete("wrong", &DeleteParams::default()).await.unwrap();
-    let released = Patch::Merge(json!({"metadata": {"finalizers": null}}));
-    lamps.patch("wrong", &PatchParams::default(), &released).await.unwrap();
+    let without_finalizers = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    lamps.patch("wrong", &PatchParams::default(), &without_finalizers).await.unwrap();
     assert!(lamps.get_opt("wrong").await.unwrap().is_none());
 }

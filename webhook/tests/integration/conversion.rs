@@ -19,32 +19,37 @@ use tokio::time::Instant;
 use crate::{
     bulb::{v1, v1alpha1},
     local_server::certificate,
-    memory::{MEASURING, resident},
+    memory::{MEASUREMENT_LOCK, resident_mib},
     process::{Process, kubectl},
 };
 
-const LIMIT: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 const BULBS: &str = "bulbs.tests.reknit.dev";
 
-fn definition(client: &Value, storage: &str) -> CustomResourceDefinition {
+/// The CustomResourceDefinition of both versions, with this `clientConfig` and this storage version.
+fn definition(client_config: &Value, storage: &str) -> CustomResourceDefinition {
     let mut definition = merge_crds(vec![v1::Bulb::crd(), v1alpha1::Bulb::crd()], storage).unwrap();
     definition.spec.conversion = serde_json::from_value(json!({
         "strategy": "Webhook",
-        "webhook": {"conversionReviewVersions": ["v1"], "clientConfig": client},
+        "webhook": {"conversionReviewVersions": ["v1"], "clientConfig": client_config},
     }))
     .unwrap();
     definition
 }
 
-/// Waits until the definition has this client and trusts the bundle of the Secret.
-async fn trusted(process: &Process, definitions: &Api<CustomResourceDefinition>, client: &Value) {
-    eventually(format!("{client} to be trusted"), LIMIT, async || {
+/// Waits until the CustomResourceDefinition has this `clientConfig` with the CA bundle of the Secret.
+async fn wait_until_trusted(
+    process: &Process,
+    definitions: &Api<CustomResourceDefinition>,
+    client_config: &Value,
+) {
+    eventually(format!("{client_config} to be trusted"), TIMEOUT, async || {
         let definition = json!(definitions.get(BULBS).await.unwrap());
-        let held = definition["spec"]["conversion"]["webhook"]["clientConfig"].clone();
+        let current = definition["spec"]["conversion"]["webhook"]["clientConfig"].clone();
         let secret = process.try_secret().await.map_err(|error| error.to_string())?;
-        let mut expected = client.clone();
+        let mut expected = client_config.clone();
         expected["caBundle"] = json!(secret.data.unwrap_or_default().get("ca-cert.pem"));
-        if held == expected { Ok(()) } else { Err(held.to_string()) }
+        if current == expected { Ok(()) } else { Err(current.to_string()) }
     })
     .await;
 }
@@ -58,36 +63,36 @@ async fn objects_are_read_written_listed_and_migrated_in_both_versions() {
     definitions.create(&PostParams::default(), &by_service).await.unwrap();
     let mut expected = service;
     expected["path"] = json!("/resource-conversion");
-    trusted(&process, &definitions, &json!({"service": expected})).await;
+    wait_until_trusted(&process, &definitions, &json!({"service": expected})).await;
     let url = json!({"url": process.url("/resource-conversion")});
     let by_url = Patch::Merge(
         json!({"spec": {"conversion": {"webhook": {"clientConfig": {"service": null, "url": url["url"]}}}}}),
     );
     definitions.patch(BULBS, &PatchParams::default(), &by_url).await.unwrap();
-    trusted(&process, &definitions, &url).await;
+    wait_until_trusted(&process, &definitions, &url).await;
     // A bundle set by a user is replaced.
     let other = ByteString(certificate().0.into_bytes());
     let edited =
         Patch::Merge(json!({"spec": {"conversion": {"webhook": {"clientConfig": {"caBundle": other}}}}}));
     definitions.patch(BULBS, &PatchParams::default(), &edited).await.unwrap();
-    trusted(&process, &definitions, &url).await;
-    let old: Api<v1alpha1::Bulb> = Api::namespaced(process.client.clone(), &process.namespace);
-    let new: Api<v1::Bulb> = Api::namespaced(process.client.clone(), &process.namespace);
+    wait_until_trusted(&process, &definitions, &url).await;
+    let older: Api<v1alpha1::Bulb> = Api::namespaced(process.client.clone(), &process.namespace);
+    let newer: Api<v1::Bulb> = Api::namespaced(process.client.clone(), &process.namespace);
 
     // Nothing is lost in a round trip, and the hub has its defaults.
     let plain = v1alpha1::Bulb::new("plain", v1alpha1::BulbSpec { watts: 40.5, colour: None });
-    eventually("the older version to be served", LIMIT, async || {
-        old.create(&PostParams::default(), &plain).await
+    eventually("the older version to be served", TIMEOUT, async || {
+        older.create(&PostParams::default(), &plain).await
     })
     .await;
-    let read = eventually("the newer version to be served", LIMIT, async || new.get("plain").await).await;
+    let read = eventually("the newer version to be served", TIMEOUT, async || newer.get("plain").await).await;
     assert_eq!((read.spec.milliwatts, read.spec.colour.as_deref()), (40_500, Some("warm")));
     let spec = v1::BulbSpec { milliwatts: 9_000, socket: Some("E14".into()), colour: Some("cold".into()) };
-    new.create(&PostParams::default(), &v1::Bulb::new("rich", spec.clone())).await.unwrap();
-    assert_eq!(old.get("rich").await.unwrap().spec.watts, 9.0);
+    newer.create(&PostParams::default(), &v1::Bulb::new("rich", spec.clone())).await.unwrap();
+    assert_eq!(older.get("rich").await.unwrap().spec.watts, 9.0);
     let dimmed = Patch::Merge(json!({"spec": {"watts": 8.0}}));
-    old.patch("rich", &PatchParams::default(), &dimmed).await.unwrap();
-    let rich = new.get("rich").await.unwrap();
+    older.patch("rich", &PatchParams::default(), &dimmed).await.unwrap();
+    let rich = newer.get("rich").await.unwrap();
     assert_eq!(rich.spec, v1::BulbSpec { milliwatts: 8_000, ..spec });
     assert_eq!(rich.metadata.annotations, None);
 
@@ -118,25 +123,25 @@ async fn objects_are_read_written_listed_and_migrated_in_both_versions() {
     assert_eq!(message, (true, "8".into()));
 
     // A failed conversion is reported.
-    let cold = v1alpha1::Bulb::new("negative", v1alpha1::BulbSpec { watts: -1.0, colour: None });
-    old.create(&PostParams::default(), &cold).await.unwrap();
-    let error = new.get("negative").await.unwrap_err().to_string();
+    let negative = v1alpha1::Bulb::new("negative", v1alpha1::BulbSpec { watts: -1.0, colour: None });
+    older.create(&PostParams::default(), &negative).await.unwrap();
+    let error = newer.get("negative").await.unwrap_err().to_string();
     assert!(error.contains("of \"negative\": -1 W is less than nothing"), "{error}");
-    old.delete("negative", &Default::default()).await.unwrap();
+    older.delete("negative", &Default::default()).await.unwrap();
 
     // The list is longer than a page.
     let created = stream::iter(0..600).map(async |n| {
         let spec = v1alpha1::BulbSpec { watts: f64::from(n), colour: None };
-        old.create(&PostParams::default(), &v1alpha1::Bulb::new(&format!("bulb-{n}"), spec)).await.unwrap();
+        older.create(&PostParams::default(), &v1alpha1::Bulb::new(&format!("bulb-{n}"), spec)).await.unwrap();
     });
     created.buffer_unordered(20).collect::<()>().await;
     let (requests, seconds) = conversions(&process);
     let start = Instant::now();
-    let list = new.list(&ListParams::default()).await.unwrap();
-    let took = start.elapsed();
+    let list = newer.list(&ListParams::default()).await.unwrap();
+    let elapsed = start.elapsed();
     let (requests, seconds) = (conversions(&process).0 - requests, conversions(&process).1 - seconds);
     println!(
-        "{} converted in a list of {took:?}: {requests} requests, {seconds:.3} s in the webhook",
+        "{} converted in a list of {elapsed:?}: {requests} requests, {seconds:.3} s in the webhook",
         list.items.len()
     );
     assert_eq!(list.items.len(), 602);
@@ -144,14 +149,14 @@ async fn objects_are_read_written_listed_and_migrated_in_both_versions() {
     assert!(requests >= 1);
 
     // All objects are stored in the newer version.
-    let stores = Patch::Merge(json!({"spec": {"versions": definition(&url, "v1").spec.versions}}));
-    definitions.patch(BULBS, &PatchParams::default(), &stores).await.unwrap();
+    let newer_as_storage = Patch::Merge(json!({"spec": {"versions": definition(&url, "v1").spec.versions}}));
+    definitions.patch(BULBS, &PatchParams::default(), &newer_as_storage).await.unwrap();
     assert_eq!(migrate_storage(&process.client, BULBS).await.unwrap(), 602);
     let migrated = definitions.get(BULBS).await.unwrap();
     assert_eq!(migrated.status.unwrap().stored_versions, Some(vec!["v1".into()]));
     // No object is stored in the older version, so reading the newer one needs no conversion.
     let before = conversions(&process).0;
-    assert_eq!(new.list(&ListParams::default()).await.unwrap().items.len(), 602);
+    assert_eq!(newer.list(&ListParams::default()).await.unwrap().items.len(), 602);
     assert_eq!(conversions(&process).0, before);
     let unknown = migrate_storage(&process.client, "nothing.tests.reknit.dev").await.unwrap_err().to_string();
     assert!(
@@ -160,7 +165,7 @@ async fn objects_are_read_written_listed_and_migrated_in_both_versions() {
     );
 }
 
-/// A review of objects, each with a list of numbers in an unknown field.
+/// A ConversionReview of objects, each with a list of numbers in an unknown field.
 fn review(objects: usize, numbers: usize) -> String {
     let bulb = json!({
         "apiVersion": "tests.reknit.dev/v1alpha1", "kind": "Bulb", "metadata": {"name": "large"},
@@ -174,19 +179,19 @@ fn review(objects: usize, numbers: usize) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_large_list_is_converted_in_little_memory() {
-    let _alone = MEASURING.lock().await;
+    let _lock = MEASUREMENT_LOCK.lock().await;
     let webhook = Webhook::new("demo.reknit.dev").conversion::<v1alpha1::Bulb>();
     let body = review(24, 500_000);
-    let (size, before) = (body.len(), resident());
+    let (size, before) = (body.len(), resident_mib());
     let mut answer = std::pin::pin!(webhook.answer("/resource-conversion", body));
-    let (mut most, mut ticks) = (0, tokio::time::interval(Duration::from_millis(5)));
+    let (mut peak_mib, mut ticks) = (0, tokio::time::interval(Duration::from_millis(5)));
     let (code, message) = loop {
         tokio::select! {
             answer = &mut answer => break answer,
-            _ = ticks.tick() => most = most.max(resident().saturating_sub(before)),
+            _ = ticks.tick() => peak_mib = peak_mib.max(resident_mib().saturating_sub(before)),
         }
     };
-    println!("{size} bytes converted in {most} MiB");
+    println!("{size} bytes converted in {peak_mib} MiB");
     let answer: Value = serde_json::from_slice(&message).unwrap();
     assert_eq!(
         (code, &answer["kind"], &answer["response"]["uid"]),
@@ -195,11 +200,11 @@ async fn a_large_list_is_converted_in_little_memory() {
     let converted = answer["response"]["convertedObjects"].as_array().unwrap();
     assert_eq!(converted.len(), 24);
     assert!(converted.iter().all(|bulb| bulb["spec"] == json!({"milliwatts": 40_000, "colour": "warm"})));
-    assert!(size > 24_000_000 && most < 200, "{size} bytes, {most} MiB");
+    assert!(size > 24_000_000 && peak_mib < 200, "{size} bytes, {peak_mib} MiB");
 }
 
 #[tokio::test]
-async fn an_object_larger_than_the_body_limit_is_not_converted() {
+async fn an_object_larger_than_the_body_limit_fails_the_conversion() {
     let webhook = Webhook::new("demo.reknit.dev").conversion::<v1alpha1::Bulb>();
     let (code, message) = webhook.answer("/resource-conversion", review(1, 4_000_000)).await;
     let answer: Value = serde_json::from_slice(&message).unwrap();
@@ -213,14 +218,14 @@ async fn an_object_larger_than_the_body_limit_is_not_converted() {
     assert_eq!(answer["response"]["convertedObjects"], json!([]));
 }
 
-/// The number of answered conversion requests, and the seconds that they took.
+/// Returns the number of conversion requests that were answered, and the seconds that they took.
 fn conversions(process: &Process) -> (u64, f64) {
     let families = process.registry.gather();
     let family = families.iter().find(|family| family.name() == "reknit_webhook_request_seconds");
     let metrics = family.into_iter().flat_map(|family| family.get_metric());
-    let mut of = metrics
+    let mut histograms = metrics
         .filter(|metric| metric.get_label().iter().any(|label| label.value() == "/resource-conversion"));
-    of.next().map_or((0, 0.0), |metric| {
+    histograms.next().map_or((0, 0.0), |metric| {
         let histogram = metric.get_histogram();
         (histogram.get_sample_count(), histogram.get_sample_sum())
     })

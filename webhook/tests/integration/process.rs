@@ -28,7 +28,7 @@ use reknit_apis::{EXAMPLE_CHECKSUM_ANNOTATION, example_checksum};
 use reknit_injection::{Context, FromConfigMap, Shutdown, ShutdownTrigger};
 use reknit_reconciler::{Run, leader::Leadership};
 use reknit_testing::{ControlPlane, eventually};
-use reknit_webhook::{Place, Webhook};
+use reknit_webhook::{ServiceNames, Webhook};
 use rustls::{
     pki_types::{CertificateDer, pem::PemObject},
     version::TLS13,
@@ -45,9 +45,9 @@ use crate::{
     local_server::{certificate, tls_client},
 };
 
-const LIMIT: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A running webhook, and the namespace whose requests go through it.
+/// A running webhook with its certificate controller, and the namespace for which the API server calls it.
 pub(crate) struct Process {
     pub(crate) plane: &'static ControlPlane,
     pub(crate) client: Client,
@@ -60,7 +60,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    pub(crate) async fn start(name: &str, make: impl FnOnce(Webhook) -> Webhook) -> Self {
+    pub(crate) async fn start(name: &str, configure: impl FnOnce(Webhook) -> Webhook) -> Self {
         let plane = ControlPlane::shared().await.unwrap();
         plane.install::<Lamp>().await.unwrap();
         let (client, namespace) = (plane.client().unwrap(), plane.namespace(name).await.unwrap());
@@ -76,7 +76,7 @@ impl Process {
             .build();
         let listening = async { Ok(listener) };
         let (controller, server) =
-            make(Webhook::new(&domain)).assemble(&cx, &Place::default(), listening).unwrap();
+            configure(Webhook::new(&domain)).assemble(&cx, &ServiceNames::default(), listening).unwrap();
         cx.informers().start();
         let mut tasks = JoinSet::new();
         let run = Run {
@@ -96,8 +96,8 @@ impl Process {
         format!("https://{}{path}", self.address)
     }
 
-    fn configuration(&self, what: &str, path: &str) -> Value {
-        let name = format!("{what}.webhook.{}", self.domain);
+    fn configuration(&self, prefix: &str, path: &str) -> Value {
+        let name = format!("{prefix}.webhook.{}", self.domain);
         json!({"metadata": {"name": name}, "webhooks": [{
             "name": name, "admissionReviewVersions": ["v1"], "sideEffects": "NoneOnDryRun",
             "clientConfig": {"url": self.url(path)},
@@ -105,19 +105,21 @@ impl Process {
         }]})
     }
 
-    async fn defaulted(&self) {
+    /// Creates the defaulting configuration, and waits until the API server calls the webhook.
+    async fn configure_defaulting(&self) {
         let configuration: MutatingWebhookConfiguration =
             serde_json::from_value(self.configuration("defaulting", "/defaulting")).unwrap();
         self.mutating().create(&PostParams::default(), &configuration).await.unwrap();
-        eventually("the webhook to be called", LIMIT, async || {
+        eventually("the webhook to be called", TIMEOUT, async || {
             self.dry_create().await.spec.watts == Some(40)
         })
         .await;
     }
 
-    async fn validated(&self, what: &str, path: &str) {
+    /// Creates a validating configuration.
+    async fn configure_validation(&self, prefix: &str, path: &str) {
         let configuration: ValidatingWebhookConfiguration =
-            serde_json::from_value(self.configuration(what, path)).unwrap();
+            serde_json::from_value(self.configuration(prefix, path)).unwrap();
         Api::all(self.client.clone()).create(&PostParams::default(), &configuration).await.unwrap();
     }
 
@@ -125,12 +127,12 @@ impl Process {
         Api::all(self.client.clone())
     }
 
-    /// The bundle that clients trust.
-    async fn bundle(&self) -> String {
+    /// Returns the CA bundle of the defaulting configuration.
+    async fn ca_bundle(&self) -> String {
         let configuration =
             self.mutating().get(&format!("defaulting.webhook.{}", self.domain)).await.unwrap();
-        let bundle = configuration.webhooks.unwrap().remove(0).client_config.ca_bundle;
-        String::from_utf8(bundle.unwrap_or_default().0).unwrap()
+        let ca_bundle = configuration.webhooks.unwrap().remove(0).client_config.ca_bundle;
+        String::from_utf8(ca_bundle.unwrap_or_default().0).unwrap()
     }
 
     async fn secret(&self) -> Secret {
@@ -141,28 +143,28 @@ impl Process {
         Api::namespaced(self.client.clone(), &self.namespace).get("webhook-certs").await
     }
 
-    /// Returns the served certificate, to a client that trusts the same bundle as the API server.
+    /// Connects as a client that trusts the same bundle as the API server, and returns the served certificate.
     async fn handshake(&self) -> std::io::Result<CertificateDer<'static>> {
         let tcp = TcpStream::connect(self.address).await?;
-        let connector = tls_client(&self.bundle().await, &TLS13);
+        let connector = tls_client(&self.ca_bundle().await, &TLS13);
         let stream = connector.connect(self.address.ip().into(), tcp).await?;
         Ok(stream.get_ref().1.peer_certificates().unwrap()[0].clone().into_owned())
     }
 
-    /// Returns once the controller has not reconciled for a second, so that later changes come from outside.
-    async fn settles(&self) {
+    /// Waits until the controller has not reconciled for a second, so that it reacts only to later changes of the test.
+    async fn wait_until_settled(&self) {
         let (start, mut ticks) = (Instant::now(), interval(Duration::from_millis(20)));
-        let mut last = (self.reconciles(), start);
-        while last.1.elapsed() < Duration::from_secs(1) {
-            assert!(start.elapsed() < LIMIT, "the controller keeps reconciling");
+        let (mut count, mut last_change) = (self.reconcile_count(), start);
+        while last_change.elapsed() < Duration::from_secs(1) {
+            assert!(start.elapsed() < TIMEOUT, "the controller keeps reconciling");
             ticks.tick().await;
-            if self.reconciles() != last.0 {
-                last = (self.reconciles(), Instant::now());
+            if self.reconcile_count() != count {
+                (count, last_change) = (self.reconcile_count(), Instant::now());
             }
         }
     }
 
-    fn reconciles(&self) -> f64 {
+    fn reconcile_count(&self) -> f64 {
         let families = self.registry.gather();
         let family = families.iter().filter(|family| family.name() == "reknit_reconcile_total");
         family.flat_map(|family| family.get_metric()).map(|metric| metric.get_counter().get_value()).sum()
@@ -176,65 +178,65 @@ impl Process {
 
 async fn try_dry_create(client: &Client, namespace: &str) -> kube::Result<Lamp> {
     let spec = LampSpec { room: "hall".into(), watts: None, owner: None, shade: Shade::default() };
-    let dry = PostParams { dry_run: true, ..PostParams::default() };
-    Api::namespaced(client.clone(), namespace).create(&dry, &Lamp::new("x", spec)).await
+    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+    Api::namespaced(client.clone(), namespace).create(&dry_run, &Lamp::new("x", spec)).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_certificate_is_created_and_edited_configurations_are_restored() {
     let process = Process::start("certificate", |webhook| webhook.defaulting::<Lamp>()).await;
-    process.defaulted().await;
+    process.configure_defaulting().await;
     let secret = process.secret().await.data.unwrap();
     for key in ["server-key.pem", "server-cert.pem", "ca-cert.pem"] {
         assert!(secret.contains_key(key), "{key} is missing");
     }
     let name = format!("defaulting.webhook.{}", process.domain);
     let before = process.mutating().get(&name).await.unwrap();
-    let hook = before.webhooks.as_ref().unwrap()[0].clone();
-    assert_eq!(hook.client_config.url, Some(process.url("/defaulting")));
-    let rule = &hook.rules.as_ref().unwrap()[0];
+    let webhook_entry = before.webhooks.as_ref().unwrap()[0].clone();
+    assert_eq!(webhook_entry.client_config.url, Some(process.url("/defaulting")));
+    let rule = &webhook_entry.rules.as_ref().unwrap()[0];
     assert_eq!(
         (&rule.resources, &rule.operations),
         (&Some(vec!["lamps".into()]), &Some(vec!["CREATE".into(), "UPDATE".into()]))
     );
-    let selector = hook.namespace_selector.clone().unwrap().match_expressions.unwrap();
+    let selector = webhook_entry.namespace_selector.clone().unwrap().match_expressions.unwrap();
     assert_eq!((&*selector[0].key, &*selector[0].operator), ("webhooks.knative.dev/exclude", "DoesNotExist"));
 
     let mut edited = before.clone();
     edited.webhooks.as_mut().unwrap()[0].rules = None;
     edited.webhooks.as_mut().unwrap()[0].client_config.ca_bundle = None;
     process.mutating().replace(&name, &PostParams::default(), &edited).await.unwrap();
-    eventually("the configuration to be restored", LIMIT, async || {
+    eventually("the configuration to be restored", TIMEOUT, async || {
         process.mutating().get(&name).await.unwrap().webhooks == before.webhooks
     })
     .await;
-    // The API server learns of its own configurations by a watch.
+    // The API server reads its configurations by a watch, so a change takes effect with a delay.
     let has_watts = async |watts| process.dry_create().await.spec.watts == watts;
-    eventually("the webhook to be called again", LIMIT, async || has_watts(Some(40)).await).await;
+    eventually("the webhook to be called again", TIMEOUT, async || has_watts(Some(40)).await).await;
 
     process.mutating().delete(&name, &Default::default()).await.unwrap();
-    eventually("the webhook not to be called", LIMIT, async || has_watts(None).await).await;
-    process.defaulted().await;
+    eventually("the webhook not to be called", TIMEOUT, async || has_watts(None).await).await;
+    process.configure_defaulting().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_host_of_a_configuration_is_added_to_the_certificate() {
     let process = Process::start("host", |webhook| webhook.defaulting::<Lamp>()).await;
-    process.defaulted().await;
-    process.settles().await;
-    assert!(process.reconciles() > 0.0);
+    process.configure_defaulting().await;
+    process.wait_until_settled().await;
+    assert!(process.reconcile_count() > 0.0);
     let name = format!("defaulting.webhook.{}", process.domain);
-    let mut moved = process.mutating().get(&name).await.unwrap();
+    let mut with_new_host = process.mutating().get(&name).await.unwrap();
     let url = format!("https://localhost:{}/defaulting", process.address.port());
-    moved.webhooks.as_mut().unwrap()[0].client_config.url = Some(url);
-    process.mutating().replace(&name, &PostParams::default(), &moved).await.unwrap();
-    eventually("a certificate for the new host", LIMIT, async || {
+    with_new_host.webhooks.as_mut().unwrap()[0].client_config.url = Some(url);
+    process.mutating().replace(&name, &PostParams::default(), &with_new_host).await.unwrap();
+    eventually("a certificate for the new host", TIMEOUT, async || {
         let tcp = TcpStream::connect(process.address).await?;
-        let connector = tls_client(&process.bundle().await, &TLS13);
+        let connector = tls_client(&process.ca_bundle().await, &TLS13);
         connector.connect("localhost".try_into().unwrap(), tcp).await.map(drop)
     })
     .await;
-    eventually("the webhook to be called at the new host", LIMIT, async || {
+    eventually("the webhook to be called at the new host", TIMEOUT, async || {
         try_dry_create(&process.client, &process.namespace)
             .await
             .is_ok_and(|lamp| lamp.spec.watts == Some(40))
@@ -245,17 +247,17 @@ async fn a_new_host_of_a_configuration_is_added_to_the_certificate() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_empty_secret_is_filled_and_a_deleted_one_is_created_again() {
     let process = Process::start("secret", |webhook| webhook.defaulting::<Lamp>()).await;
-    process.defaulted().await;
+    process.configure_defaulting().await;
     let secrets: Api<Secret> = Api::namespaced(process.client.clone(), &process.namespace);
-    let emptied = Patch::Merge(json!({"data": null}));
-    secrets.patch("webhook-certs", &PatchParams::default(), &emptied).await.unwrap();
-    eventually("the Secret to be filled", LIMIT, async || {
+    let without_data = Patch::Merge(json!({"data": null}));
+    secrets.patch("webhook-certs", &PatchParams::default(), &without_data).await.unwrap();
+    eventually("the Secret to be filled", TIMEOUT, async || {
         secrets.get("webhook-certs").await.unwrap().data.is_some_and(|data| data.len() == 5)
     })
     .await;
     secrets.delete("webhook-certs", &Default::default()).await.unwrap();
-    eventually("the Secret to be created again", LIMIT, async || secrets.get("webhook-certs").await).await;
-    eventually("requests to succeed", LIMIT, async || {
+    eventually("the Secret to be created again", TIMEOUT, async || secrets.get("webhook-certs").await).await;
+    eventually("requests to succeed", TIMEOUT, async || {
         try_dry_create(&process.client, &process.namespace).await
     })
     .await;
@@ -264,7 +266,7 @@ async fn an_empty_secret_is_filled_and_a_deleted_one_is_created_again() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_damaged_secret_is_repaired() {
     let process = Process::start("damage", |webhook| webhook.defaulting::<Lamp>()).await;
-    process.defaulted().await;
+    process.configure_defaulting().await;
     let secrets: Api<Secret> = Api::namespaced(process.client.clone(), &process.namespace);
     let (ca, certificate, key) = certificate();
     let damages = [
@@ -280,17 +282,19 @@ async fn a_damaged_secret_is_repaired() {
     for (name, text) in damages {
         let damage = Patch::Merge(json!({"data": {name: ByteString(text.clone().into_bytes())}}));
         secrets.patch("webhook-certs", &PatchParams::default(), &damage).await.unwrap();
-        let repaired = eventually(format!("{name} with {text:?} to be repaired"), LIMIT, async || {
+        let repaired = eventually(format!("{name} with {text:?} to be repaired"), TIMEOUT, async || {
             let data = process.secret().await.data.unwrap();
             (data[name].0 != text.as_bytes()).then_some(data).ok_or("unchanged")
         });
         let certificate = CertificateDer::from_pem_slice(&repaired.await["server-cert.pem"].0).unwrap();
-        eventually(format!("the new certificate to be served and trusted after {name}"), LIMIT, async || {
-            match process.handshake().await {
-                Ok(shown) if shown == certificate => Ok(()),
+        eventually(
+            format!("the new certificate to be served and trusted after {name}"),
+            TIMEOUT,
+            async || match process.handshake().await {
+                Ok(served) if served == certificate => Ok(()),
                 other => Err(format!("{other:?}")),
-            }
-        })
+            },
+        )
         .await;
     }
     assert_eq!(process.dry_create().await.spec.watts, Some(40));
@@ -312,14 +316,14 @@ impl FromConfigMap for Features {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unparsable_config_map_and_an_edited_example_are_refused() {
     let process = Process::start("config", |webhook| webhook.config_validation::<Features>()).await;
-    process.validated("config", "/config-validation").await;
+    process.configure_validation("config", "/config-validation").await;
     let maps: Api<ConfigMap> = Api::namespaced(process.client.clone(), &process.namespace);
     let example = "fast: true";
     let mut map = ConfigMap::default();
     map.metadata.name = Some("config-features".into());
     map.annotations_mut().insert(EXAMPLE_CHECKSUM_ANNOTATION.into(), example_checksum(example));
     map.data = Some(BTreeMap::from([("_example".into(), example.into())]));
-    eventually("the ConfigMap to be created", LIMIT, async || {
+    eventually("the ConfigMap to be created", TIMEOUT, async || {
         maps.create(&PostParams::default(), &map).await
     })
     .await;
@@ -330,17 +334,17 @@ async fn an_unparsable_config_map_and_an_edited_example_are_refused() {
             other => format!("{other:?}"),
         }
     };
-    let denied = format!("admission webhook \"config.webhook.{}\" denied the request: ", process.domain);
-    eventually("a refusal with the message of the parser", LIMIT, async || {
+    let denial = format!("admission webhook \"config.webhook.{}\" denied the request: ", process.domain);
+    eventually("a refusal with the message of the parser", TIMEOUT, async || {
         let message = refusal(json!({"fast": "very"})).await;
-        let expected = format!("{denied}validation failed: fast: neither true nor false");
+        let expected = format!("{denial}validation failed: fast: neither true nor false");
         if message == expected { Ok(()) } else { Err(message) }
     })
     .await;
     let message = refusal(json!({"_example": "fast: false"})).await;
     let expected =
         "validation failed: the update modifies a key in \"_example\" which is probably not what you want.";
-    assert!(message.starts_with(&format!("{denied}{expected}")), "{message}");
+    assert!(message.starts_with(&format!("{denial}{expected}")), "{message}");
     let other = Patch::Merge(json!({"data": {"fast": "true"}}));
     maps.patch("config-features", &PatchParams::default(), &other).await.unwrap();
 }
@@ -353,16 +357,16 @@ fn rotating(webhook: Webhook) -> Webhook {
 #[tokio::test(flavor = "multi_thread")]
 async fn no_request_fails_while_certificates_are_rotated_every_five_seconds() {
     let process = Process::start("rotation", rotating).await;
-    process.defaulted().await;
+    process.configure_defaulting().await;
     let (failed, requested) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
     let mut requests = JoinSet::new();
     let (mut ticks, start) = (interval(Duration::from_millis(20)), Instant::now());
-    let (mut shown, mut handshakes) = (Vec::<ByteString>::new(), 0);
+    let (mut certificates, mut handshakes) = (Vec::<ByteString>::new(), 0);
     for tick in 0.. {
-        if shown.len() == 4 {
+        if certificates.len() == 4 {
             break;
         }
-        assert!(start.elapsed() < LIMIT * 2, "{} certificates", shown.len());
+        assert!(start.elapsed() < TIMEOUT * 2, "{} certificates", certificates.len());
         ticks.tick().await;
         let (client, namespace) = (process.client.clone(), process.namespace.clone());
         let (failed, requested) = (failed.clone(), requested.clone());
@@ -377,8 +381,8 @@ async fn no_request_fails_while_certificates_are_rotated_every_five_seconds() {
         // The API server keeps its connections, so a client with the same bundle makes new ones.
         if tick % 10 == 0 {
             let certificate = process.secret().await.data.unwrap()["server-cert.pem"].clone();
-            if shown.last() != Some(&certificate) {
-                shown.push(certificate);
+            if certificates.last() != Some(&certificate) {
+                certificates.push(certificate);
             }
             process.handshake().await.unwrap();
             handshakes += 1;
@@ -388,16 +392,19 @@ async fn no_request_fails_while_certificates_are_rotated_every_five_seconds() {
         done.unwrap();
     }
     let (failed, requested) = (failed.load(Ordering::Relaxed), requested.load(Ordering::Relaxed));
-    println!("{} certificates, {requested} requests, {handshakes} handshakes, {failed} failed", shown.len());
+    println!(
+        "{} certificates, {requested} requests, {handshakes} handshakes, {failed} failed",
+        certificates.len()
+    );
     assert!(requested >= 200, "{requested} requests");
     assert_eq!(failed, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stopped_process_does_not_listen() {
+async fn a_stopped_webhook_does_not_listen() {
     let limits = reknit_webhook::Limits { quiet: Duration::from_millis(200), ..Default::default() };
     let mut process = Process::start("ends", |webhook| webhook.defaulting::<Lamp>().limits(limits)).await;
-    process.defaulted().await;
+    process.configure_defaulting().await;
     process.stop.pull();
     while let Some(ended) = process.tasks.join_next().await {
         ended.unwrap();
@@ -405,7 +412,7 @@ async fn a_stopped_process_does_not_listen() {
     assert!(TcpStream::connect(process.address).await.is_err());
 }
 
-/// Runs kubectl as the administrator.
+/// Runs kubectl as the administrator. Returns whether it succeeded, and its output.
 pub(crate) fn kubectl(plane: &ControlPlane, arguments: &[&str]) -> (bool, String) {
     let mut kubectl =
         Command::new(PathBuf::from(std::env::var("KUBEBUILDER_ASSETS").unwrap()).join("kubectl"));

@@ -14,7 +14,7 @@ use reknit_apis::{FieldError, Request, Validatable, kind};
 use reknit_injection::Context;
 use reknit_reconciler::Key;
 use reknit_testing::{ApiServer, ControllerExt};
-use reknit_webhook::{Place, Proposal, Webhook};
+use reknit_webhook::{Proposal, ServiceNames, Webhook};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -27,6 +27,7 @@ fn lamp(room: &str) -> Value {
     json!(Lamp::new("x", spec))
 }
 
+/// Sets the value at a JSON pointer.
 fn with(mut lamp: Value, pointer: &str, value: impl Into<Value>) -> Value {
     let (parent, key) = pointer.rsplit_once('/').unwrap();
     lamp.pointer_mut(parent).unwrap()[key] = value.into();
@@ -38,7 +39,7 @@ async fn refusal(proposal: Proposal) -> String {
 }
 
 #[tokio::test]
-async fn a_new_object_gets_its_defaults_those_of_the_request_and_its_creator() {
+async fn a_new_object_gets_its_defaults_the_defaults_of_the_request_and_its_creator() {
     let admitted = webhook().admit(Proposal::create(lamp("hall")).by("alice")).await.unwrap();
     assert_eq!(admitted.object["spec"], json!({"room": "hall", "watts": 40, "owner": "alice"}));
     let annotations = json!({"tests.reknit.dev/creator": "alice", "tests.reknit.dev/lastModifier": "alice"});
@@ -51,15 +52,15 @@ async fn only_a_change_of_the_spec_sets_the_last_modifier() {
     let labelled = with(old.clone(), "/metadata/labels", json!({"a": "b"}));
     let same = webhook().admit(Proposal::update(&old, labelled).by("bob")).await.unwrap();
     assert_eq!(same.object["metadata"]["annotations"]["tests.reknit.dev/lastModifier"], "alice");
-    let brighter = with(old.clone(), "/spec/watts", 41);
-    let changed = webhook().admit(Proposal::update(&old, brighter).by("bob")).await.unwrap();
+    let with_more_watts = with(old.clone(), "/spec/watts", 41);
+    let changed = webhook().admit(Proposal::update(&old, with_more_watts).by("bob")).await.unwrap();
     assert_eq!(changed.object["metadata"]["annotations"]["tests.reknit.dev/lastModifier"], "bob");
     assert_eq!(changed.object["metadata"]["annotations"]["tests.reknit.dev/creator"], "alice");
     assert_eq!(changed.object["spec"]["owner"], "alice");
 }
 
 #[tokio::test]
-async fn a_default_newer_than_the_object_does_not_set_the_last_modifier() {
+async fn a_new_default_for_a_stored_object_does_not_set_the_last_modifier() {
     let update =
         Proposal::update(lamp("hall"), with(lamp("hall"), "/metadata/labels", json!({"a": "b"}))).by("bob");
     let admitted = webhook().admit(update).await.unwrap();
@@ -71,7 +72,7 @@ async fn a_default_newer_than_the_object_does_not_set_the_last_modifier() {
 }
 
 #[tokio::test]
-async fn unknown_fields_are_refused_with_their_paths_below_a_flattened_part_too() {
+async fn unknown_fields_are_refused_with_their_paths_even_in_a_flattened_struct() {
     let misspelt =
         with(with(lamp("hall"), "/spec/wats", 1), "/spec/fabric", json!({"colour": "red", "color": 1}));
     assert_eq!(
@@ -94,9 +95,9 @@ async fn unknown_fields_are_refused_with_their_paths_below_a_flattened_part_too(
 
 #[tokio::test]
 async fn refusals_have_the_messages_of_knative() {
-    let wrong = with(with(lamp(""), "/spec/watts", 1_000), "/spec/owner", "x");
+    let invalid = with(with(lamp(""), "/spec/watts", 1_000), "/spec/owner", "x");
     assert_eq!(
-        refusal(Proposal::create(wrong)).await,
+        refusal(Proposal::create(invalid)).await,
         "validation failed: expected 1 <= 1000 <= 999: spec.watts\nmissing field(s): spec.room"
     );
     assert_eq!(
@@ -104,9 +105,9 @@ async fn refusals_have_the_messages_of_knative() {
         "validation failed: must not set the field(s): spec.room"
     );
     assert_eq!(refusal(Proposal::delete(lamp("cellar"))).await, "validation failed: stays on: spec.room");
-    let dark = with(lamp("hall"), "/status", json!({"lumens": -1}));
+    let negative_lumens = with(lamp("hall"), "/status", json!({"lumens": -1}));
     assert_eq!(
-        refusal(Proposal::update(lamp("hall"), dark).subresource("status")).await,
+        refusal(Proposal::update(lamp("hall"), negative_lumens).subresource("status")).await,
         "validation failed: invalid value: -1: status.lumens"
     );
     let missing = json!({"apiVersion": "tests.reknit.dev/v1", "kind": "Lamp", "spec": {}});
@@ -156,13 +157,14 @@ async fn each_line_of_a_warning_is_returned_and_the_request_is_allowed() {
 
 #[tokio::test]
 async fn an_undecodable_object_can_be_replaced_and_deleted() {
-    let unreadable = with(lamp("cellar"), "/spec/room", json!({}));
-    assert!(webhook().admit(Proposal::delete(&unreadable)).await.is_ok());
-    assert!(webhook().admit(Proposal::update(&unreadable, lamp("cellar"))).await.is_ok());
-    let careful = Webhook::new("demo.reknit.dev").callback(async |_: Lamp, _| Err::<(), _>("ask me first"));
-    careful.admit(Proposal::delete(&unreadable)).await.unwrap();
-    assert!(careful.admit(Proposal::delete(lamp("hall"))).await.is_err());
-    assert!(careful.admit(Proposal::create(&unreadable)).await.is_err());
+    let undecodable = with(lamp("cellar"), "/spec/room", json!({}));
+    assert!(webhook().admit(Proposal::delete(&undecodable)).await.is_ok());
+    assert!(webhook().admit(Proposal::update(&undecodable, lamp("cellar"))).await.is_ok());
+    let with_callback =
+        Webhook::new("demo.reknit.dev").callback(async |_: Lamp, _| Err::<(), _>("ask me first"));
+    with_callback.admit(Proposal::delete(&undecodable)).await.unwrap();
+    assert!(with_callback.admit(Proposal::delete(lamp("hall"))).await.is_err());
+    assert!(with_callback.admit(Proposal::create(&undecodable)).await.is_err());
 }
 
 #[tokio::test]
@@ -174,36 +176,40 @@ async fn an_undecodable_status_fails_only_requests_for_the_status() {
     assert_eq!(admitted["status"], stored["status"]);
     assert_eq!(admitted["spec"], json!({"room": "hall", "watts": 40, "owner": "bob"}));
     webhook.admit(Proposal::create(&stored)).await.unwrap();
-    let moved = with(stored.clone(), "/spec/room", "attic");
-    let message = refusal(Proposal::update(&stored, moved)).await;
+    let room_changed = with(stored.clone(), "/spec/room", "attic");
+    let message = refusal(Proposal::update(&stored, room_changed)).await;
     assert_eq!(message, "validation failed: must not set the field(s): spec.room");
     let message = refusal(Proposal::update(&stored, &labelled).subresource("status")).await;
     let expected = "decoding request failed: cannot decode incoming new object: status.lumens: invalid type: string \"many\"";
     assert!(message.starts_with(expected), "{message}");
-    let kept = with(lamp("cellar"), "/status", json!({"lumens": "many"}));
-    assert_eq!(refusal(Proposal::delete(&kept)).await, refusal(Proposal::delete(lamp("cellar"))).await);
+    let undeletable = with(lamp("cellar"), "/status", json!({"lumens": "many"}));
+    assert_eq!(
+        refusal(Proposal::delete(&undeletable)).await,
+        refusal(Proposal::delete(lamp("cellar"))).await
+    );
 }
 
 #[tokio::test]
 async fn a_status_that_replaces_an_undecodable_one_is_validated_alone() {
-    let nowhere = |lumens: Value| with(lamp(""), "/status", json!({"lumens": lumens}));
-    let to =
-        |lumens: i32| Proposal::update(nowhere("many".into()), nowhere(lumens.into())).subresource("status");
-    webhook().admit(to(1)).await.unwrap();
-    assert_eq!(refusal(to(-1)).await, "validation failed: invalid value: -1: status.lumens");
+    let lamp_without_room = |lumens: Value| with(lamp(""), "/status", json!({"lumens": lumens}));
+    let update_to = |lumens: i32| {
+        Proposal::update(lamp_without_room("many".into()), lamp_without_room(lumens.into()))
+            .subresource("status")
+    };
+    webhook().admit(update_to(1)).await.unwrap();
+    assert_eq!(refusal(update_to(-1)).await, "validation failed: invalid value: -1: status.lumens");
 }
 
 #[tokio::test]
 async fn an_invalid_object_that_is_being_deleted_can_lose_its_finalizers() {
-    let unreadable = with(lamp("hall"), "/spec/room", json!({}));
-    for wrong in [lamp(""), with(lamp("hall"), "/spec/wats", 1), unreadable] {
-        let deleted = with(wrong, "/metadata/deletionTimestamp", "2026-01-02T03:04:05Z");
-        let held = with(deleted.clone(), "/metadata/finalizers", json!(["a.dev/b"]));
-        let admitted = webhook().admit(Proposal::update(&held, &deleted).by("bob")).await.unwrap();
+    let undecodable = with(lamp("hall"), "/spec/room", json!({}));
+    for invalid in [lamp(""), with(lamp("hall"), "/spec/wats", 1), undecodable] {
+        let deleted = with(invalid, "/metadata/deletionTimestamp", "2026-01-02T03:04:05Z");
+        let with_finalizer = with(deleted.clone(), "/metadata/finalizers", json!(["a.dev/b"]));
+        let admitted = webhook().admit(Proposal::update(&with_finalizer, &deleted).by("bob")).await.unwrap();
         assert_eq!(admitted.object, deleted);
-        let moved = with(deleted, "/spec/room", "");
-        let moved = with(moved, "/spec/watts", 1_000);
-        assert!(webhook().admit(Proposal::update(&held, moved)).await.is_err());
+        let changed = with(with(deleted, "/spec/room", ""), "/spec/watts", 1_000);
+        assert!(webhook().admit(Proposal::update(&with_finalizer, changed)).await.is_err());
     }
 }
 
@@ -212,13 +218,13 @@ fn config_map(name: &str, data: Value) -> Value {
 }
 
 #[tokio::test]
-async fn a_config_map_with_several_parsers_has_to_satisfy_each() {
-    let wants = |key: &'static str| {
+async fn a_config_map_with_several_parsers_must_satisfy_each_of_them() {
+    let requires = |key: &'static str| {
         move |data: &BTreeMap<String, String>| data.get(key).map(drop).ok_or_else(|| format!("no {key}"))
     };
     let webhook = Webhook::new("demo.reknit.dev")
-        .config_parser("config-x", wants("a"))
-        .config_parser("config-x", wants("b"));
+        .config_parser("config-x", requires("a"))
+        .config_parser("config-x", requires("b"));
     let message = async |data: Value| {
         let admitted = webhook.admit(Proposal::create(config_map("config-x", data))).await;
         admitted.err().map(|refused| refused.to_string()).unwrap_or_default()
@@ -235,18 +241,18 @@ async fn an_invalid_config_map_that_is_being_deleted_can_lose_its_finalizers() {
     let webhook = Webhook::new("demo.reknit.dev").config_parser("config-x", parse);
     let map = config_map("config-x", json!({"a": "1"}));
     let deleted = with(map, "/metadata/deletionTimestamp", "2026-01-02T03:04:05Z");
-    let held = with(deleted.clone(), "/metadata/finalizers", json!(["a.dev/b"]));
-    webhook.admit(Proposal::update(&held, &deleted)).await.unwrap();
-    let other = with(deleted, "/data/a", "2");
-    assert!(webhook.admit(Proposal::update(&held, other)).await.is_err());
+    let with_finalizer = with(deleted.clone(), "/metadata/finalizers", json!(["a.dev/b"]));
+    webhook.admit(Proposal::update(&with_finalizer, &deleted)).await.unwrap();
+    let changed_data = with(deleted, "/data/a", "2");
+    assert!(webhook.admit(Proposal::update(&with_finalizer, changed_data)).await.is_err());
 }
 
 #[tokio::test]
 async fn callbacks_are_called_after_validation_and_not_in_a_dry_run() {
     let calls = Arc::new(AtomicU32::new(0));
-    let counting = calls.clone();
+    let call_count = calls.clone();
     let webhook = webhook().callback(move |lamp: Lamp, _| {
-        counting.fetch_add(1, Ordering::Relaxed);
+        call_count.fetch_add(1, Ordering::Relaxed);
         async move { if lamp.spec.room == "attic" { Err("no lamps there") } else { Ok(()) } }
     });
     webhook.admit(Proposal::create(lamp("attic")).dry_run()).await.unwrap();
@@ -260,20 +266,20 @@ async fn callbacks_are_called_after_validation_and_not_in_a_dry_run() {
 
 #[tokio::test]
 async fn invalid_certificate_lifetimes_are_refused_at_assembly() {
-    let nobody = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
-    let client = kube::Client::try_from(nobody).unwrap();
+    let unreachable_server = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
+    let client = kube::Client::try_from(unreachable_server).unwrap();
     let cx = Context::builder("webhook", client).system_namespace(Some("here".into())).build();
     let day = Duration::from_secs(86_400);
     let refusal = |validity, renew_before| {
         let (webhook, listening) = (webhook().certificates(validity, renew_before), std::future::pending());
-        let assembled = webhook.assemble(&cx, &Place::default(), listening);
+        let assembled = webhook.assemble(&cx, &ServiceNames::default(), listening);
         assembled.err().map(|error| error.to_string())
     };
     assert_eq!(refusal(day * 7, day), None);
-    let never = "certificates that last 86400s cannot be renewed ";
+    let expected = "certificates that last 86400s cannot be renewed ";
     for renew_before in [Duration::ZERO, day, day * 2] {
         let message = refusal(day, renew_before).unwrap_or_default();
-        assert!(message.starts_with(never), "{renew_before:?}: {message:?}");
+        assert!(message.starts_with(expected), "{renew_before:?}: {message:?}");
     }
     for validity in [day * 3_653, Duration::MAX] {
         let message = refusal(validity, day).unwrap_or_default();
@@ -295,11 +301,11 @@ async fn a_missing_configuration_or_entry_is_an_error() {
             "clientConfig": {"url": "https://127.0.0.1/validation"},
         }],
     });
-    let (server, place) = (ApiServer::new(), Place::default());
+    let (server, names) = (ApiServer::new(), ServiceNames::default());
     let builder = Context::builder("webhook", server.client()).system_namespace(Some("here".into()));
     let cx = builder.preloaded(vec![validating]).build();
-    let (controller, _server) = webhook().assemble(&cx, &place, std::future::pending()).unwrap();
-    let _ = controller.once(&Key::new("here", &place.secret)).await.unwrap();
+    let (controller, _server) = webhook().assemble(&cx, &names, std::future::pending()).unwrap();
+    let _ = controller.once(&Key::new("here", &names.secret)).await.unwrap();
     let message =
         async |what: &str| controller.once(&Key::new(None, &named(what))).await.unwrap_err().to_string();
     assert_eq!(

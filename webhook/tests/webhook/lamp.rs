@@ -41,8 +41,10 @@ kind!(Lamp { defaults: |lamp| _ = lamp.spec.watts.get_or_insert(40) });
 
 impl Defaultable for Lamp {
     fn set_request_defaults(&mut self, old: Option<&Self>, request: &Request) {
-        let kept = old.and_then(|old| old.spec.owner.clone());
-        self.spec.owner.get_or_insert_with(|| kept.unwrap_or_else(|| request.username().to_owned()));
+        let previous_owner = old.and_then(|old| old.spec.owner.clone());
+        self.spec
+            .owner
+            .get_or_insert_with(|| previous_owner.unwrap_or_else(|| request.username().to_owned()));
     }
 }
 
@@ -67,9 +69,9 @@ impl Validatable for Lamp {
     }
 
     fn validate_update(&self, old: &Self, request: &Request) -> FieldError {
-        let moved = self.spec.room != old.spec.room;
-        let moved = if moved { FieldError::disallowed(["spec.room"]) } else { FieldError::none() };
-        moved.also(self.validate(request))
+        let is_moved = self.spec.room != old.spec.room;
+        let room = if is_moved { FieldError::disallowed(["spec.room"]) } else { FieldError::none() };
+        room.also(self.validate(request))
     }
 
     fn validate_subresource(&self, _: &Self, request: &Request) -> FieldError {

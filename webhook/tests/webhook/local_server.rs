@@ -7,17 +7,17 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair}
 use reknit_webhook::{Identity, Webhook};
 use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
 
-/// A served webhook.
-pub(crate) struct Served {
+/// A webhook that is served until `stop` is called or this is dropped.
+pub(crate) struct LocalServer {
     pub(crate) address: SocketAddr,
-    /// The authority that clients have to trust, in PEM.
+    /// The CA certificate that clients have to trust, in PEM.
     pub(crate) ca: String,
     pub(crate) registry: prometheus::Registry,
     stop: Option<oneshot::Sender<()>>,
-    pub(crate) served: JoinHandle<()>,
+    pub(crate) task: JoinHandle<()>,
 }
 
-impl Served {
+impl LocalServer {
     /// Stops the webhook.
     pub(crate) fn stop(&mut self) {
         self.stop = None;
@@ -27,17 +27,18 @@ impl Served {
         format!("https://{}{path}", self.address)
     }
 
-    /// The sum of a metric over the label values that contain this text.
-    pub(crate) fn counted(&self, name: &str, label: &str) -> f64 {
+    /// Returns the sum of a counter over its series that have a label value with this text.
+    pub(crate) fn counter(&self, name: &str, label: &str) -> f64 {
         let families = self.registry.gather();
         let family = families.iter().filter(|family| family.name() == name);
         let metrics = family.flat_map(|family| family.get_metric());
-        let labelled = metrics.filter(|metric| metric.get_label().iter().any(|l| l.value().contains(label)));
+        let labelled =
+            metrics.filter(|metric| metric.get_label().iter().any(|pair| pair.value().contains(label)));
         labelled.map(|metric| metric.get_counter().get_value()).sum()
     }
 }
 
-/// An authority, and a certificate that it issued for 127.0.0.1 with its key, in PEM.
+/// Returns a CA certificate, a certificate that the CA issued for 127.0.0.1, and the key of the latter, in PEM.
 pub(crate) fn certificate() -> (String, String, String) {
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -47,10 +48,11 @@ pub(crate) fn certificate() -> (String, String, String) {
     (ca.pem(), leaf.pem(), key.serialize_pem())
 }
 
-pub(crate) async fn serve(webhook: Webhook) -> Served {
+/// Serves the webhook on a free port of 127.0.0.1.
+pub(crate) async fn serve(webhook: Webhook) -> LocalServer {
     let (ca, certificate, key) = certificate();
     let identity = Identity::default();
-    identity.show(certificate.as_bytes(), key.as_bytes()).unwrap();
+    identity.replace(certificate.as_bytes(), key.as_bytes()).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let registry = prometheus::Registry::new();
@@ -58,11 +60,11 @@ pub(crate) async fn serve(webhook: Webhook) -> Served {
     let stopped = async {
         let _ = stopped.await;
     };
-    let served = tokio::spawn(webhook.serve(listener, &identity, &registry, stopped).unwrap());
-    Served { address, ca, registry, stop: Some(stop), served }
+    let task = tokio::spawn(webhook.serve(listener, &identity, &registry, stopped).unwrap());
+    LocalServer { address, ca, registry, stop: Some(stop), task }
 }
 
-/// A client that trusts only these authorities and speaks only this version of TLS.
+/// Returns a client that trusts only these CA certificates and speaks only this version of TLS.
 pub(crate) fn tls_client(
     ca: &str,
     version: &'static rustls::SupportedProtocolVersion,

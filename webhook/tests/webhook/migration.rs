@@ -15,18 +15,18 @@ use crate::lamp::{Lamp, LampSpec, Shade};
 
 const LAMPS: &str = "lamps.tests.reknit.dev";
 
-/// A server with three lamps and their definition, whose status names another stored version.
+/// A server with three lamps and their CustomResourceDefinition, whose status lists two stored versions.
 fn server() -> ApiServer {
     let server = ApiServer::new();
     let mut definition = Lamp::crd();
     let stored = json!({"storedVersions": ["v1alpha1", "v1"]});
     definition.status = Some(serde_json::from_value(stored).unwrap());
-    server.hold(&definition);
+    server.insert(&definition);
     for name in ["a", "b", "c"] {
         let spec = LampSpec { room: "hall".into(), watts: None, owner: None, shade: Shade::default() };
         let mut lamp = Lamp::new(name, spec);
         lamp.metadata.namespace = Some("default".into());
-        server.hold(&lamp);
+        server.insert(&lamp);
     }
     server
 }
@@ -37,7 +37,7 @@ fn stored_versions(server: &ApiServer) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_migration_goes_on_after_a_conflict() {
+async fn a_migration_continues_after_a_conflict() {
     let server = server();
     server.fail_times(Verb::Patch, "lamps", 409, 1);
     assert_eq!(migrate_storage(&server.client(), LAMPS).await.unwrap(), 3);
@@ -55,18 +55,18 @@ async fn a_migration_fails_if_an_object_is_refused() {
 }
 
 #[tokio::test]
-async fn a_migration_fails_if_the_definition_changes_meanwhile() {
+async fn a_migration_fails_if_the_definition_changes_during_it() {
     let server = server();
-    let inner = server.client();
+    let server_client = server.client();
     let service = tower::service_fn(move |request: Request<Body>| {
-        let inner = inner.clone();
+        let server_client = server_client.clone();
         async move {
             if request.method() == Method::PATCH && request.uri().path().ends_with("/lamps/b") {
-                let definitions: Api<CustomResourceDefinition> = Api::all(inner.clone());
-                let other = Patch::Merge(json!({"spec": {"names": {"shortNames": ["l"]}}}));
-                definitions.patch(LAMPS, &PatchParams::default(), &other).await?;
+                let definitions: Api<CustomResourceDefinition> = Api::all(server_client.clone());
+                let change = Patch::Merge(json!({"spec": {"names": {"shortNames": ["l"]}}}));
+                definitions.patch(LAMPS, &PatchParams::default(), &change).await?;
             }
-            inner.send(request).await
+            server_client.send(request).await
         }
     });
     let client = Client::new(service, "default");

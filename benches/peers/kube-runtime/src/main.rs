@@ -71,19 +71,19 @@ struct Address {
 }
 
 /// The AddressableServices that name each Service.
-type Named = HashMap<ObjectRef<Service>, HashSet<ObjectRef<AddressableService>>>;
+type Referrers = HashMap<ObjectRef<Service>, HashSet<ObjectRef<AddressableService>>>;
 
 struct Context {
     client: Client,
     services: Store<Service>,
-    /// A store notifies only the last of its waiters, so one task waits for all.
+    /// Set once the store of Services is ready. A store wakes only the last task that waits for it, so only one does.
     services_ready: OnceCell<()>,
-    named: Arc<Mutex<Named>>,
+    referrers: Arc<Mutex<Referrers>>,
 }
 
 #[derive(Debug, thiserror::Error)]
 enum Failure {
-    #[error("the Services are not known: {0}")]
+    #[error("the store of Services is closed: {0}")]
     Services(#[from] reflector::store::WriterDropped),
     #[error("{0}")]
     Api(#[from] kube::Error),
@@ -101,15 +101,15 @@ async fn main() -> Result<(), Box<dyn Error>> {
         true => trigger.predicate_filter(predicates::generation, Default::default()).boxed(),
         false => trigger.boxed(),
     };
-    let named = Arc::new(Mutex::new(Named::default()));
+    let referrers = Arc::new(Mutex::new(Referrers::default()));
     let context = Arc::new(Context {
         client,
         services: services.0,
         services_ready: OnceCell::new(),
-        named: named.clone(),
+        referrers: referrers.clone(),
     });
     Controller::for_stream(trigger, objects.0)
-        .watches_stream(related, move |service| naming(&named, &service))
+        .watches_stream(related, move |service| referrers_of(&referrers, &service))
         .with_config(Config::default().concurrency(workers))
         .shutdown_on_signal()
         .run(reconcile, |_, _, _| Action::requeue(Duration::from_secs(5)), context)
@@ -122,7 +122,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The changed objects, once they are in the store.
+/// Returns the stream of changed objects. Each is in the store before the stream yields it.
 fn events<K>(
     api: Api<K>,
     writer: reflector::store::Writer<K>,
@@ -142,9 +142,10 @@ where
         .touched_objects()
 }
 
-fn naming(named: &Mutex<Named>, service: &Service) -> Vec<ObjectRef<AddressableService>> {
-    let named = named.lock().unwrap_or_else(PoisonError::into_inner);
-    named.get(&ObjectRef::from_obj(service)).into_iter().flatten().cloned().collect()
+/// Returns the AddressableServices that name this Service.
+fn referrers_of(referrers: &Mutex<Referrers>, service: &Service) -> Vec<ObjectRef<AddressableService>> {
+    let referrers = referrers.lock().unwrap_or_else(PoisonError::into_inner);
+    referrers.get(&ObjectRef::from_obj(service)).into_iter().flatten().cloned().collect()
 }
 
 async fn reconcile(object: Arc<AddressableService>, context: Arc<Context>) -> Result<Action, Failure> {
@@ -152,11 +153,11 @@ async fn reconcile(object: Arc<AddressableService>, context: Arc<Context>) -> Re
     let namespace = object.namespace().unwrap_or_default();
     let service = ObjectRef::new(&object.spec.service_name).within(&namespace);
     {
-        let mut named = context.named.lock().unwrap_or_else(PoisonError::into_inner);
-        named.entry(service.clone()).or_default().insert(ObjectRef::from_obj(&*object));
+        let mut referrers = context.referrers.lock().unwrap_or_else(PoisonError::into_inner);
+        referrers.entry(service.clone()).or_default().insert(ObjectRef::from_obj(&*object));
     }
-    let status = status_of(&object, context.services.get(&service).as_deref());
-    if !says_the_same(object.status.as_ref(), &status) {
+    let status = desired_status(&object, context.services.get(&service).as_deref());
+    if !is_same_status(object.status.as_ref(), &status) {
         let api: Api<AddressableService> = Api::namespaced(context.client.clone(), &namespace);
         let patch = json!({"metadata": {"resourceVersion": object.resource_version()}, "status": status});
         api.patch_status(&object.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await?;
@@ -164,7 +165,7 @@ async fn reconcile(object: Arc<AddressableService>, context: Arc<Context>) -> Re
     Ok(Action::await_change())
 }
 
-fn status_of(object: &AddressableService, service: Option<&Service>) -> AddressableServiceStatus {
+fn desired_status(object: &AddressableService, service: Option<&Service>) -> AddressableServiceStatus {
     let name = &object.spec.service_name;
     let url = service.map(|service| {
         format!("http://{name}.{}.svc.cluster.local", service.namespace().unwrap_or_default())
@@ -183,15 +184,20 @@ fn status_of(object: &AddressableService, service: Option<&Service>) -> Addressa
     }
 }
 
-/// Compares conditions without their transition times.
-fn says_the_same(held: Option<&AddressableServiceStatus>, status: &AddressableServiceStatus) -> bool {
-    let said = |status: &AddressableServiceStatus| -> Vec<_> {
+/// Compares two statuses without the transition times of their conditions.
+fn is_same_status(stored: Option<&AddressableServiceStatus>, status: &AddressableServiceStatus) -> bool {
+    let without_times = |status: &AddressableServiceStatus| -> Vec<_> {
         let conditions = status.conditions.iter();
-        conditions.map(|c| (c.kind.clone(), c.status.clone(), c.reason.clone(), c.message.clone())).collect()
+        conditions
+            .map(|condition| {
+                let ReadyCondition { kind, status, reason, message, .. } = condition.clone();
+                (kind, status, reason, message)
+            })
+            .collect()
     };
-    held.is_some_and(|held| {
-        held.observed_generation == status.observed_generation
-            && held.address == status.address
-            && said(held) == said(status)
+    stored.is_some_and(|stored| {
+        stored.observed_generation == status.observed_generation
+            && stored.address == status.address
+            && without_times(stored) == without_times(status)
     })
 }

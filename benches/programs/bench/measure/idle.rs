@@ -1,4 +1,4 @@
-//! The work of idle programs.
+//! The processor time of idle programs.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::{
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Milliseconds of processor time in one minute without work, for all candidates at the same time.
+/// Returns the milliseconds of processor time of each candidate in one minute without work. All run at the same time.
 pub(crate) async fn measure(
     cluster: &Cluster,
     candidates: impl Iterator<Item = &Candidate>,
@@ -20,17 +20,17 @@ pub(crate) async fn measure(
     let mut running = Vec::new();
     for candidate in candidates.filter(|candidate| !candidate.is_floor()) {
         let process = Process::start(cluster, candidate, workers, &[])?;
-        process.at_rest().await?;
+        process.wait_until_idle().await?;
         running.push((candidate.name, process));
     }
-    let spent = |running: &[(_, Process)]| -> Result<Vec<Duration>> {
-        running.iter().map(|(_, process)| process.cpu_of_threads()).collect()
+    let cpu_times = |running: &[(_, Process)]| -> Result<Vec<Duration>> {
+        running.iter().map(|(_, process)| process.thread_cpu_time()).collect()
     };
-    let before = spent(&running)?;
+    let before = cpu_times(&running)?;
     sleep(MINUTE).await;
-    let after = spent(&running)?;
-    let each = running.iter().zip(before.iter().zip(&after));
-    Ok(each
+    let after = cpu_times(&running)?;
+    let samples = running.iter().zip(before.iter().zip(&after));
+    Ok(samples
         .map(|((name, _), (before, after))| (*name, after.saturating_sub(*before).as_secs_f64() * 1e3))
         .collect())
 }

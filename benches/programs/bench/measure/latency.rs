@@ -20,10 +20,10 @@ const NAMESPACE: &str = "bench-late";
 const CREATE_INTERVAL: Duration = Duration::from_millis(20);
 /// One second divided by the interval.
 pub(crate) const CREATES_PER_SECOND: usize = 50;
-const LIMIT: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The time of each Service's creation request.
-type Begun = RefCell<HashMap<String, Instant>>;
+/// The time of each Service's creation request, by the Service's name.
+type CreationTimes = RefCell<HashMap<String, Instant>>;
 
 /// Milliseconds from the creation request of a Service until its AddressableService is seen to be Ready.
 #[derive(Clone, Debug, Serialize)]
@@ -33,93 +33,99 @@ pub(crate) struct Latency {
 }
 
 /// Creates this many AddressableServices whose Services do not exist yet.
-pub(crate) async fn prepare(cluster: &Cluster, changes: usize) -> Result<()> {
-    cluster.make_namespace(NAMESPACE).await?;
-    cluster.add_addressable_services(NAMESPACE, names(changes)).await
+pub(crate) async fn prepare(cluster: &Cluster, services: usize) -> Result<()> {
+    cluster.create_namespace(NAMESPACE).await?;
+    cluster.create_addressable_services(NAMESPACE, names(services)).await
 }
 
-fn names(changes: usize) -> Vec<String> {
-    (0..changes).map(|number| format!("late-{number:06}")).collect()
+fn names(services: usize) -> Vec<String> {
+    (0..services).map(|number| format!("late-{number:06}")).collect()
 }
 
-/// Creates the Services, 50 a second, and removes them again.
+/// Creates the Services, 50 a second, and deletes them after the measurement.
 pub(crate) async fn measure(
     cluster: &Cluster,
     candidate: &Candidate,
-    changes: usize,
+    services: usize,
     workers: usize,
 ) -> Result<Latency> {
-    cluster.reset_in(NAMESPACE).await?;
+    cluster.clear_statuses(NAMESPACE).await?;
     let mut watch = cluster.watch().await?;
-    let process = start_until_idle(cluster, candidate, workers, &mut watch, changes).await?;
-    let begun = Begun::default();
-    let both = async { tokio::try_join!(create(cluster, changes, &begun), see(&mut watch, changes, &begun)) };
-    let ended = timeout(LIMIT + CREATE_INTERVAL * changes as u32, both).await;
-    let ((), mut seen) = ended.map_err(|_| {
-        process.failed("did not make every AddressableService Ready whose Service was created")
+    let process = start_until_idle(cluster, candidate, workers, &mut watch, services).await?;
+    let created_at = CreationTimes::default();
+    let measurement = async {
+        tokio::try_join!(
+            create_services(cluster, services, &created_at),
+            wait_for_ready(&mut watch, services, &created_at)
+        )
+    };
+    let result = timeout(TIMEOUT + CREATE_INTERVAL * services as u32, measurement).await;
+    let ((), mut latencies) = result.map_err(|_| {
+        process.error("did not make every AddressableService Ready whose Service was created")
     })??;
     process.stop().await?;
-    cluster.remove_services(NAMESPACE, names(changes)).await?;
-    seen.sort_by(f64::total_cmp);
-    Ok(Latency { p50: quantile(&seen, 0.5), p99: quantile(&seen, 0.99) })
+    cluster.delete_services(NAMESPACE, names(services)).await?;
+    latencies.sort_by(f64::total_cmp);
+    Ok(Latency { p50: quantile(&latencies, 0.5), p99: quantile(&latencies, 0.99) })
 }
 
-/// Starts the program. Returns once it has reported every AddressableService as not Ready and is idle. The floor, a bare
-/// client, writes no status before there is a Service: for it, returns once it watches.
+/// Starts the program, and returns once it has reported every AddressableService as not Ready and is idle. The floor
+/// writes no status for a missing Service, so this returns once the floor watches.
 async fn start_until_idle(
     cluster: &Cluster,
     candidate: &Candidate,
     workers: usize,
     watch: &mut Watch,
-    changes: usize,
+    services: usize,
 ) -> Result<Process> {
     if candidate.is_floor() {
-        let mut process = Process::start(cluster, candidate, workers, &["follows", NAMESPACE])?;
-        process.says("watching").await?;
+        let mut process = Process::start(cluster, candidate, workers, &["follow", NAMESPACE])?;
+        process.wait_for_line("watching").await?;
         return Ok(process);
     }
     let process = Process::start(cluster, candidate, workers, &[])?;
     let all_reported_unready = async {
         let mut unready = HashSet::new();
-        while unready.len() < changes {
-            let seen = watch.next().await?;
-            if seen.namespace == NAMESPACE && seen.ready == Some(false) {
-                unready.insert(seen.name);
+        while unready.len() < services {
+            let event = watch.next().await?;
+            if event.namespace == NAMESPACE && event.ready == Some(false) {
+                unready.insert(event.name);
             }
         }
         Result::Ok(())
     };
-    let waited = timeout(LIMIT, all_reported_unready).await;
-    waited.map_err(|_| process.failed("did not report every AddressableService as not Ready"))??;
-    process.at_rest().await?;
+    let waited = timeout(TIMEOUT, all_reported_unready).await;
+    waited.map_err(|_| process.error("did not report every AddressableService as not Ready"))??;
+    process.wait_until_idle().await?;
     Ok(process)
 }
 
-/// Creates one Service every 20 ms, whether or not the previous request has its response.
-async fn create(cluster: &Cluster, changes: usize, begun: &Begun) -> Result<()> {
+/// Creates one Service every 20 ms, without waiting for the response to the previous request.
+async fn create_services(cluster: &Cluster, services: usize, created_at: &CreationTimes) -> Result<()> {
     let pace = stream::unfold(interval(CREATE_INTERVAL), |mut pace| async {
         pace.tick().await;
         Some(((), pace))
     });
-    stream::iter(names(changes))
+    stream::iter(names(services))
         .zip(pace)
         .map(|(name, ())| Ok(name))
         .try_for_each_concurrent(None, async |name| {
-            begun.borrow_mut().insert(name.clone(), Instant::now());
-            cluster.add_service(NAMESPACE, &name).await
+            created_at.borrow_mut().insert(name.clone(), Instant::now());
+            cluster.create_service(NAMESPACE, &name).await
         })
         .await
 }
 
-/// Waits for the statuses, and returns the milliseconds of each.
-async fn see(watch: &mut Watch, changes: usize, begun: &Begun) -> Result<Vec<f64>> {
-    let mut took = HashMap::new();
-    while took.len() < changes {
-        let seen = watch.next().await?;
-        if seen.namespace == NAMESPACE && seen.ready == Some(true) {
-            let begun = *begun.borrow().get(&seen.name).ok_or("Ready before its Service was requested")?;
-            took.entry(seen.name).or_insert((seen.at - begun).as_secs_f64() * 1e3);
+/// Waits until all are Ready, and returns the latency of each in milliseconds.
+async fn wait_for_ready(watch: &mut Watch, services: usize, created_at: &CreationTimes) -> Result<Vec<f64>> {
+    let mut latencies = HashMap::new();
+    while latencies.len() < services {
+        let event = watch.next().await?;
+        if event.namespace == NAMESPACE && event.ready == Some(true) {
+            let created_at =
+                *created_at.borrow().get(&event.name).ok_or("Ready before its Service was requested")?;
+            latencies.entry(event.name).or_insert((event.received_at - created_at).as_secs_f64() * 1e3);
         }
     }
-    Ok(took.into_values().collect())
+    Ok(latencies.into_values().collect())
 }

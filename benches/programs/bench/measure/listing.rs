@@ -1,14 +1,14 @@
-//! The time for listing, which no controller can be faster than.
+//! The time to list both Kinds, which is a lower bound for every controller.
 
 use crate::{
     Result,
-    rig::{candidate::Candidate, cluster::Cluster, process::Process, rest::quiet},
+    rig::{candidate::Candidate, cluster::Cluster, cpu::wait_for_idle_machine, process::Process},
 };
 
 /// Seconds from the start of a process until it has read both Kinds in pages of 500 and dropped them.
 pub(crate) async fn measure(cluster: &Cluster, floor: &Candidate) -> Result<f64> {
-    quiet().await?;
-    let mut process = Process::start(cluster, floor, 1, &["lists"])?;
-    process.says("listed").await?;
+    wait_for_idle_machine().await?;
+    let mut process = Process::start(cluster, floor, 1, &["list"])?;
+    process.wait_for_line("listed").await?;
     Ok(process.started.elapsed().as_secs_f64())
 }

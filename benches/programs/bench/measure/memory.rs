@@ -11,28 +11,31 @@ use crate::{
     rig::{candidate::Candidate, cluster::Cluster, process::Process},
 };
 
-const LIMIT: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
+/// The memory of one candidate in each phase.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Phases {
     pub(crate) first_list: Memory,
     /// After a relist, because the resourceVersions of its watches have expired.
     pub(crate) relist: Memory,
-    /// While each Service changes once, and with it its size.
+    /// After a change of each Service, which also changes its size.
     pub(crate) churn: Memory,
 }
 
 /// Measures a candidate with objects that are all Ready, so that there is nothing to write.
 pub(crate) async fn measure(cluster: &Cluster, candidate: &Candidate, workers: usize) -> Result<Phases> {
-    cluster.reset().await?;
+    cluster.restore_snapshot().await?;
     let process = Process::start(cluster, candidate, workers, &[])?;
     let first_list = process.memory().await?;
-    process.forget_peak()?;
-    cluster.forget().await?;
-    timeout(LIMIT, cluster.served_again()).await.map_err(|_| process.failed("did not watch again"))??;
+    process.reset_peak_memory()?;
+    cluster.expire_watches().await?;
+    timeout(TIMEOUT, cluster.wait_until_both_kinds_are_watched())
+        .await
+        .map_err(|_| process.error("did not watch again"))??;
     let relist = process.memory().await?;
-    process.forget_peak()?;
-    cluster.change_services().await?;
+    process.reset_peak_memory()?;
+    cluster.annotate_services().await?;
     let churn = process.memory().await?;
     process.stop().await?;
     Ok(Phases { first_list, relist, churn })

@@ -1,4 +1,4 @@
-//! The measurements, one a file.
+//! The measurements, one per file.
 
 pub(crate) mod idle;
 pub(crate) mod latency;

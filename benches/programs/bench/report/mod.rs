@@ -48,18 +48,18 @@ pub(crate) struct Runs {
 /// One figure of each candidate, which is a column of the table.
 pub(crate) struct Column {
     pub(crate) title: &'static str,
-    of: fn(&Runs) -> Option<Spread>,
+    value: fn(&Runs) -> Option<Spread>,
 }
 
 macro_rules! of_throughput {
     ($title:literal, $run:ident => $figure:expr) => {
-        Column { title: $title, of: |runs| Spread::of(runs.throughput.iter().map(|$run| $figure)) }
+        Column { title: $title, value: |runs| Spread::of(runs.throughput.iter().map(|$run| $figure)) }
     };
 }
 
 macro_rules! of_latency {
     ($title:literal, $run:ident => $figure:expr) => {
-        Column { title: $title, of: |runs| Spread::of(runs.latency.iter().map(|$run| $figure)) }
+        Column { title: $title, value: |runs| Spread::of(runs.latency.iter().map(|$run| $figure)) }
     };
 }
 
@@ -76,20 +76,20 @@ pub(crate) const COLUMNS: [Column; 9] = [
 ];
 
 impl Runs {
-    pub(crate) fn none(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         Self { name: name.into(), throughput: Vec::new(), latency: Vec::new() }
     }
 }
 
 impl Setting {
-    pub(crate) fn of(&self, name: &str) -> Option<&Runs> {
+    fn runs_of(&self, name: &str) -> Option<&Runs> {
         self.candidates.iter().find(|runs| runs.name == name)
     }
 }
 
 impl Report {
     /// An empty report for this machine.
-    pub(crate) fn of(machine: Machine) -> Self {
+    pub(crate) fn new(machine: Machine) -> Self {
         Self {
             machine,
             settings: Vec::new(),
@@ -99,20 +99,21 @@ impl Report {
         }
     }
 
-    /// The table for people: medians with the range, and the ratio of reknit's figures to the others'.
+    /// Returns the table to print: medians with their ranges, and the ratios of reknit's figures to the others'.
     pub(crate) fn table(&self) -> String {
         let mut text = format!("{}\n", self.machine);
         for setting in &self.settings {
             let _ = writeln!(text, "\n{} objects of each Kind, {} workers", setting.objects, setting.workers);
-            text += &aligned(&setting.rows());
+            text += &align_columns(&setting.rows());
         }
         text += "\n";
         for (objects, seconds) in &self.listing {
-            let _ = writeln!(text, "listing {objects} of each Kind takes a process {} s", shown(seconds));
+            let _ =
+                writeln!(text, "listing {objects} objects of each Kind takes {} s", format_spread(seconds));
         }
-        text += &aligned(&self.memory_rows());
-        for (name, spent) in &self.idle {
-            let _ = writeln!(text, "idle for a minute, {name} takes {spent:.1} ms of processor time");
+        text += &align_columns(&self.memory_rows());
+        for (name, milliseconds) in &self.idle {
+            let _ = writeln!(text, "idle for a minute, {name} uses {milliseconds:.1} ms of processor time");
         }
         text
     }
@@ -124,8 +125,8 @@ impl Report {
         let titles = ["MB", "first list", "peak", "relist", "peak", "churn", "peak"];
         let mut rows = vec![titles.map(str::to_owned).to_vec()];
         for (name, phases) in &self.memory {
-            let each = [phases.first_list, phases.relist, phases.churn];
-            let figures = each.iter().flat_map(|memory| [memory.settled, memory.peak]);
+            let memories = [phases.first_list, phases.relist, phases.churn];
+            let figures = memories.iter().flat_map(|memory| [memory.settled, memory.peak]);
             rows.push(std::iter::once(name.clone()).chain(figures.map(|mb| format!("{mb:.0}"))).collect());
         }
         rows
@@ -137,10 +138,11 @@ impl Setting {
         let row = |name: String, figures: Vec<String>| std::iter::once(name).chain(figures).collect();
         let mut rows = vec![row(String::new(), COLUMNS.iter().map(|column| column.title.into()).collect())];
         for runs in &self.candidates {
-            let figure = |column: &Column| column.figure(runs).as_ref().map_or_else(|| "–".into(), shown);
+            let figure =
+                |column: &Column| column.figure(runs).as_ref().map_or_else(|| "–".into(), format_spread);
             rows.push(row(runs.name.clone(), COLUMNS.iter().map(figure).collect()));
         }
-        let Some(ours) = self.of(REKNIT) else { return rows };
+        let Some(ours) = self.runs_of(REKNIT) else { return rows };
         for theirs in self.candidates.iter().filter(|runs| runs.name != REKNIT) {
             let figure = |column: &Column| {
                 ratio(column, ours, theirs).map_or_else(|| "–".into(), |r| format!("{r:.2}"))
@@ -152,11 +154,11 @@ impl Setting {
 }
 
 impl Column {
-    /// The figure of these runs, if it means something. A floor is given its writes, so it has no list to read, and
-    /// keeps nothing else in memory.
+    /// Returns the figure of these runs, or `None` if it is meaningless. A floor neither lists nor caches objects, so
+    /// its memory and its first and last Ready do not compare with those of a controller.
     pub(crate) fn figure(&self, runs: &Runs) -> Option<Spread> {
         let meaningless = is_floor(&runs.name) && (self.title.contains("MB") || self.title.contains("Ready"));
-        if meaningless { None } else { (self.of)(runs) }
+        if meaningless { None } else { (self.value)(runs) }
     }
 }
 
@@ -164,7 +166,7 @@ fn ratio(column: &Column, ours: &Runs, theirs: &Runs) -> Option<f64> {
     Some(column.figure(ours)?.median / column.figure(theirs)?.median)
 }
 
-fn shown(spread: &Spread) -> String {
+fn format_spread(spread: &Spread) -> String {
     let digits = match spread.median {
         median if median >= 100.0 => 0,
         median if median >= 10.0 => 1,
@@ -178,13 +180,13 @@ fn shown(spread: &Spread) -> String {
 }
 
 /// Aligns the columns, the first to the left and the others to the right.
-fn aligned(rows: &[Vec<String>]) -> String {
-    let width = |at: usize| rows.iter().map(|row| row[at].chars().count()).max().unwrap_or(0);
+fn align_columns(rows: &[Vec<String>]) -> String {
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let mut text = String::new();
     for row in rows {
-        let cells = row.iter().enumerate().map(|(at, cell)| match at {
-            0 => format!("{cell:<0$}", width(at)),
-            _ => format!("  {cell:>0$}", width(at)),
+        let cells = row.iter().enumerate().map(|(column, cell)| match column {
+            0 => format!("{cell:<0$}", width(column)),
+            _ => format!("  {cell:>0$}", width(column)),
         });
         text += cells.collect::<String>().trim_end();
         text += "\n";

@@ -19,11 +19,11 @@ impl Spread {
     }
 }
 
-/// The quantile of sorted values, interpolated between two of them.
+/// Returns a quantile of sorted values, interpolated between the two nearest ones. `share` is between 0 and 1.
 pub(crate) fn quantile(sorted: &[f64], share: f64) -> f64 {
-    let at = share * (sorted.len().max(1) - 1) as f64;
-    let value = |at: f64| sorted.get(at as usize).copied().unwrap_or(f64::NAN);
-    value(at.floor()) + (value(at.ceil()) - value(at.floor())) * at.fract()
+    let position = share * (sorted.len().max(1) - 1) as f64;
+    let value = |index: f64| sorted.get(index as usize).copied().unwrap_or(f64::NAN);
+    value(position.floor()) + (value(position.ceil()) - value(position.floor())) * position.fract()
 }
 
 #[cfg(test)]

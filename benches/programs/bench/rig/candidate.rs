@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-/// A program, and its arguments for the common task.
+/// A program to measure, with its arguments.
 #[derive(Clone, Debug)]
 pub(crate) struct Candidate {
     pub(crate) name: &'static str,
@@ -13,8 +13,9 @@ pub(crate) struct Candidate {
 pub(crate) const REKNIT: &str = "reknit";
 const FLOOR: &str = "floor";
 const TUNED: &str = "tuned";
-const WATCHING: &str = "watching";
+const WATCH: &str = "--watch";
 
+/// Name, program and arguments of each candidate.
 const ALL: [(&str, &str, &[&str]); 7] = [
     (REKNIT, "bench-reknit", &["--disable-ha", "--bind-address", "127.0.0.1"]),
     ("kube-runtime", "bench-kube-runtime", &[]),
@@ -22,7 +23,7 @@ const ALL: [(&str, &str, &[&str]); 7] = [
     ("controller-runtime", "bench-controller-runtime", &[]),
     ("controller-runtime-tuned", "bench-controller-runtime", &[TUNED]),
     (FLOOR, "bench-floor", &[]),
-    ("floor-watching", "bench-floor", &[WATCHING]),
+    ("floor-watching", "bench-floor", &[WATCH]),
 ];
 
 /// The names of all candidates.
@@ -31,34 +32,34 @@ pub(crate) fn names() -> [&'static str; 7] {
 }
 
 impl Candidate {
-    /// The candidates whose program is in the folder. The others are printed and left out.
+    /// Returns the candidates whose program is in the folder, and prints the others.
     pub(crate) fn all(folder: &Path) -> Vec<Self> {
         let candidates =
             ALL.map(|(name, program, arguments)| Self { name, program: folder.join(program), arguments });
-        let (there, missing): (Vec<_>, Vec<_>) =
+        let (present, missing): (Vec<_>, Vec<_>) =
             candidates.into_iter().partition(|candidate| candidate.program.is_file());
         for candidate in missing {
             eprintln!("{} is left out: there is no {}", candidate.name, candidate.program.display());
         }
-        there
+        present
     }
 
     pub(crate) fn is_floor(&self) -> bool {
         is_floor(self.name)
     }
 
-    /// Returns true if the program follows its framework's advice on memory.
+    /// Returns true if the program follows its framework's documentation on optimization.
     pub(crate) fn is_tuned(&self) -> bool {
         self.arguments == [TUNED]
     }
 
-    /// Returns true if the program opens watches that it does not use, because every controller has their cost.
+    /// Returns true for the floor that also reads watches without using them, because every controller has that cost.
     pub(crate) fn also_watches(&self) -> bool {
-        self.arguments == [WATCHING]
+        self.arguments == [WATCH]
     }
 }
 
-/// Returns true if the candidate of this name is given its writes.
+/// Returns true if the candidate of this name is a bare client instead of a controller.
 pub(crate) fn is_floor(name: &str) -> bool {
     name.starts_with(FLOOR)
 }

@@ -19,8 +19,8 @@ use crate::{Result, rig::watch::Watch};
 const CRD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../config/300-addressableservice.yaml");
 const ADDRESSABLE_SERVICES: &str = "/apis/samples.knative.dev/v1alpha1/addressableservices";
 const SERVICES: &str = "/api/v1/services";
-/// The number of concurrent requests of this program outside of measurements.
-const AT_ONCE: usize = 32;
+/// The number of concurrent requests with which this program prepares a measurement.
+const CONCURRENCY: usize = 32;
 const NAMESPACES: usize = 10;
 
 /// A real API server with only the objects of the measurement.
@@ -31,7 +31,7 @@ pub(crate) struct Cluster {
 
 /// The fields of an AddressableService that are read.
 #[derive(Deserialize)]
-pub(crate) struct Found {
+pub(crate) struct ListedObject {
     metadata: Metadata,
     status: Option<Value>,
 }
@@ -47,7 +47,7 @@ struct Metadata {
 #[derive(Deserialize)]
 struct List {
     metadata: ListMeta,
-    items: Vec<Found>,
+    items: Vec<ListedObject>,
 }
 
 #[derive(Deserialize)]
@@ -56,7 +56,7 @@ struct ListMeta {
     resource_version: String,
 }
 
-impl Found {
+impl ListedObject {
     fn status_path(&self) -> String {
         let Metadata { namespace, name, .. } = &self.metadata;
         format!("/apis/samples.knative.dev/v1alpha1/namespaces/{namespace}/addressableservices/{name}/status")
@@ -79,152 +79,163 @@ impl Cluster {
         self.plane.folder()
     }
 
-    pub(crate) async fn version(&self) -> Result<String> {
+    pub(crate) async fn server_version(&self) -> Result<String> {
         Ok(self.client.apiserver_version().await?.git_version)
     }
 
     /// Adds pairs of an AddressableService without a status and its Service until there are this many.
     pub(crate) async fn grow_to(&self, pairs: usize) -> Result<()> {
-        if self.kept().exists() {
-            self.reset().await?;
+        if self.snapshot_folder().exists() {
+            self.restore_snapshot().await?;
         }
-        self.add_up_to(pairs).await?;
-        self.keep().await
+        self.create_pairs(pairs).await?;
+        self.save_snapshot().await
     }
 
-    async fn add_up_to(&self, pairs: usize) -> Result<()> {
-        let there = self.list().await?.items.len();
+    async fn create_pairs(&self, pairs: usize) -> Result<()> {
+        let existing = self.list().await?.items.len();
         for namespace in 0..NAMESPACES {
-            self.make_namespace(&format!("bench-{namespace}")).await?;
+            self.create_namespace(&format!("bench-{namespace}")).await?;
         }
-        each(there..pairs, async |number| {
+        for_each_concurrently(existing..pairs, async |number| {
             let (namespace, name) = (format!("bench-{}", number % NAMESPACES), format!("web-{number:06}"));
-            self.add_addressable_service(&namespace, &name).await?;
-            self.add_service(&namespace, &name).await
+            self.create_addressable_service(&namespace, &name).await?;
+            self.create_service(&namespace, &name).await
         })
         .await
     }
 
-    pub(crate) async fn make_namespace(&self, name: &str) -> Result<()> {
+    pub(crate) async fn create_namespace(&self, name: &str) -> Result<()> {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
         Ok(self.plane.apply_yaml(&namespace.to_string()).await?)
     }
 
-    pub(crate) async fn add_service(&self, namespace: &str, name: &str) -> Result<()> {
+    pub(crate) async fn create_service(&self, namespace: &str, name: &str) -> Result<()> {
         let path = format!("/api/v1/namespaces/{namespace}/services");
         self.send(Request::post(path), &service(namespace, name)).await
     }
 
-    pub(crate) async fn remove_services(&self, namespace: &str, names: Vec<String>) -> Result<()> {
-        each(names, async |name| {
+    pub(crate) async fn delete_services(&self, namespace: &str, names: Vec<String>) -> Result<()> {
+        for_each_concurrently(names, async |name| {
             let path = format!("/api/v1/namespaces/{namespace}/services/{name}");
             self.send(Request::delete(path), &json!({})).await
         })
         .await
     }
 
-    pub(crate) async fn add_addressable_services(&self, namespace: &str, names: Vec<String>) -> Result<()> {
-        each(names, async |name| self.add_addressable_service(namespace, &name).await).await
+    pub(crate) async fn create_addressable_services(
+        &self,
+        namespace: &str,
+        names: Vec<String>,
+    ) -> Result<()> {
+        for_each_concurrently(names, async |name| self.create_addressable_service(namespace, &name).await)
+            .await
     }
 
-    async fn add_addressable_service(&self, namespace: &str, name: &str) -> Result<()> {
+    async fn create_addressable_service(&self, namespace: &str, name: &str) -> Result<()> {
         let path = format!("/apis/samples.knative.dev/v1alpha1/namespaces/{namespace}/addressableservices");
         self.send(Request::post(path), &addressable_service(namespace, name)).await
     }
 
-    /// Restores the state that was [kept](Self::keep), under a new API server, so that each candidate starts from the
+    /// Restores the [saved](Self::save_snapshot) objects under a new API server, so that each candidate starts from the
     /// same state.
-    pub(crate) async fn reset(&self) -> Result<()> {
+    pub(crate) async fn restore_snapshot(&self) -> Result<()> {
         self.plane.stop().await?;
-        copy(&self.kept(), &self.data()).await?;
+        copy_folder(&self.snapshot_folder(), &self.etcd_folder()).await?;
         self.plane.restart().await?;
-        self.warm().await
+        self.wait_for_watch_cache().await
     }
 
-    /// Keeps the current state, instead of the state that was kept before.
-    pub(crate) async fn keep(&self) -> Result<()> {
+    /// Saves the current objects, in place of the previous snapshot. Restarts the API server.
+    pub(crate) async fn save_snapshot(&self) -> Result<()> {
         self.plane.stop().await?;
-        copy(&self.data(), &self.kept()).await?;
+        copy_folder(&self.etcd_folder(), &self.snapshot_folder()).await?;
         Ok(self.plane.restart().await?)
     }
 
-    /// Waits until the API server has cached the objects that are going to be listed.
-    async fn warm(&self) -> Result<()> {
+    /// Waits until the API server's watch cache has both Kinds.
+    async fn wait_for_watch_cache(&self) -> Result<()> {
         for path in [SERVICES, ADDRESSABLE_SERVICES] {
-            let nothing = format!("{path}?resourceVersion=0&fieldSelector=metadata.name%3Dnone");
-            self.client.request_text(Request::get(nothing).body(Vec::new())?).await?;
+            let empty_list = format!("{path}?resourceVersion=0&fieldSelector=metadata.name%3Dnone");
+            self.client.request_text(Request::get(empty_list).body(Vec::new())?).await?;
         }
         Ok(())
     }
 
-    fn data(&self) -> PathBuf {
+    fn etcd_folder(&self) -> PathBuf {
         self.folder().join("etcd")
     }
 
-    fn kept(&self) -> PathBuf {
-        self.folder().join("kept")
+    fn snapshot_folder(&self) -> PathBuf {
+        self.folder().join("snapshot")
     }
 
     /// Removes every status in one namespace.
-    pub(crate) async fn reset_in(&self, namespace: &str) -> Result<()> {
+    pub(crate) async fn clear_statuses(&self, namespace: &str) -> Result<()> {
         let all = self.list().await?.items.into_iter();
-        let with_status = all.filter(|found| found.metadata.namespace == namespace && found.status.is_some());
-        let none = json!({"status": null});
-        each(with_status, async |found| self.merge(&found.status_path(), &none).await).await
+        let with_status =
+            all.filter(|listed| listed.metadata.namespace == namespace && listed.status.is_some());
+        let no_status = json!({"status": null});
+        for_each_concurrently(with_status, async |listed| {
+            self.merge_patch(&listed.status_path(), &no_status).await
+        })
+        .await
     }
 
-    /// The writes that make every object Ready. Each line has a path and a merge patch, which only fits the current
-    /// resourceVersion.
+    /// Returns the writes that make every object Ready. Each line has a path and a merge patch with the current
+    /// resourceVersion as precondition.
     pub(crate) async fn status_writes(&self) -> Result<String> {
-        let lines = self.list().await?.items.into_iter().map(|found| {
-            let mut body = ready_status(&found.metadata.namespace, &found.metadata.name);
-            body["metadata"] = json!({"resourceVersion": found.metadata.resource_version});
-            format!("{}\t{body}\n", found.status_path())
+        let lines = self.list().await?.items.into_iter().map(|listed| {
+            let mut body = ready_status(&listed.metadata.namespace, &listed.metadata.name);
+            body["metadata"] = json!({"resourceVersion": listed.metadata.resource_version});
+            format!("{}\t{body}\n", listed.status_path())
         });
         Ok(lines.collect())
     }
 
     /// Watches the AddressableServices from now on.
     pub(crate) async fn watch(&self) -> Result<Watch> {
-        Ok(Watch::from(&self.client, self.list().await?.metadata.resource_version))
+        Ok(Watch::start(&self.client, self.list().await?.metadata.resource_version))
     }
 
     /// Ends all watches, and makes their resourceVersions too old to resume from.
-    pub(crate) async fn forget(&self) -> Result<()> {
+    pub(crate) async fn expire_watches(&self) -> Result<()> {
         self.plane.compact().await?;
         Ok(self.plane.restart().await?)
     }
 
-    /// Makes an AddressableService name a missing Service, and then creates that Service. Waits for the status each
-    /// time, which shows that the candidate watches both Kinds.
-    pub(crate) async fn served_again(&self) -> Result<()> {
-        let found = self.list().await?.items.into_iter().next().ok_or("there is no object")?.metadata;
+    /// Makes an AddressableService name a missing Service, and then creates that Service. Waits for the candidate's
+    /// status write each time, which shows that the candidate watches both Kinds.
+    pub(crate) async fn wait_until_both_kinds_are_watched(&self) -> Result<()> {
+        let listed =
+            self.list().await?.items.into_iter().next().ok_or("there is no AddressableService")?.metadata;
         let path = format!(
             "/apis/samples.knative.dev/v1alpha1/namespaces/{}/addressableservices/{}",
-            found.namespace, found.name
+            listed.namespace, listed.name
         );
         let mut watch = self.watch().await?;
-        self.merge(&path, &json!({"spec": {"serviceName": "late"}})).await?;
+        self.merge_patch(&path, &json!({"spec": {"serviceName": "late"}})).await?;
         while watch.next().await?.ready != Some(false) {}
-        self.add_service(&found.namespace, "late").await?;
+        self.create_service(&listed.namespace, "late").await?;
         while watch.next().await?.ready != Some(true) {}
         Ok(())
     }
 
     /// Sets an annotation of 10 to 300 bytes on each Service.
-    pub(crate) async fn change_services(&self) -> Result<()> {
+    pub(crate) async fn annotate_services(&self) -> Result<()> {
         let length = AtomicUsize::new(0);
         let services: Vec<Metadata> =
-            self.list().await?.items.into_iter().map(|found| found.metadata).collect();
-        each(services, async |Metadata { namespace, name, .. }| {
+            self.list().await?.items.into_iter().map(|listed| listed.metadata).collect();
+        for_each_concurrently(services, async |Metadata { namespace, name, .. }| {
             let note = "x".repeat(10 + length.fetch_add(37, Ordering::Relaxed) % 290);
             let path = format!("/api/v1/namespaces/{namespace}/services/{name}");
-            self.merge(&path, &json!({"metadata": {"annotations": {"bench.reknit.dev/note": note}}})).await
+            self.merge_patch(&path, &json!({"metadata": {"annotations": {"bench.reknit.dev/note": note}}}))
+                .await
         })
         .await
     }
 
-    async fn merge(&self, path: &str, patch: &Value) -> Result<()> {
+    async fn merge_patch(&self, path: &str, patch: &Value) -> Result<()> {
         self.send(Request::patch(path).header("Content-Type", "application/merge-patch+json"), patch).await
     }
 
@@ -239,16 +250,19 @@ impl Cluster {
     }
 }
 
-/// Makes one folder a copy of the other.
-async fn copy(from: &Path, to: &Path) -> Result<()> {
+/// Replaces `to` with a copy of `from`.
+async fn copy_folder(from: &Path, to: &Path) -> Result<()> {
     if to.exists() {
         tokio::fs::remove_dir_all(to).await?;
     }
-    let copied = Command::new("cp").arg("-R").args([from, to]).status().await?;
-    if copied.success() { Ok(()) } else { Err(format!("{} was not copied", from.display()).into()) }
+    let status = Command::new("cp").arg("-R").args([from, to]).status().await?;
+    if status.success() { Ok(()) } else { Err(format!("failed to copy {}: {status}", from.display()).into()) }
 }
 
-/// Applies `to` to each item, many at a time.
-async fn each<T>(all: impl IntoIterator<Item = T>, to: impl AsyncFn(T) -> Result<()>) -> Result<()> {
-    stream::iter(all.into_iter().map(Ok)).try_for_each_concurrent(AT_ONCE, |one| to(one)).await
+/// Calls `action` with each item, for a limited number of items at a time.
+async fn for_each_concurrently<T>(
+    items: impl IntoIterator<Item = T>,
+    action: impl AsyncFn(T) -> Result<()>,
+) -> Result<()> {
+    stream::iter(items.into_iter().map(Ok)).try_for_each_concurrent(CONCURRENCY, |item| action(item)).await
 }

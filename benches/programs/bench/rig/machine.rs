@@ -1,4 +1,4 @@
-//! The machine of the measurement, which every figure depends on.
+//! The machine and the versions that the figures depend on.
 
 use std::{fmt, fs, process::Command};
 
@@ -15,22 +15,25 @@ pub(crate) struct Machine {
     pub(crate) rustc: String,
     pub(crate) commit: String,
     pub(crate) api_server: String,
-    /// The load of the machine at the start. A load above one means that it does other work too.
+    /// The load average at the start. A value above one means that other programs run too.
     pub(crate) load: String,
 }
 
 impl Machine {
-    pub(crate) async fn this(cluster: &Cluster) -> Self {
+    pub(crate) async fn current(cluster: &Cluster) -> Self {
         let memory = field("/proc/meminfo", "MemTotal");
         let kilobytes: f64 = memory.split(' ').next().and_then(|number| number.parse().ok()).unwrap_or(0.0);
         Self {
             processor: field("/proc/cpuinfo", "model name"),
             processors: std::thread::available_parallelism().map_or(0, Into::into),
             gigabytes: (kilobytes * 1024.0 / 1e8).round() / 10.0,
-            kernel: said("uname", &["-sr"]),
-            rustc: said("rustc", &["--version"]),
-            commit: said("git", &["-C", env!("CARGO_MANIFEST_DIR"), "describe", "--always", "--dirty"]),
-            api_server: cluster.version().await.unwrap_or_default(),
+            kernel: command_output("uname", &["-sr"]),
+            rustc: command_output("rustc", &["--version"]),
+            commit: command_output(
+                "git",
+                &["-C", env!("CARGO_MANIFEST_DIR"), "describe", "--always", "--dirty"],
+            ),
+            api_server: cluster.server_version().await.unwrap_or_default(),
             load: read("/proc/loadavg").split(' ').next().unwrap_or_default().to_owned(),
         }
     }
@@ -51,14 +54,14 @@ fn read(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }
 
-/// The value of a field, which stands after the colon.
+/// Returns the value of a field of a file in /proc.
 fn field(path: &str, name: &str) -> String {
     let text = read(path);
     let line = text.lines().find(|line| line.starts_with(name)).unwrap_or_default();
     line.split_once(':').map_or("", |(_, value)| value).trim().to_owned()
 }
 
-fn said(program: &str, arguments: &[&str]) -> String {
+fn command_output(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output().map(|output| output.stdout);
     String::from_utf8_lossy(&output.unwrap_or_default()).trim().to_owned()
 }

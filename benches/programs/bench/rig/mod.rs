@@ -2,7 +2,7 @@
 
 pub(crate) mod candidate;
 pub(crate) mod cluster;
+pub(crate) mod cpu;
 pub(crate) mod machine;
 pub(crate) mod process;
-pub(crate) mod rest;
 pub(crate) mod watch;

@@ -12,22 +12,22 @@ use crate::Result;
 
 /// One event of the watch.
 #[derive(Debug)]
-pub(crate) struct Seen {
+pub(crate) struct Event {
     pub(crate) namespace: String,
     pub(crate) name: String,
-    /// True if the object is Ready. `None` if the status does not say.
+    /// Whether the object is Ready. `None` if it has no such condition.
     pub(crate) ready: Option<bool>,
-    pub(crate) at: Instant,
+    pub(crate) received_at: Instant,
 }
 
 /// The events since the watch was opened.
 pub(crate) struct Watch {
-    events: mpsc::UnboundedReceiver<Seen>,
+    events: mpsc::UnboundedReceiver<Event>,
     task: AbortHandle,
 }
 
 #[derive(Deserialize)]
-struct Line {
+struct WatchLine {
     object: Object,
 }
 
@@ -58,17 +58,17 @@ struct Condition {
 }
 
 impl Watch {
-    /// Watches from this resourceVersion, and resumes when the server ends the watch, as it does while the definition
-    /// of a Kind is new.
-    pub(crate) fn from(client: &Client, version: String) -> Self {
-        let (tell, events) = mpsc::unbounded_channel();
+    /// Watches from this resourceVersion, and resumes when the server ends the watch, as it does shortly after a
+    /// CustomResourceDefinition is created.
+    pub(crate) fn start(client: &Client, version: String) -> Self {
+        let (sender, events) = mpsc::unbounded_channel();
         let (client, mut version) = (client.clone(), version);
-        let follow = async move { while follow(&client, &mut version, &tell).await.is_ok() {} };
+        let follow = async move { while follow(&client, &mut version, &sender).await.is_ok() {} };
         Self { events, task: tokio::spawn(follow).abort_handle() }
     }
 
-    pub(crate) async fn next(&mut self) -> Result<Seen> {
-        Ok(self.events.recv().await.ok_or("the watch of the measuring program ended")?)
+    pub(crate) async fn next(&mut self) -> Result<Event> {
+        Ok(self.events.recv().await.ok_or("the benchmark's own watch ended")?)
     }
 
     /// Drops the events so far, and returns their number.
@@ -78,16 +78,16 @@ impl Watch {
 }
 
 /// Follows the watch until the server ends it. An error means that the watch cannot be resumed.
-async fn follow(client: &Client, version: &mut String, tell: &mpsc::UnboundedSender<Seen>) -> Result<()> {
+async fn follow(client: &Client, version: &mut String, sender: &mpsc::UnboundedSender<Event>) -> Result<()> {
     let path = format!(
         "/apis/samples.knative.dev/v1alpha1/addressableservices?watch=true&resourceVersion={version}"
     );
     let mut lines = client.request_stream(Request::get(path).body(Vec::new())?).await?.lines();
     while let Some(Ok(line)) = lines.next().await {
-        let at = Instant::now();
-        let Line { object } = serde_json::from_str(&line)?;
+        let received_at = Instant::now();
+        let WatchLine { object } = serde_json::from_str(&line)?;
         version.clone_from(&object.metadata.resource_version);
-        tell.send(object.seen(at))?;
+        sender.send(object.into_event(received_at))?;
     }
     Ok(())
 }
@@ -99,14 +99,14 @@ impl Drop for Watch {
 }
 
 impl Object {
-    fn seen(self, at: Instant) -> Seen {
+    fn into_event(self, received_at: Instant) -> Event {
         let conditions = self.status.map(|status| status.conditions).unwrap_or_default();
         let ready = conditions.iter().find(|condition| condition.r#type == "Ready");
-        Seen {
+        Event {
             ready: ready.map(|condition| condition.status == "True"),
             namespace: self.metadata.namespace,
             name: self.metadata.name,
-            at,
+            received_at,
         }
     }
 }

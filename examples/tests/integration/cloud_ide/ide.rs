@@ -1,4 +1,4 @@
-//! The program under test, its client, and the Pods behind its spaces.
+//! The program under test, its client, and the Pods of its spaces.
 
 use std::time::Duration;
 
@@ -21,14 +21,15 @@ use super::program::pb::{
 };
 use crate::support::{
     process::{self, Process},
-    wait::{SOON, settled},
+    wait::{TIMEOUT, wait_until_settled},
 };
 
-/// Not tonic's own transport: that ends a call at its deadline by itself, and what the server says would not be heard.
+/// Not tonic's transport, which ends a call at its deadline itself: the response of the server would not be seen.
 type Client = CloudIdeServiceClient<Http<HttpConnector, tonic::body::Body>>;
-type Created = JoinHandle<Result<Response<PodSpaceInfo>, Status>>;
+/// The task of a call that creates a space.
+type CreateCall = JoinHandle<Result<Response<PodSpaceInfo>, Status>>;
 
-/// Without nodes: a pod does what the test says.
+/// A control plane without nodes, so that only the tests change the status of pods.
 static PLANE: OnceCell<ControlPlane> = OnceCell::const_new();
 
 /// The program in a namespace of its own.
@@ -41,19 +42,22 @@ pub(super) struct Ide {
 }
 
 impl Ide {
+    /// Starts the program in a new namespace of the shared control plane.
     pub(super) async fn start() -> Self {
         let plane = PLANE.get_or_try_init(ControlPlane::start).await.expect("a control plane");
         let namespace = plane.namespace("ide").await.expect("a namespace");
-        Self::within(plane, &namespace).await
+        Self::start_in(plane, &namespace).await
     }
 
-    pub(super) async fn within(plane: &ControlPlane, namespace: &str) -> Self {
-        let built = process::example("cloud-ide", plane.kubeconfig()).alone().within(namespace);
-        let program = built.args(&["--grpc-address", ":0"]).spawn();
-        Self::of(program, plane, namespace).await
+    pub(super) async fn start_in(plane: &ControlPlane, namespace: &str) -> Self {
+        let command = process::example("cloud-ide", plane.kubeconfig())
+            .without_leader_election()
+            .in_namespace(namespace);
+        let program = command.args(&["--grpc-address", ":0"]).spawn();
+        Self::new(program, plane, namespace).await
     }
 
-    pub(super) async fn of(program: Process, plane: &ControlPlane, namespace: &str) -> Self {
+    pub(super) async fn new(program: Process, plane: &ControlPlane, namespace: &str) -> Self {
         let address = program.address("gRPC").await;
         let pods = Api::namespaced(plane.client().expect("a client"), namespace);
         Self { namespace: namespace.into(), client: client(&address), program, address, pods }
@@ -74,29 +78,32 @@ impl Ide {
         QueryOption { name: name.into(), namespace: self.namespace.clone() }
     }
 
-    /// Asks for a space; aborting the task hangs up.
-    pub(super) fn create(&self, request: impl tonic::IntoRequest<PodInfo>) -> Created {
-        // A client that hangs up with its last call closes the connection too.
+    /// Calls the service to create a space. Aborting the task cancels the call.
+    pub(super) fn create(&self, request: impl tonic::IntoRequest<PodInfo>) -> CreateCall {
+        // A client of its own, so that cancelling the call closes its connection.
         let (mut client, request) = (client(&self.address), request.into_request());
         tokio::spawn(async move { client.create_space_and_wait_for_running(request).await })
     }
 
-    /// Asks for `n`, and waits until that call waits for its pod.
-    pub(super) async fn waiting(&self, name: &str) -> (Created, Pod) {
-        let already = self.waits(name);
+    /// Creates a space, and waits until the call waits for the pod. Returns the call and the pod.
+    pub(super) async fn create_and_wait_for_pod(&self, name: &str) -> (CreateCall, Pod) {
+        let waiting_before = self.waiting_calls(name);
         let call = self.create(self.request(name));
-        eventually(format!("{name} is waited for"), SOON, async || self.waits(name) > already).await;
+        eventually(format!("a call that waits for {name}"), TIMEOUT, async || {
+            self.waiting_calls(name) > waiting_before
+        })
+        .await;
         let pod = self.pods.get(name).await.expect("the pod");
-        assert!(!call.is_finished(), "it does not wait");
+        assert!(!call.is_finished(), "the call must wait");
         (call, pod)
     }
 
     /// The number of calls that have started to wait for this space.
-    fn waits(&self, name: &str) -> usize {
+    fn waiting_calls(&self, name: &str) -> usize {
         let lines = self.program.lines();
         lines
             .iter()
-            .filter(|line| line["message"] == "waiting for it to run" && line["space"] == name)
+            .filter(|line| line["message"] == "waiting for the space to run" && line["space"] == name)
             .count()
     }
 
@@ -105,20 +112,21 @@ impl Ide {
         self.pods.patch_status(name, &PatchParams::default(), &patch).await.expect("its status is patched");
     }
 
-    pub(super) async fn run(&self, name: &str) {
+    /// Sets the status that a kubelet would set once the pod runs.
+    pub(super) async fn set_running(&self, name: &str) {
         self.set_status(name, json!({"phase": "Running", "podIP": "10.1.2.3"})).await;
     }
 
-    pub(super) async fn patch(&self, name: &str, patch: Value) {
+    pub(super) async fn merge_patch(&self, name: &str, patch: Value) {
         self.pods.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.expect("it is patched");
     }
 
-    pub(super) async fn remove(&self, name: &str) {
+    pub(super) async fn delete(&self, name: &str) {
         self.pods.delete(name, &DeleteParams::default()).await.expect("it is deleted");
     }
 
-    /// A pod that is a space, and that no client asked for.
-    pub(super) async fn space_by_hand(&self, name: &str) -> Pod {
+    /// Creates a pod that is a space, without the service.
+    pub(super) async fn create_space_pod(&self, name: &str) -> Pod {
         let pod = json!({
             "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"kind": "cloud-ide"}},
             "spec": {"containers": [{"name": "c", "image": "nginx"}]},
@@ -131,18 +139,21 @@ impl Ide {
         self.pods.get_opt(name).await.expect("an answer").and_then(|pod| pod.uid())
     }
 
-    pub(super) async fn gone(&self, name: &str) {
-        eventually(format!("{name} is gone"), SOON, async || self.uid(name).await.is_none()).await;
+    pub(super) async fn wait_until_gone(&self, name: &str) {
+        eventually(format!("{name} is gone"), TIMEOUT, async || self.uid(name).await.is_none()).await;
     }
 
-    /// The same pod is there, and stays.
-    pub(super) async fn stays(&self, pod: &Pod) {
-        let found =
-            settled(Duration::from_millis(700), "the pod", async || self.uid(&pod.name_any()).await).await;
-        assert_eq!(found, pod.uid(), "{}", self.program.tail());
+    /// Asserts that this pod exists and is not deleted soon.
+    pub(super) async fn assert_kept(&self, pod: &Pod) {
+        let uid = wait_until_settled(Duration::from_millis(700), "the pod", async || {
+            self.uid(&pod.name_any()).await
+        })
+        .await;
+        assert_eq!(uid, pod.uid(), "{}", self.program.last_lines());
     }
 
-    pub(super) async fn names(&self) -> Vec<String> {
+    /// The names of all pods in the namespace.
+    pub(super) async fn pod_names(&self) -> Vec<String> {
         let listed = self.pods.list(&ListParams::default()).await.expect("a list");
         listed.iter().map(ResourceExt::name_any).collect()
     }
@@ -154,20 +165,21 @@ pub(super) fn client(address: &str) -> Client {
     CloudIdeServiceClient::with_origin(http, origin)
 }
 
-/// Returns the result of the call. Panics if it does not end within [`SOON`].
-pub(super) async fn ended(call: Created) -> Result<PodSpaceInfo, Status> {
-    let ended = tokio::time::timeout(SOON, call).await.expect("the call goes on").expect("it does not panic");
-    ended.map(Response::into_inner)
+/// Returns the result of the call. Panics if it does not end within [`TIMEOUT`].
+pub(super) async fn result(call: CreateCall) -> Result<PodSpaceInfo, Status> {
+    let result =
+        tokio::time::timeout(TIMEOUT, call).await.expect("the call ends").expect("it does not panic");
+    result.map(Response::into_inner)
 }
 
-/// The code and the message with which a call ended.
-pub(super) async fn refused(call: Created) -> (Code, String) {
-    let status = ended(call).await.expect_err("it was refused");
+/// Returns the code and the message of a call that fails.
+pub(super) async fn error(call: CreateCall) -> (Code, String) {
+    let status = result(call).await.expect_err("an error");
     (status.code(), status.message().to_owned())
 }
 
-/// Hangs up.
-pub(super) async fn hang_up(call: Created) {
+/// Cancels a call that is in progress.
+pub(super) async fn cancel(call: CreateCall) {
     call.abort();
-    assert!(call.await.is_err_and(|error| error.is_cancelled()), "it had ended before");
+    assert!(call.await.is_err_and(|error| error.is_cancelled()), "the call had ended before");
 }

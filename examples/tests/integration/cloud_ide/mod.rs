@@ -1,12 +1,12 @@
-//! cloud-ide, over gRPC as its clients see it.
+//! Tests of cloud-ide as a process, through its gRPC service.
 
 #[path = "../../../cloud-ide/main.rs"]
-#[expect(dead_code, reason = "it is a program: its main runs in a process of its own")]
+#[expect(dead_code, reason = "a program, of which tests use only parts")]
 mod program;
 
 mod calls;
-mod ending;
 mod grpcurl;
 mod ide;
 mod running;
+mod shutdown;
 mod waiting;

@@ -1,44 +1,48 @@
-//! The results of calls that wait for a space.
+//! Tests of calls that wait for a space.
 
 use std::time::Duration;
 
 use kube::ResourceExt;
+use reknit::testing::eventually;
 use serde_json::json;
 use tonic::{Code, Request};
 
-use super::ide::{Ide, ended, hang_up, refused};
-use crate::support::process::Signal;
+use super::ide::{Ide, cancel, error, result};
+use crate::support::{
+    process::Signal,
+    wait::{TIMEOUT, wait_until_settled},
+};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_space_that_comes_to_run_is_told_with_its_place_and_stays() {
+async fn a_call_returns_the_address_once_the_space_runs_and_the_space_is_kept() {
     let ide = Ide::start().await;
-    let (call, pod) = ide.waiting("a").await;
+    let (call, pod) = ide.create_and_wait_for_pod("a").await;
     ide.set_status("a", json!({"phase": "Pending", "message": "pulling"})).await;
-    ide.run("a").await;
-    let place = ended(call).await.expect("it runs");
-    assert_eq!((&*place.ip, place.port), ("10.1.2.3", 8443));
-    ide.stays(&pod).await;
+    ide.set_running("a").await;
+    let info = result(call).await.expect("it runs");
+    assert_eq!((&*info.ip, info.port), ("10.1.2.3", 8443));
+    ide.assert_kept(&pod).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_space_that_runs_already_is_not_waited_for() {
+async fn a_call_for_a_running_space_returns_at_once() {
     let ide = Ide::start().await;
-    let (call, pod) = ide.waiting("a").await;
-    ide.run("a").await;
-    ended(call).await.expect("it runs");
-    let place = ended(ide.create(ide.request("a"))).await.expect("it still does");
-    assert_eq!(place.ip, "10.1.2.3");
-    ide.stays(&pod).await;
+    let (call, pod) = ide.create_and_wait_for_pod("a").await;
+    ide.set_running("a").await;
+    result(call).await.expect("it runs");
+    let info = result(ide.create(ide.request("a"))).await.expect("it still does");
+    assert_eq!(info.ip, "10.1.2.3");
+    ide.assert_kept(&pod).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_that_fails_or_ends_is_a_failed_precondition_at_once_and_for_whoever_asks_again() {
+async fn a_failed_or_completed_pod_is_a_failed_precondition_for_waiting_and_later_calls() {
     let ide = Ide::start().await;
     for (name, phase) in [("a", "Failed"), ("b", "Succeeded")] {
-        let (call, _) = ide.waiting(name).await;
+        let (call, _) = ide.create_and_wait_for_pod(name).await;
         ide.set_status(name, json!({"phase": phase, "reason": "Evicted", "message": "no room"})).await;
         for call in [call, ide.create(ide.request(name))] {
-            let (code, message) = refused(call).await;
+            let (code, message) = error(call).await;
             assert_eq!(code, Code::FailedPrecondition, "{message}");
             assert!(message.contains(phase) && message.contains("Evicted: no room"), "{message}");
         }
@@ -46,106 +50,106 @@ async fn a_pod_that_fails_or_ends_is_a_failed_precondition_at_once_and_for_whoev
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_deletion_aborts_the_wait_also_while_the_pod_still_takes_its_time() {
+async fn a_deletion_aborts_the_call_even_while_the_pod_is_terminating() {
     let ide = Ide::start().await;
-    let (call, _) = ide.waiting("a").await;
-    ide.remove("a").await;
-    assert_eq!(refused(call).await.0, Code::Aborted);
+    let (call, _) = ide.create_and_wait_for_pod("a").await;
+    ide.delete("a").await;
+    assert_eq!(error(call).await.0, Code::Aborted);
 
-    let (call, _) = ide.waiting("b").await;
-    ide.patch("b", json!({"metadata": {"finalizers": ["tests.reknit.dev/slow"]}})).await;
-    ide.remove("b").await;
-    assert_eq!(refused(call).await.0, Code::Aborted);
+    let (call, _) = ide.create_and_wait_for_pod("b").await;
+    ide.merge_patch("b", json!({"metadata": {"finalizers": ["tests.reknit.dev/slow"]}})).await;
+    ide.delete("b").await;
+    assert_eq!(error(call).await.0, Code::Aborted);
 
-    // Asked for again meanwhile it is created anew, once the name is free.
-    let again = ide.create(ide.request("b"));
-    let waits = |line: &serde_json::Value| line["message"] == "waiting for an older pod of this name to go";
-    ide.program.line("that it waits for the older one to go", waits).await;
-    assert!(!again.is_finished());
-    let going = ide.uid("b").await;
-    ide.patch("b", json!({"metadata": {"finalizers": null}})).await;
-    let is_new = async || ide.uid("b").await.filter(|uid| Some(uid) != going.as_ref());
-    reknit::testing::eventually("a new pod", crate::support::wait::SOON, is_new).await;
-    ide.run("b").await;
-    ended(again).await.expect("it runs");
+    // A call in the meantime creates the space again once the name is free.
+    let second_call = ide.create(ide.request("b"));
+    let is_waiting =
+        |line: &serde_json::Value| line["message"] == "waiting for an older pod of this name to be deleted";
+    ide.program.wait_for_line("a call that waits for the deletion", is_waiting).await;
+    assert!(!second_call.is_finished());
+    let old_uid = ide.uid("b").await;
+    ide.merge_patch("b", json!({"metadata": {"finalizers": null}})).await;
+    let new_uid = async || ide.uid("b").await.filter(|uid| Some(uid) != old_uid.as_ref());
+    eventually("a new pod", TIMEOUT, new_uid).await;
+    ide.set_running("b").await;
+    result(second_call).await.expect("it runs");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_that_is_replaced_while_the_program_cannot_look_aborts_the_wait_and_the_new_one_stays() {
+async fn a_pod_that_is_replaced_while_the_program_is_stopped_aborts_the_call_and_the_new_pod_is_kept() {
     let ide = Ide::start().await;
-    let (call, old) = ide.waiting("a").await;
+    let (call, old) = ide.create_and_wait_for_pod("a").await;
     ide.program.signal(Signal::STOP);
-    ide.remove("a").await;
-    ide.gone("a").await;
-    let new = ide.space_by_hand("a").await;
+    ide.delete("a").await;
+    ide.wait_until_gone("a").await;
+    let new = ide.create_space_pod("a").await;
     assert_ne!(new.uid(), old.uid());
     ide.program.signal(Signal::CONT);
-    assert_eq!(refused(call).await.0, Code::Aborted);
-    ide.stays(&new).await;
+    assert_eq!(error(call).await.0, Code::Aborted);
+    ide.assert_kept(&new).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_deletion_through_the_service_aborts_the_wait_of_another() {
+async fn a_deletion_through_the_service_aborts_a_waiting_call() {
     let mut ide = Ide::start().await;
-    let (call, _) = ide.waiting("a").await;
+    let (call, _) = ide.create_and_wait_for_pod("a").await;
     ide.client.delete_space(ide.query("a")).await.expect("it is deleted");
-    assert_eq!(refused(call).await.0, Code::Aborted);
+    assert_eq!(error(call).await.0, Code::Aborted);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn at_the_deadline_the_server_says_so_and_the_space_goes() {
+async fn a_call_past_its_deadline_gets_deadline_exceeded_and_its_space_is_deleted() {
     let ide = Ide::start().await;
     for timeout in ["500m", "1S"] {
         let mut request = Request::new(ide.request("a"));
         request.metadata_mut().insert("grpc-timeout", timeout.parse().expect("a timeout"));
-        assert_eq!(refused(ide.create(request)).await.0, Code::DeadlineExceeded);
-        ide.gone("a").await;
+        assert_eq!(error(ide.create(request)).await.0, Code::DeadlineExceeded);
+        ide.wait_until_gone("a").await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_space_goes_when_the_last_of_those_who_wait_hangs_up() {
+async fn a_space_is_deleted_when_the_last_waiting_call_is_cancelled() {
     let ide = Ide::start().await;
-    let (first, pod) = ide.waiting("a").await;
-    let (second, _) = ide.waiting("a").await;
-    let (third, joined) = ide.waiting("a").await;
-    assert_eq!(joined.metadata.uid, pod.metadata.uid, "they wait for one pod");
-    hang_up(first).await;
-    ide.stays(&pod).await;
-    hang_up(third).await;
-    ide.stays(&pod).await;
-    hang_up(second).await;
-    ide.gone("a").await;
+    let (first, pod) = ide.create_and_wait_for_pod("a").await;
+    let (second, _) = ide.create_and_wait_for_pod("a").await;
+    let (third, joined) = ide.create_and_wait_for_pod("a").await;
+    assert_eq!(joined.metadata.uid, pod.metadata.uid, "all calls wait for the same pod");
+    cancel(first).await;
+    ide.assert_kept(&pod).await;
+    cancel(third).await;
+    ide.assert_kept(&pod).await;
+    cancel(second).await;
+    ide.wait_until_gone("a").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_still_waits_is_answered_after_another_hung_up() {
+async fn other_calls_still_wait_after_one_is_cancelled() {
     let ide = Ide::start().await;
-    let (first, pod) = ide.waiting("a").await;
-    let (second, _) = ide.waiting("a").await;
-    let (third, _) = ide.waiting("a").await;
-    hang_up(first).await;
-    ide.stays(&pod).await;
-    ide.run("a").await;
-    assert_eq!(ended(second).await.expect("it runs").ip, "10.1.2.3");
-    assert_eq!(ended(third).await.expect("it runs").ip, "10.1.2.3");
-    ide.stays(&pod).await;
+    let (first, pod) = ide.create_and_wait_for_pod("a").await;
+    let (second, _) = ide.create_and_wait_for_pod("a").await;
+    let (third, _) = ide.create_and_wait_for_pod("a").await;
+    cancel(first).await;
+    ide.assert_kept(&pod).await;
+    ide.set_running("a").await;
+    assert_eq!(result(second).await.expect("it runs").ip, "10.1.2.3");
+    assert_eq!(result(third).await.expect("it runs").ip, "10.1.2.3");
+    ide.assert_kept(&pod).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_hangs_up_while_the_pod_is_being_created_leaves_none_behind() {
+async fn a_call_that_is_cancelled_during_the_creation_leaves_no_pod() {
     let ide = Ide::start().await;
-    // At any moment of the call.
+    // Cancels at different moments of the call.
     for round in 0..40 {
         let call = ide.create(ide.request("a"));
         tokio::time::sleep(Duration::from_micros(round * 500)).await;
-        hang_up(call).await;
+        cancel(call).await;
     }
-    let (call, _) = ide.waiting("b").await;
-    hang_up(call).await;
-    ide.gone("b").await;
-    ide.gone("a").await;
-    let left =
-        crate::support::wait::settled(Duration::from_secs(1), "the pods", async || ide.names().await).await;
-    assert_eq!(left, [""; 0], "{}", ide.program.tail());
+    let (call, _) = ide.create_and_wait_for_pod("b").await;
+    cancel(call).await;
+    ide.wait_until_gone("b").await;
+    ide.wait_until_gone("a").await;
+    let pods = wait_until_settled(Duration::from_secs(1), "the pods", async || ide.pod_names().await).await;
+    assert_eq!(pods, [""; 0], "{}", ide.program.last_lines());
 }

@@ -13,17 +13,18 @@ use crate::{
 
 mod undecodable;
 
-/// The calls of a handler, as words such as `+a@5`.
+/// The calls of handlers as words: `+a@5`, `~a@6` and `-a@6` if `a` was added, updated or deleted, with its version,
+/// and `?a` if it could not be decoded.
 #[derive(Clone, Default)]
 struct Calls(Arc<Mutex<Vec<String>>>);
 
 impl Calls {
     fn by(informer: &Informer<ConfigMap>) -> Self {
         let calls = Self::default();
-        let words = calls.clone();
-        informer.on(move |change| words.0.lock().unwrap().push(word(change)));
-        let words = calls.clone();
-        informer.on_undecodable(move |key, _| words.0.lock().unwrap().push(format!("?{}", key.name)));
+        let recorded = calls.clone();
+        informer.on(move |change| recorded.0.lock().unwrap().push(word(change)));
+        let recorded = calls.clone();
+        informer.on_undecodable(move |key, _| recorded.0.lock().unwrap().push(format!("?{}", key.name)));
         calls
     }
 
@@ -42,8 +43,8 @@ fn word(change: &Change<ConfigMap>) -> String {
     format!("{sign}{}@{}", meta.name.as_deref().unwrap(), meta.resource_version.as_deref().unwrap())
 }
 
-/// Starts an informer of all ConfigMaps.
-fn started() -> (Informer<ConfigMap>, Calls, Server) {
+/// Starts an informer of all ConfigMaps. The test responds to its requests.
+fn start() -> (Informer<ConfigMap>, Calls, Server) {
     let (client, server) = server();
     let cx = Context::new("test", client);
     let maps: Informer<ConfigMap> = cx.get();
@@ -52,34 +53,39 @@ fn started() -> (Informer<ConfigMap>, Calls, Server) {
     (maps, calls, server)
 }
 
-/// Starts an informer and answers its list and watch.
-async fn synced(version: &str, items: &[Value]) -> (Informer<ConfigMap>, Calls, Server, Stream) {
-    let (maps, calls, mut server) = started();
+/// Starts an informer of all ConfigMaps and responds to its first list and watch.
+async fn start_synced(version: &str, items: &[Value]) -> (Informer<ConfigMap>, Calls, Server, Stream) {
+    let (maps, calls, mut server) = start();
     let watch = server.sync(version, items).await;
     maps.synced().await;
     calls.take();
     (maps, calls, server, watch)
 }
 
-async fn until_called(calls: &Calls, wanted: &str) {
+/// The object of an `ERROR` event of a watch whose version has been compacted.
+fn expired() -> Value {
+    json!({"kind": "Status", "message": "too old", "reason": "Expired", "code": 410})
+}
+
+async fn until_called(calls: &Calls, expected: &str) {
     for _ in 0..100_000 {
-        if calls.0.lock().unwrap().iter().any(|word| word == wanted) {
+        if calls.0.lock().unwrap().iter().any(|word| word == expected) {
             return;
         }
         tokio::task::yield_now().await;
     }
-    panic!("{wanted} was not called, but {:?}", calls.take());
+    panic!("{expected} was not called, but {:?}", calls.take());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_list_is_read_in_pages_and_watched_from_the_version_of_the_first_page() {
-    let (maps, calls, mut server) = started();
+    let (maps, calls, mut server) = start();
     let first = server.list().await;
     assert_eq!((first.path.as_str(), first.query.get("continue")), ("/api/v1/configmaps", None));
     first.page("10", "more", &[map("a", "5")]);
     let second = server.list().await;
     assert_eq!(second.query["continue"], "more");
-    assert!(matches!(maps.state(), InformerState::Waiting { .. }), "half a list is none");
+    assert!(matches!(maps.state(), InformerState::Waiting { .. }), "the list is not complete");
     second.items("17", &[map("b", "6")]);
     let _watch = server.watch("10").await.stream();
     maps.synced().await;
@@ -89,30 +95,30 @@ async fn a_list_is_read_in_pages_and_watched_from_the_version_of_the_first_page(
 
 #[tokio::test(start_paused = true)]
 async fn a_broken_watch_resumes_after_the_last_version() {
-    let (_maps, calls, mut server, watch) = synced("10", &[map("a", "5")]).await;
+    let (_maps, calls, mut server, watch) = start_synced("10", &[map("a", "5")]).await;
     watch.event("MODIFIED", &map("a", "11"));
     watch.chunk(r#"{"type":"MODIFIED","object":{"met"#);
     until_called(&calls, "~a@11").await;
     watch.cut();
-    server.look().await.items("30", &[]);
+    server.version_check().await.items("30", &[]);
     let watch = server.watch("11").await.stream();
-    watch.event("BOOKMARK", &json!({"kind": "ConfigMap", "metadata": {"resourceVersion": "25"}}));
+    watch.event("BOOKMARK", &bookmark("25"));
     drop(watch);
     let watch = server.watch("25").await.stream();
     watch.event("DELETED", &map("a", "26"));
     until_called(&calls, "-a@11").await;
-    assert_eq!(calls.take(), ["~a@11", "-a@11"], "the last object is the one that was held");
+    assert_eq!(calls.take(), ["~a@11", "-a@11"], "the deletion is reported with the last cached state");
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_event_split_into_chunks_is_one_event() {
-    let (_maps, calls, _server, watch) = synced("10", &[]).await;
-    let two = format!(
+    let (_maps, calls, _server, watch) = start_synced("10", &[]).await;
+    let lines = format!(
         "{}\n{}\n",
         json!({"type": "ADDED", "object": map("ä", "11")}),
         json!({"object": map("b", "12"), "type": "ADDED"})
     );
-    let bytes = two.as_bytes();
+    let bytes = lines.as_bytes();
     bytes.chunks(1).for_each(|piece| watch.bytes(piece));
     watch.event("ADDED", &map("c", "13"));
     until_called(&calls, "+c@13").await;
@@ -121,42 +127,42 @@ async fn an_event_split_into_chunks_is_one_event() {
 
 #[tokio::test(start_paused = true)]
 async fn deletions_during_a_watch_gap_are_reported_with_the_last_object() {
-    let (_maps, calls, mut server, watch) = synced("10", &[map("a", "5"), map("b", "6")]).await;
+    let (_maps, calls, mut server, watch) = start_synced("10", &[map("a", "5"), map("b", "6")]).await;
     watch.event("MODIFIED", &map("a", "11"));
-    watch.event("ERROR", &json!({"kind": "Status", "message": "too old", "reason": "Expired", "code": 410}));
+    watch.event("ERROR", &expired());
     let before = Instant::now();
     server.list().await.items("50", &[map("b", "6"), map("c", "40")]);
-    assert_eq!(before.elapsed(), Duration::ZERO, "the first 410 is no failure to wait for");
+    assert_eq!(before.elapsed(), Duration::ZERO, "no backoff after a first 410");
     let _watch = server.watch("50").await.stream();
     assert_eq!(calls.take(), ["~a@11", "+c@40", "-a@11"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_list_whose_continue_token_expires_is_read_again_without_pages() {
-    let (maps, calls, mut server) = started();
+    let (maps, calls, mut server) = start();
     server.list().await.page("10", "more", &[map("a", "5"), map("b", "6")]);
     server.list().await.fail(410, "the provided continue parameter is too old");
-    let again = server.whole_list().await;
-    assert_eq!(again.query.get("continue"), None);
-    again.fail(500, "too much at once");
+    let whole_list = server.whole_list().await;
+    assert_eq!(whole_list.query.get("continue"), None);
+    whole_list.fail(500, "too much at once");
     server.list().await.page("15", "more", &[map("b", "6")]);
     server.list().await.fail(410, "the provided continue parameter is too old");
     server.whole_list().await.items("20", &[map("b", "6")]);
     maps.synced().await;
     assert_eq!(calls.take(), ["+a@5", "+b@6", "-a@5"]);
     let watch = server.watch("20").await.stream();
-    watch.event("ERROR", &json!({"kind": "Status", "message": "too old", "reason": "Expired", "code": 410}));
+    watch.event("ERROR", &expired());
     server.sync("30", &[]).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_version_that_expires_during_an_outage_is_listed_again_at_once() {
-    let (_maps, calls, mut server, watch) = synced("10", &[map("a", "5")]).await;
+    let (_maps, calls, mut server, watch) = start_synced("10", &[map("a", "5")]).await;
     drop(watch);
     for _ in 0..8 {
-        server.look().await.refuse();
+        server.version_check().await.refuse();
     }
-    server.look().await.items("50", &[map("b", "40")]);
+    server.version_check().await.items("50", &[map("b", "40")]);
     server.watch("10").await.fail(410, "too old");
     let before = Instant::now();
     server.list().await.items("50", &[map("b", "40")]);
@@ -168,11 +174,11 @@ async fn a_version_that_expires_during_an_outage_is_listed_again_at_once() {
 #[tokio::test(start_paused = true)]
 async fn repeated_410_backs_off_and_is_logged() {
     let log = Log::start();
-    let (_maps, _told, mut server) = started();
+    let (_maps, _calls, mut server) = start();
     let before = Instant::now();
-    for time in 0..8 {
+    for round in 0..8 {
         server.list().await.items("10", &[]);
-        assert_eq!(log.lines("WARN").len().min(1), usize::from(time > 1), "the first is no failure");
+        assert_eq!(log.lines("WARN").len().min(1), usize::from(round > 1), "no warning of the first 410");
         server.watch("10").await.fail(410, "too old");
     }
     assert!(before.elapsed() > Duration::from_secs(20), "{:?}", before.elapsed());
@@ -180,7 +186,7 @@ async fn repeated_410_backs_off_and_is_logged() {
 
 #[tokio::test(start_paused = true)]
 async fn an_error_in_a_watch_leads_to_a_new_list() {
-    let (_maps, calls, mut server, watch) = synced("10", &[map("a", "5")]).await;
+    let (_maps, calls, mut server, watch) = start_synced("10", &[map("a", "5")]).await;
     watch.event(
         "ERROR",
         &json!({"kind": "Status", "message": "etcd is upset", "reason": "Internal", "code": 500}),
@@ -193,12 +199,12 @@ async fn an_error_in_a_watch_leads_to_a_new_list() {
 #[tokio::test(start_paused = true)]
 async fn a_kind_that_is_installed_later_is_found_and_logged_once_a_minute() {
     let log = Log::start();
-    let (maps, calls, mut server) = started();
+    let (maps, calls, mut server) = start();
     let before = Instant::now();
     while before.elapsed() < Duration::from_secs(150) {
-        let asked = Instant::now();
-        server.list().await.answer(404, "404 page not found");
-        assert!(asked.elapsed() <= Duration::from_secs(2), "asked again after {:?}", asked.elapsed());
+        let waiting = Instant::now();
+        server.list().await.respond(404, "404 page not found");
+        assert!(waiting.elapsed() <= Duration::from_secs(2), "listed again after {:?}", waiting.elapsed());
     }
     let InformerState::Waiting { why, .. } = maps.state() else { panic!("{:?}", maps.state()) };
     assert!(
@@ -213,11 +219,11 @@ async fn a_kind_that_is_installed_later_is_found_and_logged_once_a_minute() {
 
 #[tokio::test(start_paused = true)]
 async fn a_kind_that_is_removed_and_installed_again_is_listed_again() {
-    let (_maps, calls, mut server, watch) = synced("10", &[map("a", "5")]).await;
+    let (_maps, calls, mut server, watch) = start_synced("10", &[map("a", "5")]).await;
     watch.event("DELETED", &map("a", "11"));
     drop(watch);
-    server.watch("11").await.answer(404, "404 page not found");
-    server.list().await.answer(404, "404 page not found");
+    server.watch("11").await.respond(404, "404 page not found");
+    server.list().await.respond(404, "404 page not found");
     let _watch = server.sync("30", &[map("b", "29")]).await;
     until_called(&calls, "+b@29").await;
     assert_eq!(calls.take(), ["-a@5", "+b@29"]);
@@ -225,33 +231,36 @@ async fn a_kind_that_is_removed_and_installed_again_is_listed_again() {
 
 #[tokio::test(start_paused = true)]
 async fn objects_of_a_removed_kind_stay_cached_while_the_informer_waits() {
-    let (maps, calls, mut server, watch) = synced("10", &[map("a", "5"), map("b", "6")]).await;
+    let (maps, calls, mut server, watch) = start_synced("10", &[map("a", "5"), map("b", "6")]).await;
     watch.cut();
-    server.look().await.answer(404, "404 page not found");
+    server.version_check().await.respond(404, "404 page not found");
     for _ in 0..2 {
-        server.list().await.answer(404, "404 page not found");
+        server.list().await.respond(404, "404 page not found");
     }
     let third = server.list().await;
-    assert!(matches!(maps.state(), InformerState::Synced { .. }), "it may be starting");
-    third.answer(404, "404 page not found");
+    assert!(
+        matches!(maps.state(), InformerState::Synced { .. }),
+        "two 404 may come from a server that is starting"
+    );
+    third.respond(404, "404 page not found");
     let fourth = server.list().await;
     let InformerState::Waiting { why, .. } = maps.state() else { panic!("{:?}", maps.state()) };
     assert!(why.contains("CustomResourceDefinition"), "{why}");
-    assert_eq!((calls.take().len(), maps.len()), (0, 2), "the version may only be served no more");
-    fourth.answer(404, "404 page not found");
+    assert_eq!((calls.take().len(), maps.len()), (0, 2), "the objects may still exist in another version");
+    fourth.respond(404, "404 page not found");
     let _watch = server.sync("30", &[map("a", "29")]).await;
     maps.synced().await;
     assert_eq!(calls.take(), ["~a@29", "-b@6"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_starting_server_that_answers_404_deletes_nothing() {
-    let (_maps, calls, mut server, watch) = synced("10", &[map("a", "5")]).await;
+async fn a_404_from_a_starting_server_deletes_nothing() {
+    let (_maps, calls, mut server, watch) = start_synced("10", &[map("a", "5")]).await;
     watch.cut();
-    server.look().await.answer(404, "404 page not found");
+    server.version_check().await.respond(404, "404 page not found");
     for _ in 0..3 {
-        server.list().await.answer(404, "404 page not found");
-        server.list().await.answer(404, "404 page not found");
+        server.list().await.respond(404, "404 page not found");
+        server.list().await.respond(404, "404 page not found");
         server.list().await.refuse();
         assert_eq!(calls.take(), [""; 0]);
     }
@@ -263,7 +272,7 @@ async fn a_starting_server_that_answers_404_deletes_nothing() {
 #[tokio::test(start_paused = true)]
 async fn a_forbidden_list_backs_off_and_names_the_missing_verbs() {
     let log = Log::start();
-    let (maps, _told, mut server) = started();
+    let (maps, _calls, mut server) = start();
     let before = Instant::now();
     for _ in 0..10 {
         server.list().await.fail(403, "configmaps is forbidden");
@@ -276,7 +285,7 @@ async fn a_forbidden_list_backs_off_and_names_the_missing_verbs() {
 
 #[tokio::test(start_paused = true)]
 async fn an_informer_keeps_retrying_during_an_outage() {
-    let (maps, _told, mut server, watch) = synced("10", &[]).await;
+    let (maps, _calls, mut server, watch) = start_synced("10", &[]).await;
     drop(watch);
     let before = Instant::now();
     while before.elapsed() < Duration::from_secs(3600) {
@@ -288,43 +297,44 @@ async fn an_informer_keeps_retrying_during_an_outage() {
 
 #[tokio::test(start_paused = true)]
 async fn a_process_that_may_not_watch_lists_again_with_backoff() {
-    let (maps, _told, mut server) = started();
+    let (maps, _calls, mut server) = start();
     let before = Instant::now();
     for (version, code) in [("11", 403), ("12", 405), ("13", 501), ("14", 403), ("15", 403), ("16", 403)] {
         server.list().await.items(version, &[map("a", version)]);
         server.watch(version).await.fail(code, "you may not watch");
     }
     assert!(before.elapsed() > Duration::from_secs(7), "{:?}", before.elapsed());
-    let held = maps.get(&Key::new("n", "a")).unwrap();
-    assert_eq!(held.metadata.resource_version.as_deref(), Some("16"), "what has changed is seen");
+    let cached = maps.get(&Key::new("n", "a")).unwrap();
+    assert_eq!(cached.metadata.resource_version.as_deref(), Some("16"), "each list updates the cache");
 }
 
+/// The object of a `BOOKMARK` event.
 fn bookmark(version: &str) -> Value {
     json!({"kind": "ConfigMap", "metadata": {"resourceVersion": version}})
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_silent_watch_is_cut_and_resumed() {
-    let (maps, calls, mut server, watch) = synced("10", &[]).await;
+async fn a_watch_without_events_is_closed_and_resumed() {
+    let (maps, calls, mut server, watch) = start_synced("10", &[]).await;
     watch.event("BOOKMARK", &bookmark("10"));
     let before = Instant::now();
-    let look = server.look().await;
-    assert_eq!(before.elapsed(), SILENCE);
-    look.items("10", &[]);
-    let again = server.watch("10").await.stream();
-    watch.event("ADDED", &map("ghost", "11"));
-    again.event("ADDED", &map("a", "11"));
+    let version_check = server.version_check().await;
+    assert_eq!(before.elapsed(), MAX_SILENCE);
+    version_check.items("10", &[]);
+    let new_watch = server.watch("10").await.stream();
+    watch.event("ADDED", &map("unseen", "11"));
+    new_watch.event("ADDED", &map("a", "11"));
     until_called(&calls, "+a@11").await;
     assert_eq!((calls.take(), maps.len()), (vec!["+a@11".into()], 1));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_sends_no_bookmarks_ends_its_watches_itself() {
-    let (_maps, calls, mut server, mut watch) = synced("10", &[]).await;
+    let (_maps, calls, mut server, mut watch) = start_synced("10", &[]).await;
     for _ in 0..5 {
         tokio::time::sleep(Duration::from_secs(WATCH_SECONDS.end)).await;
         drop(watch);
-        server.look().await.items("10", &[]);
+        server.version_check().await.items("10", &[]);
         watch = server.watch("10").await.stream();
     }
     watch.event("ADDED", &map("a", "11"));
@@ -334,27 +344,27 @@ async fn a_server_that_sends_no_bookmarks_ends_its_watches_itself() {
 #[tokio::test(start_paused = true)]
 async fn watches_without_events_lead_to_a_list_and_a_warning() {
     let log = Log::start();
-    let (_maps, calls, mut server, watch) = synced("10", &[]).await;
-    let _silent = watch;
-    server.look().await.items("11", &[]);
+    let (_maps, calls, mut server, watch) = start_synced("10", &[]).await;
+    let _silent_watch = watch;
+    server.version_check().await.items("11", &[]);
     drop(server.watch("10").await.stream());
-    server.look().await.items("11", &[]);
-    server.watch("10").await.answer(200, "<html>\n");
+    server.version_check().await.items("11", &[]);
+    server.watch("10").await.respond(200, "<html>\n");
     server.list().await.items("11", &[map("a", "11")]);
     let watch = server.watch("11").await.stream();
     until_called(&calls, "+a@11").await;
     assert_eq!(log.lines("3 watches in a row sent no event").len(), 1, "{:?}", log.lines(""));
     watch.cut();
-    server.look().await.items("11", &[]);
+    server.version_check().await.items("11", &[]);
     let _watch = server.watch("11").await.stream();
 }
 
 #[tokio::test(start_paused = true)]
-async fn connections_that_break_before_an_event_cause_no_list() {
-    let (_maps, calls, mut server, mut watch) = synced("10", &[]).await;
+async fn watches_that_break_before_an_event_cause_no_list() {
+    let (_maps, calls, mut server, mut watch) = start_synced("10", &[]).await;
     for _ in 0..5 {
         watch.cut();
-        server.look().await.items("10", &[]);
+        server.version_check().await.items("10", &[]);
         watch = server.watch("10").await.stream();
     }
     watch.event("ADDED", &map("a", "11"));
@@ -363,7 +373,7 @@ async fn connections_that_break_before_an_event_cause_no_list() {
 
 #[tokio::test(start_paused = true)]
 async fn an_unanswered_list_is_requested_again() {
-    let (maps, _told, mut server) = started();
+    let (maps, _calls, mut server) = start();
     let _unanswered = server.list().await;
     let _watch = server.sync("10", &[]).await;
     maps.synced().await;
@@ -371,12 +381,12 @@ async fn an_unanswered_list_is_requested_again() {
 
 #[tokio::test(start_paused = true)]
 async fn an_outage_ends_with_a_watch_from_the_last_version() {
-    let (_maps, calls, mut server, watch) = synced("10", &[map("a", "5")]).await;
+    let (_maps, calls, mut server, watch) = start_synced("10", &[map("a", "5")]).await;
     watch.cut();
     for _ in 0..5 {
-        server.look().await.refuse();
+        server.version_check().await.refuse();
     }
-    server.look().await.items("12", &[]);
+    server.version_check().await.items("12", &[]);
     let watch = server.watch("10").await.stream();
     watch.event("MODIFIED", &map("a", "12"));
     until_called(&calls, "~a@12").await;
@@ -385,23 +395,23 @@ async fn an_outage_ends_with_a_watch_from_the_last_version() {
 #[tokio::test(start_paused = true)]
 async fn a_restored_server_is_listed_again() {
     let log = Log::start();
-    let (_maps, calls, mut server, watch) = synced("50", &[map("a", "45"), map("b", "5")]).await;
+    let (_maps, calls, mut server, watch) = start_synced("50", &[map("a", "45"), map("b", "5")]).await;
     watch.cut();
-    server.look().await.items("20", &[]);
+    server.version_check().await.items("20", &[]);
     server.list().await.items("20", &[map("a", "15"), map("b", "5")]);
     let watch = server.watch("20").await.stream();
     watch.event("MODIFIED", &map("a", "21"));
     until_called(&calls, "~a@21").await;
     assert_eq!(calls.take(), ["~a@15", "~a@21"]);
-    assert_eq!(log.lines("younger").len(), 1);
+    assert_eq!(log.lines("resourceVersion is lower than before").len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_selection_becomes_the_query_of_the_requests() {
     let (client, mut server) = server();
     let cx = Context::new("test", client);
-    let which = select().namespace("n").label("b", "2").label("a", "1").field("metadata.name", "x");
-    let _maps = cx.informer::<Metadata<ConfigMap>>(which);
+    let selection = select().namespace("n").label("b", "2").label("a", "1").field("metadata.name", "x");
+    let _maps = cx.informer::<Metadata<ConfigMap>>(selection);
     cx.informers().start();
     let list = server.list().await;
     assert_eq!(list.path, "/api/v1/namespaces/n/configmaps");
@@ -430,10 +440,10 @@ async fn a_dropped_informer_stops() {
     };
     informers.start();
     let watch = server.sync("10", &[]).await;
-    let informer = maps.handle();
+    let handle = maps.handle();
     drop(maps);
-    assert_eq!(informers.states().len(), 1, "the informer keeps it");
-    drop(informer);
+    assert_eq!(informers.states().len(), 1, "the handle keeps the informer");
+    drop(handle);
     watch.closed().await;
     assert!(server.is_idle() && informers.states().is_empty());
 }
@@ -452,7 +462,7 @@ async fn a_late_informer_starts_at_once_and_late_handlers_get_the_cached_objects
 }
 
 #[tokio::test(start_paused = true)]
-async fn metrics_are_kept_for_each_informer() {
+async fn metrics_are_labelled_by_informer_and_removed_with_it() {
     let (client, mut server) = server();
     let (maps, registry) = {
         let cx = Context::new("test", client);
@@ -473,5 +483,5 @@ async fn metrics_are_kept_for_each_informer() {
     assert_eq!(value("reflector_watches_total"), Some(1.0));
     drop((maps, _watch));
     tokio::time::sleep(Duration::from_secs(1)).await;
-    assert_eq!(value("reflector_objects"), None, "gone with the informer");
+    assert_eq!(value("reflector_objects"), None, "removed with the informer");
 }

@@ -1,31 +1,27 @@
-//! Objects that cannot be decoded, and answers that are not lists.
+//! Objects that cannot be decoded, and responses that are not lists.
 
 use super::*;
-use crate::{client::Answered, object::RawObject};
+use crate::{client::ResponseState, object::RawObject};
 
 #[tokio::test(start_paused = true)]
-async fn an_undecodable_item_does_not_fail_the_others() {
-    let (maps, calls, mut server) = started();
-    let mut bad = map("bad", "7");
-    bad["data"] = json!("not a map");
-    let nameless = json!({"metadata": 3});
-    let watch = server.sync("10", &[map("a", "5"), bad.clone(), nameless.clone(), map("b", "6")]).await;
+async fn an_undecodable_object_does_not_fail_the_others() {
+    let (maps, calls, mut server) = start();
+    let malformed_metadata = json!({"metadata": 3});
+    let items = [map("a", "5"), undecodable("bad", "7"), malformed_metadata.clone(), map("b", "6")];
+    let watch = server.sync("10", &items).await;
     maps.synced().await;
     assert_eq!(calls.take(), ["+a@5", "?bad", "+b@6"]);
 
-    let mut worse = map("a", "11");
-    worse["data"] = json!(3);
-    watch.event("MODIFIED", &worse);
-    watch.event("MODIFIED", &bad);
-    watch.event("MODIFIED", &nameless);
+    watch.event("MODIFIED", &undecodable("a", "11"));
+    watch.event("MODIFIED", &undecodable("bad", "7"));
+    watch.event("MODIFIED", &malformed_metadata);
     watch.event("ADDED", &map("c", "12"));
     until_called(&calls, "+c@12").await;
-    assert_eq!(calls.take(), ["?a", "+c@12"], "one version is calls once");
-    let held = maps.get(&Key::new("n", "a")).unwrap();
-    assert_eq!(held.metadata.resource_version.as_deref(), Some("5"), "what could be decoded is held on");
+    assert_eq!(calls.take(), ["?a", "+c@12"], "each undecodable version is reported once");
+    assert_eq!(version(&maps, &Key::new("n", "a")).as_deref(), Some("5"), "the last decodable state stays");
 
-    watch.event("ERROR", &json!({"kind": "Status", "message": "too old", "reason": "Expired", "code": 410}));
-    server.list().await.items("20", &[worse, map("c", "12")]);
+    watch.event("ERROR", &expired());
+    server.list().await.items("20", &[undecodable("a", "11"), map("c", "12")]);
     let watch = server.watch("20").await.stream();
     watch.event("MODIFIED", &map("a", "21"));
     until_called(&calls, "~a@21").await;
@@ -33,47 +29,47 @@ async fn an_undecodable_item_does_not_fail_the_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_undecodable_state_is_known_until_an_own_write_or_the_watch_repairs_it() {
-    let (maps, calls, mut server, watch) = synced("10", &[map("a", "5"), map("b", "6")]).await;
-    let asking = maps.clone();
-    let seen = Arc::new(Mutex::new(Vec::new()));
-    let answers = seen.clone();
-    maps.on_undecodable(move |key, _| answers.lock().unwrap().push(asking.newest(key).is_err()));
-    for (name, version) in [("a", "11"), ("b", "12")] {
-        let mut bad = map(name, version);
-        bad["data"] = json!("not a map");
-        watch.event("MODIFIED", &bad);
-    }
+async fn newest_returns_an_error_until_an_own_write_or_the_watch_brings_a_decodable_state() {
+    let (maps, calls, mut server, watch) = start_synced("10", &[map("a", "5"), map("b", "6")]).await;
+    let reader = maps.clone();
+    let is_error = Arc::new(Mutex::new(Vec::new()));
+    let recorded = is_error.clone();
+    maps.on_undecodable(move |key, _| recorded.lock().unwrap().push(reader.newest(key).is_err()));
+    watch.event("MODIFIED", &undecodable("a", "11"));
+    watch.event("MODIFIED", &undecodable("b", "12"));
     until_called(&calls, "?b").await;
     let (a, b) = (Key::new("n", "a"), Key::new("n", "b"));
     assert!(maps.newest(&a).is_err() && maps.newest(&b).is_err() && maps.newest(&Key::new("n", "c")).is_ok());
-    assert_eq!(*seen.lock().unwrap(), [true, true], "handlers may ask");
+    assert_eq!(*is_error.lock().unwrap(), [true, true], "handlers may call newest");
 
-    let wrote = |version| answer(&maps, &map("a", version), false);
-    wrote("10");
-    assert!(maps.newest(&a).is_err(), "an answer from before");
-    wrote("13");
-    assert!(maps.newest(&a).unwrap().is_some(), "repaired by this process");
+    let apply_own_write = |version| apply_response(&maps, &map("a", version), false);
+    apply_own_write("10");
+    assert!(maps.newest(&a).is_err(), "an older response");
+    apply_own_write("13");
+    assert!(maps.newest(&a).unwrap().is_some(), "a newer state by an own write");
     watch.event("MODIFIED", &map("b", "14"));
     until_called(&calls, "~b@14").await;
-    assert!(maps.newest(&b).unwrap().is_some(), "repaired by somebody");
+    assert!(maps.newest(&b).unwrap().is_some(), "a newer state from the watch");
     watch.cut();
-    server.look().await.refuse();
+    server.version_check().await.refuse();
 }
 
-/// The key events of an informer, as words such as `a@5`.
+/// The key events of an informer as words: `a@5` with the version, `a@deleted`, or `a@?` if `a` cannot be decoded.
 fn key_events(maps: &Informer<ConfigMap>) -> Calls {
     let calls = Calls::default();
-    let words = calls.clone();
+    let recorded = calls.clone();
     maps.on_key_event(move |event| {
         let version = if event.is_deleted() { "deleted" } else { event.resource_version().unwrap_or("?") };
-        words.0.lock().unwrap().push(format!("{}@{version}", event.key().name));
+        recorded.0.lock().unwrap().push(format!("{}@{version}", event.key().name));
     });
     calls
 }
 
-/// Starts an informer that has only a handler for key events, and answers its list and watch.
-async fn with_key_events(version: &str, items: &[Value]) -> (Informer<ConfigMap>, Calls, Server, Stream) {
+/// Starts an informer that has only a handler for key events, and responds to its first list and watch.
+async fn start_with_key_events(
+    version: &str,
+    items: &[Value],
+) -> (Informer<ConfigMap>, Calls, Server, Stream) {
     let (client, mut server) = server();
     let cx = Context::new("test", client);
     let maps: Informer<ConfigMap> = cx.get();
@@ -85,147 +81,150 @@ async fn with_key_events(version: &str, items: &[Value]) -> (Informer<ConfigMap>
 }
 
 /// A ConfigMap that cannot be decoded.
-fn bad(name: &str, version: &str) -> Value {
+fn undecodable(name: &str, version: &str) -> Value {
     let mut map = map(name, version);
     map["data"] = json!("not a map");
     map
 }
 
-fn answer(maps: &Informer<ConfigMap>, object: &Value, deletion: bool) {
+/// Applies an object in a response to a request of this process.
+fn apply_response(maps: &Informer<ConfigMap>, object: &Value, is_deletion: bool) {
     let text = object.to_string();
     let raw = RawObject::scan_text(&text).unwrap();
-    assert!(maps.0.cache.apply_answer(&Answered::Object { raw: &raw, text: &text, deletion }));
+    assert!(maps.0.cache.apply_response(&ResponseState::Object { raw: &raw, text: &text, is_deletion }));
 }
 
+/// The resourceVersion of the cached object.
 fn version(maps: &Informer<ConfigMap>, key: &Key) -> Option<String> {
     maps.get(key).and_then(|map| map.metadata.resource_version.clone())
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_object_that_cannot_be_decoded_is_not_cached_but_known() {
-    let (maps, calls, mut server, watch) = with_key_events("10", &[map("a", "5"), bad("bad", "7")]).await;
+async fn a_new_object_that_cannot_be_decoded_is_not_cached_but_has_a_key() {
+    let (maps, calls, mut server, watch) =
+        start_with_key_events("10", &[map("a", "5"), undecodable("bad", "7")]).await;
     let key = Key::new("n", "bad");
     assert_eq!(calls.take(), ["a@5", "bad@?"]);
     assert!(!maps.contains(&key) && maps.get(&key).is_none() && maps.newest(&key).is_err());
     assert_eq!((maps.len(), maps.list().count(), maps.keys().len()), (1, 1, 2));
 
-    watch.event("ERROR", &json!({"kind": "Status", "message": "too old", "reason": "Expired", "code": 410}));
-    let watch = server.sync("20", &[map("a", "5"), bad("bad", "7")]).await;
-    watch.event("MODIFIED", &bad("bad", "22"));
+    watch.event("ERROR", &expired());
+    let watch = server.sync("20", &[map("a", "5"), undecodable("bad", "7")]).await;
+    watch.event("MODIFIED", &undecodable("bad", "22"));
     until_called(&calls, "bad@?").await;
-    assert_eq!(calls.take(), ["bad@?"], "the list held nothing new");
+    assert_eq!(calls.take(), ["bad@?"], "the list contained nothing new");
     assert!(maps.get(&key).is_none() && maps.newest(&key).is_err());
     watch.event("MODIFIED", &map("bad", "23"));
     until_called(&calls, "bad@23").await;
-    assert!(maps.newest(&key).is_ok() && maps.get(&key).is_some(), "repaired");
+    assert!(maps.newest(&key).is_ok() && maps.get(&key).is_some(), "decodable again");
     watch.event("DELETED", &map("bad", "24"));
     until_called(&calls, "bad@deleted").await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_undecodable_state_never_replaces_a_decodable_one() {
-    let (maps, calls, _server, watch) = with_key_events("10", &[map("a", "5")]).await;
+    let (maps, calls, _server, watch) = start_with_key_events("10", &[map("a", "5")]).await;
     let key = Key::new("n", "a");
-    answer(&maps, &bad("a", "11"), false);
-    assert_eq!(version(&maps, &key).as_deref(), Some("5"), "an answer to this process");
+    apply_response(&maps, &undecodable("a", "11"), false);
+    assert_eq!(version(&maps, &key).as_deref(), Some("5"), "an undecodable response changes nothing");
     assert_eq!(calls.take(), ["a@5"]);
-    watch.event("MODIFIED", &bad("a", "11"));
+    watch.event("MODIFIED", &undecodable("a", "11"));
     until_called(&calls, "a@?").await;
-    answer(&maps, &bad("a", "11"), false);
-    assert!(maps.newest(&key).is_err(), "the answer, late");
+    apply_response(&maps, &undecodable("a", "11"), false);
+    assert!(maps.newest(&key).is_err(), "a late response changes nothing");
     assert_eq!(version(&maps, &key).as_deref(), Some("5"));
-    answer(&maps, &map("a", "12"), false);
+    apply_response(&maps, &map("a", "12"), false);
     assert!(maps.newest(&key).is_ok());
     assert_eq!(version(&maps, &key).as_deref(), Some("12"));
-    watch.event("MODIFIED", &bad("a", "13"));
+    watch.event("MODIFIED", &undecodable("a", "13"));
     watch.event("ADDED", &map("b", "14"));
     until_called(&calls, "b@14").await;
-    answer(&maps, &bad("a", "15"), true);
-    assert!(maps.newest(&key).unwrap().is_none(), "this process deleted it");
+    apply_response(&maps, &undecodable("a", "15"), true);
+    assert!(maps.newest(&key).unwrap().is_none(), "deleted by this process");
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_answer_to_a_deletion_need_not_be_decodable() {
-    let (maps, calls, _server, _watch) = with_key_events("10", &[bad("a", "5")]).await;
-    answer(&maps, &bad("a", "11"), true);
+async fn an_undecodable_response_to_a_deletion_deletes_the_object() {
+    let (maps, calls, _server, _watch) = start_with_key_events("10", &[undecodable("a", "5")]).await;
+    apply_response(&maps, &undecodable("a", "11"), true);
     assert_eq!(calls.take(), ["a@?", "a@deleted"]);
-    let (maps, calls, _server, _watch) = synced("10", &[map("a", "5")]).await;
-    answer(&maps, &bad("a", "11"), true);
+    let (maps, calls, _server, _watch) = start_synced("10", &[map("a", "5")]).await;
+    apply_response(&maps, &undecodable("a", "11"), true);
     assert_eq!(calls.take(), ["-a@5"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn late_handlers_get_an_object_once_it_can_be_decoded() {
-    let (maps, touched, _server, watch) =
-        with_key_events("10", &[map("a", "5"), bad("b", "6"), bad("c", "7")]).await;
+async fn late_handlers_and_indexes_get_an_object_once_it_can_be_decoded() {
+    let (maps, key_events, _server, watch) =
+        start_with_key_events("10", &[map("a", "5"), undecodable("b", "6"), undecodable("c", "7")]).await;
     let calls = Calls::default();
-    let words = calls.clone();
-    maps.on(move |change| words.0.lock().unwrap().push(word(change)));
+    let recorded = calls.clone();
+    maps.on(move |change| recorded.0.lock().unwrap().push(word(change)));
     let all = maps.index(|_| Some("all".into()));
     assert_eq!((calls.take(), all.get("all").count()), (vec!["+a@5".into()], 1));
     watch.event("MODIFIED", &map("a", "11"));
     watch.event("MODIFIED", &map("b", "12"));
-    watch.event("DELETED", &bad("c", "13"));
-    until_called(&touched, "c@deleted").await;
+    watch.event("DELETED", &undecodable("c", "13"));
+    until_called(&key_events, "c@deleted").await;
     assert_eq!(calls.take(), ["~a@11", "+b@12"]);
     assert_eq!(all.get("all").count(), 2);
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_deletion_of_an_undecodable_object_is_reported_once() {
-    let (maps, calls, mut server, watch) = with_key_events("10", &[map("held", "5")]).await;
+    let (maps, calls, mut server, watch) = start_with_key_events("10", &[map("cached", "5")]).await;
     maps.on(|_| {});
-    for name in ["held", "never", "relisted"] {
-        watch.event("MODIFIED", &bad(name, "11"));
+    for name in ["cached", "never-cached", "not-listed"] {
+        watch.event("MODIFIED", &undecodable(name, "11"));
     }
-    watch.event("DELETED", &bad("held", "12"));
-    watch.event("DELETED", &bad("never", "13"));
-    watch.event("ERROR", &json!({"kind": "Status", "message": "too old", "reason": "Expired", "code": 410}));
+    watch.event("DELETED", &undecodable("cached", "12"));
+    watch.event("DELETED", &undecodable("never-cached", "13"));
+    watch.event("ERROR", &expired());
     server.sync("20", &[]).await;
-    until_called(&calls, "relisted@deleted").await;
-    let gone = ["held@deleted", "never@deleted", "relisted@deleted"];
-    assert_eq!(calls.take(), [&["held@5", "held@?", "never@?", "relisted@?"], &gone[..]].concat());
+    until_called(&calls, "not-listed@deleted").await;
+    let undecodable = ["cached@5", "cached@?", "never-cached@?", "not-listed@?"];
+    let deleted = ["cached@deleted", "never-cached@deleted", "not-listed@deleted"];
+    assert_eq!(calls.take(), [&undecodable[..], &deleted[..]].concat());
     assert!(maps.keys().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
 async fn late_handlers_get_the_undecodable_objects() {
     let (maps, calls, _server, watch) =
-        with_key_events("10", &[map("a", "5"), map("b", "6"), bad("c", "7")]).await;
-    watch.event("MODIFIED", &bad("b", "11"));
+        start_with_key_events("10", &[map("a", "5"), map("b", "6"), undecodable("c", "7")]).await;
+    watch.event("MODIFIED", &undecodable("b", "11"));
     until_called(&calls, "b@?").await;
-    let late = key_events(&maps);
-    let mut words = late.take();
+    let mut words = key_events(&maps).take();
     words.sort();
     assert_eq!(words, ["a@5", "b@6", "b@?", "c@?"]);
-    let undecodable = Calls::default();
-    let names = undecodable.clone();
-    maps.on_undecodable(move |key, _| names.0.lock().unwrap().push(key.name.clone()));
-    let mut names = undecodable.take();
+    let calls = Calls::default();
+    let recorded = calls.clone();
+    maps.on_undecodable(move |key, _| recorded.0.lock().unwrap().push(key.name.clone()));
+    let mut names = calls.take();
     names.sort();
     assert_eq!(names, ["b", "c"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_is_not_a_list_deletes_nothing() {
-    let (_maps, calls, mut server, watch) = synced("10", &[map("a", "5")]).await;
-    watch.event("ERROR", &json!({"kind": "Status", "message": "too old", "reason": "Expired", "code": 410}));
+async fn a_response_that_is_not_a_list_deletes_nothing() {
+    let (_maps, calls, mut server, watch) = start_synced("10", &[map("a", "5")]).await;
+    watch.event("ERROR", &expired());
     calls.take();
-    for answer in [
+    for response in [
         json!({"kind": "Status", "metadata": {}, "status": "Success"}),
         json!({"items": []}),
         json!({"metadata": {"resourceVersion": "12"}, "items": {}}),
         json!([]),
     ] {
-        server.list().await.answer(200, answer);
+        server.list().await.respond(200, response);
     }
-    for malformed in [
+    for malformed_items in [
         "",
         r#"{"metadata":{"name":"a","namespace":"n","resourceVersion":"5"x}}]}"#,
         r#"{"metadata":{"name":"z"},{"metadata":{"name":"a"}}]]}"#,
     ] {
-        let text = format!(r#"{{"metadata": {{"resourceVersion": "12"}}, "items": [{malformed}"#);
-        server.list().await.answer(200, text.as_str());
+        let text = format!(r#"{{"metadata": {{"resourceVersion": "12"}}, "items": [{malformed_items}"#);
+        server.list().await.respond(200, text.as_str());
     }
     let _watch = server.sync("13", &[map("a", "11")]).await;
     until_called(&calls, "~a@11").await;
@@ -233,27 +232,27 @@ async fn an_answer_that_is_not_a_list_deletes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_is_woken_when_a_list_shows_the_cached_state_instead_of_an_undecodable_one() {
-    let (maps, calls, mut server, watch) = with_key_events("10", &[map("a", "5")]).await;
-    watch.event("MODIFIED", &bad("a", "11"));
+async fn handlers_are_called_if_a_list_contains_the_cached_state_instead_of_an_undecodable_one() {
+    let (maps, calls, mut server, watch) = start_with_key_events("10", &[map("a", "5")]).await;
+    watch.event("MODIFIED", &undecodable("a", "11"));
     until_called(&calls, "a@?").await;
     calls.take();
     watch.cut();
-    server.look().await.items("9", &[]);
+    server.version_check().await.items("9", &[]);
     let _watch = server.sync("9", &[map("a", "5")]).await; // the server was restored from a backup
     until_called(&calls, "a@5").await;
     assert!(maps.newest(&Key::new("n", "a")).is_ok());
 }
 
-/// A ConfigMap whose decoding runs a hook first.
+/// A ConfigMap whose decoding calls the hook of this thread first.
 #[derive(Clone, Debug)]
-struct Hooked(ConfigMap);
+struct HookedConfigMap(ConfigMap);
 
 thread_local! {
     static HOOK: std::cell::RefCell<Option<Box<dyn FnOnce()>>> = const { std::cell::RefCell::new(None) };
 }
 
-impl<'de> serde::Deserialize<'de> for Hooked {
+impl<'de> serde::Deserialize<'de> for HookedConfigMap {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         if let Some(hook) = HOOK.take() {
             hook();
@@ -262,7 +261,7 @@ impl<'de> serde::Deserialize<'de> for Hooked {
     }
 }
 
-impl kube::Resource for Hooked {
+impl kube::Resource for HookedConfigMap {
     type DynamicType = ();
     type Scope = kube::core::NamespaceResourceScope;
 
@@ -295,7 +294,7 @@ impl kube::Resource for Hooked {
 async fn an_undecodable_state_is_ignored_if_a_newer_own_write_arrives_while_it_is_decoded() {
     let (client, mut server) = server();
     let cx = Context::new("test", client);
-    let maps: Informer<Hooked> = cx.get();
+    let maps: Informer<HookedConfigMap> = cx.get();
     cx.informers().start();
     let _watch = server.sync("10", &[map("a", "5")]).await;
     maps.synced().await;
@@ -303,9 +302,9 @@ async fn an_undecodable_state_is_ignored_if_a_newer_own_write_arrives_while_it_i
     HOOK.set(Some(Box::new(move || {
         let text = map("a", "12").to_string();
         let raw = RawObject::scan_text(&text).unwrap();
-        writer.0.cache.apply_answer(&Answered::Object { raw: &raw, text: &text, deletion: false });
+        writer.0.cache.apply_response(&ResponseState::Object { raw: &raw, text: &text, is_deletion: false });
     })));
-    let text = bad("a", "11").to_string();
+    let text = undecodable("a", "11").to_string();
     maps.0.cache.apply_watched(&RawObject::scan_text(&text).unwrap());
     let newest = maps.newest(&Key::new("n", "a")).unwrap().unwrap();
     assert_eq!(newest.0.metadata.resource_version.as_deref(), Some("12"));

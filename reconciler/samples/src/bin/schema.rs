@@ -45,11 +45,11 @@ impl SampleKind {
 }
 
 fn main() -> ExitCode {
-    let printed = match Schema::parse().command {
+    let result = match Schema::parse().command {
         Command::List => list(),
         Command::Dump { kind } => dump(kind),
     };
-    match printed {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("cannot print the schema: {error}");

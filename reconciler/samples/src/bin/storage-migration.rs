@@ -23,7 +23,7 @@ async fn main() -> ExitCode {
     match migrate(&Migration::parse().definitions).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("the migration ended early: {error}");
+            eprintln!("the migration is incomplete: {error}");
             ExitCode::FAILURE
         }
     }

@@ -18,13 +18,13 @@ fn run_local(arguments: &[&str]) -> std::io::Result<Output> {
 #[test]
 fn running_locally_makes_the_example_ready_twice_in_a_row() -> Result<(), Box<dyn Error>> {
     for run in ["first", "second"] {
-        let answer = run_local(&["--once"])?;
-        let (said, problems) =
-            (String::from_utf8_lossy(&answer.stdout), String::from_utf8_lossy(&answer.stderr));
-        assert!(answer.status.success(), "the {run} run: {}\n{said}\n{problems}", answer.status);
+        let output = run_local(&["--once"])?;
+        let (stdout, stderr) =
+            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "the {run} run: {}\n{stdout}\n{stderr}", output.status);
         let expected = ["default", "hello", "http://hello.default.svc.example.org", "True"];
-        let ready = said.lines().any(|line| line.split_whitespace().eq(expected));
-        assert!(ready, "the {run} run:\n{said}");
+        let is_ready = stdout.lines().any(|line| line.split_whitespace().eq(expected));
+        assert!(is_ready, "the {run} run:\n{stdout}");
     }
     Ok(())
 }
@@ -34,9 +34,9 @@ fn unknown_arguments_are_refused_with_a_usage_message() -> Result<(), Box<dyn Er
     for (arguments, status) in
         [(&["--help"][..], 0), (&["--once", "--help"], 0), (&["--twice"], 2), (&["--once", "web"], 2)]
     {
-        let answer = run_local(arguments)?;
-        let text = String::from_utf8([answer.stdout, answer.stderr].concat())?;
-        assert_eq!(answer.status.code(), Some(status), "{arguments:?}: {text}");
+        let output = run_local(arguments)?;
+        let text = String::from_utf8([output.stdout, output.stderr].concat())?;
+        assert_eq!(output.status.code(), Some(status), "{arguments:?}: {text}");
         assert!(text.contains("usage: hack/run-local.sh [--once]"), "{arguments:?}: {text}");
         assert!(
             status == 0 || text.contains(&format!("unknown argument {}; ", arguments[arguments.len() - 1])),

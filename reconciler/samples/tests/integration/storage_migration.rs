@@ -27,20 +27,20 @@ async fn the_command_reports_the_number_of_objects_and_failures() -> Result<(), 
     let run = |arguments: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_storage-migration"));
         command.args(arguments).env("KUBECONFIG", plane.kubeconfig());
-        // kube takes a proxy even for 127.0.0.1
+        // kube uses a proxy even for 127.0.0.1.
         command.env_remove("HTTPS_PROXY").env_remove("https_proxy").output()
     };
-    let done = run(&[DEFINITION])?;
+    let migrated = run(&[DEFINITION])?;
     assert_eq!(
-        String::from_utf8(done.stdout)?,
+        String::from_utf8(migrated.stdout)?,
         format!("{DEFINITION}: 2 objects are stored in its storage version\n")
     );
     let failed = run(&[DEFINITION, "nothing.example.com"])?;
-    let said = String::from_utf8(failed.stderr)?;
+    let stderr = String::from_utf8(failed.stderr)?;
     assert_eq!(failed.status.code(), Some(1));
     assert!(
-        said.contains("failed to read or update CustomResourceDefinition nothing.example.com: "),
-        "{said}"
+        stderr.contains("failed to read or update CustomResourceDefinition nothing.example.com: "),
+        "{stderr}"
     );
     assert_eq!(run(&[])?.status.code(), Some(2));
     Ok(())
@@ -52,17 +52,17 @@ async fn a_migration_continues_after_its_list_expired() -> Result<(), Box<dyn Er
     plane.install::<AddressableService>().await?;
     let client = plane.client()?;
     let services: Api<AddressableService> = Api::namespaced(client.clone(), "default");
-    // More than two pages.
-    let created = stream::iter(0..1_200).map(async |n| {
+    // More than two pages of the migration's list.
+    let created = stream::iter(0..1_200).map(async |number| {
         let spec = AddressableServiceSpec { service_name: "web".into() };
-        let service = AddressableService::new(&format!("service-{n}"), spec);
+        let service = AddressableService::new(&format!("service-{number}"), spec);
         services.create(&PostParams::default(), &service).await.map(drop)
     });
     created.buffer_unordered(20).collect::<Vec<_>>().await.into_iter().collect::<Result<(), _>>()?;
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
-    let forgetting = async {
-        for n in 0_u32.. {
-            let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "count"}, "data": {"n": n.to_string()}});
+    let compaction = async {
+        for number in 0_u32.. {
+            let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "count"}, "data": {"n": number.to_string()}});
             maps.patch("count", &PatchParams::apply("test"), &Patch::Apply(map)).await?;
             plane.compact().await?;
         }
@@ -70,7 +70,7 @@ async fn a_migration_continues_after_its_list_expired() -> Result<(), Box<dyn Er
     };
     let count = tokio::select! {
         count = migrate_storage(&client, DEFINITION) => count?,
-        failed = forgetting => failed?,
+        failed = compaction => failed?,
     };
     assert_eq!(count, 1_200);
     Ok(())

@@ -36,27 +36,27 @@ use tokio::{
     time::{Instant, interval},
 };
 
-type Tested<T = ()> = Result<T, Box<dyn Error>>;
+type TestResult<T = ()> = Result<T, Box<dyn Error>>;
 
 const CONFIG: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../config");
-const SYSTEM: &str = "knative-samples";
-const LIMIT: Duration = Duration::from_secs(60);
+const SYSTEM_NAMESPACE: &str = "knative-samples";
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The webhook process, which ends with the test.
+/// A webhook process, which is killed on drop.
 struct Webhook {
     child: Child,
-    log: PathBuf,
+    log_file: PathBuf,
 }
 
 impl Webhook {
     fn start(kubeconfig: &Path, folder: &Path, name: &str) -> io::Result<Self> {
-        let log = folder.join(format!("{name}.log"));
-        let file = File::create(&log)?;
+        let log_file = folder.join(format!("{name}.log"));
+        let file = File::create(&log_file)?;
         let child = Command::new(env!("CARGO_BIN_EXE_webhook"))
             .arg("--kubeconfig")
             .arg(kubeconfig)
             .args(["--bind-address", "127.0.0.1"])
-            .env("SYSTEM_NAMESPACE", SYSTEM)
+            .env("SYSTEM_NAMESPACE", SYSTEM_NAMESPACE)
             .envs(
                 ["KNATIVE_HEALTH_PROBES_PORT", "METRICS_PROMETHEUS_PORT", "PROFILING_PORT", "WEBHOOK_PORT"]
                     .map(|port| (port, "0")),
@@ -64,35 +64,35 @@ impl Webhook {
             .stdout(file.try_clone()?)
             .stderr(file)
             .spawn()?;
-        Ok(Self { child, log })
+        Ok(Self { child, log_file })
     }
 
-    fn said(&self) -> String {
-        std::fs::read_to_string(&self.log).unwrap_or_default()
+    fn log(&self) -> String {
+        std::fs::read_to_string(&self.log_file).unwrap_or_default()
     }
 
     /// Returns true if its log has reported a change of leadership.
     fn has_led(&self) -> bool {
-        self.said()
+        self.log()
             .lines()
             .any(|line| line.contains("leadership changed") && line.contains("webhook.webhook.00-of-01"))
     }
 
-    /// Returns true if it has written a Secret or a configuration.
-    fn writes(&self) -> bool {
-        let said = self.said();
+    /// Returns true if its log has reported a write of the Secret or of a configuration.
+    fn has_written(&self) -> bool {
+        let log = self.log();
         ["updated the certificates of the webhook", "configured the API server to call and trust the webhook"]
             .iter()
-            .any(|line| said.contains(line))
+            .any(|message| log.contains(message))
     }
 
     /// Waits for the address in its log.
     async fn address(&self) -> String {
-        eventually("the address of the webhook", LIMIT, async || {
-            let said = self.said();
-            let line = said.lines().find(|line| line.contains("listening for the webhook"));
+        eventually("the address of the webhook", TIMEOUT, async || {
+            let log = self.log();
+            let line = log.lines().find(|line| line.contains("listening for the webhook"));
             let line: Option<Value> = line.and_then(|line| serde_json::from_str(line).ok());
-            line.and_then(|line| line["address"].as_str().map(str::to_owned)).ok_or(said)
+            line.and_then(|line| line["address"].as_str().map(str::to_owned)).ok_or(log)
         })
         .await
     }
@@ -106,11 +106,11 @@ impl Drop for Webhook {
 }
 
 /// Has the API server call the webhook by its address, since there is no Service network.
-async fn point_at_url<K: Resource<DynamicType = ()>>(client: &Client, what: &str, url: String) {
+async fn point_at_url<K: Resource<DynamicType = ()>>(client: &Client, prefix: &str, url: String) {
     let configurations: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::erase::<K>(&()));
-    let name = format!("{what}.webhook.samples.knative.dev");
+    let name = format!("{prefix}.webhook.samples.knative.dev");
     // The webhook writes the same configuration, so this is retried on a conflict.
-    eventually(format!("{name} with {url}"), LIMIT, async || {
+    eventually(format!("{name} with {url}"), TIMEOUT, async || {
         let mut configuration = configurations.get(&name).await?;
         configuration.data["webhooks"][0]["clientConfig"] = json!({"url": url});
         configurations.replace(&name, &PostParams::default(), &configuration).await
@@ -119,19 +119,19 @@ async fn point_at_url<K: Resource<DynamicType = ()>>(client: &Client, what: &str
 }
 
 /// Waits until the webhook has filled in the rules, the path of the Service and the CA bundle of its configuration.
-async fn configured<K: Resource<DynamicType = ()>>(client: &Client, what: &str, path: &str) {
+async fn wait_until_configured<K: Resource<DynamicType = ()>>(client: &Client, prefix: &str, path: &str) {
     let configurations: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::erase::<K>(&()));
-    let secrets: Api<Secret> = Api::namespaced(client.clone(), SYSTEM);
-    let name = format!("{what}.webhook.samples.knative.dev");
-    eventually(format!("{name} with {path}"), LIMIT, async || {
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), SYSTEM_NAMESPACE);
+    let name = format!("{prefix}.webhook.samples.knative.dev");
+    eventually(format!("{name} with {path}"), TIMEOUT, async || {
         let data = secrets.get("webhook-certs").await.map_err(|error| error.to_string())?.data;
         let bundle = data.and_then(|mut data| data.remove("ca-cert.pem"));
         let entry = configurations.get(&name).await.map_err(|error| error.to_string())?.data["webhooks"][0].take();
         let expected = json!({
-            "service": {"name": "webhook", "namespace": SYSTEM, "port": 443, "path": path}, "caBundle": bundle,
+            "service": {"name": "webhook", "namespace": SYSTEM_NAMESPACE, "port": 443, "path": path}, "caBundle": bundle,
         });
-        let filled = bundle.is_some() && entry["clientConfig"] == expected && entry["rules"].is_array();
-        if filled { Ok(()) } else { Err(format!("{entry}")) }
+        let is_filled = bundle.is_some() && entry["clientConfig"] == expected && entry["rules"].is_array();
+        if is_filled { Ok(()) } else { Err(format!("{entry}")) }
     })
     .await;
 }
@@ -144,21 +144,22 @@ fn refusal<T: std::fmt::Debug>(answer: kube::Result<T>) -> String {
 }
 
 /// Applies `config/`, and starts the webhook with its service account.
-async fn deployed(plane: &ControlPlane) -> Tested<(Client, Webhook)> {
+async fn deploy(plane: &ControlPlane) -> TestResult<(Client, Webhook)> {
     plane.apply_path(CONFIG).await?;
-    let access = plane.kubeconfig_as(SYSTEM, "webhook").await?;
+    let access = plane.kubeconfig_as(SYSTEM_NAMESPACE, "webhook").await?;
     Ok((plane.client()?, Webhook::start(&access, plane.folder(), "webhook")?))
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_webhook_validates_and_defaults_with_its_rbac_rules() -> Tested {
+async fn the_webhook_validates_and_defaults_with_its_rbac_rules() -> TestResult {
     let plane = ControlPlane::start().await?;
-    let (client, webhook) = deployed(&plane).await?;
+    let (client, webhook) = deploy(&plane).await?;
     let address = webhook.address().await;
     // The applied configurations refer to the Service. The webhook keeps the reference, and adds path and CA bundle.
-    configured::<MutatingWebhookConfiguration>(&client, "defaulting", "/defaulting").await;
-    configured::<ValidatingWebhookConfiguration>(&client, "validation", "/resource-validation").await;
-    configured::<ValidatingWebhookConfiguration>(&client, "config", "/config-validation").await;
+    wait_until_configured::<MutatingWebhookConfiguration>(&client, "defaulting", "/defaulting").await;
+    wait_until_configured::<ValidatingWebhookConfiguration>(&client, "validation", "/resource-validation")
+        .await;
+    wait_until_configured::<ValidatingWebhookConfiguration>(&client, "config", "/config-validation").await;
     let url = |path: &str| format!("https://{address}{path}");
     point_at_url::<MutatingWebhookConfiguration>(&client, "defaulting", url("/defaulting")).await;
     point_at_url::<ValidatingWebhookConfiguration>(&client, "validation", url("/resource-validation")).await;
@@ -166,40 +167,40 @@ async fn the_webhook_validates_and_defaults_with_its_rbac_rules() -> Tested {
 
     let services: Api<AddressableService> =
         Api::namespaced(client.clone(), &plane.namespace("webhook").await?);
-    let of =
+    let naming =
         |service: &str| AddressableService::new("x", AddressableServiceSpec { service_name: service.into() });
-    let dry = PostParams { dry_run: true, ..PostParams::default() };
-    let denied = |what: &str, why: &str| {
+    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+    let denial = |prefix: &str, reason: &str| {
         format!(
-            "admission webhook \"{what}.webhook.samples.knative.dev\" denied the request: validation failed: {why}"
+            "admission webhook \"{prefix}.webhook.samples.knative.dev\" denied the request: validation failed: {reason}"
         )
     };
-    eventually("an object without a serviceName to be denied", LIMIT, async || {
-        let said = refusal(services.create(&dry, &of("")).await);
-        let expected = denied("validation", "missing field(s): spec.serviceName");
-        if said == expected { Ok(()) } else { Err(format!("{said}\n{}", webhook.said())) }
+    eventually("an object without a serviceName to be denied", TIMEOUT, async || {
+        let message = refusal(services.create(&dry_run, &naming("")).await);
+        let expected = denial("validation", "missing field(s): spec.serviceName");
+        if message == expected { Ok(()) } else { Err(format!("{message}\n{}", webhook.log())) }
     })
     .await;
-    let made = services.create(&PostParams::default(), &of("web")).await?;
+    let created = services.create(&PostParams::default(), &naming("web")).await?;
     assert_eq!(
-        made.annotations()["samples.knative.dev/creator"],
-        made.annotations()["samples.knative.dev/lastModifier"]
+        created.annotations()["samples.knative.dev/creator"],
+        created.annotations()["samples.knative.dev/lastModifier"]
     );
 
-    let maps: Api<ConfigMap> = Api::namespaced(client, SYSTEM);
+    let maps: Api<ConfigMap> = Api::namespaced(client, SYSTEM_NAMESPACE);
     let edit = async |name: &str, key: &str, value: &str| {
         let patch = Patch::Merge(json!({"data": {key: value}}));
         maps.patch(name, &PatchParams { dry_run: true, ..PatchParams::default() }, &patch).await
     };
-    eventually("a bad setting to be refused", LIMIT, async || {
-        let said = refusal(edit("config-leader-election", "buckets", "11").await);
-        let expected = denied("config", "buckets: value must be between 1 <= 11 <= 10");
-        if said == expected { Ok(()) } else { Err(said) }
+    eventually("a bad setting to be refused", TIMEOUT, async || {
+        let message = refusal(edit("config-leader-election", "buckets", "11").await);
+        let expected = denial("config", "buckets: value must be between 1 <= 11 <= 10");
+        if message == expected { Ok(()) } else { Err(message) }
     })
     .await;
     assert_eq!(
         refusal(edit("config-logging", "loglevel.webhook", "loud").await),
-        denied(
+        denial(
             "config",
             "loglevel.webhook: \"loud\" is not one of debug, info, warn, error, dpanic, panic, fatal"
         )
@@ -208,14 +209,14 @@ async fn the_webhook_validates_and_defaults_with_its_rbac_rules() -> Tested {
         ("config-observability", "metrics-endpoint", "collector.observability:4317"),
         ("config-leader-election", "map-lease-prefix.controller.lamps", "Bad/Name"),
     ] {
-        let said = refusal(edit(map, key, value).await);
+        let message = refusal(edit(map, key, value).await);
         assert!(
-            said.starts_with(&denied("config", "")) && said.contains(key) && said.contains(value),
-            "{said}"
+            message.starts_with(&denial("config", "")) && message.contains(key) && message.contains(value),
+            "{message}"
         );
     }
-    let said = refusal(edit("config-observability", "_example", "nothing").await);
-    assert!(said.starts_with(&denied("config", "the update modifies a key in \"_example\"")), "{said}");
+    let message = refusal(edit("config-observability", "_example", "nothing").await);
+    assert!(message.starts_with(&denial("config", "the update modifies a key in \"_example\"")), "{message}");
     edit("config-logging", "loglevel.webhook", "debug").await?;
     Ok(())
 }
@@ -230,14 +231,14 @@ fn kubectl_apply(plane: &ControlPlane, spec: &Value, arguments: &[&str]) -> io::
     let mut kubectl = Command::new(Path::new(&assets).join("kubectl"));
     let kubectl = kubectl.arg("--kubeconfig").arg(plane.kubeconfig()).args(["apply", "-f"]).arg(file);
     let output = kubectl.args(arguments).output()?;
-    let said = [output.stdout, output.stderr].concat();
-    Ok((output.status.success(), String::from_utf8_lossy(&said).into_owned()))
+    let output_text = [output.stdout, output.stderr].concat();
+    Ok((output.status.success(), String::from_utf8_lossy(&output_text).into_owned()))
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn kubectl_shows_the_faults_of_an_addressable_service_in_every_validation_mode() -> Tested {
+async fn kubectl_shows_the_faults_of_an_addressable_service_in_every_validation_mode() -> TestResult {
     let plane = ControlPlane::start().await?;
-    let (client, webhook) = deployed(&plane).await?;
+    let (client, webhook) = deploy(&plane).await?;
     let address = webhook.address().await;
     let url = |path: &str| format!("https://{address}{path}");
     point_at_url::<MutatingWebhookConfiguration>(&client, "defaulting", url("/defaulting")).await;
@@ -247,33 +248,34 @@ async fn kubectl_shows_the_faults_of_an_addressable_service_in_every_validation_
     let decode_error = "denied the request: mutation failed: cannot decode incoming new object: ";
     let without_service = "denied the request: validation failed: missing field(s): spec.serviceName";
     for validate in [strict, warn, ignore] {
-        eventually("an object without a serviceName to be denied", LIMIT, async || {
-            let (applied, said) =
+        eventually("an object without a serviceName to be denied", TIMEOUT, async || {
+            let (applied, message) =
                 kubectl_apply(&plane, &json!({"serviceName": ""}), &[validate, "--dry-run=server"])
                     .map_err(|error| error.to_string())?;
-            if !applied && said.contains(without_service) { Ok(()) } else { Err(said) }
+            if !applied && message.contains(without_service) { Ok(()) } else { Err(message) }
         })
         .await;
-        let (applied, said) = kubectl_apply(&plane, &json!({}), &[validate])?;
+        let (applied, message) = kubectl_apply(&plane, &json!({}), &[validate])?;
         assert!(
-            !applied && said.contains(&format!("{decode_error}missing field(s): spec.serviceName")),
-            "{said}"
+            !applied && message.contains(&format!("{decode_error}missing field(s): spec.serviceName")),
+            "{message}"
         );
-        let (applied, said) = kubectl_apply(&plane, &json!({"serviceName": 1}), &[validate])?;
-        let wrong = format!("{decode_error}spec.serviceName: invalid type: integer `1`, expected a string");
-        assert!(!applied && said.contains(&wrong), "{said}");
+        let (applied, message) = kubectl_apply(&plane, &json!({"serviceName": 1}), &[validate])?;
+        let wrong_type =
+            format!("{decode_error}spec.serviceName: invalid type: integer `1`, expected a string");
+        assert!(!applied && message.contains(&wrong_type), "{message}");
     }
 
     // The schema prunes unknown fields, unless kubectl asks the API server to refuse them.
     let misspelt = json!({"serviceName": "web", "serviceNmae": "x"});
     let unknown = "unknown field \"spec.serviceNmae\"";
-    let (applied, said) = kubectl_apply(&plane, &misspelt, &[strict])?;
-    assert!(!applied && said.contains(&format!("strict decoding error: {unknown}")), "{said}");
+    let (applied, message) = kubectl_apply(&plane, &misspelt, &[strict])?;
+    assert!(!applied && message.contains(&format!("strict decoding error: {unknown}")), "{message}");
     let services: Api<DynamicObject> =
         Api::namespaced_with(client.clone(), "default", &ApiResource::erase::<AddressableService>(&()));
-    for (validate, warned) in [(warn, true), (ignore, false)] {
-        let (applied, said) = kubectl_apply(&plane, &misspelt, &[validate])?;
-        assert!(applied && said.contains(&format!("Warning: {unknown}")) == warned, "{said}");
+    for (validate, has_warning) in [(warn, true), (ignore, false)] {
+        let (applied, message) = kubectl_apply(&plane, &misspelt, &[validate])?;
+        assert!(applied && message.contains(&format!("Warning: {unknown}")) == has_warning, "{message}");
         assert_eq!(services.get("applied").await?.data["spec"], json!({"serviceName": "web"}));
         services.delete("applied", &Default::default()).await?;
     }
@@ -288,18 +290,22 @@ async fn kubectl_shows_the_faults_of_an_addressable_service_in_every_validation_
     let name = definition.name_any();
     definitions.replace(&name, &PostParams::default(), &definition).await?;
     for validate in [ignore, warn, strict] {
-        eventually("our refusal", LIMIT, async || {
-            let (applied, said) = kubectl_apply(&plane, &misspelt, &[validate, "--dry-run=server"])
+        eventually("the webhook to refuse the unknown field", TIMEOUT, async || {
+            let (applied, message) = kubectl_apply(&plane, &misspelt, &[validate, "--dry-run=server"])
                 .map_err(|error| error.to_string())?;
-            if !applied && said.contains(&format!("{decode_error}{unknown}")) { Ok(()) } else { Err(said) }
+            if !applied && message.contains(&format!("{decode_error}{unknown}")) {
+                Ok(())
+            } else {
+                Err(message)
+            }
         })
         .await;
     }
     Ok(())
 }
 
-/// Forwards connections to the backends that listen, in turn.
-async fn spread(backends: Vec<String>) -> io::Result<SocketAddr> {
+/// Starts a proxy that forwards each connection to the next backend that listens.
+async fn start_proxy(backends: Vec<String>) -> io::Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
     tokio::spawn(async move {
@@ -323,8 +329,8 @@ async fn spread(backends: Vec<String>) -> io::Result<SocketAddr> {
 /// The start and the error of each failed request.
 type Failures = Arc<Mutex<Vec<(Instant, String)>>>;
 
-/// Sends fifty requests a second until it is dropped.
-fn load(services: Api<AddressableService>, failures: Failures, answered: Arc<AtomicU32>) -> JoinSet<()> {
+/// Sends fifty requests a second until the returned tasks are dropped.
+fn send_load(services: Api<AddressableService>, failures: Failures, answered: Arc<AtomicU32>) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     tasks.spawn(async move {
         let mut ticks = interval(Duration::from_millis(20));
@@ -333,10 +339,11 @@ fn load(services: Api<AddressableService>, failures: Failures, answered: Arc<Ato
             ticks.tick().await;
             let (services, failures, answered) = (services.clone(), failures.clone(), answered.clone());
             requests.spawn(async move {
-                let (begun, dry) = (Instant::now(), PostParams { dry_run: true, ..PostParams::default() });
+                let (start, dry_run) =
+                    (Instant::now(), PostParams { dry_run: true, ..PostParams::default() });
                 let spec = AddressableServiceSpec { service_name: "web".into() };
-                if let Err(error) = services.create(&dry, &AddressableService::new("load", spec)).await {
-                    failures.lock().push((begun, error.to_string()));
+                if let Err(error) = services.create(&dry_run, &AddressableService::new("load", spec)).await {
+                    failures.lock().push((start, error.to_string()));
                 }
                 answered.fetch_add(1, Ordering::Relaxed);
             });
@@ -347,20 +354,21 @@ fn load(services: Api<AddressableService>, failures: Failures, answered: Arc<Ato
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_requests_in_flight_fail_if_the_leader_is_killed_during_a_rotation() -> Tested {
+async fn only_requests_in_flight_fail_if_the_leader_is_killed_during_a_rotation() -> TestResult {
     let plane = ControlPlane::start().await?;
     plane.apply_path(CONFIG).await?;
     let client = plane.client()?;
-    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), SYSTEM);
-    let hasty = json!({"data": {"lease-duration": "3s", "renew-deadline": "2s", "retry-period": "1s"}});
-    maps.patch("config-leader-election", &PatchParams::default(), &Patch::Merge(hasty)).await?;
-    let kubeconfig = plane.kubeconfig_as(SYSTEM, "webhook").await?;
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), SYSTEM_NAMESPACE);
+    let short_durations =
+        json!({"data": {"lease-duration": "3s", "renew-deadline": "2s", "retry-period": "1s"}});
+    maps.patch("config-leader-election", &PatchParams::default(), &Patch::Merge(short_durations)).await?;
+    let kubeconfig = plane.kubeconfig_as(SYSTEM_NAMESPACE, "webhook").await?;
     let mut replicas = Vec::new();
     for name in ["one", "two"] {
         replicas.push(Webhook::start(&kubeconfig, plane.folder(), name)?);
     }
     let backends = vec![replicas[0].address().await, replicas[1].address().await];
-    let proxy = spread(backends).await?;
+    let proxy = start_proxy(backends).await?;
     point_at_url::<MutatingWebhookConfiguration>(
         &client,
         "defaulting",
@@ -374,25 +382,26 @@ async fn only_requests_in_flight_fail_if_the_leader_is_killed_during_a_rotation(
     )
     .await;
     let services: Api<AddressableService> = Api::namespaced(client.clone(), "default");
-    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
     let without_service = AddressableService::new("x", AddressableServiceSpec::default());
-    eventually("both to be called", LIMIT, async || {
-        let made = services
+    eventually("both webhooks to be called", TIMEOUT, async || {
+        let created = services
             .create(
-                &dry,
+                &dry_run,
                 &AddressableService::new("x", AddressableServiceSpec { service_name: "web".into() }),
             )
             .await;
-        let defaulted = made.is_ok_and(|made| made.annotations().contains_key("samples.knative.dev/creator"));
-        let refused = refusal(services.create(&dry, &without_service).await)
+        let defaulted =
+            created.is_ok_and(|created| created.annotations().contains_key("samples.knative.dev/creator"));
+        let refused = refusal(services.create(&dry_run, &without_service).await)
             .contains("missing field(s): spec.serviceName");
         defaulted && refused
     })
     .await;
 
     let (failures, answered) = (Failures::default(), Arc::new(AtomicU32::new(0)));
-    let loaded = load(services, failures.clone(), answered.clone());
-    let secrets: Api<Secret> = Api::namespaced(client.clone(), SYSTEM);
+    let load = send_load(services, failures.clone(), answered.clone());
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), SYSTEM_NAMESPACE);
     let before = server_certificate(&secrets).await?;
     // The certificate does not have the name of this URL, so the leader issues another one.
     point_at_url::<ValidatingWebhookConfiguration>(
@@ -401,21 +410,24 @@ async fn only_requests_in_flight_fail_if_the_leader_is_killed_during_a_rotation(
         format!("https://localhost:{}/config-validation", proxy.port()),
     )
     .await;
-    let leader = eventually("a leader", LIMIT, async || replicas.iter().position(Webhook::has_led)).await;
-    assert!(replicas[leader].writes() && !replicas[1 - leader].writes(), "the leader alone writes");
+    let leader = eventually("a leader", TIMEOUT, async || replicas.iter().position(Webhook::has_led)).await;
+    assert!(replicas[leader].has_written() && !replicas[1 - leader].has_written(), "only the leader writes");
     let serves_secret =
-        |replica: &Webhook| replica.said().contains("serving the certificate of the webhook's Secret");
+        |replica: &Webhook| replica.log().contains("serving the certificate of the webhook's Secret");
     assert!(replicas.iter().all(serves_secret), "every replica serves the certificate of the Secret");
     drop(replicas.remove(leader));
     let killed = Instant::now();
-    eventually("a new certificate, and the other replica to lead", LIMIT, async || {
+    eventually("a new certificate, and the other replica to lead", TIMEOUT, async || {
         let now = server_certificate(&secrets).await.map_err(|error| error.to_string())?;
-        if now != before && replicas[0].has_led() { Ok(()) } else { Err(replicas[0].said()) }
+        if now != before && replicas[0].has_led() { Ok(()) } else { Err(replicas[0].log()) }
     })
     .await;
-    let until = answered.load(Ordering::Relaxed) + 100;
-    eventually("a hundred requests more", LIMIT, async || answered.load(Ordering::Relaxed) >= until).await;
-    drop(loaded);
+    let enough = answered.load(Ordering::Relaxed) + 100;
+    eventually("a hundred more requests to be answered", TIMEOUT, async || {
+        answered.load(Ordering::Relaxed) >= enough
+    })
+    .await;
+    drop(load);
     let (failures, answered) = (failures.lock().clone(), answered.load(Ordering::Relaxed));
     println!(
         "{answered} requests, {} failed, leader killed {:?} ago: {failures:?}",
@@ -423,8 +435,8 @@ async fn only_requests_in_flight_fail_if_the_leader_is_killed_during_a_rotation(
         killed.elapsed()
     );
     // Requests may fail until the proxy and the API server notice that the connections are closed.
-    let in_flight = |begun: Instant| begun <= killed + Duration::from_millis(500);
-    assert!(failures.iter().all(|(begun, _)| in_flight(*begun)), "{failures:?}");
+    let in_flight = |start: Instant| start <= killed + Duration::from_millis(500);
+    assert!(failures.iter().all(|(start, _)| in_flight(*start)), "{failures:?}");
     Ok(())
 }
 

@@ -17,19 +17,19 @@ use reknit::{
     reconciler::leader::LeaderElectionConfig,
 };
 
-type Checked = Result<(), Box<dyn Error>>;
+type TestResult = Result<(), Box<dyn Error>>;
 
 /// Contents by file name.
 type Files = BTreeMap<String, String>;
 
-fn config() -> PathBuf {
+fn config_folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config")
 }
 
 /// The files of `config/` with this prefix.
 fn files(prefix: &str) -> io::Result<Files> {
     let mut files = Files::new();
-    for entry in fs::read_dir(config())? {
+    for entry in fs::read_dir(config_folder())? {
         let entry = entry?;
         let name = entry.file_name().to_string_lossy().into_owned();
         if name.starts_with(prefix) {
@@ -48,26 +48,26 @@ fn without_comments(yaml: &str) -> String {
 }
 
 #[test]
-fn the_definitions_match_the_types() -> Checked {
+fn the_custom_resource_definitions_match_the_types() -> TestResult {
     let mut expected = Files::new();
     for kind in String::from_utf8(schema(&["list"])?.stdout)?.lines() {
         let definition = String::from_utf8(schema(&["dump", kind])?.stdout)?;
         expected.insert(format!("300-{}.yaml", kind.to_lowercase()), definition);
     }
-    let mut found = files("300-")?;
-    found.values_mut().for_each(|yaml| *yaml = without_comments(yaml));
+    let mut manifests = files("300-")?;
+    manifests.values_mut().for_each(|yaml| *yaml = without_comments(yaml));
     assert!(!expected.is_empty());
-    assert_eq!(found, expected, "run hack/update-codegen.sh");
+    assert_eq!(manifests, expected, "run hack/update-codegen.sh");
     Ok(())
 }
 
 #[test]
-fn an_unknown_kind_is_a_usage_error_that_lists_the_known_kinds() -> Checked {
-    let answer = schema(&["dump", "Nothing"])?;
-    assert_eq!(answer.status.code(), Some(2));
-    let said = String::from_utf8(answer.stderr)?;
-    assert!(said.contains("Nothing") && said.contains("AddressableService"), "{said}");
-    assert_eq!(answer.stdout, b"");
+fn an_unknown_kind_is_a_usage_error_that_lists_the_known_kinds() -> TestResult {
+    let output = schema(&["dump", "Nothing"])?;
+    assert_eq!(output.status.code(), Some(2));
+    let stderr = String::from_utf8(output.stderr)?;
+    assert!(stderr.contains("Nothing") && stderr.contains("AddressableService"), "{stderr}");
+    assert_eq!(output.stdout, b"");
     Ok(())
 }
 
@@ -86,7 +86,7 @@ fn examples() -> Result<BTreeMap<String, (ConfigMap, String)>, Box<dyn Error>> {
 }
 
 #[test]
-fn the_webhook_validates_these_config_maps_and_none_that_its_own_pod_needs() -> Checked {
+fn the_webhook_validates_these_config_maps_and_none_that_its_own_pod_needs() -> TestResult {
     let (_, yaml) = files("500-webhook-configuration")?.pop_first().ok_or("no configuration")?;
     let selectors: Vec<LabelSelector> = yaml
         .split("\n---\n")
@@ -104,50 +104,53 @@ fn the_webhook_validates_these_config_maps_and_none_that_its_own_pod_needs() -> 
     };
     assert_eq!((&**operator, &selector.match_labels), ("Exists", &None));
     for (file, (map, _)) in examples()? {
-        assert!(map.metadata.labels.unwrap_or_default().contains_key(key), "{file} lacks {key}");
+        assert!(map.metadata.labels.unwrap_or_default().contains_key(key), "{file} lacks the label {key}");
     }
     Ok(())
 }
 
 #[test]
-fn every_example_has_its_checksum() -> Checked {
+fn every_example_has_its_checksum() -> TestResult {
     for (file, (map, example)) in examples()? {
-        let noted = map.metadata.annotations.unwrap_or_default().remove(EXAMPLE_CHECKSUM_ANNOTATION);
-        assert_eq!(noted, Some(example_checksum(&example)), "{file}");
+        let checksum = map.metadata.annotations.unwrap_or_default().remove(EXAMPLE_CHECKSUM_ANNOTATION);
+        assert_eq!(checksum, Some(example_checksum(&example)), "{file}");
     }
     Ok(())
 }
 
 #[test]
-fn the_deployed_config_maps_set_nothing_and_their_examples_are_valid() -> Checked {
+fn the_deployed_config_maps_set_nothing_and_their_examples_are_valid() -> TestResult {
     for (file, (map, example)) in examples()? {
-        assert_eq!(map.data.unwrap_or_default().len(), 1, "{file} sets something");
-        let copied: BTreeMap<String, String> = serde_yaml_ng::from_str(&example)?;
-        assert!(!copied.is_empty(), "{file}");
+        assert_eq!(map.data.unwrap_or_default().len(), 1, "{file} sets a key besides _example");
+        let settings: BTreeMap<String, String> = serde_yaml_ng::from_str(&example)?;
+        assert!(!settings.is_empty(), "{file}");
     }
     Ok(())
 }
 
 #[test]
-fn the_example_of_leader_election_shows_the_defaults() -> Checked {
+fn the_example_of_leader_election_shows_the_defaults() -> TestResult {
     let (_, example) = &examples()?["config-leader-election.yaml"];
-    let mut shown = LeaderElectionConfig::from_data(&serde_yaml_ng::from_str(example)?)?;
-    assert_eq!(shown.lease_prefixes.len(), 1);
-    shown.lease_prefixes.clear();
-    assert_eq!(shown, LeaderElectionConfig::default());
+    let mut parsed = LeaderElectionConfig::from_data(&serde_yaml_ng::from_str(example)?)?;
+    assert_eq!(parsed.lease_prefixes.len(), 1);
+    parsed.lease_prefixes.clear();
+    assert_eq!(parsed, LeaderElectionConfig::default());
     Ok(())
 }
 
 #[test]
-fn an_image_is_built_from_every_member_of_the_workspace() -> Checked {
-    let root = config().join("..");
-    let sent = fs::read_to_string(root.join(".dockerignore"))?;
+fn the_image_is_built_from_every_member_of_the_workspace() -> TestResult {
+    let root = config_folder().join("..");
+    let dockerignore = fs::read_to_string(root.join(".dockerignore"))?;
     let manifest = fs::read_to_string(root.join("Cargo.toml"))?;
     let members = manifest.lines().find_map(|line| line.strip_prefix("members = "));
     let members: Vec<String> = serde_json::from_str(members.ok_or("the workspace has no members")?)?;
     for member in members.iter().filter(|member| *member != ".") {
         let folder = member.split('/').next().unwrap_or(member);
-        assert!(sent.lines().any(|line| line == format!("!{folder}")), "{folder} is not in .dockerignore");
+        assert!(
+            dockerignore.lines().any(|line| line == format!("!{folder}")),
+            "{folder} is not in .dockerignore"
+        );
     }
     Ok(())
 }

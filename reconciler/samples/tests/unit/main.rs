@@ -1,4 +1,4 @@
-//! The reconcilers of the samples, pass by pass, and what `config/` deploys.
+//! Single passes of the sample controllers, and the manifests in `config/`.
 #![cfg(test)]
 
 mod addressable_service;

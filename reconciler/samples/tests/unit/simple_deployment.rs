@@ -14,7 +14,7 @@ const STATUS: &str = "patch simpledeployments/status default/x";
 const CREATE: &str = "create pods default/x-";
 
 /// The object `default/x` with this number of pods of this image.
-fn wanting(replicas: i32, image: &str) -> SimpleDeployment {
+fn simple_deployment(replicas: i32, image: &str) -> SimpleDeployment {
     let mut object = SimpleDeployment::new("x", SimpleDeploymentSpec { image: image.into(), replicas });
     object.metadata.namespace = Some("default".into());
     object.metadata.uid = Some("uid-x".into());
@@ -46,12 +46,12 @@ fn with(given: Given, pod: Value) -> Given {
     given.and(serde_json::from_value::<Pod>(pod).expect("a pod"))
 }
 
-async fn passing(given: Given) -> Passed {
+async fn run_pass(given: Given) -> Passed {
     given.pass(controller, "default/x").await
 }
 
 /// The ready replicas after the pass, and the Ready condition without its transition time.
-fn shown(passed: &Passed) -> (i32, Value) {
+fn ready_status(passed: &Passed) -> (i32, Value) {
     let status =
         passed.object::<SimpleDeployment>("default/x").and_then(|object| object.status).unwrap_or_default();
     let mut ready = json!(status.duck.condition("Ready"));
@@ -67,41 +67,46 @@ fn not_ready(reason: &str, message: &str) -> Value {
 
 #[tokio::test]
 async fn missing_pods_are_created_with_label_and_owner() {
-    let passed = passing(given(wanting(3, "nginx"))).await;
+    let passed = run_pass(given(simple_deployment(3, "nginx"))).await;
     assert_eq!(passed.writes(), [CREATE, CREATE, CREATE, STATUS]);
     let body = &passed.write(0).body;
     assert_eq!(body["metadata"]["labels"], json!({ POD_OWNER: "x" }));
     let owner = &body["metadata"]["ownerReferences"][0];
     assert_eq!((&owner["uid"], &owner["controller"]), (&json!("uid-x"), &json!(true)));
     assert_eq!(body["spec"]["containers"], json!([{ "name": "user-container", "image": "nginx" }]));
-    assert_eq!(shown(&passed), (0, not_ready("PodsNotReady", "3 pods are not ready yet")));
+    assert_eq!(ready_status(&passed), (0, not_ready("PodsNotReady", "3 pods are not ready yet")));
 }
 
 #[tokio::test]
 async fn only_the_status_is_written_if_all_pods_are_ready() {
-    let two = with(with(given(wanting(2, "nginx")), pod("a", "nginx", ready())), pod("b", "nginx", ready()));
-    let passed = passing(two).await;
+    let both_pods = with(
+        with(given(simple_deployment(2, "nginx")), pod("a", "nginx", ready())),
+        pod("b", "nginx", ready()),
+    );
+    let passed = run_pass(both_pods).await;
     assert_eq!(passed.writes(), [STATUS]);
-    assert_eq!(shown(&passed), (2, json!({ "type": "Ready", "status": "True" })));
+    assert_eq!(ready_status(&passed), (2, json!({ "type": "Ready", "status": "True" })));
 }
 
 #[tokio::test]
 async fn a_surplus_pod_that_is_not_ready_is_deleted_by_uid() {
-    let two =
-        with(with(given(wanting(1, "nginx")), pod("a", "nginx", ready())), pod("b", "nginx", json!({})));
-    let passed = passing(two).await;
+    let both_pods = with(
+        with(given(simple_deployment(1, "nginx")), pod("a", "nginx", ready())),
+        pod("b", "nginx", json!({})),
+    );
+    let passed = run_pass(both_pods).await;
     assert_eq!(passed.writes(), ["delete pods default/b", STATUS]);
     assert_eq!(passed.write(0).body["preconditions"], json!({ "uid": "uid-b" }));
-    assert_eq!(shown(&passed).0, 1);
+    assert_eq!(ready_status(&passed).0, 1);
 }
 
 #[tokio::test]
 async fn pods_of_another_image_are_deleted_before_new_ones_are_created() {
-    let passed = passing(with(given(wanting(1, "nginx:2")), pod("a", "nginx:1", ready()))).await;
+    let passed = run_pass(with(given(simple_deployment(1, "nginx:2")), pod("a", "nginx:1", ready()))).await;
     assert_eq!(passed.writes(), ["delete pods default/a", CREATE, STATUS]);
 
-    let kept = with(given(wanting(1, "nginx:2")), pod("a", "nginx:1", ready()));
-    let passed = passing(kept.failing(Verb::Delete, "pods", 403)).await;
+    let old_pod = with(given(simple_deployment(1, "nginx:2")), pod("a", "nginx:1", ready()));
+    let passed = run_pass(old_pod.failing(Verb::Delete, "pods", 403)).await;
     assert_eq!(
         passed.writes(),
         ["delete pods default/a", STATUS],
@@ -111,39 +116,42 @@ async fn pods_of_another_image_are_deleted_before_new_ones_are_created() {
 }
 
 #[tokio::test]
-async fn terminated_terminating_and_foreign_pods_are_ignored() {
-    let mut going = pod("going", "nginx", ready());
-    going["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
-    let mut foreign = pod("foreign", "nginx", ready());
-    foreign["metadata"]["ownerReferences"][0]["uid"] = json!("uid-other");
-    let mut nobodys = pod("nobodys", "nginx", ready());
-    nobodys["metadata"]["labels"] = json!({ POD_OWNER: "y" });
-    nobodys["metadata"]["ownerReferences"] = json!([]);
+async fn terminated_and_terminating_pods_and_pods_of_others_are_ignored() {
+    let mut terminating = pod("terminating", "nginx", ready());
+    terminating["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    let mut controlled_by_another = pod("controlled-by-another", "nginx", ready());
+    controlled_by_another["metadata"]["ownerReferences"][0]["uid"] = json!("uid-other");
+    let mut orphan_of_another = pod("orphan-of-another", "nginx", ready());
+    orphan_of_another["metadata"]["labels"] = json!({ POD_OWNER: "y" });
+    orphan_of_another["metadata"]["ownerReferences"] = json!([]);
     let failed = pod("failed", "nginx", json!({ "phase": "Failed", "reason": "Evicted" }));
-    let others = [going, foreign, nobodys, failed].into_iter().fold(given(wanting(1, "nginx")), with);
-    let passed = passing(others).await;
+    let ignored_pods = [terminating, controlled_by_another, orphan_of_another, failed]
+        .into_iter()
+        .fold(given(simple_deployment(1, "nginx")), with);
+    let passed = run_pass(ignored_pods).await;
     assert_eq!(passed.writes(), [CREATE, STATUS]);
 }
 
-fn orphan() -> Given {
+/// The object with one pod that has its label and no owner reference.
+fn with_orphan() -> Given {
     let mut orphan = pod("orphan", "nginx", ready());
     orphan["metadata"]["ownerReferences"] = json!([]);
-    with(given(wanting(1, "nginx")), orphan)
+    with(given(simple_deployment(1, "nginx")), orphan)
 }
 
 #[tokio::test]
 async fn an_orphan_with_the_label_is_adopted_with_preconditions() {
-    let passed = passing(orphan()).await;
+    let passed = run_pass(with_orphan()).await;
     assert_eq!(passed.writes(), ["patch pods default/orphan", STATUS]);
-    let sent = &passed.write(0).body["metadata"];
-    assert_eq!((&sent["uid"], &sent["resourceVersion"]), (&json!("uid-orphan"), &json!("1")));
-    assert_eq!(sent["ownerReferences"][0]["uid"], "uid-x");
-    assert_eq!(shown(&passed).0, 1);
+    let metadata = &passed.write(0).body["metadata"];
+    assert_eq!((&metadata["uid"], &metadata["resourceVersion"]), (&json!("uid-orphan"), &json!("1")));
+    assert_eq!(metadata["ownerReferences"][0]["uid"], "uid-x");
+    assert_eq!(ready_status(&passed).0, 1);
 }
 
 #[tokio::test]
 async fn a_conflict_on_adoption_has_no_event() {
-    let passed = passing(orphan().failing(Verb::Patch, "pods", 409)).await;
+    let passed = run_pass(with_orphan().failing(Verb::Patch, "pods", 409)).await;
     assert!(passed.result.as_ref().is_err_and(Error::is_conflict));
     assert_eq!(passed.events(), []);
     assert_eq!(passed.writes(), ["patch pods default/orphan", STATUS]);
@@ -151,26 +159,26 @@ async fn a_conflict_on_adoption_has_no_event() {
 
 #[tokio::test]
 async fn a_deleted_owner_adopts_and_creates_nothing() {
-    let passed = passing(orphan().failing(Verb::Get, "simpledeployments", 404)).await;
+    let passed = run_pass(with_orphan().failing(Verb::Get, "simpledeployments", 404)).await;
     assert!(passed.result.as_ref().is_err_and(Error::is_permanent));
     assert_eq!(passed.writes(), [STATUS]);
 }
 
 #[tokio::test]
 async fn a_pod_whose_label_names_another_is_released_and_replaced() {
-    let mut strayed = pod("strayed", "nginx", ready());
-    strayed["metadata"]["labels"] = json!({ POD_OWNER: "y" });
-    let passed = passing(with(given(wanting(1, "nginx")), strayed)).await;
-    assert_eq!(passed.writes(), ["patch pods default/strayed", CREATE, STATUS]);
+    let mut relabelled = pod("relabelled", "nginx", ready());
+    relabelled["metadata"]["labels"] = json!({ POD_OWNER: "y" });
+    let passed = run_pass(with(given(simple_deployment(1, "nginx")), relabelled)).await;
+    assert_eq!(passed.writes(), ["patch pods default/relabelled", CREATE, STATUS]);
     assert_eq!(passed.write(0).body["metadata"]["ownerReferences"], json!([]));
 }
 
 #[tokio::test]
-async fn a_refused_pod_takes_one_request_and_is_reported_in_status_and_event() {
-    let passed = passing(given(wanting(9, "nginx")).failing(Verb::Create, "pods", 403)).await;
+async fn after_a_refused_pod_no_more_are_requested_and_status_and_event_report_it() {
+    let passed = run_pass(given(simple_deployment(9, "nginx")).failing(Verb::Create, "pods", 403)).await;
     assert!(passed.result.is_err());
     assert_eq!(passed.writes(), [CREATE, STATUS]);
     let message = "error creating: 9 of 9 pods are missing: inducing failure for create pods (403 Forbidden)";
-    assert_eq!(shown(&passed), (0, not_ready("FailedCreate", message)));
+    assert_eq!(ready_status(&passed), (0, not_ready("FailedCreate", message)));
     assert_eq!(passed.events(), [Event::warning("FailedCreate", message)]);
 }

@@ -1,55 +1,55 @@
-//! The passes of a process that leads some of the time.
+//! Passes while this process gains and loses leadership.
 
 use super::*;
 use reknit_testing::InformerExt;
 
-const FAR: Duration = Duration::from_secs(100_000);
+const TERM: Duration = Duration::from_secs(100_000);
 
 #[tokio::test(start_paused = true)]
 async fn a_pass_is_dropped_when_its_key_is_no_longer_led() {
-    struct Counts(Arc<AtomicUsize>);
-    impl Drop for Counts {
+    struct CountsDrops(Arc<AtomicUsize>);
+    impl Drop for CountsDrops {
         fn drop(&mut self) {
             self.0.fetch_add(1, Ordering::SeqCst);
         }
     }
     let (leadership, writers) = Leadership::elected(vec!["bucket".into()]);
     let dropped = Arc::new(AtomicUsize::new(0));
-    let counts = dropped.clone();
+    let counter = dropped.clone();
     let act = move |_| {
-        let counted = Counts(counts.clone());
+        let counts_drops = CountsDrops(counter.clone());
         async move {
             tokio::time::sleep(Duration::from_secs(1000)).await;
-            drop(counted);
+            drop(counts_drops);
             Ok(Outcome::done())
         }
         .boxed()
     };
     let cx = context(&["a"]);
-    let running = start(&cx, leadership, act, |build| build, |made| made.name("counted"));
+    let running = start(&cx, leadership, act, |build| build, |build| build.name("counted"));
     running.queue.add(key("a"));
-    assert_eq!(running.passes_within(Duration::from_secs(10)).await, 0, "another process leads");
-    writers[0].set_leading(Instant::now() + FAR);
-    running.passes(1).await;
+    assert_eq!(running.count_after(Duration::from_secs(10)).await, 0, "another process leads");
+    writers[0].set_leading(Instant::now() + TERM);
+    running.wait_for_passes(1).await;
     assert_eq!(running.health.working().len(), 1);
     writers[0].set_unknown();
-    assert_eq!(running.passes_within(Duration::from_secs(10)).await, 1);
+    assert_eq!(running.count_after(Duration::from_secs(10)).await, 1);
     assert_eq!(dropped.load(Ordering::SeqCst), 1);
     assert!(running.health.working().is_empty());
     assert_eq!(counts_of_passes(&cx), ["counted lost 1", "counted skip 1"]);
-    writers[0].set_leading(Instant::now() + FAR);
-    running.passes(2).await;
+    writers[0].set_leading(Instant::now() + TERM);
+    running.wait_for_passes(2).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_promotion_enqueues_the_admitted_objects() {
+async fn a_promotion_enqueues_the_objects_that_the_promote_filter_admits() {
     let (leadership, writers) = Leadership::elected(vec!["bucket".into()]);
     let cx = context(&["a", "b"]);
     let mut idle = map("idle");
     idle["metadata"]["labels"] = json!({"idle": "true"});
     cx.get::<Informer<ConfigMap>>().insert(serde_json::from_value(idle).unwrap());
     cx.get::<Informer<ConfigMap>>().insert(serde_json::from_value(map("broken")).unwrap());
-    let sound = Filter::new(|map: &ConfigMap| {
+    let panics_on_broken = Filter::new(|map: &ConfigMap| {
         assert_ne!(map.metadata.name.as_deref(), Some("broken"), "as planned");
         true
     });
@@ -59,12 +59,12 @@ async fn a_promotion_enqueues_the_admitted_objects() {
         leadership,
         act,
         |build| build,
-        |made| made.promote_filter(!label("idle", "true") & sound),
+        |build| build.promote_filter(!label("idle", "true") & panics_on_broken),
     );
-    assert_eq!(running.passes_within(Duration::from_secs(10)).await, 0);
-    writers[0].set_leading(Instant::now() + FAR);
-    running.passes(2).await;
-    assert_eq!(running.passes_within(Duration::from_secs(10)).await, 2);
+    assert_eq!(running.count_after(Duration::from_secs(10)).await, 0);
+    writers[0].set_leading(Instant::now() + TERM);
+    running.wait_for_passes(2).await;
+    assert_eq!(running.count_after(Duration::from_secs(10)).await, 2);
     let mut names: Vec<_> = running.passes.borrow().iter().map(|(name, _)| name.clone()).collect();
     names.sort();
     assert_eq!(names, ["a", "b"]);
@@ -77,35 +77,37 @@ async fn a_controller_without_a_kind_enqueues_the_keys_of_its_watches() {
     build.watch(&cx.get::<Informer<ConfigMap>>()).keys(|map| [Key::of(map)]);
     let (passes, (_stop, stopped)) = (Passes::default(), Shutdown::new());
     let act = |_: usize| at_once(|| Ok(Outcome::done()));
-    let made =
-        build.workers(1).resync(Duration::from_secs(1000)).reconciler(Does { act, passes: passes.clone() });
+    let controller = build
+        .workers(1)
+        .resync(Duration::from_secs(1000))
+        .reconciler(TestReconciler { act, passes: passes.clone() });
     let (leadership, writers) = Leadership::elected(vec!["bucket".into()]);
     let run = Run { leadership, stop: stopped, drain: Duration::ZERO, workers: None };
-    let _run = tokio::spawn(made.run(run));
+    let _run = tokio::spawn(controller.run(run));
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert!(passes.borrow().is_empty(), "it does not lead");
-    writers[0].set_leading(Instant::now() + FAR);
+    writers[0].set_leading(Instant::now() + TERM);
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert_eq!(passes.borrow().len(), 2, "promoted");
     tokio::time::sleep(Duration::from_secs(1100)).await;
     assert_eq!(passes.borrow().len(), 4, "resynced");
 }
 
-/// Runs a controller without watches.
-fn of_keys<F: Act>(leadership: Leadership, act: F) -> (Passes, Queue) {
+/// Runs a controller without a Kind and without watches, with one worker.
+fn run_without_kind<F: Act>(leadership: Leadership, act: F) -> (Passes, Queue) {
     let build = Controller::named("keys", &context(&[]));
     let (passes, queue) = (Passes::default(), build.queue());
-    let made = build.workers(1).reconciler(Does { act, passes: passes.clone() });
+    let controller = build.workers(1).reconciler(TestReconciler { act, passes: passes.clone() });
     let (stop, stopped) = Shutdown::new();
     tokio::spawn(async move {
-        let _until_the_test_ends = stop;
-        made.run(Run { leadership, stop: stopped, drain: Duration::ZERO, workers: None }).await
+        let _stop = stop; // until the test ends
+        controller.run(Run { leadership, stop: stopped, drain: Duration::ZERO, workers: None }).await
     });
     (passes, queue)
 }
 
-/// The keys of all passes so far, after some time.
-async fn begun(passes: &Passes) -> Vec<String> {
+/// The names of the keys of all passes, after a hundred seconds.
+async fn keys_of_passes(passes: &Passes) -> Vec<String> {
     tokio::time::sleep(Duration::from_secs(100)).await;
     passes.borrow().iter().map(|(name, _)| name.clone()).collect()
 }
@@ -113,69 +115,71 @@ async fn begun(passes: &Passes) -> Vec<String> {
 #[tokio::test(start_paused = true)]
 async fn a_key_that_is_due_without_a_leader_is_processed_when_this_process_leads() {
     let (leadership, writers) = Leadership::elected(vec!["bucket".into()]);
-    let (passes, queue) = of_keys(leadership, |_| at_once(|| Ok(Outcome::done())));
+    let (passes, queue) = run_without_kind(leadership, |_| at_once(|| Ok(Outcome::done())));
     queue.add(key("early"));
-    assert!(begun(&passes).await.is_empty());
-    writers[0].set_leading(Instant::now() + FAR);
-    assert_eq!(begun(&passes).await, ["early"]);
+    assert!(keys_of_passes(&passes).await.is_empty());
+    writers[0].set_leading(Instant::now() + TERM);
+    assert_eq!(keys_of_passes(&passes).await, ["early"]);
     queue.add_after(key("timed"), Duration::from_secs(50));
     writers[0].set_unknown();
-    assert_eq!(begun(&passes).await, ["early"]);
-    writers[0].set_leading(Instant::now() + FAR);
-    assert_eq!(begun(&passes).await, ["early", "timed"]);
+    assert_eq!(keys_of_passes(&passes).await, ["early"]);
+    writers[0].set_leading(Instant::now() + TERM);
+    assert_eq!(keys_of_passes(&passes).await, ["early", "timed"]);
     writers[0].set_unknown();
-    assert_eq!(begun(&passes).await.len(), 2);
-    writers[0].set_leading(Instant::now() + FAR);
-    assert_eq!(begun(&passes).await.len(), 2, "once");
+    assert_eq!(keys_of_passes(&passes).await.len(), 2);
+    writers[0].set_leading(Instant::now() + TERM);
+    assert_eq!(keys_of_passes(&passes).await.len(), 2, "once");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_key_that_is_due_while_another_process_leads_is_left_to_it() {
     let (leadership, writers) = Leadership::elected(vec!["bucket".into()]);
-    let (passes, queue) = of_keys(leadership, |_| at_once(|| Ok(Outcome::done())));
+    let (passes, queue) = run_without_kind(leadership, |_| at_once(|| Ok(Outcome::done())));
     queue.add(key("early"));
-    assert!(begun(&passes).await.is_empty());
-    writers[0].set_other();
+    assert!(keys_of_passes(&passes).await.is_empty());
+    writers[0].set_led_by_other();
     queue.add(key("theirs"));
-    assert!(begun(&passes).await.is_empty());
-    writers[0].set_leading(Instant::now() + FAR);
-    assert!(begun(&passes).await.is_empty());
+    assert!(keys_of_passes(&passes).await.is_empty());
+    writers[0].set_leading(Instant::now() + TERM);
+    assert!(keys_of_passes(&passes).await.is_empty());
     queue.add(key("ours"));
-    assert_eq!(begun(&passes).await, ["ours"]);
+    assert_eq!(keys_of_passes(&passes).await, ["ours"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pass_dropped_with_the_leadership_runs_again_with_it() {
+async fn a_pass_that_was_dropped_with_leadership_runs_again_when_it_is_regained() {
+    let (leadership, writers) = Leadership::elected(vec!["bucket".into()]);
+    let act = |earlier_passes| {
+        if earlier_passes == 0 { std::future::pending().boxed() } else { at_once(|| Ok(Outcome::done())) }
+    };
+    let (passes, queue) = run_without_kind(leadership, act);
+    writers[0].set_leading(Instant::now() + TERM);
+    queue.add(key("a"));
+    assert_eq!(keys_of_passes(&passes).await, ["a"]);
+    writers[0].set_unknown();
+    assert_eq!(keys_of_passes(&passes).await, ["a"]);
+    writers[0].set_leading(Instant::now() + TERM);
+    assert_eq!(keys_of_passes(&passes).await, ["a", "a"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_key_is_retried_when_leadership_is_regained_even_if_it_is_not_promoted() {
     let (leadership, writers) = Leadership::elected(vec!["bucket".into()]);
     let act =
-        |before| if before == 0 { std::future::pending().boxed() } else { at_once(|| Ok(Outcome::done())) };
-    let (passes, queue) = of_keys(leadership, act);
-    writers[0].set_leading(Instant::now() + FAR);
-    queue.add(key("a"));
-    assert_eq!(begun(&passes).await, ["a"]);
-    writers[0].set_unknown();
-    assert_eq!(begun(&passes).await, ["a"]);
-    writers[0].set_leading(Instant::now() + FAR);
-    assert_eq!(begun(&passes).await, ["a", "a"]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_failed_key_is_retried_after_a_time_without_a_leader_even_if_it_is_not_promoted() {
-    let (leadership, writers) = Leadership::elected(vec!["bucket".into()]);
-    let act = |before| at_once(|| if before == 0 { Err("no".into()) } else { Ok(Outcome::done()) });
+        |earlier_passes| at_once(|| if earlier_passes == 0 { Err("no".into()) } else { Ok(Outcome::done()) });
     let running = start(
         &context(&["a"]),
         leadership,
         act,
         |build| build,
-        |made| made.promote_filter(label("never", "true")),
+        |build| build.promote_filter(label("never", "true")),
     );
-    writers[0].set_leading(Instant::now() + FAR);
-    assert_eq!(running.passes_within(Duration::from_secs(10)).await, 0, "it is not promoted");
+    writers[0].set_leading(Instant::now() + TERM);
+    assert_eq!(running.count_after(Duration::from_secs(10)).await, 0, "it is not promoted");
     running.queue.add(key("a"));
-    running.passes(1).await;
+    running.wait_for_passes(1).await;
     writers[0].set_unknown();
-    assert_eq!(running.passes_within(Duration::from_secs(10)).await, 1);
-    writers[0].set_leading(Instant::now() + FAR);
-    assert_eq!(running.passes_within(Duration::from_secs(10)).await, 2, "long before a resync");
+    assert_eq!(running.count_after(Duration::from_secs(10)).await, 1);
+    writers[0].set_leading(Instant::now() + TERM);
+    assert_eq!(running.count_after(Duration::from_secs(10)).await, 2, "long before a resync");
 }

@@ -1,4 +1,4 @@
-//! A process that takes part in the election for one lease, with a client whose requests a test can change.
+//! A process that competes for one lease, with a client whose requests a test can intercept.
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -17,28 +17,32 @@ use tokio::{sync::oneshot, task::JoinHandle};
 use tower::BoxError;
 
 /// The shortest valid durations, since leases count whole seconds.
-pub(crate) const LEASE: Duration = Duration::from_secs(3);
-pub(crate) const RENEW: Duration = Duration::from_secs(2);
-pub(crate) const RETRY: Duration = Duration::from_secs(1);
+pub(crate) const LEASE_DURATION: Duration = Duration::from_secs(3);
+pub(crate) const RENEW_DEADLINE: Duration = Duration::from_secs(2);
+pub(crate) const RETRY_PERIOD: Duration = Duration::from_secs(1);
 /// The time limit of each expectation, on a busy machine.
-pub(crate) const SOON: Duration = Duration::from_secs(20);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 
 pub(crate) const QUEUE: &str = "lamps.demo";
 /// The lease of the queue's only bucket.
-pub(crate) const NAME: &str = "test.lamps.demo.00-of-01";
+pub(crate) const LEASE_NAME: &str = "test.lamps.demo.00-of-01";
 
 pub(crate) fn config() -> LeaderElectionConfig {
     LeaderElectionConfig {
-        lease_duration: LEASE,
-        renew_deadline: RENEW,
-        retry_period: RETRY,
+        lease_duration: LEASE_DURATION,
+        renew_deadline: RENEW_DEADLINE,
+        retry_period: RETRY_PERIOD,
         ..LeaderElectionConfig::default()
     }
 }
 
-/// Longer durations, for tests in which slow answers must not end leadership.
-pub(crate) fn patient() -> LeaderElectionConfig {
-    LeaderElectionConfig { lease_duration: LEASE * 5, renew_deadline: RENEW * 5, ..config() }
+/// Longer durations, for tests in which a slow response must not end leadership.
+pub(crate) fn slow_config() -> LeaderElectionConfig {
+    LeaderElectionConfig {
+        lease_duration: LEASE_DURATION * 5,
+        renew_deadline: RENEW_DEADLINE * 5,
+        ..config()
+    }
 }
 
 /// A process that is killed when dropped. It then releases nothing, and its leadership expires.
@@ -53,7 +57,7 @@ impl Process {
     pub(crate) fn start(client: Client, namespace: &str, config: &LeaderElectionConfig) -> Self {
         let identity = Identity::on("test");
         let candidate = Candidate::new(client, namespace, "test", identity.clone(), config).unwrap();
-        let (leadership, electors) = candidate.stand(QUEUE).unwrap();
+        let (leadership, electors) = candidate.electors_for(QUEUE).unwrap();
         let (stop, stopped) = oneshot::channel();
         let stopped = stopped.map(drop).shared();
         let electors = tokio::spawn(electors.run(stopped.clone(), stopped));
@@ -64,20 +68,23 @@ impl Process {
         self.leadership.leads(&key())
     }
 
-    pub(crate) async fn lost(&self) {
-        tokio::time::timeout(SOON, self.leadership.lost(&key())).await.expect("leadership ends");
+    /// Waits until this process no longer leads.
+    pub(crate) async fn wait_for_loss(&self) {
+        tokio::time::timeout(TIMEOUT, self.leadership.lost(&key()))
+            .await
+            .expect("leadership did not end in time");
     }
 
-    /// Waits for a promotion.
-    pub(crate) async fn led(&mut self) {
+    /// Waits until this process gains the bucket.
+    pub(crate) async fn wait_for_leadership(&mut self) {
         let promoted = async { while self.leadership.changed().await.gained.is_empty() {} };
-        tokio::time::timeout(SOON, promoted).await.expect("the process becomes leader");
+        tokio::time::timeout(TIMEOUT, promoted).await.expect("the process did not become the leader in time");
     }
 
     /// Stops as after a SIGTERM, with nothing to drain.
     pub(crate) async fn stop(mut self) {
         self.stop.take();
-        (&mut self.electors).await.expect("the electors end");
+        (&mut self.electors).await.expect("the electors panicked");
     }
 }
 
@@ -91,23 +98,23 @@ pub(crate) fn key() -> Key {
     Key::new("default", "web")
 }
 
-/// The lease client of a process.
+/// Returns the client with which a process sends the requests for its lease.
 pub(crate) fn client(plane: &reknit_testing::ControlPlane) -> Client {
     lease_client(plane.config().unwrap()).unwrap()
 }
 
-/// A lease client whose requests pass through `tamper`. A request is not cancelled when its caller stops waiting, like a
-/// request that is already on its way to the server.
-pub(crate) fn tampered<F>(
+/// Returns a client that passes its requests through `interceptor`. Like a request that is already sent, a request is
+/// not cancelled when its caller stops waiting.
+pub(crate) fn client_with_interceptor<F>(
     client: Client,
-    tamper: impl Fn(Client, Request<Body>) -> F + Send + 'static,
+    interceptor: impl Fn(Client, Request<Body>) -> F + Send + 'static,
 ) -> Client
 where
     F: Future<Output = Result<Response<Body>, BoxError>> + Send + 'static,
 {
     let service = tower::service_fn(move |request| {
-        let answer = tokio::spawn(tamper(client.clone(), request));
-        async move { answer.await? }
+        let response = tokio::spawn(interceptor(client.clone(), request));
+        async move { response.await? }
     });
     Client::new(service, "default")
 }
@@ -121,7 +128,7 @@ impl Leases {
         Self(Arc::new(Api::namespaced(client, namespace)))
     }
 
-    pub(crate) async fn put(&self, name: &str, spec: Value) {
+    pub(crate) async fn create(&self, name: &str, spec: Value) {
         let lease = json!({"metadata": {"name": name}, "spec": spec});
         self.0.create(&PostParams::default(), &serde_json::from_value(lease).unwrap()).await.unwrap();
     }
@@ -139,13 +146,14 @@ impl Leases {
         self.get(name).await.spec.and_then(|spec| spec.holder_identity).unwrap_or_default()
     }
 
-    pub(crate) async fn none(&self) -> bool {
+    pub(crate) async fn is_empty(&self) -> bool {
         self.0.list(&Default::default()).await.unwrap().items.is_empty()
     }
 }
 
-/// A lease whose times are in the distant past. A process that observes it first still waits for its duration.
-pub(crate) fn expired() -> Value {
+/// The spec of a lease whose times are long past. A process that reads it for the first time still waits for its
+/// duration.
+pub(crate) fn expired_lease() -> Value {
     json!({"holderIdentity": "dead", "leaseDurationSeconds": 1, "leaseTransitions": 4,
         "acquireTime": "2020-01-01T00:00:00.000000Z", "renewTime": "2020-01-01T00:00:00.000000Z"})
 }

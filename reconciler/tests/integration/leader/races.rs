@@ -13,14 +13,15 @@ use http::{Method, StatusCode};
 use reknit_testing::{ControlPlane, eventually};
 use tokio::sync::watch;
 
-use super::process::{Leases, NAME, Process, SOON, client, expired, patient, tampered};
+use super::process::{
+    LEASE_NAME, Leases, Process, TIMEOUT, client, client_with_interceptor, expired_lease, slow_config,
+};
 
 const ROUNDS: usize = 50;
 
-/// Both candidates read the lease when it can be acquired. The write of the first is delayed until that of the second is
-/// applied.
+/// Both candidates read the expired lease. The write of the slow one is delayed until the quick one leads.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_two_candidates_for_an_expired_lease_one_wins_in_50_runs() {
+async fn exactly_one_of_two_candidates_acquires_an_expired_lease_in_50_rounds() {
     let plane = ControlPlane::shared().await.unwrap();
     let delayed = Arc::new(AtomicUsize::new(0));
     let refused = Arc::new(AtomicUsize::new(0));
@@ -37,52 +38,53 @@ async fn of_two_candidates_for_an_expired_lease_one_wins_in_50_runs() {
 async fn round(plane: &ControlPlane, delayed: Arc<AtomicUsize>, refused: Arc<AtomicUsize>) -> &'static str {
     let namespace = plane.namespace("race").await.unwrap();
     let leases = Leases::of(plane.client().unwrap(), &namespace);
-    leases.put(NAME, expired()).await;
+    leases.create(LEASE_NAME, expired_lease()).await;
 
-    let (held, waits) = watch::channel(false);
-    let (taken, release) = watch::channel(false);
-    let slow = tampered(client(plane), move |client, request| {
+    let (slow_sent, slow_has_sent) = watch::channel(false);
+    let (quick_led, quick_leads) = watch::channel(false);
+    let slow = client_with_interceptor(client(plane), move |client, request| {
         let (delayed, refused) = (delayed.clone(), refused.clone());
-        let (held, mut release) = (held.clone(), release.clone());
+        let (slow_sent, mut quick_leads) = (slow_sent.clone(), quick_leads.clone());
         async move {
             if *request.method() != Method::PATCH {
                 return Ok(client.send(request).await?);
             }
-            let first = !held.send_replace(true);
-            release.wait_for(|taken| *taken).await?;
-            let answer = client.send(request).await?;
-            if first {
+            let is_first = !slow_sent.send_replace(true);
+            quick_leads.wait_for(|leads| *leads).await?;
+            let response = client.send(request).await?;
+            if is_first {
                 delayed.fetch_add(1, Ordering::SeqCst);
-                refused.fetch_add((answer.status() == StatusCode::CONFLICT).into(), Ordering::SeqCst);
+                refused.fetch_add((response.status() == StatusCode::CONFLICT).into(), Ordering::SeqCst);
             }
-            Ok(answer)
+            Ok(response)
         }
     });
-    // The fast candidate writes after the slow one has sent its write.
-    let quick = tampered(client(plane), move |client, request| {
-        let mut waits = waits.clone();
+    // The quick candidate writes only once the slow one has read the lease and tries to write it.
+    let quick = client_with_interceptor(client(plane), move |client, request| {
+        let mut slow_has_sent = slow_has_sent.clone();
         async move {
             if *request.method() == Method::PATCH {
-                waits.wait_for(|held| *held).await?;
+                slow_has_sent.wait_for(|sent| *sent).await?;
             }
             Ok(client.send(request).await?)
         }
     });
-    let slow = Process::start(slow, &namespace, &patient());
-    let mut quick = Process::start(quick, &namespace, &patient());
-    quick.led().await;
-    taken.send_replace(true);
-    watch_for(&slow, &quick, Duration::from_secs(1)).await;
-    eventually("the holder", SOON, async || leases.holder(NAME).await == quick.identity.as_str()).await;
+    let slow = Process::start(slow, &namespace, &slow_config());
+    let mut quick = Process::start(quick, &namespace, &slow_config());
+    quick.wait_for_leadership().await;
+    quick_led.send_replace(true);
+    assert_never_both_lead(&slow, &quick, Duration::from_secs(1)).await;
+    eventually("the holder", TIMEOUT, async || leases.holder(LEASE_NAME).await == quick.identity.as_str())
+        .await;
     if quick.leads() && !slow.leads() { "quick" } else { "slow" }
 }
 
-async fn watch_for(slow: &Process, quick: &Process, time: Duration) {
-    let looks = async {
+async fn assert_never_both_lead(slow: &Process, quick: &Process, duration: Duration) {
+    let checks = async {
         loop {
             assert!(!slow.leads() || !quick.leads(), "both lead");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(time, looks).await.ok();
+    tokio::time::timeout(duration, checks).await.ok();
 }

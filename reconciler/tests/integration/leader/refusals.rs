@@ -14,23 +14,23 @@ use reknit_reconciler::leader::lease_client;
 use reknit_testing::{ControlPlane, eventually};
 use serde_json::json;
 
-use super::process::{Leases, Process, RETRY, SOON, client, config, tampered};
+use super::process::{Leases, Process, RETRY_PERIOD, TIMEOUT, client, client_with_interceptor, config};
 
 #[tokio::test]
 async fn a_process_waits_for_a_missing_namespace_without_a_hot_loop() {
     let plane = ControlPlane::shared().await.unwrap();
     let name = format!("{}-absent", plane.namespace("missing").await.unwrap());
-    let (client, requests) = counted(client(plane));
+    let (client, requests) = client_with_request_count(client(plane));
     let mut process = Process::start(client, &name, &config());
-    let began = Instant::now();
-    eventually("a few attempts", SOON, async || requests.load(Ordering::SeqCst) >= 8).await;
-    assert!(began.elapsed() > RETRY, "{:?}", began.elapsed());
-    assert!(!process.leads() && !process.leadership.known());
+    let start = Instant::now();
+    eventually("a few attempts", TIMEOUT, async || requests.load(Ordering::SeqCst) >= 8).await;
+    assert!(start.elapsed() > RETRY_PERIOD, "{:?}", start.elapsed());
+    assert!(!process.leads() && !process.leadership.is_known());
 
     let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
     let namespaces: Api<Namespace> = Api::all(plane.client().unwrap());
     assert_eq!(namespaces.create(&PostParams::default(), &namespace).await.unwrap().name_any(), name);
-    process.led().await;
+    process.wait_for_leadership().await;
 }
 
 #[tokio::test]
@@ -38,15 +38,15 @@ async fn a_process_without_permissions_leads_once_it_has_them() {
     let plane = ControlPlane::shared().await.unwrap();
     let namespace = plane.namespace("rights").await.unwrap();
     let config_as = plane.config_as(&namespace, "elector").await.unwrap();
-    let (client, requests) = counted(lease_client(config_as).unwrap());
+    let (client, requests) = client_with_request_count(lease_client(config_as).unwrap());
     let mut process = Process::start(client, &namespace, &config());
-    let began = Instant::now();
-    eventually("a few attempts", SOON, async || requests.load(Ordering::SeqCst) >= 4).await;
-    assert!(began.elapsed() > RETRY, "{:?}", began.elapsed());
+    let start = Instant::now();
+    eventually("a few attempts", TIMEOUT, async || requests.load(Ordering::SeqCst) >= 4).await;
+    assert!(start.elapsed() > RETRY_PERIOD, "{:?}", start.elapsed());
     assert!(!process.leads());
-    assert!(Leases::of(plane.client().unwrap(), &namespace).none().await);
+    assert!(Leases::of(plane.client().unwrap(), &namespace).is_empty().await);
 
-    let rights = json!([
+    let rbac = json!([
         {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
             "metadata": {"name": "elector", "namespace": namespace},
             "rules": [{"apiGroups": ["coordination.k8s.io"], "resources": ["leases"],
@@ -56,17 +56,17 @@ async fn a_process_without_permissions_leads_once_it_has_them() {
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "elector"},
             "subjects": [{"kind": "ServiceAccount", "name": "elector", "namespace": namespace}]},
     ]);
-    for object in rights.as_array().unwrap() {
+    for object in rbac.as_array().unwrap() {
         plane.apply_yaml(&object.to_string()).await.unwrap();
     }
-    process.led().await;
+    process.wait_for_leadership().await;
     process.stop().await;
 }
 
-fn counted(client: Client) -> (Client, Arc<AtomicUsize>) {
+fn client_with_request_count(client: Client) -> (Client, Arc<AtomicUsize>) {
     let requests = Arc::new(AtomicUsize::new(0));
     let count = requests.clone();
-    let client = tampered(client, move |client, request| {
+    let client = client_with_interceptor(client, move |client, request| {
         count.fetch_add(1, Ordering::SeqCst);
         async move { Ok(client.send(request).await?) }
     });

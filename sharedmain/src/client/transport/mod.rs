@@ -5,7 +5,7 @@
 //! that is gone while a watch only listens. The service is cloned for each request instead of queueing requests for one
 //! task. A proxy's user and password are percent-decoded, and are also sent to a SOCKS5 proxy. Token files are read again
 //! every ten seconds, and exec plugins run again before their credentials expire, client certificates included. Requests
-//! do not ask for compressed answers.
+//! do not ask for compressed responses.
 #[cfg(test)]
 mod tests;
 
@@ -32,72 +32,77 @@ use kube::{
     Config,
     client::{Body, ConfigExt, DynBody},
 };
-use reknit_injection::{Answer, Transport};
+use reknit_injection::{HttpResponse, Transport};
 use tokio::sync::Mutex;
 use tower::{BoxError, Service, ServiceBuilder, service_fn};
 use tracing::{Instrument, Span, field::Empty};
 
 use super::{
     error::without_credentials,
-    exec_plugin::{ExecPlugin, MARGIN},
+    exec_plugin::{EXPIRY_MARGIN, ExecPlugin},
     proxy,
     token_file::TokenFile,
 };
 
 const KEEPALIVE: Duration = Duration::from_secs(30);
-/// An API server closes connections that were idle for 90 seconds. They are closed here first, so that no request meets
-/// a connection that is being closed.
+/// An API server closes connections that were idle for 90 seconds. The transport closes them earlier, so that no
+/// request is sent on a connection that is being closed.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(45);
 
-/// Connects with these credentials, or with those of the exec plugin or the token file that the configuration names.
+/// Creates a transport with the credentials of the configuration, or with the token of the file if there is one.
 ///
 /// # Errors
 ///
-/// The exec plugin fails, or certificates or headers of the configuration are malformed.
+/// Fails if the exec plugin fails, or if certificates or headers of the configuration are malformed.
 pub(super) fn transport(config: &Config, token: Option<TokenFile>) -> kube::Result<Transport> {
-    match ExecPlugin::of(config) {
+    match ExecPlugin::from_config(config) {
         Some(plugin) => with_plugin(plugin, config.clone()),
         None => through_proxy(config, token),
     }
 }
 
-/// A transport whose credentials expire.
+/// A transport with credentials of an exec plugin, which may expire.
 struct Expiring {
     transport: Transport,
     expires: Option<Timestamp>,
 }
 
 impl Expiring {
-    /// Runs the plugin, and connects with what it returns. Connections made with the previous credentials serve no new
-    /// request.
+    /// Runs the plugin, and creates a transport with its credentials. New requests do not use connections with previous
+    /// credentials.
     fn log_in(plugin: &ExecPlugin, config: &Config) -> kube::Result<Self> {
         let (config, expires) = plugin.log_in(config).map_err(|e| kube::Error::Service(e.into()))?;
         Ok(Self { transport: through_proxy(&config, None)?, expires })
     }
 
     fn is_expiring(&self) -> bool {
-        self.expires.is_some_and(|expires| Timestamp::now() + MARGIN >= expires)
+        self.expires.is_some_and(|expires| Timestamp::now() + EXPIRY_MARGIN >= expires)
     }
 }
 
-/// Runs the plugin again before its credentials expire, and after the API server refused them, as client-go does.
+/// Creates a transport that runs the plugin again before its credentials expire, and after the API server rejected
+/// them, as client-go does.
 fn with_plugin(plugin: ExecPlugin, config: Config) -> kube::Result<Transport> {
     let default_namespace = config.default_namespace.clone();
     let current = Arc::new(Mutex::new(Expiring::log_in(&plugin, &config)?));
-    let plugin = Arc::new((plugin, config));
+    let login = Arc::new((plugin, config));
     let service = service_fn(move |request: Request<Body>| {
-        let (current, plugin) = (current.clone(), plugin.clone());
+        let (current, login) = (current.clone(), login.clone());
         async move {
             let transport = {
                 let mut current = current.lock().await;
                 if current.is_expiring() {
-                    let log_in = move || Expiring::log_in(&plugin.0, &plugin.1);
+                    let log_in = move || {
+                        let (plugin, config) = &*login;
+                        Expiring::log_in(plugin, config)
+                    };
                     *current = tokio::task::spawn_blocking(log_in).await??;
                 }
                 current.transport.clone()
             };
             let answer = transport.send(request).await?;
             if answer.status() == StatusCode::UNAUTHORIZED {
+                // The next request runs the plugin.
                 current.lock().await.expires = Some(Timestamp::MIN);
             }
             Ok::<_, BoxError>(answer)
@@ -106,6 +111,7 @@ fn with_plugin(plugin: ExecPlugin, config: Config) -> kube::Result<Transport> {
     Ok(Transport::new(service, &default_namespace))
 }
 
+/// Creates a transport that connects through the proxy of the configuration, if it has one.
 fn through_proxy(config: &Config, token: Option<TokenFile>) -> kube::Result<Transport> {
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
@@ -113,27 +119,28 @@ fn through_proxy(config: &Config, token: Option<TokenFile>) -> kube::Result<Tran
     tcp.set_keepalive(Some(KEEPALIVE));
     tcp.set_keepalive_interval(Some(KEEPALIVE));
     tcp.set_keepalive_retries(Some(3));
-    let Some(proxy) = config.proxy_url.clone() else { return connect(tcp, config, token) };
+    let Some(proxy) = config.proxy_url.clone() else { return over_connector(tcp, config, token) };
     match proxy.scheme_str() {
         Some("socks5") => {
             let credentials = proxy::credentials(&proxy);
             let socks = SocksV5::new(proxy, tcp);
             match credentials {
-                Some((user, password)) => connect(socks.with_auth(user, password), config, token),
-                None => connect(socks, config, token),
+                Some((user, password)) => over_connector(socks.with_auth(user, password), config, token),
+                None => over_connector(socks, config, token),
             }
         }
         Some("https") => {
             let tls = config.rustls_https_connector_with_connector(tcp)?;
-            connect(tunnel(proxy, tls), config, token)
+            over_connector(tunnel(proxy, tls), config, token)
         }
-        _ => connect(tunnel(proxy, tcp), config, token),
+        _ => over_connector(tunnel(proxy, tcp), config, token),
     }
 }
 
 fn tunnel<C>(proxy: Uri, connector: C) -> Tunnel<C> {
     let basic = |(user, password)| format!("Basic {}", STANDARD.encode(format!("{user}:{password}")));
-    let header = proxy::credentials(&proxy).and_then(|both| HeaderValue::try_from(basic(both)).ok());
+    let header =
+        proxy::credentials(&proxy).and_then(|credentials| HeaderValue::try_from(basic(credentials)).ok());
     let tunnel = Tunnel::new(proxy, connector);
     match header {
         Some(header) => tunnel.with_auth(header),
@@ -141,7 +148,8 @@ fn tunnel<C>(proxy: Uri, connector: C) -> Tunnel<C> {
     }
 }
 
-fn connect<C>(connector: C, config: &Config, token: Option<TokenFile>) -> kube::Result<Transport>
+/// Creates a transport that opens connections with this connector.
+fn over_connector<C>(connector: C, config: &Config, token: Option<TokenFile>) -> kube::Result<Transport>
 where
     C: Service<Uri, Response: Connection + Read + Write + Send + Unpin, Future: Send, Error: Into<BoxError>>
         + Clone
@@ -159,9 +167,9 @@ where
         .build::<_, Body>(connector);
     let traced = service_fn(move |request: Request<Body>| {
         let span = span(&request);
-        // Not the current span: where nothing records this one, that is the span around it.
-        let of_request = span.clone();
-        client.request(request).inspect(move |answer| record(&of_request, answer)).instrument(span)
+        // Span::current() would be the parent if no layer records this span.
+        let request_span = span.clone();
+        client.request(request).inspect(move |answer| record(&request_span, answer)).instrument(span)
     });
     let token = token.map(Arc::new);
     let authorize = move |request| match &token {
@@ -170,7 +178,7 @@ where
     };
     let service = ServiceBuilder::new()
         .map_err(without_credentials)
-        .map_response(|answer: Response<_>| -> Answer {
+        .map_response(|answer: Response<_>| -> HttpResponse {
             answer.map(|body: hyper::body::Incoming| Box::new(body.map_err(BoxError::from)) as Box<DynBody>)
         })
         .map_request(authorize)
@@ -182,7 +190,7 @@ where
     Ok(Transport::new(service, &config.default_namespace))
 }
 
-/// The span of a request, with the name and the fields of kube's, which are OpenTelemetry's.
+/// Creates the span of a request, with the name and the fields of kube's spans. The fields are those of OpenTelemetry.
 fn span(request: &Request<Body>) -> Span {
     tracing::debug_span!(
         "HTTP",
@@ -195,6 +203,7 @@ fn span(request: &Request<Body>) -> Span {
     )
 }
 
+/// Records the status of the response on the span of the request.
 fn record<B, E>(span: &Span, answer: &Result<Response<B>, E>) {
     let status = answer.as_ref().ok().map(Response::status);
     if let Some(status) = status {

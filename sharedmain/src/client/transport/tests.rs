@@ -1,4 +1,4 @@
-//! The transport against a server that sends given bytes, and against a real API server.
+//! Tests of the transport against local servers that send prepared bytes.
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use http_body_util::BodyExt;
 use hyper_util::rt::TokioIo;
 use kube::{Config, client::Body};
 use parking_lot::Mutex;
-use reknit_injection::{Answer, Transport};
+use reknit_injection::{HttpResponse, Transport};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -30,6 +30,7 @@ use super::{super::error::chain, transport};
 const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 const CHUNKED: &str = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n";
 
+/// Listens on a local port, and returns a transport to it.
 async fn server() -> (TcpListener, Transport) {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -50,12 +51,12 @@ fn get() -> Request<Body> {
     Request::get("/api/v1/services?watch=true").body(Body::empty()).unwrap()
 }
 
-/// Runs both ends. A deadlock is an error.
+/// Runs the server and the client at once, with a timeout.
 async fn both<A, B>(server: impl Future<Output = A>, client: impl Future<Output = B>) -> (A, B) {
     timeout(Duration::from_secs(10), async { tokio::join!(server, client) }).await.expect("a deadlock")
 }
 
-async fn text(response: Answer) -> String {
+async fn text(response: HttpResponse) -> String {
     String::from_utf8(response.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap()
 }
 
@@ -150,9 +151,10 @@ async fn a_request_on_a_closed_connection_is_sent_again_on_another() {
     both(later, client).await;
 }
 
-/// With many closed connections the task runs out of tokio's budget, and sockets that are ready seem not to be.
+/// With many closed connections the task runs out of tokio's cooperative budget, and sockets that are ready seem not to
+/// be.
 #[tokio::test]
-async fn a_request_is_sent_after_any_number_of_connections_was_closed() {
+async fn a_request_is_sent_after_many_connections_were_closed() {
     let (listener, transport) = server().await;
     let server = async {
         let mut streams = Vec::new();
@@ -171,7 +173,7 @@ async fn a_request_is_sent_after_any_number_of_connections_was_closed() {
     poll_sockets().await;
     let server = async { respond(&mut listener.accept().await.unwrap().0, OK).await };
     let client = async {
-        // With an odd remainder of the budget one attempt cannot tell that its connection is closed.
+        // With an odd number of units left in the budget, one attempt cannot detect that its connection is closed.
         tokio::task::consume_budget().await;
         text(transport.send(get()).await.unwrap()).await
     };
@@ -197,7 +199,7 @@ async fn a_connection_that_breaks_during_a_response_is_an_error() {
 }
 
 #[tokio::test]
-async fn the_connection_of_a_request_that_was_given_up_is_not_used_again() {
+async fn the_connection_of_a_request_that_timed_out_is_not_reused() {
     let (listener, transport) = server().await;
     let server = async {
         let mut dead = listener.accept().await.unwrap().0;
@@ -268,16 +270,17 @@ async fn a_connection_that_was_idle_too_long_is_not_used_even_before_it_is_close
         stream
     };
     let (mut stream, _) = both(server, send()).await;
-    later(20).await;
+    advance(20).await;
     both(respond(&mut stream, OK), send()).await;
-    // In between, connections that are too old are closed. This one is not yet.
-    later(30).await;
-    later(20).await;
+    // In between, the pool closes expired connections. This one has not expired by then.
+    advance(30).await;
+    advance(20).await;
     let server = async { respond(&mut listener.accept().await.unwrap().0, OK).await };
     both(server, send()).await;
 }
 
-async fn later(seconds: u64) {
+/// Advances tokio's clock.
+async fn advance(seconds: u64) {
     tokio::time::pause();
     tokio::time::advance(Duration::from_secs(seconds)).await;
     tokio::time::resume();

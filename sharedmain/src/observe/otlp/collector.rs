@@ -27,7 +27,7 @@ use crate::{client::error::chain, process::failure::Failure};
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// The limit of a response body.
 const MAX_BODY: usize = 1 << 20;
-const HEADERS: &str = "OTEL_EXPORTER_OTLP_HEADERS";
+const HEADERS_VARIABLE: &str = "OTEL_EXPORTER_OTLP_HEADERS";
 
 /// A collector. Connections are opened on demand, and again after they break.
 pub(super) struct Collector {
@@ -42,14 +42,14 @@ pub(super) struct Collector {
 #[error("{why}")]
 pub(super) struct ExportError {
     why: String,
-    /// A retry may succeed.
+    /// Whether a retry may succeed.
     pub(super) is_transient: bool,
 }
 
-/// A request of OTLP.
+/// An export request of OTLP.
 pub(super) trait Export: Message + Clone + 'static {
     type Response: Message + Default + 'static;
-    /// The method of gRPC.
+    /// The path of the gRPC method.
     const METHOD: &str;
     /// Returns the number of rejected items, and the reason.
     fn rejected(response: &Self::Response) -> Option<(i64, &str)>;
@@ -72,28 +72,30 @@ impl Export for ExportTraceServiceRequest {
 }
 
 impl Collector {
-    /// Makes a client for a signal, metrics or traces.
+    /// Creates a client for a signal, metrics or traces.
     pub(super) fn new(signal: &'static str, endpoint: Endpoint) -> Result<Self, Failure> {
         let failed = |why: String| Failure::new(format!("failed to export {signal} to {endpoint}: {why}"));
-        let variable = std::env::var(HEADERS).unwrap_or_default();
-        let headers = headers(&variable).ok_or_else(|| {
-            Failure::new(format!("{HEADERS} in the environment is not a list such as name=value,other=value"))
+        let variable = std::env::var(HEADERS_VARIABLE).unwrap_or_default();
+        let headers = parse_headers(&variable).ok_or_else(|| {
+            Failure::new(format!(
+                "{HEADERS_VARIABLE} in the environment is not a list such as name=value,other=value"
+            ))
         })?;
-        let client = client(&endpoint).map_err(|e| failed(e.to_string()))?;
+        let client = build_client(&endpoint).map_err(|e| failed(e.to_string()))?;
         let failures = FailureLog::new(signal, endpoint.to_string());
         Ok(Self { endpoint, client, headers, failures })
     }
 
     /// Sends a request once, and logs failures.
     pub(super) async fn export<R: Export>(&self, request: R) -> Result<(), ExportError> {
-        let sent = async {
+        let response = async {
             match self.endpoint.protocol {
-                Protocol::Grpc => self.call(request).await,
-                Protocol::HttpProtobuf => self.post(&request).await,
+                Protocol::Grpc => self.export_grpc(request).await,
+                Protocol::HttpProtobuf => self.export_http(&request).await,
             }
         };
         let timed_out = || ExportError::transient(format!("no response within {TIMEOUT:?}"));
-        let response = tokio::time::timeout(TIMEOUT, sent).await.unwrap_or_else(|_| Err(timed_out()));
+        let response = tokio::time::timeout(TIMEOUT, response).await.unwrap_or_else(|_| Err(timed_out()));
         let result = response.and_then(|response| check_rejected::<R>(&response));
         match &result {
             Ok(()) => self.failures.succeeded(),
@@ -102,7 +104,7 @@ impl Collector {
         result
     }
 
-    async fn call<R: Export>(&self, request: R) -> Result<R::Response, ExportError> {
+    async fn export_grpc<R: Export>(&self, request: R) -> Result<R::Response, ExportError> {
         let mut grpc = tonic::client::Grpc::with_origin(self.client.clone(), self.endpoint.uri.clone());
         grpc.ready().await.map_err(|e| ExportError::connection_failed(&e))?;
         let mut request = tonic::Request::new(request);
@@ -113,7 +115,7 @@ impl Collector {
         response.map(tonic::Response::into_inner).map_err(|status| ExportError::grpc(&status))
     }
 
-    async fn post<R: Export>(&self, request: &R) -> Result<R::Response, ExportError> {
+    async fn export_http<R: Export>(&self, request: &R) -> Result<R::Response, ExportError> {
         let mut post = Request::new(Body::new(Full::new(Bytes::from(request.encode_to_vec()))));
         *post.method_mut() = Method::POST;
         *post.uri_mut() = self.endpoint.uri.clone();
@@ -131,7 +133,7 @@ impl Collector {
     }
 }
 
-fn client(endpoint: &Endpoint) -> std::io::Result<Client<HttpsConnector<HttpConnector>, Body>> {
+fn build_client(endpoint: &Endpoint) -> std::io::Result<Client<HttpsConnector<HttpConnector>, Body>> {
     let provider = rustls::crypto::ring::default_provider();
     let tls = HttpsConnectorBuilder::new();
     let tls = if endpoint.is_encrypted() {
@@ -140,19 +142,19 @@ fn client(endpoint: &Endpoint) -> std::io::Result<Client<HttpsConnector<HttpConn
         let config = rustls::ClientConfig::builder_with_provider(provider.into());
         let config = config.with_safe_default_protocol_versions().map_err(std::io::Error::other)?;
         // The connector requires a TLS configuration even for plain HTTP. Without roots it trusts no server.
-        let none = rustls::RootCertStore::empty();
-        tls.with_tls_config(config.with_root_certificates(none).with_no_client_auth()).https_or_http()
+        let no_roots = rustls::RootCertStore::empty();
+        tls.with_tls_config(config.with_root_certificates(no_roots).with_no_client_auth()).https_or_http()
     };
-    let grpc = endpoint.protocol == Protocol::Grpc;
-    let connector = if grpc { tls.enable_http2().build() } else { tls.enable_http1().build() };
+    let is_grpc = endpoint.protocol == Protocol::Grpc;
+    let connector = if is_grpc { tls.enable_http2().build() } else { tls.enable_http1().build() };
     let mut client = Client::builder(TokioExecutor::new());
-    client.http2_only(grpc).timer(TokioTimer::new()).pool_timer(TokioTimer::new());
+    client.http2_only(is_grpc).timer(TokioTimer::new()).pool_timer(TokioTimer::new());
     client.http2_keep_alive_interval(Duration::from_secs(30)); // detects connections that died silently
     Ok(client.build(connector))
 }
 
 /// Parses `name=value,other=value`, where values may be percent-encoded.
-fn headers(list: &str) -> Option<HeaderMap> {
+fn parse_headers(list: &str) -> Option<HeaderMap> {
     let pairs = list.split(',').map(str::trim).filter(|pair| !pair.is_empty());
     pairs
         .map(|pair| {
@@ -165,6 +167,7 @@ fn headers(list: &str) -> Option<HeaderMap> {
         .collect()
 }
 
+/// Returns an error if the collector rejected a part of the request.
 fn check_rejected<R: Export>(response: &R::Response) -> Result<(), ExportError> {
     match R::rejected(response).filter(|(count, _)| *count > 0) {
         Some((count, why)) => Err(ExportError::permanent(format!("{count} items were rejected: {why}"))),
@@ -190,7 +193,9 @@ impl ExportError {
         Self { why: format!("status {status}"), is_transient }
     }
 
-    /// The specification of OTLP defines the codes that may be retried.
+    /// Two codes are transient here that the specification of OTLP does not retry. tonic also uses Unknown for errors
+    /// of the connection that it does not recognize. ResourceExhausted is to be retried only if the status has
+    /// RetryInfo, which is not read here.
     fn grpc(status: &tonic::Status) -> Self {
         use Code::*;
         let is_transient = matches!(
@@ -222,12 +227,12 @@ mod tests {
 
     #[test]
     fn headers_are_a_list_of_percent_encoded_pairs() {
-        let parsed = headers("authorization=Bearer%20a%2Cb, x-scope = lamps ,").unwrap();
+        let parsed = parse_headers("authorization=Bearer%20a%2Cb, x-scope = lamps ,").unwrap();
         assert_eq!(parsed["authorization"], "Bearer a,b");
         assert_eq!(parsed["x-scope"], "lamps");
-        assert_eq!(headers("").unwrap().len(), 0);
+        assert_eq!(parse_headers("").unwrap().len(), 0);
         for malformed in ["authorization", "a b=c", "a=%0a"] {
-            assert_eq!(headers(malformed), None, "{malformed}");
+            assert_eq!(parse_headers(malformed), None, "{malformed}");
         }
     }
 

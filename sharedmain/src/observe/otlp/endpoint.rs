@@ -21,14 +21,16 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
-    /// Parses a URL such as `http://collector:4317`. The default scheme is https, and `default_path` the default path. gRPC
-    /// has its own paths.
+    /// Parses a URL such as `http://collector:4317`. The default scheme is https. A path in the URL replaces
+    /// `default_path` for HTTP, and is ignored for gRPC.
     pub(crate) fn parse(protocol: Protocol, text: &str, default_path: &'static str) -> Option<Self> {
         let text = if text.contains("://") { text.to_owned() } else { format!("https://{text}") };
         let mut parts = text.parse::<Uri>().ok()?.into_parts();
         let scheme = parts.scheme.as_ref().map(Scheme::as_str);
-        let is_host = |at: &Authority| at.port_u16().is_some() || at.as_str() == at.host();
-        if !matches!(scheme, Some("http" | "https")) || !parts.authority.as_ref().is_some_and(is_host) {
+        let has_valid_port =
+            |authority: &Authority| authority.port_u16().is_some() || authority.as_str() == authority.host();
+        if !matches!(scheme, Some("http" | "https")) || !parts.authority.as_ref().is_some_and(has_valid_port)
+        {
             return None;
         }
         let has_path = parts.path_and_query.as_ref().is_some_and(|path| path.as_str() != "/");

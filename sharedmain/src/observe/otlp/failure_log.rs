@@ -12,12 +12,12 @@ const INTERVAL: Duration = Duration::from_secs(60);
 pub(super) struct FailureLog {
     signal: &'static str,
     endpoint: String,
-    logged: Mutex<Option<Instant>>,
+    last_logged: Mutex<Option<Instant>>,
 }
 
 impl FailureLog {
     pub(super) fn new(signal: &'static str, endpoint: String) -> Self {
-        Self { signal, endpoint, logged: Mutex::default() }
+        Self { signal, endpoint, last_logged: Mutex::default() }
     }
 
     pub(super) fn failed(&self, error: &ExportError) {
@@ -30,16 +30,17 @@ impl FailureLog {
     }
 
     pub(super) fn succeeded(&self) {
-        if self.logged.lock().take().is_some() {
+        if self.last_logged.lock().take().is_some() {
             tracing::info!("exporting {} to {} again", self.signal, self.endpoint);
         }
     }
 
+    /// Returns whether to log a failure now. If so, the next one is due after the interval.
     fn is_due(&self) -> bool {
-        let mut logged = self.logged.lock();
-        let is_due = logged.is_none_or(|logged| logged.elapsed() >= INTERVAL);
+        let mut last_logged = self.last_logged.lock();
+        let is_due = last_logged.is_none_or(|time| time.elapsed() >= INTERVAL);
         if is_due {
-            *logged = Some(Instant::now());
+            *last_logged = Some(Instant::now());
         }
         is_due
     }

@@ -26,7 +26,8 @@ pub(super) fn now() -> u64 {
 }
 
 impl Period {
-    pub(super) fn metric(self, family: &MetricFamily) -> Metric {
+    /// Converts a family of metrics.
+    pub(super) fn convert(self, family: &MetricFamily) -> Metric {
         let points = family.get_metric();
         let data = match family.get_field_type() {
             MetricType::COUNTER => Data::Sum(Sum {
@@ -69,22 +70,24 @@ impl Period {
         metrics.iter().map(point).collect()
     }
 
-    /// Prometheus counts the values up to a bound, OTLP the values between two bounds.
+    /// Converts a histogram. Prometheus counts the values up to a bound, OTLP those between two bounds.
     fn histogram(self, metric: &proto::Metric) -> HistogramDataPoint {
         let histogram = metric.get_histogram();
-        let bounded = histogram.get_bucket().iter().filter(|bucket| bucket.upper_bound().is_finite());
-        let (explicit_bounds, below): (Vec<_>, Vec<_>) =
-            bounded.map(|bucket| (bucket.upper_bound(), bucket.cumulative_count())).unzip();
+        let finite_buckets = histogram.get_bucket().iter().filter(|bucket| bucket.upper_bound().is_finite());
+        let (explicit_bounds, cumulative_counts): (Vec<_>, Vec<_>) =
+            finite_buckets.map(|bucket| (bucket.upper_bound(), bucket.cumulative_count())).unzip();
         let count = histogram.get_sample_count();
-        let lower = std::iter::once(0).chain(below.iter().copied());
-        let upper = below.iter().copied().chain([count]);
+        let counts = cumulative_counts.iter().copied().chain([count]);
+        let previous_counts = std::iter::once(0).chain(cumulative_counts.iter().copied());
+        let bucket_counts =
+            counts.zip(previous_counts).map(|(count, previous)| count.saturating_sub(previous));
         HistogramDataPoint {
             attributes: attributes(metric),
             start_time_unix_nano: self.start,
             time_unix_nano: self.end,
             count,
             sum: Some(histogram.get_sample_sum()),
-            bucket_counts: upper.zip(lower).map(|(upper, lower)| upper.saturating_sub(lower)).collect(),
+            bucket_counts: bucket_counts.collect(),
             explicit_bounds,
             ..HistogramDataPoint::default()
         }
@@ -130,7 +133,7 @@ mod tests {
     fn metrics(collector: impl prometheus::core::Collector + 'static) -> Vec<Metric> {
         let registry = Registry::new();
         registry.register(Box::new(collector)).unwrap();
-        registry.gather().iter().map(|family| Period { start: 1, end: 2 }.metric(family)).collect()
+        registry.gather().iter().map(|family| Period { start: 1, end: 2 }.convert(family)).collect()
     }
 
     fn value(point: &NumberDataPoint) -> f64 {

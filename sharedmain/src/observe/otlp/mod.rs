@@ -31,7 +31,7 @@ pub(crate) struct Exports {
 }
 
 impl Exports {
-    /// Starts the exports of the configuration. After `shutdown` nothing is retried.
+    /// Starts the exports of the configuration. After `shutdown`, failed exports are not retried.
     pub(crate) fn start(
         config: &ObservabilityConfig,
         resource: Resource,
@@ -61,8 +61,8 @@ impl Exports {
         Ok(Self { metrics, spans })
     }
 
-    /// Exports everything for the last time, within this timeout.
-    pub(crate) async fn flush(self, limit: Duration) {
+    /// Exports the last metrics and spans within the time limit.
+    pub(crate) async fn flush(self, time_limit: Duration) {
         let metrics = async {
             if let Some(pusher) = self.metrics {
                 pusher.push_last().await;
@@ -70,17 +70,17 @@ impl Exports {
         };
         let spans = async {
             let Some(provider) = self.spans else { return };
-            let ended = tokio::task::spawn_blocking(move || provider.shutdown_with_timeout(limit));
-            if !matches!(ended.await, Ok(Ok(()))) {
+            let result = tokio::task::spawn_blocking(move || provider.shutdown_with_timeout(time_limit));
+            if !matches!(result.await, Ok(Ok(()))) {
                 tracing::warn!("dropped spans that were still queued");
             }
         };
-        let _ = tokio::join!(timeout(limit, metrics), timeout(limit, spans));
+        let _ = tokio::join!(timeout(time_limit, metrics), timeout(time_limit, spans));
     }
 }
 
-/// The attributes of the sender, by OpenTelemetry's semantic conventions. Those of `OTEL_RESOURCE_ATTRIBUTES` override
-/// them.
+/// Returns the attributes of this process, by OpenTelemetry's semantic conventions. `OTEL_RESOURCE_ATTRIBUTES`
+/// overrides them.
 pub(crate) fn resource(
     component: &str,
     version: &str,

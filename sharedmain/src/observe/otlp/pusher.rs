@@ -20,13 +20,13 @@ use super::{
 
 /// Pushes metrics at an interval. All values are cumulative, so a failed push loses nothing.
 pub(super) struct Pusher {
-    /// Ends the task, after a last push.
+    /// Ends the task after a last push.
     stop: oneshot::Sender<()>,
     task: JoinHandle<()>,
 }
 
 impl Pusher {
-    /// Starts pushing. The first push is after one interval.
+    /// Starts the task. The first push follows after one interval.
     pub(super) fn start(
         collector: Collector,
         registry: Registry,
@@ -41,7 +41,7 @@ impl Pusher {
             while !is_last {
                 is_last = timeout(interval, &mut stopped).await.is_ok();
                 let period = Period { start, end: now() };
-                // The collector logs an error, and the next push is soon.
+                // The collector has logged an error, and the next push contains all values again.
                 let _ = collector.export(request(&registry, &resource, period)).await;
             }
         });
@@ -61,7 +61,7 @@ fn request(registry: &Registry, resource: &Resource, period: Period) -> ExportMe
         version: env!("CARGO_PKG_VERSION").into(),
         ..InstrumentationScope::default()
     };
-    let metrics = registry.gather().iter().map(|family| period.metric(family)).collect();
+    let metrics = registry.gather().iter().map(|family| period.convert(family)).collect();
     let scope_metrics = vec![ScopeMetrics { scope: Some(scope), metrics, ..ScopeMetrics::default() }];
     let resource = Some(resource.clone());
     let resource_metrics = vec![ResourceMetrics { resource, scope_metrics, ..ResourceMetrics::default() }];

@@ -40,7 +40,8 @@ struct Exporter {
 pub(super) enum Sink {
     /// Standard output, with a line of OTLP's JSON for each batch.
     Stdout,
-    /// Batches are made on a thread without a runtime, and sent on the runtime of the process.
+    /// A collector. OpenTelemetry's thread for exports has no tokio runtime, so batches are sent on that of the
+    /// process.
     Collector { collector: Arc<Collector>, shutdown: Shutdown, runtime: Handle },
 }
 
@@ -51,8 +52,8 @@ impl SpanExporter for Exporter {
         let result = match &self.sink {
             Sink::Stdout => print(&request),
             Sink::Collector { collector, shutdown, runtime } => {
-                let sent = runtime.spawn(send(collector.clone(), request, shutdown.clone()));
-                sent.await.map_err(|e| e.to_string()).and_then(|sent| sent.map_err(|e| e.to_string()))
+                let sending = runtime.spawn(send(collector.clone(), request, shutdown.clone()));
+                sending.await.map_err(|e| e.to_string()).and_then(|sent| sent.map_err(|e| e.to_string()))
             }
         };
         result.map_err(OTelSdkError::InternalFailure)

@@ -6,18 +6,18 @@ use prost::Message;
 
 use super::profile::{Frame, Profile};
 
-/// The frequency of Go.
+/// The sampling frequency of Go's profiler in Hz.
 const FREQUENCY: i32 = 100;
 
 /// Takes a profile in pprof's format. Only one profile can be taken at a time. Dropping the future ends it.
-pub(super) async fn sampled(time: Duration) -> Result<Vec<u8>, String> {
-    let guard = blocking(|| ProfilerGuard::new(FREQUENCY).map_err(explain)).await?;
+pub(super) async fn take_profile(time: Duration) -> Result<Vec<u8>, String> {
+    let guard = run_blocking(|| ProfilerGuard::new(FREQUENCY).map_err(explain)).await?;
     tokio::time::sleep(time).await;
-    blocking(move || Ok(encode(&guard.report().build().map_err(explain)?, time))).await
+    run_blocking(move || Ok(encode(&guard.report().build().map_err(explain)?, time))).await
 }
 
-/// Symbols are read from files.
-async fn blocking<T: Send + 'static>(
+/// Runs `work` on a blocking thread, because symbols are read from files.
+async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, String> + Send + 'static,
 ) -> Result<T, String> {
     tokio::task::spawn_blocking(work).await.map_err(|e| e.to_string())?

@@ -53,11 +53,11 @@ impl Profiling {
             .route("/debug/pprof/profile", get(profile))
             .route("/debug/pprof/cmdline", get(async || command_line()))
             .route("/debug/pprof/{other}", get((StatusCode::NOT_IMPLEMENTED, NOT_SUPPORTED)))
-            .layer(from_fn_with_state(self.clone(), while_enabled))
+            .layer(from_fn_with_state(self.clone(), only_while_enabled))
     }
 }
 
-async fn while_enabled(State(profiling): State<Profiling>, request: Request, next: Next) -> Response {
+async fn only_while_enabled(State(profiling): State<Profiling>, request: Request, next: Next) -> Response {
     if profiling.0.load(Ordering::Relaxed) {
         return next.run(request).await;
     }
@@ -70,21 +70,21 @@ async fn profile(Query(parameters): Query<Parameters>) -> Response {
     if seconds > MAX_SECONDS {
         return (StatusCode::BAD_REQUEST, format!("seconds is at most {MAX_SECONDS}\n")).into_response();
     }
-    match sampled(Duration::from_secs_f64(seconds)).await {
+    match take_profile(Duration::from_secs_f64(seconds)).await {
         Ok(profile) => {
-            let kind = (header::CONTENT_TYPE, "application/octet-stream");
-            let name = (header::CONTENT_DISPOSITION, "attachment; filename=\"profile\"");
-            ([kind, name], profile).into_response()
+            let content_type = (header::CONTENT_TYPE, "application/octet-stream");
+            let disposition = (header::CONTENT_DISPOSITION, "attachment; filename=\"profile\"");
+            ([content_type, disposition], profile).into_response()
         }
         Err(why) => (StatusCode::INTERNAL_SERVER_ERROR, why + "\n").into_response(),
     }
 }
 
 #[cfg(unix)]
-use cpu::sampled;
+use cpu::take_profile;
 
 #[cfg(not(unix))]
-async fn sampled(_: Duration) -> Result<Vec<u8>, String> {
+async fn take_profile(_: Duration) -> Result<Vec<u8>, String> {
     Err("CPU profiles are not supported on this system".into())
 }
 

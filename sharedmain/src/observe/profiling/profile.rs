@@ -14,7 +14,7 @@ pub(super) struct Profile {
 /// A function, and the line that was executed.
 pub(super) struct Frame {
     pub(super) name: String,
-    /// The mangled name. pprof demangles a name that is equal to it, and shows any other name as it is.
+    /// The mangled name. pprof demangles `name` only if the two are equal.
     pub(super) symbol: String,
     pub(super) file: String,
     pub(super) line: i64,
@@ -25,7 +25,7 @@ impl Profile {
         let period = 1_000_000_000 / frequency;
         let nanos = |time: Duration| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
         let message = ProfileMessage {
-            // The first string is the empty one.
+            // pprof requires the empty string at index 0.
             string_table: vec![String::new()],
             time_nanos: nanos(start.duration_since(UNIX_EPOCH).unwrap_or_default()),
             duration_nanos: nanos(length),
@@ -34,8 +34,8 @@ impl Profile {
         };
         let strings = HashMap::from([(String::new(), 0)]);
         let mut profile = Self { message, strings, locations: HashMap::new() };
-        let samples = profile.kind("samples", "count");
-        let cpu = profile.kind("cpu", "nanoseconds");
+        let samples = profile.value_type("samples", "count");
+        let cpu = profile.value_type("cpu", "nanoseconds");
         profile.message.sample_type = vec![samples, cpu];
         profile.message.period_type = Some(cpu);
         profile
@@ -43,35 +43,38 @@ impl Profile {
 
     /// Adds a stack with its number of samples, the innermost function first.
     pub(super) fn add(&mut self, frames: impl Iterator<Item = Frame>, thread: &str, count: i64) {
-        let location_id = frames.map(|frame| self.location(frame)).collect();
-        let label = Label { key: self.string("thread"), str: self.string(thread) };
+        let location_id = frames.map(|frame| self.location_id(frame)).collect();
+        let label = Label { key: self.string_index("thread"), str: self.string_index(thread) };
         let value = vec![count, count.saturating_mul(self.message.period)];
         self.message.sample.push(Sample { location_id, value, label: vec![label] });
     }
 
-    fn kind(&mut self, what: &str, unit: &str) -> ValueType {
-        ValueType { r#type: self.string(what), unit: self.string(unit) }
+    fn value_type(&mut self, what: &str, unit: &str) -> ValueType {
+        ValueType { r#type: self.string_index(what), unit: self.string_index(unit) }
     }
 
-    fn string(&mut self, text: &str) -> i64 {
-        if let Some(at) = self.strings.get(text) {
-            return *at;
+    /// Returns the index of a string in the table, and adds it if it is missing.
+    fn string_index(&mut self, text: &str) -> i64 {
+        if let Some(index) = self.strings.get(text) {
+            return *index;
         }
-        let at = self.message.string_table.len() as i64;
+        let index = self.message.string_table.len() as i64;
         self.message.string_table.push(text.to_owned());
-        self.strings.insert(text.to_owned(), at);
-        at
+        self.strings.insert(text.to_owned(), index);
+        index
     }
 
-    /// Returns the location of a line in a function. Each location has a function entry of its own.
-    fn location(&mut self, frame: Frame) -> u64 {
+    /// Returns the ID of the location of a frame, and adds it if it is missing. Each location has its own function
+    /// entry, with the same ID.
+    fn location_id(&mut self, frame: Frame) -> u64 {
         let Frame { name, symbol, file, line } = frame;
         let key = (symbol, line);
         if let Some(id) = self.locations.get(&key) {
             return *id;
         }
         let id = self.message.location.len() as u64 + 1;
-        let (name, system_name, filename) = (self.string(&name), self.string(&key.0), self.string(&file));
+        let (name, system_name, filename) =
+            (self.string_index(&name), self.string_index(&key.0), self.string_index(&file));
         self.message.function.push(Function { id, name, system_name, filename });
         self.message.location.push(Location { id, line: vec![Line { function_id: id, line }] });
         self.locations.insert(key, id);

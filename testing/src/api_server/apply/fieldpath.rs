@@ -1,4 +1,4 @@
-//! Paths to the fields of an object and to the elements of its lists.
+//! Paths to the fields of an object and to the items of its lists.
 
 use std::collections::BTreeMap;
 
@@ -6,110 +6,111 @@ use serde_json::{Value, json};
 
 use super::is_among;
 
-/// The steps from the root of the object to a field.
-pub(super) type Path = Vec<Step>;
+/// The path from the root of an object to a field or to an item of a list.
+pub(super) type Path = Vec<PathElement>;
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Step {
+pub(super) enum PathElement {
     Field(String),
-    /// An element of a list, identified by its keys (`name="web"`) or by its value.
-    Element(String),
+    /// An item of a list, identified by its keys (`name="web"`) or by its value.
+    Item(String),
 }
 
 /// Formats a path as `.spec.template.spec.containers[name="web"].image`.
-pub(super) fn shown(path: &Path) -> String {
-    let step = |step: &Step| match step {
-        Step::Field(name) => format!(".{name}"),
-        Step::Element(name) => format!("[{name}]"),
+pub(super) fn format_path(path: &Path) -> String {
+    let format_element = |element: &PathElement| match element {
+        PathElement::Field(name) => format!(".{name}"),
+        PathElement::Item(key) => format!("[{key}]"),
     };
-    path.iter().map(step).collect()
+    path.iter().map(format_element).collect()
 }
 
-/// The merge strategy of a list.
-enum List {
+/// The merge strategy of a list (`x-kubernetes-list-type`).
+enum ListType {
     /// The list is replaced as a whole.
     Atomic,
     /// The list holds each value once.
     Set,
-    /// The elements are identified by the values of these fields.
+    /// The items are identified by the values of these fields.
     Map(&'static [&'static str]),
 }
 
-/// The lists of built-in Kinds whose elements are identified by their names.
-const NAMED: &str = "containers initContainers ephemeralContainers env volumes secrets webhooks";
+/// The lists of built-in Kinds whose items are identified by their names.
+const LISTS_BY_NAME: &str = "containers initContainers ephemeralContainers env volumes secrets webhooks";
 
-/// The merge strategies of a Kind's lists. Lists of a custom resource are atomic, except for those in its metadata.
+/// The part of a Kind's schema that server-side apply needs: the merge strategies of its lists. Lists of a custom
+/// resource are atomic, except for those in its metadata.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Shape {
-    pub(super) built_in: bool,
+pub(super) struct Schema {
+    pub(super) is_built_in: bool,
 }
 
-impl Shape {
-    /// The merge strategies of Kubernetes' own types (`x-kubernetes-list-type`).
-    fn list(self, path: &[Step]) -> List {
-        let Some(Step::Field(name)) = path.last() else { return List::Atomic };
-        let within = matches!(path.iter().rev().nth(1), Some(Step::Element(_)));
-        let of_metadata = matches!(path, [Step::Field(root), _] if root == "metadata");
+impl Schema {
+    fn list_type(self, path: &[PathElement]) -> ListType {
+        let Some(PathElement::Field(name)) = path.last() else { return ListType::Atomic };
+        let is_in_list_item = matches!(path.iter().rev().nth(1), Some(PathElement::Item(_)));
+        let is_in_metadata = matches!(path, [PathElement::Field(root), _] if root == "metadata");
         match name.as_str() {
-            "finalizers" if of_metadata => List::Set,
-            "ownerReferences" if of_metadata => List::Map(&["uid"]),
-            _ if !self.built_in => List::Atomic,
-            name if is_among(name, NAMED) => List::Map(&["name"]),
-            "imagePullSecrets" if path.len() > 1 => List::Map(&["name"]),
-            "ports" if within => List::Map(&["containerPort", "protocol"]),
-            "ports" => List::Map(&["port", "protocol"]),
-            "volumeMounts" => List::Map(&["mountPath"]),
-            "volumeDevices" => List::Map(&["devicePath"]),
-            "hostAliases" => List::Map(&["ip"]),
-            "conditions" => List::Map(&["type"]),
-            _ => List::Atomic,
+            "finalizers" if is_in_metadata => ListType::Set,
+            "ownerReferences" if is_in_metadata => ListType::Map(&["uid"]),
+            _ if !self.is_built_in => ListType::Atomic,
+            name if is_among(name, LISTS_BY_NAME) => ListType::Map(&["name"]),
+            "imagePullSecrets" if path.len() > 1 => ListType::Map(&["name"]),
+            "ports" if is_in_list_item => ListType::Map(&["containerPort", "protocol"]),
+            "ports" => ListType::Map(&["port", "protocol"]),
+            "volumeMounts" => ListType::Map(&["mountPath"]),
+            "volumeDevices" => ListType::Map(&["devicePath"]),
+            "hostAliases" => ListType::Map(&["ip"]),
+            "conditions" => ListType::Map(&["type"]),
+            _ => ListType::Atomic,
         }
     }
 
-    fn step(list: &List, element: &Value) -> Step {
-        let of_field = |field: &&str| match (&element[*field], *field) {
+    /// The path element that identifies this item of a list.
+    fn item_element(list_type: &ListType, item: &Value) -> PathElement {
+        let key = |field: &&str| match (&item[*field], *field) {
             (Value::Null, "protocol") => "protocol=\"TCP\"".to_owned(),
             (value, field) => format!("{field}={value}"),
         };
-        match list {
-            List::Map(fields) => Step::Element(fields.iter().map(of_field).collect::<Vec<_>>().join(",")),
-            _ => Step::Element(element.to_string()),
+        match list_type {
+            ListType::Map(fields) => PathElement::Item(fields.iter().map(key).collect::<Vec<_>>().join(",")),
+            _ => PathElement::Item(item.to_string()),
         }
     }
 
-    /// The paths and values of all leaves, and the paths of all elements of lists, whose value is `true`.
+    /// The paths and values of all leaves. The paths of all list items are included, with the value `true`.
     pub(super) fn leaves(self, value: &Value) -> BTreeMap<Path, Value> {
         let mut leaves = BTreeMap::new();
         self.collect(value, &mut Vec::new(), &mut leaves);
         leaves
     }
 
-    fn collect(self, value: &Value, at: &mut Path, leaves: &mut BTreeMap<Path, Value>) {
+    fn collect(self, value: &Value, path: &mut Path, leaves: &mut BTreeMap<Path, Value>) {
         match value {
             Value::Object(fields) if !fields.is_empty() => {
                 for (name, value) in fields {
-                    at.push(Step::Field(name.clone()));
-                    self.collect(value, at, leaves);
-                    at.pop();
+                    path.push(PathElement::Field(name.clone()));
+                    self.collect(value, path, leaves);
+                    path.pop();
                 }
             }
-            Value::Array(all) => {
-                let list = self.list(at);
-                if matches!(list, List::Atomic) {
-                    leaves.insert(at.clone(), value.clone());
+            Value::Array(items) => {
+                let list_type = self.list_type(path);
+                if matches!(list_type, ListType::Atomic) {
+                    leaves.insert(path.clone(), value.clone());
                     return;
                 }
-                for element in all {
-                    at.push(Self::step(&list, element));
-                    leaves.insert(at.clone(), json!(true));
-                    if matches!(list, List::Map(_)) {
-                        self.collect(element, at, leaves);
+                for item in items {
+                    path.push(Self::item_element(&list_type, item));
+                    leaves.insert(path.clone(), json!(true));
+                    if matches!(list_type, ListType::Map(_)) {
+                        self.collect(item, path, leaves);
                     }
-                    at.pop();
+                    path.pop();
                 }
             }
-            _ if !at.is_empty() => {
-                leaves.insert(at.clone(), value.clone());
+            _ if !path.is_empty() => {
+                leaves.insert(path.clone(), value.clone());
             }
             _ => {}
         }
@@ -117,26 +118,27 @@ impl Shape {
 
     /// Removes the value at the path, and then the objects and lists around it that became empty.
     pub(super) fn remove(self, value: &mut Value, path: &Path) {
-        self.remove_at(value, path, 0);
+        self.remove_below(value, path, 0);
     }
 
-    fn remove_at(self, value: &mut Value, path: &Path, n: usize) {
-        let is_last = n + 1 == path.len();
-        match (&path[n], value) {
-            (Step::Field(name), Value::Object(fields)) => {
+    /// Removes the value at the path, whose first `depth` elements lead to `value`.
+    fn remove_below(self, value: &mut Value, path: &Path, depth: usize) {
+        let is_last = depth + 1 == path.len();
+        match (&path[depth], value) {
+            (PathElement::Field(name), Value::Object(fields)) => {
                 let Some(child) = fields.get_mut(name) else { return };
                 if !is_last {
-                    self.remove_at(child, path, n + 1);
+                    self.remove_below(child, path, depth + 1);
                 }
                 if is_last || *child == json!({}) || *child == json!([]) {
                     fields.remove(name);
                 }
             }
-            (step, Value::Array(all)) => {
-                let list = self.list(&path[..n]);
-                match all.iter().position(|one| Self::step(&list, one) == *step) {
-                    Some(at) if is_last => drop(all.remove(at)),
-                    Some(at) => self.remove_at(&mut all[at], path, n + 1),
+            (element, Value::Array(items)) => {
+                let list_type = self.list_type(&path[..depth]);
+                match items.iter().position(|item| Self::item_element(&list_type, item) == *element) {
+                    Some(index) if is_last => drop(items.remove(index)),
+                    Some(index) => self.remove_below(&mut items[index], path, depth + 1),
                     None => {}
                 }
             }
@@ -144,30 +146,31 @@ impl Shape {
         }
     }
 
-    /// Merges an applied configuration into the object.
+    /// Merges an applied configuration into the live object.
     pub(super) fn merge(self, live: &mut Value, applied: &Value) {
-        self.merge_at(live, applied, &mut Vec::new());
+        self.merge_at(&mut Vec::new(), live, applied);
     }
 
-    fn merge_at(self, live: &mut Value, applied: &Value, at: &mut Path) {
-        match (live, applied, self.list(at)) {
+    fn merge_at(self, path: &mut Path, live: &mut Value, applied: &Value) {
+        match (live, applied, self.list_type(path)) {
             (Value::Object(live), Value::Object(applied), _) => {
                 for (name, value) in applied {
-                    at.push(Step::Field(name.clone()));
-                    self.merge_at(live.entry(name).or_insert(Value::Null), value, at);
-                    at.pop();
+                    path.push(PathElement::Field(name.clone()));
+                    self.merge_at(path, live.entry(name).or_insert(Value::Null), value);
+                    path.pop();
                 }
             }
-            (Value::Array(live), Value::Array(applied), list @ (List::Set | List::Map(_))) => {
-                for element in applied {
-                    let step = Self::step(&list, element);
-                    let Some(one) = live.iter_mut().find(|one| Self::step(&list, one) == step) else {
-                        live.push(element.clone());
+            (Value::Array(live), Value::Array(applied), list_type @ (ListType::Set | ListType::Map(_))) => {
+                for item in applied {
+                    let element = Self::item_element(&list_type, item);
+                    let is_same = |other: &&mut Value| Self::item_element(&list_type, other) == element;
+                    let Some(live_item) = live.iter_mut().find(is_same) else {
+                        live.push(item.clone());
                         continue;
                     };
-                    at.push(step);
-                    self.merge_at(one, element, at);
-                    at.pop();
+                    path.push(element);
+                    self.merge_at(path, live_item, item);
+                    path.pop();
                 }
             }
             (live, applied, _) => *live = applied.clone(),

@@ -15,7 +15,7 @@ const SCHEDULER: &str = "kube-scheduler";
 const KWOK: &str = "kwok";
 /// The programs of every control plane, in the order to start them.
 pub(super) const CORE: [&str; 2] = [ETCD, API_SERVER];
-/// The additional programs of a control plane with nodes.
+/// The additional programs of a control plane with nodes, in the order to start them.
 pub(super) const NODES: [&str; 3] = [CONTROLLER_MANAGER, SCHEDULER, KWOK];
 pub(super) const ALL: [&str; 5] = [ETCD, API_SERVER, CONTROLLER_MANAGER, SCHEDULER, KWOK];
 
@@ -26,25 +26,26 @@ const CONTROLLERS: &str = "--controllers=clusterrole-aggregation-controller,cron
     namespace-controller,node-lifecycle-controller,replicaset-controller,statefulset-controller";
 
 pub(in crate::control_plane) const AUDIT_LOG: &str = "audit.log";
-const AUDIT_POLICY: &str = "audit-policy.yaml";
-const EVERYTHING: &str =
+const AUDIT_POLICY_FILE: &str = "audit-policy.yaml";
+/// Logs every request, without its body.
+const AUDIT_POLICY: &str =
     "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Metadata}]\n";
 
-/// Writes the command of each program into the folder, where the guard reads it.
+/// Writes the commands of etcd and the API server into the folder, where the guard reads them.
 pub(super) fn write(
     folder: &Path,
     programs: &Programs,
     ports: Ports,
     audited: bool,
-    more: &[String],
+    extra_arguments: &[String],
 ) -> Result<(), Error> {
     let mut api_server = api_server(folder, ports);
     if audited {
-        write_file(&folder.join(AUDIT_POLICY), EVERYTHING)?;
-        api_server.push(format!("--audit-policy-file={}", folder.join(AUDIT_POLICY).display()));
+        write_file(&folder.join(AUDIT_POLICY_FILE), AUDIT_POLICY)?;
+        api_server.push(format!("--audit-policy-file={}", folder.join(AUDIT_POLICY_FILE).display()));
         api_server.push(format!("--audit-log-path={}", folder.join(AUDIT_LOG).display()));
     }
-    api_server.extend_from_slice(more);
+    api_server.extend_from_slice(extra_arguments);
     write_command(folder, ETCD, programs, &etcd(folder, ports))?;
     write_command(folder, API_SERVER, programs, &api_server)
 }
@@ -86,24 +87,24 @@ fn api_server(folder: &Path, ports: Ports) -> Vec<String> {
     ]
 }
 
-/// Writes the commands of the programs that make nodes. None of these programs listens on a port.
+/// Writes the commands of the programs of the nodes. None of these programs listens on a port.
 pub(super) fn write_nodes(folder: &Path, programs: &Programs, kubeconfig: &Path) -> Result<(), Error> {
     let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
-    let alone = [kubeconfig.clone(), "--leader-elect=false".into(), "--secure-port=0".into()];
-    let mut controllers = alone.to_vec();
+    let common = [kubeconfig.clone(), "--leader-elect=false".into(), "--secure-port=0".into()];
+    let mut controllers = common.to_vec();
     controllers.push(CONTROLLERS.into());
     // The nodes have no leases, and kwok writes their status every twenty minutes.
     controllers.push("--node-monitor-grace-period=1h".into());
     controllers.extend(["--kube-api-qps=200".into(), "--kube-api-burst=400".into()]);
     write_command(folder, CONTROLLER_MANAGER, programs, &controllers)?;
-    write_command(folder, SCHEDULER, programs, &alone)?;
+    write_command(folder, SCHEDULER, programs, &common)?;
     let mut kwok = vec![kubeconfig, "--manage-all-nodes".into(), "--node-lease-duration-seconds=0".into()];
-    kwok.extend(stages(&programs.find("kwok-stages")?)?);
+    kwok.extend(stage_arguments(&programs.find("kwok-stages")?)?);
     write_command(folder, KWOK, programs, &kwok)
 }
 
 /// The arguments that name kwok's stages: each file describes how nodes or pods change from one state to the next.
-fn stages(folder: &Path) -> Result<Vec<String>, Error> {
+fn stage_arguments(folder: &Path) -> Result<Vec<String>, Error> {
     let entries = fs::read_dir(folder).and_then(Iterator::collect::<std::io::Result<Vec<_>>>);
     let mut paths: Vec<_> =
         entries.map_err(Error::file("read", folder))?.into_iter().map(|entry| entry.path()).collect();
@@ -117,10 +118,10 @@ fn write_command(
     programs: &Programs,
     arguments: &[String],
 ) -> Result<(), Error> {
-    let mut command = format!("exec {}", quoted(&programs.find(name)?.display().to_string()));
+    let mut command = format!("exec {}", shell_quoted(&programs.find(name)?.display().to_string()));
     for argument in arguments {
         command.push_str(" \\\n  ");
-        command.push_str(&quoted(argument));
+        command.push_str(&shell_quoted(argument));
     }
     command.push('\n');
     write_file(&folder.join(format!("{name}.command")), &command)
@@ -131,7 +132,7 @@ fn write_file(path: &Path, content: &str) -> Result<(), Error> {
 }
 
 /// Quotes a word for the shell.
-fn quoted(word: &str) -> String {
+fn shell_quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
@@ -140,8 +141,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_argument_stays_one_word_whatever_is_in_it() {
-        assert_eq!(quoted("--a=b c$d"), "'--a=b c$d'");
-        assert_eq!(quoted("it's"), r"'it'\''s'");
+    fn an_argument_with_special_characters_stays_one_word() {
+        assert_eq!(shell_quoted("--a=b c$d"), "'--a=b c$d'");
+        assert_eq!(shell_quoted("it's"), r"'it'\''s'");
     }
 }

@@ -1,4 +1,4 @@
-//! The shell process that runs the programs of a control plane and outlives the test to stop them.
+//! The shell process that runs the programs of a control plane. It outlives the test process, to stop them.
 
 use std::{
     fs,
@@ -11,7 +11,7 @@ use std::{
 
 use crate::{Error, eventually::until};
 
-/// Longer than the shell waits for all programs to exit.
+/// The time limit of one order: longer than the shell waits for all programs to exit.
 const LIMIT: Duration = Duration::from_secs(120);
 const SCRIPT: &str = include_str!("guard.sh");
 
@@ -21,14 +21,14 @@ const SCRIPT: &str = include_str!("guard.sh");
 pub(super) struct Guard {
     folder: PathBuf,
     orders: ChildStdin,
-    given: u32,
-    /// Not waited for: the shell exits after this process does.
+    orders_sent: u32,
+    /// Never waited for, because the shell exits after this process.
     _shell: Child,
 }
 
 impl Guard {
     /// Starts the shell, which owns the folder from then on. No program runs yet.
-    pub(super) fn over(folder: &Path, programs: &[&str]) -> Result<Self, Error> {
+    pub(super) fn spawn(folder: &Path, programs: &[&str]) -> Result<Self, Error> {
         let mut shell = Command::new("sh")
             .args(["-c", SCRIPT, "reknit-testing"])
             .arg(folder)
@@ -36,43 +36,43 @@ impl Guard {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            // Ctrl-C in a terminal signals the whole process group of the test, and the shell has to clean up after
-            // that.
+            // Ctrl-C in a terminal signals the whole process group of the test. The shell must survive it to clean up.
             .process_group(0)
             .spawn()
             .map_err(Error::Guard)?;
         let orders = shell.stdin.take().ok_or_else(|| Error::Guard(io::ErrorKind::BrokenPipe.into()))?;
-        Ok(Self { folder: folder.to_owned(), orders, given: 0, _shell: shell })
+        Ok(Self { folder: folder.to_owned(), orders, orders_sent: 0, _shell: shell })
     }
 
-    /// Starts these programs. The caller has to find out whether they are ready.
+    /// Starts these programs. The caller has to wait until they are ready.
     pub(super) async fn start(&mut self, programs: &[&str]) -> Result<(), Error> {
-        self.order(&format!("start {}", programs.join(" "))).await
+        self.send_order(&format!("start {}", programs.join(" "))).await
     }
 
     /// Stops all programs, the last one first.
     pub(super) async fn stop(&mut self) -> Result<(), Error> {
-        self.order("stop").await
+        self.send_order("stop").await
     }
 
     /// Returns the exit status of a program that has exited.
-    pub(super) fn ended(&self, program: &str) -> Option<String> {
+    pub(super) fn exit_status(&self, program: &str) -> Option<String> {
         let status = fs::read_to_string(self.folder.join(format!("{program}.ended")));
         status.ok().map(|status| status.trim().to_owned())
     }
 
     /// Returns true if a program was started and has not exited.
     pub(super) fn is_running(&self, program: &str) -> bool {
-        self.folder.join(format!("{program}.pid")).exists() && self.ended(program).is_none()
+        self.folder.join(format!("{program}.pid")).exists() && self.exit_status(program).is_none()
     }
 
-    async fn order(&mut self, order: &str) -> Result<(), Error> {
+    /// Sends an order and waits until the shell has carried it out.
+    async fn send_order(&mut self, order: &str) -> Result<(), Error> {
         writeln!(self.orders, "{order}").and_then(|()| self.orders.flush()).map_err(Error::Guard)?;
-        self.given += 1;
-        let (given, done) = (self.given, self.folder.join("orders"));
-        let obeyed = until(LIMIT, async || {
-            fs::read_to_string(&done).is_ok_and(|done| done.trim().parse() == Ok(given))
+        self.orders_sent += 1;
+        let (orders_sent, count_file) = (self.orders_sent, self.folder.join("orders"));
+        let completed = until(LIMIT, async || {
+            fs::read_to_string(&count_file).is_ok_and(|count| count.trim().parse() == Ok(orders_sent))
         });
-        obeyed.await.map_err(|_| Error::Guard(io::ErrorKind::TimedOut.into()))
+        completed.await.map_err(|_| Error::Guard(io::ErrorKind::TimedOut.into()))
     }
 }

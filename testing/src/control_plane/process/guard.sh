@@ -1,11 +1,11 @@
 # shellcheck shell=sh
-# Runs the programs of one control plane, and stops them when the process that started it has exited, for whatever
-# reason: this shell reads a pipe that only that process holds, and the pipe ends when the process does.
+# Runs the programs of one control plane, and stops them when the test process that started this shell has exited for
+# whatever reason: the shell reads orders from a pipe that only that process writes to, and the pipe is closed with it.
 #
-# $1 is the folder, which is removed too. Each further argument names a program, in the order to start them. NAME.command
-# in the folder runs it, NAME.log is its output, NAME.pid its process id, and NAME.ended its exit status once it has
-# exited. Commands come as lines, "start NAME…" or "stop", which stops all programs; the file orders counts the commands
-# that are done.
+# $1 is the folder of the control plane, which is removed at the end. Each further argument names a program, in start
+# order. In the folder, NAME.command is the script that runs a program, NAME.log its output, NAME.pid its process id,
+# and NAME.ended its exit status once it has exited. An order is a line: "start NAME…", or "stop", which stops all
+# programs. The file "orders" contains the number of orders that were carried out.
 dir=$1
 shift
 
@@ -31,7 +31,7 @@ start() {
   done
 }
 
-# Sends SIGTERM, and SIGKILL after ten seconds.
+# Sends SIGTERM, and SIGKILL after ten seconds. Gives up after fifteen.
 end() {
   [ -s "$dir/$1.pid" ] || return 0
   waited=0

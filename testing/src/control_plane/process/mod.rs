@@ -27,16 +27,16 @@ const START_LIMIT: Duration = Duration::from_secs(120);
 const LOG_LINES: usize = 20;
 
 #[derive(Debug)]
-pub(super) struct Running {
+pub(super) struct Processes {
     pub(super) folder: PathBuf,
     pub(super) ports: Ports,
     pub(super) admin: Access,
     guard: Mutex<Guard>,
-    /// True if programs that make nodes run beside the API server.
+    /// True once the programs of the nodes have been started.
     has_nodes: AtomicBool,
 }
 
-impl Running {
+impl Processes {
     pub(super) async fn start(audited: bool, arguments: &[String]) -> Result<Self, Error> {
         let programs = Programs::search()?;
         let temporary = tempfile::Builder::new().prefix("reknit-testing-").tempdir();
@@ -45,30 +45,32 @@ impl Running {
         let ports = Ports::free()?;
         let admin = credentials::create(folder, ports.api_server)?;
         commands::write(folder, &programs, ports, audited, arguments)?;
-        let guard = Mutex::new(Guard::over(folder, &commands::ALL)?);
+        let guard = Mutex::new(Guard::spawn(folder, &commands::ALL)?);
         // The guard removes the folder from here on.
         let folder = temporary.keep();
-        let running = Self { folder, ports, admin, guard, has_nodes: AtomicBool::new(false) };
-        running.serve().await?;
-        Ok(running)
+        let processes = Self { folder, ports, admin, guard, has_nodes: AtomicBool::new(false) };
+        processes.start_core().await?;
+        Ok(processes)
     }
 
-    /// Starts the programs, with the data of an earlier run if there is any, and waits until they are ready.
-    pub(super) async fn serve(&self) -> Result<(), Error> {
+    /// Starts etcd and the API server, with the data of an earlier run if there is any, and waits until they are ready.
+    /// Then starts the programs of the nodes, if they ran before.
+    pub(super) async fn start_core(&self) -> Result<(), Error> {
         let mut guard = self.guard.lock().await;
         guard.start(&commands::CORE).await?;
-        self.reached("a ready API server", &commands::CORE, &guard, || self.ready()).await?;
+        self.wait_until_ready("a ready API server", &commands::CORE, &guard, || self.check_api_server())
+            .await?;
         match self.has_nodes.load(Ordering::Relaxed) {
             true => guard.start(&commands::NODES).await,
             false => Ok(()),
         }
     }
 
-    /// Starts the programs that make nodes, unless they run, and waits until `ready` returns `Ok`.
-    pub(super) async fn serve_nodes<F: Future<Output = Result<(), String>>>(
+    /// Starts the programs of the nodes, unless they run, and waits until `check` returns `Ok`.
+    pub(super) async fn start_nodes<F: Future<Output = Result<(), String>>>(
         &self,
         kubeconfig: &Path,
-        ready: impl Fn() -> F,
+        check: impl Fn() -> F,
     ) -> Result<(), Error> {
         let mut guard = self.guard.lock().await;
         if !self.has_nodes.load(Ordering::Relaxed) {
@@ -76,28 +78,30 @@ impl Running {
             guard.start(&commands::NODES).await?;
             self.has_nodes.store(true, Ordering::Relaxed);
         }
-        self.reached("nodes that take pods", &commands::NODES, &guard, ready).await
+        self.wait_until_ready("ready nodes", &commands::NODES, &guard, check).await
     }
 
-    /// Waits until `ready` returns `Ok`, or fails as soon as one of the programs exits.
-    async fn reached<F: Future<Output = Result<(), String>>>(
+    /// Waits until `check` returns `Ok`. Fails as soon as one of the programs exits.
+    async fn wait_until_ready<F: Future<Output = Result<(), String>>>(
         &self,
         what: &str,
         programs: &[&'static str],
         guard: &Guard,
-        ready: impl Fn() -> F,
+        check: impl Fn() -> F,
     ) -> Result<(), Error> {
         let outcome = until(START_LIMIT, || async {
-            let ended = |program| Some((program, guard.ended(program)?));
-            match programs.iter().copied().find_map(ended) {
-                Some((program, status)) => Ok(Err(Error::Ended { program, status, log: self.log(program) })),
-                None => ready().await.map(Ok),
+            let exited = |program| Some((program, guard.exit_status(program)?));
+            match programs.iter().copied().find_map(exited) {
+                Some((program, status)) => {
+                    Ok(Err(Error::Ended { program, status, log: self.log_end(program) }))
+                }
+                None => check().await.map(Ok),
             }
         });
         outcome.await.unwrap_or_else(|last| {
-            let log = |program| format!("; the end of {program}'s log:\n{}", self.log(program));
+            let log = |program| format!("; the end of {program}'s log:\n{}", self.log_end(program));
             let last = last + &programs.iter().copied().map(log).collect::<String>();
-            Err(Error::TooLate { what: what.into(), limit: START_LIMIT, last })
+            Err(Error::Timeout { what: what.into(), limit: START_LIMIT, last })
         })
     }
 
@@ -111,7 +115,7 @@ impl Running {
     }
 
     /// Checks that the API server reports itself ready and has created the default namespace.
-    async fn ready(&self) -> Result<(), String> {
+    async fn check_api_server(&self) -> Result<(), String> {
         let mut config = self.admin.config();
         config.default_retry = false;
         let client = Client::try_from(config).map_err(|error| error.to_string())?;
@@ -123,7 +127,7 @@ impl Running {
     }
 
     /// Returns the last lines of a program's log.
-    fn log(&self, program: &str) -> String {
+    fn log_end(&self, program: &str) -> String {
         let log = fs::read(self.folder.join(format!("{program}.log"))).unwrap_or_default();
         let log = String::from_utf8_lossy(&log);
         let lines: Vec<&str> = log.lines().collect();

@@ -4,8 +4,8 @@ use std::net::TcpListener;
 
 use crate::Error;
 
-// Below the range that Linux and macOS use for outgoing connections. Otherwise a client that keeps connecting to a
-// stopped server would at some point get the server's port as its own, connect to itself, and keep the port in use.
+// Below the range that Linux and macOS use for outgoing connections. Otherwise a client that retries to connect to a
+// stopped server could get the server's port as its own source port, connect to itself, and keep the port in use.
 const FROM: u16 = 20_000;
 const TO: u16 = 29_999;
 const TRIES: u32 = 200;
@@ -21,14 +21,14 @@ pub(in crate::control_plane) struct Ports {
 impl Ports {
     /// Finds three free ports. Another process may take one before it is used, so the caller has to retry.
     pub(super) fn free() -> Result<Self, Error> {
-        // Held until all three are known, so that they differ.
-        let held = [free()?, free()?, free()?];
-        let [etcd, etcd_peers, api_server] = held.each_ref().map(|(port, _)| *port);
+        // The listeners are kept until all three ports are known, so that the ports differ.
+        let bound = [bind_free()?, bind_free()?, bind_free()?];
+        let [etcd, etcd_peers, api_server] = bound.each_ref().map(|(port, _)| *port);
         Ok(Self { etcd, etcd_peers, api_server })
     }
 }
 
-fn free() -> Result<(u16, TcpListener), Error> {
+fn bind_free() -> Result<(u16, TcpListener), Error> {
     (0..TRIES)
         .map(|_| rand::random_range(FROM..=TO))
         .find_map(|port| Some((port, TcpListener::bind(("127.0.0.1", port)).ok()?)))

@@ -17,12 +17,12 @@ impl Programs {
     /// Lists the folder that `KUBEBUILDER_ASSETS` names, which must exist, and then the cache of hack/setup-envtest.sh,
     /// newest version first.
     pub(super) fn search() -> Result<Self, Error> {
-        let named = set("KUBEBUILDER_ASSETS");
-        if let Some(path) = named.as_ref().filter(|path| !path.is_dir()) {
+        let assets = env_path("KUBEBUILDER_ASSETS");
+        if let Some(path) = assets.as_ref().filter(|path| !path.is_dir()) {
             return Err(Error::NoFolder { path: path.clone() });
         }
-        let versions = cache().map(|cache| versions(&cache)).unwrap_or_default();
-        Ok(Self(named.into_iter().chain(versions).collect()))
+        let cached = cache_folder().map(|cache| version_folders(&cache)).unwrap_or_default();
+        Ok(Self(assets.into_iter().chain(cached).collect()))
     }
 
     /// Returns the path of a program, or of the folder `kwok-stages` beside kwok.
@@ -34,21 +34,22 @@ impl Programs {
 }
 
 /// The path in an environment variable, unless it is unset or empty.
-fn set(variable: &str) -> Option<PathBuf> {
+fn env_path(variable: &str) -> Option<PathBuf> {
     env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
-fn cache() -> Option<PathBuf> {
-    let cache = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")))?;
+fn cache_folder() -> Option<PathBuf> {
+    let cache = env_path("XDG_CACHE_HOME").or_else(|| Some(env_path("HOME")?.join(".cache")))?;
     Some(cache.join("reknit/envtest"))
 }
 
-/// The folders in the cache for this platform, newest version first. If there is none, the cache itself, so that an
-/// error can name it.
-fn versions(cache: &Path) -> Vec<PathBuf> {
+/// Returns the folders in the cache for this platform, newest version first. If there is none, returns the cache
+/// itself, so that an error can name it.
+fn version_folders(cache: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(cache).into_iter().flatten().flatten();
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
-    let mut found: Vec<(Version, String)> = names.filter_map(|name| Some((version(&name)?, name))).collect();
+    let mut found: Vec<(Version, String)> =
+        names.filter_map(|name| Some((parse_version(&name)?, name))).collect();
     found.sort();
     match found.is_empty() {
         true => vec![cache.to_owned()],
@@ -56,8 +57,8 @@ fn versions(cache: &Path) -> Vec<PathBuf> {
     }
 }
 
-/// The version in `v1.36.3-linux-amd64` or `v1.36.3-linux-amd64-control-plane`, if it is for this platform.
-fn version(folder: &str) -> Option<Version> {
+/// Parses the version in `v1.36.3-linux-amd64` or `v1.36.3-linux-amd64-control-plane`, if it is for this platform.
+fn parse_version(folder: &str) -> Option<Version> {
     let version = Version::parse(folder.strip_prefix('v')?).ok()?;
     let platform = version.pre.strip_suffix("-control-plane").unwrap_or(&version.pre);
     (platform == this_platform()).then_some(version)
@@ -87,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_version_for_this_platform_is_taken() {
+    fn the_newest_version_for_this_platform_comes_first() {
         let cache = tempfile::tempdir().unwrap();
         let platform = this_platform();
         for name in ["v1.9.0", "v1.36.10", "v1.36.9"] {
@@ -99,7 +100,7 @@ mod tests {
         folder_with(cache.path(), &format!("v1.99.0-{platform}-with-1"), &[]);
         let names =
             ["v1.36.10", "v1.36.9", "v1.9.0"].map(|name| cache.path().join(format!("{name}-{platform}")));
-        assert_eq!(versions(cache.path()), names);
+        assert_eq!(version_folders(cache.path()), names);
     }
 
     #[test]
@@ -116,7 +117,7 @@ mod tests {
     fn a_missing_program_is_named_with_the_script_and_the_variable() {
         let error = Programs(vec![PathBuf::from("/nowhere")]).find("etcd").unwrap_err().to_string();
         for part in ["found no etcd", "hack/setup-envtest.sh", "KUBEBUILDER_ASSETS", "/nowhere"] {
-            assert!(error.contains(part), "{error} names no {part}");
+            assert!(error.contains(part), "no {part} in {error}");
         }
     }
 }

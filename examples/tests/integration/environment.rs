@@ -1,0 +1,93 @@
+//! The environment of a test: the process of an example, in a namespace of its own, on a control plane with nodes.
+
+use std::fmt::Debug;
+
+use k8s_openapi::{
+    NamespaceResourceScope,
+    api::{apps::v1::Deployment, events::v1::Event},
+};
+use kube::{
+    Api, Client, Resource,
+    api::{ListParams, Patch, PatchParams},
+};
+use reknit::testing::{ControlPlane, eventually};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::support::{
+    file,
+    process::{Process, example},
+    wait::TIMEOUT,
+};
+
+/// The process of an example, and the namespace that it is confined to. When this is dropped the process is killed, and
+/// its objects stay.
+pub(crate) struct Environment {
+    pub(crate) namespace: String,
+    pub(crate) client: Client,
+    pub(crate) process: Process,
+}
+
+impl Environment {
+    /// Installs the definitions, starts the example, which sees only its namespace, and waits until it is ready.
+    pub(crate) async fn start(name: &str) -> Self {
+        let plane = ControlPlane::shared().await.expect("a control plane");
+        // Before the nodes, because the garbage collector discovers Kinds at its start, and later only every 30 s.
+        for example in ["foo", "mydemo", "waitdeployment"] {
+            plane.apply_path(file(example, "crd.yaml")).await.expect("the definition");
+        }
+        plane.nodes(1).await.expect("nodes");
+        let namespace = plane.namespace(name).await.expect("a namespace");
+        let process =
+            example(name, plane.kubeconfig()).without_leader_election().in_namespace(&namespace).spawn();
+        process.wait_until_ready().await;
+        Self { namespace, client: plane.client().expect("a client"), process }
+    }
+
+    pub(crate) fn api<K>(&self) -> Api<K>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    /// Sends a merge patch.
+    pub(crate) async fn merge_patch<K>(&self, name: &str, patch: Value) -> K
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug,
+    {
+        let patched = self.api().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
+        patched.expect("a patched object")
+    }
+
+    /// Waits until the Deployment exists and meets the condition, which `what` describes.
+    pub(crate) async fn wait_for_deployment(
+        &self,
+        name: &str,
+        what: &str,
+        condition: impl Fn(&Deployment) -> bool,
+    ) -> Deployment {
+        let deployments = self.api::<Deployment>();
+        eventually(format!("the Deployment {name} {what}"), TIMEOUT, async || {
+            let found = deployments.get_opt(name).await.map_err(|error| error.to_string())?;
+            found
+                .filter(&condition)
+                .ok_or_else(|| format!("not yet; the log:\n{}", self.process.last_lines()))
+        })
+        .await
+    }
+
+    /// Waits for an event about the object of this name, and returns its type and message.
+    pub(crate) async fn wait_for_event(&self, object: &str, reason: &str) -> (String, String) {
+        let events = self.api::<Event>();
+        eventually(format!("an event {reason} about {object}"), TIMEOUT, async || {
+            let all = events.list(&ListParams::default()).await.ok()?.items;
+            let object_of = |event: &Event| event.regarding.as_ref().and_then(|object| object.name.clone());
+            let event = all.into_iter().find(|event| {
+                object_of(event).as_deref() == Some(object) && event.reason.as_deref() == Some(reason)
+            })?;
+            Some((event.type_.unwrap_or_default(), event.note.unwrap_or_default()))
+        })
+        .await
+    }
+}

@@ -1,0 +1,102 @@
+//! Collections of objects, and the differences between Kinds.
+
+use kube::Resource;
+
+/// The objects of one resource in one namespace, or in all namespaces: `/apis/apps/v1/namespaces/shop/deployments`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Collection {
+    /// Empty for the core group.
+    pub(super) group: String,
+    pub(super) version: String,
+    pub(super) plural: String,
+    pub(super) namespace: Option<String>,
+}
+
+/// The groups of Kubernetes itself, except for the core group, whose name is empty. Every other group belongs to
+/// CustomResourceDefinitions, even if it ends in `.k8s.io`.
+const BUILT_IN: &str = "admissionregistration.k8s.io apiextensions.k8s.io apiregistration.k8s.io apps \
+    authentication.k8s.io authorization.k8s.io autoscaling batch certificates.k8s.io coordination.k8s.io \
+    discovery.k8s.io events.k8s.io flowcontrol.apiserver.k8s.io internal.apiserver.k8s.io \
+    networking.k8s.io node.k8s.io policy rbac.authorization.k8s.io resource.k8s.io scheduling.k8s.io \
+    storage.k8s.io";
+
+/// The built-in groups whose objects have no generation.
+const WITHOUT_GENERATION: &str = "certificates.k8s.io coordination.k8s.io events.k8s.io \
+    rbac.authorization.k8s.io storage.k8s.io";
+
+/// The core resources without a status.
+const WITHOUT_STATUS: &str = "configmaps endpoints events limitranges podtemplates secrets serviceaccounts \
+    bindings";
+
+/// The core resources whose deletion returns the object. The deletion of other resources returns a `Status`.
+const DELETION_RETURNS_OBJECT: &str = "persistentvolumeclaims persistentvolumes pods podtemplates resourcequotas \
+    serviceaccounts services";
+
+impl Collection {
+    pub(super) fn of_kind<K: Resource<DynamicType = ()>>(namespace: Option<&str>) -> Self {
+        Self::new(&K::group(&()), &K::version(&()), &K::plural(&()), namespace)
+    }
+
+    pub(super) fn new(group: &str, version: &str, plural: &str, namespace: Option<&str>) -> Self {
+        let namespace = namespace.map(Into::into);
+        Self { group: group.into(), version: version.into(), plural: plural.into(), namespace }
+    }
+
+    /// `v1`, `apps/v1`.
+    pub(super) fn api_version(&self) -> String {
+        if self.is_core() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
+    }
+
+    /// `pods`, `deployments.apps`.
+    pub(super) fn full_resource(&self) -> String {
+        qualified(&self.plural, &self.group)
+    }
+
+    /// The key of the object in etcd.
+    pub(super) fn registry_key(&self, name: &str) -> String {
+        let parts = [&self.group, &self.plural, self.namespace.as_deref().unwrap_or_default(), name];
+        let parts: Vec<_> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+        format!("/registry/{}", parts.join("/"))
+    }
+
+    /// Returns true if `other` is the same resource in a namespace of this collection.
+    pub(super) fn contains(&self, other: &Self) -> bool {
+        (&self.group, &self.version) == (&other.group, &other.version)
+            && self.plural == other.plural
+            && (self.namespace.is_none() || self.namespace == other.namespace)
+    }
+
+    pub(super) fn is_built_in(&self) -> bool {
+        self.is_core() || is_among(&self.group, BUILT_IN)
+    }
+
+    pub(super) fn has_generation(&self) -> bool {
+        match self.is_core() {
+            true => is_among(&self.plural, "pods replicationcontrollers"),
+            false => !is_among(&self.group, WITHOUT_GENERATION),
+        }
+    }
+
+    pub(super) fn has_status(&self) -> bool {
+        !(self.is_core() && is_among(&self.plural, WITHOUT_STATUS))
+            && self.group != "rbac.authorization.k8s.io"
+    }
+
+    pub(super) fn deletion_returns_object(&self) -> bool {
+        self.is_core() && is_among(&self.plural, DELETION_RETURNS_OBJECT)
+    }
+
+    fn is_core(&self) -> bool {
+        self.group.is_empty()
+    }
+}
+
+/// Returns true if the list of words contains this word.
+pub(super) fn is_among(word: &str, words: &str) -> bool {
+    words.split(' ').any(|other| other == word)
+}
+
+/// Joins the name of a resource or a Kind with its group, if the group has a name.
+pub(super) fn qualified(name: &str, group: &str) -> String {
+    if group.is_empty() { name.into() } else { format!("{name}.{group}") }
+}

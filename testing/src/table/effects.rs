@@ -1,0 +1,175 @@
+//! The effects of a reconcile, in the form in which they are compared.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+use reknit_apis::Key;
+use reknit_reconciler::{Event, Outcome, Result};
+use serde_json::{Map, Value, json};
+use similar::TextDiff;
+
+use crate::{Verb, Write};
+
+/// The outcome, the writes and the events of a reconcile.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Effects {
+    /// The outcome, or the kind and the message of the error.
+    outcome: String,
+    pub(super) writes: Vec<WriteEffect>,
+    pub(super) events: Vec<Event>,
+}
+
+/// The annotation in which an applied child keeps a hash of its applied fields.
+const HASH_ANNOTATION: &str = "reknit.dev/applied";
+
+/// The parts of one write that are compared.
+#[derive(Clone, Debug)]
+pub(super) struct WriteEffect {
+    /// The verb and the object.
+    title: String,
+    /// The options of the request, for example `dryRun=All`.
+    pub(super) options: BTreeSet<String>,
+    body: Value,
+}
+
+impl Effects {
+    pub(super) fn of_result(result: &Result<Outcome>) -> Self {
+        match result {
+            Ok(outcome) => Self { outcome: outcome.to_string(), ..Self::default() },
+            Err(error) => Self::of_error(&error.to_string(), error.is_permanent()),
+        }
+    }
+
+    pub(super) fn of_error(message: &str, is_permanent: bool) -> Self {
+        let kind = if is_permanent { "permanent error" } else { "error" };
+        Self { outcome: format!("{kind}: {message}"), ..Self::default() }
+    }
+
+    /// Returns a diff with the expected effects, or `None` if there is no difference. An expected error message may be
+    /// a part of the actual one.
+    pub(super) fn difference(&mut self, expected: &Self) -> Option<String> {
+        let kind = |outcome: &str| outcome.split_once(": ").map(|(kind, _)| kind.to_owned());
+        let (_, part) = expected.outcome.split_once(": ").unwrap_or_default();
+        let is_same_kind = kind(&self.outcome).is_some() && kind(&self.outcome) == kind(&expected.outcome);
+        if is_same_kind && self.outcome.contains(part) {
+            self.outcome.clone_from(&expected.outcome);
+        }
+        unified_diff(&expected.yaml(), &self.yaml(), "expected", "actual")
+    }
+
+    fn yaml(&self) -> String {
+        let event = |event: &Event| {
+            let kind = if event.normal { "Normal" } else { "Warning" };
+            format!("{kind} {}: {}", event.reason, event.message)
+        };
+        let write = |write: &WriteEffect| match &write.body {
+            Value::Null => json!(write.full_title()),
+            body => Value::Object(Map::from_iter([(write.full_title(), body.clone())])),
+        };
+        let mut text = yaml(&json!({ "outcome": self.outcome }));
+        text += &yaml(&json!({ "writes": self.writes.iter().map(write).collect::<Vec<_>>() }));
+        text + &yaml(&json!({ "events": self.events.iter().map(event).collect::<Vec<_>>() }))
+    }
+}
+
+impl WriteEffect {
+    pub(super) fn of(write: &Write) -> Self {
+        let (resource, key, body) = (write.resource.as_str(), &write.key, write.body.clone());
+        let status = resource.strip_suffix("/status").zip(write.result.as_ref());
+        let effect = match (write.verb, status) {
+            (Verb::Update | Verb::Patch, Some((resource, object))) => {
+                Self::status(resource, key, &object["status"])
+            }
+            (Verb::Delete, _) => Self::without_body(format!("delete {resource} {key}")),
+            (Verb::DeleteCollection, _) => Self::delete_collection(resource, key, write.selector.as_deref()),
+            (Verb::Patch, _) if write.is_apply => Self::with_body("apply", resource, key, body),
+            (verb, _) => Self::with_body(&verb.to_string(), resource, key, body),
+        };
+        Self { options: write.options(), ..effect }
+    }
+
+    /// A write that sends a whole object or a patch. The action is `create`, `update`, `patch` or `apply`.
+    pub(super) fn with_body(action: &str, resource: &str, key: &Key, body: Value) -> Self {
+        let preconditions: &[&str] = if action == "create" { &[] } else { &["resourceVersion", "uid"] };
+        let body = without_volatile_fields(body, preconditions);
+        Self { body, ..Self::without_body(format!("{action} {resource} {key}")) }
+    }
+
+    pub(super) fn status(resource: &str, key: &Key, status: &Value) -> Self {
+        // A merge patch removes fields that are null.
+        let body = without(&without_times(status), &Value::is_null);
+        Self { body, ..Self::without_body(format!("status of {resource} {key}")) }
+    }
+
+    pub(super) fn delete_collection(resource: &str, key: &Key, selector: Option<&str>) -> Self {
+        let title = format!("deletecollection {resource} {key} {}", selector.unwrap_or_default());
+        Self::without_body(title.trim_end().into())
+    }
+
+    pub(super) fn without_body(title: String) -> Self {
+        Self { title, options: BTreeSet::new(), body: Value::Null }
+    }
+
+    /// The title and the options.
+    fn full_title(&self) -> String {
+        let options: String = self.options.iter().map(|option| format!(" {option}")).collect();
+        format!("{}{options}", self.title)
+    }
+}
+
+/// Returns a unified diff, or `None` if the texts are equal.
+pub(super) fn unified_diff(
+    before: &str,
+    after: &str,
+    before_title: &str,
+    after_title: &str,
+) -> Option<String> {
+    let diff = TextDiff::from_lines(before, after);
+    (before != after)
+        .then(|| diff.unified_diff().context_radius(5).header(before_title, after_title).to_string())
+}
+
+pub(super) fn yaml(value: &Value) -> String {
+    serde_yaml_ng::to_string(value).unwrap_or_else(|_| value.to_string())
+}
+
+/// Returns the body without the preconditions, the times and the hash annotation, which a test cannot know.
+fn without_volatile_fields(mut body: Value, preconditions: &[&str]) -> Value {
+    for part in ["status", "metadata"] {
+        if let Some(part) = body.get_mut(part) {
+            *part = without_times(part);
+        }
+    }
+    let Some(Value::Object(metadata)) = body.get_mut("metadata") else { return body };
+    metadata.retain(|name, _| !preconditions.contains(&name.as_str()));
+    remove_hash_annotation(metadata);
+    if metadata.is_empty()
+        && let Some(fields) = body.as_object_mut()
+    {
+        fields.remove("metadata");
+    }
+    body
+}
+
+fn remove_hash_annotation(metadata: &mut Map<String, Value>) {
+    let Some(Value::Object(annotations)) = metadata.get_mut("annotations") else { return };
+    if annotations.remove(HASH_ANNOTATION).is_some() && annotations.is_empty() {
+        metadata.remove("annotations");
+    }
+}
+
+fn without_times(value: &Value) -> Value {
+    without(value, &|value| value.as_str().is_some_and(|text| text.parse::<Timestamp>().is_ok()))
+}
+
+/// Returns the value without the excluded fields, at any depth.
+fn without(value: &Value, is_excluded: &impl Fn(&Value) -> bool) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let kept = fields.iter().filter(|(_, value)| !is_excluded(value));
+            Value::Object(kept.map(|(name, value)| (name.clone(), without(value, is_excluded))).collect())
+        }
+        Value::Array(items) => items.iter().map(|value| without(value, is_excluded)).collect(),
+        other => other.clone(),
+    }
+}

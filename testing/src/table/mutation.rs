@@ -1,0 +1,51 @@
+//! Detection of changes in memory to the objects that a reconcile reads.
+
+use std::collections::BTreeSet;
+
+use kube::Resource;
+use reknit_apis::Key;
+use reknit_injection::{Cached, Context, Informer};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::Write;
+
+/// The resources and keys of the objects that a reconcile wrote.
+type Written = BTreeSet<(String, Key)>;
+
+/// A check of one object. Returns the object before and after the reconcile if it was changed in memory, not by a
+/// request.
+pub(super) type MutationCheck = Box<dyn Fn(&Written) -> Option<(Value, Value)> + Send>;
+
+/// Creates the check of one object, with the informer from the context. `None` if the object cannot be decoded.
+pub(super) type OpenMutationCheck = Box<dyn FnOnce(&Context) -> Option<MutationCheck>>;
+
+pub(super) fn mutation_check<K>(object: Value) -> OpenMutationCheck
+where
+    K: Cached + Resource<DynamicType = ()> + Serialize,
+{
+    Box::new(|cx| {
+        let object: K = serde_json::from_value(object).ok()?;
+        let (meta, informer) = (object.meta(), cx.get::<Informer<K>>());
+        let key = Key::new(meta.namespace.as_deref(), meta.name.as_deref().unwrap_or_default());
+        let before = encode(&object)?;
+        let resource_and_key = (K::plural(&()).into_owned(), key);
+        Some(Box::new(move |written| {
+            let after = encode(&*informer.get(&resource_and_key.1)?)?;
+            (!written.contains(&resource_and_key) && after != before).then(|| (before.clone(), after))
+        }))
+    })
+}
+
+/// The objects that the requests wrote, in the main resource or in a subresource.
+pub(super) fn written(writes: &[Write]) -> Written {
+    let resource = |write: &Write| write.resource.split('/').next().unwrap_or_default().to_owned();
+    writes.iter().map(|write| (resource(write), write.key.clone())).collect()
+}
+
+/// Encodes an object without `managedFields`, which the cache drops.
+fn encode<K: Serialize>(object: &K) -> Option<Value> {
+    let mut value = serde_json::to_value(object).ok()?;
+    value["metadata"].as_object_mut()?.remove("managedFields");
+    Some(value)
+}

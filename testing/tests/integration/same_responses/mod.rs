@@ -1,0 +1,50 @@
+//! Comparison of the API server in memory with the real one: both get the same requests, and each response is compared.
+
+mod recorder;
+mod requests;
+
+use std::error::Error;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use reknit_testing::{ApiServer, ControlPlane};
+use serde::Deserialize;
+use serde_json::Value;
+use similar::TextDiff;
+
+use self::recorder::Recorder;
+
+/// The namespaces and the CustomResourceDefinitions that the requests need.
+const SETUP: &str = include_str!("kinds.yaml");
+
+#[tokio::test]
+async fn each_response_equals_that_of_the_real_api_server() -> Result<(), Box<dyn Error>> {
+    let plane = ControlPlane::shared().await?;
+    plane.apply_yaml(SETUP).await?;
+    let mut real = Recorder::new(plane.client()?);
+    let mut memory = Recorder::new(in_memory()?.client());
+    requests::send(&mut real).await?;
+    requests::send(&mut memory).await?;
+
+    let (real, memory) = (real.responses(), memory.responses());
+    assert_eq!(real.len(), memory.len());
+    let different: Vec<_> = real.iter().zip(&memory).filter(|(real, memory)| real != memory).collect();
+    for (real, memory) in &different {
+        let diff = TextDiff::from_lines(real.as_str(), memory.as_str());
+        println!("{}", diff.unified_diff().context_radius(20).header("real", "in memory"));
+    }
+    println!("{} requests, {} different responses", real.len(), different.len());
+    assert!(different.is_empty());
+    Ok(())
+}
+
+/// Returns an API server in memory with the CustomResourceDefinitions.
+fn in_memory() -> Result<ApiServer, Box<dyn Error>> {
+    let server = ApiServer::new();
+    for document in serde_yaml_ng::Deserializer::from_str(SETUP) {
+        let object = Value::deserialize(document)?;
+        if object["kind"] == "CustomResourceDefinition" {
+            server.insert(&serde_json::from_value::<CustomResourceDefinition>(object)?);
+        }
+    }
+    Ok(server)
+}
