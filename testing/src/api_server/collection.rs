@@ -86,6 +86,15 @@ impl Collection {
         self.is_core() && is_among(&self.plural, DELETION_RETURNS_OBJECT)
     }
 
+    /// Returns true if a deletion without a propagation policy orphans the dependents. All other Kinds delete them in
+    /// the background.
+    pub(super) fn orphans_by_default(&self) -> bool {
+        matches!(
+            (self.group.as_str(), self.version.as_str(), self.plural.as_str()),
+            ("batch", "v1", "jobs") | ("", "v1", "replicationcontrollers")
+        )
+    }
+
     fn is_core(&self) -> bool {
         self.group.is_empty()
     }

@@ -5,9 +5,11 @@ use serde_json::{Value, json};
 
 use super::{
     change::increment_generation,
+    collection::Collection,
     create::now,
     metadata,
     objects::{Objects, Stored, has_finalizers, text},
+    remove_empty,
     request::Request,
     response::{FieldError, Response, deletion_status, invalid, precondition_failed},
     write::Verb,
@@ -20,20 +22,15 @@ impl Objects {
         name: &str,
         old: Stored,
     ) -> Result<Response, Response> {
-        let policy_finalizer = policy_finalizer(request)?;
+        let policy = explicit_policy(request)?;
         self.check_preconditions(request, name, &old.object)?;
-        let mut object = old.object;
-        if let Some(finalizer) = policy_finalizer {
-            let finalizers = metadata(&mut object).entry("finalizers").or_insert_with(|| json!([]));
-            if let Some(finalizers) = finalizers.as_array_mut()
-                && !finalizers.contains(&json!(finalizer))
-            {
-                finalizers.push(json!(finalizer));
-            }
-        }
+        let mut object = with_policy_finalizer(&request.collection, policy, &old.object);
         if has_finalizers(&object) {
-            let old = Stored { object, managed_fields: old.managed_fields };
-            return Ok((StatusCode::OK, self.mark_deleted(request, name, old)));
+            if object == old.object && !object["metadata"]["deletionTimestamp"].is_null() {
+                return Ok((StatusCode::OK, object));
+            }
+            let new = Stored { object, managed_fields: old.managed_fields };
+            return Ok((StatusCode::OK, self.mark_deleted(request, name, new)));
         }
         if !request.is_dry_run() {
             let version = self.remove(&request.collection, name);
@@ -66,14 +63,13 @@ impl Objects {
 
     /// Marks the object as being deleted. It stays until its finalizers are removed.
     fn mark_deleted(&mut self, request: &Request, name: &str, mut old: Stored) -> Value {
-        if !old.object["metadata"]["deletionTimestamp"].is_null() {
-            return old.object;
-        }
-        let fields = metadata(&mut old.object);
-        fields.insert("deletionTimestamp".into(), json!(now()));
-        fields.insert("deletionGracePeriodSeconds".into(), json!(0));
-        if request.collection.has_generation() {
-            increment_generation(&mut old.object);
+        if old.object["metadata"]["deletionTimestamp"].is_null() {
+            let fields = metadata(&mut old.object);
+            fields.insert("deletionTimestamp".into(), json!(now()));
+            fields.insert("deletionGracePeriodSeconds".into(), json!(0));
+            if request.collection.has_generation() {
+                increment_generation(&mut old.object);
+            }
         }
         self.store(request, name, old)
     }
@@ -100,12 +96,14 @@ impl Objects {
     }
 }
 
-/// The finalizer of the propagation policy, which makes the garbage collector process the dependents first.
-fn policy_finalizer(request: &Request) -> Result<Option<&'static str>, Response> {
-    match request.propagation_policy() {
-        None | Some("Background") => Ok(None),
-        Some("Foreground") => Ok(Some("foregroundDeletion")),
-        Some("Orphan") => Ok(Some("orphan")),
+/// The finalizers with which the API server hands an object to the garbage collector, by propagation policy.
+const ORPHAN: &str = "orphan";
+const FOREGROUND: &str = "foregroundDeletion";
+
+/// The propagation policy that the request names.
+fn explicit_policy(request: &Request) -> Result<Option<&str>, Response> {
+    match request.explicit_propagation_policy() {
+        policy @ (None | Some("Background" | "Foreground" | "Orphan")) => Ok(policy),
         Some(other) => {
             let message = format!(
                 "Unsupported value: {other:?}: supported values: \"Foreground\", \"Background\", \"Orphan\", \"nil\""
@@ -114,4 +112,29 @@ fn policy_finalizer(request: &Request) -> Result<Option<&'static str>, Response>
             Err(invalid("meta.k8s.io", "DeleteOptions", "", &error))
         }
     }
+}
+
+/// Returns the object with the finalizer of its propagation policy and of no other. An explicit policy wins over a
+/// finalizer that the object already has, and that over the default of its Kind.
+fn with_policy_finalizer(collection: &Collection, explicit: Option<&str>, object: &Value) -> Value {
+    let finalizers = object["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
+    let existing = finalizers.iter().filter_map(Value::as_str).find(|name| is_policy_finalizer(name));
+    let finalizer = match explicit {
+        Some("Orphan") => Some(ORPHAN),
+        Some("Foreground") => Some(FOREGROUND),
+        Some(_) => None,
+        None => existing.or(collection.orphans_by_default().then_some(ORPHAN)),
+    };
+    let others = finalizers.iter().filter(|other| !other.as_str().is_some_and(is_policy_finalizer));
+    let new: Vec<_> = others.cloned().chain(finalizer.map(|finalizer| json!(finalizer))).collect();
+    let mut object = object.clone();
+    if new.len() != finalizers.len() || new.iter().any(|finalizer| !finalizers.contains(finalizer)) {
+        metadata(&mut object).insert("finalizers".into(), json!(new));
+        remove_empty(metadata(&mut object));
+    }
+    object
+}
+
+fn is_policy_finalizer(name: &str) -> bool {
+    matches!(name, ORPHAN | FOREGROUND)
 }

@@ -34,7 +34,8 @@ use self::{
 /// server-side apply with field owners and conflicts), delete and deletecollection, also of the `status` subresource.
 /// It generates names from `generateName`, uids, generations and creation times. A resourceVersion changes only with
 /// the object. A stale resourceVersion, another uid or a name that exists is answered with 409. Finalizers keep a
-/// deleted object until the last one is removed. Propagation policies, preconditions and dry runs work.
+/// deleted object until the last one is removed. Preconditions and dry runs work. Of propagation policies, `Orphan` and
+/// `Foreground` add their finalizer, and a Job that is deleted without a policy is orphaning, as on the real server.
 ///
 /// It knows no schema, so it does not default, validate or prune. Every custom resource has a status, and its lists are
 /// atomic. A built-in Kind can be selected by any field. Other Kinds can be selected by name and namespace, and by

@@ -111,8 +111,14 @@ impl Request {
         matches!(self.verb, Verb::Delete | Verb::DeleteCollection)
     }
 
-    /// The propagation policy of a delete, from its body or else from its query.
-    pub(super) fn propagation_policy(&self) -> Option<&str> {
+    /// The propagation policy of a delete: the one that it names, or else that of its Kind if it is `Orphan`.
+    fn propagation_policy(&self) -> Option<&str> {
+        let default = self.collection.orphans_by_default().then_some("Orphan");
+        self.explicit_propagation_policy().or(default)
+    }
+
+    /// The propagation policy that a delete names, in its body or else in its query.
+    pub(super) fn explicit_propagation_policy(&self) -> Option<&str> {
         match &self.body {
             Value::Object(options) => options.get("propagationPolicy").and_then(Value::as_str),
             _ => self.query.get("propagationPolicy").map(String::as_str),

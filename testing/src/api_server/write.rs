@@ -43,7 +43,7 @@ impl fmt::Display for Verb {
 }
 
 /// A recorded write request. It is displayed as `patch addressableservices/status default/x`, followed by its options:
-/// `delete pods default/x propagationPolicy=Foreground`.
+/// `delete pods default/x propagationPolicy=Foreground`. The propagation policy `Background` is not displayed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Write {
     /// The verb of the request.
@@ -57,7 +57,8 @@ pub struct Write {
     pub selector: Option<String>,
     /// The field selector of a deleted collection.
     pub field_selector: Option<String>,
-    /// The propagation policy of a deletion, for example `Foreground`. `None` if the request did not set it.
+    /// The propagation policy of a deletion, for example `Foreground`. If the request did not set it, `Orphan` for a
+    /// Kind whose default that is, such as Job, and `None` for any other.
     pub propagation_policy: Option<String>,
     /// True for a dry run.
     pub dry_run: bool,
@@ -74,7 +75,9 @@ impl Write {
     /// The options of the request, in alphabetical order.
     pub(crate) fn options(&self) -> BTreeSet<String> {
         let fields = self.field_selector.as_ref().map(|fields| format!("fieldSelector={fields}"));
-        let policy = self.propagation_policy.as_ref().map(|policy| format!("propagationPolicy={policy}"));
+        // Background is what nearly every deletion wants, and the default of most Kinds.
+        let policy = self.propagation_policy.as_ref().filter(|policy| *policy != "Background");
+        let policy = policy.map(|policy| format!("propagationPolicy={policy}"));
         let dry_run = self.dry_run.then(|| "dryRun=All".to_owned());
         [fields, policy, dry_run].into_iter().flatten().collect()
     }

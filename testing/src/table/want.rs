@@ -187,13 +187,20 @@ impl Want {
         self.add_option("dryRun=All".into())
     }
 
-    /// Expects this propagation policy of the last deletion: `delete::<Pod>("shop/web").propagating(Foreground)`.
+    /// Expects this propagation policy of the last deletion: `delete::<Pod>("shop/web").propagating(Foreground)`. The
+    /// default is `Background`. A deletion of a Job that names no policy propagates as `Orphan`, the default of the API
+    /// server for Jobs.
     ///
     /// # Panics
     ///
     /// Panics if no write was added before.
     pub fn propagating(self, policy: PropagationPolicy) -> Self {
-        self.add_option(format!("propagationPolicy={}", value(&policy).as_str().unwrap_or_default()))
+        match policy {
+            PropagationPolicy::Background => self,
+            other => {
+                self.add_option(format!("propagationPolicy={}", value(&other).as_str().unwrap_or_default()))
+            }
+        }
     }
 
     /// Expects this field selector of the last deleted collection.

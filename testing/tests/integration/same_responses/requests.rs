@@ -11,6 +11,9 @@ type TestResult = Result<(), Box<dyn Error>>;
 const CONFIG_MAPS: &str = "/api/v1/namespaces/shop/configmaps";
 const ACCOUNTS: &str = "/api/v1/namespaces/shop/serviceaccounts";
 const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/shop/roles";
+const JOBS: &str = "/apis/batch/v1/namespaces/shop/jobs";
+const REPLICATION_CONTROLLERS: &str = "/api/v1/namespaces/shop/replicationcontrollers";
+const REPLICA_SETS: &str = "/apis/apps/v1/namespaces/shop/replicasets";
 const WIDGETS: &str = "/apis/compare.reknit.dev/v1/namespaces/shop/widgets";
 const GADGETS: &str = "/apis/compare.reknit.dev/v1/gadgets";
 const OTHER_UID: &str = "11111111-2222-3333-4444-555555555555";
@@ -269,6 +272,68 @@ async fn deletes(server: &mut Recorder) -> TestResult {
         .await?;
     server.merge_patch(&object_path(WIDGETS, "policy"), json!({"metadata": {"finalizers": []}})).await?;
     server.get(&object_path(WIDGETS, "policy")).await?;
+    changed_policies(server).await?;
+    default_policies(server).await
+}
+
+/// Deletes an object again with another propagation policy, and one that has the finalizer of a policy.
+async fn changed_policies(server: &mut Recorder) -> TestResult {
+    let path = object_path(WIDGETS, "repolicy");
+    server
+        .post(WIDGETS, widget(json!({"name": "repolicy", "finalizers": ["compare.reknit.dev/x"]}), json!({})))
+        .await?;
+    for policy in ["Foreground", "Foreground", "Orphan", "Background", "Orphan"] {
+        server.delete(&path, json!({"propagationPolicy": policy})).await?;
+    }
+    server.delete(&path, json!({})).await?;
+    server.merge_patch(&path, json!({"metadata": {"finalizers": ["orphan"]}})).await?;
+    server.delete(&path, json!({"propagationPolicy": "Background"})).await?;
+    server.get(&path).await?;
+    server.post(WIDGETS, widget(json!({"name": "repolicy", "finalizers": ["orphan"]}), json!({}))).await?;
+    server.delete(&path, json!({})).await?;
+    server.merge_patch(&path, json!({"metadata": {"finalizers": []}})).await?;
+    Ok(())
+}
+
+/// Deletes objects of Kinds that orphan their dependents by default, and of one that does not.
+async fn default_policies(server: &mut Recorder) -> TestResult {
+    let template = json!({
+        "metadata": {"labels": {"app": "a"}},
+        "spec": {"restartPolicy": "Never", "containers": [{"name": "a", "image": "a"}]},
+    });
+    let replicated = json!({
+        "metadata": {"labels": {"app": "a"}},
+        "spec": {"containers": [{"name": "a", "image": "a"}]},
+    });
+    let object = |api_version: &str, kind: &str, spec: Value| {
+        json!({
+            "apiVersion": api_version,
+            "kind": kind,
+            "metadata": {"name": "policy", "labels": {"app": "a"}},
+            "spec": spec,
+        })
+    };
+    let selected =
+        json!({"replicas": 0, "selector": {"matchLabels": {"app": "a"}}, "template": replicated.clone()});
+    for (collection, object) in [
+        (JOBS, object("batch/v1", "Job", json!({"template": template}))),
+        (
+            REPLICATION_CONTROLLERS,
+            object("v1", "ReplicationController", json!({"replicas": 0, "template": replicated})),
+        ),
+        (REPLICA_SETS, object("apps/v1", "ReplicaSet", selected)),
+    ] {
+        let path = object_path(collection, "policy");
+        for options in [json!({}), json!({"propagationPolicy": "Background"})] {
+            server.post(collection, object.clone()).await?;
+            server.compare_metadata_only();
+            server.delete(&path, options).await?;
+            server.compare_metadata_only();
+            server.merge_patch(&path, json!({"metadata": {"finalizers": null}})).await?;
+            server.compare_metadata_only();
+            server.get(&path).await?;
+        }
+    }
     Ok(())
 }
 
