@@ -102,6 +102,7 @@
 //! | `injection.Context`, `Manager`, the `Context` of kube-runtime | [`Context`](prelude::Context) in the constructor, fields of the reconciler afterwards |
 //! | generated informers and listers, the manager's cache, `reflector::Store` | [`Informer`](prelude::Informer), [`Tracked`](prelude::Tracked), [`Owned`](prelude::Owned) |
 //! | `ReconcileKind`, `Reconcile`, the reconcile function | [`ReconcileKind`](prelude::ReconcileKind) |
+//! | `resolver.URIResolver` | [`AddressResolver`](prelude::AddressResolver) |
 //! | `reconcile.Result`, `Action` | [`Outcome`](prelude::Outcome) |
 //! | `controller.NewPermanentError`, `reconcile.TerminalError` | [`Permanent`](prelude::Permanent) |
 //! | `Status().Update`, `patch_status` | nothing to call: fill in the status |
@@ -114,7 +115,8 @@
 //! | --- | --- | --- |
 //! | enqueue an object when an object that it references changes | `build.track()`, and `get` in the reconcile | Knative's tracker; `Watches` with a map function |
 //! | enqueue it when one that it controls changes | `build.owns()` | `Owns`; `Controller::owns` |
-//! | watch the target of a reference whose Kind is only known at run time | `build.track_any()` | Knative's `URIResolver` |
+//! | watch the target of a reference whose Kind is only known at run time | `build.track_any()` | Knative's tracker with a duck type |
+//! | find the address of a [`Destination`](apis::Destination) | `build.resolver()`, and [`AddressResolver::resolve`](prelude::AddressResolver::resolve) in the reconcile | Knative's `URIResolver` |
 //! | map changes of other objects to keys | `build.watch(&informer).keys(..)`, with [`keys`](prelude::keys) for labels and namespaces | `EnqueueRequestsFromMapFunc`; `Controller::watches` |
 //! | filter those events | `build.watch(&informer).filter(..)`, with [`label`](prelude::label), [`annotation`](prelude::annotation) and other filters in [`injection`] | predicates; `FilteringResourceEventHandler` |
 //! | reconcile only some objects of the Kind | [`Controller::selected`](prelude::Controller::selected) by label, field or namespace; `.class(annotation, value)`, `.filter(..)` | `cache.Options.ByObject`; class filters |
@@ -201,8 +203,8 @@ pub mod prelude {
         Change, Config, Context, FromConfigMap, Informer, Inject, Selection, annotation, label, select,
     };
     pub use reknit_reconciler::{
-        Controller, Error, Event, FinalizeKind, NotApplied, ObserveKind, Outcome, Owned, Permanent, Queue,
-        ReconcileKind, Result, Tracked, TrackedAny, keys,
+        AddressResolver, Controller, Error, Event, FinalizeKind, NotApplied, ObserveKind, Outcome, Owned,
+        Permanent, Queue, ReconcileKind, Result, Tracked, TrackedAny, keys,
     };
     pub use reknit_sharedmain::{self as sharedmain, Main};
     pub use reknit_webhook::Webhook;

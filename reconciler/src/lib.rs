@@ -97,6 +97,7 @@ mod outcome;
 mod owned;
 mod per_key;
 mod queue;
+mod resolver;
 mod roles;
 mod status;
 mod tracker;
@@ -112,6 +113,7 @@ pub use owned::{NotApplied, Owned, applied};
 pub use per_key::PerKey;
 pub use queue::Queue;
 pub use reknit_apis::{KReference, Key, Reference};
+pub use resolver::AddressResolver;
 pub use roles::{FinalizeKind, ObserveDeletion, ObserveKind, ReconcileKey, ReconcileKind};
 pub use tracker::{Tracked, TrackedAny};
 

@@ -5,6 +5,7 @@ mod children;
 mod deletion;
 mod leader;
 mod references;
+mod resolver;
 
 use std::time::Duration;
 

@@ -7,6 +7,7 @@ mod events;
 mod finalizers;
 mod limits;
 mod references;
+mod resolver;
 mod roles;
 mod status;
 mod tracking;

@@ -1,0 +1,205 @@
+//! Resolves destinations to addresses.
+
+mod error;
+
+use kube::{Resource, api::DynamicObject};
+use reknit_apis::{Addressable, Destination, KReference, Kind, Reference, Url, service_host_name};
+use serde::Deserialize;
+
+use self::error::ResolveError;
+use crate::{Builder, Permanent, Result, TrackedAny};
+
+/// Resolves a [`Destination`] to an address. When the address changes, the observer is reconciled.
+///
+/// Comes from [`Builder::resolver`]. It is Knative's `URIResolver`: the rules and the messages of errors are the same.
+/// The object may be of any Kind with the Addressable duck type, that is `status.address` or `status.addresses`, or a
+/// Service of Kubernetes. Like [`TrackedAny`], with which it reads, it can be [limited](Self::groups) to some API
+/// groups.
+///
+/// ```
+/// use k8s_openapi::api::core::v1::Pod;
+/// use reknit_apis::Destination;
+/// use reknit_reconciler::{AddressResolver, Result};
+///
+/// async fn print_sink(resolver: &AddressResolver, pod: &Pod, sink: &Destination) -> Result<()> {
+///     let address = resolver.resolve(pod, sink).await?;
+///     println!("{:?} sends to {:?}", pod.metadata.name, address.url);
+///     Ok(())
+/// }
+/// ```
+#[derive(Clone, Debug)]
+pub struct AddressResolver {
+    objects: TrackedAny,
+}
+
+/// The part of an Addressable object's status that is read. Both fields may be null.
+#[derive(Default, Deserialize)]
+struct AddressableStatus {
+    address: Option<Addressable>,
+    addresses: Option<Vec<Addressable>>,
+}
+
+impl<K: Kind> Builder<K> {
+    /// Resolves destinations to addresses, and tracks the objects that they name as [`track_any`](Self::track_any)
+    /// does.
+    pub fn resolver(&mut self) -> AddressResolver {
+        AddressResolver { objects: self.track_any() }
+    }
+}
+
+impl AddressResolver {
+    /// Allows only destinations of these API groups, as [`TrackedAny::groups`] does. URLs are not affected.
+    ///
+    /// ```
+    /// use k8s_openapi::api::core::v1::Pod;
+    /// use reknit_reconciler::{AddressResolver, Builder};
+    ///
+    /// fn sinks(build: &mut Builder<Pod>) -> AddressResolver {
+    ///     build.resolver().groups(["", "serving.knative.dev", "messaging.knative.dev"])
+    /// }
+    /// ```
+    pub fn groups<G: Into<String>>(self, groups: impl IntoIterator<Item = G>) -> Self {
+        Self { objects: self.objects.groups(groups) }
+    }
+
+    /// Returns the address of the destination. Its `url` is set and absolute.
+    ///
+    /// | destination | address |
+    /// | --- | --- |
+    /// | `ref` | the address named `ref.address`, else the first of `status.addresses`, else `status.address` |
+    /// | `ref` of a Service of `v1` | `http://name.namespace.svc.cluster.local`, or `https` if the destination has CA certificates |
+    /// | `ref` and a relative `uri` | the same, with the URI resolved relative to its URL (RFC 3986) |
+    /// | an absolute `uri` | the URI |
+    ///
+    /// CA certificates and audience are the destination's, else the object's. A reference without a namespace leads to
+    /// the observer's namespace.
+    ///
+    /// # Errors
+    ///
+    /// If the object does not exist or has no address, the error is permanent: a change of the object reconciles the
+    /// observer, so a retry is not needed. A destination without `ref` and `uri`, or with a `uri` that is absolute where it
+    /// has to be relative or the reverse, is a permanent error too. Other errors are those of [`TrackedAny::get`].
+    pub async fn resolve<O: Resource + Sync>(
+        &self,
+        observer: &O,
+        destination: &Destination,
+    ) -> Result<Addressable> {
+        match (&destination.reference, &destination.uri) {
+            (Some(reference), None) => self.resolve_reference(observer, reference, destination).await,
+            (Some(reference), Some(uri)) => {
+                let address = self.resolve_reference(observer, reference, destination).await?;
+                join(address, uri).permanent()
+            }
+            (None, Some(uri)) => resolve_uri(uri, destination).permanent(),
+            (None, None) => Err(ResolveError::Empty).permanent(),
+        }
+    }
+
+    /// Returns the addresses of the objects that the reference names or selects. Objects without an address are left
+    /// out, and reconcile the observer when they get one.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`TrackedAny::all`].
+    pub async fn resolve_all<O: Resource + Sync>(
+        &self,
+        observer: &O,
+        reference: &Reference,
+    ) -> Result<Vec<Addressable>> {
+        let found = self.objects.all(observer, reference).await?;
+        let of_object = |object: &DynamicObject| {
+            let one = KReference {
+                api_version: reference.api_version.clone(),
+                kind: reference.kind.clone(),
+                namespace: object.metadata.namespace.clone(),
+                name: object.metadata.name.clone().unwrap_or_default(),
+                address: None,
+            };
+            address_of(object, &one, &Destination::default()).ok()
+        };
+        Ok(found.iter().filter_map(|object| of_object(object)).collect())
+    }
+
+    async fn resolve_reference<O: Resource + Sync>(
+        &self,
+        observer: &O,
+        reference: &KReference,
+        destination: &Destination,
+    ) -> Result<Addressable> {
+        let found = self.objects.get(observer, reference).await?;
+        let mut reference = reference.clone();
+        if reference.namespace.as_deref().unwrap_or_default().is_empty() {
+            reference.namespace.clone_from(&observer.meta().namespace);
+        }
+        let object = found.ok_or_else(|| ResolveError::NotFound(reference.clone().into())).permanent()?;
+        address_of(&object, &reference, destination).permanent()
+    }
+}
+
+fn join(mut address: Addressable, uri: &Url) -> Result<Addressable, ResolveError> {
+    if uri.is_absolute() {
+        return Err(ResolveError::AbsoluteUri);
+    }
+    address.url = address.url.map(|url| url.resolve(uri));
+    Ok(address)
+}
+
+fn resolve_uri(uri: &Url, destination: &Destination) -> Result<Addressable, ResolveError> {
+    if !uri.is_absolute() || uri.host().is_empty() {
+        return Err(ResolveError::RelativeUri(uri.to_string()));
+    }
+    Ok(with_overrides(Addressable { url: Some(uri.clone()), ..Addressable::default() }, destination))
+}
+
+/// The address of an object, with the CA certificates and the audience of the destination.
+fn address_of(
+    object: &DynamicObject,
+    reference: &KReference,
+    destination: &Destination,
+) -> Result<Addressable, ResolveError> {
+    if reference.api_version == "v1" && reference.kind == "Service" {
+        return Ok(address_of_service(reference, destination));
+    }
+    let status = object.data.get("status").map(Option::<AddressableStatus>::deserialize).transpose();
+    let status = status.map_err(|source| ResolveError::NotAddressable(reference.clone().into(), source))?;
+    let address = select_address(status.flatten().unwrap_or_default(), reference)?;
+    match &address.url {
+        None => Err(ResolveError::NoUrl(reference.clone().into())),
+        Some(url) if url.host().is_empty() => Err(ResolveError::NoHost(reference.clone().into())),
+        Some(_) => Ok(with_overrides(address, destination)),
+    }
+}
+
+/// The address of a Service of Kubernetes, which does not publish one in its status.
+fn address_of_service(reference: &KReference, destination: &Destination) -> Addressable {
+    let host = service_host_name(&reference.name, reference.namespace.as_deref().unwrap_or_default());
+    let has_ca_certs = destination.ca_certs.as_ref().is_some_and(|certificates| !certificates.is_empty());
+    let url = if has_ca_certs { Url::https(host) } else { Url::http(host) };
+    let address = Addressable { name: reference.address.clone(), url: Some(url), ..Addressable::default() };
+    with_overrides(address, destination)
+}
+
+fn select_address(status: AddressableStatus, reference: &KReference) -> Result<Addressable, ResolveError> {
+    let AddressableStatus { address, addresses } = status;
+    let mut addresses = addresses.unwrap_or_default();
+    if addresses.is_empty() && address.is_none() {
+        return Err(ResolveError::NoAddress(reference.clone().into()));
+    }
+    if let Some(name) = reference.address.as_ref().filter(|name| !name.is_empty()) {
+        let named = addresses.into_iter().find(|address| address.name.as_ref() == Some(name));
+        return named.ok_or_else(|| ResolveError::NoAddressOfName(name.clone(), reference.clone().into()));
+    }
+    let first = if addresses.is_empty() { address } else { Some(addresses.swap_remove(0)) };
+    first.ok_or_else(|| ResolveError::NoAddress(reference.clone().into()))
+}
+
+fn with_overrides(mut address: Addressable, destination: &Destination) -> Addressable {
+    let set = |field: &mut Option<String>, value: &Option<String>| {
+        if value.as_ref().is_some_and(|value| !value.is_empty()) {
+            field.clone_from(value);
+        }
+    };
+    set(&mut address.ca_certs, &destination.ca_certs);
+    set(&mut address.audience, &destination.audience);
+    address
+}

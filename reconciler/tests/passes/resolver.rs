@@ -1,0 +1,241 @@
+use reknit_apis::{Addressable, Destination, Reference, cluster_domain};
+use reknit_injection::{Context, select};
+use reknit_reconciler::AddressResolver;
+use reknit_testing::{ApiServer, ControllerExt, InformerExt};
+use serde_json::{Value, json};
+
+use super::*;
+
+const SINK: &str = "Kind = Sink, Namespace = default, Name = s, APIVersion = demo.reknit.dev/v1, Group = ";
+
+/// A destination that names the sink `s`.
+fn sink_ref() -> Value {
+    json!({"ref": {"apiVersion": "demo.reknit.dev/v1", "kind": "Sink", "name": "s"}})
+}
+
+fn sink_ref_and(field: &str, value: &str) -> Value {
+    let mut destination = sink_ref();
+    destination[field] = json!(value);
+    destination
+}
+
+fn service_ref() -> Value {
+    json!({"ref": {"apiVersion": "v1", "kind": "Service", "namespace": "shop", "name": "web"}})
+}
+
+fn service_ref_and(field: &str, value: &str) -> Value {
+    let mut destination = service_ref();
+    destination[field] = json!(value);
+    destination
+}
+
+/// A destination that names an address of the sink.
+fn sink_ref_with_address(address: &str) -> Value {
+    let mut destination = sink_ref();
+    destination["ref"]["address"] = json!(address);
+    destination
+}
+
+fn sink(status: Value) -> Value {
+    let mut sink = json!({"apiVersion": "demo.reknit.dev/v1", "kind": "Sink"});
+    sink["metadata"] = json!({"namespace": "default", "name": "s", "labels": {"app": "sinks"}});
+    sink["status"] = status;
+    sink
+}
+
+fn sink_at(url: &str) -> Value {
+    sink(json!({"address": {"url": url}}))
+}
+
+fn sink_with_certificates() -> Value {
+    sink(json!({"address": {"url": "http://sink", "CACerts": "its own", "audience": "sinks"}}))
+}
+
+fn sink_with_addresses() -> Value {
+    let addresses = json!([{"name": "a", "url": "http://a"}, {"name": "b", "url": "http://b"}]);
+    sink(json!({"address": {"name": "z", "url": "http://z"}, "addresses": addresses}))
+}
+
+fn service() -> Value {
+    json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": "shop", "name": "web"}})
+}
+
+fn resolver(objects: Vec<Value>) -> (Context, AddressResolver) {
+    let cx = Context::preloaded("test", ApiServer::new().client(), objects);
+    let resolver = Controller::of::<Lamp>(&cx).resolver();
+    (cx, resolver)
+}
+
+async fn resolve(object: Value, destination: Value) -> Result<Addressable> {
+    let objects = if object.is_null() { vec![] } else { vec![object] };
+    let (_cx, resolver) = resolver(objects);
+    let destination: Destination = serde_json::from_value(destination).unwrap();
+    resolver.resolve(&lamp(), &destination).await
+}
+
+#[tokio::test]
+async fn a_destination_resolves_to_the_address_that_knative_gives_it() {
+    let service_host = format!("web.shop.svc.{}", cluster_domain());
+    let cases = [
+        (Value::Null, json!({"uri": "http://example.com/foo"}), json!({"url": "http://example.com/foo"})),
+        (
+            Value::Null,
+            json!({"uri": "https://example.com", "CACerts": "ours", "audience": "me"}),
+            json!({"url": "https://example.com", "CACerts": "ours", "audience": "me"}),
+        ),
+        (sink_at("http://sink"), sink_ref(), json!({"url": "http://sink"})),
+        (service(), service_ref(), json!({"url": format!("http://{service_host}")})),
+        (service(), service_ref_and("uri", "/foo"), json!({"url": format!("http://{service_host}/foo")})),
+        (
+            service(),
+            service_ref_and("CACerts", "ours"),
+            json!({"url": format!("https://{service_host}"), "CACerts": "ours"}),
+        ),
+        (sink_at("http://sink"), sink_ref_and("uri", "/foo"), json!({"url": "http://sink/foo"})),
+        (sink_at("http://sink"), sink_ref_and("uri", "foo"), json!({"url": "http://sink/foo"})),
+        (sink_at("http://sink/bar/"), sink_ref_and("uri", "foo"), json!({"url": "http://sink/bar/foo"})),
+        (sink_at("http://sink/bar/"), sink_ref_and("uri", "/foo"), json!({"url": "http://sink/foo"})),
+        (sink_at("http://sink/bar"), sink_ref_and("uri", "foo"), json!({"url": "http://sink/foo"})),
+        (sink_at("http://sink/bar"), sink_ref_and("uri", "/foo"), json!({"url": "http://sink/foo"})),
+        (sink_with_addresses(), sink_ref_with_address("b"), json!({"name": "b", "url": "http://b"})),
+        (sink_with_addresses(), sink_ref(), json!({"name": "a", "url": "http://a"})),
+        (
+            sink(json!({"address": {"name": "z", "url": "http://z"}, "addresses": null})),
+            sink_ref(),
+            json!({"name": "z", "url": "http://z"}),
+        ),
+        (
+            sink_with_certificates(),
+            sink_ref(),
+            json!({"url": "http://sink", "CACerts": "its own", "audience": "sinks"}),
+        ),
+        (
+            sink_with_certificates(),
+            sink_ref_and("CACerts", "ours"),
+            json!({"url": "http://sink", "CACerts": "ours", "audience": "sinks"}),
+        ),
+        (
+            sink_with_certificates(),
+            sink_ref_and("audience", "me"),
+            json!({"url": "http://sink", "CACerts": "its own", "audience": "me"}),
+        ),
+        (
+            sink_at("http://sink"),
+            sink_ref_and("CACerts", "ours"),
+            json!({"url": "http://sink", "CACerts": "ours"}),
+        ),
+    ];
+    for (object, destination, expected) in cases {
+        let address = resolve(object.clone(), destination.clone()).await.unwrap();
+        assert_eq!(json!(address), expected, "{destination} of {object}");
+    }
+}
+
+#[tokio::test]
+async fn a_destination_without_an_address_is_a_permanent_error_with_knatives_message() {
+    let cases = [
+        (Value::Null, json!({}), "destination missing Ref and URI, expected at least one".into()),
+        (
+            Value::Null,
+            json!({"uri": "//example.com"}),
+            r#"URI is not absolute (both scheme and host should be non-empty): "//example.com""#.into(),
+        ),
+        (
+            Value::Null,
+            json!({"uri": "http:"}),
+            r#"URI is not absolute (both scheme and host should be non-empty): "http:""#.into(),
+        ),
+        (
+            sink_at("http://sink"),
+            sink_ref_and("uri", "http://example.com"),
+            "absolute URI is not allowed when Ref or [apiVersion, kind, name] exists".into(),
+        ),
+        (
+            sink(json!({"address": {"url": null}})),
+            sink_ref(),
+            format!("URL missing in address of {SINK}, Address = "),
+        ),
+        (sink(json!({"address": null})), sink_ref(), format!("address not set for {SINK}, Address = ")),
+        (sink(json!({"addresses": []})), sink_ref(), format!("address not set for {SINK}, Address = ")),
+        (sink(Value::Null), sink_ref(), format!("address not set for {SINK}, Address = ")),
+        (sink_at("http://"), sink_ref(), format!("hostname missing in address of {SINK}, Address = ")),
+        (
+            sink_with_addresses(),
+            sink_ref_with_address("c"),
+            format!("address with name \"c\" not found for {SINK}, Address = c"),
+        ),
+        (
+            sink(json!({"address": "http://sink"})),
+            sink_ref(),
+            format!("{SINK}, Address =  is not an AddressableType"),
+        ),
+        (
+            Value::Null,
+            sink_ref(),
+            "failed to get object default/s: sinks.demo.reknit.dev \"s\" not found".into(),
+        ),
+        (Value::Null, service_ref(), "failed to get object shop/web: services \"web\" not found".into()),
+    ];
+    for (object, destination, expected) in cases {
+        let error = resolve(object.clone(), destination.clone()).await.unwrap_err();
+        assert_eq!(error.to_string(), expected, "{destination} of {object}");
+        assert!(error.is_permanent(), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_reference_to_a_group_that_is_not_allowed_is_a_permanent_error() {
+    let (_cx, resolver) = resolver(vec![sink_at("http://sink")]);
+    let resolver = resolver.groups(["messaging.knative.dev"]);
+    let destination: Destination = serde_json::from_value(sink_ref()).unwrap();
+    let error = resolver.resolve(&lamp(), &destination).await.unwrap_err();
+    assert!(error.is_permanent());
+    assert!(error.to_string().contains(r#"names the API group "demo.reknit.dev""#), "{error}");
+}
+
+#[tokio::test]
+async fn a_selector_resolves_to_the_addresses_of_the_objects_that_have_one() {
+    let mut without_address = sink(Value::Null);
+    without_address["metadata"]["name"] = json!("t");
+    let (_cx, resolver) = resolver(vec![sink_at("http://sink"), without_address]);
+    let selecting = json!({"apiVersion": "demo.reknit.dev/v1", "kind": "Sink", "selector": {"matchLabels": {"app": "sinks"}}});
+    let selecting: Reference = serde_json::from_value(selecting).unwrap();
+    let addresses = resolver.resolve_all(&lamp(), &selecting).await.unwrap();
+    assert_eq!(json!(addresses), json!([{"url": "http://sink"}]));
+}
+
+/// Lights the lamp once its sink has an address.
+struct SinkFollower(AddressResolver);
+
+impl ReconcileKind for SinkFollower {
+    type Kind = Lamp;
+    async fn reconcile_kind(&self, lamp: &Lamp, status: &mut LampStatus) -> Result<Outcome> {
+        let destination = serde_json::from_value(sink_ref())?;
+        self.0.resolve(lamp, &destination).await?;
+        status.light();
+        Ok(Outcome::done())
+    }
+}
+
+#[tokio::test]
+async fn an_address_that_appears_later_enqueues_the_observer() {
+    let server = ApiServer::new();
+    let cx = Context::preloaded("test", server.client(), vec![server.insert(&lamp())]);
+    let mut build = Controller::of::<Lamp>(&cx);
+    let resolver = build.resolver();
+    let controller = build.reconciler(SinkFollower(resolver)).build();
+    let key = key();
+    assert!(controller.once(&key).await.unwrap_err().is_permanent());
+    controller.queued();
+    let gvk = kube::core::GroupVersionKind::gvk("demo.reknit.dev", "v1", "Sink");
+    let (kind, _) = cx.informers().resolve(&gvk).await.unwrap().unwrap();
+    let sinks = cx.informer_of(&kind, select());
+    for (version, object) in [("2", sink(Value::Null)), ("3", sink_at("http://sink"))] {
+        let mut object: kube::api::DynamicObject = serde_json::from_value(object).unwrap();
+        object.metadata.resource_version = Some(version.into());
+        sinks.insert(object);
+        assert_eq!(controller.queued(), std::slice::from_ref(&key));
+        assert_eq!(controller.once(&key).await.is_ok(), version == "3");
+        controller.queued();
+    }
+}
