@@ -117,6 +117,8 @@
 //! | enqueue it when one that it controls changes | `build.owns()` | `Owns`; `Controller::owns` |
 //! | watch the target of a reference whose Kind is only known at run time | `build.track_any()` | Knative's tracker with a duck type |
 //! | find the address of a [`Destination`](apis::Destination) | `build.resolver()`, and [`AddressResolver::resolve`](prelude::AddressResolver::resolve) in the reconcile | Knative's `URIResolver` |
+//! | create or restore a child, and know which of the two happened | [`Owned::apply`](prelude::Owned::apply), [`Applied`](prelude::Applied) | `controllerutil.CreateOrUpdate`; server-side apply |
+//! | delete a child with its dependents | [`Owned::delete`](prelude::Owned::delete), in the background; [`delete_with`](prelude::Owned::delete_with) | `Delete` with `PropagationPolicy` |
 //! | map changes of other objects to keys | `build.watch(&informer).keys(..)`, with [`keys`](prelude::keys) for labels and namespaces | `EnqueueRequestsFromMapFunc`; `Controller::watches` |
 //! | filter those events | `build.watch(&informer).filter(..)`, with [`label`](prelude::label), [`annotation`](prelude::annotation) and other filters in [`injection`] | predicates; `FilteringResourceEventHandler` |
 //! | reconcile only some objects of the Kind | [`Controller::selected`](prelude::Controller::selected) by label, field or namespace; `.class(annotation, value)`, `.filter(..)` | `cache.Options.ByObject`; class filters |
@@ -203,8 +205,8 @@ pub mod prelude {
         Change, Config, Context, FromConfigMap, Informer, Inject, Selection, annotation, label, select,
     };
     pub use reknit_reconciler::{
-        AddressResolver, Controller, Error, Event, FinalizeKind, NotApplied, ObserveKind, Outcome, Owned,
-        Permanent, Queue, ReconcileKind, Result, Tracked, TrackedAny, keys,
+        AddressResolver, Applied, Controller, Error, Event, FinalizeKind, NotApplied, ObserveKind, Outcome,
+        Owned, Permanent, Queue, ReconcileKind, Result, Tracked, TrackedAny, keys,
     };
     pub use reknit_sharedmain::{self as sharedmain, Main};
     pub use reknit_webhook::Webhook;

@@ -109,7 +109,7 @@ pub use controller::{
 pub use error::{Error, Permanent, Result};
 pub use events::{Event, Recorder};
 pub use outcome::Outcome;
-pub use owned::{NotApplied, Owned, applied};
+pub use owned::{Applied, NotApplied, Owned, applied};
 pub use per_key::PerKey;
 pub use queue::Queue;
 pub use reknit_apis::{KReference, Key, Reference};

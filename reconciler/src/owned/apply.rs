@@ -12,6 +12,7 @@ use reknit_injection::Cached;
 use serde::Serialize;
 
 use super::{
+    applied::Applied,
     desired::{Desired, Observed},
     error::{NotApplied, kind_and_key},
     lister::Owned,
@@ -31,7 +32,7 @@ enum Existing<T> {
 }
 
 impl<T: Cached<DynamicType = ()>> Owned<T> {
-    /// Creates the child or restores its fields, and returns the resulting object.
+    /// Creates the child or restores its fields, and returns the resulting object with what was done to it.
     ///
     /// The child is applied by server-side apply with force. Its field manager is the component and the owner's uid, as
     /// in `controller-4a5827a9-c3b8-4025-800f-b6b7920f7396`. Fields that are set here get these values, fields that an
@@ -94,7 +95,7 @@ impl<T: Cached<DynamicType = ()>> Owned<T> {
     /// - [`NotApplied::OwnerDeleted`]: the owner is being deleted.
     /// - [`NotApplied::Refused`]: the API server refused the request, for example because a field is immutable. A
     ///   conflict counts as a conflict of the pass.
-    pub async fn apply<O>(&self, owner: &O, child: T) -> Result<Arc<T>, NotApplied>
+    pub async fn apply<O>(&self, owner: &O, child: T) -> Result<Applied<T>, NotApplied>
     where
         O: Resource<DynamicType = (), Scope: Scope>,
         T: Serialize + Resource<Scope: Scope + OwnedBy<O::Scope>>,
@@ -105,8 +106,8 @@ impl<T: Cached<DynamicType = ()>> Owned<T> {
         }
         match self.find_in_cache(owner, &desired.key) {
             Existing::Foreign(controller) => Err(taken_error(owner, desired, controller)),
-            Existing::Ours(cached) if self.is_up_to_date(&desired, &cached) => Ok(cached),
-            Existing::Ours(cached) => self.send_apply(owner, desired, Some(&*cached)).await,
+            Existing::Ours(cached) if self.is_up_to_date(&desired, &cached) => Ok(Applied::Unchanged(cached)),
+            Existing::Ours(cached) => self.send_apply(owner, desired, Some(cached)).await,
             Existing::Absent => self.apply_uncached(owner, desired).await,
         }
     }
@@ -151,10 +152,10 @@ impl<T: Cached<DynamicType = ()> + Serialize> Owned<T> {
     /// Applies a child that is not in the cache. The cache may be stale or contain only selected objects, so the child
     /// is read from the API server first: an object of another owner must not be taken over. The create is not forced,
     /// so an object that is created in between is not taken over either.
-    async fn apply_uncached(&self, owner: &impl Owner, desired: Desired) -> ApplyResult<Arc<T>> {
+    async fn apply_uncached(&self, owner: &impl Owner, desired: Desired) -> ApplyResult<Applied<T>> {
         match classify(owner, self.read_live(owner, &desired).await?) {
             Existing::Absent => self.send_apply(owner, desired, None).await,
-            Existing::Ours(live) => self.send_apply(owner, desired, Some(&*live)).await,
+            Existing::Ours(live) => self.send_apply(owner, desired, Some(live)).await,
             Existing::Foreign(controller) => Err(taken_error(owner, desired, controller)),
         }
     }
@@ -175,17 +176,17 @@ impl<T: Cached<DynamicType = ()> + Serialize> Owned<T> {
         &self,
         owner: &impl Owner,
         desired: Desired,
-        existing: Option<&T>,
-    ) -> ApplyResult<Arc<T>> {
+        existing: Option<Arc<T>>,
+    ) -> ApplyResult<Applied<T>> {
         let params =
             PatchParams { force: existing.is_some(), ..PatchParams::apply(&self.manager_for(owner)) };
-        let body = desired.with_uid(existing.and_then(|existing| existing.meta().uid.as_deref()));
+        let body = desired.with_uid(existing.as_ref().and_then(|existing| existing.meta().uid.as_deref()));
         let request =
             request_builder::<T>(&desired.key).patch(&desired.key.name, &params, &Patch::Apply(body));
         match self.request(request).await {
             Ok(answer) => {
                 self.remember(desired, &answer);
-                Ok(Arc::new(answer))
+                Ok(Applied::of(existing, Arc::new(answer)))
             }
             Err(error) => Err(self.taken_or_refused(owner, desired, error).await),
         }

@@ -1,5 +1,6 @@
 //! The objects that an object controls: listed, applied, created, deleted and adopted.
 
+mod applied;
 mod apply;
 mod claim;
 mod create_delete;
@@ -9,4 +10,4 @@ mod lister;
 mod owner;
 
 pub(crate) use self::owner::owner_key;
-pub use self::{desired::applied, error::NotApplied, lister::Owned};
+pub use self::{applied::Applied, desired::applied, error::NotApplied, lister::Owned};

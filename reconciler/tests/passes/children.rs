@@ -1,9 +1,14 @@
 //! Children that a pass applies, creates and deletes.
 
-use k8s_openapi::api::batch::v1::Job;
-use kube::{Resource, ResourceExt, api::DeleteParams};
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::{batch::v1::Job, core::v1::ConfigMap};
+use kube::{
+    Api, Resource, ResourceExt,
+    api::{DeleteParams, PostParams},
+};
 use reknit_injection::{Cached, Context};
-use reknit_reconciler::{Controller, Owned};
+use reknit_reconciler::{Applied, Controller, Owned};
 use reknit_testing::ApiServer;
 use serde::Serialize;
 use serde_json::json;
@@ -14,6 +19,8 @@ use crate::{Lamp, lamp};
 struct Fixture<T: Cached> {
     server: ApiServer,
     children: Owned<T>,
+    /// A client whose writes enter the cache.
+    client: Api<T>,
 }
 
 impl<T: Cached + Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope> + Serialize>
@@ -23,7 +30,8 @@ impl<T: Cached + Resource<DynamicType = (), Scope = kube::core::NamespaceResourc
         let server = ApiServer::new();
         let cx = Context::preloaded("test", server.client(), vec![server.insert(&lamp())]);
         let children = Controller::of::<Lamp>(&cx).owns::<T>();
-        Self { server, children }
+        let client = Api::namespaced(cx.client(), "default");
+        Self { server, children, client }
     }
 
     fn writes(&self) -> Vec<String> {
@@ -65,4 +73,36 @@ async fn a_deletion_with_other_options_keeps_the_uid_as_precondition() {
     let options = DeleteParams::default().grace_period(5);
     fixture.children.delete_with(&second, options).await.unwrap();
     assert_eq!(fixture.writes(), ["delete jobs default/child"], "in the background by default");
+}
+
+fn config_map(data: &[(&str, &str)]) -> ConfigMap {
+    let data: BTreeMap<_, _> = data.iter().copied().collect();
+    serde_json::from_value(json!({"metadata": {"name": "child"}, "data": data})).unwrap()
+}
+
+#[tokio::test]
+async fn an_apply_tells_whether_it_created_or_changed_the_child() {
+    let fixture = Fixture::<ConfigMap>::new();
+    let (first, second) = (config_map(&[("k", "v")]), config_map(&[("k", "w")]));
+    let created = fixture.children.apply(&lamp(), first.clone()).await.unwrap();
+    assert!(matches!(&created, Applied::Created(_)), "{created:?}");
+    assert_eq!(created.data, first.data);
+    let unchanged = fixture.children.apply(&lamp(), first.clone()).await.unwrap();
+    assert_eq!(unchanged, Applied::Unchanged(created.into_object()));
+    let updated = fixture.children.apply(&lamp(), second.clone()).await.unwrap();
+    let Applied::Updated { old, new } = updated else { panic!("{updated:?}") };
+    assert_eq!((&old.data, &new.data), (&first.data, &second.data));
+}
+
+#[tokio::test]
+async fn an_apply_that_changes_nothing_on_the_server_leaves_the_child_unchanged() {
+    let fixture = Fixture::<ConfigMap>::new();
+    fixture.children.apply(&lamp(), config_map(&[("k", "v")])).await.unwrap();
+    let mut changed = fixture.server.object::<ConfigMap>(Some("default"), "child").unwrap();
+    changed.data.as_mut().unwrap().insert("theirs".into(), "x".into());
+    fixture.client.replace("child", &PostParams::default(), &changed).await.unwrap();
+    fixture.server.writes();
+    let unchanged = fixture.children.apply(&lamp(), config_map(&[("k", "v")])).await.unwrap();
+    assert_eq!(fixture.writes().len(), 1, "the new entry could be in an atomic map");
+    assert!(matches!(&unchanged, Applied::Unchanged(_)), "{unchanged:?}");
 }

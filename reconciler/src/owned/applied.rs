@@ -1,0 +1,91 @@
+//! [`Applied`]: the effect of applying a child.
+
+use std::{ops::Deref, sync::Arc};
+
+use kube::Resource;
+use serde::Serialize;
+use serde_json::Value;
+
+/// The effect of [`Owned::apply`](crate::Owned::apply) on a child, and the child. It dereferences to the resulting
+/// object.
+///
+/// Corresponds to controller-runtime's `controllerutil.OperationResult`. Use it to decide which event to record:
+///
+/// ```
+/// use k8s_openapi::api::{apps::v1::Deployment, core::v1::Service};
+/// use reknit_reconciler::{Applied, Event, Outcome, Owned, Result};
+///
+/// async fn expose(services: &Owned<Service>, deployment: &Deployment, service: Service) -> Result<Outcome> {
+///     let done = Outcome::done();
+///     Ok(match services.apply(deployment, service).await? {
+///         Applied::Created(_) => done.event(Event::normal("Created", "created the Service")),
+///         Applied::Updated { old, new } if old.spec != new.spec => {
+///             done.event(Event::normal("Updated", "updated the spec of the Service"))
+///         }
+///         Applied::Updated { .. } | Applied::Unchanged(_) => done,
+///     })
+/// }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Applied<T> {
+    /// The child did not exist and was created.
+    Created(Arc<T>),
+    /// The child was changed by this call.
+    Updated {
+        /// The child as it was known before. It may be older than the state that was changed.
+        old: Arc<T>,
+        /// The child as the API server answered.
+        new: Arc<T>,
+    },
+    /// The child was already as desired, or is being deleted.
+    Unchanged(Arc<T>),
+}
+
+impl<T> Applied<T> {
+    /// Returns the resulting object.
+    pub fn into_object(self) -> Arc<T> {
+        match self {
+            Self::Created(object) | Self::Unchanged(object) | Self::Updated { new: object, .. } => object,
+        }
+    }
+}
+
+impl<T: Resource + Serialize> Applied<T> {
+    /// The effect of a request whose answer is `new`.
+    pub(super) fn of(old: Option<Arc<T>>, new: Arc<T>) -> Self {
+        match old {
+            None => Self::Created(new),
+            Some(old) if is_same(&*old, &*new) => Self::Unchanged(new),
+            Some(old) => Self::Updated { old, new },
+        }
+    }
+}
+
+impl<T> Deref for Applied<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        match self {
+            Self::Created(object) | Self::Unchanged(object) | Self::Updated { new: object, .. } => object,
+        }
+    }
+}
+
+/// Returns true if the objects are equal apart from their status. A status may have changed since `old` was cached.
+fn is_same<T: Resource + Serialize>(old: &T, new: &T) -> bool {
+    old.meta().resource_version == new.meta().resource_version
+        || matches!((desired_state(old), desired_state(new)), (Some(old), Some(new)) if old == new)
+}
+
+fn desired_state<T: Serialize>(object: &T) -> Option<Value> {
+    let mut object = serde_json::to_value(object).ok()?;
+    let fields = object.as_object_mut()?;
+    for name in ["status", "apiVersion", "kind"] {
+        fields.remove(name);
+    }
+    let metadata = object.get_mut("metadata")?.as_object_mut()?;
+    for name in ["resourceVersion", "managedFields", "generation"] {
+        metadata.remove(name);
+    }
+    Some(object)
+}
