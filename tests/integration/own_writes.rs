@@ -278,7 +278,7 @@ impl SilentWatch {
         Self { informer, own_client, other_client: objects.pods(), lines, _proxy: proxy, _server: server }
     }
 
-    /// Creates a pod, as `change` leaves it, by an own write.
+    /// Creates a pod by an own write, after `change` has edited it.
     async fn create(&self, name: &str, change: impl FnOnce(&mut Pod)) {
         let mut pod = serde_json::from_value(labelled_pod(name, "x", "pause")).expect("a pod");
         change(&mut pod);
@@ -324,7 +324,7 @@ async fn the_cache_matches_the_server_after_each_kind_of_deletion() {
     assert_eq!(silent.assert_cache_matches_server("four creations").await.len(), 4);
 
     let response = delete("unscheduled", DeleteParams::default()).await;
-    assert!(response.is_left(), "the response is the deleted pod, not a Status");
+    assert!(response.is_left(), "the response is a Status, not the deleted pod");
     assert_eq!(silent.assert_cache_matches_server("the deletion of an unscheduled pod").await.len(), 3);
     delete("graceful", DeleteParams::default()).await;
     silent.assert_cache_matches_server("a graceful deletion").await;
@@ -353,14 +353,14 @@ async fn the_cache_matches_the_server_after_each_kind_of_deletion() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_cache_matches_the_server_after_a_deleted_collection_and_an_eviction() {
     let silent = SilentWatch::new("silentmany").await;
-    for name in ["a", "b", "other"] {
+    for name in ["a", "b", "unscheduled"] {
         silent.create(name, |_| ()).await;
     }
     for name in ["graceful", "evicted", "spared"] {
         silent.create_on_node(name).await;
     }
     let patch = Patch::Merge(json!({ "metadata": { "labels": { "spare": "me" } } }));
-    for name in ["other", "spared", "evicted"] {
+    for name in ["unscheduled", "spared", "evicted"] {
         silent.own_client.patch(name, &PatchParams::default(), &patch).await.expect("the pod is patched");
     }
     assert_eq!(silent.assert_cache_matches_server("six creations").await.len(), 6);
@@ -372,10 +372,13 @@ async fn the_cache_matches_the_server_after_a_deleted_collection_and_an_eviction
     silent.own_client.delete_collection(&params, &without_label).await.expect("some are deleted");
     let pods = silent.assert_cache_matches_server("the deletion of some").await;
     let terminating: Vec<_> = pods.iter().map(name_and_terminating).collect();
-    assert_eq!(terminating, [("evicted", false), ("graceful", true), ("other", false), ("spared", false)]);
+    assert_eq!(
+        terminating,
+        [("evicted", false), ("graceful", true), ("spared", false), ("unscheduled", false)]
+    );
 
     silent.own_client.evict("evicted", &EvictParams::default()).await.expect("the pod is evicted");
-    silent.own_client.evict("other", &EvictParams::default()).await.expect("the pod is evicted");
+    silent.own_client.evict("unscheduled", &EvictParams::default()).await.expect("the pod is evicted");
     let pods = silent.assert_cache_matches_server("two evictions").await;
     let terminating: Vec<_> = pods.iter().map(name_and_terminating).collect();
     assert_eq!(terminating, [("evicted", true), ("graceful", true), ("spared", false)]);

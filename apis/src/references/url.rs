@@ -121,8 +121,9 @@ impl Url {
             url.path = resolve_path(&reference.path, "");
             return url;
         }
-        let only_fragment = reference.path.is_empty() && !reference.force_query && reference.query.is_empty();
-        if only_fragment {
+        let inherits_query =
+            reference.path.is_empty() && !reference.force_query && reference.query.is_empty();
+        if inherits_query {
             url.query.clone_from(&self.query);
             if reference.fragment.is_empty() {
                 url.fragment.clone_from(&self.fragment);

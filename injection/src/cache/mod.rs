@@ -21,7 +21,7 @@ use self::delta::{Delta, Deltas};
 pub use self::undecodable::DecodeError;
 pub(crate) use self::{
     handlers::{ChangeHandler, KeyEventHandler, UndecodableHandler},
-    store::Store,
+    store::{NOT_OWN_WRITE, Store},
 };
 use self::{
     handlers::{Handlers, call_change, call_key_event, call_undecodable},
@@ -37,7 +37,8 @@ use crate::{
     object::{Object, RawObject},
 };
 
-/// The cache of an informer, fed by its reflector and by the responses to own writes.
+/// The cache of an informer, fed by its reflector and by responses to this process: to its writes, to its reads of one object, and to the
+/// lists that read a written object back.
 ///
 /// `store` is locked only while it is read or changed, so handlers may read the cache. `handlers` stays locked until
 /// all handlers of a change have returned. So they see changes in one order, and have seen an own write when its
@@ -130,6 +131,7 @@ impl<K: Cached> Cache<K> {
 
     /// Applies an item of the current list.
     pub(crate) fn apply_listed(&self, raw: &RawObject<'_>) {
+        // Also marks the cached object as listed, even if its item then cannot be decoded.
         let is_known = || self.store.write().is_known_item(&raw.state());
         if is_known() {
             return;
@@ -142,14 +144,14 @@ impl<K: Cached> Cache<K> {
 
     pub(crate) fn finish_list(&self, version: &str) {
         let handlers = self.handlers.lock();
-        let resolved: Vec<_> = self.undecodable.write().finish_list();
-        let resolved: Vec<_> = resolved.into_iter().map(|key| (self.object(&key).is_some(), key)).collect();
+        let unlisted = self.undecodable.write().finish_list();
+        let unlisted: Vec<_> = unlisted.into_iter().map(|key| (self.object(&key).is_some(), key)).collect();
         let deleted = |store: &mut Store| {
             let deleted = store.finish_list(version);
             deleted.into_iter().map(|last| Some(Delta::Deleted(last)))
         };
         self.update_locked(&handlers, None, deleted);
-        resolved.iter().for_each(|(was_cached, key)| self.notify_resolved(&handlers, key, *was_cached));
+        unlisted.iter().for_each(|(was_cached, key)| self.notify_resolved(&handlers, key, *was_cached));
         drop(handlers);
         self.progress.mark_synced();
     }
@@ -251,7 +253,7 @@ impl<K: Cached> Cache<K> {
         };
         let json = serde_json::from_str(text).unwrap_or_default();
         if self.selection.admits(&object) != Some(false) && self.selection.admits_fields(&json) {
-            self.update(Some(&decoded), |store| store.put(object, 0));
+            self.update(Some(&decoded), |store| store.put(object, NOT_OWN_WRITE));
         } else {
             self.remove(&raw.key());
         }
@@ -260,7 +262,7 @@ impl<K: Cached> Cache<K> {
     /// Inserts an object that a test provides, or removes it if the selection does not admit it.
     pub(crate) fn insert(&self, object: Object, decoded: &Arc<K>) {
         if self.selection.admits(&object).unwrap_or(true) {
-            self.update(Some(decoded), |store| store.put(object, 0));
+            self.update(Some(decoded), |store| store.put(object, NOT_OWN_WRITE));
         } else {
             self.remove(&object.state().key());
         }
@@ -327,7 +329,7 @@ impl<K: Cached> Cache<K> {
         handlers.notify_key_event(&KeyEvent::undecodable(key, self.encode(raw).ok().as_ref()));
     }
 
-    /// Removes the undecodable state of an object if this stale state, which does not change the store, is as new.
+    /// Removes the undecodable state of an object unless it is newer than `raw`, which is stale and does not change the store.
     fn supersede_undecodable(&self, raw: &RawObject<'_>) {
         if self.undecodable.read().is_empty() {
             return;

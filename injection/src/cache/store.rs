@@ -25,6 +25,8 @@ use super::{
 use crate::object::{Object, ObjectState, ResourceVersion, raise};
 
 const NO_DELTAS: Deltas = [None, None];
+/// The number of the list in which this process wrote an object, for an object that it did not write.
+pub(crate) const NOT_OWN_WRITE: u32 = 0;
 
 /// The cached objects, and the version that each source has reached.
 #[derive(Default)]
@@ -58,7 +60,7 @@ impl Store {
         if self.is_known_item(&item.state()) {
             return NO_DELTAS;
         }
-        self.put(item, 0)
+        self.put(item, NOT_OWN_WRITE)
     }
 
     /// Returns true if an item of the current list changes nothing: it is the cached state, or the cached one was written since
@@ -100,7 +102,7 @@ impl Store {
         let state = item.state();
         let is_stale = self.is_stale(&state);
         self.advance(state.version());
-        if is_stale { NO_DELTAS } else { self.put(item, 0) }
+        if is_stale { NO_DELTAS } else { self.put(item, NOT_OWN_WRITE) }
     }
 
     /// Returns true if a state that the watch reports is an echo of the cached one, or older.

@@ -202,7 +202,7 @@ impl<K: Cached> Informer<K> {
     /// `Added`, unless the informer is [preloaded](crate::Context::preloaded).
     ///
     /// Handlers run in the task that caused the change, which may be that of an own write. They must not block. They may
-    /// read this informer, but neither write through it nor add handlers to it. A handler that holds a clone of the
+    /// read this informer, but must neither wait for a write of an object of its Kind nor add handlers to it. A handler that holds a clone of the
     /// informer keeps it running for as long as the process runs. A handler that panics is logged and called again with
     /// the next change.
     pub fn on(&self, handler: impl Fn(&Change<K>) + Send + Sync + 'static) {

@@ -38,7 +38,7 @@ pub enum Keys {}
 /// impl ReconcileKind for Counter {
 ///     type Kind = Namespace;
 ///     async fn reconcile_kind(&self, namespace: &Namespace, _status: &mut ()) -> Result<Outcome> {
-///         println!("{} sets, {} pods at all", self.sets.of(namespace).count(), self.pods.list().count());
+///         println!("{} sets here, {} pods in all namespaces", self.sets.of(namespace).count(), self.pods.list().count());
 ///         Ok(Outcome::done())
 ///     }
 /// }
@@ -207,7 +207,8 @@ impl<K: Kind> Builder<K> {
         Tracked::new(informer.clone(), tracker)
     }
 
-    /// Tracks objects of any Kind that references name at run time; limit their API groups with [`TrackedAny::groups`].
+    /// Tracks objects whose Kinds are known only at run time, from references to them. Limit the API groups of these Kinds
+    /// with [`TrackedAny::groups`].
     ///
     /// A controller of one namespace reads that namespace and cluster-scoped objects. References to other namespaces
     /// are permanent errors.
@@ -217,7 +218,7 @@ impl<K: Kind> Builder<K> {
     }
 
     /// Lists and [applies](Owned::apply) the objects of another Kind that objects of this Kind control. A change of one
-    /// enqueues its controller's key. A controller of one namespace sees those in that namespace only.
+    /// enqueues the key of the object that controls it. A controller of one namespace sees those in that namespace only.
     pub fn owns<T>(&mut self) -> Owned<T>
     where
         T: Cached<DynamicType = (), Scope: OwnedBy<K::Scope>>,

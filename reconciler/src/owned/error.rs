@@ -6,7 +6,8 @@ use reknit_apis::Key;
 
 /// The reason why [`Owned::apply`](crate::Owned::apply) did not apply a child.
 ///
-/// Returned through `?`, it is retried with backoff like any other error. A conflict is retried without an event.
+/// Returned through `?`, it is retried with backoff like any other error. A [refusal](Self::Refused) that
+/// is a [conflict](crate::Error::is_conflict) is retried without an event.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotApplied {

@@ -46,12 +46,12 @@ impl ProxySettings {
     }
 }
 
-/// Checks that requests can be sent through the proxy. kube's own error would show the password.
+/// Checks the scheme of the proxy's URL, and that a `socks5` URL has a port. Makes no connection. kube's own error would show the password.
 pub(super) fn check(proxy: &Uri) -> Result<(), String> {
     let why = match proxy.scheme_str() {
         Some("http" | "https") => return Ok(()),
         Some("socks5") if proxy.port().is_some() => return Ok(()),
-        Some("socks5") => "the port is missing, as in socks5://proxy:1080",
+        Some("socks5") => "a port is required, as in socks5://proxy:1080",
         _ => "the scheme must be http, https or socks5",
     };
     Err(format!(
@@ -171,7 +171,7 @@ mod tests {
         for (proxy, shown, why) in [
             ("socks4://user:hunter2@proxy:1080", "socks4://proxy:1080", "the scheme must be http"),
             ("socks5h://proxy", "socks5h://proxy", "the scheme must be http"),
-            ("socks5://proxy", "socks5://proxy", "the port is missing"),
+            ("socks5://proxy", "socks5://proxy", "a port is required"),
             ("proxy:1080", "proxy:1080", "the scheme must be http"),
         ] {
             let error = check(&proxy.parse().unwrap()).unwrap_err();

@@ -17,7 +17,7 @@ const SCENARIO: &str = "FAULTY";
 pub(crate) const LABEL: &str = "process.reknit.dev/reconciled";
 
 /// Returns whether this executable was started as the process under test.
-pub(crate) fn is_requested() -> bool {
+pub(crate) fn is_process_under_test() -> bool {
     env::var_os(SCENARIO).is_some()
 }
 

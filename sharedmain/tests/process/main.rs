@@ -23,7 +23,7 @@ use std::{process::ExitCode, time::Instant};
 use libtest_mimic::{Arguments, Failed, Trial};
 
 fn main() -> ExitCode {
-    if faulty::is_requested() {
+    if faulty::is_process_under_test() {
         return faulty::run();
     }
     let trials = [

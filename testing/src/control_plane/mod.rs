@@ -55,7 +55,7 @@ pub struct ControlPlane {
 }
 
 impl ControlPlane {
-    /// Starts a control plane for the caller alone: three seconds and 300 MB.
+    /// Starts a control plane for the caller alone. It takes three seconds to start, and 300 MB of memory.
     ///
     /// # Errors
     ///
@@ -182,7 +182,7 @@ impl ControlPlane {
     /// Stops the control plane if it runs, and starts it again with the same data and addresses.
     pub async fn restart(&self) -> Result<(), Error> {
         self.processes.stop().await?;
-        self.processes.start_core().await
+        self.processes.start_programs().await
     }
 }
 

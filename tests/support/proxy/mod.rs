@@ -79,7 +79,7 @@ impl Proxy {
         self.cut_watches();
     }
 
-    /// Sends an event to the watches of `resource` that the API server did not send.
+    /// Sends the watches of `resource` an event that does not come from the API server.
     pub(crate) fn inject_event(&self, resource: &str, event: &str, object: &Value) {
         let line = serde_json::json!({ "type": event, "object": object });
         let sent = self.relay.injected.send((resource.to_owned(), format!("{line}\n").into()));
@@ -107,12 +107,12 @@ impl Proxy {
         listening.wait_for(|listening| *listening == open).await.expect("the proxy runs");
     }
 
-    /// The requests with a response so far, in order. A watch is recorded when it begins.
+    /// The requests that the API server has answered so far, in order, including those whose response is held. A watch is recorded when it begins.
     pub(crate) fn exchanges(&self) -> Vec<Exchange> {
         self.relay.exchanges.lock().clone()
     }
 
-    /// The number of matching requests with a response.
+    /// The number of matching requests that the API server has answered.
     pub(crate) fn count_requests(&self, matching: impl Fn(&Request) -> bool) -> usize {
         self.relay.exchanges.lock().iter().filter(|exchange| matching(&exchange.request)).count()
     }
@@ -130,7 +130,7 @@ impl Proxy {
         .await
     }
 
-    /// Waits until a matching request has a response.
+    /// Waits until the API server has answered a matching request, even if the response is held.
     pub(crate) async fn wait_for_request(&self, what: &str, matching: impl Fn(&Request) -> bool) -> Exchange {
         eventually(what, TIMEOUT, async || {
             self.relay.exchanges.lock().iter().find(|exchange| matching(&exchange.request)).cloned()

@@ -23,8 +23,8 @@ static RUNTIME: LazyLock<Runtime> =
     LazyLock::new(|| Builder::new_current_thread().enable_all().build().unwrap());
 static WEBHOOK: LazyLock<Webhook> = LazyLock::new(kinds::webhook);
 
-/// Sends a body to every path and checks the responses. The input is the body itself, unless its first byte is less
-/// than a tab: no JSON text starts with such a byte. Then the byte selects a seed, and the other bytes choose its edits.
+/// Sends a body to every path and checks the responses. If the first byte of the input is less than a tab, it selects
+/// a seed, and the other bytes choose its edits. Otherwise the input is the body itself. No JSON text starts with such a byte.
 ///
 /// # Panics
 ///
@@ -66,7 +66,7 @@ fn check_review(path: &str, body: &[u8], response: &[u8]) {
     }
 }
 
-/// Checks that the patch changes only defaulted fields, and that the patched object gets no patch.
+/// Checks that the patch changes only defaulted fields, and that the patched object, sent again, gets no second patch.
 fn check_patch(mut request: Value, patch: &[u8]) {
     let patch: json_patch::Patch = serde_json::from_slice(patch).unwrap();
     let before = request["request"]["object"].clone();

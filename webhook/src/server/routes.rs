@@ -114,13 +114,13 @@ async fn gate(State(shared): State<Shared>, request: Request, next: Next) -> Res
     if header_text(request.headers(), header::USER_AGENT).starts_with("kube-probe/") {
         return probe(&shared);
     }
-    shared.drain.record_request();
+    shared.drain.record_activity();
     let mut response = match is_json(request.headers()) {
         true => next.run(request).await,
         false => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "invalid Content-Type, want `application/json`\n")
             .into_response(),
     };
-    shared.drain.record_request();
+    shared.drain.record_activity();
     if shared.drain.is_draining() {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }

@@ -1,4 +1,4 @@
-//! A watch of the AddressableServices, the same for every candidate.
+//! A watch of the AddressableServices, the same for every measured program.
 
 use std::time::Instant;
 
@@ -63,8 +63,8 @@ impl Watch {
     pub(crate) fn start(client: &Client, version: String) -> Self {
         let (sender, events) = mpsc::unbounded_channel();
         let (client, mut version) = (client.clone(), version);
-        let follow = async move { while follow(&client, &mut version, &sender).await.is_ok() {} };
-        Self { events, task: tokio::spawn(follow).abort_handle() }
+        let resuming = async move { while follow(&client, &mut version, &sender).await.is_ok() {} };
+        Self { events, task: tokio::spawn(resuming).abort_handle() }
     }
 
     pub(crate) async fn next(&mut self) -> Result<Event> {

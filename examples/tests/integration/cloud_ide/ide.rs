@@ -125,7 +125,7 @@ impl Ide {
         self.pods.delete(name, &DeleteParams::default()).await.expect("it is deleted");
     }
 
-    /// Creates a pod that is a space, without the service.
+    /// Creates the pod of a space directly, without a call of the gRPC service.
     pub(super) async fn create_space_pod(&self, name: &str) -> Pod {
         let pod = json!({
             "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"kind": "cloud-ide"}},

@@ -37,7 +37,7 @@ pub(crate) fn config() -> LeaderElectionConfig {
 }
 
 /// Longer durations, for tests in which a slow response must not end leadership.
-pub(crate) fn slow_config() -> LeaderElectionConfig {
+pub(crate) fn long_config() -> LeaderElectionConfig {
     LeaderElectionConfig {
         lease_duration: LEASE_DURATION * 5,
         renew_deadline: RENEW_DEADLINE * 5,

@@ -14,14 +14,14 @@ use reknit_testing::{ControlPlane, eventually};
 use tokio::sync::watch;
 
 use super::process::{
-    LEASE_NAME, Leases, Process, TIMEOUT, client, client_with_interceptor, expired_lease, slow_config,
+    LEASE_NAME, Leases, Process, TIMEOUT, client, client_with_interceptor, expired_lease, long_config,
 };
 
 const ROUNDS: usize = 50;
 
 /// Both candidates read the expired lease. The write of the slow one is delayed until the quick one leads.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn exactly_one_of_two_candidates_acquires_an_expired_lease_in_50_rounds() {
+async fn exactly_one_of_two_candidates_acquires_an_expired_lease_in_each_of_50_rounds() {
     let plane = ControlPlane::shared().await.unwrap();
     let delayed = Arc::new(AtomicUsize::new(0));
     let refused = Arc::new(AtomicUsize::new(0));
@@ -40,16 +40,16 @@ async fn round(plane: &ControlPlane, delayed: Arc<AtomicUsize>, refused: Arc<Ato
     let leases = Leases::of(plane.client().unwrap(), &namespace);
     leases.create(LEASE_NAME, expired_lease()).await;
 
-    let (slow_sent, slow_has_sent) = watch::channel(false);
+    let (slow_tried, slow_has_tried) = watch::channel(false);
     let (quick_led, quick_leads) = watch::channel(false);
     let slow = client_with_interceptor(client(plane), move |client, request| {
         let (delayed, refused) = (delayed.clone(), refused.clone());
-        let (slow_sent, mut quick_leads) = (slow_sent.clone(), quick_leads.clone());
+        let (slow_tried, mut quick_leads) = (slow_tried.clone(), quick_leads.clone());
         async move {
             if *request.method() != Method::PATCH {
                 return Ok(client.send(request).await?);
             }
-            let is_first = !slow_sent.send_replace(true);
+            let is_first = !slow_tried.send_replace(true);
             quick_leads.wait_for(|leads| *leads).await?;
             let response = client.send(request).await?;
             if is_first {
@@ -61,22 +61,22 @@ async fn round(plane: &ControlPlane, delayed: Arc<AtomicUsize>, refused: Arc<Ato
     });
     // The quick candidate writes only once the slow one has read the lease and tries to write it.
     let quick = client_with_interceptor(client(plane), move |client, request| {
-        let mut slow_has_sent = slow_has_sent.clone();
+        let mut slow_has_tried = slow_has_tried.clone();
         async move {
             if *request.method() == Method::PATCH {
-                slow_has_sent.wait_for(|sent| *sent).await?;
+                slow_has_tried.wait_for(|tried| *tried).await?;
             }
             Ok(client.send(request).await?)
         }
     });
-    let slow = Process::start(slow, &namespace, &slow_config());
-    let mut quick = Process::start(quick, &namespace, &slow_config());
+    let slow = Process::start(slow, &namespace, &long_config());
+    let mut quick = Process::start(quick, &namespace, &long_config());
     quick.wait_for_leadership().await;
     quick_led.send_replace(true);
     assert_never_both_lead(&slow, &quick, Duration::from_secs(1)).await;
     eventually("the holder", TIMEOUT, async || leases.holder(LEASE_NAME).await == quick.identity.as_str())
         .await;
-    if quick.leads() && !slow.leads() { "quick" } else { "slow" }
+    if quick.leads() && !slow.leads() { "quick" } else { "not only quick" }
 }
 
 async fn assert_never_both_lead(slow: &Process, quick: &Process, duration: Duration) {

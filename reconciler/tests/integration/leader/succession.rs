@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::process::{
     LEASE_DURATION, LEASE_NAME, Leases, Process, RETRY_PERIOD, TIMEOUT, client, config, expired_lease, key,
-    slow_config,
+    long_config,
 };
 
 #[tokio::test]
@@ -31,9 +31,9 @@ async fn a_lease_has_knatives_format_and_is_released_on_a_clean_stop() {
 async fn after_a_clean_stop_another_process_leads_at_its_next_attempt() {
     let plane = ControlPlane::shared().await.unwrap();
     let namespace = plane.namespace("stop").await.unwrap();
-    let mut leader = Process::start(client(plane), &namespace, &slow_config());
+    let mut leader = Process::start(client(plane), &namespace, &long_config());
     leader.wait_for_leadership().await;
-    let mut standby = Process::start(client(plane), &namespace, &slow_config());
+    let mut standby = Process::start(client(plane), &namespace, &long_config());
     eventually("standby", TIMEOUT, async || standby.leadership.is_known()).await;
     let previous = leader.leadership.clone();
     let start = Instant::now();
@@ -42,7 +42,7 @@ async fn after_a_clean_stop_another_process_leads_at_its_next_attempt() {
     standby.wait_for_leadership().await;
     println!("took over {:?} after a clean stop", start.elapsed());
     // A lease that was not released could not have been acquired this soon.
-    assert!(start.elapsed() < slow_config().lease_duration - RETRY_PERIOD * 2, "{:?}", start.elapsed());
+    assert!(start.elapsed() < long_config().lease_duration - RETRY_PERIOD * 2, "{:?}", start.elapsed());
 }
 
 #[tokio::test]
@@ -94,10 +94,10 @@ async fn a_vacant_lease_is_acquired_at_once() {
         let namespace = plane.namespace("vacant").await.unwrap();
         let leases = Leases::of(plane.client().unwrap(), &namespace);
         leases.create(LEASE_NAME, spec.clone()).await;
-        let mut process = Process::start(client(plane), &namespace, &slow_config());
+        let mut process = Process::start(client(plane), &namespace, &long_config());
         let start = Instant::now();
         process.wait_for_leadership().await;
-        assert!(start.elapsed() < slow_config().lease_duration, "{spec}: {:?}", start.elapsed());
+        assert!(start.elapsed() < long_config().lease_duration, "{spec}: {:?}", start.elapsed());
         assert_eq!(leases.holder(LEASE_NAME).await, process.identity.as_str());
     }
 }
@@ -106,7 +106,7 @@ async fn a_vacant_lease_is_acquired_at_once() {
 async fn leadership_ends_at_the_renew_deadline_without_a_server_and_resumes_with_it() {
     let plane = ControlPlane::start().await.unwrap();
     let namespace = plane.namespace("outage").await.unwrap();
-    let mut process = Process::start(client(&plane), &namespace, &slow_config());
+    let mut process = Process::start(client(&plane), &namespace, &long_config());
     process.wait_for_leadership().await;
     let stopping = Instant::now();
     plane.stop().await.unwrap();
@@ -114,7 +114,7 @@ async fn leadership_ends_at_the_renew_deadline_without_a_server_and_resumes_with
     process.wait_for_loss().await;
     println!("leadership ended {:?} after the server began to stop", stopping.elapsed());
     // Its last renewal was at most two retry periods before, so no other process can have acquired the lease.
-    assert!(stopped.elapsed() < slow_config().lease_duration - RETRY_PERIOD * 2, "{:?}", stopped.elapsed());
+    assert!(stopped.elapsed() < long_config().lease_duration - RETRY_PERIOD * 2, "{:?}", stopped.elapsed());
     assert!(!process.leadership.is_known());
     plane.restart().await.unwrap();
     process.wait_for_leadership().await;

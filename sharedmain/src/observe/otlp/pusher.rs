@@ -41,7 +41,7 @@ impl Pusher {
             while !is_last {
                 is_last = timeout(interval, &mut stopped).await.is_ok();
                 let period = Period { start, end: now() };
-                // The collector has logged an error, and the next push contains all values again.
+                // `export` logs a failure itself, and the next push contains all values again.
                 let _ = collector.export(request(&registry, &resource, period)).await;
             }
         });

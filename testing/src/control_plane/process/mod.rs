@@ -49,13 +49,13 @@ impl Processes {
         // The guard removes the folder from here on.
         let folder = temporary.keep();
         let processes = Self { folder, ports, admin, guard, has_nodes: AtomicBool::new(false) };
-        processes.start_core().await?;
+        processes.start_programs().await?;
         Ok(processes)
     }
 
     /// Starts etcd and the API server, with the data of an earlier run if there is any, and waits until they are ready.
     /// Then starts the programs of the nodes, if they ran before.
-    pub(super) async fn start_core(&self) -> Result<(), Error> {
+    pub(super) async fn start_programs(&self) -> Result<(), Error> {
         let mut guard = self.guard.lock().await;
         guard.start(&commands::CORE).await?;
         self.wait_until_ready("a ready API server", &commands::CORE, &guard, || self.check_api_server())
