@@ -5,6 +5,15 @@ use std::{
     fmt::{self, Display},
 };
 
+use kube::core::response::StatusCause;
+
+use super::cause_type::CauseType;
+
+/// The message of a missing field, in Knative's words.
+const MISSING: &str = "missing field(s)";
+/// The field of a fault of the whole object, as the API server writes it.
+const WHOLE_OBJECT: &str = "<nil>";
+
 /// The faults of an object, each with the paths of its fields. Empty if the object is valid.
 ///
 /// Each level of validation prepends its own field to the paths of the levels below.
@@ -23,6 +32,7 @@ use std::{
 /// }
 /// let error = errors.via_field("spec").into_result().unwrap_err();
 /// assert_eq!(error.to_string(), "expected 1024 <= 80 <= 65535: spec.ports[0].port\nmissing field(s): spec.host");
+/// assert_eq!((&*error.causes()[1].field, &*error.causes()[1].message), ("spec.host", "Required value"));
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use]
@@ -46,6 +56,7 @@ struct Fault {
     paths: Vec<String>,
     details: String,
     level: Level,
+    cause: CauseType,
 }
 
 impl FieldError {
@@ -57,23 +68,29 @@ impl FieldError {
     /// Creates an error of one fault, with any message.
     pub fn generic<P: Into<String>>(message: impl Into<String>, paths: impl IntoIterator<Item = P>) -> Self {
         let paths = paths.into_iter().map(Into::into).collect();
-        let fault = Fault { message: message.into(), paths, details: String::new(), level: Level::Error };
+        let fault = Fault {
+            message: message.into(),
+            paths,
+            details: String::new(),
+            level: Level::Error,
+            cause: CauseType::Invalid,
+        };
         Self { faults: vec![fault] }
     }
 
     /// Required fields that are missing.
     pub fn missing<P: Into<String>>(paths: impl IntoIterator<Item = P>) -> Self {
-        Self::generic("missing field(s)", paths)
+        Self::generic(MISSING, paths).cause(CauseType::Required)
     }
 
     /// Fields that must not be set.
     pub fn disallowed<P: Into<String>>(paths: impl IntoIterator<Item = P>) -> Self {
-        Self::generic("must not set the field(s)", paths)
+        Self::generic("must not set the field(s)", paths).cause(CauseType::Forbidden)
     }
 
     /// One of these fields must be set, and none is.
     pub fn missing_one_of<P: Into<String>>(paths: impl IntoIterator<Item = P>) -> Self {
-        Self::generic("expected exactly one, got neither", paths)
+        Self::generic("expected exactly one, got neither", paths).cause(CauseType::Required)
     }
 
     /// Several of these fields are set, and only one may be.
@@ -100,6 +117,20 @@ impl FieldError {
     pub fn details(mut self, details: impl Into<String>) -> Self {
         let details = details.into();
         self.faults.iter_mut().for_each(|fault| fault.details.clone_from(&details));
+        self
+    }
+
+    /// Sets the type of all faults, which the client reads in the [causes](Self::causes). A
+    /// [`generic`](Self::generic) fault is [`Invalid`](CauseType::Invalid) without it.
+    ///
+    /// ```
+    /// use reknit_apis::{CauseType, FieldError};
+    ///
+    /// let taken = FieldError::generic("8080", ["spec.ports[1]"]).cause(CauseType::Duplicate);
+    /// assert_eq!(taken.causes()[0].message, "Duplicate value: 8080");
+    /// ```
+    pub fn cause(mut self, cause: CauseType) -> Self {
+        self.faults.iter_mut().for_each(|fault| fault.cause = cause);
         self
     }
 
@@ -167,17 +198,46 @@ impl FieldError {
         if self.is_empty() { Ok(()) } else { Err(self) }
     }
 
-    /// The paths of the faults by message, details and level, in the order in which they are displayed.
-    fn paths_by_fault(&self) -> BTreeMap<(&str, &str, Level), BTreeSet<&str>> {
+    /// Returns a cause for each field of each fault, as the API server does for faults that it finds itself: kubectl
+    /// prints the field and the message of each. The order is that of the text.
+    ///
+    /// The message begins with the text of the [`CauseType`]. The field of a fault without a path is `<nil>`.
+    pub fn causes(&self) -> Vec<StatusCause> {
+        let mut causes = Vec::new();
+        for ((message, details, _, cause), paths) in self.paths_by_fault() {
+            let (reason, message) = (cause.reason(), cause_message(cause, message, details));
+            let fields = if paths.is_empty() { BTreeSet::from([WHOLE_OBJECT]) } else { paths };
+            causes.extend(fields.into_iter().map(|field| StatusCause {
+                reason: reason.into(),
+                message: message.clone(),
+                field: field.into(),
+            }));
+        }
+        causes
+    }
+
+    /// The paths of the faults by message, details, level and type, in the order in which they are displayed.
+    fn paths_by_fault(&self) -> BTreeMap<(&str, &str, Level, CauseType), BTreeSet<&str>> {
         let mut by_fault = BTreeMap::<_, BTreeSet<&str>>::new();
-        for Fault { message, details, paths, level } in &self.faults {
+        for Fault { message, details, paths, level, cause } in &self.faults {
             by_fault
-                .entry((&**message, &**details, *level))
+                .entry((&**message, &**details, *level, *cause))
                 .or_default()
                 .extend(paths.iter().map(String::as_str));
         }
         by_fault
     }
+}
+
+/// Returns the message of a cause in the form of the API server, such as `Invalid value: 80: must be even`.
+fn cause_message(cause: CauseType, message: &str, details: &str) -> String {
+    let text = cause.text();
+    // Some messages begin with the text of their type: `invalid value: 80`.
+    let begins_with_text = message.get(..text.len()).is_some_and(|start| start.eq_ignore_ascii_case(text));
+    let rest = if begins_with_text { message[text.len()..].trim_start_matches(": ") } else { message };
+    let parts = [text, rest, details];
+    let shown = parts.into_iter().filter(|part| !part.is_empty() && *part != MISSING);
+    shown.collect::<Vec<_>>().join(": ")
 }
 
 /// Joins a prefix and a path with a dot. An index or key in brackets follows its field without a dot.
@@ -195,7 +255,7 @@ fn join(prefix: &str, path: &str) -> String {
 
 impl fmt::Display for FieldError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, ((message, details, _), paths)) in self.paths_by_fault().into_iter().enumerate() {
+        for (index, ((message, details, ..), paths)) in self.paths_by_fault().into_iter().enumerate() {
             let separator = if index > 0 { "\n" } else { "" };
             let paths: Vec<&str> = paths.into_iter().collect();
             write!(f, "{separator}{message}: {}", paths.join(", "))?;
@@ -208,3 +268,41 @@ impl fmt::Display for FieldError {
 }
 
 impl std::error::Error for FieldError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cause_has_the_reason_and_the_words_of_the_api_server() {
+        let cause = |fault: FieldError| {
+            let cause = fault.causes().remove(0);
+            format!("{} {}: {}", cause.reason, cause.field, cause.message)
+        };
+        assert_eq!(cause(FieldError::missing(["a"])), "FieldValueRequired a: Required value");
+        assert_eq!(
+            cause(FieldError::disallowed(["a"])),
+            "FieldValueForbidden a: Forbidden: must not set the field(s)"
+        );
+        assert_eq!(
+            cause(FieldError::invalid_value(3, "a").details("must be even")),
+            "FieldValueInvalid a: Invalid value: 3: must be even"
+        );
+        assert_eq!(
+            cause(FieldError::generic("red", ["a"]).cause(CauseType::NotSupported)),
+            "FieldValueNotSupported a: Unsupported value: red"
+        );
+    }
+
+    #[test]
+    fn each_field_of_a_fault_has_a_cause_and_a_fault_without_a_field_has_one_too() {
+        let fields =
+            |fault: FieldError| fault.causes().into_iter().map(|cause| cause.field).collect::<Vec<_>>();
+        assert_eq!(
+            fields(FieldError::missing_one_of(["ref", "uri"]).via_field("sink")),
+            ["sink.ref", "sink.uri"]
+        );
+        assert_eq!(fields(FieldError::generic("too large", Vec::<String>::new())), ["<nil>"]);
+        assert_eq!(fields(FieldError::missing(["a"]).also(FieldError::missing(["a"]))), ["a"]);
+    }
+}
