@@ -15,6 +15,18 @@
 //! A refusal reads `decoding request failed: …`, `validation failed: …` with the field errors, or `validation callback
 //! failed: …`. Field errors of warning level are returned as warnings, which kubectl prints.
 //!
+//! Faults of fields have the status of the API server's own validation: 422 `Invalid`, with a cause for each field in
+//! `details.causes`. kubectl prints these instead of the message:
+//!
+//! ```text
+//! The Lamp "hall" is invalid:
+//! * spec.watts: Invalid value: expected 1 <= 1000 <= 999
+//! * spec.room: Required value
+//! ```
+//!
+//! Faults that defaulting or validation finds while it decodes the object have causes too. Every other refusal, such as
+//! that of a callback, is a 400 `BadRequest` as in Knative.
+//!
 //! Some requests are allowed so that no object gets stuck. A stored object that cannot be decoded can be deleted and
 //! replaced. The finalizers of a terminating object can be removed even if the object is invalid. If only the status
 //! cannot be decoded, rules, defaults and callbacks get the object without the status, unless the request is for the

@@ -8,7 +8,10 @@ use reknit_injection::FromConfigMap;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::review::{Change, GroupVersionKind, Review, ReviewOutcome, deny};
+use super::{
+    denial::deny,
+    review::{Change, GroupVersionKind, Review, ReviewOutcome},
+};
 use crate::webhook::Webhook;
 
 /// The key of the example, which documents the other keys.

@@ -1,23 +1,17 @@
 //! Strict decoding of objects: unknown fields are errors that name their paths.
 
-use std::{
-    borrow::Cow,
-    collections::{HashSet, hash_map::RandomState},
-    fmt,
-    hash::BuildHasher,
-    marker::PhantomData,
-};
+use std::{borrow::Cow, marker::PhantomData};
 
 use kube::CustomResourceExt;
-use reknit_apis::{FieldError, Kind};
-use serde_json::{Map, Value};
+use reknit_apis::{CauseType, FieldError, Kind};
+use serde_json::Value;
 
-use super::review::Change;
-
-/// The maximum number of unknown fields that an error names.
-const MAX_NAMED_FIELDS: usize = 20;
-/// The maximum number of characters of a field's name that an error shows.
-const MAX_SHOWN_CHARS: usize = 200;
+use super::{
+    denial::Denial,
+    fault_path::FaultPath,
+    review::Change,
+    unknown_fields::{KnownFields, UnknownFields},
+};
 
 /// A strict decoder of one Kind.
 ///
@@ -38,30 +32,32 @@ pub(crate) struct Decoded<K> {
 }
 
 impl<K: Kind> Decoded<K> {
-    pub(crate) fn new(object: K) -> Result<Self, String> {
-        let encoded = serde_json::to_value(&object).map_err(|error| error.to_string())?;
+    pub(crate) fn new(object: K) -> Result<Self, Denial> {
+        let encoded = serde_json::to_value(&object).map_err(|error| Denial::from(error.to_string()))?;
         Ok(Self { object, encoded })
     }
 }
 
-/// Decodes an object and ignores unknown fields.
-pub(crate) fn decode<K: Kind>(value: &Value) -> Result<K, String> {
-    serde_path_to_error::deserialize(value).map_err(|error| describe_decode_error(&error))
+/// Decodes an object and ignores unknown fields. The schema of the Kind, or else null, tells the path of a fault below a
+/// flattened field.
+pub(crate) fn decode<K: Kind>(value: &Value, schema: &Value) -> Result<K, Denial> {
+    serde_path_to_error::deserialize(value).map_err(|error| describe_fault(&error, value, schema))
 }
 
 /// Decodes an object. If only its status cannot be decoded and `may_drop_status` is set, decodes the rest. Also returns
 /// the JSON that was decoded.
-pub(crate) fn decode_leniently<K: Kind>(
-    value: &Value,
+pub(crate) fn decode_leniently<'a, K: Kind>(
+    value: &'a Value,
+    schema: &Value,
     may_drop_status: bool,
-) -> Result<(K, Cow<'_, Value>), String> {
-    let error = match decode(value) {
+) -> Result<(K, Cow<'a, Value>), Denial> {
+    let error = match decode(value, schema) {
         Ok(object) => return Ok((object, Cow::Borrowed(value))),
         Err(error) => error,
     };
     let mut rest = value.clone();
     match rest.as_object_mut().filter(|_| may_drop_status).and_then(|fields| fields.remove("status")) {
-        Some(_) => Ok((decode(&rest).map_err(|_| error)?, Cow::Owned(rest))),
+        Some(_) => Ok((decode(&rest, schema).map_err(|_| error)?, Cow::Owned(rest))),
         None => Err(error),
     }
 }
@@ -83,7 +79,7 @@ impl<K: Kind + CustomResourceExt> Decoder<K> {
     /// Decodes the old object. Returns `None` if there is none or it cannot be decoded, so that an undecodable object
     /// can still be replaced or deleted.
     pub(crate) fn old_object(&self, change: &Change) -> Option<K> {
-        Some(decode_leniently(change.old.as_ref()?, self.has_status_subresource).ok()?.0)
+        Some(decode_leniently(change.old.as_ref()?, &self.schema, self.has_status_subresource).ok()?.0)
     }
 
     /// Decodes the new object and refuses unknown fields. Unknown fields that the old object has are allowed, so that
@@ -91,193 +87,44 @@ impl<K: Kind + CustomResourceExt> Decoder<K> {
     ///
     /// An undecodable status is left out if it is a subresource and the request is for the object itself, since the API server
     /// then discards the status.
-    pub(crate) fn new_object(&self, change: &Change) -> Result<Decoded<K>, String> {
+    pub(crate) fn new_object(&self, change: &Change) -> Result<Decoded<K>, Denial> {
         let object = change.new_object()?;
         let may_drop_status = self.has_status_subresource && change.request.subresource.is_none();
-        decode_leniently(object, may_drop_status)
+        decode_leniently(object, &self.schema, may_drop_status)
             .and_then(|(object, value)| self.check_unknown_fields(object, &value, change))
-            .map_err(|reason| format!("cannot decode incoming new object: {reason}"))
+            .map_err(|denial| denial.context("cannot decode incoming new object"))
     }
 
-    fn check_unknown_fields(&self, object: K, value: &Value, change: &Change) -> Result<Decoded<K>, String> {
+    fn check_unknown_fields(&self, object: K, value: &Value, change: &Change) -> Result<Decoded<K>, Denial> {
         let decoded = Decoded::new(object)?;
-        let (hasher, mut unknown) = (RandomState::new(), UnknownFields::default());
-        let root = Path { parent: None, step: Step::Root, hasher: &hasher, hash: 0 };
         let known = KnownFields { encoded: &decoded.encoded, schema: &self.schema };
-        find_unknown_fields(&root, value, known, &mut |path| unknown.add(path));
-        if let Some(old) = change.old.as_ref().filter(|_| unknown.count > 0) {
+        let mut unknown = UnknownFields::of(value, known);
+        if let Some(old) = change.old.as_ref().filter(|_| !unknown.is_empty()) {
             let encoded = self.old_object(change).and_then(|old| Some(Decoded::new(old).ok()?.encoded));
             let known_in_old = KnownFields { encoded: encoded.as_ref().unwrap_or(&Value::Null), ..known };
-            let mut unknown_in_old = HashSet::new();
-            find_unknown_fields(&root, old, known_in_old, &mut |path| {
-                unknown_in_old.insert(path.hash);
-            });
-            unknown = UnknownFields::default();
-            find_unknown_fields(&root, value, known, &mut |path| {
-                if !unknown_in_old.contains(&path.hash) {
-                    unknown.add(path);
-                }
-            });
+            unknown = UnknownFields::beyond_old(value, known, old, known_in_old);
         }
-        if unknown.count == 0 { Ok(decoded) } else { Err(unknown.message()) }
+        if unknown.is_empty() { Ok(decoded) } else { Err(unknown.into()) }
     }
 }
 
-/// Calls `report` with the path of each unknown field of a value, at any depth.
-fn find_unknown_fields(
-    path: &Path<'_>,
+/// Describes a fault with its path. A missing field is described in Knative's words.
+fn describe_fault(
+    error: &serde_path_to_error::Error<serde_json::Error>,
     value: &Value,
-    known: KnownFields<'_>,
-    report: &mut dyn FnMut(&Path<'_>),
-) {
-    let is_root = matches!(path.step, Step::Root);
-    match value {
-        _ if known.schema.is_null() => {}
-        Value::Object(fields) => {
-            for (key, value) in fields {
-                let path = path.child(Step::Field(key));
-                match known.field(key) {
-                    _ if is_root && matches!(&**key, "apiVersion" | "kind" | "metadata") => {}
-                    Some(known) => find_unknown_fields(&path, value, known, report),
-                    None => report(&path),
-                }
-            }
+    schema: &Value,
+) -> Denial {
+    let text = error.inner().to_string();
+    let missing = text.strip_prefix("missing field `").and_then(|rest| rest.strip_suffix('`'));
+    let path = FaultPath::find(error.path(), value, schema, missing).to_string();
+    match (missing, &*path) {
+        (Some(field), "") => FieldError::missing([field]).into(),
+        (Some(field), path) => FieldError::missing([field]).via_field(path).into(),
+        (None, "") => text.into(),
+        (None, path) => {
+            let fault = FieldError::generic(&*text, [path]).cause(CauseType::TypeInvalid);
+            Denial::new(format!("{path}: {text}"), fault)
         }
-        Value::Array(items) => {
-            for (index, item) in items.iter().enumerate() {
-                find_unknown_fields(
-                    &path.child(Step::Item(index)),
-                    item,
-                    known.item(index, items.len()),
-                    report,
-                );
-            }
-        }
-        _ => {}
-    }
-}
-
-/// The two sources of the known fields of a value.
-#[derive(Clone, Copy)]
-struct KnownFields<'a> {
-    /// The value after decoding and encoding.
-    encoded: &'a Value,
-    /// The schema of the value. Null allows everything.
-    schema: &'a Value,
-}
-
-impl<'a> KnownFields<'a> {
-    fn field(self, key: &str) -> Option<Self> {
-        let encoded = self.encoded.get(key);
-        let schema = field_schema(self.schema, key).or(encoded.map(|_| &Value::Null))?;
-        Some(Self { encoded: encoded.unwrap_or(&Value::Null), schema })
-    }
-
-    fn item(self, index: usize, count: usize) -> Self {
-        let encoded = self.encoded.as_array().filter(|encoded| encoded.len() == count);
-        let encoded = encoded.and_then(|encoded| encoded.get(index)).unwrap_or(&Value::Null);
-        Self { encoded, schema: &self.schema["items"] }
-    }
-}
-
-fn field_schema<'a>(schema: &'a Value, key: &str) -> Option<&'a Value> {
-    let properties = schema.get("properties").and_then(Value::as_object);
-    if let Some(known) = properties.and_then(|properties| properties.get(key)) {
-        return Some(known);
-    }
-    match &schema["additionalProperties"] {
-        values @ Value::Object(_) => Some(values),
-        Value::Bool(true) => Some(&Value::Null),
-        _ if properties.is_none_or(Map::is_empty) && is_open(schema) => Some(&Value::Null),
-        _ => None,
-    }
-}
-
-/// Returns true if a schema without properties allows any field, and false if it allows none.
-fn is_open(schema: &Value) -> bool {
-    schema.get("type").is_none()
-        || schema["x-kubernetes-preserve-unknown-fields"] == true
-        || schema["x-kubernetes-embedded-resource"] == true
-}
-
-/// The path of a field. It is formatted only for the few paths that an error names, since clients may send very long
-/// keys.
-struct Path<'a> {
-    parent: Option<&'a Path<'a>>,
-    step: Step<'a>,
-    hasher: &'a RandomState,
-    /// The hash of the path without list indexes, since an inserted item shifts the indexes of later items.
-    hash: u64,
-}
-
-#[derive(Clone, Copy)]
-enum Step<'a> {
-    Root,
-    Field(&'a str),
-    Item(usize),
-}
-
-impl<'a> Path<'a> {
-    fn child(&'a self, step: Step<'a>) -> Self {
-        let hash = match step {
-            Step::Field(name) => self.hasher.hash_one((self.hash, name)),
-            Step::Item(_) | Step::Root => self.hasher.hash_one(self.hash),
-        };
-        Self { parent: Some(self), step, hasher: self.hasher, hash }
-    }
-}
-
-impl fmt::Display for Path<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(parent) = self.parent else { return Ok(()) };
-        parent.fmt(f)?;
-        match self.step {
-            Step::Item(index) => write!(f, "[{index}]"),
-            Step::Field(name) => {
-                f.write_str(if parent.parent.is_some() { "." } else { "" })?;
-                match name.char_indices().nth(MAX_SHOWN_CHARS) {
-                    Some((end, _)) => write!(f, "{}...", &name[..end]),
-                    None => f.write_str(name),
-                }
-            }
-            Step::Root => Ok(()),
-        }
-    }
-}
-
-/// The unknown fields of an object: their number, and messages for the first of them.
-#[derive(Default)]
-struct UnknownFields {
-    messages: Vec<String>,
-    count: usize,
-}
-
-impl UnknownFields {
-    fn add(&mut self, path: &Path<'_>) {
-        self.count += 1;
-        if self.count <= MAX_NAMED_FIELDS {
-            self.messages.push(format!("unknown field {:?}", path.to_string()));
-        }
-    }
-
-    fn message(&self) -> String {
-        let messages = self.messages.join(", ");
-        match self.count - self.messages.len() {
-            0 => messages,
-            more => format!("{messages} and {more} more"),
-        }
-    }
-}
-
-/// Describes a decoding error. Missing fields are described in Knative's words.
-fn describe_decode_error(error: &serde_path_to_error::Error<serde_json::Error>) -> String {
-    let (path, text) = (error.path().to_string(), error.inner().to_string());
-    let field = text.strip_prefix("missing field `").and_then(|rest| rest.strip_suffix('`'));
-    match (field, &*path) {
-        (Some(field), ".") => FieldError::missing([field]).to_string(),
-        (Some(field), path) => FieldError::missing([field]).via_field(path).to_string(),
-        (None, ".") => text,
-        (None, path) => format!("{path}: {text}"),
     }
 }
 
@@ -291,7 +138,7 @@ mod tests {
     use reknit_apis::kind;
     use reknit_apis::{Operation, Request};
     use serde::{Deserialize, Serialize};
-    use serde_json::json;
+    use serde_json::{Map, json};
 
     use super::*;
 
@@ -321,12 +168,27 @@ mod tests {
     struct Power {
         #[serde(default)]
         source: Source,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        target: Option<Target>,
+    }
+
+    #[derive(Serialize, Deserialize, Clone, Debug, schemars::JsonSchema)]
+    struct Target {
+        kind: String,
+        name: String,
     }
 
     #[derive(Serialize, Deserialize, Clone, Debug, Default, schemars::JsonSchema)]
     struct Source {
         #[serde(default)]
         volts: u32,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        phases: Vec<Phase>,
+    }
+
+    #[derive(Serialize, Deserialize, Clone, Debug, schemars::JsonSchema)]
+    struct Phase {
+        amps: u32,
     }
 
     #[derive(Serialize, Deserialize, Clone, Debug, schemars::JsonSchema)]
@@ -353,7 +215,7 @@ mod tests {
         let (object, old) = (Some(value.clone()), old.cloned());
         let decoded =
             Decoder::new().new_object(&Change { request: Request::new(Operation::Update), object, old });
-        decoded.map_err(|error| error.replace("cannot decode incoming new object: ", ""))
+        decoded.map_err(|error| error.to_string().replace("cannot decode incoming new object: ", ""))
     }
 
     /// Returns the error of decoding a lamp with this spec, or an empty text.
@@ -401,6 +263,28 @@ mod tests {
         assert_eq!(
             decoding_error(json!({"room": 1})),
             "spec.room: invalid type: integer `1`, expected a string"
+        );
+    }
+
+    #[test]
+    fn a_fault_below_a_flattened_field_is_named_by_its_whole_path() {
+        let with_power = |power: Value| {
+            let mut spec = json!({"room": "hall"});
+            spec.as_object_mut().unwrap().extend(power.as_object().unwrap().clone());
+            decoding_error(spec)
+        };
+        assert_eq!(with_power(json!({"target": {"kind": "Plug"}})), "missing field(s): spec.target.name");
+        assert_eq!(
+            with_power(json!({"source": {"volts": "many"}})),
+            "spec.source.volts: invalid type: string \"many\", expected u32"
+        );
+        assert_eq!(
+            with_power(json!({"source": {"phases": [{"amps": 1}, {"amps": -1}]}})),
+            "spec.source.phases[1].amps: invalid value: integer `-1`, expected u32"
+        );
+        assert_eq!(
+            with_power(json!({"source": {"phases": [{"amps": 1}, {}]}})),
+            "missing field(s): spec.source.phases[1].amps"
         );
     }
 
@@ -456,10 +340,7 @@ mod tests {
         let mut bulb: Map<_, _> = (0..100_000).map(|n| (format!("f{n:06}"), json!(1))).collect();
         bulb.insert("watts".into(), json!(1));
         let error = decoding_error(json!({"room": "hall", "tags": {long: bulb}}));
-        assert!(error.starts_with(&format!(
-            "unknown field \"spec.tags.{}....f000000\", ",
-            "k".repeat(MAX_SHOWN_CHARS)
-        )));
+        assert!(error.starts_with(&format!("unknown field \"spec.tags.{}....f000000\", ", "k".repeat(200))));
         assert!(error.ends_with(" and 99980 more"));
         assert!(error.len() < 10_000, "{}", error.len());
     }

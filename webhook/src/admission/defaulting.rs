@@ -8,13 +8,14 @@ use serde_json::{Value, json};
 
 use super::{
     decoding::{Decoded, Decoder},
+    denial::{Denial, deny},
     merge::merge,
-    review::{Change, GroupVersionKind, Review, ReviewOutcome, deny},
+    review::{Change, GroupVersionKind, Review, ReviewOutcome},
 };
 use crate::webhook::Webhook;
 
 /// Makes the patch that sets the defaults and annotations of the new object.
-type MakePatch = Arc<dyn Fn(&Change) -> Result<json_patch::Patch, String> + Send + Sync>;
+type MakePatch = Arc<dyn Fn(&Change) -> Result<json_patch::Patch, Denial> + Send + Sync>;
 
 /// Sets the defaults that depend on the request.
 type SetRequestDefaults<K> = fn(&mut K, Option<&K>, &Request);
@@ -59,14 +60,18 @@ impl Webhook {
         let Some(change) = change.filter(|change| change.request.operation != Operation::Delete) else {
             return response.into();
         };
-        let handler = self.defaulting.get(&kind).ok_or_else(|| format!("unhandled kind: {kind}"));
-        let response_with_patch = match handler.and_then(|handler| (handler.make_patch)(&change)) {
+        let Some(handler) = self.defaulting.get(&kind) else {
+            return deny(response, format!("mutation failed: unhandled kind: {kind}")).into();
+        };
+        let response_with_patch = match (handler.make_patch)(&change) {
             Ok(patch) if patch.is_empty() => return response.into(),
-            Ok(patch) => response.clone().with_patch(patch).map_err(|error| error.to_string()),
-            Err(reason) => Err(reason),
+            Ok(patch) => response.clone().with_patch(patch).map_err(|error| Denial::from(error.to_string())),
+            Err(denial) => Err(denial),
         };
         response_with_patch
-            .unwrap_or_else(|reason| deny(response, format!("mutation failed: {reason}")))
+            .unwrap_or_else(|denial| {
+                denial.context("mutation failed").deny(response, &kind, &change.request.name)
+            })
             .into()
     }
 }
@@ -79,7 +84,7 @@ struct Defaulter<K> {
 
 impl<K: Kind + CustomResourceExt> Defaulter<K> {
     /// Makes the patch that sets the defaults and annotations of the new object.
-    fn make_patch(&self, change: &Change) -> Result<json_patch::Patch, String> {
+    fn make_patch(&self, change: &Change) -> Result<json_patch::Patch, Denial> {
         let object = change.new_object()?;
         let decoded = self.decoder.new_object(change)?;
         let old = self.decoder.old_object(change);
@@ -109,7 +114,7 @@ impl<K: Kind + CustomResourceExt> Defaulter<K> {
         decoded: Decoded<K>,
         old: Option<&K>,
         request: &Request,
-    ) -> Result<Value, String> {
+    ) -> Result<Value, Denial> {
         let Decoded { mut object, encoded: before } = decoded;
         object.set_defaults();
         (self.set_request_defaults)(&mut object, old, request);

@@ -3,7 +3,10 @@
 pub(crate) mod config_maps;
 pub(crate) mod decoding;
 pub(crate) mod defaulting;
+pub(crate) mod denial;
+mod fault_path;
 mod merge;
 pub(crate) mod review;
 pub(crate) mod test_request;
+mod unknown_fields;
 pub(crate) mod validation;

@@ -7,11 +7,13 @@ use k8s_openapi::api::authentication::v1::UserInfo;
 use kube::core::{
     TypeMeta,
     admission::{AdmissionResponse, Operation as WireOperation},
-    response::{Status, StatusSummary},
+    response::Status,
 };
 use reknit_apis::{Operation, Request};
 use serde::Deserialize;
 use serde_json::{Value, json};
+
+use super::denial::{Denial, deny};
 
 /// A group, version and kind, displayed as in Go.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
@@ -105,7 +107,7 @@ impl Review {
 }
 
 impl Change {
-    pub(crate) fn new_object(&self) -> Result<&Value, String> {
+    pub(crate) fn new_object(&self) -> Result<&Value, Denial> {
         self.object.as_ref().ok_or_else(|| "the new object may not be nil".into())
     }
 
@@ -122,15 +124,6 @@ fn differ_only_in_metadata(one: &Value, other: &Value) -> bool {
     let (Some(one), Some(other)) = (one.as_object(), other.as_object()) else { return false };
     let is_equal = |(key, value): (&String, &Value)| key == "metadata" || other.get(key) == Some(value);
     one.iter().all(is_equal) && other.keys().all(|key| key == "metadata" || one.contains_key(key))
-}
-
-/// Denies a request as Knative's webhooks do.
-pub(crate) fn deny(response: AdmissionResponse, reason: impl fmt::Display) -> AdmissionResponse {
-    let mut response = response.deny(reason);
-    response.result.status = Some(StatusSummary::Failure);
-    response.result.reason = "BadRequest".into();
-    response.result.code = 400;
-    response
 }
 
 /// An AdmissionReview as JSON. kube's own reviews hold typed objects, which lose fields that their type does not have.

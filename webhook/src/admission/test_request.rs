@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-use kube::core::admission::AdmissionResponse;
+use kube::core::{Status, admission::AdmissionResponse, response::StatusCause};
 use reknit_apis::{Operation, Request};
 use serde::Serialize;
 use serde_json::Value;
@@ -24,8 +24,22 @@ pub struct Proposal {
 
 /// The reason of a denied request, as the client reads it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct Refused(String);
+#[error("{message}")]
+pub struct Refused {
+    message: String,
+    causes: Vec<StatusCause>,
+}
+
+impl Refused {
+    /// Returns the faults by field. Empty if the request is denied for another reason, such as a failed callback.
+    pub fn causes(&self) -> &[StatusCause] {
+        &self.causes
+    }
+
+    fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into(), causes: vec![] }
+    }
+}
 
 /// An allowed request.
 #[derive(Clone, Debug, PartialEq)]
@@ -82,7 +96,7 @@ impl Proposal {
     fn review(&self, object: &Value) -> Result<Review, Refused> {
         let subject = if object.is_null() { &self.old } else { object };
         let (Some(version), Some(kind)) = (subject["apiVersion"].as_str(), subject["kind"].as_str()) else {
-            return Err(Refused("could not decode body: the object has no apiVersion or kind".into()));
+            return Err(Refused::new("could not decode body: the object has no apiVersion or kind"));
         };
         let non_null = |value: &Value| Some(value.clone()).filter(|value| !value.is_null());
         let change =
@@ -113,7 +127,7 @@ impl Webhook {
             && self.defaulting.contains_key(&kind)
             && let Some(patch) = require_allowed(self.set_defaults(review))?.patch
         {
-            object = apply_patch(object, &patch).map_err(|error| Refused(error.to_string()))?;
+            object = apply_patch(object, &patch).map_err(|error| Refused::new(error.to_string()))?;
         }
         require_allowed(self.validate_config_map(proposal.review(&object)?))?;
         let mut warnings = Vec::new();
@@ -130,7 +144,11 @@ impl Webhook {
 }
 
 fn require_allowed(ReviewOutcome { response, .. }: ReviewOutcome) -> Result<AdmissionResponse, Refused> {
-    if response.allowed { Ok(response) } else { Err(Refused(response.result.message)) }
+    if response.allowed {
+        return Ok(response);
+    }
+    let Status { message, details, .. } = response.result;
+    Err(Refused { message, causes: details.map(|details| details.causes).unwrap_or_default() })
 }
 
 fn apply_patch(mut object: Value, patch: &[u8]) -> Result<Value, Box<dyn Error>> {

@@ -8,7 +8,8 @@ use serde_json::Value;
 
 use super::{
     decoding::{Decoder, decode_leniently},
-    review::{Change, GroupVersionKind, PreparedCallback, Review, ReviewOutcome, deny},
+    denial::{Denial, deny},
+    review::{Change, GroupVersionKind, PreparedCallback, Review, ReviewOutcome},
 };
 use crate::webhook::Webhook;
 
@@ -21,11 +22,11 @@ pub(crate) struct ValidatedKind {
     callbacks: Vec<PrepareCallback>,
 }
 
-type Validate = Arc<dyn Fn(&Change) -> Result<FieldError, String> + Send + Sync>;
+type Validate = Arc<dyn Fn(&Change) -> Result<FieldError, Denial> + Send + Sync>;
 
 /// Decodes the object for a callback. Returns `None` if the callback must not be called.
 type PrepareCallback =
-    Arc<dyn Fn(&Value, &Request) -> Result<Option<PreparedCallback>, String> + Send + Sync>;
+    Arc<dyn Fn(&Value, &Request) -> Result<Option<PreparedCallback>, Denial> + Send + Sync>;
 
 impl Webhook {
     /// Validates the objects of a Kind when they are created, updated or deleted.
@@ -64,7 +65,7 @@ impl Webhook {
         let callback = Arc::new(callback);
         let prepare = move |object: &Value, request: &Request| {
             // It is unknown here whether the status is a subresource, so an undecodable status is dropped in any case.
-            let object = match decode_leniently::<K>(object, request.subresource.is_none()) {
+            let object = match decode_leniently::<K>(object, &Value::Null, request.subresource.is_none()) {
                 Ok((object, _)) => object,
                 // An undecodable object must not prevent its own deletion.
                 Err(_) if request.operation == Operation::Delete => return Ok(None),
@@ -110,25 +111,26 @@ impl Webhook {
             return deny(response, format!("decoding request failed: unhandled kind: {kind}")).into();
         };
         let Some(change) = change else { return response.into() };
+        let refuse = |response, denial: Denial| denial.deny(response, &kind, &change.request.name).into();
         let faults = match handler.check(&change) {
             Ok(faults) => faults,
-            Err(reason) => return deny(response, format!("decoding request failed: {reason}")).into(),
+            Err(denial) => return refuse(response, denial.context("decoding request failed")),
         };
         response.warnings = warnings(&faults);
         let errors = faults.filter(Level::Error);
         if !errors.is_empty() {
-            return deny(response, format!("validation failed: {errors}")).into();
+            return refuse(response, Denial::from(errors).context("validation failed"));
         }
         match handler.prepare_callbacks(&change) {
             Ok(callbacks) => ReviewOutcome { response, callbacks },
-            Err(reason) => ReviewOutcome::from(response).with_callback_result(Err(reason)),
+            Err(denial) => refuse(response, denial.context("validation callback failed")),
         }
     }
 }
 
 impl ValidatedKind {
     /// Applies the rules of the Kind, if it has any.
-    fn check(&self, change: &Change) -> Result<FieldError, String> {
+    fn check(&self, change: &Change) -> Result<FieldError, Denial> {
         if change.request.operation != Operation::Delete {
             change.new_object()?;
         }
@@ -136,14 +138,14 @@ impl ValidatedKind {
     }
 
     /// Prepares the callbacks. There are none in a dry run, since they may have effects.
-    fn prepare_callbacks(&self, change: &Change) -> Result<VecDeque<PreparedCallback>, String> {
+    fn prepare_callbacks(&self, change: &Change) -> Result<VecDeque<PreparedCallback>, Denial> {
         let object = change.object.as_ref().or(change.old.as_ref());
         let Some(object) = object.filter(|_| !change.request.dry_run) else { return Ok(VecDeque::new()) };
         self.callbacks.iter().filter_map(|prepare| prepare(object, &change.request).transpose()).collect()
     }
 }
 
-fn validate<K>(decoder: &Decoder<K>, change: &Change) -> Result<FieldError, String>
+fn validate<K>(decoder: &Decoder<K>, change: &Change) -> Result<FieldError, Denial>
 where
     K: Validatable + CustomResourceExt,
 {

@@ -67,15 +67,15 @@ impl Webhook {
         let hub = VersionConversion {
             crd_name: crd_name.clone(),
             to_hub: Arc::new(Ok),
-            from_hub: Arc::new(|value| encode_with_defaults(decode::<K::Hub>(&value)?)),
+            from_hub: Arc::new(|value| encode_with_defaults(decode::<K::Hub>(&value, &Value::Null)?)),
         };
         let version = VersionConversion {
             crd_name,
             to_hub: Arc::new(move |value| {
-                Ok(Decoded::new(decode::<K>(&value)?.into_hub().map_err(to_text)?)?.encoded)
+                Ok(Decoded::new(decode::<K>(&value, &Value::Null)?.into_hub().map_err(to_text)?)?.encoded)
             }),
             from_hub: Arc::new(move |value| {
-                encode_with_defaults(K::from_hub(decode(&value)?).map_err(to_text)?)
+                encode_with_defaults(K::from_hub(decode(&value, &Value::Null)?).map_err(to_text)?)
             }),
         };
         self.conversion.insert(GroupVersionKind::of::<K::Hub>(), hub);

@@ -238,21 +238,36 @@ async fn server_side_apply_is_defaulted_and_a_second_one_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn kubectl_prints_the_paths_of_faults_and_the_warnings() {
+async fn kubectl_prints_a_line_for_each_fault_and_the_warnings() {
     let fixture = Fixture::new("kubectl").await;
-    let unvalidated = ["--validate=false"];
-    let (applied, message) =
-        fixture.kubectl_apply(&manifest(json!({"room": "hall", "wats": 1})), &unvalidated);
-    let unknown =
-        "denied the request: mutation failed: cannot decode incoming new object: unknown field \"spec.wats\"";
-    assert!(!applied && message.contains(unknown), "{message}");
-    let flattened_field = manifest(json!({"room": "hall", "fabric": {"colour": "red", "color": "red"}}));
-    let (applied, message) = fixture.kubectl_apply(&flattened_field, &[]);
-    assert!(!applied && message.contains("unknown field \"spec.fabric.color\""), "{message}");
-    let (applied, message) = fixture.kubectl_apply(&manifest(json!({})), &unvalidated);
-    assert!(!applied && message.contains("missing field(s): spec.room"), "{message}");
-    let (applied, message) = fixture.kubectl_apply(&manifest(json!({"room": 1})), &unvalidated);
-    assert!(!applied && message.contains("invalid type: integer `1`, expected a string"), "{message}");
+    let faults = |spec: Value| {
+        let (applied, message) = fixture.kubectl_apply(&manifest(spec), &["--validate=false"]);
+        assert!(!applied, "{message}");
+        message.trim_end().to_owned()
+    };
+    let invalid = "The Lamp \"applied\" is invalid: ";
+    assert_eq!(
+        faults(json!({"room": "", "watts": 1_000})),
+        format!(
+            "{invalid}\n* spec.watts: Invalid value: expected 1 <= 1000 <= 999\n* spec.room: Required value"
+        )
+    );
+    assert_eq!(
+        faults(json!({"room": "hall", "wats": 1, "fabric": {"colour": "red", "color": "red"}})),
+        format!(
+            "{invalid}\n* spec.fabric.color: Forbidden: unknown field\n* spec.wats: Forbidden: unknown field"
+        )
+    );
+    assert_eq!(faults(json!({})), format!("{invalid}spec.room: Required value"));
+    assert_eq!(
+        faults(json!({"room": 1})),
+        format!("{invalid}spec.room: Invalid value: invalid type: integer `1`, expected a string")
+    );
+    let callback = faults(json!({"room": "attic"}));
+    assert!(
+        callback.ends_with("denied the request: validation callback failed: no lamps there"),
+        "{callback}"
+    );
     let (applied, message) = fixture.kubectl_apply(&manifest(json!({"room": "hall", "watts": 100})), &[]);
     assert!(applied && message.contains("Warning: a lot of light: spec.watts"), "{message}");
 }

@@ -7,4 +7,5 @@ mod lamp;
 mod local_server;
 mod memory;
 mod migration;
+mod refusals;
 mod server;

@@ -102,7 +102,7 @@ async fn the_response_has_the_uid_and_the_decision() {
     assert_eq!((&answer["response"]["uid"], &answer["response"]["allowed"]), (&json!("u1"), &json!(false)));
     let status = &answer["response"]["status"];
     assert_eq!(status["message"], "validation failed: missing field(s): spec.room");
-    assert_eq!((&status["reason"], &status["code"]), (&json!("BadRequest"), &json!(400)));
+    assert_eq!((&status["reason"], &status["code"]), (&json!("Invalid"), &json!(422)));
     assert_eq!(server.counter("reknit_webhook_requests_total", "false"), 1.0);
 }
 

@@ -1,0 +1,95 @@
+//! The reason why a request is denied, and the status that its client gets.
+
+use std::fmt;
+
+use kube::core::{
+    admission::AdmissionResponse,
+    response::{StatusDetails, StatusSummary},
+};
+use reknit_apis::FieldError;
+
+use super::review::GroupVersionKind;
+
+/// The reason why a request is denied, and the faults by field if they are known.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Denial {
+    message: String,
+    faults: FieldError,
+}
+
+impl Denial {
+    /// Creates a denial with a message of its own. The causes of the status are those of the faults.
+    pub(crate) fn new(message: impl Into<String>, faults: FieldError) -> Self {
+        Self { message: message.into(), faults }
+    }
+
+    /// Says what failed, in front of the message.
+    pub(crate) fn context(mut self, what: &str) -> Self {
+        self.message = format!("{what}: {}", self.message);
+        self
+    }
+
+    /// Denies a request for an object of this Kind and name. The status is that of the API server for an invalid object,
+    /// 422 `Invalid` with the faults by field. Without them it is Knative's 400 `BadRequest`, because kubectl does not
+    /// print the message of a 422.
+    pub(crate) fn deny(
+        self,
+        response: AdmissionResponse,
+        kind: &GroupVersionKind,
+        name: &str,
+    ) -> AdmissionResponse {
+        let mut response = deny(response, &self.message);
+        let status = &mut response.result;
+        if !self.faults.is_empty() {
+            (status.code, status.reason) = (422, "Invalid".into());
+            status.details = Some(StatusDetails {
+                name: name.into(),
+                group: kind.group.clone(),
+                kind: kind.kind.clone(),
+                causes: self.faults.causes(),
+                uid: String::new(),
+                retry_after_seconds: 0,
+            });
+        }
+        response
+    }
+}
+
+/// Denies a request with 400 `BadRequest`, as Knative's webhooks do.
+pub(crate) fn deny(response: AdmissionResponse, reason: impl fmt::Display) -> AdmissionResponse {
+    let mut response = response.deny(reason);
+    response.result.status = Some(StatusSummary::Failure);
+    response.result.reason = "BadRequest".into();
+    response.result.code = 400;
+    response
+}
+
+impl From<String> for Denial {
+    fn from(message: String) -> Self {
+        Self::new(message, FieldError::none())
+    }
+}
+
+impl From<&str> for Denial {
+    fn from(message: &str) -> Self {
+        message.to_owned().into()
+    }
+}
+
+impl From<FieldError> for Denial {
+    fn from(faults: FieldError) -> Self {
+        Self::new(faults.to_string(), faults)
+    }
+}
+
+impl From<Denial> for String {
+    fn from(denial: Denial) -> Self {
+        denial.message
+    }
+}
+
+impl fmt::Display for Denial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
