@@ -87,7 +87,7 @@
 //! implements [`ReconcileKey`](reconciler::ReconcileKey).
 //!
 //! **A Kind** is declared with [`kind!`](prelude::kind), optionally with Knative's conditions, which the framework
-//! initializes. The built-in Kinds of Kubernetes are already declared.
+//! initializes, or with Kubernetes' own (`metav1`), whose `observedGeneration` it sets. The built-in Kinds of Kubernetes are already declared.
 //!
 //! **Blocking code** runs in `tokio::task::spawn_blocking`. Do not wait long in a reconcile: start a task, return, and let
 //! the task enqueue the key through `build.queue()`. Keep such a task, or other state of a key, in `build.per_key()`, which
@@ -107,6 +107,7 @@
 //! | `controller.NewPermanentError`, `reconcile.TerminalError` | [`Permanent`](prelude::Permanent) |
 //! | `Status().Update`, `patch_status` | nothing to call: fill in the status |
 //! | `conditionSet.Manage(status).MarkTrue(..)` | `MyKind::CONDITIONS.manage(status).mark_true(..)` |
+//! | `meta.SetStatusCondition(&conditions, ..)`, `meta.IsStatusConditionTrue` | [`StatusConditions`](prelude::StatusConditions), for a Kind with `conditions: metav1(conditions)` in [`kind!`](prelude::kind) |
 //! | `sharedmain.MainWithContext`, `mgr.Start` | [`sharedmain::main`], [`Main`](prelude::Main) |
 //!
 //! # How do I …
@@ -199,8 +200,8 @@ pub use reknit_webhook as webhook;
 /// The names that most controllers use.
 pub mod prelude {
     pub use reknit_apis::{
-        Addressable, ConditionSet, DuckStatus, FieldError, KRShaped, KReference, Key, Kind, Request, Url,
-        Validatable, kind,
+        Addressable, ConditionSet, DuckStatus, FieldError, KRShaped, KReference, Key, Kind, Request,
+        StatusConditions, Url, Validatable, kind,
     };
     pub use reknit_injection::{
         Change, Config, Context, FromConfigMap, Informer, Inject, Selection, annotation, label, select,

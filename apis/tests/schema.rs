@@ -87,6 +87,13 @@ fn fields_have_knatives_names() {
 }
 
 #[test]
+fn conditions_are_a_map_by_type() {
+    let conditions = schema().unwrap()["properties"]["status"]["properties"]["conditions"].clone();
+    assert_eq!(conditions["x-kubernetes-list-type"], "map");
+    assert_eq!(conditions["x-kubernetes-list-map-keys"], serde_json::json!(["type"]));
+}
+
+#[test]
 fn descriptions_contain_no_rustdoc_markup() {
     visit(&schema().unwrap(), "", &mut |node, path| {
         let description = node["description"].as_str().unwrap_or_default();

@@ -37,22 +37,56 @@
 /// | part | meaning |
 /// | --- | --- |
 /// | `status: S` | the type of the status; without it the controller writes none |
-/// | `conditions: knative(field, ["A", "B"])` | Knative's conditions, in the [`DuckStatus`](crate::DuckStatus) in this field of the status; `Ready` is true when all the listed conditions are. The list is optional |
+/// | `conditions: knative(field, ["A", "B"])` | Knative's conditions, in the [`DuckStatus`](crate::DuckStatus) in this field of the status; `Ready` is True when all the listed conditions are. The list is optional |
 /// | `conditions: knative_batch(field, [..])` | the same with the top condition `Succeeded`, for Kinds that run to completion |
 /// | `conditions: knative([..])` | the same if the status is a `DuckStatus` itself, or if `kind!` has already named the field for another Kind with this status |
+/// | `conditions: metav1(field)` | Kubernetes' own conditions, in the `Vec` of `k8s_openapi`'s `Condition` in this field of the status. Mark them with [`StatusConditions`](crate::StatusConditions) |
 /// | `defaults: \|object\| ..` | [`Kind::set_defaults`](crate::Kind::set_defaults) |
 ///
 /// The parts are optional, in this order. `kind!(Note {});` declares a Kind without a status.
+///
+/// A field may be below other fields of the status, such as `metav1(network.conditions)`. The fields on the way must not be
+/// `Option`s.
+///
+/// # Conditions of Kubernetes' own type
+///
+/// ```
+/// use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+/// use reknit_apis::{StatusConditions, kind};
+/// use serde::{Deserialize, Serialize};
+///
+/// #[derive(kube::CustomResource, Serialize, Deserialize, Clone, Debug, schemars::JsonSchema)]
+/// #[kube(group = "demo.reknit.dev", version = "v1", kind = "Router", namespaced, status = "RouterStatus")]
+/// struct RouterSpec {}
+///
+/// #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, schemars::JsonSchema)]
+/// struct RouterStatus {
+///     #[serde(default)]
+///     network: NetworkStatus,
+/// }
+///
+/// #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, schemars::JsonSchema)]
+/// struct NetworkStatus {
+///     #[serde(default)]
+///     conditions: Vec<Condition>,
+/// }
+///
+/// kind!(Router { status: RouterStatus, conditions: metav1(network.conditions) });
+///
+/// let mut status = RouterStatus::default();
+/// status.network.conditions.mark_false("Connected", "NoCarrier", "the cable is unplugged");
+/// assert!(status.network.conditions.is_false("Connected"));
+/// ```
 #[macro_export]
 macro_rules! kind {
-    (@duck $status:ty, $field:ident) => {
+    (@duck $status:ty, $($field:ident).+) => {
         impl $crate::DuckShaped for $status {
             fn duck(&self) -> &$crate::DuckStatus {
-                &self.$field
+                &self.$($field).+
             }
 
             fn duck_mut(&mut self) -> &mut $crate::DuckStatus {
-                &mut self.$field
+                &mut self.$($field).+
             }
         }
     };
@@ -66,7 +100,7 @@ macro_rules! kind {
             })?
         }
     };
-    (@plain $kind:ty, $status:ty, $read:expr, $($defaults:expr)?) => {
+    (@plain $kind:ty, $status:ty, $read:expr, [$($conditions:ident).*] $($defaults:expr)?) => {
         impl $crate::Kind for $kind {
             type Status = $status;
 
@@ -75,18 +109,41 @@ macro_rules! kind {
                 read(self)
             }
 
+            $crate::kind!(@metav1 $status, $($conditions).*);
+
             $(fn set_defaults(&mut self) {
                 let defaults: fn(&mut Self) = $defaults;
                 defaults(self)
             })?
         }
     };
-    ($kind:ty { status: $status:ty, conditions: knative($field:ident $(, [$($dependent:expr),* $(,)?])?) $(, defaults: $defaults:expr)? $(,)? }) => {
-        $crate::kind!(@duck $status, $field);
+    (@metav1 $status:ty,) => {};
+    (@metav1 $status:ty, $($conditions:ident).+) => {
+        fn keep_transition_times(status: &mut $status, before: &$status) {
+            $crate::StatusConditions::keep_transition_times(
+                &mut status.$($conditions).+,
+                &before.$($conditions).+,
+            );
+        }
+
+        fn set_condition_generations(
+            status: &mut $status,
+            before: ::core::option::Option<&$status>,
+            generation: ::core::option::Option<i64>,
+        ) {
+            let before = before.map_or(&[][..], |before| &before.$($conditions).+[..]);
+            $crate::StatusConditions::observe_generation(&mut status.$($conditions).+, before, generation);
+        }
+    };
+    ($kind:ty { status: $status:ty, conditions: metav1($($field:ident).+) $(, defaults: $defaults:expr)? $(,)? }) => {
+        $crate::kind!(@plain $kind, $status, |object| object.status.as_ref(), [$($field).+] $($defaults)?);
+    };
+    ($kind:ty { status: $status:ty, conditions: knative($($field:ident).+ $(, [$($dependent:expr),* $(,)?])?) $(, defaults: $defaults:expr)? $(,)? }) => {
+        $crate::kind!(@duck $status, $($field).+);
         $crate::kind!(@knative $kind, living [$($($dependent),*)?] $($defaults)?);
     };
-    ($kind:ty { status: $status:ty, conditions: knative_batch($field:ident $(, [$($dependent:expr),* $(,)?])?) $(, defaults: $defaults:expr)? $(,)? }) => {
-        $crate::kind!(@duck $status, $field);
+    ($kind:ty { status: $status:ty, conditions: knative_batch($($field:ident).+ $(, [$($dependent:expr),* $(,)?])?) $(, defaults: $defaults:expr)? $(,)? }) => {
+        $crate::kind!(@duck $status, $($field).+);
         $crate::kind!(@knative $kind, batch [$($($dependent),*)?] $($defaults)?);
     };
     ($kind:ty { status: $status:ty, conditions: knative($([$($dependent:expr),* $(,)?])?) $(, defaults: $defaults:expr)? $(,)? }) => {
@@ -96,9 +153,9 @@ macro_rules! kind {
         $crate::kind!(@knative $kind, batch [$($($dependent),*)?] $($defaults)?);
     };
     ($kind:ty { status: $status:ty $(, defaults: $defaults:expr)? $(,)? }) => {
-        $crate::kind!(@plain $kind, $status, |object| object.status.as_ref(), $($defaults)?);
+        $crate::kind!(@plain $kind, $status, |object| object.status.as_ref(), [] $($defaults)?);
     };
     ($kind:ty { $(defaults: $defaults:expr)? $(,)? }) => {
-        $crate::kind!(@plain $kind, (), |_| ::core::option::Option::None, $($defaults)?);
+        $crate::kind!(@plain $kind, (), |_| ::core::option::Option::None, [] $($defaults)?);
     };
 }

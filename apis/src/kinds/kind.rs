@@ -98,6 +98,11 @@ pub trait Kind:
     #[doc(hidden)]
     fn keep_transition_times(_: &mut Self::Status, _before: &Self::Status) {}
 
+    /// Sets the observed generation of each condition that was marked since `before`, if the Kind has `metav1`
+    /// conditions.
+    #[doc(hidden)]
+    fn set_condition_generations(_: &mut Self::Status, _before: Option<&Self::Status>, _: Option<i64>) {}
+
     /// Returns true if the statuses are equal except for the transition times of their conditions.
     #[doc(hidden)]
     fn eq_ignoring_transition_time(status: &Self::Status, other: &Self::Status) -> bool {

@@ -27,6 +27,7 @@ pub struct DuckStatus {
     pub observed_generation: Option<i64>,
     /// The conditions of the object, one of each type, sorted by type.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
     /// Additional information without a field of its own.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

@@ -4,10 +4,12 @@ mod addressable;
 mod condition;
 mod condition_set;
 mod duck;
+mod status_conditions;
 
 pub use self::{
     addressable::{AddressStatus, Addressable},
     condition::{Condition, ConditionStatus, Severity},
     condition_set::{ClearError, ConditionSet, Conditions},
     duck::{DuckShaped, DuckStatus},
+    status_conditions::StatusConditions,
 };

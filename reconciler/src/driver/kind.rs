@@ -306,6 +306,7 @@ impl<R: ReconcileKind> KindDriver<R> {
         stored: Option<&StatusFor<R>>,
         after: &mut StatusFor<R>,
     ) -> Result<StatusWrite> {
+        R::Kind::set_condition_generations(after, stored, object.meta().generation);
         let written = match StatusChange::between::<R::Kind>(stored, after) {
             Ok(None) => return Ok(StatusWrite::UpToDate(object.meta().into())),
             Ok(Some(change)) => status::write(&self.client, object, stored, change, &self.metrics).await,

@@ -2,6 +2,7 @@
 #![cfg(test)]
 
 mod children;
+mod conditions;
 mod deletion;
 mod leader;
 mod references;

@@ -6,6 +6,7 @@ mod children;
 mod events;
 mod finalizers;
 mod limits;
+mod metav1;
 mod references;
 mod resolver;
 mod roles;
