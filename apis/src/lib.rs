@@ -33,6 +33,7 @@
 mod admission;
 mod config_map;
 mod conversion;
+mod ducks;
 mod key;
 mod kinds;
 mod names;
@@ -43,6 +44,7 @@ pub use self::{
     admission::*,
     config_map::*,
     conversion::{ConversionError, Convertible},
+    ducks::*,
     key::{Key, KeyError},
     kinds::*,
     names::{

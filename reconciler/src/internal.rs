@@ -3,6 +3,10 @@
 use reknit_apis::Key;
 
 use crate::{Controller, Outcome, Permanent, Result};
+pub use crate::{
+    binding::bindable::{bind, changed, unbind},
+    merge::merge,
+};
 
 /// Fails if no object of the controller's Kind can have this key.
 pub fn check_key(controller: &Controller, key: &Key) -> Result<()> {

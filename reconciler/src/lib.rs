@@ -81,6 +81,7 @@
 //! Queues have the metrics `workqueue_*` of client-go, and passes `reknit_*`. `reknit_sharedmain`, which serves them,
 //! documents all metrics.
 
+mod binding;
 mod controller;
 mod driver;
 mod error;
@@ -91,6 +92,7 @@ pub mod internal;
 pub mod keys;
 pub mod leader;
 mod limits;
+mod merge;
 mod metrics;
 mod object_client;
 mod outcome;
@@ -103,6 +105,7 @@ mod status;
 mod tracker;
 mod uuid;
 
+pub use binding::{Bindable, Subjects};
 pub use controller::{
     Builder, Controller, ControllerBuilder, Drained, Health, Keys, Run, RunningPass, Watch,
 };

@@ -8,8 +8,8 @@ use reknit_injection::{Cached, Config, Context, FromConfigMap, Informer, Informe
 
 use super::{Controller, Parts, controller_builder::ControllerBuilder, watch::Watch};
 use crate::{
-    Owned, PerKey, Queue, ReconcileKey, ReconcileKind, Recorder, Tracked, TrackedAny, driver::KeyDriver,
-    object_client::field_manager, owned::owner_key, tracker::Trackers,
+    Bindable, Owned, PerKey, Queue, ReconcileKey, ReconcileKind, Recorder, Subjects, Tracked, TrackedAny,
+    driver::KeyDriver, object_client::field_manager, owned::owner_key, tracker::Trackers,
 };
 
 /// The type parameter of the [`Builder`] of a controller without a Kind, which reconciles
@@ -248,6 +248,14 @@ impl<K: Kind> Builder<K> {
     /// Sets the reconciler. Its roles and options follow.
     pub fn reconciler<R: ReconcileKind<Kind = K>>(self, reconciler: R) -> ControllerBuilder<R> {
         ControllerBuilder::new(self, reconciler)
+    }
+}
+
+impl<K: Bindable> Builder<K> {
+    /// Finds the subjects of bindings, and injects into them. A change of a subject enqueues the key of its binding.
+    pub fn subjects(&mut self) -> Subjects<K> {
+        let manager = field_manager(self.cx.component());
+        Subjects::new(self.track_any(), self.cx.informers(), self.client(), manager)
     }
 }
 

@@ -13,7 +13,7 @@ pub(super) enum ResolveError {
     AbsoluteUri,
     #[error("URI is not absolute (both scheme and host should be non-empty): {0:?}")]
     RelativeUri(String),
-    #[error("failed to get object {}", NotFound(.0))]
+    #[error("failed to get object {}", Missing(.0))]
     NotFound(Box<KReference>),
     #[error("{} is not an AddressableType", Text(.0))]
     NotAddressable(Box<KReference>, #[source] serde_json::Error),
@@ -39,17 +39,30 @@ impl fmt::Display for Text<'_> {
     }
 }
 
-/// The key and the API server's message of a missing object, with the resource's name guessed as client-go does.
-struct NotFound<'a>(&'a KReference);
+/// The namespace and the name of a missing object, and the API server's message.
+struct Missing<'a>(&'a KReference);
 
-impl fmt::Display for NotFound<'_> {
+impl fmt::Display for Missing<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let KReference { api_version, kind, namespace, name, .. } = self.0;
         let namespace = namespace.as_deref().unwrap_or("");
-        write!(f, "{namespace}/{name}: {}", kind_to_resource(kind))?;
-        if let Some((group, _)) = api_version.split_once('/') {
+        write!(f, "{namespace}/{name}: {}", NotFound { api_version, kind, name })
+    }
+}
+
+/// The API server's message for a missing object, with the resource's name guessed as client-go does.
+pub(crate) struct NotFound<'a> {
+    pub(crate) api_version: &'a str,
+    pub(crate) kind: &'a str,
+    pub(crate) name: &'a str,
+}
+
+impl fmt::Display for NotFound<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&kind_to_resource(self.kind))?;
+        if let Some((group, _)) = self.api_version.split_once('/') {
             write!(f, ".{group}")?;
         }
-        write!(f, " {name:?} not found")
+        write!(f, " {:?} not found", self.name)
     }
 }

@@ -6,6 +6,7 @@ use kube::{Resource, api::DynamicObject};
 use reknit_apis::{Addressable, Destination, KReference, Kind, Reference, Url, service_host_name};
 use serde::Deserialize;
 
+pub(crate) use self::error::NotFound;
 use self::error::ResolveError;
 use crate::{Builder, Permanent, Result, TrackedAny};
 

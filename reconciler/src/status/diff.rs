@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 ///
 /// It contains only fields of `before` or `after`. Other fields, which a newer version of the type may have stored, are
 /// kept. Lists are replaced as a whole.
-pub(super) fn diff(before: &Value, after: Value) -> Option<Value> {
+pub(crate) fn diff(before: &Value, after: Value) -> Option<Value> {
     if *before == after {
         return None;
     }

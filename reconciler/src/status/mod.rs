@@ -1,6 +1,6 @@
 //! Writes the status of a pass: sends only the difference, and never overwrites another client's change.
 
-mod diff;
+pub(crate) mod diff;
 
 use std::{sync::Arc, time::Duration};
 

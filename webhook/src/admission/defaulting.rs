@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use kube::CustomResourceExt;
 use reknit_apis::{Defaultable, Kind, Operation, Request};
+use reknit_reconciler::internal::merge;
 use serde_json::{Value, json};
 
 use super::{
     decoding::{Decoded, Decoder},
     denial::{Denial, deny},
-    merge::merge,
     review::{Change, GroupVersionKind, Review, ReviewOutcome},
 };
 use crate::webhook::Webhook;

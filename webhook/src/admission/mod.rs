@@ -5,7 +5,6 @@ pub(crate) mod decoding;
 pub(crate) mod defaulting;
 pub(crate) mod denial;
 mod fault_path;
-mod merge;
 pub(crate) mod review;
 pub(crate) mod test_request;
 mod unknown_fields;

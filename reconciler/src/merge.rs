@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 /// List items that are unchanged keep their unknown fields, even if they have moved. A changed item keeps them if the list is as
 /// long as before; otherwise it cannot be matched with an old item and is replaced. The whole list is replaced if `before` and
 /// `raw` differ in length.
-pub(crate) fn merge(raw: &mut Value, before: &Value, after: &Value) {
+pub fn merge(raw: &mut Value, before: &Value, after: &Value) {
     if before == after {
         return;
     }

@@ -1,0 +1,247 @@
+//! Bindings, which inject into the pod templates of other objects.
+
+pub(crate) mod bindable;
+mod error;
+
+use std::{marker::PhantomData, sync::Arc};
+
+use kube::{
+    Api, Client, ResourceExt,
+    api::{ApiResource, DynamicObject, Patch, PatchParams},
+    core::GroupVersionKind,
+};
+use reknit_apis::{PodSpecable, Reference, StatusOf};
+use reknit_injection::Informers;
+use serde_json::{Value, json};
+
+pub use self::bindable::Bindable;
+use self::{
+    bindable::{bind, changed, labelled, unbind},
+    error::BindingError,
+};
+use crate::{Permanent, Result, TrackedAny, object_client::status_code, status::diff::diff};
+
+/// The subjects of bindings: injects into their pod templates, and withdraws the injection. A change of a subject
+/// reconciles the binding.
+///
+/// Comes from [`Builder::subjects`](crate::Builder::subjects). Call [`bind`](Self::bind) in `reconcile_kind` and
+/// [`unbind`](Self::unbind) in `finalize_kind`, and enable [`finalizing`](crate::ControllerBuilder::finalizing). It does
+/// what Knative's `psbinding.BaseReconciler` does, except that it does not label namespaces.
+///
+/// A bound subject has the label `bindings.reknit.dev/<uid of the binding>`, so that it is found when the binding no
+/// longer refers to it, even after a restart.
+///
+/// Requires the verbs `get`, `list`, `watch` and `patch` on the Kinds of the subjects.
+///
+/// ```
+/// use reknit_injection::Context;
+/// use reknit_reconciler::{Bindable, Controller, FinalizeKind, Outcome, ReconcileKind, Result, Subjects};
+/// use reknit_apis::StatusOf;
+///
+/// struct Reconciler<K: Bindable> {
+///     subjects: Subjects<K>,
+/// }
+///
+/// impl<K: Bindable> ReconcileKind for Reconciler<K> {
+///     type Kind = K;
+///     async fn reconcile_kind(&self, binding: &K, status: &mut StatusOf<K>) -> Result<Outcome> {
+///         // A SinkBinding would first resolve its sink and put the address into the status.
+///         self.subjects.bind(binding, status).await?;
+///         Ok(Outcome::done())
+///     }
+/// }
+///
+/// impl<K: Bindable> FinalizeKind for Reconciler<K> {
+///     async fn finalize_kind(&self, binding: &K, _status: &mut StatusOf<K>) -> Result<Outcome> {
+///         self.subjects.unbind(binding).await?;
+///         Ok(Outcome::done())
+///     }
+/// }
+///
+/// fn controller<K: Bindable>(cx: &Context) -> Result<Controller> {
+///     let mut build = Controller::of::<K>(cx);
+///     let subjects = build.subjects().groups(["apps", "batch"]);
+///     Ok(build.reconciler(Reconciler { subjects }).finalizing().build())
+/// }
+/// ```
+#[derive(derive_more::Debug)]
+#[debug("Subjects {{ objects: {objects:?}, .. }}")]
+pub struct Subjects<K> {
+    objects: TrackedAny,
+    informers: Informers,
+    client: Client,
+    /// The field manager of patches.
+    manager: String,
+    kind: PhantomData<fn() -> K>,
+}
+
+/// The subjects of one binding.
+struct Found {
+    resource: ApiResource,
+    /// The objects to which the binding refers.
+    current: Vec<Arc<DynamicObject>>,
+    /// The bound objects to which it no longer refers.
+    former: Vec<Arc<DynamicObject>>,
+}
+
+impl<K: Bindable> Subjects<K> {
+    pub(crate) fn new(objects: TrackedAny, informers: Informers, client: Client, manager: String) -> Self {
+        Self { objects, informers, client, manager, kind: PhantomData }
+    }
+
+    /// Allows only subjects of these API groups, as [`TrackedAny::groups`] does.
+    pub fn groups<G: Into<String>>(self, groups: impl IntoIterator<Item = G>) -> Self {
+        Self { objects: self.objects.groups(groups), ..self }
+    }
+
+    /// Injects into the subjects, withdraws the injection from objects that are no longer subjects, and marks the
+    /// [condition](Bindable::CONDITION).
+    ///
+    /// A subject is patched only if the injection changes it, and only in the version that was read. A failed patch
+    /// does not keep the other subjects from being patched.
+    ///
+    /// | the condition | reason |
+    /// | --- | --- |
+    /// | True | |
+    /// | False | `SubjectMissing`: there is no object of this name |
+    /// | False | `SubjectUnavailable`: the reference cannot be followed |
+    /// | False | `BindingFailed`: a subject cannot be patched |
+    ///
+    /// # Errors
+    ///
+    /// A missing subject is a permanent error: the binding is reconciled when it is created. The errors of an
+    /// unavailable subject are those of [`TrackedAny::all`]. A subject in another namespace than the binding is a
+    /// permanent error. Other errors are the first one of a patch. A conflict leaves the condition as it is.
+    pub async fn bind(&self, binding: &K, status: &mut StatusOf<K>) -> Result<()> {
+        let bound = self.bind_all(binding, status).await;
+        let mut conditions = K::CONDITIONS.manage(status);
+        match bound {
+            Ok(()) => {
+                conditions.mark_true(K::CONDITION);
+                Ok(())
+            }
+            Err(BindingError { source, .. }) if source.is_conflict() => Err(source),
+            Err(BindingError { reason, source }) => {
+                conditions.mark_false(K::CONDITION, reason, source.in_full());
+                Err(source)
+            }
+        }
+    }
+
+    /// Withdraws the injection from all subjects. Subjects that are gone are not an error, nor is a binding that could not
+    /// have had subjects, since its reference cannot be followed.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the subjects cannot be listed, or with the first error of a patch.
+    pub async fn unbind(&self, binding: &K) -> Result<()> {
+        let Ok(subject) = subject_of(binding) else { return Ok(()) };
+        if subject.check_trackable().is_err() || self.informers.resolve(&kind_of(&subject)).await?.is_none() {
+            return Ok(());
+        }
+        let found = match self.find(binding, &subject).await {
+            Err(error) if error.is_permanent() => return Ok(()),
+            found => found?,
+        };
+        let bound = [found.current, found.former].concat();
+        self.patch_all(&found.resource, &bound, |subject| unbind(binding, subject)).await
+    }
+
+    async fn bind_all(&self, binding: &K, status: &StatusOf<K>) -> Result<(), BindingError> {
+        let subject = subject_of(binding).map_err(BindingError::unavailable)?;
+        let found = self.find(binding, &subject).await.map_err(BindingError::unavailable)?;
+        let former = self.patch_all(&found.resource, &found.former, |subject| unbind(binding, subject)).await;
+        if found.current.is_empty() && subject.selector.is_none() {
+            return Err(BindingError::missing(&subject));
+        }
+        let current =
+            self.patch_all(&found.resource, &found.current, |subject| bind(binding, status, subject)).await;
+        former.and(current).map_err(BindingError::failed)
+    }
+
+    /// Reads the objects to which the binding refers, and those that have its label.
+    async fn find(&self, binding: &K, subject: &Reference) -> Result<Found> {
+        let current = self.objects.all(binding, subject).await?;
+        let mut former = self.objects.all(binding, &labelled(binding, subject)).await?;
+        former.retain(|object| current.iter().all(|other| other.name_any() != object.name_any()));
+        let resolved = self.informers.resolve(&kind_of(subject)).await?;
+        let (resource, _) = resolved.ok_or("the Kind of the subjects is gone")?;
+        Ok(Found { resource, current, former })
+    }
+
+    /// Patches the objects that the change affects. Returns the first error, after it has tried all.
+    async fn patch_all(
+        &self,
+        resource: &ApiResource,
+        objects: &[Arc<DynamicObject>],
+        change: impl Fn(&mut PodSpecable),
+    ) -> Result<()> {
+        let mut result = Ok(());
+        for object in objects {
+            let patched = match merge_patch(object, &change) {
+                Ok(Some(patch)) => self.patch(resource, object, patch).await,
+                Ok(None) => Ok(()),
+                Err(error) => Err(error),
+            };
+            result = result.and(patched);
+        }
+        result
+    }
+
+    async fn patch(&self, resource: &ApiResource, object: &DynamicObject, patch: Value) -> Result<()> {
+        let (name, client) = (object.name_any(), self.client.clone());
+        let api: Api<DynamicObject> = match &object.metadata.namespace {
+            Some(namespace) => Api::namespaced_with(client, namespace, resource),
+            None => Api::all_with(client, resource),
+        };
+        let params = PatchParams { field_manager: Some(self.manager.clone()), ..PatchParams::default() };
+        match api.patch(&name, &params, &Patch::Merge(patch)).await {
+            Err(error) if status_code(&error) == Some(404) => Ok(()), // deleted meanwhile
+            answer => Ok(answer.map(drop).map_err(|error| error::NotPatched::new(name, error))?),
+        }
+    }
+}
+
+impl<K> Clone for Subjects<K> {
+    fn clone(&self) -> Self {
+        let (objects, informers) = (self.objects.clone(), self.informers.clone());
+        Self {
+            objects,
+            informers,
+            client: self.client.clone(),
+            manager: self.manager.clone(),
+            kind: PhantomData,
+        }
+    }
+}
+
+/// The subject of the binding, in its namespace. A user who may create a binding in one namespace must not change the
+/// pods of another.
+fn subject_of<K: Bindable>(binding: &K) -> Result<Reference> {
+    let mut subject = binding.subject();
+    let namespace = &binding.meta().namespace;
+    if subject.namespace.as_deref().unwrap_or_default().is_empty() {
+        subject.namespace.clone_from(namespace);
+    }
+    match namespace.is_some() && subject.namespace != *namespace {
+        true => Err(error::OtherNamespace::new(&subject, binding)).permanent(),
+        false => Ok(subject),
+    }
+}
+
+fn kind_of(subject: &Reference) -> GroupVersionKind {
+    let (group, version) = subject.api_version.split_once('/').unwrap_or(("", &subject.api_version));
+    GroupVersionKind::gvk(group, version, &subject.kind)
+}
+
+/// Returns the merge patch of the change, with the resourceVersion that was read as precondition.
+fn merge_patch(object: &DynamicObject, change: impl Fn(&mut PodSpecable)) -> Result<Option<Value>> {
+    let before = serde_json::to_value(object)?;
+    let after =
+        changed(&before, change).map_err(|error| error::NotPodSpecable::new(object, error)).permanent()?;
+    let patch = diff(&before, after).map(|mut patch| {
+        patch["metadata"]["resourceVersion"] = json!(object.metadata.resource_version);
+        patch
+    });
+    Ok(patch)
+}

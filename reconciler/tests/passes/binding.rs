@@ -1,0 +1,305 @@
+use k8s_openapi::api::{apps::v1::Deployment, core::v1::EnvVar};
+use reknit_apis::{PodSpecable, Reference};
+use reknit_injection::Context;
+use reknit_reconciler::{Bindable, Event, Subjects};
+use reknit_testing::{Given, Verb, Want, given, table};
+use serde_json::{Value, json};
+
+use super::*;
+
+const UID: &str = "uid-paint";
+
+/// Sets the environment variable `COLOR` in the containers of its subjects.
+#[derive(kube::CustomResource, Serialize, Deserialize, Clone, Debug, schemars::JsonSchema)]
+#[kube(group = "demo.reknit.dev", version = "v1", kind = "Paint", namespaced, status = "DuckStatus")]
+struct PaintSpec {
+    subject: Reference,
+    color: String,
+}
+
+kind!(Paint { status: DuckStatus, conditions: knative(["Available"]) });
+
+impl Bindable for Paint {
+    const CONDITION: &'static str = "Available";
+
+    fn subject(&self) -> Reference {
+        self.spec.subject.clone()
+    }
+
+    fn bind(&self, _: &DuckStatus, subject: &mut PodSpecable) {
+        for container in subject.containers_mut() {
+            let color =
+                EnvVar { name: "COLOR".into(), value: Some(self.spec.color.clone()), value_from: None };
+            container.env.get_or_insert_default().push(color);
+        }
+    }
+
+    fn unbind(&self, subject: &mut PodSpecable) {
+        for container in subject.containers_mut() {
+            container.env.iter_mut().for_each(|env| env.retain(|variable| variable.name != "COLOR"));
+            container.env.take_if(|env| env.is_empty());
+        }
+    }
+}
+
+struct Painter(Subjects<Paint>);
+
+impl ReconcileKind for Painter {
+    type Kind = Paint;
+    async fn reconcile_kind(&self, paint: &Paint, status: &mut DuckStatus) -> Result<Outcome> {
+        self.0.bind(paint, status).await?;
+        Ok(Outcome::done())
+    }
+}
+
+impl FinalizeKind for Painter {
+    async fn finalize_kind(&self, paint: &Paint, _: &mut DuckStatus) -> Result<Outcome> {
+        self.0.unbind(paint).await?;
+        Ok(Outcome::done())
+    }
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "it is the constructor of a controller")]
+fn controller(cx: &Context) -> Result<Controller> {
+    let mut build = Controller::of::<Paint>(cx);
+    let subjects = build.subjects().groups(["apps"]);
+    Ok(build.reconciler(Painter(subjects)).finalizing().build())
+}
+
+fn paint(subject: Value) -> Paint {
+    let metadata = json!({
+        "namespace": "default", "name": "blue", "uid": UID, "generation": 1,
+        "finalizers": ["paints.demo.reknit.dev"],
+    });
+    serde_json::from_value(json!({
+        "apiVersion": "demo.reknit.dev/v1", "kind": "Paint",
+        "metadata": metadata, "spec": {"color": "blue", "subject": subject},
+    }))
+    .unwrap()
+}
+
+/// A paint with the status of a successful pass.
+fn available(subject: Value) -> Paint {
+    let mut paint = paint(subject);
+    let mut status = DuckStatus { observed_generation: Some(1), ..DuckStatus::default() };
+    Paint::CONDITIONS.manage(&mut status).mark_true("Available");
+    paint.status = Some(status);
+    paint
+}
+
+fn unavailable(subject: Value, reason: &str, message: &str) -> Paint {
+    let mut paint = available(subject);
+    let status = paint.status.get_or_insert_default();
+    Paint::CONDITIONS.manage(status).mark_false("Available", reason, message);
+    paint
+}
+
+fn deleted(mut paint: Paint) -> Paint {
+    paint.metadata.deletion_timestamp = terminating(&[]).metadata.deletion_timestamp;
+    paint.metadata.deletion_grace_period_seconds = Some(0);
+    paint
+}
+
+fn web() -> Value {
+    json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"})
+}
+
+fn shop_frontends() -> Value {
+    json!({"apiVersion": "apps/v1", "kind": "Deployment", "selector": {"matchLabels": {"tier": "front"}}})
+}
+
+fn deployment(name: &str, metadata: Value, env: Value) -> Deployment {
+    let mut container = json!({"name": "main", "image": "i"});
+    if !env.is_null() {
+        container["env"] = env;
+    }
+    let template = json!({"metadata": {"labels": {"app": name}}, "spec": {"containers": [container]}});
+    let mut deployment = json!({"spec": {"selector": {"matchLabels": {"app": name}}, "template": template}});
+    deployment["metadata"] = metadata;
+    deployment["metadata"]["namespace"] = json!("default");
+    deployment["metadata"]["name"] = json!(name);
+    serde_json::from_value(deployment).unwrap()
+}
+
+fn plain(name: &str) -> Deployment {
+    deployment(name, json!({"labels": {"tier": "front"}}), json!([{"name": "OWN", "value": "1"}]))
+}
+
+fn painted(name: &str, tier: &str) -> Deployment {
+    let labels = json!({"tier": tier, label(): "bound"});
+    let env = json!([{"name": "OWN", "value": "1"}, {"name": "COLOR", "value": "blue"}]);
+    deployment(name, json!({ "labels": labels }), env)
+}
+
+fn label() -> String {
+    format!("bindings.reknit.dev/{UID}")
+}
+
+fn template_with(env: Value) -> Value {
+    json!({"template": {"spec": {"containers": [{"name": "main", "image": "i", "env": env}]}}})
+}
+
+/// The patch that binds a deployment, apart from the resourceVersion.
+fn binding_patch() -> Value {
+    let env = json!([{"name": "OWN", "value": "1"}, {"name": "COLOR", "value": "blue"}]);
+    json!({"metadata": {"labels": {label(): "bound"}, "resourceVersion": "1"}, "spec": template_with(env)})
+}
+
+fn unbinding_patch() -> Value {
+    let spec = template_with(json!([{"name": "OWN", "value": "1"}]));
+    json!({"metadata": {"labels": {label(): null}, "resourceVersion": "1"}, "spec": spec})
+}
+
+fn without_finalizer() -> Value {
+    json!({"metadata": {"finalizers": [], "resourceVersion": "1"}})
+}
+
+fn finalized() -> Event {
+    Event::normal("FinalizerUpdate", "Updated \"blue\" finalizers")
+}
+
+fn failed(message: &str) -> Event {
+    Event::warning("InternalError", message)
+}
+
+fn on(paint: Paint) -> Given {
+    given(paint)
+}
+
+#[tokio::test]
+async fn subjects_are_bound() {
+    let (key, elsewhere) = (
+        "default/blue",
+        json!({"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "shop", "name": "web"}),
+    );
+    let missing = "deployments.apps \"web\" not found";
+    let refused = "failed binding subject web: inducing failure for patch deployments (403 Forbidden)";
+    let other_namespace = "default/blue refers to a Deployment in the namespace shop: a subject has to be in the \
+                           namespace of its binding";
+    table(controller)
+        .row(
+            "a subject by name is bound",
+            key,
+            on(paint(web())).and(plain("web")),
+            Want::done().patch::<Deployment>("default/web", binding_patch()).status(&available(web())),
+        )
+        .row(
+            "a subject without labels and environment is bound",
+            key,
+            on(available(web())).and(deployment("web", json!({}), Value::Null)),
+            Want::done().patch::<Deployment>(
+                "default/web",
+                json!({
+                    "metadata": {"labels": {label(): "bound"}, "resourceVersion": "1"},
+                    "spec": template_with(json!([{"name": "COLOR", "value": "blue"}])),
+                }),
+            ),
+        )
+        .row(
+            "a bound subject is not patched",
+            key,
+            on(available(web())).and(painted("web", "front")),
+            Want::done(),
+        )
+        .row(
+            "subjects by selector are bound",
+            key,
+            on(paint(shop_frontends())).and(plain("one")).and(plain("two")).and(painted("three", "front")),
+            Want::done()
+                .patch::<Deployment>("default/one", binding_patch())
+                .patch::<Deployment>("default/two", binding_patch())
+                .status(&available(shop_frontends())),
+        )
+        .row(
+            "a selector may select nothing",
+            key,
+            on(paint(shop_frontends())),
+            Want::done().status(&available(shop_frontends())),
+        )
+        .row(
+            "the injection is withdrawn from a deployment that no longer has the labels",
+            key,
+            on(available(shop_frontends())).and(painted("web", "back")),
+            Want::done().patch::<Deployment>("default/web", unbinding_patch()),
+        )
+        .row(
+            "the injection is withdrawn from a deployment with a former name, although the new one is missing",
+            key,
+            on(available(web())).and(painted("old", "front")),
+            Want::permanent_error(missing)
+                .patch::<Deployment>("default/old", unbinding_patch())
+                .status(&unavailable(web(), "SubjectMissing", missing))
+                .event(failed(missing)),
+        )
+        .row(
+            "a missing subject makes the condition False",
+            key,
+            on(paint(web())),
+            Want::permanent_error(missing)
+                .status(&unavailable(web(), "SubjectMissing", missing))
+                .event(failed(missing)),
+        )
+        .row(
+            "a refused patch makes the condition False",
+            key,
+            on(paint(web())).and(plain("web")).failing(Verb::Patch, "deployments", 403),
+            Want::error("failed binding subject web")
+                .patch::<Deployment>("default/web", binding_patch())
+                .status(&unavailable(web(), "BindingFailed", refused))
+                .event(failed(refused)),
+        )
+        .row(
+            "a conflict leaves the condition as it is",
+            key,
+            on(available(web())).and(plain("web")).failing(Verb::Patch, "deployments", 409),
+            Want::error("failed binding subject web").patch::<Deployment>("default/web", binding_patch()),
+        )
+        .row(
+            "a subject in another namespace is not bound",
+            key,
+            on(paint(elsewhere.clone())),
+            Want::permanent_error(other_namespace)
+                .status(&unavailable(elsewhere, "SubjectUnavailable", other_namespace))
+                .event(failed(other_namespace)),
+        )
+        .run()
+        .await;
+}
+
+#[tokio::test]
+async fn the_injection_is_withdrawn_before_the_binding_is_deleted() {
+    let key = "default/blue";
+    let malformed = json!({"apiVersion": "apps/v1", "kind": "Deployment"});
+    let foreign = json!({"apiVersion": "batch/v1", "kind": "Job", "name": "web"});
+    let removed = || Want::done().patch::<Paint>(key, without_finalizer()).event(finalized());
+    table(controller)
+        .row(
+            "bound subjects are unbound, and a former one too",
+            key,
+            on(deleted(available(web()))).and(painted("old", "back")).and(painted("web", "front")),
+            Want::done()
+                .patch::<Deployment>("default/web", unbinding_patch())
+                .patch::<Deployment>("default/old", unbinding_patch())
+                .patch::<Paint>(key, without_finalizer())
+                .event(finalized()),
+        )
+        .row("a missing subject is no obstacle", key, on(deleted(available(web()))), removed())
+        .row("a malformed subject is no obstacle", key, on(deleted(available(malformed))), removed())
+        .row("a subject of another API group is no obstacle", key, on(deleted(available(foreign))), removed())
+        .row(
+            "the finalizer stays while a subject cannot be unbound",
+            key,
+            on(deleted(available(web()))).and(painted("web", "front")).failing(
+                Verb::Patch,
+                "deployments",
+                403,
+            ),
+            Want::error("failed binding subject web")
+                .patch::<Deployment>("default/web", unbinding_patch())
+                .event(failed(
+                    "failed binding subject web: inducing failure for patch deployments (403 Forbidden)",
+                )),
+        )
+        .run()
+        .await;
+}
