@@ -2,9 +2,11 @@
 
 pub(crate) mod delta;
 mod handlers;
+mod preloaded;
 mod store;
 #[cfg(test)]
 mod store_tests;
+mod stores;
 mod table;
 mod tombstones;
 mod undecodable;
@@ -15,16 +17,16 @@ use std::sync::Arc;
 use kube::discovery::ApiResource;
 use parking_lot::{Mutex, RwLock};
 use reknit_apis::Key;
-use serde_json::Value;
 
 use self::delta::{Delta, Deltas};
 pub use self::undecodable::DecodeError;
 pub(crate) use self::{
     handlers::{ChangeHandler, KeyEventHandler, UndecodableHandler},
-    store::{NOT_OWN_WRITE, Store},
+    store::Store,
 };
 use self::{
     handlers::{Handlers, call_change, call_key_event, call_undecodable},
+    stores::Stores,
     undecodable::Undecodable,
     waiters::Waiters,
 };
@@ -40,9 +42,9 @@ use crate::{
 /// The cache of an informer, fed by its reflector and by responses to this process: to its writes, to its reads of one object, and to the
 /// lists that read a written object back.
 ///
-/// `store` is locked only while it is read or changed, so handlers may read the cache. `handlers` stays locked until
+/// `stores` is locked only while it is read or changed, so handlers may read the cache. `handlers` stays locked until
 /// all handlers of a change have returned. So they see changes in one order, and have seen an own write when its
-/// request returns. `undecodable` is locked briefly too, and never together with `store`.
+/// request returns. `undecodable` is locked briefly too, and never together with `stores`.
 ///
 /// Each state is decoded once on arrival, to check that it can be. Only its encoded form is kept, and is decoded again
 /// on every read.
@@ -53,7 +55,7 @@ pub(crate) struct Cache<K> {
     pub(crate) progress: Progress,
     pub(crate) waiters: Waiters,
     pub(crate) metrics: InformerMetrics,
-    store: RwLock<Store>,
+    stores: RwLock<Stores>,
     undecodable: RwLock<Undecodable>,
     handlers: Mutex<Handlers<K>>,
     /// True if a test provides the objects instead of a reflector. Then states are applied in the order of their
@@ -72,20 +74,25 @@ impl<K: Cached> Cache<K> {
         Self {
             name,
             kind: Arc::new(kind),
-            selection,
-            progress: Progress::not_started(),
+            progress: Progress::not_started(selection.parts().len()),
             waiters: Waiters::default(),
             metrics,
-            store: RwLock::default(),
+            stores: RwLock::new(Stores::of(&selection)),
             undecodable: RwLock::default(),
             handlers: Mutex::default(),
             preloaded,
+            selection,
         }
     }
 
-    /// Reads the store, which is locked for as long as `read` takes.
-    pub(crate) fn read<T>(&self, read: impl FnOnce(&Store) -> T) -> T {
-        read(&self.store.read())
+    /// Reads the stores, which are locked for as long as `read` takes.
+    pub(crate) fn read<T>(&self, read: impl FnOnce(&Stores) -> T) -> T {
+        read(&self.stores.read())
+    }
+
+    /// Changes the store of a part of the selection, without calling handlers.
+    fn change_part(&self, part: usize, change: impl FnOnce(&mut Store)) {
+        self.stores.write().part_mut(part).map(change);
     }
 
     /// The object of this key, decoded.
@@ -109,69 +116,83 @@ impl<K: Cached> Cache<K> {
 
     /// The keys of all objects, including those that cannot be decoded.
     pub(crate) fn keys(&self) -> Vec<Key> {
-        let mut keys: Vec<_> =
-            self.read(|store| store.table.all().map(|object| object.state().key()).collect());
+        let mut keys: Vec<_> = self.read(|stores| stores.all().map(|object| object.state().key()).collect());
         let undecodable: Vec<_> = self.undecodable.read().iter().map(|(key, _)| key.clone()).collect();
         keys.extend(undecodable.into_iter().filter(|key| self.object(key).is_none()));
         keys
     }
 
     fn object(&self, key: &Key) -> Option<Object> {
-        self.read(|store| store.table.get(key).map(|entry| entry.object.clone()))
+        self.read(|stores| stores.get(key).map(|entry| entry.object.clone()))
     }
 
     fn objects(&self) -> Vec<Object> {
-        self.read(|store| store.table.all().cloned().collect())
+        self.read(|stores| stores.all().cloned().collect())
     }
 
-    pub(crate) fn start_list(&self) {
-        self.undecodable.write().start_list();
-        self.store.write().start_list();
+    /// Starts a list of one [part](Selection::parts) of the selection.
+    pub(crate) fn start_list(&self, part: usize) {
+        self.undecodable.write().start_list(|key| self.is_in_part(key, part));
+        self.change_part(part, Store::start_list);
+    }
+
+    fn is_in_part(&self, key: &Key, part: usize) -> bool {
+        self.selection.part_of(key.namespace.as_deref()) == Some(part)
     }
 
     /// Applies an item of the current list.
     pub(crate) fn apply_listed(&self, raw: &RawObject<'_>) {
         // Also marks the cached object as listed, even if its item then cannot be decoded.
-        let is_known = || self.store.write().is_known_item(&raw.state());
+        let state = raw.state();
+        let is_known = || {
+            let mut stores = self.stores.write();
+            stores.in_namespace_mut(state.namespace).is_some_and(|store| store.is_known_item(&state))
+        };
         if is_known() {
             return;
         }
         match self.decode_raw(raw) {
-            Ok((object, decoded)) => self.update(Some(&decoded), |store| store.apply_listed(object)),
+            Ok((object, decoded)) => {
+                self.update(state.namespace, Some(&decoded), |store| store.apply_listed(object))
+            }
             Err(why) => self.add_undecodable(raw, &why, is_known),
         }
     }
 
-    pub(crate) fn finish_list(&self, version: &str) {
+    pub(crate) fn finish_list(&self, part: usize, version: &str) {
         let handlers = self.handlers.lock();
-        let unlisted = self.undecodable.write().finish_list();
+        let unlisted = self.undecodable.write().finish_list(|key| self.is_in_part(key, part));
         let unlisted: Vec<_> = unlisted.into_iter().map(|key| (self.object(&key).is_some(), key)).collect();
-        let deleted = |store: &mut Store| {
-            let deleted = store.finish_list(version);
-            deleted.into_iter().map(|last| Some(Delta::Deleted(last)))
-        };
-        self.update_locked(&handlers, None, deleted);
+        let deleted = self.stores.write().part_mut(part).map(|store| store.finish_list(version));
+        let deltas = deleted.into_iter().flatten().map(|last| Some(Delta::Deleted(last)));
+        self.notify_locked(&handlers, None, deltas);
         unlisted.iter().for_each(|(was_cached, key)| self.notify_resolved(&handlers, key, *was_cached));
         drop(handlers);
-        self.progress.mark_synced();
+        self.progress.mark_synced(part);
     }
 
     /// Applies an `ADDED` or `MODIFIED` event of the watch.
     pub(crate) fn apply_watched(&self, raw: &RawObject<'_>) {
         let state = raw.state();
-        let is_stale = || self.read(|store| store.is_stale(&state));
+        let is_stale = || {
+            self.read(|stores| {
+                stores.in_namespace(state.namespace).is_some_and(|store| store.is_stale(&state))
+            })
+        };
         if is_stale() {
             self.supersede_undecodable(raw);
         } else {
             match self.decode_raw(raw) {
                 Ok((object, decoded)) => {
-                    return self.update(Some(&decoded), |store| store.apply_watched(object));
+                    return self.update(state.namespace, Some(&decoded), |store| store.apply_watched(object));
                 }
                 Err(why) => self.add_undecodable(raw, &why, is_stale),
             }
         }
         // `Store::apply_watched` does this for a decoded state.
-        self.store.write().advance(state.version());
+        if let Some(store) = self.stores.write().in_namespace_mut(state.namespace) {
+            store.advance(state.version());
+        }
     }
 
     /// Applies a `DELETED` event of the watch.
@@ -184,14 +205,14 @@ impl<K: Cached> Cache<K> {
         let (handlers, key) = (self.handlers.lock(), raw.key());
         let was_undecodable = self.undecodable.write().supersede(&raw.state());
         let was_cached = self.object(&key).is_some();
-        self.update_locked(&handlers, None, deletion);
+        self.update_locked(&handlers, key.namespace.as_deref(), None, deletion);
         if was_undecodable {
             self.notify_resolved(&handlers, &key, was_cached);
         }
     }
 
-    pub(crate) fn apply_bookmark(&self, version: &str) {
-        self.store.write().apply_bookmark(version);
+    pub(crate) fn apply_bookmark(&self, part: usize, version: &str) {
+        self.change_part(part, |store| store.apply_bookmark(version));
     }
 
     /// Applies a response to a request of this process. Returns false if the response contains an object of another
@@ -209,10 +230,10 @@ impl<K: Cached> Cache<K> {
             ResponseState::Object { raw, is_deletion, .. } => self.apply_own_write(raw, *is_deletion),
             ResponseState::Item { raw, .. } => self.apply_own_write(raw, false),
             ResponseState::Deleted { key, uid: Some(uid) } => {
-                self.update(None, |store| store.delete_uid(key, uid))
+                self.update(key.namespace.as_deref(), None, |store| store.delete_uid(key, uid))
             }
             ResponseState::Absent { key, version: Some(version) } => {
-                self.update(None, |store| store.delete_at(key, *version));
+                self.update(key.namespace.as_deref(), None, |store| store.delete_at(key, *version));
             }
             ResponseState::Deleted { uid: None, .. } | ResponseState::Absent { version: None, .. } => {}
         }
@@ -228,49 +249,10 @@ impl<K: Cached> Cache<K> {
             return self.delete(raw, |store| store.apply_own_deletion(&raw.state()));
         }
         if let Ok(decoded) = object.decode(&self.kind).map(Arc::new) {
-            self.update(Some(&decoded), |store| store.apply_own_write(object, is_selected));
+            self.update(raw.state().namespace, Some(&decoded), |store| {
+                store.apply_own_write(object, is_selected)
+            });
         }
-    }
-
-    /// Inserts an object that a test provides, if it is of this Kind.
-    pub(crate) fn preload(&self, object: &Value) {
-        let text = object.to_string();
-        if let Ok(raw) = RawObject::scan_text(&text)
-            && raw.is_of(&self.kind)
-        {
-            self.apply_preloaded(&raw, &text, false);
-        }
-    }
-
-    /// Inserts or removes an object of a preloaded cache, whatever its version.
-    fn apply_preloaded(&self, raw: &RawObject<'_>, text: &str, is_deletion: bool) {
-        if raw.is_gone(is_deletion) {
-            return self.remove(&raw.key());
-        }
-        let (object, decoded) = match self.decode_raw(raw) {
-            Ok(object_and_decoded) => object_and_decoded,
-            Err(why) => return self.add_undecodable(raw, &why, || false),
-        };
-        let json = serde_json::from_str(text).unwrap_or_default();
-        if self.selection.admits(&object) != Some(false) && self.selection.admits_fields(&json) {
-            self.update(Some(&decoded), |store| store.put(object, NOT_OWN_WRITE));
-        } else {
-            self.remove(&raw.key());
-        }
-    }
-
-    /// Inserts an object that a test provides, or removes it if the selection does not admit it.
-    pub(crate) fn insert(&self, object: Object, decoded: &Arc<K>) {
-        if self.selection.admits(&object).unwrap_or(true) {
-            self.update(Some(decoded), |store| store.put(object, NOT_OWN_WRITE));
-        } else {
-            self.remove(&object.state().key());
-        }
-    }
-
-    pub(crate) fn remove(&self, key: &Key) {
-        self.undecodable.write().remove(key);
-        self.update(None, |store| store.remove(key));
     }
 
     fn encode(&self, raw: &RawObject<'_>) -> Result<Object, String> {
@@ -283,23 +265,34 @@ impl<K: Cached> Cache<K> {
         Ok((object, Arc::new(decoded)))
     }
 
-    /// Changes the store and calls the handlers. `decoded` is the new object; `None` if objects are only deleted.
-    fn update<T>(&self, decoded: Option<&Arc<K>>, change: impl FnOnce(&mut Store) -> T)
-    where
-        T: IntoIterator<Item = Option<Delta>>,
-    {
-        self.update_locked(&self.handlers.lock(), decoded, change);
+    /// Changes the store of a namespace and calls the handlers. `decoded` is the new object; `None` if objects are only
+    /// deleted. Does nothing if the namespace is not selected.
+    fn update(
+        &self,
+        namespace: Option<&str>,
+        decoded: Option<&Arc<K>>,
+        change: impl FnOnce(&mut Store) -> Deltas,
+    ) {
+        self.update_locked(&self.handlers.lock(), namespace, decoded, change);
     }
 
-    fn update_locked<T>(
+    fn update_locked(
+        &self,
+        handlers: &Handlers<K>,
+        namespace: Option<&str>,
+        decoded: Option<&Arc<K>>,
+        change: impl FnOnce(&mut Store) -> Deltas,
+    ) {
+        let deltas = self.stores.write().in_namespace_mut(namespace).map(change).unwrap_or_default();
+        self.notify_locked(handlers, decoded, deltas);
+    }
+
+    fn notify_locked(
         &self,
         handlers: &Handlers<K>,
         decoded: Option<&Arc<K>>,
-        change: impl FnOnce(&mut Store) -> T,
-    ) where
-        T: IntoIterator<Item = Option<Delta>>,
-    {
-        let deltas = change(&mut self.store.write());
+        deltas: impl IntoIterator<Item = Option<Delta>>,
+    ) {
         for delta in deltas.into_iter().flatten() {
             let (state, [_, new]) = (delta.latest().state(), delta.objects());
             // After the store has changed, and before handlers call `newest`.
@@ -307,7 +300,7 @@ impl<K: Cached> Cache<K> {
                 Some(_) => self.undecodable.write().supersede(&state),
                 None => self.undecodable.write().remove(&state.key()),
             };
-            let (objects, bytes) = self.read(|store| (store.table.len(), store.table.bytes()));
+            let (objects, bytes) = self.read(|stores| (stores.len(), stores.bytes()));
             self.metrics.set_size(objects, bytes);
             handlers.notify(&delta, decoded.filter(|_| new.is_some()), &self.kind);
             self.waiters.wake(|| state.key());

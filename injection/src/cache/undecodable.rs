@@ -69,12 +69,14 @@ impl Undecodable {
         self.0.get(&key).is_some_and(|entry| !is_newer(entry)) && self.remove(&key)
     }
 
-    pub(crate) fn start_list(&mut self) {
-        self.0.values_mut().for_each(|entry| entry.listed = false);
+    /// Starts a list of the keys for which `is_in_part` is true.
+    pub(crate) fn start_list(&mut self, is_in_part: impl Fn(&Key) -> bool) {
+        let listed = self.0.iter_mut().filter(|(key, _)| is_in_part(key));
+        listed.for_each(|(_, entry)| entry.listed = false);
     }
 
-    /// Removes the states of objects that the list did not contain, and returns their keys.
-    pub(crate) fn finish_list(&mut self) -> Vec<Key> {
-        self.0.extract_if(|_, entry| !entry.listed).map(|(key, _)| key).collect()
+    /// Removes the states of objects that the list should have contained and did not, and returns their keys.
+    pub(crate) fn finish_list(&mut self, is_in_part: impl Fn(&Key) -> bool) -> Vec<Key> {
+        self.0.extract_if(|key, entry| !entry.listed && is_in_part(key)).map(|(key, _)| key).collect()
     }
 }

@@ -40,9 +40,11 @@ pub enum InformerState {
     },
 }
 
-/// The state of an informer, and a channel on which to wait for its sync.
+/// The progress of an informer's reflectors, and a channel on which to wait until all are synced.
+///
+/// There is one reflector for each [part](super::Selection::parts) of the selection.
 pub(crate) struct Progress {
-    state: Mutex<InformerState>,
+    parts: Mutex<Vec<InformerState>>,
     synced: watch::Sender<bool>,
 }
 
@@ -52,46 +54,70 @@ fn now() -> Instant {
 }
 
 impl Progress {
-    pub(crate) fn not_started() -> Self {
-        Self { state: Mutex::new(InformerState::NotStarted), synced: watch::Sender::new(false) }
+    pub(crate) fn not_started(parts: usize) -> Self {
+        Self { parts: Mutex::new(vec![InformerState::NotStarted; parts]), synced: watch::Sender::new(false) }
     }
 
+    /// The state of the part that is furthest behind.
     pub(crate) fn state(&self) -> InformerState {
-        self.state.lock().clone()
+        let parts = self.parts.lock();
+        parts.iter().min_by_key(|state| rank(state)).cloned().unwrap_or(InformerState::NotStarted)
     }
 
     pub(crate) fn mark_started(&self) {
-        *self.state.lock() = InformerState::Waiting { since: now(), why: String::new() };
+        self.parts.lock().fill(InformerState::Waiting { since: now(), why: String::new() });
     }
 
-    pub(crate) fn mark_attempt(&self) {
-        if let InformerState::Synced { last_attempt } = &mut *self.state.lock() {
+    pub(crate) fn mark_attempt(&self, part: usize) {
+        if let Some(InformerState::Synced { last_attempt }) = self.parts.lock().get_mut(part) {
             *last_attempt = now();
         }
     }
 
-    /// Records why the informer waits. A synced informer stays synced.
-    pub(crate) fn mark_failed(&self, reason: &str) {
-        if let InformerState::Waiting { why, .. } = &mut *self.state.lock() {
+    /// Records why the part waits. A synced part stays synced.
+    pub(crate) fn mark_failed(&self, part: usize, reason: &str) {
+        if let Some(InformerState::Waiting { why, .. }) = self.parts.lock().get_mut(part) {
             reason.clone_into(why);
         }
     }
 
     /// Waits again, since the API server does not know the resource any more.
-    pub(crate) fn mark_not_served(&self, reason: &str) {
-        let mut state = self.state.lock();
-        if let InformerState::Synced { .. } = &*state {
+    pub(crate) fn mark_not_served(&self, part: usize, reason: &str) {
+        let mut parts = self.parts.lock();
+        if let Some(state @ InformerState::Synced { .. }) = parts.get_mut(part) {
             *state = InformerState::Waiting { since: now(), why: reason.into() };
             self.synced.send_replace(false);
         }
     }
 
-    pub(crate) fn mark_synced(&self) {
-        *self.state.lock() = InformerState::Synced { last_attempt: now() };
+    /// Records that the part is listed.
+    pub(crate) fn mark_synced(&self, part: usize) {
+        let mut parts = self.parts.lock();
+        if let Some(state) = parts.get_mut(part) {
+            *state = InformerState::Synced { last_attempt: now() };
+        }
+        if parts.iter().all(|state| matches!(state, InformerState::Synced { .. })) {
+            self.synced.send_replace(true);
+        }
+    }
+
+    /// Records that a test has provided the objects.
+    pub(crate) fn mark_preloaded(&self) {
+        self.parts.lock().fill(InformerState::Synced { last_attempt: now() });
         self.synced.send_replace(true);
     }
 
     pub(crate) fn synced(&self) -> watch::Receiver<bool> {
         self.synced.subscribe()
+    }
+}
+
+/// Orders states: not started, waiting with a reason, waiting without one, synced; the oldest first.
+fn rank(state: &InformerState) -> (u8, Option<Instant>) {
+    match state {
+        InformerState::NotStarted => (0, None),
+        InformerState::Waiting { since, why } if !why.is_empty() => (1, Some(*since)),
+        InformerState::Waiting { since, .. } => (2, Some(*since)),
+        InformerState::Synced { last_attempt } => (3, Some(*last_attempt)),
     }
 }

@@ -126,9 +126,9 @@ impl<K: Cached> Informer<K> {
     }
 
     fn objects(&self, namespace: Option<&str>) -> Vec<Object> {
-        self.0.cache.read(|store| match namespace {
-            Some(namespace) => store.table.in_namespace(namespace).cloned().collect(),
-            None => store.table.all().cloned().collect(),
+        self.0.cache.read(|stores| match namespace {
+            Some(namespace) => stores.list_in(namespace).cloned().collect(),
+            None => stores.all().cloned().collect(),
         })
     }
 
@@ -148,12 +148,12 @@ impl<K: Cached> Informer<K> {
 
     /// Returns the number of cached objects.
     pub fn len(&self) -> usize {
-        self.0.cache.read(|store| store.table.len())
+        self.0.cache.read(|stores| stores.len())
     }
 
     /// Returns true if an object of this key is cached. It is not decoded.
     pub fn contains(&self, key: &Key) -> bool {
-        self.0.cache.read(|store| store.table.get(key).is_some())
+        self.0.cache.read(|stores| stores.get(key).is_some())
     }
 
     /// Returns true if no object is cached.
@@ -163,7 +163,7 @@ impl<K: Cached> Informer<K> {
 
     /// Returns the size of the cached objects: compact JSON without `managedFields`, `apiVersion` and `kind`.
     pub fn bytes(&self) -> usize {
-        self.0.cache.read(|store| store.table.bytes())
+        self.0.cache.read(|stores| stores.bytes())
     }
 
     /// Completes once the first list is in the cache, or at once if it already is.

@@ -153,7 +153,7 @@ impl Informers {
         let informer = Informer::of(Cache::new(name, kind, selection, metrics, preloaded));
         if let ObjectSource::Preloaded(objects) = &self.0.source {
             objects.iter().for_each(|object| informer.0.cache.preload(object));
-            informer.0.cache.progress.mark_synced();
+            informer.0.cache.progress.mark_preloaded();
         }
         informer
     }

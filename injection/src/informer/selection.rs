@@ -7,9 +7,9 @@ use serde_json::Value;
 
 use crate::object::{Object, ObjectState};
 
-/// A selection of the objects of a Kind by namespace, labels and fields.
+/// A selection of the objects of a Kind by namespaces, labels and fields.
 ///
-/// Equal selections share one informer. The order of labels and fields does not matter.
+/// Equal selections share one informer. The order of namespaces, labels and fields does not matter.
 ///
 /// ```
 /// use kube::core::Expression;
@@ -18,13 +18,17 @@ use crate::object::{Object, ObjectState};
 /// let ide = select().namespace("ide").label("kind", "cloud-ide");
 /// assert_eq!(ide.to_string(), "namespace=ide labels=kind=cloud-ide");
 ///
+/// let teams = select().namespaces(["team-b", "team-a"]);
+/// assert_eq!(teams.to_string(), "namespace=team-a,team-b");
+///
 /// let on_node = select().field("spec.nodeName", "node-1");
 /// let tiers = select().labels([Expression::In("tier".into(), ["a".into(), "b".into()].into())]);
 /// # let _ = (on_node, tiers);
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
-    namespace: Option<String>,
+    /// Sorted, each once. All namespaces are selected if it is empty.
+    namespaces: Vec<String>,
     labels: Selector,
     fields: BTreeMap<String, String>,
     managed_fields: bool,
@@ -38,8 +42,22 @@ pub fn select() -> Selection {
 impl Selection {
     /// Selects one namespace. An empty name, such as that of an absent flag, selects all. A Role in the namespace is
     /// then enough.
-    pub fn namespace(mut self, namespace: &str) -> Self {
-        self.namespace = Some(namespace.to_owned()).filter(|name| !name.is_empty());
+    pub fn namespace(self, namespace: &str) -> Self {
+        self.namespaces([namespace])
+    }
+
+    /// Selects several namespaces. No name, or an empty name among them, selects all. A Role in each namespace is then
+    /// enough.
+    ///
+    /// The informer lists and watches each namespace on its own, since the API server has no selector for several. So
+    /// each namespace costs a connection and a list, and the informer is synced once all of them are listed.
+    pub fn namespaces<N: Into<String>>(mut self, namespaces: impl IntoIterator<Item = N>) -> Self {
+        self.namespaces = namespaces.into_iter().map(Into::into).collect();
+        self.namespaces.sort();
+        self.namespaces.dedup();
+        if self.namespaces.first().is_some_and(String::is_empty) {
+            self.namespaces.clear();
+        }
         self
     }
 
@@ -75,9 +93,53 @@ impl Selection {
         self.managed_fields
     }
 
-    /// Returns the namespace, if one is selected.
-    pub fn in_namespace(&self) -> Option<&str> {
-        self.namespace.as_deref()
+    /// Returns the names of the selected namespaces, sorted. Empty if all namespaces are selected.
+    pub fn selected_namespaces(&self) -> &[String] {
+        &self.namespaces
+    }
+
+    /// Returns true if objects of this namespace are selected.
+    pub fn selects_namespace(&self, namespace: &str) -> bool {
+        self.namespaces.is_empty() || self.position(namespace).is_some()
+    }
+
+    /// Returns the selection of all objects in the same namespaces.
+    ///
+    /// ```
+    /// use reknit_injection::select;
+    ///
+    /// let pods = select().namespaces(["a", "b"]).label("app", "web");
+    /// assert_eq!(pods.same_namespaces(), select().namespaces(["a", "b"]));
+    /// ```
+    #[must_use]
+    pub fn same_namespaces(&self) -> Self {
+        Self { namespaces: self.namespaces.clone(), ..Self::default() }
+    }
+
+    /// The selections that the API server can evaluate in one request each: one per namespace, in the order of
+    /// [`part_of`](Self::part_of), or the whole selection if it names no namespace.
+    pub(crate) fn parts(&self) -> Vec<Self> {
+        if self.namespaces.is_empty() {
+            return vec![self.clone()];
+        }
+        self.namespaces.iter().map(|namespace| self.clone().namespace(namespace)).collect()
+    }
+
+    /// The index of the [part](Self::parts) that selects this namespace; `None` if none does.
+    pub(crate) fn part_of(&self, namespace: Option<&str>) -> Option<usize> {
+        match self.namespaces.len() {
+            0 | 1 => Some(0),
+            _ => self.position(namespace?),
+        }
+    }
+
+    fn position(&self, namespace: &str) -> Option<usize> {
+        self.namespaces.binary_search_by(|selected| selected.as_str().cmp(namespace)).ok()
+    }
+
+    /// The namespace of a [part](Self::parts); `None` if it selects all.
+    pub(crate) fn in_namespace(&self) -> Option<&str> {
+        self.namespaces.first().map(String::as_str)
     }
 
     /// The label selector of requests. It is sorted, so equal selections have equal text.
@@ -99,7 +161,10 @@ impl Selection {
     /// Returns true if the object is selected; `None` if only the server can tell.
     pub(crate) fn admits(&self, object: &Object) -> Option<bool> {
         let ObjectState { namespace, name, .. } = object.state();
-        let is_in_namespace = self.namespace.is_none() || self.namespace.as_deref() == namespace;
+        let is_in_namespace = match namespace {
+            Some(namespace) => self.selects_namespace(namespace),
+            None => self.namespaces.is_empty(),
+        };
         if !is_in_namespace || !(self.labels.selects_all() || self.labels.matches(&object.labels())) {
             return Some(false);
         }
@@ -145,9 +210,10 @@ impl PartialEq for Selection {
 /// The selection in logs and probes. Empty if everything is selected.
 impl fmt::Display for Selection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let namespaces = Some(self.namespaces.join(",")).filter(|names| !names.is_empty());
         let part = |name: &str, value: Option<String>| value.map(|value| format!("{name}={value}"));
         let parts = [
-            part("namespace", self.namespace.clone()),
+            part("namespace", namespaces),
             part("labels", self.label_selector()),
             part("fields", self.field_selector()),
             self.managed_fields.then(|| "with managedFields".to_owned()),
@@ -186,6 +252,20 @@ mod tests {
     #[test]
     fn an_empty_namespace_selects_all_namespaces() {
         assert_eq!(select().namespace(""), select());
+        assert_eq!(select().namespaces(["a", ""]), select());
+        assert_eq!(select().namespaces([""; 0]), select());
+    }
+
+    #[test]
+    fn several_namespaces_are_a_set_with_one_part_each() {
+        let teams = select().namespaces(["b", "a", "b"]).label("x", "1");
+        assert_eq!(teams, select().label("x", "1").namespaces(["a", "b"]));
+        assert_eq!(teams.to_string(), "namespace=a,b labels=x=1");
+        assert_eq!(teams.parts(), ["a", "b"].map(|name| select().namespace(name).label("x", "1")));
+        assert_eq!(["a", "b", "c"].map(|name| teams.part_of(Some(name))), [Some(0), Some(1), None]);
+        assert_eq!(select().parts(), [select()]);
+        assert_eq!(admits(&teams, "b", &[("x", "1")]), Some(true));
+        assert_eq!(admits(&teams, "c", &[("x", "1")]), Some(false));
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! The reflector: keeps a cache up to date by a list and watches, and recovers from failures.
+//! The reflector: keeps a cache up to date by a list and watches, and recovers from failures. If several namespaces are
+//! selected, each has a reflector of its own.
 //!
 //! A watch that ends or breaks is resumed after the last version that it reported. The reflector lists again first if:
 //!
@@ -23,6 +24,7 @@ mod watch;
 
 use std::{mem, sync::Arc, time::Duration};
 
+use futures::future::join_all;
 use tokio::time::{Instant, sleep, timeout};
 
 use self::{backoff::Backoff, requests::Requests, watch::Line};
@@ -34,7 +36,7 @@ pub(crate) use self::{
 use crate::{
     cache::Cache,
     client::Transport,
-    informer::cached::Cached,
+    informer::{cached::Cached, selection::Selection},
     object::{Malformed, ResourceVersion},
 };
 
@@ -62,12 +64,23 @@ const MAX_NOT_FOUND: u32 = 3;
 /// The interval between warnings about one informer.
 const WARNING_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Runs the reflector of a cache. Never returns; the informer aborts it when it is dropped.
+/// Runs the reflectors of a cache, one for each [part](Selection::parts) of its selection. Never returns; the informer
+/// aborts it when it is dropped.
 pub(crate) async fn run<K: Cached>(cache: Arc<Cache<K>>, transport: Transport) {
-    let requests = Requests::new(transport, &cache.kind, &cache.selection, K::metadata_api());
+    let parts = cache.selection.parts().into_iter().enumerate();
+    join_all(parts.map(|(part, selection)| {
+        let requests = Requests::new(transport.clone(), &cache.kind, &selection, K::metadata_api());
+        run_part(cache.clone(), requests, part, selection)
+    }))
+    .await;
+}
+
+async fn run_part<K: Cached>(cache: Arc<Cache<K>>, requests: Requests, part: usize, selection: Selection) {
     let mut reflector = Reflector {
         cache,
         requests,
+        part,
+        selection,
         version: None,
         may_be_restored: false,
         empty_watches: 0,
@@ -88,6 +101,10 @@ pub(crate) async fn run<K: Cached>(cache: Arc<Cache<K>>, transport: Transport) {
 struct Reflector<K> {
     cache: Arc<Cache<K>>,
     requests: Requests,
+    /// The index of the part of the cache's selection that this reflector lists and watches.
+    part: usize,
+    /// That part.
+    selection: Selection,
     /// The version up to which the cache has everything, and from which the next watch starts; `None` if a list comes
     /// next.
     version: Option<String>,
@@ -158,7 +175,7 @@ impl<K: Cached> Reflector<K> {
 
     async fn list(&mut self) -> Result<(), Failure> {
         self.cache.metrics.lists.inc();
-        self.cache.start_list();
+        self.cache.start_list(self.part);
         let limit = if mem::take(&mut self.without_pages) { None } else { Some(PAGE) };
         let (version, mut next) = self.page(limit, None).await?;
         while next.is_some() {
@@ -166,7 +183,7 @@ impl<K: Cached> Reflector<K> {
             self.without_pages = matches!(result, Err(Failure::Expired(_)));
             (_, next) = result?;
         }
-        self.cache.finish_list(&version);
+        self.cache.finish_list(self.part, &version);
         tracing::debug!(informer = self.cache.name, version, "listed");
         self.version = Some(version);
         (self.may_be_restored, self.empty_watches, self.has_bookmarks) = (false, 0, false);
@@ -181,7 +198,7 @@ impl<K: Cached> Reflector<K> {
         continue_token: Option<String>,
     ) -> Result<(String, Option<String>), Failure> {
         let bytes = self.requests.page(limit, continue_token).await?;
-        self.cache.progress.mark_attempt();
+        self.cache.progress.mark_attempt(self.part);
         let page = Page::read(&bytes, |item, _| match item {
             Ok(raw) => self.cache.apply_listed(&raw),
             Err(error) => self.log_malformed(error),
@@ -191,9 +208,11 @@ impl<K: Cached> Reflector<K> {
 
     /// Returns true if the server's version is below the highest one seen.
     async fn is_restored(&self) -> Result<bool, Failure> {
-        let highest = self.cache.read(|store| store.highest().to_owned());
+        let highest =
+            self.cache.read(|stores| stores.part(self.part).map(|store| store.highest().to_owned()));
+        let highest = highest.unwrap_or_default();
         let bytes = self.requests.page(Some(1), None).await?;
-        self.cache.progress.mark_attempt();
+        self.cache.progress.mark_attempt(self.part);
         let page = Page::read(&bytes, |_, _| ())?;
         let current = ResourceVersion::parse(&page.resource_version);
         Ok(current.is_some() && current < ResourceVersion::parse(&highest))
@@ -206,7 +225,7 @@ impl<K: Cached> Reflector<K> {
         let duration = Duration::from_secs(rand::random_range(WATCH_SECONDS));
         let opened = Instant::now();
         let mut lines = self.requests.watch(&version, duration).await?;
-        self.cache.progress.mark_attempt();
+        self.cache.progress.mark_attempt(self.part);
         let mut has_events = false;
         loop {
             let until_overdue = duration.saturating_sub(opened.elapsed()) + MAX_SILENCE;
@@ -219,7 +238,7 @@ impl<K: Cached> Reflector<K> {
                 Ok(None) => return Ok(WatchEnd::Empty),
                 Err(failure) => return Ok(self.end_broken_watch(&failure, has_events)),
             };
-            self.cache.progress.mark_attempt();
+            self.cache.progress.mark_attempt(self.part);
             self.apply_event(line)?;
             self.backoff.reset();
             has_events = true;
@@ -253,7 +272,7 @@ impl<K: Cached> Reflector<K> {
             "DELETED" => self.cache.apply_deletion(&raw),
             "BOOKMARK" => {
                 self.has_bookmarks = true;
-                self.cache.apply_bookmark(raw.resource_version());
+                self.cache.apply_bookmark(self.part, raw.resource_version());
             }
             other => {
                 tracing::debug!(informer = self.cache.name, event = other, "skipping an unknown watch event")
@@ -284,7 +303,7 @@ impl<K: Cached> Reflector<K> {
         self.not_found =
             if was_list && matches!(failure, Failure::NotFound(_)) { self.not_found + 1 } else { 0 };
         if self.not_found >= MAX_NOT_FOUND {
-            self.cache.progress.mark_not_served(&self.explain(&failure));
+            self.cache.progress.mark_not_served(self.part, &self.explain(&failure));
         }
         // The same watch would be refused again. A process that may not watch learns of changes by lists, as in
         // client-go.
@@ -296,20 +315,20 @@ impl<K: Cached> Reflector<K> {
         if is_refused || has_lost_version {
             self.version = None;
         }
-        self.cache.progress.mark_attempt();
+        self.cache.progress.mark_attempt(self.part);
         // It is normal that a version expires. Only a second expired version in a row causes a warning.
         self.log(&failure, lists_at_once);
         sleep(wait).await;
     }
 
     fn explain(&self, failure: &Failure) -> String {
-        failure.explain(&self.cache.kind, self.cache.selection.in_namespace())
+        failure.explain(&self.cache.kind, self.selection.in_namespace())
     }
 
     /// Logs the failure: as a warning once a minute, else, or if it `is_expected`, at debug level.
     fn log(&mut self, failure: &Failure, is_expected: bool) {
         let why = self.explain(failure);
-        self.cache.progress.mark_failed(&why);
+        self.cache.progress.mark_failed(self.part, &why);
         let has_warned = self.last_warning.is_some_and(|warning| warning.elapsed() < WARNING_INTERVAL);
         if is_expected || has_warned {
             tracing::debug!(informer = self.cache.name, why, "list or watch failed, retrying");

@@ -67,16 +67,16 @@ impl Controller {
         Self::selected(cx, select())
     }
 
-    /// Builds a controller of the selected objects of this Kind, such as those of one namespace, which needs no
-    /// ClusterRole.
+    /// Builds a controller of the selected objects of this Kind, such as those of some namespaces, which needs no
+    /// ClusterRole. What it tracks and owns is selected in the same namespaces.
     ///
     /// ```
     /// use k8s_openapi::api::apps::v1::Deployment;
     /// use reknit_injection::{Context, select};
     /// use reknit_reconciler::{Builder, Controller};
     ///
-    /// fn of_one_namespace(cx: &Context, namespace: &str) -> Builder<Deployment> {
-    ///     Controller::selected(cx, select().namespace(namespace))
+    /// fn of_namespaces(cx: &Context, namespaces: Vec<String>) -> Builder<Deployment> {
+    ///     Controller::selected(cx, select().namespaces(namespaces))
     /// }
     /// ```
     pub fn selected<K: Kind>(cx: &Context, which: Selection) -> Builder<K> {
@@ -189,11 +189,11 @@ impl<K: Kind> Builder<K> {
     /// Tracks objects of another Kind: when an object changes that a pass has read, the key of that pass is
     /// enqueued.
     ///
-    /// A controller of one namespace reads that namespace only, unless the Kind is cluster-scoped. Use
+    /// A controller of selected namespaces reads only those, unless the Kind is cluster-scoped. Use
     /// [`track_in`](Self::track_in) for another selection.
     pub fn track<T: Cached<DynamicType = (), Scope: Scope>>(&mut self) -> Tracked<T> {
-        let namespace = self.selection.in_namespace().filter(|_| T::Scope::NAMESPACED).unwrap_or_default();
-        self.track_in(&self.cx.informer(select().namespace(namespace)))
+        let selection = if T::Scope::NAMESPACED { self.selection.same_namespaces() } else { select() };
+        self.track_in(&self.cx.informer(selection))
     }
 
     /// Tracks objects of a selected informer.
@@ -210,21 +210,21 @@ impl<K: Kind> Builder<K> {
     /// Tracks objects whose Kinds are known only at run time, from references to them. Limit the API groups of these Kinds
     /// with [`TrackedAny::groups`].
     ///
-    /// A controller of one namespace reads that namespace and cluster-scoped objects. References to other namespaces
-    /// are permanent errors.
+    /// A controller of selected namespaces reads those and cluster-scoped objects. References to other namespaces are
+    /// permanent errors.
     pub fn track_any(&mut self) -> TrackedAny {
-        let namespace = self.selection.in_namespace().map(str::to_owned);
-        TrackedAny::new(self.cx.informers(), namespace, self.parts.queue.clone(), self.trackers.clone())
+        let namespaces = self.selection.same_namespaces();
+        TrackedAny::new(self.cx.informers(), namespaces, self.parts.queue.clone(), self.trackers.clone())
     }
 
     /// Lists and [applies](Owned::apply) the objects of another Kind that objects of this Kind control. A change of one
-    /// enqueues the key of the object that controls it. A controller of one namespace sees those in that namespace only.
+    /// enqueues the key of the object that controls it. A controller of selected namespaces sees only those in these
+    /// namespaces.
     pub fn owns<T>(&mut self) -> Owned<T>
     where
         T: Cached<DynamicType = (), Scope: OwnedBy<K::Scope>>,
     {
-        let namespace = self.selection.in_namespace().unwrap_or_default();
-        self.owns_in(&self.cx.informer(select().namespace(namespace)))
+        self.owns_in(&self.cx.informer(self.selection.same_namespaces()))
     }
 
     /// Lists and applies the controlled objects of a selected informer.

@@ -9,7 +9,7 @@ use kube::{
     discovery::Scope,
 };
 use reknit_apis::{KReference, Key, Reference};
-use reknit_injection::{Informer, InformerState, Informers, select};
+use reknit_injection::{Informer, InformerState, Informers, Selection, select};
 
 use super::{
     tracked::matching,
@@ -42,8 +42,8 @@ const RETRY_WITHIN: Duration = Duration::from_secs(30);
 #[derive(Clone)]
 pub struct TrackedAny {
     informers: Informers,
-    /// The only namespace of the controller, if it is confined to one.
-    only_namespace: Option<String>,
+    /// The namespaces of the controller.
+    namespaces: Selection,
     /// The API groups that references may name; all if `None`.
     groups: Option<Arc<[String]>>,
     queue: Queue,
@@ -53,7 +53,7 @@ pub struct TrackedAny {
 impl fmt::Debug for TrackedAny {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TrackedAny")
-            .field("only_namespace", &self.only_namespace)
+            .field("namespaces", &self.namespaces.selected_namespaces())
             .field("informers", &self.trackers.dynamic_informers())
             .finish_non_exhaustive()
     }
@@ -70,9 +70,9 @@ enum ReferenceError {
     )]
     Group { kind: String, group: String, allowed: Arc<[String]> },
     #[error(
-        "the reference to a {kind} leads to the namespace {namespace}, and this controller reads only {only_namespace}"
+        "the reference to a {kind} leads to the namespace {namespace}, and this controller reads only {selected}"
     )]
-    Namespace { kind: String, namespace: String, only_namespace: String },
+    Namespace { kind: String, namespace: String, selected: String },
     #[error("the reference to a {kind} names no namespace, and {observer} lies in none: name the namespace")]
     NoNamespace { kind: String, observer: String },
     #[error("the first list of {informer} is not there yet: {why}")]
@@ -80,13 +80,8 @@ enum ReferenceError {
 }
 
 impl TrackedAny {
-    pub(crate) fn new(
-        informers: Informers,
-        only_namespace: Option<String>,
-        queue: Queue,
-        trackers: Trackers,
-    ) -> Self {
-        Self { informers, only_namespace, groups: None, queue, trackers }
+    pub(crate) fn new(informers: Informers, namespaces: Selection, queue: Queue, trackers: Trackers) -> Self {
+        Self { informers, namespaces, groups: None, queue, trackers }
     }
 
     /// Allows only references to Kinds of these API groups. As in RBAC rules, `""` is the core group.
@@ -111,8 +106,8 @@ impl TrackedAny {
     /// # Errors
     ///
     /// These errors are permanent: a malformed reference; an API group that is not [allowed](Self::groups); a
-    /// namespaced Kind without a namespace in either the reference or the observer; another namespace than that of a
-    /// controller of one namespace.
+    /// namespaced Kind without a namespace in either the reference or the observer; a namespace that the controller
+    /// does not select.
     ///
     /// These are retried at least every half minute: a Kind that the API server does not know; a Kind whose objects
     /// cannot be listed, or not within ten seconds.
@@ -142,8 +137,8 @@ impl TrackedAny {
         let (resource, scope) = found.ok_or_else(|| Error::from(unknown()).retry_within(RETRY_WITHIN))?;
         let is_namespaced = scope == Scope::Namespaced;
         let namespace = self.namespace(observer, reference, is_namespaced).permanent()?;
-        let selected_namespace = self.only_namespace.as_deref().filter(|_| is_namespaced).unwrap_or_default();
-        let informer = self.informers.get_dynamic(&resource, select().namespace(selected_namespace));
+        let selection = if is_namespaced { self.namespaces.clone() } else { select() };
+        let informer = self.informers.get_dynamic(&resource, selection);
         let observer = Key::of(observer);
         if let Some(labels) = &reference.selector {
             let selector: Selector = labels.clone().try_into().permanent()?;
@@ -187,16 +182,17 @@ impl TrackedAny {
             return Ok(None);
         }
         let named = reference.namespace.as_deref().filter(|namespace| !namespace.is_empty());
-        match (named.or(observer.meta().namespace.as_deref()), &self.only_namespace) {
-            (None, _) => {
+        match named.or(observer.meta().namespace.as_deref()) {
+            None => {
                 let observer = Key::of(observer).name;
                 Err(ReferenceError::NoNamespace { kind: kind_of(reference), observer })
             }
-            (Some(namespace), Some(only_namespace)) if only_namespace != namespace => {
-                let (namespace, only_namespace) = (namespace.into(), only_namespace.clone());
-                Err(ReferenceError::Namespace { kind: kind_of(reference), namespace, only_namespace })
+            Some(namespace) if !self.namespaces.selects_namespace(namespace) => {
+                let selected = self.namespaces.selected_namespaces().join(", ");
+                let (kind, namespace) = (kind_of(reference), namespace.into());
+                Err(ReferenceError::Namespace { kind, namespace, selected })
             }
-            (namespace, _) => Ok(namespace),
+            namespace => Ok(namespace),
         }
     }
 }

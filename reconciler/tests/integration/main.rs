@@ -5,6 +5,7 @@ mod children;
 mod conditions;
 mod deletion;
 mod leader;
+mod namespaces;
 mod references;
 mod resolver;
 

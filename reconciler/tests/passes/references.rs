@@ -1,10 +1,10 @@
 use std::sync::{Arc, Mutex};
 
-use k8s_openapi::api::core::v1::{Namespace, Node, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, Service};
 use kube::{Client, ResourceExt, api::DynamicObject, client::Body};
 use reknit_apis::{KReference, Reference};
 use reknit_injection::{Context, Informer, select};
-use reknit_reconciler::{Tracked, TrackedAny};
+use reknit_reconciler::{Owned, Tracked, TrackedAny};
 use reknit_testing::{ApiServer, ControllerExt, InformerExt};
 use serde_json::json;
 
@@ -126,6 +126,28 @@ async fn a_controller_of_one_namespace_reads_that_namespace_and_cluster_scoped_o
     let names: Vec<_> = cx.informers().states().into_iter().map(|(name, _)| name).collect();
     let lamps = "lamps.demo.reknit.dev [namespace=default]";
     assert_eq!(names, [lamps, "nodes", "pods [namespace=default]", "services [namespace=default]"]);
+}
+
+#[tokio::test]
+async fn a_controller_of_several_namespaces_tracks_owns_and_follows_references_in_all_of_them() {
+    let cx = Context::preloaded("test", ApiServer::new().client(), vec![]);
+    let mut build = Controller::selected::<Lamp>(&cx, select().namespaces(["other", "default"]));
+    let (_services, _maps): (Tracked<Service>, Owned<ConfigMap>) = (build.track(), build.owns());
+    let anything = build.track_any();
+    let reference = |namespace: &str| KReference {
+        api_version: "v1".into(),
+        kind: "Pod".into(),
+        namespace: Some(namespace.into()),
+        name: "n".into(),
+        ..KReference::default()
+    };
+    assert!(anything.get(&lamp(), &reference("other")).await.unwrap().is_none());
+    let error = anything.get(&lamp(), &reference("third")).await.unwrap_err();
+    assert!(error.is_permanent());
+    assert!(error.to_string().ends_with("and this controller reads only default, other"), "{error}");
+    let names: Vec<_> = cx.informers().states().into_iter().map(|(name, _)| name).collect();
+    let expected = ["configmaps", "lamps.demo.reknit.dev", "pods", "services"];
+    assert_eq!(names, expected.map(|resource| format!("{resource} [namespace=default,other]")));
 }
 
 /// A client of an API server that has ConfigMaps and forbids listing them.

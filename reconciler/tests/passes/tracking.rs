@@ -258,7 +258,7 @@ async fn handles_have_debug_output_and_clones_share_their_state() {
         [
             "Tracked { informer: Informer { name: \"services\", len: 0 }, .. }",
             "Owned { informer: Informer { name: \"pods\", len: 0 }, .. }",
-            "TrackedAny { only_namespace: None, informers: [], .. }",
+            "TrackedAny { namespaces: [], informers: [], .. }",
             "PerKey { len: 1, .. } Queue { waiting: 1, working: 0, closed: false, .. } Recorder { controller: \"lamp-controller\", .. }",
         ]
     );

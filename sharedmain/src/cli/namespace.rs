@@ -1,8 +1,10 @@
-//! The flag that restricts a process to one namespace.
+//! The flag that restricts a process to some namespaces.
 use reknit_apis::dns_label;
 use reknit_injection::{Context, Inject, Selection, select};
 
-/// The flag `--namespace`, for programs that can work in one namespace with the permissions of a Role.
+/// The flag `--namespace`, for programs that can work in some namespaces with the permissions of a Role in each.
+///
+/// Several names are separated by commas, or each has its own flag: `--namespace a,b` or `--namespace a --namespace b`.
 ///
 /// Without the flag, objects of all namespaces are selected.
 ///
@@ -34,15 +36,15 @@ use reknit_injection::{Context, Inject, Selection, select};
 /// ```
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct NamespaceFlag {
-    /// Restrict the controllers to one namespace, so that a Role suffices
-    #[arg(long, value_name = "NAME", value_parser = namespace)]
-    pub namespace: Option<String>,
+    /// Restrict the controllers to these namespaces, so that a Role in each suffices
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = namespace)]
+    pub namespace: Vec<String>,
 }
 
 impl NamespaceFlag {
-    /// Returns the selection of the namespace.
+    /// Returns the selection of the namespaces.
     pub fn selection(&self) -> Selection {
-        select().namespace(self.namespace.as_deref().unwrap_or_default())
+        select().namespaces(&self.namespace)
     }
 }
 
@@ -64,6 +66,8 @@ pub fn namespace(text: &str) -> Result<String, String> {
 
 #[cfg(test)]
 mod tests {
+    use clap::{Args, Command, FromArgMatches};
+
     use super::*;
 
     #[test]
@@ -79,7 +83,19 @@ mod tests {
     #[test]
     fn without_the_flag_all_namespaces_are_selected() {
         assert_eq!(NamespaceFlag::default().selection(), select());
-        let restricted = NamespaceFlag { namespace: Some("shop".into()) };
+        let restricted = NamespaceFlag { namespace: vec!["shop".into()] };
         assert_eq!(restricted.selection(), select().namespace("shop"));
+    }
+
+    #[test]
+    fn several_namespaces_are_separated_by_commas_or_have_a_flag_each() {
+        let parse = |args: &str| {
+            let command = NamespaceFlag::augment_args(Command::new("test"));
+            let matches = command.try_get_matches_from(["test"].into_iter().chain(args.split(' ')))?;
+            NamespaceFlag::from_arg_matches(&matches).map(|flag| flag.namespace)
+        };
+        assert_eq!(parse("--namespace a,b").unwrap(), ["a", "b"]);
+        assert_eq!(parse("--namespace=a --namespace b,c").unwrap(), ["a", "b", "c"]);
+        assert!(parse("--namespace a,").is_err() && parse("--namespace a,B").is_err());
     }
 }

@@ -11,6 +11,7 @@ use crate::{
     testing::{Log, Server, Stream, map, server},
 };
 
+mod namespaces;
 mod undecodable;
 
 /// The calls of handlers as words: `+a@5`, `~a@6` and `-a@6` if `a` was added, updated or deleted, with its version,

@@ -141,7 +141,7 @@ async fn single_passes_reconcile_and_finalize() {
             "default/x",
             given(object_naming("web"))
                 .and(service("default", "web"))
-                .provide(NamespaceFlag { namespace: Some("shop".into()) }),
+                .provide(NamespaceFlag { namespace: vec!["shop".into()] }),
             Want::skip(),
         )
         .row("an absent object is skipped", "default/x", nothing(), Want::skip())

@@ -1,0 +1,56 @@
+//! A cache whose objects a test provides instead of a reflector.
+
+use std::sync::Arc;
+
+use reknit_apis::Key;
+use serde_json::Value;
+
+use super::{Cache, store::NOT_OWN_WRITE};
+use crate::{
+    informer::cached::Cached,
+    object::{Object, RawObject},
+};
+
+impl<K: Cached> Cache<K> {
+    /// Inserts an object that a test provides, if it is of this Kind.
+    pub(crate) fn preload(&self, object: &Value) {
+        let text = object.to_string();
+        if let Ok(raw) = RawObject::scan_text(&text)
+            && raw.is_of(&self.kind)
+        {
+            self.apply_preloaded(&raw, &text, false);
+        }
+    }
+
+    /// Inserts or removes an object of a preloaded cache, whatever its version.
+    pub(super) fn apply_preloaded(&self, raw: &RawObject<'_>, text: &str, is_deletion: bool) {
+        if raw.is_gone(is_deletion) {
+            return self.remove(&raw.key());
+        }
+        let (object, decoded) = match self.decode_raw(raw) {
+            Ok(object_and_decoded) => object_and_decoded,
+            Err(why) => return self.add_undecodable(raw, &why, || false),
+        };
+        let json = serde_json::from_str(text).unwrap_or_default();
+        if self.selection.admits(&object) != Some(false) && self.selection.admits_fields(&json) {
+            self.update(raw.state().namespace, Some(&decoded), |store| store.put(object, NOT_OWN_WRITE));
+        } else {
+            self.remove(&raw.key());
+        }
+    }
+
+    /// Inserts an object that a test provides, or removes it if the selection does not admit it.
+    pub(crate) fn insert(&self, object: Object, decoded: &Arc<K>) {
+        if self.selection.admits(&object).unwrap_or(true) {
+            let key = object.state().key();
+            self.update(key.namespace.as_deref(), Some(decoded), |store| store.put(object, NOT_OWN_WRITE));
+        } else {
+            self.remove(&object.state().key());
+        }
+    }
+
+    pub(crate) fn remove(&self, key: &Key) {
+        self.undecodable.write().remove(key);
+        self.update(key.namespace.as_deref(), None, |store| store.remove(key));
+    }
+}

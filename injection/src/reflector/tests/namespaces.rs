@@ -1,0 +1,97 @@
+//! An informer of several namespaces.
+
+use super::*;
+
+/// The JSON of the ConfigMap `name` in this namespace.
+fn map_in(namespace: &str, name: &str, version: &str) -> Value {
+    let mut map = map(name, version);
+    map["metadata"]["namespace"] = namespace.into();
+    map
+}
+
+/// Starts an informer of the namespaces `a` and `b`.
+fn start_a_and_b() -> (Informer<ConfigMap>, Calls, Server) {
+    let (client, server) = server();
+    let cx = Context::new("test", client);
+    let maps = cx.informer(select().namespaces(["b", "a"]));
+    let calls = Calls::by(&maps);
+    cx.informers().start();
+    (maps, calls, server)
+}
+
+/// Responds to the first list and watch of each namespace, and returns the streams of the watches.
+async fn start_synced_a_and_b() -> (Informer<ConfigMap>, Calls, Server, [Stream; 2]) {
+    let (maps, calls, mut server) = start_a_and_b();
+    let (list_a, list_b) = (server.list().await, server.list().await);
+    list_a.items("10", &[map_in("a", "x", "5")]);
+    let watch_a = server.watch("10").await.stream();
+    list_b.items("11", &[map_in("b", "x", "6"), map_in("b", "y", "7")]);
+    let watch_b = server.watch("11").await.stream();
+    maps.synced().await;
+    calls.take();
+    (maps, calls, server, [watch_a, watch_b])
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_namespace_is_listed_and_watched_and_the_informer_is_synced_once_all_are() {
+    let (maps, calls, mut server) = start_a_and_b();
+    let (list_a, list_b) = (server.list().await, server.list().await);
+    let paths = ["a", "b"].map(|namespace| format!("/api/v1/namespaces/{namespace}/configmaps"));
+    assert_eq!([&list_a.path, &list_b.path], [&paths[0], &paths[1]]);
+    list_a.items("10", &[map_in("a", "x", "5")]);
+    let watch_a = server.watch("10").await;
+    assert_eq!(watch_a.path, paths[0]);
+    let _watch_a = watch_a.stream();
+    assert!(matches!(maps.state(), InformerState::Waiting { .. }), "b is not listed");
+    list_b.fail(403, "configmaps is forbidden in b");
+    server.list().await.items("11", &[map_in("b", "x", "6")]);
+    let _watch_b = server.watch("11").await.stream();
+    maps.synced().await;
+    assert_eq!(calls.take(), ["+x@5", "+x@6"]);
+    assert_eq!((maps.len(), maps.list_in("a").count(), maps.list_in("c").count()), (2, 1, 0));
+    assert_eq!(maps.name(), "configmaps [namespace=a,b]");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_state_names_the_reason_why_one_namespace_cannot_be_listed() {
+    let (maps, _calls, mut server) = start_a_and_b();
+    let (list_a, list_b) = (server.list().await, server.list().await);
+    list_a.items("10", &[]);
+    let _watch_a = server.watch("10").await.stream();
+    list_b.fail(403, "configmaps is forbidden in b");
+    let _retry = server.list().await;
+    let InformerState::Waiting { why, .. } = maps.state() else { panic!("{:?}", maps.state()) };
+    assert!(why.starts_with("configmaps is forbidden in b: grant this process"), "{why}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_relist_of_one_namespace_deletes_no_objects_of_another() {
+    let (maps, calls, mut server, [watch_a, watch_b]) = start_synced_a_and_b().await;
+    watch_a.event("ERROR", &expired());
+    let relist = server.list().await;
+    assert_eq!(relist.path, "/api/v1/namespaces/a/configmaps");
+    relist.items("50", &[]);
+    let _watch_a = server.watch("50").await.stream();
+    until_called(&calls, "-x@5").await;
+    assert_eq!(calls.take(), ["-x@5"]);
+    assert!(maps.get(&Key::new("b", "x")).is_some() && maps.len() == 2);
+    watch_b.event("MODIFIED", &map_in("b", "y", "12"));
+    until_called(&calls, "~y@12").await;
+    watch_b.event("DELETED", &map_in("b", "x", "13"));
+    until_called(&calls, "-x@6").await;
+    assert_eq!(maps.keys(), [Key::new("b", "y")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_undecodable_object_survives_the_relist_of_another_namespace() {
+    let (maps, calls, mut server, [watch_a, watch_b]) = start_synced_a_and_b().await;
+    let mut broken = map_in("b", "broken", "12");
+    broken["data"] = "not a map".into();
+    watch_b.event("ADDED", &broken);
+    until_called(&calls, "?broken").await;
+    watch_a.event("ERROR", &expired());
+    server.list().await.items("50", &[]);
+    let _watch_a = server.watch("50").await.stream();
+    until_called(&calls, "-x@5").await;
+    assert!(maps.newest(&Key::new("b", "broken")).is_err());
+}
