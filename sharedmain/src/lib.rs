@@ -63,7 +63,7 @@
 //! | `--kubeconfig`, `--context`, `--cluster`, `--server` | the API server and its credentials; the URL must not contain a password |
 //! | `--kube-api-qps`, `--kube-api-burst` | the maximum rate of requests per second, and the burst above it; the default is no limit |
 //! | `--disable-ha` | disables leader election; no other replica may run |
-//! | `--disable-controllers a,b` | the names of controllers to disable |
+//! | `--disable-controllers a,b` | the names of controllers to disable; `webhook` is the webhook with its server |
 //! | `--bind-address` | the IP address for probes, metrics, profiling and each [`ListenAddress`]; the default is all interfaces |
 //! | `--startup-timeout`, `--shutdown-timeout` | `60s` and `25s`; keep the second below the grace period of the pod |
 //!
@@ -78,6 +78,7 @@
 //! | `METRICS_PROMETHEUS_PORT`, `METRICS_PROMETHEUS_HOST` | the address of `GET /metrics` (default port 9090) |
 //! | `PROFILING_PORT` | the port of profiles, if they are enabled (default 8008) |
 //! | `WEBHOOK_PORT`, `WEBHOOK_NAME`, `WEBHOOK_SECRET_NAME` | the port (default 8443), Service (default `webhook`) and Secret (default `webhook-certs`) of the webhook |
+//! | `ENABLE_WEBHOOKS` | `false` runs the process without its webhook, for example on a laptop, where the API server cannot call it |
 //! | `KUBERNETES_MIN_VERSION` | the minimum version of the API server (default v1.33.0) |
 //! | `CONFIG_LOGGING_NAME`, `CONFIG_OBSERVABILITY_NAME`, `CONFIG_LEADERELECTION_NAME` | other names for the ConfigMaps |
 //! | `RUST_LOG` | the log filter, which overrides `config-logging` |

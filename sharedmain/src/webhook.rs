@@ -11,16 +11,19 @@ use crate::{
     process::Task,
 };
 
-/// The settings of the webhook, read from the environment. The default port is Knative's.
+/// The settings of the webhook, read from the environment. The default port is Knative's. The variable that disables the
+/// webhook is kubebuilder's.
 #[derive(Debug, Clone)]
 pub(crate) struct WebhookSettings {
     pub(crate) names: ServiceNames,
     pub(crate) port: u16,
+    /// False if the process runs without its webhook.
+    pub(crate) enabled: bool,
 }
 
 impl Default for WebhookSettings {
     fn default() -> Self {
-        Self { names: ServiceNames::default(), port: 8443 }
+        Self { names: ServiceNames::default(), port: 8443, enabled: true }
     }
 }
 

@@ -69,6 +69,9 @@ pub struct Webhook {
 }
 
 impl Webhook {
+    /// The name of the controller that keeps the certificate and the configurations up to date.
+    pub const CONTROLLER: &'static str = "webhook";
+
     /// Creates a webhook without Kinds. The domain is usually the group of its Kinds. The names of the configurations end in it:
     /// `defaulting.webhook.<domain>`, `validation.webhook.<domain>`.
     pub fn new(domain: &str) -> Self {

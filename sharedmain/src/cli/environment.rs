@@ -28,7 +28,7 @@ pub(crate) struct Environment {
     pub(crate) metrics_host: Option<IpAddr>,
     /// `PROFILING_PORT`, 8008 by default.
     pub(crate) profiling_port: u16,
-    /// `WEBHOOK_PORT`, `WEBHOOK_NAME` and `WEBHOOK_SECRET_NAME`.
+    /// `WEBHOOK_PORT`, `WEBHOOK_NAME`, `WEBHOOK_SECRET_NAME` and `ENABLE_WEBHOOKS`.
     pub(crate) webhook: WebhookSettings,
     /// `KUBERNETES_MIN_VERSION`, Knative's minimum by default.
     pub(crate) min_version: Version,
@@ -57,6 +57,7 @@ impl Environment {
         let workers = parse(vars, "K_THREADS_PER_CONTROLLER", "a whole number from 1")?;
         let (default_names, mut webhook) = (ConfigMapNames::default(), WebhookSettings::default());
         webhook.port = port("WEBHOOK_PORT")?.unwrap_or(webhook.port);
+        webhook.enabled = parse(vars, "ENABLE_WEBHOOKS", "true or false")?.unwrap_or(webhook.enabled);
         webhook.names.service = get_or("WEBHOOK_NAME", webhook.names.service);
         webhook.names.secret = get_or("WEBHOOK_SECRET_NAME", webhook.names.secret);
         Ok(Self {
@@ -144,6 +145,7 @@ mod tests {
         assert_eq!(environment.workers, None);
         assert_eq!((environment.probes_port, environment.metrics_port), (8080, None));
         assert_eq!(environment.profiling_port, 8008);
+        assert!(environment.webhook.enabled);
         assert_eq!(environment.config_maps.leader_election, "config-leader-election");
     }
 
@@ -165,6 +167,7 @@ mod tests {
             ("METRICS_PROMETHEUS_HOST", "metrics.example.com"),
             ("PROFILING_PORT", "80080"),
             ("WEBHOOK_PORT", "https"),
+            ("ENABLE_WEBHOOKS", "no"),
             ("KUBERNETES_MIN_VERSION", "new"),
             ("RUST_LOG", "my_crate=loud"),
         ] {

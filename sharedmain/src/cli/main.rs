@@ -113,6 +113,9 @@ impl Main {
     /// The webhook refuses invalid values in `config-logging`, `config-observability`, `config-leader-election`, and the
     /// ConfigMaps of [`Webhook::config_validation`].
     ///
+    /// `ENABLE_WEBHOOKS=false` or `--disable-controllers webhook` runs the process without it; the constructor is not
+    /// called then.
+    ///
     /// ```no_run
     /// # use reknit_apis::{FieldError, Request, Validatable, kind};
     /// # use serde::{Deserialize, Serialize};

@@ -7,7 +7,7 @@ use reknit_reconciler::{Controller, Result};
 use reknit_webhook::{Health, Webhook};
 
 use super::{Task, failure::Failure, panics};
-use crate::webhook;
+use crate::webhook::{self, WebhookSettings};
 
 type Constructor<T> = Box<dyn FnOnce(&Context) -> Result<T>>;
 type Provide = Box<dyn FnOnce(&Context)>;
@@ -35,7 +35,7 @@ pub(crate) struct Constructed {
 impl Constructors {
     /// Provides flags and values, which all constructors may use, and then constructs controllers, webhook and tasks.
     /// Disabled controllers are constructed as well, because their names are only known then. They are dropped, and their
-    /// informers never start.
+    /// informers never start. A disabled webhook is not constructed: its name is known.
     pub(crate) fn run(self, cx: &Context, disabled: &[String]) -> Result<Constructed, Failure> {
         check_webhooks(&self.webhooks)?;
         for provide_flags in self.flags {
@@ -44,7 +44,8 @@ impl Constructors {
         }
         self.values.into_iter().for_each(|provide| provide(cx));
         let mut controllers = construct_all("controller", self.controllers, cx)?;
-        let webhook_constructors = self.webhooks.into_iter().map(assemble_webhook).collect();
+        let (webhooks, disabled) = enabled_webhooks(self.webhooks, cx, disabled);
+        let webhook_constructors = webhooks.into_iter().map(assemble_webhook).collect();
         let (mut servers, mut webhook_health) = (Vec::new(), Vec::new());
         for (controller, server, health) in construct_all("webhook", webhook_constructors, cx)? {
             controllers.push(controller);
@@ -54,12 +55,28 @@ impl Constructors {
         check_names(&controllers)?;
         check_settings(&controllers)?;
         check_finalizers(&controllers)?;
-        check_disabled(&controllers, disabled)?;
-        controllers.retain(|controller| !disabled.iter().any(|name| name == controller.name()));
+        check_disabled(&controllers, &disabled)?;
+        controllers.retain(|controller| !disabled.iter().any(|name| *name == controller.name()));
         let mut tasks = construct_all("task", self.tasks, cx)?;
         tasks.extend(servers);
         Ok(Constructed { controllers, tasks, webhook_health })
     }
+}
+
+/// Returns the webhooks to construct, and the names of the controllers that are still to be disabled.
+fn enabled_webhooks<'a>(
+    webhooks: Vec<Constructor<Webhook>>,
+    cx: &Context,
+    disabled: &'a [String],
+) -> (Vec<Constructor<Webhook>>, Vec<&'a String>) {
+    let settings: WebhookSettings = cx.provided().unwrap_or_default();
+    let is_webhook = |name: &&String| !webhooks.is_empty() && *name == Webhook::CONTROLLER;
+    let (named, others): (Vec<_>, Vec<_>) = disabled.iter().partition(is_webhook);
+    if !webhooks.is_empty() && (!settings.enabled || !named.is_empty()) {
+        tracing::info!("the webhook is disabled");
+        return (vec![], others);
+    }
+    (webhooks, others)
 }
 
 fn assemble_webhook(constructor: Constructor<Webhook>) -> Constructor<(Controller, Task, Health)> {
@@ -118,7 +135,7 @@ fn check_finalizers(controllers: &[Controller]) -> Result<(), Failure> {
     }
 }
 
-fn check_disabled(controllers: &[Controller], disabled: &[String]) -> Result<(), Failure> {
+fn check_disabled(controllers: &[Controller], disabled: &[&String]) -> Result<(), Failure> {
     let known: Vec<_> = controllers.iter().map(Controller::name).collect();
     match disabled.iter().find(|name| !known.contains(&name.as_str())) {
         Some(unknown) => Err(Failure::usage(format!(
@@ -237,6 +254,28 @@ mod tests {
         assert_eq!(construct(three(), &["b", "c"]), Ok(vec!["a".into()]));
         let failure = construct(three(), &["b", "d"]).unwrap_err();
         assert_eq!(failure, "--disable-controllers: controller \"d\" does not exist, only: a, b, c");
+    }
+
+    #[tokio::test]
+    async fn a_disabled_webhook_is_not_constructed() {
+        let with_webhook = || Constructors {
+            controllers: vec![controller("a", None)],
+            webhooks: vec![Box::new(|_| Err("constructed".into()))],
+            ..Constructors::default()
+        };
+        let names = |constructed: Constructed| {
+            constructed.controllers.iter().map(|controller| controller.name().to_owned()).collect::<Vec<_>>()
+        };
+        let failure = with_webhook().run(&context(), &[]).err().unwrap();
+        assert!(failure.to_string().contains("constructed"), "{failure}");
+        assert_eq!(names(with_webhook().run(&context(), &["webhook".into()]).unwrap()), ["a"]);
+        let cx = context();
+        cx.provide(WebhookSettings { enabled: false, ..WebhookSettings::default() });
+        assert_eq!(names(with_webhook().run(&cx, &[]).unwrap()), ["a"]);
+        assert_eq!(
+            construct(vec![controller("a", None)], &["webhook"]).unwrap_err(),
+            "--disable-controllers: controller \"webhook\" does not exist, only: a"
+        );
     }
 
     #[tokio::test]

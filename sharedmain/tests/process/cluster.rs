@@ -32,6 +32,7 @@ trials![
     a_panic_of_a_reconciler_is_one_log_line_with_its_key,
     the_environment_overrides_the_number_of_workers,
     a_webhook_runs_beside_the_controllers_of_its_process,
+    a_process_runs_without_its_webhook_and_a_system_namespace_if_told_so,
 ];
 
 /// A timeout that only a failing test reaches.
@@ -372,5 +373,20 @@ fn a_webhook_runs_beside_the_controllers_of_its_process() {
         child.signal("TERM");
         let (status, lines) = child.wait();
         assert_eq!(status, 0, "{lines:#?}");
+    });
+}
+
+fn a_process_runs_without_its_webhook_and_a_system_namespace_if_told_so() {
+    with_cluster(async |cluster| {
+        cluster.apply_map("works", json!({})).await;
+        let laptop = || cluster.command("maps and a webhook").arg("--disable-ha").env("SYSTEM_NAMESPACE", "");
+        for command in
+            [laptop().arg("--disable-controllers=webhook"), laptop().env("ENABLE_WEBHOOKS", "false")]
+        {
+            let child = command.spawn();
+            child.wait_for_line("reconcile of works ends");
+            wait_for_status(&child, "/readiness", 200);
+            assert!(!child.lines().iter().any(|line| line.contains("listening for the webhook")));
+        }
     });
 }

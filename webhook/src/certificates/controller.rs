@@ -25,6 +25,7 @@ use super::{
     secret::{Certificates, IssueParams, Lifetime, Step, next_step},
     service::ServiceNames,
 };
+use crate::webhook::Webhook;
 
 /// The time for API servers to learn of a new bundle before a certificate that needs it is served.
 const PROPAGATION_TIME: Duration = Duration::from_secs(2);
@@ -54,7 +55,7 @@ impl CertificateReconciler {
         configurations: Vec<Configuration>,
         identity: &Identity,
     ) -> (Controller, Informer<Secret>) {
-        let mut builder = Controller::named("webhook", cx);
+        let mut builder = Controller::named(Webhook::CONTROLLER, cx);
         let secret = Key::new(namespace, &names.secret);
         let secrets = cx.informer(select().namespace(namespace).field("metadata.name", &names.secret));
         serve_certificate(&secrets, identity.clone());
