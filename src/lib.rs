@@ -119,6 +119,7 @@
 //! | watch the target of a reference whose Kind is only known at run time | `build.track_any()` | Knative's tracker with a duck type |
 //! | find the address of a [`Destination`](apis::Destination) | `build.resolver()`, and [`AddressResolver::resolve`](prelude::AddressResolver::resolve) in the reconcile | Knative's `URIResolver` |
 //! | create or restore a child, and know which of the two happened | [`Owned::apply`](prelude::Owned::apply), [`Applied`](prelude::Applied) | `controllerutil.CreateOrUpdate`; server-side apply |
+//! | own children of a Kind that is only known at run time, by a template | `build.owns_any()` and [`OwnedAny::kind`](prelude::OwnedAny::kind) | Knative's duck types with a dynamic client |
 //! | delete a child with its dependents | [`Owned::delete`](prelude::Owned::delete), in the background; [`delete_with`](prelude::Owned::delete_with) | `Delete` with `PropagationPolicy` |
 //! | inject into the pod templates of other objects, as a SinkBinding does | [`Bindable`](reconciler::Bindable), `build.subjects()` | Knative's `psbinding` |
 //! | map changes of other objects to keys | `build.watch(&informer).keys(..)`, with [`keys`](prelude::keys) for labels and namespaces | `EnqueueRequestsFromMapFunc`; `Controller::watches` |
@@ -211,7 +212,7 @@ pub mod prelude {
     };
     pub use reknit_reconciler::{
         AddressResolver, Applied, Controller, Error, Event, FinalizeKind, NotApplied, ObserveKind, Outcome,
-        Owned, Permanent, Queue, ReconcileKind, Result, Tracked, TrackedAny, keys,
+        Owned, OwnedAny, Permanent, Queue, ReconcileKind, Result, Tracked, TrackedAny, keys,
     };
     pub use reknit_sharedmain::{self as sharedmain, Main};
     pub use reknit_webhook::Webhook;

@@ -70,6 +70,7 @@
 //! | | `events` of `events.k8s.io` | create, patch |
 //! | [`finalizing`](ControllerBuilder::finalizing) | the Kind | patch |
 //! | [`track`](Builder::track), [`watch`](Builder::watch), [`owns`](Builder::owns) | the objects that are read | get, list, watch |
+//! | [`track_any`](Builder::track_any), [`owns_any`](Builder::owns_any) | each Kind that references or templates name | get, list, watch |
 //! | [`Owned::apply`], [`claim`](Owned::claim) | the children | create, patch |
 //! | [`Owned::create`], [`delete`](Owned::delete) | the children | create, delete |
 //! | the above, with the admission plugin OwnerReferencesPermissionEnforcement, as in OpenShift | the Kind's `finalizers` | update |
@@ -112,7 +113,7 @@ pub use controller::{
 pub use error::{Error, Permanent, Result};
 pub use events::{Event, Recorder};
 pub use outcome::Outcome;
-pub use owned::{Applied, NotApplied, Owned, applied};
+pub use owned::{Applied, NotApplied, Owned, OwnedAny, applied};
 pub use per_key::PerKey;
 pub use queue::Queue;
 pub use reknit_apis::{KReference, Key, Reference};

@@ -1,6 +1,6 @@
 //! The scope of a Kind, namespaced or cluster-scoped, at compile time.
 
-use kube::core::{ClusterResourceScope, NamespaceResourceScope};
+use kube::core::{ClusterResourceScope, DynamicResourceScope, NamespaceResourceScope};
 
 /// The scope of a Kind.
 #[diagnostic::on_unimplemented(message = "`{Self}` is neither namespaced nor cluster-scoped")]
@@ -35,3 +35,5 @@ pub trait OwnedBy<Owner> {}
 
 impl<S> OwnedBy<ClusterResourceScope> for S {}
 impl OwnedBy<NamespaceResourceScope> for NamespaceResourceScope {}
+/// The scope of a Kind that is known only at run time is checked there.
+impl OwnedBy<NamespaceResourceScope> for DynamicResourceScope {}

@@ -3,13 +3,13 @@
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
+    sync::{Arc, Weak},
 };
 
 use parking_lot::RwLock;
 use reknit_apis::Key;
 
-use super::{Cached, Change, Informer};
+use super::{Cached, Change, Informer, SharedInformer};
 use crate::cache::ChangeHandler;
 
 /// An index of an informer's objects by computed values, such as Pods by node.
@@ -41,6 +41,24 @@ struct SharedIndex<K: Cached> {
     keys: Arc<Keys>,
 }
 
+/// An [`Index`] that does not keep its informer running. Created by [`Index::downgrade`].
+#[derive(derive_more::Debug)]
+#[debug("WeakIndex {{ values: {} }}", self.keys.read().len())]
+pub struct WeakIndex<K: Cached> {
+    informer: Weak<SharedInformer<K>>,
+    function: IndexFunction<K>,
+    keys: Arc<Keys>,
+}
+
+impl<K: Cached> WeakIndex<K> {
+    /// Returns the index again, or `None` if its informer has stopped.
+    pub fn upgrade(&self) -> Option<Index<K>> {
+        let (informer, function, keys) =
+            (Informer(self.informer.upgrade()?), self.function.clone(), self.keys.clone());
+        Some(Index(Arc::new(SharedIndex { informer, function, keys })))
+    }
+}
+
 /// Computes the values of an object.
 type IndexFunction<K> = Arc<dyn Fn(&K) -> BTreeSet<String> + Send + Sync>;
 
@@ -69,6 +87,18 @@ impl<K: Cached> Index<K> {
         let keys = Arc::new(Keys::default());
         let handler = update_handler(function.clone(), keys.clone());
         (Self(Arc::new(SharedIndex { informer, function, keys })), handler)
+    }
+
+    /// Returns the informer whose objects are indexed.
+    pub fn informer(&self) -> &Informer<K> {
+        &self.0.informer
+    }
+
+    /// Returns the index without keeping its informer running. An informer that is opened again at run time is thus
+    /// indexed once for as long as it runs.
+    pub fn downgrade(&self) -> WeakIndex<K> {
+        let SharedIndex { informer, function, keys } = &*self.0;
+        WeakIndex { informer: Arc::downgrade(&informer.0), function: function.clone(), keys: keys.clone() }
     }
 
     /// Returns the objects with this value, in no particular order. Each is decoded when the iterator reaches it.
@@ -133,6 +163,17 @@ mod tests {
         let _watch = server.sync("10", &[map("a", "5")]).await;
         by_name.0.informer.synced().await;
         assert_eq!(by_name.get("a").count(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_weak_index_is_the_same_index_until_the_informer_stops() {
+        let maps: Informer<ConfigMap> =
+            Context::new("test", server().0).informers().get(&(), crate::select());
+        let weak = maps.index(|map| map.metadata.name.clone()).downgrade();
+        maps.insert(&serde_json::from_value(map("a", "1")).unwrap()).unwrap();
+        assert_eq!(weak.upgrade().unwrap().get("a").count(), 1);
+        drop(maps);
+        assert!(weak.upgrade().is_none());
     }
 
     #[tokio::test]

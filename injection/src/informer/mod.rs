@@ -31,7 +31,7 @@ pub use self::{
     discovery::Unresolved,
     filter::{Filter, annotation, controlled_by, controller_name, label, named, namespace},
     handle::{InformerHandle, InformerState},
-    index::Index,
+    index::{Index, WeakIndex},
     key_event::KeyEvent,
     registry::Informers,
     selection::{Selection, select},

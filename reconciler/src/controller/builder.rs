@@ -2,14 +2,18 @@
 
 use std::{marker::PhantomData, sync::Arc, time::Duration};
 
-use kube::Client;
+use kube::{Client, api::DynamicObject};
 use reknit_apis::{Key, Kind, OwnedBy, Scope};
 use reknit_injection::{Cached, Config, Context, FromConfigMap, Informer, InformerHandle, Selection, select};
 
 use super::{Controller, Parts, controller_builder::ControllerBuilder, watch::Watch};
 use crate::{
-    Bindable, Owned, PerKey, Queue, ReconcileKey, ReconcileKind, Recorder, Subjects, Tracked, TrackedAny,
-    driver::KeyDriver, object_client::field_manager, owned::owner_key, tracker::Trackers,
+    Bindable, Owned, OwnedAny, PerKey, Queue, ReconcileKey, ReconcileKind, Recorder, Subjects, Tracked,
+    TrackedAny,
+    driver::KeyDriver,
+    object_client::field_manager,
+    owned::{ChildKind, owner_key},
+    tracker::{DynamicKinds, Trackers},
 };
 
 /// The type parameter of the [`Builder`] of a controller without a Kind, which reconciles
@@ -213,8 +217,12 @@ impl<K: Kind> Builder<K> {
     /// A controller of selected namespaces reads those and cluster-scoped objects. References to other namespaces are
     /// permanent errors.
     pub fn track_any(&mut self) -> TrackedAny {
-        let namespaces = self.selection.same_namespaces();
-        TrackedAny::new(self.cx.informers(), namespaces, self.parts.queue.clone(), self.trackers.clone())
+        TrackedAny::new(self.dynamic_kinds())
+    }
+
+    fn dynamic_kinds(&self) -> DynamicKinds {
+        let (queue, trackers) = (self.parts.queue.clone(), self.trackers.clone());
+        DynamicKinds::new(self.cx.informers(), self.selection.same_namespaces(), queue, trackers)
     }
 
     /// Lists and [applies](Owned::apply) the objects of another Kind that objects of this Kind control. A change of one
@@ -222,7 +230,7 @@ impl<K: Kind> Builder<K> {
     /// namespaces.
     pub fn owns<T>(&mut self) -> Owned<T>
     where
-        T: Cached<DynamicType = (), Scope: OwnedBy<K::Scope>>,
+        T: Cached<DynamicType = (), Scope: Scope + OwnedBy<K::Scope>>,
     {
         self.owns_in(&self.cx.informer(self.selection.same_namespaces()))
     }
@@ -230,13 +238,22 @@ impl<K: Kind> Builder<K> {
     /// Lists and applies the controlled objects of a selected informer.
     pub fn owns_in<T>(&mut self, informer: &Informer<T>) -> Owned<T>
     where
-        T: Cached<DynamicType = (), Scope: OwnedBy<K::Scope>>,
+        T: Cached<DynamicType = (), Scope: Scope + OwnedBy<K::Scope>>,
     {
         self.watch(informer).keys(owner_key::<K, T>);
         let tracker = self.trackers.add();
         tracker.enqueue_observers_on_change(informer, self.parts.queue.clone());
         let manager = field_manager(self.cx.component());
-        Owned::new(informer.clone(), self.client(), manager, tracker)
+        Owned::new(ChildKind::of::<T>(), informer.clone(), self.client(), manager, tracker)
+    }
+
+    /// Lists and applies controlled objects of Kinds that are known only at run time; limit their API groups with
+    /// [`OwnedAny::groups`]. A change of one enqueues its controller's key while a pass of that key uses the Kind.
+    ///
+    /// A controller of selected namespaces sees only those in these namespaces.
+    pub fn owns_any(&mut self) -> OwnedAny {
+        let manager = field_manager(self.cx.component());
+        OwnedAny::new(self.dynamic_kinds(), self.client(), manager, owner_key::<K, DynamicObject>)
     }
 
     /// Keeps a value per key between passes, until the object is deleted or this process loses leadership of the

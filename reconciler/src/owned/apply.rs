@@ -18,7 +18,7 @@ use super::{
     lister::Owned,
     owner::{Owner, controller_of, is_controlled_by},
 };
-use crate::object_client::{request_builder, status_code};
+use crate::object_client::status_code;
 
 type ApplyResult<T> = Result<T, NotApplied>;
 
@@ -31,7 +31,7 @@ enum Existing<T> {
     Foreign(Option<OwnerReference>),
 }
 
-impl<T: Cached<DynamicType = ()>> Owned<T> {
+impl<T: Cached> Owned<T> {
     /// Creates the child or restores its fields, and returns the resulting object with what was done to it.
     ///
     /// The child is applied by server-side apply with force. Its field manager is the component and the owner's uid, as
@@ -98,9 +98,9 @@ impl<T: Cached<DynamicType = ()>> Owned<T> {
     pub async fn apply<O>(&self, owner: &O, child: T) -> Result<Applied<T>, NotApplied>
     where
         O: Resource<DynamicType = (), Scope: Scope>,
-        T: Serialize + Resource<Scope: Scope + OwnedBy<O::Scope>>,
+        T: Serialize + Resource<Scope: OwnedBy<O::Scope>>,
     {
-        let desired = Desired::of(owner, child)?;
+        let desired = Desired::of(owner, child, &self.shared.kind)?;
         if owner.meta().deletion_timestamp.is_some() {
             return Err(NotApplied::OwnerDeleted { child: desired.name, owner: kind_and_key(owner) });
         }
@@ -118,7 +118,7 @@ impl<T: Cached<DynamicType = ()>> Owned<T> {
         let find = || classify(owner, self.informer.get(key));
         match find() {
             Existing::Foreign(_) => {
-                self.tracker.read(&Key::of(owner), key);
+                self.shared.tracker.read(&Key::of(owner), key);
                 find()
             }
             existing => existing,
@@ -126,15 +126,15 @@ impl<T: Cached<DynamicType = ()>> Owned<T> {
     }
 }
 
-impl<T: Cached<DynamicType = ()> + Serialize> Owned<T> {
+impl<T: Cached + Serialize> Owned<T> {
     /// Returns true if no request is needed. A child that is being deleted needs none either.
     fn is_up_to_date(&self, desired: &Desired, cached: &T) -> bool {
         if cached.meta().deletion_timestamp.is_some() {
             return true;
         }
-        let Ok(observed) = desired.observe(cached) else { return false };
+        let Ok(observed) = desired.observe(cached, &self.shared.kind) else { return false };
         let state_hash = self.state_hash(desired, &observed);
-        match self.up_to_date.lock().entry(desired.key.clone()) {
+        match self.shared.up_to_date.lock().entry(desired.key.clone()) {
             Entry::Occupied(known) => *known.get() == state_hash,
             Entry::Vacant(unknown) if observed.fields == desired.body => {
                 unknown.insert(state_hash);
@@ -146,7 +146,7 @@ impl<T: Cached<DynamicType = ()> + Serialize> Owned<T> {
 
     /// A hash of what is applied and of what is stored.
     fn state_hash(&self, desired: &Desired, observed: &Observed) -> u64 {
-        self.hash_builder.hash_one((&desired.hash, &observed.fields, observed.content_hash))
+        self.shared.hash_builder.hash_one((&desired.hash, &observed.fields, observed.content_hash))
     }
 
     /// Applies a child that is not in the cache. The cache may be stale or contain only selected objects, so the child
@@ -162,8 +162,9 @@ impl<T: Cached<DynamicType = ()> + Serialize> Owned<T> {
 
     /// Reads the child from the API server. It is tracked first, since it may be deleted before the answer arrives.
     async fn read_live(&self, owner: &impl Owner, desired: &Desired) -> ApplyResult<Option<Arc<T>>> {
-        self.tracker.read(&Key::of(owner), &desired.key);
-        let request = request_builder::<T>(&desired.key).get(&desired.key.name, &GetParams::default());
+        self.shared.tracker.read(&Key::of(owner), &desired.key);
+        let request =
+            self.shared.kind.request_builder(&desired.key).get(&desired.key.name, &GetParams::default());
         match self.request(request).await {
             Err(error) if status_code(&error) == Some(404) => Ok(None),
             answer => answer.map(|found| Some(Arc::new(found))).map_err(|error| desired.refused(error)),
@@ -181,8 +182,11 @@ impl<T: Cached<DynamicType = ()> + Serialize> Owned<T> {
         let params =
             PatchParams { force: existing.is_some(), ..PatchParams::apply(&self.manager_for(owner)) };
         let body = desired.with_uid(existing.as_ref().and_then(|existing| existing.meta().uid.as_deref()));
-        let request =
-            request_builder::<T>(&desired.key).patch(&desired.key.name, &params, &Patch::Apply(body));
+        let request = self.shared.kind.request_builder(&desired.key).patch(
+            &desired.key.name,
+            &params,
+            &Patch::Apply(body),
+        );
         match self.request(request).await {
             Ok(answer) => {
                 self.remember(desired, &answer);
@@ -197,8 +201,8 @@ impl<T: Cached<DynamicType = ()> + Serialize> Owned<T> {
     /// just created.
     fn manager_for(&self, owner: &impl Owner) -> String {
         match &owner.meta().uid {
-            Some(uid) => format!("{:.91}-{uid}", self.manager),
-            None => self.manager.clone(),
+            Some(uid) => format!("{:.91}-{uid}", self.shared.manager),
+            None => self.shared.manager.clone(),
         }
     }
 
@@ -218,11 +222,11 @@ impl<T: Cached<DynamicType = ()> + Serialize> Owned<T> {
     /// report the deletion that removes the entry. The entry is added before that check, so a deletion in between is
     /// not missed.
     fn remember(&self, desired: Desired, answer: &T) {
-        let Ok(observed) = desired.observe(answer) else { return };
+        let Ok(observed) = desired.observe(answer, &self.shared.kind) else { return };
         let state_hash = self.state_hash(&desired, &observed);
-        self.up_to_date.lock().insert(desired.key.clone(), state_hash);
+        self.shared.up_to_date.lock().insert(desired.key.clone(), state_hash);
         if !self.informer.contains(&desired.key) {
-            self.up_to_date.lock().remove(&desired.key);
+            self.shared.up_to_date.lock().remove(&desired.key);
         }
     }
 }

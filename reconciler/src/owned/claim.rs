@@ -28,7 +28,7 @@ enum NotClaimed {
     Refused(String, #[source] kube::Error),
 }
 
-impl<T: Cached<DynamicType = ()>> Owned<T> {
+impl<T: Cached> Owned<T> {
     /// Adopts matching objects without a controller, releases controlled objects that no longer match, and returns the
     /// objects that the owner then controls. A ReplicaSet treats its Pods this way; `matches` usually compares a label.
     ///
@@ -101,13 +101,14 @@ impl<T: Cached<DynamicType = ()>> Owned<T> {
         let body = json!({ "metadata": {
             "uid": meta.uid, "resourceVersion": meta.resource_version, "ownerReferences": owners,
         } });
-        let params = PatchParams { field_manager: Some(self.manager.clone()), ..PatchParams::default() };
-        let request = request_builder::<T>(&key).patch(&key.name, &params, &Patch::Merge(body));
+        let params =
+            PatchParams { field_manager: Some(self.shared.manager.clone()), ..PatchParams::default() };
+        let request = self.shared.kind.request_builder(&key).patch(&key.name, &params, &Patch::Merge(body));
         match self.request::<PartialObjectMeta<DynamicObject>>(request).await {
             Err(error) if status_code(&error) == Some(404) => Ok(()),
-            answer => {
-                Ok(answer.map(drop).map_err(|error| NotClaimed::Refused(kind_and_key(object), error))?)
-            }
+            answer => Ok(answer
+                .map(drop)
+                .map_err(|error| NotClaimed::Refused(self.shared.kind.with_key(&key), error))?),
         }
     }
 }

@@ -6,15 +6,15 @@ use kube::{
     Resource,
     api::{DeleteParams, PostParams, Preconditions, PropagationPolicy},
 };
-use reknit_apis::{Key, OwnedBy, Scope};
+use reknit_apis::{Key, OwnedBy};
 use reknit_injection::Cached;
 use serde::Serialize;
 use serde_json::Value;
 
 use super::{lister::Owned, owner::controller_reference};
-use crate::object_client::{request_builder, status_code};
+use crate::object_client::status_code;
 
-impl<T: Cached<DynamicType = ()>> Owned<T> {
+impl<T: Cached> Owned<T> {
     /// Creates a child, usually with a `generateName`. The owner becomes its controller, and the owner's namespace, if
     /// any, its namespace. For a child with a fixed name and a fixed content use [`apply`](Self::apply).
     ///
@@ -50,18 +50,20 @@ impl<T: Cached<DynamicType = ()>> Owned<T> {
     pub async fn create<O>(&self, owner: &O, mut child: T) -> kube::Result<Arc<T>>
     where
         O: Resource<DynamicType = ()>,
-        T: Serialize + Resource<Scope: Scope + OwnedBy<O::Scope>>,
+        T: Serialize + Resource<Scope: OwnedBy<O::Scope>>,
     {
         let meta = child.meta_mut();
-        if let Some(namespace) = owner.meta().namespace.as_ref().filter(|_| T::Scope::NAMESPACED) {
+        if let Some(namespace) = owner.meta().namespace.as_ref().filter(|_| self.shared.kind.is_namespaced) {
             meta.namespace = Some(namespace.clone());
         }
         let owners = meta.owner_references.get_or_insert_default();
         owners.retain(|other| other.controller != Some(true));
         owners.push(controller_reference(owner));
-        let params = PostParams { field_manager: Some(self.manager.clone()), ..PostParams::default() };
+        let params = PostParams { field_manager: Some(self.shared.manager.clone()), ..PostParams::default() };
         let body = serde_json::to_vec(&child).map_err(kube::Error::SerdeError)?;
-        self.request(request_builder::<T>(&Key::of(&child)).create(&params, body)).await.map(Arc::new)
+        self.request(self.shared.kind.request_builder(&Key::of(&child)).create(&params, body))
+            .await
+            .map(Arc::new)
     }
 
     /// Deletes this object in the background: the garbage collector deletes its dependents after it, such as the Pods of
@@ -105,7 +107,7 @@ impl<T: Cached<DynamicType = ()>> Owned<T> {
         let no_preconditions = Preconditions { uid: None, resource_version: None };
         let preconditions = params.preconditions.get_or_insert(no_preconditions);
         preconditions.uid = preconditions.uid.take().or_else(|| child.meta().uid.clone());
-        match self.request::<Value>(request_builder::<T>(&key).delete(&key.name, &params)).await {
+        match self.request::<Value>(self.shared.kind.request_builder(&key).delete(&key.name, &params)).await {
             Err(error) if status_code(&error) == Some(404) => Ok(()),
             answer => answer.map(drop),
         }

@@ -15,7 +15,8 @@ use serde_json::{Map, Value, json};
 use serde_value::Value as Serialized;
 
 use super::{
-    error::{NotApplied, kind_and_key, kind_with_key},
+    child_kind::ChildKind,
+    error::{NotApplied, kind_and_key},
     owner::controller_reference,
 };
 
@@ -51,29 +52,29 @@ where
     O: Resource<DynamicType = (), Scope: Scope>,
     T: Resource<DynamicType = (), Scope: Scope> + Serialize,
 {
-    Desired::of(owner, child).map(|desired| desired.body)
+    Desired::of(owner, child, &ChildKind::of::<T>()).map(|desired| desired.body)
 }
 
 impl Desired {
-    pub(super) fn of<O, T>(owner: &O, mut child: T) -> Result<Self, NotApplied>
+    pub(super) fn of<O, T>(owner: &O, mut child: T, kind: &ChildKind) -> Result<Self, NotApplied>
     where
         O: Resource<DynamicType = (), Scope: Scope>,
-        T: Resource<DynamicType = (), Scope: Scope> + Serialize,
+        T: Resource + Serialize,
     {
-        let key = key_of(owner, &child)?;
+        let (key, resource) = (key_of(owner, &child, kind)?, &kind.resource);
         *child.meta_mut() = metadata_to_apply(owner, child.meta(), &key);
-        let mut body = serde_json::to_value(&child).map_err(not_json::<T>)?;
-        remove_unset(&mut body, &serde_value::to_value(&child).map_err(not_json::<T>)?);
-        let fields = body.as_object_mut().ok_or_else(|| unusable::<T>("that is no JSON object"))?;
+        let mut body = serde_json::to_value(&child).map_err(|error| not_json(kind, error))?;
+        remove_unset(&mut body, &serde_value::to_value(&child).map_err(|error| not_json(kind, error))?);
+        let fields = body.as_object_mut().ok_or_else(|| unusable(kind, "that is no JSON object"))?;
         fields.remove("status");
-        if T::kind(&()) == "Secret" && T::api_version(&()) == "v1" {
+        if resource.kind == "Secret" && resource.api_version == "v1" {
             encode_string_data(fields);
         }
-        fields.insert("apiVersion".into(), json!(T::api_version(&())));
-        fields.insert("kind".into(), json!(T::kind(&())));
+        fields.insert("apiVersion".into(), json!(resource.api_version));
+        fields.insert("kind".into(), json!(resource.kind));
         let hash: String = Md5::digest(body.to_string()).iter().map(|byte| format!("{byte:02x}")).collect();
         body["metadata"]["annotations"][APPLIED_HASH] = json!(hash);
-        Ok(Self { name: kind_with_key::<T>(&key), key, hash, body })
+        Ok(Self { name: kind.with_key(&key), key, hash, body })
     }
 
     /// The request body, with the uid of the object to change as a precondition.
@@ -86,15 +87,12 @@ impl Desired {
     }
 
     /// Extracts the part of an existing object to compare with this.
-    pub(super) fn observe<T: Resource<DynamicType = ()> + Serialize>(
-        &self,
-        object: &T,
-    ) -> serde_json::Result<Observed> {
+    pub(super) fn observe<T: Serialize>(&self, object: &T, kind: &ChildKind) -> serde_json::Result<Observed> {
         let mut found = serde_json::to_value(object)?;
         let (metadata, _status) = (found["metadata"].take(), found["status"].take());
         // The items of a list have no apiVersion and no kind.
-        found["apiVersion"] = json!(T::api_version(&()));
-        found["kind"] = json!(T::kind(&()));
+        found["apiVersion"] = json!(kind.resource.api_version);
+        found["kind"] = json!(kind.resource.kind);
         let content_hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(&found);
         found["metadata"] = metadata;
         Ok(Observed { fields: values_of(&self.body, found), content_hash })
@@ -106,22 +104,22 @@ impl Desired {
 }
 
 /// The key of the child. A namespaced child of a namespaced owner is in the owner's namespace.
-fn key_of<O, T>(owner: &O, child: &T) -> Result<Key, NotApplied>
+fn key_of<O, T>(owner: &O, child: &T, kind: &ChildKind) -> Result<Key, NotApplied>
 where
     O: Resource<DynamicType = ()>,
-    T: Resource<DynamicType = (), Scope: Scope>,
+    T: Resource,
 {
     let mut key = Key::of(child);
     if key.name.is_empty() {
-        return Err(unusable::<T>("without a name"));
+        return Err(unusable(kind, "without a name"));
     }
-    let namespace = owner.meta().namespace.clone().filter(|_| T::Scope::NAMESPACED);
+    let namespace = owner.meta().namespace.clone().filter(|_| kind.is_namespaced);
     match (&key.namespace, namespace) {
         (Some(own), Some(namespace)) if *own != namespace => {
-            Err(NotApplied::OtherNamespace { child: kind_and_key(child), owner: kind_and_key(owner) })
+            Err(NotApplied::OtherNamespace { child: kind.with_key(&key), owner: kind_and_key(owner) })
         }
-        (None, None) if T::Scope::NAMESPACED => {
-            Err(unusable::<T>("without a namespace, of an owner without one,"))
+        (None, None) if kind.is_namespaced => {
+            Err(unusable(kind, "without a namespace, of an owner without one,"))
         }
         (_, namespace) => {
             key.namespace = namespace.or(key.namespace);
@@ -130,12 +128,12 @@ where
     }
 }
 
-fn not_json<T: Resource<DynamicType = ()>>(error: impl Display) -> NotApplied {
-    unusable::<T>(format!("that is no JSON ({error})"))
+fn not_json(kind: &ChildKind, error: impl Display) -> NotApplied {
+    unusable(kind, format!("that is no JSON ({error})"))
 }
 
-fn unusable<T: Resource<DynamicType = ()>>(problem: impl Into<String>) -> NotApplied {
-    NotApplied::Unusable { kind: T::kind(&()).into_owned(), problem: problem.into() }
+fn unusable(kind: &ChildKind, problem: impl Into<String>) -> NotApplied {
+    NotApplied::Unusable { kind: kind.resource.kind.clone(), problem: problem.into() }
 }
 
 /// The metadata to apply.

@@ -58,12 +58,7 @@ pub enum NotApplied {
 
 /// Kind and key of an object: `Deployment default/web`.
 pub(super) fn kind_and_key<K: Resource<DynamicType = ()>>(object: &K) -> String {
-    kind_with_key::<K>(&Key::of(object))
-}
-
-/// Kind and key, for an object of which only the key is known.
-pub(super) fn kind_with_key<K: Resource<DynamicType = ()>>(key: &Key) -> String {
-    format!("{} {key}", K::kind(&()))
+    format!("{} {}", K::kind(&()), Key::of(object))
 }
 
 fn controlled_by(controller: Option<&OwnerReference>) -> String {

@@ -5,10 +5,10 @@ use std::{collections::HashMap, hash::RandomState, sync::Arc};
 use kube::{Client, Resource};
 use parking_lot::Mutex;
 use reknit_apis::Key;
-use reknit_injection::{Cached, Index, Informer, controller_name};
+use reknit_injection::{Cached, Index, Informer, WeakIndex, controller_name};
 use serde::de::DeserializeOwned;
 
-use super::owner::controller_of;
+use super::{child_kind::ChildKind, owner::controller_of};
 use crate::{object_client::BuiltRequest, tracker::Tracker};
 
 /// The objects of one Kind, by the object that controls them. A change of one of them enqueues its controller's key.
@@ -30,7 +30,19 @@ pub struct Owned<T: Cached> {
     pub(super) informer: Informer<T>,
     /// Indexed by the controller's uid, or by [`orphan_index_value`] for an object without a controller.
     by_owner: Index<T>,
-    pub(super) client: Client,
+    pub(super) shared: Arc<Shared>,
+}
+
+/// An [`Owned`] that does not keep its informer open.
+pub(super) struct WeakOwned<T: Cached> {
+    by_owner: WeakIndex<T>,
+    shared: Arc<Shared>,
+}
+
+/// The state that the clones of an [`Owned`] share.
+pub(super) struct Shared {
+    pub(super) kind: ChildKind,
+    client: Client,
     /// The field manager of creations and adoptions, and the prefix of the field managers of applied children.
     pub(super) manager: String,
     /// Enqueues an owner when the object that has the name of its child changes or is deleted.
@@ -40,8 +52,14 @@ pub struct Owned<T: Cached> {
     pub(super) hash_builder: RandomState,
 }
 
-impl<T: Cached<DynamicType = ()>> Owned<T> {
-    pub(crate) fn new(informer: Informer<T>, client: Client, manager: String, tracker: Tracker) -> Self {
+impl<T: Cached> Owned<T> {
+    pub(crate) fn new(
+        kind: ChildKind,
+        informer: Informer<T>,
+        client: Client,
+        manager: String,
+        tracker: Tracker,
+    ) -> Self {
         let by_owner = informer.index(|object: &T| match controller_of(object) {
             Some(owner) => [owner.uid.clone()],
             None => [orphan_index_value(object.meta().namespace.as_deref())],
@@ -53,7 +71,12 @@ impl<T: Cached<DynamicType = ()>> Owned<T> {
                 hashes.lock().remove(event.key());
             }
         });
-        Self { informer, by_owner, client, manager, tracker, up_to_date, hash_builder: RandomState::new() }
+        let shared = Shared { kind, client, manager, tracker, up_to_date, hash_builder: RandomState::new() };
+        Self { informer, by_owner, shared: Arc::new(shared) }
+    }
+
+    pub(super) fn downgrade(&self) -> WeakOwned<T> {
+        WeakOwned { by_owner: self.by_owner.downgrade(), shared: self.shared.clone() }
     }
 
     /// Lists the objects whose controlling owner reference holds the uid of `owner`. An owner without a uid, which only
@@ -83,7 +106,15 @@ impl<T: Cached<DynamicType = ()>> Owned<T> {
     }
 
     pub(super) async fn request<A: DeserializeOwned>(&self, request: BuiltRequest) -> kube::Result<A> {
-        self.client.request(request.map_err(kube::Error::BuildRequest)?).await
+        self.shared.client.request(request.map_err(kube::Error::BuildRequest)?).await
+    }
+}
+
+impl<T: Cached> WeakOwned<T> {
+    /// Returns the same children again if their informer is still open.
+    pub(super) fn upgrade(&self) -> Option<Owned<T>> {
+        let by_owner = self.by_owner.upgrade()?;
+        Some(Owned { informer: by_owner.informer().clone(), by_owner, shared: self.shared.clone() })
     }
 }
 

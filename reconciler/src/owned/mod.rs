@@ -1,7 +1,9 @@
 //! The objects that an object controls: listed, applied, created, deleted and adopted.
 
+mod any;
 mod applied;
 mod apply;
+mod child_kind;
 mod claim;
 mod create_delete;
 mod desired;
@@ -9,5 +11,5 @@ mod error;
 mod lister;
 mod owner;
 
-pub(crate) use self::owner::owner_key;
-pub use self::{applied::Applied, desired::applied, error::NotApplied, lister::Owned};
+pub use self::{any::OwnedAny, applied::Applied, desired::applied, error::NotApplied, lister::Owned};
+pub(crate) use self::{child_kind::ChildKind, owner::owner_key};

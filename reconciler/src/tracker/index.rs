@@ -16,17 +16,14 @@ type SelectorText = Arc<str>;
 type Namespace = Option<Arc<str>>;
 
 /// The target of a read: an object by name, whether it exists or not, or the objects in a namespace that match.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Target {
+    // The least target in order, where the range of an observer's reads begins.
+    #[default]
+    /// The Kind itself, which no change of an object concerns.
+    Kind,
     Exact(KeyText),
     Matching(Box<(Namespace, SelectorText)>),
-}
-
-/// The least target in order, where the range of an observer's reads begins.
-impl Default for Target {
-    fn default() -> Self {
-        Self::Exact(KeyText::default())
-    }
 }
 
 /// The reads of all observers of one Kind, kept while a pass may depend on them. Most observers read one object, so
@@ -58,6 +55,11 @@ impl Index {
         if self.add(&observer, Target::Exact(target.clone())) {
             self.exact.insert((target, observer));
         }
+    }
+
+    pub(super) fn use_kind(&mut self, observer: &Key) {
+        let observer = self.interned(observer);
+        self.add(&observer, Target::Kind);
     }
 
     pub(super) fn read_matching(&mut self, observer: &Key, namespace: Option<&str>, selector: &Selector) {
@@ -140,6 +142,7 @@ impl Index {
         for read in reads.cloned().collect::<Vec<_>>() {
             self.reads.remove(&read);
             match read {
+                (_, Target::Kind) => {}
                 (observer, Target::Exact(key)) => drop(self.exact.remove(&(key, observer))),
                 (observer, Target::Matching(matching)) => {
                     self.remove_matching(&matching.0, &matching.1, &observer);

@@ -4,11 +4,15 @@
 //! dropped after the first successful pass that does not repeat it, or with its observer.
 
 mod any;
+mod dynamic_kinds;
 mod index;
 #[cfg(test)]
 mod tests;
 mod tracked;
 mod trackers;
 
-pub(crate) use self::trackers::{Tracker, Trackers};
 pub use self::{any::TrackedAny, tracked::Tracked};
+pub(crate) use self::{
+    dynamic_kinds::{DynamicKinds, FoundKind},
+    trackers::{Tracker, Trackers},
+};

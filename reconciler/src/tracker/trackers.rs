@@ -48,6 +48,11 @@ impl Tracker {
         self.0.lock().read(observer, target);
     }
 
+    /// Records that the observer uses the Kind, whatever its objects. This alone never enqueues the observer.
+    pub(crate) fn use_kind(&self, observer: &Key) {
+        self.0.lock().use_kind(observer);
+    }
+
     pub(super) fn read_matching(&self, observer: &Key, namespace: Option<&str>, selector: &Selector) {
         self.0.lock().read_matching(observer, namespace, selector);
     }
@@ -103,18 +108,20 @@ impl Trackers {
         tracker
     }
 
-    /// Records a read of a Kind that a reference names. The informer stays open while the read is tracked.
+    /// Records a read of a Kind that is known only at run time, and returns its tracker. The informer stays open while
+    /// the read is tracked.
     pub(super) fn read_dynamic(
         &self,
         kind: GroupVersionKind,
         informer: &Informer<DynamicObject>,
         queue: &Queue,
         read: impl FnOnce(&Tracker),
-    ) {
+    ) -> Tracker {
         let mut dynamic = self.0.dynamic.lock();
         let kind_tracker = dynamic.entry(kind).or_default();
         read(&kind_tracker.tracker);
         kind_tracker.open(informer, queue);
+        kind_tracker.tracker.clone()
     }
 
     /// Starts a pass of this key.

@@ -2,6 +2,7 @@
 #![cfg(test)]
 
 mod children;
+mod children_any;
 mod conditions;
 mod deletion;
 mod leader;

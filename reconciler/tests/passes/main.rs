@@ -4,6 +4,7 @@
 
 mod binding;
 mod children;
+mod children_any;
 mod events;
 mod finalizers;
 mod limits;

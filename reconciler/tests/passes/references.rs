@@ -320,8 +320,8 @@ async fn a_reference_to_a_group_that_is_not_allowed_is_a_permanent_error_and_ope
     assert!(error.is_permanent());
     assert_eq!(
         error.to_string(),
-        "the reference to a Deployment of apps/v1 names the API group \"apps\", and this controller follows references \
-         only to [\"\", \"batch\"]: add the group to `.groups(…)` of `track_any()`"
+        "Deployment of apps/v1 is in the API group \"apps\", and this controller is limited to [\"\", \"batch\"]: add \
+         the group to its `.groups(…)`"
     );
     let open_informers: Vec<_> = cx.informers().states().into_iter().map(|(name, _)| name).collect();
     assert_eq!(open_informers, ["jobs.batch", "lamps.demo.reknit.dev", "pods"]);

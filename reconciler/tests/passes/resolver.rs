@@ -190,7 +190,7 @@ async fn a_reference_to_a_group_that_is_not_allowed_is_a_permanent_error() {
     let destination: Destination = serde_json::from_value(sink_ref()).unwrap();
     let error = resolver.resolve(&lamp(), &destination).await.unwrap_err();
     assert!(error.is_permanent());
-    assert!(error.to_string().contains(r#"names the API group "demo.reknit.dev""#), "{error}");
+    assert!(error.to_string().contains(r#"is in the API group "demo.reknit.dev""#), "{error}");
 }
 
 #[tokio::test]

@@ -1,0 +1,144 @@
+//! [`OwnedAny`]: children of Kinds that are known only at run time.
+
+use std::{collections::HashMap, fmt, sync::Arc};
+
+use kube::{Client, Resource, api::DynamicObject, core::GroupVersionKind};
+use parking_lot::Mutex;
+use reknit_apis::{Key, Scope};
+
+use super::{
+    child_kind::ChildKind,
+    lister::{Owned, WeakOwned},
+};
+use crate::{
+    Permanent, Result,
+    tracker::{DynamicKinds, FoundKind, Tracker},
+};
+
+/// The children of any Kind, such as those that a template in the owner's spec describes. [`kind`](Self::kind) returns
+/// those of one Kind, with all the methods of [`Owned`].
+///
+/// Comes from [`Builder::owns_any`](crate::Builder::owns_any). The first use of a Kind opens an informer for it. The
+/// informer closes when no object of the controller uses that Kind any more.
+///
+/// Anyone who can write a template can make the controller watch and create objects of a Kind. Limit the API groups with
+/// [`groups`](Self::groups), or validate templates at admission.
+///
+/// ```
+/// use k8s_openapi::api::core::v1::ConfigMap;
+/// use kube::api::{DynamicObject, ObjectMeta};
+/// use reknit_reconciler::{Outcome, OwnedAny, Result};
+/// use serde_json::json;
+///
+/// async fn reconcile_channel(channels: &OwnedAny, owner: &ConfigMap) -> Result<Outcome> {
+///     let channels = channels.kind(owner, "messaging.knative.dev/v1", "InMemoryChannel").await?;
+///     let metadata = ObjectMeta { name: Some("first".into()), ..ObjectMeta::default() };
+///     let channel = DynamicObject { types: None, metadata, data: json!({"spec": {}}) };
+///     channels.apply(owner, channel).await?;
+///     for surplus in channels.of(owner).filter(|channel| channel.metadata.name.as_deref() != Some("first")) {
+///         channels.delete(&surplus).await?;
+///     }
+///     Ok(Outcome::done())
+/// }
+/// ```
+#[derive(Clone)]
+pub struct OwnedAny {
+    kinds: DynamicKinds,
+    client: Client,
+    manager: String,
+    /// The key of the object that controls a child.
+    owner_key: fn(&DynamicObject) -> Option<Key>,
+    /// The children of each Kind that was used. They do not keep their informers open: the tracked uses do.
+    opened: Arc<Mutex<HashMap<GroupVersionKind, WeakOwned<DynamicObject>>>>,
+}
+
+impl fmt::Debug for OwnedAny {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let opened: Vec<_> = self.opened.lock().values().filter_map(WeakOwned::upgrade).collect();
+        f.debug_struct("OwnedAny").field("opened", &opened).finish_non_exhaustive()
+    }
+}
+
+/// The error of a cluster-scoped Kind as child of an object in a namespace.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{kind} of {api_version} is cluster-scoped and cannot be controlled by {owner}, which is in a namespace"
+)]
+struct ClusterScoped {
+    api_version: String,
+    kind: String,
+    owner: String,
+}
+
+impl OwnedAny {
+    pub(crate) fn new(
+        kinds: DynamicKinds,
+        client: Client,
+        manager: String,
+        owner_key: fn(&DynamicObject) -> Option<Key>,
+    ) -> Self {
+        Self { kinds, client, manager, owner_key, opened: Arc::default() }
+    }
+
+    /// Allows only Kinds of these API groups. As in RBAC rules, `""` is the core group.
+    ///
+    /// A Kind of any other group is a permanent error, and opens no informer.
+    pub fn groups<G: Into<String>>(mut self, groups: impl IntoIterator<Item = G>) -> Self {
+        self.kinds.set_groups(groups);
+        self
+    }
+
+    /// Returns the children of this Kind. A change of one enqueues the object that controls it.
+    ///
+    /// Call it in each pass: the informer of the Kind stays open while the last successful pass of some owner has used
+    /// it. The scope of the Kind is the one that the API server reports. The children are written as
+    /// [`DynamicObject`]s, whose `types` may be `None`.
+    ///
+    /// # Errors
+    ///
+    /// These errors are permanent: an API group that is not [allowed](Self::groups); a cluster-scoped Kind if the owner
+    /// is in a namespace, since the garbage collector would delete such a child.
+    ///
+    /// These are retried at least every half minute: a Kind that the API server does not know; a Kind whose objects
+    /// cannot be listed, or not within ten seconds.
+    pub async fn kind<O>(&self, owner: &O, api_version: &str, kind: &str) -> Result<Owned<DynamicObject>>
+    where
+        O: Resource<DynamicType = (), Scope: Scope> + Sync,
+    {
+        let found = self.kinds.find(api_version, kind).await?;
+        if O::Scope::NAMESPACED && !found.is_namespaced {
+            let (api_version, kind) = (api_version.into(), kind.into());
+            return Err(ClusterScoped { api_version, kind, owner: super::error::kind_and_key(owner) })
+                .permanent();
+        }
+        let key = Key::of(owner);
+        let tracker = self.kinds.read(&found, |tracker| tracker.use_kind(&key));
+        let children = self.open(&found, tracker);
+        found.first_list().await?;
+        Ok(children)
+    }
+
+    /// Drops all uses of Kinds by this owner, for a finalizer whose object takes some time to be deleted.
+    pub fn forget<O: Resource>(&self, owner: &O) {
+        self.kinds.forget(&Key::of(owner));
+    }
+
+    /// The children of a Kind whose informer is open. Its handlers are added once for as long as it runs.
+    fn open(&self, found: &FoundKind, tracker: Tracker) -> Owned<DynamicObject> {
+        let mut opened = self.opened.lock();
+        let same = |children: &Owned<DynamicObject>| children.informer.same(&found.informer);
+        if let Some(children) = opened.get(found.gvk()).and_then(WeakOwned::upgrade).filter(same) {
+            return children;
+        }
+        let kind = ChildKind::new(found.resource.clone(), found.is_namespaced);
+        let (client, manager) = (self.client.clone(), self.manager.clone());
+        let children = Owned::new(kind, found.informer.clone(), client, manager, tracker);
+        let (owner_key, queue) = (self.owner_key, self.kinds.queue().clone());
+        found.informer.on(move |change| {
+            change.objects().filter_map(|child| owner_key(child)).for_each(|owner| queue.add(owner));
+        });
+        opened.retain(|_, children| children.upgrade().is_some());
+        opened.insert(found.gvk().clone(), children.downgrade());
+        children
+    }
+}
