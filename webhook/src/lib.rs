@@ -7,8 +7,9 @@
 //! # Defaulting
 //!
 //! The patch contains the changes that the defaults make, and keeps fields that the Kind does not know. It also sets the
-//! annotations `<group>/creator` and `<group>/lastModifier`, the second when the user changes the spec. An object that cannot
-//! be decoded is refused: `mutation failed: …`.
+//! annotations `<group>/creator` and `<group>/lastModifier`, the second when the user changes the spec, unless
+//! [`user_annotations`](Webhook::user_annotations) disables them. Values of `#[serde(default)]` are not in the patch; see
+//! [`defaulting`](Webhook::defaulting). An object that cannot be decoded is refused: `mutation failed: …`.
 //!
 //! # Validation
 //!
@@ -46,6 +47,9 @@
 //! Defaulting and validation have no effect beyond the response. [Callbacks](Webhook::callback) are not called in a dry run.
 //!
 //! # ConfigMaps
+//!
+//! [`config`](Webhook::config) lets defaults and rules read a ConfigMap of the system namespace, by
+//! [`Request::config`](reknit_apis::Request::config).
 //!
 //! [`config_validation`](Webhook::config_validation) refuses ConfigMaps of the system namespace that the process cannot parse,
 //! with the message of the parser, and changes of `_example`, which is documentation.

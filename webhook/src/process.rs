@@ -52,6 +52,7 @@ impl Webhook {
         )?;
         self.lifetime.check()?;
         self.system_namespace = Some(namespace.into());
+        self = self.watch_configs(cx);
         let identity = Identity::default();
         let configurations = self.configurations();
         let (controller, secret_informer) =

@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, fmt, time::Duration};
 
 use crate::{
     admission::{
-        config_maps::ParseConfigMap, defaulting::DefaultedKind, review::GroupVersionKind,
-        validation::ValidatedKind,
+        config_maps::ParseConfigMap, config_values::ConfigValues, defaulting::DefaultedKind,
+        review::GroupVersionKind, validation::ValidatedKind,
     },
     certificates::secret::Lifetime,
     conversion::hub::VersionConversion,
@@ -60,6 +60,10 @@ pub struct Webhook {
     pub(crate) validation: BTreeMap<GroupVersionKind, ValidatedKind>,
     /// The parsers of each ConfigMap, by its name.
     pub(crate) config_maps: BTreeMap<String, Vec<ParseConfigMap>>,
+    /// Whether defaulting sets the annotations for the creator and the last modifier.
+    pub(crate) user_annotations: bool,
+    /// The ConfigMaps whose values requests carry.
+    pub(crate) config_values: ConfigValues,
     /// The namespace of the ConfigMaps. If it is not known, ConfigMaps of all namespaces are checked.
     pub(crate) system_namespace: Option<String>,
     pub(crate) conversion: BTreeMap<GroupVersionKind, VersionConversion>,
@@ -80,6 +84,8 @@ impl Webhook {
             defaulting: BTreeMap::new(),
             validation: BTreeMap::new(),
             config_maps: BTreeMap::new(),
+            user_annotations: true,
+            config_values: ConfigValues::default(),
             system_namespace: None,
             conversion: BTreeMap::new(),
             lifetime: Lifetime::default(),

@@ -1,5 +1,12 @@
 //! The admission request that is passed to validation and defaulting.
 
+use std::{
+    any::{Any, TypeId},
+    collections::HashMap,
+    fmt,
+    sync::Arc,
+};
+
 use k8s_openapi::api::authentication::v1::UserInfo;
 
 /// The operation of a request.
@@ -14,14 +21,20 @@ pub enum Operation {
 }
 
 /// The attributes of an admission request: operation, user, namespace, name and subresource. The objects are passed
-/// separately.
+/// separately. A request also carries the configuration that defaults and rules read.
 ///
 /// ```
 /// use reknit_apis::{Operation, Request};
 ///
-/// let request = Request::new(Operation::Create).by("alice");
+/// /// Read from a ConfigMap.
+/// #[derive(Default)]
+/// struct Limits {
+///     watts: u32,
+/// }
+///
+/// let request = Request::new(Operation::Create).by("alice").with(Limits { watts: 60 });
 /// assert_eq!(request.username(), "alice");
-/// assert!(!request.dry_run);
+/// assert_eq!(request.config::<Limits>().watts, 60);
 /// ```
 #[derive(Clone, Debug)]
 pub struct Request {
@@ -37,6 +50,17 @@ pub struct Request {
     pub subresource: Option<String>,
     /// True for a dry run: the API server does not store the result.
     pub dry_run: bool,
+    values: Values,
+}
+
+/// The values that a request carries, by their type.
+#[derive(Clone, Default)]
+struct Values(HashMap<TypeId, Arc<dyn Any + Send + Sync>>);
+
+impl fmt::Debug for Values {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} values", self.0.len())
+    }
 }
 
 impl Request {
@@ -49,6 +73,7 @@ impl Request {
             name: String::new(),
             subresource: None,
             dry_run: false,
+            values: Values::default(),
         }
     }
 
@@ -61,5 +86,20 @@ impl Request {
     /// Returns the name of the user; empty if unknown.
     pub fn username(&self) -> &str {
         self.user.username.as_deref().unwrap_or_default()
+    }
+
+    /// Adds a value that defaults and rules read by [`config`](Self::config). Replaces a value of the same type. A test
+    /// adds values this way; a webhook adds those of its ConfigMaps.
+    pub fn with<T: Send + Sync + 'static>(mut self, value: impl Into<Arc<T>>) -> Self {
+        self.values.0.insert(TypeId::of::<T>(), value.into());
+        self
+    }
+
+    /// Returns the value of this type, or the default of the type if the request carries none. A webhook puts the
+    /// values of the types into the request that it declares by `Webhook::config`. Within one request each call returns
+    /// the same value.
+    pub fn config<T: Default + Send + Sync + 'static>(&self) -> Arc<T> {
+        let value = self.values.0.get(&TypeId::of::<T>()).cloned();
+        value.and_then(|value| value.downcast().ok()).unwrap_or_default()
     }
 }

@@ -3,7 +3,7 @@
 use super::{field_error::FieldError, request::Request};
 use crate::Kind;
 
-/// A Kind with rules that its schema cannot express.
+/// A Kind with rules that its schema cannot express. A rule that depends on a ConfigMap reads it by [`Request::config`].
 ///
 /// Faults of level [`Error`](crate::Level::Error) refuse the request. Faults of level
 /// [`Warning`](crate::Level::Warning) are returned to the client as warnings.

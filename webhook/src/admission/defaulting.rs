@@ -14,8 +14,8 @@ use super::{
 };
 use crate::webhook::Webhook;
 
-/// Makes the patch that sets the defaults and annotations of the new object.
-type MakePatch = Arc<dyn Fn(&Change) -> Result<json_patch::Patch, Denial> + Send + Sync>;
+/// Makes the patch that sets the defaults of the new object, and its user annotations if they are wanted.
+type MakePatch = Arc<dyn Fn(&Change, bool) -> Result<json_patch::Patch, Denial> + Send + Sync>;
 
 /// Sets the defaults that depend on the request.
 type SetRequestDefaults<K> = fn(&mut K, Option<&K>, &Request);
@@ -28,8 +28,13 @@ pub(crate) struct DefaultedKind {
 }
 
 impl Webhook {
-    /// Sets the defaults of a Kind when its objects are created or updated, and the annotations `<group>/creator` and
-    /// `<group>/lastModifier`.
+    /// Sets the defaults of a Kind when its objects are created or updated, and the annotations of
+    /// [`user_annotations`](Self::user_annotations).
+    ///
+    /// The patch contains only what [`Kind::set_defaults`] changes. A value of `#[serde(default)]` is not a change: the
+    /// decoded object has it already. Such a value comes from the schema of the derived CustomResourceDefinition, which
+    /// has it as `default`, so the API server fills it in before it calls the webhook. A default of `None`, or one that
+    /// `skip_serializing_if` skips, is not in the schema: the field stays absent.
     pub fn defaulting<K: Kind + CustomResourceExt>(self) -> Self {
         self.with_defaults::<K>(|_, _, _| {})
     }
@@ -39,12 +44,27 @@ impl Webhook {
         self.with_defaults::<K>(|object, old, request| object.set_request_defaults(old, request))
     }
 
+    /// Sets whether defaulting adds the annotations `<group>/creator` and `<group>/lastModifier` with the name of the user,
+    /// as Knative does. The default is true. Annotations that an object has already are kept.
+    ///
+    /// ```
+    /// use reknit_webhook::Webhook;
+    ///
+    /// let webhook = Webhook::new("demo.reknit.dev").user_annotations(false);
+    /// # let _ = webhook;
+    /// ```
+    pub fn user_annotations(mut self, enabled: bool) -> Self {
+        self.user_annotations = enabled;
+        self
+    }
+
     fn with_defaults<K: Kind + CustomResourceExt>(
         mut self,
         set_request_defaults: SetRequestDefaults<K>,
     ) -> Self {
         let defaulter = Defaulter { decoder: Decoder::new(), set_request_defaults };
-        let make_patch = Arc::new(move |change: &Change| defaulter.make_patch(change));
+        let make_patch =
+            Arc::new(move |change: &Change, annotate: bool| defaulter.make_patch(change, annotate));
         let kind = DefaultedKind { plural: K::plural(&()).into(), make_patch };
         self.defaulting.insert(GroupVersionKind::of::<K>(), kind);
         self
@@ -63,7 +83,7 @@ impl Webhook {
         let Some(handler) = self.defaulting.get(&kind) else {
             return deny(response, format!("mutation failed: unhandled kind: {kind}")).into();
         };
-        let response_with_patch = match (handler.make_patch)(&change) {
+        let response_with_patch = match (handler.make_patch)(&change, self.user_annotations) {
             Ok(patch) if patch.is_empty() => return response.into(),
             Ok(patch) => response.clone().with_patch(patch).map_err(|error| Denial::from(error.to_string())),
             Err(denial) => Err(denial),
@@ -83,28 +103,33 @@ struct Defaulter<K> {
 }
 
 impl<K: Kind + CustomResourceExt> Defaulter<K> {
-    /// Makes the patch that sets the defaults and annotations of the new object.
-    fn make_patch(&self, change: &Change) -> Result<json_patch::Patch, Denial> {
+    /// Makes the patch that sets the defaults of the new object, and its user annotations if they are wanted.
+    fn make_patch(&self, change: &Change, with_annotations: bool) -> Result<json_patch::Patch, Denial> {
         let object = change.new_object()?;
         let decoded = self.decoder.new_object(change)?;
         let old = self.decoder.old_object(change);
         let mut defaulted = self.apply_defaults(object, decoded, old.as_ref(), &change.request)?;
-        let old_defaulted = || {
-            let decoded = Decoded::new(old.clone()?).ok()?;
-            self.apply_defaults(change.old.as_ref()?, decoded, old.as_ref(), &change.request).ok()
-        };
-        // The annotations name the user who changed the spec. A default that was added to the Kind after the old object
-        // was stored also changes the spec, but not on the user's behalf, so the old object is compared with its
-        // defaults, too. The API server may call the webhook twice: the second result must equal the first.
-        let old_spec = change.old.as_ref().map(|old| &old["spec"]);
-        let differs_from_old = |spec| old_spec != Some(spec);
-        let user_changes_spec = differs_from_old(&object["spec"])
-            && differs_from_old(&defaulted["spec"])
-            && old_defaulted().is_none_or(|old| old["spec"] != defaulted["spec"]);
-        if user_changes_spec {
+        if with_annotations && self.user_changes_spec(change, &defaulted, old.as_ref()) {
             annotate(&mut defaulted, &change.request, &K::group(&()));
         }
         Ok(json_patch::diff(object, &defaulted))
+    }
+
+    /// Returns true if the user changes the spec.
+    ///
+    /// A default that was added to the Kind after the old object was stored also changes the spec, but not on the user's
+    /// behalf, so the old object is compared with its defaults, too. The API server may call the webhook twice: the
+    /// second result must equal the first.
+    fn user_changes_spec(&self, change: &Change, defaulted: &Value, old: Option<&K>) -> bool {
+        let old_defaulted = || {
+            let decoded = Decoded::new(old?.clone()).ok()?;
+            self.apply_defaults(change.old.as_ref()?, decoded, old, &change.request).ok()
+        };
+        let old_spec = change.old.as_ref().map(|old| &old["spec"]);
+        let differs_from_old = |spec: Option<&Value>| old_spec != spec;
+        differs_from_old(change.object.as_ref().map(|object| &object["spec"]))
+            && differs_from_old(Some(&defaulted["spec"]))
+            && old_defaulted().is_none_or(|old| old["spec"] != defaulted["spec"])
     }
 
     /// Sets the defaults of the decoded object and merges them into its JSON, which keeps unknown fields.

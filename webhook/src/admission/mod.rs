@@ -1,6 +1,7 @@
 //! Admission reviews: defaulting, validation and strict decoding of objects.
 
 pub(crate) mod config_maps;
+pub(crate) mod config_values;
 pub(crate) mod decoding;
 pub(crate) mod defaulting;
 pub(crate) mod denial;

@@ -164,17 +164,14 @@ impl TryFrom<WireReview> for Review {
             WireOperation::Connect => None,
         };
         let non_empty = |text: Option<String>| text.filter(|text| !text.is_empty());
-        let change = operation.map(|operation| Change {
-            request: Request {
-                operation,
-                user: request.user_info,
-                namespace: non_empty(request.namespace),
-                name: request.name,
-                subresource: non_empty(request.sub_resource),
-                dry_run: request.dry_run,
-            },
-            object: request.object,
-            old: request.old_object,
+        let change = operation.map(|operation| {
+            let mut attributes = Request::new(operation);
+            attributes.user = request.user_info;
+            attributes.namespace = non_empty(request.namespace);
+            attributes.name = request.name;
+            attributes.subresource = non_empty(request.sub_resource);
+            attributes.dry_run = request.dry_run;
+            Change { request: attributes, object: request.object, old: request.old_object }
         });
         let mut review = Self::new(request.kind, change);
         review.response.types = TypeMeta { api_version: wire.api_version, kind: wire.kind };

@@ -1,6 +1,6 @@
 //! Admission requests for tests, which call the webhook without a server.
 
-use std::error::Error;
+use std::{error::Error, sync::Arc};
 
 use kube::core::{Status, admission::AdmissionResponse, response::StatusCause};
 use reknit_apis::{Operation, Request};
@@ -77,6 +77,12 @@ impl Proposal {
     /// Sets the user who sends the request.
     pub fn by(mut self, username: &str) -> Self {
         self.request = self.request.by(username);
+        self
+    }
+
+    /// Sets the value that [`Request::config`] returns for this type.
+    pub fn with<T: Send + Sync + 'static>(mut self, value: impl Into<Arc<T>>) -> Self {
+        self.request = self.request.with(value);
         self
     }
 

@@ -30,7 +30,7 @@ use self::{
     limits::Limits,
     metrics::Metrics,
 };
-use crate::{certificates::identity::Identity, webhook::Webhook};
+use crate::{admission::config_values::ConfigValues, certificates::identity::Identity, webhook::Webhook};
 
 /// The minimum time between two warnings of TLS alerts.
 const ALERT_LOG_INTERVAL: Duration = Duration::from_secs(60);
@@ -77,6 +77,7 @@ impl Webhook {
         let metrics = Metrics::new(registry).map_err(|error| serve_error(&error))?;
         let tls = TlsAcceptor::from(Arc::new(identity.config().map_err(|error| serve_error(&error))?));
         let (drain, limits) = (Drain::default(), self.limits.clone());
+        let config_values = self.config_values.clone();
         let router = routes::router(Arc::new(self), metrics.clone(), drain.clone());
         let server = Server {
             tls,
@@ -86,6 +87,7 @@ impl Webhook {
             closing: watch::Sender::default(),
             phase_changed: Arc::default(),
             last_alert: Mutex::default(),
+            config_values,
         };
         Ok(Arc::new(server).run(listener, drain, stop))
     }
@@ -103,6 +105,7 @@ struct Server {
     /// Notified when a connection ends or enters another phase.
     phase_changed: Arc<Notify>,
     last_alert: Mutex<Option<Instant>>,
+    config_values: ConfigValues,
 }
 
 /// The activity and the task of an open connection.
@@ -128,8 +131,9 @@ impl Server {
         self.closing.closed().await;
     }
 
-    /// Accepts connections and never returns.
+    /// Accepts connections and never returns. Clients that connect before the ConfigMaps are read wait for a while.
     async fn accept(self: &Arc<Self>, listener: &TcpListener) {
+        self.config_values.wait_until_read().await;
         let mut connections = Vec::new();
         loop {
             match listener.accept().await {

@@ -75,8 +75,12 @@ pub(crate) fn router(webhook: Arc<Webhook>, metrics: Metrics, drain: Drain) -> R
     let route = |path, max_bytes| Route { path, max_bytes, shared: shared.clone() };
     let mut router = Router::new();
     let reviews: [(_, _, ReviewHandler); 3] = [
-        (DEFAULTING, webhook.defaulting.is_empty(), Webhook::set_defaults),
-        (VALIDATION, webhook.validation.is_empty(), Webhook::validate),
+        (DEFAULTING, webhook.defaulting.is_empty(), |webhook, review| {
+            webhook.handle_with_configs(review, Webhook::set_defaults)
+        }),
+        (VALIDATION, webhook.validation.is_empty(), |webhook, review| {
+            webhook.handle_with_configs(review, Webhook::validate)
+        }),
         (CONFIG_VALIDATION, webhook.config_maps.is_empty(), Webhook::validate_config_map),
     ];
     for (path, is_unused, handler) in reviews {

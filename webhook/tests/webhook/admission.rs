@@ -60,6 +60,31 @@ async fn only_a_change_of_the_spec_sets_the_last_modifier() {
 }
 
 #[tokio::test]
+async fn disabled_user_annotations_are_neither_set_nor_removed() {
+    let webhook = webhook().user_annotations(false);
+    let created = webhook.admit(Proposal::create(lamp("hall")).by("alice")).await.unwrap().object;
+    assert_eq!((&created["spec"]["watts"], &created["metadata"]["annotations"]), (&json!(40), &Value::Null));
+    let annotated = with(created, "/metadata/annotations", json!({"tests.reknit.dev/creator": "alice"}));
+    let brighter = with(annotated.clone(), "/spec/watts", 50);
+    let updated = webhook.admit(Proposal::update(&annotated, &brighter).by("bob")).await.unwrap().object;
+    assert_eq!(updated, brighter);
+}
+
+#[tokio::test]
+async fn a_serde_default_is_not_in_the_patch() {
+    let shaded = with(lamp("hall"), "/spec/fabric", json!({}));
+    let admitted = webhook().admit(Proposal::create(shaded)).await.unwrap();
+    assert_eq!(admitted.object["spec"]["fabric"], json!({}));
+}
+
+#[tokio::test]
+async fn a_refusal_tells_the_faults_by_field() {
+    let refused = webhook().admit(Proposal::create(lamp(""))).await.unwrap_err();
+    let causes: Vec<_> = refused.causes().iter().map(|cause| (&*cause.field, &*cause.message)).collect();
+    assert_eq!(causes, [("spec.room", "Required value")]);
+}
+
+#[tokio::test]
 async fn a_new_default_for_a_stored_object_does_not_set_the_last_modifier() {
     let update =
         Proposal::update(lamp("hall"), with(lamp("hall"), "/metadata/labels", json!({"a": "b"}))).by("bob");

@@ -3,6 +3,7 @@
 
 mod admission;
 mod bulb;
+mod config_values;
 mod lamp;
 mod local_server;
 mod memory;
