@@ -1,13 +1,24 @@
 //! Items for the other crates of reknit. They are not part of the public API, and may change in any release.
 
+use kube::{api::DynamicObject, discovery::ApiResource};
 use reknit_apis::Key;
 use serde::Serialize;
 
-use crate::{Cached, Informer};
+use crate::{Cached, Informer, Informers, Selection};
 pub use crate::{
     client::{NoRetry, ResourcePath},
     config::with_pinned_config,
 };
+
+/// Opens an informer without waiting for its first list. Nothing may read it before
+/// [`first_list`](Informer::first_list) succeeded.
+pub fn open_unsynced(
+    informers: &Informers,
+    kind: &ApiResource,
+    selection: Selection,
+) -> Informer<DynamicObject> {
+    informers.get(kind.clone(), selection)
+}
 
 /// For tests: inserts an object into the informer's cache and calls its handlers. An object that the selection does not
 /// admit is removed instead. Fails if the object cannot be serialized and deserialized again.

@@ -43,6 +43,6 @@ pub use config::{Config, FromConfigMap};
 pub use context::{Builder, Context, Inject, Missing, Shutdown, ShutdownTrigger};
 pub use informer::{
     Cached, Change, Filter, Index, Informer, InformerHandle, InformerState, Informers, KeyEvent, Metadata,
-    Old, Selection, Unresolved, WeakIndex, annotation, controlled_by, controller_name, label, named,
-    namespace, select,
+    NotSynced, Old, Selection, Unresolved, WeakIndex, annotation, controlled_by, controller_name, label,
+    named, namespace, select,
 };

@@ -307,7 +307,7 @@ impl Context {
 
     /// Returns the informer of a Kind that is known only at run time.
     pub fn informer_of(&self, kind: &ApiResource, selection: Selection) -> Informer<DynamicObject> {
-        self.as_dependency(self.keep(self.0.shared.informers.get_dynamic(kind, selection)))
+        self.as_dependency(self.keep(self.0.shared.informers.get(kind.clone(), selection)))
     }
 
     /// Returns the informer without making it a dependency. The caller [adds](Self::add_dependency) a dependency that wraps it.
@@ -315,7 +315,7 @@ impl Context {
         &self,
         selection: Selection,
     ) -> Informer<K> {
-        self.keep(self.0.shared.informers.get(&(), selection))
+        self.keep(self.0.shared.informers.get(ApiResource::erase::<K>(&()), selection))
     }
 
     /// Adds a sync dependency to the controller under construction.

@@ -61,6 +61,7 @@ pub(super) fn guess(kind: &GroupVersionKind, objects: &[Value]) -> (ApiResource,
 
 #[cfg(test)]
 mod tests {
+    use kube::api::DynamicObject;
     use serde_json::json;
 
     use super::*;
@@ -104,7 +105,7 @@ mod tests {
             let informers = Context::preloaded("test", client.clone(), vec![object]).informers();
             let (resource, scope) = informers.resolve(&lamp()).await.unwrap().unwrap();
             assert_eq!((resource.plural.as_str(), scope), ("lamps", expected));
-            assert_eq!(informers.get_dynamic(&resource, crate::select()).len(), 1);
+            assert_eq!(informers.open::<DynamicObject>(&resource, crate::select()).await.unwrap().len(), 1);
         }
         assert!(server.is_idle());
     }

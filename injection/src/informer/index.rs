@@ -146,9 +146,10 @@ mod tests {
     };
 
     use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::discovery::ApiResource;
 
     use crate::{
-        Context, Informer,
+        Context, Informer, select,
         testing::{map, server},
     };
 
@@ -168,7 +169,7 @@ mod tests {
     #[tokio::test]
     async fn a_weak_index_is_the_same_index_until_the_informer_stops() {
         let maps: Informer<ConfigMap> =
-            Context::new("test", server().0).informers().get(&(), crate::select());
+            Context::new("test", server().0).informers().get(ApiResource::erase::<ConfigMap>(&()), select());
         let weak = maps.index(|map| map.metadata.name.clone()).downgrade();
         maps.insert(&serde_json::from_value(map("a", "1")).unwrap()).unwrap();
         assert_eq!(weak.upgrade().unwrap().get("a").count(), 1);

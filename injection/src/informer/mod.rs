@@ -4,6 +4,7 @@ pub(crate) mod cached;
 pub(crate) mod change;
 mod discovery;
 mod filter;
+mod first_list;
 pub(crate) mod handle;
 mod index;
 pub(crate) mod key_event;
@@ -30,6 +31,7 @@ pub use self::{
     change::{Change, Old},
     discovery::Unresolved,
     filter::{Filter, annotation, controlled_by, controller_name, label, named, namespace},
+    first_list::NotSynced,
     handle::{InformerHandle, InformerState},
     index::{Index, WeakIndex},
     key_event::KeyEvent,

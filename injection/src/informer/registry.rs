@@ -7,7 +7,6 @@ use std::{
 };
 
 use kube::{
-    api::DynamicObject,
     core::GroupVersionKind,
     discovery::{ApiResource, Scope},
 };
@@ -17,7 +16,7 @@ use tokio::runtime;
 use typemap_rev::{TypeMap, TypeMapKey};
 
 use super::{
-    Cached, Informer, InformerHandle, InformerState, Selection, SharedInformer, discovery,
+    Cached, Informer, InformerHandle, InformerState, NotSynced, Selection, SharedInformer, discovery,
     discovery::Unresolved, metrics::MetricFamilies,
 };
 use crate::{
@@ -80,14 +79,31 @@ impl Informers {
         }))
     }
 
-    /// Returns the informer of this type, Kind and selection. It starts at once if the informers are started.
-    pub fn get<K: Cached>(&self, kind: &K::DynamicType, selection: Selection) -> Informer<K> {
-        self.open(ApiResource::erase::<K>(kind), selection)
-    }
-
-    /// Returns the informer of a Kind that is known only at run time, which [`resolve`](Self::resolve) finds.
-    pub fn get_dynamic(&self, kind: &ApiResource, selection: Selection) -> Informer<DynamicObject> {
-        self.open(kind.clone(), selection)
+    /// Opens the informer of this type, Kind and selection at run time, and returns it once its first list is in the
+    /// cache, so that an object that is not listed yet is never taken for absent. The caller keeps the informer: it
+    /// stops when the last clone is dropped.
+    ///
+    /// ```
+    /// use kube::{api::DynamicObject, core::GroupVersionKind};
+    /// use reknit_injection::{Informers, select};
+    ///
+    /// async fn count(informers: &Informers, kind: &GroupVersionKind) -> Result<usize, Box<dyn std::error::Error>> {
+    ///     let Some((resource, _scope)) = informers.resolve(kind).await? else { return Ok(0) };
+    ///     Ok(informers.open::<DynamicObject>(&resource, select()).await?.len())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of [`Informer::first_list`].
+    pub async fn open<K: Cached>(
+        &self,
+        kind: &K::DynamicType,
+        selection: Selection,
+    ) -> Result<Informer<K>, NotSynced> {
+        let informer = self.get(ApiResource::erase::<K>(kind), selection);
+        informer.first_list().await?;
+        Ok(informer)
     }
 
     /// Starts all informers that are in use, and from now on each new one at once. Must be called within a tokio runtime.
@@ -131,7 +147,9 @@ impl Informers {
         Ok(found)
     }
 
-    fn open<K: Cached>(&self, kind: ApiResource, selection: Selection) -> Informer<K> {
+    /// Returns the informer of this type, Kind and selection. It starts at once if the informers are started, and its
+    /// cache may not be synced yet.
+    pub(crate) fn get<K: Cached>(&self, kind: ApiResource, selection: Selection) -> Informer<K> {
         let key = (kind.clone(), selection.to_string());
         let mut by_type = self.0.by_type.lock();
         let informers = by_type.entry::<OfType<K>>().or_default();

@@ -9,15 +9,13 @@ use kube::{
     discovery::{ApiResource, Scope},
 };
 use reknit_apis::Key;
-use reknit_injection::{Informer, InformerState, Informers, Selection, select};
+use reknit_injection::{Informer, Informers, Selection, internal::open_unsynced, select};
 
 use super::trackers::{Tracker, Trackers};
 use crate::{Error, Permanent, Queue, Result};
 
-/// The time that a pass waits for the first list of a newly opened informer.
-const FIRST_LIST_TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest time until the retry for a Kind that is unknown or cannot be listed, since no watch reports when it can.
-pub(super) const RETRY_WITHIN: Duration = Duration::from_secs(30);
+const RETRY_WITHIN: Duration = Duration::from_secs(30);
 
 /// Finds Kinds at run time for one controller, and keeps their informers open while a tracked object uses them.
 #[derive(Clone)]
@@ -55,8 +53,6 @@ pub(super) enum KindError {
     Namespace { kind: String, namespace: String, selected: String },
     #[error("the reference to a {kind} names no namespace, and {observer} lies in none: name the namespace")]
     NoNamespace { kind: String, observer: String },
-    #[error("the first list of {informer} is not there yet: {why}")]
-    NotSynced { informer: String, why: String },
 }
 
 impl DynamicKinds {
@@ -96,7 +92,7 @@ impl DynamicKinds {
         let (resource, scope) = found.ok_or_else(|| Error::from(unknown()).retry_within(RETRY_WITHIN))?;
         let is_namespaced = scope == Scope::Namespaced;
         let selection = if is_namespaced { self.namespaces.clone() } else { select() };
-        let informer = self.informers.get_dynamic(&resource, selection);
+        let informer = open_unsynced(&self.informers, &resource, selection);
         Ok(FoundKind { gvk, resource, is_namespaced, informer })
     }
 
@@ -149,9 +145,10 @@ impl FoundKind {
         &self.gvk
     }
 
-    /// Waits for the first list, unless the informer already reports why it cannot be listed.
+    /// Waits for the first list. A failure is retried like an unknown Kind.
     pub(crate) async fn first_list(&self) -> Result<()> {
-        wait_for_first_list(&self.informer).await
+        let listed = self.informer.first_list().await;
+        listed.map_err(|error| Error::from(error).retry_within(RETRY_WITHIN))
     }
 }
 
@@ -160,24 +157,9 @@ fn describe(api_version: &str, kind: &str) -> String {
     format!("{kind} of {api_version}")
 }
 
-async fn wait_for_first_list(informer: &Informer<DynamicObject>) -> Result<()> {
-    if !matches!(informer.state(), InformerState::Waiting { why, .. } if !why.is_empty()) {
-        let _ = tokio::time::timeout(FIRST_LIST_TIMEOUT, informer.synced()).await;
-    }
-    let why = match informer.state() {
-        InformerState::Synced { .. } => return Ok(()),
-        InformerState::NotStarted => "the informers of this process are not started yet".into(),
-        InformerState::Waiting { why, .. } if why.is_empty() => "the API server has not answered yet".into(),
-        InformerState::Waiting { why, .. } => why,
-    };
-    Err(Error::from(KindError::NotSynced { informer: informer.name().into(), why })
-        .retry_within(RETRY_WITHIN))
-}
-
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::api::core::v1::ConfigMap;
-    use reknit_injection::Context;
+    use reknit_injection::{Context, Informer};
     use reknit_testing::ApiServer;
 
     use super::*;
@@ -185,8 +167,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_kind_that_is_not_listed_yet_is_retried_like_an_unknown_one() {
         let cx = Context::new("test", ApiServer::new().client());
-        let maps = cx.informers().get_dynamic(&ApiResource::erase::<ConfigMap>(&()), select());
-        let error = wait_for_first_list(&maps).await.unwrap_err();
+        let gvk = GroupVersionKind::gvk("", "v1", "ConfigMap");
+        let resource = ApiResource::from_gvk(&gvk);
+        let informer: Informer<DynamicObject> = cx.informer_of(&resource, select());
+        let found = FoundKind { gvk, resource, is_namespaced: true, informer };
+        let error = found.first_list().await.unwrap_err();
         assert!(!error.is_permanent());
         assert_eq!(error.latest_retry(), Some(RETRY_WITHIN));
     }

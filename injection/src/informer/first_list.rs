@@ -1,0 +1,74 @@
+//! Waits for the first list of an informer that is opened at run time.
+
+use std::time::Duration;
+
+use super::{Cached, Informer, InformerState};
+
+/// The longest time to wait for a first list.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The error of an informer whose first list is not complete.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the first list of {informer} is not there yet: {why}")]
+pub struct NotSynced {
+    informer: String,
+    why: String,
+}
+
+impl<K: Cached> Informer<K> {
+    /// Waits up to ten seconds for the first list. Does not wait if the informer already reports why it cannot be
+    /// listed.
+    ///
+    /// # Errors
+    ///
+    /// The objects were not listed: the informers of the process are not started, the API server does not know the
+    /// Kind or refuses the list, or it has not answered in time.
+    pub async fn first_list(&self) -> Result<(), NotSynced> {
+        if !matches!(self.state(), InformerState::Waiting { why, .. } if !why.is_empty()) {
+            let _ = tokio::time::timeout(TIMEOUT, self.synced()).await;
+        }
+        let why = match self.state() {
+            InformerState::Synced { .. } => return Ok(()),
+            InformerState::NotStarted => "the informers of this process are not started yet".into(),
+            InformerState::Waiting { why, .. } if why.is_empty() => {
+                "the API server has not answered yet".into()
+            }
+            InformerState::Waiting { why, .. } => why,
+        };
+        Err(NotSynced { informer: self.name().into(), why })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::{api::DynamicObject, discovery::ApiResource};
+
+    use crate::{
+        Context, select,
+        testing::{map, server},
+    };
+
+    #[tokio::test]
+    async fn a_kind_that_no_constructor_requested_is_listed_before_it_is_read() {
+        let (client, mut server) = server();
+        let informers = Context::new("test", client).informers();
+        informers.start();
+        let kind = ApiResource::erase::<ConfigMap>(&());
+        let objects = [map("a", "5")];
+        let (maps, _watch) =
+            tokio::join!(informers.open::<DynamicObject>(&kind, select()), server.sync("10", &objects));
+        assert_eq!(maps.unwrap().list().count(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_kind_that_is_not_listed_in_time_is_an_error() {
+        let (client, _server) = server();
+        let informers = Context::new("test", client).informers();
+        let error = async || informers.open::<ConfigMap>(&(), select()).await.unwrap_err().to_string();
+        let message = "the first list of configmaps is not there yet: the informers of this process are not started yet";
+        assert_eq!(error().await, message);
+        informers.start();
+        assert!(error().await.ends_with("the API server has not answered yet"));
+    }
+}
