@@ -120,6 +120,9 @@
 //! | find the address of a [`Destination`](apis::Destination) | `build.resolver()`, and [`AddressResolver::resolve`](prelude::AddressResolver::resolve) in the reconcile | Knative's `URIResolver` |
 //! | create or restore a child, and know which of the two happened | [`Owned::apply`](prelude::Owned::apply), [`Applied`](prelude::Applied) | `controllerutil.CreateOrUpdate`; server-side apply |
 //! | own children of a Kind that is only known at run time, by a template | `build.owns_any()` and [`OwnedAny::kind`](prelude::OwnedAny::kind) | Knative's duck types with a dynamic client |
+//! | read objects of any Kind by the fields that they have in common | [`TrackedAny::get_as`](prelude::TrackedAny::get_as) with a [`Duck`](prelude::Duck) | Knative's duck informers |
+//! | find the keys that read an object | [`Tracked::observers`](prelude::Tracked::observers) | `GetObservers` of Knative's tracker |
+//! | make an object the controller of another by hand | [`controller_reference`](reconciler::controller_reference) | `kmeta.NewControllerRef`; `controllerutil.SetControllerReference` |
 //! | delete a child with its dependents | [`Owned::delete`](prelude::Owned::delete), in the background; [`delete_with`](prelude::Owned::delete_with) | `Delete` with `PropagationPolicy` |
 //! | inject into the pod templates of other objects, as a SinkBinding does | [`Bindable`](reconciler::Bindable), `build.subjects()` | Knative's `psbinding` |
 //! | map changes of other objects to keys | `build.watch(&informer).keys(..)`, with [`keys`](prelude::keys) for labels and namespaces | `EnqueueRequestsFromMapFunc`; `Controller::watches` |
@@ -212,8 +215,9 @@ pub mod prelude {
         Change, Config, Context, FromConfigMap, Informer, Inject, Selection, annotation, label, select,
     };
     pub use reknit_reconciler::{
-        AddressResolver, Applied, Controller, Error, Event, FinalizeKind, NotApplied, ObserveKind, Outcome,
-        Owned, OwnedAny, Permanent, Queue, ReconcileKind, Result, Tracked, TrackedAny, keys,
+        AddressResolver, Applied, Controller, Duck, Error, Event, FinalizeKind, NoFields, NotApplied,
+        ObserveKind, Outcome, Owned, OwnedAny, Permanent, Queue, ReconcileKind, Result, Tracked, TrackedAny,
+        keys,
     };
     pub use reknit_sharedmain::{self as sharedmain, Main};
     pub use reknit_webhook::Webhook;

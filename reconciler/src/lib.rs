@@ -113,13 +113,13 @@ pub use controller::{
 pub use error::{Error, Permanent, Result};
 pub use events::{Event, Recorder};
 pub use outcome::Outcome;
-pub use owned::{Applied, NotApplied, Owned, OwnedAny, applied};
+pub use owned::{Applied, NotApplied, Owned, OwnedAny, applied, controller_reference};
 pub use per_key::PerKey;
 pub use queue::Queue;
 pub use reknit_apis::{KReference, Key, Reference};
 pub use resolver::AddressResolver;
 pub use roles::{FinalizeKind, ObserveDeletion, ObserveKind, ReconcileKey, ReconcileKind};
-pub use tracker::{Tracked, TrackedAny};
+pub use tracker::{Duck, NoFields, Tracked, TrackedAny};
 
 /// The constructor of a controller. `main` gets a list of them.
 pub type ControllerConstructor = fn(&reknit_injection::Context) -> Result<Controller>;

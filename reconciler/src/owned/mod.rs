@@ -11,5 +11,8 @@ mod error;
 mod lister;
 mod owner;
 
-pub use self::{any::OwnedAny, applied::Applied, desired::applied, error::NotApplied, lister::Owned};
+pub use self::{
+    any::OwnedAny, applied::Applied, desired::applied, error::NotApplied, lister::Owned,
+    owner::controller_reference,
+};
 pub(crate) use self::{child_kind::ChildKind, owner::owner_key};

@@ -31,8 +31,20 @@ pub(super) fn is_controlled_by<O: Resource<DynamicType = ()>, T: Resource>(owner
     }
 }
 
-/// The reference that makes `owner` the controller of an object.
-pub(super) fn controller_reference<O: Resource<DynamicType = ()>>(owner: &O) -> OwnerReference {
+/// Returns the owner reference that makes `owner` the controller of an object, as Knative's `kmeta.NewControllerRef`
+/// does. Its uid is empty if the owner has none, as in a test. [`Owned`](crate::Owned) sets it by itself.
+///
+/// ```
+/// use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+/// use reknit_reconciler::controller_reference;
+///
+/// fn copy_of(map: &ConfigMap, owner: &Pod) -> ConfigMap {
+///     let mut copy = ConfigMap { data: map.data.clone(), ..ConfigMap::default() };
+///     copy.metadata.owner_references = Some(vec![controller_reference(owner)]);
+///     copy
+/// }
+/// ```
+pub fn controller_reference<O: Resource<DynamicType = ()>>(owner: &O) -> OwnerReference {
     OwnerReference {
         api_version: O::api_version(&()).into_owned(),
         kind: O::kind(&()).into_owned(),

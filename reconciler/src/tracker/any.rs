@@ -4,8 +4,9 @@ use std::{fmt, sync::Arc};
 
 use kube::{Resource, api::DynamicObject, core::Selector};
 use reknit_apis::{KReference, Key, Reference};
+use serde::de::DeserializeOwned;
 
-use super::{dynamic_kinds::DynamicKinds, tracked::matching};
+use super::{duck::decode, dynamic_kinds::DynamicKinds, tracked::matching};
 use crate::{Permanent, Result};
 
 /// Objects of any Kind for a pass to read by reference. A change of an object that was read enqueues the key, as with
@@ -104,6 +105,58 @@ impl TrackedAny {
         self.kinds.read(&found, |tracker| tracker.read(&observer, &target));
         found.first_list().await?;
         Ok(found.informer.get(&target).into_iter().collect())
+    }
+
+    /// Returns the object that the reference names as a `T`, usually a [`Duck`](crate::Duck).
+    ///
+    /// ```
+    /// use k8s_openapi::api::core::v1::Pod;
+    /// use reknit_reconciler::{Duck, KReference, NoFields, Result, TrackedAny};
+    /// use serde::Deserialize;
+    ///
+    /// #[derive(Deserialize, Default)]
+    /// struct SourceStatus {
+    ///     #[serde(rename = "sinkUri")]
+    ///     sink_uri: Option<String>,
+    /// }
+    ///
+    /// async fn sink_of(sources: &TrackedAny, pod: &Pod, source: &KReference) -> Result<Option<String>> {
+    ///     let source = sources.get_as::<Duck<NoFields, SourceStatus>>(pod, source).await?;
+    ///     Ok(source.and_then(|source| source.status.sink_uri))
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`get`](Self::get). An object that cannot be decoded is a permanent error; its next change
+    /// enqueues the observer.
+    pub async fn get_as<T: DeserializeOwned>(
+        &self,
+        observer: &(impl Resource + Sync),
+        reference: &KReference,
+    ) -> Result<Option<T>> {
+        let found = self.get(observer, reference).await?;
+        found.map(|object| decode(&object)).transpose().permanent()
+    }
+
+    /// Returns the objects that the reference names or selects as `T`s, as [`get_as`](Self::get_as) does.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`get_as`](Self::get_as).
+    pub async fn all_as<T: DeserializeOwned>(
+        &self,
+        observer: &(impl Resource + Sync),
+        reference: &Reference,
+    ) -> Result<Vec<T>> {
+        let found = self.all(observer, reference).await?;
+        found.iter().map(|object| decode(object)).collect::<Result<_, _>>().permanent()
+    }
+
+    /// Returns the keys of the objects whose passes have read this object, by its name or by its labels. Corresponds to
+    /// `GetObservers` of Knative's tracker. An object without `types` has none.
+    pub fn observers(&self, object: &DynamicObject) -> Vec<Key> {
+        self.kinds.observers(object)
     }
 
     /// Drops all reads by this observer, for a finalizer whose object takes some time to be deleted.

@@ -73,6 +73,12 @@ impl DynamicKinds {
         self.trackers.dynamic_informers()
     }
 
+    /// The keys of the objects that have read this object.
+    pub(super) fn observers(&self, object: &DynamicObject) -> Vec<Key> {
+        let kind = object.types.as_ref().and_then(|types| GroupVersionKind::try_from(types).ok());
+        kind.map(|kind| self.trackers.dynamic_observers(&kind, object)).unwrap_or_default()
+    }
+
     /// Drops all reads of such Kinds by this observer.
     pub(crate) fn forget(&self, observer: &Key) {
         self.trackers.forget_dynamic(observer);

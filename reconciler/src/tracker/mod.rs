@@ -4,6 +4,7 @@
 //! dropped after the first successful pass that does not repeat it, or with its observer.
 
 mod any;
+mod duck;
 mod dynamic_kinds;
 mod index;
 #[cfg(test)]
@@ -11,7 +12,11 @@ mod tests;
 mod tracked;
 mod trackers;
 
-pub use self::{any::TrackedAny, tracked::Tracked};
+pub use self::{
+    any::TrackedAny,
+    duck::{Duck, NoFields},
+    tracked::Tracked,
+};
 pub(crate) use self::{
     dynamic_kinds::{DynamicKinds, FoundKind},
     trackers::{Tracker, Trackers},

@@ -65,6 +65,12 @@ impl<T: Cached<DynamicType = (), Scope: Scope>> Tracked<T> {
         matching(&self.informer, namespace, selector)
     }
 
+    /// Returns the keys of the objects whose passes have read this object, by its name or by its labels. Corresponds to
+    /// `GetObservers` of Knative's tracker.
+    pub fn observers(&self, object: &T) -> Vec<Key> {
+        self.tracker.observers_of(object)
+    }
+
     /// Records the read, then returns the object from the cache.
     fn read<O: Resource>(&self, observer: &O, target: Key) -> Option<Arc<T>> {
         self.tracker.read(&Key::of(observer), &target); // first: a change after the cache is read is not missed

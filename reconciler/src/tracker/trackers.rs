@@ -1,11 +1,12 @@
 //! The trackers of one controller, and the informers that it opened at run time.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::{Arc, Weak},
 };
 
 use kube::{
+    Resource,
     api::DynamicObject,
     core::{GroupVersionKind, Selector},
 };
@@ -42,6 +43,18 @@ impl Tracker {
             index.observers_by_labels(key.namespace.as_deref(), labels, &mut observers);
         }
         observers
+    }
+
+    /// The keys of the observers of this object, by its name and by its labels, in order.
+    pub(super) fn observers_of<T: Resource>(&self, object: &T) -> Vec<Key> {
+        let (mut observers, meta) = (HashSet::new(), object.meta());
+        let index = self.0.lock();
+        index.observers_by_name(&Key::of(object), &mut observers);
+        let labels = meta.labels.as_ref().unwrap_or(const { &BTreeMap::new() });
+        index.observers_by_labels(meta.namespace.as_deref(), labels, &mut observers);
+        let mut keys: Vec<_> = observers.iter().map(|observer| Key::from(&**observer)).collect();
+        keys.sort();
+        keys
     }
 
     pub(crate) fn read(&self, observer: &Key, target: &Key) {
@@ -146,6 +159,12 @@ impl Trackers {
     pub(super) fn forget_dynamic(&self, key: &Key) {
         self.0.dynamic.lock().values().for_each(|dynamic| dynamic.tracker.forget(key));
         self.close_unused();
+    }
+
+    /// The keys of the objects that have read this object of a Kind that is known only at run time.
+    pub(super) fn dynamic_observers(&self, kind: &GroupVersionKind, object: &DynamicObject) -> Vec<Key> {
+        let tracker = self.0.dynamic.lock().get(kind).map(|dynamic| dynamic.tracker.clone());
+        tracker.map(|tracker| tracker.observers_of(object)).unwrap_or_default()
     }
 
     /// The open informers of Kinds that references name.

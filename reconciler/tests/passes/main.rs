@@ -5,6 +5,7 @@
 mod binding;
 mod children;
 mod children_any;
+mod ducks;
 mod events;
 mod finalizers;
 mod limits;
