@@ -157,13 +157,15 @@
 //! [`Webhook`](prelude::Webhook) collects the Kinds, and [`Main::webhook`](prelude::Main::webhook) serves it. The framework
 //! creates and rotates the serving certificate and keeps the CA bundles of the webhook configurations current.
 //! [`Convertible`](apis::Convertible) converts between versions. The documentation of [`Webhook`](prelude::Webhook) shows a
-//! test without a server.
+//! test without a server. kubectl prints a line for each field of a refused object, as for faults that the API server finds
+//! itself.
 //!
 //! # Testing
 //!
 //! [`testing`] supports two kinds of tests. A table test runs the program's own constructor and one reconcile (a "pass") on
 //! given objects, against an in-memory API server, and compares the writes and events. A
-//! [`ControlPlane`](testing::ControlPlane) is a real API server on 127.0.0.1.
+//! [`ControlPlane`](testing::ControlPlane) is a real API server on 127.0.0.1, which can call the program's webhook
+//! ([`serve_webhook`](testing::ControlPlane::serve_webhook)).
 //!
 //! ```
 //! # use k8s_openapi::api::core::v1::Namespace;

@@ -60,6 +60,8 @@
 //! Tests share [one control plane for each process](ControlPlane::shared), each in a namespace of its own. A test that
 //! stops the API server or compacts etcd [starts](ControlPlane::start) its own.
 //!
+//! [`ControlPlane::serve_webhook`] serves the program's webhook in the test, and has the API server call it.
+//!
 //! # One reconcile, in memory
 //!
 //! A test describes the objects that exist by [`given`], runs one reconcile by [`pass`](Given::pass), with the controller's
@@ -112,7 +114,7 @@ mod table;
 
 pub use self::{
     api_server::{ApiServer, Verb, Write},
-    control_plane::{Builder, ControlPlane, Error},
+    control_plane::{Builder, ControlPlane, Error, WebhookServer},
     eventually::{Check, eventually},
     in_memory::{ControllerExt, InformerExt},
     table::{Given, Passed, Table, Want, given, nothing, table},

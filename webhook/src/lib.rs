@@ -80,7 +80,10 @@
 
 mod admission;
 mod certificates;
+mod configurations;
 mod conversion;
+#[doc(hidden)]
+pub mod internal;
 mod process;
 mod server;
 mod webhook;

@@ -13,7 +13,8 @@ use crate::{
         configuration::Configuration, controller::CertificateReconciler, identity::Identity,
         service::ServiceNames,
     },
-    server::routes::{CONFIG_VALIDATION, CONVERSION, DEFAULTING, VALIDATION},
+    configurations::Entry,
+    server::routes::CONVERSION,
     webhook::Webhook,
 };
 
@@ -54,7 +55,7 @@ impl Webhook {
         self.system_namespace = Some(namespace.into());
         self = self.watch_configs(cx);
         let identity = Identity::default();
-        let configurations = self.configurations();
+        let configurations = self.called_by();
         let (controller, secret_informer) =
             CertificateReconciler::controller(cx, namespace, names, self.lifetime, configurations, &identity);
         let (registry, shutdown) = (cx.metrics().clone(), cx.shutdown());
@@ -68,30 +69,15 @@ impl Webhook {
         Ok((controller, server))
     }
 
-    fn configurations(&self) -> Vec<Configuration> {
-        let name = |prefix: &str| format!("{prefix}.webhook.{}", self.domain);
+    /// Returns the objects that the controller keeps up to date.
+    fn called_by(&self) -> Vec<Configuration> {
         let conversion =
             |name: &String| Configuration::new::<CustomResourceDefinition>(name.clone(), CONVERSION, None);
-        let mut configurations: Vec<_> = self.crd_names().into_iter().map(conversion).collect();
-        if !self.defaulting.is_empty() {
-            let (name, rules) = (name("defaulting"), self.defaulting_rules());
-            configurations.push(Configuration::new::<MutatingWebhookConfiguration>(
-                name,
-                DEFAULTING,
-                Some(rules),
-            ));
-        }
-        let validating = [
-            ("validation", VALIDATION, self.validation.is_empty(), self.validation_rules()),
-            ("config", CONFIG_VALIDATION, self.config_maps.is_empty(), Self::config_map_rules()),
-        ];
-        for (prefix, path, _, rules) in validating.into_iter().filter(|(_, _, is_empty, _)| !is_empty) {
-            configurations.push(Configuration::new::<ValidatingWebhookConfiguration>(
-                name(prefix),
-                path,
-                Some(rules),
-            ));
-        }
-        configurations
+        let entry = |Entry { name, path, rules, is_mutating }: Entry| match is_mutating {
+            true => Configuration::new::<MutatingWebhookConfiguration>(name, path, Some(rules)),
+            false => Configuration::new::<ValidatingWebhookConfiguration>(name, path, Some(rules)),
+        };
+        let conversions = self.crd_names().into_iter().map(conversion);
+        conversions.chain(self.entries().into_iter().map(entry)).collect()
     }
 }

@@ -8,6 +8,7 @@ mod credentials;
 mod error;
 mod nodes;
 mod process;
+mod webhook;
 
 use std::path::{Path, PathBuf};
 
@@ -20,7 +21,7 @@ use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use self::process::{Processes, commands::AUDIT_LOG};
-pub use self::{builder::Builder, error::Error};
+pub use self::{builder::Builder, error::Error, webhook::WebhookServer};
 
 static SHARED: OnceCell<ControlPlane> = OnceCell::const_new();
 const ONE_DAY: i64 = 24 * 60 * 60;

@@ -1,19 +1,18 @@
 //! Tests of a webhook that a real API server calls.
 
-use std::{path::PathBuf, process::Command, time::Duration};
+use std::{collections::BTreeMap, error::Error, path::PathBuf, process::Command, time::Duration};
 
 use crate::lamp::{Lamp, LampStatus};
-use crate::local_server::{LocalServer, serve};
-use k8s_openapi::{
-    ByteString,
-    api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration},
-};
+use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
     Api, ResourceExt,
     api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams},
 };
-use reknit_testing::{ControlPlane, eventually};
+use reknit_apis::{Defaultable, Request, kind};
+use reknit_injection::FromConfigMap;
+use reknit_testing::{ControlPlane, WebhookServer, eventually};
 use reknit_webhook::Webhook;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -23,7 +22,15 @@ struct Fixture {
     plane: &'static ControlPlane,
     namespace: String,
     lamps: Api<Lamp>,
-    server: LocalServer,
+    server: WebhookServer,
+}
+
+fn webhook() -> Webhook {
+    Webhook::new("demo.reknit.dev").defaulting_by_request::<Lamp>().validation::<Lamp>().callback(
+        async |lamp: Lamp, _| {
+            if lamp.spec.room == "attic" { Err("no lamps there") } else { Ok(()) }
+        },
+    )
 }
 
 impl Fixture {
@@ -31,55 +38,13 @@ impl Fixture {
         let plane = ControlPlane::shared().await.unwrap();
         plane.install::<Lamp>().await.unwrap();
         let namespace = plane.namespace(name).await.unwrap();
-        let webhook =
-            Webhook::new("demo.reknit.dev").defaulting_by_request::<Lamp>().validation::<Lamp>().callback(
-                async |lamp: Lamp, _| {
-                    if lamp.spec.room == "attic" { Err("no lamps there") } else { Ok(()) }
-                },
-            );
-        let server = serve(webhook).await;
+        Self::serve(plane, namespace).await
+    }
+
+    async fn serve(plane: &'static ControlPlane, namespace: String) -> Self {
+        let server = plane.serve_webhook(&namespace, webhook()).await.unwrap();
         let lamps = Api::namespaced(plane.client().unwrap(), &namespace);
-        let fixture = Self { plane, namespace, lamps, server };
-        fixture.configure().await;
-        fixture
-    }
-
-    /// A webhook configuration for lamps in this namespace. It fits both Kinds of configurations.
-    fn configuration(&self, path: &str, operations: &[&str]) -> Value {
-        json!({
-            "metadata": {"name": format!("{}.tests.reknit.dev", self.namespace)},
-            "webhooks": [{
-                "name": format!("{}.tests.reknit.dev", self.namespace),
-                "admissionReviewVersions": ["v1"],
-                "sideEffects": "NoneOnDryRun",
-                "clientConfig": {"url": self.server.url(path), "caBundle": ByteString(self.server.ca.clone().into())},
-                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": self.namespace}},
-                "rules": [{
-                    "operations": operations, "apiGroups": ["tests.reknit.dev"], "apiVersions": ["v1"],
-                    "resources": ["lamps", "lamps/status"],
-                }],
-            }],
-        })
-    }
-
-    /// Configures the webhook and returns once the API server calls it.
-    async fn configure(&self) {
-        let client = self.plane.client().unwrap();
-        let mutating: MutatingWebhookConfiguration =
-            serde_json::from_value(self.configuration("/defaulting", &["CREATE", "UPDATE"])).unwrap();
-        Api::all(client.clone()).create(&PostParams::default(), &mutating).await.unwrap();
-        let validating: ValidatingWebhookConfiguration = serde_json::from_value(
-            self.configuration("/resource-validation", &["CREATE", "UPDATE", "DELETE"]),
-        )
-        .unwrap();
-        Api::all(client).create(&PostParams::default(), &validating).await.unwrap();
-        let dry_run = PostParams { dry_run: true, ..PostParams::default() };
-        eventually("both webhooks to be called", TIMEOUT, async || {
-            let hall = self.lamps.create(&dry_run, &self.lamp(json!({"room": "hall"}))).await;
-            let refused = self.lamps.create(&dry_run, &self.lamp(json!({"room": ""}))).await.is_err();
-            refused && hall.is_ok_and(|lamp| lamp.spec.watts == Some(40))
-        })
-        .await;
+        Self { plane, namespace, lamps, server }
     }
 
     /// The lamp `x` with this spec.
@@ -164,7 +129,7 @@ async fn stored_objects_have_defaults_their_creator_and_their_last_modifier() {
 async fn each_operation_and_subresource_is_refused_with_its_message() {
     let fixture = Fixture::new("refusals").await;
     let message = |text: &str| {
-        format!("admission webhook \"{}.tests.reknit.dev\" denied the request: {text}", fixture.namespace)
+        format!("admission webhook \"validation.webhook.demo.reknit.dev\" denied the request: {text}")
     };
     assert_eq!(
         refusal(fixture.create("a", json!({"room": ""})).await),
@@ -199,7 +164,9 @@ async fn a_panic_is_reported_and_counted_and_later_requests_succeed() {
     let fixture = Fixture::new("panics").await;
     let message = refusal(fixture.create("a", json!({"room": "panic"})).await);
     assert!(message.contains("failed calling webhook") && message.contains("panicked: "), "{message}");
-    assert_eq!(fixture.server.counter("reknit_webhook_panics_total", "/resource-validation"), 1.0);
+    let families = fixture.server.metrics().gather();
+    let panics = families.iter().find(|family| family.name() == "reknit_webhook_panics_total").unwrap();
+    assert_eq!(panics.get_metric()[0].get_counter().get_value(), 1.0);
     fixture.create("a", json!({"room": "hall"})).await.unwrap();
 }
 
@@ -274,12 +241,11 @@ async fn kubectl_prints_a_line_for_each_fault_and_the_warnings() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn invalid_stored_objects_can_be_changed_and_deleted() {
-    let fixture = Fixture::new("stored").await;
-    let client = fixture.plane.client().unwrap();
-    // Stored in a namespace for which the webhook is not called yet.
-    let other_namespace = fixture.plane.namespace("stored-elsewhere").await.unwrap();
+    let plane = ControlPlane::shared().await.unwrap();
+    plane.install::<Lamp>().await.unwrap();
+    let namespace = plane.namespace("stored").await.unwrap();
     let kind = kube::api::ApiResource::erase::<Lamp>(&());
-    let lamps: Api<DynamicObject> = Api::namespaced_with(client.clone(), &other_namespace, &kind);
+    let lamps: Api<DynamicObject> = Api::namespaced_with(plane.client().unwrap(), &namespace, &kind);
     let with_unknown_field: DynamicObject =
         serde_json::from_value(manifest(json!({"room": "hall", "odd": 1}))).unwrap();
     lamps.create(&PostParams::default(), &with_unknown_field).await.unwrap();
@@ -287,39 +253,79 @@ async fn invalid_stored_objects_can_be_changed_and_deleted() {
     invalid.metadata =
         serde_json::from_value(json!({"name": "wrong", "finalizers": ["tests.reknit.dev/x"]})).unwrap();
     lamps.create(&PostParams::default(), &invalid).await.unwrap();
-    let configuration_for = |path: &str, operations: &[&str]| {
-        let mut configuration = fixture.configuration(path, operations);
-        configuration["webhooks"][0]["namespaceSelector"] =
-            json!({"matchLabels": {"kubernetes.io/metadata.name": other_namespace}});
-        Patch::Merge(configuration)
-    };
-    let name = format!("{}.tests.reknit.dev", fixture.namespace);
-    let mutating: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
-    let patch = configuration_for("/defaulting", &["CREATE", "UPDATE"]);
-    mutating.patch(&name, &PatchParams::default(), &patch).await.unwrap();
-    let validating: Api<ValidatingWebhookConfiguration> = Api::all(client);
-    let patch = configuration_for("/resource-validation", &["CREATE", "UPDATE", "DELETE"]);
-    validating.patch(&name, &PatchParams::default(), &patch).await.unwrap();
-    let labelled = eventually("the webhook to be called", TIMEOUT, async || {
-        let label = Patch::Merge(json!({"metadata": {"labels": {"a": "b"}, "annotations": {"n": null}}}));
-        let lamp = lamps.patch("applied", &PatchParams::default(), &label).await.unwrap();
-        (lamp.data["spec"]["watts"] == 40).then_some(lamp)
-    });
-    assert_eq!(labelled.await.data["spec"]["odd"], 1);
+    let _webhook = Fixture::serve(plane, namespace).await;
+    let label = Patch::Merge(json!({"metadata": {"labels": {"a": "b"}, "annotations": {"n": null}}}));
+    let labelled = lamps.patch("applied", &PatchParams::default(), &label).await.unwrap();
+    assert_eq!((&labelled.data["spec"]["watts"], &labelled.data["spec"]["odd"]), (&json!(40), &json!(1)));
     let another_unknown_field = Patch::Merge(json!({"spec": {"odder": 1}}));
     let message = refusal(lamps.patch("applied", &PatchParams::default(), &another_unknown_field).await);
     assert!(message.ends_with("unknown field \"spec.odder\""), "{message}");
 
     // An object that breaks the rules can be deleted and can lose its finalizers.
     let unchanged_spec = Patch::Merge(json!({"metadata": {"labels": {"a": "b"}}}));
-    eventually("the refusal of an invalid object", TIMEOUT, async || {
-        let message =
-            lamps.patch("wrong", &PatchParams::default(), &unchanged_spec).await.unwrap_err().to_string();
-        if message.contains("missing field(s): spec.room") { Ok(()) } else { Err(message) }
-    })
-    .await;
+    let message = refusal(lamps.patch("wrong", &PatchParams::default(), &unchanged_spec).await);
+    assert!(message.ends_with("missing field(s): spec.room"), "{message}");
     lamps.delete("wrong", &DeleteParams::default()).await.unwrap();
     let without_finalizers = Patch::Merge(json!({"metadata": {"finalizers": null}}));
     lamps.patch("wrong", &PatchParams::default(), &without_finalizers).await.unwrap();
     assert!(lamps.get_opt("wrong").await.unwrap().is_none());
+}
+
+/// The default of the watts of a bulb.
+#[derive(Default)]
+struct Watts(u32);
+
+impl FromConfigMap for Watts {
+    const NAME: &'static str = "config-watts";
+
+    fn from_config_map(data: &BTreeMap<String, String>) -> Result<Self, Box<dyn Error + Send + Sync>> {
+        Ok(Self(data.get("watts").map_or(Ok(7), |text| text.parse())?))
+    }
+}
+
+#[derive(kube::CustomResource, Serialize, Deserialize, Clone, Debug, schemars::JsonSchema)]
+#[kube(group = "tests.reknit.dev", version = "v1", kind = "Torch", namespaced)]
+struct TorchSpec {
+    watts: Option<u32>,
+}
+
+kind!(Torch {});
+
+impl Defaultable for Torch {
+    fn set_request_defaults(&mut self, _: Option<&Self>, request: &Request) {
+        self.spec.watts.get_or_insert_with(|| request.config::<Watts>().0);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn defaults_follow_a_config_map_whose_invalid_changes_are_refused() {
+    let plane = ControlPlane::shared().await.unwrap();
+    plane.install::<Torch>().await.unwrap();
+    let namespace = plane.namespace("torches").await.unwrap();
+    let webhook = Webhook::new("torches.reknit.dev")
+        .defaulting_by_request::<Torch>()
+        .config::<Watts>()
+        .config_validation::<Watts>();
+    let _server = plane.serve_webhook(&namespace, webhook).await.unwrap();
+    let client = plane.client().unwrap();
+    let torches: Api<Torch> = Api::namespaced(client.clone(), &namespace);
+    let create = async |name: &str| {
+        let torch = Torch::new(name, TorchSpec { watts: None });
+        torches.create(&PostParams::default(), &torch).await.unwrap().spec.watts
+    };
+    assert_eq!(create("before").await, Some(0), "without the ConfigMap: Watts::default()");
+    let config_maps: Api<ConfigMap> = Api::namespaced(client, &namespace);
+    let map = |watts: &str| {
+        let map = json!({"metadata": {"name": "config-watts"}, "data": {"watts": watts}});
+        serde_json::from_value::<ConfigMap>(map).unwrap()
+    };
+    let refused = refusal(config_maps.create(&PostParams::default(), &map("many")).await);
+    assert!(refused.ends_with("validation failed: invalid digit found in string"), "{refused}");
+    config_maps.create(&PostParams::default(), &map("60")).await.unwrap();
+    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+    eventually("the default of the ConfigMap", TIMEOUT, async || {
+        let torch = torches.create(&dry_run, &Torch::new("x", TorchSpec { watts: None })).await.unwrap();
+        torch.spec.watts == Some(60)
+    })
+    .await;
 }

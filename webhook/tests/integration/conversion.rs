@@ -10,7 +10,7 @@ use kube::{
     api::{ListParams, Patch, PatchParams, PostParams},
     core::crd::merge_crds,
 };
-use reknit_testing::eventually;
+use reknit_testing::{ControlPlane, eventually};
 use reknit_webhook::Webhook;
 use reknit_webhook::migrate_storage;
 use serde_json::{Value, json};
@@ -52,6 +52,23 @@ async fn wait_until_trusted(
         if current == expected { Ok(()) } else { Err(current.to_string()) }
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_webhook_that_a_test_serves_converts_objects() {
+    let plane = ControlPlane::start().await.unwrap();
+    let crd = merge_crds(vec![v1::Bulb::crd(), v1alpha1::Bulb::crd()], "v1").unwrap();
+    plane.install_crd(crd).await.unwrap();
+    let webhook = Webhook::new("tests.reknit.dev").conversion::<v1alpha1::Bulb>();
+    let _server = plane.serve_webhook("default", webhook).await.unwrap();
+    let old: Api<v1alpha1::Bulb> = Api::namespaced(plane.client().unwrap(), "default");
+    let spec = v1alpha1::BulbSpec { watts: 2.5, colour: None };
+    eventually("the conversion of a bulb", TIMEOUT, async || {
+        old.create(&PostParams::default(), &v1alpha1::Bulb::new("x", spec.clone())).await
+    })
+    .await;
+    let new: Api<v1::Bulb> = Api::namespaced(plane.client().unwrap(), "default");
+    assert_eq!(new.get("x").await.unwrap().spec.milliwatts, 2_500);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,0 +1,88 @@
+//! The configurations by which the API server calls a webhook.
+
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration, WebhookClientConfig,
+};
+use kube::{
+    Resource,
+    api::{ApiResource, DynamicObject},
+};
+use serde_json::{Value, json};
+
+use crate::{
+    server::routes::{CONFIG_VALIDATION, DEFAULTING, VALIDATION},
+    webhook::Webhook,
+};
+
+/// The entry of a configuration. Both have the same name.
+pub(crate) struct Entry {
+    pub(crate) name: String,
+    pub(crate) path: &'static str,
+    pub(crate) rules: Value,
+    pub(crate) is_mutating: bool,
+}
+
+impl Webhook {
+    /// Returns the entries of this webhook, each in a configuration of its own.
+    pub(crate) fn entries(&self) -> Vec<Entry> {
+        let entry = |prefix: &str, path, rules| Entry {
+            name: format!("{prefix}.webhook.{}", self.domain),
+            path,
+            rules,
+            is_mutating: path == DEFAULTING,
+        };
+        let entries = [
+            (self.defaulting.is_empty(), entry("defaulting", DEFAULTING, self.defaulting_rules())),
+            (self.validation.is_empty(), entry("validation", VALIDATION, self.validation_rules())),
+            (self.config_maps.is_empty(), entry("config", CONFIG_VALIDATION, Self::config_map_rules())),
+        ];
+        entries.into_iter().filter_map(|(is_unused, entry)| (!is_unused).then_some(entry)).collect()
+    }
+
+    /// Returns the configurations of this webhook: a MutatingWebhookConfiguration for defaulting,
+    /// ValidatingWebhookConfigurations for validation and ConfigMaps, with the rules for its Kinds. `client_config` says
+    /// how the API server reaches a path. Requests fail while the webhook is down.
+    ///
+    /// The names are those of [`assemble`](Self::assemble), whose controller keeps the rules and the CA bundle up to date.
+    ///
+    /// ```
+    /// use k8s_openapi::api::{
+    ///     admissionregistration::v1::{ServiceReference, WebhookClientConfig},
+    ///     core::v1::Namespace,
+    /// };
+    /// use reknit_webhook::Webhook;
+    ///
+    /// let webhook = Webhook::new("demo.reknit.dev").callback(async |_: Namespace, _| Ok::<_, String>(()));
+    /// let configurations = webhook.configurations(|path| WebhookClientConfig {
+    ///     service: Some(ServiceReference {
+    ///         name: "webhook".into(),
+    ///         namespace: "demo".into(),
+    ///         path: Some(path.into()),
+    ///         ..ServiceReference::default()
+    ///     }),
+    ///     ..WebhookClientConfig::default()
+    /// });
+    /// assert_eq!(configurations[0].metadata.name.as_deref(), Some("validation.webhook.demo.reknit.dev"));
+    /// assert_eq!(configurations[0].data["webhooks"][0]["rules"][0]["resources"][0], "namespaces");
+    /// ```
+    pub fn configurations(&self, client_config: impl Fn(&str) -> WebhookClientConfig) -> Vec<DynamicObject> {
+        let configuration = |entry: Entry| {
+            let client_config = json!(client_config(entry.path));
+            match entry.is_mutating {
+                true => entry.configuration::<MutatingWebhookConfiguration>(&client_config),
+                false => entry.configuration::<ValidatingWebhookConfiguration>(&client_config),
+            }
+        };
+        self.entries().into_iter().map(configuration).collect()
+    }
+}
+
+impl Entry {
+    fn configuration<K: Resource<DynamicType = ()>>(self, client_config: &Value) -> DynamicObject {
+        let webhooks = json!([{
+            "name": self.name, "admissionReviewVersions": ["v1"], "sideEffects": "NoneOnDryRun",
+            "clientConfig": client_config, "rules": self.rules,
+        }]);
+        DynamicObject::new(&self.name, &ApiResource::erase::<K>(&())).data(json!({"webhooks": webhooks}))
+    }
+}
