@@ -107,7 +107,7 @@ impl Controller {
         let queue = &self.parts.queue;
         match result {
             Ok(outcome) => {
-                queue.forget(claimed);
+                queue.succeeded(claimed);
                 if let Next::After(wait) = outcome.next() {
                     queue.add_after((**claimed).clone(), wait);
                 }

@@ -41,6 +41,14 @@ impl Delayed {
         Some(key)
     }
 
+    /// Removes the key, if it is delayed.
+    pub(super) fn remove(&mut self, key: &Key) {
+        if let Some(position) = self.by_key.remove(key) {
+            self.by_time.remove(&position);
+            shrink(&mut self.by_key);
+        }
+    }
+
     pub(super) fn next_due(&self) -> Option<Instant> {
         self.by_time.first_key_value().map(|((due, _), _)| *due)
     }

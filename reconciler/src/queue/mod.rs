@@ -4,8 +4,10 @@ mod backoff;
 mod delayed;
 mod lanes;
 mod own_write;
+mod retries;
 #[cfg(test)]
 mod tests;
+mod token_bucket;
 
 use std::{fmt, ops::Deref, sync::Arc, time::Duration};
 
@@ -14,9 +16,9 @@ use reknit_apis::Key;
 use tokio::{sync::Notify, time::Instant};
 
 use self::{
-    backoff::Backoff,
     delayed::Delayed,
     lanes::{AddResult, Lane, Lanes},
+    retries::Retries,
 };
 use crate::{
     limits::sleep_until_optional,
@@ -49,7 +51,7 @@ struct Shared {
 struct State {
     lanes: Lanes,
     delayed: Delayed,
-    backoff: Backoff,
+    retries: Retries,
     /// The own writes in flight: the key, and the resourceVersions of its object that were reported since the write
     /// started, where `None` is a deletion. At most one per worker.
     pending_writes: Vec<(Arc<Key>, Vec<Option<String>>)>,
@@ -64,7 +66,7 @@ impl Queue {
         let state = State {
             lanes: Lanes::default(),
             delayed: Delayed::default(),
-            backoff: Backoff::new(Instant::now()),
+            retries: Retries::new(Instant::now()),
             pending_writes: Vec::new(),
             running: Vec::new(),
             closed: false,
@@ -122,7 +124,7 @@ impl Queue {
                 if let Some(key) = state.claim() {
                     return Some(ClaimedKey { key, queue: self.clone() });
                 }
-                state.delayed.next_due()
+                state.next_due()
             };
             tokio::select! {
                 () = changed => {}
@@ -131,21 +133,35 @@ impl Queue {
         }
     }
 
-    /// Enqueues a failed key after its backoff and within the retry rate of the queue, but after at most `at_most`.
+    /// Enqueues a failed key after its backoff and within the [retry rate](retries) of the queue, but after at most
+    /// `at_most`.
     pub(crate) fn retry(&self, claimed: &ClaimedKey, at_most: Option<Duration>) {
-        let wait = {
+        let is_next_due_earlier = {
             let mut state = self.0.state.lock();
+            if state.closed {
+                return;
+            }
             if let Some(metrics) = &state.metrics {
                 metrics.retries.inc();
             }
-            state.backoff.failed(&claimed.key, at_most, Instant::now())
+            state.retries.failed(&claimed.key, at_most, Instant::now())
         };
-        self.add_delayed(claimed.key.clone(), wait);
+        if is_next_due_earlier {
+            self.0.changed.notify_waiters();
+        }
     }
 
-    /// Resets the key's backoff.
+    /// Resets the key's backoff after a pass that succeeded, and drops its retry. The success allows other retries.
+    pub(crate) fn succeeded(&self, key: &Key) {
+        let is_next_due_earlier = self.0.state.lock().retries.succeeded(key, Instant::now());
+        if is_next_due_earlier {
+            self.0.changed.notify_waiters();
+        }
+    }
+
+    /// Resets the key's backoff, and drops its retry.
     pub(crate) fn forget(&self, key: &Key) {
-        self.0.state.lock().backoff.forget(key);
+        self.0.state.lock().retries.forget(key);
     }
 
     /// Drops all queued keys. After that, the queue neither returns nor accepts keys.
@@ -155,6 +171,7 @@ impl Queue {
             state.closed = true;
             state.lanes.take_all();
             state.delayed = Delayed::default();
+            state.retries.clear();
             state.report_depth();
         }
         self.0.changed.notify_waiters();
@@ -210,9 +227,14 @@ impl State {
 
     fn enqueue_due(&mut self) {
         let now = Instant::now();
-        while let Some(key) = self.delayed.pop_due(now) {
+        while let Some(key) = self.delayed.pop_due(now).or_else(|| self.retries.pop_due(now)) {
             self.add(key, Lane::Fast);
         }
+    }
+
+    /// The time at which the next delayed or failed key is due.
+    fn next_due(&self) -> Option<Instant> {
+        self.delayed.next_due().into_iter().chain(self.retries.next_due()).min()
     }
 
     fn claim(&mut self) -> Option<Arc<Key>> {

@@ -175,7 +175,7 @@ async fn a_failed_key_is_retried_after_its_backoff() {
         drop(again);
     }
     queue.forget(&key("a"));
-    assert!(queue.0.state.lock().backoff.failures.is_empty());
+    assert!(queue.0.state.lock().retries.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -303,4 +303,83 @@ async fn many_workers_never_process_a_key_at_the_same_time() {
     }
     let passes = passes.load(std::sync::atomic::Ordering::Relaxed);
     assert!((10..=200).contains(&passes), "{passes}");
+}
+
+/// A dependency of 470 objects, which is away for a minute, and the four workers of the controller.
+struct Outage {
+    queue: Queue,
+    until: Arc<Mutex<Instant>>,
+    /// The time of each failed pass.
+    failures: Arc<Mutex<Vec<Instant>>>,
+    recovered: Arc<Mutex<HashSet<Key>>>,
+}
+
+impl Outage {
+    const KEYS: usize = 470;
+    const DURATION: Duration = Duration::from_secs(60);
+    const PASS: Duration = Duration::from_millis(20);
+
+    fn start() -> Self {
+        let outage = Self {
+            queue: Queue::new(),
+            until: Arc::new(Mutex::new(Instant::now() + Self::DURATION)),
+            failures: Arc::default(),
+            recovered: Arc::default(),
+        };
+        (0..Self::KEYS).for_each(|n| outage.queue.add(key(&n.to_string())));
+        (0..4).for_each(|_| drop(tokio::spawn(outage.worker())));
+        outage
+    }
+
+    fn worker(&self) -> impl Future<Output = ()> + Send + 'static {
+        let (queue, until) = (self.queue.clone(), self.until.clone());
+        let (failures, recovered) = (self.failures.clone(), self.recovered.clone());
+        async move {
+            while let Some(claimed) = queue.next().await {
+                tokio::time::sleep(Self::PASS).await;
+                if Instant::now() < *until.lock() {
+                    failures.lock().push(Instant::now());
+                    queue.retry(&claimed, None);
+                } else {
+                    recovered.lock().insert(claimed.clone());
+                    queue.succeeded(&claimed);
+                }
+            }
+        }
+    }
+
+    /// Waits until every key has had a pass that succeeded, and returns the time since the end of the outage.
+    async fn wait_for_recovery(&self) -> Duration {
+        while self.recovered.lock().len() < Self::KEYS {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        self.until.lock().elapsed()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_an_outage_the_retries_are_only_as_slow_as_their_passes() {
+    let outage = Outage::start();
+    let passes = Outage::PASS * Outage::KEYS.div_ceil(4).try_into().unwrap();
+    let recovery = outage.wait_for_recovery().await;
+    assert!(recovery < passes + Duration::from_secs(1), "{recovery:?}, of which passes take {passes:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_a_dependency_is_away_its_retries_keep_to_the_limit_and_do_so_again_in_the_next_outage() {
+    let outage = Outage::start();
+    let failures_during_outage = async || {
+        let until = *outage.until.lock();
+        tokio::time::sleep_until(until).await;
+        let first_passes_and_burst = Outage::KEYS + 100;
+        let failures = std::mem::take(&mut *outage.failures.lock()).len();
+        assert!((600..=first_passes_and_burst + 601).contains(&failures), "{failures}");
+    };
+    failures_during_outage().await;
+    outage.wait_for_recovery().await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+
+    *outage.until.lock() = Instant::now() + Outage::DURATION;
+    (0..Outage::KEYS).for_each(|n| outage.queue.add(key(&n.to_string())));
+    failures_during_outage().await;
 }
