@@ -66,7 +66,7 @@
 //! **A reconcile** gets the object, read-only, and a status to fill in. The framework writes the status afterwards if it
 //! changed. A reconcile returns an [`Outcome`](prelude::Outcome): done, requeue after a delay, or skip, optionally with an
 //! event. Or it returns an [`Error`](prelude::Error), to which `?` converts any other error. A failed reconcile is retried
-//! with backoff unless the error is [`permanent`](prelude::Permanent).
+//! with backoff unless the error is [`permanent`](prelude::ResultExt::permanent).
 //!
 //! **Reads** come from memory. [`Tracked`](prelude::Tracked) is a lister that remembers which objects each reconcile read,
 //! and enqueues the reconciled object when one of them is created, changed or deleted. (Knative has a tracker and a lister
@@ -104,7 +104,8 @@
 //! | `ReconcileKind`, `Reconcile`, the reconcile function | [`ReconcileKind`](prelude::ReconcileKind) |
 //! | `resolver.URIResolver` | [`AddressResolver`](prelude::AddressResolver) |
 //! | `reconcile.Result`, `Action` | [`Outcome`](prelude::Outcome) |
-//! | `controller.NewPermanentError`, `reconcile.TerminalError` | [`Permanent`](prelude::Permanent) |
+//! | `controller.NewPermanentError`, `reconcile.TerminalError` | [`ResultExt::permanent`](prelude::ResultExt::permanent) |
+//! | `fmt.Errorf("failed to …: %w", err)`, `anyhow::Context` | [`ResultExt::context`](prelude::ResultExt::context) |
 //! | `Status().Update`, `patch_status` | nothing to call: fill in the status |
 //! | `conditionSet.Manage(status).MarkTrue(..)` | `MyKind::CONDITIONS.manage(status).mark_true(..)` |
 //! | `meta.SetStatusCondition(&conditions, ..)`, `meta.IsStatusConditionTrue` | [`StatusConditions`](prelude::StatusConditions), for a Kind with `conditions: metav1(conditions)` in [`kind!`](prelude::kind) |
@@ -218,7 +219,7 @@ pub mod prelude {
     };
     pub use reknit_reconciler::{
         AddressResolver, Applied, Controller, Duck, Error, Event, FinalizeKind, NoFields, NotApplied,
-        ObserveKind, Outcome, Owned, OwnedAny, Permanent, Queue, ReconcileKind, Result, Tracked, TrackedAny,
+        ObserveKind, Outcome, Owned, OwnedAny, Queue, ReconcileKind, Result, ResultExt, Tracked, TrackedAny,
         keys,
     };
     pub use reknit_sharedmain::{self as sharedmain, Main};

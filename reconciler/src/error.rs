@@ -12,16 +12,20 @@ pub(crate) type BoxError = Box<dyn StdError + Send + Sync>;
 /// itself.
 ///
 /// ```
-/// use reknit_reconciler::{Error, Permanent, Result};
+/// use reknit_reconciler::{Error, Result, ResultExt};
 ///
 /// fn port(text: &str) -> Result<u16> {
 ///     if text.is_empty() {
 ///         return Err("no port is given".into());
 ///     }
-///     Ok(text.parse().permanent()?) // a retry would not help
+///     text.parse().permanent() // a retry would not help
 /// }
 /// assert!(!port("").unwrap_err().is_permanent());
-/// assert!(port("x").unwrap_err().is_permanent());
+///
+/// let error = port("x").context("failed to read spec.port").unwrap_err();
+/// assert!(error.is_permanent());
+/// assert_eq!(error.to_string(), "failed to read spec.port");
+/// assert_eq!(error.in_full(), "failed to read spec.port: invalid digit found in string");
 ///
 /// let refused = Error::permanent("the name is taken").reason("NameTaken");
 /// assert_eq!(refused.to_string(), "the name is taken");
@@ -38,20 +42,68 @@ pub struct Error {
 /// A result whose error is an [`Error`] by default.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Marks errors that a retry would not fix: `text.parse().permanent()?`.
-pub trait Permanent<T> {
-    /// Makes the error permanent: the key is not retried, but waits for the next change. A
+/// Methods of [`Error`] for the error of any result, if there is one.
+///
+/// ```
+/// use std::time::Duration;
+/// use reknit_reconciler::{Result, ResultExt};
+///
+/// async fn connect(address: &str) -> Result<()> {
+///     let connected = tokio::net::TcpStream::connect(address).await;
+///     connected
+///         .reason("NotReachable")
+///         .retry_within(Duration::from_secs(30))
+///         .context(format_args!("failed to connect to {address}"))?;
+///     Ok(())
+/// }
+/// # let _ = connect;
+/// ```
+pub trait ResultExt<T>: Sized {
+    /// As [`Error::context`]. The text is formatted only if there is an error.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error with the text before it.
+    fn context(self, text: impl fmt::Display) -> Result<T>;
+
+    /// Makes the error permanent, if a retry would not fix it: the key is not retried, but waits for the next change. A
     /// [conflict](Error::is_conflict) is retried nevertheless.
     ///
     /// # Errors
     ///
-    /// Returns the same error as before, if there is one.
+    /// Returns the error, which is now permanent.
     fn permanent(self) -> Result<T>;
+
+    /// As [`Error::reason`].
+    ///
+    /// # Errors
+    ///
+    /// Returns the error with this reason.
+    fn reason(self, reason: &str) -> Result<T>;
+
+    /// As [`Error::retry_within`].
+    ///
+    /// # Errors
+    ///
+    /// Returns the error with this limit.
+    fn retry_within(self, limit: Duration) -> Result<T>;
 }
 
-impl<T, E: Into<Error>> Permanent<T> for Result<T, E> {
+impl<T, E: Into<Error>> ResultExt<T> for Result<T, E> {
+    fn context(self, text: impl fmt::Display) -> Result<T> {
+        self.map_err(|error| error.into().context(text))
+    }
+
     fn permanent(self) -> Result<T> {
         self.map_err(Error::permanent)
+    }
+
+    fn reason(self, reason: &str) -> Result<T> {
+        self.map_err(|error| error.into().reason(reason))
+    }
+
+    fn retry_within(self, limit: Duration) -> Result<T> {
+        self.map_err(|error| error.into().retry_within(limit))
     }
 }
 
@@ -65,6 +117,24 @@ impl Error {
     /// Creates an error that is not retried.
     pub fn permanent(source: impl Into<Error>) -> Self {
         Self { permanent: true, ..source.into() }
+    }
+
+    /// Puts a text before this error, as anyhow's `context` does: [`Display`](fmt::Display) shows the text alone, and
+    /// [`in_full`](Self::in_full) shows the text and this error. Permanence, reason and retry limit are kept, and so is
+    /// a [conflict](Self::is_conflict).
+    ///
+    /// ```
+    /// # use reknit_reconciler::Error;
+    /// let refused = Error::permanent("the quota is used up").reason("QuotaExceeded");
+    /// let error = refused.context("failed to create the topic");
+    /// assert!(error.is_permanent());
+    /// assert_eq!(error.event_reason(), "QuotaExceeded");
+    /// assert_eq!(error.in_full(), "failed to create the topic: the quota is used up");
+    /// ```
+    #[must_use]
+    pub fn context(self, text: impl fmt::Display) -> Self {
+        let source = Box::new(WithContext { text: text.to_string(), source: self.source });
+        Self { source, ..self }
     }
 
     /// Sets the reason of the Warning event for this error. The default is `InternalError`.
@@ -87,12 +157,15 @@ impl Error {
     /// If two errors occurred in one pass, both have to be conflicts. Two kinds of 409 are no conflicts, since a retry
     /// may not resolve them: the object already exists, or another field manager owns a field applied without force.
     pub fn is_conflict(&self) -> bool {
-        if let Some(TwoErrors { first, second }) = self.source.downcast_ref() {
-            return first.is_conflict() && second.is_conflict();
+        for error in sources(&*self.source) {
+            if let Some(TwoErrors { first, second }) = error.downcast_ref() {
+                return first.is_conflict() && second.is_conflict();
+            }
+            if api_status(error).is_some_and(is_conflict) {
+                return true;
+            }
         }
-        sources(&*self.source)
-            .filter_map(api_status)
-            .any(|status| status.code == 409 && !status.is_already_exists() && !is_field_conflict(status))
+        false
     }
 
     /// Returns the source of this error, as a [`std::error::Error`].
@@ -101,7 +174,8 @@ impl Error {
     }
 
     /// Converts to a [`std::error::Error`], to be the source of another error or to be returned as another type.
-    /// Whether it is permanent, and its reason, are lost.
+    /// Permanence, reason and retry limit are lost. Where they matter, return an `Error` with [`context`](Self::context)
+    /// instead.
     ///
     /// ```
     /// use std::error::Error as StdError;
@@ -145,14 +219,10 @@ impl Error {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use reknit_reconciler::{Error, Result};
+    /// use reknit_reconciler::Error;
     ///
-    /// async fn answers(address: &str) -> Result<()> {
-    ///     let connected = tokio::net::TcpStream::connect(address).await;
-    ///     connected.map_err(|error| Error::from(error).retry_within(Duration::from_secs(30)))?;
-    ///     Ok(())
-    /// }
-    /// # let _ = answers;
+    /// let error = Error::from("the broker is starting").retry_within(Duration::from_secs(30));
+    /// # let _ = error;
     /// ```
     #[must_use]
     pub fn retry_within(mut self, limit: Duration) -> Self {
@@ -210,16 +280,33 @@ fn downcast<'a, E: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> O
     error.downcast_ref().or_else(|| error.downcast_ref::<Box<E>>().map(|error| &**error))
 }
 
+/// Returns true if the API server refused a request because another client changed the object first.
+fn is_conflict(status: &Status) -> bool {
+    status.code == 409 && !status.is_already_exists() && !is_field_conflict(status)
+}
+
 /// Returns true if server-side apply without force was refused because other managers own the fields.
 fn is_field_conflict(status: &Status) -> bool {
     let causes = status.details.iter().flat_map(|details| &details.causes);
     causes.into_iter().any(|cause| cause.reason == "FieldManagerConflict")
 }
 
+/// Shows the error without its sources. The alternate form `{:#}` shows it [in full](Error::in_full).
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.source, f)
+        match f.alternate() {
+            true => f.write_str(&self.in_full()),
+            false => fmt::Display::fmt(&self.source, f),
+        }
     }
+}
+
+/// The source of an error with [context](Error::context).
+#[derive(Debug, thiserror::Error)]
+#[error("{text}")]
+struct WithContext {
+    text: String,
+    source: BoxError,
 }
 
 /// The source of an error that combines two errors of one pass.
@@ -308,6 +395,33 @@ mod tests {
         let kube::Error::Api(status) = conflict() else { unreachable!() };
         let text = Error::from(WrappedStatus(status)).in_full();
         assert_eq!(text, "creating the pod failed: stale (409 Conflict)");
+    }
+
+    #[test]
+    fn context_keeps_permanence_reason_retry_limit_and_conflicts() {
+        let limit = Duration::from_secs(30);
+        let fails = || -> Result<()> { Err(Error::permanent("no").reason("Refused").retry_within(limit)) };
+        let error = fails().context("asking").context("beginning").unwrap_err();
+        assert!(error.is_permanent());
+        assert_eq!(error.event_reason(), "Refused");
+        assert_eq!(error.latest_retry(), Some(limit));
+        assert_eq!(
+            (error.to_string(), format!("{error:#}")),
+            ("beginning".into(), "beginning: asking: no".into())
+        );
+
+        let late: Result<()> = Err("no").context("asking").reason("Refused").retry_within(limit).permanent();
+        let late = late.unwrap_err();
+        assert_eq!(
+            (late.event_reason(), late.latest_retry(), late.is_permanent()),
+            ("Refused", Some(limit), true)
+        );
+
+        let stale = Error::from(conflict()).context("writing");
+        assert!(stale.is_conflict());
+        assert_eq!(stale.in_full(), "writing: stale (409 Conflict)");
+        let half_stale = Error::from(conflict()).followed_by("no".into()).context("writing");
+        assert!(!half_stale.is_conflict());
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use reknit_apis::Key;
 
-use crate::{Controller, Outcome, Permanent, Result};
+use crate::{Controller, Outcome, Result, ResultExt};
 pub use crate::{
     binding::bindable::{bind, changed, unbind},
     merge::merge,

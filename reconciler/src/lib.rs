@@ -110,7 +110,7 @@ pub use binding::{Bindable, Subjects};
 pub use controller::{
     Builder, Controller, ControllerBuilder, Drained, Health, Keys, Run, RunningPass, Watch,
 };
-pub use error::{Error, Permanent, Result};
+pub use error::{Error, Result, ResultExt};
 pub use events::{Event, Recorder};
 pub use outcome::Outcome;
 pub use owned::{Applied, NotApplied, Owned, OwnedAny, applied, controller_reference};

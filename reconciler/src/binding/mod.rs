@@ -19,7 +19,7 @@ use self::{
     bindable::{bind, changed, labelled, unbind},
     error::BindingError,
 };
-use crate::{Permanent, Result, TrackedAny, object_client::status_code, status::diff::diff};
+use crate::{Result, ResultExt, TrackedAny, object_client::status_code, status::diff::diff};
 
 /// The subjects of bindings: injects into their pod templates, and withdraws the injection. A change of a subject
 /// reconciles the binding.

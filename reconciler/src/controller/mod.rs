@@ -31,7 +31,7 @@ pub use self::{
     workers::{Drained, Run},
 };
 use crate::{
-    Outcome, Permanent, Queue, Recorder, Result,
+    Outcome, Queue, Recorder, Result, ResultExt,
     driver::Driver,
     finalizer::InvalidFinalizer,
     limits::{Limits, PassAborted},

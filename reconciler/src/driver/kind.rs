@@ -10,7 +10,7 @@ use reknit_injection::{DecodeError, Filter, Informer, internal::with_pinned_conf
 
 use super::Driver;
 use crate::{
-    Error, Event, Outcome, Permanent, ReconcileKind, Recorder, Result,
+    Error, Event, Outcome, ReconcileKind, Recorder, Result, ResultExt,
     error::{BoxError, describe},
     finalizer::{Finalizer, InvalidFinalizer},
     limits::{Limits, PassAborted, catch_panic},

@@ -11,7 +11,7 @@ use super::{
     lister::{Owned, WeakOwned},
 };
 use crate::{
-    Permanent, Result,
+    Result, ResultExt,
     tracker::{DynamicKinds, FoundKind, Tracker},
 };
 

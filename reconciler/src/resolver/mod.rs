@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 pub(crate) use self::error::NotFound;
 use self::error::ResolveError;
-use crate::{Builder, Permanent, Result, TrackedAny};
+use crate::{Builder, Result, ResultExt, TrackedAny};
 
 /// Resolves a [`Destination`] to an address. When the address changes, the observer is reconciled.
 ///

@@ -7,7 +7,7 @@ use reknit_apis::{KReference, Key, Reference};
 use serde::de::DeserializeOwned;
 
 use super::{duck::decode, dynamic_kinds::DynamicKinds, tracked::matching};
-use crate::{Permanent, Result};
+use crate::{Result, ResultExt};
 
 /// Objects of any Kind for a pass to read by reference. A change of an object that was read enqueues the key, as with
 /// [`Tracked`](crate::Tracked).

@@ -12,7 +12,7 @@ use reknit_apis::Key;
 use reknit_injection::{Informer, Informers, Selection, internal::open_unsynced, select};
 
 use super::trackers::{Tracker, Trackers};
-use crate::{Error, Permanent, Queue, Result};
+use crate::{Error, Queue, Result, ResultExt};
 
 /// The longest time until the retry for a Kind that is unknown or cannot be listed, since no watch reports when it can.
 const RETRY_WITHIN: Duration = Duration::from_secs(30);

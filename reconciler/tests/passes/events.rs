@@ -9,7 +9,7 @@ use std::{
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::{Client, client::Body};
 use reknit_injection::Context;
-use reknit_reconciler::{Event, Permanent, Recorder};
+use reknit_reconciler::{Event, Recorder, ResultExt};
 use reknit_testing::{ApiServer, ControllerExt, Verb, given};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;

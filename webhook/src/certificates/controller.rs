@@ -16,7 +16,7 @@ use kube::{
 use parking_lot::Mutex;
 use reknit_apis::Key;
 use reknit_injection::{Change, Context, Informer, select};
-use reknit_reconciler::{Controller, Outcome, Permanent, ReconcileKey, Result};
+use reknit_reconciler::{Controller, Outcome, ReconcileKey, Result, ResultExt};
 use serde_json::{Value, json};
 
 use super::{
