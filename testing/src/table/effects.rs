@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use jiff::Timestamp;
 use reknit_apis::Key;
 use reknit_reconciler::{Event, Outcome, Result};
 use serde_json::{Map, Value, json};
@@ -17,7 +16,13 @@ pub(super) struct Effects {
     outcome: String,
     pub(super) writes: Vec<WriteEffect>,
     pub(super) events: Vec<Event>,
+    /// JSON pointers to the fields that are not compared.
+    pub(super) ignored: Vec<String>,
 }
+
+/// The metadata fields that the API server sets.
+const SERVER_SET_FIELDS: [&str; 4] =
+    ["creationTimestamp", "deletionTimestamp", "generation", "managedFields"];
 
 /// The annotation in which an applied child keeps a hash of its applied fields.
 const HASH_ANNOTATION: &str = "reknit.dev/applied";
@@ -29,6 +34,8 @@ pub(super) struct WriteEffect {
     title: String,
     /// The options of the request, for example `dryRun=All`.
     pub(super) options: BTreeSet<String>,
+    /// The JSON pointer of the object's part that the body is: all of it, or the status.
+    part: &'static str,
     body: Value,
 }
 
@@ -36,7 +43,7 @@ impl Effects {
     pub(super) fn of_result(result: &Result<Outcome>) -> Self {
         match result {
             Ok(outcome) => Self { outcome: outcome.to_string(), ..Self::default() },
-            Err(error) => Self::of_error(&error.to_string(), error.is_permanent()),
+            Err(error) => Self::of_error(&error.in_full(), error.is_permanent()),
         }
     }
 
@@ -54,7 +61,18 @@ impl Effects {
         if is_same_kind && self.outcome.contains(part) {
             self.outcome.clone_from(&expected.outcome);
         }
-        unified_diff(&expected.yaml(), &self.yaml(), "expected", "actual")
+        let [expected_yaml, actual_yaml] =
+            [expected, &*self].map(|effects| effects.without_fields(&expected.ignored).yaml());
+        unified_diff(&expected_yaml, &actual_yaml, "expected", "actual")
+    }
+
+    /// Returns these effects without the fields that the JSON pointers name.
+    fn without_fields(&self, pointers: &[String]) -> Self {
+        let mut effects = self.clone();
+        for write in &mut effects.writes {
+            pointers.iter().for_each(|pointer| write.remove(pointer));
+        }
+        effects
     }
 
     fn yaml(&self) -> String {
@@ -97,8 +115,9 @@ impl WriteEffect {
 
     pub(super) fn status(resource: &str, key: &Key, status: &Value) -> Self {
         // A merge patch removes fields that are null.
-        let body = without(&without_times(status), &Value::is_null);
-        Self { body, ..Self::without_body(format!("status of {resource} {key}")) }
+        let mut body = without_nulls(status);
+        remove_transition_times(&mut body);
+        Self { body, part: "/status", ..Self::without_body(format!("status of {resource} {key}")) }
     }
 
     pub(super) fn delete_collection(resource: &str, key: &Key, selector: Option<&str>) -> Self {
@@ -107,7 +126,19 @@ impl WriteEffect {
     }
 
     pub(super) fn without_body(title: String) -> Self {
-        Self { title, options: BTreeSet::new(), body: Value::Null }
+        Self { title, options: BTreeSet::new(), part: "", body: Value::Null }
+    }
+
+    /// Removes the field of the object that the JSON pointer names.
+    fn remove(&mut self, pointer: &str) {
+        let Some((parent, field)) = pointer.strip_prefix(self.part).and_then(|path| path.rsplit_once('/'))
+        else {
+            return;
+        };
+        let field = field.replace("~1", "/").replace("~0", "~");
+        if let Some(fields) = self.body.pointer_mut(parent).and_then(Value::as_object_mut) {
+            fields.remove(&field);
+        }
     }
 
     /// The title and the options.
@@ -133,15 +164,14 @@ pub(super) fn yaml(value: &Value) -> String {
     serde_yaml_ng::to_string(value).unwrap_or_else(|_| value.to_string())
 }
 
-/// Returns the body without the preconditions, the times and the hash annotation, which a test cannot know.
+/// Returns the body without the preconditions, the fields that the API server sets, the times of conditions and the
+/// hash annotation, which a test cannot know.
 fn without_volatile_fields(mut body: Value, preconditions: &[&str]) -> Value {
-    for part in ["status", "metadata"] {
-        if let Some(part) = body.get_mut(part) {
-            *part = without_times(part);
-        }
+    if let Some(status) = body.get_mut("status") {
+        remove_transition_times(status);
     }
     let Some(Value::Object(metadata)) = body.get_mut("metadata") else { return body };
-    metadata.retain(|name, _| !preconditions.contains(&name.as_str()));
+    metadata.retain(|name, _| ![preconditions, &SERVER_SET_FIELDS].concat().contains(&name.as_str()));
     remove_hash_annotation(metadata);
     if metadata.is_empty()
         && let Some(fields) = body.as_object_mut()
@@ -158,18 +188,30 @@ fn remove_hash_annotation(metadata: &mut Map<String, Value>) {
     }
 }
 
-fn without_times(value: &Value) -> Value {
-    without(value, &|value| value.as_str().is_some_and(|text| text.parse::<Timestamp>().is_ok()))
+/// Removes `lastTransitionTime` from the items of all lists called `conditions`.
+fn remove_transition_times(status: &mut Value) {
+    match status {
+        Value::Object(fields) => {
+            if let Some(Value::Array(conditions)) = fields.get_mut("conditions") {
+                for condition in conditions.iter_mut().filter_map(Value::as_object_mut) {
+                    condition.remove("lastTransitionTime");
+                }
+            }
+            fields.values_mut().for_each(remove_transition_times);
+        }
+        Value::Array(items) => items.iter_mut().for_each(remove_transition_times),
+        _ => {}
+    }
 }
 
-/// Returns the value without the excluded fields, at any depth.
-fn without(value: &Value, is_excluded: &impl Fn(&Value) -> bool) -> Value {
+/// Returns the value without null fields, at any depth.
+fn without_nulls(value: &Value) -> Value {
     match value {
         Value::Object(fields) => {
-            let kept = fields.iter().filter(|(_, value)| !is_excluded(value));
-            Value::Object(kept.map(|(name, value)| (name.clone(), without(value, is_excluded))).collect())
+            let kept = fields.iter().filter(|(_, value)| !value.is_null());
+            Value::Object(kept.map(|(name, value)| (name.clone(), without_nulls(value))).collect())
         }
-        Value::Array(items) => items.iter().map(|value| without(value, is_excluded)).collect(),
+        Value::Array(items) => items.iter().map(without_nulls).collect(),
         other => other.clone(),
     }
 }

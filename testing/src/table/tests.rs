@@ -1,7 +1,9 @@
+mod comparison;
+
 use std::sync::Mutex;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 use kube::{Api, Client, CustomResource, ResourceExt, api::*};
 use reknit_apis::{DuckStatus, KRShaped, kind};
 use reknit_injection::Context;
@@ -32,10 +34,12 @@ struct LampSpec {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 struct LampStatus {
     #[serde(flatten)]
     duck: DuckStatus,
     lit: Option<bool>,
+    last_lit: Option<String>,
 }
 
 kind!(Lamp { status: LampStatus, conditions: knative(duck) });
@@ -112,7 +116,7 @@ async fn a_write_that_is_made_to_fail_is_recorded_with_its_error() {
     let passed = given.pass(all_writes_controller, "shop").await;
     let event = passed.events().remove(0);
     assert_eq!(event.reason, "InternalError");
-    let error = passed.result.as_ref().err().map(ToString::to_string).unwrap();
+    let error = passed.result.as_ref().err().map(Error::in_full).unwrap();
     assert!(error.contains(message), "{error}");
     passed.check(Want::error(&error).create(&config_map("new", "v")).event(event));
 }

@@ -11,10 +11,11 @@ use super::effects::{Effects, WriteEffect};
 /// The expected effects of a reconcile: its outcome, its writes in order, and its events in order. Any other effect is
 /// a failure. [`Passed::check`](super::Passed::check) compares them with the actual effects.
 ///
-/// These are not compared: times in `status` and `metadata`, such as those of conditions; resourceVersions and uids
-/// that a patch, an update or a delete carries as preconditions; and the annotation in which
-/// [`Owned::apply`](reknit_reconciler::Owned::apply) keeps a hash. Dry runs, propagation policies and field selectors
-/// are compared.
+/// These are not compared: the metadata that the API server sets (`creationTimestamp`, `deletionTimestamp`,
+/// `generation`, `managedFields`); the `lastTransitionTime` of conditions in `status`; resourceVersions and uids that a
+/// patch, an update or a delete carries as preconditions; the annotation in which
+/// [`Owned::apply`](reknit_reconciler::Owned::apply) keeps a hash; and fields that [`ignoring`](Self::ignoring) names.
+/// All other times are compared. Dry runs, propagation policies and field selectors are compared too.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
@@ -85,12 +86,13 @@ impl Want {
         Self(Effects::of_result(&Ok(outcome.clone())))
     }
 
-    /// Expects an error that is retried and whose message contains this text.
+    /// Expects an error that is retried and that contains this text, in its message or in those of its sources. The text
+    /// is compared with [`Error::in_full`](reknit_reconciler::Error::in_full), which events show too.
     pub fn error(message: &str) -> Self {
         Self(Effects::of_error(message, false))
     }
 
-    /// Expects an error that is not retried and whose message contains this text.
+    /// Expects an error that is not retried and that contains this text, as [`error`](Self::error).
     pub fn permanent_error(message: &str) -> Self {
         Self(Effects::of_error(message, true))
     }
@@ -210,6 +212,13 @@ impl Want {
     /// Panics if no write was added before.
     pub fn fields(self, selector: &str) -> Self {
         self.add_option(format!("fieldSelector={selector}"))
+    }
+
+    /// Does not compare the field of this JSON pointer in any write, for example a time of the real clock:
+    /// `ignoring("/status/lastProbeTime")`. In a status write the pointer begins with `/status` too.
+    pub fn ignoring(mut self, pointer: &str) -> Self {
+        self.0.ignored.push(pointer.into());
+        self
     }
 
     /// Expects this event.

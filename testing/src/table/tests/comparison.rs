@@ -1,0 +1,74 @@
+//! The parts of an effect that are compared, and those that are not.
+
+use super::*;
+
+#[tokio::test]
+async fn an_expected_error_is_compared_with_the_whole_chain_of_sources() {
+    #[derive(Debug, thiserror::Error)]
+    #[error("failed to read the quota")]
+    struct Unreadable(#[source] std::num::ParseIntError);
+    struct Failing;
+    impl ReconcileKind for Failing {
+        type Kind = Namespace;
+        async fn reconcile_kind(&self, _: &Namespace, _: &mut ()) -> Result<Outcome> {
+            Ok("x".parse::<u8>().map(|_| Outcome::done()).map_err(Unreadable)?)
+        }
+    }
+    let controller = |cx: &Context| Ok(Controller::of::<Namespace>(cx).reconciler(Failing).build());
+    let passed = given(shop()).pass(controller, "shop").await;
+    let event = Event::warning("InternalError", "failed to read the quota: invalid digit found in string");
+    for part in ["failed to read the quota", "invalid digit", &event.message] {
+        passed.check(Want::error(part).event(event.clone()));
+    }
+    assert!(passed.difference(Want::error("no such text").event(event)).is_some());
+}
+
+/// Sets a time in the status and in an annotation of a ConfigMap.
+struct Timed {
+    client: Client,
+    time: &'static str,
+}
+
+impl ReconcileKind for Timed {
+    type Kind = Lamp;
+
+    async fn reconcile_kind(&self, _: &Lamp, status: &mut LampStatus) -> Result<Outcome> {
+        let config_maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), "shop");
+        config_maps.create(&PostParams::default(), &serviced(self.time)).await?;
+        status.last_lit = Some(self.time.into());
+        Lamp::CONDITIONS.manage(status).mark_true("Ready");
+        Ok(Outcome::done())
+    }
+}
+
+fn serviced(time: &str) -> ConfigMap {
+    let mut config_map = config_map("service", "v");
+    config_map.annotations_mut().insert("lamps/serviced".into(), time.into());
+    config_map
+}
+
+#[tokio::test]
+async fn times_are_compared_except_those_that_the_server_sets_and_those_of_conditions() {
+    let (today, then) = ("2026-11-25T00:00:00Z", "1999-12-31T23:59:59Z");
+    let controller = |cx: &Context| {
+        let timed = Timed { client: cx.client(), time: today };
+        Ok(Controller::of::<Lamp>(cx).reconciler(timed).build())
+    };
+    let passed = given(lamp()).pass(controller, "shop/hall").await;
+    let want = |last_lit: &str, annotation| {
+        let (mut config_map, mut lit) = (serviced(annotation), lamp());
+        config_map.metadata.creation_timestamp = Some(Time(then.parse().unwrap()));
+        let status =
+            lit.status.insert(LampStatus { last_lit: Some(last_lit.into()), ..LampStatus::default() });
+        Lamp::CONDITIONS.manage(status).mark_true("Ready");
+        status.duck.observed_generation = Some(1);
+        Want::done().create(&config_map).status(&lit)
+    };
+    passed.check(want(today, today));
+    let difference = |want| passed.difference(want).unwrap_or_default();
+    assert!(difference(want(then, today)).contains("1999"), "a field of the status differs");
+    assert!(difference(want(today, then)).contains("1999"), "an annotation differs");
+    passed.check(
+        want(then, then).ignoring("/status/lastLit").ignoring("/metadata/annotations/lamps~1serviced"),
+    );
+}
