@@ -66,8 +66,8 @@
 //!
 //! A test describes the objects that exist by [`given`], runs one reconcile by [`pass`](Given::pass), with the controller's
 //! own constructor, and compares the effects with a [`Want`] by [`check`](Passed::check): the outcome, the writes in
-//! order, and the events. Any other effect is a failure, and so is an object that was changed in memory. Times are not
-//! compared. Requests can be made to fail by verb and resource. A [`table`] runs many such cases and reports all failures.
+//! order, and the events. Any other effect is a failure, and so is an object that was changed in memory. Times that
+//! the API server sets are not compared. Requests can be made to fail by verb and resource. A [`table`] runs many such cases and reports all failures.
 //!
 //! An [`ApiServer`] in memory answers the requests, at once and without any program. Use it for the many cases of a
 //! reconciler, and a [`ControlPlane`] for its interaction with Kubernetes.
