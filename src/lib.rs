@@ -131,6 +131,7 @@
 //! | reconcile only some objects of the Kind | [`Controller::selected`](prelude::Controller::selected) by label, field or namespace; `.class(annotation, value)`, `.filter(..)` | `cache.Options.ByObject`; class filters |
 //! | work in some namespaces only, with a Role in each | `select().namespaces(..)`, the flag [`NamespaceFlag`](sharedmain::NamespaceFlag) | `cache.Options.DefaultNamespaces` |
 //! | reconcile again after a while | [`Outcome::after`](prelude::Outcome::after) | `RequeueAfter`; `Action::requeue` |
+//! | tell the time, which a test can set | `cx.get::<Clock>()`, [`Clock`](prelude::Clock), with [`FakeClock`](testing::FakeClock) in tests | `clock.Clock` of k8s.io/utils and its `testing.FakeClock` |
 //! | enqueue a key from an external event | `build.queue()`, [`Queue::add`](prelude::Queue::add) and [`add_after`](prelude::Queue::add_after) | `source.Channel`; `reconcile_on` |
 //! | clean up before an object is deleted | [`FinalizeKind`](prelude::FinalizeKind) and `.finalizing()` | `FinalizeKind`; `controllerutil.AddFinalizer`; `finalizer` |
 //! | find objects by a computed value | [`Informer::index`](prelude::Informer::index) | field indexes; indexers |
@@ -215,7 +216,7 @@ pub mod prelude {
         StatusConditions, Url, Validatable, kind,
     };
     pub use reknit_injection::{
-        Change, Config, Context, FromConfigMap, Informer, Inject, Selection, annotation, label, select,
+        Change, Clock, Config, Context, FromConfigMap, Informer, Inject, Selection, annotation, label, select,
     };
     pub use reknit_reconciler::{
         AddressResolver, Applied, Controller, Duck, Error, Event, FinalizeKind, NoFields, NotApplied,

@@ -27,6 +27,7 @@
 
 mod cache;
 mod client;
+mod clock;
 mod config;
 mod context;
 mod informer;
@@ -39,6 +40,7 @@ mod testing;
 
 pub use cache::DecodeError;
 pub use client::{HttpResponse, Transport};
+pub use clock::Clock;
 pub use config::{Config, FromConfigMap};
 pub use context::{Builder, Context, Inject, Missing, Shutdown, ShutdownTrigger};
 pub use informer::{

@@ -108,14 +108,20 @@
 
 mod api_server;
 mod control_plane;
+mod controllers;
 mod eventually;
+mod fake_clock;
 mod in_memory;
 mod table;
+mod test_object;
 
 pub use self::{
     api_server::{ApiServer, Verb, Write},
     control_plane::{Builder, ControlPlane, Error, WebhookServer},
+    controllers::{Controllers, RunningControllers},
     eventually::{Check, eventually},
+    fake_clock::FakeClock,
     in_memory::{ControllerExt, InformerExt},
     table::{Given, Passed, Table, Want, given, nothing, table},
+    test_object::TestObject,
 };

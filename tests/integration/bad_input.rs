@@ -1,34 +1,27 @@
 //! Invalid input: malformed keys, objects without metadata, large objects and unknown fields.
 
 use kube::api::{Patch, PatchParams};
-use reknit::prelude::*;
+use reknit::{prelude::*, testing::Controllers};
 use samples_apis::{AddressableService, AddressableServiceStatus};
 use serde_json::{Value, json};
 
-use crate::support::{
-    in_process::{InProcessControllers, constructor},
-    logs, loose,
-    objects::Objects,
-    process,
-    server::Server,
-};
+use crate::support::{logs, loose, objects::Objects, process, server::Server};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn malformed_keys_are_dropped_and_other_keys_continue() {
     logs::record();
     let server = Server::shared().await;
     let objects = server.objects_in_new_namespace("keys").await;
-    let config = server.config().expect("a configuration");
+    let client = server.client().expect("a client");
     let (sender, receiver) = std::sync::mpsc::channel();
     let selection = select().namespace(&objects.namespace);
-    let controllers = InProcessControllers::start(
-        config,
-        [constructor(move |cx: &Context| {
+    let controllers = Controllers::new(client)
+        .add(move |cx: &Context| {
             let build = Controller::selected::<AddressableService>(cx, selection);
             sender.send(build.queue()).expect("the receiver exists");
             Ok(build.reconciler(MarkingReconciler).finalizing().build())
-        })],
-    );
+        })
+        .start();
     let queue: Queue = receiver.recv().expect("the constructor ran");
     let namespace = objects.namespace.as_str();
     for key in [
@@ -157,8 +150,8 @@ async fn status_fields_of_a_newer_version_survive_a_status_write() {
     let patch = Patch::Merge(json!({ "status": newer_status }));
     api.patch_status("x", &PatchParams::default(), &patch).await.expect("the status is patched");
 
-    let config = server.config().expect("a configuration");
-    let controllers = InProcessControllers::start(config, [constructor(address_controller(&objects))]);
+    let client = server.client().expect("a client");
+    let controllers = Controllers::new(client).add(address_controller(&objects)).start();
     let status = loose::wait_until_observed(&objects, "x").await.data["status"].clone();
     println!("{status}");
     assert_eq!(status["unknown"], "text");

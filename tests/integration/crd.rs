@@ -3,19 +3,14 @@
 use kube::{Api, CustomResource, api::PostParams};
 use reknit::{
     prelude::*,
-    testing::{ControlPlane, eventually},
+    testing::{ControlPlane, Controllers, eventually},
 };
 use samples_apis::{AddressableService, AddressableServiceStatus, SimpleDeployment};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::support::{
-    in_process::{InProcessControllers, constructor},
-    process,
-    server::Server,
-    wait::TIMEOUT,
-};
+use crate::support::{process, server::Server, wait::TIMEOUT};
 
 /// A Kind whose CRD is installed while the controller runs.
 #[derive(CustomResource, Serialize, Deserialize, Clone, Debug, JsonSchema)]
@@ -38,10 +33,7 @@ async fn a_controller_starts_once_its_crd_exists_and_the_others_do_not_wait_for_
         marking_controller::<AddressableService>(&objects.namespace),
         marking_controller::<Late>(&objects.namespace),
     );
-    let controllers = InProcessControllers::start(
-        server.config().expect("a configuration"),
-        [constructor(late), constructor(early)],
-    );
+    let controllers = Controllers::new(server.client().expect("a client")).add(late).add(early).start();
 
     objects.create_addressable("before", "web").await;
     objects.wait_for_state("before", &objects.unavailable("seen")).await;

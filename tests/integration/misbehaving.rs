@@ -14,12 +14,14 @@ use kube::{
     api::{DynamicObject, Patch, PatchParams, PostParams},
     discovery::ApiResource,
 };
-use reknit::{prelude::*, testing::eventually};
+use reknit::{
+    prelude::*,
+    testing::{Controllers, eventually},
+};
 use samples_apis::{AddressableService, AddressableServiceStatus};
 use serde_json::json;
 
 use crate::support::{
-    in_process::{InProcessControllers, constructor},
     logs,
     loose::{self, Loose},
     objects::Objects,
@@ -116,11 +118,9 @@ async fn assert_only_the_bad_object_is_affected(
 ) {
     logs::record();
     let reconciler = ByName::default();
-    let config = server.config().expect("a configuration");
-    let controllers = InProcessControllers::start(
-        config,
-        [constructor(by_name_controller(&objects.namespace, &reconciler, None))],
-    );
+    let client = server.client().expect("a client");
+    let controllers =
+        Controllers::new(client).add(by_name_controller(&objects.namespace, &reconciler, None)).start();
     objects.create_addressable(bad, "web").await;
     eventually("three passes", TIMEOUT, async || reconciler.bad_passes.load(Ordering::Relaxed) >= 3).await;
     good_objects_are_reconciled(objects).await;
@@ -138,11 +138,10 @@ async fn a_hanging_reconcile_is_warned_about_and_dropped_at_its_deadline() {
     let server = Server::shared().await;
     let objects = server.objects_in_new_namespace("deadline").await;
     let reconciler = ByName::default();
-    let config = server.config().expect("a configuration");
-    let controllers = InProcessControllers::start(
-        config,
-        [constructor(by_name_controller(&objects.namespace, &reconciler, Some(DEADLINE)))],
-    );
+    let client = server.client().expect("a client");
+    let controllers = Controllers::new(client)
+        .add(by_name_controller(&objects.namespace, &reconciler, Some(DEADLINE)))
+        .start();
     objects.create_addressable("hangs", "web").await;
     good_objects_are_reconciled(&objects).await;
     eventually("two passes are dropped", TIMEOUT, async || {
@@ -166,11 +165,9 @@ async fn a_hanging_reconcile_occupies_one_worker() {
     let server = Server::shared().await;
     let objects = server.objects_in_new_namespace("hangs").await;
     let reconciler = ByName::default();
-    let config = server.config().expect("a configuration");
-    let controllers = InProcessControllers::start(
-        config,
-        [constructor(by_name_controller(&objects.namespace, &reconciler, None))],
-    );
+    let client = server.client().expect("a client");
+    let controllers =
+        Controllers::new(client).add(by_name_controller(&objects.namespace, &reconciler, None)).start();
     objects.create_addressable("hangs", "web").await;
     let slow =
         eventually("a Warning event", TIMEOUT, async || warning_event(&objects, "hangs", |_| true).await);
@@ -191,9 +188,8 @@ async fn an_undecodable_object_is_reported_with_its_key_and_other_keys_continue(
     // One object exists before the controller starts, and one is created while it watches.
     create_loose_object(&api, "bad1", json!({ "replicas": "many" })).await;
     create_loose_object(&api, "good1", json!({ "replicas": 1 })).await;
-    let config = server.config().expect("a configuration");
-    let controllers =
-        InProcessControllers::start(config, [constructor(loose::marking_controller(&objects.namespace))]);
+    let client = server.client().expect("a client");
+    let controllers = Controllers::new(client).add(loose::marking_controller(&objects.namespace)).start();
     loose::wait_until_observed(&objects, "good1").await;
     create_loose_object(&api, "bad2", json!({ "replicas": ["a", "b"] })).await;
     create_loose_object(&api, "good2", json!({ "replicas": 2 })).await;

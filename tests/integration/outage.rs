@@ -7,12 +7,11 @@ use parking_lot::Mutex;
 use reknit::{
     prelude::*,
     reconciler::ObserveDeletion,
-    testing::{ControlPlane, eventually},
+    testing::{ControlPlane, Controllers, eventually},
 };
 use samples_apis::{AddressableService, AddressableServiceStatus, SimpleDeployment};
 
 use crate::support::{
-    in_process::{InProcessControllers, constructor},
     objects::{Objects, is_observed},
     process,
     proxy::{Exchange, request::Request},
@@ -99,11 +98,9 @@ async fn no_deletion_is_missed_if_etcd_is_compacted_during_an_outage() {
     let controller =
         process::controller(&kubeconfig).without_leader_election().in_namespace(&objects.namespace).spawn();
     let reported = ReportedDeletions::default();
-    let config = proxy.config(&server.config().expect("a configuration"));
-    let observer = InProcessControllers::start(
-        config,
-        [constructor(observing_controller(&unfinalized.namespace, &reported))],
-    );
+    let client = proxy.client(&server.config().expect("a configuration"));
+    let observer =
+        Controllers::new(client).add(observing_controller(&unfinalized.namespace, &reported)).start();
     create_ready_objects(&objects).await;
     let uids = create_reconciled_objects(&unfinalized, &reported).await;
 

@@ -11,11 +11,13 @@ use kube::{
     Api, Client, Resource, ResourceExt,
     api::{ObjectMeta, PostParams},
 };
-use reknit::{prelude::*, testing::eventually};
+use reknit::{
+    prelude::*,
+    testing::{Controllers, eventually},
+};
 use samples_apis::{AddressableService, AddressableServiceStatus};
 
 use crate::support::{
-    in_process::{InProcessControllers, constructor},
     objects::Objects,
     proxy::Proxy,
     server::Server,
@@ -99,11 +101,9 @@ async fn run(prefix: &str, message: fn(usize) -> String, last_message: &str) -> 
     let objects = server.objects_in_new_namespace(prefix).await;
     let proxy = server.proxy().await;
     let passes = Arc::default();
-    let config = proxy.config(&server.config().expect("a configuration"));
-    let controllers = InProcessControllers::start(
-        config,
-        [constructor(creating_controller(&objects.namespace, &passes, message))],
-    );
+    let client = proxy.client(&server.config().expect("a configuration"));
+    let controllers =
+        Controllers::new(client).add(creating_controller(&objects.namespace, &passes, message)).start();
     objects.create_addressable("x", "web").await;
     objects.wait_for_state("x", &objects.unavailable(last_message)).await;
     let counts = settled_counts(&proxy, &passes).await;
@@ -130,9 +130,8 @@ async fn a_status_write_whose_watch_event_comes_first_enqueues_nothing() {
     let objects = server.objects_in_new_namespace("echo").await;
     let proxy = server.proxy().await;
     let passes = Arc::default();
-    let config = proxy.config(&server.config().expect("a configuration"));
-    let controllers =
-        InProcessControllers::start(config, [constructor(marking_controller(&objects, &passes))]);
+    let client = proxy.client(&server.config().expect("a configuration"));
+    let controllers = Controllers::new(client).add(marking_controller(&objects, &passes)).start();
     let gate = proxy.hold_responses(|request| request.is("patch", "addressableservices/status"));
     objects.create_addressable("x", "web").await;
     gate.wait_for_arrivals(1).await;

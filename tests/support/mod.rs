@@ -1,8 +1,7 @@
-//! Shared code of the integration tests: the API server and a proxy in front of it, controllers as processes or within
-//! the test, and clients for the objects of the samples.
+//! Shared code of the integration tests: the API server and a proxy in front of it, controllers as processes, and
+//! clients for the objects of the samples.
 
 pub(crate) mod cargo;
-pub(crate) mod in_process;
 pub(crate) mod logs;
 pub(crate) mod loose;
 pub(crate) mod objects;

@@ -1,6 +1,6 @@
 //! Collections of objects, and the differences between Kinds.
 
-use kube::Resource;
+use kube::{Resource, discovery::ApiResource};
 
 /// The objects of one resource in one namespace, or in all namespaces: `/apis/apps/v1/namespaces/shop/deployments`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,7 +34,11 @@ const DELETION_RETURNS_OBJECT: &str = "persistentvolumeclaims persistentvolumes 
 
 impl Collection {
     pub(super) fn of_kind<K: Resource<DynamicType = ()>>(namespace: Option<&str>) -> Self {
-        Self::new(&K::group(&()), &K::version(&()), &K::plural(&()), namespace)
+        Self::of(&ApiResource::erase::<K>(&()), namespace)
+    }
+
+    pub(super) fn of(resource: &ApiResource, namespace: Option<&str>) -> Self {
+        Self::new(&resource.group, &resource.version, &resource.plural, namespace)
     }
 
     pub(super) fn new(group: &str, version: &str, plural: &str, namespace: Option<&str>) -> Self {

@@ -18,14 +18,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use http::StatusCode;
 use http_body_util::BodyExt;
-use kube::{Client, Resource, client::Body};
-use serde::{Serialize, de::DeserializeOwned};
+use kube::{Client, Resource, api::DynamicObject, client::Body, discovery::ApiResource};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 pub use self::write::{Verb, Write};
 use self::{
     apply::ManagedFields, collection::Collection, objects::Objects, request::Request, response::Response,
 };
+use crate::TestObject;
 
 /// An API server in memory, for tests of single reconciles. It answers requests at once, as the real API server does; a
 /// test of this crate compares the two verb by verb.
@@ -96,7 +97,7 @@ impl ApiServer {
     /// # Panics
     ///
     /// Panics if the object cannot be written as JSON.
-    pub fn insert<K: Resource<DynamicType = ()> + Serialize>(&self, object: &K) -> Value {
+    pub fn insert<K: TestObject>(&self, object: &K) -> Value {
         let (collection, value) = encode(object);
         self.state().objects.insert(&collection, value, ManagedFields::default())
     }
@@ -106,11 +107,7 @@ impl ApiServer {
     /// # Panics
     ///
     /// Panics if the object cannot be written as JSON.
-    pub fn insert_applied<K: Resource<DynamicType = ()> + Serialize>(
-        &self,
-        object: &K,
-        manager: &str,
-    ) -> Value {
+    pub fn insert_applied<K: TestObject>(&self, object: &K, manager: &str) -> Value {
         let (collection, value) = encode(object);
         let managed_fields = ManagedFields::of_applied(&collection, manager, &value);
         self.state().objects.insert(&collection, value, managed_fields)
@@ -137,7 +134,26 @@ impl ApiServer {
         namespace: Option<&str>,
         name: &str,
     ) -> Option<K> {
-        let stored = self.state().objects.get(&Collection::of_kind::<K>(namespace), name)?.clone();
+        self.stored_object(&ApiResource::erase::<K>(&()), namespace, name)
+    }
+
+    /// Returns the current object of a Kind that is known only at run time.
+    pub fn object_of(
+        &self,
+        kind: &ApiResource,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> Option<DynamicObject> {
+        self.stored_object(kind, namespace, name)
+    }
+
+    fn stored_object<K: DeserializeOwned>(
+        &self,
+        resource: &ApiResource,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> Option<K> {
+        let stored = self.state().objects.get(&Collection::of(resource, namespace), name)?.clone();
         #[expect(clippy::expect_used, reason = "a test has to see what is wrong with the object")]
         Some(serde_json::from_value(stored).expect("the object decodes"))
     }
@@ -207,14 +223,15 @@ impl State {
 }
 
 /// Encodes the object with its apiVersion and kind, and returns it with its collection.
-fn encode<K: Resource<DynamicType = ()> + Serialize>(object: &K) -> (Collection, Value) {
+fn encode<K: TestObject>(object: &K) -> (Collection, Value) {
     #[expect(clippy::expect_used, reason = "objects of Kubernetes are JSON, and this is for tests")]
     let mut value = serde_json::to_value(object).expect("an object is JSON");
+    let resource = object.api_resource();
     if let Some(fields) = value.as_object_mut() {
-        fields.entry("apiVersion").or_insert_with(|| json!(K::api_version(&())));
-        fields.entry("kind").or_insert_with(|| json!(K::kind(&())));
+        fields.entry("apiVersion").or_insert_with(|| json!(resource.api_version));
+        fields.entry("kind").or_insert_with(|| json!(resource.kind));
     }
-    (Collection::of_kind::<K>(object.meta().namespace.as_deref()), value)
+    (Collection::of(&resource, object.meta().namespace.as_deref()), value)
 }
 
 /// Returns the metadata of an object. Adds it if there is none.

@@ -1,10 +1,9 @@
 //! The state before a reconcile that a test runs.
 
-use kube::Resource;
+use kube::discovery::ApiResource;
 use reknit_apis::Key;
-use reknit_injection::{Cached, Context};
+use reknit_injection::Context;
 use reknit_reconciler::{Controller, Result};
-use serde::Serialize;
 use serde_json::Value;
 
 use super::{
@@ -12,7 +11,7 @@ use super::{
     effects::{unified_diff, yaml},
     mutation::{self, MutationCheck, OpenMutationCheck},
 };
-use crate::{ApiServer, ControllerExt, Verb, Write};
+use crate::{ApiServer, ControllerExt, TestObject, Verb, Write};
 
 /// The state before a reconcile: objects, injected values, and requests that fail. [`pass`](Self::pass) runs the
 /// reconcile.
@@ -71,7 +70,7 @@ pub struct Given {
 type Provide = Box<dyn FnOnce(&Context)>;
 
 /// Creates a state with this object.
-pub fn given<K: Cached + Resource<DynamicType = ()> + Serialize>(object: K) -> Given {
+pub fn given<K: TestObject>(object: K) -> Given {
     nothing().and(object)
 }
 
@@ -88,25 +87,21 @@ pub fn nothing() -> Given {
 }
 
 impl Given {
-    /// Adds an object. Its resourceVersion is 1 unless it has one.
-    pub fn and<K: Cached + Resource<DynamicType = ()> + Serialize>(self, object: K) -> Self {
+    /// Adds an object, also a `DynamicObject` that has its apiVersion and kind. Its resourceVersion is 1 unless it has one.
+    pub fn and<K: TestObject>(self, object: K) -> Self {
         let stored = self.server.insert(&object);
-        self.with_stored::<K>(stored)
+        self.with_stored::<K>(&object.api_resource(), stored)
     }
 
     /// Adds an object that this field manager applied before. A field that the manager no longer applies is removed.
-    pub fn applied<K: Cached + Resource<DynamicType = ()> + Serialize>(
-        self,
-        object: K,
-        manager: &str,
-    ) -> Self {
+    pub fn applied<K: TestObject>(self, object: K, manager: &str) -> Self {
         let stored = self.server.insert_applied(&object, manager);
-        self.with_stored::<K>(stored)
+        self.with_stored::<K>(&object.api_resource(), stored)
     }
 
-    fn with_stored<K: Cached + Resource<DynamicType = ()> + Serialize>(mut self, object: Value) -> Self {
+    fn with_stored<K: TestObject>(mut self, resource: &ApiResource, object: Value) -> Self {
         self.objects.push(object.clone());
-        self.mutation_checks.push(mutation::mutation_check::<K>(object));
+        self.mutation_checks.push(mutation::mutation_check::<K>(resource.clone(), object));
         self
     }
 

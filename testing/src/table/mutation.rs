@@ -2,13 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use kube::Resource;
+use kube::discovery::ApiResource;
 use reknit_apis::Key;
-use reknit_injection::{Cached, Context, Informer};
-use serde::Serialize;
+use reknit_injection::Context;
 use serde_json::Value;
 
-use crate::Write;
+use crate::{TestObject, Write};
 
 /// The resources and keys of the objects that a reconcile wrote.
 type Written = BTreeSet<(String, Key)>;
@@ -20,18 +19,15 @@ pub(super) type MutationCheck = Box<dyn Fn(&Written) -> Option<(Value, Value)> +
 /// Creates the check of one object, with the informer from the context. `None` if the object cannot be decoded.
 pub(super) type OpenMutationCheck = Box<dyn FnOnce(&Context) -> Option<MutationCheck>>;
 
-pub(super) fn mutation_check<K>(object: Value) -> OpenMutationCheck
-where
-    K: Cached + Resource<DynamicType = ()> + Serialize,
-{
-    Box::new(|cx| {
+pub(super) fn mutation_check<K: TestObject>(resource: ApiResource, object: Value) -> OpenMutationCheck {
+    Box::new(move |cx| {
         let object: K = serde_json::from_value(object).ok()?;
-        let (meta, informer) = (object.meta(), cx.get::<Informer<K>>());
+        let (meta, read) = (object.meta(), K::reader(cx, &resource));
         let key = Key::new(meta.namespace.as_deref(), meta.name.as_deref().unwrap_or_default());
-        let before = encode(&object)?;
-        let resource_and_key = (K::plural(&()).into_owned(), key);
+        let before = without_managed_fields(serde_json::to_value(&object).ok()?)?;
+        let resource_and_key = (resource.plural, key);
         Some(Box::new(move |written| {
-            let after = encode(&*informer.get(&resource_and_key.1)?)?;
+            let after = without_managed_fields(read(&resource_and_key.1)?)?;
             (!written.contains(&resource_and_key) && after != before).then(|| (before.clone(), after))
         }))
     })
@@ -43,9 +39,8 @@ pub(super) fn written(writes: &[Write]) -> Written {
     writes.iter().map(|write| (resource(write), write.key.clone())).collect()
 }
 
-/// Encodes an object without `managedFields`, which the cache drops.
-fn encode<K: Serialize>(object: &K) -> Option<Value> {
-    let mut value = serde_json::to_value(object).ok()?;
-    value["metadata"].as_object_mut()?.remove("managedFields");
-    Some(value)
+/// Returns the object without `managedFields`, which the cache drops.
+fn without_managed_fields(mut object: Value) -> Option<Value> {
+    object["metadata"].as_object_mut()?.remove("managedFields");
+    Some(object)
 }

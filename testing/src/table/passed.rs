@@ -1,6 +1,6 @@
 //! The effects of a reconcile that a test ran.
 
-use kube::Resource;
+use kube::{Resource, api::DynamicObject, discovery::ApiResource};
 use reknit_apis::Key;
 use reknit_reconciler::{Event, Outcome, Result};
 use serde::de::DeserializeOwned;
@@ -84,6 +84,12 @@ impl Passed {
     pub fn object<K: Resource<DynamicType = ()> + DeserializeOwned>(&self, key: &str) -> Option<K> {
         let key = Key::from(key);
         self.server.object(key.namespace.as_deref(), &key.name)
+    }
+
+    /// Returns the object of a Kind that is known only at run time, as [`object`](Self::object).
+    pub fn object_of(&self, kind: &ApiResource, key: &str) -> Option<DynamicObject> {
+        let key = Key::from(key);
+        self.server.object_of(kind, key.namespace.as_deref(), &key.name)
     }
 }
 

@@ -1,4 +1,5 @@
 mod comparison;
+mod dynamic;
 
 use std::sync::Mutex;
 

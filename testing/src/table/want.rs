@@ -1,12 +1,13 @@
 //! The expected effects of a reconcile.
 
-use kube::{Resource, api::PropagationPolicy};
+use kube::{Resource, api::PropagationPolicy, discovery::ApiResource};
 use reknit_apis::{Key, Scope};
 use reknit_reconciler::{Event, Outcome, applied};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::effects::{Effects, WriteEffect};
+use crate::TestObject;
 
 /// The expected effects of a reconcile: its outcome, its writes in order, and its events in order. Any other effect is
 /// a failure. [`Passed::check`](super::Passed::check) compares them with the actual effects.
@@ -99,18 +100,18 @@ impl Want {
 
     /// Expects that the object's status is written, with the status of this object. Null fields count as absent. The
     /// rest of the object is not compared.
-    pub fn status<K: Resource<DynamicType = ()> + Serialize>(self, object: &K) -> Self {
+    pub fn status<K: TestObject>(self, object: &K) -> Self {
         let (key, body) = (key(object), value(object));
-        self.add_write(WriteEffect::status(&K::plural(&()), &key, &body["status"]))
+        self.add_write(WriteEffect::status(&object.api_resource().plural, &key, &body["status"]))
     }
 
     /// Expects that the object is created, in its own namespace.
-    pub fn create<K: Resource<DynamicType = ()> + Serialize>(self, object: &K) -> Self {
+    pub fn create<K: TestObject>(self, object: &K) -> Self {
         self.add_object_write("create", &key(object), object)
     }
 
     /// Expects that the object, which names no namespace, is created in this namespace.
-    pub fn create_in<K: Resource<DynamicType = ()> + Serialize>(self, namespace: &str, object: &K) -> Self {
+    pub fn create_in<K: TestObject>(self, namespace: &str, object: &K) -> Self {
         self.add_object_write("create", &Key::new(namespace, &key(object).name), object)
     }
 
@@ -126,14 +127,19 @@ impl Want {
     }
 
     /// Expects that the object is replaced.
-    pub fn update<K: Resource<DynamicType = ()> + Serialize>(self, object: &K) -> Self {
+    pub fn update<K: TestObject>(self, object: &K) -> Self {
         self.add_object_write("update", &key(object), object)
     }
 
     /// Expects a merge patch or a JSON patch of the object `namespace/name`, or of the cluster-scoped object of this
     /// name.
     pub fn patch<K: Resource<DynamicType = ()>>(self, key: &str, patch: Value) -> Self {
-        self.add_write(WriteEffect::with_body("patch", &K::plural(&()), &Key::from(key), patch))
+        self.patch_of(&ApiResource::erase::<K>(&()), key, patch)
+    }
+
+    /// Expects a patch of an object of a Kind that is known only at run time, as [`patch`](Self::patch).
+    pub fn patch_of(self, kind: &ApiResource, key: &str, patch: Value) -> Self {
+        self.add_write(WriteEffect::with_body("patch", &kind.plural, &Key::from(key), patch))
     }
 
     /// Expects a merge patch that sets the finalizers of the object `namespace/name`.
@@ -142,7 +148,7 @@ impl Want {
     }
 
     /// Expects that these fields are applied by server-side apply, with or without force.
-    pub fn apply<K: Resource<DynamicType = ()> + Serialize>(self, object: &K) -> Self {
+    pub fn apply<K: TestObject>(self, object: &K) -> Self {
         self.add_object_write("apply", &key(object), object)
     }
 
@@ -167,7 +173,12 @@ impl Want {
 
     /// Expects that the object `namespace/name`, or the cluster-scoped object of this name, is deleted.
     pub fn delete<K: Resource<DynamicType = ()>>(self, key: &str) -> Self {
-        self.add_write(WriteEffect::without_body(format!("delete {} {}", K::plural(&()), Key::from(key))))
+        self.delete_of(&ApiResource::erase::<K>(&()), key)
+    }
+
+    /// Expects that an object of a Kind that is known only at run time is deleted, as [`delete`](Self::delete).
+    pub fn delete_of(self, kind: &ApiResource, key: &str) -> Self {
+        self.add_write(WriteEffect::without_body(format!("delete {} {}", kind.plural, Key::from(key))))
     }
 
     /// Expects that all objects that the label selector selects are deleted in this namespace, or in all namespaces if
@@ -238,13 +249,8 @@ impl Want {
         self
     }
 
-    fn add_object_write<K: Resource<DynamicType = ()> + Serialize>(
-        self,
-        action: &str,
-        key: &Key,
-        object: &K,
-    ) -> Self {
-        self.add_write(WriteEffect::with_body(action, &K::plural(&()), key, value(object)))
+    fn add_object_write<K: TestObject>(self, action: &str, key: &Key, object: &K) -> Self {
+        self.add_write(WriteEffect::with_body(action, &object.api_resource().plural, key, value(object)))
     }
 
     fn add_write(mut self, write: WriteEffect) -> Self {
@@ -253,7 +259,7 @@ impl Want {
     }
 }
 
-fn key<K: Resource>(object: &K) -> Key {
+fn key<K: TestObject>(object: &K) -> Key {
     let meta = object.meta();
     let name = meta.name.as_deref().or(meta.generate_name.as_deref());
     Key::new(meta.namespace.as_deref(), name.unwrap_or_default())

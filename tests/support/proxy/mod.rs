@@ -10,7 +10,7 @@ pub(crate) mod request;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use kube::Config;
+use kube::{Client, Config};
 use reknit::testing::eventually;
 use serde_json::Value;
 use tokio::net::TcpListener;
@@ -51,6 +51,11 @@ impl Proxy {
         config.cluster_url = self.url().parse().expect("a URL");
         config.root_cert = None;
         config
+    }
+
+    /// A client that connects through the proxy.
+    pub(crate) fn client(&self, config: &Config) -> Client {
+        Client::try_from(self.config(config)).expect("a client")
     }
 
     /// Holds the responses to matching requests. The server has processed these requests, and the client still waits.

@@ -1,0 +1,198 @@
+//! Controllers that run in the process of a test, against an API server.
+
+use std::{thread, time::Duration};
+
+use kube::Client;
+use reknit_injection::{Context, InformerHandle, InformerState, Shutdown, ShutdownTrigger};
+use reknit_reconciler::{Controller, Drained, Health, Result, Run, leader::Leadership};
+use tokio::task::JoinHandle;
+
+use crate::eventually;
+
+/// The time that running reconciles get after [`RunningControllers::stop`].
+const DRAIN: Duration = Duration::from_secs(5);
+
+type Construct = Box<dyn FnOnce(&Context) -> Result<Controller>>;
+
+/// Adds one value to the context.
+type Provide = Box<dyn FnOnce(&Context)>;
+
+/// Runs controllers in the process of a test, as leaders without leases. Add their constructors, then
+/// [`start`](Self::start) them.
+///
+/// With the client of a [service account](crate::ControlPlane::client_as), they have only the permissions that RBAC
+/// grants to it.
+///
+/// ```no_run
+/// use std::time::Duration;
+///
+/// use k8s_openapi::api::core::v1::ConfigMap;
+/// use reknit_injection::Context;
+/// use reknit_reconciler::{Controller, Result};
+/// use reknit_testing::{ControlPlane, Controllers, FakeClock, eventually};
+/// # fn controller(cx: &Context) -> Result<Controller> { Err("".into()) }
+///
+/// const TIMEOUT: Duration = Duration::from_secs(30);
+///
+/// #[tokio::test]
+/// # async fn hidden() {}
+/// async fn settings_are_created() -> Result<(), Box<dyn std::error::Error>> {
+///     let plane = ControlPlane::shared().await?;
+///     plane.apply_path("config/200-rbac.yaml").await?;
+///     let clock = FakeClock::at("2026-11-25T10:00:00Z");
+///     let controllers = Controllers::new(plane.client_as("example", "controller").await?)
+///         .add(controller)
+///         .provide(clock.clock())
+///         .start();
+///     controllers.synced(TIMEOUT).await; // fails with the reason, such as a missing permission
+///
+///     let maps: kube::Api<ConfigMap> = kube::Api::namespaced(plane.client()?, "example");
+///     eventually("the settings", TIMEOUT, async || maps.get("settings").await).await;
+///     controllers.stop().await;
+///     Ok(())
+/// }
+/// ```
+#[must_use = "nothing runs before `.start()`"]
+pub struct Controllers {
+    client: Client,
+    system_namespace: Option<String>,
+    provided: Vec<Provide>,
+    constructors: Vec<Construct>,
+}
+
+/// Running controllers, from [`Controllers::start`]. They are aborted when this is dropped.
+///
+/// A test that drops it, or [stops](Self::stop) it, fails if one of the controllers has panicked. (A panic of a reconciler is
+/// an error of its reconcile, and does not end the controller.)
+pub struct RunningControllers {
+    trigger: ShutdownTrigger,
+    running: Vec<RunningController>,
+}
+
+struct RunningController {
+    health: Health,
+    task: JoinHandle<Drained>,
+}
+
+impl Controllers {
+    /// Creates a list without controllers. They will send their requests through this client.
+    pub fn new(client: Client) -> Self {
+        Self { client, system_namespace: None, provided: Vec::new(), constructors: Vec::new() }
+    }
+
+    /// Adds a controller by its constructor, which is the one that the program uses.
+    pub fn add(mut self, constructor: impl FnOnce(&Context) -> Result<Controller> + 'static) -> Self {
+        self.constructors.push(Box::new(constructor));
+        self
+    }
+
+    /// Adds a value to the constructors' [`Context`]. It replaces the value that would be injected.
+    pub fn provide<T: Clone + Send + Sync + 'static>(mut self, value: T) -> Self {
+        self.provided.push(Box::new(|cx| cx.provide(value)));
+        self
+    }
+
+    /// Sets the namespace of the process's ConfigMaps. The default is none.
+    pub fn system_namespace(mut self, namespace: &str) -> Self {
+        self.system_namespace = Some(namespace.into());
+        self
+    }
+
+    /// Starts the controllers. Must be called within a tokio runtime.
+    ///
+    /// # Panics
+    ///
+    /// Panics if a constructor fails.
+    pub fn start(self) -> RunningControllers {
+        let (trigger, shutdown) = Shutdown::new();
+        let cx = Context::builder("test", self.client)
+            .system_namespace(self.system_namespace)
+            .shutdown(shutdown.clone())
+            .build();
+        self.provided.into_iter().for_each(|provide| provide(&cx));
+        let controllers: Vec<_> =
+            self.constructors.into_iter().map(|construct| build(construct, &cx.scoped())).collect();
+        cx.informers().start();
+        let running = controllers.into_iter().map(|controller| spawn(controller, &shutdown)).collect();
+        RunningControllers { trigger, running }
+    }
+}
+
+#[expect(clippy::panic, reason = "a failed assertion of a test panics")]
+fn build(construct: Construct, cx: &Context) -> Controller {
+    let controller = construct(cx).and_then(|controller| controller.check().map(|()| controller));
+    controller.unwrap_or_else(|error| panic!("the constructor failed: {error:#}"))
+}
+
+fn spawn(controller: Controller, shutdown: &Shutdown) -> RunningController {
+    let health = controller.health();
+    let leadership = Leadership::always();
+    let run = Run { leadership, stop: shutdown.clone(), drain: DRAIN, workers: None };
+    RunningController { health, task: tokio::spawn(controller.run(run)) }
+}
+
+impl RunningControllers {
+    /// Waits until every informer has received its first list. Reconciles start then.
+    ///
+    /// # Panics
+    ///
+    /// Panics when the `limit` has passed, with the informers that have not, and why: a missing permission, a CRD that is not
+    /// installed.
+    pub async fn synced(&self, limit: Duration) {
+        let waiting = || {
+            let informers = self.running.iter().flat_map(|running| running.health.informers());
+            informers.filter_map(|informer| reason_to_wait(&**informer)).collect::<Vec<_>>()
+        };
+        eventually("the sync of all informers", limit, async || match waiting() {
+            waiting if waiting.is_empty() => Ok(()),
+            waiting => Err(waiting.join("; ")),
+        })
+        .await;
+    }
+
+    /// Returns the health of each controller, in the order in which they were added.
+    pub fn health(&self) -> Vec<Health> {
+        self.running.iter().map(|running| running.health.clone()).collect()
+    }
+
+    /// Stops taking keys, and waits up to five seconds for the running reconciles. Returns for each controller how many
+    /// of them were dropped.
+    ///
+    /// # Panics
+    ///
+    /// Panics if a controller has panicked.
+    #[expect(clippy::panic, reason = "a failed assertion of a test panics")]
+    pub async fn stop(mut self) -> Vec<Drained> {
+        self.trigger.pull();
+        let mut drained = Vec::new();
+        for RunningController { health, task } in std::mem::take(&mut self.running) {
+            let ended = task.await;
+            drained.push(ended.unwrap_or_else(|error| panic!("{} failed: {error}", health.name())));
+        }
+        drained
+    }
+}
+
+/// The name of an informer that is not synced, and why.
+fn reason_to_wait(informer: &dyn InformerHandle) -> Option<String> {
+    match informer.state() {
+        InformerState::Synced { .. } => None,
+        InformerState::Waiting { why, .. } if !why.is_empty() => Some(format!("{}: {why}", informer.name())),
+        _ => Some(format!("{}: no list yet", informer.name())),
+    }
+}
+
+impl Drop for RunningControllers {
+    #[expect(clippy::panic, reason = "a failed assertion of a test panics")]
+    fn drop(&mut self) {
+        // A controller ends only after `stop`, unless it panicked.
+        let ended = self.running.iter().find(|running| running.task.is_finished());
+        let failed = ended.map(|running| running.health.name().to_owned());
+        self.running.iter().for_each(|running| running.task.abort());
+        if let Some(name) = failed
+            && !thread::panicking()
+        {
+            panic!("{name} ended before it was stopped");
+        }
+    }
+}

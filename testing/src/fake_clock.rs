@@ -1,0 +1,105 @@
+//! A clock whose time a test sets.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use k8s_openapi::jiff::Timestamp;
+use reknit_injection::Clock;
+
+/// A clock that stands still until a test [sets](Self::set) or [advances](Self::advance) it. Clones share one time.
+///
+/// Provide its [`clock`](Self::clock) to the constructor of the controller, which gets it as `cx.get::<Clock>()`:
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use k8s_openapi::api::core::v1::Namespace;
+/// use reknit_injection::{Clock, Context};
+/// use reknit_reconciler::{Controller, Outcome, ReconcileKind, Result};
+/// use reknit_testing::{FakeClock, Want, given};
+///
+/// const LIFETIME: Duration = Duration::from_secs(3600);
+///
+/// /// Skips namespaces that are older than an hour, and reconciles younger ones again when they are that old.
+/// struct Aging {
+///     clock: Clock,
+/// }
+///
+/// impl ReconcileKind for Aging {
+///     type Kind = Namespace;
+///     async fn reconcile_kind(&self, namespace: &Namespace, _: &mut ()) -> Result<Outcome> {
+///         let created = namespace.metadata.creation_timestamp.as_ref().ok_or("it has no creationTimestamp")?;
+///         let remaining = self.clock.until(created.0 + LIFETIME);
+///         Ok(if remaining.is_zero() { Outcome::skip() } else { Outcome::after(remaining) })
+///     }
+/// }
+///
+/// fn controller(cx: &Context) -> Result<Controller> {
+///     Ok(Controller::of::<Namespace>(cx).reconciler(Aging { clock: cx.get() }).build())
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let mut shop: Namespace = serde_json::from_value(serde_json::json!({
+///     "metadata": {"name": "shop", "creationTimestamp": "2026-11-25T10:00:00Z"},
+/// }))?;
+/// let clock = FakeClock::at("2026-11-25T10:45:00Z");
+/// let given = || given(shop.clone()).provide(clock.clock());
+///
+/// let in_15_minutes = Want::outcome(&Outcome::after(Duration::from_secs(15 * 60)));
+/// given().pass(controller, "shop").await.check(in_15_minutes);
+///
+/// clock.advance(Duration::from_secs(15 * 60));
+/// given().pass(controller, "shop").await.check(Want::skip());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct FakeClock(Arc<Mutex<Timestamp>>);
+
+impl FakeClock {
+    /// Creates a clock that shows this RFC 3339 time: `FakeClock::at("2026-11-25T10:00:00Z")`.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the text is not a time.
+    pub fn at(time: &str) -> Self {
+        Self(Arc::new(Mutex::new(parse(time))))
+    }
+
+    /// Returns a clock that shows the time of this one.
+    pub fn clock(&self) -> Clock {
+        let fake = self.clone();
+        Clock::new(move || fake.now())
+    }
+
+    /// Returns the time that the clock shows.
+    pub fn now(&self) -> Timestamp {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sets the clock to this RFC 3339 time, which may be earlier than before.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the text is not a time.
+    pub fn set(&self, time: &str) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = parse(time);
+    }
+
+    /// Moves the clock forward.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the new time is after the year 9999.
+    pub fn advance(&self, by: Duration) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) += by;
+    }
+}
+
+#[expect(clippy::panic, reason = "a failed assertion of a test panics")]
+fn parse(time: &str) -> Timestamp {
+    time.parse().unwrap_or_else(|error| panic!("{time:?} is not a time in RFC 3339: {error}"))
+}

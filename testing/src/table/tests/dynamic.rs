@@ -1,0 +1,64 @@
+//! Objects of Kinds that are known only at run time.
+
+use kube::{core::GroupVersionKind, discovery::ApiResource};
+use reknit_apis::KReference;
+use reknit_reconciler::TrackedAny;
+
+use super::*;
+
+fn channels() -> ApiResource {
+    ApiResource::from_gvk(&GroupVersionKind::gvk("messaging.example.com", "v1", "Channel"))
+}
+
+fn channel(name: &str, color: &str) -> DynamicObject {
+    DynamicObject::new(name, &channels()).within("shop").data(json!({ "spec": { "color": color } }))
+}
+
+/// Copies the channel `source` to `copy`, deletes `source`, and paints `old`.
+struct ChannelCopier {
+    client: Client,
+    channels: TrackedAny,
+}
+
+impl ReconcileKind for ChannelCopier {
+    type Kind = Namespace;
+
+    async fn reconcile_kind(&self, shop: &Namespace, _: &mut ()) -> Result<Outcome> {
+        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), "shop", &channels());
+        let reference = KReference {
+            api_version: "messaging.example.com/v1".into(),
+            kind: "Channel".into(),
+            namespace: Some("shop".into()),
+            name: "source".into(),
+            ..KReference::default()
+        };
+        let source = self.channels.get(shop, &reference).await?.ok_or("there is no source")?;
+        let color = source.data["spec"]["color"].as_str().unwrap_or_default();
+        api.create(&PostParams::default(), &channel("copy", color)).await?;
+        let patch = Patch::Merge(json!({ "spec": { "color": "red" } }));
+        api.patch("old", &PatchParams::default(), &patch).await?;
+        api.delete("source", &DeleteParams::default()).await?;
+        Ok(Outcome::skip())
+    }
+}
+
+#[tokio::test]
+async fn dynamic_objects_are_given_and_expected() {
+    let controller = |cx: &Context| {
+        let mut build = Controller::of::<Namespace>(cx);
+        let (client, channels) = (build.client(), build.track_any());
+        Ok(build.reconciler(ChannelCopier { client, channels }).build())
+    };
+    let state = given(channel("source", "blue")).and(shop()).applied(channel("old", "grey"), "painter");
+    let passed = state.pass(controller, "shop").await;
+    assert_eq!(passed.object_of(&channels(), "shop/old").unwrap().data["spec"]["color"], "red");
+    assert!(passed.object_of(&channels(), "shop/source").is_none());
+    let want = |color| {
+        Want::skip()
+            .create(&channel("copy", color))
+            .patch_of(&channels(), "shop/old", json!({ "spec": { "color": "red" } }))
+            .delete_of(&channels(), "shop/source")
+    };
+    passed.check(want("blue"));
+    assert!(passed.difference(want("green")).is_some_and(|difference| difference.contains("green")));
+}
