@@ -119,7 +119,9 @@
 //! | enqueue it when one that it controls changes | `build.owns()` | `Owns`; `Controller::owns` |
 //! | watch the target of a reference whose Kind is only known at run time | `build.track_any()` | Knative's tracker with a duck type |
 //! | find the address of a [`Destination`](apis::Destination) | `build.resolver()`, and [`AddressResolver::resolve`](prelude::AddressResolver::resolve) in the reconcile | Knative's `URIResolver` |
-//! | create or restore a child, and know which of the two happened | [`Owned::apply`](prelude::Owned::apply), [`Applied`](prelude::Applied) | `controllerutil.CreateOrUpdate`; server-side apply |
+//! | create or restore a child, and know which of the two happened | [`Owned::apply`](prelude::Owned::apply), [`Applied`](prelude::Applied) | server-side apply; `controllerutil.OperationResult` |
+//! | create or update a child without server-side apply | [`Owned::create_or_update`](prelude::Owned::create_or_update) | `controllerutil.CreateOrUpdate` |
+//! | take over the children of a controller that updated them | [`Owned::upgrading_from`](prelude::Owned::upgrading_from) | client-go's `csaupgrade` |
 //! | own children of a Kind that is only known at run time, by a template | `build.owns_any()` and [`OwnedAny::kind`](prelude::OwnedAny::kind) | Knative's duck types with a dynamic client |
 //! | read objects of any Kind by the fields that they have in common | [`TrackedAny::get_as`](prelude::TrackedAny::get_as) with a [`Duck`](prelude::Duck) | Knative's duck informers |
 //! | find the keys that read an object | [`Tracked::observers`](prelude::Tracked::observers) | `GetObservers` of Knative's tracker |

@@ -1,6 +1,10 @@
 //! [`OwnedAny`]: children of Kinds that are known only at run time.
 
-use std::{collections::HashMap, fmt, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashMap},
+    fmt,
+    sync::Arc,
+};
 
 use kube::{Client, Resource, api::DynamicObject, core::GroupVersionKind};
 use parking_lot::Mutex;
@@ -46,6 +50,8 @@ pub struct OwnedAny {
     kinds: DynamicKinds,
     client: Client,
     manager: String,
+    /// The field managers whose fields are taken over before the first apply.
+    earlier_managers: BTreeSet<String>,
     /// The key of the object that controls a child.
     owner_key: fn(&DynamicObject) -> Option<Key>,
     /// The children of each Kind that was used. They do not keep their informers open: the tracked uses do.
@@ -77,7 +83,7 @@ impl OwnedAny {
         manager: String,
         owner_key: fn(&DynamicObject) -> Option<Key>,
     ) -> Self {
-        Self { kinds, client, manager, owner_key, opened: Arc::default() }
+        Self { kinds, client, manager, earlier_managers: BTreeSet::new(), owner_key, opened: Arc::default() }
     }
 
     /// Allows only Kinds of these API groups. As in RBAC rules, `""` is the core group.
@@ -85,6 +91,13 @@ impl OwnedAny {
     /// A Kind of any other group is a permanent error, and opens no informer.
     pub fn groups<G: Into<String>>(mut self, groups: impl IntoIterator<Item = G>) -> Self {
         self.kinds.set_groups(groups);
+        self
+    }
+
+    /// Takes over the fields that these field managers have set without server-side apply, as
+    /// [`Owned::upgrading_from`] does.
+    pub fn upgrading_from<M: Into<String>>(mut self, managers: impl IntoIterator<Item = M>) -> Self {
+        self.earlier_managers = managers.into_iter().map(Into::into).collect();
         self
     }
 
@@ -115,7 +128,7 @@ impl OwnedAny {
         let tracker = self.kinds.read(&found, |tracker| tracker.use_kind(&key));
         let children = self.open(&found, tracker);
         found.first_list().await?;
-        Ok(children)
+        Ok(children.upgrading_from(self.earlier_managers.clone()))
     }
 
     /// Drops all uses of Kinds by this owner, for a finalizer whose object takes some time to be deleted.

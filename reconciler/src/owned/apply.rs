@@ -20,10 +20,10 @@ use super::{
 };
 use crate::object_client::status_code;
 
-type ApplyResult<T> = Result<T, NotApplied>;
+pub(super) type ApplyResult<T> = Result<T, NotApplied>;
 
 /// The existing object with the name of an owner's child, if any.
-enum Existing<T> {
+pub(super) enum Existing<T> {
     Absent,
     /// The owner controls it.
     Ours(Arc<T>),
@@ -105,16 +105,16 @@ impl<T: Cached> Owned<T> {
             return Err(NotApplied::OwnerDeleted { child: desired.name, owner: kind_and_key(owner) });
         }
         match self.find_in_cache(owner, &desired.key) {
-            Existing::Foreign(controller) => Err(taken_error(owner, desired, controller)),
+            Existing::Foreign(controller) => Err(taken_error(owner, &desired, controller)),
             Existing::Ours(cached) if self.is_up_to_date(&desired, &cached) => Ok(Applied::Unchanged(cached)),
-            Existing::Ours(cached) => self.send_apply(owner, desired, Some(cached)).await,
+            Existing::Ours(cached) => self.apply_existing(owner, desired, cached).await,
             Existing::Absent => self.apply_uncached(owner, desired).await,
         }
     }
 
     /// Looks up the child in the cache. A foreign object is tracked and then looked up again, so its deletion is not
     /// missed.
-    fn find_in_cache(&self, owner: &impl Owner, key: &Key) -> Existing<T> {
+    pub(super) fn find_in_cache(&self, owner: &impl Owner, key: &Key) -> Existing<T> {
         let find = || classify(owner, self.informer.get(key));
         match find() {
             Existing::Foreign(_) => {
@@ -155,13 +155,27 @@ impl<T: Cached + Serialize> Owned<T> {
     async fn apply_uncached(&self, owner: &impl Owner, desired: Desired) -> ApplyResult<Applied<T>> {
         match classify(owner, self.read_live(owner, &desired).await?) {
             Existing::Absent => self.send_apply(owner, desired, None).await,
-            Existing::Ours(live) => self.send_apply(owner, desired, Some(live)).await,
-            Existing::Foreign(controller) => Err(taken_error(owner, desired, controller)),
+            Existing::Ours(live) => self.apply_existing(owner, desired, live).await,
+            Existing::Foreign(controller) => Err(taken_error(owner, &desired, controller)),
         }
     }
 
+    async fn apply_existing(
+        &self,
+        owner: &impl Owner,
+        desired: Desired,
+        existing: Arc<T>,
+    ) -> ApplyResult<Applied<T>> {
+        let existing = self.upgrade_fields(owner, &desired, existing).await?;
+        self.send_apply(owner, desired, existing).await
+    }
+
     /// Reads the child from the API server. It is tracked first, since it may be deleted before the answer arrives.
-    async fn read_live(&self, owner: &impl Owner, desired: &Desired) -> ApplyResult<Option<Arc<T>>> {
+    pub(super) async fn read_live(
+        &self,
+        owner: &impl Owner,
+        desired: &Desired,
+    ) -> ApplyResult<Option<Arc<T>>> {
         self.shared.tracker.read(&Key::of(owner), &desired.key);
         let request =
             self.shared.kind.request_builder(&desired.key).get(&desired.key.name, &GetParams::default());
@@ -199,7 +213,7 @@ impl<T: Cached + Serialize> Owned<T> {
     /// Each owner has its own field manager. A manager replaces its own fields, such as the owner references, without a
     /// conflict. So with a shared manager, an owner would take over a child that another owner of the same Kind has
     /// just created.
-    fn manager_for(&self, owner: &impl Owner) -> String {
+    pub(super) fn manager_for(&self, owner: &impl Owner) -> String {
         match &owner.meta().uid {
             Some(uid) => format!("{:.91}-{uid}", self.shared.manager),
             None => self.shared.manager.clone(),
@@ -213,7 +227,7 @@ impl<T: Cached + Serialize> Owned<T> {
             && let Ok(found) = self.read_live(owner, &desired).await
             && let Existing::Foreign(controller) = classify(owner, found)
         {
-            return taken_error(owner, desired, controller);
+            return taken_error(owner, &desired, controller);
         }
         desired.refused(error)
     }
@@ -231,7 +245,7 @@ impl<T: Cached + Serialize> Owned<T> {
     }
 }
 
-fn classify<T: Resource>(owner: &impl Owner, found: Option<Arc<T>>) -> Existing<T> {
+pub(super) fn classify<T: Resource>(owner: &impl Owner, found: Option<Arc<T>>) -> Existing<T> {
     match found {
         None => Existing::Absent,
         Some(child) if is_controlled_by(owner, &*child) => Existing::Ours(child),
@@ -239,6 +253,6 @@ fn classify<T: Resource>(owner: &impl Owner, found: Option<Arc<T>>) -> Existing<
     }
 }
 
-fn taken_error(owner: &impl Owner, desired: Desired, by: Option<OwnerReference>) -> NotApplied {
-    NotApplied::Taken { child: desired.name, owner: kind_and_key(owner), by: by.map(Box::new) }
+pub(super) fn taken_error(owner: &impl Owner, desired: &Desired, by: Option<OwnerReference>) -> NotApplied {
+    NotApplied::Taken { child: desired.name.clone(), owner: kind_and_key(owner), by: by.map(Box::new) }
 }

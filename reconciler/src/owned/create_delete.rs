@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use kube::{
     Resource,
-    api::{DeleteParams, PostParams, Preconditions, PropagationPolicy},
+    api::{DeleteParams, Preconditions, PropagationPolicy},
 };
 use reknit_apis::{Key, OwnedBy};
 use reknit_injection::Cached;
@@ -59,8 +59,7 @@ impl<T: Cached> Owned<T> {
         let owners = meta.owner_references.get_or_insert_default();
         owners.retain(|other| other.controller != Some(true));
         owners.push(controller_reference(owner));
-        let params = PostParams { field_manager: Some(self.shared.manager.clone()), ..PostParams::default() };
-        let body = serde_json::to_vec(&child).map_err(kube::Error::SerdeError)?;
+        let (params, body) = (self.post_params(), self.to_json(&child)?.to_string().into_bytes());
         self.request(self.shared.kind.request_builder(&Key::of(&child)).create(&params, body))
             .await
             .map(Arc::new)

@@ -21,7 +21,7 @@ use super::{
 };
 
 /// The annotation with a hash of the applied content, computed without this annotation.
-const APPLIED_HASH: &str = "reknit.dev/applied";
+pub(super) const APPLIED_HASH: &str = "reknit.dev/applied";
 
 /// The desired state of a child, as it is applied.
 pub(super) struct Desired {

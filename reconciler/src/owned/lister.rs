@@ -1,12 +1,17 @@
 //! [`Owned`]: lists the objects that an object controls.
 
-use std::{collections::HashMap, hash::RandomState, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashMap},
+    hash::RandomState,
+    sync::Arc,
+};
 
 use kube::{Client, Resource};
 use parking_lot::Mutex;
 use reknit_apis::Key;
 use reknit_injection::{Cached, Index, Informer, WeakIndex, controller_name};
-use serde::de::DeserializeOwned;
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
 
 use super::{child_kind::ChildKind, owner::controller_of};
 use crate::{object_client::BuiltRequest, tracker::Tracker};
@@ -30,6 +35,8 @@ pub struct Owned<T: Cached> {
     pub(super) informer: Informer<T>,
     /// Indexed by the controller's uid, or by [`orphan_index_value`] for an object without a controller.
     by_owner: Index<T>,
+    /// The field managers whose fields are taken over before the first apply.
+    pub(super) earlier_managers: BTreeSet<String>,
     pub(super) shared: Arc<Shared>,
 }
 
@@ -72,7 +79,7 @@ impl<T: Cached> Owned<T> {
             }
         });
         let shared = Shared { kind, client, manager, tracker, up_to_date, hash_builder: RandomState::new() };
-        Self { informer, by_owner, shared: Arc::new(shared) }
+        Self { informer, by_owner, earlier_managers: BTreeSet::new(), shared: Arc::new(shared) }
     }
 
     pub(super) fn downgrade(&self) -> WeakOwned<T> {
@@ -105,6 +112,18 @@ impl<T: Cached> Owned<T> {
         self.informer.list().filter(is_owned).collect()
     }
 
+    /// The JSON of a child, with its API version and its Kind.
+    pub(super) fn to_json(&self, child: &T) -> kube::Result<Value>
+    where
+        T: Serialize,
+    {
+        let mut json = serde_json::to_value(child).map_err(kube::Error::SerdeError)?;
+        let resource = &self.shared.kind.resource;
+        json["apiVersion"] = json!(resource.api_version);
+        json["kind"] = json!(resource.kind);
+        Ok(json)
+    }
+
     pub(super) async fn request<A: DeserializeOwned>(&self, request: BuiltRequest) -> kube::Result<A> {
         self.shared.client.request(request.map_err(kube::Error::BuildRequest)?).await
     }
@@ -114,7 +133,8 @@ impl<T: Cached> WeakOwned<T> {
     /// Returns the same children again if their informer is still open.
     pub(super) fn upgrade(&self) -> Option<Owned<T>> {
         let by_owner = self.by_owner.upgrade()?;
-        Some(Owned { informer: by_owner.informer().clone(), by_owner, shared: self.shared.clone() })
+        let (informer, shared) = (by_owner.informer().clone(), self.shared.clone());
+        Some(Owned { informer, by_owner, earlier_managers: BTreeSet::new(), shared })
     }
 }
 

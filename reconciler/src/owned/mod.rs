@@ -10,6 +10,8 @@ mod desired;
 mod error;
 mod lister;
 mod owner;
+mod update;
+mod upgrade;
 
 pub use self::{
     any::OwnedAny, applied::Applied, desired::applied, error::NotApplied, lister::Owned,

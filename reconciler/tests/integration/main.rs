@@ -5,6 +5,7 @@ mod children;
 mod children_any;
 mod conditions;
 mod deletion;
+mod handover;
 mod leader;
 mod namespaces;
 mod references;

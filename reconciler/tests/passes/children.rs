@@ -8,7 +8,7 @@ use kube::{
     api::{DeleteParams, PostParams},
 };
 use reknit_injection::{Cached, Context};
-use reknit_reconciler::{Applied, Controller, Owned};
+use reknit_reconciler::{Applied, Controller, NotApplied, Owned, controller_reference};
 use reknit_testing::ApiServer;
 use serde::Serialize;
 use serde_json::json;
@@ -105,4 +105,56 @@ async fn an_apply_that_changes_nothing_on_the_server_leaves_the_child_unchanged(
     let unchanged = fixture.children.apply(&lamp(), config_map(&[("k", "v")])).await.unwrap();
     assert_eq!(fixture.writes().len(), 1, "the new entry could be in an atomic map");
     assert!(matches!(&unchanged, Applied::Unchanged(_)), "{unchanged:?}");
+}
+
+/// Sets an entry of the child's data by `create_or_update`.
+async fn set(fixture: &Fixture<ConfigMap>, key: &str, value: &str) -> Result<Applied<ConfigMap>, NotApplied> {
+    let set = |map: &mut ConfigMap| {
+        map.data.get_or_insert_default().insert(key.into(), value.into());
+    };
+    fixture.children.create_or_update(&lamp(), config_map(&[("new", "yes")]), set).await
+}
+
+#[tokio::test]
+async fn a_child_is_created_once_and_updated_only_if_it_differs() {
+    let fixture = Fixture::<ConfigMap>::new();
+    let created = set(&fixture, "k", "v").await.unwrap();
+    assert!(matches!(&created, Applied::Created(_)), "{created:?}");
+    assert_eq!(created.data, config_map(&[("new", "yes"), ("k", "v")]).data);
+    assert_eq!(created.owner_references(), [controller_reference(&lamp())]);
+    let mut changed = fixture.client.get("child").await.unwrap();
+    changed.data.as_mut().unwrap().remove("new");
+    changed.data.as_mut().unwrap().insert("theirs".into(), "x".into());
+    fixture.client.replace("child", &PostParams::default(), &changed).await.unwrap();
+    fixture.writes();
+
+    assert!(matches!(set(&fixture, "k", "v").await.unwrap(), Applied::Unchanged(_)));
+    assert_eq!(fixture.writes(), [""; 0]);
+    let updated = set(&fixture, "k", "w").await.unwrap();
+    assert!(matches!(&updated, Applied::Updated { .. }), "{updated:?}");
+    assert_eq!(updated.data, config_map(&[("k", "w"), ("theirs", "x")]).data, "other fields are kept");
+    assert_eq!(fixture.writes(), ["update configmaps default/child"]);
+}
+
+#[tokio::test]
+async fn an_update_overwrites_neither_a_newer_child_nor_that_of_another_owner() {
+    let fixture = Fixture::<ConfigMap>::new();
+    let mut child = ConfigMap::clone(&set(&fixture, "k", "v").await.unwrap());
+    child.data = config_map(&[("newer", "yes")]).data;
+    let unseen: Api<ConfigMap> = Api::namespaced(fixture.server.client(), "default");
+    unseen.replace("child", &PostParams::default(), &child).await.unwrap();
+    let Err(NotApplied::Refused { source, .. }) = set(&fixture, "k", "w").await else { panic!() };
+    assert!(matches!(*source, kube::Error::Api(status) if status.code == 409));
+
+    let mut foreign = config_map(&[]);
+    foreign.metadata.namespace = Some("default".into());
+    for is_cached in [false, true] {
+        let fixture = Fixture::<ConfigMap>::new();
+        fixture.server.insert(&foreign);
+        if is_cached {
+            fixture.client.get("child").await.unwrap();
+        }
+        let taken = set(&fixture, "k", "v").await.unwrap_err();
+        assert!(matches!(taken, NotApplied::Taken { by: None, .. }), "{taken}");
+    }
 }

@@ -1,0 +1,149 @@
+//! Creates and updates children without server-side apply.
+
+use std::sync::Arc;
+
+use kube::{Resource, api::PostParams};
+use reknit_apis::{Key, OwnedBy, Scope};
+use reknit_injection::Cached;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::{
+    applied::Applied,
+    apply::{ApplyResult, Existing, classify, taken_error},
+    desired::Desired,
+    error::{NotApplied, kind_and_key},
+    lister::Owned,
+    owner::{Owner, controller_reference, is_controlled_by},
+};
+use crate::object_client::status_code;
+
+impl<T: Cached + Serialize> Owned<T> {
+    /// Creates the child, or updates the cached one if `mutate` changes it, as controller-runtime's
+    /// `controllerutil.CreateOrUpdate` does. Prefer [`apply`](Self::apply), which restores and removes fields.
+    ///
+    /// `mutate` is called with a copy of the existing child, or with `new`, whose name it has, if there is none. So
+    /// fields that only `new` sets have effect at the creation alone. Fields that `mutate` does not touch are kept,
+    /// whoever set them. Set single fields instead of whole structures: a structure without the defaults of the API
+    /// server differs each time and causes a request, which changes nothing.
+    ///
+    /// The update has the resourceVersion of the copy, so it never overwrites a newer change. The child gets the owner's
+    /// namespace, if any, and the owner as its controller. The answer is in the cache before this returns.
+    ///
+    /// A child that is being deleted is left alone, and the owner's key is enqueued when it is gone. Requires the verbs
+    /// get, create and update on the child and, with the admission plugin OwnerReferencesPermissionEnforcement, update
+    /// on the owner's `finalizers` subresource.
+    ///
+    /// ```
+    /// use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+    /// use reknit_reconciler::{Owned, Result};
+    ///
+    /// async fn greet(maps: &Owned<ConfigMap>, namespace: &Namespace) -> Result<()> {
+    ///     let mut new = ConfigMap::default();
+    ///     new.metadata.name = Some("greeting".into());
+    ///     new.metadata.namespace = namespace.metadata.name.clone();
+    ///     maps.create_or_update(namespace, new, |map| {
+    ///         map.data.get_or_insert_default().insert("text".into(), "hello".into());
+    ///     })
+    ///     .await?;
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`apply`](Self::apply). An update of a child that has changed in between, or a creation of
+    /// one that exists, is [refused](NotApplied::Refused) with a conflict.
+    pub async fn create_or_update<O>(
+        &self,
+        owner: &O,
+        new: T,
+        mutate: impl FnOnce(&mut T) + Send,
+    ) -> Result<Applied<T>, NotApplied>
+    where
+        O: Resource<DynamicType = (), Scope: Scope>,
+        T: Resource<Scope: OwnedBy<O::Scope>>,
+    {
+        // It has the key and the checks of a child; its content is not sent.
+        let desired = Desired::of(owner, new.clone(), &self.shared.kind)?;
+        if owner.meta().deletion_timestamp.is_some() {
+            return Err(NotApplied::OwnerDeleted { child: desired.name, owner: kind_and_key(owner) });
+        }
+        match self.find_in_cache(owner, &desired.key) {
+            Existing::Foreign(controller) => Err(taken_error(owner, &desired, controller)),
+            Existing::Ours(cached) => self.update(owner, &desired, cached, mutate).await,
+            Existing::Absent => self.create_new(owner, &desired, new, mutate).await,
+        }
+    }
+
+    async fn update(
+        &self,
+        owner: &impl Owner,
+        desired: &Desired,
+        cached: Arc<T>,
+        mutate: impl FnOnce(&mut T) + Send,
+    ) -> ApplyResult<Applied<T>> {
+        if cached.meta().deletion_timestamp.is_some() {
+            return Ok(Applied::Unchanged(cached));
+        }
+        let child = mutated(owner, &desired.key, T::clone(&cached), mutate);
+        let (before, body) = (self.json(&*cached, desired)?, self.json(&child, desired)?);
+        if before == body {
+            return Ok(Applied::Unchanged(cached));
+        }
+        let request = self.shared.kind.request_builder(&desired.key);
+        let request = request.replace(&desired.key.name, &self.post_params(), body.to_string().into_bytes());
+        match self.request(request).await {
+            Ok(answer) => Ok(Applied::of(Some(cached), Arc::new(answer))),
+            Err(error) => Err(desired.refused(error)),
+        }
+    }
+
+    /// Creates a child that is not in the cache. If an object of this name exists all the same, it is read to see whose
+    /// it is.
+    async fn create_new(
+        &self,
+        owner: &impl Owner,
+        desired: &Desired,
+        new: T,
+        mutate: impl FnOnce(&mut T) + Send,
+    ) -> ApplyResult<Applied<T>> {
+        let child = mutated(owner, &desired.key, new, mutate);
+        let body = self.json(&child, desired)?.to_string().into_bytes();
+        let request = self.shared.kind.request_builder(&desired.key).create(&self.post_params(), body);
+        match self.request(request).await {
+            Ok(created) => Ok(Applied::Created(Arc::new(created))),
+            Err(error) if status_code(&error) == Some(409) => {
+                match classify(owner, self.read_live(owner, desired).await?) {
+                    Existing::Foreign(controller) => Err(taken_error(owner, desired, controller)),
+                    Existing::Ours(_) | Existing::Absent => Err(desired.refused(error)),
+                }
+            }
+            Err(error) => Err(desired.refused(error)),
+        }
+    }
+
+    fn json(&self, child: &T, desired: &Desired) -> ApplyResult<Value> {
+        self.to_json(child).map_err(|error| desired.refused(error))
+    }
+
+    pub(super) fn post_params(&self) -> PostParams {
+        PostParams { field_manager: Some(self.shared.manager.clone()), ..PostParams::default() }
+    }
+}
+
+/// Calls `mutate`, and restores what identifies the child and its controller.
+fn mutated<T: Resource>(owner: &impl Owner, key: &Key, mut child: T, mutate: impl FnOnce(&mut T)) -> T {
+    let (uid, version) = (child.meta().uid.clone(), child.meta().resource_version.clone());
+    mutate(&mut child);
+    let is_controlled = is_controlled_by(owner, &child);
+    let meta = child.meta_mut();
+    (meta.name, meta.namespace) = (Some(key.name.clone()), key.namespace.clone());
+    (meta.uid, meta.resource_version) = (uid, version);
+    if !is_controlled {
+        let owners = meta.owner_references.get_or_insert_default();
+        owners.retain(|other| other.controller != Some(true));
+        owners.push(controller_reference(owner));
+    }
+    child
+}

@@ -1,0 +1,171 @@
+//! Takes over the fields that an earlier controller set by updates, before a child is applied for the first time.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry};
+use kube::{
+    Resource,
+    api::{Patch, PatchParams},
+};
+use reknit_injection::Cached;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::{
+    apply::{ApplyResult, Existing, classify, taken_error},
+    desired::{APPLIED_HASH, Desired},
+    lister::Owned,
+    owner::Owner,
+};
+
+impl<T: Cached> Owned<T> {
+    /// Takes over the fields that these field managers have set by create, update or patch, in place of a controller
+    /// that did not use server-side apply.
+    ///
+    /// Server-side apply removes a field only from the manager that applied it. So a field that the earlier controller
+    /// has set, and [`apply`](Self::apply) does not, would stay for ever. Before a child is applied for the first time,
+    /// the fields of these managers therefore become fields of the applying manager, as client-go's `csaupgrade` does.
+    /// The first apply then removes those that it does not set. The child is not created again. Fields of a
+    /// subresource, such as the status, are not taken over.
+    ///
+    /// The default name of the field manager of a Go program is the name of its binary. `kubectl get --show-managed-fields`
+    /// prints it. Stop the earlier controller before this one starts.
+    ///
+    /// ```
+    /// use k8s_openapi::api::{apps::v1::Deployment, core::v1::Service};
+    /// use reknit_reconciler::{Builder, Owned};
+    ///
+    /// fn services(build: &mut Builder<Deployment>) -> Owned<Service> {
+    ///     build.owns().upgrading_from(["controller", "manager"])
+    /// }
+    /// ```
+    pub fn upgrading_from<M: Into<String>>(mut self, managers: impl IntoIterator<Item = M>) -> Self {
+        self.earlier_managers = managers.into_iter().map(Into::into).collect();
+        self
+    }
+}
+
+impl<T: Cached + Serialize> Owned<T> {
+    /// Returns the child to apply, after the fields of earlier managers were taken over.
+    pub(super) async fn upgrade_fields(
+        &self,
+        owner: &impl Owner,
+        desired: &Desired,
+        existing: Arc<T>,
+    ) -> ApplyResult<Option<Arc<T>>> {
+        if self.earlier_managers.is_empty() || was_applied(&*existing) {
+            return Ok(Some(existing));
+        }
+        // The cache has no managedFields.
+        let live = match classify(owner, self.read_live(owner, desired).await?) {
+            Existing::Absent => return Ok(None),
+            Existing::Foreign(controller) => return Err(taken_error(owner, desired, controller)),
+            Existing::Ours(live) => live,
+        };
+        let entries = live.meta().managed_fields.as_deref().unwrap_or_default();
+        let Some(upgraded) = upgrade(entries, &self.earlier_managers, &self.manager_for(owner)) else {
+            return Ok(Some(live));
+        };
+        let meta = live.meta();
+        let body = json!({ "metadata": {
+            "uid": meta.uid, "resourceVersion": meta.resource_version, "managedFields": upgraded,
+        } });
+        let request = self.shared.kind.request_builder(&desired.key).patch(
+            &desired.key.name,
+            &PatchParams::default(),
+            &Patch::Merge(body),
+        );
+        let answer: T = self.request(request).await.map_err(|error| desired.refused(error))?;
+        Ok(Some(Arc::new(answer)))
+    }
+}
+
+/// Returns true if [`Owned::apply`] has applied the object before.
+fn was_applied<T: Resource>(object: &T) -> bool {
+    object.meta().annotations.as_ref().is_some_and(|annotations| annotations.contains_key(APPLIED_HASH))
+}
+
+/// Moves the entries of earlier managers to the entry of the applying one. `None` if there are none.
+///
+/// As in csaupgrade, an entry of another API version than that of the first is dropped: its fields cannot be converted
+/// here.
+fn upgrade(
+    entries: &[ManagedFieldsEntry],
+    earlier: &BTreeSet<String>,
+    applier: &str,
+) -> Option<Vec<ManagedFieldsEntry>> {
+    let is_earlier = |entry: &&ManagedFieldsEntry| {
+        entry.operation.as_deref() == Some("Update")
+            && entry.subresource.as_deref().unwrap_or_default().is_empty()
+            && entry.manager.as_ref().is_some_and(|manager| earlier.contains(manager))
+    };
+    let is_applier = |entry: &&ManagedFieldsEntry| {
+        entry.operation.as_deref() == Some("Apply")
+            && entry.subresource.as_deref().unwrap_or_default().is_empty()
+            && entry.manager.as_deref() == Some(applier)
+    };
+    let (moved, others): (Vec<_>, Vec<_>) = entries.iter().partition(is_earlier);
+    let (own, mut kept): (Vec<_>, Vec<_>) = others.into_iter().partition(is_applier);
+    let mut target = own.first().or(moved.first()).copied()?.clone();
+    if moved.is_empty() {
+        return None;
+    }
+    target.manager = Some(applier.into());
+    target.operation = Some("Apply".into());
+    let mut fields = target.fields_v1.take().map_or_else(|| json!({}), |fields| fields.0);
+    for entry in moved.iter().filter(|entry| entry.api_version == target.api_version) {
+        merge(&mut fields, entry.fields_v1.as_ref().map_or(&Value::Null, |fields| &fields.0));
+    }
+    target.fields_v1 = Some(FieldsV1(fields));
+    kept.insert(0, &target);
+    Some(kept.into_iter().cloned().collect())
+}
+
+/// Adds a set of fields to another. Both are trees of objects.
+fn merge(fields: &mut Value, added: &Value) {
+    let (Some(fields), Some(added)) = (fields.as_object_mut(), added.as_object()) else { return };
+    for (name, added) in added {
+        merge(fields.entry(name).or_insert_with(|| json!({})), added);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(manager: &str, operation: &str, fields: Value) -> ManagedFieldsEntry {
+        ManagedFieldsEntry {
+            manager: Some(manager.into()),
+            operation: Some(operation.into()),
+            api_version: Some("v1".into()),
+            fields_v1: Some(FieldsV1(fields)),
+            ..ManagedFieldsEntry::default()
+        }
+    }
+
+    #[test]
+    fn the_fields_of_earlier_managers_become_those_of_the_applier() {
+        let data = |field: &str| json!({"f:data": {field: {}}});
+        let status = ManagedFieldsEntry {
+            subresource: Some("status".into()),
+            ..entry("go", "Update", json!({"f:status": {}}))
+        };
+        let other_version = ManagedFieldsEntry {
+            api_version: Some("v1beta1".into()),
+            ..entry("go", "Update", data("f:old"))
+        };
+        let entries = [
+            entry("go", "Update", data("f:a")),
+            entry("kubectl", "Update", data("f:b")),
+            entry("me", "Apply", data("f:c")),
+            other_version,
+            entry("earlier-go", "Update", json!({"f:data": {".": {}, "f:d": {}}})),
+            status.clone(),
+        ];
+        let earlier = ["go", "earlier-go"].map(str::to_owned).into();
+        let fields = json!({"f:data": {".": {}, "f:a": {}, "f:c": {}, "f:d": {}}});
+        let expected = vec![entry("me", "Apply", fields), entry("kubectl", "Update", data("f:b")), status];
+        assert_eq!(upgrade(&entries, &earlier, "me"), Some(expected.clone()));
+        assert_eq!(upgrade(&expected, &earlier, "me"), None, "there is nothing more to take over");
+    }
+}
