@@ -110,6 +110,13 @@ mod tests {
         Arc::new(Key::new("default", &n.to_string()))
     }
 
+    /// Adds failed keys with these numbers.
+    fn fail(retries: &mut Retries, numbers: std::ops::Range<usize>, at_most: Option<Duration>) {
+        for n in numbers {
+            retries.failed(&key(n), at_most, Instant::now());
+        }
+    }
+
     /// The number of keys that are due now.
     fn pop_all(retries: &mut Retries) -> usize {
         std::iter::from_fn(|| retries.pop_due(Instant::now())).count()
@@ -122,7 +129,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn all_keys_together_have_a_burst_of_a_hundred_and_ten_retries_a_second() {
         let mut retries = Retries::new(Instant::now());
-        (0..120).for_each(|n| drop(retries.failed(&key(n), None, Instant::now())));
+        fail(&mut retries, 0..120, None);
         assert_eq!(pop_all(&mut retries), 0, "each key waits for its backoff");
         advance(0.005).await;
         assert_eq!(pop_all(&mut retries), 100);
@@ -138,7 +145,7 @@ mod tests {
         let mut retries = Retries::new(Instant::now());
         let limit = Duration::from_secs(30);
         for _ in 0..20 {
-            (0..1000).for_each(|n| drop(retries.failed(&key(n), Some(limit), Instant::now())));
+            fail(&mut retries, 0..1000, Some(limit));
             let mut due = 0;
             for _ in 0..30 {
                 advance(1.0).await;
@@ -154,7 +161,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn each_success_of_a_failed_key_allows_two_more_retries() {
         let mut retries = Retries::new(Instant::now());
-        (0..300).for_each(|n| drop(retries.failed(&key(n), None, Instant::now())));
+        fail(&mut retries, 0..300, None);
         advance(0.01).await;
         assert_eq!(pop_all(&mut retries), 100);
         let now = Instant::now();
@@ -163,7 +170,9 @@ mod tests {
         assert_eq!(pop_all(&mut retries), 2);
         (1..3).for_each(|n| assert!(retries.succeeded(&key(n), now)));
         assert_eq!(pop_all(&mut retries), 4);
-        (3..90).for_each(|n| drop(retries.succeeded(&key(n), now)));
+        for n in 3..90 {
+            retries.succeeded(&key(n), now);
+        }
         assert_eq!(pop_all(&mut retries), 100, "at most the burst");
     }
 
