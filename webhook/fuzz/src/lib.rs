@@ -51,7 +51,8 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Checks that the response belongs to the request, and that only an allowed /defaulting response has a patch.
+/// Checks that the response belongs to the request, that a denial of an invalid object has causes, and that only an
+/// allowed /defaulting response has a patch.
 fn check_review(path: &str, body: &[u8], response: &[u8]) {
     let review: AdmissionReview<DynamicObject> = serde_json::from_slice(response).unwrap();
     let response = review.response.unwrap();
@@ -59,7 +60,10 @@ fn check_review(path: &str, body: &[u8], response: &[u8]) {
     // webhook does not read.
     let Ok(request) = serde_json::from_slice::<Value>(body) else { return };
     assert_eq!(request["request"]["uid"], response.uid);
-    assert_eq!(response.allowed, response.result.code != 400);
+    let code = response.result.code;
+    assert_eq!(response.allowed, !matches!(code, 400 | 422), "{code}");
+    let has_causes = response.result.details.is_some_and(|details| !details.causes.is_empty());
+    assert_eq!(has_causes, code == 422);
     if let Some(patch) = &response.patch {
         assert_eq!((path, response.allowed), ("/defaulting", true));
         check_patch(request, patch);
