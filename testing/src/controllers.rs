@@ -41,7 +41,7 @@ type Provide = Box<dyn FnOnce(&Context)>;
 ///     plane.apply_path("config/200-rbac.yaml").await?;
 ///     let clock = FakeClock::at("2026-11-25T10:00:00Z");
 ///     let controllers = Controllers::new(plane.client_as("example", "controller").await?)
-///         .add(controller)
+///         .controller(controller)
 ///         .provide(clock.clock())
 ///         .start();
 ///     controllers.synced(TIMEOUT).await; // fails with the reason, such as a missing permission
@@ -81,7 +81,7 @@ impl Controllers {
     }
 
     /// Adds a controller by its constructor, which is the one that the program uses.
-    pub fn add(mut self, constructor: impl FnOnce(&Context) -> Result<Controller> + 'static) -> Self {
+    pub fn controller(mut self, constructor: impl FnOnce(&Context) -> Result<Controller> + 'static) -> Self {
         self.constructors.push(Box::new(constructor));
         self
     }

@@ -16,7 +16,7 @@ async fn malformed_keys_are_dropped_and_other_keys_continue() {
     let (sender, receiver) = std::sync::mpsc::channel();
     let selection = select().namespace(&objects.namespace);
     let controllers = Controllers::new(client)
-        .add(move |cx: &Context| {
+        .controller(move |cx: &Context| {
             let build = Controller::selected::<AddressableService>(cx, selection);
             sender.send(build.queue()).expect("the receiver exists");
             Ok(build.reconciler(MarkingReconciler).finalizing().build())
@@ -151,7 +151,7 @@ async fn status_fields_of_a_newer_version_survive_a_status_write() {
     api.patch_status("x", &PatchParams::default(), &patch).await.expect("the status is patched");
 
     let client = server.client().expect("a client");
-    let controllers = Controllers::new(client).add(address_controller(&objects)).start();
+    let controllers = Controllers::new(client).controller(address_controller(&objects)).start();
     let status = loose::wait_until_observed(&objects, "x").await.data["status"].clone();
     println!("{status}");
     assert_eq!(status["unknown"], "text");

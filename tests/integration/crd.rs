@@ -33,7 +33,8 @@ async fn a_controller_starts_once_its_crd_exists_and_the_others_do_not_wait_for_
         marking_controller::<AddressableService>(&objects.namespace),
         marking_controller::<Late>(&objects.namespace),
     );
-    let controllers = Controllers::new(server.client().expect("a client")).add(late).add(early).start();
+    let controllers =
+        Controllers::new(server.client().expect("a client")).controller(late).controller(early).start();
 
     objects.create_addressable("before", "web").await;
     objects.wait_for_state("before", &objects.unavailable("seen")).await;

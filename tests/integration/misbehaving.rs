@@ -119,8 +119,9 @@ async fn assert_only_the_bad_object_is_affected(
     logs::record();
     let reconciler = ByName::default();
     let client = server.client().expect("a client");
-    let controllers =
-        Controllers::new(client).add(by_name_controller(&objects.namespace, &reconciler, None)).start();
+    let controllers = Controllers::new(client)
+        .controller(by_name_controller(&objects.namespace, &reconciler, None))
+        .start();
     objects.create_addressable(bad, "web").await;
     eventually("three passes", TIMEOUT, async || reconciler.bad_passes.load(Ordering::Relaxed) >= 3).await;
     good_objects_are_reconciled(objects).await;
@@ -140,7 +141,7 @@ async fn a_hanging_reconcile_is_warned_about_and_dropped_at_its_deadline() {
     let reconciler = ByName::default();
     let client = server.client().expect("a client");
     let controllers = Controllers::new(client)
-        .add(by_name_controller(&objects.namespace, &reconciler, Some(DEADLINE)))
+        .controller(by_name_controller(&objects.namespace, &reconciler, Some(DEADLINE)))
         .start();
     objects.create_addressable("hangs", "web").await;
     good_objects_are_reconciled(&objects).await;
@@ -166,8 +167,9 @@ async fn a_hanging_reconcile_occupies_one_worker() {
     let objects = server.objects_in_new_namespace("hangs").await;
     let reconciler = ByName::default();
     let client = server.client().expect("a client");
-    let controllers =
-        Controllers::new(client).add(by_name_controller(&objects.namespace, &reconciler, None)).start();
+    let controllers = Controllers::new(client)
+        .controller(by_name_controller(&objects.namespace, &reconciler, None))
+        .start();
     objects.create_addressable("hangs", "web").await;
     let slow =
         eventually("a Warning event", TIMEOUT, async || warning_event(&objects, "hangs", |_| true).await);
@@ -189,7 +191,8 @@ async fn an_undecodable_object_is_reported_with_its_key_and_other_keys_continue(
     create_loose_object(&api, "bad1", json!({ "replicas": "many" })).await;
     create_loose_object(&api, "good1", json!({ "replicas": 1 })).await;
     let client = server.client().expect("a client");
-    let controllers = Controllers::new(client).add(loose::marking_controller(&objects.namespace)).start();
+    let controllers =
+        Controllers::new(client).controller(loose::marking_controller(&objects.namespace)).start();
     loose::wait_until_observed(&objects, "good1").await;
     create_loose_object(&api, "bad2", json!({ "replicas": ["a", "b"] })).await;
     create_loose_object(&api, "good2", json!({ "replicas": 2 })).await;

@@ -100,7 +100,7 @@ async fn no_deletion_is_missed_if_etcd_is_compacted_during_an_outage() {
     let reported = ReportedDeletions::default();
     let client = proxy.client(&server.config().expect("a configuration"));
     let observer =
-        Controllers::new(client).add(observing_controller(&unfinalized.namespace, &reported)).start();
+        Controllers::new(client).controller(observing_controller(&unfinalized.namespace, &reported)).start();
     create_ready_objects(&objects).await;
     let uids = create_reconciled_objects(&unfinalized, &reported).await;
 

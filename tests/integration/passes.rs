@@ -102,8 +102,9 @@ async fn run(prefix: &str, message: fn(usize) -> String, last_message: &str) -> 
     let proxy = server.proxy().await;
     let passes = Arc::default();
     let client = proxy.client(&server.config().expect("a configuration"));
-    let controllers =
-        Controllers::new(client).add(creating_controller(&objects.namespace, &passes, message)).start();
+    let controllers = Controllers::new(client)
+        .controller(creating_controller(&objects.namespace, &passes, message))
+        .start();
     objects.create_addressable("x", "web").await;
     objects.wait_for_state("x", &objects.unavailable(last_message)).await;
     let counts = settled_counts(&proxy, &passes).await;
@@ -131,7 +132,7 @@ async fn a_status_write_whose_watch_event_comes_first_enqueues_nothing() {
     let proxy = server.proxy().await;
     let passes = Arc::default();
     let client = proxy.client(&server.config().expect("a configuration"));
-    let controllers = Controllers::new(client).add(marking_controller(&objects, &passes)).start();
+    let controllers = Controllers::new(client).controller(marking_controller(&objects, &passes)).start();
     let gate = proxy.hold_responses(|request| request.is("patch", "addressableservices/status"));
     objects.create_addressable("x", "web").await;
     gate.wait_for_arrivals(1).await;
