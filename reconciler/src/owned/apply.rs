@@ -37,7 +37,8 @@ impl<T: Cached> Owned<T> {
     /// The child is applied by server-side apply with force. Its field manager is the component and the owner's uid, as
     /// in `controller-4a5827a9-c3b8-4025-800f-b6b7920f7396`. Fields that are set here get these values, fields that an
     /// earlier apply set and this one does not are removed, and fields of other managers are kept. So set the fields
-    /// that the controller decides and no others. The child gets the owner's namespace, if any, and the owner as its
+    /// that the controller decides and no others. If another controller has made the child before,
+    /// [`upgrading_from`](Self::upgrading_from) removes the fields that it alone has set. The child gets the owner's namespace, if any, and the owner as its
     /// controller. Of its metadata, labels, annotations, finalizers and further owners are applied. Its status is not.
     ///
     /// An unset `Option` is not applied. An explicit null in free-form JSON, such as a `serde_json::Value` with Helm

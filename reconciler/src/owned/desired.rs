@@ -7,7 +7,10 @@ use std::{
 };
 
 use k8s_openapi::ByteString;
-use kube::{Resource, api::ObjectMeta};
+use kube::{
+    Resource,
+    api::{ApiResource, ObjectMeta},
+};
 use md5::{Digest, Md5};
 use reknit_apis::{Key, Scope};
 use serde::Serialize;
@@ -42,17 +45,19 @@ pub(super) struct Observed {
     pub(super) content_hash: u64,
 }
 
-/// Returns the body that [`Owned::apply`](crate::Owned::apply) sends for this child and owner, for tests.
+/// Returns the body that [`Owned::apply`](crate::Owned::apply) sends for this owner and this child of any Kind, for tests.
+/// The Kind counts as namespaced if the owner or the child has a namespace.
 ///
 /// # Errors
 ///
 /// Returns the error of `apply` for a child that cannot be applied.
-pub fn applied<O, T>(owner: &O, child: T) -> Result<Value, NotApplied>
+pub fn applied<O, T>(owner: &O, child: T, kind: &ApiResource) -> Result<Value, NotApplied>
 where
     O: Resource<DynamicType = (), Scope: Scope>,
-    T: Resource<DynamicType = (), Scope: Scope> + Serialize,
+    T: Resource + Serialize,
 {
-    Desired::of(owner, child, &ChildKind::of::<T>()).map(|desired| desired.body)
+    let is_namespaced = owner.meta().namespace.is_some() || child.meta().namespace.is_some();
+    Desired::of(owner, child, &ChildKind::new(kind.clone(), is_namespaced)).map(|desired| desired.body)
 }
 
 impl Desired {
@@ -227,7 +232,7 @@ mod tests {
         let values = json!({"a": null, "b": [{"c": null}]});
         let spec =
             ReleaseSpec { chart: None, values: values.clone(), overrides: vec![Some(json!({"d": null}))] };
-        let body = applied(&owner, Release::new("x", spec)).unwrap();
+        let body = applied(&owner, Release::new("x", spec), &ApiResource::erase::<Release>(&())).unwrap();
         assert_eq!(body["spec"], json!({"values": values, "overrides": [{"d": null}]}));
     }
 }

@@ -4,7 +4,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Resource;
 use reknit_apis::Key;
 
-/// The reason why [`Owned::apply`](crate::Owned::apply) did not apply a child.
+/// The reason why [`Owned::apply`](crate::Owned::apply) did not apply a child, or
+/// [`create_or_update`](crate::Owned::create_or_update) did not write it.
 ///
 /// Returned through `?`, it is retried with backoff like any other error. A [refusal](Self::Refused) that
 /// is a [conflict](crate::Error::is_conflict) is retried without an event.

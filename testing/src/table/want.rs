@@ -154,7 +154,7 @@ impl Want {
 
     /// Expects that the child is applied as [`Owned::apply`](reknit_reconciler::Owned::apply) applies it: in the
     /// namespace of its owner, with the owner as its controller, without a status and without null fields. Pass the
-    /// child as the reconciler does.
+    /// child as the reconciler does. A `DynamicObject` needs its apiVersion and kind here.
     ///
     /// # Panics
     ///
@@ -163,12 +163,13 @@ impl Want {
     pub fn child<O, K>(self, owner: &O, child: &K) -> Self
     where
         O: Resource<DynamicType = (), Scope: Scope>,
-        K: Resource<DynamicType = (), Scope: Scope> + Serialize + Clone,
+        K: TestObject,
     {
-        let body = applied(owner, child.clone()).expect("the child can be applied");
+        let kind = child.api_resource();
+        let body = applied(owner, child.clone(), &kind).expect("the child can be applied");
         let metadata_field = |field: &str| body["metadata"][field].as_str();
         let key = Key::new(metadata_field("namespace"), metadata_field("name").unwrap_or_default());
-        self.add_write(WriteEffect::with_body("apply", &K::plural(&()), &key, body))
+        self.add_write(WriteEffect::with_body("apply", &kind.plural, &key, body))
     }
 
     /// Expects that the object `namespace/name`, or the cluster-scoped object of this name, is deleted.

@@ -2,7 +2,7 @@
 
 use kube::{core::GroupVersionKind, discovery::ApiResource};
 use reknit_apis::KReference;
-use reknit_reconciler::TrackedAny;
+use reknit_reconciler::{OwnedAny, TrackedAny};
 
 use super::*;
 
@@ -61,4 +61,27 @@ async fn dynamic_objects_are_given_and_expected() {
     };
     passed.check(want("blue"));
     assert!(passed.difference(want("green")).is_some_and(|difference| difference.contains("green")));
+}
+
+#[tokio::test]
+async fn an_applied_child_of_a_kind_known_at_run_time_is_expected_like_any_other() {
+    struct ChannelOwner(OwnedAny);
+    impl ReconcileKind for ChannelOwner {
+        type Kind = Namespace;
+        async fn reconcile_kind(&self, shop: &Namespace, _: &mut ()) -> Result<Outcome> {
+            let kind = channels();
+            let children = self.0.kind(shop, &kind.api_version, &kind.kind).await?;
+            children.apply(shop, DynamicObject { types: None, ..channel("events", "red") }).await?;
+            Ok(Outcome::done())
+        }
+    }
+    let controller = |cx: &Context| {
+        let mut build = Controller::of::<Namespace>(cx);
+        let channels = build.owns_any();
+        Ok(build.reconciler(ChannelOwner(channels)).build())
+    };
+    let passed = given(shop()).pass(controller, "shop").await;
+    passed.check(Want::done().child(&shop(), &channel("events", "red")));
+    let applied = passed.object_of(&channels(), "shop/events").unwrap();
+    given(shop()).and(applied).pass(controller, "shop").await.check(Want::done());
 }
