@@ -4,7 +4,7 @@ use reknit_apis::Key;
 
 use crate::{Controller, Outcome, Result, ResultExt};
 pub use crate::{
-    binding::bindable::{bind, changed, unbind},
+    binding::bindable::{bind, changed, subject_of, unbind},
     merge::merge,
 };
 

@@ -46,6 +46,11 @@
 //!
 //! Defaulting and validation have no effect beyond the response. [Callbacks](Webhook::callback) are not called in a dry run.
 //!
+//! # Bindings
+//!
+//! [`binding`](Webhook::binding) injects into the pod templates of the subjects of a [`Bindable`](reknit_reconciler::Bindable)
+//! Kind, as Knative's `psbinding` does.
+//!
 //! # ConfigMaps
 //!
 //! [`config`](Webhook::config) lets defaults and rules read a ConfigMap of the system namespace, by
@@ -79,6 +84,7 @@
 //! | `next-ca-cert.pem`, `next-ca-key.pem` | the authority of the next certificate |
 
 mod admission;
+mod binding;
 mod certificates;
 mod configurations;
 mod conversion;
@@ -89,6 +95,7 @@ mod server;
 mod webhook;
 
 pub use admission::test_request::{Admitted, Proposal, Refused};
+pub use binding::BindingSelection;
 pub use certificates::identity::{CertificateError, Identity};
 pub use certificates::service::ServiceNames;
 pub use conversion::storage_migration::{MigrationError, migrate_storage};

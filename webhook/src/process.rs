@@ -30,6 +30,7 @@ impl Webhook {
     /// | object | entry |
     /// | --- | --- |
     /// | MutatingWebhookConfiguration | `defaulting.webhook.<domain>` |
+    /// | MutatingWebhookConfiguration | `bindings.webhook.<domain>` |
     /// | ValidatingWebhookConfiguration | `validation.webhook.<domain>` |
     /// | ValidatingWebhookConfiguration | `config.webhook.<domain>` |
     ///
@@ -53,7 +54,7 @@ impl Webhook {
         )?;
         self.lifetime.check()?;
         self.system_namespace = Some(namespace.into());
-        self = self.watch_configs(cx);
+        self = self.watch_configs(cx).open_bindings(cx);
         let identity = Identity::default();
         let configurations = self.called_by();
         let (controller, secret_informer) =

@@ -7,6 +7,7 @@ use crate::{
         config_maps::ParseConfigMap, config_values::ConfigValues, defaulting::DefaultedKind,
         review::GroupVersionKind, validation::ValidatedKind,
     },
+    binding::Bindings,
     certificates::secret::Lifetime,
     conversion::hub::VersionConversion,
     server::{health::RunningCode, limits::Limits},
@@ -67,6 +68,7 @@ pub struct Webhook {
     /// The namespace of the ConfigMaps. If it is not known, ConfigMaps of all namespaces are checked.
     pub(crate) system_namespace: Option<String>,
     pub(crate) conversion: BTreeMap<GroupVersionKind, VersionConversion>,
+    pub(crate) bindings: Bindings,
     pub(crate) lifetime: Lifetime,
     pub(crate) limits: Limits,
     pub(crate) running: RunningCode,
@@ -88,6 +90,7 @@ impl Webhook {
             config_values: ConfigValues::default(),
             system_namespace: None,
             conversion: BTreeMap::new(),
+            bindings: Bindings::default(),
             lifetime: Lifetime::default(),
             limits: Limits::default(),
             running: RunningCode::default(),

@@ -7,7 +7,8 @@ use reknit_apis::{KRShaped, PodSpecable, Reference, StatusOf};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::merge::merge;
+use super::error::OtherNamespace;
+use crate::{Permanent, Result, merge::merge};
 
 /// The prefix of the label on a bound subject. The binding's uid follows.
 const LABEL_PREFIX: &str = "bindings.reknit.dev/";
@@ -111,6 +112,24 @@ pub fn changed(object: &Value, change: impl FnOnce(&mut PodSpecable)) -> serde_j
     let mut changed = object.clone();
     merge(&mut changed, &before, &serde_json::to_value(&subject)?);
     Ok(changed)
+}
+
+/// Returns the subject of the binding, in the binding's namespace.
+///
+/// # Errors
+///
+/// Fails if the subject is in another namespace. A user who may create a binding in one namespace must not change the
+/// pods of another.
+pub fn subject_of<K: Bindable>(binding: &K) -> Result<Reference> {
+    let mut subject = binding.subject();
+    let namespace = &binding.meta().namespace;
+    if subject.namespace.as_deref().unwrap_or_default().is_empty() {
+        subject.namespace.clone_from(namespace);
+    }
+    match namespace.is_some() && subject.namespace != *namespace {
+        true => Err(OtherNamespace::new(&subject, binding)).permanent(),
+        false => Ok(subject),
+    }
 }
 
 /// Selects the objects of the subject's Kind that have the label of this binding.

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 pub use self::bindable::Bindable;
 use self::{
-    bindable::{bind, changed, labelled, unbind},
+    bindable::{bind, changed, labelled, subject_of, unbind},
     error::BindingError,
 };
 use crate::{Result, ResultExt, TrackedAny, object_client::status_code, status::diff::diff};
@@ -212,20 +212,6 @@ impl<K> Clone for Subjects<K> {
             manager: self.manager.clone(),
             kind: PhantomData,
         }
-    }
-}
-
-/// The subject of the binding, in its namespace. A user who may create a binding in one namespace must not change the
-/// pods of another.
-fn subject_of<K: Bindable>(binding: &K) -> Result<Reference> {
-    let mut subject = binding.subject();
-    let namespace = &binding.meta().namespace;
-    if subject.namespace.as_deref().unwrap_or_default().is_empty() {
-        subject.namespace.clone_from(namespace);
-    }
-    match namespace.is_some() && subject.namespace != *namespace {
-        true => Err(error::OtherNamespace::new(&subject, binding)).permanent(),
-        false => Ok(subject),
     }
 }
 

@@ -117,7 +117,8 @@ fn to_json(object: impl Serialize) -> Value {
 }
 
 impl Webhook {
-    /// Admits a request as the API server does with this webhook: defaulting first, then validation. For tests.
+    /// Admits a request as the API server does with this webhook: defaulting first, then bindings, then
+    /// validation. For tests.
     ///
     /// A request for a subresource sets no defaults, and is validated only if the Kind lists the subresource
     /// ([`Validatable::SUBRESOURCES`](reknit_apis::Validatable::SUBRESOURCES)).
@@ -129,12 +130,10 @@ impl Webhook {
         let mut object = proposal.object.clone();
         let review = proposal.review(&object)?;
         let (kind, subresource) = (review.kind.clone(), proposal.request.subresource.as_deref());
-        if subresource.is_none()
-            && self.defaulting.contains_key(&kind)
-            && let Some(patch) = require_allowed(self.set_defaults(review))?.patch
-        {
-            object = apply_patch(object, &patch).map_err(|error| Refused::new(error.to_string()))?;
+        if subresource.is_none() && self.defaulting.contains_key(&kind) {
+            object = patched(object, self.set_defaults(review))?;
         }
+        object = patched(object.clone(), self.bind_subject(proposal.review(&object)?))?;
         require_allowed(self.validate_config_map(proposal.review(&object)?))?;
         let mut warnings = Vec::new();
         if self.validates(&kind, subresource) {
@@ -146,6 +145,14 @@ impl Webhook {
         }
         let object = if object.is_null() { proposal.old } else { object };
         Ok(Admitted { object, warnings })
+    }
+}
+
+/// Returns the object with the patch of an allowed request.
+fn patched(object: Value, outcome: ReviewOutcome) -> Result<Value, Refused> {
+    match require_allowed(outcome)?.patch {
+        Some(patch) => apply_patch(object, &patch).map_err(|error| Refused::new(error.to_string())),
+        None => Ok(object),
     }
 }
 

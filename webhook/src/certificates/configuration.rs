@@ -10,6 +10,8 @@ use reknit_reconciler::{Builder, Keys};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::BindingSelection;
+
 /// The label of namespaces for which the API server does not call Knative's webhooks.
 const EXCLUDE_LABEL: &str = "webhooks.knative.dev/exclude";
 
@@ -23,6 +25,8 @@ pub(crate) struct Configuration {
     path: &'static str,
     /// The rules of the entries with the name of the object. `None` for a CustomResourceDefinition.
     rules: Option<Value>,
+    /// The expression of the label selectors of namespaces and objects, for the webhook of bindings.
+    label_expression: Option<Value>,
     /// Watches the object. A change enqueues its key and the key of the Secret, whose certificate may lack a new host.
     pub(crate) watch: fn(&Context, &mut Builder<Keys>, &str, &Key) -> ReadObject,
 }
@@ -32,7 +36,19 @@ impl Configuration {
     where
         K: Cached<DynamicType = ()> + Serialize,
     {
-        Self { name, resource: ApiResource::erase::<K>(&()), path, rules, watch: watch::<K> }
+        Self {
+            name,
+            resource: ApiResource::erase::<K>(&()),
+            path,
+            rules,
+            label_expression: None,
+            watch: watch::<K>,
+        }
+    }
+
+    /// Sets an expression of the label selectors of namespaces and objects.
+    pub(crate) fn selecting(self, label_expression: Value) -> Self {
+        Self { label_expression: Some(label_expression), ..self }
     }
 
     /// Returns the client configurations (`clientConfig`) by which the API server calls the webhook.
@@ -79,6 +95,11 @@ impl Configuration {
                     entry["rules"].clone_from(rules);
                 }
                 exclude_labelled_namespaces(&mut entry["namespaceSelector"]);
+            }
+            if let Some(expression) = &self.label_expression {
+                for selector in ["namespaceSelector", "objectSelector"] {
+                    BindingSelection::set_label_expression(&mut entry[selector], expression);
+                }
             }
             let client_config = &mut entry["clientConfig"];
             client_config["caBundle"] = ca_bundle(bundle);

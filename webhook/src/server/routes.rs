@@ -37,6 +37,8 @@ pub(crate) const DEFAULTING: &str = "/defaulting";
 pub(crate) const VALIDATION: &str = "/resource-validation";
 /// The path of reviews that validate ConfigMaps.
 pub(crate) const CONFIG_VALIDATION: &str = "/config-validation";
+/// The path of reviews that inject into the subjects of bindings.
+pub(crate) const BINDING: &str = "/bindings";
 /// The path of conversions between versions.
 pub(crate) const CONVERSION: &str = "/resource-conversion";
 
@@ -74,10 +76,11 @@ pub(crate) fn router(webhook: Arc<Webhook>, metrics: Metrics, drain: Drain) -> R
     let shared = Shared { webhook: webhook.clone(), metrics, bodies, work, health, drain };
     let route = |path, max_bytes| Route { path, max_bytes, shared: shared.clone() };
     let mut router = Router::new();
-    let reviews: [(_, _, ReviewHandler); 3] = [
+    let reviews: [(_, _, ReviewHandler); 4] = [
         (DEFAULTING, webhook.defaulting.is_empty(), |webhook, review| {
             webhook.handle_with_configs(review, Webhook::set_defaults)
         }),
+        (BINDING, webhook.bindings.is_empty(), Webhook::bind_subject),
         (VALIDATION, webhook.validation.is_empty(), |webhook, review| {
             webhook.handle_with_configs(review, Webhook::validate)
         }),

@@ -2,11 +2,13 @@
 #![cfg(test)]
 
 mod admission;
+mod binding;
 mod bulb;
 mod config_values;
 mod lamp;
 mod local_server;
 mod memory;
 mod migration;
+mod paint;
 mod refusals;
 mod server;

@@ -1,0 +1,200 @@
+//! Injects into the subjects of bindings before they are stored.
+
+mod selection;
+
+use std::sync::Arc;
+
+use kube::{
+    ResourceExt,
+    api::ObjectMeta,
+    core::{Selector, SelectorExt},
+};
+use reknit_apis::{Kind, Operation, Reference};
+use reknit_injection::{Context, select};
+use reknit_reconciler::{
+    Bindable,
+    internal::{bind, changed, subject_of, unbind},
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+pub use self::selection::BindingSelection;
+use crate::{
+    admission::{
+        denial::deny,
+        review::{Change, GroupVersionKind, Review, ReviewOutcome},
+    },
+    webhook::Webhook,
+};
+
+/// The Kinds with pod templates for which the API server calls the webhook, by group and version, as in Knative.
+const SUBJECTS: [(&str, &str, &[&str]); 2] =
+    [("apps", "v1", &["daemonsets", "deployments", "statefulsets"]), ("batch", "v1", &["jobs"])];
+
+/// Returns the object with the injection of every binding of one Kind that refers to it.
+type Inject = Arc<dyn Fn(&GroupVersionKind, Value) -> serde_json::Result<Value> + Send + Sync>;
+
+/// The Kinds of bindings, and the subjects for which the API server calls the webhook.
+#[derive(Clone, Default)]
+pub(crate) struct Bindings {
+    kinds: Vec<fn(&Context) -> Inject>,
+    /// One for each Kind, once [`Webhook::open_bindings`] has opened its informer.
+    open: Vec<Inject>,
+    /// Group, version and resource of other Kinds with pod templates.
+    other_subjects: Vec<(String, String, String)>,
+    selection: BindingSelection,
+}
+
+impl Bindings {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.kinds.is_empty()
+    }
+
+    /// The expression of the label selectors of namespaces and objects.
+    pub(crate) fn label_expression(&self) -> Value {
+        self.selection.label_expression()
+    }
+
+    /// The rules of the webhook configuration.
+    pub(crate) fn rules(&self) -> Value {
+        let rule = |group: &str, version: &str, resources: Value| {
+            json!({
+                "operations": ["CREATE", "UPDATE"], "apiGroups": [group], "apiVersions": [version],
+                "resources": resources, "scope": "*",
+            })
+        };
+        let known = SUBJECTS.iter().map(|(group, version, resources)| rule(group, version, json!(resources)));
+        let others = self.other_subjects.iter();
+        known
+            .chain(others.map(|(group, version, resource)| rule(group, version, json!([resource]))))
+            .collect()
+    }
+}
+
+impl Webhook {
+    /// Injects into the subjects of this Kind of bindings when they are created, and when their pod template is updated, so
+    /// that no pod starts without the injection. It is Knative's `psbinding.NewAdmissionController`.
+    ///
+    /// The API server calls the webhook for Deployments, StatefulSets, DaemonSets and Jobs, and for the Kinds of
+    /// [`binding_subject`](Self::binding_subject). The controller ([`Subjects`](reknit_reconciler::Subjects)) injects
+    /// into all others, and into subjects that are older than their binding. An update that keeps the pod template is
+    /// left to the controller: the template of a Job cannot be changed. A binding that is being deleted withdraws its
+    /// injection.
+    ///
+    /// The webhook reads the bindings of all namespaces from a cache, for which it needs the verbs `list` and `watch`. A
+    /// subject that is created before its binding arrives there is bound by the controller.
+    ///
+    /// Label the namespace of the webhook with `bindings.knative.dev/exclude: "true"`. Otherwise its Deployment cannot be
+    /// updated while the webhook is down.
+    pub fn binding<K: Bindable>(mut self) -> Self {
+        self.bindings.kinds.push(open::<K>);
+        self
+    }
+
+    /// Calls the webhook for another Kind with a pod template, such as `("serving.knative.dev", "v1", "services")`.
+    pub fn binding_subject(mut self, group: &str, version: &str, resource: &str) -> Self {
+        self.bindings.other_subjects.push((group.into(), version.into(), resource.into()));
+        self
+    }
+
+    /// Sets which labels select the namespaces and the objects for which the API server calls the webhook.
+    pub fn binding_selection(mut self, selection: BindingSelection) -> Self {
+        self.bindings.selection = selection;
+        self
+    }
+
+    /// Opens the informers of the bindings. [`assemble`](Self::assemble) does it. A test that calls
+    /// [`admit`](Self::admit) does it with the bindings that exist.
+    ///
+    /// ```
+    /// use reknit_injection::Context;
+    /// use reknit_reconciler::Bindable;
+    /// use reknit_testing::ApiServer;
+    /// use reknit_webhook::Webhook;
+    /// use serde_json::json;
+    ///
+    /// fn webhook_with<K: Bindable>(binding: &K) -> Webhook {
+    ///     let cx = Context::preloaded("test", ApiServer::new().client(), vec![json!(binding)]);
+    ///     Webhook::new("demo.reknit.dev").binding::<K>().open_bindings(&cx)
+    /// }
+    /// ```
+    pub fn open_bindings(mut self, cx: &Context) -> Self {
+        self.bindings.open = self.bindings.kinds.iter().map(|open| open(cx)).collect();
+        self
+    }
+
+    /// Answers a review of an object that may be a subject.
+    pub(crate) fn bind_subject(&self, review: Review) -> ReviewOutcome {
+        let Review { response, kind, change } = review;
+        let Some(object) = change.as_ref().and_then(changed_template) else { return response.into() };
+        let inject = |object: Value, inject: &Inject| inject(&kind, object);
+        let bound = match self.bindings.open.iter().try_fold(object.clone(), inject) {
+            Ok(bound) => bound,
+            Err(error) => return deny(response, format!("unable to decode object: {error}")).into(),
+        };
+        let patch = json_patch::diff(object, &bound);
+        if patch.is_empty() {
+            return response.into();
+        }
+        let with_patch = response.clone().with_patch(patch);
+        with_patch
+            .unwrap_or_else(|error| deny(response, format!("unable to create patch with binding: {error}")))
+            .into()
+    }
+}
+
+/// The new object, if it is created or its pod template is updated.
+fn changed_template(change: &Change) -> Option<&Value> {
+    let object = change.object.as_ref()?;
+    let template = |object: &Value| object.pointer("/spec/template").cloned();
+    let is_changed = match change.request.operation {
+        Operation::Create => true,
+        Operation::Update => change.old.as_ref().is_none_or(|old| template(old) != template(object)),
+        Operation::Delete => false,
+    };
+    Some(object).filter(|_| is_changed && change.request.subresource.is_none())
+}
+
+/// Opens the informer of one Kind of bindings. It is no dependency of the webhook's controller, which has to renew the
+/// certificate even if the CustomResourceDefinition of the bindings is missing.
+fn open<K: Bindable>(cx: &Context) -> Inject {
+    let bindings = cx.informers().get::<K>(&(), select());
+    let by_subject = bindings.index(|binding| subject_of(binding).map(|subject| index_value(&subject)).ok());
+    Arc::new(move |kind, object| {
+        let metadata = ObjectMeta::deserialize(&object["metadata"])?;
+        let subject = Reference {
+            api_version: format!("{}/{}", kind.group, kind.version),
+            kind: kind.kind.clone(),
+            namespace: metadata.namespace.clone(),
+            ..Reference::default()
+        };
+        let mut bindings: Vec<_> = by_subject.get(&index_value(&subject)).collect();
+        bindings.retain(|binding| subject_of(&**binding).is_ok_and(|subject| refers_to(&subject, &metadata)));
+        bindings.sort_by_key(|binding| binding.name_any());
+        bindings.iter().try_fold(object, |object, binding| inject(&**binding, &object))
+    })
+}
+
+fn inject<K: Bindable>(binding: &K, object: &Value) -> serde_json::Result<Value> {
+    changed(object, |subject| match (&binding.meta().deletion_timestamp, binding.read_status()) {
+        (Some(_), _) => unbind(binding, subject),
+        (None, Some(status)) => bind(binding, status, subject),
+        (None, None) => bind(binding, &Default::default(), subject),
+    })
+}
+
+/// The index value of the Kind and the namespace of a subject. The version does not matter, as in Knative.
+fn index_value(subject: &Reference) -> String {
+    let group = subject.api_version.rsplit_once('/').map_or("", |(group, _)| group);
+    format!("{group}/{}/{}", subject.kind, subject.namespace.as_deref().unwrap_or_default())
+}
+
+/// Returns true if the reference, which has the Kind and the namespace of the object, names or selects it.
+fn refers_to(subject: &Reference, metadata: &ObjectMeta) -> bool {
+    match (subject.name.as_deref().unwrap_or_default(), &subject.selector) {
+        ("", None) => false,
+        ("", Some(labels)) => Selector::try_from(labels.clone())
+            .is_ok_and(|selector| selector.matches(metadata.labels.as_ref().unwrap_or(&Default::default()))),
+        (name, _) => metadata.name.as_deref() == Some(name),
+    }
+}
