@@ -74,6 +74,7 @@
 //! | [`Owned::apply`], [`claim`](Owned::claim) | the children | create, patch |
 //! | [`Owned::create`], [`delete`](Owned::delete) | the children | create, delete |
 //! | [`Owned::create_or_update`] | the children | create, update |
+//! | [`Subjects`] | the subjects of bindings | get, list, watch, patch |
 //! | the above, with the admission plugin OwnerReferencesPermissionEnforcement, as in OpenShift | the Kind's `finalizers` | update |
 //! | [`config`](Builder::config) | the ConfigMap, in the system namespace | get, list, watch |
 //! | leader election | `leases` of `coordination.k8s.io`, in the system namespace | get, create, patch |

@@ -111,7 +111,8 @@ impl<K: Bindable> Subjects<K> {
     ///
     /// A missing subject is a permanent error: the binding is reconciled when it is created. The errors of an
     /// unavailable subject are those of [`TrackedAny::all`]. A subject in another namespace than the binding is a
-    /// permanent error. Other errors are the first one of a patch. A conflict leaves the condition as it is.
+    /// permanent error. Other errors are the first one of a patch; it is permanent if the API server finds the changed
+    /// subject invalid, as it does for a Job that exists. A conflict leaves the condition as it is.
     pub async fn bind(&self, binding: &K, status: &mut StatusOf<K>) -> Result<()> {
         let bound = self.bind_all(binding, status).await;
         let mut conditions = K::CONDITIONS.manage(status);
@@ -128,7 +129,7 @@ impl<K: Bindable> Subjects<K> {
         }
     }
 
-    /// Withdraws the injection from all subjects. Subjects that are gone are not an error, nor is a binding that could not
+    /// Withdraws the injection from all subjects except Jobs, whose pod template cannot be changed. Subjects that are gone are not an error, nor is a binding that could not
     /// have had subjects, since its reference cannot be followed.
     ///
     /// # Errors
@@ -143,33 +144,51 @@ impl<K: Bindable> Subjects<K> {
             Err(error) if error.is_permanent() => return Ok(()),
             found => found?,
         };
-        let bound = [found.current, found.former].concat();
-        self.patch_all(&found.resource, &bound, |subject| unbind(binding, subject)).await
+        self.withdraw(binding, &found.resource, &[found.current, found.former].concat()).await
     }
 
     async fn bind_all(&self, binding: &K, status: &StatusOf<K>) -> Result<(), BindingError> {
         let subject = subject_of(binding).map_err(BindingError::unavailable)?;
         let found = self.find(binding, &subject).await.map_err(BindingError::unavailable)?;
-        let former = self.patch_all(&found.resource, &found.former, |subject| unbind(binding, subject)).await;
+        let former = self.withdraw(binding, &found.resource, &found.former).await;
         if found.current.is_empty() && subject.selector.is_none() {
+            former.map_err(BindingError::failed)?;
             return Err(BindingError::missing(&subject));
         }
         let current =
             self.patch_all(&found.resource, &found.current, |subject| bind(binding, status, subject)).await;
-        former.and(current).map_err(BindingError::failed)
+        first_error(former, current).map_err(BindingError::failed)
     }
 
     /// Reads the objects to which the binding refers, and those that have its label.
     async fn find(&self, binding: &K, subject: &Reference) -> Result<Found> {
-        let current = self.objects.all(binding, subject).await?;
+        let mut current = self.objects.all(binding, subject).await?;
         let mut former = self.objects.all(binding, &labelled(binding, subject)).await?;
+        // The first error, which the condition shows, should not depend on the order of the cache.
+        for objects in [&mut current, &mut former] {
+            objects.sort_by_key(|object| object.name_any());
+        }
         former.retain(|object| current.iter().all(|other| other.name_any() != object.name_any()));
         let resolved = self.informers.resolve(&kind_of(subject)).await?;
         let (resource, _) = resolved.ok_or("the Kind of the subjects is gone")?;
         Ok(Found { resource, current, former })
     }
 
-    /// Patches the objects that the change affects. Returns the first error, after it has tried all.
+    /// Withdraws the injection from these objects. Jobs keep it, since the API server refuses every change of their pod
+    /// template.
+    async fn withdraw(
+        &self,
+        binding: &K,
+        resource: &ApiResource,
+        objects: &[Arc<DynamicObject>],
+    ) -> Result<()> {
+        if (resource.group.as_str(), resource.kind.as_str()) == ("batch", "Job") {
+            return Ok(());
+        }
+        self.patch_all(resource, objects, |subject| unbind(binding, subject)).await
+    }
+
+    /// Patches the objects that the change affects. Returns the first error after it has tried all.
     async fn patch_all(
         &self,
         resource: &ApiResource,
@@ -183,7 +202,7 @@ impl<K: Bindable> Subjects<K> {
                 Ok(None) => Ok(()),
                 Err(error) => Err(error),
             };
-            result = result.and(patched);
+            result = first_error(result, patched);
         }
         result
     }
@@ -197,6 +216,9 @@ impl<K: Bindable> Subjects<K> {
         let params = PatchParams { field_manager: Some(self.manager.clone()), ..PatchParams::default() };
         match api.patch(&name, &params, &Patch::Merge(patch)).await {
             Err(error) if status_code(&error) == Some(404) => Ok(()), // deleted meanwhile
+            Err(error) if status_code(&error) == Some(422) => {
+                Err(error::NotPatched::new(name, error)).permanent() // a retry would be as invalid
+            }
             answer => Ok(answer.map(drop).map_err(|error| error::NotPatched::new(name, error))?),
         }
     }
@@ -212,6 +234,14 @@ impl<K> Clone for Subjects<K> {
             manager: self.manager.clone(),
             kind: PhantomData,
         }
+    }
+}
+
+/// The first error, or the second one if only that one is retried.
+fn first_error(first: Result<()>, second: Result<()>) -> Result<()> {
+    match (first, second) {
+        (Err(first), Err(second)) if first.is_permanent() => Err(second),
+        (first, second) => first.and(second),
     }
 }
 

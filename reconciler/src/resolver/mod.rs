@@ -96,7 +96,7 @@ impl AddressResolver {
         }
     }
 
-    /// Returns the addresses of the objects that the reference names or selects. Objects without an address are left
+    /// Returns the addresses of the objects that the reference names or selects, in the order of their names. Objects without an address are left
     /// out, and reconcile the observer when they get one.
     ///
     /// # Errors
@@ -107,7 +107,8 @@ impl AddressResolver {
         observer: &O,
         reference: &Reference,
     ) -> Result<Vec<Addressable>> {
-        let found = self.objects.all(observer, reference).await?;
+        let mut found = self.objects.all(observer, reference).await?;
+        found.sort_by(|one, other| one.metadata.name.cmp(&other.metadata.name));
         let of_object = |object: &DynamicObject| {
             let one = KReference {
                 api_version: reference.api_version.clone(),

@@ -174,6 +174,7 @@ async fn subjects_are_bound() {
     );
     let missing = "deployments.apps \"web\" not found";
     let refused = "failed binding subject web: inducing failure for patch deployments (403 Forbidden)";
+    let invalid = "failed binding subject one: inducing failure for patch deployments (422 Invalid)";
     let other_namespace = "default/blue refers to a Deployment in the namespace shop: a subject has to be in the \
                            namespace of its binding";
     table(controller)
@@ -247,6 +248,21 @@ async fn subjects_are_bound() {
                 .patch::<Deployment>("default/web", binding_patch())
                 .status(&unavailable(web(), "BindingFailed", refused))
                 .event(failed(refused)),
+        )
+        .row(
+            "an invalid subject is not retried, and the others are bound",
+            key,
+            on(paint(shop_frontends())).and(plain("one")).and(plain("two")).failing_times(
+                Verb::Patch,
+                "deployments",
+                422,
+                1,
+            ),
+            Want::permanent_error("failed binding subject one")
+                .patch::<Deployment>("default/one", binding_patch())
+                .patch::<Deployment>("default/two", binding_patch())
+                .status(&unavailable(shop_frontends(), "BindingFailed", invalid))
+                .event(failed(invalid)),
         )
         .row(
             "a conflict leaves the condition as it is",

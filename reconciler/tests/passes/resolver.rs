@@ -197,11 +197,13 @@ async fn a_reference_to_a_group_that_is_not_allowed_is_a_permanent_error() {
 async fn a_selector_resolves_to_the_addresses_of_the_objects_that_have_one() {
     let mut without_address = sink(Value::Null);
     without_address["metadata"]["name"] = json!("t");
-    let (_cx, resolver) = resolver(vec![sink_at("http://sink"), without_address]);
+    let mut last = sink_at("http://last");
+    last["metadata"]["name"] = json!("z");
+    let (_cx, resolver) = resolver(vec![last, sink_at("http://sink"), without_address]);
     let selecting = json!({"apiVersion": "demo.reknit.dev/v1", "kind": "Sink", "selector": {"matchLabels": {"app": "sinks"}}});
     let selecting: Reference = serde_json::from_value(selecting).unwrap();
     let addresses = resolver.resolve_all(&lamp(), &selecting).await.unwrap();
-    assert_eq!(json!(addresses), json!([{"url": "http://sink"}]));
+    assert_eq!(json!(addresses), json!([{"url": "http://sink"}, {"url": "http://last"}]));
 }
 
 /// Lights the lamp once its sink has an address.

@@ -2,6 +2,7 @@
 #![cfg(test)]
 
 mod api_server;
+mod binding;
 #[path = "../webhook/bulb.rs"]
 mod bulb;
 mod conversion;
@@ -11,4 +12,6 @@ mod lamp;
 mod local_server;
 #[path = "../webhook/memory.rs"]
 mod memory;
+#[path = "../webhook/paint.rs"]
+mod paint;
 mod process;

@@ -96,7 +96,7 @@ impl Process {
         format!("https://{}{path}", self.address)
     }
 
-    fn configuration(&self, prefix: &str, path: &str) -> Value {
+    pub(crate) fn configuration(&self, prefix: &str, path: &str) -> Value {
         let name = format!("{prefix}.webhook.{}", self.domain);
         json!({"metadata": {"name": name}, "webhooks": [{
             "name": name, "admissionReviewVersions": ["v1"], "sideEffects": "NoneOnDryRun",

@@ -1,0 +1,228 @@
+//! A binding on a real API server with nodes: its controller, its webhook, and the pods of its subjects.
+
+use std::time::Duration;
+
+use k8s_openapi::api::{
+    admissionregistration::v1::MutatingWebhookConfiguration,
+    apps::v1::Deployment,
+    batch::v1::Job,
+    core::v1::{Pod, PodSpec},
+};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+    core::NamespaceResourceScope,
+};
+use reknit_apis::DuckStatus;
+use reknit_injection::{Context, Shutdown, ShutdownTrigger};
+use reknit_reconciler::{
+    Controller, FinalizeKind, Outcome, ReconcileKind, Result, Run, Subjects, leader::Leadership,
+};
+use reknit_testing::{ControlPlane, eventually};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::{paint::Paint, process::Process};
+
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The controller of the bindings.
+struct Painter(Subjects<Paint>);
+
+impl ReconcileKind for Painter {
+    type Kind = Paint;
+    async fn reconcile_kind(&self, paint: &Paint, status: &mut DuckStatus) -> Result<Outcome> {
+        self.0.bind(paint, status).await?;
+        Ok(Outcome::done())
+    }
+}
+
+impl FinalizeKind for Painter {
+    async fn finalize_kind(&self, paint: &Paint, _: &mut DuckStatus) -> Result<Outcome> {
+        self.0.unbind(paint).await?;
+        Ok(Outcome::done())
+    }
+}
+
+/// Runs the controller until the trigger is dropped.
+fn run_controller(client: &Client) -> ShutdownTrigger {
+    let (stop, shutdown) = Shutdown::new();
+    let (controller, informers) = {
+        let cx = Context::new("painter", client.clone());
+        let mut build = Controller::of::<Paint>(&cx);
+        let subjects = build.subjects();
+        (build.reconciler(Painter(subjects)).finalizing().build(), cx.informers())
+    };
+    informers.start();
+    let run = Run { leadership: Leadership::always(), stop: shutdown, drain: Duration::ZERO, workers: None };
+    tokio::spawn(async move { controller.run(run).await });
+    stop
+}
+
+/// The namespace in which the API server calls the webhook.
+struct Fixture {
+    process: Process,
+    _controller: ShutdownTrigger,
+}
+
+impl Fixture {
+    async fn new() -> Self {
+        let plane = ControlPlane::shared().await.unwrap();
+        plane.install::<Paint>().await.unwrap();
+        plane.nodes(1).await.unwrap();
+        let process = Process::start("binding", |webhook| webhook.binding::<Paint>()).await;
+        let configurations: Api<MutatingWebhookConfiguration> = Api::all(process.client.clone());
+        let configuration = serde_json::from_value(process.configuration("bindings", "/bindings")).unwrap();
+        let name = configurations.create(&PostParams::default(), &configuration).await.unwrap().name_any();
+        eventually("the rules of the webhook", TIMEOUT, async || {
+            let webhooks = configurations.get(&name).await.ok()?.webhooks?;
+            let selector = webhooks[0].object_selector.clone()?;
+            assert_eq!(selector.match_expressions?[0].key, "bindings.knative.dev/exclude");
+            (webhooks[0].rules.as_ref()?.len() == 2).then_some(())
+        })
+        .await;
+        let controller = run_controller(&process.client);
+        Self { process, _controller: controller }
+    }
+
+    fn api<K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()>>(&self) -> Api<K> {
+        Api::namespaced(self.process.client.clone(), &self.process.namespace)
+    }
+
+    async fn create<K>(&self, object: Value) -> K
+    where
+        K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+            + Clone
+            + std::fmt::Debug
+            + serde::Serialize
+            + DeserializeOwned,
+    {
+        let object = serde_json::from_value(object).unwrap();
+        self.api::<K>().create(&PostParams::default(), &object).await.unwrap()
+    }
+
+    /// Waits until the deployment has pods, and all have this color.
+    async fn wait_for_pods(&self, deployment: &str, expected: Option<&str>) {
+        let pods = self.api::<Pod>();
+        let app = ListParams::default().labels(&format!("app={deployment}"));
+        eventually(&format!("pods of {deployment} with {expected:?}"), TIMEOUT, async || {
+            let pods = pods.list(&app).await.ok()?.items;
+            let is_expected = |pod: &Pod| color(pod.spec.as_ref()) == expected.map(str::to_owned);
+            (!pods.is_empty() && pods.iter().all(is_expected)).then_some(())
+        })
+        .await;
+    }
+
+    async fn condition_is(&self, status: &str) {
+        let paints = self.api::<Paint>();
+        eventually("the condition", TIMEOUT, async || {
+            let found = paints.get("blue").await.ok()?.status?;
+            (found.condition("Ready")?.status == *status).then_some(())
+        })
+        .await;
+    }
+}
+
+/// The color of the only container.
+fn color(spec: Option<&PodSpec>) -> Option<String> {
+    let variables = spec?.containers[0].env.iter().flatten();
+    variables.filter(|variable| variable.name == "COLOR").find_map(|variable| variable.value.clone())
+}
+
+fn deployment_color(deployment: &Deployment) -> Option<String> {
+    color(deployment.spec.as_ref()?.template.spec.as_ref())
+}
+
+fn template(app: &str) -> Value {
+    let spec = json!({"containers": [{"name": "main", "image": "i"}], "terminationGracePeriodSeconds": 0});
+    json!({"metadata": {"labels": {"app": app}}, "spec": spec})
+}
+
+fn deployment(name: &str) -> Value {
+    let spec = json!({"replicas": 2, "selector": {"matchLabels": {"app": name}}, "template": template(name)});
+    json!({"metadata": {"name": name, "labels": {"tier": "front"}}, "spec": spec})
+}
+
+fn paint(name: &str, kind: &str, api_version: &str) -> Value {
+    let subject =
+        json!({"apiVersion": api_version, "kind": kind, "selector": {"matchLabels": {"tier": "front"}}});
+    json!({"apiVersion": "tests.reknit.dev/v1", "kind": "Paint", "metadata": {"name": name}, "spec": {"color": name, "subject": subject}})
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_pods_of_subjects_get_the_injection_and_lose_it_with_the_binding() {
+    let fixture = Fixture::new().await;
+    let deployments = fixture.api::<Deployment>();
+    let older: Deployment = fixture.create(deployment("older")).await;
+    assert_eq!(deployment_color(&older), None);
+    fixture.wait_for_pods("older", None).await;
+
+    fixture.create::<Paint>(paint("blue", "Deployment", "apps/v1")).await;
+    fixture.wait_for_pods("older", Some("blue")).await;
+    fixture.condition_is("True").await;
+
+    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+    let newer = serde_json::from_value(deployment("newer")).unwrap();
+    eventually("the binding to reach the webhook", TIMEOUT, async || {
+        deployment_color(&deployments.create(&dry_run, &newer).await.ok()?)
+    })
+    .await;
+    let newer = deployments.create(&PostParams::default(), &newer).await.unwrap();
+    assert_eq!(deployment_color(&newer).as_deref(), Some("blue"));
+    fixture.wait_for_pods("newer", Some("blue")).await;
+
+    let changed = Patch::Merge(json!({"spec": {"color": "green"}}));
+    fixture.api::<Paint>().patch("blue", &PatchParams::default(), &changed).await.unwrap();
+    fixture.wait_for_pods("older", Some("green")).await;
+    fixture.wait_for_pods("newer", Some("green")).await;
+
+    let other_tier = Patch::Merge(json!({"metadata": {"labels": {"tier": "back"}}}));
+    deployments.patch("older", &PatchParams::default(), &other_tier).await.unwrap();
+    fixture.wait_for_pods("older", None).await;
+
+    fixture.api::<Paint>().delete("blue", &DeleteParams::default()).await.unwrap();
+    fixture.wait_for_pods("newer", None).await;
+    eventually("the deletion of the binding", TIMEOUT, async || {
+        fixture.api::<Paint>().get_opt("blue").await.ok()?.is_none().then_some(())
+    })
+    .await;
+    for name in ["older", "newer"] {
+        let labels = deployments.get(name).await.unwrap().metadata.labels.unwrap();
+        assert_eq!(labels.keys().collect::<Vec<_>>(), ["tier"], "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_gets_the_injection_when_it_is_created_and_keeps_it() {
+    let fixture = Fixture::new().await;
+    let jobs = fixture.api::<Job>();
+    let mut template = template("job");
+    template["spec"]["restartPolicy"] = json!("Never");
+    let job =
+        json!({"metadata": {"name": "job", "labels": {"tier": "front"}}, "spec": {"template": template}});
+    let job: Job = serde_json::from_value(job).unwrap();
+    fixture.create::<Paint>(paint("blue", "Job", "batch/v1")).await;
+    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+    let job_color = |job: &Job| color(job.spec.as_ref()?.template.spec.as_ref());
+    eventually("the binding to reach the webhook", TIMEOUT, async || {
+        job_color(&jobs.create(&dry_run, &job).await.ok()?)
+    })
+    .await;
+    jobs.create(&PostParams::default(), &job).await.unwrap();
+    eventually("the Job completes", TIMEOUT, async || {
+        (jobs.get("job").await.ok()?.status?.succeeded == Some(1)).then_some(())
+    })
+    .await;
+
+    fixture.condition_is("True").await;
+    let changed = Patch::Merge(json!({"spec": {"color": "green"}}));
+    fixture.api::<Paint>().patch("blue", &PatchParams::default(), &changed).await.unwrap();
+    fixture.condition_is("False").await;
+
+    fixture.api::<Paint>().delete("blue", &DeleteParams::default()).await.unwrap();
+    eventually("the deletion of the binding", TIMEOUT, async || {
+        fixture.api::<Paint>().get_opt("blue").await.ok()?.is_none().then_some(())
+    })
+    .await;
+    assert_eq!(job_color(&jobs.get("job").await.unwrap()).as_deref(), Some("blue"));
+}
