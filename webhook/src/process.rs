@@ -54,7 +54,7 @@ impl Webhook {
         )?;
         self.lifetime.check()?;
         self.system_namespace = Some(namespace.into());
-        self = self.watch_configs(cx).open_bindings(cx);
+        self = self.watch_configs(cx).watch_bindings(cx);
         let identity = Identity::default();
         let configurations = self.called_by();
         let (controller, secret_informer) =

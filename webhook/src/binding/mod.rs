@@ -38,7 +38,7 @@ type Inject = Arc<dyn Fn(&GroupVersionKind, Value) -> serde_json::Result<Value> 
 #[derive(Clone, Default)]
 pub(crate) struct Bindings {
     kinds: Vec<fn(&Context) -> Inject>,
-    /// One for each Kind, once [`Webhook::open_bindings`] has opened its informer.
+    /// One for each Kind, once [`Webhook::watch_bindings`] is called.
     open: Vec<Inject>,
     /// Group, version and resource of other Kinds with pod templates.
     other_subjects: Vec<(String, String, String)>,
@@ -103,7 +103,7 @@ impl Webhook {
         self
     }
 
-    /// Opens the informers of the bindings. [`assemble`](Self::assemble) does it. A test that calls
+    /// Watches the bindings. [`assemble`](Self::assemble) does it. A test that calls
     /// [`admit`](Self::admit) does it with the bindings that exist.
     ///
     /// ```
@@ -115,10 +115,10 @@ impl Webhook {
     ///
     /// fn webhook_with<K: Bindable>(binding: &K) -> Webhook {
     ///     let cx = Context::preloaded("test", ApiServer::new().client(), vec![json!(binding)]);
-    ///     Webhook::new("demo.reknit.dev").binding::<K>().open_bindings(&cx)
+    ///     Webhook::new("demo.reknit.dev").binding::<K>().watch_bindings(&cx)
     /// }
     /// ```
-    pub fn open_bindings(mut self, cx: &Context) -> Self {
+    pub fn watch_bindings(mut self, cx: &Context) -> Self {
         self.bindings.open = self.bindings.kinds.iter().map(|open| open(cx)).collect();
         self
     }
@@ -158,7 +158,7 @@ fn changed_template(change: &Change) -> Option<&Value> {
 /// Opens the informer of one Kind of bindings. It is no dependency of the webhook's controller, which has to renew the
 /// certificate even if the CustomResourceDefinition of the bindings is missing.
 fn open<K: Bindable>(cx: &Context) -> Inject {
-    let bindings = cx.informers().get::<K>(&(), select());
+    let bindings = cx.scoped().informer::<K>(select());
     let by_subject = bindings.index(|binding| subject_of(binding).map(|subject| index_value(&subject)).ok());
     Arc::new(move |kind, object| {
         let metadata = ObjectMeta::deserialize(&object["metadata"])?;

@@ -27,7 +27,7 @@ fn of_labels() -> Value {
 
 fn webhook(paint: Value) -> Webhook {
     let cx = Context::preloaded("test", ApiServer::new().client(), vec![paint]);
-    Webhook::new("tests.reknit.dev").binding::<Paint>().open_bindings(&cx)
+    Webhook::new("tests.reknit.dev").binding::<Paint>().watch_bindings(&cx)
 }
 
 fn deployment(namespace: &str, name: &str) -> Value {
