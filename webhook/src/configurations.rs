@@ -10,7 +10,8 @@ use kube::{
 use serde_json::{Value, json};
 
 use crate::{
-    server::routes::{CONFIG_VALIDATION, DEFAULTING, VALIDATION},
+    BindingSelection,
+    server::routes::{BINDING, CONFIG_VALIDATION, DEFAULTING, VALIDATION},
     webhook::Webhook,
 };
 
@@ -20,6 +21,8 @@ pub(crate) struct Entry {
     pub(crate) path: &'static str,
     pub(crate) rules: Value,
     pub(crate) is_mutating: bool,
+    /// The expression of the label selectors of namespaces and objects, if any.
+    pub(crate) label_expression: Option<Value>,
 }
 
 impl Webhook {
@@ -29,17 +32,19 @@ impl Webhook {
             name: format!("{prefix}.webhook.{}", self.domain),
             path,
             rules,
-            is_mutating: path == DEFAULTING,
+            is_mutating: [DEFAULTING, BINDING].contains(&path),
+            label_expression: (path == BINDING).then(|| self.bindings.label_expression()),
         };
         let entries = [
             (self.defaulting.is_empty(), entry("defaulting", DEFAULTING, self.defaulting_rules())),
+            (self.bindings.is_empty(), entry("bindings", BINDING, self.bindings.rules())),
             (self.validation.is_empty(), entry("validation", VALIDATION, self.validation_rules())),
             (self.config_maps.is_empty(), entry("config", CONFIG_VALIDATION, Self::config_map_rules())),
         ];
         entries.into_iter().filter_map(|(is_unused, entry)| (!is_unused).then_some(entry)).collect()
     }
 
-    /// Returns the configurations of this webhook: a MutatingWebhookConfiguration for defaulting,
+    /// Returns the configurations of this webhook: MutatingWebhookConfigurations for defaulting and bindings,
     /// ValidatingWebhookConfigurations for validation and ConfigMaps, with the rules for its Kinds. `client_config` says
     /// how the API server reaches a path. Requests fail while the webhook is down.
     ///
@@ -79,10 +84,13 @@ impl Webhook {
 
 impl Entry {
     fn configuration<K: Resource<DynamicType = ()>>(self, client_config: &Value) -> DynamicObject {
-        let webhooks = json!([{
+        let mut webhooks = json!([{
             "name": self.name, "admissionReviewVersions": ["v1"], "sideEffects": "NoneOnDryRun",
             "clientConfig": client_config, "rules": self.rules,
         }]);
+        if let Some(expression) = &self.label_expression {
+            BindingSelection::select(&mut webhooks[0], expression);
+        }
         DynamicObject::new(&self.name, &ApiResource::erase::<K>(&())).data(json!({"webhooks": webhooks}))
     }
 }

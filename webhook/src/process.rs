@@ -74,9 +74,12 @@ impl Webhook {
     fn called_by(&self) -> Vec<Configuration> {
         let conversion =
             |name: &String| Configuration::new::<CustomResourceDefinition>(name.clone(), CONVERSION, None);
-        let entry = |Entry { name, path, rules, is_mutating }: Entry| match is_mutating {
-            true => Configuration::new::<MutatingWebhookConfiguration>(name, path, Some(rules)),
-            false => Configuration::new::<ValidatingWebhookConfiguration>(name, path, Some(rules)),
+        let entry = |Entry { name, path, rules, is_mutating, label_expression }: Entry| {
+            let configuration = match is_mutating {
+                true => Configuration::new::<MutatingWebhookConfiguration>(name, path, Some(rules)),
+                false => Configuration::new::<ValidatingWebhookConfiguration>(name, path, Some(rules)),
+            };
+            configuration.selecting(label_expression)
         };
         let conversions = self.crd_names().into_iter().map(conversion);
         conversions.chain(self.entries().into_iter().map(entry)).collect()

@@ -91,7 +91,7 @@ impl ControlPlane {
     pub async fn serve_webhook(&self, namespace: &str, webhook: Webhook) -> Result<WebhookServer, Error> {
         let client = self.client()?;
         let cx = Context::builder("webhook", client.clone()).system_namespace(Some(namespace.into())).build();
-        let webhook = webhook.watch_configs(&cx);
+        let webhook = webhook.watch_configs(&cx).watch_bindings(&cx);
         let (ca, identity) = certificate()?;
         let (listener, address) = listen().await?;
         let client_config = |path: &str| WebhookClientConfig {

@@ -133,7 +133,10 @@ impl Webhook {
         if subresource.is_none() && self.defaulting.contains_key(&kind) {
             object = patched(object, self.set_defaults(review))?;
         }
-        object = patched(object.clone(), self.bind_subject(proposal.review(&object)?))?;
+        if self.binds(&kind) {
+            let bound = self.bind_subject(proposal.review(&object)?);
+            object = patched(object, bound)?;
+        }
         require_allowed(self.validate_config_map(proposal.review(&object)?))?;
         let mut warnings = Vec::new();
         if self.validates(&kind, subresource) {

@@ -2,11 +2,15 @@
 
 mod selection;
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
+use k8s_openapi::api::{
+    apps::v1::{DaemonSet, Deployment, StatefulSet},
+    batch::v1::Job,
+};
 use kube::{
     ResourceExt,
-    api::ObjectMeta,
+    api::{ApiResource, ObjectMeta},
     core::{Selector, SelectorExt},
 };
 use reknit_apis::{Kind, Operation, Reference};
@@ -16,7 +20,7 @@ use reknit_reconciler::{
     internal::{bind, changed, subject_of, unbind},
 };
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 pub use self::selection::BindingSelection;
 use crate::{
@@ -27,21 +31,17 @@ use crate::{
     webhook::Webhook,
 };
 
-/// The Kinds with pod templates for which the API server calls the webhook, by group and version, as in Knative.
-const SUBJECTS: [(&str, &str, &[&str]); 2] =
-    [("apps", "v1", &["daemonsets", "deployments", "statefulsets"]), ("batch", "v1", &["jobs"])];
-
 /// Returns the object with the injection of every binding of one Kind that refers to it.
 type Inject = Arc<dyn Fn(&GroupVersionKind, Value) -> serde_json::Result<Value> + Send + Sync>;
 
 /// The Kinds of bindings, and the subjects for which the API server calls the webhook.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(crate) struct Bindings {
     kinds: Vec<fn(&Context) -> Inject>,
     /// One for each Kind, once [`Webhook::watch_bindings`] is called.
     open: Vec<Inject>,
-    /// Group, version and resource of other Kinds with pod templates.
-    other_subjects: Vec<(String, String, String)>,
+    /// The resource of each Kind with a pod template.
+    subjects: BTreeMap<GroupVersionKind, String>,
     selection: BindingSelection,
 }
 
@@ -57,17 +57,25 @@ impl Bindings {
 
     /// The rules of the webhook configuration.
     pub(crate) fn rules(&self) -> Value {
-        let rule = |group: &str, version: &str, resources: Value| {
-            json!({
-                "operations": ["CREATE", "UPDATE"], "apiGroups": [group], "apiVersions": [version],
-                "resources": resources, "scope": "*",
-            })
-        };
-        let known = SUBJECTS.iter().map(|(group, version, resources)| rule(group, version, json!(resources)));
-        let others = self.other_subjects.iter();
-        known
-            .chain(others.map(|(group, version, resource)| rule(group, version, json!([resource]))))
-            .collect()
+        let rules = self.subjects.iter();
+        rules.map(|(kind, resource)| kind.rule(&["CREATE", "UPDATE"], vec![resource.clone()])).collect()
+    }
+
+    fn add_subject(&mut self, ApiResource { api_version, kind, plural, .. }: &ApiResource) {
+        self.subjects.insert(GroupVersionKind::new(api_version, kind), plural.clone());
+    }
+}
+
+/// Calls the webhook for the Kinds for which Knative does.
+impl Default for Bindings {
+    fn default() -> Self {
+        let (kinds, open, subjects) = (Vec::new(), Vec::new(), BTreeMap::new());
+        let mut bindings = Self { kinds, open, subjects, selection: BindingSelection::default() };
+        bindings.add_subject(&ApiResource::erase::<DaemonSet>(&()));
+        bindings.add_subject(&ApiResource::erase::<Deployment>(&()));
+        bindings.add_subject(&ApiResource::erase::<StatefulSet>(&()));
+        bindings.add_subject(&ApiResource::erase::<Job>(&()));
+        bindings
     }
 }
 
@@ -91,9 +99,18 @@ impl Webhook {
         self
     }
 
-    /// Calls the webhook for another Kind with a pod template, such as `("serving.knative.dev", "v1", "services")`.
-    pub fn binding_subject(mut self, group: &str, version: &str, resource: &str) -> Self {
-        self.bindings.other_subjects.push((group.into(), version.into(), resource.into()));
+    /// Calls the webhook also for another Kind with a pod template.
+    ///
+    /// ```
+    /// use kube::{api::ApiResource, core::GroupVersionKind};
+    /// use reknit_webhook::Webhook;
+    ///
+    /// let service = GroupVersionKind::gvk("serving.knative.dev", "v1", "Service");
+    /// let webhook = Webhook::new("demo.reknit.dev").binding_subject(&ApiResource::from_gvk(&service));
+    /// # drop(webhook);
+    /// ```
+    pub fn binding_subject(mut self, resource: &ApiResource) -> Self {
+        self.bindings.add_subject(resource);
         self
     }
 
@@ -123,9 +140,17 @@ impl Webhook {
         self
     }
 
+    /// Returns true if the Kind may be the subject of a binding.
+    pub(crate) fn binds(&self, kind: &GroupVersionKind) -> bool {
+        self.bindings.subjects.contains_key(kind)
+    }
+
     /// Answers a review of an object that may be a subject.
     pub(crate) fn bind_subject(&self, review: Review) -> ReviewOutcome {
         let Review { response, kind, change } = review;
+        if !self.binds(&kind) {
+            return deny(response, format!("unhandled kind: {kind}")).into();
+        }
         let Some(object) = change.as_ref().and_then(changed_template) else { return response.into() };
         let inject = |object: Value, inject: &Inject| inject(&kind, object);
         let bound = match self.bindings.open.iter().try_fold(object.clone(), inject) {

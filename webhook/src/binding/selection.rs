@@ -35,8 +35,14 @@ impl BindingSelection {
         }
     }
 
-    /// Sets the expression in a label selector, and removes that of the other mode.
-    pub(crate) fn set_label_expression(selector: &mut Value, expression: &Value) {
+    /// Sets the expression in both label selectors of an entry, and removes that of the other mode.
+    pub(crate) fn select(entry: &mut Value, expression: &Value) {
+        for selector in ["namespaceSelector", "objectSelector"] {
+            Self::set_label_expression(&mut entry[selector], expression);
+        }
+    }
+
+    fn set_label_expression(selector: &mut Value, expression: &Value) {
         let mut expressions = selector["matchExpressions"].as_array().cloned().unwrap_or_default();
         expressions.retain(|other| other["key"] != INCLUDE_LABEL && other["key"] != EXCLUDE_LABEL);
         expressions.push(expression.clone());

@@ -47,8 +47,8 @@ impl Configuration {
     }
 
     /// Sets an expression of the label selectors of namespaces and objects.
-    pub(crate) fn selecting(self, label_expression: Value) -> Self {
-        Self { label_expression: Some(label_expression), ..self }
+    pub(crate) fn selecting(self, label_expression: Option<Value>) -> Self {
+        Self { label_expression, ..self }
     }
 
     /// Returns the client configurations (`clientConfig`) by which the API server calls the webhook.
@@ -97,9 +97,7 @@ impl Configuration {
                 exclude_labelled_namespaces(&mut entry["namespaceSelector"]);
             }
             if let Some(expression) = &self.label_expression {
-                for selector in ["namespaceSelector", "objectSelector"] {
-                    BindingSelection::set_label_expression(&mut entry[selector], expression);
-                }
+                BindingSelection::select(entry, expression);
             }
             let client_config = &mut entry["clientConfig"];
             client_config["caBundle"] = ca_bundle(bundle);

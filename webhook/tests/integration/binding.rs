@@ -19,6 +19,7 @@ use reknit_reconciler::{
     Controller, FinalizeKind, Outcome, ReconcileKind, Result, Run, Subjects, leader::Leadership,
 };
 use reknit_testing::{ControlPlane, eventually};
+use reknit_webhook::Webhook;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -59,9 +60,11 @@ fn run_controller(client: &Client) -> ShutdownTrigger {
     stop
 }
 
-/// The namespace in which the API server calls the webhook.
+/// A namespace with the controller of the bindings.
 struct Fixture {
-    process: Process,
+    plane: &'static ControlPlane,
+    client: Client,
+    namespace: String,
     _controller: ShutdownTrigger,
 }
 
@@ -70,23 +73,13 @@ impl Fixture {
         let plane = ControlPlane::shared().await.unwrap();
         plane.install::<Paint>().await.unwrap();
         plane.nodes(1).await.unwrap();
-        let process = Process::start("binding", |webhook| webhook.binding::<Paint>()).await;
-        let configurations: Api<MutatingWebhookConfiguration> = Api::all(process.client.clone());
-        let configuration = serde_json::from_value(process.configuration("bindings", "/bindings")).unwrap();
-        let name = configurations.create(&PostParams::default(), &configuration).await.unwrap().name_any();
-        eventually("the rules of the webhook", TIMEOUT, async || {
-            let webhooks = configurations.get(&name).await.ok()?.webhooks?;
-            let selector = webhooks[0].object_selector.clone()?;
-            assert_eq!(selector.match_expressions?[0].key, "bindings.knative.dev/exclude");
-            (webhooks[0].rules.as_ref()?.len() == 2).then_some(())
-        })
-        .await;
-        let controller = run_controller(&process.client);
-        Self { process, _controller: controller }
+        let (client, namespace) = (plane.client().unwrap(), plane.namespace("binding").await.unwrap());
+        let controller = run_controller(&client);
+        Self { plane, client, namespace, _controller: controller }
     }
 
     fn api<K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()>>(&self) -> Api<K> {
-        Api::namespaced(self.process.client.clone(), &self.process.namespace)
+        Api::namespaced(self.client.clone(), &self.namespace)
     }
 
     async fn create<K>(&self, object: Value) -> K
@@ -152,6 +145,8 @@ fn paint(name: &str, kind: &str, api_version: &str) -> Value {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_pods_of_subjects_get_the_injection_and_lose_it_with_the_binding() {
     let fixture = Fixture::new().await;
+    let webhook = Webhook::new("bindings.reknit.dev").binding::<Paint>();
+    let _server = fixture.plane.serve_webhook(&fixture.namespace, webhook).await.unwrap();
     let deployments = fixture.api::<Deployment>();
     let older: Deployment = fixture.create(deployment("older")).await;
     assert_eq!(deployment_color(&older), None);
@@ -195,6 +190,8 @@ async fn the_pods_of_subjects_get_the_injection_and_lose_it_with_the_binding() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_gets_the_injection_when_it_is_created_and_keeps_it() {
     let fixture = Fixture::new().await;
+    let webhook = Webhook::new("bindings.reknit.dev").binding::<Paint>();
+    let _server = fixture.plane.serve_webhook(&fixture.namespace, webhook).await.unwrap();
     let jobs = fixture.api::<Job>();
     let mut template = template("job");
     template["spec"]["restartPolicy"] = json!("Never");
@@ -225,4 +222,23 @@ async fn a_job_gets_the_injection_when_it_is_created_and_keeps_it() {
     })
     .await;
     assert_eq!(job_color(&jobs.get("job").await.unwrap()).as_deref(), Some("blue"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_configuration_of_bindings_gets_its_rules_and_selectors() {
+    let process = Process::start("binding", |webhook| webhook.binding::<Paint>()).await;
+    let configurations: Api<MutatingWebhookConfiguration> = Api::all(process.client.clone());
+    let configuration = serde_json::from_value(process.configuration("bindings", "/bindings")).unwrap();
+    let name = configurations.create(&PostParams::default(), &configuration).await.unwrap().name_any();
+    let webhook = eventually("the rules of the webhook", TIMEOUT, async || {
+        let webhook = configurations.get(&name).await.ok()?.webhooks?.remove(0);
+        webhook.rules.is_some().then_some(webhook)
+    })
+    .await;
+    let resources = webhook.rules.into_iter().flatten().flat_map(|rule| rule.resources).flatten();
+    assert_eq!(resources.collect::<Vec<_>>(), ["daemonsets", "deployments", "statefulsets", "jobs"]);
+    let exclude = json!({"key": "bindings.knative.dev/exclude", "operator": "NotIn", "values": ["true"]});
+    assert_eq!(json!(webhook.object_selector.unwrap())["matchExpressions"], json!([exclude]));
+    let of_namespaces = &json!(webhook.namespace_selector.unwrap())["matchExpressions"];
+    assert_eq!(of_namespaces[1], exclude);
 }
