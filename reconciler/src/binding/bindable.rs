@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::error::OtherNamespace;
-use crate::{Permanent, Result, merge::merge};
+use crate::{Result, ResultExt, merge::merge};
 
 /// The prefix of the label on a bound subject. The binding's uid follows.
 const LABEL_PREFIX: &str = "bindings.reknit.dev/";

@@ -1,6 +1,6 @@
 //! The errors of binding subjects.
 
-use kube::{Resource, ResourceExt, api::DynamicObject};
+use kube::Resource;
 use reknit_apis::{Key, Reference};
 
 use crate::{Error, resolver::NotFound};
@@ -24,34 +24,6 @@ impl BindingError {
 
     pub(super) fn failed(source: Error) -> Self {
         Self { reason: "BindingFailed", source }
-    }
-}
-
-/// The error of a refused patch.
-#[derive(Debug, thiserror::Error)]
-#[error("failed binding subject {name}")]
-pub(super) struct NotPatched {
-    name: String,
-    source: kube::Error,
-}
-
-impl NotPatched {
-    pub(super) fn new(name: String, source: kube::Error) -> Self {
-        Self { name, source }
-    }
-}
-
-/// The error of an object without a pod template.
-#[derive(Debug, thiserror::Error)]
-#[error("failed binding subject {name}: it is not PodSpecable")]
-pub(super) struct NotPodSpecable {
-    name: String,
-    source: serde_json::Error,
-}
-
-impl NotPodSpecable {
-    pub(super) fn new(object: &DynamicObject, source: serde_json::Error) -> Self {
-        Self { name: object.name_any(), source }
     }
 }
 

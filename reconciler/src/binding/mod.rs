@@ -200,8 +200,9 @@ impl<K: Bindable> Subjects<K> {
             let patched = match merge_patch(object, &change) {
                 Ok(Some(patch)) => self.patch(resource, object, patch).await,
                 Ok(None) => Ok(()),
-                Err(error) => Err(error),
+                Err(error) => Err(error).context("it is not PodSpecable").permanent(),
             };
+            let patched = patched.context(format_args!("failed binding subject {}", object.name_any()));
             result = first_error(result, patched);
         }
         result
@@ -216,10 +217,8 @@ impl<K: Bindable> Subjects<K> {
         let params = PatchParams { field_manager: Some(self.manager.clone()), ..PatchParams::default() };
         match api.patch(&name, &params, &Patch::Merge(patch)).await {
             Err(error) if status_code(&error) == Some(404) => Ok(()), // deleted meanwhile
-            Err(error) if status_code(&error) == Some(422) => {
-                Err(error::NotPatched::new(name, error)).permanent() // a retry would be as invalid
-            }
-            answer => Ok(answer.map(drop).map_err(|error| error::NotPatched::new(name, error))?),
+            Err(error) if status_code(&error) == Some(422) => Err(error).permanent(), // a retry would be as invalid
+            answer => Ok(answer.map(drop)?),
         }
     }
 }
@@ -251,13 +250,14 @@ fn kind_of(subject: &Reference) -> GroupVersionKind {
 }
 
 /// Returns the merge patch of the change, with the resourceVersion that was read as precondition.
-fn merge_patch(object: &DynamicObject, change: impl Fn(&mut PodSpecable)) -> Result<Option<Value>> {
+fn merge_patch(
+    object: &DynamicObject,
+    change: impl Fn(&mut PodSpecable),
+) -> serde_json::Result<Option<Value>> {
     let before = serde_json::to_value(object)?;
-    let after =
-        changed(&before, change).map_err(|error| error::NotPodSpecable::new(object, error)).permanent()?;
-    let patch = diff(&before, after).map(|mut patch| {
+    let patch = diff(&before, changed(&before, change)?);
+    Ok(patch.map(|mut patch| {
         patch["metadata"]["resourceVersion"] = json!(object.metadata.resource_version);
         patch
-    });
-    Ok(patch)
+    }))
 }
