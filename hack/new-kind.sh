@@ -113,9 +113,10 @@ file src/bin/crd.rs <<END
 
 use ${crate}::$kind;
 use kube::CustomResourceExt;
+use reknit::apis::kubernetes_schema;
 
 fn main() -> Result<(), serde_yaml_ng::Error> {
-    print!("{}", serde_yaml_ng::to_string(&$kind::crd())?);
+    print!("{}", serde_yaml_ng::to_string(&kubernetes_schema($kind::crd()))?);
     Ok(())
 }
 END

@@ -38,6 +38,7 @@ mod key;
 mod kinds;
 mod names;
 mod references;
+mod schema;
 mod status;
 
 pub use self::{
@@ -52,5 +53,6 @@ pub use self::{
         service_host_name,
     },
     references::*,
+    schema::{drop_descriptions, kubernetes_schema},
     status::*,
 };

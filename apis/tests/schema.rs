@@ -1,7 +1,14 @@
 //! Tests that the schemas of the types in CustomResourceDefinitions are structural, as the API server requires.
 
+use k8s_openapi::{
+    api::core::v1::{PodTemplateSpec, ServiceSpec},
+    apimachinery::pkg::apis::meta::v1::Condition,
+};
 use kube::{CustomResource, CustomResourceExt};
-use reknit_apis::{AddressStatus, Addressable, Destination, DuckStatus, KReference, Reference, Url};
+use reknit_apis::{
+    AddressStatus, Addressable, Destination, DuckStatus, KReference, Reference, Url, drop_descriptions,
+    kubernetes_schema,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -91,6 +98,88 @@ fn conditions_are_a_map_by_type() {
     let conditions = schema().unwrap()["properties"]["status"]["properties"]["conditions"].clone();
     assert_eq!(conditions["x-kubernetes-list-type"], "map");
     assert_eq!(conditions["x-kubernetes-list-map-keys"], serde_json::json!(["type"]));
+}
+
+/// A Kind with core types.
+#[derive(CustomResource, Serialize, Deserialize, Clone, Debug, JsonSchema)]
+#[kube(group = "demo.reknit.dev", version = "v1", kind = "Pool", namespaced, status = "PoolStatus")]
+struct PoolSpec {
+    /// The template of the pods.
+    #[schemars(transform = drop_descriptions)]
+    template: PodTemplateSpec,
+    service: ServiceSpec,
+    ports: Vec<u16>,
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    conditions: Vec<Condition>,
+}
+
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, JsonSchema)]
+struct PoolStatus {
+    conditions: Vec<Condition>,
+}
+
+fn pool_schema() -> Value {
+    let crd = serde_json::to_value(kubernetes_schema(Pool::crd())).unwrap();
+    crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"].clone()
+}
+
+#[test]
+fn integers_have_formats_that_kubernetes_knows() {
+    #[derive(CustomResource, Serialize, Deserialize, Clone, Debug, JsonSchema)]
+    #[kube(group = "demo.reknit.dev", version = "v1", kind = "Numbers")]
+    struct NumbersSpec {
+        byte: u8,
+        short: i16,
+        count: Option<u32>,
+        total: u64,
+        offset: isize,
+        ids: Vec<u32>,
+    }
+    let crd = serde_json::to_value(kubernetes_schema(Numbers::crd())).unwrap();
+    let spec = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"];
+    let of = |node: &Value| (node["format"].clone(), node["minimum"].as_f64(), node["maximum"].as_f64());
+    let expected = |format: &str, minimum, maximum| (Value::from(format), minimum, maximum);
+    assert_eq!(of(&spec["byte"]), expected("int32", Some(0.0), Some(255.0)));
+    assert_eq!(of(&spec["short"]), expected("int32", Some(-32768.0), Some(32767.0)));
+    assert_eq!(of(&spec["count"]), expected("int64", Some(0.0), Some(4_294_967_295.0)));
+    assert_eq!(of(&spec["ids"]["items"]), expected("int64", Some(0.0), Some(4_294_967_295.0)));
+    assert_eq!(of(&spec["total"]), expected("int64", Some(0.0), None));
+    assert_eq!(of(&spec["offset"]), expected("int64", None, None));
+}
+
+#[test]
+fn lists_of_core_types_have_the_keys_that_they_have_in_kubernetes() {
+    let schema = pool_schema();
+    let spec = &schema["spec"]["properties"];
+    let pod = &spec["template"]["properties"]["spec"]["properties"];
+    let container = &pod["containers"]["items"]["properties"];
+    for (list, keys) in [
+        (&pod["containers"], &["name"][..]),
+        (&pod["volumes"], &["name"]),
+        (&pod["imagePullSecrets"], &["name"]),
+        (&container["env"], &["name"]),
+        (&container["ports"], &["containerPort", "protocol"]),
+        (&container["volumeMounts"], &["mountPath"]),
+        (&spec["service"]["properties"]["ports"], &["port", "protocol"]),
+        (&schema["status"]["properties"]["conditions"], &["type"]),
+    ] {
+        assert_eq!(list["x-kubernetes-list-type"], "map", "{list}");
+        assert_eq!(list["x-kubernetes-list-map-keys"], serde_json::json!(keys));
+    }
+    assert_eq!(container["ports"]["items"]["properties"]["protocol"]["default"], "TCP");
+    assert_eq!(spec["ports"].get("x-kubernetes-list-type"), None, "a list of the user's own");
+    assert_eq!(spec["conditions"]["x-kubernetes-list-type"], "atomic", "a type that was set");
+}
+
+#[test]
+fn a_field_keeps_its_own_description_and_drops_those_below() {
+    let schema = pool_schema();
+    let template = &schema["spec"]["properties"]["template"];
+    assert_eq!(template["description"], "The template of the pods.");
+    visit(template, "", &mut |node, path| {
+        assert!(path.is_empty() || node.get("description").is_none(), "{path}: {node}");
+    });
+    assert!(template["properties"]["metadata"]["properties"].is_object());
 }
 
 #[test]

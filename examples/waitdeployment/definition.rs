@@ -5,7 +5,8 @@ use k8s_openapi::{
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::{CustomResourceExt, api::ApiResource, core::schema};
-use schemars::{JsonSchema, generate::SchemaSettings};
+use reknit::apis::drop_descriptions;
+use schemars::{JsonSchema, Schema, generate::SchemaSettings};
 use serde_json::{Value, json};
 
 use super::{WaitProbe, Waitdeployment};
@@ -64,14 +65,15 @@ fn definition() -> Value {
 
 /// The schema of a Kubernetes type without descriptions. With them the definition would be too large for `kubectl
 /// apply`.
-fn schema_without_descriptions<T: JsonSchema>() -> Value {
+fn schema_without_descriptions<T: JsonSchema>() -> Schema {
     let mut schema = structural_schema::<T>();
     drop_descriptions(&mut schema);
+    schema.remove("description");
     schema
 }
 
 /// The structural schema, as kube's derive generates it.
-fn structural_schema<T: JsonSchema>() -> Value {
+fn structural_schema<T: JsonSchema>() -> Schema {
     let settings = SchemaSettings::openapi3().with(|settings| {
         settings.inline_subschemas = true;
         settings.meta_schema = None;
@@ -83,17 +85,5 @@ fn structural_schema<T: JsonSchema>() -> Value {
         .into_generator();
     let mut schema = generator.into_root_schema_for::<T>();
     schema.remove("title");
-    schema.into()
-}
-
-fn drop_descriptions(schema: &mut Value) {
-    match schema {
-        Value::Object(fields) => {
-            // A property with the name `description` is an object, and stays.
-            fields.retain(|name, value| name != "description" || !value.is_string());
-            fields.values_mut().for_each(drop_descriptions);
-        }
-        Value::Array(items) => items.iter_mut().for_each(drop_descriptions),
-        _ => {}
-    }
+    schema
 }

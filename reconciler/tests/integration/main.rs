@@ -10,6 +10,7 @@ mod leader;
 mod namespaces;
 mod references;
 mod resolver;
+mod schemas;
 
 use std::time::Duration;
 

@@ -7,6 +7,7 @@ use kube::{
     Api, Client, CustomResourceExt, ResourceExt,
     api::{ApiResource, DynamicObject, GroupVersionKind, ListParams},
 };
+use reknit_apis::kubernetes_schema;
 
 use super::{ControlPlane, Error};
 use crate::eventually::until;
@@ -15,9 +16,9 @@ const LIMIT: Duration = Duration::from_secs(30);
 
 impl ControlPlane {
     /// Installs the definition of a Kind and waits until the API server serves it. Replaces a definition that is
-    /// already installed.
+    /// already installed. The schema is that of [`kubernetes_schema`].
     pub async fn install<K: CustomResourceExt>(&self) -> Result<(), Error> {
-        self.install_crd(K::crd()).await
+        self.install_crd(kubernetes_schema(K::crd())).await
     }
 
     /// Installs a definition that no type derives, as [`install`](Self::install) does.

@@ -8,6 +8,7 @@ use std::{
 use clap::{Parser, Subcommand, ValueEnum};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
+use reknit::apis::kubernetes_schema;
 use samples_apis::{AddressableService, SimpleDeployment};
 
 /// The schemas of the sample Kinds
@@ -37,10 +38,10 @@ enum SampleKind {
 
 impl SampleKind {
     fn definition(self) -> CustomResourceDefinition {
-        match self {
+        kubernetes_schema(match self {
             Self::AddressableService => AddressableService::crd(),
             Self::SimpleDeployment => SimpleDeployment::crd(),
-        }
+        })
     }
 }
 
