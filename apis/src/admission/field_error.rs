@@ -103,6 +103,18 @@ impl FieldError {
         Self::generic(format!("invalid value: {value}"), [path])
     }
 
+    /// An invalid item of a list.
+    ///
+    /// ```
+    /// use reknit_apis::FieldError;
+    ///
+    /// let error = FieldError::invalid_array_value("web!", "names", 2).via_field("spec");
+    /// assert_eq!(error.to_string(), "invalid value: web!: spec.names[2]");
+    /// ```
+    pub fn invalid_array_value(value: impl Display, path: &str, index: usize) -> Self {
+        Self::invalid_value(value, "").via_field_index(path, index)
+    }
+
     /// A value outside inclusive bounds.
     pub fn out_of_bounds(value: impl Display, lower: impl Display, upper: impl Display, path: &str) -> Self {
         Self::generic(format!("expected {lower} <= {value} <= {upper}"), [path])

@@ -32,6 +32,26 @@ pub struct Destination {
 }
 
 impl Destination {
+    /// Sets the namespace of the object if the reference has none. `namespace` is that of the object that contains the
+    /// destination. Call it in [`Kind::set_defaults`](crate::Kind::set_defaults).
+    ///
+    /// ```
+    /// use reknit_apis::Destination;
+    ///
+    /// let mut sink: Destination =
+    ///     serde_json::from_str(r#"{"ref": {"apiVersion": "v1", "kind": "Service", "name": "web"}}"#).unwrap();
+    /// sink.set_defaults("default");
+    /// assert_eq!(sink.reference.unwrap().to_string(), "Service default/web");
+    /// ```
+    pub fn set_defaults(&mut self, namespace: &str) {
+        let is_missing =
+            |reference: &&mut KReference| reference.namespace.as_deref().unwrap_or_default().is_empty();
+        if let Some(reference) = self.reference.as_mut().filter(is_missing).filter(|_| !namespace.is_empty())
+        {
+            reference.namespace = Some(namespace.into());
+        }
+    }
+
     /// Validates that it names a destination.
     pub fn validate(&self) -> FieldError {
         let is_relative = |uri: &Url| !uri.is_absolute() || uri.host().is_empty();

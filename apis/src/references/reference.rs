@@ -1,5 +1,7 @@
 //! References from one object to others, and their validation.
 
+use std::fmt;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde::{Deserialize, Serialize};
 
@@ -138,6 +140,49 @@ impl From<KReference> for Reference {
     }
 }
 
+impl fmt::Display for KReference {
+    /// The Kind, the namespace and the name: `Service default/web`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ", self.kind)?;
+        write_namespaced(f, self.namespace.as_deref(), &self.name)
+    }
+}
+
+impl fmt::Display for Reference {
+    /// The Kind, the namespace and the name or the selector in kubectl's syntax: `Deployment default/web`, `Deployment
+    /// default/app=web,tier in (a,b)`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ", self.kind)?;
+        match &self.selector {
+            Some(selector) => write_namespaced(f, self.namespace.as_deref(), &selector_text(selector)),
+            None => write_namespaced(f, self.namespace.as_deref(), self.name()),
+        }
+    }
+}
+
+fn write_namespaced(f: &mut fmt::Formatter<'_>, namespace: Option<&str>, name: &str) -> fmt::Result {
+    match namespace {
+        Some(namespace) if !namespace.is_empty() => write!(f, "{namespace}/{name}"),
+        _ => f.write_str(name),
+    }
+}
+
+/// The selector in the syntax of `kubectl get --selector`.
+fn selector_text(selector: &LabelSelector) -> String {
+    let labels = selector.match_labels.iter().flatten().map(|(key, value)| format!("{key}={value}"));
+    let expressions = selector.match_expressions.iter().flatten().map(|expression| {
+        let key = &expression.key;
+        let values = expression.values.as_deref().unwrap_or_default().join(",");
+        match &*expression.operator {
+            "In" => format!("{key} in ({values})"),
+            "NotIn" => format!("{key} notin ({values})"),
+            "DoesNotExist" => format!("!{key}"),
+            _ => key.clone(),
+        }
+    });
+    labels.chain(expressions).collect::<Vec<_>>().join(",")
+}
+
 impl Reference {
     /// Validates that the reference names or selects objects in a namespace.
     pub fn validate(&self) -> FieldError {
@@ -225,6 +270,8 @@ fn check_required_format(value: &str, rule: fn(&str) -> Vec<String>, path: &str)
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn validation_error(namespace: Option<&str>, parent: &str) -> String {
@@ -238,6 +285,22 @@ mod tests {
         let mismatched =
             "mismatched namespaces: namespace\nparent namespace: \"mine\" does not match ref: \"theirs\"";
         assert_eq!(validation_error(Some("theirs"), "mine"), format!("{mismatched}\n{missing}"));
+    }
+
+    #[test]
+    fn references_are_shown_by_kind_namespace_and_name_or_selector() {
+        let text = |json| serde_json::from_value::<Reference>(json).unwrap().to_string();
+        let named = json!({"kind": "Deployment", "namespace": "default", "name": "web"});
+        assert_eq!(text(named), "Deployment default/web");
+        assert_eq!(text(json!({"kind": "Namespace", "name": "default"})), "Namespace default");
+        let expressions = json!([
+            {"key": "tier", "operator": "In", "values": ["a", "b"]}, {"key": "old", "operator": "DoesNotExist"},
+        ]);
+        let selector = json!({"matchLabels": {"app": "web"}, "matchExpressions": expressions});
+        assert_eq!(
+            text(json!({"kind": "Deployment", "namespace": "default", "selector": selector})),
+            "Deployment default/app=web,tier in (a,b),!old"
+        );
     }
 
     #[test]
