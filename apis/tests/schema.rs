@@ -6,8 +6,8 @@ use k8s_openapi::{
 };
 use kube::{CustomResource, CustomResourceExt};
 use reknit_apis::{
-    AddressStatus, Addressable, Destination, DuckStatus, KReference, Reference, Url, drop_descriptions,
-    kubernetes_schema,
+    AddressStatus, Addressable, BindingSpec, ChannelableSpec, ChannelableStatus, DeliveryStatus, Destination,
+    DuckStatus, KReference, Reference, SourceSpec, SourceStatus, Url, drop_descriptions, kubernetes_schema,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -26,6 +26,9 @@ struct EverythingSpec {
     tracked: Vec<Reference>,
     sink: Option<Destination>,
     url: Option<Url>,
+    source: SourceSpec,
+    binding: BindingSpec,
+    channel: ChannelableSpec,
 }
 
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, JsonSchema)]
@@ -35,6 +38,9 @@ struct EverythingStatus {
     #[serde(flatten)]
     addresses: AddressStatus,
     further: Option<Addressable>,
+    source: SourceStatus,
+    channel: ChannelableStatus,
+    delivery: DeliveryStatus,
 }
 
 /// The schema of a Kind that contains all these types.
@@ -83,6 +89,17 @@ fn fields_have_knatives_names() {
         "/status/properties/annotations/additionalProperties",
         "/status/properties/conditions/items/properties/lastTransitionTime",
         "/status/properties/address/properties/CACerts",
+        "/spec/properties/source/properties/ceOverrides/properties/extensions",
+        "/spec/properties/binding/properties/subject/properties/selector",
+        "/spec/properties/channel/properties/subscribers/items/properties/subscriberCACerts",
+        "/spec/properties/channel/properties/delivery/properties/backoffDelay",
+        "/status/properties/source/properties/sinkUri",
+        "/status/properties/source/properties/sinkCACerts",
+        "/status/properties/source/properties/auth/properties/serviceAccountNames",
+        "/status/properties/source/properties/ceAttributes/items/properties/source",
+        "/status/properties/channel/properties/subscribers/items/properties/ready",
+        "/status/properties/channel/properties/deadLetterChannel",
+        "/status/properties/delivery/properties/deadLetterSinkUri",
         "/status/properties/addresses/items/properties/audience",
     ] {
         assert!(schema.pointer(&format!("/properties{path}")).is_some(), "no {path}");

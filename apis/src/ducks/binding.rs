@@ -1,0 +1,22 @@
+//! The spec of a binding.
+
+use serde::{Deserialize, Serialize};
+
+use crate::Reference;
+
+/// The part of a spec that names the objects to bind. Embed it with `#[serde(flatten)]`.
+///
+/// ```
+/// use reknit_apis::BindingSpec;
+///
+/// let spec = r#"{"subject": {"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "default", "name": "web"}}"#;
+/// let spec: BindingSpec = serde_json::from_str(spec)?;
+/// assert!(spec.subject.validate().is_empty());
+/// # Ok::<_, serde_json::Error>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[schemars(description = "The objects to bind.")]
+pub struct BindingSpec {
+    /// The object to bind, or several by their labels.
+    pub subject: Reference,
+}
