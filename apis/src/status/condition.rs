@@ -10,10 +10,10 @@ use serde::{Deserialize, Deserializer, Serialize};
 /// Set through [`Conditions`](crate::Conditions), which keeps the list sorted and the transition times correct.
 ///
 /// ```
-/// use reknit_apis::{Condition, ConditionStatus};
+/// use reknit_apis::Condition;
 ///
 /// let condition: Condition = serde_json::from_str(r#"{"type": "Ready", "status": "False", "reason": "NoPods"}"#)?;
-/// assert_eq!(condition.status, ConditionStatus::False);
+/// assert!(condition.is_false());
 /// assert_eq!(condition.reason.as_deref(), Some("NoPods"));
 /// # Ok::<_, serde_json::Error>(())
 /// ```
@@ -46,6 +46,21 @@ pub struct Condition {
 }
 
 impl Condition {
+    /// Returns true if the status is True.
+    pub fn is_true(&self) -> bool {
+        self.status == ConditionStatus::True
+    }
+
+    /// Returns true if the status is False.
+    pub fn is_false(&self) -> bool {
+        self.status == ConditionStatus::False
+    }
+
+    /// Returns true if the status is Unknown.
+    pub fn is_unknown(&self) -> bool {
+        self.status == ConditionStatus::Unknown
+    }
+
     /// Returns true if the conditions are equal except for their transition times.
     pub fn eq_ignoring_transition_time(&self, other: &Self) -> bool {
         self.kind == other.kind

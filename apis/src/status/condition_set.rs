@@ -80,6 +80,11 @@ impl ConditionSet {
 /// `lastTransitionTime` to now. The top condition follows its dependents: it is False if any is False, otherwise Unknown
 /// if any is Unknown, and True if all are True. The list is sorted by type.
 ///
+/// The reason and message of a False top are those of the dependent that was marked False last. When a dependent becomes
+/// True, they are those of the False dependent with the newest `lastTransitionTime`. Of dependents that changed in the same
+/// second, the one that the top shows already is kept, so a repeated pass does not change the reason. (In Go it does: the
+/// stored times have whole seconds, and then the first by type is taken.) The same holds for an Unknown top.
+///
 /// Conditions outside the set get the severity `Info` and do not affect the top condition. As in Knative, every stored
 /// condition without a severity counts as a dependent. So [`clear`](Self::clear) a condition that a newer version has
 /// removed from its set.
@@ -247,6 +252,9 @@ impl Conditions<'_> {
 
     /// Returns the condition that the top copies: the newest False one, or else the newest Unknown one, or else an
     /// Unknown one without a reason if a dependent is not stored. `None` if all dependents are True.
+    ///
+    /// Of several that changed at the same time, it is the one that the top shows already. Otherwise the next pass, which
+    /// reads transition times in whole seconds, would choose another one.
     fn unhappy_dependent(&self) -> Option<Condition> {
         let dependent_count = self.set.dependent_count();
         if dependent_count == 0 {
@@ -255,11 +263,21 @@ impl Conditions<'_> {
         let is_dependent =
             |condition: &&Condition| condition.severity.is_error() && condition.kind != self.set.top;
         let mut stored: Vec<_> = self.duck.conditions.iter().filter(is_dependent).collect();
-        stored.sort_by(|a, b| b.last_transition_time.cmp(&a.last_transition_time));
+        stored.sort_by(|a, b| {
+            let by_age = b.last_transition_time.cmp(&a.last_transition_time);
+            by_age.then_with(|| self.is_copied(b).cmp(&self.is_copied(a)))
+        });
         let newest = |status| stored.iter().find(|one| one.status == status).map(|one| (*one).clone());
         newest(ConditionStatus::False)
             .or_else(|| newest(ConditionStatus::Unknown))
             .or_else(|| (dependent_count > stored.len()).then(Condition::default))
+    }
+
+    /// Returns true if the top has the status, reason and message of this condition.
+    fn is_copied(&self, condition: &Condition) -> bool {
+        let shown =
+            |condition: &Condition| (condition.status, condition.reason.clone(), condition.message.clone());
+        self.top().is_some_and(|top| shown(top) == shown(condition))
     }
 }
 
@@ -281,6 +299,31 @@ mod tests {
         let mut conditions = ConditionSet::living(&["Ready"]).manage(&mut status);
         conditions.mark_true("Ready");
         assert!(conditions.is_happy());
+    }
+
+    /// The status as the next pass reads it: with transition times in whole seconds.
+    fn stored(status: &DuckStatus) -> DuckStatus {
+        serde_json::from_value(serde_json::to_value(status).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_repeated_pass_leaves_the_reason_of_the_top_condition() {
+        const SET: ConditionSet = ConditionSet::living(&["Deployed", "Routed", "Wired"]);
+        let pass = |status: &mut DuckStatus| {
+            let mut conditions = SET.manage(status);
+            conditions.initialise();
+            conditions.mark_false("Deployed", "NoPods", "");
+            conditions.mark_false("Routed", "NoDomain", "");
+            conditions.mark_true("Wired");
+            conditions.top().unwrap().reason.clone()
+        };
+        let mut status = DuckStatus::default();
+        let first = pass(&mut status);
+        assert_eq!(first.as_deref(), Some("NoDomain"));
+        assert_eq!(pass(&mut stored(&status)), first);
+        let mut unordered = stored(&status);
+        SET.manage(&mut unordered).mark_true("Wired"); // a pass that marks only this condition
+        assert_eq!(unordered.condition("Ready").unwrap().reason, first);
     }
 
     #[test]
