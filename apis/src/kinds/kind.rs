@@ -82,6 +82,14 @@ pub trait Kind:
 
     /// Sets the defaults of fields that the spec leaves out. It runs in the defaulting webhook, and in memory before each
     /// reconcile, since an object may have been stored before a default existed. It must not change the metadata.
+    ///
+    /// So a reconciler never sees an absent field for which this sets a value. A field whose absence has a meaning, such as
+    /// "unlimited", gets no default here. If only new objects should get a value, set it in
+    /// [`Defaultable`](crate::Defaultable), which runs at admission only.
+    ///
+    /// The webhook stores what this method and [`Defaultable`](crate::Defaultable) change, and no default of
+    /// `#[serde(default)]`. schemars writes a default of serde into the schema, and the API server stores that one, also
+    /// without a webhook.
     fn set_defaults(&mut self) {}
 
     /// The conditions of a status, if the Kind has any.
