@@ -121,6 +121,7 @@ pub use queue::Queue;
 pub use reknit_apis::{KReference, Key, Reference};
 pub use resolver::AddressResolver;
 pub use roles::{FinalizeKind, ObserveDeletion, ObserveKind, ReconcileKey, ReconcileKind};
+pub use status::merge_patch;
 pub use tracker::{Duck, NoFields, Tracked, TrackedAny};
 
 /// The constructor of a controller. `main` gets a list of them.

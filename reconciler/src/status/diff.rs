@@ -1,6 +1,34 @@
 //! JSON merge patches (RFC 7396).
 
+use serde::Serialize;
 use serde_json::{Map, Value};
+
+use crate::Result;
+
+/// The merge patch (RFC 7396) from one state of an object to another; `None` if they are equal.
+///
+/// Send it with kube's `Patch::Merge`. Fields in neither state are kept, and lists are replaced as a whole. The patch has
+/// the resourceVersion only if the states differ in it, so add `metadata.resourceVersion` if the patch must not apply to a
+/// newer object.
+///
+/// # Errors
+///
+/// Returns an error if a state cannot be serialized.
+///
+/// ```
+/// use k8s_openapi::api::core::v1::ConfigMap;
+/// use reknit_reconciler::merge_patch;
+/// use serde_json::json;
+///
+/// let before = ConfigMap { data: Some([("a".into(), "1".into())].into()), ..ConfigMap::default() };
+/// let after = ConfigMap { data: Some([("b".into(), "2".into())].into()), ..ConfigMap::default() };
+/// assert_eq!(merge_patch(&before, &after)?, Some(json!({"data": {"a": null, "b": "2"}})));
+/// assert_eq!(merge_patch(&after, &after)?, None);
+/// # Ok::<_, reknit_reconciler::Error>(())
+/// ```
+pub fn merge_patch(before: &impl Serialize, after: &impl Serialize) -> Result<Option<Value>> {
+    Ok(diff(&serde_json::to_value(before)?, serde_json::to_value(after)?))
+}
 
 /// The merge patch from `before` to `after`; `None` if they are equal.
 ///

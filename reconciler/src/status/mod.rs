@@ -7,6 +7,7 @@ use std::{sync::Arc, time::Duration};
 use reknit_apis::{Key, Kind, StatusOf};
 use serde_json::{Value, json, to_value};
 
+pub use self::diff::merge_patch;
 use self::diff::{conflicts_with, diff, merge};
 use crate::{
     Result,
