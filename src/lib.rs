@@ -149,6 +149,9 @@
 //! | set defaults, validate | [`kind!`](prelude::kind) with `defaults`, [`Validatable`](prelude::Validatable), [`Webhook`](prelude::Webhook) | `SetDefaults`, `Validate`; `CustomDefaulter`, `CustomValidator` |
 //! | read a ConfigMap in defaults and validation | [`Request::config`](apis::Request::config), [`Webhook::config`](prelude::Webhook::config) | the `configmap.Store` in the context of `SetDefaults` |
 //! | say which fields are invalid, and how | [`FieldError`](prelude::FieldError), with [`CauseType`](apis::CauseType) | `apis.FieldError`; `field.ErrorList` |
+//! | print a CustomResourceDefinition | [`kubernetes_schema`](apis::kubernetes_schema), with [`drop_descriptions`](apis::drop_descriptions) on fields of core types | controller-gen; `CustomResourceExt::crd` |
+//! | patch an object by its difference to an earlier state | [`merge_patch`](reconciler::merge_patch) | `duck.CreateMergePatch`; `client.MergeFrom` |
+//! | declare a source, a channel or a binding | [`SourceSpec`](apis::SourceSpec), [`ChannelableSpec`](apis::ChannelableSpec), [`BindingSpec`](apis::BindingSpec), [`DeliverySpec`](apis::DeliverySpec) and their statuses | Knative's `duck/v1` |
 //! | serve two versions of a Kind | [`Convertible`](apis::Convertible), `Webhook::conversion`, and one CustomResourceDefinition for both with `kube::core::crd::merge_crds` | hub and spokes |
 //! | run on a laptop without the webhook | `ENABLE_WEBHOOKS=false`, or `--disable-controllers webhook` | `ENABLE_WEBHOOKS` |
 //! | run a server beside the controllers | [`Task`](sharedmain::Task) | `Runnable` |
