@@ -5,12 +5,15 @@ use serde_json::{Value, json};
 
 use super::{
     apply::{ManagedFields, Writer},
-    create::check_namespace,
+    create::{check_namespace, check_valid},
     metadata,
     objects::{Objects, Stored, text},
     patch, remove_empty,
     request::{PatchKind, Request},
-    response::{FieldError, Response, bad_request, conflict, immutable_field, invalid, stale_version},
+    response::{
+        FieldError, Response, bad_request, conflict, failure, immutable_field, invalid, stale_version,
+    },
+    schema::Schema,
     write::Verb,
 };
 
@@ -25,7 +28,15 @@ impl Objects {
         name: &str,
         old: Stored,
     ) -> Result<Response, Response> {
-        let (requested, applied_fields) = requested_object(request, name, &old)?;
+        let schema = self.schema(&request.collection);
+        let writer = Writer::of(request, schema.clone());
+        if request.is_apply() {
+            check_applied_configuration(request, name, schema.as_ref())?;
+        }
+        let (mut requested, applied_fields) = requested_object(request, name, &old, &writer)?;
+        if let Some(schema) = &schema {
+            schema.complete(&mut requested);
+        }
         self.check_change(request, name, &old.object, &requested)?;
         let mut new = if request.subresource.is_some() {
             with_field(old.object.clone(), "status", requested.get("status").cloned())
@@ -35,9 +46,13 @@ impl Objects {
             requested
         };
         keep_fixed_fields(&mut new, &old.object);
+        if let Some(schema) = &schema {
+            let kind = self.kind_of(request, &old.object);
+            check_valid(request, &kind, name, &schema.new_errors(&old.object, &new))?;
+        }
         let managed_fields = applied_fields.unwrap_or_else(|| {
             let before = old.managed_fields.clone();
-            before.after_update(&Writer::of(request), &old.object, &new)
+            before.after_update(&writer, &old.object, &new)
         });
         if new == old.object && (managed_fields == old.managed_fields || !request.is_apply()) {
             return Ok((StatusCode::OK, new)); // A request that changes nothing stores nothing.
@@ -81,9 +96,12 @@ impl Objects {
         if text(&metadata["resourceVersion"]).is_empty() {
             if request.verb == Verb::Update && !collection.is_built_in() {
                 let message = "Invalid value: 0: must be specified for an update".into();
-                let error =
-                    FieldError { field: "metadata.resourceVersion", reason: "FieldValueInvalid", message };
-                return Err(invalid(&collection.group, &collection.plural, name, &error));
+                let error = FieldError {
+                    field: "metadata.resourceVersion".into(),
+                    reason: "FieldValueInvalid",
+                    message,
+                };
+                return Err(invalid(&collection.group, &collection.plural, name, error));
             }
         } else if differs("resourceVersion") {
             return Err(stale_version(request, name));
@@ -125,8 +143,8 @@ fn check_finalizers(
         "Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
         added.join(", ")
     );
-    let error = FieldError { field: "metadata.finalizers", reason: "FieldValueForbidden", message };
-    Err(invalid(&request.collection.group, kind, name, &error))
+    let error = FieldError { field: "metadata.finalizers".into(), reason: "FieldValueForbidden", message };
+    Err(invalid(&request.collection.group, kind, name, error))
 }
 
 fn check_name(object: &Value, name: &str) -> Result<(), Response> {
@@ -139,11 +157,15 @@ fn check_name(object: &Value, name: &str) -> Result<(), Response> {
 }
 
 /// Checks the fields that an applied configuration has to set.
-pub(super) fn check_applied_configuration(request: &Request, name: &str) -> Result<(), Response> {
+pub(super) fn check_applied_configuration(
+    request: &Request,
+    name: &str,
+    schema: Option<&Schema>,
+) -> Result<(), Response> {
     if request.field_manager() == "unknown" {
         let message = "Required value: is required for apply patch".into();
-        let error = FieldError { field: "fieldManager", reason: "FieldValueRequired", message };
-        return Err(invalid("meta.k8s.io", "PatchOptions", "", &error));
+        let error = FieldError { field: "fieldManager".into(), reason: "FieldValueRequired", message };
+        return Err(invalid("meta.k8s.io", "PatchOptions", "", error));
     }
     if request.body["kind"].as_str().is_none() || request.body["apiVersion"].as_str().is_none() {
         let (version, kind) = (text(&request.body["apiVersion"]), text(&request.body["kind"]));
@@ -151,10 +173,26 @@ pub(super) fn check_applied_configuration(request: &Request, name: &str) -> Resu
         return Err(bad_request(&format!("invalid object type: {group}/{version}, Kind={kind}")));
     }
     check_name(&request.body, name)?;
-    match request.collection.namespace {
-        Some(_) => check_namespace(&request.collection, &request.body),
-        None => Ok(()), // The namespace of a cluster-scoped object is ignored.
+    // The namespace of a cluster-scoped object is ignored.
+    if request.collection.namespace.is_some() {
+        check_namespace(&request.collection, &request.body)?;
     }
+    match schema.and_then(|schema| schema.apply_fault(&request.body)) {
+        None => Ok(()),
+        Some(fault) => Err(not_typed(request, name, &fault)),
+    }
+}
+
+/// The response to a configuration that does not have the fields and types of the schema.
+fn not_typed(request: &Request, name: &str, fault: &str) -> Response {
+    let field = |field: &str| text(&request.body[field]);
+    let message = format!(
+        "failed to create typed patch object ({}/{name}; {}, Kind={}): {fault}",
+        text(&request.body["metadata"]["namespace"]),
+        field("apiVersion"),
+        field("kind")
+    );
+    failure(StatusCode::INTERNAL_SERVER_ERROR, "", &message)
 }
 
 /// Returns the object that the request asks for. Server-side apply also returns the new managed fields.
@@ -162,6 +200,7 @@ fn requested_object(
     request: &Request,
     name: &str,
     old: &Stored,
+    writer: &Writer,
 ) -> Result<(Value, Option<ManagedFields>), Response> {
     if request.verb == Verb::Update {
         return Ok((request.body.clone(), None));
@@ -170,15 +209,13 @@ fn requested_object(
         PatchKind::Merge => Ok((patch::merge(&old.object, &request.body)?, None)),
         PatchKind::Json => Ok((patch::json(&old.object, &request.body)?, None)),
         PatchKind::Apply => {
-            check_applied_configuration(request, name)?;
             let force = request.param("force") == "true";
             let version = text(&request.body["metadata"]["resourceVersion"]);
             if !version.is_empty() && version != text(&old.object["metadata"]["resourceVersion"]) {
                 return Err(stale_version(request, name));
             }
-            let writer = Writer::of(request);
             let (mut new, managed_fields) =
-                old.managed_fields.clone().after_apply(&writer, &old.object, &request.body, force)?;
+                old.managed_fields.clone().after_apply(writer, &old.object, &request.body, force)?;
             if let Some(uid) = request.body["metadata"].get("uid") {
                 new["metadata"]["uid"] = uid.clone();
             }

@@ -10,7 +10,8 @@ use super::{
     metadata,
     objects::{Objects, Stored, text},
     request::Request,
-    response::{FieldError, Response, already_exists, bad_request, conflict, failure, invalid},
+    response::{FieldError, Response, all_invalid, already_exists, bad_request, conflict, failure, invalid},
+    schema::Schema,
 };
 
 impl Objects {
@@ -23,18 +24,24 @@ impl Objects {
         }
         let kind = self.kind_of(request, &object);
         let name = self.object_name(request, &kind)?;
+        let schema = self.schema(&request.collection);
+        complete(request, schema.as_ref(), &mut object);
+        if let Some(schema) = &schema {
+            check_valid(request, &kind, &name, &schema.errors(&object))?;
+        }
         if let Some(old) = self.get(&request.collection, &name) {
             return Err(already_exists(request, &name, old));
         }
         self.set_system_fields(request, &name, &kind, &mut object);
         let managed_fields =
-            ManagedFields::default().after_update(&Writer::of(request), &Value::Null, &object);
+            ManagedFields::default().after_update(&Writer::of(request, schema), &Value::Null, &object);
         Ok((StatusCode::CREATED, self.store(request, &name, Stored { object, managed_fields })))
     }
 
     /// Creates an object by server-side apply.
     pub(super) fn create_by_apply(&mut self, request: &Request, name: &str) -> Result<Response, Response> {
-        super::change::check_applied_configuration(request, name)?;
+        let schema = self.schema(&request.collection);
+        super::change::check_applied_configuration(request, name, schema.as_ref())?;
         if let Some(uid) = request.body["metadata"]["uid"].as_str() {
             let cause = format!(
                 "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
@@ -42,10 +49,16 @@ impl Objects {
             return Err(conflict(request, name, &cause));
         }
         let mut object = request.body.clone();
+        complete(request, None, &mut object);
         let kind = text(&object["kind"]);
         self.set_system_fields(request, name, &kind, &mut object);
-        let (object, managed_fields) =
-            ManagedFields::default().after_apply(&Writer::of(request), &Value::Null, &object, false)?;
+        let writer = Writer::of(request, schema.clone());
+        let (mut object, managed_fields) =
+            ManagedFields::default().after_apply(&writer, &Value::Null, &object, false)?;
+        if let Some(schema) = schema {
+            schema.complete(&mut object);
+            check_valid(request, &kind, name, &schema.errors(&object))?;
+        }
         Ok((StatusCode::CREATED, self.store(request, name, Stored { object, managed_fields })))
     }
 
@@ -57,8 +70,8 @@ impl Objects {
         }
         if metadata_field("generateName").is_empty() {
             let message = "Required value: name or generateName is required".into();
-            let error = FieldError { field: "metadata.name", reason: "FieldValueRequired", message };
-            return Err(invalid(&request.collection.group, kind, "", &error));
+            let error = FieldError { field: "metadata.name".into(), reason: "FieldValueRequired", message };
+            return Err(invalid(&request.collection.group, kind, "", error));
         }
         Ok(format!("{}{:05x}", metadata_field("generateName"), self.next_number()))
     }
@@ -67,9 +80,6 @@ impl Objects {
     fn set_system_fields(&mut self, request: &Request, name: &str, kind: &str, object: &mut Value) {
         let uid = format!("00000000-0000-4000-8000-{:012x}", self.next_number());
         if let Some(fields) = object.as_object_mut() {
-            if request.collection.has_status() {
-                fields.remove("status");
-            }
             fields.entry("apiVersion").or_insert_with(|| json!(request.collection.api_version()));
             fields.entry("kind").or_insert_with(|| json!(kind));
         }
@@ -93,6 +103,31 @@ impl Objects {
     /// The Kind that the object names, or else the Kind of other objects of its resource.
     pub(super) fn kind_of(&self, request: &Request, object: &Value) -> String {
         object["kind"].as_str().map(Into::into).or_else(|| self.kind(&request.collection)).unwrap_or_default()
+    }
+}
+
+/// Removes the status, which a create does not set, and unknown fields, and sets defaults.
+fn complete(request: &Request, schema: Option<&Schema>, object: &mut Value) {
+    if request.collection.has_status()
+        && let Some(fields) = object.as_object_mut()
+    {
+        fields.remove("status");
+    }
+    if let Some(schema) = schema {
+        schema.complete(object);
+    }
+}
+
+/// Returns the response that refuses an object with invalid fields.
+pub(super) fn check_valid(
+    request: &Request,
+    kind: &str,
+    name: &str,
+    errors: &[FieldError],
+) -> Result<(), Response> {
+    match errors {
+        [] => Ok(()),
+        errors => Err(all_invalid(&request.collection.group, kind, name, errors)),
     }
 }
 

@@ -108,8 +108,9 @@ fn explicit_policy(request: &Request) -> Result<Option<&str>, Response> {
             let message = format!(
                 "Unsupported value: {other:?}: supported values: \"Foreground\", \"Background\", \"Orphan\", \"nil\""
             );
-            let error = FieldError { field: "propagationPolicy", reason: "FieldValueNotSupported", message };
-            Err(invalid("meta.k8s.io", "DeleteOptions", "", &error))
+            let error =
+                FieldError { field: "propagationPolicy".into(), reason: "FieldValueNotSupported", message };
+            Err(invalid("meta.k8s.io", "DeleteOptions", "", error))
         }
     }
 }

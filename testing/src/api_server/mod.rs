@@ -9,6 +9,7 @@ mod objects;
 mod patch;
 mod request;
 mod response;
+mod schema;
 mod selector;
 #[cfg(test)]
 mod tests;
@@ -38,9 +39,14 @@ use crate::TestObject;
 /// deleted object until the last one is removed. Preconditions and dry runs work. Of propagation policies, `Orphan` and
 /// `Foreground` add their finalizer, and a Job that is deleted without a policy is orphaning, as on the real server.
 ///
-/// It knows no schema, so it does not default, validate or prune. Every custom resource has a status, and its lists are
-/// atomic. A built-in Kind can be selected by any field. Other Kinds can be selected by name and namespace, and by
-/// `selectableFields` if their CustomResourceDefinition was [added](Self::hold). No controllers run: dependents are not
+/// If the CustomResourceDefinition of a Kind was [inserted](Self::insert), its schema counts: unknown fields are pruned,
+/// defaults are set, types, required fields, enums, bounds and lengths are validated, and server-side apply merges lists by
+/// their `x-kubernetes-list-type`. Rules in CEL, patterns and formats are not validated, and the messages for
+/// fields with a format may differ. Without a definition, and for
+/// built-in Kinds, nothing is defaulted, validated or pruned, and lists of custom resources are atomic.
+///
+/// Every custom resource has a status. A built-in Kind can be selected by any field, other Kinds by name and namespace and
+/// by the `selectableFields` of their definition. No controllers run: dependents are not
 /// collected, a namespace does not have to exist, and a deleted pod is gone at once. Unsupported requests are answered
 /// with 501 and a message that names the feature: watches, strategic merge patches, other subresources. Use a
 /// [`ControlPlane`](crate::ControlPlane) for these. A test can still check that such a request is sent, and what
@@ -102,15 +108,17 @@ impl ApiServer {
         self.state().objects.insert(&collection, value, ManagedFields::default())
     }
 
-    /// Stores an object whose fields this manager owns, as after server-side apply. See [`hold`](Self::hold).
+    /// Stores an object whose fields this manager owns, as after server-side apply. See [`insert`](Self::insert).
     ///
     /// # Panics
     ///
     /// Panics if the object cannot be written as JSON.
     pub fn insert_applied<K: TestObject>(&self, object: &K, manager: &str) -> Value {
         let (collection, value) = encode(object);
-        let managed_fields = ManagedFields::of_applied(&collection, manager, &value);
-        self.state().objects.insert(&collection, value, managed_fields)
+        let mut state = self.state();
+        let schema = state.objects.schema(&collection);
+        let managed_fields = ManagedFields::of_applied(&collection, schema, manager, &value);
+        state.objects.insert(&collection, value, managed_fields)
     }
 
     /// Answers every request of this verb and resource with this code from now on. The reason follows from the code: a

@@ -12,6 +12,7 @@ use super::{
     metadata,
     request::Request,
     response::{Response, no_such_resource, not_found, not_supported},
+    schema::Schema,
     selector::Selector,
     write::Verb,
 };
@@ -153,6 +154,11 @@ impl Objects {
             .as_array()?
             .iter()
             .find(|version| version["name"] == *collection.version)
+    }
+
+    /// The schema of the collection's version, from a stored CustomResourceDefinition.
+    pub(super) fn schema(&self, collection: &Collection) -> Option<Schema> {
+        Schema::of_version(self.version_definition(collection)?)
     }
 
     /// Returns the response to a list request, with this list metadata.

@@ -103,19 +103,31 @@ pub(super) fn precondition_failed(request: &Request, kind: &str, name: &str, cau
 }
 
 /// An invalid field and the error that the API server reports for it.
-pub(super) struct FieldError<'a> {
-    pub(super) field: &'a str,
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct FieldError {
+    pub(super) field: String,
     /// For example `FieldValueRequired`.
-    pub(super) reason: &'a str,
+    pub(super) reason: &'static str,
     /// For example `Required value: name or generateName is required`.
     pub(super) message: String,
 }
 
-pub(super) fn invalid(group: &str, kind: &str, name: &str, error: &FieldError<'_>) -> Response {
-    let message =
-        format!("{} {name:?} is invalid: {}: {}", qualified(kind, group), error.field, error.message);
+pub(super) fn invalid(group: &str, kind: &str, name: &str, error: FieldError) -> Response {
+    all_invalid(group, kind, name, &[error])
+}
+
+/// The response to an object with these invalid fields.
+pub(super) fn all_invalid(group: &str, kind: &str, name: &str, errors: &[FieldError]) -> Response {
+    let described: Vec<_> =
+        errors.iter().map(|error| format!("{}: {}", error.field, error.message)).collect();
+    let described = match described.as_slice() {
+        [one] => one.clone(),
+        many => format!("[{}]", many.join(", ")),
+    };
+    let message = format!("{} {name:?} is invalid: {described}", qualified(kind, group));
+    let cause = |error: &FieldError| json!({ "reason": error.reason, "message": error.message, "field": error.field });
     let mut details = details(group, kind, name);
-    details["causes"] = json!([{ "reason": error.reason, "message": error.message, "field": error.field }]);
+    details["causes"] = errors.iter().map(cause).collect();
     with_details(failure(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", &message), details)
 }
 
@@ -127,7 +139,8 @@ pub(super) fn immutable_field(
     value: &Value,
 ) -> Response {
     let message = format!("Invalid value: {value}: field is immutable");
-    invalid(&collection.group, kind, name, &FieldError { field, reason: "FieldValueInvalid", message })
+    let error = FieldError { field: field.into(), reason: "FieldValueInvalid", message };
+    invalid(&collection.group, kind, name, error)
 }
 
 pub(super) fn deletion_status(request: &Request, name: &str, uid: &Value) -> Response {

@@ -1,6 +1,6 @@
 //! The state before a reconcile that a test runs.
 
-use kube::discovery::ApiResource;
+use kube::{CustomResourceExt, discovery::ApiResource};
 use reknit_apis::Key;
 use reknit_injection::Context;
 use reknit_reconciler::{Controller, Result};
@@ -91,6 +91,13 @@ impl Given {
     pub fn and<K: TestObject>(self, object: K) -> Self {
         let stored = self.server.insert(&object);
         self.with_stored::<K>(&object.api_resource(), stored)
+    }
+
+    /// Adds the CustomResourceDefinition of a Kind, as derived from its type. The API server then validates, prunes and
+    /// defaults objects of the Kind by its schema. Add it before objects that were [applied](Self::applied).
+    pub fn crd<K: CustomResourceExt>(self) -> Self {
+        self.server.insert(&K::crd());
+        self
     }
 
     /// Adds an object that this field manager applied before. A field that the manager no longer applies is removed.

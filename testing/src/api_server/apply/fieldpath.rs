@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::is_among;
+use crate::api_server::schema::{self, Schema};
 
 /// The path from the root of an object to a field or to an item of a list.
 pub(super) type Path = Vec<PathElement>;
@@ -31,63 +32,77 @@ enum ListType {
     Atomic,
     /// The list holds each value once.
     Set,
-    /// The items are identified by the values of these fields.
-    Map(&'static [&'static str]),
+    /// The items are identified by these fields.
+    Map(Vec<MapKey>),
+}
+
+/// A field that identifies the items of a list.
+struct MapKey {
+    name: String,
+    default: Option<Value>,
 }
 
 /// The lists of built-in Kinds whose items are identified by their names.
 const LISTS_BY_NAME: &str = "containers initContainers ephemeralContainers env volumes secrets webhooks";
 
-/// The part of a Kind's schema that server-side apply needs: the merge strategies of its lists. Lists of a custom
-/// resource are atomic, except for those in its metadata.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Schema {
-    pub(super) is_built_in: bool,
+/// The merge strategies of a Kind's lists and objects, which server-side apply needs.
+#[derive(Clone, Debug)]
+pub(super) enum Strategies {
+    /// Those of the built-in Kinds.
+    BuiltIn,
+    /// Those of the schema of a custom resource.
+    Declared(Schema),
+    /// Those of a custom resource without a known schema. Its lists are atomic, except for those in its metadata.
+    Unknown,
 }
 
-impl Schema {
-    fn list_type(self, path: &[PathElement]) -> ListType {
+impl Strategies {
+    fn list_type(&self, path: &[PathElement]) -> ListType {
         let Some(PathElement::Field(name)) = path.last() else { return ListType::Atomic };
-        let is_in_list_item = matches!(path.iter().rev().nth(1), Some(PathElement::Item(_)));
-        let is_in_metadata = matches!(path, [PathElement::Field(root), _] if root == "metadata");
-        match name.as_str() {
-            "finalizers" if is_in_metadata => ListType::Set,
-            "ownerReferences" if is_in_metadata => ListType::Map(&["uid"]),
-            _ if !self.is_built_in => ListType::Atomic,
-            name if is_among(name, LISTS_BY_NAME) => ListType::Map(&["name"]),
-            "imagePullSecrets" if path.len() > 1 => ListType::Map(&["name"]),
-            "ports" if is_in_list_item => ListType::Map(&["containerPort", "protocol"]),
-            "ports" => ListType::Map(&["port", "protocol"]),
-            "volumeMounts" => ListType::Map(&["mountPath"]),
-            "volumeDevices" => ListType::Map(&["devicePath"]),
-            "hostAliases" => ListType::Map(&["ip"]),
-            "conditions" => ListType::Map(&["type"]),
-            _ => ListType::Atomic,
+        if let [PathElement::Field(root), _] = path
+            && root == "metadata"
+        {
+            match name.as_str() {
+                "finalizers" => return ListType::Set,
+                "ownerReferences" => return map_of(["uid"]),
+                _ => {}
+            }
         }
+        match self {
+            Self::BuiltIn => built_in_list_type(path, name),
+            Self::Declared(schema) => schema_at(schema, path).map_or(ListType::Atomic, declared_list_type),
+            Self::Unknown => ListType::Atomic,
+        }
+    }
+
+    /// Returns true if the object at the path is replaced as a whole (`x-kubernetes-map-type: atomic`).
+    fn is_atomic_object(&self, path: &[PathElement]) -> bool {
+        let Self::Declared(schema) = self else { return false };
+        schema_at(schema, path).is_some_and(|schema| schema["x-kubernetes-map-type"] == "atomic")
     }
 
     /// The path element that identifies this item of a list.
     fn item_element(list_type: &ListType, item: &Value) -> PathElement {
-        let key = |field: &&str| match (&item[*field], *field) {
-            (Value::Null, "protocol") => "protocol=\"TCP\"".to_owned(),
-            (value, field) => format!("{field}={value}"),
+        let key = |key: &MapKey| {
+            let value = item.get(&key.name).or(key.default.as_ref());
+            format!("{}={}", key.name, value.unwrap_or(&Value::Null))
         };
         match list_type {
-            ListType::Map(fields) => PathElement::Item(fields.iter().map(key).collect::<Vec<_>>().join(",")),
+            ListType::Map(keys) => PathElement::Item(keys.iter().map(key).collect::<Vec<_>>().join(",")),
             _ => PathElement::Item(item.to_string()),
         }
     }
 
     /// The paths and values of all leaves. The paths of all list items are included, with the value `true`.
-    pub(super) fn leaves(self, value: &Value) -> BTreeMap<Path, Value> {
+    pub(super) fn leaves(&self, value: &Value) -> BTreeMap<Path, Value> {
         let mut leaves = BTreeMap::new();
         self.collect(value, &mut Vec::new(), &mut leaves);
         leaves
     }
 
-    fn collect(self, value: &Value, path: &mut Path, leaves: &mut BTreeMap<Path, Value>) {
+    fn collect(&self, value: &Value, path: &mut Path, leaves: &mut BTreeMap<Path, Value>) {
         match value {
-            Value::Object(fields) if !fields.is_empty() => {
+            Value::Object(fields) if !fields.is_empty() && !self.is_atomic_object(path) => {
                 for (name, value) in fields {
                     path.push(PathElement::Field(name.clone()));
                     self.collect(value, path, leaves);
@@ -117,12 +132,12 @@ impl Schema {
     }
 
     /// Removes the value at the path, and then the objects and lists around it that became empty.
-    pub(super) fn remove(self, value: &mut Value, path: &Path) {
+    pub(super) fn remove(&self, value: &mut Value, path: &Path) {
         self.remove_below(value, path, 0);
     }
 
     /// Removes the value at the path, whose first `depth` elements lead to `value`.
-    fn remove_below(self, value: &mut Value, path: &Path, depth: usize) {
+    fn remove_below(&self, value: &mut Value, path: &Path, depth: usize) {
         let is_last = depth + 1 == path.len();
         match (&path[depth], value) {
             (PathElement::Field(name), Value::Object(fields)) => {
@@ -147,13 +162,13 @@ impl Schema {
     }
 
     /// Merges an applied configuration into the live object.
-    pub(super) fn merge(self, live: &mut Value, applied: &Value) {
+    pub(super) fn merge(&self, live: &mut Value, applied: &Value) {
         self.merge_at(&mut Vec::new(), live, applied);
     }
 
-    fn merge_at(self, path: &mut Path, live: &mut Value, applied: &Value) {
+    fn merge_at(&self, path: &mut Path, live: &mut Value, applied: &Value) {
         match (live, applied, self.list_type(path)) {
-            (Value::Object(live), Value::Object(applied), _) => {
+            (Value::Object(live), Value::Object(applied), _) if !self.is_atomic_object(path) => {
                 for (name, value) in applied {
                     path.push(PathElement::Field(name.clone()));
                     self.merge_at(path, live.entry(name).or_insert(Value::Null), value);
@@ -176,4 +191,48 @@ impl Schema {
             (live, applied, _) => *live = applied.clone(),
         }
     }
+}
+
+/// The schema at a path. `None` if it has none, as below preserved unknown fields.
+fn schema_at<'a>(schema: &'a Schema, path: &[PathElement]) -> Option<&'a Value> {
+    path.iter().try_fold(schema.root(), |schema, element| match element {
+        PathElement::Field(name) => schema::of_field(schema, name),
+        PathElement::Item(_) => schema.get("items"),
+    })
+}
+
+fn declared_list_type(schema: &Value) -> ListType {
+    match schema["x-kubernetes-list-type"].as_str() {
+        Some("set") => ListType::Set,
+        Some("map") => {
+            let keys = schema["x-kubernetes-list-map-keys"].as_array().into_iter().flatten();
+            let key = |name: &str| MapKey {
+                name: name.into(),
+                default: schema["items"]["properties"][name].get("default").cloned(),
+            };
+            ListType::Map(keys.filter_map(Value::as_str).map(key).collect())
+        }
+        _ => ListType::Atomic,
+    }
+}
+
+fn built_in_list_type(path: &[PathElement], name: &str) -> ListType {
+    let is_in_list_item = matches!(path.iter().rev().nth(1), Some(PathElement::Item(_)));
+    match name {
+        name if is_among(name, LISTS_BY_NAME) => map_of(["name"]),
+        "imagePullSecrets" if path.len() > 1 => map_of(["name"]),
+        "ports" if is_in_list_item => map_of(["containerPort", "protocol"]),
+        "ports" => map_of(["port", "protocol"]),
+        "volumeMounts" => map_of(["mountPath"]),
+        "volumeDevices" => map_of(["devicePath"]),
+        "hostAliases" => map_of(["ip"]),
+        "conditions" => map_of(["type"]),
+        _ => ListType::Atomic,
+    }
+}
+
+/// A list of a built-in Kind whose items are identified by these fields.
+fn map_of<const N: usize>(names: [&str; N]) -> ListType {
+    let key = |name: &str| MapKey { name: name.into(), default: (name == "protocol").then(|| json!("TCP")) };
+    ListType::Map(names.into_iter().map(key).collect())
 }

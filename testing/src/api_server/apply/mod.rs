@@ -7,11 +7,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use http::StatusCode;
 use serde_json::{Map, Value, json};
 
-use self::fieldpath::{Path, Schema, format_path};
+use self::fieldpath::{Path, Strategies, format_path};
 use super::{
     collection::{Collection, is_among},
     request::Request,
     response::{Response, failure, with_details},
+    schema::Schema,
 };
 
 /// The metadata fields that no manager owns.
@@ -22,7 +23,7 @@ const UNMANAGED_FIELDS: &str = "name generateName namespace uid creationTimestam
 #[derive(Clone, Debug)]
 pub(super) struct Writer {
     manager: Manager,
-    schema: Schema,
+    strategies: Strategies,
     has_status: bool,
 }
 
@@ -37,16 +38,27 @@ struct Manager {
 }
 
 impl Writer {
-    pub(super) fn of(request: &Request) -> Self {
+    /// The writer of a request, with the schema of its Kind if it is known.
+    pub(super) fn of(request: &Request, schema: Option<Schema>) -> Self {
         let (is_apply, is_status) = (request.is_apply(), request.subresource.is_some());
-        Self::new(&request.collection, request.field_manager(), is_apply, is_status)
+        Self::new(&request.collection, schema, request.field_manager(), is_apply, is_status)
     }
 
-    fn new(collection: &Collection, name: &str, is_apply: bool, is_status: bool) -> Self {
+    fn new(
+        collection: &Collection,
+        schema: Option<Schema>,
+        name: &str,
+        is_apply: bool,
+        is_status: bool,
+    ) -> Self {
         let manager =
             Manager { name: name.into(), is_apply, is_status, api_version: collection.api_version() };
-        let schema = Schema { is_built_in: collection.is_built_in() };
-        Self { manager, schema, has_status: collection.has_status() }
+        let strategies = match schema {
+            Some(schema) => Strategies::Declared(schema),
+            None if collection.is_built_in() => Strategies::BuiltIn,
+            None => Strategies::Unknown,
+        };
+        Self { manager, strategies, has_status: collection.has_status() }
     }
 
     /// The part of the object that this writer can own.
@@ -76,15 +88,20 @@ type Conflict = (Manager, Path);
 
 impl ManagedFields {
     /// The managed fields of an object that this manager applied.
-    pub(super) fn of_applied(collection: &Collection, manager: &str, object: &Value) -> Self {
-        let writer = Writer::new(collection, manager, true, false);
-        let fields = writer.schema.leaves(&writer.ownable_part(object));
+    pub(super) fn of_applied(
+        collection: &Collection,
+        schema: Option<Schema>,
+        manager: &str,
+        object: &Value,
+    ) -> Self {
+        let writer = Writer::new(collection, schema, manager, true, false);
+        let fields = writer.strategies.leaves(&writer.ownable_part(object));
         Self(BTreeMap::from([(writer.manager, fields.into_keys().collect())]))
     }
 
     /// Makes the writer the only owner of the fields that it changed.
     pub(super) fn after_update(mut self, writer: &Writer, old: &Value, new: &Value) -> Self {
-        let [before, after] = [old, new].map(|object| writer.schema.leaves(&writer.ownable_part(object)));
+        let [before, after] = [old, new].map(|object| writer.strategies.leaves(&writer.ownable_part(object)));
         let changed = after.iter().filter(|(path, value)| before.get(*path) != Some(value));
         let changed: BTreeSet<_> = changed.map(|(path, _)| path.clone()).collect();
         let removed = before.keys().filter(|path| !after.contains_key(*path));
@@ -104,20 +121,20 @@ impl ManagedFields {
         configuration: &Value,
         force: bool,
     ) -> Result<(Value, Self), Response> {
-        let (schema, applied) = (writer.schema, writer.ownable_part(configuration));
-        let fields = schema.leaves(&applied);
+        let (strategies, applied) = (&writer.strategies, writer.ownable_part(configuration));
+        let fields = strategies.leaves(&applied);
         let applied_before = self.0.remove(&writer.manager).unwrap_or_default();
-        let conflicts = self.conflicts(&schema.leaves(live), &fields);
+        let conflicts = self.conflicts(&strategies.leaves(live), &fields);
         if !conflicts.is_empty() && !force {
             return Err(apply_conflict(&conflicts));
         }
         self.disown(&conflicts.into_iter().map(|(_, path)| path).collect());
         let mut new = if live.is_null() { configuration.clone() } else { live.clone() };
-        schema.merge(&mut new, &applied);
+        strategies.merge(&mut new, &applied);
         let without_owner = applied_before.iter().filter(|path| !self.has_owner_within(path));
         without_owner
             .filter(|path| !fields.keys().any(|field| field.starts_with(path)))
-            .for_each(|path| schema.remove(&mut new, path));
+            .for_each(|path| strategies.remove(&mut new, path));
         if !fields.is_empty() {
             self.0.insert(writer.manager.clone(), fields.into_keys().collect());
         }

@@ -72,3 +72,29 @@ async fn times_are_compared_except_those_that_the_server_sets_and_those_of_condi
         want(then, then).ignoring("/status/lastLit").ignoring("/metadata/annotations/lamps~1serviced"),
     );
 }
+
+#[tokio::test]
+async fn a_write_that_breaks_the_schema_of_an_added_crd_is_refused() {
+    struct LampMaker(Client);
+    impl ReconcileKind for LampMaker {
+        type Kind = Namespace;
+        async fn reconcile_kind(&self, _: &Namespace, _: &mut ()) -> Result<Outcome> {
+            let lamps: Api<DynamicObject> =
+                Api::namespaced_with(self.0.clone(), "shop", &ApiResource::erase::<Lamp>(&()));
+            let bright = DynamicObject::new("hall", &ApiResource::erase::<Lamp>(&()));
+            lamps.create(&PostParams::default(), &bright.data(json!({"spec": {"watts": "many"}}))).await?;
+            Ok(Outcome::done())
+        }
+    }
+    let controller =
+        |cx: &Context| Ok(Controller::of::<Namespace>(cx).reconciler(LampMaker(cx.client())).build());
+    let error = given(shop()).crd::<Lamp>().pass(controller, "shop").await.result.unwrap_err().in_full();
+    assert!(
+        error.contains("spec.watts in body must be of type integer: \"string\" (422 Invalid)"),
+        "{error}"
+    );
+    assert!(
+        given(shop()).pass(controller, "shop").await.result.is_ok(),
+        "without a schema nothing is validated"
+    );
+}

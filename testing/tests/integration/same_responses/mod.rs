@@ -2,6 +2,7 @@
 
 mod recorder;
 mod requests;
+mod schemas;
 
 use std::error::Error;
 
@@ -22,8 +23,10 @@ async fn each_response_equals_that_of_the_real_api_server() -> Result<(), Box<dy
     plane.apply_yaml(SETUP).await?;
     let mut real = Recorder::new(plane.client()?);
     let mut memory = Recorder::new(in_memory()?.client());
-    requests::send(&mut real).await?;
-    requests::send(&mut memory).await?;
+    for server in [&mut real, &mut memory] {
+        requests::send(server).await?;
+        schemas::send(server).await?;
+    }
 
     let (real, memory) = (real.responses(), memory.responses());
     assert_eq!(real.len(), memory.len());
