@@ -145,7 +145,10 @@
 //! | keep state for each object | `build.per_key()` | a map in the reconciler that you clean up yourself |
 //! | add a metric | `cx.metrics()`, a registry of prometheus 0.14 | `metrics.Registry` |
 //! | add a flag | [`Main::flags`](prelude::Main::flags), with clap 4 | `flag` |
-//! | read configuration that may change | `build.config::<T>()`, with [`FromConfigMap`](prelude::FromConfigMap) | `configmap.Store` |
+//! | read configuration that may change | `build.config::<T>()`, with [`FromConfigMap`](prelude::FromConfigMap); a change enqueues every key | `configmap.Store` |
+//! | call a function when it changes | `build.config_with(..)` | `onAfterStore` |
+//! | read feature flags | [`Features`](injection::Features), a ConfigMap's value | `feature.Flags` |
+//! | enqueue every object, or those that a filter of keys admits | `build.global_resync()`, [`all`](reconciler::GlobalResync::all) and [`filtered`](reconciler::GlobalResync::filtered) | `GlobalResync`, `FilteredGlobalResync` |
 //! | set defaults, validate | [`kind!`](prelude::kind) with `defaults`, [`Validatable`](prelude::Validatable), [`Webhook`](prelude::Webhook) | `SetDefaults`, `Validate`; `CustomDefaulter`, `CustomValidator` |
 //! | read a ConfigMap in defaults and validation | [`Request::config`](apis::Request::config), [`Webhook::config`](prelude::Webhook::config) | the `configmap.Store` in the context of `SetDefaults` |
 //! | say which fields are invalid, and how | [`FieldError`](prelude::FieldError), with [`CauseType`](apis::CauseType) | `apis.FieldError`; `field.ErrorList` |

@@ -88,9 +88,8 @@ impl<T: FromConfigMap> fmt::Debug for Config<T> {
 }
 
 impl<T: FromConfigMap> Config<T> {
-    /// Watches the ConfigMap, and calls `on_changed` when it has new valid data. A change of `_example` alone is
-    /// ignored.
-    pub fn new(cx: &Context, on_changed: impl Fn() + Send + Sync + 'static) -> Self {
+    /// Watches the ConfigMap, and calls `on_changed` with each new valid value. A change of `_example` alone is ignored.
+    pub fn new(cx: &Context, on_changed: impl Fn(&T) + Send + Sync + 'static) -> Self {
         let initial = Latest { value: Arc::default(), data: None, invalid: watch::Sender::new(None) };
         let latest = Arc::new(Mutex::new(initial));
         let informer = cx.system_namespace().map(|namespace| {
@@ -106,17 +105,18 @@ impl<T: FromConfigMap> Config<T> {
             });
             let (latest, synced) = (config.latest.clone(), informer.0.cache.progress.synced());
             informer.on(move |change| {
-                let changed = match change {
+                let new_value = match change {
                     Change::Added(new) | Change::Updated { new, .. } => {
-                        latest.lock().update(new, !*synced.borrow())
+                        let mut latest = latest.lock();
+                        latest.update(new, !*synced.borrow()).then(|| latest.value.clone())
                     }
                     Change::Deleted { .. } => {
                         latest.lock().invalid.send_replace(None);
-                        false
+                        None
                     }
                 };
-                if changed {
-                    on_changed();
+                if let Some(value) = new_value {
+                    on_changed(&value);
                 }
             });
         }
@@ -256,7 +256,7 @@ mod tests {
         let maps = cx.informer(select().namespace("system").field("metadata.name", Limit::NAME));
         let changes = Arc::new(AtomicUsize::new(0));
         let count = changes.clone();
-        let limit = Config::new(&cx, move || {
+        let limit = Config::new(&cx, move |_| {
             count.fetch_add(1, Ordering::Relaxed);
         });
         Fixture { maps, limit, changes }
@@ -327,7 +327,7 @@ mod tests {
         let builder = Context::builder("test", server().0).system_namespace(Some("system".into()));
         let cx = builder.preloaded(objects).build();
         let maps = cx.informer(select().namespace("system").field("metadata.name", Limit::NAME));
-        (Config::new(&cx, || {}), maps)
+        (Config::new(&cx, |_| {}), maps)
     }
 
     #[tokio::test]
@@ -347,7 +347,7 @@ mod tests {
     #[tokio::test]
     async fn without_a_system_namespace_the_value_is_the_default() {
         let cx = Context::new("test", server().0);
-        let limit = Config::<Limit>::new(&cx, || {});
+        let limit = Config::<Limit>::new(&cx, |_| {});
         assert_eq!(*limit.get(), Limit(0));
         assert!(limit.handle().is_none());
     }

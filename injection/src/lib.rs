@@ -30,6 +30,7 @@ mod client;
 mod clock;
 mod config;
 mod context;
+mod features;
 mod informer;
 #[doc(hidden)]
 pub mod internal;
@@ -43,6 +44,7 @@ pub use client::{HttpResponse, Transport};
 pub use clock::Clock;
 pub use config::{Config, FromConfigMap};
 pub use context::{Builder, Context, Inject, Missing, Shutdown, ShutdownTrigger};
+pub use features::{FeatureFlag, Features};
 pub use informer::{
     Cached, Change, Filter, Index, Informer, InformerHandle, InformerState, Informers, KeyEvent, Metadata,
     NotSynced, Old, Selection, Unresolved, WeakIndex, annotation, controlled_by, controller_name, label,

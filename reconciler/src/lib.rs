@@ -110,7 +110,7 @@ mod uuid;
 
 pub use binding::{Bindable, Subjects};
 pub use controller::{
-    Builder, Controller, ControllerBuilder, Drained, Health, Keys, Run, RunningPass, Watch,
+    Builder, Controller, ControllerBuilder, Drained, GlobalResync, Health, Keys, Run, RunningPass, Watch,
 };
 pub use error::{Error, Result, ResultExt};
 pub use events::{Event, Recorder};

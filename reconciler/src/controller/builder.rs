@@ -6,7 +6,7 @@ use kube::{Client, api::DynamicObject};
 use reknit_apis::{Key, Kind, OwnedBy, Scope};
 use reknit_injection::{Cached, Config, Context, FromConfigMap, Informer, InformerHandle, Selection, select};
 
-use super::{Controller, Parts, controller_builder::ControllerBuilder, watch::Watch};
+use super::{Controller, GlobalResync, Parts, controller_builder::ControllerBuilder, watch::Watch};
 use crate::{
     Bindable, Owned, OwnedAny, PerKey, Queue, ReconcileKey, ReconcileKind, Recorder, Subjects, Tracked,
     TrackedAny,
@@ -124,7 +124,34 @@ impl<K> Builder<K> {
 
     /// Reads a ConfigMap as a value that is constant within a pass. A change of it enqueues every key in the slow lane.
     pub fn config<T: FromConfigMap>(&mut self) -> Config<T> {
-        Config::new(&self.cx, self.parts.enqueue_all())
+        let resync = self.parts.global_resync();
+        self.config_with(move |_| resync.all())
+    }
+
+    /// Reads a ConfigMap as [`config`](Self::config) does, but calls `on_changed` with each new value instead of
+    /// enqueueing every key. Knative: the `onAfterStore` of a config store.
+    ///
+    /// ```
+    /// use k8s_openapi::api::core::v1::Pod;
+    /// use reknit_injection::{Config, Features};
+    /// use reknit_reconciler::Builder;
+    ///
+    /// /// A change enqueues only the Pods of the namespace `beta`.
+    /// fn features(build: &mut Builder<Pod>) -> Config<Features> {
+    ///     let resync = build.global_resync();
+    ///     build.config_with(move |_| resync.filtered(|key| key.namespace.as_deref() == Some("beta")))
+    /// }
+    /// ```
+    pub fn config_with<T: FromConfigMap>(
+        &mut self,
+        on_changed: impl Fn(&T) + Send + Sync + 'static,
+    ) -> Config<T> {
+        Config::new(&self.cx, on_changed)
+    }
+
+    /// Enqueues all keys, or some of them, when code calls it.
+    pub fn global_resync(&self) -> GlobalResync {
+        self.parts.global_resync()
     }
 
     /// The client for writes. When a write returns, its result is already in the cache of every informer that selects

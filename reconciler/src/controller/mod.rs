@@ -2,6 +2,7 @@
 
 mod builder;
 mod controller_builder;
+mod global_resync;
 mod health;
 mod key_sources;
 mod span;
@@ -26,6 +27,7 @@ pub(crate) use self::key_sources::KeySources;
 pub use self::{
     builder::{Builder, Keys},
     controller_builder::ControllerBuilder,
+    global_resync::GlobalResync,
     health::{Health, RunningPass},
     watch::Watch,
     workers::{Drained, Run},
@@ -87,13 +89,9 @@ impl Parts {
         }
     }
 
-    /// Returns a function that enqueues every key in the slow lane, unless the controller is gone.
-    fn enqueue_all(&self) -> impl Fn() + Send + Sync + 'static {
-        let (sources, queue) = (Arc::downgrade(&self.key_sources), self.queue.clone());
-        move || {
-            let keys = sources.upgrade().map(|sources| sources.keys()).unwrap_or_default();
-            keys.into_iter().for_each(|key| queue.add_slow(key));
-        }
+    /// Enqueues the keys of the controller for as long as it exists.
+    fn global_resync(&self) -> GlobalResync {
+        GlobalResync::new(Arc::downgrade(&self.key_sources), self.queue.clone())
     }
 }
 

@@ -79,11 +79,11 @@ impl<'a, T: Cached> Watch<'a, T> {
 
     /// Enqueues every key of the controller in the slow lane, for objects that all of them depend on.
     pub fn every_key(self) {
-        let (filter, enqueue_all) = (self.filter, self.parts.enqueue_all());
+        let (filter, resync) = (self.filter, self.parts.global_resync());
         self.informer.on(move |change| {
             catch_panic(&change.key(), || {
                 if change.objects().any(|object| admits(&filter, object)) {
-                    enqueue_all();
+                    resync.all();
                 }
             });
         });

@@ -119,10 +119,10 @@ impl Controller {
 
     /// Enqueues every key at each resync. The interval is jittered, so that controllers do not resync at the same time.
     async fn resync(&self) {
-        let enqueue_all = self.parts.enqueue_all();
+        let resync = self.parts.global_resync();
         while let Some(wait) = jittered(self.parts.resync) {
             tokio::time::sleep(wait).await;
-            enqueue_all();
+            resync.all();
         }
         std::future::pending().await
     }

@@ -37,7 +37,7 @@ pub(crate) struct ConfigValue {
 
 impl ConfigValue {
     fn watch<T: FromConfigMap>(cx: &Context) -> Self {
-        let config = Config::<T>::new(cx, || {});
+        let config = Config::<T>::new(cx, |_| {});
         Self {
             config_map: T::NAME,
             informer: config.handle(),
