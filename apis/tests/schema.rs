@@ -219,3 +219,18 @@ fn a_destination_survives_a_round_trip() {
     assert_eq!(destination.reference.as_ref().unwrap().name, "web");
     assert_eq!(serde_json::to_value(destination).unwrap(), stored);
 }
+
+/// A Kind with an object whose fields are not known.
+#[derive(CustomResource, Serialize, Deserialize, Clone, Debug, JsonSchema)]
+#[kube(group = "demo.reknit.dev", version = "v1", kind = "Template", namespaced)]
+struct TemplateSpec {
+    spec: serde_json::Map<String, Value>,
+}
+
+#[test]
+fn fields_of_any_form_are_preserved_at_any_depth() {
+    let crd = serde_json::to_value(kubernetes_schema(Template::crd())).unwrap();
+    let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+    let expected = serde_json::json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    assert_eq!(schema["properties"]["spec"]["properties"]["spec"], expected);
+}

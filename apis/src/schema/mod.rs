@@ -2,6 +2,7 @@
 
 mod descriptions;
 mod formats;
+mod free_form;
 mod list_types;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
@@ -20,6 +21,8 @@ pub use self::descriptions::drop_descriptions;
 ///   different entries. For a list of your own, set the type on the field:
 ///   `#[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]`. A type that is set
 ///   is kept.
+/// - **Objects of any form.** A `serde_json::Map<String, Value>` keeps its fields at any depth
+///   (`x-kubernetes-preserve-unknown-fields`). With what schemars writes, the API server drops the fields of nested objects.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::Container;
@@ -48,6 +51,7 @@ pub fn kubernetes_schema(mut definition: CustomResourceDefinition) -> CustomReso
         let Some(schema) = schema else { continue };
         visit(schema, &mut |node| {
             formats::use_known_format(node);
+            free_form::preserve_unknown_fields(node);
             list_types::set_list_types(node, &list_maps);
         });
     }
