@@ -33,13 +33,16 @@ impl Environment {
     pub(crate) async fn start(name: &str) -> Self {
         let plane = ControlPlane::shared().await.expect("a control plane");
         // Before the nodes, because the garbage collector discovers Kinds at its start, and later only every 30 s.
-        for example in ["foo", "mydemo", "waitdeployment"] {
+        for example in ["foo", "mydemo", "sequence", "waitdeployment"] {
             plane.apply_path(file(example, "crd.yaml")).await.expect("the definition");
         }
         plane.nodes(1).await.expect("nodes");
         let namespace = plane.namespace(name).await.expect("a namespace");
-        let process =
-            example(name, plane.kubeconfig()).without_leader_election().in_namespace(&namespace).spawn();
+        let process = example(name, plane.kubeconfig())
+            .without_leader_election()
+            .in_namespace(&namespace)
+            .env("ENABLE_WEBHOOKS", "false")
+            .spawn();
         process.wait_until_ready().await;
         Self { namespace, client: plane.client().expect("a client"), process }
     }

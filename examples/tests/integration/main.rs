@@ -5,6 +5,7 @@ mod cloud_ide;
 mod environment;
 mod foo;
 mod mydemo;
+mod sequence;
 #[path = "../support/mod.rs"]
 mod support;
 mod waitdeployment;

@@ -3,6 +3,7 @@
 
 pub(crate) mod foo;
 pub(crate) mod mydemo;
+pub(crate) mod sequence;
 pub(crate) mod waitdeployment;
 
 #[path = "../../../tests/support/cargo.rs"]

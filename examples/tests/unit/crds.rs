@@ -7,23 +7,36 @@ use kube::CustomResourceExt;
 use reknit::apis::kubernetes_schema;
 
 use crate::support::{
-    file, foo::program::Foo, mydemo::program::Mydemo, waitdeployment::program::Waitdeployment,
+    file,
+    foo::program::Foo,
+    mydemo::program::Mydemo,
+    sequence::program::{InMemoryChannel, Sequence, Subscription},
+    waitdeployment::program::Waitdeployment,
 };
 
-/// The examples with a custom resource, and their definitions.
-fn definitions() -> Vec<(&'static str, CustomResourceDefinition)> {
-    vec![("foo", Foo::crd()), ("mydemo", Mydemo::crd()), ("waitdeployment", Waitdeployment::crd())]
+/// The examples with custom resources, and their definitions.
+fn definitions() -> Vec<(&'static str, Vec<CustomResourceDefinition>)> {
+    vec![
+        ("foo", vec![Foo::crd()]),
+        ("mydemo", vec![Mydemo::crd()]),
+        ("sequence", vec![Sequence::crd(), Subscription::crd(), InMemoryChannel::crd()]),
+        ("waitdeployment", vec![Waitdeployment::crd()]),
+    ]
 }
 
 /// hack/update-codegen.sh sets UPDATE_DEFINITIONS and runs this test to write the files.
 #[test]
 fn the_definitions_are_those_of_the_types() {
     let update = std::env::var_os("UPDATE_DEFINITIONS").is_some();
-    for (example, definition) in definitions() {
+    for (example, definitions) in definitions() {
         let path = file(example, "crd.yaml");
-        let yaml = serde_yaml_ng::to_string(&kubernetes_schema(definition)).expect("a definition is YAML");
+        let yaml = definitions.into_iter().map(|definition| {
+            serde_yaml_ng::to_string(&kubernetes_schema(definition)).expect("a definition is YAML")
+        });
+        let yaml: Vec<String> = yaml.collect();
         let expected = format!(
-            "# Generated from main.rs by hack/update-codegen.sh: change the type and run that.\n{yaml}"
+            "# Generated from the types by hack/update-codegen.sh: change the type and run that.\n{}",
+            yaml.join("---\n")
         );
         if update {
             fs::write(&path, &expected).expect("the definition is written");

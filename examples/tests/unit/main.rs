@@ -7,6 +7,7 @@ mod cloud_ide;
 mod crds;
 mod foo;
 mod mydemo;
+mod sequence;
 #[path = "../support/mod.rs"]
 mod support;
 mod waitdeployment;

@@ -1,0 +1,29 @@
+//! Knative Eventing's Sequence: calls subscribers one after the other, through a channel in front of each.
+
+mod channel;
+mod reconciler;
+mod sequence;
+mod subscription;
+mod webhook;
+
+use std::process::ExitCode;
+
+use reknit::{prelude::*, sharedmain::NamespaceFlag};
+
+pub use self::{
+    channel::{InMemoryChannel, InMemoryChannelSpec, controller as channels},
+    reconciler::controller as sequences,
+    sequence::{ChannelTemplate, Sequence},
+    subscription::{Subscription, controller as subscriptions},
+    webhook::{ChannelDefaults, webhook},
+};
+
+fn main() -> ExitCode {
+    Main::new("sequence")
+        .flags::<NamespaceFlag>()
+        .controller(sequences)
+        .controller(subscriptions)
+        .controller(channels)
+        .webhook(webhook)
+        .run()
+}

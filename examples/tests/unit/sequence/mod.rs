@@ -1,0 +1,8 @@
+//! Tests of single passes of sequence.
+
+mod channels;
+mod children;
+mod conditions;
+mod sequences;
+mod subscriptions;
+mod webhook;
