@@ -18,7 +18,9 @@
 //!     Api, CustomResource,
 //!     api::{Patch, PatchParams},
 //! };
-//! use reknit_testing::{ControlPlane, eventually};
+//! use reknit_injection::Context;
+//! use reknit_reconciler::{Controller, Result};
+//! use reknit_testing::{ControlPlane, Controllers, eventually};
 //! use schemars::JsonSchema;
 //! use serde::{Deserialize, Serialize};
 //! use serde_json::json;
@@ -30,7 +32,7 @@
 //!     text: String,
 //! }
 //!
-//! # async fn run(client: kube::Client) {}
+//! # fn controller(cx: &Context) -> Result<Controller> { Err("".into()) }
 //! #[tokio::test]
 //! # async fn hidden() {}
 //! async fn a_greeting_is_copied_into_a_config_map() -> Result<(), Box<dyn std::error::Error>> {
@@ -40,7 +42,8 @@
 //!
 //!     // The controller has the permissions of its deployment; `plane.client()?` has all permissions.
 //!     plane.apply_path("config/200-rbac.yaml").await?;
-//!     let controller = tokio::spawn(run(plane.client_as("example", "controller").await?));
+//!     let controllers = Controllers::new(plane.client_as("example", "controller").await?).controller(controller).start();
+//!     controllers.synced(Duration::from_secs(10)).await;
 //!
 //!     let hello = Greeting::new("hello", GreetingSpec { text: "Hello".into() });
 //!     let greetings: Api<Greeting> = Api::namespaced(plane.client()?, &namespace);
@@ -49,7 +52,7 @@
 //!     let config_maps: Api<ConfigMap> = Api::namespaced(plane.client()?, &namespace);
 //!     let copy = eventually("the copy", Duration::from_secs(10), async || config_maps.get("hello").await).await;
 //!     assert_eq!(copy.data.unwrap_or_default()["text"], "Hello");
-//!     controller.abort();
+//!     controllers.stop().await;
 //!     Ok(())
 //! }
 //! ```

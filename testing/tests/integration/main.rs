@@ -3,5 +3,6 @@
 
 mod cleanup;
 mod control_plane;
+mod controllers;
 mod nodes;
 mod same_responses;
