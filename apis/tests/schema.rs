@@ -135,9 +135,9 @@ struct PoolStatus {
     conditions: Vec<Condition>,
 }
 
-fn pool_schema() -> Value {
-    let crd = serde_json::to_value(kubernetes_schema(Pool::crd())).unwrap();
-    crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"].clone()
+fn pool_schema() -> serde_json::Result<Value> {
+    let crd = serde_json::to_value(kubernetes_schema(Pool::crd()))?;
+    Ok(crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"].clone())
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn integers_have_formats_that_kubernetes_knows() {
 
 #[test]
 fn lists_of_core_types_have_the_keys_that_they_have_in_kubernetes() {
-    let schema = pool_schema();
+    let schema = pool_schema().unwrap();
     let spec = &schema["spec"]["properties"];
     let pod = &spec["template"]["properties"]["spec"]["properties"];
     let container = &pod["containers"]["items"]["properties"];
@@ -190,7 +190,7 @@ fn lists_of_core_types_have_the_keys_that_they_have_in_kubernetes() {
 
 #[test]
 fn a_field_keeps_its_own_description_and_drops_those_below() {
-    let schema = pool_schema();
+    let schema = pool_schema().unwrap();
     let template = &schema["spec"]["properties"]["template"];
     assert_eq!(template["description"], "The template of the pods.");
     visit(template, "", &mut |node, path| {

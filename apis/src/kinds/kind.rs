@@ -240,6 +240,24 @@ mod tests {
     }
 
     #[test]
+    fn a_status_may_hold_its_conditions_below_another_field() {
+        #[derive(kube::CustomResource, Serialize, Deserialize, Clone, Debug, schemars::JsonSchema)]
+        #[kube(group = "demo.reknit.dev", version = "v1", kind = "Fuse", namespaced, status = "FuseStatus")]
+        struct FuseSpec {}
+
+        #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, schemars::JsonSchema)]
+        struct FuseStatus {
+            lamp: LampStatus,
+        }
+
+        kind!(Fuse { status: FuseStatus, conditions: knative(lamp.duck, ["Wired"]) });
+
+        let mut status = FuseStatus::default();
+        Fuse::CONDITIONS.manage(&mut status).mark_true("Wired");
+        assert!(status.lamp.duck.condition("Ready").unwrap().is_true());
+    }
+
+    #[test]
     fn built_in_kinds_have_a_scope_and_no_writable_status() {
         fn is_namespaced<K: Kind<Status = ()>>() -> bool {
             K::Scope::NAMESPACED
