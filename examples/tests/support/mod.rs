@@ -1,6 +1,7 @@
 //! Helpers that the unit and the integration tests of the examples share.
 #![allow(dead_code, reason = "each test crate uses only some of the helpers")]
 
+pub(crate) mod cronjob;
 pub(crate) mod foo;
 pub(crate) mod mydemo;
 pub(crate) mod sequence;

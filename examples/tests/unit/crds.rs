@@ -7,6 +7,7 @@ use kube::CustomResourceExt;
 use reknit::apis::kubernetes_schema;
 
 use crate::support::{
+    cronjob::program::CronJob,
     file,
     foo::program::Foo,
     mydemo::program::Mydemo,
@@ -17,6 +18,7 @@ use crate::support::{
 /// The examples with custom resources, and their definitions.
 fn definitions() -> Vec<(&'static str, Vec<CustomResourceDefinition>)> {
     vec![
+        ("cronjob", vec![CronJob::crd()]),
         ("foo", vec![Foo::crd()]),
         ("mydemo", vec![Mydemo::crd()]),
         ("sequence", vec![Sequence::crd(), Subscription::crd(), InMemoryChannel::crd()]),
@@ -43,5 +45,16 @@ fn the_definitions_are_those_of_the_types() {
         }
         let actual = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         assert_eq!(actual, expected, "{}: run hack/update-codegen.sh", path.display());
+    }
+}
+
+/// `kubectl apply` stores the definition in an annotation, and annotations have at most 256 KiB.
+#[test]
+fn the_definitions_are_small_enough_for_kubectl_apply() {
+    for (example, definitions) in definitions() {
+        for definition in definitions {
+            let json = serde_json::to_string(&kubernetes_schema(definition)).expect("a definition is JSON");
+            assert!(json.len() < 256 * 1024, "{example}: {} bytes", json.len());
+        }
     }
 }

@@ -5,6 +5,7 @@
 #[expect(dead_code, reason = "a program, of which tests use only parts")]
 mod cloud_ide;
 mod crds;
+mod cronjob;
 mod foo;
 mod mydemo;
 mod sequence;
