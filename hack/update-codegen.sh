@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Generates the CustomResourceDefinitions: config/300-*.yaml from the types in apis/samples, and examples/*/crd.yaml
-# from the types in each main.rs.
+# from the types of each example.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

@@ -28,15 +28,21 @@ pub(crate) struct Environment {
     pub(crate) process: Process,
 }
 
+/// The shared control plane, with the definitions of all examples and a node.
+pub(crate) async fn plane_with_nodes() -> &'static ControlPlane {
+    let plane = ControlPlane::shared().await.expect("a control plane");
+    // Before the nodes, because the garbage collector discovers Kinds at its start, and later only every 30 s.
+    for example in ["cronjob", "foo", "mydemo", "sequence", "waitdeployment"] {
+        plane.apply_path(file(example, "crd.yaml")).await.expect("the definition");
+    }
+    plane.nodes(1).await.expect("nodes");
+    plane
+}
+
 impl Environment {
-    /// Installs the definitions, starts the example, which sees only its namespace, and waits until it is ready.
+    /// Starts the example, without its webhook, which sees only its namespace, and waits until it is ready.
     pub(crate) async fn start(name: &str) -> Self {
-        let plane = ControlPlane::shared().await.expect("a control plane");
-        // Before the nodes, because the garbage collector discovers Kinds at its start, and later only every 30 s.
-        for example in ["foo", "mydemo", "sequence", "waitdeployment"] {
-            plane.apply_path(file(example, "crd.yaml")).await.expect("the definition");
-        }
-        plane.nodes(1).await.expect("nodes");
+        let plane = plane_with_nodes().await;
         let namespace = plane.namespace(name).await.expect("a namespace");
         let process = example(name, plane.kubeconfig())
             .without_leader_election()

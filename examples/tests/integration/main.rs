@@ -2,6 +2,7 @@
 #![cfg(test)]
 
 mod cloud_ide;
+mod cronjob;
 mod environment;
 mod foo;
 mod mydemo;

@@ -1,0 +1,35 @@
+//! A test of cronjob as a process, by the clock of the system.
+
+use std::{fs, time::Duration};
+
+use k8s_openapi::api::batch::v1::Job;
+use kube::{
+    ResourceExt,
+    api::{ListParams, PostParams},
+};
+use reknit::testing::eventually;
+use serde::Deserialize;
+
+use crate::{
+    environment::Environment,
+    support::{cronjob::program::CronJob, file},
+};
+
+#[tokio::test]
+async fn the_example_runs_every_minute() {
+    let env = Environment::start("cronjob").await;
+    let yaml = fs::read_to_string(file("cronjob", "example.yaml")).unwrap();
+    for document in serde_yaml_ng::Deserializer::from_str(&yaml) {
+        let cron_job = CronJob::deserialize(document).unwrap();
+        env.api().create(&PostParams::default(), &cron_job).await.unwrap();
+    }
+    let jobs = env.api::<Job>();
+    let complete = |job: &Job| job.status.as_ref().is_some_and(|status| status.completion_time.is_some());
+    let job = eventually("a completed Job of the example", Duration::from_secs(100), async || {
+        let found = jobs.list(&ListParams::default()).await.map_err(|error| error.to_string())?.items;
+        found.into_iter().find(complete).ok_or_else(|| format!("the log:\n{}", env.process.last_lines()))
+    })
+    .await;
+    assert_eq!(job.owner_references()[0].name, "hello");
+    env.process.stop().await;
+}
