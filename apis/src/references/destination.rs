@@ -107,6 +107,21 @@ impl Destination {
     }
 }
 
+impl From<KReference> for Destination {
+    /// The destination that is the address of this object.
+    ///
+    /// ```
+    /// use reknit_apis::{Destination, KReference};
+    ///
+    /// let channel = KReference { kind: "InMemoryChannel".into(), name: "orders".into(), ..KReference::default() };
+    /// let reply = Destination::from(channel.clone());
+    /// assert_eq!((reply.reference, reply.uri), (Some(channel), None));
+    /// ```
+    fn from(reference: KReference) -> Self {
+        Self { reference: Some(reference), ..Self::default() }
+    }
+}
+
 /// The destination of messages: an object, a URL, or a URL relative to an object's.
 #[derive(Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
