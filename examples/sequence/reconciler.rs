@@ -7,7 +7,7 @@ use kube::{
     ResourceExt,
     api::{DynamicObject, ObjectMeta},
 };
-use reknit::{apis::Destination, prelude::*, sharedmain::NamespaceFlag};
+use reknit::{prelude::*, sharedmain::NamespaceFlag};
 use serde_json::json;
 
 use super::{
@@ -157,8 +157,7 @@ fn channel_reference(sequence: &Sequence, step: usize) -> KReference {
 /// The Subscription of a step. Its reply goes to the next channel; that of the last step to the reply of the Sequence.
 fn new_subscription(sequence: &Sequence, number: usize, step: &SequenceStep) -> Subscription {
     let is_last = number + 1 == sequence.spec.steps.len();
-    let next_channel =
-        || Destination { reference: Some(channel_reference(sequence, number + 1)), ..Destination::default() };
+    let next_channel = || channel_reference(sequence, number + 1).into();
     let spec = SubscriptionSpec {
         channel: channel_reference(sequence, number),
         subscriber: Some(step.subscriber.clone()),

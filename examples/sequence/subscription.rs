@@ -106,8 +106,7 @@ impl ReconcileKind for Reconciler {
 impl Reconciler {
     async fn resolve_references(&self, subscription: &Subscription) -> Result<PhysicalSubscription> {
         let SubscriptionSpec { channel, subscriber, reply, delivery } = subscription.spec.clone();
-        let channel = Destination { reference: Some(channel), ..Destination::default() };
-        self.resolve(subscription, Some(channel), "channel", "ChannelReferenceFailed").await?;
+        self.resolve(subscription, Some(channel.into()), "channel", "ChannelReferenceFailed").await?;
         let sink = delivery.and_then(|delivery| delivery.dead_letter_sink);
         Ok(PhysicalSubscription {
             subscriber_uri: self

@@ -325,3 +325,16 @@ async fn the_delivery_options_of_a_step_are_those_of_its_subscription() {
     // The namespace is a default.
     assert_eq!(delivery_of(1)["deadLetterSink"]["ref"]["namespace"], "test-namespace");
 }
+
+#[tokio::test]
+async fn another_version_of_the_channel_kind_keeps_the_channels() {
+    let before = Children::of(&one_step()).await;
+    let mut moved = applied(one_step());
+    let mut template = moved.spec.channel_template();
+    template.api_version = "messaging.knative.dev/v1beta1".into();
+    moved.spec.channel_template = Some(template);
+    let passed = before.given_with(moved).pass(sequences, KEY).await;
+    assert!(passed.result.is_ok(), "{:?}", passed.result);
+    let writes = passed.writes();
+    assert!(!writes.contains(&format!("delete inmemorychannels {}", child_key(0))), "{writes:?}");
+}
