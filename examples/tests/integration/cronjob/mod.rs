@@ -139,7 +139,8 @@ impl Backup {
             let jobs = self.list::<Job>().await;
             let mut found: Vec<_> = jobs.iter().map(|job| (job.name_any(), last_condition(job))).collect();
             let mut pods: Vec<_> = self.list::<Pod>().await.iter().map(job_of).collect();
-            (found.sort(), pods.sort());
+            found.sort();
+            pods.sort();
             let names: Vec<_> = expected.iter().map(|(name, _)| name.clone()).collect();
             match found == expected && pods == names {
                 true => Ok(()),
