@@ -111,6 +111,9 @@
 //! | `meta.SetStatusCondition(&conditions, ..)`, `meta.IsStatusConditionTrue` | [`StatusConditions`](prelude::StatusConditions), for a Kind with `conditions: metav1(conditions)` in [`kind!`](prelude::kind) |
 //! | `sharedmain.MainWithContext`, `mgr.Start` | [`sharedmain::main`], [`Main`](prelude::Main) |
 //!
+//! The [examples](https://github.com/reknit/reknit/tree/main/examples) have whole ports: `cronjob` is kubebuilder's CronJob
+//! tutorial, and `sequence` is Knative Eventing's Sequence.
+//!
 //! # How do I …
 //!
 //! | to | use | in Knative, controller-runtime or kube-runtime |
