@@ -3,8 +3,8 @@
 # server, and prints a table with ratios.
 #
 #   hack/bench.sh                  minutes: 5,000 objects of each Kind, 10 workers, three runs
-#   hack/bench.sh --full           two to four hours: also 50,000 objects, 2 workers, five runs, and memory under relists
-#                                  and churn
+#   hack/bench.sh --full           two to four hours: also 50,000 objects, 2 workers, five runs, and memory under
+#                                  relists and churn
 #   hack/bench.sh --write NAME     also writes benches/results/NAME.json and NAME.svg
 #
 # `hack/bench.sh --help` lists the other options. Run it on a machine that does nothing else meanwhile.

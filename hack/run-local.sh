@@ -140,7 +140,7 @@ for ((attempt = 0; ; attempt++)); do
   running "$webhook" || give_up "the webhook exited" "$dir/webhook.log"
   refusal=$(kubectl create --dry-run=server --validate=false -f - 2>&1 <<<'{"apiVersion": "samples.knative.dev/v1alpha1",
     "kind": "AddressableService", "metadata": {"name": "nameless", "namespace": "default"}, "spec": {"serviceName": ""}}' || true)
-  case "$refusal" in *"validation failed: missing field(s): spec.serviceName"*) break ;; esac
+  case "$refusal" in *"spec.serviceName: Required value"*) break ;; esac
   [ "$attempt" -lt 120 ] || give_up "the webhook was not called within a minute ($refusal)" "$dir/webhook.log"
   sleep 0.5
 done

@@ -3,7 +3,7 @@
 #
 #   hack/setup-envtest.sh                  kube-apiserver, etcd, kubectl; and for nodes kube-controller-manager,
 #                                          kube-scheduler, and kwok with its stages
-#   hack/setup-envtest.sh --control-plane  the first three only, which a ControlPlane without nodes needs
+#   hack/setup-envtest.sh --control-plane  only kube-apiserver, etcd, kubectl, which a ControlPlane without nodes needs
 #
 # Each program comes from the first of these sources that has it. The script prints the source on stderr:
 #
@@ -46,27 +46,27 @@ platform() {
   printf '%s-%s' "$os" "$arch"
 }
 
-# Prints the requested programs.
-requested() {
+# Prints the names of the requested programs.
+list_requested() {
   printf '%s\n' "${control_plane[@]}"
   [ "$programs" = control-plane ] || printf '%s\n' "${nodes[@]}"
 }
 
-# Prints the requested programs that are not in the folder $1.
-missing() {
+# Prints the names of the requested programs that are not in the folder $1.
+list_missing() {
   local program
-  for program in $(requested); do
+  for program in $(list_requested); do
     [ -x "$1/$program" ] || printf '%s\n' "$program"
   done
 }
 
-complete() { [ -z "$(missing "$1")" ]; }
+is_complete() { [ -z "$(list_missing "$1")" ]; }
 
 # Links missing programs from the folder $1 into the staging folder. $2 names that folder in the log.
 link_from() {
   local program linked=()
   [ -d "$1" ] || return 0
-  for program in $(missing "$staging"); do
+  for program in $(list_missing "$staging"); do
     [ -x "$1/$program" ] || continue
     if [ "$program" = kwok ]; then
       [ -d "$1/kwok-stages" ] || continue
@@ -82,7 +82,7 @@ link_from() {
 # Any version of kubectl works.
 link_kubectl_from_path() {
   local found
-  { missing "$staging" | grep -qx kubectl && found=$(command -v kubectl); } || return 0
+  { list_missing "$staging" | grep -qx kubectl && found=$(command -v kubectl); } || return 0
   ln -sf "$found" "$staging/kubectl"
   say "from PATH: $found"
 }
@@ -126,7 +126,7 @@ download_archive() {
   mkdir "$work/archive"
   tar -xzf "$archive" -C "$work/archive" >&2 ||
     { say "it cannot be unpacked: not used"; return 1; }
-  for program in $(missing "$staging"); do
+  for program in $(list_missing "$staging"); do
     file=$(find "$work/archive" -type f -name "$program" | head -n 1)
     [ -n "$file" ] || continue
     chmod +x "$file" && mv -f "$file" "$staging/$program" || return 1
@@ -207,7 +207,7 @@ build_missing() {
   find_go "$work" ||
     die "neither Go nor python3 with pip is installed: install Go from https://go.dev/dl, or set KUBEBUILDER_ASSETS" \
       "to a folder with kube-apiserver and etcd"
-  for program in $(missing "$staging"); do
+  for program in $(list_missing "$staging"); do
     build "$program"
   done
 }
@@ -218,7 +218,7 @@ remove_build_caches() {
   { chmod -R u+w "$cache/build" && rm -rf "$cache/build"; } 2>/dev/null || true
 }
 
-# Takes the lock, so that of two runs for the same version the second one waits and finds the result of the first.
+# Takes the lock. A concurrent run waits for it, and finds the result of this run.
 lock() {
   mkdir -p "$cache"
   exec 9>"$cache/lock"
@@ -261,7 +261,7 @@ fill() {
   link_from "$cache/$version-$platform-control-plane" "the cache"
   link_kubectl_from_path
   has_control_plane || download_archive || true
-  complete "$staging" || build_missing
+  is_complete "$staging" || build_missing
   rm -rf "$folder"
   mv "$staging" "$folder"
   remove_build_caches
@@ -283,16 +283,16 @@ assets=${KUBEBUILDER_ASSETS:-}
 if [ -n "$assets" ]; then
   assets=$(cd "$assets" 2>/dev/null && pwd) || die "KUBEBUILDER_ASSETS is not a folder: $KUBEBUILDER_ASSETS"
 fi
-if [ -n "$assets" ] && complete "$assets"; then
+if [ -n "$assets" ] && is_complete "$assets"; then
   say "from KUBEBUILDER_ASSETS: all of them"
   printf '%s\n' "$assets"
   exit
 fi
 folder=$cache/$(folder_name)
-if complete "$folder"; then
+if is_complete "$folder"; then
   say "from the cache: all of them"
 else
   lock
-  complete "$folder" || fill
+  is_complete "$folder" || fill
 fi
 printf '%s\n' "$folder"

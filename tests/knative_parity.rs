@@ -1,6 +1,6 @@
 //! Compares reknit with the recorded results of Knative's Go library, row by row. vectors/README.md describes the file.
 //!
-//! `KNATIVE_VECTORS` names another file to compare with. As in that file, `want` is the result of the Go library.
+//! `KNATIVE_VECTORS` names another file. In the file and in this test, `want` is the result of the Go library.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,7 +23,7 @@ type CheckResult = Result<(), Box<dyn Error>>;
 
 type Check = fn(Value) -> CheckResult;
 
-/// The function that compares one row, by the key of the file.
+/// The function that compares one row, for each key of the file.
 const CHECKS: [(&str, Check); 11] = [
     ("childNames", |row| child_names(parse(row)?)),
     ("conditions", |row| conditions(parse(row)?)),
@@ -40,7 +40,7 @@ const CHECKS: [(&str, Check); 11] = [
 
 #[test]
 fn every_row_agrees_with_knative() -> CheckResult {
-    let vectors = vectors()?;
+    let vectors = selected_vectors()?;
     let (counts, differences) = compare(&vectors);
     for (key, rows) in counts {
         // Not by `println!`, because the test harness hides its output if the test passes.
@@ -52,7 +52,7 @@ fn every_row_agrees_with_knative() -> CheckResult {
 
 #[test]
 fn a_key_that_is_unknown_or_has_no_rows_is_a_difference() -> CheckResult {
-    let mut vectors = committed()?;
+    let mut vectors = committed_vectors()?;
     vectors["unknownKey"] = json!([1]);
     vectors["urls"] = json!([]);
     vectors.as_object_mut().unwrap().remove("hash");
@@ -93,7 +93,7 @@ fn a_changed_expectation_is_a_difference() -> CheckResult {
         "/urls/1/path",
         "/urls/1/resolve/#f",
     ];
-    let committed = committed()?;
+    let committed = committed_vectors()?;
     for pointer in expectations {
         let mut vectors = committed.clone();
         let value = vectors.pointer_mut(pointer).ok_or(pointer)?;
@@ -110,11 +110,11 @@ fn a_changed_expectation_is_a_difference() -> CheckResult {
 
 const COMMITTED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/vectors/knative.json");
 
-fn committed() -> Result<Value, Box<dyn Error>> {
+fn committed_vectors() -> Result<Value, Box<dyn Error>> {
     load(COMMITTED.as_ref())
 }
 
-fn vectors() -> Result<Value, Box<dyn Error>> {
+fn selected_vectors() -> Result<Value, Box<dyn Error>> {
     let path = std::env::var_os("KNATIVE_VECTORS").unwrap_or_else(|| COMMITTED.into());
     load(path.as_ref())
 }
@@ -136,7 +136,7 @@ fn compare(vectors: &Value) -> (BTreeMap<&str, usize>, Vec<String>) {
             differences.push(format!("{key}: nothing compares this key"));
             continue;
         };
-        let rows = rows(&vectors[key]);
+        let rows = rows_of(&vectors[key]);
         if rows.is_empty() {
             differences.push(format!("{key}: no rows"));
         }
@@ -151,7 +151,7 @@ fn compare(vectors: &Value) -> (BTreeMap<&str, usize>, Vec<String>) {
 }
 
 /// The rows of a list, or the fields of an object as pairs of input and output.
-fn rows(value: &Value) -> Vec<Value> {
+fn rows_of(value: &Value) -> Vec<Value> {
     match value {
         Value::Array(rows) => rows.clone(),
         Value::Object(pairs) => pairs.iter().map(|(input, output)| json!([input, output])).collect(),
@@ -464,7 +464,7 @@ fn references(row: ReferenceRow) -> CheckResult {
     check_equal("validateObjectReference", object_reference, row.validate_object_reference)
 }
 
-/// The rows use the default domain of a cluster. It is replaced by the domain that this machine is configured with.
+/// The rows use the default domain of a cluster, which is replaced by the domain that this machine is configured with.
 fn service_hostname((want, (service, namespace)): (String, (String, String))) -> CheckResult {
     let want = want.replace(".cluster.local", &format!(".{}", cluster_domain()));
     check_equal("host", service_host_name(&service, &namespace), want)

@@ -55,7 +55,7 @@ struct Bench {
 
 impl Bench {
     async fn start() -> BoxResult<Self> {
-        let (server, registry) = (Server::with_objects(0, true), Registry::new());
+        let (server, registry) = (Server::with_objects(0), Registry::new());
         let (controller, informers, services, objects) = {
             let cx = Context::builder("bench", server.client()).metrics(registry.clone()).build();
             let controller = controller(&cx).map_err(|error| error.to_string())?;

@@ -29,7 +29,7 @@ pub fn prepare<'a>(name: &str, size: usize, runtime: &'a Runtime) -> Result<Work
             Box::new(move || runtime.block_on(passes.run()))
         }
         "list" => {
-            let server = Server::with_objects(size, false);
+            let server = Server::with_objects(size);
             infallible(move || runtime.block_on(CachedServices::list_from(server, size)).get_each())
         }
         "relist" => {
@@ -45,7 +45,7 @@ pub fn prepare<'a>(name: &str, size: usize, runtime: &'a Runtime) -> Result<Work
         }),
         "tracker-shared" | "tracker-each" => {
             let observers = Observers::new(size, name == "tracker-shared")?;
-            let changed = observers.changed_services(1);
+            let changed = observers.changed_services();
             Box::new(move || {
                 runtime.block_on(observers.reconcile_each())?;
                 match observers.update_services(changed) {
@@ -62,7 +62,7 @@ pub fn prepare<'a>(name: &str, size: usize, runtime: &'a Runtime) -> Result<Work
     })
 }
 
-/// Makes work that cannot fail a [`Work`].
+/// Wraps work that cannot fail as a [`Work`].
 fn infallible<'a, T>(work: impl FnOnce() -> T + 'a) -> Work<'a> {
     Box::new(|| {
         black_box(work());

@@ -3,8 +3,8 @@
 use reknit::apis::service_host_name;
 use serde_json::{Value, json};
 
-/// A headless Service, because the range of cluster addresses is too small. It has the fields that the API server
-/// defaults.
+/// A headless Service with the fields that the API server defaults. Headless, because the range of cluster addresses is
+/// too small.
 pub fn service(namespace: &str, name: &str) -> Value {
     json!({
         "apiVersion": "v1",
@@ -35,7 +35,7 @@ pub fn addressable_service(namespace: &str, name: &str) -> Value {
     })
 }
 
-/// The merge patch that makes such an AddressableService Ready.
+/// The merge patch that makes an [`addressable_service`] Ready.
 pub fn ready_status(namespace: &str, name: &str) -> Value {
     json!({
         "status": {

@@ -22,8 +22,8 @@ use crate::{
     service,
 };
 
-/// Creates a runtime with one thread. Everything in this module has to be called within one.
-pub fn runtime() -> std::io::Result<Runtime> {
+/// Creates a runtime with one thread. All other functions of this module have to be called within such a runtime.
+pub fn build_runtime() -> std::io::Result<Runtime> {
     runtime::Builder::new_current_thread().enable_all().build()
 }
 
@@ -36,7 +36,7 @@ pub struct Passes {
 impl Passes {
     /// Creates a server with this many objects of each Kind, without a status.
     pub fn new(objects: usize) -> Self {
-        Self { server: Server::with_objects(objects, false), objects }
+        Self { server: Server::with_objects(objects), objects }
     }
 
     /// Runs until every status is written and its watch event has arrived.
@@ -79,7 +79,7 @@ pub enum Lane {
 
 impl Default for Keys {
     fn default() -> Self {
-        let cx = Context::new("bench", Server::with_objects(0, false).client());
+        let cx = Context::new("bench", Server::with_objects(0).client());
         let build = Controller::named("keys", &cx);
         let (count, reconciled) = watch::channel(0);
         Self { queue: build.queue(), controller: build.reconciler(Counter(count)), reconciled }
@@ -90,7 +90,7 @@ impl Keys {
     /// Adds this many keys.
     pub fn add(&self, keys: usize, lane: Lane) {
         for number in 0..keys {
-            let key = key(number);
+            let key = key_of(number);
             match lane {
                 Lane::Fast => self.queue.add(key),
                 Lane::Slow => self.queue.add_slow(key),
@@ -105,7 +105,7 @@ impl Keys {
     pub async fn reconcile(self, keys: usize) {
         let mut reconciled = self.reconciled;
         let running = tokio::spawn(self.controller.run(run_as_leader()));
-        // The controller holds the sender and is running.
+        // Cannot fail: the running controller holds the sender.
         let _ = reconciled.wait_for(|reconciled| *reconciled >= keys).await;
         running.abort();
     }
@@ -132,7 +132,7 @@ impl Observers {
                 objects.push(with_server_fields(service("bench", &service_name(number, shared)), number));
             }
         }
-        let cx = Context::preloaded("bench", Server::with_objects(0, false).client(), objects);
+        let cx = Context::preloaded("bench", Server::with_objects(0).client(), objects);
         Ok(Self { controller: controller(&cx)?, services: cx.get(), observers, shared })
     }
 
@@ -141,17 +141,17 @@ impl Observers {
         for number in 0..self.observers {
             let _ = self.controller.once(&Key::new("bench", &name(number))).await?;
         }
-        self.controller.queued();
+        self.controller.take_queued();
         Ok(())
     }
 
-    /// Returns each Service in a later version.
-    pub fn changed_services(&self, version: usize) -> Vec<Service> {
+    /// Returns each Service with a resourceVersion that is higher than that of the cached one.
+    pub fn changed_services(&self) -> Vec<Service> {
         let services = if self.shared { 1 } else { self.observers };
         let change = |number| {
             let mut changed =
                 decoded(with_server_fields(service("bench", &service_name(number, self.shared)), number));
-            changed.metadata.resource_version = Some((self.observers + 1 + version).to_string());
+            changed.metadata.resource_version = Some((self.observers + 2).to_string());
             changed
         };
         (0..services).map(change).collect()
@@ -160,7 +160,7 @@ impl Observers {
     /// Puts these Services into the cache, and returns the number of keys that this enqueues.
     pub fn update_services(&self, changed: Vec<Service>) -> usize {
         changed.into_iter().for_each(|service| self.services.insert(service));
-        self.controller.queued().len()
+        self.controller.take_queued().len()
     }
 }
 
@@ -182,7 +182,7 @@ pub struct CachedServices {
 impl CachedServices {
     /// Lists this many Services from a server of their own.
     pub async fn list(objects: usize) -> Self {
-        Self::list_from(Server::with_objects(objects, false), objects).await
+        Self::list_from(Server::with_objects(objects), objects).await
     }
 
     /// Lists the Services of this server.
@@ -198,7 +198,7 @@ impl CachedServices {
 
     /// Reads each Service by its key, and returns how many were found.
     pub fn get_each(&self) -> usize {
-        (0..self.objects).filter(|number| self.services.get(&key(*number)).is_some()).count()
+        (0..self.objects).filter(|number| self.services.get(&key_of(*number)).is_some()).count()
     }
 
     /// Lists this many Services, and then changes one in a hundred at the server without a watch event.
@@ -209,7 +209,7 @@ impl CachedServices {
         services
     }
 
-    /// Relists all Services.
+    /// Ends the watch with 410, and waits until all Services are listed again.
     pub async fn relist(&self) {
         let gone = json!({"type": "ERROR", "object": {"kind": "Status", "status": "Failure", "code": 410}});
         self.server.send_service_events(format!("{gone}\n").into()).await;
@@ -229,13 +229,13 @@ pub fn flip_condition(times: usize) -> AddressableServiceStatus {
     status
 }
 
-/// Finds the buckets of this many keys, among eight.
+/// Finds the bucket of each of this many keys, among eight. Returns the sum of the lengths of the buckets' names.
 pub fn find_buckets(keys: usize) -> usize {
     let ring = Ring::new((0..8).map(|bucket| format!("controller.bench.{bucket:02}-of-08")));
-    (0..keys).map(|number| ring.owner(&key(number)).len()).sum()
+    (0..keys).map(|number| ring.owner(&key_of(number)).len()).sum()
 }
 
-fn key(number: usize) -> Key {
+fn key_of(number: usize) -> Key {
     let (namespace, name) = namespace_and_name(number);
     Key::new(&*namespace, &name)
 }

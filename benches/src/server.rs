@@ -19,7 +19,7 @@ use serde::Deserialize;
 use serde_json::{Value, json, value::RawValue};
 use tokio::sync::watch;
 
-use crate::{addressable_service, ready_status, service};
+use crate::{addressable_service, service};
 
 type ServerResponse = Response<UnsyncBoxBody<Bytes, Infallible>>;
 
@@ -46,7 +46,7 @@ struct State {
 /// The objects of one Kind, as pages of their list, and the open watches.
 struct Collection {
     pages: RwLock<Vec<Bytes>>,
-    /// The JSON of each object after its resourceVersion, which a status write does not change, by the status's path.
+    /// The part of each object's JSON that a status write does not change, by the path of the status.
     unchanged_fields: HashMap<String, String>,
     watches: watch::Sender<Vec<mpsc::Sender<Bytes>>>,
 }
@@ -73,18 +73,14 @@ pub(crate) fn with_server_fields(mut object: Value, number: usize) -> Value {
 }
 
 impl Server {
-    /// Creates a server with this many objects of each Kind, either Ready or without a status.
-    pub fn with_objects(pairs: usize, ready: bool) -> Self {
+    /// Creates a server with this many objects of each Kind, without a status.
+    pub fn with_objects(pairs: usize) -> Self {
         let version = 1 + pairs as u64;
         let (mut services, mut addressable_services) = (Vec::new(), Vec::new());
         for number in 0..pairs {
             let (namespace, name) = namespace_and_name(number);
             services.push(with_server_fields(service(&namespace, &name), number));
-            let mut object = with_server_fields(addressable_service(&namespace, &name), number);
-            if ready {
-                object["status"] = ready_status(&namespace, &name)["status"].take();
-            }
-            addressable_services.push(object);
+            addressable_services.push(with_server_fields(addressable_service(&namespace, &name), number));
         }
         Self(Arc::new(State {
             services: Collection::of(&services, version),
@@ -107,7 +103,7 @@ impl Server {
     /// Waits until this many status writes were sent to a watch.
     pub async fn wait_for_echoes(&self, writes: usize) {
         let mut echoed = self.0.echoed.subscribe();
-        // The sender is a field of this server, so this cannot fail.
+        // Cannot fail: the sender is a field of this server.
         let _ = echoed.wait_for(|echoed| *echoed >= writes).await;
     }
 
@@ -222,7 +218,7 @@ impl Collection {
     }
 }
 
-/// Returns the page with one in `one_in` items changed.
+/// Returns the page with one in `one_in` items changed. A page that is no JSON is returned unchanged.
 fn with_changes(page: &Bytes, one_in: usize) -> Bytes {
     let Ok(mut list) = serde_json::from_slice::<Value>(page) else { return page.clone() };
     for item in list["items"].as_array_mut().into_iter().flatten().step_by(one_in) {

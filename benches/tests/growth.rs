@@ -5,7 +5,7 @@
 use std::error::Error;
 
 use allocation_counter::AllocationInfo;
-use reknit_benches::{by_name, scenarios::runtime};
+use reknit_benches::{by_name, scenarios::build_runtime};
 
 const FEW: usize = 500;
 const MANY: usize = 8_000;
@@ -16,15 +16,21 @@ fn the_allocations_of_no_scenario_grow_faster_than_n_log_n() -> Result<(), Box<d
         let (few, many) = (measure(name, FEW)?, measure(name, MANY)?);
         println!("{name}: {FEW}: {} allocations, {MANY}: {}", few.count_total, many.count_total);
         assert!(few.count_total > 0, "{name} allocates nothing, so its growth is unknown");
-        assert!(at_most_n_log_n(few.count_total, many.count_total), "{name}: allocations");
-        assert!(at_most_n_log_n(few.bytes_total, many.bytes_total), "{name}: bytes");
+        assert!(
+            at_most_n_log_n(few.count_total, many.count_total),
+            "{name}: the number of allocations grows faster"
+        );
+        assert!(
+            at_most_n_log_n(few.bytes_total, many.bytes_total),
+            "{name}: the allocated bytes grow faster"
+        );
     }
     Ok(())
 }
 
 fn measure(name: &str, size: usize) -> Result<AllocationInfo, Box<dyn Error>> {
-    let runtime = runtime()?;
-    let _guard = runtime.enter();
+    let runtime = build_runtime()?;
+    let _entered = runtime.enter();
     let work = by_name::prepare(name, size, &runtime).map_err(|error| error.to_string())?;
     let mut result = Ok(());
     let info = allocation_counter::measure(|| result = work());
@@ -32,7 +38,7 @@ fn measure(name: &str, size: usize) -> Result<AllocationInfo, Box<dyn Error>> {
     Ok(info)
 }
 
-/// Returns true if the growth is at most that of n log n, and a fifth more for setup costs.
+/// Returns true if the growth is at most a fifth above that of n log n. The fifth is for setup costs.
 fn at_most_n_log_n(few: u64, many: u64) -> bool {
     let n_log_n = |n: usize| n as f64 * (n as f64).ln();
     many as f64 <= 1.2 * few as f64 * n_log_n(MANY) / n_log_n(FEW)

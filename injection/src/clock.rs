@@ -6,10 +6,10 @@ use k8s_openapi::jiff::Timestamp;
 
 use crate::{Context, Inject};
 
-/// Tells the time. It is the clock of the system, unless another one was [provided](Context::provide).
+/// A source of the current time: the system clock, unless another clock was [provided](Context::provide).
 ///
 /// A reconciler that depends on the time reads it here, so that a test can set it with `FakeClock` of `reknit_testing`.
-/// k8s.io/utils/clock is the model.
+/// It is modelled on k8s.io/utils/clock.
 ///
 /// ```
 /// use std::time::Duration;
@@ -36,7 +36,7 @@ use crate::{Context, Inject};
 pub struct Clock(Arc<dyn Fn() -> Timestamp + Send + Sync>);
 
 impl Clock {
-    /// Creates a clock that reads the time by this function.
+    /// Creates a clock whose time is the result of this function.
     pub fn new(now: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
         Self(Arc::new(now))
     }
@@ -46,19 +46,19 @@ impl Clock {
         (self.0)()
     }
 
-    /// Returns the time that has passed since then. Zero if that time is still to come.
+    /// Returns the time that has passed since `then`; zero if `then` is in the future.
     pub fn since(&self, then: Timestamp) -> Duration {
         self.now().duration_since(then).try_into().unwrap_or_default()
     }
 
-    /// Returns the time that remains until then, for example for `Outcome::after`. Zero if that time has passed.
+    /// Returns the time that remains until `then`, for example for `Outcome::after`; zero if `then` is in the past.
     pub fn until(&self, then: Timestamp) -> Duration {
         then.duration_since(self.now()).try_into().unwrap_or_default()
     }
 }
 
 impl Default for Clock {
-    /// The clock of the system.
+    /// The system clock.
     fn default() -> Self {
         Self::new(Timestamp::now)
     }

@@ -28,17 +28,17 @@ pub trait FromConfigMap: Default + Send + Sync + 'static {
     /// The ConfigMap's name, such as `config-features`.
     const NAME: &'static str;
 
-    /// Reads the data, without Knative's `_example` block. An absent key means its default. The error names the key that
-    /// is wrong.
+    /// Reads the data, without Knative's `_example` block. An absent key has its default. The error names the invalid
+    /// key.
     fn from_config_map(data: &BTreeMap<String, String>) -> Result<Self, Box<dyn Error + Send + Sync>>;
 }
 
 /// The latest valid value of a ConfigMap.
 ///
-/// Within one reconcile every [`get`](Self::get) returns the same value, even if the ConfigMap changes meanwhile. An invalid
-/// ConfigMap is logged, and the last valid value stays, as it does when the ConfigMap is deleted. If the ConfigMap is
-/// invalid when the process starts, there is no last value: the controller waits until it is valid or deleted. Without a
-/// system namespace the value is the default.
+/// Within one reconcile every [`get`](Self::get) returns the same value, even if the ConfigMap changes meanwhile. If
+/// the ConfigMap becomes invalid, the error is logged and the last valid value stays. The value also stays if the
+/// ConfigMap is deleted. If the ConfigMap is invalid when the process starts, the controller waits until it is valid or
+/// deleted. Without a system namespace the value is the default.
 ///
 /// ```
 /// use std::{collections::BTreeMap, error::Error};
@@ -71,7 +71,8 @@ struct Latest<T> {
     value: Arc<T>,
     /// The data of the value; `None` while it is the default.
     data: Option<BTreeMap<String, String>>,
-    /// Set while the ConfigMap is invalid and there is no last valid value: the time since when, and the reason.
+    /// The time of the first invalid data and the latest error, if the ConfigMap has been invalid since the process
+    /// started. `None` if not, and once the ConfigMap is valid or deleted.
     invalid: watch::Sender<Option<(Instant, String)>>,
 }
 
@@ -88,7 +89,8 @@ impl<T: FromConfigMap> fmt::Debug for Config<T> {
 }
 
 impl<T: FromConfigMap> Config<T> {
-    /// Watches the ConfigMap, and calls `on_changed` with each new valid value. A change of `_example` alone is ignored.
+    /// Watches the ConfigMap, and calls `on_changed` with each new valid value. A change of `_example` alone is
+    /// ignored. Without a system namespace nothing is watched.
     pub fn new(cx: &Context, on_changed: impl Fn(&T) + Send + Sync + 'static) -> Self {
         let initial = Latest { value: Arc::default(), data: None, invalid: watch::Sender::new(None) };
         let latest = Arc::new(Mutex::new(initial));
@@ -101,14 +103,15 @@ impl<T: FromConfigMap> Config<T> {
         config.handle().into_iter().for_each(|handle| cx.add_dependency(handle));
         if let Some(informer) = &config.informer {
             informer.list().for_each(|config_map| {
-                config.latest.lock().update(&config_map, true);
+                let at_startup = true;
+                config.latest.lock().update(&config_map, at_startup);
             });
             let (latest, synced) = (config.latest.clone(), informer.0.cache.progress.synced());
             informer.on(move |change| {
                 let new_value = match change {
                     Change::Added(new) | Change::Updated { new, .. } => {
-                        let mut latest = latest.lock();
-                        latest.update(new, !*synced.borrow()).then(|| latest.value.clone())
+                        let (mut latest, at_startup) = (latest.lock(), !*synced.borrow());
+                        latest.update(new, at_startup).then(|| latest.value.clone())
                     }
                     Change::Deleted { .. } => {
                         latest.lock().invalid.send_replace(None);
@@ -133,8 +136,9 @@ impl<T: FromConfigMap> Config<T> {
         PINNED.try_with(pin).ok().flatten().unwrap_or_else(latest)
     }
 
-    /// Returns the informer that a controller waits for before its first reconcile; `None` without a system namespace. It
-    /// is not synced while the ConfigMap is invalid from the start.
+    /// Returns the informer that a controller waits for before its first reconcile; `None` without a system namespace.
+    /// If the ConfigMap is invalid when the process starts, the informer is synced only once the ConfigMap is valid or
+    /// deleted.
     pub fn handle(&self) -> Option<Arc<dyn InformerHandle>> {
         let informer = self.informer.as_ref()?.handle();
         let invalid = self.latest.lock().invalid.subscribe();
@@ -167,15 +171,15 @@ impl InformerHandle for ValidatedInformer {
         let (synced, mut invalid) = (self.informer.synced(), self.invalid.clone());
         Box::pin(async move {
             synced.await;
-            // This fails only if the Config is dropped.
+            // The wait fails only if the Config is dropped.
             let _ = invalid.wait_for(Option::is_none).await;
         })
     }
 }
 
 impl<T: FromConfigMap> Latest<T> {
-    /// Reads a ConfigMap and returns true if the value changed. If the ConfigMap existed `at_startup` and is invalid,
-    /// the controller must not start with the default: it waits for a valid value.
+    /// Reads a ConfigMap and returns true if its data is new and valid. If it is invalid `at_startup`, the controller
+    /// must not start with the default: it waits for a valid value.
     fn update(&mut self, config_map: &ConfigMap, at_startup: bool) -> bool {
         let mut data = config_map.data.clone().unwrap_or_default();
         data.remove(EXAMPLE_KEY);
@@ -202,14 +206,14 @@ impl<T: FromConfigMap> Latest<T> {
     }
 }
 
-/// The value that each [`Config`] returned first in the current reconcile, by the address of its `latest`.
+/// The value that each [`Config`] returned at its first `get` of the current reconcile, by the address of `latest`.
 type PinnedValues = RefCell<HashMap<usize, Arc<dyn Any + Send + Sync>>>;
 
 tokio::task_local! {
     static PINNED: PinnedValues;
 }
 
-/// Runs a reconcile in which each [`Config`] returns the value that it returned first.
+/// Runs a pass, during which each [`Config`] keeps the value of its first `get`.
 pub fn with_pinned_config<F: Future>(pass: F) -> impl Future<Output = F::Output> {
     PINNED.scope(RefCell::default(), pass)
 }

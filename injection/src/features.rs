@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, error::Error, fmt};
 
 use crate::FromConfigMap;
 
-/// The value of a feature flag. Texts are compared without regard to case.
+/// The value of a feature flag. The case of its text does not matter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FeatureFlag {
     /// The feature is on.
@@ -44,7 +44,7 @@ impl fmt::Display for FeatureFlag {
     }
 }
 
-/// The feature flags of the ConfigMap `config-features`, by name. A flag that it does not have is off.
+/// The feature flags of the ConfigMap `config-features`, by name. A flag that the ConfigMap does not contain is off.
 ///
 /// As in Knative Eventing, except that a flag may have any text and that no flag has a default.
 ///
@@ -57,7 +57,7 @@ impl fmt::Display for FeatureFlag {
 /// }
 /// ```
 ///
-/// A type of your own has defaults, or reads another ConfigMap:
+/// To set defaults or to read another ConfigMap, define a type of your own:
 ///
 /// ```
 /// use std::{collections::BTreeMap, error::Error};
@@ -87,7 +87,8 @@ impl fmt::Display for FeatureFlag {
 pub struct Features(BTreeMap<String, FeatureFlag>);
 
 impl Features {
-    /// Returns these flags, overridden by those in the data of a ConfigMap. Keys that start with `_` are not flags.
+    /// Returns these flags, replaced and extended by the flags in the data of a ConfigMap. Keys that start with `_` are
+    /// not flags.
     #[must_use]
     pub fn overridden_by(mut self, data: &BTreeMap<String, String>) -> Self {
         let flags = data.iter().filter(|(name, _)| !name.starts_with('_'));
@@ -166,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn the_config_map_overrides_defaults_and_keeps_the_others() {
+    fn a_flag_that_the_config_map_does_not_contain_keeps_its_default() {
         let defaults = Features::from([("a", FeatureFlag::Enabled), ("b", FeatureFlag::Enabled)]);
         let features = defaults.overridden_by(&[("b".to_owned(), "disabled".to_owned())].into());
         assert!(features.is_enabled("a") && !features.is_allowed("b"));

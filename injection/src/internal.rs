@@ -10,8 +10,8 @@ pub use crate::{
     config::with_pinned_config,
 };
 
-/// Opens an informer without waiting for its first list. Nothing may read it before
-/// [`first_list`](Informer::first_list) succeeded.
+/// Opens an informer without waiting for its first list. The caller must not read it before
+/// [`first_list`](Informer::first_list) has succeeded.
 pub fn open_unsynced(
     informers: &Informers,
     kind: &ApiResource,

@@ -1,8 +1,8 @@
 //! Informers, listers and configuration of a Kubernetes controller, injected by type.
 //!
 //! A [`Context`] exists while controllers are constructed and hands out the values that they share. An [`Informer`]
-//! watches and caches a [`Selection`] of a Kind, and calls handlers with each [`Change`]. The cache holds the process's own
-//! writes before the watch reports them. A [`Config`] is a ConfigMap as a typed value.
+//! watches and caches a [`Selection`] of a Kind, and calls handlers with each [`Change`]. The cache holds the process's
+//! own writes before the watch reports them. A [`Config`] is a ConfigMap as a typed value.
 //!
 //! ```no_run
 //! use k8s_openapi::api::core::v1::Pod;

@@ -66,8 +66,8 @@ pub trait ResultExt<T>: Sized {
     /// Returns the error with the text before it.
     fn context(self, text: impl fmt::Display) -> Result<T>;
 
-    /// Makes the error permanent, if a retry would not fix it: the key is not retried, but waits for the next change. A
-    /// [conflict](Error::is_conflict) is retried nevertheless.
+    /// Makes the error permanent, for an error that a retry would not fix: the key is not retried, but waits for the
+    /// next change. A [conflict](Error::is_conflict) is retried nevertheless.
     ///
     /// # Errors
     ///
@@ -174,8 +174,8 @@ impl Error {
     }
 
     /// Converts to a [`std::error::Error`], to be the source of another error or to be returned as another type.
-    /// Permanence, reason and retry limit are lost. Where they matter, return an `Error` with [`context`](Self::context)
-    /// instead.
+    /// Permanence, reason and retry limit are lost. Where they matter, return an `Error` with
+    /// [`context`](Self::context) instead.
     ///
     /// ```
     /// use std::error::Error as StdError;
@@ -230,8 +230,8 @@ impl Error {
         self
     }
 
-    /// The longest time until the retry.
-    pub(crate) fn latest_retry(&self) -> Option<Duration> {
+    /// The longest wait for the retry, if the error limits it.
+    pub(crate) fn longest_retry_wait(&self) -> Option<Duration> {
         self.retry_within
     }
 }
@@ -404,7 +404,7 @@ mod tests {
         let error = fails().context("asking").context("beginning").unwrap_err();
         assert!(error.is_permanent());
         assert_eq!(error.event_reason(), "Refused");
-        assert_eq!(error.latest_retry(), Some(limit));
+        assert_eq!(error.longest_retry_wait(), Some(limit));
         assert_eq!(
             (error.to_string(), format!("{error:#}")),
             ("beginning".into(), "beginning: asking: no".into())
@@ -413,7 +413,7 @@ mod tests {
         let late: Result<()> = Err("no").context("asking").reason("Refused").retry_within(limit).permanent();
         let late = late.unwrap_err();
         assert_eq!(
-            (late.event_reason(), late.latest_retry(), late.is_permanent()),
+            (late.event_reason(), late.longest_retry_wait(), late.is_permanent()),
             ("Refused", Some(limit), true)
         );
 
@@ -436,7 +436,7 @@ mod tests {
         let limit = Duration::from_secs(30);
         let first = Error::permanent("the first").reason("FirstReason").retry_within(limit);
         let both = first.followed_by("the second".into());
-        assert_eq!(both.latest_retry(), Some(limit));
+        assert_eq!(both.longest_retry_wait(), Some(limit));
         assert_eq!(both.to_string(), "the first; then: the second");
         assert!(!both.is_permanent());
         assert_eq!(both.event_reason(), "FirstReason");

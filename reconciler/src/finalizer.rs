@@ -119,8 +119,8 @@ fn metadata_to_apply<K: Kind>(object: &K, finalizers: &[&str]) -> Value {
     metadata
 }
 
-/// Returns why the name is not valid for a finalizer, if so. Kubernetes requires a qualified name, with a slash on its
-/// built-in Kinds. A domain is required on other Kinds too, so that two controllers do not use the same name.
+/// Returns the reason if the name is not valid for a finalizer. Kubernetes requires a qualified name, with a slash on
+/// its built-in Kinds. A domain is required on other Kinds too, so that two controllers do not use the same name.
 fn name_problem<K: Kind>(name: &str) -> Option<String> {
     match &*qualified_name(name) {
         [] if name.contains('/') => None,

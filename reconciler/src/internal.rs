@@ -2,7 +2,7 @@
 
 use reknit_apis::Key;
 
-use crate::{Controller, Outcome, Result, ResultExt};
+use crate::{Controller, Outcome, Result, ResultExt, driver::PassMode};
 pub use crate::{
     binding::bindable::{bind, changed, subject_of, unbind},
     merge::merge,
@@ -13,12 +13,13 @@ pub fn check_key(controller: &Controller, key: &Key) -> Result<()> {
     controller.driver.key_problem(key).map_or(Ok(()), |problem| Err(problem).permanent())
 }
 
-/// Takes the queued keys of a controller, sorted.
-pub fn queued(controller: &Controller) -> Vec<Key> {
+/// Removes and returns the queued keys of a controller, sorted.
+pub fn take_queued(controller: &Controller) -> Vec<Key> {
     controller.parts.queue.take_all()
 }
 
 /// Reconciles a key without the queue, as the leader or not.
 pub async fn once(controller: &Controller, key: &Key, leading: bool) -> Result<Outcome> {
-    controller.reconcile_once(key, leading).await
+    let mode = if leading { PassMode::Leading } else { PassMode::Observing };
+    controller.reconcile_once(key, mode).await
 }

@@ -37,8 +37,8 @@ impl PassAborted {
 }
 
 impl Limits {
-    /// Runs a pass, and calls `on_slow` once if it is slow. The caller pins the pass, since a future that takes another
-    /// one by value holds it twice.
+    /// Runs a pass, and calls `on_slow` once if it is slow. A panic or a missed deadline is returned as
+    /// [`PassAborted`]. The caller pins the pass: an async function that takes a future by value stores it twice.
     pub(crate) async fn apply(
         &self,
         pass: Pin<&mut impl Future<Output = Result<Outcome>>>,
@@ -74,7 +74,7 @@ pub(crate) async fn sleep_until_optional(time: Option<Instant>) {
     }
 }
 
-/// Returns the limit after this time. Never returns if it is `None`.
+/// Waits for this time, and returns it. Never returns if it is `None`.
 async fn timer(limit: Option<Duration>) -> Duration {
     let Some(limit) = limit else { return std::future::pending().await };
     tokio::time::sleep(limit).await;

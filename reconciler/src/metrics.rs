@@ -1,4 +1,4 @@
-//! The metrics of controllers: those of their queues under client-go's names, those of their passes under our own.
+//! The metrics of controllers: of their queues under client-go's names, of their passes and events under `reknit_*`.
 
 use std::{
     sync::{Arc, Weak},
@@ -60,13 +60,13 @@ impl Inject for Metrics {
 impl Metrics {
     fn new(registry: &Registry) -> Self {
         let counter = |name: &str, help: &str, labels: &[&str]| {
-            register(registry, valid(CounterVec::new(Opts::new(name, help), labels)))
+            register(registry, expect_valid(CounterVec::new(Opts::new(name, help), labels)))
         };
         // From ten nanoseconds to half an hour, as in client-go and controller-runtime.
-        let buckets = valid(exponential_buckets(1e-8, 10.0, 12));
+        let buckets = expect_valid(exponential_buckets(1e-8, 10.0, 12));
         let histogram = |name: &str, help: &str, label: &str| {
             let opts = HistogramOpts::new(name, help).buckets(buckets.clone());
-            register(registry, valid(HistogramVec::new(opts, &[label])))
+            register(registry, expect_valid(HistogramVec::new(opts, &[label])))
         };
         let depth = Opts::new("workqueue_depth", "Current depth of workqueue");
         let events_dropped = Counter::new(
@@ -74,7 +74,7 @@ impl Metrics {
             "Events that were not recorded: too many waited, or the API server refused them",
         );
         Self {
-            depth: register(registry, valid(IntGaugeVec::new(depth, &["name"]))),
+            depth: register(registry, expect_valid(IntGaugeVec::new(depth, &["name"]))),
             adds: counter("workqueue_adds_total", "Total number of adds handled by workqueue", &["name"]),
             queue_duration: histogram(
                 "workqueue_queue_duration_seconds",
@@ -107,7 +107,7 @@ impl Metrics {
                 "Attempts to write a status, by whether they succeeded",
                 &["controller", "result"],
             ),
-            events_dropped: register(registry, valid(events_dropped)),
+            events_dropped: register(registry, expect_valid(events_dropped)),
         }
     }
 
@@ -151,7 +151,7 @@ struct RunningTimes {
 
 impl RunningTimes {
     fn new() -> Self {
-        let gauge = |name: &str, help: &str| valid(GaugeVec::new(Opts::new(name, help), &["name"]));
+        let gauge = |name: &str, help: &str| expect_valid(GaugeVec::new(Opts::new(name, help), &["name"]));
         Self {
             queues: Arc::default(),
             unfinished: gauge(
@@ -194,7 +194,7 @@ fn register<C: Collector + Clone + 'static>(registry: &Registry, metric: C) -> C
 }
 
 #[expect(clippy::expect_used, reason = "names and labels are constants, and a test creates every metric")]
-fn valid<T>(metric: prometheus::Result<T>) -> T {
+fn expect_valid<T>(metric: prometheus::Result<T>) -> T {
     metric.expect("the name of the metric is valid")
 }
 

@@ -26,6 +26,13 @@ pub(crate) struct ObjectClient<K> {
     kind: PhantomData<fn() -> K>,
 }
 
+/// An attempt to write a status.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Attempt {
+    First,
+    Later,
+}
+
 /// The metadata that the next write of an object needs.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -65,7 +72,7 @@ impl<K: Kind> ObjectClient<K> {
         }
     }
 
-    /// Returns true if the object no longer exists, even if another one has its name.
+    /// Returns true if the object no longer exists, even if another object has its name now.
     pub(crate) async fn is_gone(&self, object: &K) -> kube::Result<bool> {
         let found = self.get(&Key::of(object)).await?;
         Ok(found.is_none_or(|found| found.meta().uid != object.meta().uid))
@@ -81,7 +88,7 @@ impl<K: Kind> ObjectClient<K> {
     }
 
     /// Applies metadata with this field manager. The object may have changed, unless the metadata contains a
-    /// resourceVersion. This write enqueues its own key.
+    /// resourceVersion. The echo of this write enqueues the key.
     pub(crate) async fn apply_metadata(&self, object: &K, metadata: Value, manager: &str) -> kube::Result<K> {
         let body = json!({ "apiVersion": K::api_version(&()), "kind": K::kind(&()), "metadata": metadata });
         let (key, params) = (Key::of(object), PatchParams::apply(manager).force());
@@ -89,13 +96,13 @@ impl<K: Kind> ObjectClient<K> {
     }
 
     /// Merge-patches the status if the object still has this version. Only the echo of the first attempt is suppressed.
-    /// Later attempts are based on a state that the pass has not seen, so they enqueue the key.
+    /// A later attempt is based on a state that the pass has not seen, so its echo enqueues the key.
     pub(crate) async fn patch_status(
         &self,
         key: &Arc<Key>,
         version: Option<&str>,
         status: &Value,
-        is_first: bool,
+        attempt: Attempt,
     ) -> kube::Result<WriteMeta> {
         let body = json!({ "metadata": precondition(version), "status": status });
         let request = request_builder::<K>(key).patch_subresource(
@@ -105,9 +112,9 @@ impl<K: Kind> ObjectClient<K> {
             &Patch::Merge(body),
         );
         let write = self.send(request);
-        let answer: StatusAnswer = match is_first {
-            true => self.queue.suppressing_echo(key.clone(), write, StatusAnswer::version).await?,
-            false => write.await?,
+        let answer: StatusAnswer = match attempt {
+            Attempt::First => self.queue.suppressing_echo(key.clone(), write, StatusAnswer::version).await?,
+            Attempt::Later => write.await?,
         };
         Ok(answer.metadata)
     }
@@ -141,7 +148,7 @@ pub(crate) fn field_manager(component: &str) -> String {
     component.chars().filter(|c| !c.is_control()).take(100).collect()
 }
 
-/// The HTTP status code of the API server's answer, if the error is one.
+/// The HTTP status code, if the error is an answer of the API server.
 pub(crate) fn status_code(error: &kube::Error) -> Option<u16> {
     match error {
         kube::Error::Api(status) => Some(status.code),

@@ -23,7 +23,7 @@ pub struct Outcome {
     event: Option<Event>,
 }
 
-/// When the key is processed next.
+/// The next pass of the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     Done,
@@ -49,7 +49,7 @@ impl Outcome {
         Self { next: Next::Done, event: None }
     }
 
-    /// The key is enqueued again after this time, even if it is processed before. The backoff is reset.
+    /// The key is enqueued again after this time, even if it has another pass before. The backoff is reset.
     pub const fn after(wait: Duration) -> Self {
         Self { next: Next::After(wait), event: None }
     }

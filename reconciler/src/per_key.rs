@@ -93,8 +93,8 @@ pub(crate) struct PerKeyStores(Arc<Shared>);
 #[derive(Default)]
 struct Shared {
     stores: Mutex<Vec<Arc<dyn Store>>>,
-    /// Keys whose object was deleted since their last pass. The next pass drops their values. It may be of a new object
-    /// with the same name.
+    /// Keys whose object was deleted since their last pass. The next pass drops their values before it reads the
+    /// object, which may be a new object with the same name.
     deleted: Mutex<BTreeSet<Key>>,
 }
 
@@ -149,6 +149,7 @@ impl PerKeyStores {
         self.0.deleted.lock().contains(key)
     }
 
+    /// Drops the values of the key, and the record of a deletion.
     pub(crate) fn drop_values_of(&self, key: &Key) {
         self.0.deleted.lock().remove(key);
         self.for_each_store(|store| store.drop_value_of(key));

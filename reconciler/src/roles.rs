@@ -12,8 +12,8 @@ use crate::{Outcome, Result};
 /// status differs after the pass, it is written, even if the pass fails.
 ///
 /// A pass may be cancelled at any `.await`: when this process stops leading the key, at the deadline, or at the end of
-/// the process. The next pass then has to complete a partial change, unless it is a single request. Blocking code
-/// belongs in `tokio::task::spawn_blocking`. A panic is caught and is an error of this key.
+/// the process. The next pass then has to complete a partial change, unless the change is a single request. Blocking
+/// code belongs in `tokio::task::spawn_blocking`. A panic is caught and is an error of this key.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::Namespace;
@@ -48,8 +48,8 @@ pub trait ReconcileKind: Send + Sync + 'static {
 
 /// Cleans up before an object is deleted. Enabled by [`finalizing`](crate::ControllerBuilder::finalizing).
 ///
-/// The object has a finalizer from before its first pass until this returns [`Outcome::done`], so it is not deleted
-/// before. A terminating object without the finalizer is ignored.
+/// The object has a finalizer from before its first pass until this returns [`Outcome::done`], and is not deleted
+/// before that. A terminating object without the finalizer is ignored.
 ///
 /// ```
 /// # use k8s_openapi::api::core::v1::Namespace;
@@ -97,8 +97,8 @@ pub trait ObserveKind: ReconcileKind {
 ///
 /// Deletions while the process is down are not observed. Use [`FinalizeKind`] for cleanup that must not be missed.
 ///
-/// It runs for any key without an object in the cache. With a label or field selector, that includes objects that left
-/// the selection, and objects outside it whose children or tracked objects change. With a
+/// This role runs for any key without an object in the cache. With a label or field selector, that includes objects
+/// that left the selection, and objects outside it whose children or tracked objects change. With a
 /// [class](crate::ControllerBuilder::class), it includes deleted objects of other classes. So check before you clean up
 /// anything outside the cluster.
 #[diagnostic::on_unimplemented(

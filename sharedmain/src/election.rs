@@ -18,7 +18,7 @@ pub(crate) enum Election {
 }
 
 impl Election {
-    /// Returns the leadership of a controller, and the electors that have to run for it.
+    /// Returns the leadership of a controller, and with leases the electors that have to run for it.
     pub(crate) fn join(&self, controller: &str) -> Result<(Leadership, Option<Electors>), Failure> {
         match self {
             Self::Disabled => Ok((Leadership::always(), None)),
@@ -53,8 +53,8 @@ impl Participant {
     }
 
     /// Chooses the election: by ordinal in a StatefulSet, and by leases everywhere else. `client` makes the client of
-    /// the electors. It needs its own connections: a request on a dead connection costs an attempt, and an elector has
-    /// few.
+    /// the electors, which needs its own connections: a request on a dead connection costs an attempt, and an elector
+    /// has few attempts.
     pub(crate) fn elect(
         self,
         component: &str,

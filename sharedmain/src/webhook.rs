@@ -11,8 +11,8 @@ use crate::{
     process::Task,
 };
 
-/// The settings of the webhook, read from the environment. The default port is Knative's. The variable that disables the
-/// webhook is kubebuilder's.
+/// The settings of the webhook, read from the environment. The default port is Knative's. The variable that disables
+/// the webhook is kubebuilder's.
 #[derive(Debug, Clone)]
 pub(crate) struct WebhookSettings {
     pub(crate) names: ServiceNames,
@@ -27,7 +27,7 @@ impl Default for WebhookSettings {
     }
 }
 
-/// Assembles the controller that renews the certificate, the server, and the health of the server. The webhook also
+/// Assembles the server, its health, and the controller that renews its certificate. The webhook also
 /// refuses ConfigMaps that the process itself could not parse.
 pub(crate) fn assemble(cx: &Context, webhook: Webhook) -> Result<(Controller, Task, Health)> {
     let settings: WebhookSettings = cx.provided().unwrap_or_default();

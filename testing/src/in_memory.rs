@@ -8,7 +8,7 @@ use serde::Serialize;
 /// Runs a [`Controller`] step by step.
 pub trait ControllerExt {
     /// Takes the keys from the queue and returns them sorted.
-    fn queued(&self) -> Vec<Key>;
+    fn take_queued(&self) -> Vec<Key>;
 
     /// Reconciles a key now, as its leader, without the queue. Events are published when this returns.
     ///
@@ -33,8 +33,8 @@ pub trait ControllerExt {
 }
 
 impl ControllerExt for Controller {
-    fn queued(&self) -> Vec<Key> {
-        reknit_reconciler::internal::queued(self)
+    fn take_queued(&self) -> Vec<Key> {
+        reknit_reconciler::internal::take_queued(self)
     }
 
     fn once(&self, key: &Key) -> impl Future<Output = Result<Outcome>> + Send {

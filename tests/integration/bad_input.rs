@@ -36,7 +36,10 @@ async fn malformed_keys_are_dropped_and_other_keys_continue() {
     }
     objects.create_addressable("x", "web").await;
     objects.wait_for_state("x", &objects.unavailable("seen")).await;
-    assert!(logs::lines_with("a malformed key is dropped").len() >= 3, "malformed keys are not logged");
+    assert!(
+        logs::lines_with("a malformed key is dropped").len() >= 3,
+        "fewer than three malformed keys are logged"
+    );
     controllers.stop().await;
 }
 
@@ -92,8 +95,7 @@ async fn large_annotations_are_preserved_and_do_not_stop_reconciles() {
     let controller =
         process::controller(&kubeconfig).without_leader_election().in_namespace(&objects.namespace).spawn();
     objects.create_addressable("x", "web").await;
-    // The API server accepts at most 256 KiB of annotations, so the annotation of a mebibyte is injected into the
-    // watch.
+    // The API server accepts at most 256 KiB of annotations, so the annotation of 1 MiB is injected into the watch.
     let accepted = "a".repeat(255 * 1024);
     let patch = Patch::Merge(json!({ "metadata": { "annotations": { "large": accepted } } }));
     objects
@@ -123,7 +125,7 @@ async fn a_status_too_large_for_etcd_does_not_block_other_keys() {
         .without_leader_election()
         .in_namespace(&objects.namespace)
         .spawn();
-    // The status message repeats the name of the Service, so that the object would exceed the size limit of etcd.
+    // The status repeats the Service name of the spec, so that the object would exceed the size limit of etcd.
     objects.create_addressable("x", &"w".repeat(1_000_000)).await;
     objects.wait_for_event("x", "UpdateFailed").await;
     objects.create_addressable("y", "web").await;
@@ -142,7 +144,7 @@ async fn status_fields_of_a_newer_version_survive_a_status_write() {
     let kind = kube::discovery::ApiResource::erase::<loose::Loose>(&());
     let object = kube::api::DynamicObject::new("x", &kind).data(json!({ "spec": { "replicas": 1 } }));
     api.create(&Default::default(), &object).await.expect("the object is created");
-    // As a newer version of the controller would have written it.
+    // A status as a newer version of the controller would write it.
     let newer_status = json!({
         "unknown": "text", "address": { "url": "http://old", "weight": 3 },
         "annotations": { "a": "b" }, "observedGeneration": 0,
@@ -160,7 +162,8 @@ async fn status_fields_of_a_newer_version_survive_a_status_write() {
     controllers.stop().await;
 }
 
-/// The constructor of a controller that sets the URL of the address, and whose type does not have the field `weight`.
+/// Returns the constructor of a controller that sets the URL of the address. Its Rust type of an address has no field
+/// `weight`.
 fn address_controller(objects: &Objects) -> impl FnOnce(&Context) -> Result<Controller> + 'static {
     let selection = select().namespace(&objects.namespace);
     move |cx| Ok(Controller::selected::<loose::Loose>(cx, selection).reconciler(AddressReconciler).build())

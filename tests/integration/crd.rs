@@ -76,7 +76,12 @@ async fn the_sample_waits_for_its_crd_and_readiness_and_one_log_line_name_it() {
     let is_warning = |line: &&Value| line["severity"] == "WARNING" && line.to_string().contains(crd);
     let warnings = controller.lines().iter().filter(is_warning).count();
     println!("{} lists before the CRD existed, {warnings} warnings", lists());
-    assert_eq!(warnings, 1, "the warning is logged once a minute:\n{}", controller.last_lines());
+    assert_eq!(
+        warnings,
+        1,
+        "warnings that name the CRD, of which one a minute is logged:\n{}",
+        controller.last_lines()
+    );
 
     server.install::<AddressableService>().await.expect("the CRD");
     server.install::<SimpleDeployment>().await.expect("the CRD");
@@ -87,7 +92,7 @@ async fn the_sample_waits_for_its_crd_and_readiness_and_one_log_line_name_it() {
     controller.stop().await;
 }
 
-/// The constructor of a controller that sets `Ready` to False with the message `Service "seen" wasn't found.`
+/// Returns the constructor of a controller that sets `Ready` to False with the message `Service "seen" wasn't found.`
 fn marking_controller<K>(namespace: &str) -> impl FnOnce(&Context) -> Result<Controller> + 'static
 where
     K: KRShaped + kube::core::object::HasStatus<Status = AddressableServiceStatus>,

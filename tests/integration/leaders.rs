@@ -61,12 +61,12 @@ async fn only_the_leader_writes_and_the_other_replica_takes_over_after_its_sigte
     assert_eq!(lease_holders(&objects).await, [""; 0]);
 }
 
-/// Returns true for the writes that only a leader sends: all writes except those of leases.
+/// Returns true for writes that only a leader sends: all except writes of leases.
 fn is_leader_write(request: &Request) -> bool {
     request.is_write() && request.resource != "leases"
 }
 
-/// Starts a replica with a proxy of its own.
+/// Starts a replica with its own proxy, and waits until the replica is ready.
 async fn start_replica(server: &Server, objects: &Objects, pod: &str) -> (Process, Proxy) {
     let proxy = server.proxy().await;
     let kubeconfig = server.kubeconfig_through(&proxy, server.kubeconfig());

@@ -35,7 +35,7 @@ const SLOW: Duration = Duration::from_secs(1);
 /// A reconciler that panics, fails or hangs on objects of the name `panics`, `fails` or `hangs`.
 #[derive(Clone, Default)]
 struct ByName {
-    /// The number of calls for these objects.
+    /// The number of calls for objects that panic, fail or hang.
     bad_passes: Arc<AtomicUsize>,
     /// The number of hanging calls that were dropped.
     dropped_passes: Arc<AtomicUsize>,
@@ -58,7 +58,7 @@ impl ReconcileKind for ByName {
             "panics" => panic!("this object always panics"),
             "fails" => Err("this object always fails".into()),
             "hangs" => {
-                let _guard = CountOnDrop(self.dropped_passes.clone());
+                let _count_on_drop = CountOnDrop(self.dropped_passes.clone());
                 pending().await
             }
             _ => Ok(Outcome::done()),
@@ -124,7 +124,7 @@ async fn assert_only_the_bad_object_is_affected(
         .start();
     objects.create_addressable(bad, "web").await;
     eventually("three passes", TIMEOUT, async || reconciler.bad_passes.load(Ordering::Relaxed) >= 3).await;
-    good_objects_are_reconciled(objects).await;
+    assert_good_objects_are_reconciled(objects).await;
     let event = objects.wait_for_event(bad, "InternalError").await;
     assert_eq!(event.type_.as_deref(), Some("Warning"));
     assert!(event.note.as_deref().is_some_and(|note| note.contains(message)), "{:?}", event.note);
@@ -144,7 +144,7 @@ async fn a_hanging_reconcile_is_warned_about_and_dropped_at_its_deadline() {
         .controller(by_name_controller(&objects.namespace, &reconciler, Some(DEADLINE)))
         .start();
     objects.create_addressable("hangs", "web").await;
-    good_objects_are_reconciled(&objects).await;
+    assert_good_objects_are_reconciled(&objects).await;
     eventually("two passes are dropped", TIMEOUT, async || {
         reconciler.dropped_passes.load(Ordering::Relaxed) >= 2
     })
@@ -152,8 +152,9 @@ async fn a_hanging_reconcile_is_warned_about_and_dropped_at_its_deadline() {
     assert!(reconciler.bad_passes.load(Ordering::Relaxed) >= 2, "the object was not reconciled again");
     let slow = eventually("a SlowReconcile event", TIMEOUT, async || {
         warning_event(&objects, "hangs", |reason| reason == "SlowReconcile").await
-    });
-    println!("warned: {}", slow.await);
+    })
+    .await;
+    println!("warned: {slow}");
     let dropped = objects.wait_for_event("hangs", "DeadlineExceeded").await;
     println!("dropped: {:?}", dropped.note);
     wait_for_log_line(&objects, "hangs", "was dropped").await;
@@ -171,10 +172,11 @@ async fn a_hanging_reconcile_occupies_one_worker() {
         .controller(by_name_controller(&objects.namespace, &reconciler, None))
         .start();
     objects.create_addressable("hangs", "web").await;
-    let slow =
-        eventually("a Warning event", TIMEOUT, async || warning_event(&objects, "hangs", |_| true).await);
-    println!("warned: {}", slow.await);
-    good_objects_are_reconciled(&objects).await;
+    let warning =
+        eventually("a Warning event", TIMEOUT, async || warning_event(&objects, "hangs", |_| true).await)
+            .await;
+    println!("warned: {warning}");
+    assert_good_objects_are_reconciled(&objects).await;
     assert_eq!(reconciler.dropped_passes.load(Ordering::Relaxed), 0, "a pass without a deadline was dropped");
     controllers.stop().await;
     assert_eq!(reconciler.dropped_passes.load(Ordering::Relaxed), 1, "the pass was not dropped at the stop");
@@ -187,7 +189,7 @@ async fn an_undecodable_object_is_reported_with_its_key_and_other_keys_continue(
     server.install_crd(loose::crd()).await.expect("the CRD");
     let objects = server.objects_in_new_namespace("decode").await;
     let api = loose::dynamic_api(&objects);
-    // One object exists before the controller starts, and one is created while it watches.
+    // One object exists before the controller starts, and one is created while the controller watches.
     create_loose_object(&api, "bad1", json!({ "replicas": "many" })).await;
     create_loose_object(&api, "good1", json!({ "replicas": 1 })).await;
     let client = server.client().expect("a client");
@@ -199,8 +201,9 @@ async fn an_undecodable_object_is_reported_with_its_key_and_other_keys_continue(
     loose::wait_until_observed(&objects, "good2").await;
     for bad in ["bad1", "bad2"] {
         let warning =
-            eventually("a Warning event", TIMEOUT, async || warning_event(&objects, bad, |_| true).await);
-        println!("{bad}: {}", warning.await);
+            eventually("a Warning event", TIMEOUT, async || warning_event(&objects, bad, |_| true).await)
+                .await;
+        println!("{bad}: {warning}");
         wait_for_log_line(&objects, bad, "expected i32").await;
     }
     let patch = Patch::Merge(json!({ "spec": { "replicas": 3 } }));
@@ -215,7 +218,7 @@ async fn create_loose_object(api: &Api<DynamicObject>, name: &str, spec: serde_j
 }
 
 /// Creates twenty good objects, more than there are workers, and waits until each was reconciled.
-async fn good_objects_are_reconciled(objects: &Objects) {
+async fn assert_good_objects_are_reconciled(objects: &Objects) {
     for n in 0..20 {
         objects.create_addressable(&format!("good{n}"), "web").await;
     }
@@ -224,7 +227,7 @@ async fn good_objects_are_reconciled(objects: &Objects) {
     }
 }
 
-/// The reason and the note of a Warning event about the object, whose reason matches.
+/// Returns the reason and the note of a Warning event about the object with a matching reason, if there is one.
 async fn warning_event(objects: &Objects, name: &str, reason: impl Fn(&str) -> bool) -> Option<String> {
     let events: Api<k8s_openapi::api::events::v1::Event> =
         Api::namespaced(objects.client.clone(), &objects.namespace);

@@ -36,7 +36,7 @@ async fn controllers_recover_from_an_api_server_outage_of_five_seconds() {
 
     let before = controller.lines().len();
     server.stop().await.expect("the server stops");
-    // The outage itself takes this long. There is no condition to wait for.
+    // The duration of the outage. There is no condition to wait for.
     tokio::time::sleep(OUTAGE).await;
     server.restart().await.expect("the server starts again");
     assert!(controller.is_running(), "the controller exited:\n{}", controller.last_lines());
@@ -89,8 +89,8 @@ async fn no_deletion_is_missed_if_etcd_is_compacted_during_an_outage() {
     let server = Server::own(ControlPlane::builder()).await;
     server.install::<AddressableService>().await.expect("the CRD");
     server.install::<SimpleDeployment>().await.expect("the CRD");
-    // The sample controller adds its finalizer in the first namespace. In the second one a deleted object is gone at
-    // once.
+    // In the namespace of `objects`, the sample controller adds its finalizer. In that of `unfinalized`, a deleted
+    // object is gone at once.
     let objects = server.objects_in_new_namespace("gap").await;
     let unfinalized = server.objects_in_new_namespace("unfinalized").await;
     let proxy = server.proxy().await;
@@ -131,7 +131,7 @@ fn is_watch_of_services(request: &Request) -> bool {
     request.is("watch", "services")
 }
 
-/// Creates Services and AddressableServices that refer to them, and waits until the latter are ready.
+/// Creates Services, and AddressableServices that refer to them, and waits until the AddressableServices are Ready.
 async fn create_ready_objects(objects: &Objects) {
     for n in 0..OBJECTS {
         objects.create_service(&format!("web{n}")).await;
@@ -140,8 +140,8 @@ async fn create_ready_objects(objects: &Objects) {
     objects.wait_until_all_ready(OBJECTS).await;
 }
 
-/// Waits until the objects of the first half are unavailable and those of the second half are available. The last
-/// object is left out, because one test deletes it.
+/// Waits until the first half of the objects is unavailable and the second half is available. The last object is left
+/// out, because one test deletes it.
 async fn wait_until_first_half_is_unavailable(objects: &Objects) {
     for n in 0..OBJECTS - 1 {
         let service = format!("web{n}");
@@ -167,20 +167,20 @@ async fn create_reconciled_objects(
         list.iter().all(is_observed).then_some(())
     })
     .await;
-    assert!(reported.by_handlers.lock().is_empty());
+    assert!(reported.to_handlers.lock().is_empty());
     uids
 }
 
-/// Waits until handlers were called once for each deleted object, with its uid, and `observe_deletion` was called for
-/// each key without an object. The object y0 was created again.
+/// Waits until handlers were called once with the uid of each deleted object, and `observe_deletion` with each key
+/// except y0, whose object was created again.
 async fn wait_for_reported_deletions(reported: &ReportedDeletions, uids: &BTreeMap<String, String>) {
     let expected: BTreeMap<_, _> = (0..OBJECTS / 2)
         .map(|n| format!("y{n}"))
         .map(|name| (name.clone(), vec![uids[&name].clone()]))
         .collect();
     eventually("every deletion is reported once, with the last known object", TIMEOUT, async || {
-        let by_handlers = reported.by_handlers.lock().clone();
-        if by_handlers == expected { Ok(()) } else { Err(format!("reported: {by_handlers:?}")) }
+        let to_handlers = reported.to_handlers.lock().clone();
+        if to_handlers == expected { Ok(()) } else { Err(format!("reported: {to_handlers:?}")) }
     })
     .await;
     let absent: Vec<_> = (1..OBJECTS / 2).map(|n| format!("y{n}")).collect();
@@ -198,8 +198,8 @@ async fn wait_for_reported_deletions(reported: &ReportedDeletions, uids: &BTreeM
 /// The deletions that were reported to a controller.
 #[derive(Clone, Default)]
 struct ReportedDeletions {
-    /// By name, the uids of the deleted objects that handlers were called with.
-    by_handlers: Arc<Mutex<BTreeMap<String, Vec<String>>>>,
+    /// The uids of the deleted objects that handlers were called with, by name.
+    to_handlers: Arc<Mutex<BTreeMap<String, Vec<String>>>>,
     /// The names that `observe_deletion` was called with.
     to_observer: Arc<Mutex<Vec<String>>>,
 }
@@ -211,10 +211,10 @@ fn observing_controller(
     let (selection, reported) = (select().namespace(namespace), reported.clone());
     move |cx| {
         let build = Controller::selected::<AddressableService>(cx, selection.clone());
-        let by_handlers = reported.by_handlers.clone();
+        let to_handlers = reported.to_handlers.clone();
         cx.informer::<AddressableService>(selection).on(move |change| {
             if let Change::Deleted { last } = change {
-                by_handlers.lock().entry(last.name_any()).or_default().push(last.uid().unwrap_or_default());
+                to_handlers.lock().entry(last.name_any()).or_default().push(last.uid().unwrap_or_default());
             }
         });
         Ok(build.reconciler(DeletionObserver(reported)).observing_deletion().build())

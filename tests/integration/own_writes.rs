@@ -64,14 +64,14 @@ impl Fixture {
         .await;
     }
 
-    /// Waits until the watch has delivered all changes so far, by creating a marker object.
+    /// Creates a marker object and waits until it is cached. The watch has then delivered all earlier changes.
     async fn catch_up(&self) {
         let marker =
             create(&self.other_client, &format!("marker-{}", self.handler_calls.lock().len()), "").await;
         self.wait_until_cached(&marker.name_any(), "").await;
     }
 
-    /// The handler calls so far, without those for markers: `added NAME VALUE`, `updated NAME OLD NEW`, `deleted NAME
+    /// The handler calls so far, except calls for markers: `added NAME VALUE`, `updated NAME OLD NEW`, `deleted NAME
     /// LAST`.
     fn handler_calls(&self) -> Vec<String> {
         self.handler_calls.lock().iter().filter(|line| !line.contains("marker")).cloned().collect()

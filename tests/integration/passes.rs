@@ -55,7 +55,7 @@ impl ReconcileKind for CreatingReconciler {
             config_maps
                 .create(&PostParams::default(), &ConfigMap { metadata, ..ConfigMap::default() })
                 .await?;
-            assert_eq!(self.owned.of(object).count(), 1, "a pass reads its own writes");
+            assert_eq!(self.owned.of(object).count(), 1, "the pass does not read its own write");
         }
         status.mark_service_unavailable(&(self.message)(found));
         Ok(Outcome::done())
@@ -85,7 +85,7 @@ struct Counts {
     status_writes: usize,
 }
 
-/// Waits until nothing more happens, and returns the counts.
+/// Waits until the counts no longer change, and returns them.
 async fn settled_counts(proxy: &Proxy, passes: &Arc<AtomicUsize>) -> Counts {
     let read_counts = async || Counts {
         passes: passes.load(Ordering::Relaxed),
@@ -95,7 +95,7 @@ async fn settled_counts(proxy: &Proxy, passes: &Arc<AtomicUsize>) -> Counts {
     wait_until_settled(Duration::from_secs(1), "passes and writes", read_counts).await
 }
 
-/// Runs the [`CreatingReconciler`] on one object until the message is `last_message` and nothing more happens.
+/// Runs the [`CreatingReconciler`] on one object until the message is `last_message` and the counts no longer change.
 async fn run(prefix: &str, message: fn(usize) -> String, last_message: &str) -> Counts {
     let server = Server::shared().await;
     let objects = server.objects_in_new_namespace(prefix).await;
@@ -141,7 +141,7 @@ async fn a_status_write_whose_watch_event_comes_first_enqueues_nothing() {
             line.is("MODIFIED", "addressableservices", "x")
         })
         .await;
-    // Once the later object y is reconciled, the controller has handled that event.
+    // Once the later object y is reconciled, the controller has handled the event of x.
     objects.create_addressable("y", "web").await;
     eventually("the reconcile of y has begun", TIMEOUT, async || passes.load(Ordering::Relaxed) >= 2).await;
     gate.open();
@@ -152,7 +152,7 @@ async fn a_status_write_whose_watch_event_comes_first_enqueues_nothing() {
     controllers.stop().await;
 }
 
-/// The constructor of a controller that counts its reconciles and sets a constant status.
+/// Returns the constructor of a controller that counts its reconciles and sets a constant status.
 fn marking_controller(
     objects: &Objects,
     passes: &Arc<AtomicUsize>,

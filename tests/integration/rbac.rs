@@ -9,7 +9,7 @@ use crate::support::{
     objects::Objects,
     process,
     server::Server,
-    simple_deployments::{is_controlled_by, labelled_pod, running_pod_status},
+    simple_deployments::{is_controlled_by, labelled_pod, ready_pod_status},
     wait::TIMEOUT,
 };
 
@@ -35,11 +35,11 @@ async fn the_permissions_in_config_suffice() {
     second.stop().await;
     assert_no_request_was_refused(&server);
 
-    the_role_of_one_namespace_suffices(&server, &kubeconfig).await;
+    assert_role_in_one_namespace_suffices(&server, &kubeconfig).await;
 }
 
-/// Replaces the ClusterRole of the account by a Role in one namespace.
-async fn the_role_of_one_namespace_suffices(server: &Server, kubeconfig: &std::path::Path) {
+/// Replaces the ClusterRole of the service account by a Role in one namespace, and runs the controllers with that Role.
+async fn assert_role_in_one_namespace_suffices(server: &Server, kubeconfig: &std::path::Path) {
     let client = server.client().expect("a client");
     delete_cluster_role(&client).await;
     server
@@ -58,7 +58,7 @@ async fn the_role_of_one_namespace_suffices(server: &Server, kubeconfig: &std::p
     assert_no_request_was_refused(server);
 }
 
-/// Makes the controllers send every request that they ever send.
+/// Makes the controllers send at least one request of each type that they use.
 async fn exercise_controllers(objects: &Objects, name: &str) {
     objects.create_addressable(name, "web").await;
     objects.wait_for_state(name, &objects.unavailable("web")).await;
@@ -80,7 +80,7 @@ async fn exercise_simple_deployment(objects: &Objects, name: &str) {
     objects.wait_for_adoption_and_scale_down("adopted", &object, 3).await;
     let pods = objects.alive_pods(&object).await;
     for pod in &pods {
-        objects.set_pod_status(&pod.name_any(), running_pod_status(true)).await;
+        objects.set_pod_status(&pod.name_any(), ready_pod_status()).await;
     }
     objects.wait_for_ready_pods(name, 3).await;
     objects.patch_deployment_spec(name, json!({ "image": " blank" })).await;

@@ -89,7 +89,8 @@ fn is_conditional(request: &Request) -> bool {
     request.body["metadata"]["resourceVersion"].is_string()
 }
 
-/// Waits until the queue is empty and the number of reconciles no longer changes, and returns that number.
+/// Waits until there were `at_least` reconciles, the queue is empty, and the number of reconciles no longer changes.
+/// Returns the number.
 async fn settled_passes(controller: &Process, at_least: usize) -> usize {
     let count =
         async || controller.metric("reknit_reconcile_total", &[("controller", CONTROLLER)]).await as usize;

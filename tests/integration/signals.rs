@@ -14,7 +14,7 @@ use crate::support::{
     wait::{TIMEOUT, wait_until_settled},
 };
 
-fn logged_a_dropped_pass(controller: &Process) -> bool {
+fn has_logged_a_dropped_pass(controller: &Process) -> bool {
     controller.lines().into_iter().any(|line| line.to_string().contains("dropped"))
 }
 
@@ -22,7 +22,7 @@ fn is_status_write(request: &Request) -> bool {
     request.is("patch", "addressableservices/status")
 }
 
-/// Starts the sample controller with leader election and through the proxy, and waits until it leads.
+/// Starts the sample controller with leader election and through the proxy, and asserts that it leads once it is ready.
 async fn start_leader(server: &Server, objects: &Objects, proxy: &Proxy, args: &[&str]) -> Process {
     let kubeconfig = server.kubeconfig_through(proxy, server.kubeconfig());
     let builder = process::controller(&kubeconfig)
@@ -45,16 +45,20 @@ async fn the_reconcile_in_flight_at_sigterm_finishes_and_the_lease_is_released()
     gate.wait_for_arrivals(1).await;
 
     controller.signal(Signal::TERM);
-    controller.wait_for_line("that it shuts down", |line| line.to_string().contains("shutting down")).await;
+    controller.wait_for_line("the shutdown", |line| line.to_string().contains("shutting down")).await;
     wait_until_settled(Duration::from_millis(500), "the log", async || controller.lines().len()).await;
-    assert!(controller.is_running(), "it did not wait for the running pass:\n{}", controller.last_lines());
+    assert!(
+        controller.is_running(),
+        "the controller did not wait for the running pass:\n{}",
+        controller.last_lines()
+    );
     assert_eq!(lease_holders(&objects).await.len(), 1, "the lease was released before the pass finished");
     gate.open();
 
     let status = controller.wait_for_exit().await;
     assert_eq!(status.code(), Some(0), "{}", controller.last_lines());
     assert!(
-        !logged_a_dropped_pass(&controller),
+        !has_logged_a_dropped_pass(&controller),
         "the running pass was dropped:\n{}",
         controller.last_lines()
     );
@@ -77,10 +81,10 @@ async fn a_hanging_reconcile_at_sigterm_is_dropped_at_the_deadline() {
     let status = controller.wait_for_exit().await;
     println!("exited {:?} after SIGTERM with a deadline of 2 s: {status}", began.elapsed());
     assert_eq!(status.code(), Some(0), "{}", controller.last_lines());
-    assert!(began.elapsed().as_secs_f64() >= 1.9, "it did not wait for the deadline");
+    assert!(began.elapsed().as_secs_f64() >= 1.9, "the controller did not wait for the deadline");
     assert_eq!(lease_holders(&objects).await, [""; 0], "the lease is still held");
     assert!(
-        logged_a_dropped_pass(&controller),
+        has_logged_a_dropped_pass(&controller),
         "no log line says that a pass was dropped:\n{}",
         controller.last_lines()
     );
@@ -97,7 +101,7 @@ async fn a_second_signal_ends_the_process_at_once_with_status_1() {
     gate.wait_for_arrivals(1).await;
 
     controller.signal(Signal::TERM);
-    controller.wait_for_line("that it shuts down", |line| line.to_string().contains("shutting down")).await;
+    controller.wait_for_line("the shutdown", |line| line.to_string().contains("shutting down")).await;
     controller.signal(Signal::INT);
     assert_eq!(controller.wait_for_exit().await.code(), Some(1), "{}", controller.last_lines());
 }
@@ -121,7 +125,7 @@ async fn a_restart_after_sigkill_catches_up_on_all_changes() {
     controller.signal(Signal::KILL);
     controller.wait_for_exit().await;
 
-    // While no controller runs, one object is deleted, and one whose Service does not exist is created.
+    // While no controller runs, an object is deleted, and another object is created, whose Service does not exist.
     objects.delete_addressable("x0").await;
     objects.create_addressable("y", "none").await;
     let controller = start();

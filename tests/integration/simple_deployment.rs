@@ -54,7 +54,7 @@ async fn scaling_0_50_7_30_with_a_watch_a_second_late_creates_and_deletes_exactl
     tokio::join!(annotate_until(&objects, &done), async {
         objects.patch_deployment_spec("x", json!({ "replicas": 50 })).await;
         let fifty_pods = objects.wait_for_alive_pods(&object, 50).await;
-        // The first half is bound to a node. When these pods are deleted, they stay until a kubelet confirms it.
+        // The first half is bound to a node. A deleted pod on a node stays until a kubelet confirms the deletion.
         for pod in &fifty_pods[..25] {
             bind_to_node(&objects, pod).await;
         }
@@ -66,7 +66,7 @@ async fn scaling_0_50_7_30_with_a_watch_a_second_late_creates_and_deletes_exactl
         objects.patch_deployment_spec("x", json!({ "replicas": 30 })).await;
         objects.wait_for_alive_pods(&object, 30).await;
         wait_until_writes_settle(&proxy).await;
-        // On a busy machine the annotations have caused fewer reconciles so far.
+        // On a busy machine, the annotations may need more time to cause that many reconciles.
         eventually("more than a hundred reconciles", TIMEOUT, async || passes().await > 100.0).await;
         done.store(true, Ordering::Relaxed);
     });
@@ -88,7 +88,7 @@ async fn scaling_0_50_7_30_with_a_watch_a_second_late_creates_and_deletes_exactl
     );
     assert_eq!((created, replayed.created), (50 + 23, 50 + 23), "creations sent, and reported by a watch");
     assert_eq!((deleted, replayed.deleted), (43, 43), "deletions sent, and reported by a watch");
-    assert_eq!(terminating, 43 - 25, "pods without a node are deleted first");
+    assert_eq!(terminating, 43 - 25, "terminating pods: 25 of the 43 deleted pods had no node and are gone");
     assert_eq!(replayed.max_alive, 50);
     controller.stop().await;
 }
@@ -132,7 +132,7 @@ fn replay_writes(
     replayed
 }
 
-/// Changes an annotation of the object again and again, so that it is reconciled more often than the watch reports
+/// Changes an annotation of the object until `done` is set, so that reconciles are more frequent than watch events of
 /// pods.
 async fn annotate_until(objects: &Objects, done: &AtomicBool) {
     let api = objects.deployments();
@@ -168,7 +168,7 @@ async fn wait_for_delivered_bindings(proxy: &Proxy, count: usize) {
     .await;
 }
 
-/// Waits until the delayed watch has delivered everything, and no more pods are created or deleted.
+/// Waits until no pod has been created or deleted for longer than the watch is delayed.
 async fn wait_until_writes_settle(proxy: &Proxy) {
     wait_until_settled(Duration::from_secs(2), "creations and deletions", async || {
         (count_pod_requests(proxy, "create"), count_pod_requests(proxy, "delete"))

@@ -8,8 +8,8 @@ use std::{
     process::Command,
 };
 
-/// Returns the path of a folder outside the workspace, after removing the folder if it exists. The path is the same in
-/// each run, so that cargo reuses what it built for a project there.
+/// Removes a folder outside the workspace if it exists, and returns its path. The path is the same in each run, so that
+/// cargo reuses what it built for a project there.
 pub(crate) fn stable_folder(name: &str) -> PathBuf {
     let mut checkout = DefaultHasher::new();
     env!("CARGO_MANIFEST_DIR").hash(&mut checkout);
@@ -19,8 +19,8 @@ pub(crate) fn stable_folder(name: &str) -> PathBuf {
     folder
 }
 
-/// Removes the environment variables that cargo sets for tests and that make it rebuild dependencies. Development
-/// builds get the debug level of the profile `test`.
+/// Keeps a cargo command from rebuilding dependencies: removes the environment variables that cargo set for this test,
+/// and sets the debug level of the profile `dev` to that of the profile `test`.
 pub(crate) fn without_test_variables(command: &mut Command) -> &mut Command {
     let is_test_variable = |name: &str| {
         name.starts_with("CARGO_PKG_")

@@ -21,7 +21,7 @@ pub(crate) fn lines_with(text: &str) -> Vec<String> {
     LINES.lock().iter().filter(|line| line.contains(text)).cloned().collect()
 }
 
-/// Appends to [`LINES`]. The subscriber writes a line at once.
+/// Appends to [`LINES`]. The subscriber writes each line in one call.
 struct LineWriter;
 
 impl io::Write for LineWriter {

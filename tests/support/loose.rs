@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::{objects::Objects, wait::TIMEOUT};
 
-/// The fields that the Rust type knows. The API server also stores objects with other fields or other types.
+/// The fields that the Rust type knows. The API server also stores objects with unknown fields or wrong types.
 #[derive(CustomResource, Serialize, Deserialize, Clone, Debug, JsonSchema)]
 #[kube(group = "tests.reknit.dev", version = "v1", kind = "Loose", plural = "loose", namespaced)]
 #[kube(status = "AddressableServiceStatus")]
@@ -43,7 +43,7 @@ pub(crate) fn dynamic_api(objects: &Objects) -> Api<DynamicObject> {
     Api::namespaced_with(objects.client.clone(), &objects.namespace, &ApiResource::erase::<Loose>(&()))
 }
 
-/// The constructor of a controller that sets `Ready` to False with the message `Service "seen" wasn't found.`
+/// Returns the constructor of a controller that sets `Ready` to False with the message `Service "seen" wasn't found.`
 pub(crate) fn marking_controller(namespace: &str) -> impl FnOnce(&Context) -> Result<Controller> + 'static {
     let selection = select().namespace(namespace);
     move |cx| Ok(Controller::selected::<Loose>(cx, selection).reconciler(MarkingReconciler).build())

@@ -84,8 +84,8 @@ impl Objects {
         .await;
     }
 
-    /// Waits until the status of an AddressableService is of the latest generation and shows this state. Returns the
-    /// object.
+    /// Waits until the status of an AddressableService is of the latest generation and shows the expected state.
+    /// Returns the object.
     pub(crate) async fn wait_for_state(&self, name: &str, expected: &State) -> AddressableService {
         eventually(format!("the state of {name} is {expected:?}"), TIMEOUT, async || {
             let object = self.addressables().get(name).await.ok()?;
@@ -94,7 +94,7 @@ impl Objects {
         .await
     }
 
-    /// Waits until the AddressableService has the address of this Service.
+    /// Waits until the AddressableService is Ready with the address of this Service.
     pub(crate) async fn wait_until_ready(&self, name: &str, service: &str) -> AddressableService {
         self.wait_for_state(name, &self.available(service)).await
     }

@@ -25,12 +25,13 @@ use super::{cargo::without_test_variables, wait::TIMEOUT};
 /// Builds and spawns the command of a [`Process`]. Returned by [`controller`] and [`example`].
 pub(crate) struct Builder(Command);
 
-/// The sample controller, listening on free ports of 127.0.0.1. Choose [`Builder::alone`] or [`Builder::electing`].
+/// The sample controller, listening on free ports of 127.0.0.1. Choose [`Builder::without_leader_election`] or
+/// [`Builder::with_leader_election`].
 pub(crate) fn controller(kubeconfig: &Path) -> Builder {
     builder("controller", kubeconfig)
 }
 
-/// One of the examples, with the same settings as [`controller`].
+/// An example of the workspace, with the same settings as [`controller`].
 pub(crate) fn example(name: &str, kubeconfig: &Path) -> Builder {
     builder(name, kubeconfig)
 }
@@ -82,25 +83,25 @@ impl Builder {
     }
 }
 
-/// A running process. It is killed when this is dropped.
+/// A child process, killed on drop.
 pub(crate) struct Process {
     child: Child,
     lines: Arc<Mutex<Vec<Value>>>,
-    /// The tasks that read stdout and stderr. They end when the process closes these.
+    /// The tasks that read stdout and stderr, each until the process closes its end.
     readers: [JoinHandle<()>; 2],
 }
 
 impl Process {
-    /// The output so far: parsed JSON lines, and other lines as strings.
+    /// The lines of stdout and stderr so far: JSON lines parsed, other lines as strings.
     pub(crate) fn lines(&self) -> Vec<Value> {
         self.lines.lock().clone()
     }
 
-    /// Waits for a line that matches. Fails the test with the last lines if there is none within [`TIMEOUT`].
+    /// Waits for a line that matches. Fails the test if the output ends first, or after [`TIMEOUT`].
     pub(crate) async fn wait_for_line(&self, what: &str, matching: impl Fn(&Value) -> bool) -> Value {
         let began = Instant::now();
         loop {
-            // Checked before the lines, so that the last line is not missed.
+            // Read before the lines, so that a line just before the end of the output is not missed.
             let output_ended = self.readers.iter().all(JoinHandle::is_finished);
             if let Some(line) = self.lines.lock().iter().find(|line| matching(line)) {
                 return line.clone();
@@ -131,7 +132,7 @@ impl Process {
         self.child.try_wait().expect("the child can be waited for").is_none()
     }
 
-    /// Waits until the process exits, and fails the test after a minute.
+    /// Waits until the process exits. Fails the test after [`TIMEOUT`].
     pub(crate) async fn wait_for_exit(&mut self) -> ExitStatus {
         let status = tokio::time::timeout(TIMEOUT, self.child.wait()).await;
         status
@@ -150,7 +151,7 @@ impl Process {
         self.lines()
     }
 
-    /// The sum of all series of a metric with these labels: `metric("reconcile_total", &[("result", "ok")])`.
+    /// The sum of those series of a metric that have these labels: `metric("reconcile_total", &[("result", "ok")])`.
     pub(crate) async fn metric(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         let text = get(&self.address("metrics").await, "/metrics").await.1;
         sum_of_series(&text, name, labels)
@@ -170,7 +171,7 @@ impl Process {
         .await;
     }
 
-    /// The address at which the process listens for `endpoint`: `metrics`, `probes`. It is read from the log.
+    /// Waits until the log names the address of `endpoint`, `metrics` or `probes`, and returns the address.
     pub(crate) async fn address(&self, endpoint: &str) -> String {
         let line = self
             .wait_for_line(&format!("the address of {endpoint}"), |line| has_address(line, endpoint))
@@ -200,8 +201,8 @@ fn collect_lines(
 /// The executables by name.
 static EXECUTABLES: LazyLock<BTreeMap<String, PathBuf>> = LazyLock::new(build_executables);
 
-/// Builds every executable. Cargo runs one build at a time, so a test that runs a long build of its own calls this
-/// first. Otherwise the tests that need an executable would have to wait for that build.
+/// Builds every executable. A test calls this before a long cargo build of its own. Cargo runs one build at a time, so
+/// tests that need an executable would otherwise wait for the long build.
 pub(crate) fn build_all() {
     LazyLock::force(&EXECUTABLES);
 }
@@ -212,7 +213,7 @@ fn executable(name: &str) -> PathBuf {
 }
 
 /// Builds all binaries and examples with the features and the profile of `cargo test` in the root, so that nothing is
-/// compiled twice. Without the examples cargo would leave out the features of dev-dependencies.
+/// compiled twice. `--examples` enables the features of dev-dependencies.
 fn build_executables() -> BTreeMap<String, PathBuf> {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     let workspace =

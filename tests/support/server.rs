@@ -1,4 +1,4 @@
-//! The API server of a test, and the lock for tests that run while no other test does.
+//! The API server of a test, and a lock that lets one test run alone.
 
 use std::{ops::Deref, path::PathBuf};
 
@@ -8,7 +8,7 @@ use tokio::sync::{OnceCell, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::{objects::Objects, proxy::Proxy, wait::TIMEOUT};
 
-/// Every test holds this lock. A test that measures time holds it exclusively.
+/// Every test holds this lock: shared, or exclusively if the test measures time.
 static LOCK: RwLock<()> = RwLock::const_new(());
 /// Set once the CRDs of the samples are installed in the shared API server.
 static CRDS: OnceCell<()> = OnceCell::const_new();

@@ -71,7 +71,7 @@ impl Objects {
         pods.into_iter().filter(|pod| is_controlled_by(pod, object)).collect()
     }
 
-    /// Those of them that have neither ended nor are being deleted.
+    /// The pods that this object controls and that are alive: neither ended nor being deleted.
     pub(crate) async fn alive_pods(&self, object: &SimpleDeployment) -> Vec<Pod> {
         self.controlled_pods(object).await.into_iter().filter(is_alive).collect()
     }
@@ -85,8 +85,8 @@ impl Objects {
         .await
     }
 
-    /// Waits until the object has adopted the pod `name` and has deleted one pod, possibly that one, so that `count`
-    /// are left.
+    /// Waits until `count` pods are alive and the object controls the pod `name`, unless the scale-down has deleted
+    /// that pod.
     pub(crate) async fn wait_for_adoption_and_scale_down(
         &self,
         name: &str,
@@ -100,8 +100,8 @@ impl Objects {
         .await;
     }
 
-    /// Waits until the status is of the latest generation and has this number of ready replicas, and the Ready
-    /// condition has this status, reason and message.
+    /// Waits until the status is of the latest generation, with this number of ready replicas. `ready` is the expected
+    /// status, reason and message of the Ready condition.
     async fn wait_for_deployment_status(
         &self,
         name: &str,
@@ -132,12 +132,12 @@ impl Objects {
         .await
     }
 
-    /// Waits until all pods of the object are ready.
+    /// Waits until the Ready condition is True with this number of ready replicas.
     pub(crate) async fn wait_for_ready_pods(&self, name: &str, replicas: i32) -> SimpleDeployment {
         self.wait_for_deployment_status(name, replicas, ["True", "", ""]).await
     }
 
-    /// Waits until the status reports this number of ready and of unready pods.
+    /// Waits until the status reports `ready` ready pods and `unready` unready pods.
     pub(crate) async fn wait_for_unready_pods(
         &self,
         name: &str,
@@ -149,8 +149,8 @@ impl Objects {
     }
 }
 
-/// The number of ready replicas, and the status, reason and message of the Ready condition. `None` if the status is not
-/// of the latest generation.
+/// The number of ready replicas, and the status, reason and message of the Ready condition. `None` if there is no Ready
+/// condition, or if the status is not of the latest generation.
 fn observed_status(object: &SimpleDeployment) -> Option<(i32, [String; 3])> {
     let status = object.status.as_ref()?;
     let ready = status.duck.condition("Ready")?;
@@ -170,10 +170,14 @@ pub(crate) fn is_alive(pod: &Pod) -> bool {
     pod.metadata.deletion_timestamp.is_none() && !matches!(phase, Some("Failed" | "Succeeded"))
 }
 
-/// The status of a running pod that is ready or not.
-pub(crate) fn running_pod_status(ready: bool) -> Value {
-    let ready = if ready { "True" } else { "False" };
-    json!({ "phase": "Running", "conditions": [{ "type": "Ready", "status": ready }] })
+/// The status of a running pod that is ready.
+pub(crate) fn ready_pod_status() -> Value {
+    json!({ "phase": "Running", "conditions": [{ "type": "Ready", "status": "True" }] })
+}
+
+/// The status of a running pod that is not ready.
+pub(crate) fn unready_pod_status() -> Value {
+    json!({ "phase": "Running", "conditions": [{ "type": "Ready", "status": "False" }] })
 }
 
 /// A pod with this name and image, and the label by which the SimpleDeployment `owner` adopts it.

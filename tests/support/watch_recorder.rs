@@ -1,4 +1,4 @@
-//! A watch of the test's own that records what each write changed.
+//! Records the events of a watch, and what each write changed.
 
 use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
@@ -13,7 +13,7 @@ use reknit::testing::eventually;
 
 use super::wait::TIMEOUT;
 
-/// The difference between an event and the previous event of the object.
+/// What a write changed: the difference between an event and the previous event of its object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Write {
     Created,
@@ -21,6 +21,7 @@ pub(crate) enum Write {
     Status,
     /// Only the finalizers changed.
     Finalizers,
+    /// Any other change, or several changes at once.
     Other,
     Deleted,
 }
@@ -42,7 +43,7 @@ impl RecordedEvent {
     }
 }
 
-/// The number of writes of one type: the lowest and the highest number for an object, and the sum for all objects.
+/// Counts of one type of write: the lowest and the highest count of an object, and the sum over all objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WriteCounts {
     pub min: usize,
@@ -64,7 +65,7 @@ impl WatchRecorder {
             Api::namespaced_with(client.clone(), namespace, &ApiResource::erase::<K>(&()));
         let list = api.list(&ListParams::default()).await.expect("the list");
         let version = list.metadata.resource_version.expect("a resourceVersion");
-        let objects = list.items.into_iter().map(|object| (name(&object), object)).collect();
+        let objects = list.items.into_iter().map(|object| (name_of(&object), object)).collect();
         let events = Arc::default();
         let task = tokio::spawn(watch(api, version, objects, Arc::clone(&events)));
         Self { events, task }
@@ -87,7 +88,7 @@ impl WatchRecorder {
         self.events_of(name).into_iter().map(|event| event.write).collect()
     }
 
-    /// Counts the writes of one type. Objects without any event are left out.
+    /// Counts the writes of one type to each object that has events.
     pub(crate) fn counts(&self, write: Write) -> WriteCounts {
         let by_name = self.events.lock();
         let counts: Vec<_> = by_name
@@ -145,7 +146,7 @@ async fn watch(
                     WatchEvent::Error(error) => panic!("the test's own watch failed: {error}"),
                 };
                 version = object.metadata.resource_version.clone().expect("a resourceVersion");
-                let name = name(&object);
+                let name = name_of(&object);
                 let write = if deleted {
                     objects.remove(&name);
                     Write::Deleted
@@ -176,6 +177,6 @@ fn difference(old: Option<&DynamicObject>, new: &DynamicObject) -> Write {
     }
 }
 
-fn name(object: &DynamicObject) -> String {
+fn name_of(object: &DynamicObject) -> String {
     object.metadata.name.clone().unwrap_or_default()
 }

@@ -34,7 +34,7 @@ impl Spaces {
         let uid = created.metadata.uid.clone();
         self.pods
             .until(&Key::of(&created), |pod| match pod {
-                // The cache already has the pod that was created above.
+                // The cache already had the created pod, so the pod was deleted.
                 None => Some(Err("the space was deleted".into())),
                 Some(pod) if pod.metadata.uid != uid => Some(Err("the space was replaced".into())),
                 Some(pod) => match pod.status.as_ref()?.phase.as_deref()? {
@@ -90,7 +90,7 @@ fn pod(phase: Option<&str>, uid: &str) -> Pod {
     });
     pod
 }
-fn spaces(client: Client) -> (Context, Spaces) {
+fn preloaded_spaces(client: Client) -> (Context, Spaces) {
     let cx = Context::preloaded("test", client, vec![]);
     cx.provide(Flags { namespace: "ide".into() });
     let spaces = Spaces::new(&cx).unwrap();
@@ -105,7 +105,7 @@ fn echo_client() -> Client {
 }
 #[tokio::test]
 async fn until_sees_the_created_pod_at_once_and_then_each_change() {
-    let (_cx, spaces) = spaces(echo_client());
+    let (_cx, spaces) = preloaded_spaces(echo_client());
     let waiter = tokio::spawn({
         let spaces = spaces.clone();
         async move { spaces.create_and_wait(&pod(None, "1")).await }
@@ -120,7 +120,7 @@ async fn until_sees_the_created_pod_at_once_and_then_each_change() {
 #[tokio::test]
 async fn until_ends_when_the_pod_is_deleted_or_replaced() {
     for replaced in [false, true] {
-        let (_cx, spaces) = spaces(echo_client());
+        let (_cx, spaces) = preloaded_spaces(echo_client());
         let waiter = tokio::spawn({
             let spaces = spaces.clone();
             async move { spaces.create_and_wait(&pod(None, "1")).await }

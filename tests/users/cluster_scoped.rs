@@ -60,5 +60,5 @@ async fn a_namespaced_child_enqueues_its_owner_by_a_key_without_namespace() {
     let cx = Context::new("test", crate::unreachable_client());
     let controller = controller(&cx).unwrap();
     cx.get::<Informer<Secret>>().insert(secret_of(&Realm::new("north", RealmSpec {})));
-    assert_eq!(controller.queued(), [Key::new(None, "north")]);
+    assert_eq!(controller.take_queued(), [Key::new(None, "north")]);
 }

@@ -50,7 +50,7 @@ fn probing_controller(cx: &Context) -> Result<Controller> {
     Ok(build.reconciler(ProbingReconciler { queue, results, network }).build())
 }
 
-/// Reads the ConfigMap `shared` in every reconcile, and creates it in that of the object `one`.
+/// Reads the ConfigMap `shared` in every reconcile. The reconcile of the object `one` creates the ConfigMap if missing.
 struct CreatingReconciler {
     client: Client,
     config_maps: Tracked<ConfigMap>,
@@ -68,7 +68,7 @@ impl ReconcileKind for CreatingReconciler {
             config_map.metadata.namespace = object.namespace();
             let api = Api::namespaced(self.client.clone(), "default");
             api.create(&PostParams::default(), &config_map).await?;
-            assert!(self.config_maps.get(object, "shared").is_some(), "a pass reads its own writes");
+            assert!(self.config_maps.get(object, "shared").is_some(), "the pass does not read its own write");
         }
         Ok(Outcome::done())
     }
@@ -113,11 +113,11 @@ async fn a_task_enqueues_its_key_when_its_probe_ends() {
     let cx = Context::preloaded("test", echo_client(), objects());
     let controller = probing_controller(&cx).unwrap();
     assert_eq!(controller.once(&Key::new("default", "one")).await.unwrap(), Outcome::skip());
-    assert!(controller.queued().is_empty());
+    assert!(controller.take_queued().is_empty());
     cx.get::<Network>().0.notify_one();
     tokio::task::yield_now().await;
     tokio::task::yield_now().await;
-    assert_eq!(controller.queued(), [Key::new("default", "one")]);
+    assert_eq!(controller.take_queued(), [Key::new("default", "one")]);
 }
 #[tokio::test]
 async fn a_status_write_does_not_enqueue_its_key_and_a_user_write_enqueues_all_keys_that_read_the_object() {
@@ -127,12 +127,12 @@ async fn a_status_write_does_not_enqueue_its_key_and_a_user_write_enqueues_all_k
     // The object two tracks the ConfigMap, which does not exist yet.
     let _ = creating.once(&two).await.unwrap();
     assert_eq!(
-        (creating.queued(), other.queued()),
+        (creating.take_queued(), other.take_queued()),
         (vec![], vec![two.clone()]),
-        "the status write enqueues two in the other controller only"
+        "keys that the status write enqueues: two, in the other controller only"
     );
     let _ = creating.once(&one).await.unwrap();
-    // The object one created the ConfigMap, but its status may have been computed before.
-    assert_eq!(creating.queued(), [one.clone(), two]);
-    assert_eq!(other.queued(), [one]);
+    // The key one is enqueued too: its status may have been computed before its reconcile created the ConfigMap.
+    assert_eq!(creating.take_queued(), [one.clone(), two]);
+    assert_eq!(other.take_queued(), [one]);
 }

@@ -92,7 +92,7 @@ async fn the_configuration_does_not_change_during_a_reconcile() {
 #[tokio::test]
 async fn the_name_of_a_controller_is_not_its_type_path() {
     let path = std::any::type_name::<Reconciler<FixedClock>>();
-    assert!(path.contains('<') && path.contains("::"), "{path} could not name a Lease");
+    assert!(path.contains('<') && path.contains("::"), "{path} could name a Lease");
     let cx = Context::new("test", crate::unreachable_client());
     assert_eq!(
         controller_with_clock(FixedClock)(&cx).unwrap().name(),

@@ -83,9 +83,9 @@ async fn a_change_enqueues_the_keys_of_the_old_and_of_the_new_object() {
     let controller = controller(&cx).unwrap();
     let secrets: Informer<Secret> = cx.get();
     secrets.insert(secret("one"));
-    assert_eq!(controller.queued(), [Key::new("x", "one")]);
+    assert_eq!(controller.take_queued(), [Key::new("x", "one")]);
     secrets.insert(secret("two"));
-    assert_eq!(controller.queued(), [Key::new("x", "one"), Key::new("x", "two")]);
+    assert_eq!(controller.take_queued(), [Key::new("x", "one"), Key::new("x", "two")]);
 }
 #[tokio::test]
 async fn objects_read_by_name_by_selector_or_by_reference_are_tracked() {
@@ -99,7 +99,7 @@ async fn objects_read_by_name_by_selector_or_by_reference_are_tracked() {
     object.metadata.annotations = Some([("samples.knative.dev/class".into(), "plain".into())].into());
     object.metadata.resource_version = Some("1".into());
     cx.get::<Informer<AddressableService>>().insert(object);
-    assert_eq!(controller.queued().len(), 1);
+    assert_eq!(controller.take_queued().len(), 1);
     let _ = controller.once(&Key::new("default", "x")).await;
     let service = |namespace: &str, name: &str, app: &str| {
         let mut service = Service::default();
@@ -116,10 +116,10 @@ async fn objects_read_by_name_by_selector_or_by_reference_are_tracked() {
         ("other", "b", "web", 0),
     ] {
         services.insert(service(namespace, name, app));
-        assert_eq!(controller.queued().len(), enqueued, "{namespace}/{name} {app}");
+        assert_eq!(controller.take_queued().len(), enqueued, "{namespace}/{name} {app}");
     }
     let gvk = kube::core::GroupVersionKind::gvk("serving.knative.dev", "v1", "Service");
     let kind = kube::discovery::ApiResource::from_gvk(&gvk);
     cx.informer_of(&kind, select()).insert(kube::api::DynamicObject::new("s", &kind).within("default"));
-    assert_eq!(controller.queued(), [Key::new("default", "x")]);
+    assert_eq!(controller.take_queued(), [Key::new("default", "x")]);
 }

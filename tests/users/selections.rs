@@ -36,7 +36,7 @@ async fn there_is_one_informer_for_each_kind_and_selection() {
     let ide = cx.informer::<Pod>(select().namespace("ide").label("a", "1").label("b", "2"));
     assert!(
         ide.same(&cx.informer(select().label("b", "2").label("a", "1").namespace("ide"))),
-        "the order of labels does not matter"
+        "the order of labels matters"
     );
     assert!(!ide.same(&all));
     let informers: Informers = cx.get();

@@ -43,7 +43,7 @@ async fn the_address_of_an_existing_service_is_published() {
     assert!(passed.events().is_empty());
     let after = passed.object::<AddressableService>("default/x").unwrap();
     let again = given(after).and(service("web")).pass(controller, "default/x").await;
-    assert!(again.writes().is_empty(), "an unchanged status is not written");
+    assert!(again.writes().is_empty(), "an unchanged status was written");
 }
 #[tokio::test]
 async fn the_finalizer_is_added_first_and_the_status_write_uses_its_resource_version() {
@@ -67,7 +67,7 @@ async fn a_finalizing_reconcile_records_its_event_and_removes_the_finalizer() {
     let withdrawn = Event::normal("AddressWithdrawn", "The address is no longer published");
     assert_eq!(passed.events(), [withdrawn, Event::normal("FinalizerUpdate", "Updated \"x\" finalizers")]);
     assert_eq!(passed.writes().last().unwrap(), "patch addressableservices default/x");
-    assert!(passed.object::<AddressableService>("default/x").is_none(), "the object is deleted");
+    assert!(passed.object::<AddressableService>("default/x").is_none(), "the object was not deleted");
 }
 #[tokio::test]
 async fn a_failed_status_write_is_the_error_of_the_reconcile() {

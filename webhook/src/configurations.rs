@@ -15,7 +15,7 @@ use crate::{
     webhook::Webhook,
 };
 
-/// The entry of a configuration. Both have the same name.
+/// The entry of this webhook in a webhook configuration. The entry and the configuration have the same name.
 pub(crate) struct Entry {
     pub(crate) name: String,
     pub(crate) path: &'static str,
@@ -45,10 +45,11 @@ impl Webhook {
     }
 
     /// Returns the configurations of this webhook: MutatingWebhookConfigurations for defaulting and bindings,
-    /// ValidatingWebhookConfigurations for validation and ConfigMaps, with the rules for its Kinds. `client_config` says
-    /// how the API server reaches a path. Requests fail while the webhook is down.
+    /// ValidatingWebhookConfigurations for validation and ConfigMaps, with the rules for its Kinds. `client_config`
+    /// returns the client configuration for a path. Requests fail while the webhook is down.
     ///
-    /// The names are those of [`assemble`](Self::assemble), whose controller keeps the rules and the CA bundle up to date.
+    /// The configurations have the names that [`assemble`](Self::assemble) expects. Its controller keeps the rules and
+    /// the CA bundle up to date.
     ///
     /// ```
     /// use k8s_openapi::api::{

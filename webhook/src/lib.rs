@@ -1,15 +1,16 @@
 //! Admission and conversion webhooks for Kubernetes Kinds, and the certificate that they serve.
 //!
-//! A Kind declares its rules by [`Validatable`](reknit_apis::Validatable) and its defaults by [`kind!`](reknit_apis::kind).
-//! Defaults that depend on the request are declared by [`Defaultable`](reknit_apis::Defaultable). A [`Webhook`] collects the
-//! Kinds and answers the API server. Its documentation has a whole example and a test without a server.
+//! A Kind declares its rules by [`Validatable`](reknit_apis::Validatable) and its defaults by
+//! [`kind!`](reknit_apis::kind). [`Defaultable`](reknit_apis::Defaultable) declares defaults that depend on the
+//! request. A [`Webhook`] collects the Kinds and answers the API server. Its documentation has a whole example and a
+//! test without a server.
 //!
 //! # Defaulting
 //!
-//! The patch contains the changes that the defaults make, and keeps fields that the Kind does not know. It also sets the
-//! annotations `<group>/creator` and `<group>/lastModifier`, the second when the user changes the spec, unless
-//! [`user_annotations`](Webhook::user_annotations) disables them. Values of `#[serde(default)]` are not in the patch; see
-//! [`defaulting`](Webhook::defaulting). An object that cannot be decoded is refused: `mutation failed: …`.
+//! The patch contains the changes that the defaults make, and keeps fields that the Kind does not know. Unless
+//! [`user_annotations`](Webhook::user_annotations) disables them, it also sets the annotations `<group>/creator` on
+//! creation and `<group>/lastModifier` when the user changes the spec. Values of `#[serde(default)]` are not in the
+//! patch; see [`defaulting`](Webhook::defaulting). An object that cannot be decoded is refused: `mutation failed: …`.
 //!
 //! # Validation
 //!
@@ -17,7 +18,7 @@
 //! failed: …`. Field errors of warning level are returned as warnings, which kubectl prints.
 //!
 //! Faults of fields have the status of the API server's own validation: 422 `Invalid`, with a cause for each field in
-//! `details.causes`. kubectl prints these instead of the message:
+//! `details.causes`. kubectl prints the causes instead of the message:
 //!
 //! ```text
 //! The Lamp "hall" is invalid:
@@ -26,7 +27,7 @@
 //! ```
 //!
 //! Faults that defaulting or validation finds while it decodes the object have causes too. Every other refusal, such as
-//! that of a callback, is a 400 `BadRequest` as in Knative.
+//! the refusal of a callback, is a 400 `BadRequest` as in Knative.
 //!
 //! Some requests are allowed so that no object gets stuck. A stored object that cannot be decoded can be deleted and
 //! replaced. The finalizers of a terminating object can be removed even if the object is invalid. If only the status
@@ -36,40 +37,42 @@
 //!
 //! # Strictness
 //!
-//! An unknown field is refused with its path, such as `unknown field "spec.serviceNmae"`. That includes fields beside a
-//! flattened part and in an untagged enum. The message names the first twenty unknown fields. An unknown field that the
-//! stored object already has is allowed, even if it moves to another item of a list. The API server prunes unknown
-//! fields before it calls the webhook, unless the schema of the Kind preserves them. A field name that exists only as a
-//! `#[serde(alias)]` is unknown.
+//! An unknown field is refused with its path, such as `unknown field "spec.serviceNmae"`. Unknown fields beside a
+//! flattened part and in an untagged enum are refused, too. The message names the first twenty unknown fields. An
+//! unknown field that the stored object already has is allowed, even if it moves to another item of a list. The API
+//! server prunes unknown fields before it calls the webhook, unless the schema of the Kind preserves them. A field name
+//! that exists only as a `#[serde(alias)]` is unknown.
 //!
 //! # Dry runs
 //!
-//! Defaulting and validation have no effect beyond the response. [Callbacks](Webhook::callback) are not called in a dry run.
+//! Defaulting and validation have no effect beyond the response. [Callbacks](Webhook::callback) are not called in a dry
+//! run.
 //!
 //! # Bindings
 //!
-//! [`binding`](Webhook::binding) injects into the pod templates of the subjects of a [`Bindable`](reknit_reconciler::Bindable)
-//! Kind, as Knative's `psbinding` does.
+//! [`binding`](Webhook::binding) injects into the pod templates of the subjects of a
+//! [`Bindable`](reknit_reconciler::Bindable) Kind, as Knative's `psbinding` does.
 //!
 //! # ConfigMaps
 //!
 //! [`config`](Webhook::config) lets defaults and rules read a ConfigMap of the system namespace, by
 //! [`Request::config`](reknit_apis::Request::config).
 //!
-//! [`config_validation`](Webhook::config_validation) refuses ConfigMaps of the system namespace that the process cannot parse,
-//! with the message of the parser, and changes of `_example`, which is documentation.
+//! [`config_validation`](Webhook::config_validation) refuses ConfigMaps of the system namespace that the process cannot
+//! parse, with the message of the parser, and changes of `_example`, which is documentation.
 //!
 //! # Versions
 //!
 //! [`conversion`](Webhook::conversion) converts objects between versions by way of the hub
-//! ([`Convertible`](reknit_apis::Convertible)), and sets the defaults of the resulting version. Of the metadata only labels and
-//! annotations change. [`migrate_storage`] stores all objects in the current storage version.
+//! ([`Convertible`](reknit_apis::Convertible)), and sets the defaults of the resulting version. Of the metadata only
+//! labels and annotations change. [`migrate_storage`] stores all objects in the current storage version.
 //!
 //! # Certificates
 //!
-//! A process ([`Webhook::assemble`]) keeps its certificate in the Secret `webhook-certs`. It is an ECDSA P-256 certificate,
-//! valid for seven days and renewed a day before its end. It covers the names of the Service and the hosts of the URLs by which
-//! configurations call the webhook. The leader writes the Secret, and every replica serves its certificate.
+//! A process ([`Webhook::assemble`]) keeps its certificate in the Secret `webhook-certs`. It is an ECDSA P-256
+//! certificate, valid for seven days and renewed a day before its end. It covers the names of the Service and the hosts
+//! of the URLs by which configurations call the webhook. The leader writes the Secret, and every replica serves its
+//! certificate.
 //!
 //! Each rotation creates an authority, and no handshake fails during a rotation. An authority is in the bundle
 //! `ca-cert.pem` for one rotation before it issues the served certificate, and for one rotation after. A new
@@ -80,7 +83,7 @@
 //! | key of the Secret | content |
 //! | --- | --- |
 //! | `server-cert.pem`, `server-key.pem` | the served certificate |
-//! | `ca-cert.pem` | the trusted authorities: the one before, the current one and the next |
+//! | `ca-cert.pem` | the trusted authorities: previous, current and next |
 //! | `next-ca-cert.pem`, `next-ca-key.pem` | the authority of the next certificate |
 
 mod admission;

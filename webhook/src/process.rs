@@ -34,14 +34,15 @@ impl Webhook {
     /// | ValidatingWebhookConfiguration | `validation.webhook.<domain>` |
     /// | ValidatingWebhookConfiguration | `config.webhook.<domain>` |
     ///
-    /// The API server calls the last one for all ConfigMaps that its selectors match, and refuses their changes while
-    /// the webhook is down. The selectors should match the checked ConfigMaps by a label. They must not match
-    /// `kube-root-ca.crt`: in a new namespace, the pod of the webhook cannot start until that ConfigMap exists.
+    /// The API server calls `config.webhook.<domain>` for all ConfigMaps that the selectors of the entry match, and
+    /// refuses changes of these ConfigMaps while the webhook is down. The selectors should match the checked ConfigMaps
+    /// by a label. They must not match `kube-root-ca.crt`: in a new namespace, the pod of the webhook cannot start
+    /// until that ConfigMap exists.
     ///
     /// # Errors
     ///
-    /// Fails at once without a system namespace, or if the arguments of [`certificates`](Self::certificates) are out of range. The
-    /// server fails if it cannot listen.
+    /// Fails at once without a system namespace, or if the arguments of [`certificates`](Self::certificates) are out of
+    /// range. The server fails if it cannot listen.
     pub fn assemble<L: Future<Output = Result<TcpListener>> + Send + 'static>(
         mut self,
         cx: &Context,
@@ -56,7 +57,7 @@ impl Webhook {
         self.system_namespace = Some(namespace.into());
         self = self.watch_configs(cx).watch_bindings(cx);
         let identity = Identity::default();
-        let configurations = self.called_by();
+        let configurations = self.maintained_configurations();
         let (controller, secret_informer) =
             CertificateReconciler::controller(cx, namespace, names, self.lifetime, configurations, &identity);
         let (registry, shutdown) = (cx.metrics().clone(), cx.shutdown());
@@ -71,7 +72,7 @@ impl Webhook {
     }
 
     /// Returns the objects that the controller keeps up to date.
-    fn called_by(&self) -> Vec<Configuration> {
+    fn maintained_configurations(&self) -> Vec<Configuration> {
         let conversion =
             |name: &String| Configuration::new::<CustomResourceDefinition>(name.clone(), CONVERSION, None);
         let entry = |Entry { name, path, rules, is_mutating, label_expression }: Entry| {

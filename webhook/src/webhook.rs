@@ -61,7 +61,7 @@ pub struct Webhook {
     pub(crate) validation: BTreeMap<GroupVersionKind, ValidatedKind>,
     /// The parsers of each ConfigMap, by its name.
     pub(crate) config_maps: BTreeMap<String, Vec<ParseConfigMap>>,
-    /// Whether defaulting sets the annotations for the creator and the last modifier.
+    /// True if defaulting sets the annotations for the creator and the last modifier.
     pub(crate) user_annotations: bool,
     /// The ConfigMaps whose values requests carry.
     pub(crate) config_values: ConfigValues,
@@ -78,8 +78,8 @@ impl Webhook {
     /// The name of the controller that keeps the certificate and the configurations up to date.
     pub const CONTROLLER: &'static str = "webhook";
 
-    /// Creates a webhook without Kinds. The domain is usually the group of its Kinds. The names of the configurations end in it:
-    /// `defaulting.webhook.<domain>`, `validation.webhook.<domain>`.
+    /// Creates a webhook without Kinds. The domain is usually the group of its Kinds. The names of the configurations
+    /// end in the domain: `defaulting.webhook.<domain>`, `validation.webhook.<domain>`.
     pub fn new(domain: &str) -> Self {
         Self {
             domain: domain.into(),

@@ -72,7 +72,8 @@ async fn run(args: Args) -> Result<()> {
     args.write.map_or(Ok(()), |name| write(&benchmark.report, &name))
 }
 
-/// Runs the future until it completes or a signal arrives. Dropping it stops the processes that it started.
+/// Runs the future until it completes or a signal arrives. A signal drops the future, which stops the processes that it
+/// started.
 async fn unless_interrupted<T>(future: impl Future<Output = Result<T>>) -> Result<T> {
     tokio::select! {
         result = future => result,

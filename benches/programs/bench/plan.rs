@@ -41,7 +41,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Starts an empty API server.
+    /// Starts an empty API server for the measurement of the selected candidates.
     pub(crate) async fn start(mut self, programs: &Path) -> Result<Benchmark> {
         if self.full {
             self.objects = vec![5_000, 50_000];
@@ -83,7 +83,7 @@ impl Benchmark {
         if self.plan.memory {
             self.memory().await?;
         }
-        // Measured last, because it adds objects that would be part of the other figures.
+        // Measured after throughput and memory, because it adds objects, which would change their figures.
         self.latency().await?;
         eprintln!("measuring idle processes");
         let idle = idle::measure(&self.cluster, compared(&self.candidates), self.max_workers()).await?;
@@ -99,7 +99,7 @@ impl Benchmark {
         for run in 1..=self.plan.runs {
             let mut order: Vec<_> = compared(&self.candidates).zip(&mut setting.candidates).collect();
             if run % 2 == 0 {
-                order.reverse(); // drift over time, or the run before, then affects all candidates alike
+                order.reverse(); // so that drift over time and the previous run affect all candidates alike
             }
             for (candidate, runs) in order {
                 self.cluster.restore_snapshot().await?;
@@ -117,7 +117,7 @@ impl Benchmark {
     /// Measures the seconds that the floor takes to list both Kinds. Returns `None` if the floor is not measured.
     async fn listing(&self) -> Result<Option<Spread>> {
         let Some(floor) =
-            self.candidates.iter().find(|candidate| candidate.is_floor() && !candidate.also_watches())
+            self.candidates.iter().find(|candidate| candidate.is_floor() && !candidate.is_watching_floor())
         else {
             return Ok(None);
         };
@@ -148,7 +148,7 @@ impl Benchmark {
             for run in 1..=self.plan.runs {
                 // The plain floor watches here too, so the watching floor is left out.
                 let candidates = compared(&self.candidates).zip(&mut setting.candidates);
-                for (candidate, runs) in candidates.filter(|(candidate, _)| !candidate.also_watches()) {
+                for (candidate, runs) in candidates.filter(|(candidate, _)| !candidate.is_watching_floor()) {
                     let measured =
                         latency::measure(&self.cluster, candidate, services, setting.workers).await?;
                     eprintln!(
@@ -167,7 +167,8 @@ impl Benchmark {
     }
 }
 
-/// The candidates whose speed is compared. Tuned variants are as fast as the others, and only their memory is measured.
+/// Returns the candidates whose speed is compared. Of tuned variants, which are as fast as the others, only the memory
+/// is measured.
 fn compared(candidates: &[Candidate]) -> impl Iterator<Item = &Candidate> {
     candidates.iter().filter(|candidate| !candidate.is_tuned())
 }

@@ -141,7 +141,7 @@ async fn a_pass_does_not_wait_for_the_probe_which_enqueues_the_key_when_it_ends(
     drop(cx);
     assert!(controller.once(&key).await.is_ok());
     assert_eq!(server.object::<Deployment>(Some("default"), "x"), None);
-    eventually("the end of the probe", TIMEOUT, async || controller.queued().contains(&key)).await;
+    eventually("the end of the probe", TIMEOUT, async || controller.take_queued().contains(&key)).await;
     assert!(controller.once(&key).await.is_ok());
     let child = server.object::<Deployment>(Some("default"), "x").unwrap();
     assert_eq!(controller_of(&child), Some(("Waitdeployment".into(), "x".into())));

@@ -9,7 +9,7 @@ pub(crate) enum Delta {
     Deleted(Object),
 }
 
-/// The deltas of one event: two if an object was deleted and created again under its name.
+/// The deltas of one event: none, one, or two if another object of the same name replaced the cached object.
 pub(crate) type Deltas = [Option<Delta>; 2];
 
 impl Delta {

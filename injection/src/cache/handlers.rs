@@ -21,7 +21,7 @@ pub(crate) type UndecodableHandler = Box<dyn Fn(&Key, &str) + Send + Sync>;
 
 /// The handlers of one informer. A handler that panics is logged and called again with the next change.
 pub(crate) struct Handlers<K> {
-    /// Called first, since the other handlers may read the indexes.
+    /// Called before `changes`, since those handlers may read the indexes.
     pub(crate) indexes: Vec<ChangeHandler<K>>,
     pub(crate) changes: Vec<ChangeHandler<K>>,
     pub(crate) key_events: Vec<KeyEventHandler>,
@@ -35,7 +35,8 @@ impl<K> Default for Handlers<K> {
 }
 
 impl<K: Cached> Handlers<K> {
-    /// Calls all handlers. `decoded` is the new object; `None` if the object was deleted.
+    /// Calls the handlers of indexes and changes, or of undecodable objects if the delta cannot be decoded, and then
+    /// the handlers of key events. `decoded` is the new object; `None` if the object was deleted.
     pub(crate) fn notify(&self, delta: &Delta, decoded: Option<&Arc<K>>, kind: &Arc<ApiResource>) {
         let event = KeyEvent::of(delta);
         if !(self.indexes.is_empty() && self.changes.is_empty()) {
@@ -60,7 +61,7 @@ impl<K: Cached> Handlers<K> {
     }
 }
 
-/// Decodes a delta. Fails only if cached bytes that could be decoded before no longer can be.
+/// Decodes a delta. A failure is unexpected, since each object could be decoded when it arrived.
 fn decode_delta<K: Cached>(
     delta: &Delta,
     decoded: Option<&Arc<K>>,

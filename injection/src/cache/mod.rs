@@ -39,15 +39,19 @@ use crate::{
     object::{Object, RawObject},
 };
 
-/// The cache of an informer, fed by its reflector and by responses to this process: to its writes, to its reads of one object, and to the
-/// lists that read a written object back.
+/// The value of `is_deletion` for an object that is not in the response to a deletion.
+const NOT_A_DELETION: bool = false;
+
+/// The cache of an informer. It applies the lists and watches of its reflector, and the responses to this process's
+/// writes, reads of one object, and lists that read a written object back.
 ///
 /// `stores` is locked only while it is read or changed, so handlers may read the cache. `handlers` stays locked until
-/// all handlers of a change have returned. So they see changes in one order, and have seen an own write when its
-/// request returns. `undecodable` is locked briefly too, and never together with `stores`.
+/// all handlers of a change have returned, so all handlers see changes in the same order, and have seen an own write
+/// when its request returns. `undecodable` is also locked only while it is read or changed, and never together with
+/// `stores`.
 ///
-/// Each state is decoded once on arrival, to check that it can be. Only its encoded form is kept, and is decoded again
-/// on every read.
+/// Each state is decoded once on arrival, to find out whether decoding succeeds. The cache keeps only the encoded form,
+/// and decodes it again on every read.
 pub(crate) struct Cache<K> {
     pub(crate) name: String,
     pub(crate) kind: Arc<ApiResource>,
@@ -95,7 +99,7 @@ impl<K: Cached> Cache<K> {
         self.stores.write().part_mut(part).map(change);
     }
 
-    /// The object of this key, decoded.
+    /// The object of this key, decoded; `None` if it is not cached.
     pub(crate) fn get(&self, key: &Key) -> Option<Arc<K>> {
         self.decode(&self.object(key)?)
     }
@@ -108,13 +112,16 @@ impl<K: Cached> Cache<K> {
         }
     }
 
-    /// Decodes a cached object, which could be decoded when it arrived.
+    /// Decodes a cached object. A failure is unexpected, since the object could be decoded when it arrived: it is
+    /// logged, and the result is `None`.
     pub(crate) fn decode(&self, object: &Object) -> Option<Arc<K>> {
-        let log = |error: &String| tracing::error!(informer = self.name, key = %object.state().key(), error, "failed to decode an object");
+        let log = |error: &String| {
+            tracing::error!(informer = self.name, key = %object.state().key(), error, "failed to decode an object");
+        };
         object.decode(&self.kind).map(Arc::new).inspect_err(log).ok()
     }
 
-    /// The keys of all objects, including those that cannot be decoded.
+    /// The keys of all objects, including objects that cannot be decoded.
     pub(crate) fn keys(&self) -> Vec<Key> {
         let mut keys: Vec<_> = self.read(|stores| stores.all().map(|object| object.state().key()).collect());
         let undecodable: Vec<_> = self.undecodable.read().iter().map(|(key, _)| key.clone()).collect();
@@ -142,23 +149,26 @@ impl<K: Cached> Cache<K> {
 
     /// Applies an item of the current list.
     pub(crate) fn apply_listed(&self, raw: &RawObject<'_>) {
-        // Also marks the cached object as listed, even if its item then cannot be decoded.
         let state = raw.state();
-        let is_known = || {
+        // Before the item is decoded: an object whose item cannot be decoded must not count as absent.
+        let mark_listed = || {
             let mut stores = self.stores.write();
-            stores.in_namespace_mut(state.namespace).is_some_and(|store| store.is_known_item(&state))
+            stores.in_namespace_mut(state.namespace).is_some_and(|store| store.mark_listed(&state))
         };
-        if is_known() {
+        let is_stale = mark_listed();
+        if is_stale {
             return;
         }
         match self.decode_raw(raw) {
             Ok((object, decoded)) => {
                 self.update(state.namespace, Some(&decoded), |store| store.apply_listed(object))
             }
-            Err(why) => self.add_undecodable(raw, &why, is_known),
+            Err(why) => self.add_undecodable(raw, &why, mark_listed),
         }
     }
 
+    /// Ends the current list of a part: removes the objects that the list did not contain, and marks the part as
+    /// synced.
     pub(crate) fn finish_list(&self, part: usize, version: &str) {
         let handlers = self.handlers.lock();
         let unlisted = self.undecodable.write().finish_list(|key| self.is_in_part(key, part));
@@ -189,7 +199,7 @@ impl<K: Cached> Cache<K> {
                 Err(why) => self.add_undecodable(raw, &why, is_stale),
             }
         }
-        // `Store::apply_watched` does this for a decoded state.
+        // For a state that is neither stale nor undecodable, `Store::apply_watched` has advanced the version.
         if let Some(store) = self.stores.write().in_namespace_mut(state.namespace) {
             store.advance(state.version());
         }
@@ -200,7 +210,7 @@ impl<K: Cached> Cache<K> {
         self.delete(raw, |store| store.apply_deletion(&raw.state()));
     }
 
-    /// Applies a deletion, and removes the undecodable state of the object.
+    /// Applies a deletion, and removes the undecodable state of the object unless that is newer.
     fn delete(&self, raw: &RawObject<'_>, deletion: impl FnOnce(&mut Store) -> Deltas) {
         let (handlers, key) = (self.handlers.lock(), raw.key());
         let was_undecodable = self.undecodable.write().supersede(&raw.state());
@@ -223,12 +233,14 @@ impl<K: Cached> Cache<K> {
             ResponseState::Object { raw, text, is_deletion } if self.preloaded => {
                 self.apply_preloaded(raw, text, *is_deletion);
             }
-            ResponseState::Item { raw, text } if self.preloaded => self.apply_preloaded(raw, text, false),
+            ResponseState::Item { raw, text } if self.preloaded => {
+                self.apply_preloaded(raw, text, NOT_A_DELETION);
+            }
             ResponseState::Deleted { key, .. } | ResponseState::Absent { key, .. } if self.preloaded => {
                 self.remove(key)
             }
             ResponseState::Object { raw, is_deletion, .. } => self.apply_own_write(raw, *is_deletion),
-            ResponseState::Item { raw, .. } => self.apply_own_write(raw, false),
+            ResponseState::Item { raw, .. } => self.apply_own_write(raw, NOT_A_DELETION),
             ResponseState::Deleted { key, uid: Some(uid) } => {
                 self.update(key.namespace.as_deref(), None, |store| store.delete_uid(key, uid))
             }
@@ -240,8 +252,8 @@ impl<K: Cached> Cache<K> {
         true
     }
 
-    /// Applies the object in a response. If it cannot be encoded, decoded or matched with the selection, the cache
-    /// follows once the watch reports it.
+    /// Applies the object in a response. If the object cannot be encoded or decoded, or only the API server can tell
+    /// whether it is selected, it is left to the watch.
     fn apply_own_write(&self, raw: &RawObject<'_>, is_deletion: bool) {
         let Ok(object) = self.encode(raw) else { return };
         let Some(is_selected) = self.selection.admits(&object) else { return };
@@ -265,8 +277,8 @@ impl<K: Cached> Cache<K> {
         Ok((object, Arc::new(decoded)))
     }
 
-    /// Changes the store of a namespace and calls the handlers. `decoded` is the new object; `None` if objects are only
-    /// deleted. Does nothing if the namespace is not selected.
+    /// Changes the store of a namespace and calls the handlers. `decoded` is the new object; `None` if the change only
+    /// deletes. Does nothing if the namespace is not selected.
     fn update(
         &self,
         namespace: Option<&str>,
@@ -295,7 +307,7 @@ impl<K: Cached> Cache<K> {
     ) {
         for delta in deltas.into_iter().flatten() {
             let (state, [_, new]) = (delta.latest().state(), delta.objects());
-            // After the store has changed, and before handlers call `newest`.
+            // Handlers may call `newest`, which must not return the error of an older state.
             match new {
                 Some(_) => self.undecodable.write().supersede(&state),
                 None => self.undecodable.write().remove(&state.key()),
@@ -307,9 +319,9 @@ impl<K: Cached> Cache<K> {
         }
     }
 
-    /// Records a state that cannot be decoded, and calls the handlers once for each version.
+    /// Records a state that cannot be decoded, and calls the handlers once for each version. Ignores a stale state.
     ///
-    /// `is_stale` is evaluated under the lock of the handlers, when no object can change: a newer own write may have
+    /// `is_stale` is called while the handlers are locked, so that no object can change: a newer own write may have
     /// been applied while the object was decoded.
     fn add_undecodable(&self, raw: &RawObject<'_>, why: &str, is_stale: impl FnOnce() -> bool) {
         let handlers = self.handlers.lock();
@@ -322,7 +334,8 @@ impl<K: Cached> Cache<K> {
         handlers.notify_key_event(&KeyEvent::undecodable(key, self.encode(raw).ok().as_ref()));
     }
 
-    /// Removes the undecodable state of an object unless it is newer than `raw`, which is stale and does not change the store.
+    /// Handles a stale state, which does not change the store: removes the undecodable state of the object unless that
+    /// is newer.
     fn supersede_undecodable(&self, raw: &RawObject<'_>) {
         if self.undecodable.read().is_empty() {
             return;
@@ -333,15 +346,17 @@ impl<K: Cached> Cache<K> {
         }
     }
 
-    /// Calls the handlers for a key whose undecodable state was removed, unless a change has already called them.
+    /// Calls the key event handlers for a key whose undecodable state was removed, unless the deletion of its cached
+    /// object has already called them.
     fn notify_resolved(&self, handlers: &Handlers<K>, key: &Key, was_cached: bool) {
         match (was_cached, self.object(key)) {
-            (true, None) => {} // a change has already reported the deletion
+            (true, None) => {} // called with the deletion of the cached object
             (_, Some(object)) => handlers.notify_key_event(&KeyEvent::cached(&object)),
             (false, None) => handlers.notify_key_event(&KeyEvent::deleted(key.clone())),
         }
     }
 
+    /// Adds a handler, which is first called with the cached objects unless they are preloaded.
     pub(crate) fn add_handler(&self, handler: ChangeHandler<K>) {
         let mut handlers = self.handlers.lock();
         if !self.preloaded {
@@ -350,8 +365,8 @@ impl<K: Cached> Cache<K> {
         handlers.changes.push(handler);
     }
 
-    /// Adds a handler that is called before all others. It is first called with the cached objects, even if they are
-    /// preloaded.
+    /// Adds a handler that each change calls before all other handlers. It is first called with the cached objects,
+    /// even if they are preloaded.
     pub(crate) fn add_index(&self, handler: ChangeHandler<K>) {
         let mut handlers = self.handlers.lock();
         self.replay(&handler);
@@ -369,7 +384,7 @@ impl<K: Cached> Cache<K> {
         let mut handlers = self.handlers.lock();
         if !self.preloaded {
             self.objects().iter().for_each(|object| call_key_event(&handler, &KeyEvent::cached(object)));
-            for (key, _) in self.undecodable() {
+            for (key, _) in self.copy_undecodable() {
                 call_key_event(&handler, &KeyEvent::undecodable(key, None));
             }
         }
@@ -378,12 +393,13 @@ impl<K: Cached> Cache<K> {
 
     pub(crate) fn add_undecodable_handler(&self, handler: UndecodableHandler) {
         let mut handlers = self.handlers.lock();
-        self.undecodable().iter().for_each(|(key, why)| call_undecodable(&handler, key, why));
+        self.copy_undecodable().iter().for_each(|(key, why)| call_undecodable(&handler, key, why));
         handlers.undecodable.push(handler);
     }
 
-    /// A copy, since handlers may lock `undecodable` themselves, by calling [`newest`](Self::newest).
-    fn undecodable(&self) -> Vec<(Key, String)> {
+    /// Copies the undecodable states, since handlers lock `undecodable` themselves if they call
+    /// [`newest`](Self::newest).
+    fn copy_undecodable(&self) -> Vec<(Key, String)> {
         self.undecodable.read().iter().map(|(key, why)| (key.clone(), why.to_owned())).collect()
     }
 }

@@ -5,31 +5,35 @@ use std::sync::Arc;
 use reknit_apis::Key;
 use serde_json::Value;
 
-use super::{Cache, store::NOT_OWN_WRITE};
+use super::{Cache, NOT_A_DELETION, store::NOT_OWN_WRITE};
 use crate::{
     informer::cached::Cached,
     object::{Object, RawObject},
 };
 
 impl<K: Cached> Cache<K> {
-    /// Inserts an object that a test provides, if it is of this Kind.
+    /// Inserts an object that a test provides. Ignores objects of other Kinds.
     pub(crate) fn preload(&self, object: &Value) {
         let text = object.to_string();
         if let Ok(raw) = RawObject::scan_text(&text)
             && raw.is_of(&self.kind)
         {
-            self.apply_preloaded(&raw, &text, false);
+            self.apply_preloaded(&raw, &text, NOT_A_DELETION);
         }
     }
 
-    /// Inserts or removes an object of a preloaded cache, whatever its version.
+    /// Applies an object to a preloaded cache, whatever its version: caches it, or records that it cannot be decoded,
+    /// or removes it if it is gone or not selected.
     pub(super) fn apply_preloaded(&self, raw: &RawObject<'_>, text: &str, is_deletion: bool) {
         if raw.is_gone(is_deletion) {
             return self.remove(&raw.key());
         }
         let (object, decoded) = match self.decode_raw(raw) {
             Ok(object_and_decoded) => object_and_decoded,
-            Err(why) => return self.add_undecodable(raw, &why, || false),
+            Err(why) => {
+                let is_stale = || false;
+                return self.add_undecodable(raw, &why, is_stale);
+            }
         };
         let json = serde_json::from_str(text).unwrap_or_default();
         if self.selection.admits(&object) != Some(false) && self.selection.admits_fields(&json) {

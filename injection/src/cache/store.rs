@@ -5,12 +5,12 @@
 //! moment, before or after their echo in the watch. The rules:
 //!
 //! - A list replaces all cached objects, except those that this process has written since the list began. Lists are
-//!   consistent reads, so they contain everything that was written before. They are applied whatever their version, so
-//!   the cache follows a server that was restored from a backup.
-//! - Of two states of an object the one with the higher resourceVersion is newer. The older one is dropped. An equal
-//!   one is an echo and is dropped too. An object with another uid under the same name is another object.
-//! - The watch has reported everything up to `reached`. An own write at or below it that is not cached has been deleted
-//!   since.
+//!   consistent reads, so they contain everything that was written before they began. A list is applied even if its
+//!   version is lower than before, so the cache follows a server that was restored from a backup.
+//! - Of two states of an object, the state with the higher resourceVersion is newer. An older state, or one of the same
+//!   version (an echo), is dropped. An object with another uid under the same name is another object.
+//! - The watch has reported everything up to `reached`. If the object of an own write at or below `reached` is not
+//!   cached, it has been deleted since, and the write is dropped.
 //! - An object that an own write removed has a [tombstone](Tombstones) until the watch has reported the deletion too.
 //! - If a version cannot be ordered, states are applied in the order of the watch, and own writes only once the watch
 //!   reports them.
@@ -25,10 +25,12 @@ use super::{
 use crate::object::{Object, ObjectState, ResourceVersion, raise};
 
 const NO_DELTAS: Deltas = [None, None];
-/// The number of the list in which this process wrote an object, for an object that it did not write.
+/// The value of [`Entry::written`] for a state that this process did not write.
 pub(crate) const NOT_OWN_WRITE: u32 = 0;
+/// The value of [`Entry::listed`] for a state that comes from the response to an own write.
+const NOT_LISTED: u32 = 0;
 
-/// The cached objects, and the version that each source has reached.
+/// The cached objects of one part of the selection, and how far its lists and watches have come.
 #[derive(Default)]
 pub(crate) struct Store {
     pub(crate) table: Table,
@@ -43,13 +45,14 @@ pub(crate) struct Store {
     unordered: bool,
 }
 
-/// Returns true if one state is older than the other. Without versions that is unknown, and the later arrival counts as newer.
-fn is_older(one: Option<ResourceVersion<'_>>, other: Option<ResourceVersion<'_>>) -> bool {
-    matches!((one, other), (Some(one), Some(other)) if one < other)
+/// Returns true if `version` is lower than `other`, and false if either is unknown: then the later arrival counts as
+/// newer.
+fn is_older(version: Option<ResourceVersion<'_>>, other: Option<ResourceVersion<'_>>) -> bool {
+    matches!((version, other), (Some(version), Some(other)) if version < other)
 }
 
 impl Store {
-    /// Must be called before the first request of a list is sent.
+    /// Starts a list. Must be called before the first request of the list is sent.
     pub(crate) fn start_list(&mut self) {
         self.lists += 1;
         self.tombstones.start_list();
@@ -57,19 +60,16 @@ impl Store {
 
     /// Applies an item of the current list.
     pub(crate) fn apply_listed(&mut self, item: Object) -> Deltas {
-        if self.is_known_item(&item.state()) {
+        if self.mark_listed(&item.state()) {
             return NO_DELTAS;
         }
         self.put(item, NOT_OWN_WRITE)
     }
 
-    /// Returns true if an item of the current list changes nothing: it is the cached state, or the cached one was written since
-    /// the list began. Also marks the cached object as listed.
-    ///
-    /// The caller calls this before it decodes the item, so an object whose item cannot be decoded does not count as
-    /// absent.
-    pub(crate) fn is_known_item(&mut self, item: &ObjectState<'_>) -> bool {
-        if self.tombstones.is_stale_item(item) {
+    /// Marks the cached object of an item of the current list as listed. Returns true if the item is stale: it is the
+    /// cached state, or this process has since the list began deleted the object or written a state that is not older.
+    pub(crate) fn mark_listed(&mut self, item: &ObjectState<'_>) -> bool {
+        if self.tombstones.mark_listed(item) {
             return true;
         }
         let lists = self.lists;
@@ -105,14 +105,15 @@ impl Store {
         if is_stale { NO_DELTAS } else { self.put(item, NOT_OWN_WRITE) }
     }
 
-    /// Returns true if a state that the watch reports is an echo of the cached one, or older.
+    /// Returns true if a state that the watch reports is the cached state, or older than the cached state or than an
+    /// own deletion.
     ///
-    /// The caller calls this before it decodes the object, and [`advance`](Self::advance) only after that: the response
-    /// to an own write may arrive in between.
+    /// The cache calls this before it decodes the object, and [`advance`](Self::advance) only after decoding: the
+    /// response to an own write may arrive in between, and would be dropped if the watch had reached its version.
     pub(crate) fn is_stale(&self, item: &ObjectState<'_>) -> bool {
-        let is_as_new =
+        let has_newer_or_same =
             |entry: &Entry| entry.object.is_same_state(item) || is_older(item.version(), entry.version());
-        self.tombstones.is_stale(item) || self.table.get_by_state(item).is_some_and(is_as_new)
+        self.tombstones.is_stale(item) || self.table.get_by_state(item).is_some_and(has_newer_or_same)
     }
 
     /// Applies a `DELETED` event of the watch: the object is gone or left the selection.
@@ -141,7 +142,8 @@ impl Store {
         }
     }
 
-    /// Applies the object in a response to this process. `is_selected` is true if the selection admits the object.
+    /// Applies the object in a response to this process. `is_selected` is true if the selection admits the object; an
+    /// object that leaves the selection is removed.
     pub(crate) fn apply_own_write(&mut self, item: Object, is_selected: bool) -> Deltas {
         let state = item.state();
         if !self.is_new_own_write(&state) {
@@ -176,8 +178,9 @@ impl Store {
 
     /// Applies a response that contains the last state of an object that no longer exists.
     ///
-    /// Its version is that of the deletion. If the write removed the last finalizer, it is the version before, which the
-    /// watch may have reached.
+    /// The version of that state is the version of the deletion. Only if the write removed the last finalizer, it is
+    /// the version before the deletion. The watch may have reached that version, so the object is then removed by its
+    /// uid.
     pub(crate) fn apply_own_deletion(&mut self, last: &ObjectState<'_>) -> Deltas {
         let key = last.key();
         let deltas = last.version().map_or(NO_DELTAS, |version| self.delete_at(&key, version));
@@ -187,7 +190,8 @@ impl Store {
         }
     }
 
-    /// Removes an object that this process deleted, or took out of the selection, by this version.
+    /// Removes an object that this process deleted, or took out of the selection, at or before this version. Does
+    /// nothing if the watch has reached the version or the cached state is newer.
     pub(crate) fn delete_at(&mut self, key: &Key, version: ResourceVersion<'_>) -> Deltas {
         let is_newer = |entry: &Entry| entry.version().is_none_or(|cached| cached > version);
         if self.unordered || self.has_reached(Some(version)) || self.table.get(key).is_some_and(is_newer) {
@@ -197,25 +201,27 @@ impl Store {
         self.remove(key)
     }
 
-    /// Removes the object of this uid, which this process deleted at an unknown version.
+    /// Removes the object of this uid, which this process deleted at an unknown version. A terminating object stays
+    /// until the watch reports its deletion.
     pub(crate) fn delete_uid(&mut self, key: &Key, uid: &str) -> Deltas {
         let Some(entry) = self.table.get(key) else { return NO_DELTAS };
         if self.unordered || entry.object.is_terminating() || entry.object.state().uid != Some(uid) {
             return NO_DELTAS;
         }
-        let listed = entry.listed == self.lists;
+        let is_listed = entry.listed == self.lists;
         // A version from before the current list is not used: the list may come from a restored server with lower
         // versions.
-        let last = entry.version().filter(|_| listed || entry.written == self.lists);
-        self.tombstones.add_uid(key, uid, last, listed);
+        let last = entry.version().filter(|_| is_listed || entry.written == self.lists);
+        self.tombstones.add_uid(key, uid, last, is_listed);
         self.remove(key)
     }
 
-    /// Caches the object unconditionally; `written` is the number of the list during which this process wrote it.
+    /// Caches the object unconditionally. `written` is the number of the last list that had begun when this process
+    /// wrote the object, or [`NOT_OWN_WRITE`].
     pub(crate) fn put(&mut self, new: Object, written: u32) -> Deltas {
         let state = new.state();
         self.tombstones.remove(&state);
-        let listed = if written == 0 { self.lists } else { 0 };
+        let listed = if written == NOT_OWN_WRITE { self.lists } else { NOT_LISTED };
         match self.table.put(new.clone(), listed, written) {
             None => [Some(Delta::Added(new)), None],
             Some(old) if has_other_uid(old.state().uid, state.uid) => {

@@ -5,6 +5,10 @@ use reknit_apis::Key;
 use super::{Delta, Store};
 use crate::object::{Object, ObjectState, ResourceVersion, encode};
 
+/// Values of `is_selected`.
+const SELECTED: bool = true;
+const NOT_SELECTED: bool = false;
+
 fn map(name: &str, uid: &str, version: &str) -> Object {
     encoded(&config_map(name, uid, version))
 }
@@ -63,7 +67,7 @@ fn cached_version(store: &Store) -> Option<&str> {
 #[test]
 fn an_own_write_is_cached_at_once_and_its_echo_changes_nothing() {
     let mut store = store_after_list();
-    assert_eq!(words(store.apply_own_write(map("a", "u", "12"), true)), "~5>12");
+    assert_eq!(words(store.apply_own_write(map("a", "u", "12"), SELECTED)), "~5>12");
     assert_eq!(words(store.apply_watched(map("a", "u", "11"))), "", "an older event");
     assert_eq!(words(store.apply_watched(map("a", "u", "12"))), "", "the echo");
     assert_eq!(words(store.apply_watched(map("a", "u", "13"))), "~12>13");
@@ -73,8 +77,8 @@ fn an_own_write_is_cached_at_once_and_its_echo_changes_nothing() {
 fn a_response_after_its_echo_changes_nothing() {
     let mut store = store_after_list();
     assert_eq!(words(store.apply_watched(map("a", "u", "12"))), "~5>12");
-    assert_eq!(words(store.apply_own_write(map("a", "u", "12"), true)), "");
-    assert_eq!(words(store.apply_own_write(map("a", "u", "11"), true)), "", "a late response");
+    assert_eq!(words(store.apply_own_write(map("a", "u", "12"), SELECTED)), "");
+    assert_eq!(words(store.apply_own_write(map("a", "u", "11"), SELECTED)), "", "a late response");
 }
 
 #[test]
@@ -82,19 +86,23 @@ fn a_response_that_arrives_while_its_echo_is_decoded_is_cached() {
     let mut store = store_after_list();
     let created = ObjectState { namespace: Some("n"), name: "b", uid: Some("w"), resource_version: "12" };
     assert!(!store.is_stale(&created), "not stale, so the cache decodes it");
-    assert_eq!(words(store.apply_own_write(map("b", "w", "12"), true)), "+12", "meanwhile the write returns");
+    assert_eq!(
+        words(store.apply_own_write(map("b", "w", "12"), SELECTED)),
+        "+12",
+        "meanwhile the write returns"
+    );
     assert_eq!(words(store.apply_watched(map("b", "w", "12"))), "");
     assert_eq!(words(store.apply_deletion(&ObjectState { resource_version: "13", ..created })), "-12");
-    assert_eq!(words(store.apply_own_write(map("b", "w", "12"), true)), "", "a late response");
+    assert_eq!(words(store.apply_own_write(map("b", "w", "12"), SELECTED)), "", "a late response");
 }
 
 #[test]
 fn a_response_after_the_deletion_restores_nothing() {
     let mut store = store_after_list();
     assert_eq!(words(store.apply_deletion(&state_a("u", "14"))), "-5");
-    assert_eq!(words(store.apply_own_write(map("a", "u", "12"), true)), "");
+    assert_eq!(words(store.apply_own_write(map("a", "u", "12"), SELECTED)), "");
     assert_eq!(
-        words(store.apply_own_write(map("a", "v", "15"), true)),
+        words(store.apply_own_write(map("a", "v", "15"), SELECTED)),
         "+15",
         "a new object of that name is added"
     );
@@ -104,8 +112,8 @@ fn a_response_after_the_deletion_restores_nothing() {
 fn a_list_that_began_before_the_write_does_not_undo_it() {
     let mut store = store_after_list();
     store.start_list();
-    assert_eq!(words(store.apply_own_write(map("a", "u", "12"), true)), "~5>12");
-    assert_eq!(words(store.apply_own_write(map("b", "w", "13"), true)), "+13");
+    assert_eq!(words(store.apply_own_write(map("a", "u", "12"), SELECTED)), "~5>12");
+    assert_eq!(words(store.apply_own_write(map("b", "w", "13"), SELECTED)), "+13");
     assert_eq!(words(store.apply_listed(map("a", "u", "5"))), "");
     assert!(store.finish_list("11").is_empty());
     assert_eq!((cached_version(&store), store.table.len()), (Some("12"), 2));
@@ -114,7 +122,7 @@ fn a_list_that_began_before_the_write_does_not_undo_it() {
 #[test]
 fn a_list_that_began_after_the_write_replaces_it() {
     let mut store = store_after_list();
-    assert_eq!(words(store.apply_own_write(map("b", "w", "12"), true)), "+12");
+    assert_eq!(words(store.apply_own_write(map("b", "w", "12"), SELECTED)), "+12");
     store.start_list();
     assert_eq!(words(store.apply_listed(map("a", "u", "5"))), "");
     assert_eq!(store.finish_list("14").len(), 1, "b was deleted meanwhile");
@@ -124,7 +132,7 @@ fn a_list_that_began_after_the_write_replaces_it() {
 fn an_object_written_and_deleted_during_a_list_is_gone() {
     let mut store = store_after_list();
     store.start_list();
-    assert_eq!(words(store.apply_own_write(map("b", "w", "12"), true)), "+12");
+    assert_eq!(words(store.apply_own_write(map("b", "w", "12"), SELECTED)), "+12");
     store.apply_listed(map("a", "u", "5"));
     assert_eq!(
         store.finish_list("14").len(),
@@ -147,7 +155,7 @@ fn deletions_during_a_gap_are_reported_with_the_last_object() {
 fn an_object_recreated_under_its_name_is_deleted_and_added() {
     let mut store = store_after_list();
     assert_eq!(words(store.apply_watched(map("a", "v", "12"))), "-5 +12");
-    assert_eq!(words(store.apply_own_write(map("a", "w", "14"), true)), "-12 +14");
+    assert_eq!(words(store.apply_own_write(map("a", "w", "14"), SELECTED)), "-12 +14");
     assert_eq!(
         words(store.apply_deletion(&state_a("v", "13"))),
         "",
@@ -210,9 +218,9 @@ fn removing_the_last_finalizer_deletes_an_object_whose_version_the_watch_has_rea
 #[test]
 fn an_object_that_left_the_selection_by_an_own_write_may_return() {
     let mut store = store_after_list();
-    assert_eq!(words(store.apply_own_write(map("a", "u", "12"), false)), "-5");
+    assert_eq!(words(store.apply_own_write(map("a", "u", "12"), NOT_SELECTED)), "-5");
     assert_eq!(words(store.apply_watched(map("a", "u", "11"))), "");
-    assert_eq!(words(store.apply_own_write(map("a", "u", "14"), true)), "+14");
+    assert_eq!(words(store.apply_own_write(map("a", "u", "14"), SELECTED)), "+14");
     assert_eq!(
         words(store.apply_deletion(&state_a("u", "12"))),
         "",
@@ -230,7 +238,7 @@ fn a_bookmark_expires_tombstones() {
     store.apply_bookmark("12");
     assert_eq!(store.tombstones(), 0);
     assert_eq!(
-        words(store.apply_own_write(map("a", "u", "12"), true)),
+        words(store.apply_own_write(map("a", "u", "12"), SELECTED)),
         "",
         "the watch has passed version 12, so the object was deleted"
     );
@@ -253,7 +261,7 @@ fn a_list_that_began_after_a_deletion_replaces_the_tombstone() {
     let mut store = store_after_list();
     words(store.delete_uid(&key_a(), "u"));
     store.start_list();
-    assert_eq!(words(store.apply_own_write(map("a", "u", "11"), true)), "", "a late response");
+    assert_eq!(words(store.apply_own_write(map("a", "u", "11"), SELECTED)), "", "a late response");
     assert_eq!(words(store.apply_listed(map("a", "u", "5"))), "+5", "listed after the deletion");
     store.finish_list("20");
     assert_eq!(store.tombstones(), 0);
@@ -263,7 +271,7 @@ fn a_list_that_began_after_a_deletion_replaces_the_tombstone() {
 fn the_store_follows_a_server_that_was_restored_from_a_backup() {
     let mut store = store_after_list();
     store.apply_watched(map("a", "u", "50"));
-    store.apply_own_write(map("b", "w", "60"), true);
+    store.apply_own_write(map("b", "w", "60"), SELECTED);
     assert_eq!(store.highest(), "60");
     store.start_list();
     assert_eq!(words(store.apply_listed(map("a", "u", "5"))), "~50>5");
@@ -278,8 +286,8 @@ fn if_versions_cannot_be_ordered_own_writes_wait_for_the_watch() {
     store.start_list();
     store.apply_listed(map("a", "u", "x9"));
     store.finish_list("x9");
-    assert_eq!(words(store.apply_own_write(map("a", "u", "x10"), true)), "");
-    assert_eq!(words(store.apply_own_write(map("a", "u", "11"), true)), "");
+    assert_eq!(words(store.apply_own_write(map("a", "u", "x10"), SELECTED)), "");
+    assert_eq!(words(store.apply_own_write(map("a", "u", "11"), SELECTED)), "");
     assert_eq!(words(store.apply_watched(map("a", "u", "x1"))), "~x9>x1");
     assert_eq!(words(store.apply_watched(map("a", "u", "x1"))), "", "a repeated state is no change");
     assert_eq!(words(store.apply_deletion(&state_a("u", "x2"))), "-x1");
@@ -289,7 +297,8 @@ fn if_versions_cannot_be_ordered_own_writes_wait_for_the_watch() {
 fn an_object_whose_list_item_is_not_decoded_is_not_removed() {
     let mut store = store_after_list();
     store.start_list();
-    assert!(!store.is_known_item(&state_a("u", "15")));
+    let is_stale = store.mark_listed(&state_a("u", "15"));
+    assert!(!is_stale);
     assert!(store.finish_list("20").is_empty());
     assert_eq!(cached_version(&store), Some("5"));
 }

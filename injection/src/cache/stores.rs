@@ -55,7 +55,7 @@ impl Stores {
         self.parts.iter().map(|store| store.table.len()).sum()
     }
 
-    /// The size of all objects together.
+    /// The size of all objects together, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.parts.iter().map(|store| store.table.bytes()).sum()
     }

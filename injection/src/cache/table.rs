@@ -9,8 +9,8 @@ use crate::object::{Object, ObjectState, ResourceVersion};
 
 /// The cached objects: one hash table per namespace, hashed by the names in the objects.
 ///
-/// So keys are not stored beside the objects, and a namespace is listed without visiting the others. Cluster-scoped
-/// objects are in the namespace `""`.
+/// This way, keys are not stored beside the objects, and one namespace is listed without visiting other namespaces.
+/// Cluster-scoped objects are in the namespace `""`.
 #[derive(Default)]
 pub(crate) struct Table {
     namespaces: HashMap<Box<str>, HashTable<Entry>>,
@@ -22,7 +22,8 @@ pub(crate) struct Table {
 /// A cached object, and the lists during which it was last listed and last written.
 pub(crate) struct Entry {
     pub(crate) object: Object,
-    /// The number of the last list that contained the object.
+    /// The number of the last list that contained the object, or that had begun when the watch reported the cached
+    /// state. Zero if the state comes from the response to an own write that no later list contained.
     pub(crate) listed: u32,
     /// The number of the last list that had begun when this process wrote the cached state. Zero if the state comes
     /// from a list or the watch.
@@ -45,7 +46,7 @@ impl Table {
         self.len
     }
 
-    /// The size of all objects together.
+    /// The size of all objects together, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -59,7 +60,7 @@ impl Table {
         self.find(state.namespace, state.name)
     }
 
-    /// The entry of the same namespace and name, after marking it as contained in this list.
+    /// Marks the entry of the same namespace and name as contained in this list, and returns it.
     pub(crate) fn mark_listed(&mut self, state: &ObjectState<'_>, list: u32) -> Option<&Entry> {
         let table = self.namespaces.get_mut(state.namespace.unwrap_or_default())?;
         let entry =
@@ -73,7 +74,7 @@ impl Table {
         table.find(hash_name(&self.hasher, name), |entry| entry.is_named(name))
     }
 
-    /// Inserts the object and returns the one that it replaces.
+    /// Inserts the object and returns the object that it replaces, if any.
     pub(crate) fn put(&mut self, object: Object, listed: u32, written: u32) -> Option<Object> {
         let ObjectState { namespace, name, .. } = object.state();
         let hasher = &self.hasher;
@@ -145,19 +146,22 @@ fn hash_name(hasher: &DefaultHashBuilder, name: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::object::Parts;
+    use crate::object::ObjectParts;
 
     fn object(namespace: &str, name: &str, rest: &str) -> Object {
         let namespace = Some(namespace).filter(|n| !n.is_empty());
         let state = ObjectState { namespace, name, uid: None, resource_version: "1" };
-        Object::new(&Parts { state, is_terminating: false, metadata: b"", rest: rest.as_bytes() }).unwrap()
+        Object::new(&ObjectParts { state, is_terminating: false, metadata: b"", rest: rest.as_bytes() })
+            .unwrap()
     }
 
     #[test]
     fn objects_are_counted_and_empty_namespaces_are_removed() {
         let mut table = Table::default();
-        let put =
-            |table: &mut Table, namespace, name: &str, rest| table.put(object(namespace, name, rest), 0, 0);
+        let (listed, written) = (0, 0);
+        let put = |table: &mut Table, namespace, name: &str, rest| {
+            table.put(object(namespace, name, rest), listed, written)
+        };
         for n in 0..100 {
             assert!(put(&mut table, ["", "a", "b"][n % 3], &format!("m{n:03}"), "").is_none());
         }

@@ -15,14 +15,13 @@ pub struct DecodeError {
 }
 
 impl DecodeError {
-    /// Returns the uid of the object. `kubectl describe` shows only events that name it.
+    /// Returns the uid of the object. `kubectl describe` shows only events that contain it.
     pub fn uid(&self) -> Option<&str> {
         self.uid.as_deref()
     }
 }
 
-/// The newest states that could not be decoded, by key. They are not cached: the last state that could be decoded
-/// stays.
+/// The newest states that could not be decoded, by key. The cache keeps the last state that could be decoded instead.
 #[derive(Default)]
 pub(crate) struct Undecodable(HashMap<Key, Entry>);
 
@@ -30,15 +29,15 @@ struct Entry {
     version: String,
     error: DecodeError,
     /// False if the current list has not contained the object yet.
-    listed: bool,
+    is_listed: bool,
 }
 
 impl Undecodable {
-    /// Adds a state and returns whether its version is new.
+    /// Adds a state. Returns false if the key already has an undecodable state of the same version.
     pub(crate) fn add(&mut self, raw: &RawObject<'_>, why: &str) -> bool {
         let version = raw.resource_version();
         let error = DecodeError { why: why.into(), uid: raw.state().uid.map(Into::into) };
-        let previous = self.0.insert(raw.key(), Entry { version: version.into(), error, listed: true });
+        let previous = self.0.insert(raw.key(), Entry { version: version.into(), error, is_listed: true });
         previous.is_none_or(|previous| previous.version != version)
     }
 
@@ -54,12 +53,12 @@ impl Undecodable {
         self.0.get(key).map(|entry| entry.error.clone())
     }
 
-    /// Removes the state of this key and returns whether there was one.
+    /// Removes the undecodable state of this key, and returns true if there was one.
     pub(crate) fn remove(&mut self, key: &Key) -> bool {
         self.0.remove(key).is_some()
     }
 
-    /// Removes a state that is not newer than this one, and returns whether there was one.
+    /// Removes the undecodable state of the object `by` unless it is newer than `by`. Returns true if it was removed.
     pub(crate) fn supersede(&mut self, by: &ObjectState<'_>) -> bool {
         if self.0.is_empty() {
             return false;
@@ -71,12 +70,13 @@ impl Undecodable {
 
     /// Starts a list of the keys for which `is_in_part` is true.
     pub(crate) fn start_list(&mut self, is_in_part: impl Fn(&Key) -> bool) {
-        let listed = self.0.iter_mut().filter(|(key, _)| is_in_part(key));
-        listed.for_each(|(_, entry)| entry.listed = false);
+        let entries = self.0.iter_mut().filter(|(key, _)| is_in_part(key));
+        entries.for_each(|(_, entry)| entry.is_listed = false);
     }
 
-    /// Removes the states of objects that the list should have contained and did not, and returns their keys.
+    /// Ends a list of the keys for which `is_in_part` is true. Removes the states that it did not contain, and returns
+    /// their keys.
     pub(crate) fn finish_list(&mut self, is_in_part: impl Fn(&Key) -> bool) -> Vec<Key> {
-        self.0.extract_if(|key, entry| !entry.listed && is_in_part(key)).map(|(key, _)| key).collect()
+        self.0.extract_if(|key, entry| !entry.is_listed && is_in_part(key)).map(|(key, _)| key).collect()
     }
 }

@@ -27,17 +27,17 @@ pub(crate) struct Waiter<'a> {
 impl Waiters {
     pub(crate) fn register<'a>(&'a self, key: &'a Key) -> Waiter<'a> {
         let mut by_key = self.0.lock();
-        let of_key = by_key.entry(key.clone()).or_default();
-        of_key.count += 1;
-        Waiter { waiters: self, key, changed: of_key.changed.clone() }
+        let key_waiters = by_key.entry(key.clone()).or_default();
+        key_waiters.count += 1;
+        Waiter { waiters: self, key, changed: key_waiters.changed.clone() }
     }
 
     pub(crate) fn wake(&self, key: impl FnOnce() -> Key) {
         let by_key = self.0.lock();
         if !by_key.is_empty()
-            && let Some(of_key) = by_key.get(&key())
+            && let Some(key_waiters) = by_key.get(&key())
         {
-            of_key.changed.notify_waiters();
+            key_waiters.changed.notify_waiters();
         }
     }
 }
@@ -45,9 +45,9 @@ impl Waiters {
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
         let mut by_key = self.waiters.0.lock();
-        let Some(of_key) = by_key.get_mut(self.key) else { return };
-        of_key.count -= 1;
-        if of_key.count == 0 {
+        let Some(key_waiters) = by_key.get_mut(self.key) else { return };
+        key_waiters.count -= 1;
+        if key_waiters.count == 0 {
             by_key.remove(self.key);
         }
     }
@@ -60,10 +60,10 @@ mod tests {
     #[test]
     fn a_key_is_removed_with_its_last_waiter() {
         let (waiters, key) = (Waiters::default(), Key::new("a", "b"));
-        let (one, two) = (waiters.register(&key), waiters.register(&key));
-        drop(one);
+        let (first, second) = (waiters.register(&key), waiters.register(&key));
+        drop(first);
         assert_eq!(waiters.0.lock().len(), 1);
-        drop(two);
+        drop(second);
         assert!(waiters.0.lock().is_empty());
     }
 }

@@ -1,8 +1,8 @@
 //! Own writes: delivers the responses to the process's requests to its informers.
 //!
-//! The response to a write, or to a read of one object, contains the object's newest state. It enters the caches before
-//! the caller gets it, so a controller reads its own writes. If the response to a write does not contain the new state,
-//! the object is [read back](super::read_back).
+//! The response to a write, or to a read of one object, contains the object's newest state. That state enters the
+//! caches before the caller gets the response, so a controller reads its own writes. If the response to a write does
+//! not contain the new state, the object is [read back](super::read_back).
 
 use bytes::Bytes;
 use futures::FutureExt;
@@ -34,7 +34,7 @@ pub(crate) fn deliver_own_writes(transport: &Transport, informers: &Informers) -
     })
 }
 
-/// The state of one object, as the response to a request of this process shows it.
+/// The state of one object according to the response to a request of this process.
 pub(crate) enum ResponseState<'a> {
     /// The object in the response, and its text. The response to a deletion contains the last state if the object no
     /// longer exists.
@@ -64,14 +64,16 @@ impl CacheableRequest {
         let (method, query) = (request.method(), request.uri().query().unwrap_or_default());
         let is_deletion = *method == Method::DELETE;
         let path = ResourcePath::parse(request.uri().path())?;
-        // The API server may serve a read with a resourceVersion from its cache. A read without a name is a list.
+        // A read without a name is a list. The API server may serve a read with a resourceVersion in its query from a
+        // cache, whose state may be old.
         let is_object = path.has_name() && path.subresource().is_none();
         let is_read = *method == Method::GET && query.is_empty() && is_object;
         let is_write = is_deletion || [Method::POST, Method::PUT, Method::PATCH].contains(method);
         if !(is_read || is_write) || is_dry_run(query) {
             return None;
         }
-        // Responses of these are streams or come from another server, and `token` does not change its ServiceAccount.
+        // These responses are streams or come from another server, and a `token` request does not change its
+        // ServiceAccount.
         let has_no_object =
             matches!(path.subresource(), Some("proxy" | "exec" | "attach" | "portforward" | "token"));
         if has_no_object
@@ -103,7 +105,7 @@ impl CacheableRequest {
         Ok(Response::from_parts(head, full_body(body)))
     }
 
-    /// Delivers the body. The error contains the keys of the written objects whose state it does not show.
+    /// Delivers the body. The error contains the keys of the written objects whose state the body does not show.
     fn deliver_body(
         &self,
         path: &ResourcePath<'_>,
@@ -146,7 +148,8 @@ fn is_dry_run(query: &str) -> bool {
     form_urlencoded::parse(query.as_bytes()).any(|(name, value)| name == "dryRun" && !value.is_empty())
 }
 
-/// Returns true if the options in the body of a deletion ask for a dry run. A body that cannot be read counts as one.
+/// Returns true if the options in the body of a deletion ask for a dry run. A body that cannot be read counts as a dry
+/// run.
 fn is_dry_run_deletion(body: &Body) -> bool {
     let Some(Some(Ok(bytes))) = body.try_clone().map(|body| body.collect_bytes().now_or_never()) else {
         return true;

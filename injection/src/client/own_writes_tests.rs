@@ -22,7 +22,8 @@ struct Process {
     api: Api<ConfigMap>,
     client: Client,
     server: Server,
-    /// The resourceVersions of each reported change, the old and the new one, such as `5>11`.
+    /// The resourceVersions of each reported change: of the old and the new state, such as `5>11`, or of the only
+    /// state.
     reported: Arc<Mutex<Vec<String>>>,
     _watches: [Stream; 2],
 }
@@ -218,10 +219,10 @@ async fn an_object_whose_state_is_not_in_the_response_is_read_back() {
     assert_eq!(process.cached_version("a").as_deref(), Some("11"));
 
     let deleted = json!({"kind": "ConfigMapList", "apiVersion": "v1", "metadata": {}, "items": [map("a", "11"), map("b", "3")]});
-    let (delete, list, all) = (DeleteParams::default(), ListParams::default(), process.api.clone());
+    let (delete, list, api) = (DeleteParams::default(), ListParams::default(), process.api.clone());
     let items = [map("other", "15")];
     let (gone, _) = tokio::join!(
-        all.delete_collection(&delete, &list),
+        api.delete_collection(&delete, &list),
         respond_and_list(&mut process.server, deleted, "20", &items)
     );
     gone.unwrap();
@@ -259,11 +260,11 @@ async fn an_object_that_no_page_of_a_read_back_contains_is_removed() {
 #[tokio::test]
 async fn a_failed_read_back_leaves_the_cache_to_the_watch() {
     let mut process = Process::start().await;
-    let (all, delete, list) = (process.api.clone(), DeleteParams::default(), ListParams::default());
+    let (delete, list, api) = (DeleteParams::default(), ListParams::default(), process.api.clone());
     let deleted =
         json!({"kind": "ConfigMapList", "apiVersion": "v1", "metadata": {}, "items": [map("a", "5")]});
     let server = &mut process.server;
-    let (gone, ()) = tokio::join!(all.delete_collection(&delete, &list), async {
+    let (gone, ()) = tokio::join!(api.delete_collection(&delete, &list), async {
         server.next().await.respond(200, deleted);
         server.next().await.fail(403, "no");
     });

@@ -1,6 +1,7 @@
 //! Reads back the objects that a write changed, if its response does not contain their new state.
 //!
-//! The response to the deletion of a collection contains the state before the deletion, that to an eviction a `Status`.
+//! The response to the deletion of a collection contains the states before the deletion. The response to an eviction
+//! contains a `Status`.
 
 use std::collections::BTreeSet;
 
@@ -11,11 +12,11 @@ use super::{own_writes::ResponseState, resource_path::ResourcePath, transport::T
 use crate::{
     informer::Informers,
     object::ResourceVersion,
-    reflector::{Failure, PAGE, Page, fetch},
+    reflector::{Failure, PAGE_SIZE, Page, fetch},
 };
 
-/// Delivers the current state of these objects, or their absence, to the informers. If they cannot be read, the caches
-/// follow once the watch reports the changes.
+/// Delivers the current state of these objects, or their absence, to the informers. If the objects cannot be read, the
+/// caches change only when the watch reports the changes.
 pub(super) async fn read_back(
     transport: &Transport,
     informers: &Informers,
@@ -28,8 +29,8 @@ pub(super) async fn read_back(
     }
 }
 
-/// Lists page by page. All pages are of one resourceVersion, at which an object that none of them contains does not
-/// exist.
+/// Lists page by page. All pages show the same resourceVersion, so an object that no page contains did not exist at
+/// that version.
 async fn try_read_back(
     transport: &Transport,
     informers: &Informers,
@@ -41,7 +42,7 @@ async fn try_read_back(
         [key] => Some(format!("metadata.name={}", key.name)),
         _ => None,
     };
-    let mut params = ListParams { field_selector, limit: Some(PAGE), ..ListParams::default() };
+    let mut params = ListParams { field_selector, limit: Some(PAGE_SIZE), ..ListParams::default() };
     let collection = Request::new(path.collection_path());
     let mut absent: BTreeSet<_> = keys.iter().collect();
     loop {
@@ -56,7 +57,7 @@ async fn try_read_back(
             Err(error) => unreadable = Some(error),
         })?;
         if let Some(error) = unreadable {
-            // The item may be one of the keys, which must not count as absent.
+            // The item may be an object of `keys`, which must not count as absent.
             return Err(Failure::malformed(error));
         }
         params.continue_token = page.continue_token;

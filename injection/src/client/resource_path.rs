@@ -22,7 +22,7 @@ pub struct ResourcePath<'a> {
     pub group: &'a str,
     /// The version of the group.
     pub version: &'a str,
-    /// The namespace, if the resource is in one.
+    /// The namespace, if the path contains one.
     pub namespace: Option<&'a str>,
     /// The plural name of the resource.
     pub plural: &'a str,

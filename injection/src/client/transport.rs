@@ -61,8 +61,8 @@ impl Transport {
         Self { send: Arc::new(send), default_namespace: default_namespace.into(), valid_until: None }
     }
 
-    /// Creates a client that sends through this transport. Each client that is created has a task of its own, so create
-    /// one and clone it. Must be called within a tokio runtime.
+    /// Creates a client that sends through this transport. Each created client has a task of its own, so create one
+    /// client and clone it. Must be called within a tokio runtime.
     pub fn client(&self) -> Client {
         let send = self.send.clone();
         Client::new(tower::service_fn(move |request| send(request)), &*self.default_namespace)
@@ -120,8 +120,8 @@ impl From<Client> for Transport {
 #[derive(Clone, Copy, Debug)]
 pub struct NoRetry;
 
-/// Returns the `Status` in an error response of the API server. The error response of a proxy contains none, so its
-/// text becomes the message.
+/// Returns the `Status` in an error response of the API server. The error response of a proxy contains no `Status`, so
+/// its text becomes the message.
 pub(crate) fn error_status(code: StatusCode, body: &[u8]) -> Status {
     let mut status: Status =
         serde_json::from_slice(body).unwrap_or_else(|_| Status::failure("", "Failed to parse error data"));
@@ -154,7 +154,7 @@ fn boxed_body(body: Body) -> Box<DynBody> {
     Box::new(body.map_err(BoxError::from))
 }
 
-/// Converts the error of a layer into kube's, unless it is one already.
+/// Converts the error of a layer. A `kube::Error` stays as it is, and any other becomes `kube::Error::Service`.
 pub(crate) fn into_kube_error(error: BoxError) -> kube::Error {
     error.downcast().map_or_else(kube::Error::Service, |error| *error)
 }

@@ -30,14 +30,16 @@ struct SharedValue<T> {
     dependencies: Vec<Arc<dyn InformerHandle>>,
 }
 
-/// The registry that every constructor gets: the client, the informers, and one value of each type that controllers share.
+/// The registry that every constructor gets: the client, the informers, and one value of each type that controllers
+/// share.
 ///
-/// A Context exists while controllers are constructed. It is not `Send`, so no reconciler can keep it: whatever a reconcile
-/// reads is a field of the reconciler. Clones share one Context.
+/// A Context exists while controllers are constructed. It is not `Send`, so no reconciler can keep it: whatever a
+/// reconcile reads is a field of the reconciler. Clones share one Context.
 ///
-/// A controller waits for the first list of each informer that its Context [handed out](Self::dependencies), directly or within
-/// an [`Inject`] type, so no reconcile takes an object for absent that is not listed yet. Each constructor of a process
-/// has a Context [of its own](Self::scoped), and does not wait for the informers of the others.
+/// A controller waits for the first list of each informer that its Context [handed out](Self::dependencies), directly
+/// or within an [`Inject`] type, so no reconcile mistakes an object that is not listed yet for an absent one. Each
+/// constructor of a process has a Context [of its own](Self::scoped), and does not wait for the informers of other
+/// constructors.
 ///
 /// ```compile_fail,E0277
 /// fn keeps(cx: reknit_injection::Context) -> impl Send {
@@ -90,7 +92,7 @@ struct Shared {
     values: RefCell<TypeMap>,
     /// The types under construction, the outermost first.
     under_construction: RefCell<Vec<&'static str>>,
-    /// All informers that were requested, so that a second request gets the same one with its handlers.
+    /// All informers that were requested, so that a second request gets the same informer with its handlers.
     requested: RefCell<Vec<Arc<dyn InformerHandle>>>,
 }
 
@@ -114,20 +116,20 @@ impl Builder {
         self
     }
 
-    /// Sets the registry of the metrics. The default is a registry of its own.
+    /// Sets the registry of the metrics. The default is a new registry.
     pub fn metrics(mut self, registry: prometheus::Registry) -> Self {
         self.metrics = registry;
         self
     }
 
-    /// Sets the shutdown signal. By default it never comes.
+    /// Sets the shutdown signal. The default is [`Shutdown::never`].
     pub fn shutdown(mut self, shutdown: Shutdown) -> Self {
         self.shutdown = shutdown;
         self
     }
 
-    /// Fills the informers with these objects instead of watching. Each informer has the objects of its Kind and selection,
-    /// and those written through this Context.
+    /// Fills the informers with these objects instead of watching. Each informer has the objects of its Kind and
+    /// selection, and the objects that are written through this Context.
     pub fn preloaded(mut self, objects: Vec<Value>) -> Self {
         self.preloaded = Some(objects);
         self
@@ -179,13 +181,14 @@ impl Context {
         Self::builder(component, transport).build()
     }
 
-    /// Creates a Context for tests, which never watches. Each informer has the objects of its Kind and selection, and
-    /// those written through the Context. Must be called within a tokio runtime.
+    /// Creates a Context for tests, whose informers never watch. Each informer has the objects of its Kind and
+    /// selection, and the objects that are written through the Context. Must be called within a tokio runtime.
     pub fn preloaded(component: &str, transport: impl Into<Transport>, objects: Vec<Value>) -> Self {
         Self::builder(component, transport).preloaded(objects).build()
     }
 
-    /// Returns the one `T` of this process: the value that was provided, or else the one that [`Inject`] creates once.
+    /// Returns the one `T` of this process: the provided value, or else the value that [`Inject`] creates at the first
+    /// request.
     ///
     /// # Panics
     ///
@@ -202,17 +205,18 @@ impl Context {
         value
     }
 
-    /// Provides this value to every later request. It takes precedence over [`Inject`], so a test replaces a clock by
-    /// providing one.
+    /// Provides this value to every later request. It takes precedence over [`Inject`], so a test replaces the clock by
+    /// providing another clock.
     ///
-    /// The value may hold the informers that this Context has [handed out](Self::dependencies), so they become dependencies of
-    /// each constructor that requests the value.
+    /// The value may hold the informers that this Context has [handed out](Self::dependencies), so they become
+    /// dependencies of each constructor that requests the value.
     pub fn provide<T: Clone + Send + Sync + 'static>(&self, value: T) {
         let shared_value = SharedValue { value, dependencies: self.dependencies() };
         self.0.shared.values.borrow_mut().insert::<Slot<T>>(shared_value);
     }
 
-    /// Returns a value that was [provided](Self::provide), such as the program's own flags. The error names the missing type.
+    /// Returns a value that was [provided](Self::provide), such as the program's own flags. The error names the missing
+    /// type.
     pub fn provided<T: Clone + Send + Sync + 'static>(&self) -> Result<T, Missing> {
         self.find().ok_or(Missing(type_name::<T>()))
     }
@@ -223,17 +227,18 @@ impl Context {
         Some(value)
     }
 
-    /// Returns this Context for another constructor, which has its own list of dependencies. Everything else is shared.
+    /// Returns a Context for another constructor, with its own list of dependencies. Both Contexts share everything
+    /// else.
     ///
     /// ```no_run
     /// use k8s_openapi::api::core::v1::{Pod, Service};
     /// use reknit_injection::{Context, Informer};
     ///
     /// fn both(cx: &Context) {
-    ///     let (one, other) = (cx.scoped(), cx.scoped());
-    ///     let _pods: Informer<Pod> = one.get();
-    ///     let _services: Informer<Service> = other.get();
-    ///     assert_eq!((one.dependencies()[0].name(), other.dependencies()[0].name()), ("pods", "services"));
+    ///     let (first, second) = (cx.scoped(), cx.scoped());
+    ///     let _pods: Informer<Pod> = first.get();
+    ///     let _services: Informer<Service> = second.get();
+    ///     assert_eq!((first.dependencies()[0].name(), second.dependencies()[0].name()), ("pods", "services"));
     /// }
     /// ```
     #[must_use]
@@ -241,8 +246,9 @@ impl Context {
         Self::with_shared(self.0.shared.clone())
     }
 
-    /// Returns the informers that this Context has handed out, each once. A controller that is built with it waits for
-    /// them. Informers that are opened at run time, through [`informers`](Self::informers), are not among them.
+    /// Returns the informers that this Context has handed out, each once. A controller that is built with this Context
+    /// waits for them. Informers that are opened at run time, through [`informers`](Self::informers), are not
+    /// dependencies.
     pub fn dependencies(&self) -> Vec<Arc<dyn InformerHandle>> {
         self.0.dependencies.borrow().clone()
     }
@@ -299,18 +305,20 @@ impl Context {
         self.0.shared.informers.clone()
     }
 
-    /// Returns the informer of this selection of a Kind. The process has only one. It is kept by the Context and later
-    /// by the controller that is built with the Context. An informer that is not kept never starts.
+    /// Returns the informer of this Kind and selection, of which the process has only one. The Context keeps the
+    /// informer, and so does each controller that is built with the Context. An informer that nothing keeps never
+    /// starts.
     pub fn informer<K: Cached<DynamicType = ()>>(&self, selection: Selection) -> Informer<K> {
-        self.as_dependency(self.informer_without_dependency(selection))
+        self.add_as_dependency(self.informer_without_dependency(selection))
     }
 
-    /// Returns the informer of a Kind that is known only at run time.
+    /// Returns the informer of a Kind that is known only at run time, as [`informer`](Self::informer) does.
     pub fn informer_of(&self, kind: &ApiResource, selection: Selection) -> Informer<DynamicObject> {
-        self.as_dependency(self.keep(self.0.shared.informers.get(kind.clone(), selection)))
+        self.add_as_dependency(self.keep(self.0.shared.informers.get(kind.clone(), selection)))
     }
 
-    /// Returns the informer without making it a dependency. The caller [adds](Self::add_dependency) a dependency that wraps it.
+    /// Returns the informer without making it a dependency. The caller [adds](Self::add_dependency) a wrapper of the
+    /// informer instead.
     pub(crate) fn informer_without_dependency<K: Cached<DynamicType = ()>>(
         &self,
         selection: Selection,
@@ -323,7 +331,7 @@ impl Context {
         add_once(&mut self.0.dependencies.borrow_mut(), informer);
     }
 
-    fn as_dependency<K: Cached>(&self, informer: Informer<K>) -> Informer<K> {
+    fn add_as_dependency<K: Cached>(&self, informer: Informer<K>) -> Informer<K> {
         self.add_dependency(informer.handle());
         informer
     }
@@ -334,7 +342,7 @@ impl Context {
     }
 }
 
-/// Adds the informer unless it is in the list.
+/// Adds the informer unless the list already contains it.
 fn add_once(informers: &mut Vec<Arc<dyn InformerHandle>>, informer: Arc<dyn InformerHandle>) {
     if !informers.iter().any(|known| Arc::ptr_eq(known, &informer)) {
         informers.push(informer);

@@ -22,9 +22,10 @@ use tokio::sync::watch;
 #[derive(Clone, Debug)]
 pub struct Shutdown(watch::Receiver<bool>);
 
-/// The trigger of a graceful shutdown. It reaches every [`Shutdown`] of this trigger.
+/// The trigger of a graceful shutdown. [Pulling](Self::pull) it starts the shutdown for every clone of its
+/// [`Shutdown`].
 ///
-/// Dropping the last clone without pulling it causes no shutdown.
+/// Dropping the trigger causes no shutdown.
 #[derive(Clone, Debug)]
 pub struct ShutdownTrigger(Arc<watch::Sender<bool>>);
 
@@ -35,7 +36,7 @@ impl Shutdown {
         (ShutdownTrigger(Arc::new(sender)), Self(receiver))
     }
 
-    /// Returns a signal that never comes.
+    /// Returns a signal that is never given.
     pub fn never() -> Self {
         Self::new().1
     }

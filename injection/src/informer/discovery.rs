@@ -22,7 +22,7 @@ pub struct Unresolved {
     source: Failure,
 }
 
-/// Requests the resource and the scope of a Kind. `None` if the API server does not have it.
+/// Requests the resource and the scope of a Kind. `None` if the API server does not know the Kind.
 pub(super) async fn discover(
     transport: &Transport,
     kind: &GroupVersionKind,

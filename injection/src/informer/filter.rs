@@ -59,13 +59,13 @@ impl<T: 'static> ops::Not for Filter<T> {
     }
 }
 
-/// Admits objects with this label.
+/// Creates a filter that admits objects with this label.
 pub fn label<T: Resource + 'static>(key: &str, value: &str) -> Filter<T> {
     let (key, value) = (key.to_owned(), value.to_owned());
     Filter::new(move |object: &T| object.meta().labels.as_ref().and_then(|all| all.get(&key)) == Some(&value))
 }
 
-/// Admits objects with this annotation.
+/// Creates a filter that admits objects with this annotation.
 pub fn annotation<T: Resource + 'static>(key: &str, value: &str) -> Filter<T> {
     let (key, value) = (key.to_owned(), value.to_owned());
     Filter::new(move |object: &T| {
@@ -73,25 +73,25 @@ pub fn annotation<T: Resource + 'static>(key: &str, value: &str) -> Filter<T> {
     })
 }
 
-/// Admits objects in this namespace.
+/// Creates a filter that admits objects in this namespace.
 pub fn namespace<T: Resource + 'static>(name: &str) -> Filter<T> {
     let name = name.to_owned();
     Filter::new(move |object: &T| object.meta().namespace.as_ref() == Some(&name))
 }
 
-/// Admits objects of this name.
+/// Creates a filter that admits objects of this name.
 pub fn named<T: Resource + 'static>(name: &str) -> Filter<T> {
     let name = name.to_owned();
     Filter::new(move |object: &T| object.meta().name.as_ref() == Some(&name))
 }
 
-/// Admits objects that an object of Kind `O` controls.
+/// Creates a filter that admits objects that an object of Kind `O` controls.
 pub fn controlled_by<O: Resource<DynamicType = ()>, T: Resource + 'static>() -> Filter<T> {
     Filter::new(|object: &T| controller_name::<O, T>(object).is_some())
 }
 
-/// Returns the name of the `O` that controls this object, from its owner references. Kind and group must be equal, the
-/// version may differ.
+/// Returns the name of the `O` that controls this object, if any, from its owner references. The reference must have
+/// the Kind and the group of `O`; its version may differ.
 pub fn controller_name<O: Resource<DynamicType = ()>, T: Resource>(object: &T) -> Option<&str> {
     let owners = object.meta().owner_references.as_ref()?;
     let owner = owners.iter().find(|owner| owner.controller == Some(true))?;

@@ -16,8 +16,7 @@ pub struct NotSynced {
 }
 
 impl<K: Cached> Informer<K> {
-    /// Waits up to ten seconds for the first list. Does not wait if the informer already reports why it cannot be
-    /// listed.
+    /// Waits up to ten seconds for the first list. Does not wait if the informer already reports why listing fails.
     ///
     /// # Errors
     ///

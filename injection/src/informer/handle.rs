@@ -6,16 +6,16 @@ use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-/// An informer without its type. A controller keeps one for each informer that it needs, which keeps the informer
-/// running.
+/// An informer without its type. A controller keeps a handle for each informer that it needs, and a handle keeps its
+/// informer running.
 pub trait InformerHandle: Send + Sync {
-    /// Returns the resource and the selection, such as `pods` or `addressableservices.samples.knative.dev [namespace=shop]`.
+    /// Returns the resource and the selection, such as `pods` or `deployments.apps [namespace=shop]`.
     fn name(&self) -> &str;
 
     /// Returns the progress of the informer.
     fn state(&self) -> InformerState;
 
-    /// Completes once the first list is in the cache, or at once if it already is.
+    /// Completes once the first list is in the cache: at once if it is there already.
     fn synced(&self) -> BoxFuture<'static, ()>;
 }
 
@@ -24,15 +24,15 @@ pub trait InformerHandle: Send + Sync {
 pub enum InformerState {
     /// The informer is not started.
     NotStarted,
-    /// The first list is not complete, or the API server does not know the resource any more. In the second case the
+    /// The first list is not complete, or the API server does not know the resource any more. If it does not, the
     /// objects stay cached.
     Waiting {
-        /// The time at which it was started, or found the resource unknown.
+        /// The time at which the informer was started, or the resource was found to be unknown.
         since: Instant,
         /// The reason, such as "the API server does not know addressableservices…". Empty while nothing has failed.
         why: String,
     },
-    /// The list is in the cache.
+    /// The first list is in the cache.
     Synced {
         /// The time of the last response or failed request. It also advances while the API server is unreachable. If it
         /// does not advance, the informer is stuck.
@@ -68,6 +68,7 @@ impl Progress {
         self.parts.lock().fill(InformerState::Waiting { since: now(), why: String::new() });
     }
 
+    /// Records the time of a response or a failed request, if the part is synced.
     pub(crate) fn mark_attempt(&self, part: usize) {
         if let Some(InformerState::Synced { last_attempt }) = self.parts.lock().get_mut(part) {
             *last_attempt = now();
@@ -81,7 +82,7 @@ impl Progress {
         }
     }
 
-    /// Waits again, since the API server does not know the resource any more.
+    /// Makes a synced part wait again, since the API server does not know the resource any more.
     pub(crate) fn mark_not_served(&self, part: usize, reason: &str) {
         let mut parts = self.parts.lock();
         if let Some(state @ InformerState::Synced { .. }) = parts.get_mut(part) {
@@ -112,7 +113,8 @@ impl Progress {
     }
 }
 
-/// Orders states: not started, waiting with a reason, waiting without one, synced; the oldest first.
+/// Orders states: not started, waiting with a reason, waiting without a reason, synced. Within a rank, the earliest
+/// time comes first.
 fn rank(state: &InformerState) -> (u8, Option<Instant>) {
     match state {
         InformerState::NotStarted => (0, None),

@@ -15,8 +15,8 @@ use crate::cache::ChangeHandler;
 /// An index of an informer's objects by computed values, such as Pods by node.
 ///
 /// The index is updated with the informer, before its handlers are called. If the function panics for an object, the
-/// panic is logged and the object is left out of the index. An index keeps its informer running, as a clone of the informer
-/// does. Do not capture an index in a handler of its informer: the informer would never stop.
+/// panic is logged and the object is left out of the index. An index keeps its informer running, as a clone of the
+/// informer does. Do not capture an index in a handler of its informer: the informer would never stop.
 ///
 /// ```no_run
 /// use k8s_openapi::api::core::v1::Pod;
@@ -51,7 +51,7 @@ pub struct WeakIndex<K: Cached> {
 }
 
 impl<K: Cached> WeakIndex<K> {
-    /// Returns the index again, or `None` if its informer has stopped.
+    /// Returns the index, or `None` if its informer has stopped.
     pub fn upgrade(&self) -> Option<Index<K>> {
         let (informer, function, keys) =
             (Informer(self.informer.upgrade()?), self.function.clone(), self.keys.clone());
@@ -62,7 +62,7 @@ impl<K: Cached> WeakIndex<K> {
 /// Computes the values of an object.
 type IndexFunction<K> = Arc<dyn Fn(&K) -> BTreeSet<String> + Send + Sync>;
 
-/// The keys of the objects by value. The objects are read from the cache.
+/// The keys of the objects by value. The index reads the objects themselves from the cache.
 type Keys = RwLock<HashMap<String, HashSet<Key>>>;
 
 impl<K: Cached> Clone for Index<K> {
@@ -94,8 +94,8 @@ impl<K: Cached> Index<K> {
         &self.0.informer
     }
 
-    /// Returns the index without keeping its informer running. An informer that is opened again at run time is thus
-    /// indexed once for as long as it runs.
+    /// Returns a weak index, which does not keep the informer running. Keep it to index an informer only once if the
+    /// informer is opened repeatedly at run time.
     pub fn downgrade(&self) -> WeakIndex<K> {
         let SharedIndex { informer, function, keys } = &*self.0;
         WeakIndex { informer: Arc::downgrade(&informer.0), function: function.clone(), keys: keys.clone() }

@@ -6,8 +6,8 @@ use reknit_apis::Key;
 
 use crate::{cache::delta::Delta, object::Object};
 
-/// A change of an object, with what is known without decoding it: key, labels and resourceVersion. Handlers that are
-/// added with [`Informer::on_key_event`](crate::Informer::on_key_event) get it.
+/// A change of an object, with the values that are known without decoding the object: key, labels and resourceVersion.
+/// The handlers of [`Informer::on_key_event`](crate::Informer::on_key_event) receive it.
 #[derive(Clone, derive_more::Debug)]
 #[debug("KeyEvent {{ key: {key:?}, resource_version: {:?} }}", self.resource_version())]
 pub struct KeyEvent<'a> {
@@ -28,12 +28,13 @@ impl<'a> KeyEvent<'a> {
         Self { key: object.state().key(), old: None, new: Some(object), is_undecodable: false }
     }
 
-    /// The event of a state that cannot be decoded, and may not even have been encoded.
+    /// The event of a state that cannot be decoded. `new` is `None` if the state could not be encoded, or if the event
+    /// is replayed for a new handler.
     pub(crate) fn undecodable(key: Key, new: Option<&'a Object>) -> Self {
         Self { key, old: None, new, is_undecodable: true }
     }
 
-    /// The event of a deleted object that was never cached, since it could not be decoded.
+    /// The event of a deleted object that was not cached, since it could not be decoded.
     pub(crate) fn deleted(key: Key) -> Self {
         Self { key, old: None, new: None, is_undecodable: false }
     }
@@ -54,7 +55,8 @@ impl<'a> KeyEvent<'a> {
         Some(new.state().resource_version).filter(|version| !version.is_empty())
     }
 
-    /// Returns the labels before the change, if a cached object was changed, and those after it, if the object exists.
+    /// Returns the labels of the old state, if it was cached, and of the new state, if the object exists and could be
+    /// encoded.
     pub fn labels(&self) -> impl Iterator<Item = BTreeMap<String, String>> + use<'a> {
         [self.old, self.new].into_iter().flatten().map(Object::labels)
     }

@@ -11,11 +11,11 @@ use std::{
 use parking_lot::Mutex;
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, core::Collector};
 
-/// The metric families of all informers, with the label `name`. The names are those of client-go's reflectors where those
-/// have the metric.
+/// The metric families of all informers, with the label `name`. If client-go's reflectors have the same metric, it has
+/// their name.
 ///
-/// Informers of one name, such as a typed and a dynamic one of the same Kind, share a series: it holds their sum and is
-/// removed with the last of them.
+/// Informers of one name, such as a typed and a dynamic informer of the same Kind, share a series, which holds their
+/// sum and is removed when the last of these informers is dropped.
 #[derive(Clone)]
 pub(crate) struct MetricFamilies {
     objects: IntGaugeVec,
@@ -28,10 +28,10 @@ pub(crate) struct MetricFamilies {
     informers: Arc<Mutex<HashMap<String, usize>>>,
 }
 
-/// The metrics of one informer, looked up once, so that counting allocates nothing.
+/// The metrics of one informer, looked up in advance, so that counting allocates nothing.
 pub(crate) struct InformerMetrics {
-    objects: GaugePart,
-    bytes: GaugePart,
+    objects: GaugeShare,
+    bytes: GaugeShare,
     pub(crate) events: IntCounter,
     pub(crate) lists: IntCounter,
     pub(crate) watches: IntCounter,
@@ -40,13 +40,13 @@ pub(crate) struct InformerMetrics {
     families: MetricFamilies,
 }
 
-/// The part of one informer in a gauge that informers of one name share.
-struct GaugePart {
+/// One informer's contribution to a gauge that all informers of its name share.
+struct GaugeShare {
     gauge: IntGauge,
     value: AtomicI64,
 }
 
-impl GaugePart {
+impl GaugeShare {
     fn of(gauge: IntGauge) -> Self {
         Self { gauge, value: AtomicI64::new(0) }
     }
@@ -77,8 +77,8 @@ impl MetricFamilies {
         let mut informers = self.informers.lock();
         *informers.entry(name.into()).or_default() += 1;
         InformerMetrics {
-            objects: GaugePart::of(self.objects.with_label_values(&[name])),
-            bytes: GaugePart::of(self.bytes.with_label_values(&[name])),
+            objects: GaugeShare::of(self.objects.with_label_values(&[name])),
+            bytes: GaugeShare::of(self.bytes.with_label_values(&[name])),
             events: self.events.with_label_values(&[name]),
             lists: self.lists.with_label_values(&[name]),
             watches: self.watches.with_label_values(&[name]),

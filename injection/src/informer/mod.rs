@@ -43,13 +43,13 @@ use crate::{
     object::{Object, encode},
 };
 
-/// A watched and cached selection of a Kind: the objects as the API server last reported them, and as this process has
-/// written them since.
+/// A watched and cached selection of a Kind: the objects as the API server last reported them or, if that is newer, as
+/// this process has written them.
 ///
 /// Reading never waits and never fails. It is meant for reconcilers, which run once all informers that the controller's
 /// constructor requested are [synced](Self::synced). An object that [`Context::client`](crate::Context::client) wrote,
 /// or read by name, is in the cache as soon as the request returns. Clones share one informer, which stops when the
-/// last of them is dropped.
+/// last clone is dropped.
 ///
 /// ```no_run
 /// use k8s_openapi::api::core::v1::{Pod, Service};
@@ -99,23 +99,23 @@ impl<K: Cached> Informer<K> {
     /// # Errors
     ///
     /// The newest state that the API server reported cannot be decoded. [`get`](Self::get) then returns the last state
-    /// that could be decoded, if there was one, and a write that builds on it fails with a conflict.
+    /// that could be decoded, if any, and a write that builds on that state fails with a conflict.
     pub fn newest(&self, key: &Key) -> Result<Option<Arc<K>>, DecodeError> {
         self.0.cache.newest(key)
     }
 
-    /// Returns all objects as they are at one moment, in no particular order. Each is decoded when the iterator reaches
-    /// it.
+    /// Returns all objects as they are at one moment, in no particular order. Each object is decoded when the iterator
+    /// reaches it.
     pub fn list(&self) -> impl Iterator<Item = Arc<K>> + use<K> {
         self.decode_each(self.objects(None))
     }
 
-    /// Returns the objects of one namespace, without visiting the others.
+    /// Returns the objects of one namespace, without visiting other namespaces.
     pub fn list_in(&self, namespace: &str) -> impl Iterator<Item = Arc<K>> + use<K> {
         self.decode_each(self.objects(Some(namespace)))
     }
 
-    /// Returns the objects whose labels match, of one namespace or of all. The others are not decoded.
+    /// Returns the objects whose labels match, in one namespace or in all. Other objects are not decoded.
     pub fn list_labelled<F>(
         &self,
         namespace: Option<&str>,
@@ -142,8 +142,8 @@ impl<K: Cached> Informer<K> {
         objects.into_iter().filter_map(move |object| cache.decode(&object))
     }
 
-    /// Returns the keys of all objects as they are at one moment, in no particular order, including those that cannot be
-    /// decoded. No object is decoded for it.
+    /// Returns the keys of all objects as they are at one moment, in no particular order, including the keys of objects
+    /// that cannot be decoded. Decodes no object.
     pub fn keys(&self) -> Vec<Key> {
         self.0.cache.keys()
     }
@@ -153,7 +153,7 @@ impl<K: Cached> Informer<K> {
         self.0.cache.read(|stores| stores.len())
     }
 
-    /// Returns true if an object of this key is cached. It is not decoded.
+    /// Returns true if an object of this key is cached. Does not decode the object.
     pub fn contains(&self, key: &Key) -> bool {
         self.0.cache.read(|stores| stores.get(key).is_some())
     }
@@ -163,12 +163,13 @@ impl<K: Cached> Informer<K> {
         self.len() == 0
     }
 
-    /// Returns the size of the cached objects: compact JSON without `managedFields`, `apiVersion` and `kind`.
+    /// Returns the size of the cached objects in bytes: compact JSON without `apiVersion` and `kind`, and without
+    /// `managedFields` unless the selection keeps them.
     pub fn bytes(&self) -> usize {
         self.0.cache.read(|stores| stores.bytes())
     }
 
-    /// Completes once the first list is in the cache, or at once if it already is.
+    /// Completes once the first list is in the cache: at once if it is there already.
     pub async fn synced(&self) {
         InformerHandle::synced(&*self.0).await;
     }
@@ -178,16 +179,16 @@ impl<K: Cached> Informer<K> {
         self.0.cache.progress.state()
     }
 
-    /// Returns the resource and the selection, as logs name the informer.
+    /// Returns the name of the informer in logs: the resource and the selection.
     pub fn name(&self) -> &str {
         &self.0.cache.name
     }
 
-    /// Waits until `seen` returns a value. It is called with the current state first, and again after each change of
-    /// this object. `None` means that the object does not exist. Several changes in quick succession may cause a single
-    /// call.
+    /// Waits until `seen` returns a value, and returns that value. `seen` is called with the current object first, and
+    /// again after each change of the object. Its argument is `None` while the object is not cached. Several changes in
+    /// quick succession may cause a single call.
     ///
-    /// There is no time limit: wrap it in a `tokio::time::timeout`, or drop it.
+    /// There is no time limit: to set one, use `tokio::time::timeout`.
     pub async fn until<T>(&self, key: &Key, mut seen: impl FnMut(Option<&K>) -> Option<T>) -> T {
         let waiter = self.0.cache.waiters.register(key);
         loop {
@@ -200,13 +201,13 @@ impl<K: Cached> Informer<K> {
         }
     }
 
-    /// Calls `handler` with each change, one at a time and in order. It is called first with each cached object as
-    /// `Added`, unless the informer is [preloaded](crate::Context::preloaded).
+    /// Calls `handler` with each change, one at a time and in order. The first calls are for the objects that are
+    /// already cached, each as `Added`, unless the informer is [preloaded](crate::Context::preloaded).
     ///
-    /// Handlers run in the task that caused the change, which may be that of an own write. They must not block. They may
-    /// read this informer, but must neither wait for a write of an object of its Kind nor add handlers to it. A handler that holds a clone of the
-    /// informer keeps it running for as long as the process runs. A handler that panics is logged and called again with
-    /// the next change.
+    /// Handlers run in the task that caused the change, which may be the task of an own write. They must not block.
+    /// They may read this informer, but must not add handlers to it or wait for a write of an object of its Kind. A
+    /// handler that holds a clone of the informer keeps it running for as long as the process runs. A handler that
+    /// panics is logged and called again with the next change.
     pub fn on(&self, handler: impl Fn(&Change<K>) + Send + Sync + 'static) {
         self.0.cache.add_handler(Box::new(handler));
     }
@@ -230,8 +231,8 @@ impl<K: Cached> Informer<K> {
         self.0.cache.add_key_event_handler(Box::new(handler));
     }
 
-    /// Calls `handler` with the key of an object that cannot be decoded, and the reason, once for each version. The
-    /// informer logs it too. If an earlier version could be decoded, it stays cached.
+    /// Calls `handler` with the key of each object that cannot be decoded, and the reason, once for each version. The
+    /// informer also logs the reason. The last version that could be decoded stays cached.
     pub fn on_undecodable(&self, handler: impl Fn(&Key, &str) + Send + Sync + 'static) {
         self.0.cache.add_undecodable_handler(Box::new(handler));
     }
@@ -293,7 +294,7 @@ impl<K: Cached> InformerHandle for SharedInformer<K> {
     fn synced(&self) -> BoxFuture<'static, ()> {
         let (cache, mut synced) = (self.cache.clone(), self.cache.progress.synced());
         Box::pin(async move {
-            // The cache holds the sender, so this cannot fail.
+            // The cache holds the sender, so the wait cannot fail.
             let _ = synced.wait_for(|synced| *synced).await;
             drop(cache);
         })

@@ -49,7 +49,7 @@ type Resolved = HashMap<GroupVersionKind, (ApiResource, Scope)>;
 /// The source of the objects of all informers.
 pub(crate) enum ObjectSource {
     Watch(Transport),
-    /// These objects, and those that the process writes.
+    /// These objects, and the objects that the process writes.
     Preloaded(Vec<Value>),
 }
 
@@ -60,7 +60,7 @@ trait Member: InformerHandle {
     fn apply_response(&self, response: &ResponseState<'_>) -> bool;
 }
 
-/// The informers of one type by Kind (several for `DynamicObject`) and selection.
+/// The informers of one type by Kind and selection. `DynamicObject` is a type with several Kinds.
 struct OfType<K>(PhantomData<fn() -> K>);
 
 impl<K: Cached> TypeMapKey for OfType<K> {
@@ -106,8 +106,9 @@ impl Informers {
         Ok(informer)
     }
 
-    /// Starts all informers that are in use, and from now on each new one at once. Must be called within a tokio runtime.
-    /// A second call does nothing. A [`Context`](crate::Context) keeps its informers in use: drop it first.
+    /// Starts all informers that are in use. Later informers start when they are requested. Must be called within a
+    /// tokio runtime. A second call does nothing. A [`Context`](crate::Context) keeps its informers in use: drop it
+    /// first.
     pub fn start(&self) {
         *self.0.runtime.lock() = Some(runtime::Handle::current());
         for member in self.members() {
@@ -119,12 +120,12 @@ impl Informers {
     pub fn states(&self) -> Vec<(String, InformerState)> {
         let mut states: Vec<_> =
             self.members().map(|member| (member.name().to_owned(), member.state())).collect();
-        states.sort_by(|(one, _), (other, _)| one.cmp(other));
+        states.sort_by(|(name, _), (other, _)| name.cmp(other));
         states
     }
 
-    /// Returns the resource of a Kind and its scope. `None` if the API server does not have it; a later call requests
-    /// it again. A Kind that was found is not requested again.
+    /// Returns the resource of a Kind and its scope, or `None` if the API server does not know the Kind. Only a Kind
+    /// that was found is remembered: for any other, each call sends a request.
     ///
     /// Preloaded informers send no request: the plural is guessed as kube does, and a Kind is cluster-scoped if a
     /// preloaded object of it has no namespace.
@@ -208,8 +209,8 @@ impl Informers {
         self.informers_of(path).next().is_some()
     }
 
-    /// Applies a response to the informers of its resource. Returns true if it contains the state of an object of
-    /// theirs.
+    /// Applies a response to the informers of its resource. Returns false if there are none, or if the response
+    /// contains an object of another Kind.
     pub(crate) fn apply_response(&self, path: &ResourcePath<'_>, response: &ResponseState<'_>) -> bool {
         let mut shows_state = false;
         for member in self.informers_of(path) {

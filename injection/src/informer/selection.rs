@@ -27,11 +27,11 @@ use crate::object::{Object, ObjectState};
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
-    /// Sorted, each once. All namespaces are selected if it is empty.
+    /// Sorted and without duplicates. Empty if all namespaces are selected.
     namespaces: Vec<String>,
     labels: Selector,
     fields: BTreeMap<String, String>,
-    managed_fields: bool,
+    keeps_managed_fields: bool,
 }
 
 /// Selects all objects of a Kind, in all namespaces. The methods of [`Selection`] narrow it.
@@ -40,17 +40,17 @@ pub fn select() -> Selection {
 }
 
 impl Selection {
-    /// Selects one namespace. An empty name, such as that of an absent flag, selects all. A Role in the namespace is
-    /// then enough.
+    /// Selects one namespace, so that the process needs only a Role in that namespace. An empty name, such as the value
+    /// of an absent flag, selects all namespaces.
     pub fn namespace(self, namespace: &str) -> Self {
         self.namespaces([namespace])
     }
 
-    /// Selects several namespaces. No name, or an empty name among them, selects all. A Role in each namespace is then
-    /// enough.
+    /// Selects several namespaces, so that the process needs only a Role in each of them. No name, or an empty name
+    /// among the names, selects all namespaces.
     ///
-    /// The informer lists and watches each namespace on its own, since the API server has no selector for several. So
-    /// each namespace costs a connection and a list, and the informer is synced once all of them are listed.
+    /// The informer lists and watches each namespace on its own, since the API server has no selector for several
+    /// namespaces. Each namespace costs a list and a connection. The informer is synced once all namespaces are listed.
     pub fn namespaces<N: Into<String>>(mut self, namespaces: impl IntoIterator<Item = N>) -> Self {
         self.namespaces = namespaces.into_iter().map(Into::into).collect();
         self.namespaces.sort();
@@ -76,8 +76,8 @@ impl Selection {
     /// Selects objects whose field has this value: `metadata.name`, or a field that the API server supports in field
     /// selectors of this Kind (`spec.nodeName` of Pods).
     ///
-    /// Only the API server can evaluate fields other than `metadata.name` and `metadata.namespace`. With another field,
-    /// own writes are in the cache only once the watch has reported them.
+    /// Only the API server can evaluate fields other than `metadata.name` and `metadata.namespace`. If such a field is
+    /// selected, own writes are in the cache only once the watch has reported them.
     pub fn field(mut self, path: &str, value: &str) -> Self {
         self.fields.insert(path.into(), value.into());
         self
@@ -85,12 +85,12 @@ impl Selection {
 
     /// Keeps `metadata.managedFields`, which is dropped by default, since it is often half of an object.
     pub fn keeping_managed_fields(mut self) -> Self {
-        self.managed_fields = true;
+        self.keeps_managed_fields = true;
         self
     }
 
     pub(crate) fn keeps_managed_fields(&self) -> bool {
-        self.managed_fields
+        self.keeps_managed_fields
     }
 
     /// Returns the names of the selected namespaces, sorted. Empty if all namespaces are selected.
@@ -117,7 +117,7 @@ impl Selection {
     }
 
     /// The selections that the API server can evaluate in one request each: one per namespace, in the order of
-    /// [`part_of`](Self::part_of), or the whole selection if it names no namespace.
+    /// [`part_of`](Self::part_of), or the whole selection if it selects all namespaces.
     pub(crate) fn parts(&self) -> Vec<Self> {
         if self.namespaces.is_empty() {
             return vec![self.clone()];
@@ -125,7 +125,8 @@ impl Selection {
         self.namespaces.iter().map(|namespace| self.clone().namespace(namespace)).collect()
     }
 
-    /// The index of the [part](Self::parts) that selects this namespace; `None` if none does.
+    /// The index of the [part](Self::parts) that selects this namespace; `None` if no part does. A single part is
+    /// returned for every namespace.
     pub(crate) fn part_of(&self, namespace: Option<&str>) -> Option<usize> {
         match self.namespaces.len() {
             0 | 1 => Some(0),
@@ -137,8 +138,8 @@ impl Selection {
         self.namespaces.binary_search_by(|selected| selected.as_str().cmp(namespace)).ok()
     }
 
-    /// The namespace of a [part](Self::parts); `None` if it selects all.
-    pub(crate) fn in_namespace(&self) -> Option<&str> {
+    /// The namespace of a [part](Self::parts); `None` if the part selects all namespaces.
+    pub(crate) fn namespace_of_part(&self) -> Option<&str> {
         self.namespaces.first().map(String::as_str)
     }
 
@@ -158,7 +159,7 @@ impl Selection {
         (!fields.is_empty()).then(|| fields.join(","))
     }
 
-    /// Returns true if the object is selected; `None` if only the server can tell.
+    /// Returns true if the object is selected; `None` if only the API server can evaluate the selected fields.
     pub(crate) fn admits(&self, object: &Object) -> Option<bool> {
         let ObjectState { namespace, name, .. } = object.state();
         let is_in_namespace = match namespace {
@@ -186,7 +187,8 @@ impl Selection {
         self.match_fields(|path| Some(text_at(path))).unwrap_or_default()
     }
 
-    /// Compares each selected field with the value that `field` returns. `None` if no value differs but one is unknown.
+    /// Compares each selected field with the value that `field` returns. `None` if a value is unknown and no known
+    /// value differs.
     fn match_fields(&self, field: impl Fn(&str) -> Option<String>) -> Option<bool> {
         let mut result = Some(true);
         for (path, selected) in &self.fields {
@@ -200,7 +202,7 @@ impl Selection {
     }
 }
 
-/// Compares the sorted text, so the order of labels does not matter.
+/// Compares the texts, in which namespaces, labels and fields are sorted.
 impl PartialEq for Selection {
     fn eq(&self, other: &Self) -> bool {
         self.to_string() == other.to_string()
@@ -216,7 +218,7 @@ impl fmt::Display for Selection {
             part("namespace", namespaces),
             part("labels", self.label_selector()),
             part("fields", self.field_selector()),
-            self.managed_fields.then(|| "with managedFields".to_owned()),
+            self.keeps_managed_fields.then(|| "with managedFields".to_owned()),
         ];
         f.write_str(&parts.into_iter().flatten().collect::<Vec<_>>().join(" "))
     }
@@ -250,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_namespace_selects_all_namespaces() {
+    fn an_empty_name_or_no_name_selects_all_namespaces() {
         assert_eq!(select().namespace(""), select());
         assert_eq!(select().namespaces(["a", ""]), select());
         assert_eq!(select().namespaces([""; 0]), select());

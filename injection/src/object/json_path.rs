@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-/// The fields and items that lead to a value. A key with special characters is written as `metadata.labels[example.com/x]`.
+/// The fields and items that lead to a value. A name with special characters is written in brackets:
+/// `metadata.labels[example.com/x]`.
 pub(super) struct JsonPath<'a>(Vec<Step<'a>>);
 
 enum Step<'a> {
@@ -42,7 +43,7 @@ impl<'a> JsonPath<'a> {
     }
 }
 
-/// The rest of a string, without the closing quote.
+/// The text up to the closing quote of a string, or the whole text if the string is truncated.
 fn until_closing_quote(text: &str) -> &str {
     let mut is_escaped = false;
     let is_closing_quote = |byte: u8| {

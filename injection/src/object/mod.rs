@@ -34,11 +34,11 @@ pub(crate) use self::{
 pub(crate) struct Object(Arc<[u8]>);
 
 /// The fields from which an [`Object`] is made.
-pub(crate) struct Parts<'a> {
+pub(crate) struct ObjectParts<'a> {
     pub(crate) state: ObjectState<'a>,
     /// True if the object is being deleted and has a grace period.
     pub(crate) is_terminating: bool,
-    /// The rest of the metadata, and of the object: JSON fields without the braces.
+    /// The rest of the metadata, and the rest of the object: JSON fields without the braces.
     pub(crate) metadata: &'a [u8],
     pub(crate) rest: &'a [u8],
 }
@@ -46,14 +46,16 @@ pub(crate) struct Parts<'a> {
 /// The length of the head before the texts: five lengths and the flags.
 const HEAD_LENGTH: usize = 13;
 
+/// The bits of the flags.
 const NAMESPACED: u8 = 1;
 const HAS_UID: u8 = 2;
 const TERMINATING: u8 = 4;
 
 impl Object {
-    /// Encodes the parts. `None` if one is longer than the API server accepts.
-    pub(crate) fn new(parts: &Parts<'_>) -> Option<Self> {
-        let Parts { state, is_terminating, metadata, rest } = parts;
+    /// Encodes the parts. `None` if a part is too long for its length field in the head. The API server accepts no part
+    /// that long.
+    pub(crate) fn new(parts: &ObjectParts<'_>) -> Option<Self> {
+        let ObjectParts { state, is_terminating, metadata, rest } = parts;
         let texts = [state.namespace, Some(state.name), state.uid, Some(state.resource_version)]
             .map(Option::unwrap_or_default);
         let length = HEAD_LENGTH + texts.map(str::len).iter().sum::<usize>() + metadata.len() + rest.len();
@@ -73,7 +75,7 @@ impl Object {
         Some(Self(bytes.into()))
     }
 
-    /// The size of the bytes.
+    /// The number of bytes.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
@@ -89,14 +91,16 @@ impl Object {
     }
 
     pub(crate) fn name(&self) -> &[u8] {
-        self.texts().0[1]
+        let ([_, name, ..], _) = self.texts();
+        name
     }
 
     pub(crate) fn version(&self) -> Option<ResourceVersion<'_>> {
-        ResourceVersion::parse(text(self.texts().0[3]))
+        let ([.., resource_version], _) = self.texts();
+        ResourceVersion::parse(text(resource_version))
     }
 
-    /// Returns true if the uid and the resourceVersion are equal. False if there is no resourceVersion.
+    /// Returns true if the uids and the resourceVersions are equal. False if the object has no resourceVersion.
     pub(crate) fn is_same_state(&self, state: &ObjectState<'_>) -> bool {
         let ObjectState { uid, resource_version, .. } = self.state();
         !resource_version.is_empty() && resource_version == state.resource_version && uid == state.uid
@@ -107,7 +111,7 @@ impl Object {
         self.has_flag(TERMINATING)
     }
 
-    /// The labels, without decoding the rest.
+    /// The labels. Decodes only the metadata; labels that cannot be decoded count as absent.
     pub(crate) fn labels(&self) -> BTreeMap<String, String> {
         #[derive(Default, Deserialize)]
         struct Labelled {
@@ -161,7 +165,8 @@ impl Object {
     /// The four texts of the head, and the bytes after them.
     fn texts(&self) -> ([&[u8]; 4], &[u8]) {
         let mut rest = &self.0[HEAD_LENGTH..];
-        let texts = [4, 6, 8, 10].map(|at| {
+        let length_positions = [4, 6, 8, 10];
+        let texts = length_positions.map(|at| {
             let length = u16::from_le_bytes([self.0[at], self.0[at + 1]]);
             let text;
             (text, rest) = rest.split_at(usize::from(length));
@@ -204,8 +209,8 @@ mod tests {
 
     fn cached(object: &Value) -> Object {
         let text = object.to_string();
-        let kind = ApiResource::erase::<Pod>(&());
-        RawObject::scan_text(&text).unwrap().encode::<Pod>(&kind, false).unwrap()
+        let (kind, keep_managed_fields) = (ApiResource::erase::<Pod>(&()), false);
+        RawObject::scan_text(&text).unwrap().encode::<Pod>(&kind, keep_managed_fields).unwrap()
     }
 
     #[test]

@@ -6,7 +6,7 @@ use kube::discovery::ApiResource;
 use reknit_apis::Key;
 use serde::Serialize;
 
-use super::{Malformed, Object, ObjectState, Parts, Scanner, explain};
+use super::{Malformed, Object, ObjectParts, ObjectState, Scanner, explain};
 use crate::informer::cached::Cached;
 
 /// The fields of an object as they are written. The fields that identify an object and its state are parsed, so an
@@ -85,7 +85,8 @@ impl<'a> RawObject<'a> {
     ///
     /// The response to a deletion contains the object without a deletionTimestamp if neither a finalizer nor a grace
     /// period delays the deletion. The response to an update that removes the last finalizer contains an object that
-    /// has just been deleted. A namespace, whose finalizers are in its spec, has no grace period.
+    /// has just been deleted. A terminating Namespace has no grace period, since its finalizers are in its spec, and
+    /// never counts as gone.
     pub(crate) fn is_gone(&self, is_deletion: bool) -> bool {
         match self.metadata.deletion {
             Deletion { has_timestamp: false, .. } => is_deletion,
@@ -112,11 +113,16 @@ impl<'a> RawObject<'a> {
         let rest = if K::metadata_api() { Vec::new() } else { write_fields(&self.rest)? };
         let Deletion { has_timestamp, grace_period, .. } = self.metadata.deletion;
         let is_terminating = has_timestamp && grace_period > Some(0);
-        Ok(Object::new(&Parts { state: self.state(), is_terminating, metadata: &metadata, rest: &rest }))
+        Ok(Object::new(&ObjectParts {
+            state: self.state(),
+            is_terminating,
+            metadata: &metadata,
+            rest: &rest,
+        }))
     }
 }
 
-/// Writes the fields of a JSON object without its braces.
+/// Returns the fields of a JSON object without its braces.
 fn write_fields(fields: &Fields<'_>) -> serde_json::Result<Vec<u8>> {
     let length = fields.iter().map(|(key, value)| key.len() + value.len() + 4).sum();
     let mut text = Vec::with_capacity(length);
@@ -159,7 +165,7 @@ impl<'a> Metadata<'a> {
 }
 
 impl Deletion {
-    /// Reads a field of the metadata. A malformed value is ignored here, since it fails when the object is decoded.
+    /// Reads a field of the metadata. Ignores malformed values: decoding the object fails for them.
     fn read_field(&mut self, field: &str, value: &str) {
         match field {
             "deletionTimestamp" => self.has_timestamp = value != "null",
@@ -177,7 +183,8 @@ pub(crate) fn encode<K: Cached + Serialize>(
 ) -> Result<(Object, Arc<K>), String> {
     let text = serde_json::to_string(object).map_err(|error| explain(&error, kind))?;
     let raw = RawObject::scan_text(&text).map_err(|error| error.to_string())?;
-    let encoded = raw.encode::<K>(kind, true)?;
+    let keep_managed_fields = true;
+    let encoded = raw.encode::<K>(kind, keep_managed_fields)?;
     let decoded = encoded.decode(kind)?;
     Ok((encoded, Arc::new(decoded)))
 }
@@ -188,6 +195,10 @@ mod tests {
     use kube::{Resource, api::DynamicObject};
 
     use super::*;
+
+    /// Values of `keep_managed_fields`.
+    const KEEP: bool = true;
+    const DROP: bool = false;
 
     const MAP: &str = r#"{"metadata":{"name":"m","namespace":"n","uid":"u","resourceVersion":"5",
         "managedFields":[{"manager":"a]}\"","fieldsV1":{"f:data":{}}}],"labels":{"a":"b"}},"data":{"k":"v"}}"#;
@@ -206,18 +217,18 @@ mod tests {
     #[test]
     fn only_managed_fields_are_dropped() {
         let raw = RawObject::scan_text(MAP).unwrap();
-        let object: ConfigMap = decode(&raw, false).unwrap();
+        let object: ConfigMap = decode(&raw, DROP).unwrap();
         assert_eq!(object.metadata.managed_fields, None);
         assert_eq!(object.metadata.labels.as_ref().unwrap()["a"], "b");
         assert_eq!(object.data.as_ref().unwrap()["k"], "v");
-        let bytes = raw.encode::<ConfigMap>(&kind::<ConfigMap>(), false).unwrap().len();
+        let bytes = raw.encode::<ConfigMap>(&kind::<ConfigMap>(), DROP).unwrap().len();
         assert!(bytes < MAP.len() - 40, "{bytes} bytes are kept of {}", MAP.len());
     }
 
     #[test]
     fn managed_fields_are_kept_on_request() {
         let raw = RawObject::scan_text(MAP).unwrap();
-        let kept: ConfigMap = decode(&raw, true).unwrap();
+        let kept: ConfigMap = decode(&raw, KEEP).unwrap();
         assert_eq!(kept.metadata.managed_fields.as_ref().unwrap().len(), 1);
     }
 
@@ -227,7 +238,7 @@ mod tests {
             r#"{"metadata":{"name":"m","namespace":"n","resourceVersion":"5"},"data":3}"#,
         )
         .unwrap();
-        assert!(decode::<ConfigMap>(&raw, false).is_err());
+        assert!(decode::<ConfigMap>(&raw, DROP).is_err());
         assert_eq!((raw.key(), raw.resource_version()), (Key::new("n", "m"), "5"));
     }
 
@@ -236,19 +247,19 @@ mod tests {
         let raw =
             RawObject::scan_text(r#"{"metadata":{"name":"m"},"data":{"password":{"hunter2":1}},"type":17}"#)
                 .unwrap();
-        let error = decode::<Secret>(&raw, false).unwrap_err();
+        let error = decode::<Secret>(&raw, DROP).unwrap_err();
         let string_data = RawObject::scan_text(r#"{"metadata":{"name":"m"},"data":"hunter2"}"#).unwrap();
-        let string_error = decode::<Secret>(&string_data, false).unwrap_err();
+        let string_error = decode::<Secret>(&string_data, DROP).unwrap_err();
         assert!(!error.contains("hunter2") && !string_error.contains("hunter2"), "{error} {string_error}");
         assert_eq!(error, "data.password: a value of the wrong form");
-        let config_map_error = decode::<ConfigMap>(&string_data, false).unwrap_err();
+        let config_map_error = decode::<ConfigMap>(&string_data, DROP).unwrap_err();
         assert!(config_map_error.contains("hunter2"), "errors for other Kinds quote it: {config_map_error}");
     }
 
     #[test]
     fn a_dynamic_object_is_decoded_with_its_api_version_and_kind() {
         let kind = kind::<ConfigMap>();
-        let cached = RawObject::scan_text(MAP).unwrap().encode::<DynamicObject>(&kind, false).unwrap();
+        let cached = RawObject::scan_text(MAP).unwrap().encode::<DynamicObject>(&kind, DROP).unwrap();
         let object: DynamicObject = cached.decode(&kind).unwrap();
         assert_eq!(object.types.unwrap().kind, "ConfigMap");
     }
@@ -260,12 +271,13 @@ mod tests {
             RawObject::scan_text(&text).unwrap().is_gone(is_deletion)
         };
         let terminating = r#","deletionTimestamp":"2026-01-01T00:00:00Z","deletionGracePeriodSeconds":0"#;
-        assert!(is_gone("", true) && !is_gone("", false), "nothing delays the deletion");
-        assert!(is_gone(terminating, false) && is_gone(&format!(r#"{terminating},"finalizers":[]"#), false));
+        let (write, deletion) = (false, true);
+        assert!(is_gone("", deletion) && !is_gone("", write), "nothing delays the deletion");
+        assert!(is_gone(terminating, write) && is_gone(&format!(r#"{terminating},"finalizers":[]"#), write));
         assert!(
-            !is_gone(&format!(r#"{terminating},"finalizers":["example.com/a"]"#), true),
+            !is_gone(&format!(r#"{terminating},"finalizers":["example.com/a"]"#), deletion),
             "a finalizer delays the deletion"
         );
-        assert!(!is_gone(&terminating.replace(":0", ":30"), true), "it has a grace period");
+        assert!(!is_gone(&terminating.replace(":0", ":30"), deletion), "it has a grace period");
     }
 }

@@ -14,7 +14,7 @@ pub(crate) struct Scanner<'a> {
     at: usize,
 }
 
-/// An unexpected byte. The error does not quote the text, which may be that of a Secret.
+/// An unexpected byte. The error does not quote the text, which may contain a Secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{expected} expected at byte {at}")]
 pub(crate) struct Malformed {
@@ -138,7 +138,7 @@ impl<'a> Scanner<'a> {
         Err(Malformed { expected: "the end of the string", at: start })
     }
 
-    /// The position after the bracket that closes the one at `start`.
+    /// The position after the closing bracket that matches the opening bracket at `start`.
     fn end_of_brackets(&self, start: usize) -> Result<usize> {
         let bytes = self.text.as_bytes();
         let (mut depth, mut at) = (0_usize, start);
@@ -172,7 +172,7 @@ impl<'a> Scanner<'a> {
         if self.accept(byte) { Ok(()) } else { Err(self.expected(what)) }
     }
 
-    /// Skips this byte and returns true, if it comes next.
+    /// Skips white space. If this byte follows, skips it and returns true.
     fn accept(&mut self, byte: u8) -> bool {
         self.skip_space();
         let is_next = self.peek() == Some(byte);
@@ -180,7 +180,7 @@ impl<'a> Scanner<'a> {
         is_next
     }
 
-    /// Skips `null` and returns true, if it comes next.
+    /// Skips white space. If `null` follows, skips it and returns true.
     pub(crate) fn accept_null(&mut self) -> bool {
         self.skip_space();
         let is_next = self.rest().starts_with(b"null");
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn unexpected_values_are_skipped_and_malformed_ones_fail() {
+    fn unexpected_values_are_skipped_and_malformed_values_fail() {
         let mut results = Vec::new();
         let text = r#"["a",{"b":["]"]}, {"c":"d"}]"#;
         let read_array = |scanner: &mut Scanner<'static>| {

@@ -5,8 +5,8 @@ use std::time::Duration;
 const INITIAL: Duration = Duration::from_millis(500);
 const MAX: Duration = Duration::from_secs(30);
 
-/// An exponential backoff from half a second to thirty seconds, with a random reduction by up to a half, so that many
-/// processes do not retry at the same time. Holds the number of failures since the last reset.
+/// An exponential backoff from half a second to thirty seconds, reduced at random by up to a half, so that many
+/// processes do not retry at the same time. The field is the number of failures since the last reset.
 #[derive(Default)]
 pub(crate) struct Backoff(u32);
 

@@ -14,7 +14,7 @@ pub(crate) enum Failure {
     /// Any other error response.
     #[error("{message} ({code})")]
     Refused { code: u16, message: String },
-    /// An error event. The watch may have left out changes.
+    /// An `ERROR` event other than 410. The watch may have left out changes.
     #[error("the watch failed: {0}")]
     Watch(String),
     #[error("no response within {} s", .0.as_secs())]
@@ -73,7 +73,8 @@ impl Failure {
     }
 }
 
-/// Appends the texts of all causes: kube's own text ends at "client error".
+/// Classifies an error response by its code. Any other error is `Broken`, with the texts of all causes: kube's own text
+/// ends at "client error".
 impl From<kube::Error> for Failure {
     fn from(error: kube::Error) -> Self {
         if let kube::Error::Api(status) = error {

@@ -1,18 +1,19 @@
 //! The reflector: keeps a cache up to date by a list and watches, and recovers from failures. If several namespaces are
 //! selected, each has a reflector of its own.
 //!
-//! A watch that ends or breaks is resumed after the last version that it reported. The reflector lists again first if:
+//! A watch that ends or breaks is resumed after the last version that it reported. Before the next watch, the reflector
+//! lists again if:
 //!
 //! - the server has compacted the version (410);
 //! - the server did not know the resource (404);
 //! - this process may list but not watch;
 //! - several watches in a row sent no event;
 //! - the server's resourceVersions are lower than before, as after a restore from a backup. Such a server would accept
-//!   the watch and send nothing. So before it resumes a watch that broke or sent nothing, the reflector lists one item
+//!   the watch and send nothing. So before the reflector resumes a watch that broke or sent nothing, it lists one item
 //!   to learn the server's version.
 //!
-//! The objects stay cached meanwhile, even if the server does not know the resource any more: they may still exist,
-//! since a CustomResourceDefinition may only have stopped serving the version.
+//! Until the new list, the objects stay cached, even if the server does not know the resource any more: the objects may
+//! still exist, since a CustomResourceDefinition may only have stopped serving the version.
 
 mod backoff;
 mod error;
@@ -31,7 +32,7 @@ use self::{backoff::Backoff, requests::Requests, watch::Line};
 pub(crate) use self::{
     error::Failure,
     page::Page,
-    requests::{PAGE, fetch},
+    requests::{PAGE_SIZE, fetch},
 };
 use crate::{
     cache::Cache,
@@ -43,12 +44,12 @@ use crate::{
 /// The range of the time after which the server ends a watch, in seconds.
 const WATCH_SECONDS: std::ops::Range<u64> = 240..290;
 
-/// The time without an event after which the reflector closes a watch, since a broken connection may not show
-/// otherwise. Bookmarks arrive every minute. For a server that sends none, this time begins when it should have ended
+/// The time without an event after which the reflector closes a watch, since a broken connection may cause no error.
+/// Bookmarks arrive every minute. If the server sends no bookmarks, this time begins when the server should have ended
 /// the watch.
 const MAX_SILENCE: Duration = Duration::from_secs(120);
 
-/// The number of watches in a row without an expected event after which a new list is read.
+/// The number of [empty](WatchEnd::Empty) watches in a row after which the reflector lists again.
 const MAX_EMPTY_WATCHES: u32 = 3;
 
 /// The time after which an open watch counts as healthy.
@@ -57,8 +58,8 @@ const HEALTHY_AFTER: Duration = Duration::from_secs(10);
 /// The maximum backoff after a 404, so that a resource that is installed later is found soon.
 const MAX_NOT_FOUND_BACKOFF: Duration = Duration::from_secs(2);
 
-/// The number of lists in a row with 404 after which the resource counts as not served. A single 404 may come from an API
-/// server that is starting.
+/// The number of lists in a row with 404 after which the resource counts as not served. A single 404 may come from an
+/// API server that is starting.
 const MAX_NOT_FOUND: u32 = 3;
 
 /// The interval between warnings about one informer.
@@ -85,7 +86,7 @@ async fn run_part<K: Cached>(cache: Arc<Cache<K>>, requests: Requests, part: usi
         may_be_restored: false,
         empty_watches: 0,
         has_bookmarks: false,
-        not_found: 0,
+        not_found_lists: 0,
         has_expired: false,
         without_pages: false,
         backoff: Backoff::default(),
@@ -103,22 +104,22 @@ struct Reflector<K> {
     requests: Requests,
     /// The index of the part of the cache's selection that this reflector lists and watches.
     part: usize,
-    /// That part.
+    /// The selection of that part.
     selection: Selection,
     /// The version up to which the cache has everything, and from which the next watch starts; `None` if a list comes
     /// next.
     version: Option<String>,
     /// True if the server may have been restored from a backup since the last watch.
     may_be_restored: bool,
-    /// The number of watches in a row without an expected event.
+    /// The number of [empty](WatchEnd::Empty) watches in a row.
     empty_watches: u32,
     /// True if a watch has sent a bookmark since the last list.
     has_bookmarks: bool,
     /// The number of lists in a row with 404.
-    not_found: u32,
+    not_found_lists: u32,
     /// True if the last failure was an expired version.
     has_expired: bool,
-    /// True if the next list is read in one request, since the version expired between the pages of the last one.
+    /// True if the next list is read in one request, since the version expired between the pages of the last list.
     without_pages: bool,
     backoff: Backoff,
     last_warning: Option<Instant>,
@@ -127,18 +128,20 @@ struct Reflector<K> {
 /// The end of a watch without an error event.
 #[derive(PartialEq)]
 enum WatchEnd {
-    /// The watch had sent events.
+    /// The watch sent events.
     Normal,
-    /// The watch had sent nothing, and ended when it should.
+    /// The watch sent nothing, and ended at the requested time.
     Quiet,
-    /// The watch had sent nothing, not even a bookmark, and ended too early or did not end in time.
+    /// The watch sent no event, not even a bookmark, and ended too early, did not end in time, or sent a malformed
+    /// line.
     Empty,
-    /// The connection broke.
+    /// The connection broke, or the watch failed after its first event.
     Broken,
 }
 
 impl<K: Cached> Reflector<K> {
-    /// Lists if a list comes next, else watches until the watch ends.
+    /// Lists if a list comes next, else watches until the watch ends. If the server was restored from a backup, makes a
+    /// list come next instead.
     async fn step(&mut self) -> Result<(), Failure> {
         if self.version.is_none() {
             return self.list().await;
@@ -176,7 +179,7 @@ impl<K: Cached> Reflector<K> {
     async fn list(&mut self) -> Result<(), Failure> {
         self.cache.metrics.lists.inc();
         self.cache.start_list(self.part);
-        let limit = if mem::take(&mut self.without_pages) { None } else { Some(PAGE) };
+        let limit = if mem::take(&mut self.without_pages) { None } else { Some(PAGE_SIZE) };
         let (version, mut next) = self.page(limit, None).await?;
         while next.is_some() {
             let result = self.page(limit, next).await;
@@ -187,7 +190,7 @@ impl<K: Cached> Reflector<K> {
         tracing::debug!(informer = self.cache.name, version, "listed");
         self.version = Some(version);
         (self.may_be_restored, self.empty_watches, self.has_bookmarks) = (false, 0, false);
-        self.not_found = 0;
+        self.not_found_lists = 0;
         Ok(())
     }
 
@@ -245,7 +248,8 @@ impl<K: Cached> Reflector<K> {
         }
     }
 
-    /// Logs a broken watch at debug level, since a failure to open the next one is logged as a warning.
+    /// Counts a broken watch and logs it at debug level: if opening the next watch fails too, that is logged as a
+    /// warning.
     fn end_broken_watch(&self, failure: &Failure, has_events: bool) -> WatchEnd {
         self.cache.metrics.failures.inc();
         tracing::debug!(informer = self.cache.name, why = %failure, "the watch broke");
@@ -292,7 +296,8 @@ impl<K: Cached> Reflector<K> {
     async fn recover(&mut self, failure: Failure) {
         self.cache.metrics.failures.inc();
         let was_expired = mem::replace(&mut self.has_expired, matches!(failure, Failure::Expired(_)));
-        // List at once after a first 410, even after an outage: a server that responds with 410 can serve a list.
+        // A server that responds with 410 can serve a list. So list at once, even after an outage, except after
+        // repeated 410 without a success in between.
         let lists_at_once = self.has_expired && (!was_expired || self.backoff.is_fresh());
         let wait = match &failure {
             _ if lists_at_once => self.backoff.next(Duration::ZERO),
@@ -300,12 +305,12 @@ impl<K: Cached> Reflector<K> {
             _ => self.backoff.next(Duration::MAX),
         };
         let was_list = self.version.is_none();
-        self.not_found =
-            if was_list && matches!(failure, Failure::NotFound(_)) { self.not_found + 1 } else { 0 };
-        if self.not_found >= MAX_NOT_FOUND {
+        self.not_found_lists =
+            if was_list && matches!(failure, Failure::NotFound(_)) { self.not_found_lists + 1 } else { 0 };
+        if self.not_found_lists >= MAX_NOT_FOUND {
             self.cache.progress.mark_not_served(self.part, &self.explain(&failure));
         }
-        // The same watch would be refused again. A process that may not watch learns of changes by lists, as in
+        // The server would refuse the same watch again. A process that may not watch learns of changes by lists, as in
         // client-go.
         let is_refused = matches!(failure, Failure::Refused { code: 400 | 403 | 405 | 422 | 501, .. });
         let has_lost_version = matches!(
@@ -316,17 +321,19 @@ impl<K: Cached> Reflector<K> {
             self.version = None;
         }
         self.cache.progress.mark_attempt(self.part);
-        // It is normal that a version expires. Only a second expired version in a row causes a warning.
-        self.log(&failure, lists_at_once);
+        // A single expired version is normal, and causes no warning.
+        let is_expected = lists_at_once;
+        self.report(&failure, is_expected);
         sleep(wait).await;
     }
 
     fn explain(&self, failure: &Failure) -> String {
-        failure.explain(&self.cache.kind, self.selection.in_namespace())
+        failure.explain(&self.cache.kind, self.selection.namespace_of_part())
     }
 
-    /// Logs the failure: as a warning once a minute, else, or if it `is_expected`, at debug level.
-    fn log(&mut self, failure: &Failure, is_expected: bool) {
+    /// Records the failure in the progress and logs it: at debug level if it `is_expected` or another warning was
+    /// logged within the last minute, else as a warning.
+    fn report(&mut self, failure: &Failure, is_expected: bool) {
         let why = self.explain(failure);
         self.cache.progress.mark_failed(self.part, &why);
         let has_warned = self.last_warning.is_some_and(|warning| warning.elapsed() < WARNING_INTERVAL);

@@ -9,7 +9,7 @@ use crate::object::{RawObject, ScanResult, Scanner};
 #[derive(Default)]
 pub(crate) struct Page<'a> {
     pub(crate) resource_version: Cow<'a, str>,
-    /// The token that requests the next page; `None` on the last one.
+    /// The token that requests the next page; `None` on the last page.
     pub(crate) continue_token: Option<String>,
 }
 
@@ -17,8 +17,8 @@ pub(crate) struct Page<'a> {
 pub(crate) type Item<'a> = ScanResult<RawObject<'a>>;
 
 impl<'a> Page<'a> {
-    /// Reads a page and calls `on_item` with each item and its text. An item with malformed metadata does not fail the
-    /// others. If the response turns out not to be a list, `on_item` may have been called already.
+    /// Reads a page and calls `on_item` with each item and its text. An item with malformed metadata does not affect
+    /// the other items. If the response turns out not to be a list, `on_item` may have been called already.
     pub(crate) fn read(bytes: &'a [u8], mut on_item: impl FnMut(Item<'a>, &'a str)) -> Result<Self, Failure> {
         let (mut page, mut has_items) = (None, false);
         let read = |scanner: &mut Scanner<'a>| {
@@ -39,7 +39,7 @@ impl<'a> Page<'a> {
             })
         };
         Scanner::over(text(bytes)?, read).map_err(Failure::malformed)?;
-        // A response without the field `items` is not an empty list.
+        // A response without the field `items` must not count as an empty list.
         page.filter(|_| has_items).ok_or_else(|| Failure::malformed("the response is not a list"))
     }
 

@@ -22,16 +22,16 @@ use crate::{
     informer::selection::Selection,
 };
 
-/// The number of items in a page. Smaller pages need more requests and save no memory.
-pub(crate) const PAGE: u32 = 500;
+/// The number of items in a page. Smaller pages would need more requests and save no memory.
+pub(crate) const PAGE_SIZE: u32 = 500;
 
-/// The time limit of a request. A healthy server needs less, and kube's client sets no limit.
+/// The time limit of a request. A healthy server needs less. kube's client sets no limit.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 
-/// The list and watch requests of one selection of a resource.
+/// The list and watch requests of one part of a selection.
 pub(super) struct Requests {
     transport: Transport,
     path: Request,
@@ -49,14 +49,15 @@ impl Requests {
     ) -> Self {
         Self {
             transport,
-            path: Request::new(DynamicObject::url_path(kind, selection.in_namespace())),
+            path: Request::new(DynamicObject::url_path(kind, selection.namespace_of_part())),
             labels: selection.label_selector(),
             fields: selection.field_selector(),
             is_metadata_only,
         }
     }
 
-    /// Requests a page of at most `limit` items, or the whole list. A `continue_token` requests the next page.
+    /// Requests a page of at most `limit` items, or the whole list without a limit. The first page has no
+    /// `continue_token`.
     pub(super) async fn page(
         &self,
         limit: Option<u32>,
@@ -72,13 +73,13 @@ impl Requests {
         let request = self.path.list(&params).map_err(kube::Error::BuildRequest)?;
         let mut request = self.prepare(request, METADATA_LIST);
         if params.continue_token.is_some() {
-            // The transport may retry a later page: without a retry, a failure would start the whole list over.
+            // The transport may retry a later page, since its failure would start the whole list over.
             request.extensions_mut().remove::<NoRetry>();
         }
         fetch(&self.transport, request).await
     }
 
-    /// Opens a watch of the events after this version. The server ends it after this duration.
+    /// Opens a watch of the events after this version. The server ends the watch after this duration.
     pub(super) async fn watch(&self, version: &str, duration: Duration) -> Result<Lines, Failure> {
         let params = WatchParams {
             label_selector: self.labels.clone(),
@@ -93,7 +94,7 @@ impl Requests {
         Ok(Lines::of(body))
     }
 
-    /// Forbids retries, and requests only metadata, in this media type, if the informer caches no more.
+    /// Forbids retries. If the informer caches only metadata, requests it by this media type.
     fn prepare(
         &self,
         mut request: http::Request<Vec<u8>>,

@@ -14,7 +14,7 @@ use crate::{
     object::{RawObject, Scanner},
 };
 
-/// The size limit of a line. A line is one object, and etcd stores none larger than a few MiB.
+/// The size limit of a line. A line contains one object, and etcd stores no object larger than a few MiB.
 const MAX_LINE: usize = 64 << 20;
 
 /// A line of a watch: one event.
@@ -58,7 +58,7 @@ impl<'a> Line<'a> {
 pub(super) struct Lines {
     body: Box<DynBody>,
     buffer: Vec<u8>,
-    /// The line returned last. The bytes after it have not been read.
+    /// The position of the last returned line. The bytes after it have not been returned yet.
     line: Range<usize>,
 }
 
@@ -67,7 +67,7 @@ impl Lines {
         Self { body, buffer: Vec::new(), line: 0..0 }
     }
 
-    /// The next line; `None` once the server has ended the watch. A line that is cut off is dropped.
+    /// The next line; `None` once the server has ended the watch. An incomplete last line is dropped.
     pub(super) async fn next(&mut self) -> Result<Option<&[u8]>, Failure> {
         let mut start = self.line.end;
         let mut searched = start;

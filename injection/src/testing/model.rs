@@ -1,7 +1,7 @@
 //! A random simulation of a store: an API server, a lagging watch, relists, and responses to own writes that arrive at
 //! any time.
 //!
-//! In every order of events the store must end with the objects of the server, and no state may be reported twice.
+//! Whatever the order of events, the store must end with the objects of the server, and must not report a state twice.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -115,14 +115,14 @@ fn watch_event(version: u32, old: Option<&Object>, new: Option<&Object>) -> Opti
 /// A response to an own write that has not arrived yet.
 enum PendingResponse {
     Written(Object),
-    /// A deletion whose response contains the object, at the version of its deletion, or at the one before if its last
-    /// finalizer was removed.
+    /// A deletion whose response contains the object, at the version of the deletion or, if the write removed the last
+    /// finalizer, at the version before.
     Deleted(Object),
     /// A deletion whose response is a Status with the uid.
     DeletedUid(Object),
 }
 
-/// The request that the simulated reflector is reading.
+/// The response that the simulated reflector is reading.
 enum Reading {
     /// A watch that has reported everything up to this version.
     Watch(u32),
@@ -138,8 +138,8 @@ struct Simulation {
     responses: Vec<PendingResponse>,
     /// True if the server may be restored from a backup.
     with_restores: bool,
-    /// True if objects leave the selection and return. Leaving looks like a deletion, so a lagging watch may restore
-    /// for a moment an object that an own deletion has removed.
+    /// True if objects leave the selection and return. Leaving looks like a deletion, so a lagging watch may for a
+    /// moment restore an object that an own deletion has removed.
     with_selection: bool,
     /// The current states that the deltas have reported, by name.
     reported: BTreeMap<String, UidAndVersion>,
@@ -168,7 +168,7 @@ impl Simulation {
         simulation
     }
 
-    /// Does one random thing: a write on the server, or a delivery to the store.
+    /// Takes one random step, such as a write on the server or a delivery to the store.
     fn step(&mut self) {
         let name = NAMES[self.random.random_range(0..NAMES.len())];
         let is_selected = !self.with_selection || self.random.random_bool(0.8);
@@ -254,7 +254,7 @@ impl Simulation {
         }
     }
 
-    /// Delivers a bookmark, up to the next event of the watch.
+    /// Delivers a bookmark with the last version before the next event of the watch.
     fn deliver_bookmark(&mut self) {
         let Reading::Watch(version) = &mut self.reading else { return };
         let next =
@@ -291,13 +291,13 @@ impl Simulation {
         self.start_list();
     }
 
-    /// Checks that each delta follows from the ones before.
+    /// Checks that each delta follows from the previous deltas.
     fn check(&mut self, deltas: Deltas) {
         for delta in deltas.into_iter().flatten() {
             let name = delta.latest().state().name.to_owned();
             let [old, new] =
                 delta.objects().map(|object| object.map(|object| name_and_state(object.state()).1));
-            assert_eq!(self.reported.remove(&name), old, "{name}: the old state of the delta, new: {new:?}");
+            assert_eq!(self.reported.remove(&name), old, "{name}: wrong old state in the delta to {new:?}");
             if let Some(new) = new {
                 let is_first = self.ever_reported.insert(new.clone());
                 assert!(is_first || self.with_restores, "{name} was reported twice: {new:?}");
@@ -311,7 +311,7 @@ impl Simulation {
         }
     }
 
-    /// Delivers everything that is left, in random order, and compares the store with the server.
+    /// Delivers all remaining events and responses, in random order, and compares the store with the server.
     fn settle(&mut self) {
         loop {
             let is_up_to_date = match &self.reading {
@@ -329,12 +329,20 @@ impl Simulation {
         let state =
             |object: Object| (object.name.to_owned(), (object.uid.to_string(), object.version.to_string()));
         let on_server: BTreeMap<_, _> = self.server.selected_objects().into_iter().map(state).collect();
-        assert_eq!(self.reported, on_server, "the reported states and the server");
+        assert_eq!(self.reported, on_server, "the reported states differ from the server's");
         let cached = self.store.table.all().map(|object| name_and_state(object.state()));
-        assert_eq!(cached.collect::<BTreeMap<_, _>>(), on_server, "the cache and the server");
-        assert_eq!(self.store.tombstones(), 0, "no tombstone remains");
+        assert_eq!(cached.collect::<BTreeMap<_, _>>(), on_server, "the cache differs from the server");
+        assert_eq!(self.store.tombstones(), 0, "tombstones remain");
     }
 }
+
+/// Values of `with_restores`.
+const RESTORES: bool = true;
+const NO_RESTORES: bool = false;
+
+/// Values of `with_selection`.
+const CHANGING_SELECTION: bool = true;
+const FIXED_SELECTION: bool = false;
 
 fn simulate(seeds: std::ops::Range<u64>, with_restores: bool, with_selection: bool) {
     for seed in seeds {
@@ -353,11 +361,11 @@ fn simulate(seeds: std::ops::Range<u64>, with_restores: bool, with_selection: bo
 
 #[test]
 fn the_store_converges_with_the_server_in_any_order_of_events() {
-    simulate(0..2_000, false, true);
-    simulate(0..2_000, false, false);
+    simulate(0..2_000, NO_RESTORES, CHANGING_SELECTION);
+    simulate(0..2_000, NO_RESTORES, FIXED_SELECTION);
 }
 
 #[test]
 fn the_store_follows_a_restored_server_in_any_order_of_events() {
-    simulate(0..2_000, true, true);
+    simulate(0..2_000, RESTORES, CHANGING_SELECTION);
 }

@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, oneshot};
 type StreamingResponse = Response<UnsyncBoxBody<Bytes, io::Error>>;
 type Chunk = Result<Frame<Bytes>, io::Error>;
 
-/// The server: receives the requests in order.
+/// The server, which receives the requests in order.
 pub(crate) struct Server(mpsc::UnboundedReceiver<PendingRequest>);
 
 /// A request that waits for its response.
@@ -120,12 +120,13 @@ impl PendingRequest {
         self.query.get("watch").is_some_and(|watch| watch == "true")
     }
 
+    /// Responds with this status code and body.
     pub(crate) fn respond(self, code: u16, body: impl ToString) {
         let stream = self.stream_of(code);
         stream.chunk(&body.to_string());
     }
 
-    /// Responds with a whole list, or with the last page of one.
+    /// Responds with a whole list, or with the last page of a list.
     pub(crate) fn items(self, version: &str, items: &[Value]) {
         self.page(version, "", items);
     }
@@ -204,8 +205,8 @@ pub(crate) fn map(name: &str, version: &str) -> Value {
 
 /// The log of the current test's thread.
 ///
-/// All tests share one subscriber: tracing caches for each call site whether a subscriber is interested, so events
-/// would be missed with one subscriber per thread.
+/// All tests share one subscriber. With one per thread, events would be missed: tracing caches for each call site
+/// whether a subscriber is interested.
 pub(crate) struct Log;
 
 thread_local! {

@@ -71,7 +71,7 @@ impl Gate {
     }
 }
 
-/// Returns the next frame of a watch, once the gate is not held.
+/// Returns the next frame of a watch, or an error if the gate is cut. Waits while the gate is held.
 async fn next_frame(
     body: &mut Body,
     state: &mut watch::Receiver<State>,

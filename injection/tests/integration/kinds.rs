@@ -49,11 +49,11 @@ async fn a_kind_is_watched_once_it_is_installed_and_once_it_is_installed_again()
     let late = cx.informer::<Late>(select().namespace(&namespace));
     let reported = ReportedChanges::by(&late);
     cx.informers().start();
-    let why = || match late.state() {
+    let reason = || match late.state() {
         InformerState::Waiting { why, .. } if !why.is_empty() => Some(why),
         _ => None,
     };
-    let why = eventually("the reason", TIME_LIMIT, async || why()).await;
+    let why = eventually("the reason", TIME_LIMIT, async || reason()).await;
     assert!(why.contains("latecomers of kinds.reknit.dev/v1 (Late)"), "{why}");
 
     let api: Api<Late> = Api::namespaced(plane.client().unwrap(), &namespace);
@@ -99,8 +99,8 @@ async fn an_undecodable_object_is_reported_and_does_not_affect_others() {
     cx.informers().start();
     loose.synced().await;
     assert_eq!(reported.take(), ["+good"]);
-    let first = undecodable.lock().unwrap().pop().unwrap();
-    assert!(first.starts_with("bad spec.number: invalid type: string \"many\", expected u8"), "{first}");
+    let error = undecodable.lock().unwrap().pop().unwrap();
+    assert!(error.starts_with("bad spec.number: invalid type: string \"many\", expected u8"), "{error}");
 
     let mut good = api.get("good").await.unwrap();
     good.data["spec"]["number"] = json!(300);

@@ -21,7 +21,7 @@ pub fn controller(cx: &Context) -> Result<Controller> {
     let labelled = selection.clone().labels([Expression::Exists(POD_OWNER.into())]);
     let pods = cx.informer::<Pod>(labelled);
     let mut build = Controller::selected::<SimpleDeployment>(cx, selection);
-    build.watch(&pods).keys(keys::label(POD_OWNER)); // pods without an owner reference too
+    build.watch(&pods).keys(keys::label(POD_OWNER)); // also for pods without an owner reference
     let pods = build.owns_in(&pods);
     Ok(build.reconciler(Reconciler { pods }).build())
 }
@@ -54,7 +54,8 @@ impl ReconcileKind for Reconciler {
 }
 
 impl Reconciler {
-    /// Creates and deletes pods. The responses enter the cache, so the next pass counts the pods correctly.
+    /// Adopts, releases, deletes and creates pods. The responses enter the cache, so the next pass counts the pods
+    /// correctly.
     async fn scale(&self, object: &SimpleDeployment) -> Result<Outcome> {
         let claimed =
             self.pods.claim(object, |pod| pod.labels().get(POD_OWNER) == Some(&object.name_any())).await?;
@@ -81,8 +82,8 @@ impl Reconciler {
         first_error.map_or(Ok(()), |error| Err(Error::from(error).reason("FailedDelete")))
     }
 
-    /// Creates one pod first, and then doubles the number each time, so that few requests are sent if the API server
-    /// refuses pods.
+    /// Creates the missing pods in batches, up to the first batch with an error. Batches begin with one pod and double,
+    /// so that few requests are sent if the API server refuses pods.
     async fn create(&self, object: &SimpleDeployment, missing: usize) -> Result<()> {
         let (mut remaining, mut batch) = (missing, 1);
         while remaining > 0 {
@@ -119,13 +120,13 @@ impl Reconciler {
     }
 }
 
-/// Replaces the generated name of the pod in the error. The name differs for each request, so the same failure would
-/// get a new message and a new event each time.
+/// Replaces the generated name of the pod in the error by its prefix. The generated name differs for each request, so
+/// the same failure would otherwise get a new message and a new event each time.
 fn without_generated_name(mut error: kube::Error, object: &SimpleDeployment) -> kube::Error {
     if let kube::Error::Api(status) = &mut error
         && let Some(details) = status.details.as_ref().filter(|details| !details.name.is_empty())
     {
-        status.message = status.message.replace(&details.name, &generate_name(object));
+        status.message = status.message.replace(&details.name, &name_prefix(object));
     }
     error
 }
@@ -134,7 +135,7 @@ fn desired_replicas(object: &SimpleDeployment) -> usize {
     usize::try_from(object.spec.replicas).unwrap_or_default()
 }
 
-fn generate_name(object: &SimpleDeployment) -> String {
+fn name_prefix(object: &SimpleDeployment) -> String {
     format!("{}-", object.name_any())
 }
 
@@ -143,7 +144,7 @@ fn pod_of(object: &SimpleDeployment) -> Pod {
     let container = Container { name: CONTAINER.into(), image, ..Container::default() };
     Pod {
         metadata: ObjectMeta {
-            generate_name: Some(generate_name(object)),
+            generate_name: Some(name_prefix(object)),
             labels: Some([(POD_OWNER.to_owned(), object.name_any())].into()),
             ..ObjectMeta::default()
         },

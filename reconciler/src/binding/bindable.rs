@@ -74,7 +74,7 @@ pub trait Bindable: KRShaped {
     /// Injects into a subject from which [`unbind`](Self::unbind) has removed an earlier injection (Go: `Do`). Injects
     /// nothing if the status does not yet hold what is needed.
     ///
-    /// Sets also the fields for which the API server has defaults: otherwise each reconcile sends a patch.
+    /// Must also set the fields for which the API server has defaults: otherwise each reconcile sends a patch.
     fn bind(&self, status: &StatusOf<Self>, subject: &mut PodSpecable);
 
     /// Removes whatever [`bind`](Self::bind) may have injected, now or with an earlier spec (Go: `Undo`). Changes
@@ -100,7 +100,8 @@ pub fn unbind<K: Bindable>(binding: &K, subject: &mut PodSpecable) {
     labels.take_if(|labels| labels.is_empty());
 }
 
-/// Returns the object after a change of its metadata or pod template. Fields that [`PodSpecable`] does not have are kept.
+/// Returns the object after a change of its metadata or pod template. Fields that [`PodSpecable`] does not have are
+/// kept.
 ///
 /// # Errors
 ///

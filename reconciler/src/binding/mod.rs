@@ -25,8 +25,8 @@ use crate::{Result, ResultExt, TrackedAny, object_client::status_code, status::d
 /// reconciles the binding.
 ///
 /// Comes from [`Builder::subjects`](crate::Builder::subjects). Call [`bind`](Self::bind) in `reconcile_kind` and
-/// [`unbind`](Self::unbind) in `finalize_kind`, and enable [`finalizing`](crate::ControllerBuilder::finalizing). It does
-/// what Knative's `psbinding.BaseReconciler` does, except that it does not label namespaces.
+/// [`unbind`](Self::unbind) in `finalize_kind`, and enable [`finalizing`](crate::ControllerBuilder::finalizing). It
+/// does what Knative's `psbinding.BaseReconciler` does, except that it does not label namespaces.
 ///
 /// A bound subject has the label `bindings.reknit.dev/<uid of the binding>`, so that it is found when the binding no
 /// longer refers to it, even after a restart.
@@ -80,7 +80,7 @@ struct Found {
     resource: ApiResource,
     /// The objects to which the binding refers.
     current: Vec<Arc<DynamicObject>>,
-    /// The bound objects to which it no longer refers.
+    /// The bound objects to which the binding no longer refers.
     former: Vec<Arc<DynamicObject>>,
 }
 
@@ -109,10 +109,11 @@ impl<K: Bindable> Subjects<K> {
     ///
     /// # Errors
     ///
-    /// A missing subject is a permanent error: the binding is reconciled when it is created. The errors of an
-    /// unavailable subject are those of [`TrackedAny::all`]. A subject in another namespace than the binding is a
-    /// permanent error. Other errors are the first one of a patch; it is permanent if the API server finds the changed
-    /// subject invalid, as it does for a Job that exists. A conflict leaves the condition as it is.
+    /// A missing subject is a permanent error: its creation reconciles the binding. The errors of an unavailable
+    /// subject are those of [`TrackedAny::all`]. A subject in another namespace than the binding is a permanent error.
+    /// Other errors are those of patches: the first that is retried, else a permanent one. The error of a patch is
+    /// permanent if the API server finds the changed subject invalid, as it does for a Job that exists. A conflict
+    /// leaves the condition as it is.
     pub async fn bind(&self, binding: &K, status: &mut StatusOf<K>) -> Result<()> {
         let bound = self.bind_all(binding, status).await;
         let mut conditions = K::CONDITIONS.manage(status);
@@ -129,12 +130,13 @@ impl<K: Bindable> Subjects<K> {
         }
     }
 
-    /// Withdraws the injection from all subjects except Jobs, whose pod template cannot be changed. Subjects that are gone are not an error, nor is a binding that could not
-    /// have had subjects, since its reference cannot be followed.
+    /// Withdraws the injection from all subjects except Jobs, whose pod template cannot be changed. A subject that is
+    /// gone is not an error. A reference that cannot be followed is not an error either, since the binding has no
+    /// subjects then.
     ///
     /// # Errors
     ///
-    /// Fails if the subjects cannot be listed, or with the first error of a patch.
+    /// Fails if the subjects cannot be listed, or with the error of a patch as [`bind`](Self::bind) does.
     pub async fn unbind(&self, binding: &K) -> Result<()> {
         let Ok(subject) = subject_of(binding) else { return Ok(()) };
         if subject.check_trackable().is_err() || self.informers.resolve(&kind_of(&subject)).await?.is_none() {
@@ -157,7 +159,7 @@ impl<K: Bindable> Subjects<K> {
         }
         let current =
             self.patch_all(&found.resource, &found.current, |subject| bind(binding, status, subject)).await;
-        first_error(former, current).map_err(BindingError::failed)
+        first_retried_error(former, current).map_err(BindingError::failed)
     }
 
     /// Reads the objects to which the binding refers, and those that have its label.
@@ -188,7 +190,8 @@ impl<K: Bindable> Subjects<K> {
         self.patch_all(resource, objects, |subject| unbind(binding, subject)).await
     }
 
-    /// Patches the objects that the change affects. Returns the first error after it has tried all.
+    /// Patches the objects that the change affects. Tries all of them, and returns the error that
+    /// [`first_retried_error`] selects.
     async fn patch_all(
         &self,
         resource: &ApiResource,
@@ -197,13 +200,13 @@ impl<K: Bindable> Subjects<K> {
     ) -> Result<()> {
         let mut result = Ok(());
         for object in objects {
-            let patched = match merge_patch(object, &change) {
+            let patched = match conditional_patch(object, &change) {
                 Ok(Some(patch)) => self.patch(resource, object, patch).await,
                 Ok(None) => Ok(()),
                 Err(error) => Err(error).context("it is not PodSpecable").permanent(),
             };
             let patched = patched.context(format_args!("failed binding subject {}", object.name_any()));
-            result = first_error(result, patched);
+            result = first_retried_error(result, patched);
         }
         result
     }
@@ -236,8 +239,8 @@ impl<K> Clone for Subjects<K> {
     }
 }
 
-/// The first error, or the second one if only that one is retried.
-fn first_error(first: Result<()>, second: Result<()>) -> Result<()> {
+/// The first error, or the second error if the first is permanent.
+fn first_retried_error(first: Result<()>, second: Result<()>) -> Result<()> {
     match (first, second) {
         (Err(first), Err(second)) if first.is_permanent() => Err(second),
         (first, second) => first.and(second),
@@ -249,8 +252,9 @@ fn kind_of(subject: &Reference) -> GroupVersionKind {
     GroupVersionKind::gvk(group, version, &subject.kind)
 }
 
-/// Returns the merge patch of the change, with the resourceVersion that was read as precondition.
-fn merge_patch(
+/// Returns the merge patch of the change, with the resourceVersion that was read as precondition. `None` if the object
+/// does not change.
+fn conditional_patch(
     object: &DynamicObject,
     change: impl Fn(&mut PodSpecable),
 ) -> serde_json::Result<Option<Value>> {

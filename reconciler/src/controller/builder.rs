@@ -1,4 +1,4 @@
-//! Builds a controller: the objects that it reads, and those that enqueue its keys.
+//! Builds a controller: the objects that it reads, and the objects whose changes enqueue its keys.
 
 use std::{marker::PhantomData, sync::Arc, time::Duration};
 
@@ -21,8 +21,8 @@ use crate::{
 #[derive(Debug)]
 pub enum Keys {}
 
-/// The first step of building a controller: the objects that it reads, and those that enqueue its keys. The reconciler
-/// and its options follow.
+/// The first step of building a controller: the objects that it reads, and the objects whose changes enqueue its keys.
+/// The reconciler and its options follow.
 ///
 /// Created by [`Controller::of`], [`Controller::selected`] and [`Controller::named`]. Before its first pass, the
 /// controller waits for the first list of every informer that its constructor (`fn controller(cx)` below) got from the
@@ -65,14 +65,14 @@ pub struct Builder<K> {
 }
 
 impl Controller {
-    /// Builds a controller of this Kind, named `<plural>.<group>`. If a process has several for one Kind, all but one
-    /// need another [name](ControllerBuilder::name).
+    /// Builds a controller of this Kind, named `<plural>.<group>`. If a process has several controllers of one Kind,
+    /// all but one need another [name](ControllerBuilder::name).
     pub fn of<K: Kind>(cx: &Context) -> Builder<K> {
         Self::selected(cx, select())
     }
 
-    /// Builds a controller of the selected objects of this Kind, such as those of some namespaces, which needs no
-    /// ClusterRole. What it tracks and owns is selected in the same namespaces.
+    /// Builds a controller of the selected objects of this Kind. The objects that it tracks and owns are selected in
+    /// the same namespaces. A controller of selected namespaces needs no ClusterRole.
     ///
     /// ```
     /// use k8s_openapi::api::apps::v1::Deployment;
@@ -90,7 +90,7 @@ impl Controller {
         let mut build = Builder::new(cx, name, &kind.to_lowercase(), which.clone());
         build.parts.kind = if group.is_empty() { kind.into_owned() } else { format!("{group}.{kind}") };
         let informer = cx.informer::<K>(which);
-        build.wait_for(&informer);
+        build.depend_on(&informer);
         build.has_kind = true;
         build.parts.key_sources.add(move |keys| keys.extend(informer.keys()));
         build
@@ -116,7 +116,7 @@ impl<K> Builder<K> {
 
     /// Enqueues keys when objects of another informer change.
     pub fn watch<T: Cached>(&mut self, informer: &Informer<T>) -> Watch<'_, T> {
-        self.wait_for(informer);
+        self.depend_on(informer);
         // Without a Kind the keys come from the watches.
         let is_key_source = !self.has_kind;
         Watch::new(informer.clone(), &self.parts, is_key_source)
@@ -149,7 +149,7 @@ impl<K> Builder<K> {
         Config::new(&self.cx, on_changed)
     }
 
-    /// Enqueues all keys, or some of them, when code calls it.
+    /// Returns a handle by which code enqueues all keys, or some of them.
     pub fn global_resync(&self) -> GlobalResync {
         self.parts.global_resync()
     }
@@ -198,12 +198,12 @@ impl<K> Builder<K> {
         self
     }
 
-    /// Makes the controller wait for the informer's first list.
-    fn wait_for<T: Cached>(&mut self, informer: &Informer<T>) {
-        self.wait_for_handle(informer.handle());
+    /// Makes the controller wait for the informer's first list before it starts.
+    fn depend_on<T: Cached>(&mut self, informer: &Informer<T>) {
+        self.depend_on_handle(informer.handle());
     }
 
-    fn wait_for_handle(&mut self, informer: Arc<dyn InformerHandle>) {
+    fn depend_on_handle(&mut self, informer: Arc<dyn InformerHandle>) {
         if !self.parts.informers.iter().any(|known| Arc::ptr_eq(known, &informer)) {
             self.parts.informers.push(informer);
         }
@@ -211,7 +211,7 @@ impl<K> Builder<K> {
 
     /// Adds the informers that the constructor got from the Context, and returns the parts.
     pub(super) fn finish(mut self) -> (Context, Parts) {
-        self.cx.dependencies().into_iter().for_each(|informer| self.wait_for_handle(informer));
+        self.cx.dependencies().into_iter().for_each(|informer| self.depend_on_handle(informer));
         (self.cx, self.parts)
     }
 }
@@ -220,7 +220,7 @@ impl<K: Kind> Builder<K> {
     /// Tracks objects of another Kind: when an object changes that a pass has read, the key of that pass is
     /// enqueued.
     ///
-    /// A controller of selected namespaces reads only those, unless the Kind is cluster-scoped. Use
+    /// A controller of selected namespaces reads only objects in them, unless the Kind is cluster-scoped. Use
     /// [`track_in`](Self::track_in) for another selection.
     pub fn track<T: Cached<DynamicType = (), Scope: Scope>>(&mut self) -> Tracked<T> {
         let selection = if T::Scope::NAMESPACED { self.selection.same_namespaces() } else { select() };
@@ -232,17 +232,17 @@ impl<K: Kind> Builder<K> {
         &mut self,
         informer: &Informer<T>,
     ) -> Tracked<T> {
-        self.wait_for(informer);
+        self.depend_on(informer);
         let tracker = self.trackers.add();
         tracker.enqueue_observers_on_change(informer, self.parts.queue.clone());
         Tracked::new(informer.clone(), tracker)
     }
 
-    /// Tracks objects whose Kinds are known only at run time, from references to them. Limit the API groups of these Kinds
-    /// with [`TrackedAny::groups`].
+    /// Tracks objects whose Kinds are known only at run time, from references to them. Limit the API groups of these
+    /// Kinds with [`TrackedAny::groups`].
     ///
-    /// A controller of selected namespaces reads those and cluster-scoped objects. References to other namespaces are
-    /// permanent errors.
+    /// A controller of selected namespaces reads objects in them and cluster-scoped objects. A reference to another
+    /// namespace is a permanent error.
     pub fn track_any(&mut self) -> TrackedAny {
         TrackedAny::new(self.dynamic_kinds())
     }
@@ -252,9 +252,9 @@ impl<K: Kind> Builder<K> {
         DynamicKinds::new(self.cx.informers(), self.selection.same_namespaces(), queue, trackers)
     }
 
-    /// Lists and [applies](Owned::apply) the objects of another Kind that objects of this Kind control. A change of one
-    /// enqueues the key of the object that controls it. A controller of selected namespaces sees only those in these
-    /// namespaces.
+    /// Lists and [applies](Owned::apply) owned objects: objects of another Kind that objects of this Kind control. A
+    /// change of an owned object enqueues the key of its owner. A controller of selected namespaces sees only owned
+    /// objects in them.
     pub fn owns<T>(&mut self) -> Owned<T>
     where
         T: Cached<DynamicType = (), Scope: Scope + OwnedBy<K::Scope>>,
@@ -262,7 +262,7 @@ impl<K: Kind> Builder<K> {
         self.owns_in(&self.cx.informer(self.selection.same_namespaces()))
     }
 
-    /// Lists and applies the controlled objects of a selected informer.
+    /// Lists and applies owned objects as [`owns`](Self::owns) does, within the selection of this informer.
     pub fn owns_in<T>(&mut self, informer: &Informer<T>) -> Owned<T>
     where
         T: Cached<DynamicType = (), Scope: Scope + OwnedBy<K::Scope>>,
@@ -274,10 +274,11 @@ impl<K: Kind> Builder<K> {
         Owned::new(ChildKind::of::<T>(), informer.clone(), self.client(), manager, tracker)
     }
 
-    /// Lists and applies controlled objects of Kinds that are known only at run time; limit their API groups with
-    /// [`OwnedAny::groups`]. A change of one enqueues its controller's key while a pass of that key uses the Kind.
+    /// Lists and applies owned objects of Kinds that are known only at run time. Limit the API groups of these Kinds
+    /// with [`OwnedAny::groups`]. A change of an owned object enqueues the key of its owner while the passes of some
+    /// owner use the Kind.
     ///
-    /// A controller of selected namespaces sees only those in these namespaces.
+    /// A controller of selected namespaces sees only owned objects in them.
     pub fn owns_any(&mut self) -> OwnedAny {
         let manager = field_manager(self.cx.component());
         OwnedAny::new(self.dynamic_kinds(), self.client(), manager, owner_key::<K, DynamicObject>)

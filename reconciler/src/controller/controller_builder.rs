@@ -93,15 +93,15 @@ impl<R: ReconcileKind> ControllerBuilder<R> {
     }
 
     /// Writes the finalizer by server-side apply with this field manager, instead of a merge patch of the whole list.
-    /// Adding it then never conflicts with the finalizers of other controllers, and costs one more pass. Apply nothing
-    /// else with this field manager, since that would remove the finalizer.
+    /// Adding the finalizer then never conflicts with those of other controllers, and costs one more pass. Apply
+    /// nothing else with this field manager, since that would remove the finalizer.
     pub fn server_side_apply(mut self, field_manager: &str) -> Self {
         self.field_manager = Some(field_manager.into());
         self
     }
 
     /// Reconciles only objects whose annotation has this value. An object of another class is left alone even if it has
-    /// this controller's finalizer, since the controller of that class takes it over.
+    /// this controller's finalizer, since the controller of that class takes the object over.
     pub fn class(mut self, annotation: &str, value: &str) -> Self {
         self.class = Some((annotation.into(), value.into()));
         self
@@ -112,15 +112,16 @@ impl<R: ReconcileKind> ControllerBuilder<R> {
     /// If a label or field selector can express the filter, [`Controller::selected`] keeps other objects out of the
     /// cache too.
     ///
-    /// The filter sees the stored object, before defaults. If it panics, the object is left alone.
-    /// [`observing_deletion`](Self::observing_deletion) does not apply it, since there is no object to filter.
+    /// The filter sees the stored object, before defaults. If the filter panics, the object is left alone.
+    /// [`observing_deletion`](Self::observing_deletion) ignores the filter, since there is no object to filter.
     pub fn filter(mut self, which: Filter<R::Kind>) -> Self {
         self.filter = Some(which);
         self
     }
 
-    /// Enqueues only objects that the filter admits when this process starts leading them. Other objects are enqueued
-    /// by changes while it leads, or between its term and that of another process.
+    /// When this process starts leading objects, enqueues only those that the filter admits. A change of an excluded
+    /// object enqueues its key while this process leads. A change while no leader is known is kept for the next term of
+    /// this process, if it has led before.
     pub fn promote_filter(mut self, which: Filter<R::Kind>) -> Self {
         self.promote = Some(which);
         self
@@ -158,9 +159,9 @@ impl<R: ReconcileKind> ControllerBuilder<R> {
     }
 }
 
-/// Enqueues the key of each object that changes. A state that cannot be decoded counts too, since the pass reports it.
-/// A deletion caused by the controller's own removal of the last finalizer enqueues the key only if
-/// `observes_deletions`.
+/// Enqueues the key of each object that changes, and records deletions for `per_key`. A change to a state that cannot
+/// be decoded counts too, since the pass reports it. A deletion caused by the controller's own removal of the last
+/// finalizer enqueues the key only if `observes_deletions`.
 fn enqueue_own_key<K: Kind>(
     informer: &Informer<K>,
     queue: &Queue,
@@ -207,7 +208,8 @@ mod tests {
         map.metadata.namespace = Some("n".into());
         let cx = Context::preloaded("test", server.client(), vec![server.insert(&map)]);
         let (maps, queue, key): (Informer<ConfigMap>, _, _) = (cx.get(), Queue::new(), Key::new("n", "a"));
-        enqueue_own_key(&maps, &queue, &PerKeyStores::default(), false);
+        let observes_deletions = false;
+        enqueue_own_key(&maps, &queue, &PerKeyStores::default(), observes_deletions);
 
         let own_write = queue.start_own_write(Arc::new(key.clone()));
         let kind = ApiResource::erase::<ConfigMap>(&());

@@ -12,7 +12,7 @@ use crate::Queue;
 /// `FilteredGlobalResync`.
 ///
 /// The keys go to the slow lane, so they do not delay keys whose objects change meanwhile. As with every enqueued key,
-/// only the process that leads a key reconciles it. Nothing happens once the controller is gone.
+/// only the process that leads a key reconciles it. A call has no effect once the controller is gone.
 ///
 /// ```
 /// use reknit_reconciler::GlobalResync;

@@ -66,8 +66,8 @@ impl Health {
         working.map(|(key, since)| RunningPass { key, age: since.elapsed() }).collect()
     }
 
-    /// The passes that have been running for longer than this, and for longer than the time after which a pass of this
-    /// controller is [slow](crate::Builder::slow_after).
+    /// The passes that have been running for longer than `longer_than`, and for longer than the time after which a pass
+    /// of this controller is [slow](crate::Builder::slow_after).
     pub fn stuck(&self, longer_than: Duration) -> Vec<RunningPass> {
         let limit = longer_than.max(self.slow_after);
         self.working().into_iter().filter(|working| working.age > limit).collect()

@@ -5,7 +5,8 @@ use reknit_apis::Key;
 
 type Source = Box<dyn Fn(&mut Vec<Key>) + Send + Sync>;
 
-/// Lists all keys of a controller: those of the objects of its Kind or, without a Kind, those that its watches map to.
+/// Lists all keys of a controller: the keys of the objects of its Kind or, without a Kind, the keys to which its
+/// watches map and those that [`Builder::always`](crate::Builder::always) added.
 #[derive(Default)]
 pub(crate) struct KeySources(Mutex<Vec<Source>>);
 
@@ -14,7 +15,7 @@ impl KeySources {
         self.0.lock().push(Box::new(source));
     }
 
-    /// All keys as the informers now hold them, each once.
+    /// All current keys, sorted and without duplicates.
     pub(crate) fn keys(&self) -> Vec<Key> {
         let mut keys = Vec::new();
         self.0.lock().iter().for_each(|source| source(&mut keys));

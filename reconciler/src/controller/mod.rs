@@ -34,7 +34,7 @@ pub use self::{
 };
 use crate::{
     Outcome, Queue, Recorder, Result, ResultExt,
-    driver::Driver,
+    driver::{Driver, PassMode},
     finalizer::InvalidFinalizer,
     limits::{Limits, PassAborted},
     metrics::{Metrics, PassMetrics},
@@ -58,7 +58,7 @@ pub struct Controller {
 /// The parts of a controller that do not depend on its reconciler.
 pub(crate) struct Parts {
     pub(crate) name: String,
-    /// Group and Kind as the log names them; empty without a Kind.
+    /// The group and Kind as the log names them; empty for a controller without a Kind.
     pub(crate) kind: String,
     pub(crate) queue: Queue,
     pub(crate) informers: Vec<Arc<dyn InformerHandle>>,
@@ -68,7 +68,7 @@ pub(crate) struct Parts {
     pub(crate) recorder: Recorder,
     pub(crate) key_sources: Arc<KeySources>,
     pub(crate) per_key: PerKeyStores,
-    /// The name of the finalizer; `None` if the controller does not finalize.
+    /// The name of the finalizer, or the error of an invalid name; `None` if the controller does not finalize.
     pub(crate) finalizer: Option<Result<String, InvalidFinalizer>>,
 }
 
@@ -89,7 +89,7 @@ impl Parts {
         }
     }
 
-    /// Enqueues the keys of the controller for as long as it exists.
+    /// Returns a handle that enqueues the keys of the controller while the controller exists.
     fn global_resync(&self) -> GlobalResync {
         GlobalResync::new(Arc::downgrade(&self.key_sources), self.queue.clone())
     }
@@ -114,12 +114,13 @@ impl Controller {
     }
 
     /// The group and Kind of its objects as the log names them, such as `samples.knative.dev.AddressableService`. Empty
-    /// without a Kind.
+    /// for a controller without a Kind.
     pub fn kind(&self) -> &str {
         &self.parts.kind
     }
 
-    /// The finalizer that it adds to objects, if it finalizes. Unique among the controllers of a Kind.
+    /// The finalizer that the controller adds to objects. Unique among the controllers of a Kind. `None` if the
+    /// controller does not finalize, or if the name is [invalid](Self::check).
     pub fn finalizer(&self) -> Option<&str> {
         self.parts.finalizer.as_ref()?.as_deref().ok()
     }
@@ -129,7 +130,7 @@ impl Controller {
     /// # Errors
     ///
     /// Returns an error for a finalizer that Kubernetes would not accept, such as the default one of a built-in Kind.
-    /// With it, every pass would fail.
+    /// With such a finalizer every pass would fail.
     pub fn check(&self) -> Result<()> {
         match &self.parts.finalizer {
             Some(Err(invalid)) => Err(invalid.clone()).permanent(),
@@ -137,7 +138,7 @@ impl Controller {
         }
     }
 
-    /// The informers whose first list it waits for.
+    /// The informers whose first list the controller waits for.
     pub fn informers(&self) -> &[Arc<dyn InformerHandle>] {
         &self.parts.informers
     }
@@ -148,17 +149,17 @@ impl Controller {
     }
 
     /// Reconciles a key without the queue. Its events are published when this returns.
-    pub(crate) async fn reconcile_once(&self, key: &Key, leading: bool) -> Result<Outcome> {
-        let result = self.run_pass(key, leading).await;
+    pub(crate) async fn reconcile_once(&self, key: &Key, mode: PassMode) -> Result<Outcome> {
+        let result = self.run_pass(key, mode).await;
         self.parts.recorder.flush().await;
         result
     }
 
     /// Runs one pass in its span, with metrics and a log line.
-    async fn run_pass(&self, key: &Key, leading: bool) -> Result<Outcome> {
+    async fn run_pass(&self, key: &Key, mode: PassMode) -> Result<Outcome> {
         let pass = async {
             let start = Instant::now();
-            let result = self.driver.run_pass(key, leading).await;
+            let result = self.driver.run_pass(key, mode).await;
             self.metrics.record_pass(result_name(&result), start.elapsed());
             log_result(&result, start.elapsed());
             let is_failure = result.as_ref().is_err_and(|error| !error.is_conflict());
@@ -169,8 +170,8 @@ impl Controller {
     }
 }
 
-/// Closes the queue: other controllers may keep its informers, whose handlers would go on filling it. Drops the values
-/// per key: the leases are released afterwards.
+/// Closes the queue: the handlers of informers that other controllers share would go on filling it. Drops the values
+/// per key before the leases are released.
 impl Drop for Controller {
     fn drop(&mut self) {
         self.parts.queue.close();

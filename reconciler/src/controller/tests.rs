@@ -86,8 +86,8 @@ fn start<F: Act>(
     let controller = build.build();
     let (stop, stopped) = Shutdown::new();
     let health = controller.health();
-    let run = Run { leadership, stop: stopped, drain: Duration::from_secs(10), workers: None };
-    let run = tokio::spawn(controller.run(run));
+    let parameters = Run { leadership, stop: stopped, drain: Duration::from_secs(10), workers: None };
+    let run = tokio::spawn(controller.run(parameters));
     Running { passes, queue, health, maps: cx.get(), stop, run }
 }
 
@@ -129,10 +129,10 @@ async fn an_error_is_retried_with_backoff_and_a_success_resets_it() {
     running.queue.add(key("a"));
     let starts: Vec<_> = running.wait_for_passes(4).await.iter().map(Duration::as_millis).collect();
     assert_eq!(starts, [0, 5, 15, 35]);
-    assert_eq!(running.count_after(Duration::from_secs(5000)).await, 4, "it succeeded");
+    assert_eq!(running.count_after(Duration::from_secs(5000)).await, 4, "a successful pass is not retried");
     running.queue.add(key("a"));
     let starts = running.wait_for_passes(6).await;
-    assert_eq!(starts[5] - starts[4], Duration::from_millis(5), "the backoff starts again");
+    assert_eq!(starts[5] - starts[4], Duration::from_millis(5), "the success has reset the backoff");
 }
 
 fn conflict() -> Error {
@@ -166,7 +166,7 @@ async fn a_requeue_resets_the_backoff() {
     running.queue.add(key("a"));
     let starts = running.wait_for_passes(4).await;
     assert_eq!(starts[2] - starts[1], Duration::from_secs(7));
-    assert_eq!(starts[3] - starts[2], Duration::from_millis(5), "it counts as a first failure");
+    assert_eq!(starts[3] - starts[2], Duration::from_millis(5), "the requeue has reset the backoff");
 }
 
 #[tokio::test(start_paused = true)]
@@ -176,7 +176,7 @@ async fn an_error_with_a_retry_limit_is_retried_within_it() {
         let running = run(&["a"], move |_| at_once(|| Err(error().retry_within(limit))));
         running.queue.add(key("a"));
         let starts = running.wait_for_passes(20).await;
-        assert_eq!(starts[1] - starts[0], Duration::from_millis(5), "the backoff applies");
+        assert_eq!(starts[1] - starts[0], Duration::from_millis(5), "the backoff is shorter than the limit");
         assert_eq!(starts[19] - starts[18], limit);
     }
 }
@@ -217,8 +217,9 @@ async fn no_pass_starts_before_the_first_list_of_informers_from_the_context() {
     };
     let controller = build.reconciler(TestReconciler { act, passes });
     let (health, (_stop, stopped)) = (controller.health(), Shutdown::new());
-    let run = Run { leadership: Leadership::always(), stop: stopped, drain: Duration::ZERO, workers: None };
-    let _run = tokio::spawn(controller.run(run));
+    let parameters =
+        Run { leadership: Leadership::always(), stop: stopped, drain: Duration::ZERO, workers: None };
+    let _run = tokio::spawn(controller.run(parameters));
     cx.informers().start();
     tokio::time::sleep(Duration::from_secs(59)).await;
     assert_eq!((health.is_synced(), map_counts.lock().len()), (false, 0));
@@ -271,14 +272,18 @@ async fn a_value_per_key_is_dropped_when_the_object_its_class_or_leadership_is_g
     let (cx, token) = (context(&["a", "b", "c"]), Arc::new(()));
     let assert_kept = async |count: usize| {
         tokio::time::sleep(Duration::from_secs(1)).await;
-        assert_eq!(Arc::strong_count(&token) - 2, count, "without those of the test and the reconciler");
+        assert_eq!(
+            Arc::strong_count(&token) - 2,
+            count,
+            "kept clones, without those of the test and the reconciler"
+        );
     };
     let mut build = Controller::of::<ConfigMap>(&cx);
     let reconciler = KeepsToken { kept: build.per_key(), token: token.clone() };
     let controller = build.reconciler(reconciler).class("class", "ours").build();
     let (_stop, stopped) = Shutdown::new();
-    let run = Run { leadership, stop: stopped, drain: Duration::ZERO, workers: None };
-    let _run = tokio::spawn(controller.run(run));
+    let parameters = Run { leadership, stop: stopped, drain: Duration::ZERO, workers: None };
+    let _run = tokio::spawn(controller.run(parameters));
     let maps = cx.get::<Informer<ConfigMap>>();
     let apply = |name: &str, version: &str, class: &str| {
         let mut map = map(name);
@@ -317,17 +322,17 @@ async fn values_per_key_are_dropped_with_the_controller_and_when_leadership_is_l
     let term_end = Instant::now() + Duration::from_secs(100_000);
     writers.iter().for_each(|writer| assert!(writer.set_leading(term_end)));
     let (cx, token) = (context(&["slow", "a", "b", "c", "d"]), Arc::new(()));
-    let slow_bucket = buckets.iter().position(|bucket| leadership.owns(bucket, &key("slow"))).unwrap();
+    let slow_bucket = buckets.iter().position(|bucket| leadership.bucket_owns(bucket, &key("slow"))).unwrap();
     let references = || Arc::strong_count(&token);
     let mut build = Controller::of::<ConfigMap>(&cx);
     let reconciler = Slow(KeepsToken { kept: build.per_key(), token: token.clone() });
     let controller = build.reconciler(reconciler).build();
     ["slow", "a", "b", "c", "d"].into_iter().for_each(|name| controller.parts.queue.add(key(name)));
     let (stop, stopped) = Shutdown::new();
-    let run = Run { leadership, stop: stopped, drain: Duration::from_secs(1000), workers: None };
-    let run = tokio::spawn(controller.run(run));
+    let parameters = Run { leadership, stop: stopped, drain: Duration::from_secs(1000), workers: None };
+    let run = tokio::spawn(controller.run(parameters));
     tokio::time::sleep(Duration::from_secs(1)).await;
-    assert_eq!(references(), 5 + 2, "with those of the test and the reconciler");
+    assert_eq!(references(), 5 + 2, "kept clones, with those of the test and the reconciler");
     stop.pull();
     tokio::time::sleep(Duration::from_secs(1)).await;
     writers[1 - slow_bucket].set_unknown();
@@ -358,7 +363,9 @@ async fn a_value_per_key_is_not_kept_for_a_new_object_of_the_same_name() {
     let reconciler = RecordsKept { kept: build.per_key(), found: Arc::clone(&found) };
     let controller = build.reconciler(reconciler).build();
     let (maps, key) = (cx.get::<Informer<ConfigMap>>(), key("a"));
-    let pass = async || assert_eq!(controller.reconcile_once(&key, true).await.unwrap(), Outcome::done());
+    let pass = async || {
+        assert_eq!(controller.reconcile_once(&key, PassMode::Leading).await.unwrap(), Outcome::done());
+    };
     pass().await;
     pass().await;
     let old = maps.get(&key).unwrap();

@@ -44,8 +44,8 @@ impl<'a, T: Cached> Watch<'a, T> {
         Self { informer, parts, is_key_source, filter: None }
     }
 
-    /// Keeps only changes of objects that the filter admits before or after the change. Of several filters, all must
-    /// admit the object.
+    /// Ignores changes of objects that the filter admits neither before nor after the change. Of several filters, all
+    /// must admit the object.
     pub fn filter(mut self, filter: Filter<T>) -> Self {
         self.filter = Some(match self.filter {
             Some(first) => first & filter,

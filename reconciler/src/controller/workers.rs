@@ -14,6 +14,7 @@ use tokio::{task::JoinSet, time::Instant};
 use super::Controller;
 use crate::{
     Outcome, Result,
+    driver::PassMode,
     leader::{Leader, Leadership},
     outcome::Next,
     queue::ClaimedKey,
@@ -28,7 +29,7 @@ pub struct Run {
     pub stop: Shutdown,
     /// The time that running passes may take after the stop.
     pub drain: Duration,
-    /// The number of workers, to override that of the controller.
+    /// The number of workers. `None`: the number set by the controller.
     pub workers: Option<usize>,
 }
 
@@ -41,7 +42,8 @@ pub struct Drained {
 
 impl Controller {
     /// Waits for the first list of each informer, then processes keys until the shutdown. Then it claims no more keys,
-    /// waits for the running passes, and cancels those that exceed the drain time.
+    /// waits for the running passes, and cancels those that exceed the drain time. A shutdown before the first lists
+    /// ends the run at once.
     ///
     /// The caller starts the informers. Dropping the future drops every pass at once.
     pub async fn run(self, run: Run) -> Drained {
@@ -80,10 +82,11 @@ impl Controller {
         }
     }
 
-    /// Runs a pass, and drops it if this process stops leading the key.
+    /// Runs a pass: only observes if this process does not lead the key, else reconciles, and drops the pass if this
+    /// process stops leading.
     async fn process(&self, claimed: &ClaimedKey, leadership: &Leadership) {
         if !leadership.leads(claimed) {
-            let result = self.run_pass(claimed, false).await;
+            let result = self.run_pass(claimed, PassMode::Observing).await;
             self.postpone(claimed, leadership);
             return self.requeue(claimed, &result);
         }
@@ -97,7 +100,7 @@ impl Controller {
                 self.parts.queue.forget(claimed);
                 self.parts.per_key.drop_values_of(claimed);
             }
-            result = self.run_pass(claimed, true) => self.requeue(claimed, &result),
+            result = self.run_pass(claimed, PassMode::Leading) => self.requeue(claimed, &result),
         }
     }
 
@@ -113,11 +116,12 @@ impl Controller {
                 }
             }
             Err(error) if error.is_permanent() && !error.is_conflict() => queue.forget(claimed),
-            Err(error) => queue.retry(claimed, error.latest_retry()),
+            Err(error) => queue.retry(claimed, error.longest_retry_wait()),
         }
     }
 
-    /// Enqueues every key at each resync. The interval is jittered, so that controllers do not resync at the same time.
+    /// Enqueues every key at each resync. Never resolves. The interval is jittered, so that controllers do not resync
+    /// at the same time.
     async fn resync(&self) {
         let resync = self.parts.global_resync();
         while let Some(wait) = jittered(self.parts.resync) {
@@ -127,46 +131,50 @@ impl Controller {
         std::future::pending().await
     }
 
-    /// Enqueues the keys of gained buckets, and drops the values kept for keys of lost ones.
+    /// Enqueues the keys of gained buckets, and drops the values kept for the keys of lost buckets. Never resolves.
     async fn follow_leadership(&self, mut leadership: Leadership) {
         loop {
             let change = leadership.changed().await;
             tracing::info!("knative.dev/controller" = self.parts.name, gained = ?change.gained, lost = ?change.lost, "leadership changed");
             self.parts
                 .per_key
-                .drop_where(|key| change.lost.iter().any(|bucket| leadership.owns(bucket, key)));
+                .drop_where(|key| change.lost.iter().any(|bucket| leadership.bucket_owns(bucket, key)));
             if !change.gained.is_empty() {
                 self.promote(&change.gained, &leadership);
             }
         }
     }
 
-    /// Enqueues the keys of gained buckets, and those that were postponed.
+    /// Enqueues the keys to promote and the postponed keys of gained buckets, in the slow lane.
     fn promote(&self, gained: &[Arc<str>], leadership: &Leadership) {
-        let is_gained = |key: &Key| gained.iter().any(|bucket| leadership.owns(bucket, key));
+        let is_gained = |key: &Key| gained.iter().any(|bucket| leadership.bucket_owns(bucket, key));
         let promoted = self.driver.keys_to_promote().into_iter().filter(is_gained);
         let postponed = gained.iter().filter_map(|bucket| self.postponed.lock().remove(bucket)).flatten();
         promoted.chain(postponed).for_each(|key| self.parts.queue.add_slow(key));
     }
 
-    /// Keeps a key that became due while no leader was known, to enqueue it when this process leads. Nothing is kept
-    /// while another process leads, since that process enqueues the keys of its own informers.
+    /// Keeps a key that became due while no leader was known, to enqueue it when this process leads. If this process
+    /// leads it by now, it is enqueued at once. Nothing is kept while another process leads: on becoming leader, that
+    /// process enqueued all keys of its own informers.
     fn postpone(&self, key: &Key, leadership: &Leadership) {
         let Some(bucket) = leadership.bucket(key) else { return };
-        // Locked before the leader is read: `promote` takes the entries only after the bucket is led, so none is
-        // missed.
+        // Locked before the leader is read: if this process gains the bucket after that, `promote` waits for the lock
+        // and finds the key.
         let mut postponed = self.postponed.lock();
         match leadership.leader(key) {
             Leader::ThisProcess => self.parts.queue.add(key.clone()),
             Leader::Other => drop(postponed.remove(bucket)),
-            Leader::Unknown { led_before } if self.driver.should_postpone(key, led_before) => {
+            Leader::Unknown { this_process_led_before }
+                if self.driver.should_postpone(key, this_process_led_before) =>
+            {
                 postponed.entry(bucket.clone()).or_default().insert(key.clone());
             }
             Leader::Unknown { .. } => {}
         }
     }
 
-    /// Waits for the running passes. Leadership may be lost meanwhile, so its changes are still handled.
+    /// Closes the queue, waits for the running passes, and drops those that exceed the limit. Leadership may be lost
+    /// meanwhile, so its changes are still handled.
     async fn drain(
         &self,
         mut tasks: JoinSet<()>,
@@ -191,7 +199,8 @@ impl Controller {
     }
 }
 
-/// The time until the next resync; `None` if it is zero, as in client-go, or beyond the range of the clock.
+/// The jittered time until the next resync. `None` if there is no resync: the interval is zero, as in client-go, or
+/// beyond the range of the clock.
 fn jittered(resync: Duration) -> Option<Duration> {
     let wait = resync.as_secs_f64() * rand::random_range(0.9..1.1);
     Duration::try_from_secs_f64(wait).ok().filter(|wait| !wait.is_zero())

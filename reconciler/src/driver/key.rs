@@ -6,7 +6,7 @@ use futures::{FutureExt, future::BoxFuture};
 use reknit_apis::Key;
 use reknit_injection::internal::with_pinned_config;
 
-use super::Driver;
+use super::{Driver, PassMode};
 use crate::{Outcome, ReconcileKey, Result, controller::KeySources, limits::Limits};
 
 pub(crate) struct KeyDriver<R> {
@@ -16,8 +16,8 @@ pub(crate) struct KeyDriver<R> {
 }
 
 impl<R: ReconcileKey> Driver for KeyDriver<R> {
-    fn run_pass<'a>(&'a self, key: &'a Key, leading: bool) -> BoxFuture<'a, Result<Outcome>> {
-        if !leading {
+    fn run_pass<'a>(&'a self, key: &'a Key, mode: PassMode) -> BoxFuture<'a, Result<Outcome>> {
+        if mode == PassMode::Observing {
             return std::future::ready(Ok(Outcome::skip())).boxed();
         }
         with_pinned_config(async move {
@@ -40,7 +40,7 @@ impl<R: ReconcileKey> Driver for KeyDriver<R> {
         self.key_sources.keys()
     }
 
-    /// Always, since the key may come from a source that does not repeat it.
+    /// Every key is postponed, since it may come from a source that does not enqueue it again.
     fn should_postpone(&self, _: &Key, _: bool) -> bool {
         true
     }

@@ -8,7 +8,7 @@ use kube::Resource;
 use reknit_apis::{Key, Kind, Scope, StatusOf};
 use reknit_injection::{DecodeError, Filter, Informer, internal::with_pinned_config};
 
-use super::Driver;
+use super::{Driver, PassMode};
 use crate::{
     Error, Event, Outcome, ReconcileKind, Recorder, Result, ResultExt,
     error::{BoxError, describe},
@@ -68,8 +68,8 @@ enum WriteError {
 }
 
 impl<R: ReconcileKind> Driver for KindDriver<R> {
-    fn run_pass<'a>(&'a self, key: &'a Key, leading: bool) -> BoxFuture<'a, Result<Outcome>> {
-        with_pinned_config(self.process(key, leading)).boxed()
+    fn run_pass<'a>(&'a self, key: &'a Key, mode: PassMode) -> BoxFuture<'a, Result<Outcome>> {
+        with_pinned_config(self.process(key, mode)).boxed()
     }
 
     fn key_problem(&self, key: &Key) -> Option<String> {
@@ -90,12 +90,12 @@ impl<R: ReconcileKind> Driver for KindDriver<R> {
         self.informer.list().filter(|object| admits(object)).map(|object| Key::of(&*object)).collect()
     }
 
-    /// Before the first term no key is postponed, as in Knative: only the promote filter decides. Later, the key of an
-    /// object is postponed if that filter may exclude it, and the key of a deleted object if its deletion is not
-    /// observed yet.
-    fn should_postpone(&self, key: &Key, led_before: bool) -> bool {
+    /// Before the first term of this process no key is postponed, as in Knative: only the promote filter decides.
+    /// Later, the key of an existing object is postponed if there is a promote filter, which may exclude it. The key of
+    /// a deleted object is postponed if only the leader observes deletions.
+    fn should_postpone(&self, key: &Key, this_process_led_before: bool) -> bool {
         let observes_without_leading = self.roles.observe.is_some(); // deletions too
-        led_before
+        this_process_led_before
             && match self.informer.contains(key) {
                 true => self.promote.is_some(),
                 false => self.roles.observe_deletion.is_some() && !observes_without_leading,
@@ -104,21 +104,21 @@ impl<R: ReconcileKind> Driver for KindDriver<R> {
 }
 
 impl<R: ReconcileKind> KindDriver<R> {
-    async fn process(&self, key: &Key, leading: bool) -> Result<Outcome> {
+    async fn process(&self, key: &Key, mode: PassMode) -> Result<Outcome> {
         if let Some(error) = self.key_problem(key) {
             tracing::error!(%key, error, "a malformed key is dropped");
             return Ok(Outcome::skip());
         }
         let object = match self.per_key.begin_pass(key, || self.informer.newest(key)) {
             Ok(Some(object)) => object,
-            Ok(None) => return self.process_absent(key, leading).await,
-            Err(error) => return Ok(self.skip_undecodable(key, error, leading)),
+            Ok(None) => return self.process_absent(key, mode).await,
+            Err(error) => return Ok(self.skip_undecodable(key, error, mode)),
         };
         if !self.is_of_class(&object) || !self.is_admitted(key, &object) {
             self.forget(key);
             return Ok(Outcome::skip());
         }
-        let Some(role) = self.role(&object, leading)? else {
+        let Some(role) = self.role(&object, mode)? else {
             self.trackers.forget(key); // earlier passes, as leader or before the deletion, may have read objects
             return Ok(Outcome::skip());
         };
@@ -139,20 +139,21 @@ impl<R: ReconcileKind> KindDriver<R> {
     }
 
     /// Skips an object whose current state cannot be decoded. The cached state, if any, is stale.
-    fn skip_undecodable(&self, key: &Key, error: DecodeError, leading: bool) -> Outcome {
+    fn skip_undecodable(&self, key: &Key, error: DecodeError, mode: PassMode) -> Outcome {
         tracing::warn!(%error, "the object is skipped until it can be decoded");
-        if leading {
+        if mode == PassMode::Leading {
             let reference = object_reference::<R::Kind>(key, error.uid().map(Into::into));
             self.recorder.record_at(reference, Event::warning("DecodeFailed", error.to_string()));
         }
         Outcome::skip()
     }
 
-    /// Runs the pass of a key without an object in the cache.
-    async fn process_absent(&self, key: &Key, leading: bool) -> Result<Outcome> {
+    /// Runs the pass of a key without an object in the cache. A process that does not lead the key observes the
+    /// deletion only if the reconciler has the role `observe`.
+    async fn process_absent(&self, key: &Key, mode: PassMode) -> Result<Outcome> {
         self.forget(key);
-        let observe_deletion =
-            self.roles.observe_deletion.filter(|_| leading || self.roles.observe.is_some());
+        let observes = mode == PassMode::Leading || self.roles.observe.is_some();
+        let observe_deletion = self.roles.observe_deletion.filter(|_| observes);
         let Some(observe_deletion) = observe_deletion else { return Ok(Outcome::skip()) };
         let on_slow = |limit| tracing::warn!(?limit, "the pass is slow");
         let result = self.limits.apply(pin!(observe_deletion(&self.reconciler, key)), on_slow).await;
@@ -184,14 +185,17 @@ impl<R: ReconcileKind> KindDriver<R> {
             || catch_panic(key, || filter.admits(object)).unwrap_or(false)
     }
 
-    /// The leader reconciles and finalizes, and other processes observe. A terminating object without this controller's
-    /// finalizer is ignored.
-    fn role(&self, object: &R::Kind, leading: bool) -> Result<Option<Role<R>>> {
+    /// Selects the role: the leader reconciles an object, or finalizes a terminating one that has this controller's
+    /// finalizer. Another process observes an object that is not terminating, if the reconciler has that role. `None`
+    /// in all other cases.
+    fn role(&self, object: &R::Kind, mode: PassMode) -> Result<Option<Role<R>>> {
         let meta = object.meta();
-        Ok(match (leading, meta.deletion_timestamp.is_some(), self.roles.finalize) {
-            (true, false, _) => Some(Role::Reconcile),
-            (true, true, Some(finalize)) if self.finalizer()?.is_on(meta) => Some(Role::Finalize(finalize)),
-            (false, false, _) => self.roles.observe.map(Role::Observe),
+        Ok(match (mode, meta.deletion_timestamp.is_some(), self.roles.finalize) {
+            (PassMode::Leading, false, _) => Some(Role::Reconcile),
+            (PassMode::Leading, true, Some(finalize)) if self.finalizer()?.is_on(meta) => {
+                Some(Role::Finalize(finalize))
+            }
+            (PassMode::Observing, false, _) => self.roles.observe.map(Role::Observe),
             _ => None,
         })
     }
@@ -210,7 +214,8 @@ impl<R: ReconcileKind> KindDriver<R> {
         }
     }
 
-    /// Adds the finalizer if needed, reconciles, and writes the status.
+    /// Adds the finalizer if needed, reconciles, and writes the status. Skips an object that is gone when the finalizer
+    /// is added.
     async fn reconcile(&self, object: Arc<R::Kind>) -> Result<Outcome> {
         let with_finalizer = match self.lacks_finalizer(&object)? {
             true => self.add_finalizer(&object).boxed().await?,
@@ -240,8 +245,9 @@ impl<R: ReconcileKind> KindDriver<R> {
         }
     }
 
-    /// Finalizes, writes the status, and then removes the finalizer from the version that the status write returned. If
-    /// removing the finalizer deletes the object, no status is written.
+    /// Finalizes and writes the status. If finalizing is done and no other client has changed the object, removes the
+    /// finalizer from the version that the status write returned. If removing the finalizer deletes the object, no
+    /// status is written.
     async fn finalize(&self, finalize: FinalizeFn<R>, object: &Arc<R::Kind>) -> Result<Outcome> {
         let mut status = object.read_status().cloned().unwrap_or_default();
         let result = finalize(&self.reconciler, &defaulted(object.clone()), &mut status).await;
@@ -299,7 +305,8 @@ impl<R: ReconcileKind> KindDriver<R> {
         result.map_err(|source| WriteError::Finalizers { name, source }.into())
     }
 
-    /// Writes the change from the stored status, before defaults, to the status after the pass.
+    /// Writes the change from the stored status, without defaults, to the status after the pass. Records an event for
+    /// an error that is no conflict.
     async fn write_status(
         &self,
         object: &R::Kind,

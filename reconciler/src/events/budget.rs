@@ -27,8 +27,8 @@ impl Budgets {
         let now = Instant::now();
         let full_at =
             self.recent.get(spam_key).or_else(|| self.previous.get(spam_key)).map_or(now, |at| now.max(*at));
-        // Each missing token moves `full_at` one interval into the future: one is left while fewer than BURST are
-        // missing.
+        // Each missing token moves `full_at` one interval into the future. A token is left while fewer than BURST
+        // tokens are missing.
         let is_allowed = full_at <= now + REFILL * (BURST - 1);
         if self.recent.len() >= CAPACITY / 2 {
             self.previous = mem::take(&mut self.recent);

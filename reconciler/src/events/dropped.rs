@@ -50,8 +50,8 @@ impl DroppedEvents {
         );
     }
 
-    /// At `due`, logs the number of events that were dropped since the last log line, unless [`Unlogged::add`] has
-    /// returned them by then.
+    /// At `due`, logs the number of events that were dropped since the last log line, if any are still counted then.
+    /// Does nothing outside a tokio runtime.
     fn log_at(&self, due: Instant) {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let unlogged = self.unlogged.clone();
@@ -66,7 +66,7 @@ impl DroppedEvents {
 }
 
 impl Unlogged {
-    /// Counts one event, and returns the count to log if the last log line is older than a minute.
+    /// Counts one event. If no line was logged in the last minute, returns the count to log, and resets it.
     fn add(&mut self) -> Option<u64> {
         self.count += 1;
         let is_recent = self.last_logged.is_some_and(|logged| logged.elapsed() < LOG_INTERVAL);
@@ -79,8 +79,8 @@ impl Unlogged {
         mem::take(&mut self.count)
     }
 
-    /// When to log the counted events, if the one just counted is the first of them. For later ones, a timer is already
-    /// set.
+    /// The time at which to log the counted events, if only one is counted. `None` if none is counted, or if a timer is
+    /// already set: the first counted event has set it.
     fn timer_due(&self) -> Option<Instant> {
         self.last_logged.filter(|_| self.count == 1).map(|logged| logged + LOG_INTERVAL)
     }

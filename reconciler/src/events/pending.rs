@@ -15,7 +15,7 @@ use super::event::Event;
 const MAX_NOTE: usize = 1024;
 /// The limit of reasons and reporting instances.
 const MAX_WORD: usize = 128;
-/// The limit of a label key's name.
+/// The limit of reporting controllers: that of a label key's name.
 const MAX_CONTROLLER: usize = 63;
 
 /// An event that is not published yet.

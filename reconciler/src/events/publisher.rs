@@ -29,7 +29,7 @@ use super::{
 use crate::{error::describe, metrics::Metrics, object_client::status_code};
 
 const CAPACITY: usize = 1000;
-/// The pauses before each retry of a request that got no answer.
+/// The pause before each retry of a request that got no answer.
 const RETRY_PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
 
 /// The event publisher of a process.
@@ -58,7 +58,7 @@ struct Published {
 #[derive(Default)]
 struct Outbox {
     pending: VecDeque<PendingEvent>,
-    /// True if a task runs that empties the outbox.
+    /// True if a task runs that publishes the pending events.
     has_task: bool,
 }
 
@@ -77,8 +77,8 @@ impl Inject for Publisher {
 }
 
 impl Publisher {
-    /// Queues the event, and starts a task that publishes it unless one runs. Outside a tokio runtime, the event waits
-    /// for the next event or flush.
+    /// Queues the event, or drops it if too many events wait. Starts a task that publishes it unless a task runs.
+    /// Outside a tokio runtime, the event waits for the next event or flush.
     pub(super) fn publish(&self, pending: PendingEvent) {
         let mut outbox = self.0.outbox.lock();
         if outbox.pending.len() >= CAPACITY {
@@ -91,13 +91,13 @@ impl Publisher {
         {
             outbox.has_task = true;
             let publisher = self.clone();
-            drop(runtime.spawn(async move { publisher.0.empty_outbox().await }));
+            drop(runtime.spawn(async move { publisher.0.publish_all().await }));
         }
     }
 
     pub(super) async fn flush(&self) {
         let _flushing = Flushing::start(&self.0);
-        self.0.empty_outbox().await;
+        self.0.publish_all().await;
     }
 }
 
@@ -119,14 +119,14 @@ impl Drop for Flushing<'_> {
 }
 
 impl Inner {
-    async fn empty_outbox(&self) {
+    async fn publish_all(&self) {
         let mut published = self.published.lock().await;
         while let Some(pending) = self.next_pending() {
             self.publish_one(&mut published, &pending).await;
         }
     }
 
-    /// Takes the next event. If there is none, the task that empties the outbox ends.
+    /// Takes the next event. If there is none, records that the task ends.
     fn next_pending(&self) -> Option<PendingEvent> {
         let mut outbox = self.outbox.lock();
         let next = outbox.pending.pop_front();

@@ -17,7 +17,7 @@ pub(super) struct SpamKey {
     controller: String,
 }
 
-/// The fields by which two events are the same.
+/// The fields that two events have in common if one repeats the other.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Fingerprint {
     pub(super) spam_key: SpamKey,
@@ -53,7 +53,7 @@ pub(super) struct SeriesEntry {
 pub(super) struct Series(pub(super) HashMap<Fingerprint, SeriesEntry>);
 
 impl Series {
-    /// Counts one more occurrence, if the event is a repetition.
+    /// Counts a repetition, and returns the stored event. `None` if the event is no repetition.
     pub(super) fn repeat(&mut self, fingerprint: &Fingerprint) -> Option<SeriesEntry> {
         let stored =
             self.0.get_mut(fingerprint).filter(|stored| stored.last_occurrence.elapsed() <= SERIES_WINDOW)?;

@@ -14,7 +14,7 @@ pub(crate) enum Leader {
     /// No leader is known.
     Unknown {
         /// True if this process has led the bucket before.
-        led_before: bool,
+        this_process_led_before: bool,
     },
 }
 
@@ -22,7 +22,7 @@ pub(crate) enum Leader {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct BucketState {
     holder: Holder,
-    /// The number of terms in which this process has led the bucket, the current one included.
+    /// The number of terms in which this process has led the bucket, including its current term, if it leads.
     term: u64,
 }
 
@@ -32,22 +32,23 @@ enum Holder {
     #[default]
     Unknown,
     Other,
-    /// This process, until this instant, or without an end if `None`.
+    /// This process, until this instant. `None`: this process always leads.
     ThisProcess(Option<Instant>),
 }
 
 pub(super) type BucketStates = watch::Receiver<Vec<BucketState>>;
 
 impl BucketState {
-    /// Led by this process without an end.
+    /// This process always leads the bucket.
     pub(super) const ALWAYS_LED: Self = Self { holder: Holder::ThisProcess(None), term: 1 };
     pub(super) const LED_BY_OTHER: Self = Self { holder: Holder::Other, term: 0 };
 
+    /// The leader at this moment. Unknown after the deadline of this process's term.
     pub(super) fn leader(&self) -> Leader {
         match (self.current_term(), self.holder) {
             (Some(_), _) => Leader::ThisProcess,
             (None, Holder::Other) => Leader::Other,
-            (None, _) => Leader::Unknown { led_before: self.term > 0 },
+            (None, _) => Leader::Unknown { this_process_led_before: self.term > 0 },
         }
     }
 
@@ -59,7 +60,8 @@ impl BucketState {
         }
     }
 
-    /// The deadline of the term, if this process leads with one. A renewal moves it.
+    /// The deadline of this process's term, even if it has passed. A renewal moves it. `None` if this process does not
+    /// hold the bucket, or always leads it.
     pub(super) fn deadline(&self) -> Option<Instant> {
         match self.holder {
             Holder::ThisProcess(until) => until,

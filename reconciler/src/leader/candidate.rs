@@ -11,8 +11,8 @@ use super::{
     config::is_lease_name, elector::Elector,
 };
 
-/// Creates a client for [`Candidate`]s, without retries of its own. A retry would delay the answer beyond the deadline
-/// of an attempt. Call it within a tokio runtime.
+/// Creates a client for [`Candidate`]s that does not retry requests: a retry would delay the answer beyond the deadline
+/// of an attempt. Call this function within a tokio runtime.
 ///
 /// # Errors
 ///
@@ -75,12 +75,12 @@ impl Candidate {
         })
     }
 
-    /// Registers the gauge `leader_election_master_status`, which is 1 for each lease `name` held by this process and 0
-    /// for the others.
+    /// Registers the gauge `leader_election_master_status`, with the name of a lease as the label `name`. Its value is
+    /// 1 while this process holds the lease, else 0.
     ///
     /// # Errors
     ///
-    /// Returns an error if the registry already has this metric, since a process needs only one candidate.
+    /// Returns an error if the registry already has this metric. A process needs only one candidate.
     pub fn metrics(mut self, registry: &Registry) -> Result<Self, Error> {
         let opts = Opts::new(
             "leader_election_master_status",
@@ -93,8 +93,8 @@ impl Candidate {
         Ok(self)
     }
 
-    /// Creates the leadership of one queue and the electors of its buckets, each with its own Lease. Nothing is
-    /// acquired until the electors run.
+    /// Creates the leadership of one queue and the electors of its buckets, each with its own Lease. The electors
+    /// acquire no lease until they run.
     ///
     /// # Errors
     ///
@@ -128,8 +128,8 @@ pub struct Electors(Vec<Elector>);
 impl Electors {
     /// Acquires and renews the leases. After `stopping` resolves, no further lease is acquired, but held leases are
     /// renewed, so that running passes can end. After `drained` resolves too, the leases are released, and another
-    /// process acquires them at its next attempt. Returns after the release, or after five seconds: a lease that could
-    /// not be released expires.
+    /// process acquires them at its next attempt. Returns after the release. A release that takes longer than five
+    /// seconds is given up: the lease then expires.
     ///
     /// If this future is dropped instead, leadership ends at the renew deadline and the leases expire.
     pub async fn run(

@@ -29,11 +29,11 @@ const MAX_BUCKETS: u32 = 10;
 pub struct LeaderElectionConfig {
     /// The time for which a lease is valid after its last renewal (`lease-duration`, 60s).
     pub lease_duration: Duration,
-    /// The time after its last renewal at which a leader stops (`renew-deadline`, 40s).
+    /// The time after its last renewal at which a leader stops leading (`renew-deadline`, 40s).
     pub renew_deadline: Duration,
     /// The interval of attempts to acquire or renew a lease (`retry-period`, 10s).
     pub retry_period: Duration,
-    /// The number of buckets of each controller's keys, each with its own lease (`buckets`, 1 to 10).
+    /// The number of buckets of each controller's keys, each with its own lease (`buckets`, 1; at most 10).
     pub buckets: u32,
     /// Replacements of the prefixes of lease names, by prefix (`map-lease-prefix.<prefix>`).
     pub lease_prefixes: BTreeMap<String, String>,
@@ -53,7 +53,8 @@ pub enum ConfigError {
     /// The number of buckets is out of bounds.
     #[error("buckets: value must be between 1 <= {0} <= {MAX_BUCKETS}")]
     Buckets(u32),
-    /// A leader would stop before it could renew, or would not stop before the next leader starts.
+    /// The durations are not in the required order: a leader could stop before it renews, or lead at the same time as
+    /// the next leader.
     #[error(
         "{LEASE} ({lease:?}) must be longer than {RENEW} ({renew:?}), that longer than {RETRY} ({retry:?}), and that \
          at least 1s: only whole seconds count"
@@ -115,7 +116,7 @@ impl LeaderElectionConfig {
         Ok(config)
     }
 
-    /// Checks the replacements of prefixes. An empty one is ignored.
+    /// Checks the replacements of prefixes. An empty replacement is ignored.
     fn check_prefixes(&self) -> Result<(), ConfigError> {
         for (from, to) in self.lease_prefixes.iter().filter(|(_, to)| !to.is_empty()) {
             if let Some(name) = self.lease_names(to).find(|name| !is_lease_name(name)) {
@@ -142,8 +143,8 @@ impl LeaderElectionConfig {
         Err(ConfigError::Times { lease, renew, retry })
     }
 
-    /// The names of a controller's buckets and of their leases: `<component>.<queue>.00-of-03`, in lower case. The part
-    /// before the number can be replaced.
+    /// The names of a controller's buckets and of their leases: `<component>.<queue>.00-of-03`, in lower case. An entry
+    /// of `lease_prefixes` can replace the part before the number.
     pub fn bucket_names(&self, component: &str, queue: &str) -> Vec<String> {
         let default_prefix = format!("{component}.{queue}");
         let mapped = self.lease_prefixes.get(&default_prefix).filter(|to| !to.is_empty());

@@ -10,15 +10,15 @@ use tracing::{debug, info, warn};
 use super::{
     LeaderElectionConfig,
     bucket_reporter::BucketReporter,
-    guard::guarded,
+    guard::guarded_client,
     lease_error::{LeaseError, LogLimit},
 };
 
-/// The longest time that a stop waits for the attempt in flight, and for the release of the lease.
+/// The longest wait of a stopping elector: for the attempt in flight, and then for the release of the lease.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
-/// The pause after a conflict, doubled after each further one in a row up to the retry period.
+/// The pause after a conflict. It doubles with each further conflict in a row, up to the retry period.
 const CONFLICT_PAUSE: Duration = Duration::from_millis(50);
-/// The number of conflicts in a row from which they are logged as warnings.
+/// The number of conflicts in a row from which on each conflict is logged as a warning.
 const CONFLICTS_TO_WARN: u32 = 10;
 
 pub(super) struct Elector {
@@ -26,7 +26,8 @@ pub(super) struct Elector {
     namespace: String,
     config: LeaderElectionConfig,
     bucket: BucketReporter,
-    /// True if the lease may name this process as its holder: it was acquired, or the answer to an attempt was lost.
+    /// True if the lease may name this process as its holder: the lease was acquired, an attempt is running, or the
+    /// answer to an attempt was lost.
     may_hold: bool,
     /// The number of conflicts in a row.
     conflicts: u32,
@@ -44,7 +45,8 @@ impl Elector {
         Self { client, namespace, config, bucket, may_hold: false, conflicts: 0, log_limit }
     }
 
-    /// Acquires and renews the lease until `stopping`, renews it if held until `drained`, then releases it.
+    /// Acquires and renews the lease until `stopping` resolves. If this process leads then, renews the lease until
+    /// `drained` resolves or leadership ends. Finally releases the lease if this process may hold it.
     pub(super) async fn run(
         mut self,
         stopping: impl Future<Output = ()> + Send,
@@ -70,7 +72,7 @@ impl Elector {
     fn lock(&self) -> LeaseLock {
         let identity = self.bucket.identity();
         // A read and a write have to fit into the renew deadline, with time left for another attempt.
-        let client = guarded(self.client.clone(), identity.as_str(), self.config.renew_deadline / 3);
+        let client = guarded_client(self.client.clone(), identity.as_str(), self.config.renew_deadline / 3);
         let params = LeaseLockParams {
             lease_name: self.bucket.lease().into(),
             holder_id: identity.to_string(),
@@ -79,8 +81,8 @@ impl Elector {
         LeaseLock::new(client, &self.namespace, params)
     }
 
-    /// Attempts to acquire or renew the lease while the condition holds, until the stop. Then the attempt in flight is
-    /// awaited: if it were dropped, its write might be applied after the release.
+    /// Repeats [`attempt`](Self::attempt) while the condition holds, until `stop` resolves. An attempt in flight is
+    /// then awaited, up to [`STOP_TIMEOUT`]: if it were dropped, its write might be applied after the release.
     async fn attempt_while(
         &mut self,
         lock: &LeaseLock,
@@ -112,30 +114,31 @@ impl Elector {
         match lock.try_acquire_or_renew().await {
             Ok(LeaseLockResult::Acquired(_)) => {
                 self.bucket.set_leading(start + self.config.renew_deadline);
-                self.succeeded()
+                self.reset_errors()
             }
             Ok(LeaseLockResult::NotAcquired(lease)) => {
                 self.may_hold = false;
                 self.bucket.set_led_by_other(&lease);
-                self.succeeded()
+                self.reset_errors()
             }
             Err(error) => {
                 let error = LeaseError::from(&error);
                 self.may_hold = may_have_held || error.may_have_written();
-                self.failed(&error)
+                self.handle_error(&error)
             }
         }
     }
 
-    /// Resets the errors. Returns the pause before the next attempt.
-    fn succeeded(&mut self) -> Duration {
+    /// Resets the errors after an attempt without an error, even if another process holds the lease. Returns the pause
+    /// before the next attempt.
+    fn reset_errors(&mut self) -> Duration {
         self.conflicts = 0;
         self.log_limit.reset();
-        self.retry_period()
+        self.jittered_retry_period()
     }
 
-    /// Counts and logs the error. Returns the pause before the next attempt.
-    fn failed(&mut self, error: &LeaseError) -> Duration {
+    /// Counts conflicts in a row, and logs the error. Returns the pause before the next attempt.
+    fn handle_error(&mut self, error: &LeaseError) -> Duration {
         let is_conflict = matches!(error, LeaseError::Conflict(_));
         self.conflicts = if is_conflict { self.conflicts.saturating_add(1) } else { 0 };
         let (lease, identity, leading) = (self.bucket.lease(), self.bucket.identity(), self.bucket.leads());
@@ -145,13 +148,13 @@ impl Elector {
             warn!(lease, namespace = self.namespace, %identity, leading, "{error}");
         }
         if !is_conflict {
-            return self.retry_period();
+            return self.jittered_retry_period();
         }
-        jittered(CONFLICT_PAUSE * 2u32.saturating_pow(self.conflicts - 1)).min(self.retry_period())
+        jittered(CONFLICT_PAUSE * 2u32.saturating_pow(self.conflicts - 1)).min(self.jittered_retry_period())
     }
 
     /// The retry period, jittered so that candidates that started at the same time spread their attempts.
-    fn retry_period(&self) -> Duration {
+    fn jittered_retry_period(&self) -> Duration {
         jittered(self.config.retry_period)
     }
 
@@ -171,7 +174,7 @@ impl Elector {
     }
 }
 
-/// A random duration between half of it and all of it.
+/// A random duration between half of `pause` and `pause`.
 fn jittered(pause: Duration) -> Duration {
     pause.mul_f64(rand::random_range(0.5..=1.0))
 }
@@ -247,7 +250,7 @@ mod tests {
         }
 
         /// Reports that all passes have ended.
-        fn drained(&mut self) {
+        fn report_drained(&mut self) {
             self.drained.take();
         }
     }
@@ -350,7 +353,7 @@ mod tests {
         sleep(LEASE * 4).await;
         assert!(leader.leads() && !standby.leads());
         let start = Instant::now();
-        leader.drained();
+        leader.report_drained();
         standby.wait_until_leading().await;
         assert!(start.elapsed() <= RETRY, "{:?}", start.elapsed());
         assert!(!leader.leads());
@@ -377,7 +380,7 @@ mod tests {
         sleep(Duration::from_secs(1)).await;
         assert_eq!(api.holder(), process.identity.as_str());
         process.stop();
-        process.drained();
+        process.report_drained();
         (&mut process.electors).await.unwrap();
         assert_eq!(api.holder(), "");
     }
@@ -389,7 +392,7 @@ mod tests {
         process.wait_until_leading().await;
         process.stop();
         api.inject_fault(Method::PATCH, Fault::Refused(409));
-        process.drained();
+        process.report_drained();
         (&mut process.electors).await.unwrap();
         assert_eq!(api.holder(), "");
     }
@@ -402,7 +405,7 @@ mod tests {
         api.set_down(true);
         let start = Instant::now();
         process.stop();
-        process.drained();
+        process.report_drained();
         (&mut process.electors).await.unwrap();
         assert!(start.elapsed() <= STOP_TIMEOUT * 3, "{:?}", start.elapsed());
     }
@@ -449,7 +452,7 @@ mod tests {
                     ended.push(process.leadership.clone());
                     if random.random() {
                         process.stop();
-                        process.drained();
+                        process.report_drained();
                         (&mut process.electors).await.unwrap();
                     }
                     drop(process);

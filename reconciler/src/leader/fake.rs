@@ -30,15 +30,15 @@ struct State {
 /// The fault of one request.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Fault {
-    /// It is answered with this status code and not applied.
+    /// The request is not applied, and answered with this status code.
     Refused(u16),
-    /// It is applied, and the answer is lost.
+    /// The request is applied, and never answered.
     AnswerLost,
-    /// It is applied after this time.
+    /// The request is applied and answered after this time.
     Late(Duration),
-    /// It is applied, and answered after this time.
+    /// The request is applied at once, and answered after this time.
     LateAnswer(Duration),
-    /// It is applied, and the body of the answer is lost.
+    /// The request is applied, and the body of the answer never arrives.
     BodyLost,
 }
 
@@ -96,7 +96,7 @@ impl FakeApi {
         requests.map(|(_, body)| body.clone()).collect()
     }
 
-    /// Sets the fault of the next request of this method.
+    /// Queues a fault for the next request of this method. Several faults are for as many requests, in order.
     pub(super) fn inject_fault(&self, method: Method, fault: Fault) {
         self.0.lock().faults.push_back((method, fault));
     }
@@ -139,7 +139,7 @@ impl FakeApi {
         Ok(answer)
     }
 
-    /// Records the request, and returns its fault, if any.
+    /// Records the request, and takes its fault: the next one queued for its method, else a random one, if any.
     fn record_request(&self, method: &Method, body: &Value) -> Option<Fault> {
         let mut state = self.0.lock();
         state.requests.push((method.clone(), body.clone()));

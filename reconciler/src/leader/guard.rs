@@ -1,8 +1,9 @@
-//! A client for kube-leader-election's lock that prevents it from taking a lease that is held.
+//! A client for kube-leader-election's lock, which prevents the lock from taking a lease that another process holds.
 //!
 //! The lock reads a Lease, decides by the wall clock whether it has expired, and writes without a precondition. So two
 //! candidates that read the same expired lease would both acquire it. The guard adds the resourceVersion that was read
-//! to every write, and replaces the times that the lock reads by those that [`ObservedLease`] measured.
+//! to every update, as a precondition. It also replaces the `renewTime` that the lock reads, so that the lock decides
+//! by the monotonic clock, as [`ObservedLease`] does.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,21 +20,21 @@ use super::observed_lease::ObservedLease;
 
 /// The service of a guarded client.
 #[derive(Clone)]
-struct Guard {
+struct GuardService {
     client: Client,
     timeout: Duration,
     lease: Arc<Mutex<ObservedLease>>,
 }
 
-/// Creates a client for exactly one lock on one Lease. Nothing else may use it, since a second reader would permit the
-/// lock a write of a state that it has not read. Call it within a tokio runtime.
+/// Creates a client for exactly one lock on one Lease. No other code may use the client: its reads would permit the
+/// lock to overwrite a state that the lock has not read. Call this function within a tokio runtime.
 ///
 /// `timeout` limits each request, the body of the answer included.
-pub(super) fn guarded(client: Client, identity: &str, timeout: Duration) -> Client {
+pub(super) fn guarded_client(client: Client, identity: &str, timeout: Duration) -> Client {
     let namespace = client.default_namespace().to_owned();
     let lease = Arc::new(Mutex::new(ObservedLease::new(identity)));
-    let guard = Guard { client, timeout, lease };
-    Client::new(tower::service_fn(move |request| guard.clone().handle(request)), namespace)
+    let service = GuardService { client, timeout, lease };
+    Client::new(tower::service_fn(move |request| service.clone().handle(request)), namespace)
 }
 
 /// The error of a request that is not answered within the timeout.
@@ -43,7 +44,7 @@ struct NoAnswer(Duration);
 
 type GuardResponse = Response<Full<Bytes>>;
 
-impl Guard {
+impl GuardService {
     async fn handle(self, request: Request<Body>) -> Result<GuardResponse, BoxError> {
         match *request.method() {
             Method::GET => self.read(request).await,
@@ -66,7 +67,7 @@ impl Guard {
         }
     }
 
-    /// Replaces the lease in the answer by the one that the lock has to see.
+    /// Records the lease in the answer, and replaces it by the lease that the lock has to see.
     fn rewrite_lease(&self, answer: Response<Bytes>) -> Result<GuardResponse, BoxError> {
         let (mut parts, body) = answer.into_parts();
         let lease = serde_json::from_slice(&body)?;
@@ -126,7 +127,7 @@ fn with_full_body(answer: Response<Bytes>) -> GuardResponse {
     answer.map(Full::new)
 }
 
-/// A conflict, as the API server would answer it. The lock has to read the lease again.
+/// A conflict like those of the API server, after which the lock reads the lease again.
 fn conflict_response(message: &str) -> GuardResponse {
     let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
         "message": message, "reason": "Conflict", "code": 409});
@@ -153,7 +154,7 @@ mod tests {
             holder_id: identity.into(),
             lease_ttl: Duration::from_secs(15),
         };
-        LeaseLock::new(guarded(api.client(), identity, TIMEOUT), "ns", params)
+        LeaseLock::new(guarded_client(api.client(), identity, TIMEOUT), "ns", params)
     }
 
     async fn acquires(lock: &LeaseLock) -> bool {
@@ -226,7 +227,7 @@ mod tests {
         let api = FakeApi::default();
         api.put_lease(held_by("me"));
         let leases: Api<k8s_openapi::api::coordination::v1::Lease> =
-            Api::namespaced(guarded(api.client(), "me", TIMEOUT), "ns");
+            Api::namespaced(guarded_client(api.client(), "me", TIMEOUT), "ns");
         let patch =
             kube::api::Patch::Merge(json!({"metadata": {"name": "lease"}, "spec": {"leaseTransitions": 9}}));
         let result = leases.patch("lease", &Default::default(), &patch).await;
@@ -239,7 +240,7 @@ mod tests {
         let api = FakeApi::default();
         api.put_lease(held_by("me"));
         let leases: Api<k8s_openapi::api::coordination::v1::Lease> =
-            Api::namespaced(guarded(api.client(), "me", TIMEOUT), "ns");
+            Api::namespaced(guarded_client(api.client(), "me", TIMEOUT), "ns");
         leases.get("lease").await.unwrap();
         api.inject_fault(Method::GET, Fault::Refused(503));
         leases.get("lease").await.unwrap_err();
@@ -270,8 +271,8 @@ mod tests {
         let request = || Request::get("/apis/coordination.k8s.io/v1/namespaces/ns/leases/lease");
         let unguarded = api.client().send(request().body(Body::empty()).unwrap()).await.unwrap();
         assert!(unguarded.headers().contains_key(CONTENT_LENGTH));
-        let guarded =
-            guarded(api.client(), "me", TIMEOUT).send(request().body(Body::empty()).unwrap()).await.unwrap();
+        let client = guarded_client(api.client(), "me", TIMEOUT);
+        let guarded = client.send(request().body(Body::empty()).unwrap()).await.unwrap();
         assert!(!guarded.headers().contains_key(CONTENT_LENGTH));
     }
 
@@ -280,7 +281,7 @@ mod tests {
         let api = FakeApi::default();
         api.put_lease(held_by("me"));
         let leases: Api<k8s_openapi::api::coordination::v1::Lease> =
-            Api::namespaced(guarded(api.client(), "me", TIMEOUT), "ns");
+            Api::namespaced(guarded_client(api.client(), "me", TIMEOUT), "ns");
         leases.get("lease").await.unwrap();
         let patch =
             kube::api::Patch::Merge(json!({"metadata": {"name": "lease"}, "spec": {"leaseTransitions": 1}}));

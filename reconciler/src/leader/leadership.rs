@@ -10,8 +10,8 @@ use super::{
 };
 use crate::limits::sleep_until_optional;
 
-/// The buckets of one controller that this process leads. Cheap to clone. A clone has seen the same changes as its
-/// original.
+/// The buckets of one controller that this process leads. Cheap to clone. A clone has seen the changes that its
+/// original has seen so far.
 ///
 /// A bucket is led from the moment its lease was acquired until, at most, the renew deadline counted from the start of
 /// the last successful renewal. [`leads`](Self::leads) compares the clock itself, so it is false after the deadline
@@ -36,9 +36,9 @@ pub struct Leadership {
 /// The buckets gained and lost since the last call of [`Leadership::changed`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Change {
-    /// Led now in a new term: every key that they own has to be reconciled.
+    /// The buckets that this process leads in a new term. Every key that they own has to be reconciled.
     pub gained: Vec<Arc<str>>,
-    /// Led at the last call, and no longer.
+    /// The buckets that this process led at the last call and leads no longer.
     pub lost: Vec<Arc<str>>,
 }
 
@@ -55,7 +55,7 @@ impl Leadership {
         Self { buckets: None, seen: Vec::new() }
     }
 
-    /// Leads nothing until a writer, of which there is one per bucket, records that this process leads its bucket.
+    /// Leads a bucket only while the bucket's writer records so. Returns one writer per bucket.
     pub(crate) fn elected(names: Vec<Arc<str>>) -> (Self, Vec<BucketWriter>) {
         let (states, writers) = BucketWriter::create_all(&names);
         (Self::new(names, states), writers)
@@ -79,19 +79,19 @@ impl Leadership {
         self.leader(key) == Leader::ThisProcess
     }
 
-    /// The bucket that owns the key; `None` if every key is always led.
+    /// The name of the bucket that owns the key; `None` if every key is always led.
     pub(crate) fn bucket(&self, key: &Key) -> Option<&Arc<str>> {
         self.buckets.as_ref().and_then(|buckets| buckets.names.get(buckets.owner_index(key)))
     }
 
-    /// The leader of the bucket that owns the key.
+    /// The leader of the bucket that owns the key; this process if every key is always led.
     pub(crate) fn leader(&self, key: &Key) -> Leader {
         let Some(buckets) = &self.buckets else { return Leader::ThisProcess };
         buckets.state(buckets.owner_index(key)).leader()
     }
 
-    /// Resolves when the key's bucket is no longer led in its current term, and at once if it is not led. Never
-    /// resolves for a process that leads [always](Self::always).
+    /// Resolves when this process no longer leads the key's bucket in the term of this call, and at once if it does not
+    /// lead the bucket now. Never resolves for a process that leads [always](Self::always).
     ///
     /// ```
     /// # use reknit_apis::Key;
@@ -119,11 +119,11 @@ impl Leadership {
         }
     }
 
-    /// Waits until a bucket was gained or lost since the last call, and returns which. Buckets that were led before the
-    /// first call are gained by it. A bucket that was lost and gained again between two calls is gained, since its keys
-    /// may have been skipped in between.
+    /// Waits until a bucket was gained or lost since the last call, and returns which. The first call counts every led
+    /// bucket as gained. A bucket that was lost and gained again between two calls is gained, since its keys may have
+    /// been skipped in between.
     ///
-    /// Never resolves if nothing can change. Safe to drop and call again.
+    /// Never resolves once nothing can change, as without leader election. Safe to drop and call again.
     pub async fn changed(&mut self) -> Change {
         let Some(buckets) = &mut self.buckets else { return std::future::pending().await };
         loop {
@@ -146,8 +146,9 @@ impl Leadership {
         self.buckets.as_ref().is_none_or(|buckets| buckets.states.borrow().iter().all(is_known))
     }
 
-    /// Returns true if the bucket of this name owns the key, whichever process leads it.
-    pub fn owns(&self, bucket: &str, key: &Key) -> bool {
+    /// Returns true if the bucket of this name owns the key, whichever process leads the bucket. Without leader
+    /// election, returns true for every name.
+    pub fn bucket_owns(&self, bucket: &str, key: &Key) -> bool {
         self.buckets.as_ref().is_none_or(|buckets| buckets.ring.owner(key) == bucket)
     }
 }
@@ -287,7 +288,7 @@ mod tests {
         let led = keys.iter().filter(|key| leadership.leads(key)).count();
         assert!((1..100).contains(&led), "{led} of 100");
         for key in &keys {
-            assert_eq!(leadership.leads(key), leadership.owns("bucket-1", key));
+            assert_eq!(leadership.leads(key), leadership.bucket_owns("bucket-1", key));
             assert_eq!(leadership.lost(key).now_or_never().is_none(), leadership.leads(key));
         }
     }
@@ -306,13 +307,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_leader_of_a_key_is_unknown_until_it_is_observed() {
         let (leadership, [writer]) = elected();
-        assert_eq!(leadership.leader(&key()), Leader::Unknown { led_before: false });
+        assert_eq!(leadership.leader(&key()), Leader::Unknown { this_process_led_before: false });
         writer.set_leading(Instant::now() + TERM);
         assert_eq!(leadership.leader(&key()), Leader::ThisProcess);
         tokio::time::advance(TERM).await;
-        assert_eq!(leadership.leader(&key()), Leader::Unknown { led_before: true });
+        assert_eq!(leadership.leader(&key()), Leader::Unknown { this_process_led_before: true });
         writer.set_unknown();
-        assert_eq!(leadership.leader(&key()), Leader::Unknown { led_before: true });
+        assert_eq!(leadership.leader(&key()), Leader::Unknown { this_process_led_before: true });
         writer.set_led_by_other();
         assert_eq!(leadership.leader(&key()), Leader::Other);
     }
@@ -328,7 +329,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn without_election_every_key_is_led_and_nothing_changes() {
         let mut leadership = Leadership::always();
-        assert!(leadership.leads(&key()) && leadership.is_known() && leadership.owns("any", &key()));
+        assert!(leadership.leads(&key()) && leadership.is_known() && leadership.bucket_owns("any", &key()));
         assert_eq!(leadership.lost(&key()).now_or_never(), None);
         assert_eq!(leadership.changed().now_or_never(), None);
     }

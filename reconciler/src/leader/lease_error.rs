@@ -13,9 +13,10 @@ const LOG_INTERVAL: Duration = Duration::from_secs(60);
 /// The error of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum LeaseError {
-    /// Another client changed the lease since it was read. It has to be read again.
+    /// Another client changed the lease since it was read. The lease has to be read again.
     #[error("the lease was changed by another write: {0}")]
     Conflict(String),
+    /// Another process holds the lease, or the lease does not exist.
     #[error("the lease is not held by this process")]
     NotHeld,
     #[error(
@@ -59,8 +60,8 @@ impl From<&LockError> for LeaseError {
 }
 
 impl LeaseError {
-    /// Returns the error of a request that was certainly not applied. Otherwise returns the API server's message as
-    /// `Err`.
+    /// Returns the error of a request that the API server certainly did not apply. If the API server may have applied
+    /// the request, returns its message as `Err`.
     fn refused(status: &kube::core::Status) -> Result<Self, String> {
         let message = status.message.clone();
         match status.code {
@@ -82,7 +83,7 @@ impl LeaseError {
 pub(super) struct LogLimit(Option<(LeaseError, Instant)>);
 
 impl LogLimit {
-    /// Returns true if this error is to be logged now.
+    /// Returns true if this error is to be logged now, and records it as the last logged error.
     pub(super) fn allows(&mut self, error: &LeaseError) -> bool {
         let now = Instant::now();
         let is_repeated = |(last, logged): &(LeaseError, Instant)| {

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 const EXPIRED: &str = "0001-01-01T00:00:00.000000Z";
 /// The `renewTime` that the lock reads for a lease that may not be taken: in the future of any clock.
 const VALID: &str = "9000-01-01T00:00:00.000000Z";
-/// The highest number of transitions that the lock gets to see. It adds one, which must not overflow.
+/// The highest number of transitions that the lock gets to see. The lock adds one to it, which must not overflow.
 const MAX_TRANSITIONS: i64 = i32::MAX as i64 - 1;
 
 /// A Lease as this process last observed it.
@@ -30,7 +30,7 @@ struct Observation {
     since: Instant,
 }
 
-/// The write that the last read permits. It is used up by the write.
+/// The write that the last read permits. Each permit allows one write.
 #[derive(Debug, PartialEq, Eq)]
 enum WritePermit {
     Create,
@@ -75,7 +75,8 @@ impl ObservedLease {
         self.permit.take_if(|permit| *permit == WritePermit::Create).is_some()
     }
 
-    /// Uses up the permit to update the lease. Returns the resourceVersion to use as the precondition.
+    /// Uses up the permit. Returns the resourceVersion to use as the precondition of an update, or `None` if no update
+    /// is permitted.
     pub(super) fn take_update_permit(&mut self) -> Option<String> {
         match self.permit.take() {
             Some(WritePermit::Update { version }) => Some(version),
@@ -83,7 +84,7 @@ impl ObservedLease {
         }
     }
 
-    /// Returns true if another process holds the last observed lease, and it has not expired.
+    /// Returns true if another process holds the last observed lease, which has not expired.
     fn is_taken(&self, now: Instant) -> bool {
         self.last.as_ref().is_some_and(|last| {
             holder(&last.spec).is_some_and(|(holder, duration)| {

@@ -1,6 +1,6 @@
 //! The bucket that owns a key, by consistent hashing with the arithmetic of Knative's Go library.
 //!
-//! Replicas in Rust and Go agree on the owner of each key, so one can take over from the other.
+//! Replicas in Rust and in Go agree on the owner of each key, so they can replace each other.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,7 +26,7 @@ pub struct Ring {
 impl Ring {
     /// Creates a ring of buckets with these names, in any order.
     ///
-    /// At most 2048 names are used, the number of slots. The last ones in order are ignored.
+    /// At most 2048 names are used, one for each slot. Of more names, the last in byte order are ignored.
     pub fn new<S: Into<String>>(buckets: impl IntoIterator<Item = S>) -> Self {
         let mut buckets: BTreeSet<String> = buckets.into_iter().map(Into::into).collect();
         while buckets.len() as u64 > UNIVERSE {
@@ -35,7 +35,7 @@ impl Ring {
         Self { buckets }
     }
 
-    /// Returns the bucket that owns the key. It is empty for a ring without buckets.
+    /// Returns the name of the bucket that owns the key. The name is empty for a ring without buckets.
     pub fn owner(&self, key: &Key) -> &str {
         if self.buckets.len() <= 1 {
             return self.buckets.first().map_or("", String::as_str);
@@ -45,28 +45,28 @@ impl Ring {
         slot_from(&slots, start_slot(&target)).map_or("", |(_, bucket)| bucket)
     }
 
-    /// Returns `n` buckets for this target in byte order, or all of them if there are no more.
+    /// Returns `n` buckets for this target in byte order, or all buckets if there are not more.
     pub fn subset(&self, target: &str, n: usize) -> Vec<&str> {
         if n >= self.buckets.len() {
             return self.buckets.iter().map(String::as_str).collect();
         }
         let all_slots = self.slots(target);
-        let mut free_slots = all_slots.clone();
+        let mut unchosen_slots = all_slots.clone();
         let step = slot(fnv(&[target, "step-angle-salt"]));
         let mut angle = start_slot(target);
         let mut chosen = BTreeSet::new();
         while chosen.len() < n {
             // The bucket at this angle, or the next one that is not chosen yet.
             let first = slot_from(&all_slots, angle).map_or(0, |(slot, _)| slot);
-            let Some((slot, bucket)) = slot_from(&free_slots, first) else { break };
-            free_slots.remove(&slot);
+            let Some((slot, bucket)) = slot_from(&unchosen_slots, first) else { break };
+            unchosen_slots.remove(&slot);
             chosen.insert(bucket);
             angle = (angle + step) % UNIVERSE;
         }
         chosen.into_iter().collect()
     }
 
-    /// The slot of each bucket on the ring. It depends on the target.
+    /// The buckets by their slot on the ring. The slots depend on the target.
     fn slots(&self, target: &str) -> BTreeMap<u64, &str> {
         let mut slots = BTreeMap::new();
         for bucket in &self.buckets {

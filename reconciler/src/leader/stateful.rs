@@ -127,7 +127,7 @@ mod tests {
         let mut leadership = Leadership::stateful(&replica, 3, "ns", "cluster.local").unwrap();
         let own = replica.bucket(1, "ns", "cluster.local");
         let keys: Vec<_> = (0..100).map(|n| Key::new("default", &format!("object-{n}"))).collect();
-        assert!(keys.iter().all(|key| leadership.leads(key) == leadership.owns(&own, key)));
+        assert!(keys.iter().all(|key| leadership.leads(key) == leadership.bucket_owns(&own, key)));
         let led = keys.iter().filter(|key| leadership.leads(key)).count();
         assert!((1..100).contains(&led), "{led} of 100");
         assert!(leadership.is_known());

@@ -20,13 +20,13 @@ use crate::{
 };
 
 /// The children of any Kind, such as those that a template in the owner's spec describes. [`kind`](Self::kind) returns
-/// those of one Kind, with all the methods of [`Owned`].
+/// the children of one Kind, with all the methods of [`Owned`].
 ///
 /// Comes from [`Builder::owns_any`](crate::Builder::owns_any). The first use of a Kind opens an informer for it. The
 /// informer closes when no object of the controller uses that Kind any more.
 ///
-/// Anyone who can write a template can make the controller watch and create objects of a Kind. Limit the API groups with
-/// [`groups`](Self::groups), or validate templates at admission.
+/// Anyone who can write a template can make the controller watch and create objects of a Kind. Limit the API groups
+/// with [`groups`](Self::groups), or validate templates at admission.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::ConfigMap;
@@ -54,7 +54,8 @@ pub struct OwnedAny {
     earlier_managers: BTreeSet<String>,
     /// The key of the object that controls a child.
     owner_key: fn(&DynamicObject) -> Option<Key>,
-    /// The children of each Kind that was used. They do not keep their informers open: the tracked uses do.
+    /// The children of each Kind that was used. The entries do not keep the informers open: the tracked uses of the
+    /// Kinds do.
     opened: Arc<Mutex<HashMap<GroupVersionKind, WeakOwned<DynamicObject>>>>,
 }
 
@@ -101,10 +102,10 @@ impl OwnedAny {
         self
     }
 
-    /// Returns the children of this Kind. A change of one enqueues the object that controls it.
+    /// Returns the children of this Kind. A change of a child enqueues its owner.
     ///
     /// Call it in each pass: the informer of the Kind stays open while the last successful pass of some owner has used
-    /// it. The scope of the Kind is the one that the API server reports. The children are written as
+    /// the Kind. The scope of the Kind is the one that the API server reports. The children are written as
     /// [`DynamicObject`]s, whose `types` may be `None`.
     ///
     /// # Errors
@@ -136,11 +137,13 @@ impl OwnedAny {
         self.kinds.forget(&Key::of(owner));
     }
 
-    /// The children of a Kind whose informer is open. Its handlers are added once for as long as it runs.
+    /// Returns the children of a Kind, whose informer is open. Adds the handlers to the informer unless an earlier call
+    /// has added them.
     fn open(&self, found: &FoundKind, tracker: Tracker) -> Owned<DynamicObject> {
         let mut opened = self.opened.lock();
-        let same = |children: &Owned<DynamicObject>| children.informer.same(&found.informer);
-        if let Some(children) = opened.get(found.gvk()).and_then(WeakOwned::upgrade).filter(same) {
+        let is_same_informer = |children: &Owned<DynamicObject>| children.informer.same(&found.informer);
+        if let Some(children) = opened.get(found.gvk()).and_then(WeakOwned::upgrade).filter(is_same_informer)
+        {
             return children;
         }
         let kind = ChildKind::new(found.resource.clone(), found.is_namespaced);

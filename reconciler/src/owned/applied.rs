@@ -6,8 +6,8 @@ use kube::Resource;
 use serde::Serialize;
 use serde_json::Value;
 
-/// The effect of [`Owned::apply`](crate::Owned::apply) on a child, and the child. It dereferences to the resulting
-/// object.
+/// The effect of [`Owned::apply`](crate::Owned::apply) on a child. It holds the resulting object, and dereferences to
+/// it.
 ///
 /// Corresponds to controller-runtime's `controllerutil.OperationResult`. Use it to decide which event to record:
 ///
@@ -32,7 +32,7 @@ pub enum Applied<T> {
     Created(Arc<T>),
     /// The child was changed by this call.
     Updated {
-        /// The child as it was known before. It may be older than the state that was changed.
+        /// The child as it was last read. It may be older than the state that was changed.
         old: Arc<T>,
         /// The child as the API server answered.
         new: Arc<T>,
@@ -51,7 +51,7 @@ impl<T> Applied<T> {
 }
 
 impl<T: Resource + Serialize> Applied<T> {
-    /// The effect of a request whose answer is `new`.
+    /// The effect of a request whose answer is `new`. `old` is the child before the request, if it existed.
     pub(super) fn of(old: Option<Arc<T>>, new: Arc<T>) -> Self {
         match old {
             None => Self::Created(new),

@@ -27,19 +27,20 @@ pub(super) enum Existing<T> {
     Absent,
     /// The owner controls it.
     Ours(Arc<T>),
-    /// Another object controls it, or none.
+    /// Another object controls it, or no object does (`None`).
     Foreign(Option<OwnerReference>),
 }
 
 impl<T: Cached> Owned<T> {
-    /// Creates the child or restores its fields, and returns the resulting object with what was done to it.
+    /// Creates the child or restores its fields, and returns the effect with the resulting object.
     ///
     /// The child is applied by server-side apply with force. Its field manager is the component and the owner's uid, as
     /// in `controller-4a5827a9-c3b8-4025-800f-b6b7920f7396`. Fields that are set here get these values, fields that an
     /// earlier apply set and this one does not are removed, and fields of other managers are kept. So set the fields
     /// that the controller decides and no others. If another controller has made the child before,
-    /// [`upgrading_from`](Self::upgrading_from) removes the fields that it alone has set. The child gets the owner's namespace, if any, and the owner as its
-    /// controller. Of its metadata, labels, annotations, finalizers and further owners are applied. Its status is not.
+    /// [`upgrading_from`](Self::upgrading_from) removes the fields that only that controller has set. The child gets
+    /// the owner's namespace, if any, and the owner as its controller. Of the metadata of the child, only labels,
+    /// annotations, finalizers and further owners are applied. Its status is not applied.
     ///
     /// An unset `Option` is not applied. An explicit null in free-form JSON, such as a `serde_json::Value` with Helm
     /// values, is applied as null.
@@ -49,13 +50,13 @@ impl<T: Cached> Owned<T> {
     /// of fields. The API server may store a value in another form, such as `1000m` as `1`. Each process applies such a
     /// child once and then remembers the stored form. The answer is in the cache before this returns.
     ///
-    /// Other clients may add entries to maps and lists of the child. Only the API server knows which of these are
-    /// atomic, such as a selector or the rules of a Role, so that such entries must be removed. Every change of the
-    /// child outside metadata and status therefore leads to one request, which changes nothing if nothing differs. An
-    /// entry that was added while no process of the controller ran is removed with the next change.
+    /// Other clients may add entries to maps and lists of the child. From an atomic map or list, such as a selector or
+    /// the rules of a Role, they must be removed, and only the API server knows which maps and lists are atomic. So
+    /// every change of the child outside metadata and status leads to one request, which may change nothing. An entry
+    /// that was added while no process of the controller ran is removed with the next change.
     ///
-    /// A child that is being deleted is left alone, and the owner's key is enqueued when it is gone. Apply each child
-    /// once per controller: two calls with different content undo each other.
+    /// A child that is being deleted is left alone, and the owner's key is enqueued when the child is gone. Apply each
+    /// child once per controller: two calls with different content undo each other.
     ///
     /// Requires the verbs get, create and patch on the child, besides list and watch, and, with the admission plugin
     /// OwnerReferencesPermissionEnforcement, update on the owner's `finalizers` subresource.
@@ -89,10 +90,10 @@ impl<T: Cached> Owned<T> {
     ///
     /// # Errors
     ///
-    /// - [`NotApplied::Taken`]: an object of this name exists and the owner is not its controller. It is not changed.
-    ///   The owner's key is enqueued when the object changes or is deleted, so the error may be made permanent. That
-    ///   does not hold for the children of a [selected informer](crate::Builder::owns_in), which does not see objects
-    ///   outside its selection.
+    /// - [`NotApplied::Taken`]: an object of this name exists and the owner is not its controller. That object is not
+    ///   changed. The owner's key is enqueued when the object changes or is deleted, so the error may be made permanent,
+    ///   except for the children of a [selected informer](crate::Builder::owns_in), which does not see objects outside
+    ///   its selection.
     /// - [`NotApplied::OwnerDeleted`]: the owner is being deleted.
     /// - [`NotApplied::Refused`]: the API server refused the request, for example because a field is immutable. A
     ///   conflict counts as a conflict of the pass.
@@ -106,8 +107,10 @@ impl<T: Cached> Owned<T> {
             return Err(NotApplied::OwnerDeleted { child: desired.name, owner: kind_and_key(owner) });
         }
         match self.find_in_cache(owner, &desired.key) {
-            Existing::Foreign(controller) => Err(taken_error(owner, &desired, controller)),
-            Existing::Ours(cached) if self.is_up_to_date(&desired, &cached) => Ok(Applied::Unchanged(cached)),
+            Existing::Foreign(controller) => Err(name_taken_error(owner, &desired, controller)),
+            Existing::Ours(cached) if self.check_up_to_date(&desired, &cached) => {
+                Ok(Applied::Unchanged(cached))
+            }
             Existing::Ours(cached) => self.apply_existing(owner, desired, cached).await,
             Existing::Absent => self.apply_uncached(owner, desired).await,
         }
@@ -128,8 +131,9 @@ impl<T: Cached> Owned<T> {
 }
 
 impl<T: Cached + Serialize> Owned<T> {
-    /// Returns true if no request is needed. A child that is being deleted needs none either.
-    fn is_up_to_date(&self, desired: &Desired, cached: &T) -> bool {
+    /// Returns true if no request is needed. A child that is already as desired is remembered as up to date. A child
+    /// that is being deleted needs no request either.
+    fn check_up_to_date(&self, desired: &Desired, cached: &T) -> bool {
         if cached.meta().deletion_timestamp.is_some() {
             return true;
         }
@@ -145,19 +149,19 @@ impl<T: Cached + Serialize> Owned<T> {
         }
     }
 
-    /// A hash of what is applied and of what is stored.
+    /// A hash of the applied and the stored content.
     fn state_hash(&self, desired: &Desired, observed: &Observed) -> u64 {
         self.shared.hash_builder.hash_one((&desired.hash, &observed.fields, observed.content_hash))
     }
 
     /// Applies a child that is not in the cache. The cache may be stale or contain only selected objects, so the child
-    /// is read from the API server first: an object of another owner must not be taken over. The create is not forced,
-    /// so an object that is created in between is not taken over either.
+    /// is read from the API server first: an object of another owner must not be taken over. The apply that creates the
+    /// child is not forced, so an object that is created in between is not taken over either.
     async fn apply_uncached(&self, owner: &impl Owner, desired: Desired) -> ApplyResult<Applied<T>> {
         match classify(owner, self.read_live(owner, &desired).await?) {
             Existing::Absent => self.send_apply(owner, desired, None).await,
             Existing::Ours(live) => self.apply_existing(owner, desired, live).await,
-            Existing::Foreign(controller) => Err(taken_error(owner, &desired, controller)),
+            Existing::Foreign(controller) => Err(name_taken_error(owner, &desired, controller)),
         }
     }
 
@@ -207,7 +211,7 @@ impl<T: Cached + Serialize> Owned<T> {
                 self.remember(desired, &answer);
                 Ok(Applied::of(existing, Arc::new(answer)))
             }
-            Err(error) => Err(self.taken_or_refused(owner, desired, error).await),
+            Err(error) => Err(self.name_taken_or_refused(owner, desired, error).await),
         }
     }
 
@@ -223,19 +227,24 @@ impl<T: Cached + Serialize> Owned<T> {
 
     /// The error of a failed apply. If another owner has applied the child in between, the API server answers that the
     /// fields conflict (409), or that a second controller is invalid (422).
-    async fn taken_or_refused(&self, owner: &impl Owner, desired: Desired, error: kube::Error) -> NotApplied {
+    async fn name_taken_or_refused(
+        &self,
+        owner: &impl Owner,
+        desired: Desired,
+        error: kube::Error,
+    ) -> NotApplied {
         if let Some(409 | 422) = status_code(&error)
             && let Ok(found) = self.read_live(owner, &desired).await
             && let Existing::Foreign(controller) = classify(owner, found)
         {
-            return taken_error(owner, &desired, controller);
+            return name_taken_error(owner, &desired, controller);
         }
         desired.refused(error)
     }
 
     /// Remembers that the child is up to date, if it is in the cache. For any other child, the informer would not
-    /// report the deletion that removes the entry. The entry is added before that check, so a deletion in between is
-    /// not missed.
+    /// report the deletion that removes the entry. The entry is added before the cache is checked, so a deletion in
+    /// between is not missed.
     fn remember(&self, desired: Desired, answer: &T) {
         let Ok(observed) = desired.observe(answer, &self.shared.kind) else { return };
         let state_hash = self.state_hash(&desired, &observed);
@@ -254,6 +263,10 @@ pub(super) fn classify<T: Resource>(owner: &impl Owner, found: Option<Arc<T>>) -
     }
 }
 
-pub(super) fn taken_error(owner: &impl Owner, desired: &Desired, by: Option<OwnerReference>) -> NotApplied {
+pub(super) fn name_taken_error(
+    owner: &impl Owner,
+    desired: &Desired,
+    by: Option<OwnerReference>,
+) -> NotApplied {
     NotApplied::Taken { child: desired.name.clone(), owner: kind_and_key(owner), by: by.map(Box::new) }
 }

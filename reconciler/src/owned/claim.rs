@@ -36,11 +36,11 @@ impl<T: Cached> Owned<T> {
     /// controller are left alone. The uid and the resourceVersion of the cached object are preconditions of each
     /// patch. If two owners adopt the same orphan, one of them gets a conflict.
     ///
-    /// Before it adopts, it reads the owner from the API server. An owner deleted with `--cascade=orphan` leaves
-    /// orphans behind, and a stale cache must not make it adopt them again.
+    /// Before objects are adopted, the owner is read from the API server. An owner that was deleted with
+    /// `--cascade=orphan` must not adopt its orphans again, which a stale cache could cause.
     ///
-    /// Requires the verb `patch` on the objects and `get` on the owner. A change of an orphan enqueues no owner; to
-    /// enqueue candidates, use `build.watch(&informer).keys(keys::label(..))`.
+    /// Requires the verb `patch` on the objects and `get` on the owner. A change of an orphan enqueues no owner. To
+    /// enqueue the owners that may adopt it, use `build.watch(&informer).keys(keys::label(..))`.
     ///
     /// ```
     /// # use std::sync::Arc;

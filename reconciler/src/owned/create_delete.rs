@@ -65,8 +65,8 @@ impl<T: Cached> Owned<T> {
             .map(Arc::new)
     }
 
-    /// Deletes this object in the background: the garbage collector deletes its dependents after it, such as the Pods of
-    /// a Job. An object that no longer exists is not an error. Use [`delete_with`](Self::delete_with) for another
+    /// Deletes this object in the background: the garbage collector deletes its dependents after it, such as the Pods
+    /// of a Job. An object that no longer exists is not an error. Use [`delete_with`](Self::delete_with) for another
     /// propagation policy.
     ///
     /// The uid of the object is a precondition, so another object of this name is not deleted. The result is in the

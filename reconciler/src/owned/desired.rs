@@ -37,7 +37,7 @@ pub(super) struct Desired {
     pub(super) body: Value,
 }
 
-/// An existing object, compared with a [`Desired`].
+/// The state of an existing object, to compare with a [`Desired`].
 pub(super) struct Observed {
     /// The fields of [`Desired::body`], with the values of the existing object.
     pub(super) fields: Value,
@@ -45,8 +45,8 @@ pub(super) struct Observed {
     pub(super) content_hash: u64,
 }
 
-/// Returns the body that [`Owned::apply`](crate::Owned::apply) sends for this owner and this child of any Kind, for tests.
-/// The Kind counts as namespaced if the owner or the child has a namespace.
+/// Returns the body that [`Owned::apply`](crate::Owned::apply) sends for this owner and this child of any Kind, for
+/// tests. The Kind counts as namespaced if the owner or the child has a namespace.
 ///
 /// # Errors
 ///
@@ -141,7 +141,7 @@ fn unusable(kind: &ChildKind, problem: impl Into<String>) -> NotApplied {
     NotApplied::Unusable { kind: kind.resource.kind.clone(), problem: problem.into() }
 }
 
-/// The metadata to apply.
+/// The metadata to apply: the owner becomes the controller, and fields that the API server sets are left out.
 fn metadata_to_apply<O: Resource<DynamicType = ()>>(owner: &O, child: &ObjectMeta, key: &Key) -> ObjectMeta {
     let other_owners = child.owner_references.iter().flatten().filter(|owner| owner.controller != Some(true));
     let owners = iter::once(controller_reference(owner)).chain(other_owners.cloned()).collect();
@@ -190,7 +190,7 @@ fn encode_string_data(secret: &mut Map<String, Value>) {
     }
 }
 
-/// The values that the existing object has for the fields of the desired one.
+/// The values that the existing object has in the fields of the desired object.
 ///
 /// A list whose length differs is returned as a whole, since only the API server knows which lists are merged by key.
 fn values_of(desired: &Value, existing: Value) -> Value {

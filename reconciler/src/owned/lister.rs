@@ -16,7 +16,8 @@ use serde_json::{Value, json};
 use super::{child_kind::ChildKind, owner::controller_of};
 use crate::{object_client::BuiltRequest, tracker::Tracker};
 
-/// The objects of one Kind, by the object that controls them. A change of one of them enqueues its controller's key.
+/// The objects of one Kind, by their owner: the object that controls them. A change of an object enqueues its owner's
+/// key.
 ///
 /// Comes from [`Builder::owns`](crate::Builder::owns). All clones share one state.
 ///
@@ -52,7 +53,8 @@ pub(super) struct Shared {
     client: Client,
     /// The field manager of creations and adoptions, and the prefix of the field managers of applied children.
     pub(super) manager: String,
-    /// Enqueues an owner when the object that has the name of its child changes or is deleted.
+    /// Enqueues an owner when an object that has the name of its child, and another controller or none, changes or is
+    /// deleted.
     pub(super) tracker: Tracker,
     /// By key, a hash of the applied and the stored content of each child that needs no request.
     pub(super) up_to_date: Arc<Mutex<HashMap<Key, u64>>>,
@@ -99,7 +101,7 @@ impl<T: Cached> Owned<T> {
         found.into_iter()
     }
 
-    /// Lists the objects without any controller, in one namespace or of no namespace.
+    /// Lists the objects without any controller, in this namespace; cluster-scoped objects if `None`.
     pub(super) fn orphans_in(&self, namespace: Option<&str>) -> impl Iterator<Item = Arc<T>> + use<T> {
         self.by_owner.get(&orphan_index_value(namespace))
     }
@@ -130,7 +132,7 @@ impl<T: Cached> Owned<T> {
 }
 
 impl<T: Cached> WeakOwned<T> {
-    /// Returns the same children again if their informer is still open.
+    /// Returns the same children again, without earlier managers, if their informer is still open.
     pub(super) fn upgrade(&self) -> Option<Owned<T>> {
         let by_owner = self.by_owner.upgrade()?;
         let (informer, shared) = (by_owner.informer().clone(), self.shared.clone());

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::{
     applied::Applied,
-    apply::{ApplyResult, Existing, classify, taken_error},
+    apply::{ApplyResult, Existing, classify, name_taken_error},
     desired::Desired,
     error::{NotApplied, kind_and_key},
     lister::Owned,
@@ -22,17 +22,17 @@ impl<T: Cached + Serialize> Owned<T> {
     /// Creates the child, or updates the cached one if `mutate` changes it, as controller-runtime's
     /// `controllerutil.CreateOrUpdate` does. Prefer [`apply`](Self::apply), which restores and removes fields.
     ///
-    /// `mutate` is called with a copy of the existing child, or with `new`, whose name it has, if there is none. So
-    /// fields that only `new` sets have effect at the creation alone. Fields that `mutate` does not touch are kept,
-    /// whoever set them. Set single fields instead of whole structures: a structure without the defaults of the API
-    /// server differs each time and causes a request, which changes nothing.
+    /// `mutate` gets a copy of the existing child that has the name of `new`, or `new` itself if there is no such
+    /// child. So fields that only `new` sets take effect only at the creation. Fields that `mutate` does not touch are
+    /// kept, whoever set them. Set single fields instead of whole structures: a structure without the defaults of the
+    /// API server differs each time and causes a request, which changes nothing.
     ///
-    /// The update has the resourceVersion of the copy, so it never overwrites a newer change. The child gets the owner's
-    /// namespace, if any, and the owner as its controller. The answer is in the cache before this returns.
+    /// The update has the resourceVersion of the copy, so it never overwrites a newer change. The child gets the
+    /// owner's namespace, if any, and the owner as its controller. The answer is in the cache before this returns.
     ///
-    /// A child that is being deleted is left alone, and the owner's key is enqueued when it is gone. Requires the verbs
-    /// get, create and update on the child and, with the admission plugin OwnerReferencesPermissionEnforcement, update
-    /// on the owner's `finalizers` subresource.
+    /// A child that is being deleted is left alone, and the owner's key is enqueued when the child is gone. Requires
+    /// the verbs get, create and update on the child and, with the admission plugin
+    /// OwnerReferencesPermissionEnforcement, update on the owner's `finalizers` subresource.
     ///
     /// ```
     /// use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
@@ -52,8 +52,8 @@ impl<T: Cached + Serialize> Owned<T> {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`apply`](Self::apply). An update of a child that has changed in between, or a creation of
-    /// one that exists, is [refused](NotApplied::Refused) with a conflict.
+    /// Returns the errors of [`apply`](Self::apply). An update of a child that has changed in between, or the creation
+    /// of a child that exists, is [refused](NotApplied::Refused) with status 409.
     pub async fn create_or_update<O>(
         &self,
         owner: &O,
@@ -64,13 +64,13 @@ impl<T: Cached + Serialize> Owned<T> {
         O: Resource<DynamicType = (), Scope: Scope>,
         T: Resource<Scope: OwnedBy<O::Scope>>,
     {
-        // It has the key and the checks of a child; its content is not sent.
+        // Used for the key and the checks of a child. Its content is not sent.
         let desired = Desired::of(owner, new.clone(), &self.shared.kind)?;
         if owner.meta().deletion_timestamp.is_some() {
             return Err(NotApplied::OwnerDeleted { child: desired.name, owner: kind_and_key(owner) });
         }
         match self.find_in_cache(owner, &desired.key) {
-            Existing::Foreign(controller) => Err(taken_error(owner, &desired, controller)),
+            Existing::Foreign(controller) => Err(name_taken_error(owner, &desired, controller)),
             Existing::Ours(cached) => self.update(owner, &desired, cached, mutate).await,
             Existing::Absent => self.create_new(owner, &desired, new, mutate).await,
         }
@@ -99,8 +99,8 @@ impl<T: Cached + Serialize> Owned<T> {
         }
     }
 
-    /// Creates a child that is not in the cache. If an object of this name exists all the same, it is read to see whose
-    /// it is.
+    /// Creates a child that is not in the cache. If an object of this name exists nevertheless, reads it to find its
+    /// controller.
     async fn create_new(
         &self,
         owner: &impl Owner,
@@ -115,7 +115,7 @@ impl<T: Cached + Serialize> Owned<T> {
             Ok(created) => Ok(Applied::Created(Arc::new(created))),
             Err(error) if status_code(&error) == Some(409) => {
                 match classify(owner, self.read_live(owner, desired).await?) {
-                    Existing::Foreign(controller) => Err(taken_error(owner, desired, controller)),
+                    Existing::Foreign(controller) => Err(name_taken_error(owner, desired, controller)),
                     Existing::Ours(_) | Existing::Absent => Err(desired.refused(error)),
                 }
             }

@@ -12,24 +12,24 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{
-    apply::{ApplyResult, Existing, classify, taken_error},
+    apply::{ApplyResult, Existing, classify, name_taken_error},
     desired::{APPLIED_HASH, Desired},
     lister::Owned,
     owner::Owner,
 };
 
 impl<T: Cached> Owned<T> {
-    /// Takes over the fields that these field managers have set by create, update or patch, in place of a controller
-    /// that did not use server-side apply.
+    /// Takes over the fields that these field managers have set by create, update or patch. Use it to replace a
+    /// controller that did not use server-side apply.
     ///
     /// Server-side apply removes a field only from the manager that applied it. So a field that the earlier controller
     /// has set, and [`apply`](Self::apply) does not, would stay for ever. Before a child is applied for the first time,
     /// the fields of these managers therefore become fields of the applying manager, as client-go's `csaupgrade` does.
-    /// The first apply then removes those that it does not set. The child is not created again. Fields of a
-    /// subresource, such as the status, are not taken over.
+    /// The first apply then removes the fields that it does not set. The child does not have to be deleted and created
+    /// again for this. Fields of a subresource, such as the status, are not taken over.
     ///
-    /// The default name of the field manager of a Go program is the name of its binary. `kubectl get --show-managed-fields`
-    /// prints it. Stop the earlier controller before this one starts.
+    /// The default name of the field manager of a Go program is the name of its binary.
+    /// `kubectl get --show-managed-fields` prints it. Stop the earlier controller before this one starts.
     ///
     /// ```
     /// use k8s_openapi::api::{apps::v1::Deployment, core::v1::Service};
@@ -46,7 +46,8 @@ impl<T: Cached> Owned<T> {
 }
 
 impl<T: Cached + Serialize> Owned<T> {
-    /// Returns the child to apply, after the fields of earlier managers were taken over.
+    /// Takes over the fields of earlier managers, and returns the existing child as it is then, or `None` if it no
+    /// longer exists.
     pub(super) async fn upgrade_fields(
         &self,
         owner: &impl Owner,
@@ -59,7 +60,7 @@ impl<T: Cached + Serialize> Owned<T> {
         // The cache has no managedFields.
         let live = match classify(owner, self.read_live(owner, desired).await?) {
             Existing::Absent => return Ok(None),
-            Existing::Foreign(controller) => return Err(taken_error(owner, desired, controller)),
+            Existing::Foreign(controller) => return Err(name_taken_error(owner, desired, controller)),
             Existing::Ours(live) => live,
         };
         let entries = live.meta().managed_fields.as_deref().unwrap_or_default();
@@ -85,10 +86,10 @@ fn was_applied<T: Resource>(object: &T) -> bool {
     object.meta().annotations.as_ref().is_some_and(|annotations| annotations.contains_key(APPLIED_HASH))
 }
 
-/// Moves the entries of earlier managers to the entry of the applying one. `None` if there are none.
+/// Moves the entries of earlier managers into the entry of the applying manager. `None` if no entry has to be moved.
 ///
-/// As in csaupgrade, an entry of another API version than that of the first is dropped: its fields cannot be converted
-/// here.
+/// As in csaupgrade, a moved entry is dropped if its API version differs from that of the applying manager's entry, or,
+/// if there is none, from that of the first moved entry: its fields cannot be converted here.
 fn upgrade(
     entries: &[ManagedFieldsEntry],
     earlier: &BTreeSet<String>,
@@ -121,7 +122,7 @@ fn upgrade(
     Some(kept.into_iter().cloned().collect())
 }
 
-/// Adds a set of fields to another. Both are trees of objects.
+/// Adds a set of fields to `fields`. Both sets are trees of JSON objects.
 fn merge(fields: &mut Value, added: &Value) {
     let (Some(fields), Some(added)) = (fields.as_object_mut(), added.as_object()) else { return };
     for (name, added) in added {

@@ -1,4 +1,4 @@
-//! Keys to enqueue later. Each is in here once, with the earliest of its due times.
+//! Keys to enqueue later. Each key is held once, with the earliest of its due times.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -19,7 +19,7 @@ pub(super) struct Delayed {
 }
 
 impl Delayed {
-    /// Adds the key, unless it is already due earlier. Returns true if it is now the first to become due.
+    /// Adds the key, unless it is held with an earlier due time. Returns true if it is now the first key to become due.
     pub(super) fn add(&mut self, key: Arc<Key>, due: Instant) -> bool {
         match self.by_key.get(&key) {
             Some((earlier_due, _)) if *earlier_due <= due => return false,
@@ -33,7 +33,7 @@ impl Delayed {
         self.by_time.first_key_value().is_some_and(|(first, _)| *first == position)
     }
 
-    /// Removes and returns a key that is due.
+    /// Removes and returns a key that is due, if any.
     pub(super) fn pop_due(&mut self, now: Instant) -> Option<Arc<Key>> {
         let key = self.by_time.first_entry().filter(|first| first.key().0 <= now)?.remove();
         self.by_key.remove(&key);

@@ -1,4 +1,4 @@
-//! The two lanes of the queue: which keys are queued or claimed, and which is next.
+//! The two lanes of the queue, and the keys that workers have claimed from them.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -22,7 +22,7 @@ pub(crate) enum Lane {
     Fast,
 }
 
-/// The queued and the claimed keys. Each key is in here once.
+/// The queued and the claimed keys. Each key is held once.
 #[derive(Debug, Default)]
 pub(super) struct Lanes {
     states: HashMap<Arc<Key>, KeyState>,
@@ -53,12 +53,12 @@ pub(super) enum AddResult {
     Queued,
     /// The key is claimed, and will be queued when the claim ends.
     Deferred,
-    /// The key was added before.
+    /// The key is queued already, or was already added during its claim. Its lane may have changed.
     Duplicate,
 }
 
 impl Lanes {
-    /// Adds a key. A key in the slow lane moves to the fast lane if it is added there.
+    /// Adds a key. A key of the slow lane that is added to the fast lane moves to the fast lane.
     pub(super) fn add(&mut self, key: Arc<Key>, lane: Lane, now: Instant) -> AddResult {
         match self.states.get_mut(&key) {
             None => {
@@ -82,7 +82,7 @@ impl Lanes {
         AddResult::Duplicate
     }
 
-    /// Claims the next key until [`done`](Self::done). Also returns the time at which it was queued.
+    /// Claims the next key, if any, until [`done`](Self::done). Also returns the time at which the key was queued.
     pub(super) fn claim(&mut self) -> Option<(Arc<Key>, Instant)> {
         let key = self.pop()?;
         let state = self.states.insert(key.clone(), KeyState::Claimed { added: None });

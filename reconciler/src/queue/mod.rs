@@ -29,8 +29,8 @@ use crate::{
 /// a timer. Cheap to clone. Comes from [`Builder::queue`](crate::Builder::queue).
 ///
 /// A queued key is not added again. A key whose pass is running is queued again when that pass ends. So each add is
-/// followed by the start of a pass, once this process leads the key. If another process is known to lead it, no pass
-/// starts here: that process has its own watches and queue.
+/// followed by the start of a pass, once this process leads the key. If another process is known to lead the key, no
+/// pass starts here: that process has its own watches and queue.
 ///
 /// ```
 /// use reknit_reconciler::{Key, Queue};
@@ -90,8 +90,9 @@ impl Queue {
         self.add_delayed(Arc::new(key), wait);
     }
 
-    /// Enqueues the key of an object that changed to this version, or `None` if it was deleted. During an
-    /// [own write](Self::suppressing_echo) the change may be its echo, which is decided when the answer arrives.
+    /// Enqueues the key of an object that changed to this resourceVersion, or was deleted if `None`. During an
+    /// [own write](Self::suppressing_echo) of the object, only records the change: at its end, the write enqueues the
+    /// key unless the change is its echo.
     pub(crate) fn add_changed(&self, key: Key, version: Option<&str>) {
         let mut state = self.0.state.lock();
         if let Some((_, reported)) = state.pending_writes.iter_mut().find(|(written, _)| **written == key) {
@@ -133,9 +134,9 @@ impl Queue {
         }
     }
 
-    /// Enqueues a failed key after its backoff and within the [retry rate](retries) of the queue, but after at most
-    /// `at_most`.
-    pub(crate) fn retry(&self, claimed: &ClaimedKey, at_most: Option<Duration>) {
+    /// Enqueues a failed key after its backoff and within the [retry rate](retries) of the queue, but at the latest
+    /// after `longest_wait`.
+    pub(crate) fn retry(&self, claimed: &ClaimedKey, longest_wait: Option<Duration>) {
         let is_next_due_earlier = {
             let mut state = self.0.state.lock();
             if state.closed {
@@ -144,14 +145,15 @@ impl Queue {
             if let Some(metrics) = &state.metrics {
                 metrics.retries.inc();
             }
-            state.retries.failed(&claimed.key, at_most, Instant::now())
+            state.retries.failed(&claimed.key, longest_wait, Instant::now())
         };
         if is_next_due_earlier {
             self.0.changed.notify_waiters();
         }
     }
 
-    /// Resets the key's backoff after a pass that succeeded, and drops its retry. The success allows other retries.
+    /// Resets the key's backoff after a pass that succeeded, and drops its retry. If the key had failed, the success
+    /// allows [more retries](retries) of other keys.
     pub(crate) fn succeeded(&self, key: &Key) {
         let is_next_due_earlier = self.0.state.lock().retries.succeeded(key, Instant::now());
         if is_next_due_earlier {
@@ -164,7 +166,7 @@ impl Queue {
         self.0.state.lock().retries.forget(key);
     }
 
-    /// Drops all queued keys. After that, the queue neither returns nor accepts keys.
+    /// Drops all queued, delayed and failed keys. After that, the queue neither returns nor accepts keys.
     pub(crate) fn close(&self) {
         {
             let mut state = self.0.state.lock();
@@ -177,7 +179,7 @@ impl Queue {
         self.0.changed.notify_waiters();
     }
 
-    /// Removes and returns the queued keys, sorted.
+    /// Removes and returns the queued keys, sorted. A delayed or failed key that is due counts as queued.
     pub(crate) fn take_all(&self) -> Vec<Key> {
         let mut state = self.0.state.lock();
         state.enqueue_due();

@@ -13,12 +13,12 @@ use super::Queue;
 pub(crate) struct OwnWrite {
     queue: Queue,
     key: Arc<Key>,
-    /// `None` until the answer arrives; then its resourceVersion, if any.
+    /// The resourceVersion in the answer, if it has one. `None` before the answer and after a failed write.
     answer: Option<Option<String>>,
 }
 
 impl Queue {
-    /// Runs a status or finalizer write of the framework. Its result does not enqueue the key, whether the answer or
+    /// Runs a status or finalizer write of the framework. The new state does not enqueue the key, whether the answer or
     /// the watch reports it first. `version` returns the resourceVersion in the answer.
     ///
     /// Writes of user code do enqueue the key, since the pass may have computed its status from the state before the
@@ -37,6 +37,7 @@ impl Queue {
         answer
     }
 
+    /// Starts a write, which ends when the result is dropped.
     pub(crate) fn start_own_write(&self, key: Arc<Key>) -> OwnWrite {
         self.0.state.lock().pending_writes.push((key.clone(), Vec::new()));
         OwnWrite { queue: self.clone(), key, answer: None }
@@ -44,12 +45,14 @@ impl Queue {
 }
 
 impl OwnWrite {
+    /// Ends a successful write, whose answer has this resourceVersion.
     pub(crate) fn answered(mut self, version: Option<&str>) {
         self.answer = Some(version.map(str::to_owned));
     }
 
-    /// Returns true if the reported version, or `None` for a deletion, is not the echo of this write. After a
-    /// successful write a deletion counts as its echo, since removing the last finalizer deletes the object.
+    /// Returns true if the reported version, or `None` for a deletion, is not the echo of this write. A failed write
+    /// has no echo. After a successful write a deletion counts as its echo, since removing the last finalizer deletes
+    /// the object.
     fn is_foreign(&self, reported: &Option<String>) -> bool {
         self.answer.as_ref().is_none_or(|answer| reported.is_some() && reported != answer)
     }

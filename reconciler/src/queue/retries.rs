@@ -25,10 +25,10 @@ const TOKENS_FOR_SUCCESS: u32 = 2;
 pub(super) struct Retries {
     backoff: Backoff,
     bucket: TokenBucket,
-    /// The keys by the end of their backoff. They then wait for a token.
+    /// The keys by the end of their backoff. After the backoff, they wait for a token.
     waiting: Delayed,
-    /// The waiting keys whose error limits the wait, by the end of that limit. They are then retried without a token:
-    /// the wait for one could exceed the limit.
+    /// The waiting keys whose error limits the wait, by their deadline. At its deadline a key is retried without a
+    /// token: the wait for a token could exceed the limit.
     deadlines: Delayed,
 }
 
@@ -42,14 +42,14 @@ impl Retries {
         }
     }
 
-    /// Adds a failed key, to be retried within the limits, but after at most `at_most`. Returns true if the next retry
-    /// may be due earlier than before.
-    pub(super) fn failed(&mut self, key: &Arc<Key>, at_most: Option<Duration>, now: Instant) -> bool {
-        let at_most = at_most.unwrap_or(Duration::MAX);
-        let wait = self.backoff.failed(key).min(at_most);
-        // A limit beyond the range of the clock is none.
+    /// Adds a failed key, to be retried after its backoff and with a token, but at the latest after `longest_wait`.
+    /// Returns true if the next retry may be due earlier than before.
+    pub(super) fn failed(&mut self, key: &Arc<Key>, longest_wait: Option<Duration>, now: Instant) -> bool {
+        let longest_wait = longest_wait.unwrap_or(Duration::MAX);
+        let wait = self.backoff.failed(key).min(longest_wait);
+        // A deadline beyond the range of the clock is no limit.
         let is_first_deadline =
-            now.checked_add(at_most).is_some_and(|deadline| self.deadlines.add(key.clone(), deadline));
+            now.checked_add(longest_wait).is_some_and(|deadline| self.deadlines.add(key.clone(), deadline));
         self.waiting.add(key.clone(), now + wait) || is_first_deadline
     }
 
@@ -63,14 +63,14 @@ impl Retries {
         had_failed && self.waiting.next_due().is_some()
     }
 
-    /// Resets the key's backoff and drops its retry. Returns true if it had failed.
+    /// Resets the key's backoff and drops its retry. Returns true if the key had failed.
     pub(super) fn forget(&mut self, key: &Key) -> bool {
         self.waiting.remove(key);
         self.deadlines.remove(key);
         self.backoff.forget(key)
     }
 
-    /// Removes and returns a key whose retry is due.
+    /// Removes and returns a key whose retry is due, if any. Takes a token unless the key has reached its deadline.
     pub(super) fn pop_due(&mut self, now: Instant) -> Option<Arc<Key>> {
         if let Some(key) = self.deadlines.pop_due(now) {
             self.waiting.remove(&key);
@@ -111,13 +111,13 @@ mod tests {
     }
 
     /// Adds failed keys with these numbers.
-    fn fail(retries: &mut Retries, numbers: std::ops::Range<usize>, at_most: Option<Duration>) {
+    fn fail(retries: &mut Retries, numbers: std::ops::Range<usize>, longest_wait: Option<Duration>) {
         for n in numbers {
-            retries.failed(&key(n), at_most, Instant::now());
+            retries.failed(&key(n), longest_wait, Instant::now());
         }
     }
 
-    /// The number of keys that are due now.
+    /// Removes the keys that are due now, and returns their number.
     fn pop_all(retries: &mut Retries) -> usize {
         std::iter::from_fn(|| retries.pop_due(Instant::now())).count()
     }

@@ -49,7 +49,7 @@ async fn a_key_added_while_claimed_is_queued_again_once() {
     queue.add(key("a"));
     drop(claimed);
     drop(claim_now(&queue).await.unwrap());
-    assert!(claim_now(&queue).await.is_none(), "once, not twice");
+    assert!(claim_now(&queue).await.is_none(), "two adds during a claim queue the key once");
 }
 
 #[tokio::test(start_paused = true)]
@@ -120,7 +120,7 @@ async fn a_delayed_key_is_queued_at_its_earliest_time() {
     queue.add_after(key("a"), Duration::from_secs(7));
     assert_eq!((name_of_next(&queue).await.as_str(), start.elapsed().as_secs()), ("b", 3));
     assert_eq!((name_of_next(&queue).await.as_str(), start.elapsed().as_secs()), ("a", 5));
-    assert!(queue.0.state.lock().delayed.next_due().is_none(), "nothing is left behind");
+    assert!(queue.0.state.lock().delayed.next_due().is_none(), "the later times of a key are dropped");
 }
 
 #[tokio::test(start_paused = true)]
@@ -220,7 +220,7 @@ async fn the_echo_of_an_own_write_enqueues_its_key_in_other_queues_only() {
     assert_eq!(own.take_all(), [key("b")]);
     assert_eq!(other.take_all(), [key("a"), key("b")]);
     own.add_changed(key("a"), Some("2"));
-    assert_eq!(own.take_all(), [key("a")], "the write has ended");
+    assert_eq!(own.take_all(), [key("a")], "a change after the write enqueues the key");
 }
 
 /// Writes `a`. While the write is in flight, the watch reports these resourceVersions of `a`, where `None` is a
@@ -238,7 +238,7 @@ async fn enqueued_by(reported: &[Option<&str>], answer: Result<&str, ()>) -> Vec
     tokio::task::yield_now().await;
     reported.iter().for_each(|version| queue.add_changed(key("a"), *version));
     queue.add_changed(key("b"), Some("2"));
-    assert_eq!(queue.take_all(), [key("b")], "before the answer");
+    assert_eq!(queue.take_all(), [key("b")], "before the answer, only other keys are enqueued");
     send_answer.send(answer.map(str::to_owned)).unwrap();
     let _ = writing.await.unwrap();
     queue.take_all()

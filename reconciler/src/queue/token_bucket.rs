@@ -10,6 +10,8 @@ const PERIOD: Duration = Duration::from_millis(100);
 /// The maximum number of tokens.
 const BURST: u32 = 100;
 
+const NO_TOKENS: u32 = 0;
+
 /// A token bucket with the rate and the burst of client-go's default controller rate limiter.
 ///
 /// It holds time instead of a number of tokens, so it has no rounding errors.
@@ -22,14 +24,14 @@ pub(super) struct TokenBucket {
 }
 
 impl TokenBucket {
-    /// A full bucket.
+    /// Creates a full bucket.
     pub(super) fn new(now: Instant) -> Self {
         Self { saved: PERIOD * BURST, updated_at: now }
     }
 
     /// Takes a token. Returns false if there is none yet.
     pub(super) fn take(&mut self, now: Instant) -> bool {
-        self.update(now, 0);
+        self.update(now, NO_TOKENS);
         let left = self.saved.checked_sub(PERIOD);
         self.saved = left.unwrap_or(self.saved);
         left.is_some()
@@ -40,11 +42,12 @@ impl TokenBucket {
         self.update(now, tokens);
     }
 
-    /// The time at which there is a token, unless some are added before.
+    /// The time from which there is a token, unless tokens are added before.
     pub(super) fn next_token(&self) -> Instant {
         self.updated_at + PERIOD.saturating_sub(self.saved)
     }
 
+    /// Adds the time since the last update and these tokens, up to the burst.
     fn update(&mut self, now: Instant, tokens: u32) {
         let elapsed = now.saturating_duration_since(self.updated_at);
         self.saved = self.saved.saturating_add(elapsed + PERIOD * tokens).min(PERIOD * BURST);

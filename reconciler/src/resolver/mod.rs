@@ -69,7 +69,7 @@ impl AddressResolver {
     /// | --- | --- |
     /// | `ref` | the address named `ref.address`, else the first of `status.addresses`, else `status.address` |
     /// | `ref` of a Service of `v1` | `http://name.namespace.svc.cluster.local`, or `https` if the destination has CA certificates |
-    /// | `ref` and a relative `uri` | the same, with the URI resolved relative to its URL (RFC 3986) |
+    /// | `ref` and a relative `uri` | the address of the `ref`, with `uri` resolved relative to its URL (RFC 3986) |
     /// | an absolute `uri` | the URI |
     ///
     /// CA certificates and audience are the destination's, else the object's. A reference without a namespace leads to
@@ -78,8 +78,9 @@ impl AddressResolver {
     /// # Errors
     ///
     /// If the object does not exist or has no address, the error is permanent: a change of the object reconciles the
-    /// observer, so a retry is not needed. A destination without `ref` and `uri`, or with a `uri` that is absolute where it
-    /// has to be relative or the reverse, is a permanent error too. Other errors are those of [`TrackedAny::get`].
+    /// observer, so a retry is not needed. A destination without `ref` and `uri`, or with a `uri` that is absolute
+    /// where it has to be relative or the reverse, is a permanent error too. Other errors are those of
+    /// [`TrackedAny::get`].
     pub async fn resolve<O: Resource + Sync>(
         &self,
         observer: &O,
@@ -96,8 +97,8 @@ impl AddressResolver {
         }
     }
 
-    /// Returns the addresses of the objects that the reference names or selects, in the order of their names. Objects without an address are left
-    /// out, and reconcile the observer when they get one.
+    /// Returns the addresses of the objects that the reference names or selects, in the order of their names. An object
+    /// without an address is left out, and reconciles the observer when it gets an address.
     ///
     /// # Errors
     ///
@@ -110,14 +111,14 @@ impl AddressResolver {
         let mut found = self.objects.all(observer, reference).await?;
         found.sort_by(|one, other| one.metadata.name.cmp(&other.metadata.name));
         let of_object = |object: &DynamicObject| {
-            let one = KReference {
+            let object_reference = KReference {
                 api_version: reference.api_version.clone(),
                 kind: reference.kind.clone(),
                 namespace: object.metadata.namespace.clone(),
                 name: object.metadata.name.clone().unwrap_or_default(),
                 address: None,
             };
-            address_of(object, &one, &Destination::default()).ok()
+            address_of(object, &object_reference, &Destination::default()).ok()
         };
         Ok(found.iter().filter_map(|object| of_object(object)).collect())
     }

@@ -7,9 +7,9 @@ use crate::Result;
 
 /// The merge patch (RFC 7396) from one state of an object to another; `None` if they are equal.
 ///
-/// Send it with kube's `Patch::Merge`. Fields in neither state are kept, and lists are replaced as a whole. The patch has
-/// the resourceVersion only if the states differ in it, so add `metadata.resourceVersion` if the patch must not apply to a
-/// newer object.
+/// Send it with kube's `Patch::Merge`. Fields in neither state are kept, and lists are replaced as a whole. The patch
+/// has the resourceVersion only if the states differ in it, so add `metadata.resourceVersion` if the patch must not
+/// apply to a newer object.
 ///
 /// # Errors
 ///
@@ -76,7 +76,8 @@ pub(super) fn merge(into: &mut Value, patch: &Value) {
     }
 }
 
-/// Returns true if the patch changes a value that differs between `before`, from which it was computed, and `now`.
+/// Returns true if the patch changes a value that differs between `before` and `now`. The patch was computed from
+/// `before`.
 pub(super) fn conflicts_with(patch: &Value, before: Option<&Value>, now: Option<&Value>) -> bool {
     match patch {
         Value::Object(changes) => changes.iter().any(|(name, change)| {

@@ -12,7 +12,7 @@ use self::diff::{conflicts_with, diff, merge};
 use crate::{
     Result,
     metrics::PassMetrics,
-    object_client::{ObjectClient, WriteMeta, status_code},
+    object_client::{Attempt, ObjectClient, WriteMeta, status_code},
 };
 
 const ATTEMPTS: usize = 5;
@@ -25,7 +25,7 @@ pub(crate) struct StatusChange(Value);
 pub(crate) enum StatusWrite {
     /// The object is the one that the pass read, with the status that the pass computed.
     UpToDate(WriteMeta),
-    /// Another client changed the object before the status was written. That change has enqueued its key.
+    /// The status is stored, but another client changed the object before. That change has enqueued the key.
     ObjectChanged,
     /// The object is gone.
     ObjectGone,
@@ -46,21 +46,21 @@ impl StatusChange {
         }
         let (before, after) = (to_value(before)?, to_value(after)?);
         if stored.is_none() {
-            // The whole status: without a stored one, its default values are not stored either.
+            // Without a stored status, the patch is the whole status, since default values are not stored either.
             return Ok((after != before).then_some(Self(after)));
         }
         Ok(diff(&before, after).map(Self))
     }
 
-    /// The part of the change that is still missing in this object, which another client changed.
+    /// The part of the change that this object, which another client changed, does not have yet.
     fn remaining<K: Kind>(&self, object: &K) -> Result<Option<Self>> {
         let mut desired = object.read_status().map_or(Ok(json!({})), to_value)?;
         merge(&mut desired, &self.0);
         Self::between::<K>(object.read_status(), &mut serde_json::from_value(desired)?)
     }
 
-    /// Returns true if it would overwrite another client's change since the status was read, such as an entry of a
-    /// list.
+    /// Returns true if this change would overwrite another client's change between `before` and `now`, such as an entry
+    /// of a list.
     fn overwrites<K: Kind>(&self, before: Option<&StatusOf<K>>, now: Option<&StatusOf<K>>) -> Result<bool> {
         let value = |status: Option<&StatusOf<K>>| to_value(status.cloned().unwrap_or_default());
         Ok(conflicts_with(&self.0, Some(&value(before)?), Some(&value(now)?)))
@@ -70,7 +70,8 @@ impl StatusChange {
 /// Writes the change to the object. `before` is the stored status from which the change was computed.
 ///
 /// After a conflict the object is read again and the remaining change is written, in up to five attempts. If another
-/// client changed the same values, the conflict is returned, and the next pass starts from the new state.
+/// client changed the same values, the conflict is returned, and the next pass starts from the new state. An object
+/// that is gone is not an error.
 pub(crate) async fn write<K: Kind>(
     client: &ObjectClient<K>,
     object: &K,
@@ -80,7 +81,7 @@ pub(crate) async fn write<K: Kind>(
 ) -> Result<StatusWrite> {
     let key = Arc::new(Key::of(object));
     let version = object.meta().resource_version.as_deref();
-    let answer = client.patch_status(&key, version, &change.0, true).await;
+    let answer = client.patch_status(&key, version, &change.0, Attempt::First).await;
     metrics.record_status_write(answer.is_ok());
     match answer {
         Ok(newest) => Ok(StatusWrite::UpToDate(newest)),
@@ -120,7 +121,7 @@ async fn write_again<K: Kind>(
         }
         change = remaining;
         let version = now.meta().resource_version.as_deref();
-        let answer = client.patch_status(key, version, &change.0, false).await;
+        let answer = client.patch_status(key, version, &change.0, Attempt::Later).await;
         metrics.record_status_write(answer.is_ok());
         match answer {
             Ok(_) => break,

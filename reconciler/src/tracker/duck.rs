@@ -10,12 +10,12 @@ use kube::{
 use reknit_apis::Key;
 use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 
-/// The fields that a controller reads of objects of any Kind, as in Knative's duck types: the metadata, and those fields
-/// of the spec and the status that the types name. Other fields are ignored, and an absent or null spec or status is the
-/// default. Use [`NoFields`] for a part that is not read.
+/// The fields that a controller reads of objects of any Kind, as in Knative's duck types: the metadata, and those
+/// fields of the spec and the status that the types name. Other fields are ignored, and an absent or null spec or
+/// status is the default. Use [`NoFields`] for a part that is not read.
 ///
-/// [`TrackedAny::get_as`](crate::TrackedAny::get_as) reads it. It is a [`Resource`], so kube's `ResourceExt` has its name
-/// and labels.
+/// [`TrackedAny::get_as`](crate::TrackedAny::get_as) returns a `Duck`. As a `Duck` is a [`Resource`], kube's
+/// `ResourceExt` returns its name and labels.
 ///
 /// ```
 /// use reknit_reconciler::{Duck, NoFields};

@@ -14,7 +14,8 @@ use reknit_injection::{Informer, Informers, Selection, internal::open_unsynced, 
 use super::trackers::{Tracker, Trackers};
 use crate::{Error, Queue, Result, ResultExt};
 
-/// The longest time until the retry for a Kind that is unknown or cannot be listed, since no watch reports when it can.
+/// The longest wait for the retry of a pass whose Kind is unknown or cannot be listed. No watch reports when that
+/// changes.
 const RETRY_WITHIN: Duration = Duration::from_secs(30);
 
 /// Finds Kinds at run time for one controller, and keeps their informers open while a tracked object uses them.
@@ -79,7 +80,7 @@ impl DynamicKinds {
         kind.map(|kind| self.trackers.dynamic_observers(&kind, object)).unwrap_or_default()
     }
 
-    /// Drops all reads of such Kinds by this observer.
+    /// Drops this observer's reads of all Kinds that are known only at run time.
     pub(crate) fn forget(&self, observer: &Key) {
         self.trackers.forget_dynamic(observer);
     }
@@ -107,7 +108,7 @@ impl DynamicKinds {
         self.trackers.read_dynamic(found.gvk.clone(), &found.informer, &self.queue, read)
     }
 
-    /// The Kind, if its API group is allowed.
+    /// Returns the Kind if its API group is allowed.
     fn allowed_kind(&self, api_version: &str, kind: &str) -> Result<GroupVersionKind, KindError> {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         if let Some(allowed) =
@@ -179,6 +180,6 @@ mod tests {
         let found = FoundKind { gvk, resource, is_namespaced: true, informer };
         let error = found.first_list().await.unwrap_err();
         assert!(!error.is_permanent());
-        assert_eq!(error.latest_retry(), Some(RETRY_WITHIN));
+        assert_eq!(error.longest_retry_wait(), Some(RETRY_WITHIN));
     }
 }

@@ -15,12 +15,13 @@ type SelectorText = Arc<str>;
 /// The namespace to which a selector applies; `None` for a cluster-scoped Kind.
 type Namespace = Option<Arc<str>>;
 
-/// The target of a read: an object by name, whether it exists or not, or the objects in a namespace that match.
+/// The target of a read: an object by name, whether it exists or not, the objects in a namespace that match a selector,
+/// or only the Kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Target {
-    // The least target in order, where the range of an observer's reads begins.
+    // The least target in order: the range of an observer's reads begins with it.
     #[default]
-    /// The Kind itself, which no change of an object concerns.
+    /// Only the Kind. No change of an object enqueues the observer.
     Kind,
     Exact(KeyText),
     Matching(Box<(Namespace, SelectorText)>),
@@ -101,7 +102,7 @@ impl Index {
         into.extend(matching.flat_map(|entry| entry.observers.iter().cloned()));
     }
 
-    /// Starts a pass of this observer.
+    /// Starts to record the reads of a pass, if the observer has earlier reads to compare with.
     pub(super) fn begin_pass(&mut self, observer: &Key) {
         if let Some(observer) = stored_text(&self.reads, &text_of(observer)).cloned() {
             self.latest.insert(observer, HashSet::new());
@@ -129,7 +130,7 @@ impl Index {
         stored_text(&self.reads, &text).or_else(|| stored_text(&self.exact, &text)).cloned().unwrap_or(text)
     }
 
-    /// Returns true if the read is new.
+    /// Adds the read. Returns true if it is new.
     fn add(&mut self, observer: &KeyText, target: Target) -> bool {
         if let Some(latest) = self.latest.get_mut(observer) {
             latest.insert(target.clone());

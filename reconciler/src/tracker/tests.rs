@@ -122,5 +122,9 @@ async fn an_observer_that_reads_an_object_by_name_and_by_labels_is_found_once() 
     }
     let one = HashSet::from(["default/one".into()]);
     let both = HashSet::from(["default/one".into(), "default/two".into()]);
-    assert_eq!(*found.lock(), [one, both.clone(), both], "also when the labels stop matching");
+    assert_eq!(
+        *found.lock(),
+        [one, both.clone(), both],
+        "the selectors match the labels before or after each change"
+    );
 }

@@ -15,7 +15,8 @@ use super::trackers::Tracker;
 /// observer, the object whose pass read it, is enqueued.
 ///
 /// Comes from [`Builder::track`](crate::Builder::track). A read is recorded before the cache is read, so no change is
-/// missed in between. It is dropped after a successful pass that does not repeat it. All clones share one state.
+/// missed in between. The record is dropped after a successful pass that does not repeat the read. All clones share one
+/// state.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::{Pod, Service};
@@ -27,7 +28,7 @@ use super::trackers::Tracker;
 ///
 /// impl Reconciler {
 ///     fn is_served(&self, pod: &Pod) -> bool {
-///         self.services.get(pod, "web").is_some() // enqueued again once there is one
+///         self.services.get(pod, "web").is_some() // the Service's creation enqueues the Pod's key
 ///     }
 /// }
 /// ```

@@ -92,8 +92,8 @@ struct Inner {
 struct DynamicTracker {
     tracker: Tracker,
     informer: Option<Informer<DynamicObject>>,
-    /// The informer that has a handler for the tracker. Closing it here does not stop it if other code of the process
-    /// keeps it.
+    /// The informer that has a handler for the tracker. If other code of the process keeps it, it still runs after
+    /// `informer` is closed.
     with_handler: Option<Weak<dyn InformerHandle>>,
 }
 

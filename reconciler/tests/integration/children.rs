@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 
 use crate::{Fixture, TIMEOUT};
 
-/// The Deployment to apply. A test may change it between passes.
+/// The Deployment to apply, which a test may change between passes.
 type DesiredDeployment = Arc<Mutex<Value>>;
 
 /// Applies the desired Deployment for every owner.
@@ -44,7 +44,7 @@ impl ReconcileKind for Applier {
     }
 }
 
-/// A process whose controller runs a pass when the test calls for one. It records the requests for single Deployments.
+/// A process whose controller runs passes on demand, and whose requests for single Deployments are recorded.
 struct Process {
     controller: Controller,
     deployments: Informer<Deployment>,
@@ -64,11 +64,11 @@ impl Process {
         informers.start();
         process.deployments.synced().await;
         eventually("the owner in the cache", TIMEOUT, async || process.owners.get(&process.key)).await;
-        process.requests();
+        process.take_requests();
         process
     }
 
-    /// Creates a process whose cache has these two objects and is not updated by a watch.
+    /// Creates a process whose cache has these two objects, and is not updated by a watch.
     fn without_watch(
         fixture: &Fixture,
         desired: &DesiredDeployment,
@@ -104,19 +104,19 @@ impl Process {
     /// Runs a pass that succeeds, and returns its requests.
     async fn pass_requests(&self) -> Vec<String> {
         let _ = self.pass().await.unwrap();
-        self.requests()
+        self.take_requests()
     }
 
     /// Runs a pass that fails without writing, and returns its error.
     async fn pass_error(&self) -> Error {
         let error = self.pass().await.unwrap_err();
-        let recorded = self.requests();
+        let recorded = self.take_requests();
         assert!(recorded.iter().all(|request| request.starts_with("GET")), "{recorded:?}");
         error
     }
 
-    /// Returns the requests for single Deployments since the last call.
-    fn requests(&self) -> Vec<String> {
+    /// Takes the requests for single Deployments that were recorded since the last call.
+    fn take_requests(&self) -> Vec<String> {
         std::mem::take(&mut *self.recorded.lock().unwrap())
     }
 
@@ -128,7 +128,7 @@ impl Process {
 
     async fn wait_until_owner_is_enqueued(&self, cause: &str) {
         eventually(format!("the owner to be enqueued after {cause}"), TIMEOUT, async || {
-            self.controller.queued().contains(&self.key)
+            self.controller.take_queued().contains(&self.key)
         })
         .await;
     }
@@ -163,12 +163,12 @@ fn client_with_hook_before_patch(client: &Client, hook: impl Future<Output = ()>
     Client::new(service, "default")
 }
 
-/// The Deployments of a controller of this component, whose cache is empty and not updated by a watch.
+/// Returns the Deployments of a controller of this component. Its cache is empty, and no watch updates it.
 fn deployments_of(component: &str, client: Client) -> Owned<Deployment> {
     Controller::of::<ConfigMap>(&Context::preloaded(component, client, vec![])).owns()
 }
 
-fn desired(replicas: u8) -> DesiredDeployment {
+fn desired_deployment(replicas: u8) -> DesiredDeployment {
     Arc::new(Mutex::new(json!({
         "metadata": {"name": "child", "labels": {"one": "1", "two": "2"}},
         "spec": {
@@ -209,9 +209,10 @@ impl Fixture {
         self.deployments().patch("child", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
     }
 
-    /// A Deployment of the child's name, created by another client.
+    /// Creates a Deployment of the child's name by another client.
     async fn create_foreign_deployment(&self, owner: Option<OwnerReference>, labels: Value) -> Deployment {
-        let mut foreign: Deployment = serde_json::from_value(desired(5).lock().unwrap().clone()).unwrap();
+        let mut foreign: Deployment =
+            serde_json::from_value(desired_deployment(5).lock().unwrap().clone()).unwrap();
         foreign.metadata.labels = serde_json::from_value(labels).unwrap();
         foreign.metadata.owner_references = owner.map(|owner| vec![owner]);
         self.deployments().create(&PostParams::default(), &foreign).await.unwrap()
@@ -240,7 +241,7 @@ const NO_REQUESTS: [&str; 0] = [];
 async fn a_child_is_created_once_and_cached_before_the_next_pass() {
     let fixture = Fixture::new("children").await;
     let owner = fixture.create("owner", &[]).await;
-    let process = Process::start(&fixture, &desired(3), select()).await;
+    let process = Process::start(&fixture, &desired_deployment(3), select()).await;
     assert_eq!(process.pass_requests().await, ["GET child", APPLY]);
     for _ in 0..3 {
         assert_eq!(process.pass_requests().await, NO_REQUESTS);
@@ -257,7 +258,7 @@ async fn a_child_is_created_once_and_cached_before_the_next_pass() {
 async fn a_new_process_sends_nothing_for_an_unchanged_child() {
     let fixture = Fixture::new("children").await;
     fixture.create("owner", &[]).await;
-    let desired = desired(3);
+    let desired = desired_deployment(3);
     let _ = Process::start(&fixture, &desired, select()).await.pass_requests().await;
     assert_eq!(Process::start(&fixture, &desired, select()).await.pass_requests().await, NO_REQUESTS);
 }
@@ -266,7 +267,7 @@ async fn a_new_process_sends_nothing_for_an_unchanged_child() {
 async fn changes_of_applied_fields_are_reverted_and_other_fields_are_kept() {
     let fixture = Fixture::new("children").await;
     fixture.create("owner", &[]).await;
-    let process = Process::start(&fixture, &desired(3), select()).await;
+    let process = Process::start(&fixture, &desired_deployment(3), select()).await;
     let _ = process.pass_requests().await;
     for drift in [
         json!({"spec": {"replicas": 9}}),
@@ -297,7 +298,11 @@ async fn changes_of_applied_fields_are_reverted_and_other_fields_are_kept() {
             child.is_some_and(|child| child.labels().contains_key("theirs"))
         })
         .await;
-    assert_eq!(process.pass_requests().await, [APPLY], "the change may be in an atomic list or map");
+    assert_eq!(
+        process.pass_requests().await,
+        [APPLY],
+        "not applied, although the change may be in an atomic list or map"
+    );
     assert_eq!(process.pass_requests().await, NO_REQUESTS);
     assert_eq!(fixture.child().await.spec.unwrap().paused, Some(true));
     fixture.change_child(json!({"metadata": {"labels": {"theirs": "y"}}})).await;
@@ -306,7 +311,11 @@ async fn changes_of_applied_fields_are_reverted_and_other_fields_are_kept() {
             child.is_some_and(|child| child.labels()["theirs"] == "y")
         })
         .await;
-    assert_eq!(process.pass_requests().await, NO_REQUESTS, "labels are owned one by one");
+    assert_eq!(
+        process.pass_requests().await,
+        NO_REQUESTS,
+        "applied after a change of another manager's label"
+    );
 }
 
 /// Applies the child, changes it by another client, and checks that the next apply reverts the change.
@@ -324,7 +333,7 @@ where
         (applied["metadata"].take()["resourceVersion"].take(), applied)
     };
     let created = apply().await;
-    assert_eq!(apply().await, created, "a second apply changes nothing");
+    assert_eq!(apply().await, created, "a second apply changed the child");
     let (others, own) = (&fixture.client, &cx.client());
     let [others, own]: [Api<T>; 2] =
         [others, own].map(|client| Api::namespaced(client.clone(), &fixture.namespace));
@@ -363,7 +372,7 @@ async fn changes_of_a_secret_with_string_data_are_reverted() {
 async fn fields_that_are_no_longer_applied_are_removed_by_a_new_process_too() {
     let fixture = Fixture::new("children").await;
     fixture.create("owner", &[]).await;
-    let desired = desired(3);
+    let desired = desired_deployment(3);
     let process = Process::start(&fixture, &desired, select()).await;
     let _ = process.pass_requests().await;
     fixture.change_child(json!({"metadata": {"labels": {"theirs": "x"}}})).await;
@@ -379,7 +388,7 @@ async fn fields_that_are_no_longer_applied_are_removed_by_a_new_process_too() {
 async fn a_value_that_the_api_server_normalises_is_applied_once_per_process() {
     let fixture = Fixture::new("children").await;
     fixture.create("owner", &[]).await;
-    let desired = desired(3);
+    let desired = desired_deployment(3);
     set(
         &desired,
         "/spec/template/spec/containers/0",
@@ -394,7 +403,7 @@ async fn a_value_that_the_api_server_normalises_is_applied_once_per_process() {
     let process = Process::start(&fixture, &desired, select()).await;
     assert_eq!(process.pass_requests().await, [APPLY]);
     assert_eq!(process.pass_requests().await, NO_REQUESTS);
-    assert_eq!(fixture.child().await.resource_version(), version, "the request changed nothing");
+    assert_eq!(fixture.child().await.resource_version(), version, "the second process changed the child");
     fixture.change_child(json!({"spec": {"replicas": 9}})).await;
     process
         .wait_for_child("the drift", |child| {
@@ -407,12 +416,12 @@ async fn a_value_that_the_api_server_normalises_is_applied_once_per_process() {
 #[tokio::test]
 async fn an_object_with_another_controller_is_kept_until_it_is_deleted() {
     let uid = "01234567-89ab-cdef-0123-456789abcdef";
-    let earlier_owner = controlled_by("ConfigMap", "owner", uid); // has the same name and another uid
+    let earlier_owner = controlled_by("ConfigMap", "owner", uid); // an earlier owner with the same name
     for controller in [Some(controlled_by("ServiceAccount", "default", uid)), Some(earlier_owner), None] {
         let fixture = Fixture::new("children").await;
         fixture.create("owner", &[]).await;
         let foreign = fixture.create_foreign_deployment(controller.clone(), json!({})).await;
-        let process = Process::start(&fixture, &desired(3), select()).await;
+        let process = Process::start(&fixture, &desired_deployment(3), select()).await;
         let error = process.pass_error().await;
         assert!(
             matches!(not_applied(&error), NotApplied::Taken { by, .. } if by.as_deref() == controller.as_ref()),
@@ -424,7 +433,7 @@ async fn an_object_with_another_controller_is_kept_until_it_is_deleted() {
         );
         assert!(error.to_string().starts_with(&expected), "{error}");
         fixture.assert_unchanged(&foreign).await;
-        process.controller.queued();
+        process.controller.take_queued();
         fixture.deployments().delete("child", &DeleteParams::default()).await.unwrap();
         process.wait_until_owner_is_enqueued("the foreign object is deleted").await;
         assert_eq!(process.pass_requests().await, ["GET child", APPLY]);
@@ -436,7 +445,7 @@ async fn an_object_outside_the_selection_is_not_taken_over() {
     let fixture = Fixture::new("children").await;
     fixture.create("owner", &[]).await;
     let foreign = fixture.create_foreign_deployment(None, json!({"other": "label"})).await;
-    let process = Process::start(&fixture, &desired(3), select().label("one", "1")).await;
+    let process = Process::start(&fixture, &desired_deployment(3), select().label("one", "1")).await;
     assert!(matches!(not_applied(&process.pass_error().await), NotApplied::Taken { by: None, .. }));
     fixture.assert_unchanged(&foreign).await;
 }
@@ -445,14 +454,14 @@ async fn an_object_outside_the_selection_is_not_taken_over() {
 async fn an_object_that_replaced_the_child_while_the_cache_is_stale_is_not_changed() {
     let fixture = Fixture::new("children").await;
     let owner = fixture.create("owner", &[]).await;
-    let desired = desired(3);
+    let desired = desired_deployment(3);
     let _ = Process::start(&fixture, &desired, select()).await.pass_requests().await;
     let before = fixture.child().await;
     fixture.deployments().delete("child", &DeleteParams::default()).await.unwrap();
     set(&desired, "/spec/replicas", json!(4));
     let process = Process::without_watch(&fixture, &desired, &owner, &before);
     let gone = process.pass().await.unwrap_err();
-    assert!(gone.is_conflict(), "the deleted child is not created again: {:?}", not_applied(&gone));
+    assert!(gone.is_conflict(), "the apply to the deleted child is not a conflict: {:?}", not_applied(&gone));
     assert!(fixture.deployments().get_opt("child").await.unwrap().is_none());
     let foreign = fixture.create_foreign_deployment(None, json!({})).await;
     let replaced = process.pass().await.unwrap_err();
@@ -464,7 +473,8 @@ async fn an_object_that_replaced_the_child_while_the_cache_is_stale_is_not_chang
 async fn of_two_owners_that_create_the_same_child_the_later_gets_an_error_in_the_same_pass() {
     let fixture = Fixture::new("children").await;
     let (first, later) = (fixture.create("first", &[]).await, fixture.create("later", &[]).await);
-    let child = |replicas| serde_json::from_value(desired(replicas).lock().unwrap().clone()).unwrap();
+    let child =
+        |replicas| serde_json::from_value(desired_deployment(replicas).lock().unwrap().clone()).unwrap();
     for (component, replicas) in [("another", 3), ("another", 4), ("applier", 3), ("applier", 4)] {
         let (deployments, owner) = (deployments_of(component, fixture.client.clone()), first.clone());
         let client = client_with_hook_before_patch(&fixture.client, async move {
@@ -485,7 +495,7 @@ async fn nothing_is_applied_for_a_terminating_owner() {
     let terminating = fixture.maps().get("owner").await.unwrap();
     let cx = Context::preloaded("applier", fixture.client.clone(), vec![]);
     let deployments = Controller::of::<ConfigMap>(&cx).owns::<Deployment>();
-    let child = serde_json::from_value(desired(3).lock().unwrap().clone()).unwrap();
+    let child = serde_json::from_value(desired_deployment(3).lock().unwrap().clone()).unwrap();
     let refused = deployments.apply(&terminating, child).await.unwrap_err();
     assert!(matches!(refused, NotApplied::OwnerDeleted { .. }), "{refused}");
     assert!(fixture.deployments().get_opt("child").await.unwrap().is_none());
@@ -496,7 +506,7 @@ async fn nothing_is_applied_for_a_terminating_owner() {
 async fn a_terminating_child_is_left_alone_and_created_again_afterwards() {
     let fixture = Fixture::new("children").await;
     fixture.create("owner", &[]).await;
-    let desired = desired(3);
+    let desired = desired_deployment(3);
     let process = Process::start(&fixture, &desired, select()).await;
     let _ = process.pass_requests().await;
     let first = fixture.child().await;
@@ -509,7 +519,7 @@ async fn a_terminating_child_is_left_alone_and_created_again_afterwards() {
         .await;
     set(&desired, "/spec/replicas", json!(4));
     assert_eq!(process.pass_requests().await, NO_REQUESTS);
-    process.controller.queued();
+    process.controller.take_queued();
     fixture.change_child(json!({"metadata": {"finalizers": null}})).await;
     process.wait_until_owner_is_enqueued("the child is gone").await;
     process.wait_for_child("the child to be gone", |child| child.is_none()).await;
@@ -522,7 +532,7 @@ async fn a_terminating_child_is_left_alone_and_created_again_afterwards() {
 async fn a_change_of_an_immutable_field_is_an_error() {
     let fixture = Fixture::new("children").await;
     fixture.create("owner", &[]).await;
-    let desired = desired(3);
+    let desired = desired_deployment(3);
     let process = Process::start(&fixture, &desired, select()).await;
     let _ = process.pass_requests().await;
     set(&desired, "/spec/selector/matchLabels", json!({"app": "b"}));
@@ -538,7 +548,7 @@ async fn a_change_of_an_immutable_field_is_an_error() {
 async fn a_child_without_a_name_or_in_another_namespace_is_refused_without_a_request() {
     let fixture = Fixture::new("children").await;
     fixture.create("owner", &[]).await;
-    let desired = desired(3);
+    let desired = desired_deployment(3);
     let process = Process::start(&fixture, &desired, select()).await;
     set(&desired, "/metadata", json!({"name": "child", "namespace": "default"}));
     let elsewhere = process.pass().await.unwrap_err();
@@ -546,15 +556,15 @@ async fn a_child_without_a_name_or_in_another_namespace_is_refused_without_a_req
     set(&desired, "/metadata", json!({"generateName": "child-"}));
     let nameless = process.pass().await.unwrap_err();
     assert_eq!(nameless.to_string(), "a Deployment without a name cannot be applied");
-    assert_eq!(process.requests(), NO_REQUESTS);
+    assert_eq!(process.take_requests(), NO_REQUESTS);
 }
 
 #[tokio::test]
 async fn an_object_that_was_read_can_be_applied_again() {
-    // It has a uid, a resourceVersion, managedFields and all other metadata.
+    // An object that was read has a uid, a resourceVersion, managedFields and all other metadata.
     let fixture = Fixture::new("children").await;
     fixture.create("owner", &[]).await;
-    let desired = desired(3);
+    let desired = desired_deployment(3);
     let process = Process::start(&fixture, &desired, select()).await;
     let _ = process.pass_requests().await;
     let mut read = fixture.child().await;
@@ -568,7 +578,7 @@ async fn an_object_that_was_read_can_be_applied_again() {
         assert_eq!(
             process.pass_requests().await,
             NO_REQUESTS,
-            "the hash annotation that was read does not count"
+            "the hash annotation that was read counts as a change"
         );
     }
 }
@@ -585,5 +595,5 @@ async fn a_child_of_another_kind_needs_no_spec() {
         ServiceAccount { metadata, automount_service_account_token: Some(false), ..Default::default() };
     let created = accounts.apply(&owner, account).await.unwrap();
     assert_eq!(created.namespace().as_deref(), Some(fixture.namespace.as_str()));
-    assert_eq!(accounts.of(&owner).count(), 1, "the created child is in the cache");
+    assert_eq!(accounts.of(&owner).count(), 1, "the created child is not in the cache");
 }

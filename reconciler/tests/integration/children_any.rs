@@ -47,23 +47,23 @@ async fn a_child_by_template_is_applied_and_restored_until_the_template_is_gone(
     informers.start();
     let key = Key::new(fixture.namespace.as_str(), "owner");
     eventually("the owner in the cache", TIMEOUT, async || owners.contains(&key)).await;
-    let is_open = || informers.states().iter().any(|(name, _)| name == "serviceaccounts");
-    assert!(!is_open());
+    let has_informer = || informers.states().iter().any(|(name, _)| name == "serviceaccounts");
+    assert!(!has_informer());
 
     let _ = controller.once(&key).await.unwrap();
-    assert!(is_open());
+    assert!(has_informer());
     let accounts: Api<ServiceAccount> = Api::namespaced(fixture.client.clone(), &fixture.namespace);
     let created = accounts.get("child").await.unwrap();
     assert_eq!(created.automount_service_account_token, Some(false));
     assert_eq!(created.metadata.owner_references.as_ref().unwrap()[0].name, "owner");
 
-    controller.queued();
+    controller.take_queued();
     accounts.delete("child", &DeleteParams::default()).await.unwrap();
-    eventually("the owner to be enqueued", TIMEOUT, async || controller.queued().contains(&key)).await;
+    eventually("the owner to be enqueued", TIMEOUT, async || controller.take_queued().contains(&key)).await;
     let _ = controller.once(&key).await.unwrap();
     assert_ne!(accounts.get("child").await.unwrap().metadata.uid, created.metadata.uid);
 
     *has_template.lock().unwrap() = false;
     let _ = controller.once(&key).await.unwrap();
-    assert!(!is_open());
+    assert!(!has_informer());
 }

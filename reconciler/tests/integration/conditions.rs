@@ -18,7 +18,7 @@ struct SocketSpec {}
 
 kind!(Socket { status: DuckStatus, conditions: knative() });
 
-/// Sets one condition with server-side apply as a field manager of this name, and does not force it.
+/// Sets one condition by server-side apply without force, as a field manager of this name.
 async fn apply_condition(sockets: &Api<Socket>, manager: &str, kind: &str) -> Result<Socket, kube::Error> {
     let status = json!({"conditions": [{"type": kind, "status": "True"}]});
     let patch: Patch<Value> =

@@ -1,4 +1,4 @@
-//! A controller that updated its children hands over to one that applies them, on a real API server.
+//! The handover from a controller that updates its children to a controller that applies them, on a real API server.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::Fixture;
 
-/// The children of a new process whose cache has these objects.
+/// The children of a new process whose cache has these objects. It takes over the fields of the managers `earlier`.
 fn children_of_new_process(fixture: &Fixture, objects: &[&ConfigMap], earlier: &[&str]) -> Owned<ConfigMap> {
     let objects = objects.iter().map(|object| serde_json::to_value(object).unwrap()).collect();
     let cx = Context::preloaded("reknit", fixture.client.clone(), objects);
@@ -47,10 +47,10 @@ async fn fields_that_an_earlier_controller_updated_are_removed_by_the_first_appl
     assert!(matches!(&applied, Applied::Updated { .. }), "{applied:?}");
 
     let stored = fixture.maps().get("child").await.unwrap();
-    assert_eq!(stored.data, desired.data, "no field of the earlier controller is left");
+    assert_eq!(stored.data, desired.data, "fields of the earlier controller are left");
     assert!(stored.labels().is_empty());
-    assert_eq!(stored.uid(), by_go.uid(), "it is not created again");
-    assert_eq!(stored.annotations()["note"], "kept", "a field of another manager is kept");
+    assert_eq!(stored.uid(), by_go.uid(), "the child was created again");
+    assert_eq!(stored.annotations()["note"], "kept", "the field of another manager was removed");
     assert_eq!(stored.owner_references(), [controller_reference(&owner)]);
     let managers: Vec<_> =
         stored.managed_fields().iter().map(|entry| entry.manager.clone().unwrap()).collect();

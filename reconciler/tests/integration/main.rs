@@ -30,7 +30,7 @@ use serde_json::{Value, json};
 const TIMEOUT: Duration = Duration::from_secs(10);
 const FINALIZER: &str = "demo.reknit.dev/map";
 
-/// A reconciler that does nothing.
+/// A reconciler that does nothing but record an event when it finalizes.
 struct Idle;
 
 impl ReconcileKind for Idle {
@@ -44,6 +44,13 @@ impl FinalizeKind for Idle {
     async fn finalize_kind(&self, _: &ConfigMap, _: &mut ()) -> Result<Outcome> {
         Ok(Outcome::done().event(Event::normal("Finalized", "nothing is left")))
     }
+}
+
+/// The type of the patches that write finalizers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FinalizerPatch {
+    Merge,
+    Apply,
 }
 
 /// A new namespace on a real API server.
@@ -76,14 +83,16 @@ impl Fixture {
         Some(map.metadata.finalizers.unwrap_or_default())
     }
 
-    /// Runs a pass of a finalizing controller whose cache has this object. The finalizer is written with server-side
-    /// apply or else with a merge patch.
-    async fn pass(&self, cached: &ConfigMap, server_side_apply: bool) -> Result<Outcome> {
+    /// Runs a pass of a finalizing controller whose cache has this object.
+    async fn pass(&self, cached: &ConfigMap, patch_type: FinalizerPatch) -> Result<Outcome> {
         let controller = {
             let cached = serde_json::to_value(cached).unwrap();
             let cx = Context::preloaded("test", self.client.clone(), vec![cached]);
             let build = Controller::of::<ConfigMap>(&cx).reconciler(Idle).finalizing().finalizer(FINALIZER);
-            if server_side_apply { build.server_side_apply("reknit-test").build() } else { build.build() }
+            match patch_type {
+                FinalizerPatch::Merge => build.build(),
+                FinalizerPatch::Apply => build.server_side_apply("reknit-test").build(),
+            }
         };
         controller.once(&Key::of(cached)).await
     }
@@ -152,27 +161,27 @@ async fn events_about_cluster_scoped_objects_are_stored_in_the_namespace_default
 
 #[tokio::test]
 async fn a_finalizer_is_added_and_removed_beside_others() {
-    for server_side_apply in [false, true] {
+    for patch_type in [FinalizerPatch::Merge, FinalizerPatch::Apply] {
         let fixture = Fixture::new("finalizers").await;
         let created = fixture.create("a", &["other.io/x"]).await;
         fixture.merge("a", json!({"data": {"changed": "meanwhile"}})).await;
-        let stale = fixture.pass(&created, server_side_apply).await;
+        let stale = fixture.pass(&created, patch_type).await;
         assert_eq!(
             stale.is_ok(),
-            server_side_apply,
+            patch_type == FinalizerPatch::Apply,
             "only a merge patch has the resourceVersion as precondition"
         );
         let current = fixture.maps().get("a").await.unwrap();
-        let _ = fixture.pass(&current, server_side_apply).await.unwrap();
+        let _ = fixture.pass(&current, patch_type).await.unwrap();
         let mut finalizers = fixture.finalizers("a").await.unwrap();
         finalizers.sort();
         assert_eq!(finalizers, [FINALIZER, "other.io/x"]);
         fixture.maps().delete("a", &DeleteParams::default()).await.unwrap();
         let terminating = fixture.maps().get("a").await.unwrap();
-        let _ = fixture.pass(&terminating, server_side_apply).await.unwrap();
+        let _ = fixture.pass(&terminating, patch_type).await.unwrap();
         assert_eq!(fixture.finalizers("a").await.unwrap(), ["other.io/x"]);
         fixture.merge("a", json!({"metadata": {"finalizers": null}})).await;
-        eventually("gone", TIMEOUT, async || fixture.finalizers("a").await.is_none()).await;
+        eventually("the deletion", TIMEOUT, async || fixture.finalizers("a").await.is_none()).await;
     }
 }
 
@@ -200,19 +209,16 @@ async fn a_finalizer_name_that_the_api_server_refuses_is_refused_before_the_star
 
 #[tokio::test]
 async fn a_finalizer_is_kept_if_the_object_changed_since_it_was_finalized() {
-    for server_side_apply in [false, true] {
+    for patch_type in [FinalizerPatch::Merge, FinalizerPatch::Apply] {
         let fixture = Fixture::new("finalizers").await;
         fixture.create("a", &[FINALIZER]).await;
         fixture.maps().delete("a", &DeleteParams::default()).await.unwrap();
         let terminating = fixture.maps().get("a").await.unwrap();
         let changed = fixture.merge("a", json!({"data": {"changed": "meanwhile"}})).await;
-        assert!(
-            fixture.pass(&terminating, server_side_apply).await.unwrap_err().is_conflict(),
-            "server-side apply: {server_side_apply}"
-        );
+        assert!(fixture.pass(&terminating, patch_type).await.unwrap_err().is_conflict(), "{patch_type:?}");
         assert_eq!(fixture.finalizers("a").await.unwrap(), [FINALIZER]);
-        let _ = fixture.pass(&changed, server_side_apply).await.unwrap();
-        eventually("gone", TIMEOUT, async || fixture.finalizers("a").await.is_none()).await;
+        let _ = fixture.pass(&changed, patch_type).await.unwrap();
+        eventually("the deletion", TIMEOUT, async || fixture.finalizers("a").await.is_none()).await;
     }
 }
 
@@ -220,35 +226,35 @@ async fn a_finalizer_is_kept_if_the_object_changed_since_it_was_finalized() {
 async fn a_finalizer_added_by_a_merge_patch_is_removed_by_server_side_apply() {
     let fixture = Fixture::new("switched").await;
     let created = fixture.create("a", &[]).await;
-    let _ = fixture.pass(&created, false).await.unwrap();
+    let _ = fixture.pass(&created, FinalizerPatch::Merge).await.unwrap();
     fixture.maps().delete("a", &DeleteParams::default()).await.unwrap();
     let terminating = fixture.maps().get("a").await.unwrap();
-    let _ = fixture.pass(&terminating, true).await.unwrap();
-    eventually("gone", TIMEOUT, async || fixture.finalizers("a").await.is_none()).await;
+    let _ = fixture.pass(&terminating, FinalizerPatch::Apply).await.unwrap();
+    eventually("the deletion", TIMEOUT, async || fixture.finalizers("a").await.is_none()).await;
 }
 
 #[tokio::test]
 async fn a_deleted_object_is_not_created_again_and_finalizing_it_succeeds() {
-    for server_side_apply in [false, true] {
+    for patch_type in [FinalizerPatch::Merge, FinalizerPatch::Apply] {
         let fixture = Fixture::new("gone").await;
         let created = fixture.create("a", &[]).await;
         fixture.maps().delete("a", &DeleteParams::default()).await.unwrap();
-        let outcome = fixture.pass(&created, server_side_apply).await.unwrap();
+        let outcome = fixture.pass(&created, patch_type).await.unwrap();
         assert_eq!(outcome, Outcome::skip(), "there is no object to add a finalizer to");
-        assert_eq!(fixture.finalizers("a").await, None, "server-side apply: {server_side_apply}");
+        assert_eq!(fixture.finalizers("a").await, None, "{patch_type:?}");
         let mut terminating = created.clone();
         terminating.metadata.finalizers = Some(vec![FINALIZER.into()]);
         terminating.metadata.deletion_timestamp = terminating.metadata.creation_timestamp.clone();
         assert_eq!(
-            fixture.pass(&terminating, server_side_apply).await.unwrap().recorded_event().unwrap().reason,
+            fixture.pass(&terminating, patch_type).await.unwrap().recorded_event().unwrap().reason,
             "Finalized"
         );
         let another = fixture.create("a", &[FINALIZER]).await;
-        let _ = fixture.pass(&terminating, server_side_apply).await.unwrap();
+        let _ = fixture.pass(&terminating, patch_type).await.unwrap();
         assert_eq!(
             fixture.finalizers("a").await.unwrap(),
             [FINALIZER],
-            "a new object of the same name is not changed"
+            "the new object of the same name was changed"
         );
         fixture.merge("a", json!({"metadata": {"finalizers": null, "uid": another.uid()}})).await;
     }

@@ -77,7 +77,7 @@ impl Drop for Running {
     }
 }
 
-/// A Role in this namespace, bound to the service account `copier` of another.
+/// A Role in `namespace`, bound to the service account `copier` in `account_namespace`.
 fn role(namespace: &str, account_namespace: &str) -> [Value; 2] {
     let all = ["get", "list", "watch", "create", "patch", "update"];
     [
@@ -116,7 +116,7 @@ async fn a_role_in_each_of_two_namespaces_is_enough_and_a_third_namespace_stays_
     eventually("the first namespace in the cache", TIMEOUT, async || running.maps.len() == 1).await;
     eventually("a reason that names the other namespace", TIMEOUT, async || {
         let InformerState::Waiting { why, .. } = running.maps.state() else {
-            panic!("b cannot be listed yet")
+            panic!("synced, although b cannot be listed yet")
         };
         why.contains(&b).then_some(()).ok_or(why)
     })

@@ -22,7 +22,7 @@ use crate::{Fixture, TIMEOUT};
 #[kube(group = "resolver.reknit.dev", version = "v1", kind = "Sink", namespaced, status = "AddressStatus")]
 struct SinkSpec {}
 
-/// Resolves the destination in a ConfigMap's data, and keeps the last result.
+/// Resolves the destination in a ConfigMap's data, and keeps the last URL or error message.
 struct SinkFollower {
     resolver: AddressResolver,
     result: Arc<Mutex<String>>,
@@ -42,7 +42,7 @@ impl ReconcileKind for SinkFollower {
     }
 }
 
-/// A controller and the destination that it follows.
+/// A controller that resolves the destination in one ConfigMap, and the last result.
 struct Follower {
     fixture: Fixture,
     controller: Controller,
@@ -65,7 +65,7 @@ impl Follower {
         informers.start();
         let key = Key::new(fixture.namespace.as_str(), "observer");
         eventually("the observer in the cache", TIMEOUT, async || maps.contains(&key)).await;
-        controller.queued();
+        controller.take_queued();
         Self { fixture, controller, key, result }
     }
 
@@ -74,8 +74,8 @@ impl Follower {
         self.result.lock().unwrap().clone()
     }
 
-    async fn enqueued(&self) {
-        let is_queued = async || self.controller.queued().contains(&self.key);
+    async fn wait_until_enqueued(&self) {
+        let is_queued = async || self.controller.take_queued().contains(&self.key);
         eventually("the observer in the queue", TIMEOUT, is_queued).await;
     }
 
@@ -92,17 +92,17 @@ async fn an_observer_is_reconciled_when_its_sink_appears_and_when_its_address_ch
     let follower = Follower::of(Fixture::new("resolver").await, destination).await;
     let missing = follower.pass().await;
     assert!(missing.ends_with("/later: sinks.resolver.reknit.dev \"later\" not found"), "{missing}");
-    follower.controller.queued();
+    follower.controller.take_queued();
 
     let sinks = follower.api::<Sink>();
     sinks.create(&PostParams::default(), &Sink::new("later", SinkSpec {})).await.unwrap();
-    follower.enqueued().await;
+    follower.wait_until_enqueued().await;
     assert!(follower.pass().await.starts_with("address not set for Kind = Sink"));
 
     for url in ["http://one.example", "https://two.example/path"] {
         let status = Patch::Merge(json!({"status": {"address": {"url": url}}}));
         sinks.patch_status("later", &PatchParams::default(), &status).await.unwrap();
-        follower.enqueued().await;
+        follower.wait_until_enqueued().await;
         let host = url.trim_end_matches("/path");
         assert_eq!(follower.pass().await, format!("{host}/in"));
     }
@@ -113,12 +113,12 @@ async fn an_observer_is_reconciled_when_its_service_appears() {
     let service = json!({"apiVersion": "v1", "kind": "Service", "name": "web"});
     let follower = Follower::of(Fixture::new("resolver").await, json!({"ref": service})).await;
     assert!(follower.pass().await.ends_with("/web: services \"web\" not found"));
-    follower.controller.queued();
+    follower.controller.take_queued();
 
     let service = json!({"metadata": {"name": "web"}, "spec": {"ports": [{"port": 80}]}});
     let service = serde_json::from_value(service).unwrap();
     follower.api::<Service>().create(&PostParams::default(), &service).await.unwrap();
-    follower.enqueued().await;
+    follower.wait_until_enqueued().await;
     let expected = format!("http://web.{}.svc.{}", follower.fixture.namespace, cluster_domain());
     assert_eq!(follower.pass().await, expected);
 }

@@ -35,7 +35,7 @@ struct PoolStatus {
 
 kind!(Pool { status: PoolStatus, conditions: metav1(conditions) });
 
-/// Applies one container as a field manager of this name, and does not force it.
+/// Applies one container without force, as a field manager of the container's name.
 async fn apply_container(pools: &Api<Pool>, name: &str) -> Pool {
     let container = json!({"name": name, "image": name, "ports": [{"containerPort": 80}]});
     let spec = json!({"template": {"spec": {"containers": [container]}}, "size": 1});

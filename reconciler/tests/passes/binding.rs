@@ -1,3 +1,5 @@
+//! Passes that bind and unbind the subjects of a binding.
+
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::EnvVar};
 use reknit_apis::{PodSpecable, Reference};
 use reknit_injection::Context;
@@ -94,7 +96,7 @@ fn unavailable(subject: Value, reason: &str, message: &str) -> Paint {
     paint
 }
 
-fn deleted(mut paint: Paint) -> Paint {
+fn with_deletion_timestamp(mut paint: Paint) -> Paint {
     paint.metadata.deletion_timestamp = terminating(&[]).metadata.deletion_timestamp;
     paint.metadata.deletion_grace_period_seconds = Some(0);
     paint
@@ -139,7 +141,7 @@ fn template_with(env: Value) -> Value {
     json!({"template": {"spec": {"containers": [{"name": "main", "image": "i", "env": env}]}}})
 }
 
-/// The patch that binds a deployment, apart from the resourceVersion.
+/// The patch that binds a deployment at resourceVersion 1.
 fn binding_patch() -> Value {
     let env = json!([{"name": "OWN", "value": "1"}, {"name": "COLOR", "value": "blue"}]);
     json!({"metadata": {"labels": {label(): "bound"}, "resourceVersion": "1"}, "spec": template_with(env)})
@@ -224,7 +226,7 @@ async fn subjects_are_bound() {
             Want::done().patch::<Deployment>("default/web", unbinding_patch()),
         )
         .row(
-            "the injection is withdrawn from a deployment with a former name, although the new one is missing",
+            "the injection is withdrawn from the formerly named deployment, although the newly named deployment is missing",
             key,
             on(available(web())).and(painted("old", "front")),
             Want::permanent_error(missing)
@@ -250,7 +252,7 @@ async fn subjects_are_bound() {
                 .event(failed(refused)),
         )
         .row(
-            "an invalid subject is not retried, and the others are bound",
+            "an invalid subject is not retried, and the other subject is bound",
             key,
             on(paint(shop_frontends())).and(plain("one")).and(plain("two")).failing_times(
                 Verb::Patch,
@@ -290,22 +292,39 @@ async fn the_injection_is_withdrawn_before_the_binding_is_deleted() {
     let removed = || Want::done().patch::<Paint>(key, without_finalizer()).event(finalized());
     table(controller)
         .row(
-            "bound subjects are unbound, and a former one too",
+            "bound subjects are unbound, including a former subject",
             key,
-            on(deleted(available(web()))).and(painted("old", "back")).and(painted("web", "front")),
+            on(with_deletion_timestamp(available(web())))
+                .and(painted("old", "back"))
+                .and(painted("web", "front")),
             Want::done()
                 .patch::<Deployment>("default/web", unbinding_patch())
                 .patch::<Deployment>("default/old", unbinding_patch())
                 .patch::<Paint>(key, without_finalizer())
                 .event(finalized()),
         )
-        .row("a missing subject is no obstacle", key, on(deleted(available(web()))), removed())
-        .row("a malformed subject is no obstacle", key, on(deleted(available(malformed))), removed())
-        .row("a subject of another API group is no obstacle", key, on(deleted(available(foreign))), removed())
+        .row(
+            "a missing subject is no obstacle",
+            key,
+            on(with_deletion_timestamp(available(web()))),
+            removed(),
+        )
+        .row(
+            "a malformed subject is no obstacle",
+            key,
+            on(with_deletion_timestamp(available(malformed))),
+            removed(),
+        )
+        .row(
+            "a subject of another API group is no obstacle",
+            key,
+            on(with_deletion_timestamp(available(foreign))),
+            removed(),
+        )
         .row(
             "the finalizer stays while a subject cannot be unbound",
             key,
-            on(deleted(available(web()))).and(painted("web", "front")).failing(
+            on(with_deletion_timestamp(available(web()))).and(painted("web", "front")).failing(
                 Verb::Patch,
                 "deployments",
                 403,

@@ -34,7 +34,7 @@ impl<T: Cached + Resource<DynamicType = (), Scope = kube::core::NamespaceResourc
         Self { server, children, client }
     }
 
-    fn writes(&self) -> Vec<String> {
+    fn take_writes(&self) -> Vec<String> {
         self.server.writes().iter().map(ToString::to_string).collect()
     }
 }
@@ -48,7 +48,7 @@ async fn a_deleted_job_is_gone_with_its_pods() {
     let fixture = Fixture::<Job>::new();
     let job = fixture.children.create(&lamp(), job()).await.unwrap();
     fixture.children.delete(&job).await.unwrap();
-    assert_eq!(fixture.writes(), ["create jobs default/child", "delete jobs default/child"]);
+    assert_eq!(fixture.take_writes(), ["create jobs default/child", "delete jobs default/child"]);
     assert!(fixture.server.object::<Job>(Some("default"), "child").is_none());
     assert_eq!(fixture.children.of(&lamp()).count(), 0);
 }
@@ -69,10 +69,14 @@ async fn a_deletion_with_other_options_keeps_the_uid_as_precondition() {
     let second = fixture.children.create(&lamp(), job()).await.unwrap();
     let conflict = fixture.children.delete_with(&first, DeleteParams::orphan()).await.unwrap_err();
     assert!(matches!(conflict, kube::Error::Api(status) if status.code == 409));
-    fixture.writes();
+    fixture.take_writes();
     let options = DeleteParams::default().grace_period(5);
     fixture.children.delete_with(&second, options).await.unwrap();
-    assert_eq!(fixture.writes(), ["delete jobs default/child"], "in the background by default");
+    assert_eq!(
+        fixture.take_writes(),
+        ["delete jobs default/child"],
+        "not a background deletion, which takes one request"
+    );
 }
 
 fn config_map(data: &[(&str, &str)]) -> ConfigMap {
@@ -103,22 +107,30 @@ async fn an_apply_that_changes_nothing_on_the_server_leaves_the_child_unchanged(
     fixture.client.replace("child", &PostParams::default(), &changed).await.unwrap();
     fixture.server.writes();
     let unchanged = fixture.children.apply(&lamp(), config_map(&[("k", "v")])).await.unwrap();
-    assert_eq!(fixture.writes().len(), 1, "the new entry could be in an atomic map");
+    assert_eq!(
+        fixture.take_writes().len(),
+        1,
+        "not applied, although the new entry could be in an atomic map"
+    );
     assert!(matches!(&unchanged, Applied::Unchanged(_)), "{unchanged:?}");
 }
 
 /// Sets an entry of the child's data by `create_or_update`.
-async fn set(fixture: &Fixture<ConfigMap>, key: &str, value: &str) -> Result<Applied<ConfigMap>, NotApplied> {
-    let set = |map: &mut ConfigMap| {
+async fn set_entry(
+    fixture: &Fixture<ConfigMap>,
+    key: &str,
+    value: &str,
+) -> Result<Applied<ConfigMap>, NotApplied> {
+    let edit = |map: &mut ConfigMap| {
         map.data.get_or_insert_default().insert(key.into(), value.into());
     };
-    fixture.children.create_or_update(&lamp(), config_map(&[("new", "yes")]), set).await
+    fixture.children.create_or_update(&lamp(), config_map(&[("new", "yes")]), edit).await
 }
 
 #[tokio::test]
 async fn a_child_is_created_once_and_updated_only_if_it_differs() {
     let fixture = Fixture::<ConfigMap>::new();
-    let created = set(&fixture, "k", "v").await.unwrap();
+    let created = set_entry(&fixture, "k", "v").await.unwrap();
     assert!(matches!(&created, Applied::Created(_)), "{created:?}");
     assert_eq!(created.data, config_map(&[("new", "yes"), ("k", "v")]).data);
     assert_eq!(created.owner_references(), [controller_reference(&lamp())]);
@@ -126,24 +138,24 @@ async fn a_child_is_created_once_and_updated_only_if_it_differs() {
     changed.data.as_mut().unwrap().remove("new");
     changed.data.as_mut().unwrap().insert("theirs".into(), "x".into());
     fixture.client.replace("child", &PostParams::default(), &changed).await.unwrap();
-    fixture.writes();
+    fixture.take_writes();
 
-    assert!(matches!(set(&fixture, "k", "v").await.unwrap(), Applied::Unchanged(_)));
-    assert_eq!(fixture.writes(), [""; 0]);
-    let updated = set(&fixture, "k", "w").await.unwrap();
+    assert!(matches!(set_entry(&fixture, "k", "v").await.unwrap(), Applied::Unchanged(_)));
+    assert_eq!(fixture.take_writes(), [""; 0]);
+    let updated = set_entry(&fixture, "k", "w").await.unwrap();
     assert!(matches!(&updated, Applied::Updated { .. }), "{updated:?}");
-    assert_eq!(updated.data, config_map(&[("k", "w"), ("theirs", "x")]).data, "other fields are kept");
-    assert_eq!(fixture.writes(), ["update configmaps default/child"]);
+    assert_eq!(updated.data, config_map(&[("k", "w"), ("theirs", "x")]).data, "another field was not kept");
+    assert_eq!(fixture.take_writes(), ["update configmaps default/child"]);
 }
 
 #[tokio::test]
-async fn an_update_overwrites_neither_a_newer_child_nor_that_of_another_owner() {
+async fn an_update_overwrites_neither_a_newer_child_nor_an_object_without_this_owner() {
     let fixture = Fixture::<ConfigMap>::new();
-    let mut child = ConfigMap::clone(&set(&fixture, "k", "v").await.unwrap());
+    let mut child = ConfigMap::clone(&set_entry(&fixture, "k", "v").await.unwrap());
     child.data = config_map(&[("newer", "yes")]).data;
     let unseen: Api<ConfigMap> = Api::namespaced(fixture.server.client(), "default");
     unseen.replace("child", &PostParams::default(), &child).await.unwrap();
-    let Err(NotApplied::Refused { source, .. }) = set(&fixture, "k", "w").await else { panic!() };
+    let Err(NotApplied::Refused { source, .. }) = set_entry(&fixture, "k", "w").await else { panic!() };
     assert!(matches!(*source, kube::Error::Api(status) if status.code == 409));
 
     let mut foreign = config_map(&[]);
@@ -154,7 +166,7 @@ async fn an_update_overwrites_neither_a_newer_child_nor_that_of_another_owner() 
         if is_cached {
             fixture.client.get("child").await.unwrap();
         }
-        let taken = set(&fixture, "k", "v").await.unwrap_err();
+        let taken = set_entry(&fixture, "k", "v").await.unwrap_err();
         assert!(matches!(taken, NotApplied::Taken { by: None, .. }), "{taken}");
     }
 }

@@ -16,7 +16,8 @@ use crate::{Lamp, LampStatus, key, lamp};
 
 const GROUP_VERSION: &str = "messaging.knative.dev/v1";
 
-/// Applies a channel of the Kind in this field, and deletes all others of that Kind.
+/// Applies a channel of the Kind that the test sets, and deletes the lamp's other channels of that Kind. Does nothing
+/// without a Kind.
 struct Templater {
     children: OwnedAny,
     kind: Arc<Mutex<Option<&'static str>>>,
@@ -63,6 +64,7 @@ impl Fixture {
         Api::namespaced_with(self.cx.client(), "default", &ApiResource::from_gvk(&gvk))
     }
 
+    /// Runs a pass, and returns its writes except those of the status.
     async fn pass(&self) -> Vec<String> {
         let _ = self.controller.once(&key()).await.unwrap();
         let writes = self.server.writes().into_iter();
@@ -97,19 +99,19 @@ async fn a_child_of_a_template_is_applied_once_and_listed() {
 }
 
 #[tokio::test]
-async fn a_change_of_such_a_child_enqueues_its_owner() {
+async fn a_change_of_a_templated_child_enqueues_its_owner() {
     let fixture = Fixture::new("InMemoryChannel", vec![]);
     fixture.pass().await;
-    fixture.controller.queued();
+    fixture.controller.take_queued();
     let channels = fixture.channels("InMemoryChannel");
     let mut child = channels.get("child").await.unwrap();
     child.data["spec"]["retry"] = json!(5);
     channels.replace("child", &PostParams::default(), &child).await.unwrap();
-    assert_eq!(fixture.controller.queued(), [key()]);
+    assert_eq!(fixture.controller.take_queued(), [key()]);
     assert!(fixture.pass().await.contains(&"patch inmemorychannels default/child".into()));
-    fixture.controller.queued();
+    fixture.controller.take_queued();
     channels.delete("child", &DeleteParams::default()).await.unwrap();
-    assert_eq!(fixture.controller.queued(), [key()]);
+    assert_eq!(fixture.controller.take_queued(), [key()]);
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Duck types, and the observers of what was read.
+//! Objects that are read as duck types, and their observers.
 
 use k8s_openapi::{
     api::core::v1::{ConfigMap, Service},
@@ -77,13 +77,13 @@ async fn selected_objects_are_read_as_a_duck_type() {
     let labels = Some([("app".into(), "orders".into())].into());
     let selector = LabelSelector { match_labels: labels, ..LabelSelector::default() };
     let reference_to_a = reference("Channel", "a");
-    let reference = Reference {
+    let selecting = Reference {
         api_version: "messaging.knative.dev/v1".into(),
         kind: "Channel".into(),
         selector: Some(selector),
         ..Reference::default()
     };
-    let found = channels.all_as::<Channel>(&lamp(), &reference).await.unwrap();
+    let found = channels.all_as::<Channel>(&lamp(), &selecting).await.unwrap();
     let mut names: Vec<_> = found.iter().map(ResourceExt::name_any).collect();
     names.sort();
     assert_eq!(names, ["a", "b"]);

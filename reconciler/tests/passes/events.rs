@@ -1,3 +1,5 @@
+//! Events that a pass or a recorder stores.
+
 use std::{
     sync::{
         Arc,
@@ -16,7 +18,7 @@ use tokio::sync::mpsc;
 
 use super::*;
 
-fn recorder(server: &ApiServer) -> Recorder {
+fn lamp_recorder(server: &ApiServer) -> Recorder {
     Controller::of::<Lamp>(&Context::preloaded("test", server.client(), vec![])).recorder()
 }
 
@@ -57,7 +59,7 @@ async fn the_event_of_an_error_has_the_reason_of_the_error_and_a_conflict_has_no
 #[tokio::test(start_paused = true)]
 async fn a_repeated_event_is_counted_on_the_first_for_six_minutes() {
     let server = ApiServer::new();
-    let recorder = recorder(&server);
+    let recorder = lamp_recorder(&server);
     for _ in 0..3 {
         recorder.record(&lamp(), Event::normal("Again", "and again"));
     }
@@ -72,13 +74,13 @@ async fn a_repeated_event_is_counted_on_the_first_for_six_minutes() {
     tokio::time::advance(std::time::Duration::from_secs(361)).await;
     recorder.record(&lamp(), Event::normal("Again", "and again"));
     recorder.flush().await;
-    assert_eq!(server.writes()[0].verb, Verb::Create, "the series has ended");
+    assert_eq!(server.writes()[0].verb, Verb::Create, "the series has not ended");
 }
 
 #[tokio::test]
 async fn a_repeated_event_is_stored_again_if_the_first_expired() {
     let server = ApiServer::new();
-    let recorder = recorder(&server);
+    let recorder = lamp_recorder(&server);
     let event = || Event::normal("Again", "and again");
     recorder.record(&lamp(), event());
     recorder.flush().await;
@@ -95,7 +97,7 @@ async fn events_about_cluster_scoped_objects_are_in_the_namespace_default() {
     let server = ApiServer::new();
     let mut shop = Namespace::default();
     shop.metadata.name = Some("shop".into());
-    let recorder = recorder(&server);
+    let recorder = lamp_recorder(&server);
     recorder.record(&shop, Event::normal("Opened", ""));
     recorder.flush().await;
     assert_eq!(server.writes()[0].key.namespace.as_deref(), Some("default"));
@@ -104,7 +106,7 @@ async fn events_about_cluster_scoped_objects_are_in_the_namespace_default() {
 #[tokio::test]
 async fn long_texts_are_cut_between_characters() {
     let server = ApiServer::new();
-    let recorder = recorder(&server);
+    let recorder = lamp_recorder(&server);
     let mut long_named = ConfigMap::default();
     long_named.metadata.name = Some(format!("system:{}", "Ä".repeat(100)));
     recorder.record(&long_named, Event::warning(&"R".repeat(200), "ä".repeat(600)));
@@ -149,7 +151,7 @@ async fn recording_never_waits_and_at_most_a_thousand_events_are_pending() {
 #[tokio::test(start_paused = true)]
 async fn events_are_published_in_the_background_without_a_flush() {
     let server = ApiServer::new();
-    recorder(&server).record(&lamp(), Event::normal("Seen", ""));
+    lamp_recorder(&server).record(&lamp(), Event::normal("Seen", ""));
     for _ in 0..1000 {
         if !server.writes().is_empty() {
             return;
@@ -162,7 +164,7 @@ async fn events_are_published_in_the_background_without_a_flush() {
 #[tokio::test(start_paused = true)]
 async fn the_events_about_one_object_are_limited_to_25_and_then_one_in_five_minutes() {
     let server = ApiServer::new();
-    let recorder = recorder(&server);
+    let recorder = lamp_recorder(&server);
     let other = Lamp::new("other", LampSpec { watts: None });
     for n in 0..100 {
         recorder.record(&lamp(), Event::normal("Many", n.to_string()));
@@ -183,7 +185,7 @@ async fn the_events_about_one_object_are_limited_to_25_and_then_one_in_five_minu
 #[tokio::test(start_paused = true)]
 async fn a_repeated_event_beyond_the_limit_is_counted_later() {
     let server = ApiServer::new();
-    let recorder = recorder(&server);
+    let recorder = lamp_recorder(&server);
     for _ in 0..301 {
         recorder.record(&lamp(), Event::normal("Waiting", ""));
         recorder.flush().await;
@@ -195,6 +197,7 @@ async fn a_repeated_event_beyond_the_limit_is_counted_later() {
 }
 
 /// Returns a client that forwards the requests for events to the receiver, and loses the first and the third response.
+/// The second response is a 409, because the first request has created the event.
 fn client_that_loses_responses() -> (Client, mpsc::UnboundedReceiver<Value>) {
     let (sender, requests) = mpsc::unbounded_channel();
     let responses = Arc::new(AtomicUsize::new(0));
@@ -224,7 +227,7 @@ async fn an_event_whose_response_was_lost_is_stored_and_counted_once() {
         recorder.record(&lamp(), Event::normal("Again", "and again"));
     }
     let (first, again) = (requests.recv().await.unwrap(), requests.recv().await.unwrap());
-    assert_eq!(first, again, "the same name and time");
+    assert_eq!(first, again, "another name or time");
     let (first, again) = (requests.recv().await.unwrap(), requests.recv().await.unwrap());
     assert_eq!(first["series"]["count"], 2);
     assert_eq!(first, again);

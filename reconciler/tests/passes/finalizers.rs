@@ -1,3 +1,5 @@
+//! Passes that add, keep and remove a finalizer.
+
 use kube::api::{Api, DeleteParams};
 use reknit_injection::Context;
 use reknit_reconciler::{Error, Event};
@@ -24,16 +26,15 @@ async fn the_finalizer_is_added_before_the_first_pass() {
     let patch = json!({"metadata": {"finalizers": ["other.io/x", FINALIZER], "resourceVersion": "1"}});
     assert_eq!(passed.write(0).body, patch);
     let version = &passed.write(1).body["metadata"]["resourceVersion"];
-    assert_eq!(version, "1001", "the pass continues with the patched object");
+    assert_eq!(version, "1001", "the pass does not continue with the patched object");
     assert_eq!(passed.events(), [Event::normal("FinalizerUpdate", "Updated \"x\" finalizers")]);
     assert!(passed.enqueued.is_empty());
 }
 
 #[tokio::test]
 async fn the_reconciler_does_not_run_if_the_finalizer_cannot_be_added() {
-    let never = |_: &Lamp, _: &mut LampStatus| panic!("without a finalizer");
-    let given = given(lamp()).failing(Verb::Patch, "lamps", 403);
-    let passed = given.pass(finalizing(never), "default/x").await;
+    let never = |_: &Lamp, _: &mut LampStatus| panic!("reconciled without a finalizer");
+    let passed = given(lamp()).failing(Verb::Patch, "lamps", 403).pass(finalizing(never), "default/x").await;
     let message = passed.result.as_ref().unwrap_err().to_string();
     assert_eq!(message, "failed to update finalizers for \"x\"");
     let event = "Failed to update finalizers for \"x\": inducing failure for patch lamps (403 Forbidden)";
@@ -78,24 +79,27 @@ async fn any_result_other_than_done_keeps_the_finalizer_and_writes_the_status() 
 
 #[tokio::test]
 async fn a_finalizer_is_kept_if_the_status_cannot_be_written() {
-    let given = given(terminating(&[FINALIZER, "other.io/x"])).failing(Verb::Patch, "lamps/status", 500);
-    let passed = given.pass(finalizing(unplug), "default/x").await;
+    let passed = given(terminating(&[FINALIZER, "other.io/x"]))
+        .failing(Verb::Patch, "lamps/status", 500)
+        .pass(finalizing(unplug), "default/x")
+        .await;
     assert_eq!(passed.writes(), ["patch lamps/status default/x"]);
     assert!(passed.result.is_err());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_finalizer_is_kept_if_the_object_changed_since_it_was_finalized() {
-    let terminating = given(terminating(&[FINALIZER, "other.io/x"]));
-    let given = terminating.failing_times(Verb::Patch, "lamps/status", 409, 1);
-    let passed = given.pass(finalizing(unplug), "default/x").await;
+    let passed = given(terminating(&[FINALIZER, "other.io/x"]))
+        .failing_times(Verb::Patch, "lamps/status", 409, 1)
+        .pass(finalizing(unplug), "default/x")
+        .await;
     assert_eq!(passed.writes(), ["patch lamps/status default/x"; 2]);
-    assert_eq!(passed.enqueued, [key()], "another pass sees the change");
+    assert_eq!(passed.enqueued, [key()], "no further pass sees the change");
 }
 
 #[tokio::test]
 async fn a_terminating_object_without_the_finalizer_is_ignored() {
-    let never = |_: &Lamp, _: &mut LampStatus| panic!("it does not have our finalizer");
+    let never = |_: &Lamp, _: &mut LampStatus| panic!("reconciled without our finalizer");
     let passed = given(terminating(&["other.io/x"])).pass(finalizing(never), "default/x").await;
     assert_eq!(passed.result.as_ref().unwrap(), &Outcome::skip());
     assert!(passed.writes().is_empty());
@@ -113,20 +117,20 @@ async fn removing_the_finalizer_of_a_deleted_object_succeeds() {
 
 #[tokio::test]
 async fn an_object_deleted_before_its_finalizer_is_added_is_ignored() {
-    let never = |_: &Lamp, _: &mut LampStatus| panic!("without a finalizer");
+    let never = |_: &Lamp, _: &mut LampStatus| panic!("reconciled without a finalizer");
     let server = ApiServer::new();
     let cached = serde_json::to_value(lamp()).unwrap();
     let controller = finalizing(never)(&Context::preloaded("test", server.client(), vec![cached])).unwrap();
     assert_eq!(controller.once(&key()).await.unwrap(), Outcome::skip());
     let writes: Vec<_> = server.writes().iter().map(ToString::to_string).collect();
-    assert_eq!(writes, ["patch lamps default/x"], "no event is recorded");
+    assert_eq!(writes, ["patch lamps default/x"], "an event was recorded");
 }
 
 #[tokio::test]
 async fn a_conflict_on_the_finalizer_has_no_event() {
     for object in [lamp(), terminating(&[FINALIZER])] {
-        let given = given(object).failing(Verb::Patch, "lamps", 409);
-        let passed = given.pass(finalizing(done), "default/x").await;
+        let passed =
+            given(object).failing(Verb::Patch, "lamps", 409).pass(finalizing(done), "default/x").await;
         assert!(passed.result.as_ref().unwrap_err().is_conflict());
         assert!(passed.events().is_empty());
     }
@@ -136,8 +140,8 @@ async fn a_conflict_on_the_finalizer_has_no_event() {
 async fn a_conflict_on_removal_is_retried() {
     let passed = given(terminating(&[FINALIZER]))
         .failing(Verb::Patch, "lamps", 409)
-        .pass(finalizing(done), "default/x");
-    let passed = passed.await;
+        .pass(finalizing(done), "default/x")
+        .await;
     let error = passed.result.as_ref().unwrap_err();
     assert!(error.is_conflict() && !error.is_permanent());
 }
@@ -157,9 +161,13 @@ async fn server_side_apply_keeps_the_finalizers_of_other_managers() {
     let _ = controller.once(&key()).await.unwrap();
     let applied = &server.writes()[0].body;
     assert_eq!(applied["metadata"]["finalizers"], json!(["demo.reknit.dev/lamp"]));
-    assert_eq!(applied["metadata"]["uid"], "uid-x", "so that a deleted object is not created again");
+    assert_eq!(applied["metadata"]["uid"], "uid-x", "a deleted object would be created again");
     assert_eq!(finalizers(), ["other.io/x", "demo.reknit.dev/lamp"]);
-    assert_eq!(controller.queued(), [key()], "the answer may contain other changes");
+    assert_eq!(
+        controller.take_queued(),
+        [key()],
+        "not enqueued, although the response may contain changes of other clients"
+    );
     Api::<Lamp>::namespaced(server.client(), "default").delete("x", &DeleteParams::default()).await.unwrap();
     let _ = controller.once(&key()).await.unwrap();
     let current = serde_json::to_value(server.object::<Lamp>(Some("default"), "x").unwrap()).unwrap();

@@ -1,3 +1,5 @@
+//! Panics, slow passes and deadlines.
+
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -25,7 +27,11 @@ async fn a_panic_is_an_error_of_its_key_and_no_status_is_written() {
     let server = ApiServer::new();
     let cx = Context::preloaded("test", server.client(), vec![server.insert(&lamp())]);
     assert!(reconciling(panicking)(&cx).unwrap().once(&key()).await.is_err());
-    assert_eq!(server.writes()[0].body["regarding"]["uid"], "uid-x", "kubectl describe selects by uid");
+    assert_eq!(
+        server.writes()[0].body["regarding"]["uid"],
+        "uid-x",
+        "the uid, by which kubectl describe selects"
+    );
 }
 
 /// A reconciler whose passes take this time.
@@ -40,7 +46,8 @@ impl ReconcileKind for SlowReconciler {
     }
 }
 
-/// The constructor of a controller whose passes take this time: it reports them after 5 s and drops them after 30 s.
+/// Returns the constructor of a controller whose passes take `seconds`. The controller reports a pass after 5 s and
+/// drops it after 30 s.
 fn slow(seconds: u64) -> impl FnOnce(&Context) -> Result<Controller> {
     move |cx| {
         let build =
@@ -125,5 +132,5 @@ async fn a_controller_that_is_dropped_before_it_runs_queues_no_keys() {
     assert_eq!(depth(), 0.0);
     cx.get::<Informer<Lamp>>().insert(lamp());
     queue.add_after(key(), Duration::ZERO);
-    assert_eq!((depth(), other.queued()), (0.0, vec![key()]));
+    assert_eq!((depth(), other.take_queued()), (0.0, vec![key()]));
 }

@@ -24,7 +24,7 @@ struct NetworkStatus {
 
 kind!(Router { status: RouterStatus, conditions: metav1(network.conditions) });
 
-/// Marks the conditions with this closure.
+/// Calls this closure with the conditions, to reconcile and to finalize.
 struct Marking<F>(F);
 
 impl<F: Fn(&mut Vec<Condition>) -> Result<Outcome> + Send + Sync + 'static> ReconcileKind for Marking<F> {

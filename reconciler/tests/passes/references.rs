@@ -1,3 +1,5 @@
+//! References to Kinds that are known only at run time, and the informers that they open.
+
 use std::sync::{Arc, Mutex};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, Service};
@@ -49,14 +51,14 @@ async fn a_reference_without_a_namespace_is_followed_in_the_observers_namespace(
     };
     let (cx, controller, found) = following(reference.into());
     let _ = controller.once(&key()).await.unwrap();
-    controller.queued();
+    controller.take_queued();
     let gvk = kube::core::GroupVersionKind::gvk("serving.knative.dev", "v1", "Service");
     let (kind, _) = cx.informers().resolve(&gvk).await.unwrap().unwrap();
     let informer = cx.informer_of(&kind, select());
     informer.insert(DynamicObject::new("s", &kind).within("other"));
-    assert!(controller.queued().is_empty());
+    assert!(controller.take_queued().is_empty());
     informer.insert(DynamicObject::new("s", &kind).within("default"));
-    assert_eq!(controller.queued(), [key()]);
+    assert_eq!(controller.take_queued(), [key()]);
     let _ = controller.once(&key()).await.unwrap();
     assert_eq!(*found.lock().unwrap(), ["s"]);
 }
@@ -66,13 +68,13 @@ async fn a_reference_may_select_by_labels_and_a_malformed_one_is_a_permanent_err
     let selecting = json!({"apiVersion": "v1", "kind": "Pod", "selector": {"matchLabels": {"app": "web"}}});
     let (cx, controller, found) = following(serde_json::from_value(selecting).unwrap());
     let _ = controller.once(&key()).await.unwrap();
-    controller.queued();
+    controller.take_queued();
     let gvk = kube::core::GroupVersionKind::gvk("", "v1", "Pod");
     let (kind, _) = cx.informers().resolve(&gvk).await.unwrap().unwrap();
     let mut pod = DynamicObject::new("p", &kind).within("default");
     pod.labels_mut().insert("app".into(), "web".into());
     cx.informer_of(&kind, select()).insert(pod);
-    assert_eq!(controller.queued(), [key()]);
+    assert_eq!(controller.take_queued(), [key()]);
     let _ = controller.once(&key()).await.unwrap();
     assert_eq!(*found.lock().unwrap(), ["p"]);
 
@@ -235,14 +237,14 @@ impl Fixture {
         Self { controller: build.reconciler(reading).build(), cx, references, fails }
     }
 
-    /// Runs a pass over this lamp that reads these references.
+    /// Runs a pass over this lamp that reads these references, and empties the queue.
     async fn pass(&self, name: &str, references: &[&Reference]) {
         *self.references.lock().unwrap() = references.iter().map(|&reference| reference.clone()).collect();
         let _ = self.controller.once(&Key::new("default", name)).await;
-        self.controller.queued();
+        self.controller.take_queued();
     }
 
-    /// Returns the names of the open informers, except for that of the lamps.
+    /// Returns the names of the open informers except the informer of lamps.
     fn open_informers(&self) -> Vec<String> {
         let names = self.cx.informers().states().into_iter().map(|(name, _)| name);
         names.filter(|name| !name.starts_with("lamps")).collect()
@@ -266,12 +268,16 @@ async fn an_informer_opened_for_a_reference_closes_when_no_object_refers_to_its_
     fixture.pass("y", &[&pods]).await;
     assert_eq!(fixture.open_informers(), ["jobs.batch", "pods"]);
     fixture.pass("x", &[]).await;
-    assert_eq!(fixture.open_informers(), ["pods"], "the other lamp still refers to a Pod");
+    assert_eq!(
+        fixture.open_informers(),
+        ["pods"],
+        "not the informer of Pods, to which the lamp y still refers"
+    );
     fixture.pass("y", &[&jobs]).await;
     assert_eq!(fixture.open_informers(), ["jobs.batch"]);
     fixture.cx.get::<Informer<Lamp>>().remove(&Key::new("default", "y"));
     fixture.pass("y", &[&jobs]).await;
-    assert_eq!(fixture.open_informers(), [""; 0], "the observer is deleted");
+    assert_eq!(fixture.open_informers(), [""; 0], "informers of a deleted observer are open");
 }
 
 #[tokio::test]
@@ -297,7 +303,7 @@ async fn a_kind_that_is_referred_to_again_enqueues_its_observers_again() {
     let change_and_take_queued = || {
         things.insert(DynamicObject::new("n", &kind).within("default"));
         things.remove(&Key::new("default", "n"));
-        fixture.controller.queued()
+        fixture.controller.take_queued()
     };
     assert_eq!(change_and_take_queued(), [key()]);
     fixture.pass("x", &[]).await;

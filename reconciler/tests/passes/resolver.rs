@@ -1,3 +1,5 @@
+//! Destinations, and the addresses to which they resolve.
+
 use reknit_apis::{Addressable, Destination, Reference, cluster_domain};
 use reknit_injection::{Context, select};
 use reknit_reconciler::AddressResolver;
@@ -60,7 +62,7 @@ fn service() -> Value {
     json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": "shop", "name": "web"}})
 }
 
-fn resolver(objects: Vec<Value>) -> (Context, AddressResolver) {
+fn preloaded_resolver(objects: Vec<Value>) -> (Context, AddressResolver) {
     let cx = Context::preloaded("test", ApiServer::new().client(), objects);
     let resolver = Controller::of::<Lamp>(&cx).resolver();
     (cx, resolver)
@@ -68,7 +70,7 @@ fn resolver(objects: Vec<Value>) -> (Context, AddressResolver) {
 
 async fn resolve(object: Value, destination: Value) -> Result<Addressable> {
     let objects = if object.is_null() { vec![] } else { vec![object] };
-    let (_cx, resolver) = resolver(objects);
+    let (_cx, resolver) = preloaded_resolver(objects);
     let destination: Destination = serde_json::from_value(destination).unwrap();
     resolver.resolve(&lamp(), &destination).await
 }
@@ -185,7 +187,7 @@ async fn a_destination_without_an_address_is_a_permanent_error_with_knatives_mes
 
 #[tokio::test]
 async fn a_reference_to_a_group_that_is_not_allowed_is_a_permanent_error() {
-    let (_cx, resolver) = resolver(vec![sink_at("http://sink")]);
+    let (_cx, resolver) = preloaded_resolver(vec![sink_at("http://sink")]);
     let resolver = resolver.groups(["messaging.knative.dev"]);
     let destination: Destination = serde_json::from_value(sink_ref()).unwrap();
     let error = resolver.resolve(&lamp(), &destination).await.unwrap_err();
@@ -199,7 +201,7 @@ async fn a_selector_resolves_to_the_addresses_of_the_objects_that_have_one() {
     without_address["metadata"]["name"] = json!("t");
     let mut last = sink_at("http://last");
     last["metadata"]["name"] = json!("z");
-    let (_cx, resolver) = resolver(vec![last, sink_at("http://sink"), without_address]);
+    let (_cx, resolver) = preloaded_resolver(vec![last, sink_at("http://sink"), without_address]);
     let selecting = json!({"apiVersion": "demo.reknit.dev/v1", "kind": "Sink", "selector": {"matchLabels": {"app": "sinks"}}});
     let selecting: Reference = serde_json::from_value(selecting).unwrap();
     let addresses = resolver.resolve_all(&lamp(), &selecting).await.unwrap();
@@ -228,16 +230,18 @@ async fn an_address_that_appears_later_enqueues_the_observer() {
     let controller = build.reconciler(SinkFollower(resolver)).build();
     let key = key();
     assert!(controller.once(&key).await.unwrap_err().is_permanent());
-    controller.queued();
+    controller.take_queued();
     let gvk = kube::core::GroupVersionKind::gvk("demo.reknit.dev", "v1", "Sink");
     let (kind, _) = cx.informers().resolve(&gvk).await.unwrap().unwrap();
     let sinks = cx.informer_of(&kind, select());
-    for (version, object) in [("2", sink(Value::Null)), ("3", sink_at("http://sink"))] {
+    for (version, object, has_address) in
+        [("2", sink(Value::Null), false), ("3", sink_at("http://sink"), true)]
+    {
         let mut object: kube::api::DynamicObject = serde_json::from_value(object).unwrap();
         object.metadata.resource_version = Some(version.into());
         sinks.insert(object);
-        assert_eq!(controller.queued(), std::slice::from_ref(&key));
-        assert_eq!(controller.once(&key).await.is_ok(), version == "3");
-        controller.queued();
+        assert_eq!(controller.take_queued(), std::slice::from_ref(&key));
+        assert_eq!(controller.once(&key).await.is_ok(), has_address);
+        controller.take_queued();
     }
 }

@@ -1,3 +1,5 @@
+//! Filters, classes, followers and deletion observers.
+
 use kube::{Client, client::Body};
 use reknit_injection::{Context, Filter, label, select};
 use reknit_reconciler::{Event, ObserveDeletion};
@@ -46,7 +48,7 @@ async fn objects_that_the_filter_rejects_are_ignored_unless_they_have_the_finali
     }
     let passed = given(terminating(&[FINALIZER])).pass(labelled(light), "default/x").await;
     assert_eq!(passed.result.as_ref().unwrap(), &Outcome::done());
-    assert!(passed.object::<Lamp>("default/x").is_none(), "its finalizer is removed");
+    assert!(passed.object::<Lamp>("default/x").is_none(), "the finalizer was not removed");
     let panics = Filter::new(|_: &Lamp| panic!("as planned"));
     let panicking = |cx: &Context| Ok(builder(cx, never).filter(panics).build());
     given(desk).pass(panicking, "default/x").await.check(Want::skip());
@@ -62,7 +64,7 @@ async fn a_follower_only_observes_and_writes_nothing() {
     assert!(passed.writes().is_empty());
     let observing = |cx: &Context| Ok(builder(cx, never).observing().finalizing().build());
     let passed = given(terminating(&[FINALIZER])).following().pass(observing, "default/x").await;
-    assert_eq!(passed.result.unwrap(), Outcome::skip(), "only the leader finalizes");
+    assert_eq!(passed.result.unwrap(), Outcome::skip(), "a follower finalized");
 }
 
 #[tokio::test]
@@ -173,11 +175,11 @@ async fn an_undecodable_object_is_skipped_and_does_not_count_as_deleted() {
     assert_eq!(controller.once(&key()).await.unwrap(), Outcome::skip());
     assert!(
         controller.once(&Key::new("default", "y")).await.is_err(),
-        "an absent object is passed to the deletion observer"
+        "the absent object was not passed to the deletion observer"
     );
 }
 
-/// A lamp that does not match its schema.
+/// An object of the Kind Lamp that cannot be decoded as a [`Lamp`].
 #[derive(kube::CustomResource, Serialize, Deserialize, Clone, Debug, schemars::JsonSchema)]
 #[kube(group = "demo.reknit.dev", version = "v1", kind = "Lamp", root = "Garbled", namespaced)]
 struct GarbledSpec {
@@ -203,5 +205,9 @@ async fn only_the_leader_records_an_event_for_an_undecodable_object() {
     let controller =
         builder(&Context::preloaded("test", server.client(), vec![server.insert(&garbled)]), never).build();
     let _ = controller.once(&key()).await.unwrap();
-    assert_eq!(server.writes()[0].body["regarding"]["uid"], "uid-x", "kubectl describe selects by uid");
+    assert_eq!(
+        server.writes()[0].body["regarding"]["uid"],
+        "uid-x",
+        "the uid, by which kubectl describe selects"
+    );
 }

@@ -1,3 +1,5 @@
+//! Status writes: their content, conflicts and errors.
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use kube::{
@@ -13,14 +15,14 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// A controller whose cache has this object at version 1, while the server may have another state.
+/// A controller whose cache has this object at version 1, whatever state the server has.
 fn controller_with_cached(server: &ApiServer, cached: &Lamp, pass: impl PassFn) -> Controller {
     let mut cached = serde_json::to_value(cached).unwrap();
     cached["metadata"]["resourceVersion"] = json!("1");
     reconciling(pass)(&Context::preloaded("test", server.client(), vec![cached])).unwrap()
 }
 
-/// Changes the lamp as another client does.
+/// Changes the lamp by another client, and clears the recorded writes.
 async fn merge(server: &ApiServer, patch: Value) {
     let lamps: Api<Lamp> = Api::namespaced(server.client(), "default");
     let (params, patch) = (PatchParams::default(), Patch::Merge(patch));
@@ -36,15 +38,15 @@ fn has_status(patch: &Patch<Value>) -> bool {
     matches!(patch, Patch::Merge(patch) if patch["status"].is_object())
 }
 
-/// Returns the stored lamp with all fields, also those that its type does not know.
+/// Returns the stored lamp, including fields that [`LampStatus`] does not know.
 async fn stored_json(server: &ApiServer) -> Value {
     let request =
         http::Request::get("/apis/demo.reknit.dev/v1/namespaces/default/lamps/x").body(vec![]).unwrap();
     server.client().request(request).await.unwrap()
 }
 
-/// A lamp whose status is already up to date.
-fn lit() -> Lamp {
+/// A lamp with the status that [`light`] sets.
+fn lit_lamp() -> Lamp {
     let mut lamp = lamp();
     let mut status = LampStatus::default();
     status.light();
@@ -55,18 +57,15 @@ fn lit() -> Lamp {
 
 #[tokio::test]
 async fn only_the_difference_is_sent_with_the_version_that_was_read() {
-    let passed = given(lit()).pass(
-        reconciling(|_, status| {
-            status.lit = Some(false);
-            Ok(Outcome::done())
-        }),
-        "default/x",
-    );
-    let passed = passed.await;
+    let unplugging = |_: &Lamp, status: &mut LampStatus| {
+        status.lit = Some(false);
+        Ok(Outcome::done())
+    };
+    let passed = given(lit_lamp()).pass(reconciling(unplugging), "default/x").await;
     assert_eq!(passed.writes(), ["patch lamps/status default/x"]);
     let expected = json!({"metadata": {"resourceVersion": "1"}, "status": {"lit": false}});
     assert_eq!(passed.write(0).body, expected);
-    assert!(passed.enqueued.is_empty(), "the write that ends a pass does not enqueue its key");
+    assert!(passed.enqueued.is_empty(), "the write that ends a pass enqueued its key");
 }
 
 #[tokio::test]
@@ -75,7 +74,7 @@ async fn a_cleared_field_is_removed() {
         status.lit = None;
         Ok(Outcome::done())
     };
-    let passed = given(lit()).pass(reconciling(clearing), "default/x").await;
+    let passed = given(lit_lamp()).pass(reconciling(clearing), "default/x").await;
     assert_eq!(passed.write(0).body["status"], json!({"lit": null}));
 }
 
@@ -86,7 +85,7 @@ async fn nothing_is_sent_if_only_a_transition_time_differs() {
         status.light();
         Ok(Outcome::done())
     };
-    let mut lamp = lit();
+    let mut lamp = lit_lamp();
     let long_ago = Time("2020-01-01T00:00:00Z".parse().unwrap());
     lamp.status.as_mut().unwrap().duck.conditions[0].last_transition_time = Some(long_ago);
     let passed = given(lamp).pass(reconciling(flapping), "default/x").await;
@@ -96,7 +95,7 @@ async fn nothing_is_sent_if_only_a_transition_time_differs() {
 
 #[tokio::test]
 async fn a_new_generation_without_a_marked_condition_is_not_ready() {
-    let mut lamp = lit();
+    let mut lamp = lit_lamp();
     lamp.metadata.generation = Some(2);
     let passed = given(lamp).pass(reconciling(|_, _| Ok(Outcome::done())), "default/x").await;
     let status = &passed.write(0).body["status"];
@@ -112,7 +111,7 @@ async fn the_status_of_a_failed_pass_is_written_too() {
         status.lit = Some(false);
         Err("no power".into())
     };
-    let passed = given(lit()).pass(reconciling(failing), "default/x").await;
+    let passed = given(lit_lamp()).pass(reconciling(failing), "default/x").await;
     assert_eq!(passed.write(0).body["status"], json!({"lit": false}));
     assert_eq!(passed.result.as_ref().unwrap_err().to_string(), "no power");
     assert_eq!(passed.events(), [Event::warning("InternalError", "no power")]);
@@ -124,8 +123,10 @@ async fn the_errors_of_a_pass_and_of_its_status_write_are_both_reported() {
         status.lit = Some(false);
         Err(reknit_reconciler::Error::permanent("no power"))
     };
-    let given = given(lit()).failing(Verb::Patch, "lamps/status", 500);
-    let passed = given.pass(reconciling(failing), "default/x").await;
+    let passed = given(lit_lamp())
+        .failing(Verb::Patch, "lamps/status", 500)
+        .pass(reconciling(failing), "default/x")
+        .await;
     let update_failed =
         "Failed to update status for \"x\": inducing failure for patch lamps/status (500 InternalError)";
     let events = [Event::warning("InternalError", "no power"), Event::warning("UpdateFailed", update_failed)];
@@ -133,23 +134,29 @@ async fn the_errors_of_a_pass_and_of_its_status_write_are_both_reported() {
     let error = passed.result.unwrap_err();
     let message = "no power; then: failed to update status for \"x\": inducing failure for patch lamps/status (500 InternalError)";
     assert_eq!(error.to_string(), message);
-    assert!(!error.is_permanent(), "the write may succeed later");
+    assert!(!error.is_permanent(), "permanent, although the write may succeed later");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_conflict_is_retried_in_at_most_five_attempts() {
     let pass_with_conflicts = async |times| {
-        let given = given(lamp()).failing_times(Verb::Patch, "lamps/status", 409, times);
-        given.pass(reconciling(light), "default/x").await
+        given(lamp())
+            .failing_times(Verb::Patch, "lamps/status", 409, times)
+            .pass(reconciling(light), "default/x")
+            .await
     };
     let passed = pass_with_conflicts(4).await;
     passed.result.as_ref().unwrap();
     assert_eq!(passed.writes().len(), 5);
-    assert_eq!(passed.enqueued, [key()], "the pass has not seen the state that was read again");
+    assert_eq!(
+        passed.enqueued,
+        [key()],
+        "not enqueued, although the pass has not seen the state that was read again"
+    );
     let passed = pass_with_conflicts(9).await;
     assert_eq!(passed.writes().len(), 5);
     assert!(passed.result.as_ref().unwrap_err().is_conflict());
-    assert!(passed.events().is_empty(), "a conflict has no event");
+    assert!(passed.events().is_empty(), "a conflict was recorded as an event");
 }
 
 #[tokio::test(start_paused = true)]
@@ -164,7 +171,10 @@ async fn concurrent_changes_of_other_fields_are_kept() {
     assert_eq!(writes, ["patch lamps/status default/x"; 2]);
     let after = stored_json(&server).await;
     assert_eq!(after["spec"]["watts"], 60);
-    assert_eq!(after["status"]["newer"]["field"], 1, "unknown status fields of newer versions are kept");
+    assert_eq!(
+        after["status"]["newer"]["field"], 1,
+        "a status field that this version does not know was not kept"
+    );
     assert_eq!(after["status"]["annotations"]["by"], "another");
     assert_eq!(after["status"]["lit"], true);
 }
@@ -176,7 +186,7 @@ async fn a_concurrent_change_of_the_same_list_is_left_to_the_next_pass() {
     let controller = controller_with_cached(&server, &lamp(), light);
     merge(&server, json!({"status": {"conditions": [{"type": "Dusty", "status": "True"}]}})).await;
     assert!(controller.once(&key()).await.unwrap_err().is_conflict());
-    assert_eq!(server.writes().len(), 1, "only the conflicting write");
+    assert_eq!(server.writes().len(), 1, "more than the conflicting write");
     let _ = controller.once(&key()).await.unwrap();
     let conditions = &stored_json(&server).await["status"]["conditions"];
     let types: Vec<_> = conditions.as_array().unwrap().iter().map(|condition| &condition["type"]).collect();
@@ -223,8 +233,8 @@ async fn no_status_is_written_if_the_object_was_deleted_or_replaced() {
 
 #[tokio::test(start_paused = true)]
 async fn a_missing_status_subresource_is_an_error_that_names_the_object() {
-    let given = given(lamp()).failing(Verb::Patch, "lamps/status", 404);
-    let passed = given.pass(reconciling(light), "default/x").await;
+    let passed =
+        given(lamp()).failing(Verb::Patch, "lamps/status", 404).pass(reconciling(light), "default/x").await;
     let message = passed.result.as_ref().unwrap_err().to_string();
     assert_eq!(message, "failed to update status for \"x\"");
     assert_eq!(passed.events()[0].reason, "UpdateFailed");
@@ -275,11 +285,11 @@ async fn an_unchanged_default_status_is_not_written() {
     assert_eq!(
         whole.write(0).body["status"],
         json!({"one": 1, "two": 0}),
-        "the whole status, since a partial one could not be decoded"
+        "not the whole status, although a partial status could not be decoded"
     );
 }
 
-/// A Kind whose defaults change more than they should.
+/// A Kind whose defaults wrongly also change the status and the finalizers.
 #[derive(kube::CustomResource, Serialize, Deserialize, Clone, Debug, schemars::JsonSchema)]
 #[kube(group = "demo.reknit.dev", version = "v1", kind = "Odd", namespaced, status = "LampStatus")]
 struct OddSpec {

@@ -1,3 +1,5 @@
+//! Keys that changes of tracked, owned and watched objects enqueue.
+
 use std::sync::{Arc, Mutex};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret, Service};
@@ -46,14 +48,14 @@ impl Fixture {
         Self { controller, reads, services: cx.get(), lamps: cx.get() }
     }
 
-    /// Runs a pass with these reads.
+    /// Runs a pass with these reads, and empties the queue.
     async fn pass(
         &self,
         reads: impl Fn(&Tracked<Service>, &Lamp) -> Result<Outcome> + Send + Sync + 'static,
     ) {
         *self.reads.lock().unwrap() = Box::new(reads);
         let _ = self.controller.once(&key()).await;
-        self.controller.queued();
+        self.controller.take_queued();
     }
 
     /// Adds and deletes a Service with these labels, and returns true if this enqueues the lamp.
@@ -65,7 +67,7 @@ impl Fixture {
             Some(labels.iter().map(|&(name, value)| (name.into(), value.into())).collect());
         self.services.insert(changed);
         self.services.remove(&Key::new("default", service));
-        !self.controller.queued().is_empty()
+        !self.controller.take_queued().is_empty()
     }
 }
 
@@ -124,7 +126,7 @@ async fn a_deleted_observer_is_not_enqueued() {
     let fixture = Fixture::new();
     fixture.pass(reading("one")).await;
     fixture.lamps.remove(&key());
-    fixture.controller.queued();
+    fixture.controller.take_queued();
     let _ = fixture.controller.once(&key()).await.unwrap();
     assert!(!fixture.change_enqueues("one", &[]));
 }
@@ -184,12 +186,12 @@ async fn controlled_objects_are_found_by_uid_and_enqueue_their_owner() {
     };
     let informer = cx.get::<Informer<Secret>>();
     informer.insert(child("mine", "uid-x"));
-    assert_eq!(controller.queued(), [key()]);
+    assert_eq!(controller.take_queued(), [key()]);
     informer.insert(child("of-the-previous-lamp", "uid-previous"));
     let _ = controller.once(&key()).await.unwrap();
     assert_eq!(*found.lock().unwrap(), ["mine"]);
     informer.remove(&Key::new("default", "mine"));
-    assert_eq!(controller.queued(), [key()]);
+    assert_eq!(controller.take_queued(), [key()]);
 }
 
 /// A reconciler that does nothing.
@@ -219,7 +221,7 @@ async fn labels_and_namespaces_map_to_parents() {
     maps.insert(map);
     let expected =
         [Key::new(None, "shop"), Key::new(None, "t"), Key::new("elsewhere", "p"), Key::new("shop", "p")];
-    assert_eq!(controller.queued(), expected);
+    assert_eq!(controller.take_queued(), expected);
 }
 
 #[tokio::test]
@@ -265,11 +267,11 @@ async fn handles_have_debug_output_and_clones_share_their_state() {
     let controller = build.reconciler(ClosureReconciler(light)).build();
     assert_eq!(format!("{controller:?}"), "Controller { name: \"lamps.demo.reknit.dev\", .. }");
     services.clone().get(&lamp(), "web");
-    controller.queued();
+    controller.take_queued();
     let web: Service =
         serde_json::from_value(json!({"metadata": {"name": "web", "namespace": "default"}})).unwrap();
     cx.get::<Informer<Service>>().insert(web);
-    assert_eq!(controller.queued(), [key()], "read through a clone");
+    assert_eq!(controller.take_queued(), [key()], "an observer that read through a clone is not enqueued");
 }
 
 #[tokio::test]
@@ -288,7 +290,7 @@ async fn a_watch_of_a_shared_dependency_enqueues_every_key() {
         let mut map = ConfigMap::default();
         map.metadata.name = Some(name.into());
         maps.insert(map);
-        controller.queued()
+        controller.take_queued()
     };
     assert_eq!(change("other"), []);
     assert_eq!(change("power"), [key(), Key::new("default", "y")]);

@@ -103,7 +103,7 @@ impl Environment {
     }
 }
 
-/// Parses the port in a variable. The link to a Service is ignored: unless `enableServiceLinks` is off, the kubelet
+/// Parses the port in a variable. A link to a Service counts as unset: unless `enableServiceLinks` is off, the kubelet
 /// sets `WEBHOOK_PORT=tcp://10.96.0.7:443` for a Service named `webhook`.
 fn parse_port(vars: &Variables, name: &str) -> Result<Option<u16>, Failure> {
     let is_link =
@@ -118,7 +118,7 @@ fn parse<T: FromStr>(vars: &Variables, name: &str, expected: &str) -> Result<Opt
     parse_with(vars, name, expected, |text| text.parse().ok())
 }
 
-/// Parses a variable. The error contains its name, its value, and what was `expected`.
+/// Parses a variable. Returns `None` if it is unset. An error contains its name, its value, and what was `expected`.
 fn parse_with<T>(
     vars: &Variables,
     name: &str,

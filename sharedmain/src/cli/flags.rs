@@ -83,19 +83,19 @@ pub(crate) type AugmentArgs = fn(Command) -> Command;
 pub(crate) fn command(component: &str, version: &str, user_flags: &[AugmentArgs]) -> Command {
     let command = Flags::augment_args(Command::new(component.to_owned()).version(version.to_owned()));
     let command = user_flags.iter().fold(command, |command, augment| augment(command));
-    // Set last: clap replaces this text by the doc comment of each struct of flags.
+    // Set last, because `augment_args` replaces this text with the doc comment of the struct of flags.
     command.about(format!("Runs the controllers of {component}")).long_about(None)
 }
 
 /// Returns the names of user flags that another flag already has.
-pub(crate) fn duplicates(user_flags: &[AugmentArgs]) -> Vec<String> {
+pub(crate) fn find_duplicates(user_flags: &[AugmentArgs]) -> Vec<String> {
     let framework = Flags::augment_args(Command::new(""));
-    let mut seen: BTreeSet<String> = framework.get_arguments().flat_map(names).collect();
+    let mut seen: BTreeSet<String> = framework.get_arguments().flat_map(names_of).collect();
     seen.extend(["help".into(), "version".into()]);
     let mut duplicates = Vec::new();
     for augment in user_flags {
         for arg in augment(Command::new("")).get_arguments() {
-            let names = names(arg);
+            let names = names_of(arg);
             duplicates.extend(names.intersection(&seen).cloned());
             seen.extend(names);
         }
@@ -104,7 +104,7 @@ pub(crate) fn duplicates(user_flags: &[AugmentArgs]) -> Vec<String> {
 }
 
 /// Returns the name of a flag on the command line, and its identifier in clap, which is the name of the field.
-fn names(arg: &Arg) -> BTreeSet<String> {
+fn names_of(arg: &Arg) -> BTreeSet<String> {
     [arg.get_long(), Some(arg.get_id().as_str())].into_iter().flatten().map(str::to_owned).collect()
 }
 
@@ -241,7 +241,7 @@ mod tests {
 
     #[test]
     fn a_user_flag_with_the_name_of_a_framework_flag_is_a_duplicate() {
-        assert_eq!(duplicates(&[ClashingFlags::augment_args]), ["server", "cluster"]);
-        assert_eq!(duplicates(&[]), Vec::<String>::new());
+        assert_eq!(find_duplicates(&[ClashingFlags::augment_args]), ["server", "cluster"]);
+        assert_eq!(find_duplicates(&[]), Vec::<String>::new());
     }
 }

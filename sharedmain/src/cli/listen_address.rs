@@ -17,8 +17,8 @@ pub(crate) struct BindAddress(pub(crate) Option<IpAddr>);
 
 /// An address to listen on, `[IP]:PORT`: the type of a flag for a [`Task`](crate::Task) that is a server.
 ///
-/// The default for the IP address is `--bind-address`, or else all interfaces, as for probes and metrics. Port 0 picks a
-/// free port.
+/// The default for the IP address is `--bind-address`, or else all interfaces, as for probes and metrics. Port 0 picks
+/// a free port.
 ///
 /// ```no_run
 /// use reknit_injection::Context;
@@ -55,7 +55,7 @@ impl ListenAddress {
         Self { ip: None, port }
     }
 
-    /// Opens the port, and logs the address as `listening for greetings`.
+    /// Opens the port, and logs the address with the text `listening for WHAT`.
     ///
     /// # Errors
     ///

@@ -16,8 +16,8 @@ use crate::{
 /// Runs these controllers until SIGTERM or Ctrl-C, and returns the exit status: 0 after a clean shutdown, 1 after a
 /// failure, 2 for an invalid command line. A failure is written as one line to the log.
 ///
-/// It starts a tokio runtime of its own, so call it from a plain `fn main()`. Within another runtime, such as that of
-/// `#[tokio::main]`, it fails with status 1.
+/// This function starts a tokio runtime of its own, so call it from a plain `fn main()`. Within another runtime, such
+/// as that of `#[tokio::main]`, it fails with status 1.
 pub fn main(component: &str, controllers: &[ControllerConstructor]) -> ExitCode {
     controllers.iter().fold(Main::new(component), |main, constructor| main.controller(*constructor)).run()
 }
@@ -78,7 +78,7 @@ pub struct Main {
 }
 
 impl Main {
-    /// Starts building a process. The component names its leases, its log lines and its level in config-logging.
+    /// Starts building a process. `component` is its name in leases, in log lines and in config-logging.
     pub fn new(component: &str) -> Self {
         Self {
             component: component.into(),
@@ -88,7 +88,8 @@ impl Main {
         }
     }
 
-    /// Sets the version for `--version` and the user agent, usually `env!("CARGO_PKG_VERSION")`. The default is reknit's.
+    /// Sets the version for `--version` and the user agent, usually `env!("CARGO_PKG_VERSION")`. The default is the
+    /// version of reknit.
     pub fn version(mut self, version: &str) -> Self {
         self.version = version.into();
         self
@@ -106,15 +107,15 @@ impl Main {
         self
     }
 
-    /// Adds the webhook: its server, and a controller named `webhook` that renews its certificate and registers it with the
-    /// API server. It runs beside the controllers, or alone in its own process. A process has one webhook at most. For the
-    /// objects that must exist see [`Webhook::assemble`].
+    /// Adds the webhook: its server, and a controller named `webhook` that renews its certificate and registers it with
+    /// the API server. It runs beside the controllers, or alone in its own process. A process has one webhook at most.
+    /// For the objects that must exist, see [`Webhook::assemble`].
     ///
-    /// The webhook refuses invalid values in `config-logging`, `config-observability`, `config-leader-election`, and the
-    /// ConfigMaps of [`Webhook::config_validation`].
+    /// The webhook refuses invalid values in `config-logging`, `config-observability`, `config-leader-election`, and
+    /// the ConfigMaps of [`Webhook::config_validation`].
     ///
-    /// `ENABLE_WEBHOOKS=false` or `--disable-controllers webhook` runs the process without it; the constructor is not
-    /// called then.
+    /// `ENABLE_WEBHOOKS=false` or `--disable-controllers webhook` runs the process without its webhook, and does not
+    /// call the constructor.
     ///
     /// ```no_run
     /// # use reknit_apis::{FieldError, Request, Validatable, kind};
@@ -149,17 +150,19 @@ impl Main {
         self
     }
 
-    /// Adds a value that constructors get by `cx.provided::<T>()?`. It overrides a value that the Context would construct.
+    /// Adds a value that constructors get by `cx.provided::<T>()?`. The value overrides one that the Context would
+    /// construct.
     pub fn provide<T: Clone + Send + Sync + 'static>(mut self, value: T) -> Self {
         self.constructors.values.push(Box::new(|cx| cx.provide(value)));
         self
     }
 
-    /// Runs until SIGTERM or Ctrl-C, and returns the exit status, as [`main`] does. Must not be called within a runtime.
+    /// Runs until SIGTERM or Ctrl-C, and returns the exit status, as [`main`] does. Must not be called within a
+    /// runtime.
     pub fn run(self) -> ExitCode {
         match self.into_program(&std::env::args_os().collect::<Vec<_>>()) {
             Ok(program) => program.run(),
-            // A failure to print is ignored here and below: then only the exit status remains.
+            // A failure to print, here and below, is ignored: the exit status remains.
             Err(help) if flags::is_help(&help) => {
                 let _ = help.print();
                 ExitCode::SUCCESS
@@ -174,7 +177,7 @@ impl Main {
 
     /// Parses the command line. [`Constructors::run`] provides the values of user flags from the matches.
     fn into_program(mut self, args: &[OsString]) -> clap::error::Result<Program> {
-        let duplicates = flags::duplicates(&self.flags);
+        let duplicates = flags::find_duplicates(&self.flags);
         if !duplicates.is_empty() {
             let error = format!("flags are defined twice: {}\n", duplicates.join(", "));
             return Err(clap::Error::raw(clap::error::ErrorKind::ArgumentConflict, error));
@@ -186,13 +189,13 @@ impl Main {
         Ok(Program { component, version, flags, constructors })
     }
 
-    /// Runs all constructors, as [`run`](Self::run) does before anything starts, so that a test can check them. Flags have
-    /// the values of an empty command line.
+    /// Runs all constructors, as [`run`](Self::run) does before anything starts, so that a test can check the results.
+    /// Flags have the values of an empty command line.
     ///
     /// # Errors
     ///
-    /// Returns the error of the first constructor that fails. Fails if two controllers have the same name or finalizer, or
-    /// if a flag is required.
+    /// Returns the error of the first constructor that fails. Fails if two controllers have the same name or finalizer,
+    /// or if a flag is required.
     pub fn construct(self, cx: &Context) -> Result<(Vec<Controller>, Vec<Task>)> {
         let args = [OsString::from(&self.component)];
         let constructors = self.into_program(&args)?.constructors;

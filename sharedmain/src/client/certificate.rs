@@ -1,4 +1,4 @@
-//! Checks the validity period of a kubeconfig's client certificate, since the API server rejects an expired one with only
+//! The validity period of a kubeconfig's client certificate. The API server rejects an expired certificate with only
 //! "Unauthorized".
 
 use k8s_openapi::ByteString;
@@ -6,8 +6,8 @@ use kube::config::AuthInfo;
 use rustls::pki_types::{CertificateDer, pem::PemObject};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// Returns a message if the client certificate is expired or not yet valid. Returns `None` without a certificate, or if it
-/// cannot be read or parsed.
+/// Returns a message if the client certificate is expired or not yet valid. Returns `None` if the certificate is valid,
+/// if it cannot be read or parsed, or if there is none.
 pub(crate) fn validity_error(auth: &AuthInfo) -> Option<String> {
     let pem = match (&auth.client_certificate_data, &auth.client_certificate) {
         (Some(data), _) => serde_json::from_value::<ByteString>(data.as_str().into()).ok()?.0,
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
     use rcgen::{CertificateParams, KeyPair, date_time_ymd};
 
-    /// Returns a client certificate that is valid from January 1 of one year to that of another.
+    /// Returns a client certificate that is valid from January 1 of `from_year` to January 1 of `to_year`.
     fn auth(from_year: i32, to_year: i32) -> AuthInfo {
         let mut params = CertificateParams::new(vec!["user".into()]).unwrap();
         (params.not_before, params.not_after) =

@@ -1,4 +1,4 @@
-//! Causes of client errors: the root cause, whether it is transient, and texts without credentials.
+//! The root causes of client errors: their texts, without credentials, and whether they are transient.
 use std::{error::Error as StdError, io, process::Output};
 
 use kube::client::AuthError;
@@ -14,13 +14,15 @@ type ErrorRef<'a> = &'a (dyn StdError + 'static);
 pub(super) struct CredentialError(pub(super) String);
 
 /// Replaces kube's error of a failed credential plugin. kube's text contains the environment, arguments and output of
-/// the plugin, which may be secrets, and errors end up in logs, events and the readiness probe.
+/// the plugin, which may be secrets, and errors end up in logs, events and the readiness probe. Other errors stay as
+/// they are.
 pub(super) fn without_credentials(error: BoxError) -> BoxError {
     let text = chain(&*error).find_map(|link| link.downcast_ref::<AuthError>()).map(auth_text);
     text.map_or(error, |text| CredentialError(text).into())
 }
 
-/// Returns the text of the last error in the chain. Those before it only say what was being attempted.
+/// Returns the message of an API server's response or of failed credentials, or else the text of the last error in the
+/// chain: the errors before it only say what was being attempted.
 pub(crate) fn root_cause(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => format!("{} ({})", status.message, status.code),
@@ -32,8 +34,8 @@ pub(crate) fn root_cause(error: &kube::Error) -> String {
     }
 }
 
-/// Returns whether the request may succeed later: refused or reset connections, timeouts, names that do not resolve, 429
-/// and 5xx. Rejected credentials, invalid TLS and malformed responses are permanent.
+/// Returns whether the request may succeed later: refused or reset connections, timeouts, names that do not resolve,
+/// 429 and 5xx. Rejected credentials, invalid TLS and malformed responses are permanent.
 pub(crate) fn is_transient(error: &kube::Error) -> bool {
     match error {
         kube::Error::Api(status) => status.code == 429 || status.code >= 500,
@@ -60,8 +62,7 @@ pub(super) fn plugin_failure(output: &Output) -> String {
     format!("the credential plugin failed ({}): {stderr}", output.status)
 }
 
-/// Iterates over the error and its sources. This includes an error that an [`io::Error`] wraps, which its `source`
-/// skips.
+/// Iterates over the error and its sources, including an error that an [`io::Error`] wraps, which `source` would skip.
 pub(crate) fn chain<'a>(error: ErrorRef<'a>) -> impl Iterator<Item = ErrorRef<'a>> {
     std::iter::successors(Some(error), |error| source(*error))
 }

@@ -1,6 +1,6 @@
 //! Exec credential plugins of a kubeconfig, run as client-go runs them.
 //!
-//! kube runs a plugin as well, but uses its client certificate until the process ends.
+//! kube runs a plugin as well, but keeps using its client certificate after the certificate has expired.
 use std::process::{Command, Stdio};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
@@ -45,7 +45,7 @@ impl ExecPlugin {
         auth.exec.clone().filter(|_| !has_other_credentials).map(Self)
     }
 
-    /// Runs the plugin; returns the configuration with its credentials, and the time at which they expire.
+    /// Runs the plugin. Returns the configuration with its credentials, and the time at which they expire, if any.
     pub(super) fn log_in(&self, config: &Config) -> Result<(Config, Option<Timestamp>), CredentialError> {
         let Credentials { expiration_timestamp, token, client_certificate_data, client_key_data } =
             self.run()?;

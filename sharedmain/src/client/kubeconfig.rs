@@ -37,8 +37,8 @@ impl fmt::Display for Origin {
     }
 }
 
-/// Searches, in this order: `--kubeconfig`, `KUBECONFIG`, `~/.kube/config`, `--server` alone, the pod's service account.
-/// A source that is set explicitly must be valid: the search does not go on after it.
+/// Searches, in this order: `--kubeconfig`, `KUBECONFIG`, `~/.kube/config`, `--server` alone, the pod's service
+/// account. The search ends at the first source that is set or exists. An error of that source is returned.
 pub(crate) async fn find(flags: &Flags) -> Result<Access, Failure> {
     let explicit = flags.kubeconfig.clone().filter(|list| !list.0.is_empty());
     let mut access = match (explicit.or_else(home_kubeconfig), &flags.server) {
@@ -86,11 +86,11 @@ async fn from_files(list: &PathList, flags: &Flags) -> Result<Access, Failure> {
     let has_proxy = cluster.proxy_url.as_deref().is_some_and(|proxy| !proxy.is_empty());
     let mut config =
         Config::from_custom_kubeconfig(files, &options).await.map_err(|e| failed(explain(&e)))?;
-    // If the cluster has no proxy, kube has set that of the environment and ignored NO_PROXY.
+    // If the cluster has no proxy, kube has set the proxy of the environment, and ignored NO_PROXY.
     if !has_proxy {
         config.proxy_url = None;
     }
-    // A token file is rotated, so its token is newer than one in the kubeconfig.
+    // A token file is rotated, so its token is newer than a token in the kubeconfig.
     if config.auth_info.token_file.is_some() {
         config.auth_info.token = None;
     }
@@ -122,7 +122,7 @@ fn is_missing(error: &KubeconfigError) -> bool {
     matches!(error, KubeconfigError::ReadConfig(io, _) if io.kind() == std::io::ErrorKind::NotFound)
 }
 
-/// Returns the name of the context and its cluster. An error lists the names that exist.
+/// Returns the name of the context, and its cluster or that of `--cluster`. An error lists the names that exist.
 fn select_context<'a>(
     files: &'a Kubeconfig,
     options: &'a KubeConfigOptions,
@@ -182,7 +182,7 @@ fn in_cluster() -> Result<Access, Failure> {
     }
 }
 
-/// Refuses `--context` and `--cluster` without a kubeconfig, which alone has contexts and clusters.
+/// Refuses `--context` and `--cluster`, because without a kubeconfig there are no contexts and clusters.
 fn refuse_context_and_cluster(flags: &Flags) -> Result<(), Failure> {
     match [("context", &flags.context), ("cluster", &flags.cluster)] {
         [(flag, Some(name)), _] | [_, (flag, Some(name))] => {

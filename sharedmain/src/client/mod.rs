@@ -1,4 +1,4 @@
-//! The clients of a process: a bare client, and one for controllers on top of it.
+//! The clients of a process: a bare client, and on top of it the client for controllers.
 pub(crate) mod certificate;
 pub(crate) mod error;
 mod exec_plugin;
@@ -30,8 +30,8 @@ use self::{
 };
 use crate::process::failure::Failure;
 
-/// The timeout of requests that are not long-running. The API server itself ends them after 60 seconds by default, so
-/// after this time the connection is dead.
+/// The timeout of requests that are not long-running. The API server itself ends them after 60 seconds by default, so a
+/// connection that is silent for longer is dead.
 const TIMEOUT: Duration = Duration::from_secs(75);
 
 #[derive(Debug, thiserror::Error)]
@@ -45,13 +45,13 @@ pub(crate) fn user_agent(component: &str, version: &str) -> String {
 }
 
 /// Creates a transport that neither retries nor limits requests, for leader election and the start of the process. Each
-/// transport has its own connections. If there is a credential plugin, each call runs it.
+/// transport has its own connections. If there is a credential plugin, this function runs it.
 pub(crate) fn bare_transport(access: &Access, agent: &str) -> Result<Transport, Failure> {
     let failed = |why: String| Failure::new(format!("{}: {why}", access.origin));
-    // rustls cannot choose a crypto provider if dependencies enable several. This call fails if one is installed
-    // already, and that one is used.
+    // rustls cannot choose a crypto provider if dependencies enable several. If the program has installed a provider,
+    // this call fails, and that provider is used.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    access.config.proxy_url.as_ref().map_or(Ok(()), proxy::check).map_err(failed)?;
+    access.config.proxy_url.as_ref().map_or(Ok(()), proxy::check_url).map_err(failed)?;
     let mut config = access.config.clone();
     let agent = HeaderValue::try_from(agent).map_err(|e| failed(e.to_string()))?;
     config.headers.push((header::USER_AGENT, agent));
@@ -59,7 +59,7 @@ pub(crate) fn bare_transport(access: &Access, agent: &str) -> Result<Transport, 
     transport(&config, token).map_err(|e| failed(root_cause(&e)))
 }
 
-/// Creates the transport for controllers on top of a bare one: it retries requests that an overloaded API server
+/// Creates the transport for controllers on top of a bare transport: it retries requests that an overloaded API server
 /// refused, limits the rate if `per_second` is positive, and times out requests on dead connections.
 pub(crate) fn controller_transport(
     bare: &Transport,
@@ -86,7 +86,7 @@ pub(crate) fn controller_transport(
     }
 }
 
-/// Waits for the response and its whole body, since the connection may die before its end.
+/// Waits for the response and its whole body, because the connection may die before the end of the body.
 async fn collect_body(
     response: impl Future<Output = kube::Result<HttpResponse>>,
 ) -> Result<HttpResponse, BoxError> {
@@ -96,8 +96,8 @@ async fn collect_body(
 }
 
 /// Retries requests if an overloaded API server responds with `Retry-After`, as client-go does, unless the caller
-/// retries itself. A request that timed out at a gateway (504) may have been executed, so only a GET is repeated then:
-/// a second POST would create a second object under a generated name.
+/// retries itself. A request that timed out at a gateway (504) may have been executed, so of these only a GET is
+/// retried: a second POST could create a second object, under another generated name.
 #[derive(Clone)]
 struct ServerRetry(RetryPolicy);
 
@@ -125,7 +125,7 @@ impl Policy<Request<Body>, HttpResponse, BoxError> for ServerRetry {
     }
 }
 
-/// Returns whether the request is one of those that the API server calls long-running, for which it has no timeout.
+/// Returns whether the API server treats the request as long-running: then it has no timeout.
 fn is_long_running(uri: &http::Uri) -> bool {
     let is_watch = |query: &str| query.split('&').any(|pair| matches!(pair, "watch=true" | "watch=1"));
     let subresource = ResourcePath::parse(uri.path()).and_then(|path| path.subresource());
@@ -154,7 +154,12 @@ mod tests {
 
     use super::*;
 
-    /// Returns the client for controllers on top of a bare one.
+    /// Returns the client for controllers without a rate limit.
+    fn unlimited_client(bare: &Client) -> Client {
+        controller_client(bare, 0.0, 1)
+    }
+
+    /// Returns the client for controllers on top of a bare client.
     fn controller_client(bare: &Client, per_second: f64, burst: u32) -> Client {
         controller_transport(&bare.clone().into(), "default", per_second, burst).client()
     }
@@ -191,7 +196,7 @@ mod tests {
     async fn the_client_for_controllers_retries_429_and_the_bare_client_does_not() {
         let (bare, requests) = overloaded_client(2);
         assert!(get(&bare).await.is_err());
-        assert!(get(&controller_client(&bare, 0.0, 1)).await.is_ok());
+        assert!(get(&unlimited_client(&bare)).await.is_ok());
         assert_eq!(requests.load(Ordering::Relaxed), 3);
     }
 
@@ -205,7 +210,7 @@ mod tests {
             async move { Ok::<_, Infallible>(response.unwrap()) }
         });
         let start = Instant::now();
-        assert!(get(&controller_client(&Client::new(service, "default"), 0.0, 1)).await.is_err());
+        assert!(get(&unlimited_client(&Client::new(service, "default"))).await.is_err());
         assert_eq!((count.load(Ordering::Relaxed), start.elapsed()), (1, Duration::ZERO));
     }
 
@@ -217,10 +222,10 @@ mod tests {
             (StatusCode::GATEWAY_TIMEOUT, 2, 1),
         ] {
             let (bare, requests) = refusing_client(refusal, 1);
-            get(&controller_client(&bare, 0.0, 1)).await.unwrap();
+            get(&unlimited_client(&bare)).await.unwrap();
             assert_eq!(requests.load(Ordering::Relaxed), gets, "GET, {refusal}");
             let (bare, requests) = refusing_client(refusal, 1);
-            let maps: Api<ConfigMap> = Api::default_namespaced(controller_client(&bare, 0.0, 1));
+            let maps: Api<ConfigMap> = Api::default_namespaced(unlimited_client(&bare));
             let created = maps.create(&PostParams::default(), &ConfigMap::default()).await;
             assert_eq!(requests.load(Ordering::Relaxed), posts, "POST, {refusal}");
             assert_eq!(created.is_ok(), posts == 2, "POST, {refusal}");
@@ -230,7 +235,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_informer_that_retries_itself_gets_the_refusal_at_once() {
         let (bare, requests) = refusing_client(StatusCode::SERVICE_UNAVAILABLE, u32::MAX);
-        let cx = Context::new("test", controller_client(&bare, 0.0, 1));
+        let cx = Context::new("test", unlimited_client(&bare));
         let maps: Informer<ConfigMap> = cx.get();
         cx.informers().start();
         let start = Instant::now();
@@ -265,7 +270,7 @@ mod tests {
             let response = Response::builder().status(code).header(header::RETRY_AFTER, "1").body(body);
             async move { Ok::<_, Infallible>(response.unwrap()) }
         });
-        let cx = Context::new("test", controller_client(&Client::new(service, "default"), 0.0, 1));
+        let cx = Context::new("test", unlimited_client(&Client::new(service, "default")));
         let maps: Informer<ConfigMap> = cx.get();
         cx.informers().start();
         maps.synced().await;
@@ -278,7 +283,7 @@ mod tests {
             let chunks = futures::stream::pending::<Result<Vec<u8>, Infallible>>();
             Ok::<_, Infallible>(Response::new(axum::body::Body::from_stream(chunks)))
         });
-        let client = controller_client(&Client::new(endless, "default"), 0.0, 1);
+        let client = unlimited_client(&Client::new(endless, "default"));
         let response = timeout(Duration::from_secs(100), get(&client)).await.unwrap();
         assert!(response.unwrap_err().to_string().contains("did not answer within 75s"));
         let maps: Api<ConfigMap> = Api::default_namespaced(client);
@@ -305,7 +310,7 @@ mod tests {
         let never = tower::service_fn(|_: Request<Body>| {
             std::future::pending::<Result<Response<Body>, Infallible>>()
         });
-        let client = controller_client(&Client::new(never, "default"), 0.0, 1);
+        let client = unlimited_client(&Client::new(never, "default"));
         let error = get(&client).await.unwrap_err();
         assert!(error.to_string().contains("did not answer within 75s"), "{error}");
         let maps: Api<ConfigMap> = Api::default_namespaced(client);

@@ -28,7 +28,8 @@ impl ProxySettings {
         }
     }
 
-    /// Returns the proxy for this URL. Requests to loopback addresses never use a proxy.
+    /// Returns the proxy for this URL. Returns `None` if no proxy is set, if NO_PROXY excludes the host, or if the host
+    /// is a loopback address.
     pub(crate) fn for_url(&self, url: &Uri) -> Result<Option<Uri>, Failure> {
         let proxy = if url.scheme_str() == Some("http") { &self.http } else { &self.https };
         let (Some(proxy), Some(host)) = (proxy, url.host()) else { return Ok(None) };
@@ -39,15 +40,15 @@ impl ProxySettings {
             return Ok(None);
         }
         let with_scheme = if proxy.contains("://") { proxy.clone() } else { format!("http://{proxy}") };
-        // The value is not shown: it may hold a password.
+        // The error does not show the value, which may contain a password.
         with_scheme.parse().map(Some).map_err(|e| {
             Failure::new(format!("HTTPS_PROXY or HTTP_PROXY in the environment is not a URL: {e}"))
         })
     }
 }
 
-/// Checks the scheme of the proxy's URL, and that a `socks5` URL has a port. Makes no connection. kube's own error would show the password.
-pub(super) fn check(proxy: &Uri) -> Result<(), String> {
+/// Checks the scheme of the proxy's URL, and that a `socks5` URL has a port. kube's own error would show the password.
+pub(super) fn check_url(proxy: &Uri) -> Result<(), String> {
     let why = match proxy.scheme_str() {
         Some("http" | "https") => return Ok(()),
         Some("socks5") if proxy.port().is_some() => return Ok(()),
@@ -84,8 +85,8 @@ fn is_loopback_host(host: &str) -> bool {
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
-/// Returns whether an entry of NO_PROXY matches: `*`, an IP address, a CIDR range, or a domain, where a leading `.` means
-/// subdomains only. All but ranges may have a port.
+/// Returns whether an entry of NO_PROXY matches: `*`, an IP address, a CIDR range, or a domain, where a leading `.`
+/// means subdomains only. Every entry except a range may end with a port.
 fn excludes(entry: &str, host: &str, port: u16) -> bool {
     if let (Ok(range), Ok(ip)) = (entry.parse::<IpNet>(), host.parse::<IpAddr>()) {
         return range.contains(&ip);
@@ -174,7 +175,7 @@ mod tests {
             ("socks5://proxy", "socks5://proxy", "a port is required"),
             ("proxy:1080", "proxy:1080", "the scheme must be http"),
         ] {
-            let error = check(&proxy.parse().unwrap()).unwrap_err();
+            let error = check_url(&proxy.parse().unwrap()).unwrap_err();
             assert!(error.starts_with(&format!("unsupported proxy {shown}: {why}")), "{error}");
             assert!(!error.contains("hunter2") && !error.contains("user:"), "{error}");
         }
@@ -184,7 +185,7 @@ mod tests {
             "socks5://proxy:1080",
             "socks5://user:hunter2@[::1]:1080",
         ] {
-            assert_eq!(check(&proxy.parse().unwrap()), Ok(()), "{proxy}");
+            assert_eq!(check_url(&proxy.parse().unwrap()), Ok(()), "{proxy}");
         }
     }
 

@@ -7,8 +7,8 @@ use tower::{Service, ServiceExt, service_fn};
 
 /// Limits the requests of all clones of a service by one token bucket, as client-go does.
 ///
-/// A request takes its token when the service is called, and then waits for it. A request that is not polled delays no
-/// other.
+/// A request takes its token when the service is called, and is sent once the token is available. A request that is not
+/// polled does not delay others.
 pub(crate) fn rate_limited<R, S>(
     service: S,
     per_second: f64,

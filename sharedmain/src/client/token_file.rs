@@ -8,8 +8,8 @@ use tokio::time::Instant;
 /// The age at which the file is read again. It is short compared to the lifetime of any token.
 const MAX_AGE: Duration = Duration::from_secs(10);
 
-/// A token file. When the token is used, it is read again if it is older than ten seconds. While the file cannot be
-/// read, for example during its replacement, the last token stays in use.
+/// A token file. It is read again when the token is used more than ten seconds after the last read. While the file
+/// cannot be read, for example during its replacement, the last token stays in use.
 pub(crate) struct TokenFile {
     path: String,
     /// The time of the last read, and the header with the token.
@@ -53,7 +53,7 @@ fn read(path: &str) -> Result<HeaderValue, String> {
 mod tests {
     use super::*;
 
-    fn file(text: &str) -> tempfile::NamedTempFile {
+    fn file_with(text: &str) -> tempfile::NamedTempFile {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(&file, text).unwrap();
         file
@@ -64,7 +64,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_rotated_token_is_used_within_ten_seconds() {
-        let file = file("first\n");
+        let file = file_with("first\n");
         let token = open(&file).unwrap();
         assert_eq!(token.header(), "Bearer first");
         std::fs::write(&file, "second").unwrap();
@@ -74,7 +74,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_last_token_is_kept_while_the_file_cannot_be_read() {
-        let file = file("first");
+        let file = file_with("first");
         let token = open(&file).unwrap();
         std::fs::write(&file, "").unwrap();
         tokio::time::advance(MAX_AGE * 2).await;
@@ -83,9 +83,12 @@ mod tests {
 
     #[test]
     fn an_error_names_the_file_without_a_token() {
-        assert!(open(&file("\n")).err().unwrap().ends_with("is empty"));
+        assert!(open(&file_with("\n")).err().unwrap().ends_with("is empty"));
         assert!(
-            open(&file("a\nb")).err().unwrap().ends_with("contains characters that are invalid in a token")
+            open(&file_with("a\nb"))
+                .err()
+                .unwrap()
+                .ends_with("contains characters that are invalid in a token")
         );
         let missing = TokenFile::open("/nowhere/token".into()).err().unwrap();
         assert!(missing.starts_with("token file /nowhere/token: No such file"), "{missing}");

@@ -8,11 +8,11 @@ use super::error::ConfigError;
 const ZAP_KEY: &str = "zap-logger-config";
 const COMPONENT_PREFIX: &str = "loglevel.";
 
-/// The log levels of all components. Of zap's configuration only the level is used; lines are always JSON, or text on a
-/// terminal.
+/// The log levels of all components. Of zap's configuration, only the level is used: lines are always text on a
+/// terminal, and JSON elsewhere.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct LoggingConfig {
-    level: Option<LevelFilter>,
+    common_level: Option<LevelFilter>,
     components: BTreeMap<String, LevelFilter>,
 }
 
@@ -20,7 +20,7 @@ impl LoggingConfig {
     /// Parses the data of the ConfigMap. An empty value counts as unset.
     pub(crate) fn parse(data: &BTreeMap<String, String>) -> Result<Self, ConfigError> {
         let zap = data.get(ZAP_KEY).filter(|zap| !zap.trim().is_empty());
-        let level = zap.map(|zap| parse_zap_level(zap)).transpose()?;
+        let common_level = zap.map(|zap| parse_zap_level(zap)).transpose()?;
         let mut components = BTreeMap::new();
         for (key, value) in data {
             let component = key.strip_prefix(COMPONENT_PREFIX).filter(|component| !component.is_empty());
@@ -28,12 +28,12 @@ impl LoggingConfig {
                 components.insert(component.to_owned(), parse_level(key, value)?);
             }
         }
-        Ok(Self { level, components })
+        Ok(Self { common_level, components })
     }
 
-    /// Returns the level of the component, or else the level for all, or else info.
+    /// Returns the level of the component, or else the common level, or else info.
     pub(crate) fn level_of(&self, component: &str) -> LevelFilter {
-        self.components.get(component).copied().or(self.level).unwrap_or(LevelFilter::INFO)
+        self.components.get(component).copied().or(self.common_level).unwrap_or(LevelFilter::INFO)
     }
 }
 
@@ -49,7 +49,8 @@ fn parse_zap_level(text: &str) -> Result<LevelFilter, ConfigError> {
     parse_level(&format!("{ZAP_KEY}.level"), &zap.level)
 }
 
-/// Parses a level of zap. Above `error`, only the line that ends the process is written.
+/// Parses a level of zap. An empty level is info. At the levels above `error`, only the line that ends the process is
+/// written.
 fn parse_level(key: &str, value: &str) -> Result<LevelFilter, ConfigError> {
     match value.to_ascii_lowercase().as_str() {
         "debug" => Ok(LevelFilter::DEBUG),

@@ -26,7 +26,7 @@ impl Default for ConfigMapNames {
     }
 }
 
-/// The contents of the ConfigMaps. A ConfigMap that does not exist has the defaults.
+/// The contents of the ConfigMaps, with the defaults for each ConfigMap that does not exist.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ConfigMaps {
     pub(crate) logging: LoggingConfig,

@@ -24,12 +24,12 @@ pub(crate) struct ObservabilityConfig {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Metrics {
     None,
-    /// Prometheus scrapes them. `metrics-endpoint` may set the port, or address and port, to listen on.
+    /// Prometheus scrapes the metrics. `metrics-endpoint` may set the port, or address and port, to listen on.
     Prometheus {
         host: Option<IpAddr>,
         port: Option<u16>,
     },
-    /// They are pushed to a collector at an interval.
+    /// The process pushes the metrics to a collector at an interval.
     Push {
         endpoint: Endpoint,
         interval: Duration,
@@ -55,7 +55,7 @@ impl ObservabilityConfig {
     /// Parses the data of the ConfigMap. An empty value counts as unset.
     pub(crate) fn parse(data: &BTreeMap<String, String>) -> Result<Self, ConfigError> {
         let values = Values(data);
-        // Go processes export runtime metrics at this interval. There are none here, but the value must be valid.
+        // Only Go processes have metrics of Go's runtime to export at this interval, but the value must be valid.
         values.duration("runtime-export-interval")?;
         if !matches!(values.get("metrics-temporality"), "" | "cumulative") {
             return Err(values.invalid("metrics-temporality", "not supported, only cumulative"));
@@ -72,8 +72,8 @@ impl ObservabilityConfig {
         })
     }
 
-    /// Returns whether both configure the same exports of metrics and traces. A change of these takes effect only at
-    /// the next start.
+    /// Returns whether both configurations have the same exports of metrics and traces. Changes of exports take effect
+    /// only at the next start.
     pub(crate) fn has_same_exports(&self, other: &Self) -> bool {
         (&self.metrics, &self.tracing, self.sampling_rate)
             == (&other.metrics, &other.tracing, other.sampling_rate)
@@ -84,6 +84,7 @@ impl ObservabilityConfig {
 struct Values<'a>(&'a BTreeMap<String, String>);
 
 impl Values<'_> {
+    /// Returns the trimmed value, which is empty if the key is missing.
     fn get(&self, key: &str) -> &str {
         self.0.get(key).map_or("", |value| value.trim())
     }
@@ -130,7 +131,7 @@ impl Values<'_> {
                 let why = format!("needed where {signal}-protocol is {protocol}: the URL of the collector");
                 Err(self.invalid(&key, why))
             }
-            // A password would appear in the log, and would not be sent.
+            // A password would appear in the log, and would not be sent to the collector.
             text if text.contains('@') => {
                 Err(self
                     .invalid(&key, "not a URL without `@`: credentials are for OTEL_EXPORTER_OTLP_HEADERS"))
@@ -140,7 +141,7 @@ impl Values<'_> {
         }
     }
 
-    /// Returns `export`, whose protocol has no endpoint, if none is set.
+    /// Returns `export`, whose protocol has no endpoint, or an error if an endpoint is set.
     fn without_endpoint<T>(&self, signal: &str, export: T) -> Result<T, ConfigError> {
         let (endpoint, protocol) = (format!("{signal}-endpoint"), format!("{signal}-protocol"));
         match (self.get(&endpoint), self.get(&protocol)) {
@@ -166,7 +167,7 @@ impl Values<'_> {
         Ok(Metrics::Prometheus { host, port: Some(port.parse().map_err(|_| invalid())?) })
     }
 
-    /// Parses a duration. Returns `None` if the default applies: there is no value, or it is zero.
+    /// Parses a duration. Returns `None` for an empty value or zero: then the default applies.
     fn duration(&self, key: &str) -> Result<Option<Duration>, ConfigError> {
         match self.get(key) {
             "" => Ok(None),

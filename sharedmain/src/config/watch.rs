@@ -19,8 +19,8 @@ use crate::observe::{logging::Logging, profiling::Profiling};
 
 type Data = BTreeMap<String, String>;
 
-/// Applies changes of the ConfigMaps: the log level and profiling at once. For settings that only take effect at the next
-/// start it logs a warning. An invalid ConfigMap is logged, and the previous settings stay in effect.
+/// Applies changes of the log level and of profiling at once, and logs a warning for other changes, which take effect
+/// only at the next start. An invalid ConfigMap is logged, and the previous settings stay in effect.
 #[derive(Clone)]
 pub(crate) struct ConfigWatcher {
     component: String,
@@ -40,16 +40,16 @@ impl ConfigWatcher {
         }
     }
 
-    /// Applies the settings that the process starts with.
+    /// Applies the settings that the process starts with, and stores them to compare changes with them.
     pub(crate) fn start(&self, maps: &ConfigMaps) {
         self.apply_logging(&maps.logging);
-        self.profiling.set(maps.observability.profiling);
-        // It cannot be set already: a process starts once.
+        self.profiling.set_enabled(maps.observability.profiling);
+        // Cannot fail: a process starts once.
         let _ = self.at_start.set(maps.clone());
     }
 
-    /// Creates the informers of the ConfigMaps: that of `config-leader-election` only with leader election. They run
-    /// until the returned handles are dropped.
+    /// Creates the informers of the ConfigMaps, but that of `config-leader-election` only if `has_leader_election`.
+    /// Dropping a returned handle ends its informer.
     pub(crate) fn watch(
         &self,
         cx: &Context,
@@ -79,7 +79,7 @@ impl ConfigWatcher {
 
     fn observability_changed(&self, data: &Data) -> Result<(), ConfigError> {
         let config = ObservabilityConfig::parse(data)?;
-        self.profiling.set(config.profiling);
+        self.profiling.set_enabled(config.profiling);
         if self.at_start.get().is_some_and(|maps| !maps.observability.has_same_exports(&config)) {
             tracing::warn!(
                 "config-observability: the export of metrics and traces changes at the next start"

@@ -44,7 +44,7 @@ impl HealthCheck for ProcessHealth {
     }
 }
 
-/// Describes an informer that has not synced, for which its controller waits.
+/// Describes an informer that has not synced, for which its controller waits. Returns `None` for a synced informer.
 fn not_synced(informer: &str, state: &InformerState) -> Option<String> {
     match state {
         InformerState::NotStarted => Some(format!("the informer of {informer} is not started yet")),
@@ -71,7 +71,7 @@ fn stuck_reconcile(controller: &str, work: &RunningPass) -> String {
     format!("{controller}: the reconcile of {} has been running for {}s", work.key, work.age.as_secs())
 }
 
-/// Returns the time since then in seconds.
+/// Returns the seconds since this time.
 fn age(since: Instant) -> u64 {
     since.elapsed().as_secs()
 }

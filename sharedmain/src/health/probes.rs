@@ -4,7 +4,7 @@ use std::sync::Arc;
 use axum::{Router, extract::State, http::StatusCode, routing::get};
 use parking_lot::RwLock;
 
-/// Checks of a running process. Each returns the reasons why it fails, one a line, or nothing.
+/// Checks of a running process. Each method returns the reasons why the check fails, or an empty list.
 pub(crate) trait HealthCheck: Send + Sync {
     /// The reasons why the process cannot do its work yet.
     fn unready(&self) -> Vec<String>;
@@ -12,7 +12,8 @@ pub(crate) trait HealthCheck: Send + Sync {
     fn unhealthy(&self) -> Vec<String>;
 }
 
-/// Answers `GET /readiness` and `GET /health` during the whole life of the process: with 200, or with 503 and the reasons.
+/// Answers `GET /readiness` and `GET /health` during the whole life of the process: with 200, or with 503 and the
+/// reasons.
 #[derive(Clone)]
 pub(crate) struct Probes(Arc<RwLock<Phase>>);
 
@@ -23,7 +24,7 @@ enum Phase {
 }
 
 impl Probes {
-    /// Creates the probes of a starting process, which is healthy, and not ready for this reason.
+    /// Creates the probes of a starting process, which is healthy but not ready. `why` is the reason.
     pub(crate) fn starting(why: &str) -> Self {
         Self(Arc::new(RwLock::new(Phase::Starting(why.to_owned()))))
     }

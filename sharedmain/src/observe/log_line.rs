@@ -19,8 +19,8 @@ impl Fields {
         Self(Vec::with_capacity(fields))
     }
 
-    /// Sets a field. If every line has a key of that name, the name gets the prefix `fields.`, so that no line has a
-    /// key twice.
+    /// Sets a field. If its name is a key that every line has, the name gets the prefix `fields.`, so that no line has
+    /// a key twice.
     pub(super) fn set(&mut self, name: &'static str, value: impl Into<Value>) {
         let name = match name {
             "severity" => "fields.severity",
@@ -125,11 +125,11 @@ impl Line<'_> {
     }
 
     /// Formats `12:00:00.000 INFO    message name=value` and a newline.
-    pub(super) fn text(mut self, colors: bool) -> String {
+    pub(super) fn text(mut self, has_colors: bool) -> String {
         let message = self.fields.take(MESSAGE).map(|message| plain(&message)).unwrap_or_default();
         let time = self.time.to_zoned(jiff::tz::TimeZone::system()).strftime("%H:%M:%S%.3f").to_string();
         let Severity { word, color } = self.severity;
-        let (color, dim, reset) = if colors { (color, "\x1b[2m", "\x1b[0m") } else { ("", "", "") };
+        let (color, dim, reset) = if has_colors { (color, "\x1b[2m", "\x1b[0m") } else { ("", "", "") };
         let mut line = format!("{dim}{time}{reset} {color}{word:<7}{reset} {message}");
         for (name, value) in &self.fields.0 {
             let _ = write!(line, " {dim}{name}={reset}{}", plain(value));
@@ -147,7 +147,7 @@ fn plain(value: &Value) -> String {
 mod tests {
     use super::*;
 
-    fn line() -> Line<'static> {
+    fn example_line() -> Line<'static> {
         let mut fields = Fields::default();
         fields.set("knative.dev/key", "default/a");
         fields.set("message", "it \"failed\"\nbadly");
@@ -165,7 +165,7 @@ mod tests {
     #[test]
     fn json_has_the_keys_of_knative_on_one_line() {
         assert_eq!(
-            line().json(),
+            example_line().json(),
             "{\"severity\":\"WARNING\",\"timestamp\":\"1970-01-01T00:00:01.500000Z\",\"logger\":\"controller\",\
              \"caller\":\"krate/a.rs:1\",\"message\":\"it \\\"failed\\\"\\nbadly\",\
              \"knative.dev/key\":\"default/a\",\"tries\":3}\n"
@@ -175,7 +175,7 @@ mod tests {
     /// Most JSON parsers keep only one of two equal keys.
     #[test]
     fn json_has_no_key_twice() {
-        let mut line = line();
+        let mut line = example_line();
         for name in ["severity", "timestamp", "logger", "caller"] {
             line.fields.set(name, "mine");
         }
@@ -189,7 +189,8 @@ mod tests {
 
     #[test]
     fn text_has_the_message_and_the_fields() {
-        let text = line().text(false);
+        let has_colors = false;
+        let text = example_line().text(has_colors);
         assert!(
             text.ends_with(" WARNING it \"failed\"\nbadly knative.dev/key=default/a tries=3\n"),
             "{text}"

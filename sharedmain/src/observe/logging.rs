@@ -27,7 +27,7 @@ pub(crate) struct Logging {
     level: Arc<Mutex<LevelFilter>>,
     /// Whether RUST_LOG is set, which overrides the ConfigMap.
     has_rust_log: bool,
-    /// The log level does not affect it.
+    /// The tracer of spans, which the log level does not affect.
     pub(crate) tracer: LateTracer,
 }
 
@@ -40,8 +40,8 @@ struct Style {
 }
 
 impl Logging {
-    /// Installs the log for all events. If the program has installed another subscriber, that one stays and gets a
-    /// warning.
+    /// Installs the log for all events. If the program has installed another subscriber, that subscriber
+    /// stays, and gets a warning.
     pub(crate) fn install(component: &str, pod: Option<&str>, rust_log: Option<&str>) -> Self {
         let mut common = Fields::default();
         if let Some(pod) = pod {
@@ -78,7 +78,7 @@ impl Logging {
         }
     }
 
-    /// Writes the line that ends the process, at any level.
+    /// Writes the line that ends the process, whatever the log level is.
     pub(crate) fn fatal(&self, failure: &Failure) {
         let mut fields = Fields::default();
         fields.set("message", failure.to_string());
@@ -90,7 +90,7 @@ impl Logging {
 /// requests without their URL.
 const KUBE_CLIENT_OFF: &str = "kube_client::client=off";
 
-/// Returns the filter for a level. At debug it leaves out the details of connections.
+/// Returns the filter for a level. The filter for debug leaves out the details of connections.
 fn level_filter(level: LevelFilter) -> EnvFilter {
     let libraries = match level {
         LevelFilter::DEBUG => ",hyper=info,hyper_util=info,rustls=info,tower=info",

@@ -9,7 +9,7 @@ use axum::{
 use prometheus::{Registry, TEXT_FORMAT, TextEncoder};
 
 /// Creates the registry of the process, with metrics of the process itself on Linux.
-pub(crate) fn registry() -> Registry {
+pub(crate) fn new_registry() -> Registry {
     let registry = Registry::new();
     #[cfg(target_os = "linux")]
     if let Err(error) =
@@ -40,7 +40,7 @@ mod tests {
 
     #[tokio::test]
     async fn metrics_are_in_the_text_format_of_prometheus() {
-        let registry = registry();
+        let registry = new_registry();
         let counter = prometheus::IntCounter::new("passes_total", "Passes.").unwrap();
         registry.register(Box::new(counter.clone())).unwrap();
         counter.inc();

@@ -18,7 +18,7 @@ use tracing_subscriber::{
 const NOISY_LIBRARIES: [&str; 8] =
     ["h2", "hyper", "hyper_rustls", "hyper_util", "opentelemetry", "rustls", "tonic", "tower"];
 
-/// A tracer that is enabled after the log is installed, once the configuration is read. Until then it gets no spans and
+/// A tracer that is installed with the log, and enabled once the configuration is read. Until then it gets no spans and
 /// no events.
 #[derive(Clone, Default)]
 pub(crate) struct LateTracer(Arc<OnceLock<SdkTracer>>);
@@ -32,7 +32,7 @@ impl LateTracer {
     }
 
     /// Returns the layer that exports reconciles, the user's spans and their requests to the API server. The log level
-    /// does not affect it.
+    /// does not affect the layer.
     pub(super) fn layer<S: Subscriber + for<'a> LookupSpan<'a>>(&self) -> impl Layer<S> + use<S> {
         OpenTelemetryLayer::new(self.clone())
             .with_threads(false)
@@ -79,8 +79,8 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Filter<S> for LateTracer {
     }
 }
 
-/// Returns whether a span or an event is exported. Those of kube's client are not: they may contain the body of a
-/// Secret.
+/// Returns whether a span or an event is exported: those of level info or above, except for noisy libraries and for
+/// kube's client, whose events may contain the body of a Secret.
 fn is_exported(metadata: &Metadata<'_>) -> bool {
     let krate = metadata.target().split("::").next().unwrap_or_default();
     *metadata.level() <= Level::INFO && krate != "kube_client" && !NOISY_LIBRARIES.contains(&krate)
@@ -111,13 +111,16 @@ mod tests {
         tracing::debug_span!(target: "kube_client::client::builder", "HTTP").in_scope(|| {});
     }
 
-    fn exported(enable: bool) -> Vec<SpanData> {
+    const ENABLED: bool = true;
+    const NOT_ENABLED: bool = false;
+
+    fn exported(is_enabled: bool) -> Vec<SpanData> {
         let tracer = LateTracer::default();
         let exporter = InMemorySpanExporter::default();
         let provider = SdkTracerProvider::builder().with_simple_exporter(exporter.clone()).build();
         tracing::subscriber::with_default(Registry::default().with(tracer.layer()), || {
             reconcile_once();
-            if enable {
+            if is_enabled {
                 tracer.enable(&provider);
                 reconcile_once();
                 // Requests outside of a span are not exported.
@@ -130,8 +133,8 @@ mod tests {
 
     #[test]
     fn reconciles_and_their_requests_are_exported_once_enabled() {
-        assert!(exported(false).is_empty());
-        let spans = exported(true);
+        assert!(exported(NOT_ENABLED).is_empty());
+        let spans = exported(ENABLED);
         let names: Vec<_> = spans.iter().map(|span| &*span.name).collect();
         assert_eq!(names, ["HTTP", "reconcile"]);
         let [request, reconcile] = &spans[..] else { panic!("{spans:#?}") };

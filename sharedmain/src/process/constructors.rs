@@ -17,7 +17,7 @@ type ProvideFlags = fn(&Context, &ArgMatches) -> clap::error::Result<()>;
 #[derive(Default)]
 pub(crate) struct Constructors {
     pub(crate) flags: Vec<ProvideFlags>,
-    /// The command line that the flags are read from.
+    /// The parsed command line, from which `flags` read their values.
     pub(crate) matches: ArgMatches,
     pub(crate) values: Vec<Provide>,
     pub(crate) controllers: Vec<Constructor<Controller>>,
@@ -34,8 +34,8 @@ pub(crate) struct Constructed {
 
 impl Constructors {
     /// Provides flags and values, which all constructors may use, and then constructs controllers, webhook and tasks.
-    /// Disabled controllers are constructed as well, because their names are only known then. They are dropped, and their
-    /// informers never start. A disabled webhook is not constructed: its name is known.
+    /// A disabled controller is constructed too, because its name is unknown before, and then dropped, so that its
+    /// informers never start. A disabled webhook is not constructed, because its name is known.
     pub(crate) fn run(self, cx: &Context, disabled: &[String]) -> Result<Constructed, Failure> {
         check_webhooks(&self.webhooks)?;
         for provide_flags in self.flags {
@@ -63,7 +63,8 @@ impl Constructors {
     }
 }
 
-/// Returns the webhooks to construct, and the names of the controllers that are still to be disabled.
+/// Returns the webhooks to construct, none if they are disabled, and the names of the disabled controllers other than
+/// the webhook's. A program without a webhook may have a controller with that name.
 fn enabled_webhooks<'a>(
     webhooks: Vec<Constructor<Webhook>>,
     cx: &Context,
@@ -80,8 +81,8 @@ fn enabled_webhooks<'a>(
 }
 
 fn assemble_webhook(constructor: Constructor<Webhook>) -> Constructor<(Controller, Task, Health)> {
-    // The controller of the certificate has its own Context, so that it does not wait for informers that the webhook's
-    // code uses, such as that of a CustomResource that is not installed.
+    // The controller of the certificate has its own Context, so that it does not wait for the informers of the
+    // webhook's code: their CustomResourceDefinitions may be missing.
     Box::new(move |cx| webhook::assemble(&cx.scoped(), constructor(cx)?))
 }
 
@@ -114,7 +115,7 @@ fn check_names(controllers: &[Controller]) -> Result<(), Failure> {
     }
 }
 
-/// Refuses controllers with an error that would make every reconcile fail.
+/// Refuses a controller whose settings would make every reconcile fail.
 fn check_settings(controllers: &[Controller]) -> Result<(), Failure> {
     controllers.iter().try_for_each(|controller| {
         let failed = |e| Failure::new(format!("the controller {} cannot run: {e}", controller.name()));

@@ -26,8 +26,8 @@ impl Host {
 ///
 /// # Errors
 ///
-/// Fails if the address or the port is not available. The text names the setting that chooses another address, or the
-/// `variable`, if there is one, that chooses another port.
+/// Fails if the address or the port is not available. The text names the setting that chooses another address, or else
+/// the environment variable `variable`, if any, that chooses another port.
 pub(crate) async fn open(
     purpose: &str,
     host: Option<Host>,
@@ -63,7 +63,7 @@ async fn bind_all_interfaces(port: u16) -> io::Result<TcpListener> {
     }
 }
 
-/// Parses the host of a setting: an IP address or `localhost`.
+/// Parses the host of a setting: an IP address, or `localhost`, which is 127.0.0.1.
 pub(crate) fn parse_host(host: &str) -> Option<IpAddr> {
     match host {
         "localhost" => Some(Ipv4Addr::LOCALHOST.into()),

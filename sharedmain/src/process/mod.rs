@@ -1,4 +1,4 @@
-//! The life of a process: how it is constructed, started and stopped.
+//! The life cycle of a process: its construction, start and shutdown.
 pub(crate) mod constructors;
 pub(crate) mod failure;
 mod lifecycle;

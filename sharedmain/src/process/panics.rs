@@ -7,7 +7,7 @@ use std::{
 };
 
 thread_local! {
-    /// Set while [`catch_panic`] runs on this thread. Its caller reports the panic, so the hook does not log it.
+    /// Set while [`catch_panic`] runs on this thread. Its caller reports the panic, so the panic hook does not log it.
     static IS_CAUGHT: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -21,7 +21,7 @@ pub(super) fn log_panics() {
 }
 
 fn log(info: &PanicHookInfo<'_>) {
-    let message = message(info.payload());
+    let message = message_of(info.payload());
     let location = info.location().map(ToString::to_string).unwrap_or_default();
     let trace = Backtrace::capture();
     if trace.status() == BacktraceStatus::Captured {
@@ -36,11 +36,11 @@ pub(super) fn catch_panic<T>(run: impl FnOnce() -> T) -> Result<T, String> {
     let before = IS_CAUGHT.replace(true);
     let result = catch_unwind(AssertUnwindSafe(run));
     IS_CAUGHT.set(before);
-    result.map_err(|payload| message(&*payload).to_owned())
+    result.map_err(|payload| message_of(&*payload).to_owned())
 }
 
 /// Returns the message of a panic, or `no message` if the payload is no string.
-pub(super) fn message(payload: &(dyn Any + Send)) -> &str {
+pub(super) fn message_of(payload: &(dyn Any + Send)) -> &str {
     let literal = payload.downcast_ref::<&'static str>().copied();
     literal.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }

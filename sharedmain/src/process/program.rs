@@ -54,7 +54,7 @@ impl Program {
         });
         let logging = Logging::install(&self.component, pod, rust_log);
         panics::log_panics();
-        match environment.and_then(|environment| self.block_on(environment, logging.clone())) {
+        match environment.and_then(|environment| self.run_in_runtime(environment, logging.clone())) {
             Ok(()) => ExitCode::SUCCESS,
             Err(failure) => {
                 logging.fatal(&failure);
@@ -63,13 +63,14 @@ impl Program {
         }
     }
 
-    fn block_on(self, environment: Environment, logging: Logging) -> Result<(), Failure> {
+    /// Installs the signal handlers, starts a runtime, and runs the process in it.
+    fn run_in_runtime(self, environment: Environment, logging: Logging) -> Result<(), Failure> {
         refuse_outer_runtime()?;
         let lifecycle = Lifecycle::new();
-        let signalled = lifecycle.clone();
+        let lifecycle_to_stop = lifecycle.clone();
         signals::handle(move |signal| {
             tracing::info!("received {signal}: shutting down");
-            signalled.stop();
+            lifecycle_to_stop.stop();
         })?;
         let failed = |e| Failure::new(format!("failed to start the tokio runtime: {e}"));
         let processors = thread::available_parallelism().map_or(1, NonZero::get);
@@ -80,8 +81,8 @@ impl Program {
         result
     }
 
-    /// Runs the process until it has shut down. It checks local settings first, then those of the API server. No
-    /// controller starts before both are valid.
+    /// Runs the process until it has shut down. It checks the kubeconfig and the constructors first, then the version
+    /// and the ConfigMaps of the API server. No controller starts before all are valid.
     async fn run_process(
         self,
         environment: Environment,
@@ -91,8 +92,9 @@ impl Program {
         let Lifecycle { probes, shutdown, .. } = lifecycle.clone();
         let access = kubeconfig::find(&self.flags).await?;
         let participant = Participant::new(self.flags.disable_ha, &environment)?;
+        let has_leader_election = participant.is_some();
         let mut process =
-            self.construct(access, environment, logging, participant.is_some(), shutdown.clone())?;
+            self.construct(access, environment, logging, has_leader_election, shutdown.clone())?;
         process.serve_probes(&probes).await?;
         let (election, exports) = tokio::select! {
             connected = process.connect(participant, &shutdown) => connected?,
@@ -121,7 +123,7 @@ impl Program {
         let namespace = &access.config.default_namespace;
         let transport =
             client::controller_transport(&bare, namespace, flags.kube_api_qps, flags.kube_api_burst);
-        let registry = metrics::registry();
+        let registry = metrics::new_registry();
         let cx = Context::builder(&component, transport)
             .system_namespace(environment.system_namespace.clone())
             .metrics(registry.clone())
@@ -252,7 +254,8 @@ impl Process {
         listen::serve("metrics", host, port, "METRICS_PROMETHEUS_PORT", router).await
     }
 
-    /// Opens the port of profiles, unless there is no system namespace: then no ConfigMap can enable profiling.
+    /// Opens the port of profiles. Does nothing without a system namespace, because no ConfigMap could enable
+    /// profiling.
     async fn serve_profiles(&self) -> Result<(), Failure> {
         if self.environment.system_namespace.is_none() {
             return Ok(());

@@ -17,12 +17,12 @@ use crate::observe::otlp::Exports;
 
 /// The time that controllers get after the shutdown deadline to drop their reconciles.
 const GRACE: Duration = Duration::from_secs(1);
-/// The time to release leases. Electors give up by themselves before it ends.
+/// The time to release leases. Electors give up before it ends.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(15);
 /// The time to publish queued events.
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(5);
-/// The limits of the time to export the last metrics and spans. Between them it is the time until the shutdown
-/// deadline.
+/// The export of the last metrics and spans may take the time that is left until the shutdown deadline, within these
+/// limits.
 const MIN_EXPORT_TIMEOUT: Duration = Duration::from_secs(1);
 const MAX_EXPORT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -68,8 +68,8 @@ impl Running {
         self.controllers.spawn(controller.run(run));
     }
 
-    /// Starts the electors once the informers of the controller have synced. A replica that is not able to work yet must
-    /// not keep others from working.
+    /// Starts the electors once the informers of the controller have synced, unless the process is asked to stop
+    /// before. A replica that is not able to work yet must not keep others from working.
     fn start_electors(&mut self, electors: Electors, controller: &Controller) {
         let synced = join_all(controller.informers().iter().map(|informer| informer.synced()));
         let (shutdown, all_drained) = (self.lifecycle.shutdown.clone(), self.all_drained.1.clone());
@@ -88,7 +88,7 @@ impl Running {
             match AssertUnwindSafe(run).catch_unwind().await {
                 Ok(Ok(())) => Ok(name),
                 Ok(Err(e)) => Err(format!("task {name} failed: {e}")),
-                Err(panic) => Err(format!("task {name} panicked: {}", panics::message(&*panic))),
+                Err(panic) => Err(format!("task {name} panicked: {}", panics::message_of(&*panic))),
             }
         });
     }
@@ -116,8 +116,9 @@ impl Running {
         }
     }
 
-    /// Waits for reconciles and tasks until the deadline. Leases are released after the reconciles have ended; if one
-    /// does not end, they are left to expire.
+    /// Waits for reconciles and tasks until the deadline. Leases are released after all reconciles have ended; if a
+    /// reconcile does not end, the leases are left to expire. Publishes events and exports metrics and spans at the
+    /// end.
     async fn shut_down(mut self, recorder: Recorder, exports: Exports) -> Result<(), Failure> {
         let deadline = Instant::now() + self.shutdown_timeout;
         let ((), task_result) = tokio::join!(
@@ -145,8 +146,8 @@ fn check_task_end(ended: Result<Result<String, String>, JoinError>) -> Result<()
     Ok(())
 }
 
-/// Checks that a controller or an elector has not ended before the shutdown: the process would go on without doing its
-/// work.
+/// Returns an error if a controller or an elector has panicked, or has ended before the shutdown: the process would go
+/// on without its work.
 fn check_end<T>(what: &str, ended: Result<T, JoinError>, shutdown: &Shutdown) -> Result<(), Failure> {
     match ended {
         Ok(_) if shutdown.is_down() => Ok(()),
@@ -157,12 +158,12 @@ fn check_end<T>(what: &str, ended: Result<T, JoinError>, shutdown: &Shutdown) ->
 
 fn panic_text(error: JoinError) -> String {
     match error.try_into_panic() {
-        Ok(payload) => panics::message(&*payload).to_owned(),
+        Ok(payload) => panics::message_of(&*payload).to_owned(),
         Err(error) => error.to_string(),
     }
 }
 
-/// Waits for the controllers until the deadline, and returns whether all have ended.
+/// Waits for the controllers until the deadline, and aborts the others. Returns whether all have ended.
 async fn drain(controllers: &mut JoinSet<Drained>, deadline: Instant) -> bool {
     let mut dropped = 0;
     while let Ok(Some(drained)) = timeout_at(deadline, controllers.join_next()).await {
@@ -185,7 +186,7 @@ async fn join_electors(electors: &mut JoinSet<()>) {
     while let Ok(Some(_)) = timeout_at(deadline, electors.join_next()).await {}
 }
 
-/// Waits for all tasks until the deadline, also after one has failed.
+/// Waits for the tasks until the deadline, and drops the others. Returns the error of the first task that failed.
 async fn join_tasks(tasks: &mut JoinSet<Result<String, String>>, deadline: Instant) -> Result<(), Failure> {
     let mut result = Ok(());
     while let Ok(Some(ended)) = timeout_at(deadline, tasks.join_next()).await {

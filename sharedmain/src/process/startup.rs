@@ -1,4 +1,4 @@
-//! The first requests of a process, which are retried until the API server answers or the startup timeout ends.
+//! The first requests of a process. Transient errors are retried until the startup timeout ends.
 use std::{fmt, future::Future, io, time::Duration};
 
 use kube::Client;
@@ -28,12 +28,12 @@ pub(crate) struct Startup<'a> {
 }
 
 impl<'a> Startup<'a> {
-    /// Starts the timeout.
+    /// Creates the access, whose timeout starts now.
     pub(crate) fn new(access: &'a Access, timeout: Duration) -> Self {
         Self { access, timeout, deadline: Instant::now() + timeout }
     }
 
-    /// Checks that the server responds, accepts the credentials and is new enough.
+    /// Checks that the server responds, accepts the credentials and is new enough. Returns its version.
     pub(crate) async fn check_version(&self, client: &Client, minimum: &Version) -> Result<Version, Failure> {
         let info = self.retry(|| client.apiserver_version()).await.map_err(|e| self.failure(&e))?;
         let text = info.git_version;
@@ -48,7 +48,8 @@ impl<'a> Startup<'a> {
         )))
     }
 
-    /// Repeats the request while it fails with a transient error. Logs the first failure, and then one every ten seconds.
+    /// Repeats the request while it fails with a transient error, until the timeout. Logs the first failure, and after
+    /// that at most one in ten seconds.
     pub(crate) async fn retry<T, F>(&self, request: impl Fn() -> F) -> kube::Result<T>
     where
         F: Future<Output = kube::Result<T>>,
@@ -117,7 +118,7 @@ mod tests {
     use super::*;
     use crate::client::kubeconfig::Origin;
 
-    fn access() -> Access {
+    fn test_access() -> Access {
         let config = kube::Config::new("https://api.example.com:6443".parse().unwrap());
         Access { config, origin: Origin::Pod }
     }
@@ -131,7 +132,7 @@ mod tests {
     /// Answers requests with these responses in turn, and repeats the last one. Returns the result, the number of
     /// requests, and the time that they took.
     async fn retry_with(responses: &[fn() -> kube::Result<u8>]) -> (Result<u8, String>, usize, Duration) {
-        let access = access();
+        let access = test_access();
         let startup = Startup::new(&access, Duration::from_secs(60));
         let (start, count) = (Instant::now(), RefCell::new(0));
         let result = startup
@@ -173,7 +174,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_server_that_never_responds_is_given_up_after_the_minute() {
-        let access = access();
+        let access = test_access();
         let startup = Startup::new(&access, Duration::from_secs(60));
         let start = Instant::now();
         let result = startup.retry(std::future::pending::<kube::Result<()>>).await;

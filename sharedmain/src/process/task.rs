@@ -6,9 +6,9 @@ use reknit_reconciler::Result;
 
 /// A future that runs beside the controllers, such as a server or a poller.
 ///
-/// It starts together with the controllers, and should end once [`Context::shutdown`] resolves; at the shutdown deadline
-/// it is dropped. After a task ends with `Ok`, the process goes on without it. If a task returns an error or panics, the
-/// process ends with status 1.
+/// It starts together with the controllers, and should end once [`Context::shutdown`] resolves; at the shutdown
+/// deadline it is dropped. After a task ends with `Ok`, the process goes on without it. If a task returns an error or
+/// panics, the process ends with status 1.
 ///
 /// ```
 /// use std::time::Duration;

@@ -14,7 +14,7 @@ trials![
     the_error_without_a_kubeconfig_lists_all_sources,
     the_error_of_a_malformed_kubeconfig_has_its_path,
     the_error_of_a_missing_kubeconfig_has_its_path,
-    the_error_of_a_missing_context_lists_those_that_exist,
+    the_error_of_a_missing_context_lists_the_existing_ones,
     an_unreachable_server_is_retried,
     a_server_that_closes_connections_is_retried,
     a_name_that_does_not_resolve_is_retried,
@@ -56,7 +56,7 @@ fn kubeconfig_with_ca(server: &str, user: &str, ca: &str) -> String {
 }
 
 /// Returns a command without leader election, whose kubeconfig names this server and this user.
-fn command(server: &str, user: &str) -> TestCommand {
+fn command_for(server: &str, user: &str) -> TestCommand {
     let command = TestCommand::new().arg("--disable-ha");
     let path = command.file("config", &kubeconfig(server, user));
     command.env("KUBECONFIG", path)
@@ -103,15 +103,18 @@ fn the_error_of_a_missing_kubeconfig_has_its_path() {
     assert!(message.starts_with("kubeconfig /nowhere/config: No such file"), "{message}");
 }
 
-fn the_error_of_a_missing_context_lists_those_that_exist() {
-    let message = failed_with_one_line(command("https://127.0.0.1:1", "{}").arg("--context=there").run());
+fn the_error_of_a_missing_context_lists_the_existing_ones() {
+    let message = failed_with_one_line(command_for("https://127.0.0.1:1", "{}").arg("--context=there").run());
     assert!(message.ends_with(r#"context "there" does not exist, only: here"#), "{message}");
 }
+
+/// A text that every cause contains.
+const ANY_CAUSE: &str = "";
 
 /// Checks that the process logs one retry and then gives up, with a timeout shorter than the usual minute.
 #[track_caller]
 fn check_retried(server: &str, cause: &str) {
-    let (status, lines) = command(server, "{}").arg("--startup-timeout=1s").run();
+    let (status, lines) = command_for(server, "{}").arg("--startup-timeout=1s").run();
     assert_eq!(status, 1, "{lines:#?}");
     let severities: Vec<_> = lines.iter().map(|line| parse_line(line)["severity"].clone()).collect();
     assert_eq!(severities, ["INFO", "WARNING", "EMERGENCY"], "{lines:#?}");
@@ -129,8 +132,8 @@ fn an_unreachable_server_is_retried() {
 }
 
 fn a_server_that_closes_connections_is_retried() {
-    check_retried(&format!("https://{}", server::closing_server()), "");
-    check_retried(&format!("http://{}", server::closing_server()), "");
+    check_retried(&format!("https://{}", server::closing_server()), ANY_CAUSE);
+    check_retried(&format!("http://{}", server::closing_server()), ANY_CAUSE);
 }
 
 fn a_name_that_does_not_resolve_is_retried() {
@@ -146,7 +149,7 @@ fn an_overloaded_server_is_retried() {
 
 fn an_invalid_token_fails_at_once() {
     let server = HttpServer::new(|_| server::status(401, "Unauthorized", "Unauthorized"));
-    let command = command(&server.url(), "{token: hunter2}");
+    let command = command_for(&server.url(), "{token: hunter2}");
     let path = command.home().join("config").display().to_string();
     let message = failed_with_one_line(command.run());
     for part in [&*server.url(), &path, "you must be logged in to the server: Unauthorized (401)"] {
@@ -162,7 +165,7 @@ fn the_error_of_an_expired_client_certificate_has_its_date() {
     let key = KeyPair::generate().unwrap();
     let certificate = params.self_signed(&key).unwrap().pem();
     let server = HttpServer::new(|_| server::status(401, "Unauthorized", "Unauthorized"));
-    let command = command(&server.url(), "{client-certificate: cert.pem, client-key: key.pem}");
+    let command = command_for(&server.url(), "{client-certificate: cert.pem, client-key: key.pem}");
     command.file("cert.pem", &certificate);
     command.file("key.pem", &key.serialize_pem());
     let message = failed_with_one_line(command.run());
@@ -195,7 +198,7 @@ fn a_server_certificate_of_an_unknown_authority_fails_at_once() {
 
 fn a_server_that_is_no_api_server_is_an_error() {
     let server = HttpServer::new(|_| (200, "<html>welcome</html>".into()));
-    let message = failed_with_one_line(command(&server.url(), "{}").run());
+    let message = failed_with_one_line(command_for(&server.url(), "{}").run());
     assert!(message.contains(&server.url()), "{message}");
     assert!(message.contains("the response is not from a Kubernetes API server"), "{message}");
 }
@@ -203,7 +206,7 @@ fn a_server_that_is_no_api_server_is_an_error() {
 fn an_incompatible_version_is_refused() {
     let server = HttpServer::without_objects();
     let message =
-        failed_with_one_line(command(&server.url(), "{}").env("KUBERNETES_MIN_VERSION", "v1.37.0").run());
+        failed_with_one_line(command_for(&server.url(), "{}").env("KUBERNETES_MIN_VERSION", "v1.37.0").run());
     assert!(
         message.starts_with(r#"kubernetes version "v1.36.3" is not compatible, need at least "v1.37.0""#),
         "{message}"
@@ -233,7 +236,7 @@ fn a_user_flag_with_the_name_of_a_framework_flag_is_a_usage_error() {
 
 fn an_unknown_controller_to_disable_is_a_usage_error() {
     let (status, lines) =
-        command("http://127.0.0.1:1", "{}").arg("--disable-controllers=lamps.example.com").run();
+        command_for("http://127.0.0.1:1", "{}").arg("--disable-controllers=lamps.example.com").run();
     assert_eq!(status, 2, "{lines:#?}");
     let message = parse_line(lines.last().unwrap());
     let message = message["message"].as_str().unwrap();
@@ -263,7 +266,7 @@ fn the_error_of_a_probes_port_in_use_names_its_variable() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
     let server = HttpServer::without_objects();
-    let command = command(&server.url(), "{}").env("KNATIVE_HEALTH_PROBES_PORT", &port);
+    let command = command_for(&server.url(), "{}").env("KNATIVE_HEALTH_PROBES_PORT", &port);
     let message = failed_with_one_line(command.run());
     assert!(
         message.starts_with(&format!("cannot listen on 127.0.0.1:{port} for probes: Address already in use"))
@@ -276,7 +279,7 @@ fn the_error_of_a_metrics_port_in_use_has_its_address() {
     let port = taken.local_addr().unwrap().port().to_string();
     let server = HttpServer::without_objects();
     let message =
-        failed_with_one_line(command(&server.url(), "{}").env("METRICS_PROMETHEUS_PORT", &port).run());
+        failed_with_one_line(command_for(&server.url(), "{}").env("METRICS_PROMETHEUS_PORT", &port).run());
     assert!(
         message
             .starts_with(&format!("cannot listen on 127.0.0.1:{port} for metrics: Address already in use"))
@@ -285,7 +288,7 @@ fn the_error_of_a_metrics_port_in_use_has_its_address() {
 
 fn the_error_of_a_foreign_address_names_its_variable() {
     let server = HttpServer::without_objects();
-    let command = command(&server.url(), "{}").env("METRICS_PROMETHEUS_HOST", "192.0.2.1");
+    let command = command_for(&server.url(), "{}").env("METRICS_PROMETHEUS_HOST", "192.0.2.1");
     let message = failed_with_one_line(command.env("METRICS_PROMETHEUS_PORT", "9090").run());
     assert_eq!(
         message,
@@ -310,7 +313,7 @@ fn the_error_of_an_invalid_config_map_has_key_and_value() {
             _ => server::not_found(),
         });
         let message =
-            failed_with_one_line(command(&server.url(), "{}").env("SYSTEM_NAMESPACE", "system").run());
+            failed_with_one_line(command_for(&server.url(), "{}").env("SYSTEM_NAMESPACE", "system").run());
         for part in [&*format!("ConfigMap system/{name}: "), key, value] {
             assert!(message.contains(part), "{message}");
         }
@@ -322,7 +325,8 @@ fn a_forbidden_config_map_is_an_error() {
         path if path.contains(" /version ") => (200, server::VERSION.into()),
         _ => server::status(403, "Forbidden", r#"configmaps "config-logging" is forbidden"#),
     });
-    let message = failed_with_one_line(command(&server.url(), "{}").env("SYSTEM_NAMESPACE", "system").run());
+    let message =
+        failed_with_one_line(command_for(&server.url(), "{}").env("SYSTEM_NAMESPACE", "system").run());
     assert!(message.contains(r#"configmaps "config-logging" is forbidden (403)"#), "{message}");
 }
 

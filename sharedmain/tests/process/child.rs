@@ -157,7 +157,7 @@ pub(crate) fn parse_line(line: &str) -> serde_json::Value {
     serde_json::from_str(line).unwrap_or_else(|e| panic!("{line}: {e}"))
 }
 
-/// Checks that the process ended with status 1 and one error after lines of severity INFO. Returns the message.
+/// Checks that the process ended with status 1 and one error after lines of severity INFO. Returns the error's message.
 #[track_caller]
 pub(crate) fn failed_with_one_line((status, lines): (i32, Vec<String>)) -> String {
     assert_eq!(status, 1, "{lines:#?}");
@@ -168,7 +168,7 @@ pub(crate) fn failed_with_one_line((status, lines): (i32, Vec<String>)) -> Strin
     last["message"].as_str().unwrap().to_owned()
 }
 
-/// Checks that the process ended with status 1 and one error, without any other line. Returns the message.
+/// Checks that the process ended with status 1 and one error, without any other line. Returns the error's message.
 #[track_caller]
 pub(crate) fn failed_at_once_with_one_line((status, lines): (i32, Vec<String>)) -> String {
     assert_eq!(lines.len(), 1, "{lines:#?}");

@@ -14,14 +14,14 @@ use serde_json::json;
 use crate::{
     child::{Child, TestCommand, failed_with_one_line, parse_line},
     faulty::{LABEL, Lamp},
-    life::{get, wait_for_status},
+    life_cycle::{get, wait_for_status},
     trials,
 };
 
 trials![
     a_running_reconcile_ends_before_the_lease_is_released,
     a_reconcile_that_does_not_end_is_dropped_at_the_deadline_and_the_lease_is_released,
-    only_the_leader_works_and_another_replica_takes_over_after_its_sigterm,
+    only_the_leader_works_and_after_its_sigterm_another_replica_takes_over,
     replicas_of_a_stateful_set_share_the_keys_without_leases,
     a_system_namespace_that_does_not_exist_is_an_error,
     a_restart_after_sigkill_reconciles_new_objects,
@@ -32,7 +32,7 @@ trials![
     a_panic_of_a_reconciler_is_one_log_line_with_its_key,
     the_environment_overrides_the_number_of_workers,
     a_webhook_runs_beside_the_controllers_of_its_process,
-    a_process_runs_without_its_webhook_and_a_system_namespace_if_told_so,
+    a_process_runs_with_its_webhook_disabled_and_without_a_system_namespace,
 ];
 
 /// A timeout that only a failing test reaches.
@@ -110,7 +110,7 @@ fn a_running_reconcile_ends_before_the_lease_is_released() {
         assert_eq!(wait_for_status(&child, "/readiness", 503), "shutting down\n");
         assert!(
             cluster.lease_holder().await.is_some(),
-            "no other replica may start while this reconcile runs"
+            "the lease was released while the reconcile was running"
         );
         assert!(!child.lines().iter().any(|line| line.contains("reconcile of slow ends")));
         cluster.apply_map("late", json!({})).await;
@@ -138,7 +138,7 @@ fn a_reconcile_that_does_not_end_is_dropped_at_the_deadline_and_the_lease_is_rel
     });
 }
 
-fn only_the_leader_works_and_another_replica_takes_over_after_its_sigterm() {
+fn only_the_leader_works_and_after_its_sigterm_another_replica_takes_over() {
     with_cluster(async |cluster| {
         cluster.apply_map("first", json!({})).await;
         let command = |pod| cluster.command("maps").env("POD_NAME", pod);
@@ -156,7 +156,7 @@ fn only_the_leader_works_and_another_replica_takes_over_after_its_sigterm() {
         wait_for_status(&other, "/readiness", 200);
         cluster.apply_map("second", json!({})).await;
         wait_for_reconcile(&leader, "second");
-        assert_eq!(reconciled(&other), BTreeSet::new());
+        assert_eq!(started_reconciles(&other), BTreeSet::new());
         leader.signal("TERM");
         assert_eq!(leader.wait().0, 0);
         wait_for_reconcile(&other, "first");
@@ -165,9 +165,9 @@ fn only_the_leader_works_and_another_replica_takes_over_after_its_sigterm() {
 }
 
 /// The names of the ConfigMaps whose reconciles have started.
-fn reconciled(child: &Child) -> BTreeSet<String> {
-    let started = child.lines().into_iter().filter_map(|message| {
-        let message = parse_line(&message)["message"].as_str()?.to_owned();
+fn started_reconciles(child: &Child) -> BTreeSet<String> {
+    let started = child.lines().into_iter().filter_map(|line| {
+        let message = parse_line(&line)["message"].as_str()?.to_owned();
         Some(message.strip_prefix("reconcile of ")?.strip_suffix(" begins")?.to_owned())
     });
     started.collect()
@@ -187,18 +187,18 @@ fn replicas_of_a_stateful_set_share_the_keys_without_leases() {
         };
         let (zero, one) = (spawn(0), spawn(1));
         eventually("all keys to be reconciled", TIMEOUT, async || {
-            let all = &reconciled(&zero) | &reconciled(&one);
+            let all = &started_reconciles(&zero) | &started_reconciles(&one);
             if all == names { Ok(()) } else { Err(format!("{all:?}")) }
         })
         .await;
-        // A replica that led keys of the other one as well would have reconciled them before this one.
+        // A replica that also led keys of the other would have reconciled them before `last`.
         cluster.apply_map("last", json!({})).await;
-        eventually("one more", TIMEOUT, async || {
-            let all = &reconciled(&zero) | &reconciled(&one);
+        eventually("the last key to be reconciled", TIMEOUT, async || {
+            let all = &started_reconciles(&zero) | &started_reconciles(&one);
             if all.contains("last") { Ok(()) } else { Err(format!("{all:?}")) }
         })
         .await;
-        let (zeros, ones) = (reconciled(&zero), reconciled(&one));
+        let (zeros, ones) = (started_reconciles(&zero), started_reconciles(&one));
         println!("{} keys reconciled by ordinal 0, {} by ordinal 1", zeros.len(), ones.len());
         assert!(zeros.is_disjoint(&ones), "{zeros:?} {ones:?}");
         assert!(!zeros.is_empty() && !ones.is_empty(), "{zeros:?} {ones:?}");
@@ -263,7 +263,7 @@ fn changes_of_config_leader_election_wait_for_the_next_start() {
         let child = cluster.command("maps").spawn();
         wait_for_reconcile(&child, "first");
         let configure = async |data| cluster.configure("config-leader-election", data).await;
-        // The default, set explicitly, is no change.
+        // To set the default explicitly is not a change.
         configure(json!({"buckets": "1"})).await;
         configure(json!({"buckets": "none"})).await;
         let refused = child.wait_for_line("the previous settings stay in effect");
@@ -376,7 +376,7 @@ fn a_webhook_runs_beside_the_controllers_of_its_process() {
     });
 }
 
-fn a_process_runs_without_its_webhook_and_a_system_namespace_if_told_so() {
+fn a_process_runs_with_its_webhook_disabled_and_without_a_system_namespace() {
     with_cluster(async |cluster| {
         cluster.apply_map("works", json!({})).await;
         let laptop = || cluster.command("maps and a webhook").arg("--disable-ha").env("SYSTEM_NAMESPACE", "");

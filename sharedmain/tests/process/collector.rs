@@ -27,7 +27,7 @@ use tonic::{Request, Response, Status, transport::server::TcpIncoming};
 
 use crate::server;
 
-/// A collector for one protocol: `grpc`, or else HTTP.
+/// A collector for one protocol: gRPC if it is `grpc`, else HTTP.
 pub(crate) struct Collector {
     pub(crate) address: SocketAddr,
     received: Received,

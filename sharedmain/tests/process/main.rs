@@ -12,7 +12,7 @@ mod credentials;
 #[cfg(test)]
 mod faulty;
 #[cfg(test)]
-mod life;
+mod life_cycle;
 #[cfg(test)]
 mod observability;
 #[cfg(test)]
@@ -29,14 +29,14 @@ fn main() -> ExitCode {
     let trials = [
         bad_input::trials(),
         credentials::trials(),
-        life::trials(),
+        life_cycle::trials(),
         cluster::trials(),
         observability::trials(),
     ];
     libtest_mimic::run(&Arguments::from_args(), trials.into_iter().flatten().collect()).exit_code()
 }
 
-/// Lists tests by the names of their functions.
+/// Defines `trials()`, which returns these functions as tests with their names.
 macro_rules! trials {
     ($($name:ident),* $(,)?) => {
         pub(crate) fn trials() -> Vec<libtest_mimic::Trial> {

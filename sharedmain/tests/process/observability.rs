@@ -1,4 +1,4 @@
-//! Tests of metrics, traces and profiles, with real collectors and a real API server.
+//! Tests of metrics, traces and profiles, with a fake collector and a real API server.
 use std::{net::TcpListener, time::Instant};
 
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
@@ -10,7 +10,7 @@ use crate::{
     child::{Child, TestCommand, failed_with_one_line},
     cluster::{TIMEOUT, TestCluster, wait_for_reconcile, with_cluster},
     collector::{Collector, SCOPE, attributes, value},
-    life::{self, wait_for_status},
+    life_cycle::{self, wait_for_status},
     server, trials,
 };
 
@@ -59,7 +59,8 @@ fn pushed_metrics_over_http_are_those_of_prometheus() {
 const QUEUE_LABEL: (&str, &str) = ("name", "maps");
 const CONTROLLER_LABEL: (&str, &str) = ("controller", "maps");
 
-/// The metrics of three finished reconciles: lines of /metrics, and the same as pushed. They are not updated atomically.
+/// Metrics of three finished reconciles. Each row has the line of /metrics, and name, label and value of the pushed
+/// metric. Tests wait for all rows, because a reconcile does not update its metrics atomically.
 const AFTER_THREE_RECONCILES: [(&str, &str, (&str, &str), f64); 5] = [
     (
         r#"reknit_reconcile_total{controller="maps",result="success"} 3"#,
@@ -88,7 +89,7 @@ fn metrics_are_pushed(protocol: &str) {
         let scraped = cluster.command_with_three_maps().await.spawn();
         wait_for_all_reconciles(&scraped);
         let text = eventually("three reconciles to be counted", TIMEOUT, async || {
-            let (_, text) = life::get(&scraped.wait_for_address("metrics"), "/metrics");
+            let (_, text) = life_cycle::get(&scraped.wait_for_address("metrics"), "/metrics");
             let all = AFTER_THREE_RECONCILES
                 .iter()
                 .all(|(line, ..)| text.lines().any(|exported| exported == *line));
@@ -166,11 +167,11 @@ fn reconciles_are_traced(protocol: &str) {
             };
             let span = spans.iter().find(|span| has_key(&attributes(&span.attributes)));
             let span = span.unwrap_or_else(|| panic!("no span of {key} in {spans:#?}"));
-            let attributes = attributes(&span.attributes);
+            let span_attributes = attributes(&span.attributes);
             assert_eq!(span.name, "reconcile");
-            assert_eq!(attributes["knative.dev/controller"], "maps");
-            assert_eq!(attributes["knative.dev/kind"], "ConfigMap");
-            assert_eq!(attributes["result"], result);
+            assert_eq!(span_attributes["knative.dev/controller"], "maps");
+            assert_eq!(span_attributes["knative.dev/kind"], "ConfigMap");
+            assert_eq!(span_attributes["result"], result);
             assert_eq!(span.status.as_ref().map_or(0, |status| status.code), status as i32, "{span:#?}");
             let begins = format!("reconcile of {name} begins");
             assert!(span.events.iter().any(|event| event.name == begins), "{span:#?}");
@@ -271,7 +272,7 @@ fn a_collector_that_never_responds_delays_neither_reconciles_nor_the_shutdown() 
 
 /// Returns the sum of all series with this name in /metrics.
 fn scrape_sum(child: &Child, name: &str) -> f64 {
-    let (_, text) = life::get(&child.wait_for_address("metrics"), "/metrics");
+    let (_, text) = life_cycle::get(&child.wait_for_address("metrics"), "/metrics");
     let series =
         text.lines().filter(|line| line.strip_prefix(name).is_some_and(|l| l.starts_with(['{', ' '])));
     series.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum()
@@ -353,14 +354,14 @@ fn profiles_are_served_while_the_config_map_enables_them() {
         wait_for_status(&child, "/readiness", 200);
         let address = child.wait_for_address("profiling");
         assert!(address.starts_with("127.0.0.1:"), "{address}");
-        let (status, why) = life::get(&address, "/debug/pprof/profile?seconds=1");
+        let (status, why) = life_cycle::get(&address, "/debug/pprof/profile?seconds=1");
         assert_eq!(status, 404);
         assert!(why.starts_with("profiling is not enabled"), "{why}");
         cluster.configure_observability(json!({"runtime-profiling": "enabled"})).await;
         child.wait_for_line("profiling is enabled");
-        let (status, body) = life::get_bytes(&address, "/debug/pprof/profile?seconds=2");
+        let (status, body) = life_cycle::get_bytes(&address, "/debug/pprof/profile?seconds=2");
         assert_eq!(status, 200, "{}", String::from_utf8_lossy(&body));
-        // For a look at the profile with go tool pprof.
+        // For inspection with go tool pprof.
         if let Some(path) = std::env::var_os("KEEP_PROFILE") {
             std::fs::write(path, &body).unwrap();
         }
@@ -377,10 +378,10 @@ fn profiles_are_served_while_the_config_map_enables_them() {
         println!("{samples} samples in two seconds, {burning} of them in burn_cpu");
         assert_eq!(profile.nanoseconds, 2_000_000_000);
         assert!(burning > 5 && burning * 2 > samples, "{burning} of {samples}: {:#?}", profile.strings);
-        assert_eq!(life::get(&address, "/debug/pprof/heap").0, 501);
+        assert_eq!(life_cycle::get(&address, "/debug/pprof/heap").0, 501);
         cluster.configure_observability(json!({"runtime-profiling": "disabled"})).await;
         child.wait_for_line("profiling is disabled");
-        assert_eq!(life::get(&address, "/debug/pprof/profile?seconds=1").0, 404);
+        assert_eq!(life_cycle::get(&address, "/debug/pprof/profile?seconds=1").0, 404);
     });
 }
 

@@ -45,13 +45,13 @@ pub(crate) fn closed_port() -> (TcpSocket, SocketAddr) {
 /// A server that closes each connection without a response.
 pub(crate) fn closing_server() -> SocketAddr {
     listen(|mut stream| {
-        // The content of the request does not matter, and an error would not either.
+        // Neither the content of the request nor an error matters.
         let _ = stream.read(&mut [0; 64]);
     })
 }
 
-/// A SOCKS5 proxy that is itself the API server, for any name it is asked to connect to. It requires this user and
-/// password, if set.
+/// A SOCKS5 proxy that answers as the API server itself, whatever name the client asks it to connect to. It requires
+/// the credentials, a user and a password, if set.
 pub(crate) fn socks5(credentials: Option<(&'static str, &'static str)>) -> SocketAddr {
     listen(move |mut stream| {
         let method = if credentials.is_some() { 2 } else { 0 };
@@ -119,13 +119,13 @@ impl HttpServer {
         format!("http://{}", self.address)
     }
 
-    /// Waits until the heads of this many requests have a line that fulfils the condition.
-    pub(crate) fn wait_for_requests(&self, times: usize, line: impl Fn(&str) -> bool) {
+    /// Waits until the heads of this many requests have a line that matches.
+    pub(crate) fn wait_for_requests(&self, times: usize, is_match: impl Fn(&str) -> bool) {
         let start = Instant::now();
-        while self.heads().iter().filter(|head| head.iter().any(|l| line(l))).count() < times {
+        while self.heads().iter().filter(|head| head.iter().any(|line| is_match(line))).count() < times {
             assert!(
                 start.elapsed() < Duration::from_secs(60),
-                "not enough such requests: {:#?}",
+                "fewer than {times} matching requests: {:#?}",
                 self.heads()
             );
             thread::sleep(Duration::from_millis(20));
@@ -193,7 +193,7 @@ pub(crate) struct TlsServer {
 }
 
 impl TlsServer {
-    /// Listens with a certificate that is valid from January 1 of one year to that of another.
+    /// Listens with a certificate that is valid from January 1 of `from_year` to January 1 of `to_year`.
     pub(crate) fn valid_from_to(from_year: i32, to_year: i32) -> Self {
         Self::new(from_year, to_year, None)
     }

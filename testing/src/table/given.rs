@@ -179,7 +179,7 @@ impl Given {
             if following { controller.once_following(&key).await } else { controller.once(&key).await };
         let writes = server.writes();
         check_no_mutation(&mutation_checks, &writes);
-        Ok(Passed::new(result, controller.queued(), writes, server))
+        Ok(Passed::new(result, controller.take_queued(), writes, server))
     }
 }
 

@@ -13,8 +13,8 @@ use crate::support::{
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/hack/new-kind.sh");
 
-/// A folder outside the workspace, because cargo rejects a project within it that is not a member. The script runs in
-/// its subfolder `project`, which is empty at first.
+/// A folder outside the workspace, because cargo rejects a project inside a workspace of which it is not a member. The
+/// script runs in the folder's initially empty subfolder `project`.
 struct TestFolder(PathBuf);
 
 impl TestFolder {
@@ -43,7 +43,7 @@ impl Drop for TestFolder {
     }
 }
 
-fn text(bytes: &[u8]) -> String {
+fn text_of(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
@@ -65,7 +65,7 @@ fn invalid_arguments_are_refused_in_one_line() {
     ];
     for (args, message) in cases {
         let output = folder.new_kind(args);
-        let stderr = text(&output.stderr);
+        let stderr = text_of(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{args:?}: {stderr}");
         assert!(
             stderr.starts_with(&format!("new-kind.sh: {message}")) && stderr.lines().count() == 1,
@@ -81,7 +81,7 @@ fn a_folder_that_is_not_empty_is_refused_and_not_changed() {
     fs::write(folder.project().join("Cargo.toml"), "existing").unwrap();
     let output = folder.new_kind(&["example.com", "v1", "Greeting"]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(text(&output.stderr).contains("is not empty"), "{}", text(&output.stderr));
+    assert!(text_of(&output.stderr).contains("is not empty"), "{}", text_of(&output.stderr));
     assert_eq!(fs::read_to_string(folder.project().join("Cargo.toml")).unwrap(), "existing");
     assert_eq!(fs::read_dir(folder.project()).unwrap().count(), 1);
 }
@@ -99,7 +99,7 @@ fn a_project_is_formatted_compiles_without_warnings_and_passes_its_test() {
     build_all();
     let folder = TestFolder::new("builds");
     let generated = folder.new_kind(&["--path", "shop.example.com", "v1alpha1", "Policy"]);
-    assert!(generated.status.success(), "{}", text(&generated.stderr));
+    assert!(generated.status.success(), "{}", text_of(&generated.stderr));
     let cargo = |args: &[&str]| {
         let mut command = Command::new(env!("CARGO"));
         let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
@@ -109,7 +109,7 @@ fn a_project_is_formatted_compiles_without_warnings_and_passes_its_test() {
             .env("CARGO_TARGET_DIR", target)
             .output()
             .unwrap();
-        let text = text(&output.stdout) + &text(&output.stderr);
+        let text = text_of(&output.stdout) + &text_of(&output.stderr);
         assert!(output.status.success(), "{args:?}: {text}");
         text
     };

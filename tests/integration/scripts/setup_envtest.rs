@@ -136,7 +136,7 @@ impl Installation {
         Ok(Self { folder: String::from_utf8(output.stdout)?.trim_end().into(), log })
     }
 
-    /// The origin of a program, which is its content: `downloaded`, `built`, or `own` for the user's.
+    /// The content of a program, which names its origin: `downloaded`, `built`, or `own` for the user's.
     fn origin_of(&self, program: &str) -> String {
         let content = fs::read_to_string(self.folder.join(program));
         content.map_or_else(|error| error.to_string(), |content| content.trim().to_owned())
@@ -157,18 +157,18 @@ impl ArchiveResponse {
     }
 }
 
-/// Serves an index of releases, in which `ADDRESS` is replaced by the address of the server, and one archive for all of
-/// them. Returns the address.
+/// Serves an index of releases, in which `ADDRESS` is replaced by the address of the server, and the same archive for
+/// every release. Returns the address.
 fn serve(index: &str, archive: ArchiveResponse) -> io::Result<String> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = format!("http://{}", listener.local_addr()?);
     let index = index.replace("ADDRESS", &address);
     thread::spawn(move || {
-        let mut open = Vec::new();
+        let mut unanswered = Vec::new();
         for mut connection in listener.incoming().flatten() {
-            // An error means that the client has closed the connection, as some tests make it do.
+            // An error means that the client has closed the connection.
             drop(respond(&mut connection, &index, &archive));
-            open.extend(matches!(archive, ArchiveResponse::Never).then_some(connection));
+            unanswered.extend(matches!(archive, ArchiveResponse::Never).then_some(connection));
         }
     });
     Ok(address)
@@ -392,10 +392,14 @@ fn programs_missing_in_the_users_folder_are_installed_in_another_folder() -> Tes
             test_folder.command(UNREACHABLE, arguments).env("KUBEBUILDER_ASSETS", &assets).output()?,
         )
     };
-    assert_eq!(run(&["--control-plane"])?.folder, assets, "nothing is missing");
+    assert_eq!(
+        run(&["--control-plane"])?.folder,
+        assets,
+        "another folder is used although no program is missing"
+    );
     let all = run(&[])?;
     assert_ne!(all.folder, assets);
     assert_eq!((all.origin_of("etcd"), all.origin_of("kwok")), ("own".into(), "built".into()));
-    assert_eq!(fs::read_dir(&assets)?.count(), 3, "the user's folder stays as it was");
+    assert_eq!(fs::read_dir(&assets)?.count(), 3, "the user's folder was changed");
     Ok(())
 }

@@ -9,7 +9,7 @@ use crate::support::{
     objects::Objects,
     process::{self, Process},
     server::Server,
-    simple_deployments::{is_controlled_by, labelled_pod, running_pod_status},
+    simple_deployments::{is_controlled_by, labelled_pod, ready_pod_status, unready_pod_status},
     wait::TIMEOUT,
 };
 
@@ -31,18 +31,18 @@ async fn the_status_counts_ready_and_unready_pods() {
     let object = objects.create_deployment("x", IMAGE, 2).await;
     let pods = objects.wait_for_alive_pods(&object, 2).await;
     objects.wait_for_unready_pods("x", 0, 2).await;
-    objects.set_pod_status(&pods[0].name_any(), running_pod_status(true)).await;
+    objects.set_pod_status(&pods[0].name_any(), ready_pod_status()).await;
     objects.wait_for_unready_pods("x", 1, 1).await;
-    objects.set_pod_status(&pods[1].name_any(), running_pod_status(true)).await;
+    objects.set_pod_status(&pods[1].name_any(), ready_pod_status()).await;
     objects.wait_for_ready_pods("x", 2).await;
-    objects.set_pod_status(&pods[0].name_any(), running_pod_status(false)).await;
+    objects.set_pod_status(&pods[0].name_any(), unready_pod_status()).await;
     objects.wait_for_unready_pods("x", 1, 1).await;
     assert_eq!(objects.controlled_pods(&object).await.len(), 2, "an unready pod was replaced");
 
     objects.patch_deployment_spec("x", json!({ "replicas": 1 })).await;
     objects.wait_for_ready_pods("x", 1).await;
     let left = objects.wait_for_alive_pods(&object, 1).await;
-    assert_eq!(left[0].name_any(), pods[1].name_any(), "the unready pod is deleted first");
+    assert_eq!(left[0].name_any(), pods[1].name_any(), "the ready pod was deleted first");
     controller.stop().await;
 }
 
@@ -52,7 +52,7 @@ async fn failed_and_evicted_pods_are_replaced_and_kept() {
     let object = objects.create_deployment("x", IMAGE, 3).await;
     let pods = objects.wait_for_alive_pods(&object, 3).await;
     let [failed, evicted, good] = [0, 1, 2].map(|n| pods[n].name_any());
-    objects.set_pod_status(&good, running_pod_status(true)).await;
+    objects.set_pod_status(&good, ready_pod_status()).await;
     objects.set_pod_status(&failed, json!({ "phase": "Failed" })).await;
     objects.set_pod_status(&evicted, json!({ "phase": "Failed", "reason": "Evicted" })).await;
     let alive = objects.wait_for_alive_pods(&object, 3).await;
@@ -63,7 +63,7 @@ async fn failed_and_evicted_pods_are_replaced_and_kept() {
     objects.patch_deployment_spec("x", json!({ "replicas": 1 })).await;
     objects.wait_for_ready_pods("x", 1).await;
     let left = objects.wait_for_alive_pods(&object, 1).await;
-    assert_eq!(left[0].name_any(), good, "the ready pod is kept");
+    assert_eq!(left[0].name_any(), good, "the ready pod was deleted");
     assert!(objects.get_pod(&failed).await.is_some() && objects.get_pod(&evicted).await.is_some());
     controller.stop().await;
 }
@@ -74,7 +74,7 @@ async fn terminating_and_deleted_pods_are_replaced() {
     let object = objects.create_deployment("x", IMAGE, 2).await;
     let pods = objects.wait_for_alive_pods(&object, 2).await;
     let [bound, unbound] = [pods[0].name_any(), pods[1].name_any()];
-    // No kubelet confirms the deletion of the bound pod, so it keeps terminating. The other one is gone at once.
+    // No kubelet confirms the deletion of the bound pod, so the pod keeps terminating. The unbound pod is gone at once.
     super::bind_to_node(&objects, &pods[0]).await;
     for name in [&bound, &unbound] {
         objects.pods().delete(name, &DeleteParams::default()).await.expect("the deletion is accepted");
@@ -121,7 +121,7 @@ async fn pods_that_another_object_controls_are_left_alone_and_do_not_count() {
     let foreign = objects.create_pod(pod).await;
     let object = objects.create_deployment("x", IMAGE, 1).await;
     objects.wait_for_alive_pods(&object, 1).await;
-    objects.set_pod_status("foreign", running_pod_status(true)).await;
+    objects.set_pod_status("foreign", ready_pod_status()).await;
     objects.wait_for_unready_pods("x", 0, 1).await;
     objects.patch_deployment_spec("x", json!({ "replicas": 0 })).await;
     objects.wait_for_alive_pods(&object, 0).await;
@@ -154,7 +154,7 @@ async fn orphaned_pods_are_adopted_and_pods_whose_label_changes_are_released() {
     let find = |name: &str| pods.iter().find(|pod| pod.name_any() == name);
     assert!(find("early").is_some() && find("elsewhere").is_none());
     let owned = find("owned").expect("the pod is adopted");
-    assert_eq!(owned.owner_references().len(), 2, "the other owner reference is kept");
+    assert_eq!(owned.owner_references().len(), 2, "the other owner reference was removed");
 
     // A fourth pod is adopted, and then one of the four is deleted.
     objects.create_pod(labelled_pod("late", "x", IMAGE)).await;

@@ -35,7 +35,7 @@ async fn pods_that_a_quota_refuses_are_reported_in_status_and_event() {
     assert!(message.contains("exceeded quota"), "{message}");
     assert_eq!(objects.controlled_pods(&object).await.len(), 20);
 
-    // After five seconds retries, each a single request, have become rare.
+    // After five seconds, retries are rare, and each sends a single request.
     tokio::time::sleep(Duration::from_secs(5).saturating_sub(began.elapsed())).await;
     let (creations, elapsed) = (count_pod_requests(&proxy, "create"), began.elapsed());
     let status_writes = proxy.count_requests(|request| request.is("patch", "simpledeployments/status"));
@@ -99,8 +99,8 @@ async fn the_schema_refuses_invalid_specs_and_defaults_replicas_to_1() {
     assert_eq!(created.expect("the object is created").spec.replicas, 1);
 }
 
-/// Applies a quota of `max` pods. Its usage starts at 0, which the quota controller would set if it ran here. Admission
-/// increases that number.
+/// Applies a quota of `max` pods. No quota controller runs here, so this also sets the initial usage of 0. Admission
+/// then increases the usage.
 async fn apply_pod_quota(objects: &Objects, max: u32) {
     let api: Api<ResourceQuota> = Api::namespaced(objects.client.clone(), &objects.namespace);
     let hard = json!({ "pods": max.to_string() });

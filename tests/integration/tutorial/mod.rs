@@ -50,8 +50,8 @@ async fn every_file_and_command_of_the_tutorial_works() -> TestResult {
     Ok(())
 }
 
-/// Runs the program as its Deployment would, as the service account in config/ and with leader election, and asserts
-/// that it makes a Greeting ready.
+/// Runs the program with the service account in config/ and with leader election, as its Deployment would, and asserts
+/// that the program makes a Greeting ready.
 async fn check_deployed_controller(plane: &ControlPlane, reader: &mut Reader) -> TestResult {
     let kubeconfig = plane.kubeconfig_as("greeting-controller", "controller").await?;
     reader.start_deployed(&kubeconfig, "greeting-controller")?;

@@ -28,7 +28,7 @@ pub(crate) struct Reader {
 
 impl Reader {
     pub(crate) fn new(kubeconfig: &Path) -> Result<Self, Box<dyn Error>> {
-        // Outside the workspace, because cargo rejects a project within it that is not a member.
+        // Outside the workspace, because cargo rejects a project inside a workspace of which it is not a member.
         let home = stable_folder("tutorial");
         fs::create_dir_all(home.join(".kube"))?;
         fs::copy(kubeconfig, home.join(".kube/config"))?;

@@ -4,7 +4,7 @@ use tokio::sync::watch;
 
 use super::TIMEOUT;
 
-/// A gate, closed at first. Arrivals pass in their order.
+/// A gate, initially closed. Arrivals pass in the order in which they came.
 #[derive(Clone, Debug)]
 pub(crate) struct Gate(watch::Sender<Counts>);
 
@@ -32,14 +32,14 @@ impl Gate {
         counts.wait_for(|counts| counts.let_through > number).await.expect("the gate holds its own sender");
     }
 
-    /// Waits until there have been `total` arrivals since the start. Fails the test after [`TIMEOUT`].
+    /// Waits until there have been `total` arrivals since the gate was created. Fails the test after [`TIMEOUT`].
     pub(crate) async fn wait_for_arrivals(&self, total: usize) {
         let mut counts = self.0.subscribe();
         let reached = tokio::time::timeout(TIMEOUT, counts.wait_for(|counts| counts.arrived >= total)).await;
-        assert!(reached.is_ok(), "not {total} arrivals within {TIMEOUT:?}: {:?}", *self.0.borrow());
+        assert!(reached.is_ok(), "fewer than {total} arrivals within {TIMEOUT:?}: {:?}", *self.0.borrow());
     }
 
-    /// Lets one more arrival through: the first one that waits, or else the next one.
+    /// Lets one more arrival through: the longest waiting, or, if none waits, the next to come.
     pub(crate) fn let_one_through(&self) {
         self.0.send_modify(|counts| counts.let_through = counts.let_through.saturating_add(1));
     }

@@ -1,8 +1,8 @@
 //! A reverse proxy in front of the API server that records requests and watch lines, holds or delays them, and breaks
 //! connections.
 //!
-//! It serves plain HTTP, so that a kubeconfig needs only its address, connects to the API server by TLS, and forwards
-//! the credentials of its client.
+//! The proxy serves plain HTTP, so that a kubeconfig needs only its address. It connects to the API server by TLS and
+//! forwards the credentials of its client.
 
 pub(crate) mod gate;
 mod relay;
@@ -58,14 +58,15 @@ impl Proxy {
         Client::try_from(self.config(config)).expect("a client")
     }
 
-    /// Holds the responses to matching requests. The server has processed these requests, and the client still waits.
+    /// Holds the responses to matching requests at the returned gate: the API server has processed the request, and the
+    /// client still waits.
     pub(crate) fn hold_responses(&self, matching: impl Fn(&Request) -> bool + Send + Sync + 'static) -> Gate {
         let gate = Gate::default();
         self.relay.rules.lock().push(Rule::HoldResponse(Arc::new(matching), gate.clone()));
         gate
     }
 
-    /// Holds each matching watch line, and with it all later lines of that watch.
+    /// Holds each matching watch line at the returned gate, and with it all later lines of that watch.
     pub(crate) fn hold_lines(&self, matching: impl Fn(&WatchLine) -> bool + Send + Sync + 'static) -> Gate {
         let gate = Gate::default();
         self.relay.rules.lock().push(Rule::HoldLine(Arc::new(matching), gate.clone()));
@@ -112,7 +113,8 @@ impl Proxy {
         listening.wait_for(|listening| *listening == open).await.expect("the proxy runs");
     }
 
-    /// The requests that the API server has answered so far, in order, including those whose response is held. A watch is recorded when it begins.
+    /// The requests that the API server has answered so far, in order. Includes requests whose response is held, and
+    /// watches that have begun.
     pub(crate) fn exchanges(&self) -> Vec<Exchange> {
         self.relay.exchanges.lock().clone()
     }

@@ -44,9 +44,9 @@ pub(super) struct Relay {
     pub(super) injected: broadcast::Sender<(String, Bytes)>,
     /// Counts the calls of `cut_watches`. Each change breaks all watches.
     pub(super) cuts: watch::Sender<u64>,
-    /// True if connections are to be accepted.
+    /// Set by the test: true if connections are to be accepted.
     pub(super) open: watch::Sender<bool>,
-    /// True if the accept loop listens. It follows `open`.
+    /// Set by the accept loop once it has acted on `open`: true if it listens.
     pub(super) listening: watch::Sender<bool>,
 }
 
@@ -65,7 +65,7 @@ type Response = http::Response<UnsyncBoxBody<Bytes, BoxError>>;
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 type Chunk = Result<Frame<Bytes>, BoxError>;
 
-/// Returns a client that adds no credentials to requests and does not retry them.
+/// Returns a client that adds no credentials to requests, does not retry, and has no read timeout.
 fn bare_client(config: &Config) -> Client {
     let mut bare = config.clone();
     bare.auth_info = AuthInfo::default();
@@ -74,7 +74,7 @@ fn bare_client(config: &Config) -> Client {
     Client::try_from(bare).expect("a client of the API server")
 }
 
-/// Accepts connections while the proxy is open.
+/// Accepts connections while the proxy is open. When it closes, breaks the connections and keeps the port.
 pub(super) async fn accept(relay: Arc<Relay>, mut listener: TcpListener) {
     let address = listener.local_addr().expect("an address");
     let mut open = relay.open.subscribe();
@@ -209,7 +209,7 @@ impl Relay {
         tokio::spawn(async move {
             let inject = inject_lines(injected, resource.clone(), line_sender.clone());
             let deliver = self.deliver(resource, delay, lines, chunk_sender.clone());
-            // Ends with the watch of the API server, since injected lines never end.
+            // Ends when the API server ends the watch. Injected lines never end.
             let read = async {
                 tokio::select! { () = read_lines(body, line_sender) => {} () = inject => {} }
             };
@@ -239,7 +239,7 @@ impl Relay {
             for gate in self.line_gates(&line) {
                 gate.pass().await;
             }
-            // Recorded before it is sent, so that a test that sees its effect also finds the record.
+            // Recorded before the line is sent, so that a test that sees an effect of the line also finds the record.
             self.delivered.lock().push(line);
             if client.send(Ok(Frame::data(bytes))).await.is_err() {
                 return;

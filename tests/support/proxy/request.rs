@@ -6,13 +6,13 @@ use serde_json::Value;
 /// A request to an API server.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
-    /// The verb: `get`, `list`, `watch`, `create`, `update`, `patch` or `delete`.
+    /// The verb: `get`, `list`, `watch`, `create`, `update`, `patch`, `delete` or `other`.
     pub verb: &'static str,
     /// The resource and subresource: `pods`, `addressableservices/status`. Empty if the path names no resource.
     pub resource: String,
     pub path: String,
     pub query: String,
-    /// The body, or null if there was none.
+    /// The body, or null if it is not JSON.
     pub body: Value,
 }
 
@@ -32,8 +32,8 @@ impl Request {
         self.verb == verb && self.resource == resource
     }
 
-    /// Returns true if the request lists all objects. An informer also lists a single object, to learn the current
-    /// resourceVersion.
+    /// Returns true if the request lists all objects of the resource. An informer's list with `limit=1` does not: it
+    /// only reads the current resourceVersion.
     pub(crate) fn lists_all(&self, resource: &str) -> bool {
         self.is("list", resource) && self.query.split('&').all(|pair| pair != "limit=1")
     }

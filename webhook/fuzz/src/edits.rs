@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::reviews::seeds;
 
-/// Names of known fields, and names that need quoting.
+/// Names of known fields, the empty name, and names with characters that a JSON pointer or a JSON string must escape.
 const NAMES: [&str; 16] = [
     "spec",
     "metadata",
@@ -38,7 +38,7 @@ impl Choices<'_> {
 /// The maximum number of edits. An edit may double the size of the review.
 const MAX_EDITS: usize = 8;
 
-/// Edits one of the seeds until the bytes end.
+/// Edits a seed until the bytes end, at most [`MAX_EDITS`] times.
 pub(crate) fn edited(seed: usize, edits: &[u8]) -> Value {
     let mut seeds = seeds();
     let mut review = seeds.swap_remove(seed % seeds.len());
@@ -74,7 +74,7 @@ fn node<'a>(mut from: &'a mut Value, choices: &mut Choices<'_>) -> &'a mut Value
     }
 }
 
-/// Replaces the node, or removes or adds a field or an item of it.
+/// Replaces the node, or removes a field or an item from it, or adds a field or an item to it.
 fn edit(node: &mut Value, choices: &mut Choices<'_>, value: Value) {
     let (choice, index) = (choices.next(), choices.next());
     match (choice % 4, node) {

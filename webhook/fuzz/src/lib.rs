@@ -23,8 +23,9 @@ static RUNTIME: LazyLock<Runtime> =
     LazyLock::new(|| Builder::new_current_thread().enable_all().build().unwrap());
 static WEBHOOK: LazyLock<Webhook> = LazyLock::new(kinds::webhook);
 
-/// Sends a body to every path and checks the responses. If the first byte of the input is less than a tab, it selects
-/// a seed, and the other bytes choose its edits. Otherwise the input is the body itself. No JSON text starts with such a byte.
+/// Sends a body to every path and checks the responses. If the first byte of the input is less than a tab, it selects a
+/// seed, and the other bytes choose its edits. Otherwise the input is the body itself. No JSON text starts with a byte
+/// below a tab.
 ///
 /// # Panics
 ///
@@ -77,8 +78,8 @@ fn check_patch(mut request: Value, patch: &[u8]) {
     let object = &mut request["request"]["object"];
     json_patch::patch(object, &patch).unwrap();
     assert_eq!(without_defaults(before.clone()), without_defaults(object.clone()), "{before}");
-    let again = send_to_defaulting(&request);
-    assert!(again.allowed && again.patch.is_none(), "{request}: {again:?}");
+    let second_response = send_to_defaulting(&request);
+    assert!(second_response.allowed && second_response.patch.is_none(), "{request}: {second_response:?}");
 }
 
 fn send_to_defaulting(request: &Value) -> AdmissionResponse {
@@ -107,7 +108,7 @@ fn without_defaults(mut object: Value) -> Value {
     object
 }
 
-/// Checks that the response belongs to the request, and that it has all objects or a failure message.
+/// Checks that the response belongs to the request, and that it contains all objects or a failure message.
 fn check_conversion(body: &[u8], response: &[u8]) {
     let response: Value = serde_json::from_slice(response).unwrap();
     let Ok(request) = serde_json::from_slice::<Value>(body) else { return };

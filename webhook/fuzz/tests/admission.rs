@@ -12,7 +12,8 @@ fn responses_to_edited_reviews_have_the_properties() {
     for _ in 0..RUNS {
         let mut input = vec![0; random.random_range(1..64)];
         random.fill(&mut input[..]);
-        input[0] %= 9;
+        // A first byte below a tab selects a seed to edit.
+        input[0] %= b'\t';
         check(&input);
     }
 }

@@ -21,9 +21,9 @@ const EXAMPLE_KEY: &str = "_example";
 pub(crate) type ParseConfigMap = Arc<dyn Fn(&BTreeMap<String, String>) -> Result<(), String> + Send + Sync>;
 
 impl Webhook {
-    /// Refuses changes of a ConfigMap of the system namespace that the process cannot parse, and changes of its `_example`, which
-    /// has to match its checksum. If several types read one ConfigMap, each has to parse it. A ConfigMap that is being deleted can
-    /// lose its finalizers in any case.
+    /// Refuses changes of a ConfigMap of the system namespace that the process cannot parse, and changes of its
+    /// `_example`, which has to match its checksum. If several types read one ConfigMap, each type has to parse it. The
+    /// finalizers of a terminating ConfigMap can always be removed.
     ///
     /// ```
     /// use std::{collections::BTreeMap, error::Error};
@@ -63,8 +63,8 @@ impl Webhook {
         })
     }
 
-    /// Refuses changes of a ConfigMap as [`config_validation`](Self::config_validation) does, with a function in place of a
-    /// type. The function does not get `_example`.
+    /// Refuses changes of a ConfigMap as [`config_validation`](Self::config_validation) does, with a function in place
+    /// of a type. The function does not get `_example`.
     pub fn config_parser(
         mut self,
         name: &str,

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::webhook::Webhook;
 
-/// The time for the ConfigMaps to be read before the webhook answers requests without them. A ConfigMap that is invalid
+/// The maximum time that the webhook waits for the ConfigMaps before it accepts requests. A ConfigMap that is invalid
 /// from the start must not stop the webhook, which may be needed to repair it.
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -45,7 +45,7 @@ impl ConfigValue {
         }
     }
 
-    /// Returns why there is no valid value yet.
+    /// Fails with the reason if there is no valid value yet.
     fn check_read(&self) -> Result<(), String> {
         let why = match self.informer.as_ref().map(|informer| informer.state()) {
             None | Some(InformerState::Synced { .. }) => return Ok(()),
@@ -57,7 +57,7 @@ impl ConfigValue {
 }
 
 impl ConfigValues {
-    /// Waits until each ConfigMap is read, for a while at most.
+    /// Waits until each ConfigMap is read, for at most [`READ_TIMEOUT`]. Logs the ConfigMaps that are not read by then.
     pub(crate) async fn wait_until_read(&self) {
         let informers = self.watched.iter().filter_map(|value| value.informer.as_ref());
         let read = join_all(informers.map(|informer| informer.synced()));
@@ -67,7 +67,7 @@ impl ConfigValues {
         }
     }
 
-    /// Returns the request with the current value of each ConfigMap.
+    /// Returns the request with the current value of each ConfigMap. Fails if a ConfigMap is not read yet.
     fn add_to(&self, request: Request) -> Result<Request, String> {
         self.watched.iter().try_fold(request, |request, value| {
             value.check_read()?;
@@ -77,14 +77,14 @@ impl ConfigValues {
 }
 
 impl Webhook {
-    /// Declares configuration that defaults and rules read by [`Request::config`]: the webhook watches the ConfigMap, and
-    /// each request carries the latest valid value as in [`Config`]. One request reads one value of each type, even if
-    /// the ConfigMap changes meanwhile. In Go, the context of `SetDefaults` and `Validate` carries such values.
+    /// Declares configuration that defaults and rules read by [`Request::config`]: the webhook watches the ConfigMap,
+    /// and each request carries the latest valid value as in [`Config`]. One request reads one value of each type, even
+    /// if the ConfigMap changes meanwhile. In Go, the context of `SetDefaults` and `Validate` carries such values.
     ///
-    /// A webhook that has just started denies requests with 503 until the ConfigMap is read, and while it is invalid
-    /// from the start. [`config_validation`](Self::config_validation) refuses invalid changes of it, and works in the
-    /// meantime. The service account of the webhook needs permission to list and watch ConfigMaps in the system
-    /// namespace.
+    /// A webhook that has just started denies requests with 503 until it has read a valid ConfigMap, or found that
+    /// there is none. [`config_validation`](Self::config_validation) refuses invalid changes of the ConfigMap, and
+    /// works even before that. The service account of the webhook needs permission to list and watch ConfigMaps in the
+    /// system namespace.
     ///
     /// A test without a server sets the value with [`Proposal::with`](crate::Proposal::with).
     ///
@@ -141,7 +141,8 @@ impl Webhook {
     }
 
     /// Watches the ConfigMaps of [`config`](Self::config) in the system namespace of the Context. Their informers start
-    /// with those of the Context. [`assemble`](Self::assemble) calls this; call it before [`serve`](Self::serve).
+    /// with those of the Context. [`assemble`](Self::assemble) calls this. Without `assemble`, call it before
+    /// [`serve`](Self::serve).
     pub fn watch_configs(mut self, cx: &Context) -> Self {
         // No controller waits for these informers.
         let cx = cx.scoped();

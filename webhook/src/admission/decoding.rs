@@ -16,11 +16,11 @@ use super::{
 /// A strict decoder of one Kind.
 ///
 /// A field is unknown if it is lost when the object is decoded and encoded again, and the schema of the Kind does not
-/// have it either. The first check alone would also report an empty list that is not encoded. The second alone would
-/// report the keys of a flattened map.
+/// have it either. The first check alone would also report an empty list that is not encoded. The second check alone
+/// would report the keys of a flattened map.
 pub(crate) struct Decoder<K> {
     schema: Value,
-    /// Whether the status is a subresource. If not, it is decoded like any other field.
+    /// True if the status is a subresource. Otherwise it is decoded like any other field.
     has_status_subresource: bool,
     kind: PhantomData<fn() -> K>,
 }
@@ -38,8 +38,8 @@ impl<K: Kind> Decoded<K> {
     }
 }
 
-/// Decodes an object and ignores unknown fields. The schema of the Kind, or else null, tells the path of a fault below a
-/// flattened field.
+/// Decodes an object and ignores unknown fields. The schema of the Kind serves to find the path of a fault below a
+/// flattened field. It may be null.
 pub(crate) fn decode<K: Kind>(value: &Value, schema: &Value) -> Result<K, Denial> {
     serde_path_to_error::deserialize(value).map_err(|error| describe_fault(&error, value, schema))
 }
@@ -82,11 +82,11 @@ impl<K: Kind + CustomResourceExt> Decoder<K> {
         Some(decode_leniently(change.old.as_ref()?, &self.schema, self.has_status_subresource).ok()?.0)
     }
 
-    /// Decodes the new object and refuses unknown fields. Unknown fields that the old object has are allowed, so that
-    /// its finalizers can still be removed.
+    /// Decodes the new object and refuses unknown fields. Unknown fields that the old object already has are allowed,
+    /// so that its finalizers can still be removed.
     ///
-    /// An undecodable status is left out if it is a subresource and the request is for the object itself, since the API server
-    /// then discards the status.
+    /// An undecodable status is left out if it is a subresource and the request is for the object itself, since the API
+    /// server then discards the status.
     pub(crate) fn new_object(&self, change: &Change) -> Result<Decoded<K>, Denial> {
         let object = change.new_object()?;
         let may_drop_status = self.has_status_subresource && change.request.subresource.is_none();

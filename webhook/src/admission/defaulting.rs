@@ -14,7 +14,7 @@ use super::{
 };
 use crate::webhook::Webhook;
 
-/// Makes the patch that sets the defaults of the new object, and its user annotations if they are wanted.
+/// Makes the patch that sets the defaults of the new object and, if the flag is true, its user annotations.
 type MakePatch = Arc<dyn Fn(&Change, bool) -> Result<json_patch::Patch, Denial> + Send + Sync>;
 
 /// Sets the defaults that depend on the request.
@@ -39,13 +39,14 @@ impl Webhook {
         self.with_defaults::<K>(|_, _, _| {})
     }
 
-    /// Sets the defaults of a Kind as [`defaulting`](Self::defaulting) does, and those that depend on the request.
+    /// Sets the defaults of a Kind as [`defaulting`](Self::defaulting) does, and the defaults that depend on the
+    /// request.
     pub fn defaulting_by_request<K: Defaultable + CustomResourceExt>(self) -> Self {
         self.with_defaults::<K>(|object, old, request| object.set_request_defaults(old, request))
     }
 
-    /// Sets whether defaulting adds the annotations `<group>/creator` and `<group>/lastModifier` with the name of the user,
-    /// as Knative does. The default is true. Annotations that an object has already are kept.
+    /// Sets whether defaulting adds the annotations `<group>/creator` and `<group>/lastModifier` with the name of the
+    /// user, as Knative does. The default is true. If it is false, annotations that an object already has stay.
     ///
     /// ```
     /// use reknit_webhook::Webhook;
@@ -63,8 +64,9 @@ impl Webhook {
         set_request_defaults: SetRequestDefaults<K>,
     ) -> Self {
         let defaulter = Defaulter { decoder: Decoder::new(), set_request_defaults };
-        let make_patch =
-            Arc::new(move |change: &Change, annotate: bool| defaulter.make_patch(change, annotate));
+        let make_patch = Arc::new(move |change: &Change, with_annotations: bool| {
+            defaulter.make_patch(change, with_annotations)
+        });
         let kind = DefaultedKind { plural: K::plural(&()).into(), make_patch };
         self.defaulting.insert(GroupVersionKind::of::<K>(), kind);
         self
@@ -103,7 +105,7 @@ struct Defaulter<K> {
 }
 
 impl<K: Kind + CustomResourceExt> Defaulter<K> {
-    /// Makes the patch that sets the defaults of the new object, and its user annotations if they are wanted.
+    /// Makes the patch that sets the defaults of the new object and, `with_annotations`, its user annotations.
     fn make_patch(&self, change: &Change, with_annotations: bool) -> Result<json_patch::Patch, Denial> {
         let object = change.new_object()?;
         let decoded = self.decoder.new_object(change)?;
@@ -117,9 +119,9 @@ impl<K: Kind + CustomResourceExt> Defaulter<K> {
 
     /// Returns true if the user changes the spec.
     ///
-    /// A default that was added to the Kind after the old object was stored also changes the spec, but not on the user's
-    /// behalf, so the old object is compared with its defaults, too. The API server may call the webhook twice: the
-    /// second result must equal the first.
+    /// A default that was added to the Kind after the old object was stored also changes the spec, but not on the
+    /// user's behalf, so the old object is compared with its defaults, too. If the API server calls the webhook twice,
+    /// both results must be equal, so the new spec is compared with and without its defaults.
     fn user_changes_spec(&self, change: &Change, defaulted: &Value, old: Option<&K>) -> bool {
         let old_defaulted = || {
             let decoded = Decoded::new(old?.clone()).ok()?;

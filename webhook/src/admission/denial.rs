@@ -18,20 +18,20 @@ pub(crate) struct Denial {
 }
 
 impl Denial {
-    /// Creates a denial with a message of its own. The causes of the status are those of the faults.
+    /// Creates a denial with a message of its own. The causes of the status come from the faults.
     pub(crate) fn new(message: impl Into<String>, faults: FieldError) -> Self {
         Self { message: message.into(), faults }
     }
 
-    /// Says what failed, in front of the message.
+    /// Puts what failed in front of the message.
     pub(crate) fn context(mut self, what: &str) -> Self {
         self.message = format!("{what}: {}", self.message);
         self
     }
 
-    /// Denies a request for an object of this Kind and name. The status is that of the API server for an invalid object,
-    /// 422 `Invalid` with the faults by field. Without them it is Knative's 400 `BadRequest`, because kubectl does not
-    /// print the message of a 422.
+    /// Denies a request for an object of this Kind and name. The status is 422 `Invalid` with the faults by field, as
+    /// the API server's own for an invalid object. Without faults it is Knative's 400 `BadRequest`, because kubectl
+    /// does not print the message of a 422.
     pub(crate) fn deny(
         self,
         response: AdmissionResponse,

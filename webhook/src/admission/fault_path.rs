@@ -1,8 +1,8 @@
 //! The path of a fault that decoding found.
 //!
-//! serde buffers the fields of a `#[serde(flatten)]` part and decodes them afterwards, so an error in one of them has the
-//! path of the enclosing object. The rest of the path leads to the first value that breaks the schema of the Kind in the
-//! way that the error says.
+//! serde buffers the fields of a `#[serde(flatten)]` part and decodes them afterwards, so an error in such a field has
+//! the path of the enclosing object. The rest of the path leads to the first value that breaks the schema of the Kind
+//! in the way that the error says.
 
 use std::fmt;
 
@@ -23,8 +23,8 @@ enum Step<'a> {
 }
 
 impl<'a> FaultPath<'a> {
-    /// Finds the path of an error from its path in serde, the decoded value and its schema. `missing` is the name of the
-    /// field that is missing; `None` for other errors.
+    /// Finds the path of an error from its path in serde, the decoded value and its schema. `missing` is the name of
+    /// the field that is missing; `None` for other errors.
     pub(super) fn find(decoded: &'a Path, value: &'a Value, schema: &Value, missing: Option<&str>) -> Self {
         let (mut path, mut place) = (Self::default(), Some((value, schema)));
         for segment in decoded {
@@ -42,7 +42,8 @@ impl<'a> FaultPath<'a> {
         path
     }
 
-    /// Extends the path to the first fault of the value. Leaves it if the schema shows none.
+    /// Extends the path to the first fault of the value, and returns true. If the schema shows no fault, leaves the
+    /// path and returns false.
     fn extend_to_fault(&mut self, value: &'a Value, schema: &Value, missing: Option<&str>) -> bool {
         let is_fault = match missing {
             Some(field) => lacks_required(value, schema, field),

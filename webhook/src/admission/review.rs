@@ -70,7 +70,7 @@ pub(crate) struct Change {
 /// The response to a review, and the callbacks that may still deny the request.
 pub(crate) struct ReviewOutcome {
     pub(crate) response: AdmissionResponse,
-    /// The callbacks to call one after another until one fails.
+    /// The callbacks, to be called one after another until one fails.
     pub(crate) callbacks: VecDeque<PreparedCallback>,
 }
 
@@ -84,7 +84,7 @@ impl From<AdmissionResponse> for ReviewOutcome {
 }
 
 impl ReviewOutcome {
-    /// Denies the request if a callback failed.
+    /// Denies the request if a callback failed, and drops the remaining callbacks.
     pub(crate) fn with_callback_result(self, result: Result<(), String>) -> Self {
         match result {
             Ok(()) => self,
@@ -111,8 +111,8 @@ impl Change {
         self.object.as_ref().ok_or_else(|| "the new object may not be nil".into())
     }
 
-    /// Returns true if only the metadata of a terminating object changes, as when a finalizer is removed. That must be
-    /// possible even if the object is invalid.
+    /// Returns true if only the metadata of a terminating object changes, as when a finalizer is removed. Such an
+    /// update must be allowed even if the object is invalid.
     fn is_metadata_update_of_terminating_object(&self) -> bool {
         let (Some(object), Some(old)) = (&self.object, &self.old) else { return false };
         let is_terminating = !old["metadata"]["deletionTimestamp"].is_null();
@@ -120,10 +120,10 @@ impl Change {
     }
 }
 
-fn differ_only_in_metadata(one: &Value, other: &Value) -> bool {
-    let (Some(one), Some(other)) = (one.as_object(), other.as_object()) else { return false };
-    let is_equal = |(key, value): (&String, &Value)| key == "metadata" || other.get(key) == Some(value);
-    one.iter().all(is_equal) && other.keys().all(|key| key == "metadata" || one.contains_key(key))
+fn differ_only_in_metadata(new: &Value, old: &Value) -> bool {
+    let (Some(new), Some(old)) = (new.as_object(), old.as_object()) else { return false };
+    let is_equal = |(key, value): (&String, &Value)| key == "metadata" || old.get(key) == Some(value);
+    new.iter().all(is_equal) && old.keys().all(|key| key == "metadata" || new.contains_key(key))
 }
 
 /// An AdmissionReview as JSON. kube's own reviews hold typed objects, which lose fields that their type does not have.

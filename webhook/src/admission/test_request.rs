@@ -12,8 +12,8 @@ use crate::webhook::Webhook;
 
 /// A request to create, update or delete an object, for [`Webhook::admit`](crate::Webhook::admit).
 ///
-/// The object is anything that serializes to JSON with an `apiVersion` and a `kind`: a Kind, or `json!(..)` with a mistake
-/// that the type would not allow.
+/// The object is anything that serializes to JSON with an `apiVersion` and a `kind`: a Kind, or `json!(..)` with a
+/// mistake that the type would not allow.
 #[derive(Clone, Debug)]
 #[must_use = "a proposal does nothing until it is admitted"]
 pub struct Proposal {
@@ -22,7 +22,7 @@ pub struct Proposal {
     old: Value,
 }
 
-/// The reason of a denied request, as the client reads it.
+/// The reason why a request is denied, as the client reads it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Refused {
@@ -86,13 +86,13 @@ impl Proposal {
         self
     }
 
-    /// Makes it a request for a subresource.
+    /// Makes the proposal a request for a subresource. An empty name means the object itself.
     pub fn subresource(mut self, name: &str) -> Self {
         self.request.subresource = Some(name.into()).filter(|name: &String| !name.is_empty());
         self
     }
 
-    /// Makes it a dry run.
+    /// Makes the proposal a dry run.
     pub fn dry_run(mut self) -> Self {
         self.request.dry_run = true;
         self

@@ -16,7 +16,7 @@ const MAX_NAMED_FIELDS: usize = 20;
 /// The maximum number of characters of a field's name that an error shows.
 const MAX_SHOWN_CHARS: usize = 200;
 
-/// The unknown fields of an object: their number, and the paths of the first of them.
+/// The unknown fields of an object: their number, and the paths of the first [`MAX_NAMED_FIELDS`].
 #[derive(Default)]
 pub(super) struct UnknownFields {
     paths: Vec<String>,
@@ -31,7 +31,7 @@ impl UnknownFields {
         unknown
     }
 
-    /// Finds the unknown fields of a value that are not unknown fields of the old one, too.
+    /// Finds the unknown fields of a value that are not also unknown fields of the old value.
     pub(super) fn beyond_old(
         value: &Value,
         known: KnownFields<'_>,

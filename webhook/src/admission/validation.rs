@@ -41,8 +41,9 @@ impl Webhook {
     /// Calls a callback when an object of the Kind is created, updated or deleted, if the object is valid. For a
     /// deletion, the callback gets the old object.
     ///
-    /// Callbacks are called one after another until one fails. None is called in a dry run or for the deletion of an object that
-    /// cannot be decoded. A callback may block the thread before it returns its future, but the future must not.
+    /// Callbacks are called one after another until one fails. No callback is called in a dry run, or for the deletion
+    /// of an object that cannot be decoded. A callback may block the thread before it returns its future, but the
+    /// future must not.
     ///
     /// ```
     /// use k8s_openapi::api::core::v1::Namespace;
@@ -64,7 +65,7 @@ impl Webhook {
     {
         let callback = Arc::new(callback);
         let prepare = move |object: &Value, request: &Request| {
-            // It is unknown here whether the status is a subresource, so an undecodable status is dropped in any case.
+            // It is unknown here whether the status is a subresource, so an undecodable status is always dropped.
             let object = match decode_leniently::<K>(object, &Value::Null, request.subresource.is_none()) {
                 Ok((object, _)) => object,
                 // An undecodable object must not prevent its own deletion.
@@ -98,7 +99,7 @@ impl Webhook {
         self.validation.iter().map(rule).collect()
     }
 
-    /// Returns true if the rules cover this Kind, or this subresource of it.
+    /// Returns true if the rules of the webhook configuration cover this Kind, or this subresource of the Kind.
     pub(crate) fn validates(&self, kind: &GroupVersionKind, subresource: Option<&str>) -> bool {
         let handler = self.validation.get(kind);
         handler.is_some_and(|handler| subresource.is_none_or(|name| handler.subresources.contains(&name)))
@@ -137,7 +138,7 @@ impl ValidatedKind {
         self.validate.as_ref().map_or_else(|| Ok(FieldError::none()), |validate| validate(change))
     }
 
-    /// Prepares the callbacks. There are none in a dry run, since they may have effects.
+    /// Prepares the callbacks, except in a dry run, since callbacks may have effects.
     fn prepare_callbacks(&self, change: &Change) -> Result<VecDeque<PreparedCallback>, Denial> {
         let object = change.object.as_ref().or(change.old.as_ref());
         let Some(object) = object.filter(|_| !change.request.dry_run) else { return Ok(VecDeque::new()) };

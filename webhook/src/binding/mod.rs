@@ -38,7 +38,7 @@ type Inject = Arc<dyn Fn(&GroupVersionKind, Value) -> serde_json::Result<Value> 
 #[derive(Clone)]
 pub(crate) struct Bindings {
     kinds: Vec<fn(&Context) -> Inject>,
-    /// One for each Kind, once [`Webhook::watch_bindings`] is called.
+    /// The injections of each Kind. Empty until [`Webhook::watch_bindings`] is called.
     open: Vec<Inject>,
     /// The resource of each Kind with a pod template.
     subjects: BTreeMap<GroupVersionKind, String>,
@@ -66,7 +66,7 @@ impl Bindings {
     }
 }
 
-/// Calls the webhook for the Kinds for which Knative does.
+/// The subjects of Knative's webhook.
 impl Default for Bindings {
     fn default() -> Self {
         let (kinds, open, subjects) = (Vec::new(), Vec::new(), BTreeMap::new());
@@ -80,26 +80,26 @@ impl Default for Bindings {
 }
 
 impl Webhook {
-    /// Injects into the subjects of this Kind of bindings when they are created, and when their pod template is updated, so
-    /// that no pod starts without the injection. It is Knative's `psbinding.NewAdmissionController`.
+    /// Injects into the subjects of this Kind of bindings when they are created, and when their pod template is
+    /// updated, so that no pod starts without the injection. It is Knative's `psbinding.NewAdmissionController`.
     ///
     /// The API server calls the webhook for Deployments, StatefulSets, DaemonSets and Jobs, and for the Kinds of
     /// [`binding_subject`](Self::binding_subject). The controller ([`Subjects`](reknit_reconciler::Subjects)) injects
-    /// into all others, and into subjects that are older than their binding. An update that keeps the pod template is
-    /// left to the controller: the template of a Job cannot be changed. A binding that is being deleted withdraws its
-    /// injection.
+    /// into subjects of other Kinds, and into subjects that are older than their binding. An update that keeps the pod
+    /// template is left to the controller, since the API server would refuse a change of a Job's template. A binding
+    /// that is being deleted withdraws its injection.
     ///
-    /// The webhook reads the bindings of all namespaces from a cache, for which it needs the verbs `list` and `watch`. A
-    /// subject that is created before its binding arrives there is bound by the controller.
+    /// The webhook reads the bindings of all namespaces from a cache, for which it needs the verbs `list` and `watch`.
+    /// If a subject is created before its binding is in the cache, the controller binds it.
     ///
-    /// Label the namespace of the webhook with `bindings.knative.dev/exclude: "true"`. Otherwise its Deployment cannot be
-    /// updated while the webhook is down.
+    /// Label the namespace of the webhook with `bindings.knative.dev/exclude: "true"`. Otherwise its Deployment cannot
+    /// be updated while the webhook is down.
     pub fn binding<K: Bindable>(mut self) -> Self {
         self.bindings.kinds.push(open::<K>);
         self
     }
 
-    /// Calls the webhook also for another Kind with a pod template.
+    /// Makes the API server call the webhook for another Kind with a pod template, too.
     ///
     /// ```
     /// use kube::{api::ApiResource, core::GroupVersionKind};
@@ -151,7 +151,9 @@ impl Webhook {
         if !self.binds(&kind) {
             return deny(response, format!("unhandled kind: {kind}")).into();
         }
-        let Some(object) = change.as_ref().and_then(changed_template) else { return response.into() };
+        let Some(object) = change.as_ref().and_then(object_with_changed_template) else {
+            return response.into();
+        };
         let inject = |object: Value, inject: &Inject| inject(&kind, object);
         let bound = match self.bindings.open.iter().try_fold(object.clone(), inject) {
             Ok(bound) => bound,
@@ -168,8 +170,8 @@ impl Webhook {
     }
 }
 
-/// The new object, if it is created or its pod template is updated.
-fn changed_template(change: &Change) -> Option<&Value> {
+/// Returns the new object, if the object itself is created or its pod template is updated.
+fn object_with_changed_template(change: &Change) -> Option<&Value> {
     let object = change.object.as_ref()?;
     let template = |object: &Value| object.pointer("/spec/template").cloned();
     let is_changed = match change.request.operation {
@@ -180,8 +182,9 @@ fn changed_template(change: &Change) -> Option<&Value> {
     Some(object).filter(|_| is_changed && change.request.subresource.is_none())
 }
 
-/// Opens the informer of one Kind of bindings. It is no dependency of the webhook's controller, which has to renew the
-/// certificate even if the CustomResourceDefinition of the bindings is missing.
+/// Opens the informer of one Kind of bindings, and returns their injection. The informer is no dependency of the
+/// webhook's controller, which has to renew the certificate even if the CustomResourceDefinition of the bindings is
+/// missing.
 fn open<K: Bindable>(cx: &Context) -> Inject {
     let bindings = cx.scoped().informer::<K>(select());
     let by_subject = bindings.index(|binding| subject_of(binding).map(|subject| index_value(&subject)).ok());
@@ -214,7 +217,7 @@ fn index_value(subject: &Reference) -> String {
     format!("{group}/{}/{}", subject.kind, subject.namespace.as_deref().unwrap_or_default())
 }
 
-/// Returns true if the reference, which has the Kind and the namespace of the object, names or selects it.
+/// Returns true if the reference names or selects the object, whose Kind and namespace are those of the reference.
 fn refers_to(subject: &Reference, metadata: &ObjectMeta) -> bool {
     match (subject.name.as_deref().unwrap_or_default(), &subject.selector) {
         ("", None) => false,

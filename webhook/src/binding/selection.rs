@@ -8,7 +8,7 @@ const EXCLUDE_LABEL: &str = "bindings.knative.dev/exclude";
 /// The labels that select the namespaces and the objects for which the API server calls the webhook of bindings. The
 /// modes are those of `SINK_BINDING_SELECTION_MODE` of Knative Eventing.
 ///
-/// The controller of the bindings does not look at these labels.
+/// The controller of the bindings ignores these labels.
 ///
 /// ```
 /// use reknit_webhook::{BindingSelection, Webhook};
@@ -18,10 +18,10 @@ const EXCLUDE_LABEL: &str = "bindings.knative.dev/exclude";
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BindingSelection {
-    /// All, except those with the label `bindings.knative.dev/exclude: "true"`.
+    /// All namespaces and objects, except those with the label `bindings.knative.dev/exclude: "true"`.
     #[default]
     Exclusion,
-    /// Those with the label `bindings.knative.dev/include: "true"`: both the namespace and the object need it. Unlike in
+    /// Only objects with the label `bindings.knative.dev/include: "true"` in namespaces with the same label. Unlike in
     /// Knative, the controller does not label the namespaces of subjects.
     Inclusion,
 }
@@ -35,7 +35,7 @@ impl BindingSelection {
         }
     }
 
-    /// Sets the expression in both label selectors of an entry, and removes that of the other mode.
+    /// Sets the expression in both label selectors of an entry, and removes the expression of the other mode.
     pub(crate) fn select(entry: &mut Value, expression: &Value) {
         for selector in ["namespaceSelector", "objectSelector"] {
             Self::set_label_expression(&mut entry[selector], expression);
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_change_of_the_mode_replaces_the_expression_and_keeps_others() {
+    fn a_change_of_the_mode_replaces_its_expression_and_keeps_other_expressions() {
         let own = json!({"key": "own", "operator": "Exists"});
         let mut selector = json!({"matchExpressions": [own]});
         for mode in [BindingSelection::Exclusion, BindingSelection::Inclusion] {

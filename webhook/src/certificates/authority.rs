@@ -47,8 +47,9 @@ impl fmt::Debug for CertificateAndKey {
 
 impl CertificateAndKey {
     /// Creates a self-signed authority.
-    pub(crate) fn authority(now: Timestamp, validity: Duration) -> Result<Self, IssueError> {
-        // A client that trusts several authorities finds the issuer by its name.
+    pub(crate) fn self_signed_authority(now: Timestamp, validity: Duration) -> Result<Self, IssueError> {
+        // Each authority has a name of its own, since a client that trusts several authorities finds the issuer by
+        // name.
         let mut params = certificate_params(&[], &format!("webhook CA of {now}"), now, validity)?;
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
@@ -73,12 +74,13 @@ impl CertificateAndKey {
         Ok(Self { certificate: params.signed_by(&key, &issuer)?.pem(), key: key.serialize_pem() })
     }
 
-    /// Returns true if the key is that of the certificate.
+    /// Returns true if the key belongs to the certificate.
     pub(crate) fn is_consistent(&self) -> bool {
         read_certified_key(self.certificate.as_bytes(), self.key.as_bytes()).is_ok()
     }
 
-    /// Returns true if a client that trusts these authorities accepts the certificate of a server at that time.
+    /// Returns true if a client that trusts these authorities (PEM) accepts the certificate at this time, for a server
+    /// of the certificate's first name.
     pub(crate) fn is_accepted(&self, trusted: &str, now: Timestamp) -> bool {
         let verify = || {
             let mut roots = RootCertStore::empty();
@@ -124,7 +126,7 @@ pub(crate) struct CertificateInfo {
     pub(crate) names: Vec<String>,
 }
 
-/// Reads the first certificate of a PEM text, if there is one.
+/// Reads the first certificate of a PEM text. `None` if there is none or it is invalid.
 pub(crate) fn read_certificate(pem: &str) -> Option<CertificateInfo> {
     let der = CertificateDer::from_pem_slice(pem.as_bytes()).ok()?;
     let (_, certificate) = X509Certificate::from_der(&der).ok()?;
@@ -159,7 +161,7 @@ mod tests {
     #[test]
     fn the_validity_and_names_of_a_certificate_are_read() {
         let (now, week) = (Timestamp::from_second(1_800_000_000).unwrap(), Duration::from_secs(7 * 86_400));
-        let authority = CertificateAndKey::authority(now, week).unwrap();
+        let authority = CertificateAndKey::self_signed_authority(now, week).unwrap();
         let names = ["webhook.ns.svc".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
         let issued = authority.issue(&names, now, week).unwrap();
         let expected =
@@ -171,7 +173,7 @@ mod tests {
     #[test]
     fn debug_output_leaves_out_the_private_key() {
         let now = Timestamp::from_second(1_800_000_000).unwrap();
-        let authority = CertificateAndKey::authority(now, Duration::from_secs(86_400)).unwrap();
+        let authority = CertificateAndKey::self_signed_authority(now, Duration::from_secs(86_400)).unwrap();
         assert!(authority.key.contains("PRIVATE KEY"));
         let debug = format!("{authority:?}");
         assert!(debug.contains("BEGIN CERTIFICATE") && !debug.contains("PRIVATE KEY"), "{debug}");

@@ -27,7 +27,8 @@ pub(crate) struct Configuration {
     rules: Option<Value>,
     /// The expression of the label selectors of namespaces and objects, for the webhook of bindings.
     label_expression: Option<Value>,
-    /// Watches the object. A change enqueues its key and the key of the Secret, whose certificate may lack a new host.
+    /// Watches the object of this name, and returns a function that reads it. A change enqueues the key of the object
+    /// and the key of the Secret, whose certificate may lack a new host.
     pub(crate) watch: fn(&Context, &mut Builder<Keys>, &str, &Key) -> ReadObject,
 }
 
@@ -67,9 +68,10 @@ impl Configuration {
         conversion.and_then(|conversion| conversion.get_mut("webhook")).into_iter().collect()
     }
 
-    /// Returns the merge patch that makes the API server call the webhook and trust this bundle, or `None` if nothing
-    /// differs. An entry gets its rules once the certificate covers its host. Without rules, the API server does not
-    /// call it.
+    /// Returns the merge patch that makes the API server call the webhook and trust this bundle, or `None` if the
+    /// object needs no change. Fails if no part of the object concerns this webhook.
+    ///
+    /// An entry gets its rules only once `covers` is true for its host: without rules, the API server does not call it.
     pub(crate) fn patch(
         &self,
         object: &Value,
@@ -133,7 +135,7 @@ fn ca_bundle(bundle: &str) -> Value {
     json!(ByteString(bundle.as_bytes().to_vec()))
 }
 
-/// Returns the host of a client configuration with a URL. IP addresses are formatted as in certificates.
+/// Returns the host in the URL of a client configuration, if it has one. IP addresses are formatted as in certificates.
 pub(crate) fn host(client_config: &Value) -> Option<String> {
     let url: http::Uri = client_config["url"].as_str()?.parse().ok()?;
     let host = url.host()?.trim_matches(['[', ']']);

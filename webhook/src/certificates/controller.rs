@@ -95,8 +95,9 @@ impl CertificateReconciler {
         names
     }
 
-    /// Returns true if all client configurations have trusted this bundle for long enough for API servers to know it.
-    fn is_published(&self, bundle: &str) -> bool {
+    /// Checks whether all client configurations trust this bundle, and records since when. Returns true if the API
+    /// servers have had time to learn of the bundle since then.
+    fn check_published(&self, bundle: &str) -> bool {
         let is_trusted = self.client_configs().all(|client_config| trusts(&client_config, bundle));
         let mut published = self.published.lock();
         match &*published {
@@ -110,7 +111,7 @@ impl CertificateReconciler {
     async fn reconcile_secret(&self) -> Result<Outcome> {
         let secret = self.secrets.get(&self.secret);
         let current = secret.as_deref().and_then(Certificates::from_secret);
-        let is_published = current.as_ref().is_some_and(|current| self.is_published(&current.bundle()));
+        let is_published = current.as_ref().is_some_and(|current| self.check_published(&current.bundle()));
         let (names, now) = (self.server_names(), Timestamp::now());
         let params = IssueParams { names: &names, now, lifetime: self.lifetime };
         match next_step(current.as_ref(), params, is_published)? {
@@ -143,7 +144,7 @@ impl CertificateReconciler {
         Ok(())
     }
 
-    /// Patches the configuration if it differs. Does nothing until there are certificates.
+    /// Patches the configuration if it needs a change. Does nothing until the Secret contains certificates.
     async fn reconcile_configuration(
         &self,
         configuration: &Configuration,
@@ -177,7 +178,8 @@ impl ReconcileKey for CertificateReconciler {
     }
 }
 
-/// Serves the certificate of the Secret after each change. If it cannot be served, the server keeps the previous one.
+/// Serves the certificate of the Secret after each change. A certificate that cannot be served leaves the previous one
+/// in use.
 fn serve_certificate(secrets: &Informer<Secret>, identity: Identity) {
     secrets.on(move |change| {
         let (Change::Added(secret) | Change::Updated { new: secret, .. }) = change else { return };

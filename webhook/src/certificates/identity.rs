@@ -39,8 +39,8 @@ impl Identity {
     ///
     /// # Errors
     ///
-    /// Fails if either cannot be read, or if the key is not that of the certificate. The previous certificate stays in
-    /// use.
+    /// Fails if the certificate or the key cannot be read, or if they do not belong together. The previous certificate
+    /// stays in use.
     pub fn replace(&self, certificate: &[u8], key: &[u8]) -> Result<(), CertificateError> {
         let certified_key =
             read_certified_key(certificate, key).map_err(|error| CertificateError(error.to_string()))?;
@@ -68,7 +68,7 @@ impl ResolvesServerCert for Resolver {
     }
 }
 
-/// Reads a PEM chain and its PEM key. Fails if the key is not that of the certificate.
+/// Reads a PEM chain and its PEM key. Fails if they do not belong together.
 pub(super) fn read_certified_key(certificate: &[u8], key: &[u8]) -> Result<CertifiedKey, Box<dyn Error>> {
     let chain = CertificateDer::pem_slice_iter(certificate).collect::<Result<_, _>>()?;
     Ok(CertifiedKey::from_der(chain, PrivateKeyDer::from_pem_slice(key)?, &ring::default_provider())?)

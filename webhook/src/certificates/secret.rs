@@ -18,12 +18,15 @@ const MAX_WAIT: Duration = Duration::from_secs(60 * 60);
 /// The maximum validity of a certificate: ten years.
 const MAX_VALIDITY: Duration = Duration::from_secs(3_652 * 86_400);
 
+/// The number of rotations for which an authority is valid.
+const AUTHORITY_ROTATIONS: u32 = 3;
+
 /// The validity of certificates and the time of their renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lifetime {
-    /// The time from issue to end: seven days, as in Knative.
+    /// The time from issue to end. The default is seven days, as in Knative.
     pub(crate) validity: Duration,
-    /// The time from renewal to end: a day.
+    /// The time from renewal to end. The default is one day.
     pub(crate) renew_before: Duration,
 }
 
@@ -50,8 +53,8 @@ impl Lifetime {
     }
 }
 
-/// The contents of the Secret. Each authority is published one rotation before it issues the served certificate, so no client
-/// gets a certificate whose authority it does not trust yet.
+/// The contents of the Secret. Each authority is published one rotation before it issues the served certificate, so no
+/// client gets a certificate whose authority it does not trust yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Certificates {
     /// The served certificate.
@@ -72,10 +75,10 @@ pub(crate) struct IssueParams<'a> {
 }
 
 impl IssueParams<'_> {
-    /// Creates an authority. It has to be valid for three rotations: the one before it issues a certificate, the one in
-    /// which the certificate is served, and another, since replicas learn of a new certificate at different times.
+    /// Creates an authority, which is valid for three rotations. In the first, clients come to trust it. In the second,
+    /// the certificate that it issued is served. In the third, some replicas may not know the next certificate yet.
     fn create_authority(&self) -> Result<CertificateAndKey, IssueError> {
-        CertificateAndKey::authority(self.now, self.lifetime.validity * 3)
+        CertificateAndKey::self_signed_authority(self.now, self.lifetime.validity * AUTHORITY_ROTATIONS)
     }
 
     fn issue(&self, authority: &CertificateAndKey) -> Result<CertificateAndKey, IssueError> {
@@ -126,7 +129,8 @@ impl Certificates {
         self.trusted.concat()
     }
 
-    /// Creates all certificates anew. Clients reject the served one until they trust its authority.
+    /// Creates a certificate, its authority and the next authority. Clients reject the certificate until they trust its
+    /// authority.
     fn create(params: IssueParams<'_>) -> Result<Self, IssueError> {
         let authority = params.create_authority()?;
         let server = params.issue(&authority)?;
@@ -141,11 +145,12 @@ impl Certificates {
         Ok(self)
     }
 
-    /// Issues the certificate by the next authority. The previous authority stays trusted for one more rotation.
+    /// Issues a certificate by `next`, and creates another next authority. The previous authority stays trusted for one
+    /// more rotation.
     fn rotate(&self, next: &CertificateAndKey, params: IssueParams<'_>) -> Result<Self, IssueError> {
         let server = params.issue(next)?;
         // Replicas may still serve the old certificate. Its issuer is not always the newest of the other authorities,
-        // since users may add some.
+        // since users may add authorities.
         let others = || self.trusted.iter().rev().filter(|trusted| **trusted != next.certificate);
         let issuer = others().find(|trusted| self.server.is_accepted(trusted, params.now));
         let previous = issuer.or(others().next()).cloned();
@@ -168,8 +173,8 @@ impl Certificates {
         read_certificate(&self.server.certificate).is_some_and(|certificate| certificate.names.contains(name))
     }
 
-    /// Returns true if no client accepts the certificate: it has expired or is not valid yet, or the Secret was edited and lacks
-    /// its key or its issuer.
+    /// Returns true if no client accepts the certificate: it has expired or is not valid yet, or the Secret was edited
+    /// and lacks the certificate's key or issuer.
     fn is_rejected(&self, now: Timestamp) -> bool {
         !self.server.is_consistent() || !self.server.is_accepted(&self.bundle(), now)
     }
@@ -184,7 +189,7 @@ impl Certificates {
     }
 }
 
-/// Decides on the next step. `is_published` is set if all clients trust the current bundle.
+/// Decides on the next step. `is_published` is true if all clients trust the current bundle.
 pub(crate) fn next_step(
     current: Option<&Certificates>,
     params: IssueParams<'_>,
@@ -202,7 +207,7 @@ pub(crate) fn next_step(
     }
 }
 
-/// Splits a PEM text into its certificates, and omits invalid ones.
+/// Splits a PEM text into its certificates. Omits invalid certificates.
 fn split_certificates(pem: &str) -> Vec<String> {
     const END: &str = "-----END CERTIFICATE-----";
     pem.split_inclusive(END)
@@ -225,6 +230,10 @@ mod tests {
     use super::*;
 
     const NOW: i64 = 1_800_000_000;
+
+    /// Values of `is_published`.
+    const PUBLISHED: bool = true;
+    const NOT_PUBLISHED: bool = false;
 
     /// The parameters at this second of the test.
     fn params(names: &[String], second: i64) -> IssueParams<'_> {
@@ -266,10 +275,10 @@ mod tests {
 
     #[test]
     fn clients_and_replicas_that_are_one_rotation_apart_trust_each_other() {
-        let mut before = next_certificates(None, 0, false);
+        let mut before = next_certificates(None, 0, NOT_PUBLISHED);
         for rotation in 1..5 {
             let due = rotation * 6 * DAY + 1;
-            let after = next_certificates(Some(&before), due, true);
+            let after = next_certificates(Some(&before), due, PUBLISHED);
             assert_ne!(after.server, before.server);
             for (trusted, served) in
                 [(&before, &before), (&before, &after), (&after, &before), (&after, &after)]
@@ -283,8 +292,8 @@ mod tests {
 
     #[test]
     fn a_certificate_is_renewed_a_day_before_its_end_and_not_earlier() {
-        let current = next_certificates(None, 0, false);
-        let step_at = |second| next_step(Some(&current), params(&names(), second), false).unwrap();
+        let current = next_certificates(None, 0, NOT_PUBLISHED);
+        let step_at = |second| next_step(Some(&current), params(&names(), second), NOT_PUBLISHED).unwrap();
         assert_eq!(step_at(0), Step::Wait(MAX_WAIT));
         assert_eq!(step_at(6 * DAY - 1), Step::Wait(Duration::from_secs(1)));
         assert_eq!(step_at(6 * DAY), Step::AwaitTrust);
@@ -292,30 +301,34 @@ mod tests {
 
     #[test]
     fn an_expired_certificate_is_replaced_even_if_no_client_trusts_the_authority_yet() {
-        let current = next_certificates(None, 0, false);
-        let replaced = next_certificates(Some(&current), 7 * DAY + 1, false);
+        let current = next_certificates(None, 0, NOT_PUBLISHED);
+        let replaced = next_certificates(Some(&current), 7 * DAY + 1, NOT_PUBLISHED);
         assert_ne!(replaced.server, current.server);
     }
 
     #[test]
     fn a_certificate_that_lacks_a_name_has_to_be_replaced() {
-        let current = next_certificates(None, 0, false);
+        let current = next_certificates(None, 0, NOT_PUBLISHED);
         let more_names = [names(), vec!["127.0.0.1".into()]].concat();
-        assert_eq!(next_step(Some(&current), params(&more_names, 1), false).unwrap(), Step::AwaitTrust);
+        assert_eq!(
+            next_step(Some(&current), params(&more_names, 1), NOT_PUBLISHED).unwrap(),
+            Step::AwaitTrust
+        );
     }
 
     #[test]
     fn the_certificate_of_a_knative_webhook_is_kept_and_gets_a_next_authority() {
-        let knative = Certificates { next: None, ..next_certificates(None, 0, false) };
+        let knative = Certificates { next: None, ..next_certificates(None, 0, NOT_PUBLISHED) };
         let knative = Certificates { trusted: knative.trusted[..1].to_vec(), ..knative };
-        let completed = next_certificates(Some(&knative), 1, false);
+        let completed = next_certificates(Some(&knative), 1, NOT_PUBLISHED);
         assert_eq!((&completed.server, &completed.trusted[..1]), (&knative.server, &knative.trusted[..]));
         assert_eq!(completed.trusted.len(), 2);
     }
 
     #[test]
     fn damaged_parts_of_the_secret_are_replaced_at_once_and_a_valid_certificate_is_kept() {
-        let (current, other) = (next_certificates(None, 0, false), next_certificates(None, 0, false));
+        let (current, other) =
+            (next_certificates(None, 0, NOT_PUBLISHED), next_certificates(None, 0, NOT_PUBLISHED));
         let nonsense = || CertificateAndKey { certificate: "nonsense".into(), key: "nonsense".into() };
         let with_key_of = |pair: &CertificateAndKey, other: &CertificateAndKey| CertificateAndKey {
             certificate: pair.certificate.clone(),
@@ -332,13 +345,16 @@ mod tests {
             ("another's authorities", Certificates { trusted: other.trusted.clone(), ..current.clone() }),
         ];
         for (damage, damaged) in &damaged {
-            let repaired = next_certificates(Some(damaged), 1, false);
+            let repaired = next_certificates(Some(damaged), 1, NOT_PUBLISHED);
             assert!(accepts(&repaired, &repaired, 1) && repaired.server.is_consistent(), "{damage}");
         }
         let next = current.next.as_ref().unwrap();
         for bad in [nonsense(), with_key_of(next, &current.server), other.next.clone().unwrap()] {
-            let repaired =
-                next_certificates(Some(&Certificates { next: Some(bad), ..current.clone() }), 1, false);
+            let repaired = next_certificates(
+                Some(&Certificates { next: Some(bad), ..current.clone() }),
+                1,
+                NOT_PUBLISHED,
+            );
             assert!(repaired.server == current.server && accepts(&repaired, &current, 1));
             assert!(repaired.usable_next_authority(params(&names(), 1)).is_some());
         }
@@ -346,26 +362,27 @@ mod tests {
 
     #[test]
     fn an_authority_added_by_a_user_does_not_displace_the_issuer_of_the_old_certificate() {
-        let (mut before, foreign) = (next_certificates(None, 0, false), next_certificates(None, 0, false));
+        let (mut before, foreign) =
+            (next_certificates(None, 0, NOT_PUBLISHED), next_certificates(None, 0, NOT_PUBLISHED));
         before.trusted.push(foreign.trusted[0].clone());
         let due = 6 * DAY + 1;
-        let after = next_certificates(Some(&before), due, true);
+        let after = next_certificates(Some(&before), due, PUBLISHED);
         assert!(accepts(&after, &before, due) && accepts(&before, &after, due));
     }
 
     #[test]
     fn a_certificate_from_a_clock_more_than_an_hour_ahead_is_replaced() {
-        let ahead = next_certificates(None, 2 * DAY, false);
-        let repaired = next_certificates(Some(&ahead), 0, false);
+        let ahead = next_certificates(None, 2 * DAY, NOT_PUBLISHED);
+        let repaired = next_certificates(Some(&ahead), 0, NOT_PUBLISHED);
         assert!(!accepts(&ahead, &ahead, 0) && accepts(&repaired, &repaired, 0));
-        let slightly_ahead = next_certificates(None, 3_000, false);
-        let step = next_step(Some(&slightly_ahead), params(&names(), 0), false).unwrap();
+        let slightly_ahead = next_certificates(None, 3_000, NOT_PUBLISHED);
+        let step = next_step(Some(&slightly_ahead), params(&names(), 0), NOT_PUBLISHED).unwrap();
         assert_eq!(step, Step::Wait(MAX_WAIT));
     }
 
     #[test]
     fn invalid_certificates_in_the_bundle_are_left_out() {
-        let certificates = next_certificates(None, 0, false);
+        let certificates = next_certificates(None, 0, NOT_PUBLISHED);
         let nonsense = "-----BEGIN CERTIFICATE-----\nbm9uc2Vuc2U=\n-----END CERTIFICATE-----\n";
         let mut data = certificates.data();
         data.insert(
@@ -380,7 +397,7 @@ mod tests {
 
     #[test]
     fn written_contents_are_read_back() {
-        let certificates = next_certificates(None, 0, false);
+        let certificates = next_certificates(None, 0, NOT_PUBLISHED);
         let secret = Secret { data: Some(certificates.data()), ..Secret::default() };
         assert_eq!(Certificates::from_secret(&secret), Some(certificates));
         assert_eq!(Certificates::from_secret(&Secret::default()), None);

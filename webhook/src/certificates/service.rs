@@ -5,9 +5,9 @@ use reknit_apis::cluster_domain;
 /// The names of the objects of a webhook in the system namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceNames {
-    /// The Service: `webhook`.
+    /// The name of the Service. The default is `webhook`.
     pub service: String,
-    /// The Secret with the certificate: `webhook-certs`.
+    /// The name of the Secret with the certificate. The default is `webhook-certs`.
     pub secret: String,
 }
 

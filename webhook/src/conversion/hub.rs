@@ -20,7 +20,7 @@ use crate::{
 
 type Convert = Arc<dyn Fn(Value) -> Result<Value, String> + Send + Sync>;
 
-/// The conversion of one version to the hub, and from the hub with the defaults of the version.
+/// The conversion of one version to the hub, and from the hub, which sets the defaults of the version.
 #[derive(Clone)]
 pub(crate) struct VersionConversion {
     /// The name of the CustomResourceDefinition.
@@ -60,7 +60,7 @@ struct ConversionResponse {
 
 impl Webhook {
     /// Converts objects between this version and the other versions of the Kind by way of the hub. A converted object
-    /// gets the defaults of its new version. Has to be called for every version except the hub.
+    /// gets the defaults of its new version. Must be called for every version except the hub.
     pub fn conversion<K: Convertible>(mut self) -> Self {
         let crd_name = format!("{}.{}", K::plural(&()), K::group(&()));
         let to_text = |error: ConversionError| error.to_string();

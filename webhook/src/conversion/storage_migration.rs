@@ -24,7 +24,7 @@ pub enum MigrationError {
     /// No version of the definition is the storage version.
     #[error("CustomResourceDefinition {0} has no storage version")]
     NoStorageVersion(String),
-    /// The objects cannot be listed, or one of them cannot be updated.
+    /// The objects cannot be listed, or an object cannot be updated.
     #[error("failed to {what}: {source}")]
     Objects {
         /// The step that failed, and its object.
@@ -34,13 +34,13 @@ pub enum MigrationError {
     },
 }
 
-/// Stores every object of a CustomResourceDefinition in its storage version, and sets `status.storedVersions` to that version.
-/// Then the other versions can be removed from the definition.
+/// Stores every object of a CustomResourceDefinition in its storage version, and sets `status.storedVersions` to that
+/// version. After that, the other versions can be removed from the definition.
 ///
-/// Returns the number of objects. A migration can be repeated, and stopped at any time. It goes on if an object is
-/// deleted meanwhile, or written by another client, which also stores it in the storage version. It fails if admission
-/// refuses an object. It also fails if the definition changes meanwhile, since that may change the storage version;
-/// then the status stays as it was.
+/// Returns the number of objects. A migration can be repeated, and stopped at any time. It continues if another client
+/// deletes or writes an object meanwhile: the write also stores the object in the storage version. It fails if
+/// admission refuses an object. It also fails, and leaves the status as it is, if the definition changes meanwhile,
+/// since the change may concern the storage version.
 ///
 /// ```no_run
 /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
@@ -119,8 +119,8 @@ async fn rewrite_objects(client: &Client, resource: &ApiResource) -> Result<usiz
     }
 }
 
-/// Returns the token in a 410 error that continues a list whose own token has expired, which it does after some
-/// minutes. The list may then miss objects that were created meanwhile, but those are stored in the right version.
+/// Returns the token in a 410 error, which the API server sends if the token of a list has expired. The list continues
+/// with this token, and may miss objects that were created meanwhile; these are stored in the right version.
 fn continue_token(error: &kube::Error) -> Option<String> {
     let kube::Error::Api(status) = error else { return None };
     let metadata = status.metadata.as_ref().filter(|_| status.code == 410)?;

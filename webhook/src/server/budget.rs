@@ -10,9 +10,9 @@ const SMALL_BODY_KIB: usize = 64;
 
 /// A limit on the bytes of bodies that are held at once. Bytes count as they arrive.
 ///
-/// One half is for the first 64 KiB of every body and the other for what goes beyond, so small bodies do not wait for
-/// large ones. While a half is full, one body at a time may exceed it. Otherwise several incomplete bodies could fill
-/// it and wait for each other forever.
+/// One half is for the first 64 KiB of every body, and the other half for the bytes beyond, so small bodies do not wait
+/// for large bodies. While a half is full, one body at a time may exceed it. Otherwise several incomplete bodies could
+/// fill it and wait for each other forever.
 #[derive(Clone)]
 pub(crate) struct BodyBudget {
     small: BudgetHalf,
@@ -73,8 +73,8 @@ impl BudgetHalf {
 
 /// A limit on the bytes of bodies that are decoded and processed at once.
 ///
-/// A body counts for 64 KiB at least and for half of the budget at most. Large bodies share one half, so small ones do not
-/// wait for them.
+/// A body counts for 64 KiB at least and for half of the budget at most. All large bodies share one half, so small
+/// bodies do not wait for them.
 #[derive(Clone)]
 pub(crate) struct WorkBudget {
     all: Arc<Semaphore>,
@@ -97,7 +97,7 @@ impl WorkBudget {
     }
 }
 
-/// Converts to KiB, rounded up and at least 64: a smaller body counts as much.
+/// Converts to KiB, rounded up and at least 64: smaller bodies count for 64 KiB.
 fn kib(bytes: usize) -> usize {
     bytes.div_ceil(KIB).max(SMALL_BODY_KIB)
 }
@@ -106,7 +106,7 @@ fn semaphore(permits: usize) -> Arc<Semaphore> {
     Arc::new(Semaphore::new(permits.min(Semaphore::MAX_PERMITS)))
 }
 
-/// Acquires permits, which never fails, since no semaphore is closed.
+/// Acquires permits. Never returns `None`, since no semaphore is closed.
 async fn acquire(semaphore: &Arc<Semaphore>, count: usize) -> Option<OwnedSemaphorePermit> {
     semaphore.clone().acquire_many_owned(u32::try_from(count).unwrap_or(u32::MAX)).await.ok()
 }

@@ -46,7 +46,7 @@ impl Activity {
         self.phase_changed.notify_one();
     }
 
-    /// Returns the time since which the connection has waited for its client. `None` while the client waits for an
+    /// Returns the time since which the connection has waited for its client. `None` while the client waits for the
     /// answer.
     pub(crate) fn waiting_since(&self) -> Option<Instant> {
         let (phase, since) = *self.state.borrow();
@@ -85,7 +85,7 @@ impl Activity {
     }
 }
 
-/// Marks the connection as idle when it is dropped, after the last chunk of the answer.
+/// A guard that marks the connection as idle when it is dropped, after the last chunk of the answer.
 struct SendGuard {
     activity: Activity,
     _request_bytes: Option<Arc<HeldBytes>>,
@@ -95,7 +95,7 @@ impl Drop for SendGuard {
     fn drop(&mut self) {
         self.activity.state.send_if_modified(|(phase, since)| {
             let is_sending = *phase == Phase::Sending;
-            // Without a notification: the connection has waited for its client since it began to send.
+            // Does not notify: the server may close the connection in either phase.
             if is_sending {
                 (*phase, *since) = (Phase::Idle, Instant::now());
             }

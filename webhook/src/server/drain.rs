@@ -1,4 +1,4 @@
-//! Draining of the server between the signal to stop and its end.
+//! Draining of the server, between the signal to stop and the end of the server.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,15 +11,16 @@ pub(crate) struct Drain(Arc<Mutex<State>>);
 
 #[derive(Default)]
 struct State {
-    draining: bool,
+    is_draining: bool,
     last_activity: Option<Instant>,
 }
 
 impl Drain {
-    /// Starts draining, and returns once there has been no request and no answer for `period`, or after twice that time.
+    /// Starts draining, and returns once there has been no request and no answer for `period`, or after twice that
+    /// time.
     pub(crate) async fn drain(&self, period: Duration) {
         let start = Instant::now();
-        self.0.lock().draining = true;
+        self.0.lock().is_draining = true;
         loop {
             let last_activity = self.0.lock().last_activity.unwrap_or(start).max(start);
             let until_deadline = period.saturating_mul(2).saturating_sub(start.elapsed());
@@ -32,7 +33,7 @@ impl Drain {
     }
 
     pub(crate) fn is_draining(&self) -> bool {
-        self.0.lock().draining
+        self.0.lock().is_draining
     }
 
     /// Records the time of a request or an answer.

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use crate::webhook::Webhook;
 
-/// The multiple of the time for an answer after which code counts as stuck.
+/// The multiple of [`Limits::answer`](crate::Limits::answer) after which running code counts as stuck.
 const STUCK_FACTOR: u32 = 3;
 
 /// The health of a webhook. Cheap to clone.
@@ -31,28 +31,28 @@ pub struct Health {
 }
 
 impl Webhook {
-    /// The health of the webhook, for probes of the process: `reknit_sharedmain::Main` reports it at `/health`. Has to be called
-    /// after [`limits`](Self::limits).
+    /// The health of the webhook, for probes of the process: `reknit_sharedmain::Main` reports it at `/health`. Must be
+    /// called after [`limits`](Self::limits).
     pub fn health(&self) -> Health {
         Health { running: self.running.clone(), stuck_after: self.limits.answer.saturating_mul(STUCK_FACTOR) }
     }
 }
 
 impl Health {
-    /// The age of the oldest running code of a Kind, if that exceeds three times [`Limits::answer`](crate::Limits::answer). Its
-    /// request has failed long ago, but the code keeps its share of [`Limits::work`](crate::Limits::work) until the process
-    /// ends.
+    /// The age of the oldest running code of a Kind, if that exceeds three times
+    /// [`Limits::answer`](crate::Limits::answer). Its request has failed long ago, but the code keeps its share of
+    /// [`Limits::work`](crate::Limits::work) until the process ends.
     pub fn stuck(&self) -> Option<Duration> {
         let oldest_start = self.running.lock().iter().find_map(Weak::upgrade)?;
         Some(oldest_start.elapsed()).filter(|age| *age > self.stuck_after)
     }
 
-    /// Records that code starts now and runs until the returned guard is dropped.
+    /// Records that code starts now, and that it runs until the returned start time is dropped.
     pub(crate) fn track(&self) -> Arc<Instant> {
-        let (guard, mut running) = (Arc::new(Instant::now()), self.running.lock());
+        let (start, mut running) = (Arc::new(Instant::now()), self.running.lock());
         running.retain(|start| start.strong_count() > 0);
-        running.push(Arc::downgrade(&guard));
-        guard
+        running.push(Arc::downgrade(&start));
+        start
     }
 }
 

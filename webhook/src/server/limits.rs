@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// Limits on the size, number and duration of requests. A request beyond a limit is refused or cut off; the others are
-/// served. The `MAX` of a field's type means no limit.
+/// Limits on the size, number and duration of requests. A request beyond a limit is refused or cut off; other requests
+/// are not affected. The `MAX` of a field's type means no limit.
 ///
 /// ```
 /// use std::time::Duration;
@@ -14,27 +14,29 @@ use std::time::Duration;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The largest body of a request, in bytes: 7 MiB, as in controller-runtime, since an update carries the new and the old
-    /// object of up to 3 MB each. A larger one is answered 413. The body of a conversion may hold a whole list and be as large
-    /// as [`bodies`](Self::bodies); then this is the limit for each of its objects, and the conversion fails if one is larger.
+    /// The largest body of a request, in bytes: 7 MiB, as in controller-runtime, since an update carries the new and
+    /// the old object of up to 3 MB each. A larger body is answered 413. The body of a conversion may hold a whole list
+    /// and be as large as [`bodies`](Self::bodies); then this is the limit for each of its objects, and a larger object
+    /// fails the conversion.
     pub body: usize,
-    /// The bytes of bodies that are held at once: 32 MiB. They count as they arrive and until the answer is sent. One half is
-    /// for the first 64 KiB of every body and the other for the rest of large ones, so small requests do not wait for large
-    /// ones. Once a half is full, bodies wait and one at a time may exceed it.
+    /// The bytes of bodies that are held at once: 32 MiB. They count as they arrive and until the answer is sent. One
+    /// half is for the first 64 KiB of every body and the other half for the bytes beyond, so small requests do not
+    /// wait for large requests. While a half is full, one body at a time may exceed it and the other bodies wait.
     pub bodies: usize,
     /// The bytes of bodies that are decoded and checked at once: 3 MiB. Decoded they take up to fifty times the memory.
     /// A request counts for 64 KiB at least, and for half of this limit at most. Requests of more than 64 KiB share one
     /// half. The objects of a conversion are decoded one after another.
     pub work: usize,
-    /// The number of open connections: 1,000. To make room for another one, the connection that has waited longest for
-    /// its client is closed: for a handshake, a request, the rest of a body, or for the client to read an answer. If
-    /// all clients wait for answers, the new connection waits until one of them has its answer.
+    /// The number of open connections: 1,000. To make room for another, the server closes the connection that has
+    /// waited longest for its client: for a handshake, a request, the rest of a body, or for the client to read an
+    /// answer. If all clients wait for answers, the new connection waits until one of them has its answer.
     pub connections: usize,
-    /// The time that a client may take for the TLS handshake and the head of its first request, for each body, and to read
-    /// each answer: 10 s. A late body is answered 408. In the other cases the connection is closed.
+    /// The time that a client may take for the TLS handshake and the head of its first request, for each body, and to
+    /// read each answer: 10 s. A late body is answered 408. If the handshake, the head or the reading is late, the
+    /// connection is closed.
     pub receive: Duration,
-    /// The time from an answer to the head of the next request: 120 s, longer than the API server keeps an idle connection, so
-    /// that the API server is the one to close it.
+    /// The time from an answer to the head of the next request: 120 s, longer than the API server keeps an idle
+    /// connection, so that the API server is the one to close it.
     pub idle: Duration,
     /// The time for an answer: 30 s, the longest timeout of a webhook configuration. After it, the answer is 504. Code
     /// that runs for three times as long is [stuck](crate::Health::stuck), and probes fail.

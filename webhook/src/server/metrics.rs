@@ -26,7 +26,7 @@ pub(crate) struct Metrics {
 pub(crate) struct Allowed(pub(crate) bool);
 
 impl Metrics {
-    /// Registers the metrics. Fails if the registry has one of them already.
+    /// Registers the metrics. Fails if the registry already has a metric of the same name.
     pub(crate) fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
         Ok(Self {
             requests: register_int_counter_vec_with_registry!(

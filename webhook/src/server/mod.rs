@@ -41,9 +41,9 @@ const ALERT_LOG_INTERVAL: Duration = Duration::from_secs(60);
 pub struct ServeError(String);
 
 impl Webhook {
-    /// Serves until `stop` completes, and then until no request has come for a while ([`Limits::quiet`]). In the
-    /// meantime it answers requests, fails probes, and closes each connection after an answer. Has to be called within
-    /// a tokio runtime.
+    /// Serves until `stop` completes, and then until no request has come for a while ([`Limits::quiet`]). While it
+    /// waits for that, it answers requests, fails probes, and closes each connection after an answer. Has to be called
+    /// within a tokio runtime.
     ///
     /// The server speaks TLS 1.3 and HTTP/1.1. The answers are Knative's:
     ///
@@ -60,8 +60,8 @@ impl Webhook {
     ///
     /// The paths are `/defaulting`, `/resource-validation`, `/config-validation` and `/resource-conversion`.
     ///
-    /// Further metrics are `reknit_webhook_requests_total{path,code,allowed}`, `reknit_webhook_request_seconds{path}` and
-    /// `reknit_webhook_handshake_failures_total`.
+    /// Further metrics are `reknit_webhook_requests_total{path,code,allowed}`, `reknit_webhook_request_seconds{path}`
+    /// and `reknit_webhook_handshake_failures_total`.
     ///
     /// # Errors
     ///
@@ -86,7 +86,7 @@ impl Webhook {
             metrics,
             closing: watch::Sender::default(),
             phase_changed: Arc::default(),
-            last_alert: Mutex::default(),
+            last_alert_warning: Mutex::default(),
             config_values,
         };
         Ok(Arc::new(server).run(listener, drain, stop))
@@ -99,12 +99,12 @@ struct Server {
     router: Router,
     limits: Limits,
     metrics: Metrics,
-    /// True once connections are to close after their answer. Each connection has a receiver, so the channel is closed
-    /// once there are none.
+    /// True once each connection is to close after its answer. Each connection has a receiver, so the channel is closed
+    /// once there are no connections.
     closing: watch::Sender<bool>,
     /// Notified when a connection ends or enters another phase.
     phase_changed: Arc<Notify>,
-    last_alert: Mutex<Option<Instant>>,
+    last_alert_warning: Mutex<Option<Instant>>,
     config_values: ConfigValues,
 }
 
@@ -131,7 +131,7 @@ impl Server {
         self.closing.closed().await;
     }
 
-    /// Accepts connections and never returns. Clients that connect before the ConfigMaps are read wait for a while.
+    /// Accepts connections and never returns. Waits for the ConfigMaps first, but only for some seconds.
     async fn accept(self: &Arc<Self>, listener: &TcpListener) {
         self.config_values.wait_until_read().await;
         let mut connections = Vec::new();
@@ -141,7 +141,7 @@ impl Server {
                     self.make_room(&mut connections).await;
                     connections.push(self.spawn_connection(stream));
                 }
-                // Most likely, the process has too many open files. Connections that end release some.
+                // Most likely, the process has too many open files. The end of a connection closes a file.
                 Err(error) => {
                     tracing::warn!(%error, "failed to accept a connection to the webhook");
                     sleep(Duration::from_millis(100)).await;
@@ -225,17 +225,17 @@ impl Server {
     }
 
     /// Counts and logs a failed handshake. A client that rejects the certificate sends an alert. If that client is the
-    /// API server, it cannot call the webhook, so an alert is a warning. Any client can send alerts, so at most one a
-    /// minute is logged.
+    /// API server, it cannot call the webhook, so an alert is logged as a warning. Any client can send alerts, so only
+    /// one warning a minute is logged.
     fn report_handshake_failure(&self, error: &io::Error) {
         self.metrics.handshake_failures.inc();
         let reason = error.get_ref().and_then(|error| error.downcast_ref());
-        let mut last_alert = self.last_alert.lock();
+        let mut last_warning = self.last_alert_warning.lock();
         match reason {
             Some(rustls::Error::AlertReceived(alert))
-                if last_alert.is_none_or(|last| last.elapsed() > ALERT_LOG_INTERVAL) =>
+                if last_warning.is_none_or(|last| last.elapsed() > ALERT_LOG_INTERVAL) =>
             {
-                *last_alert = Some(Instant::now());
+                *last_warning = Some(Instant::now());
                 tracing::warn!(?alert, "a client aborted its TLS handshake with the webhook");
             }
             _ => tracing::debug!(%error, "a TLS handshake with the webhook failed"),

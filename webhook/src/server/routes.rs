@@ -93,7 +93,7 @@ pub(crate) fn router(webhook: Arc<Webhook>, metrics: Metrics, drain: Drain) -> R
         }
     }
     if !webhook.conversion.is_empty() {
-        // A body may hold a whole list. Each object has a limit of its own.
+        // A body may contain a whole list. `convert` limits the size of each object.
         router = router.merge(serve(route(CONVERSION, limits.bodies), convert));
     }
     router.fallback(unknown_path).layer(from_fn_with_state(shared, gate))
@@ -215,8 +215,9 @@ async fn collect_body(route: &Route, mut body: Body) -> Result<(Bytes, HeldBytes
     Ok((collected.freeze(), held))
 }
 
-/// Decodes and checks a body, and calls the callbacks. Blocking code counts against the work budget. The futures of callbacks do
-/// not: their requests to the API server may lead to other requests to this webhook, which would wait for the budget.
+/// Decodes and checks a body, and calls the callbacks. Blocking code counts against the work budget, but the futures of
+/// callbacks do not: their requests to the API server may cause other requests to this webhook, which would wait for
+/// the budget.
 async fn process(
     shared: &Shared,
     body: Bytes,
@@ -285,7 +286,7 @@ fn respond(allowed: bool, review: impl serde::Serialize) -> Response {
 
 /// The status and reason of a response without a review.
 ///
-/// Any client can cause one, so it is only logged at debug level, and counted.
+/// Any client can cause such a response, so it is counted, but logged only at debug level.
 struct Refusal(StatusCode, String);
 
 impl IntoResponse for Refusal {

@@ -114,8 +114,9 @@ async fn stored_objects_have_defaults_their_creator_and_their_last_modifier() {
         lamps_as_other
             .patch("a", &PatchParams::default(), &Patch::Merge(json!({"metadata": {"labels": {"a": "b"}}})))
             .await
-    });
-    assert_eq!(labelled.await.annotations()["tests.reknit.dev/lastModifier"], user);
+    })
+    .await;
+    assert_eq!(labelled.annotations()["tests.reknit.dev/lastModifier"], user);
     let brighter = lamps_as_other
         .patch("a", &PatchParams::default(), &Patch::Merge(json!({"spec": {"watts": 50}})))
         .await
@@ -271,7 +272,7 @@ async fn invalid_stored_objects_can_be_changed_and_deleted() {
     assert!(lamps.get_opt("wrong").await.unwrap().is_none());
 }
 
-/// The default of the watts of a bulb.
+/// The default of the watts of a torch.
 #[derive(Default)]
 struct Watts(u32);
 

@@ -106,7 +106,7 @@ impl Fixture {
         .await;
     }
 
-    async fn condition_is(&self, status: &str) {
+    async fn wait_for_condition(&self, status: &str) {
         let paints = self.api::<Paint>();
         eventually("the condition", TIMEOUT, async || {
             let found = paints.get("blue").await.ok()?.status?;
@@ -126,13 +126,14 @@ fn deployment_color(deployment: &Deployment) -> Option<String> {
     color(deployment.spec.as_ref()?.template.spec.as_ref())
 }
 
-fn template(app: &str) -> Value {
+fn pod_template(app: &str) -> Value {
     let spec = json!({"containers": [{"name": "main", "image": "i"}], "terminationGracePeriodSeconds": 0});
     json!({"metadata": {"labels": {"app": app}}, "spec": spec})
 }
 
 fn deployment(name: &str) -> Value {
-    let spec = json!({"replicas": 2, "selector": {"matchLabels": {"app": name}}, "template": template(name)});
+    let spec =
+        json!({"replicas": 2, "selector": {"matchLabels": {"app": name}}, "template": pod_template(name)});
     json!({"metadata": {"name": name, "labels": {"tier": "front"}}, "spec": spec})
 }
 
@@ -154,7 +155,7 @@ async fn the_pods_of_subjects_get_the_injection_and_lose_it_with_the_binding() {
 
     fixture.create::<Paint>(paint("blue", "Deployment", "apps/v1")).await;
     fixture.wait_for_pods("older", Some("blue")).await;
-    fixture.condition_is("True").await;
+    fixture.wait_for_condition("True").await;
 
     let dry_run = PostParams { dry_run: true, ..PostParams::default() };
     let newer = serde_json::from_value(deployment("newer")).unwrap();
@@ -193,7 +194,7 @@ async fn a_job_gets_the_injection_when_it_is_created_and_keeps_it() {
     let webhook = Webhook::new("bindings.reknit.dev").binding::<Paint>();
     let _server = fixture.plane.serve_webhook(&fixture.namespace, webhook).await.unwrap();
     let jobs = fixture.api::<Job>();
-    let mut template = template("job");
+    let mut template = pod_template("job");
     template["spec"]["restartPolicy"] = json!("Never");
     let job =
         json!({"metadata": {"name": "job", "labels": {"tier": "front"}}, "spec": {"template": template}});
@@ -211,10 +212,10 @@ async fn a_job_gets_the_injection_when_it_is_created_and_keeps_it() {
     })
     .await;
 
-    fixture.condition_is("True").await;
+    fixture.wait_for_condition("True").await;
     let changed = Patch::Merge(json!({"spec": {"color": "green"}}));
     fixture.api::<Paint>().patch("blue", &PatchParams::default(), &changed).await.unwrap();
-    fixture.condition_is("False").await;
+    fixture.wait_for_condition("False").await;
 
     fixture.api::<Paint>().delete("blue", &DeleteParams::default()).await.unwrap();
     eventually("the deletion of the binding", TIMEOUT, async || {

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use crate::{
     bulb::{v1, v1alpha1},
-    local_server::certificate,
+    local_server::issue_certificate,
     memory::{MEASUREMENT_LOCK, resident_mib},
     process::{Process, kubectl},
 };
@@ -88,7 +88,7 @@ async fn objects_are_read_written_listed_and_migrated_in_both_versions() {
     definitions.patch(BULBS, &PatchParams::default(), &by_url).await.unwrap();
     wait_until_trusted(&process, &definitions, &url).await;
     // A bundle set by a user is replaced.
-    let other = ByteString(certificate().0.into_bytes());
+    let other = ByteString(issue_certificate().0.into_bytes());
     let edited =
         Patch::Merge(json!({"spec": {"conversion": {"webhook": {"clientConfig": {"caBundle": other}}}}}));
     definitions.patch(BULBS, &PatchParams::default(), &edited).await.unwrap();
@@ -171,7 +171,7 @@ async fn objects_are_read_written_listed_and_migrated_in_both_versions() {
     assert_eq!(migrate_storage(&process.client, BULBS).await.unwrap(), 602);
     let migrated = definitions.get(BULBS).await.unwrap();
     assert_eq!(migrated.status.unwrap().stored_versions, Some(vec!["v1".into()]));
-    // No object is stored in the older version, so reading the newer one needs no conversion.
+    // No object is stored in the older version, so reading the newer version needs no conversion.
     let before = conversions(&process).0;
     assert_eq!(newer.list(&ListParams::default()).await.unwrap().items.len(), 602);
     assert_eq!(conversions(&process).0, before);

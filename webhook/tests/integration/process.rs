@@ -42,7 +42,7 @@ use tokio::{
 
 use crate::{
     lamp::{Lamp, LampSpec, Shade},
-    local_server::{certificate, tls_client},
+    local_server::{issue_certificate, tls_client},
 };
 
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -268,7 +268,7 @@ async fn a_damaged_secret_is_repaired() {
     let process = Process::start("damage", |webhook| webhook.defaulting::<Lamp>()).await;
     process.configure_defaulting().await;
     let secrets: Api<Secret> = Api::namespaced(process.client.clone(), &process.namespace);
-    let (ca, certificate, key) = certificate();
+    let (ca, certificate, key) = issue_certificate();
     let damages = [
         ("server-cert.pem", "nonsense".to_owned()),
         ("server-cert.pem", certificate),
@@ -285,8 +285,9 @@ async fn a_damaged_secret_is_repaired() {
         let repaired = eventually(format!("{name} with {text:?} to be repaired"), TIMEOUT, async || {
             let data = process.secret().await.data.unwrap();
             (data[name].0 != text.as_bytes()).then_some(data).ok_or("unchanged")
-        });
-        let certificate = CertificateDer::from_pem_slice(&repaired.await["server-cert.pem"].0).unwrap();
+        })
+        .await;
+        let certificate = CertificateDer::from_pem_slice(&repaired["server-cert.pem"].0).unwrap();
         eventually(
             format!("the new certificate to be served and trusted after {name}"),
             TIMEOUT,
@@ -378,7 +379,7 @@ async fn no_request_fails_while_certificates_are_rotated_every_five_seconds() {
                 failed.fetch_add(1, Ordering::Relaxed);
             }
         });
-        // The API server keeps its connections, so a client with the same bundle makes new ones.
+        // The API server keeps its connections, so a client with the same bundle opens new connections.
         if tick % 10 == 0 {
             let certificate = process.secret().await.data.unwrap()["server-cert.pem"].clone();
             if certificates.last() != Some(&certificate) {

@@ -18,7 +18,7 @@ use reknit_webhook::{Proposal, ServiceNames, Webhook};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-fn webhook() -> Webhook {
+fn lamp_webhook() -> Webhook {
     Webhook::new("demo.reknit.dev").defaulting_by_request::<Lamp>().validation::<Lamp>()
 }
 
@@ -35,12 +35,12 @@ fn with(mut lamp: Value, pointer: &str, value: impl Into<Value>) -> Value {
 }
 
 async fn refusal(proposal: Proposal) -> String {
-    webhook().admit(proposal).await.unwrap_err().to_string()
+    lamp_webhook().admit(proposal).await.unwrap_err().to_string()
 }
 
 #[tokio::test]
 async fn a_new_object_gets_its_defaults_the_defaults_of_the_request_and_its_creator() {
-    let admitted = webhook().admit(Proposal::create(lamp("hall")).by("alice")).await.unwrap();
+    let admitted = lamp_webhook().admit(Proposal::create(lamp("hall")).by("alice")).await.unwrap();
     assert_eq!(admitted.object["spec"], json!({"room": "hall", "watts": 40, "owner": "alice"}));
     let annotations = json!({"tests.reknit.dev/creator": "alice", "tests.reknit.dev/lastModifier": "alice"});
     assert_eq!(admitted.object["metadata"]["annotations"], annotations);
@@ -48,12 +48,12 @@ async fn a_new_object_gets_its_defaults_the_defaults_of_the_request_and_its_crea
 
 #[tokio::test]
 async fn only_a_change_of_the_spec_sets_the_last_modifier() {
-    let old = webhook().admit(Proposal::create(lamp("hall")).by("alice")).await.unwrap().object;
+    let old = lamp_webhook().admit(Proposal::create(lamp("hall")).by("alice")).await.unwrap().object;
     let labelled = with(old.clone(), "/metadata/labels", json!({"a": "b"}));
-    let same = webhook().admit(Proposal::update(&old, labelled).by("bob")).await.unwrap();
+    let same = lamp_webhook().admit(Proposal::update(&old, labelled).by("bob")).await.unwrap();
     assert_eq!(same.object["metadata"]["annotations"]["tests.reknit.dev/lastModifier"], "alice");
     let with_more_watts = with(old.clone(), "/spec/watts", 41);
-    let changed = webhook().admit(Proposal::update(&old, with_more_watts).by("bob")).await.unwrap();
+    let changed = lamp_webhook().admit(Proposal::update(&old, with_more_watts).by("bob")).await.unwrap();
     assert_eq!(changed.object["metadata"]["annotations"]["tests.reknit.dev/lastModifier"], "bob");
     assert_eq!(changed.object["metadata"]["annotations"]["tests.reknit.dev/creator"], "alice");
     assert_eq!(changed.object["spec"]["owner"], "alice");
@@ -61,7 +61,7 @@ async fn only_a_change_of_the_spec_sets_the_last_modifier() {
 
 #[tokio::test]
 async fn disabled_user_annotations_are_neither_set_nor_removed() {
-    let webhook = webhook().user_annotations(false);
+    let webhook = lamp_webhook().user_annotations(false);
     let created = webhook.admit(Proposal::create(lamp("hall")).by("alice")).await.unwrap().object;
     assert_eq!((&created["spec"]["watts"], &created["metadata"]["annotations"]), (&json!(40), &Value::Null));
     let annotated = with(created, "/metadata/annotations", json!({"tests.reknit.dev/creator": "alice"}));
@@ -73,13 +73,13 @@ async fn disabled_user_annotations_are_neither_set_nor_removed() {
 #[tokio::test]
 async fn a_serde_default_is_not_in_the_patch() {
     let shaded = with(lamp("hall"), "/spec/fabric", json!({}));
-    let admitted = webhook().admit(Proposal::create(shaded)).await.unwrap();
+    let admitted = lamp_webhook().admit(Proposal::create(shaded)).await.unwrap();
     assert_eq!(admitted.object["spec"]["fabric"], json!({}));
 }
 
 #[tokio::test]
 async fn a_refusal_tells_the_faults_by_field() {
-    let refused = webhook().admit(Proposal::create(lamp(""))).await.unwrap_err();
+    let refused = lamp_webhook().admit(Proposal::create(lamp(""))).await.unwrap_err();
     let causes: Vec<_> = refused.causes().iter().map(|cause| (&*cause.field, &*cause.message)).collect();
     assert_eq!(causes, [("spec.room", "Required value")]);
 }
@@ -88,12 +88,12 @@ async fn a_refusal_tells_the_faults_by_field() {
 async fn a_new_default_for_a_stored_object_does_not_set_the_last_modifier() {
     let update =
         Proposal::update(lamp("hall"), with(lamp("hall"), "/metadata/labels", json!({"a": "b"}))).by("bob");
-    let admitted = webhook().admit(update).await.unwrap();
+    let admitted = lamp_webhook().admit(update).await.unwrap();
     assert_eq!(admitted.object["spec"]["watts"], 40);
     assert_eq!(admitted.object["metadata"]["annotations"], Value::Null);
-    // The API server calls the webhook again if another one changes the object afterwards.
+    // The API server calls the webhook again if another webhook changes the object afterwards.
     let again = Proposal::update(lamp("hall"), admitted.object).by("bob");
-    assert_eq!(webhook().admit(again).await.unwrap().object["metadata"]["annotations"], Value::Null);
+    assert_eq!(lamp_webhook().admit(again).await.unwrap().object["metadata"]["annotations"], Value::Null);
 }
 
 #[tokio::test]
@@ -115,7 +115,7 @@ async fn unknown_fields_are_refused_with_their_paths_even_in_a_flattened_struct(
         "decoding request failed: cannot decode incoming new object: unknown field \"spec.wats\""
     );
     let unfinished = with(misspelt.clone(), "/metadata/finalizers", json!([]));
-    assert!(webhook().admit(Proposal::update(misspelt, unfinished)).await.is_ok());
+    assert!(lamp_webhook().admit(Proposal::update(misspelt, unfinished)).await.is_ok());
 }
 
 #[tokio::test]
@@ -146,7 +146,7 @@ async fn refusals_have_the_messages_of_knative() {
     );
 }
 
-/// A Kind with rules for a subresource that it does not name.
+/// A Kind with rules for subresources, although its `SUBRESOURCES` names none.
 #[derive(kube::CustomResource, Serialize, Deserialize, Clone, Debug, schemars::JsonSchema)]
 #[kube(group = "tests.reknit.dev", version = "v1", kind = "Fuse", namespaced)]
 struct FuseSpec {}
@@ -166,7 +166,7 @@ impl Validatable for Fuse {
 #[tokio::test]
 async fn an_unnamed_subresource_is_allowed_and_gets_no_defaults() {
     let fuse = Fuse::new("x", FuseSpec {});
-    let webhook = webhook().validation::<Fuse>().defaulting::<Fuse>();
+    let webhook = lamp_webhook().validation::<Fuse>().defaulting::<Fuse>();
     webhook.admit(Proposal::update(&fuse, &fuse).subresource("status")).await.unwrap();
     let lit = with(lamp("hall"), "/status", json!({"lumens": 1}));
     let admitted =
@@ -176,15 +176,16 @@ async fn an_unnamed_subresource_is_allowed_and_gets_no_defaults() {
 
 #[tokio::test]
 async fn each_line_of_a_warning_is_returned_and_the_request_is_allowed() {
-    let admitted = webhook().admit(Proposal::create(with(lamp("hall"), "/spec/watts", 100))).await.unwrap();
+    let admitted =
+        lamp_webhook().admit(Proposal::create(with(lamp("hall"), "/spec/watts", 100))).await.unwrap();
     assert_eq!(admitted.warnings, ["a lot of light: spec.watts", "100 W"]);
 }
 
 #[tokio::test]
 async fn an_undecodable_object_can_be_replaced_and_deleted() {
     let undecodable = with(lamp("cellar"), "/spec/room", json!({}));
-    assert!(webhook().admit(Proposal::delete(&undecodable)).await.is_ok());
-    assert!(webhook().admit(Proposal::update(&undecodable, lamp("cellar"))).await.is_ok());
+    assert!(lamp_webhook().admit(Proposal::delete(&undecodable)).await.is_ok());
+    assert!(lamp_webhook().admit(Proposal::update(&undecodable, lamp("cellar"))).await.is_ok());
     let with_callback =
         Webhook::new("demo.reknit.dev").callback(async |_: Lamp, _| Err::<(), _>("ask me first"));
     with_callback.admit(Proposal::delete(&undecodable)).await.unwrap();
@@ -194,7 +195,7 @@ async fn an_undecodable_object_can_be_replaced_and_deleted() {
 
 #[tokio::test]
 async fn an_undecodable_status_fails_only_requests_for_the_status() {
-    let webhook = webhook().callback(async |_: Lamp, _| Ok::<_, String>(()));
+    let webhook = lamp_webhook().callback(async |_: Lamp, _| Ok::<_, String>(()));
     let stored = with(lamp("hall"), "/status", json!({"lumens": "many"}));
     let labelled = with(stored.clone(), "/metadata/labels", json!({"a": "b"}));
     let admitted = webhook.admit(Proposal::update(&stored, &labelled).by("bob")).await.unwrap().object;
@@ -215,13 +216,13 @@ async fn an_undecodable_status_fails_only_requests_for_the_status() {
 }
 
 #[tokio::test]
-async fn a_status_that_replaces_an_undecodable_one_is_validated_alone() {
+async fn a_status_that_replaces_an_undecodable_status_is_validated_alone() {
     let lamp_without_room = |lumens: Value| with(lamp(""), "/status", json!({"lumens": lumens}));
     let update_to = |lumens: i32| {
         Proposal::update(lamp_without_room("many".into()), lamp_without_room(lumens.into()))
             .subresource("status")
     };
-    webhook().admit(update_to(1)).await.unwrap();
+    lamp_webhook().admit(update_to(1)).await.unwrap();
     assert_eq!(refusal(update_to(-1)).await, "validation failed: invalid value: -1: status.lumens");
 }
 
@@ -231,10 +232,11 @@ async fn an_invalid_object_that_is_being_deleted_can_lose_its_finalizers() {
     for invalid in [lamp(""), with(lamp("hall"), "/spec/wats", 1), undecodable] {
         let deleted = with(invalid, "/metadata/deletionTimestamp", "2026-01-02T03:04:05Z");
         let with_finalizer = with(deleted.clone(), "/metadata/finalizers", json!(["a.dev/b"]));
-        let admitted = webhook().admit(Proposal::update(&with_finalizer, &deleted).by("bob")).await.unwrap();
+        let admitted =
+            lamp_webhook().admit(Proposal::update(&with_finalizer, &deleted).by("bob")).await.unwrap();
         assert_eq!(admitted.object, deleted);
         let changed = with(with(deleted, "/spec/room", ""), "/spec/watts", 1_000);
-        assert!(webhook().admit(Proposal::update(&with_finalizer, changed)).await.is_err());
+        assert!(lamp_webhook().admit(Proposal::update(&with_finalizer, changed)).await.is_err());
     }
 }
 
@@ -276,7 +278,7 @@ async fn an_invalid_config_map_that_is_being_deleted_can_lose_its_finalizers() {
 async fn callbacks_are_called_after_validation_and_not_in_a_dry_run() {
     let calls = Arc::new(AtomicU32::new(0));
     let call_count = calls.clone();
-    let webhook = webhook().callback(move |lamp: Lamp, _| {
+    let webhook = lamp_webhook().callback(move |lamp: Lamp, _| {
         call_count.fetch_add(1, Ordering::Relaxed);
         async move { if lamp.spec.room == "attic" { Err("no lamps there") } else { Ok(()) } }
     });
@@ -296,7 +298,8 @@ async fn invalid_certificate_lifetimes_are_refused_at_assembly() {
     let cx = Context::builder("webhook", client).system_namespace(Some("here".into())).build();
     let day = Duration::from_secs(86_400);
     let refusal = |validity, renew_before| {
-        let (webhook, listening) = (webhook().certificates(validity, renew_before), std::future::pending());
+        let (webhook, listening) =
+            (lamp_webhook().certificates(validity, renew_before), std::future::pending());
         let assembled = webhook.assemble(&cx, &ServiceNames::default(), listening);
         assembled.err().map(|error| error.to_string())
     };
@@ -329,7 +332,7 @@ async fn a_missing_configuration_or_entry_is_an_error() {
     let (server, names) = (ApiServer::new(), ServiceNames::default());
     let builder = Context::builder("webhook", server.client()).system_namespace(Some("here".into()));
     let cx = builder.preloaded(vec![validating]).build();
-    let (controller, _server) = webhook().assemble(&cx, &names, std::future::pending()).unwrap();
+    let (controller, _server) = lamp_webhook().assemble(&cx, &names, std::future::pending()).unwrap();
     let _ = controller.once(&Key::new("here", &names.secret)).await.unwrap();
     let message =
         async |what: &str| controller.once(&Key::new(None, &named(what))).await.unwrap_err().to_string();

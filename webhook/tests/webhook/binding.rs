@@ -1,3 +1,5 @@
+//! Tests of bindings without a server.
+
 use reknit_injection::Context;
 use reknit_testing::ApiServer;
 use reknit_webhook::{Proposal, Webhook};
@@ -15,11 +17,11 @@ fn paint(subject: Value) -> Value {
     })
 }
 
-fn of_name() -> Value {
+fn paint_by_name() -> Value {
     paint(json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}))
 }
 
-fn of_labels() -> Value {
+fn paint_by_labels() -> Value {
     paint(
         json!({"apiVersion": "apps/v1beta1", "kind": "Deployment", "selector": {"matchLabels": {"tier": "front"}}}),
     )
@@ -46,19 +48,19 @@ fn painted(mut deployment: Value) -> Value {
     deployment
 }
 
-async fn created(paint: Value, deployment: Value) -> Value {
+async fn admit_creation(paint: Value, deployment: Value) -> Value {
     webhook(paint).admit(Proposal::create(deployment)).await.unwrap().object
 }
 
-async fn updated(paint: Value, old: Value, new: Value) -> Value {
+async fn admit_update(paint: Value, old: Value, new: Value) -> Value {
     webhook(paint).admit(Proposal::update(old, new)).await.unwrap().object
 }
 
 #[tokio::test]
 async fn a_created_subject_is_bound_by_name_or_by_labels() {
     let web = deployment("shop", "web");
-    assert_eq!(created(of_name(), web.clone()).await, painted(web.clone()));
-    assert_eq!(created(of_labels(), web.clone()).await, painted(web.clone()));
+    assert_eq!(admit_creation(paint_by_name(), web.clone()).await, painted(web.clone()));
+    assert_eq!(admit_creation(paint_by_labels(), web.clone()).await, painted(web.clone()));
 }
 
 #[tokio::test]
@@ -66,11 +68,11 @@ async fn other_objects_are_not_bound() {
     let mut job = deployment("shop", "web");
     (job["apiVersion"], job["kind"]) = (json!("batch/v1"), json!("Job"));
     for other in [deployment("shop", "db"), deployment("bank", "web"), job] {
-        assert_eq!(created(of_name(), other.clone()).await, other);
+        assert_eq!(admit_creation(paint_by_name(), other.clone()).await, other);
     }
     let mut unlabelled = deployment("shop", "web");
     unlabelled["metadata"]["labels"] = json!({"tier": "back"});
-    assert_eq!(created(of_labels(), unlabelled.clone()).await, unlabelled);
+    assert_eq!(admit_creation(paint_by_labels(), unlabelled.clone()).await, unlabelled);
 }
 
 #[tokio::test]
@@ -78,32 +80,32 @@ async fn a_binding_does_not_reach_into_another_namespace() {
     let elsewhere =
         json!({"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "bank", "name": "web"});
     let bank = deployment("bank", "web");
-    assert_eq!(created(paint(elsewhere), bank.clone()).await, bank);
+    assert_eq!(admit_creation(paint(elsewhere), bank.clone()).await, bank);
 }
 
 #[tokio::test]
-async fn an_update_of_the_pod_template_is_bound_and_any_other_is_left_to_the_controller() {
+async fn an_update_of_the_pod_template_is_bound_and_any_other_update_is_left_to_the_controller() {
     let (old, mut scaled, mut replaced) =
         (painted(deployment("shop", "web")), deployment("shop", "web"), deployment("shop", "web"));
     scaled["spec"]["replicas"] = json!(3);
-    assert_eq!(updated(of_name(), deployment("shop", "web"), scaled.clone()).await, scaled);
-    assert_eq!(updated(of_name(), old.clone(), replaced.clone()).await, old);
+    assert_eq!(admit_update(paint_by_name(), deployment("shop", "web"), scaled.clone()).await, scaled);
+    assert_eq!(admit_update(paint_by_name(), old.clone(), replaced.clone()).await, old);
     replaced["spec"]["template"]["spec"]["containers"][0]["image"] = json!("new");
-    assert_eq!(updated(of_name(), old, replaced.clone()).await, painted(replaced));
+    assert_eq!(admit_update(paint_by_name(), old, replaced.clone()).await, painted(replaced));
 }
 
 #[tokio::test]
 async fn a_terminating_binding_withdraws_its_injection() {
-    let mut terminating = of_name();
+    let mut terminating = paint_by_name();
     terminating["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
     let web = deployment("shop", "web");
-    assert_eq!(created(terminating, painted(web.clone())).await, web);
+    assert_eq!(admit_creation(terminating, painted(web.clone())).await, web);
 }
 
 #[tokio::test]
 async fn a_subject_without_a_pod_template_of_the_right_form_is_refused() {
     let mut web = deployment("shop", "web");
     web["spec"]["template"]["spec"]["containers"] = json!("main");
-    let refused = webhook(of_name()).admit(Proposal::create(web)).await.unwrap_err();
+    let refused = webhook(paint_by_name()).admit(Proposal::create(web)).await.unwrap_err();
     assert!(refused.to_string().starts_with("unable to decode object: invalid type"), "{refused}");
 }

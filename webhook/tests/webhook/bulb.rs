@@ -3,7 +3,7 @@
 
 use reknit_apis::{ConversionError, Convertible, kind};
 
-/// The annotation that keeps a field that the older version does not have.
+/// The annotation that keeps the field `socket` in the older version.
 const SOCKET: &str = "bulbs.tests.reknit.dev/socket";
 
 /// The version that is the hub.

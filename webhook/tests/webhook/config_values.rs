@@ -10,7 +10,7 @@ use reknit_webhook::{Proposal, Webhook};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// The default and the maximum of the watts of a lamp.
+/// The default and the maximum of the watts of a torch.
 #[derive(Default)]
 struct Watts {
     default: u32,
@@ -59,7 +59,7 @@ fn torch(watts: Option<u32>) -> Torch {
     Torch::new("x", TorchSpec { watts })
 }
 
-/// A webhook that watches its ConfigMap, and the informer by which a test changes it.
+/// A webhook that watches its ConfigMap, and the informer by which a test changes the ConfigMap.
 fn watching(config_maps: &[Value]) -> (Webhook, Informer<ConfigMap>) {
     let builder =
         Context::builder("webhook", ApiServer::new().client()).system_namespace(Some("here".into()));
@@ -89,6 +89,7 @@ async fn answer(webhook: &Webhook, path: &str, object: impl Serialize) -> Value 
     serde_json::from_slice::<Value>(&body).unwrap()["response"].take()
 }
 
+/// Returns the message of the refusal, or an empty string if the torch is admitted.
 async fn refusal(webhook: &Webhook, watts: u32) -> String {
     let response = answer(webhook, "/resource-validation", torch(Some(watts))).await;
     response["status"]["message"].as_str().unwrap_or_default().to_owned()
@@ -102,7 +103,7 @@ async fn defaults_and_rules_read_the_value_of_the_test() {
     let refused = webhook().admit(create(Some(10))).await.unwrap_err();
     assert_eq!(refused.to_string(), "validation failed: expected 0 <= 10 <= 9: spec.watts");
     let unset = webhook().admit(Proposal::create(torch(None))).await.unwrap();
-    assert_eq!(unset.object["spec"]["watts"], 0, "Watts::default()");
+    assert_eq!(unset.object["spec"]["watts"], 0, "not the value of Watts::default()");
 }
 
 #[tokio::test]
@@ -118,7 +119,7 @@ async fn a_request_carries_the_latest_value_of_the_config_map() {
 }
 
 #[tokio::test]
-async fn requests_are_denied_while_the_config_map_is_invalid_from_the_start_but_it_can_be_repaired() {
+async fn requests_are_denied_while_the_config_map_is_invalid_from_the_start_but_the_map_can_be_repaired() {
     let (webhook, _) = watching(&[config_map(json!({"maximum": "many"}))]);
     for path in ["/defaulting", "/resource-validation"] {
         let mut response = answer(&webhook, path, torch(Some(1))).await;

@@ -7,7 +7,7 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair}
 use reknit_webhook::{Identity, Webhook};
 use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
 
-/// A webhook that is served until `stop` is called or this is dropped.
+/// A webhook that is served until this value is stopped or dropped.
 pub(crate) struct LocalServer {
     pub(crate) address: SocketAddr,
     /// The CA certificate that clients have to trust, in PEM.
@@ -38,8 +38,8 @@ impl LocalServer {
     }
 }
 
-/// Returns a CA certificate, a certificate that the CA issued for 127.0.0.1, and the key of the latter, in PEM.
-pub(crate) fn certificate() -> (String, String, String) {
+/// Issues a certificate for 127.0.0.1. Returns the CA certificate, the issued certificate and its key, in PEM.
+pub(crate) fn issue_certificate() -> (String, String, String) {
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let ca = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
@@ -50,7 +50,7 @@ pub(crate) fn certificate() -> (String, String, String) {
 
 /// Serves the webhook on a free port of 127.0.0.1.
 pub(crate) async fn serve(webhook: Webhook) -> LocalServer {
-    let (ca, certificate, key) = certificate();
+    let (ca, certificate, key) = issue_certificate();
     let identity = Identity::default();
     identity.replace(certificate.as_bytes(), key.as_bytes()).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

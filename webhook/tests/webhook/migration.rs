@@ -16,7 +16,7 @@ use crate::lamp::{Lamp, LampSpec, Shade};
 const LAMPS: &str = "lamps.tests.reknit.dev";
 
 /// A server with three lamps and their CustomResourceDefinition, whose status lists two stored versions.
-fn server() -> ApiServer {
+fn server_with_lamps() -> ApiServer {
     let server = ApiServer::new();
     let mut definition = Lamp::crd();
     let stored = json!({"storedVersions": ["v1alpha1", "v1"]});
@@ -38,7 +38,7 @@ fn stored_versions(server: &ApiServer) -> Vec<String> {
 
 #[tokio::test]
 async fn a_migration_continues_after_a_conflict() {
-    let server = server();
+    let server = server_with_lamps();
     server.fail_times(Verb::Patch, "lamps", 409, 1);
     assert_eq!(migrate_storage(&server.client(), LAMPS).await.unwrap(), 3);
     assert_eq!(server.writes().iter().filter(|write| write.resource == "lamps").count(), 3);
@@ -47,7 +47,7 @@ async fn a_migration_continues_after_a_conflict() {
 
 #[tokio::test]
 async fn a_migration_fails_if_an_object_is_refused() {
-    let server = server();
+    let server = server_with_lamps();
     server.fail_times(Verb::Patch, "lamps", 422, 1);
     let message = migrate_storage(&server.client(), LAMPS).await.unwrap_err().to_string();
     assert!(message.starts_with("failed to update lamps default/a: "), "{message}");
@@ -56,7 +56,7 @@ async fn a_migration_fails_if_an_object_is_refused() {
 
 #[tokio::test]
 async fn a_migration_fails_if_the_definition_changes_during_it() {
-    let server = server();
+    let server = server_with_lamps();
     let server_client = server.client();
     let service = tower::service_fn(move |request: Request<Body>| {
         let server_client = server_client.clone();

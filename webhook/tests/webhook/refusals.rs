@@ -5,7 +5,7 @@ use reknit_webhook::Webhook;
 use serde_json::{Value, json};
 
 /// Sends the review of a new lamp named `x` with this spec to a path, and returns the status of the response.
-async fn status(path: &str, spec: Value) -> Value {
+async fn refused_status(path: &str, spec: Value) -> Value {
     let webhook = Webhook::new("demo.reknit.dev").defaulting::<Lamp>().validation::<Lamp>();
     let object =
         json!({"apiVersion": "tests.reknit.dev/v1", "kind": "Lamp", "metadata": {"name": "x"}, "spec": spec});
@@ -29,7 +29,7 @@ fn cause(reason: &str, field: &str, message: &str) -> Value {
 
 #[tokio::test]
 async fn an_invalid_object_is_refused_as_invalid_with_a_cause_for_each_field() {
-    let status = status("/resource-validation", json!({"room": "", "watts": 1_000})).await;
+    let status = refused_status("/resource-validation", json!({"room": "", "watts": 1_000})).await;
     let causes = [
         cause("FieldValueInvalid", "spec.watts", "Invalid value: expected 1 <= 1000 <= 999"),
         cause("FieldValueRequired", "spec.room", "Required value"),
@@ -45,7 +45,7 @@ async fn an_invalid_object_is_refused_as_invalid_with_a_cause_for_each_field() {
 #[tokio::test]
 async fn an_undecodable_object_is_refused_as_invalid_with_a_cause_for_each_field() {
     let causes = async |spec: Value| {
-        let mut status = status("/defaulting", spec).await;
+        let mut status = refused_status("/defaulting", spec).await;
         assert_eq!((&status["code"], &status["reason"]), (&json!(422), &json!("Invalid")));
         status["details"]["causes"].take()
     };

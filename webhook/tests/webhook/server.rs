@@ -22,7 +22,7 @@ use tokio::{
 type Stream = tokio_rustls::client::TlsStream<TcpStream>;
 
 /// A webhook that defaults and validates lamps, with these limits.
-fn webhook(limits: Limits) -> Webhook {
+fn lamp_webhook(limits: Limits) -> Webhook {
     Webhook::new("demo.reknit.dev").defaulting::<Lamp>().validation::<Lamp>().limits(limits)
 }
 
@@ -92,7 +92,7 @@ fn review(room: &str) -> Value {
 
 #[tokio::test]
 async fn the_response_has_the_uid_and_the_decision() {
-    let server = serve(webhook(short_limits())).await;
+    let server = serve(lamp_webhook(short_limits())).await;
     let (code, body) = post(&server, "/resource-validation", review("").to_string().as_bytes()).await;
     let answer: Value = serde_json::from_str(&body).unwrap();
     assert_eq!(
@@ -108,7 +108,7 @@ async fn the_response_has_the_uid_and_the_decision() {
 
 #[tokio::test]
 async fn each_invalid_request_gets_its_status() {
-    let server = serve(webhook(short_limits())).await;
+    let server = serve(lamp_webhook(short_limits())).await;
     let deep = format!("{}{}", "[".repeat(10_000), "]".repeat(10_000));
     let deep = review("hall").to_string().replace("\"hall\"", &deep);
     let mut array = review("hall");
@@ -139,7 +139,7 @@ async fn each_invalid_request_gets_its_status() {
 
 #[tokio::test]
 async fn a_panic_in_the_code_of_a_kind_is_answered_with_500_and_counted() {
-    let server = serve(webhook(short_limits())).await;
+    let server = serve(lamp_webhook(short_limits())).await;
     let (code, message) = post(&server, "/resource-validation", review("panic").to_string().as_bytes()).await;
     assert_eq!(code, 500);
     assert!(message.starts_with("panicked: "), "{message}");
@@ -151,7 +151,7 @@ async fn a_panic_in_the_code_of_a_kind_is_answered_with_500_and_counted() {
 async fn a_request_whose_callback_never_ends_gets_504() {
     let limits = Limits { answer: Duration::from_millis(100), ..short_limits() };
     let webhook =
-        webhook(limits).callback(async |_: Lamp, _| std::future::pending::<Result<(), String>>().await);
+        lamp_webhook(limits).callback(async |_: Lamp, _| std::future::pending::<Result<(), String>>().await);
     let server = serve(webhook).await;
     assert_eq!(post(&server, "/resource-validation", review("hall").to_string().as_bytes()).await.0, 504);
 }
@@ -159,7 +159,7 @@ async fn a_request_whose_callback_never_ends_gets_504() {
 #[tokio::test]
 async fn slow_code_gets_504_and_does_not_delay_other_requests() {
     let limits = Limits { answer: Duration::from_millis(500), ..short_limits() };
-    let server = serve(webhook(limits)).await;
+    let server = serve(lamp_webhook(limits)).await;
     let (stuck, fine) = (review("stuck").to_string(), review("hall").to_string());
     let answers = (0..16).map(|n| {
         let body = if n % 2 == 0 { &stuck } else { &fine };
@@ -175,7 +175,7 @@ async fn probes_fail_while_stuck_code_blocks_other_requests() {
     let limits = Limits { answer: Duration::from_millis(200), work: 64 << 10, ..short_limits() };
     let (release, gate) = std::sync::mpsc::channel::<()>();
     let gate = Mutex::new(gate);
-    let webhook = webhook(limits).config_parser("config-gate", move |_| {
+    let webhook = lamp_webhook(limits).config_parser("config-gate", move |_| {
         let _ = gate.lock().unwrap().recv();
         Ok(())
     });
@@ -212,7 +212,7 @@ async fn a_blocking_callback_does_not_delay_other_requests_and_counts_as_stuck()
     let gate = Mutex::new(gate);
     let begun = Arc::new(tokio::sync::Notify::new());
     let callback_begun = begun.clone();
-    let webhook = webhook(limits).callback(move |lamp: Lamp, _| {
+    let webhook = lamp_webhook(limits).callback(move |lamp: Lamp, _| {
         if lamp.spec.room == "gate" {
             callback_begun.notify_one();
             let _ = gate.lock().unwrap().recv_timeout(Duration::from_secs(5));
@@ -221,16 +221,14 @@ async fn a_blocking_callback_does_not_delay_other_requests_and_counts_as_stuck()
     });
     let (health, server) = (webhook.health(), serve(webhook).await);
     let (gated, hall) = (review("gate").to_string(), review("hall").to_string());
-    let blocked = async {
-        tokio::join!(post(&server, "/resource-validation", gated.as_bytes()), async {
-            begun.notified().await;
-            assert_eq!(post(&server, "/resource-validation", hall.as_bytes()).await.0, 200);
-            let head = "GET /any HTTP/1.1\r\nuser-agent: kube-probe/1.36";
-            assert_eq!(send(&mut connect(&server).await, head, b"").await.0, 200);
-            assert_eq!(health.stuck(), None);
-        })
-    };
-    assert_eq!(blocked.await.0.0, 504);
+    let ((code, _), ()) = tokio::join!(post(&server, "/resource-validation", gated.as_bytes()), async {
+        begun.notified().await;
+        assert_eq!(post(&server, "/resource-validation", hall.as_bytes()).await.0, 200);
+        let head = "GET /any HTTP/1.1\r\nuser-agent: kube-probe/1.36";
+        assert_eq!(send(&mut connect(&server).await, head, b"").await.0, 200);
+        assert_eq!(health.stuck(), None);
+    });
+    assert_eq!(code, 504);
     eventually("the callback to count as stuck", Duration::from_secs(3), async || health.stuck().is_some())
         .await;
     drop(release);
@@ -241,7 +239,7 @@ async fn a_blocking_callback_does_not_delay_other_requests_and_counts_as_stuck()
 async fn a_callback_may_wait_for_another_request_to_the_webhook() {
     let released = Arc::new(tokio::sync::Notify::new());
     let release = released.clone();
-    let webhook = webhook(Limits { work: 64 << 10, ..short_limits() }).callback(move |_: Lamp, _| {
+    let webhook = lamp_webhook(Limits { work: 64 << 10, ..short_limits() }).callback(move |_: Lamp, _| {
         let release = release.clone();
         async move {
             release.notified().await;
@@ -259,8 +257,8 @@ async fn a_callback_may_wait_for_another_request_to_the_webhook() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_does_not_read_its_response_is_disconnected_and_frees_its_bytes() {
     let limits = Limits { body: 20 << 20, bodies: 20 << 20, ..short_limits() };
-    let server = serve(webhook(limits)).await;
-    // The response repeats the uid, so it is as large as the request.
+    let server = serve(lamp_webhook(limits)).await;
+    // The response repeats the uid, so the response is as large as the request.
     let mut request = review("hall");
     request["request"]["uid"] = "u".repeat(12 << 20).into();
     let body = request.to_string();
@@ -279,7 +277,7 @@ async fn a_client_that_does_not_read_its_response_is_disconnected_and_frees_its_
         server.counter("reknit_webhook_requests_total", "/defaulting") >= 1.0
     })
     .await;
-    // The budget has room for one such body at a time.
+    // The budget has room for only one body of this size.
     eventually("room for another body", Duration::from_secs(10), async || {
         let (code, message) = post(&server, "/defaulting", body.as_bytes()).await;
         if code == 200 { Ok(()) } else { Err(message) }
@@ -292,7 +290,7 @@ async fn a_client_that_does_not_read_its_response_is_disconnected_and_frees_its_
 #[tokio::test(flavor = "multi_thread")]
 async fn many_large_bodies_take_little_memory_and_do_not_block_small_ones() {
     let _lock = MEASUREMENT_LOCK.lock().await;
-    let server = serve(webhook(short_limits())).await;
+    let server = serve(lamp_webhook(short_limits())).await;
     let mut array = review("hall");
     array["request"]["object"]["spec"]["room"] = vec![0; 1_500_000].into();
     let (large, small) = (array.to_string(), review("hall").to_string());
@@ -319,7 +317,8 @@ async fn many_large_bodies_take_little_memory_and_do_not_block_small_ones() {
 #[tokio::test]
 async fn large_bodies_that_exceed_the_budget_together_are_all_answered() {
     let server =
-        serve(webhook(Limits { bodies: 1 << 20, receive: Duration::from_secs(10), ..short_limits() })).await;
+        serve(lamp_webhook(Limits { bodies: 1 << 20, receive: Duration::from_secs(10), ..short_limits() }))
+            .await;
     let large = review(&"r".repeat(900 << 10)).to_string();
     let small = review("hall").to_string();
     let many = (0..16).map(|n| {
@@ -334,7 +333,7 @@ async fn large_bodies_that_exceed_the_budget_together_are_all_answered() {
 #[tokio::test]
 async fn a_small_request_does_not_wait_for_large_ones_to_be_decoded() {
     let limits = Limits { work: 256 << 10, answer: Duration::from_secs(2), ..short_limits() };
-    let server = serve(webhook(limits)).await;
+    let server = serve(lamp_webhook(limits)).await;
     let mut large = review("stuck");
     large["request"]["object"]["metadata"]["annotations"] = json!({"large": "x".repeat(300 << 10)});
     let (large, small) = (large.to_string(), review("hall").to_string());
@@ -345,7 +344,7 @@ async fn a_small_request_does_not_wait_for_large_ones_to_be_decoded() {
     assert!(tokio::time::timeout(Duration::from_millis(500), &mut both).await.is_err());
     tokio::select! {
         biased;
-        _ = &mut both => panic!("the large ones were answered first"),
+        _ = &mut both => panic!("the large requests were answered first"),
         (code, message) = post(&server, path, small.as_bytes()) => assert_eq!(code, 200, "{message}"),
     }
     let ((first, _), (second, _)) = both.await;
@@ -354,7 +353,7 @@ async fn a_small_request_does_not_wait_for_large_ones_to_be_decoded() {
 
 #[tokio::test]
 async fn a_body_with_too_large_a_declared_length_is_refused_before_it_arrives() {
-    let server = serve(webhook(short_limits())).await;
+    let server = serve(lamp_webhook(short_limits())).await;
     let mut stream = connect(&server).await;
     let head = "POST /defaulting HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json";
     stream.write_all(format!("{head}\r\ncontent-length: 7340033\r\n\r\n").as_bytes()).await.unwrap();
@@ -364,7 +363,7 @@ async fn a_body_with_too_large_a_declared_length_is_refused_before_it_arrives() 
 
 #[tokio::test]
 async fn a_body_without_a_declared_length_is_answered_and_limited() {
-    let server = serve(webhook(Limits { bodies: 4 << 20, ..short_limits() })).await;
+    let server = serve(lamp_webhook(Limits { bodies: 4 << 20, ..short_limits() })).await;
     let hall = review("hall").to_string();
     for (body, expected) in [(hall, 200), (review(&"r".repeat(7 << 20)).to_string(), 413)] {
         let mut stream = connect(&server).await;
@@ -372,7 +371,7 @@ async fn a_body_without_a_declared_length_is_answered_and_limited() {
             "POST /defaulting HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json";
         let chunked_request =
             format!("{head}\r\ntransfer-encoding: chunked\r\n\r\n{:x}\r\n{body}\r\n0\r\n\r\n", body.len());
-        // A server that refuses the body may close the connection before it reads it.
+        // A server that refuses the body may close the connection before it has read the body.
         let _ = stream.write_all(chunked_request.as_bytes()).await;
         let _ = stream.flush().await;
         assert_eq!(read(&mut stream).await.0, expected);
@@ -389,7 +388,7 @@ async fn requests_are_answered_if_limits_are_unlimited() {
     ];
     let body = review("hall").to_string();
     for limits in limits {
-        let mut server = serve(webhook(limits)).await;
+        let mut server = serve(lamp_webhook(limits)).await;
         assert_eq!(post(&server, "/defaulting", body.as_bytes()).await.0, 200);
         server.stop();
         assert_eq!(post(&server, "/resource-validation", body.as_bytes()).await.0, 200);
@@ -403,7 +402,7 @@ async fn requests_are_answered_if_limits_are_unlimited() {
 
 #[tokio::test]
 async fn tls_1_2_is_refused() {
-    let server = serve(webhook(short_limits())).await;
+    let server = serve(lamp_webhook(short_limits())).await;
     let tcp = TcpStream::connect(server.address).await.unwrap();
     let refused = tls_client(&server.ca, &TLS12).connect(server.address.ip().into(), tcp).await.unwrap_err();
     assert!(refused.to_string().contains("ProtocolVersion"), "{refused}");
@@ -412,13 +411,13 @@ async fn tls_1_2_is_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn slow_clients_are_disconnected_and_do_not_block_others() {
     let _lock = MEASUREMENT_LOCK.lock().await;
-    let server = serve(webhook(Limits { receive: Duration::from_secs(5), ..short_limits() })).await;
+    let server = serve(lamp_webhook(Limits { receive: Duration::from_secs(5), ..short_limits() })).await;
     let slow = (0..500).map(|n| {
         let (connector, address) = (tls_client(&server.ca, &TLS13), server.address);
         tokio::spawn(async move {
             let tcp = TcpStream::connect(address).await.unwrap();
             let Ok(mut stream) = connector.connect(address.ip().into(), tcp).await else { return };
-            // The even ones send the head at once and the body slowly, the odd ones send even the head slowly.
+            // Even clients send the head at once and the body slowly. Odd clients send the head slowly.
             if n % 2 == 0 {
                 let head = "POST /defaulting HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 900\r\n\r\n";
                 let _ = stream.write_all(head.as_bytes()).await;
@@ -460,7 +459,7 @@ async fn slow_clients_are_disconnected_and_do_not_block_others() {
 async fn a_connection_beyond_the_limit_waits_until_another_is_answered() {
     let (begun, release) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
     let (callback_begun, gate) = (begun.clone(), release.clone());
-    let webhook = webhook(Limits { connections: 2, ..short_limits() }).callback(move |_: Lamp, _| {
+    let webhook = lamp_webhook(Limits { connections: 2, ..short_limits() }).callback(move |_: Lamp, _| {
         callback_begun.add_permits(1);
         let gate = gate.clone();
         async move { gate.acquire().await.map(|permit| permit.forget()) }
@@ -508,7 +507,7 @@ async fn assert_answered_promptly(server: &LocalServer) {
 
 #[tokio::test]
 async fn declared_bodies_that_do_not_arrive_do_not_delay_others() {
-    let server = serve(webhook(Limits::default())).await;
+    let server = serve(lamp_webhook(Limits::default())).await;
     let mut silent = Vec::new();
     for _ in 0..40 {
         silent.push(start_request(&server, "/defaulting", 7_340_032, b"").await);
@@ -518,7 +517,7 @@ async fn declared_bodies_that_do_not_arrive_do_not_delay_others() {
 
 #[tokio::test]
 async fn a_declared_conversion_of_32_mib_does_not_delay_others() {
-    let webhook = webhook(Limits::default()).conversion::<crate::bulb::v1alpha1::Bulb>();
+    let webhook = lamp_webhook(Limits::default()).conversion::<crate::bulb::v1alpha1::Bulb>();
     let server = serve(webhook).await;
     let _silent = start_request(&server, "/resource-conversion", 32 << 20, b"").await;
     let _other = start_request(&server, "/resource-conversion", 32 << 20, b"{").await;
@@ -526,9 +525,9 @@ async fn a_declared_conversion_of_32_mib_does_not_delay_others() {
 }
 
 #[tokio::test]
-async fn bodies_that_fill_the_budget_with_a_part_each_are_all_answered() {
+async fn bodies_whose_first_halves_exceed_the_budget_together_are_all_answered() {
     let limits = Limits { bodies: 1 << 20, receive: Duration::from_secs(10), ..short_limits() };
-    let server = serve(webhook(limits)).await;
+    let server = serve(lamp_webhook(limits)).await;
     let body = review(&"r".repeat(600 << 10)).to_string();
     let (first, second) = body.as_bytes().split_at(300 << 10);
     let mut halves = Vec::new();
@@ -545,7 +544,7 @@ async fn bodies_that_fill_the_budget_with_a_part_each_are_all_answered() {
 
 #[tokio::test]
 async fn silent_connections_do_not_shut_out_others() {
-    let server = serve(webhook(Limits { connections: 8, ..Limits::default() })).await;
+    let server = serve(lamp_webhook(Limits { connections: 8, ..Limits::default() })).await;
     let mut silent = Vec::new();
     for _ in 0..8 {
         silent.push(connect(&server).await);
@@ -555,7 +554,7 @@ async fn silent_connections_do_not_shut_out_others() {
 
 #[tokio::test]
 async fn connections_without_a_handshake_or_a_body_do_not_shut_out_others() {
-    let server = serve(webhook(Limits { connections: 8, ..Limits::default() })).await;
+    let server = serve(lamp_webhook(Limits { connections: 8, ..Limits::default() })).await;
     let (mut without_handshake, mut without_body) = (Vec::new(), Vec::new());
     for _ in 0..4 {
         without_handshake.push(TcpStream::connect(server.address).await.unwrap());
@@ -566,7 +565,7 @@ async fn connections_without_a_handshake_or_a_body_do_not_shut_out_others() {
 
 #[tokio::test]
 async fn a_connection_without_a_request_is_closed_after_the_receive_limit() {
-    let server = serve(webhook(short_limits())).await;
+    let server = serve(lamp_webhook(short_limits())).await;
     let (mut silent, start) = (connect(&server).await, Instant::now());
     let closed = tokio::time::timeout(Duration::from_secs(10), silent.read_u8()).await;
     assert!(closed.is_ok_and(|read| read.is_err()), "still open after {:?}", start.elapsed());
@@ -578,7 +577,7 @@ async fn invalid_requests_are_counted_and_not_logged_as_warnings() {
     let writer = log.clone();
     let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone());
     let _guard = tracing::subscriber::set_default(subscriber.finish());
-    let server = serve(webhook(short_limits())).await;
+    let server = serve(lamp_webhook(short_limits())).await;
     for _ in 0..10 {
         assert_eq!(post(&server, "/defaulting", b"no review").await.0, 400);
     }
@@ -588,15 +587,16 @@ async fn invalid_requests_are_counted_and_not_logged_as_warnings() {
 
 #[tokio::test]
 async fn a_draining_webhook_fails_probes_answers_requests_and_closes_when_quiet() {
-    let mut server = serve(webhook(Limits { quiet: Duration::from_secs(2), ..short_limits() })).await;
+    let mut server = serve(lamp_webhook(Limits { quiet: Duration::from_secs(2), ..short_limits() })).await;
     let probe = "GET /any HTTP/1.1\r\nuser-agent: kube-probe/1.36";
     assert_eq!(send(&mut connect(&server).await, probe, b"").await.0, 200);
     server.stop();
     let answer = eventually("the probe to fail", Duration::from_secs(2), async || {
         let (code, message) = send(&mut connect(&server).await, probe, b"").await;
         if code == 503 { Ok(message) } else { Err(code) }
-    });
-    assert_eq!(answer.await, "shutting down\n");
+    })
+    .await;
+    assert_eq!(answer, "shutting down\n");
     assert_eq!(post(&server, "/defaulting", review("hall").to_string().as_bytes()).await.0, 200);
     tokio::time::timeout(Duration::from_secs(10), &mut server.task).await.unwrap().unwrap();
     assert!(TcpStream::connect(server.address).await.is_err());
@@ -604,7 +604,7 @@ async fn a_draining_webhook_fails_probes_answers_requests_and_closes_when_quiet(
 
 #[tokio::test]
 async fn a_draining_webhook_closes_kept_connections_after_an_answer() {
-    let mut server = serve(webhook(Limits { quiet: Duration::from_secs(2), ..short_limits() })).await;
+    let mut server = serve(lamp_webhook(Limits { quiet: Duration::from_secs(2), ..short_limits() })).await;
     let mut connection = connect(&server).await;
     let body = review("hall").to_string();
     let length = body.len();
@@ -626,12 +626,12 @@ async fn a_draining_webhook_closes_kept_connections_after_an_answer() {
     let count = connection.read(&mut buffer).await.unwrap();
     let head = String::from_utf8_lossy(&buffer[..count]).into_owned();
     assert!(head.starts_with("HTTP/1.1 200") && head.contains("connection: close"), "{head}");
-    assert_eq!(read(&mut connection).await, (0, String::new()), "the connection is closed");
+    assert_eq!(read(&mut connection).await, (0, String::new()), "another response");
 }
 
 #[tokio::test]
 async fn a_draining_webhook_ends_under_constant_requests() {
-    let mut server = serve(webhook(Limits { quiet: Duration::from_secs(1), ..short_limits() })).await;
+    let mut server = serve(lamp_webhook(Limits { quiet: Duration::from_secs(1), ..short_limits() })).await;
     server.stop();
     let (start, body) = (Instant::now(), review("hall").to_string());
     while !server.task.is_finished() {
@@ -647,7 +647,7 @@ async fn a_draining_webhook_ends_under_constant_requests() {
 
 #[tokio::test]
 async fn a_client_connected_before_the_stop_is_answered_after_it() {
-    let mut server = serve(webhook(Limits { quiet: Duration::ZERO, ..short_limits() })).await;
+    let mut server = serve(lamp_webhook(Limits { quiet: Duration::ZERO, ..short_limits() })).await;
     let mut connected = connect(&server).await;
     server.stop();
     eventually("the listener to close", Duration::from_secs(5), async || {

@@ -76,7 +76,8 @@ type Referrers = HashMap<ObjectRef<Service>, HashSet<ObjectRef<AddressableServic
 struct Context {
     client: Client,
     services: Store<Service>,
-    /// Set once the store of Services is ready. A store wakes only the last task that waits for it, so only one does.
+    /// Set once the store of Services is ready. A store wakes only the last task that waits for it, so only one task
+    /// waits.
     services_ready: OnceCell<()>,
     referrers: Arc<Mutex<Referrers>>,
 }

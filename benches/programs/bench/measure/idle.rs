@@ -11,7 +11,8 @@ use crate::{
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Returns the milliseconds of processor time of each candidate in one minute without work. All run at the same time.
+/// Returns the milliseconds of processor time of each candidate, except the floors, in one minute without work. All
+/// candidates run at the same time.
 pub(crate) async fn measure(
     cluster: &Cluster,
     candidates: impl Iterator<Item = &Candidate>,

@@ -18,7 +18,7 @@ use crate::{
 
 const NAMESPACE: &str = "bench-late";
 const CREATE_INTERVAL: Duration = Duration::from_millis(20);
-/// One second divided by the interval.
+/// One second divided by `CREATE_INTERVAL`.
 pub(crate) const CREATES_PER_SECOND: usize = 50;
 const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -42,7 +42,7 @@ fn names(services: usize) -> Vec<String> {
     (0..services).map(|number| format!("late-{number:06}")).collect()
 }
 
-/// Creates the Services, 50 a second, and deletes them after the measurement.
+/// Measures the latency while it creates the Services, 50 a second. Deletes the Services afterwards.
 pub(crate) async fn measure(
     cluster: &Cluster,
     candidate: &Candidate,
@@ -70,7 +70,7 @@ pub(crate) async fn measure(
 }
 
 /// Starts the program, and returns once it has reported every AddressableService as not Ready and is idle. The floor
-/// writes no status for a missing Service, so this returns once the floor watches.
+/// writes no status for a missing Service, so this function returns once the floor watches.
 async fn start_until_idle(
     cluster: &Cluster,
     candidate: &Candidate,
@@ -116,7 +116,7 @@ async fn create_services(cluster: &Cluster, services: usize, created_at: &Creati
         .await
 }
 
-/// Waits until all are Ready, and returns the latency of each in milliseconds.
+/// Waits until all AddressableServices are Ready, and returns the latency of each in milliseconds.
 async fn wait_for_ready(watch: &mut Watch, services: usize, created_at: &CreationTimes) -> Result<Vec<f64>> {
     let mut latencies = HashMap::new();
     while latencies.len() < services {

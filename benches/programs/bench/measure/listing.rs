@@ -8,7 +8,8 @@ use crate::{
 /// Seconds from the start of a process until it has read both Kinds in pages of 500 and dropped them.
 pub(crate) async fn measure(cluster: &Cluster, floor: &Candidate) -> Result<f64> {
     wait_for_idle_machine().await?;
-    let mut process = Process::start(cluster, floor, 1, &["list"])?;
+    let workers = 1;
+    let mut process = Process::start(cluster, floor, workers, &["list"])?;
     process.wait_for_line("listed").await?;
     Ok(process.started.elapsed().as_secs_f64())
 }

@@ -1,4 +1,4 @@
-//! The chart for docs/benchmarks.md: a bar for each candidate, by setting and figure.
+//! The chart for docs/benchmarks.md: for each setting and each figure, a bar for each candidate.
 
 use std::fmt::Write;
 

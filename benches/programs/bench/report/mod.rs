@@ -88,7 +88,7 @@ impl Setting {
 }
 
 impl Report {
-    /// An empty report for this machine.
+    /// Creates an empty report for this machine.
     pub(crate) fn new(machine: Machine) -> Self {
         Self {
             machine,
@@ -154,8 +154,9 @@ impl Setting {
 }
 
 impl Column {
-    /// Returns the figure of these runs, or `None` if it is meaningless. A floor neither lists nor caches objects, so
-    /// its memory and its first and last Ready do not compare with those of a controller.
+    /// Returns the figure of these runs. Returns `None` if it was not measured, and if it is meaningless: a floor
+    /// neither lists nor caches objects, so its memory and its first and last Ready do not compare with those of a
+    /// controller.
     pub(crate) fn figure(&self, runs: &Runs) -> Option<Spread> {
         let meaningless = is_floor(&runs.name) && (self.title.contains("MB") || self.title.contains("Ready"));
         if meaningless { None } else { (self.value)(runs) }

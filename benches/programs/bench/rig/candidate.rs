@@ -11,6 +11,7 @@ pub(crate) struct Candidate {
 }
 
 pub(crate) const REKNIT: &str = "reknit";
+/// The lower bound of the work: a bare client without a controller.
 const FLOOR: &str = "floor";
 const TUNED: &str = "tuned";
 const WATCH: &str = "--watch";
@@ -53,8 +54,8 @@ impl Candidate {
         self.arguments == [TUNED]
     }
 
-    /// Returns true for the floor that also reads watches without using them, because every controller has that cost.
-    pub(crate) fn also_watches(&self) -> bool {
+    /// Returns true for the floor that also reads watches. It does not use them, but every controller has that cost.
+    pub(crate) fn is_watching_floor(&self) -> bool {
         self.arguments == [WATCH]
     }
 }

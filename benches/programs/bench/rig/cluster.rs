@@ -83,7 +83,8 @@ impl Cluster {
         Ok(self.client.apiserver_version().await?.git_version)
     }
 
-    /// Adds pairs of an AddressableService without a status and its Service until there are this many.
+    /// Adds pairs of a Service and an AddressableService without a status, until there are this many. Starts from the
+    /// snapshot, if there is one, and saves a new one.
     pub(crate) async fn grow_to(&self, pairs: usize) -> Result<()> {
         if self.snapshot_folder().exists() {
             self.restore_snapshot().await?;
@@ -205,7 +206,7 @@ impl Cluster {
     }
 
     /// Makes an AddressableService name a missing Service, and then creates that Service. Waits for the candidate's
-    /// status write each time, which shows that the candidate watches both Kinds.
+    /// status write after each step, which shows that the candidate watches both Kinds.
     pub(crate) async fn wait_until_both_kinds_are_watched(&self) -> Result<()> {
         let listed =
             self.list().await?.items.into_iter().next().ok_or("there is no AddressableService")?.metadata;

@@ -90,7 +90,7 @@ impl Process {
         Ok(sum_of_ticks(after_name.split_whitespace(), &[utime, stime]))
     }
 
-    /// The processor time of the running threads, in nanoseconds.
+    /// The processor time of the running threads, exact to nanoseconds.
     pub(crate) fn thread_cpu_time(&self) -> Result<Duration> {
         let mut nanoseconds = 0;
         for thread in fs::read_dir(format!("/proc/{}/task", self.pid))? {
@@ -106,12 +106,13 @@ impl Process {
         resident::memory_of(self.pid).map_err(|_| self.error("ended by itself"))
     }
 
-    /// Resets the peak memory.
+    /// Resets the peak memory to the current memory.
     pub(crate) fn reset_peak_memory(&self) -> Result<()> {
+        // proc(5): writing 5 resets the peak of the resident memory.
         Ok(fs::write(format!("/proc/{}/clear_refs", self.pid), "5")?)
     }
 
-    /// Waits until the program was almost idle for a second.
+    /// Waits until the program has been almost idle for a second.
     pub(crate) async fn wait_until_idle(&self) -> Result<()> {
         let idle = wait_until_idle(|| self.cpu_time(), Duration::from_secs(1), IDLE_CPU_TIME);
         timeout(IDLE_TIMEOUT, idle).await.map_err(|_| self.error("did not become idle"))?

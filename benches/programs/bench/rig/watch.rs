@@ -1,4 +1,4 @@
-//! A watch of the AddressableServices, the same for every measured program.
+//! The benchmark's own watch of the AddressableServices, which shows when the measured program writes their statuses.
 
 use std::time::Instant;
 
@@ -15,7 +15,7 @@ use crate::Result;
 pub(crate) struct Event {
     pub(crate) namespace: String,
     pub(crate) name: String,
-    /// Whether the object is Ready. `None` if it has no such condition.
+    /// Whether the object is Ready. `None` if it has no Ready condition.
     pub(crate) ready: Option<bool>,
     pub(crate) received_at: Instant,
 }
@@ -71,7 +71,7 @@ impl Watch {
         Ok(self.events.recv().await.ok_or("the benchmark's own watch ended")?)
     }
 
-    /// Drops the events so far, and returns their number.
+    /// Drops the events that were not read yet, and returns their number.
     pub(crate) fn drain(&mut self) -> usize {
         std::iter::from_fn(|| self.events.try_recv().ok()).count()
     }

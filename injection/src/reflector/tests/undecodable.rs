@@ -42,7 +42,7 @@ async fn newest_returns_an_error_until_an_own_write_or_the_watch_brings_a_decoda
     assert!(maps.newest(&a).is_err() && maps.newest(&b).is_err() && maps.newest(&Key::new("n", "c")).is_ok());
     assert_eq!(*is_error.lock().unwrap(), [true, true], "handlers may call newest");
 
-    let apply_own_write = |version| apply_response(&maps, &map("a", version), false);
+    let apply_own_write = |version| apply_response(&maps, &map("a", version), WRITE);
     apply_own_write("10");
     assert!(maps.newest(&a).is_err(), "an older response");
     apply_own_write("13");
@@ -87,6 +87,10 @@ fn undecodable(name: &str, version: &str) -> Value {
     map
 }
 
+/// Values of `is_deletion`.
+const WRITE: bool = false;
+const DELETION: bool = true;
+
 /// Applies an object in a response to a request of this process.
 fn apply_response(maps: &Informer<ConfigMap>, object: &Value, is_deletion: bool) {
     let text = object.to_string();
@@ -125,31 +129,31 @@ async fn a_new_object_that_cannot_be_decoded_is_not_cached_but_has_a_key() {
 async fn an_undecodable_state_never_replaces_a_decodable_one() {
     let (maps, calls, _server, watch) = start_with_key_events("10", &[map("a", "5")]).await;
     let key = Key::new("n", "a");
-    apply_response(&maps, &undecodable("a", "11"), false);
+    apply_response(&maps, &undecodable("a", "11"), WRITE);
     assert_eq!(version(&maps, &key).as_deref(), Some("5"), "an undecodable response changes nothing");
     assert_eq!(calls.take(), ["a@5"]);
     watch.event("MODIFIED", &undecodable("a", "11"));
     until_called(&calls, "a@?").await;
-    apply_response(&maps, &undecodable("a", "11"), false);
+    apply_response(&maps, &undecodable("a", "11"), WRITE);
     assert!(maps.newest(&key).is_err(), "a late response changes nothing");
     assert_eq!(version(&maps, &key).as_deref(), Some("5"));
-    apply_response(&maps, &map("a", "12"), false);
+    apply_response(&maps, &map("a", "12"), WRITE);
     assert!(maps.newest(&key).is_ok());
     assert_eq!(version(&maps, &key).as_deref(), Some("12"));
     watch.event("MODIFIED", &undecodable("a", "13"));
     watch.event("ADDED", &map("b", "14"));
     until_called(&calls, "b@14").await;
-    apply_response(&maps, &undecodable("a", "15"), true);
+    apply_response(&maps, &undecodable("a", "15"), DELETION);
     assert!(maps.newest(&key).unwrap().is_none(), "deleted by this process");
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_undecodable_response_to_a_deletion_deletes_the_object() {
     let (maps, calls, _server, _watch) = start_with_key_events("10", &[undecodable("a", "5")]).await;
-    apply_response(&maps, &undecodable("a", "11"), true);
+    apply_response(&maps, &undecodable("a", "11"), DELETION);
     assert_eq!(calls.take(), ["a@?", "a@deleted"]);
     let (maps, calls, _server, _watch) = start_synced("10", &[map("a", "5")]).await;
-    apply_response(&maps, &undecodable("a", "11"), true);
+    apply_response(&maps, &undecodable("a", "11"), DELETION);
     assert_eq!(calls.take(), ["-a@5"]);
 }
 

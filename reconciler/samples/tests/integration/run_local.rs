@@ -8,7 +8,7 @@ use std::{
 
 use crate::cargo::without_test_variables;
 
-/// Runs the script without the variables that cargo sets for tests, which would rebuild some dependencies.
+/// Runs the script without the variables that cargo sets for tests and that would make it rebuild some dependencies.
 fn run_local(arguments: &[&str]) -> std::io::Result<Output> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut command = Command::new(root.join("hack/run-local.sh"));

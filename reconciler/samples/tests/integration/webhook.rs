@@ -71,14 +71,14 @@ impl Webhook {
         std::fs::read_to_string(&self.log_file).unwrap_or_default()
     }
 
-    /// Returns true if its log has reported a change of leadership.
+    /// Returns true if the log has reported a change of leadership.
     fn has_led(&self) -> bool {
         self.log()
             .lines()
             .any(|line| line.contains("leadership changed") && line.contains("webhook.webhook.00-of-01"))
     }
 
-    /// Returns true if its log has reported a write of the Secret or of a configuration.
+    /// Returns true if the log has reported a write of the Secret or of a configuration.
     fn has_written(&self) -> bool {
         let log = self.log();
         ["updated the certificates of the webhook", "configured the API server to call and trust the webhook"]
@@ -86,7 +86,7 @@ impl Webhook {
             .any(|message| log.contains(message))
     }
 
-    /// Waits for the address in its log.
+    /// Waits for the address of the webhook in the log.
     async fn address(&self) -> String {
         eventually("the address of the webhook", TIMEOUT, async || {
             let log = self.log();
@@ -105,7 +105,7 @@ impl Drop for Webhook {
     }
 }
 
-/// Has the API server call the webhook by its address, since there is no Service network.
+/// Makes the API server call the webhook by `url`, since there is no Service network.
 async fn point_at_url<K: Resource<DynamicType = ()>>(client: &Client, prefix: &str, url: String) {
     let configurations: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::erase::<K>(&()));
     let name = format!("{prefix}.webhook.samples.knative.dev");
@@ -136,8 +136,9 @@ async fn wait_until_configured<K: Resource<DynamicType = ()>>(client: &Client, p
     .await;
 }
 
-fn refusal<T: std::fmt::Debug>(answer: kube::Result<T>) -> String {
-    match answer {
+/// Returns the message of an API error, or else the debug output of the response.
+fn refusal<T: std::fmt::Debug>(response: kube::Result<T>) -> String {
+    match response {
         Err(kube::Error::Api(status)) => status.message.clone(),
         other => format!("{other:?}"),
     }
@@ -298,7 +299,7 @@ async fn kubectl_shows_the_faults_of_an_addressable_service_in_every_validation_
     Ok(())
 }
 
-/// Starts a proxy that forwards each connection to the next backend that listens.
+/// Starts a proxy that forwards connections to the backends in turn, skipping those that do not listen.
 async fn start_proxy(backends: Vec<String>) -> io::Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
@@ -323,7 +324,7 @@ async fn start_proxy(backends: Vec<String>) -> io::Result<SocketAddr> {
 /// The start and the error of each failed request.
 type Failures = Arc<Mutex<Vec<(Instant, String)>>>;
 
-/// Sends fifty requests a second until the returned tasks are dropped.
+/// Sends fifty requests a second until the returned tasks are dropped. `answered` counts all responses and errors.
 fn send_load(services: Api<AddressableService>, failures: Failures, answered: Arc<AtomicU32>) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     tasks.spawn(async move {
@@ -397,7 +398,7 @@ async fn only_requests_in_flight_fail_if_the_leader_is_killed_during_a_rotation(
     let load = send_load(services, failures.clone(), answered.clone());
     let secrets: Api<Secret> = Api::namespaced(client.clone(), SYSTEM_NAMESPACE);
     let before = server_certificate(&secrets).await?;
-    // The certificate does not have the name of this URL, so the leader issues another one.
+    // The certificate does not have the host of this URL, so the leader issues another certificate.
     point_at_url::<ValidatingWebhookConfiguration>(
         &client,
         "config",
@@ -405,10 +406,13 @@ async fn only_requests_in_flight_fail_if_the_leader_is_killed_during_a_rotation(
     )
     .await;
     let leader = eventually("a leader", TIMEOUT, async || replicas.iter().position(Webhook::has_led)).await;
-    assert!(replicas[leader].has_written() && !replicas[1 - leader].has_written(), "only the leader writes");
+    assert!(
+        replicas[leader].has_written() && !replicas[1 - leader].has_written(),
+        "the leader did not write, or the other replica wrote"
+    );
     let serves_secret =
         |replica: &Webhook| replica.log().contains("serving the certificate of the webhook's Secret");
-    assert!(replicas.iter().all(serves_secret), "every replica serves the certificate of the Secret");
+    assert!(replicas.iter().all(serves_secret), "a replica does not serve the certificate of the Secret");
     drop(replicas.remove(leader));
     let killed = Instant::now();
     eventually("a new certificate, and the other replica to lead", TIMEOUT, async || {

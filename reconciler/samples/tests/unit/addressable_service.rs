@@ -159,15 +159,15 @@ async fn a_change_of_the_service_enqueues_the_objects_that_name_it_until_they_ar
 
     assert!(controller.once(&key).await.is_ok());
     services.insert(changed_service(1));
-    assert_eq!(controller.queued(), std::slice::from_ref(&key));
+    assert_eq!(controller.take_queued(), std::slice::from_ref(&key));
 
     let objects: Api<AddressableService> = Api::namespaced(cx.client(), "default");
     objects.delete("x", &DeleteParams::default()).await.unwrap();
-    assert_eq!(controller.queued(), std::slice::from_ref(&key));
+    assert_eq!(controller.take_queued(), std::slice::from_ref(&key));
     assert!(controller.once(&key).await.is_ok());
-    assert!(objects.get_opt("x").await.unwrap().is_none(), "the finalizer is removed");
+    assert!(objects.get_opt("x").await.unwrap().is_none(), "the finalizer was not removed");
     services.insert(changed_service(2));
-    assert_eq!(controller.queued(), []);
+    assert_eq!(controller.take_queued(), []);
 }
 
 /// The Service `default/web` after this number of changes.

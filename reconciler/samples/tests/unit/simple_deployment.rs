@@ -110,7 +110,7 @@ async fn pods_of_another_image_are_deleted_before_new_ones_are_created() {
     assert_eq!(
         passed.writes(),
         ["delete pods default/a", STATUS],
-        "none is created while the old pod exists"
+        "a pod was created while the old pod exists"
     );
     assert_eq!(passed.events()[0].reason, "FailedDelete");
 }
@@ -132,7 +132,7 @@ async fn terminated_and_terminating_pods_and_pods_of_others_are_ignored() {
     assert_eq!(passed.writes(), [CREATE, STATUS]);
 }
 
-/// The object with one pod that has its label and no owner reference.
+/// The object, and one pod that has the object's label and no owner reference.
 fn with_orphan() -> Given {
     let mut orphan = pod("orphan", "nginx", ready());
     orphan["metadata"]["ownerReferences"] = json!([]);
@@ -165,7 +165,7 @@ async fn a_deleted_owner_adopts_and_creates_nothing() {
 }
 
 #[tokio::test]
-async fn a_pod_whose_label_names_another_is_released_and_replaced() {
+async fn a_pod_whose_label_names_another_owner_is_released_and_replaced() {
     let mut relabelled = pod("relabelled", "nginx", ready());
     relabelled["metadata"]["labels"] = json!({ POD_OWNER: "y" });
     let passed = run_pass(with(given(simple_deployment(1, "nginx")), relabelled)).await;

@@ -28,7 +28,7 @@ async fn a_pass_is_dropped_when_its_key_is_no_longer_led() {
     let cx = context(&["a"]);
     let running = start(&cx, leadership, act, |build| build, |build| build.name("counted"));
     running.queue.add(key("a"));
-    assert_eq!(running.count_after(Duration::from_secs(10)).await, 0, "another process leads");
+    assert_eq!(running.count_after(Duration::from_secs(10)).await, 0, "no leader is known");
     writers[0].set_leading(Instant::now() + TERM);
     running.wait_for_passes(1).await;
     assert_eq!(running.health.working().len(), 1);
@@ -82,15 +82,15 @@ async fn a_controller_without_a_kind_enqueues_the_keys_of_its_watches() {
         .resync(Duration::from_secs(1000))
         .reconciler(TestReconciler { act, passes: passes.clone() });
     let (leadership, writers) = Leadership::elected(vec!["bucket".into()]);
-    let run = Run { leadership, stop: stopped, drain: Duration::ZERO, workers: None };
-    let _run = tokio::spawn(controller.run(run));
+    let parameters = Run { leadership, stop: stopped, drain: Duration::ZERO, workers: None };
+    let _run = tokio::spawn(controller.run(parameters));
     tokio::time::sleep(Duration::from_secs(10)).await;
-    assert!(passes.borrow().is_empty(), "it does not lead");
+    assert!(passes.borrow().is_empty(), "a key is reconciled only while it is led");
     writers[0].set_leading(Instant::now() + TERM);
     tokio::time::sleep(Duration::from_secs(10)).await;
-    assert_eq!(passes.borrow().len(), 2, "promoted");
+    assert_eq!(passes.borrow().len(), 2, "the promotion enqueues both keys");
     tokio::time::sleep(Duration::from_secs(1100)).await;
-    assert_eq!(passes.borrow().len(), 4, "resynced");
+    assert_eq!(passes.borrow().len(), 4, "the resync enqueues both keys");
 }
 
 /// Runs a controller without a Kind and without watches, with one worker.
@@ -106,7 +106,7 @@ fn run_without_kind<F: Act>(leadership: Leadership, act: F) -> (Passes, Queue) {
     (passes, queue)
 }
 
-/// The names of the keys of all passes, after a hundred seconds.
+/// Waits a hundred seconds, and returns the names of the keys of all passes so far.
 async fn keys_of_passes(passes: &Passes) -> Vec<String> {
     tokio::time::sleep(Duration::from_secs(100)).await;
     passes.borrow().iter().map(|(name, _)| name.clone()).collect()
@@ -128,7 +128,7 @@ async fn a_key_that_is_due_without_a_leader_is_processed_when_this_process_leads
     writers[0].set_unknown();
     assert_eq!(keys_of_passes(&passes).await.len(), 2);
     writers[0].set_leading(Instant::now() + TERM);
-    assert_eq!(keys_of_passes(&passes).await.len(), 2, "once");
+    assert_eq!(keys_of_passes(&passes).await.len(), 2, "a postponed key is enqueued once");
 }
 
 #[tokio::test(start_paused = true)]
@@ -175,11 +175,15 @@ async fn a_failed_key_is_retried_when_leadership_is_regained_even_if_it_is_not_p
         |build| build.promote_filter(label("never", "true")),
     );
     writers[0].set_leading(Instant::now() + TERM);
-    assert_eq!(running.count_after(Duration::from_secs(10)).await, 0, "it is not promoted");
+    assert_eq!(running.count_after(Duration::from_secs(10)).await, 0, "the promote filter excludes the key");
     running.queue.add(key("a"));
     running.wait_for_passes(1).await;
     writers[0].set_unknown();
     assert_eq!(running.count_after(Duration::from_secs(10)).await, 1);
     writers[0].set_leading(Instant::now() + TERM);
-    assert_eq!(running.count_after(Duration::from_secs(10)).await, 2, "long before a resync");
+    assert_eq!(
+        running.count_after(Duration::from_secs(10)).await,
+        2,
+        "the postponed retry comes long before a resync"
+    );
 }

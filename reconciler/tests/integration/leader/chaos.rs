@@ -9,25 +9,26 @@ use reknit_testing::ControlPlane;
 use tokio::time::sleep;
 use tower::BoxError;
 
-use super::process::{LEASE_DURATION, Process, client, client_with_interceptor, config, key};
+use super::process::{LEASE_DURATION, Process, client_with_interceptor, config, elector_client, key};
 
 const TEST_DURATION: Duration = Duration::from_secs(12);
 
-/// Three processes compete for one lease. A third of their requests is refused, delayed or unanswered, and processes are
-/// killed, stopped and started at random. A killed process counts as the leader until its deadline.
+/// Three processes compete for one lease. A third of their requests is refused, delayed or unanswered, and leaders are
+/// killed or stopped at random and replaced. A killed process counts as the leader until its deadline.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_processes_never_lead_at_once_under_random_faults() {
     let plane = ControlPlane::shared().await.unwrap();
     let namespace = plane.namespace("chaos").await.unwrap();
-    let start = || Process::start(client_with_interceptor(client(plane), unreliable), &namespace, &config());
+    let start =
+        || Process::start(client_with_interceptor(elector_client(plane), unreliable), &namespace, &config());
     let mut running = vec![start(), start(), start()];
     let mut leaderships: Vec<Leadership> = running.iter().map(|process| process.leadership.clone()).collect();
     let (mut samples, mut samples_with_leader, mut ended_processes) = (0, 0, 0);
     let (test_start, mut last_end) = (Instant::now(), Instant::now());
     while test_start.elapsed() < TEST_DURATION {
         let leaders: Vec<_> = leaderships.iter().filter(|leadership| leadership.leads(&key())).collect();
-        // The processes are read one after the other. The first may have lost leadership before the second gained it,
-        // so it is read again.
+        // The processes are read one after the other. The first leader may have lost leadership before the second
+        // gained it, so the first is read again.
         assert!(
             leaders.len() < 2 || !leaders[0].leads(&key()),
             "{} lead after {:?}",

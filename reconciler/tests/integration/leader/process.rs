@@ -20,7 +20,7 @@ use tower::BoxError;
 pub(crate) const LEASE_DURATION: Duration = Duration::from_secs(3);
 pub(crate) const RENEW_DEADLINE: Duration = Duration::from_secs(2);
 pub(crate) const RETRY_PERIOD: Duration = Duration::from_secs(1);
-/// The time limit of each expectation, on a busy machine.
+/// The timeout of each wait. It is long, because the machine may be busy.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 
 pub(crate) const QUEUE: &str = "lamps.demo";
@@ -45,7 +45,7 @@ pub(crate) fn long_config() -> LeaderElectionConfig {
     }
 }
 
-/// A process that is killed when dropped. It then releases nothing, and its leadership expires.
+/// A candidate for the lease. Dropping it kills the process: the lease is not released, and its leadership expires.
 pub(crate) struct Process {
     pub(crate) identity: Identity,
     pub(crate) leadership: Leadership,
@@ -81,7 +81,7 @@ impl Process {
         tokio::time::timeout(TIMEOUT, promoted).await.expect("the process did not become the leader in time");
     }
 
-    /// Stops as after a SIGTERM, with nothing to drain.
+    /// Stops the process as SIGTERM does, with nothing to drain.
     pub(crate) async fn stop(mut self) {
         self.stop.take();
         (&mut self.electors).await.expect("the electors panicked");
@@ -98,13 +98,13 @@ pub(crate) fn key() -> Key {
     Key::new("default", "web")
 }
 
-/// Returns the client with which a process sends the requests for its lease.
-pub(crate) fn client(plane: &reknit_testing::ControlPlane) -> Client {
+/// Returns the client of an elector.
+pub(crate) fn elector_client(plane: &reknit_testing::ControlPlane) -> Client {
     lease_client(plane.config().unwrap()).unwrap()
 }
 
-/// Returns a client that passes its requests through `interceptor`. Like a request that is already sent, a request is
-/// not cancelled when its caller stops waiting.
+/// Returns a client that passes its requests through `interceptor`. Each request runs in a task, so that it is not
+/// cancelled when its caller stops waiting.
 pub(crate) fn client_with_interceptor<F>(
     client: Client,
     interceptor: impl Fn(Client, Request<Body>) -> F + Send + 'static,
@@ -151,8 +151,8 @@ impl Leases {
     }
 }
 
-/// The spec of a lease whose times are long past. A process that reads it for the first time still waits for its
-/// duration.
+/// The spec of a lease whose times are long past. A process that reads the lease for the first time still waits for the
+/// lease duration.
 pub(crate) fn expired_lease() -> Value {
     json!({"holderIdentity": "dead", "leaseDurationSeconds": 1, "leaseTransitions": 4,
         "acquireTime": "2020-01-01T00:00:00.000000Z", "renewTime": "2020-01-01T00:00:00.000000Z"})

@@ -14,13 +14,15 @@ use reknit_reconciler::leader::lease_client;
 use reknit_testing::{ControlPlane, eventually};
 use serde_json::json;
 
-use super::process::{Leases, Process, RETRY_PERIOD, TIMEOUT, client, client_with_interceptor, config};
+use super::process::{
+    Leases, Process, RETRY_PERIOD, TIMEOUT, client_with_interceptor, config, elector_client,
+};
 
 #[tokio::test]
 async fn a_process_waits_for_a_missing_namespace_without_a_hot_loop() {
     let plane = ControlPlane::shared().await.unwrap();
     let name = format!("{}-absent", plane.namespace("missing").await.unwrap());
-    let (client, requests) = client_with_request_count(client(plane));
+    let (client, requests) = client_with_request_count(elector_client(plane));
     let mut process = Process::start(client, &name, &config());
     let start = Instant::now();
     eventually("a few attempts", TIMEOUT, async || requests.load(Ordering::SeqCst) >= 8).await;

@@ -7,8 +7,8 @@ use reknit_testing::{ControlPlane, eventually};
 use serde_json::{Value, json};
 
 use super::process::{
-    LEASE_DURATION, LEASE_NAME, Leases, Process, RETRY_PERIOD, TIMEOUT, client, config, expired_lease, key,
-    long_config,
+    LEASE_DURATION, LEASE_NAME, Leases, Process, RETRY_PERIOD, TIMEOUT, config, elector_client,
+    expired_lease, key, long_config,
 };
 
 #[tokio::test]
@@ -16,7 +16,7 @@ async fn a_lease_has_knatives_format_and_is_released_on_a_clean_stop() {
     let plane = ControlPlane::shared().await.unwrap();
     let namespace = plane.namespace("create").await.unwrap();
     let leases = Leases::of(plane.client().unwrap(), &namespace);
-    let mut process = Process::start(client(plane), &namespace, &config());
+    let mut process = Process::start(elector_client(plane), &namespace, &config());
     process.wait_for_leadership().await;
     let spec = leases.get(LEASE_NAME).await.spec.unwrap();
     assert_eq!(spec.holder_identity.as_deref(), Some(process.identity.as_str()));
@@ -31,9 +31,9 @@ async fn a_lease_has_knatives_format_and_is_released_on_a_clean_stop() {
 async fn after_a_clean_stop_another_process_leads_at_its_next_attempt() {
     let plane = ControlPlane::shared().await.unwrap();
     let namespace = plane.namespace("stop").await.unwrap();
-    let mut leader = Process::start(client(plane), &namespace, &long_config());
+    let mut leader = Process::start(elector_client(plane), &namespace, &long_config());
     leader.wait_for_leadership().await;
-    let mut standby = Process::start(client(plane), &namespace, &long_config());
+    let mut standby = Process::start(elector_client(plane), &namespace, &long_config());
     eventually("standby", TIMEOUT, async || standby.leadership.is_known()).await;
     let previous = leader.leadership.clone();
     let start = Instant::now();
@@ -41,7 +41,7 @@ async fn after_a_clean_stop_another_process_leads_at_its_next_attempt() {
     assert!(!previous.leads(&key()));
     standby.wait_for_leadership().await;
     println!("took over {:?} after a clean stop", start.elapsed());
-    // A lease that was not released could not have been acquired this soon.
+    // Without the release, the lease could not have been acquired this soon.
     assert!(start.elapsed() < long_config().lease_duration - RETRY_PERIOD * 2, "{:?}", start.elapsed());
 }
 
@@ -49,9 +49,9 @@ async fn after_a_clean_stop_another_process_leads_at_its_next_attempt() {
 async fn after_a_kill_another_process_leads_when_the_lease_has_expired() {
     let plane = ControlPlane::shared().await.unwrap();
     let namespace = plane.namespace("kill").await.unwrap();
-    let mut leader = Process::start(client(plane), &namespace, &config());
+    let mut leader = Process::start(elector_client(plane), &namespace, &config());
     leader.wait_for_leadership().await;
-    let mut standby = Process::start(client(plane), &namespace, &config());
+    let mut standby = Process::start(elector_client(plane), &namespace, &config());
     eventually("standby", TIMEOUT, async || standby.leadership.is_known()).await;
     let previous = leader.leadership.clone();
     let start = Instant::now();
@@ -59,7 +59,7 @@ async fn after_a_kill_another_process_leads_when_the_lease_has_expired() {
     standby.wait_for_leadership().await;
     println!("took over {:?} after a kill", start.elapsed());
     assert!(!previous.leads(&key()), "the leadership of the killed process had not ended yet");
-    // Its last renewal was at most a retry period before the kill.
+    // The killed process renewed the lease at most a retry period before the kill.
     assert!(start.elapsed() > LEASE_DURATION - RETRY_PERIOD * 2, "{:?}", start.elapsed());
 }
 
@@ -69,7 +69,7 @@ async fn edited_labels_do_not_keep_a_dead_holder_alive() {
     let namespace = plane.namespace("labels").await.unwrap();
     let leases = Leases::of(plane.client().unwrap(), &namespace);
     leases.create(LEASE_NAME, expired_lease()).await;
-    let mut process = Process::start(client(plane), &namespace, &config());
+    let mut process = Process::start(elector_client(plane), &namespace, &config());
     let edits = async {
         for edit in 0.. {
             leases.label(LEASE_NAME, &edit.to_string()).await;
@@ -94,7 +94,7 @@ async fn a_vacant_lease_is_acquired_at_once() {
         let namespace = plane.namespace("vacant").await.unwrap();
         let leases = Leases::of(plane.client().unwrap(), &namespace);
         leases.create(LEASE_NAME, spec.clone()).await;
-        let mut process = Process::start(client(plane), &namespace, &long_config());
+        let mut process = Process::start(elector_client(plane), &namespace, &long_config());
         let start = Instant::now();
         process.wait_for_leadership().await;
         assert!(start.elapsed() < long_config().lease_duration, "{spec}: {:?}", start.elapsed());
@@ -106,14 +106,14 @@ async fn a_vacant_lease_is_acquired_at_once() {
 async fn leadership_ends_at_the_renew_deadline_without_a_server_and_resumes_with_it() {
     let plane = ControlPlane::start().await.unwrap();
     let namespace = plane.namespace("outage").await.unwrap();
-    let mut process = Process::start(client(&plane), &namespace, &long_config());
+    let mut process = Process::start(elector_client(&plane), &namespace, &long_config());
     process.wait_for_leadership().await;
     let stopping = Instant::now();
     plane.stop().await.unwrap();
     let stopped = Instant::now();
     process.wait_for_loss().await;
     println!("leadership ended {:?} after the server began to stop", stopping.elapsed());
-    // Its last renewal was at most two retry periods before, so no other process can have acquired the lease.
+    // The last renewal was at most two retry periods before the stop, so no other process can have acquired the lease.
     assert!(stopped.elapsed() < long_config().lease_duration - RETRY_PERIOD * 2, "{:?}", stopped.elapsed());
     assert!(!process.leadership.is_known());
     plane.restart().await.unwrap();
@@ -125,12 +125,12 @@ async fn each_bucket_has_its_own_lease_and_leader() {
     let plane = ControlPlane::shared().await.unwrap();
     let namespace = plane.namespace("buckets").await.unwrap();
     let leases = Leases::of(plane.client().unwrap(), &namespace);
-    let config = LeaderElectionConfig { buckets: 3, ..config() };
+    let three_buckets = LeaderElectionConfig { buckets: 3, ..config() };
     let other_lease = "test.lamps.demo.01-of-03";
     let held_lease = json!({"holderIdentity": "other", "leaseDurationSeconds": 3600, "leaseTransitions": 0,
         "acquireTime": "2020-01-01T00:00:00.000000Z", "renewTime": "2020-01-01T00:00:00.000000Z"});
     leases.create(other_lease, held_lease).await;
-    let mut process = Process::start(client(plane), &namespace, &config);
+    let mut process = Process::start(elector_client(plane), &namespace, &three_buckets);
     let mut gained = BTreeSet::new();
     while gained.len() < 2 {
         let change = tokio::time::timeout(TIMEOUT, process.leadership.changed()).await.unwrap();
@@ -142,7 +142,7 @@ async fn each_bucket_has_its_own_lease_and_leader() {
         .await;
     for number in 0..100 {
         let key = reknit_apis::Key::new("default", &number.to_string());
-        assert_eq!(process.leadership.leads(&key), !process.leadership.owns(other_lease, &key));
+        assert_eq!(process.leadership.leads(&key), !process.leadership.bucket_owns(other_lease, &key));
     }
     process.stop().await;
     for name in names {

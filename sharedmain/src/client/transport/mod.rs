@@ -1,11 +1,11 @@
 //! The HTTP transport to the API server: hyper-util's client, configured by a kube [`Config`].
 //!
 //! It differs from kube's own client as follows. Small writes are sent at once: kube leaves Nagle's algorithm on
-//! (kube-rs/kube#2056), which delays the first request on a new connection by 40 ms. TCP keepalive detects an API server
-//! that is gone while a watch only listens. The service is cloned for each request instead of queueing requests for one
-//! task. A proxy's user and password are percent-decoded, and are also sent to a SOCKS5 proxy. Token files are read again
-//! every ten seconds, and exec plugins run again before their credentials expire, client certificates included. Requests
-//! do not ask for compressed responses.
+//! (kube-rs/kube#2056), which delays the first request on a new connection by 40 ms. TCP keepalive detects an API
+//! server that is gone while a watch only listens. The service is cloned for each request instead of queueing requests
+//! for one task. A proxy's user and password are percent-decoded, and are also sent to a SOCKS5 proxy. Token files are
+//! read again every ten seconds, and exec plugins run again before their credentials expire, client certificates
+//! included. Requests do not ask for compressed responses.
 #[cfg(test)]
 mod tests;
 
@@ -85,15 +85,15 @@ impl Expiring {
 fn with_plugin(plugin: ExecPlugin, config: Config) -> kube::Result<Transport> {
     let default_namespace = config.default_namespace.clone();
     let current = Arc::new(Mutex::new(Expiring::log_in(&plugin, &config)?));
-    let login = Arc::new((plugin, config));
+    let plugin_and_config = Arc::new((plugin, config));
     let service = service_fn(move |request: Request<Body>| {
-        let (current, login) = (current.clone(), login.clone());
+        let (current, plugin_and_config) = (current.clone(), plugin_and_config.clone());
         async move {
             let transport = {
                 let mut current = current.lock().await;
                 if current.is_expiring() {
                     let log_in = move || {
-                        let (plugin, config) = &*login;
+                        let (plugin, config) = &*plugin_and_config;
                         Expiring::log_in(plugin, config)
                     };
                     *current = tokio::task::spawn_blocking(log_in).await??;
@@ -166,8 +166,8 @@ where
         .pool_timer(TokioTimer::new())
         .build::<_, Body>(connector);
     let traced = service_fn(move |request: Request<Body>| {
-        let span = span(&request);
-        // Span::current() would be the parent if no layer records this span.
+        let span = new_span(&request);
+        // In `record`, Span::current() would be the parent span if no layer records this span.
         let request_span = span.clone();
         client.request(request).inspect(move |answer| record(&request_span, answer)).instrument(span)
     });
@@ -190,8 +190,8 @@ where
     Ok(Transport::new(service, &config.default_namespace))
 }
 
-/// Creates the span of a request, with the name and the fields of kube's spans. The fields are those of OpenTelemetry.
-fn span(request: &Request<Body>) -> Span {
+/// Creates the span of a request, with the name and the fields of kube's spans. OpenTelemetry defines the fields.
+fn new_span(request: &Request<Body>) -> Span {
     tracing::debug_span!(
         "HTTP",
         http.method = %request.method(),
@@ -203,7 +203,7 @@ fn span(request: &Request<Body>) -> Span {
     )
 }
 
-/// Records the status of the response on the span of the request.
+/// Records the status of the response on the span of the request. A request without a response counts as an error.
 fn record<B, E>(span: &Span, answer: &Result<Response<B>, E>) {
     let status = answer.as_ref().ok().map(Response::status);
     if let Some(status) = status {

@@ -31,7 +31,7 @@ const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 const CHUNKED: &str = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n";
 
 /// Listens on a local port, and returns a transport to it.
-async fn server() -> (TcpListener, Transport) {
+async fn start_server() -> (TcpListener, Transport) {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
@@ -74,7 +74,7 @@ async fn poll_sockets() {
 
 #[tokio::test]
 async fn a_connection_is_reused_after_the_end_of_the_response() {
-    let (listener, transport) = server().await;
+    let (listener, transport) = start_server().await;
     let host = listener.local_addr().unwrap();
     let server = async {
         let mut stream = listener.accept().await.unwrap().0;
@@ -94,7 +94,7 @@ async fn a_connection_is_reused_after_the_end_of_the_response() {
 
 #[tokio::test]
 async fn a_connection_is_not_reused_while_its_response_is_read_or_after_it_was_dropped() {
-    let (listener, transport) = server().await;
+    let (listener, transport) = start_server().await;
     let server = async {
         let mut watch = listener.accept().await.unwrap().0;
         respond(&mut watch, "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n").await;
@@ -116,7 +116,7 @@ async fn a_connection_is_not_reused_while_its_response_is_read_or_after_it_was_d
 
 #[tokio::test]
 async fn a_request_on_a_closed_connection_is_sent_again_on_another() {
-    let (listener, transport) = server().await;
+    let (listener, transport) = start_server().await;
     let send = async || {
         let request = Request::put("/").body(Body::from(b"abc".to_vec())).unwrap();
         assert_eq!(text(transport.send(request).await.unwrap()).await, "ok");
@@ -151,11 +151,11 @@ async fn a_request_on_a_closed_connection_is_sent_again_on_another() {
     both(later, client).await;
 }
 
-/// With many closed connections the task runs out of tokio's cooperative budget, and sockets that are ready seem not to
-/// be.
+/// With many closed connections the task runs out of tokio's cooperative budget, so that sockets that are ready seem
+/// pending.
 #[tokio::test]
 async fn a_request_is_sent_after_many_connections_were_closed() {
-    let (listener, transport) = server().await;
+    let (listener, transport) = start_server().await;
     let server = async {
         let mut streams = Vec::new();
         for _ in 0..64 {
@@ -182,7 +182,7 @@ async fn a_request_is_sent_after_many_connections_were_closed() {
 
 #[tokio::test]
 async fn a_connection_that_breaks_during_a_response_is_an_error() {
-    let (listener, transport) = server().await;
+    let (listener, transport) = start_server().await;
     let server = async {
         respond(&mut listener.accept().await.unwrap().0, "").await;
         respond(&mut listener.accept().await.unwrap().0, "HTTP/1.1 200 OK\r\ncontent-length: 20\r\n\r\nok")
@@ -200,7 +200,7 @@ async fn a_connection_that_breaks_during_a_response_is_an_error() {
 
 #[tokio::test]
 async fn the_connection_of_a_request_that_timed_out_is_not_reused() {
-    let (listener, transport) = server().await;
+    let (listener, transport) = start_server().await;
     let server = async {
         let mut dead = listener.accept().await.unwrap().0;
         read_head(&mut dead).await;
@@ -216,7 +216,7 @@ async fn the_connection_of_a_request_that_timed_out_is_not_reused() {
 
 #[tokio::test]
 async fn after_an_upgrade_the_caller_owns_the_stream() {
-    let (listener, transport) = server().await;
+    let (listener, transport) = start_server().await;
     let server = async {
         let mut stream = listener.accept().await.unwrap().0;
         respond(
@@ -244,7 +244,7 @@ async fn after_an_upgrade_the_caller_owns_the_stream() {
 
 #[tokio::test]
 async fn idle_connections_are_closed() {
-    let (listener, transport) = server().await;
+    let (listener, transport) = start_server().await;
     for _ in 0..2 {
         let server = async {
             let mut stream = listener.accept().await.unwrap().0;
@@ -262,7 +262,7 @@ async fn idle_connections_are_closed() {
 
 #[tokio::test]
 async fn a_connection_that_was_idle_too_long_is_not_used_even_before_it_is_closed() {
-    let (listener, transport) = server().await;
+    let (listener, transport) = start_server().await;
     let send = async || text(transport.send(get()).await.unwrap()).await;
     let server = async {
         let mut stream = listener.accept().await.unwrap().0;
@@ -272,7 +272,7 @@ async fn a_connection_that_was_idle_too_long_is_not_used_even_before_it_is_close
     let (mut stream, _) = both(server, send()).await;
     advance(20).await;
     both(respond(&mut stream, OK), send()).await;
-    // In between, the pool closes expired connections. This one has not expired by then.
+    // The pool closes expired connections every 45 seconds. After the first 45, this connection has not expired.
     advance(30).await;
     advance(20).await;
     let server = async { respond(&mut listener.accept().await.unwrap().0, OK).await };
@@ -288,7 +288,8 @@ async fn advance(seconds: u64) {
 
 /// Starts a TLS server that answers one request on each connection, and returns its configuration.
 ///
-/// It sends no session tickets. With them it would acknowledge the end of the handshake at once, and not after 40 ms.
+/// The server sends no session tickets. With session tickets it would acknowledge the end of the handshake at once, and
+/// not after 40 ms.
 async fn tls_server() -> Config {
     let certified = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
     let (certificate, key) = (certified.cert.der().clone(), certified.signing_key.serialize_der());

@@ -29,7 +29,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_BODY: usize = 1 << 20;
 const HEADERS_VARIABLE: &str = "OTEL_EXPORTER_OTLP_HEADERS";
 
-/// A collector. Connections are opened on demand, and again after they break.
+/// A client of a collector, which opens connections on demand.
 pub(super) struct Collector {
     endpoint: Endpoint,
     client: Client<HttpsConnector<HttpConnector>, Body>,
@@ -51,7 +51,7 @@ pub(super) trait Export: Message + Clone + 'static {
     type Response: Message + Default + 'static;
     /// The path of the gRPC method.
     const METHOD: &str;
-    /// Returns the number of rejected items, and the reason.
+    /// Returns the number of rejected items and the reason, if the response has them.
     fn rejected(response: &Self::Response) -> Option<(i64, &str)>;
 }
 
@@ -86,7 +86,7 @@ impl Collector {
         Ok(Self { endpoint, client, headers, failures })
     }
 
-    /// Sends a request once, and logs failures.
+    /// Sends a request once. Logs a failure, and the first success after it.
     pub(super) async fn export<R: Export>(&self, request: R) -> Result<(), ExportError> {
         let response = async {
             match self.endpoint.protocol {
@@ -98,8 +98,8 @@ impl Collector {
         let response = tokio::time::timeout(TIMEOUT, response).await.unwrap_or_else(|_| Err(timed_out()));
         let result = response.and_then(|response| check_rejected::<R>(&response));
         match &result {
-            Ok(()) => self.failures.succeeded(),
-            Err(error) => self.failures.failed(error),
+            Ok(()) => self.failures.record_success(),
+            Err(error) => self.failures.record_failure(error),
         }
         result
     }
@@ -193,9 +193,9 @@ impl ExportError {
         Self { why: format!("status {status}"), is_transient }
     }
 
-    /// Two codes are transient here that the specification of OTLP does not retry. tonic also uses Unknown for errors
-    /// of the connection that it does not recognize. ResourceExhausted is to be retried only if the status has
-    /// RetryInfo, which is not read here.
+    /// Converts a gRPC status. Two codes are transient here, unlike in the specification of OTLP. tonic also uses
+    /// `Unknown` for connection errors that it does not recognize. `ResourceExhausted` is transient in OTLP only if the
+    /// status has RetryInfo, which is not read here.
     fn grpc(status: &tonic::Status) -> Self {
         use Code::*;
         let is_transient = matches!(

@@ -21,8 +21,8 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
-    /// Parses a URL such as `http://collector:4317`. The default scheme is https. A path in the URL replaces
-    /// `default_path` for HTTP, and is ignored for gRPC.
+    /// Parses a URL such as `http://collector:4317`. Returns `None` if it is malformed. The default scheme is https. A
+    /// path in the URL replaces `default_path` for HTTP, and is ignored for gRPC.
     pub(crate) fn parse(protocol: Protocol, text: &str, default_path: &'static str) -> Option<Self> {
         let text = if text.contains("://") { text.to_owned() } else { format!("https://{text}") };
         let mut parts = text.parse::<Uri>().ok()?.into_parts();

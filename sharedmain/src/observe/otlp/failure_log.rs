@@ -1,4 +1,4 @@
-//! The log of a failing collector: a warning once a minute, and a message when it works again.
+//! The log of a failing collector: a warning once a minute, and a message once an export succeeds again.
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -20,8 +20,9 @@ impl FailureLog {
         Self { signal, endpoint, last_logged: Mutex::default() }
     }
 
-    pub(super) fn failed(&self, error: &ExportError) {
-        if self.is_due() {
+    /// Logs the failure, unless another was logged in the last minute.
+    pub(super) fn record_failure(&self, error: &ExportError) {
+        if self.start_interval_if_due() {
             let Self { signal, endpoint, .. } = self;
             tracing::warn!(
                 "failed to export {signal} to {endpoint}: {error}; retrying, and logging once a minute"
@@ -29,14 +30,15 @@ impl FailureLog {
         }
     }
 
-    pub(super) fn succeeded(&self) {
+    /// Logs the success if a failure was logged since the last success.
+    pub(super) fn record_success(&self) {
         if self.last_logged.lock().take().is_some() {
             tracing::info!("exporting {} to {} again", self.signal, self.endpoint);
         }
     }
 
-    /// Returns whether to log a failure now. If so, the next one is due after the interval.
-    fn is_due(&self) -> bool {
+    /// Returns whether to log a failure now, and if so, starts the interval until the next.
+    fn start_interval_if_due(&self) -> bool {
         let mut last_logged = self.last_logged.lock();
         let is_due = last_logged.is_none_or(|time| time.elapsed() >= INTERVAL);
         if is_due {
@@ -55,11 +57,11 @@ mod tests {
         let log = FailureLog::new("traces", "http://collector:4317".into());
         let mut count = 0;
         for _ in 0..180 {
-            count += usize::from(log.is_due());
+            count += usize::from(log.start_interval_if_due());
             tokio::time::advance(Duration::from_secs(1)).await;
         }
         assert_eq!(count, 3);
-        log.succeeded();
-        assert!(log.is_due());
+        log.record_success();
+        assert!(log.start_interval_if_due());
     }
 }

@@ -35,13 +35,14 @@ impl Pusher {
     ) -> Self {
         let attributes = ResourceAttributesWithSchema::from(resource).attributes.0;
         let resource = Resource { attributes, ..Resource::default() };
-        let (start, (stop, mut stopped)) = (now(), oneshot::channel());
+        let start = now();
+        let (stop, mut stopped) = oneshot::channel();
         let task = tokio::spawn(async move {
             let mut is_last = false;
             while !is_last {
                 is_last = timeout(interval, &mut stopped).await.is_ok();
                 let period = Period { start, end: now() };
-                // `export` logs a failure itself, and the next push contains all values again.
+                // `export` logs a failure, and the next push contains all values again.
                 let _ = collector.export(request(&registry, &resource, period)).await;
             }
         });

@@ -40,8 +40,8 @@ struct Exporter {
 pub(super) enum Sink {
     /// Standard output, with a line of OTLP's JSON for each batch.
     Stdout,
-    /// A collector. OpenTelemetry's thread for exports has no tokio runtime, so batches are sent on that of the
-    /// process.
+    /// A collector. OpenTelemetry's thread for exports has no tokio runtime, so batches are sent on the runtime of
+    /// the process.
     Collector { collector: Arc<Collector>, shutdown: Shutdown, runtime: Handle },
 }
 
@@ -71,7 +71,8 @@ fn print(request: &ExportTraceServiceRequest) -> Result<(), String> {
     std::io::stdout().lock().write_all(line.as_bytes()).map_err(|e| e.to_string())
 }
 
-/// Sends a batch, and retries transient errors. During the shutdown there is one more attempt without backoff.
+/// Sends a batch, and retries transient errors for a minute. The shutdown ends a backoff: one more attempt follows at
+/// once.
 async fn send(
     collector: Arc<Collector>,
     batch: ExportTraceServiceRequest,

@@ -9,11 +9,11 @@ use super::profile::{Frame, Profile};
 /// The sampling frequency of Go's profiler in Hz.
 const FREQUENCY: i32 = 100;
 
-/// Takes a profile in pprof's format. Only one profile can be taken at a time. Dropping the future ends it.
+/// Takes a profile in pprof's format. Only one profile can be taken at a time. Dropping the future ends the profile.
 pub(super) async fn take_profile(time: Duration) -> Result<Vec<u8>, String> {
-    let guard = run_blocking(|| ProfilerGuard::new(FREQUENCY).map_err(explain)).await?;
+    let profiler = run_blocking(|| ProfilerGuard::new(FREQUENCY).map_err(explain)).await?;
     tokio::time::sleep(time).await;
-    run_blocking(move || Ok(encode(&guard.report().build().map_err(explain)?, time))).await
+    run_blocking(move || Ok(encode(&profiler.report().build().map_err(explain)?, time))).await
 }
 
 /// Runs `work` on a blocking thread, because symbols are read from files.

@@ -22,9 +22,9 @@ use axum::{
     routing::get,
 };
 
-/// The default of `seconds`, as in Go.
+/// The default of the query parameter `seconds`, as in Go.
 const DEFAULT_SECONDS: f64 = 30.0;
-/// The maximum of `seconds`.
+/// The maximum of the query parameter `seconds`.
 const MAX_SECONDS: f64 = 600.0;
 
 const INDEX: &str = "/debug/pprof/profile?seconds=30  CPU profile\n/debug/pprof/cmdline  command line\n";
@@ -40,7 +40,7 @@ struct Parameters {
 }
 
 impl Profiling {
-    pub(crate) fn set(&self, enabled: bool) {
+    pub(crate) fn set_enabled(&self, enabled: bool) {
         if self.0.swap(enabled, Ordering::Relaxed) != enabled {
             tracing::info!("profiling is {}", if enabled { "enabled" } else { "disabled" });
         }
@@ -88,7 +88,7 @@ async fn take_profile(_: Duration) -> Result<Vec<u8>, String> {
     Err("CPU profiles are not supported on this system".into())
 }
 
-/// The arguments, separated by NUL, as in Go.
+/// Returns the arguments of the process, separated by NUL, as in Go.
 fn command_line() -> String {
     std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect::<Vec<_>>().join("\0")
 }
@@ -121,13 +121,13 @@ mod tests {
     #[tokio::test]
     async fn unsupported_profiles_and_parameters_are_errors() {
         let profiling = Profiling::default();
-        profiling.set(true);
+        profiling.set_enabled(true);
         assert_eq!(get(&profiling, "/debug/pprof/").await, (200, INDEX.into()));
         assert_eq!(get(&profiling, "/debug/pprof/heap").await, (501, NOT_SUPPORTED.into()));
         assert_eq!(get(&profiling, "/debug/pprof/profile?seconds=3600").await.0, 400);
         assert_eq!(get(&profiling, "/debug/pprof/profile?seconds=soon").await.0, 400);
         assert!(get(&profiling, "/debug/pprof/cmdline").await.1.contains("reknit_sharedmain"));
-        profiling.set(false);
+        profiling.set_enabled(false);
         assert_eq!(get(&profiling, "/debug/pprof/").await.0, 404);
     }
 }

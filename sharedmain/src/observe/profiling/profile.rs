@@ -53,7 +53,7 @@ impl Profile {
         ValueType { r#type: self.string_index(what), unit: self.string_index(unit) }
     }
 
-    /// Returns the index of a string in the table, and adds it if it is missing.
+    /// Returns the index of a string in the table, and adds the string if it is missing.
     fn string_index(&mut self, text: &str) -> i64 {
         if let Some(index) = self.strings.get(text) {
             return *index;
@@ -64,8 +64,8 @@ impl Profile {
         index
     }
 
-    /// Returns the ID of the location of a frame, and adds it if it is missing. Each location has its own function
-    /// entry, with the same ID.
+    /// Returns the ID of the location of a frame, and adds the location if it is missing. Each location has its own
+    /// function entry, with the same ID.
     fn location_id(&mut self, frame: Frame) -> u64 {
         let Frame { name, symbol, file, line } = frame;
         let key = (symbol, line);
@@ -104,7 +104,7 @@ pub(super) struct ProfileMessage {
     period: i64,
 }
 
-/// Strings, here and below, are indexes into the string table.
+/// A type and a unit. Strings in all messages below are indexes into the string table.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 struct ValueType {
     #[prost(int64, tag = "1")]

@@ -32,24 +32,25 @@ trials![
 ];
 
 /// Returns a command, and the server without objects that it uses.
-fn command(scenario: &str) -> (TestCommand, HttpServer) {
+fn command_with_server(scenario: &str) -> (TestCommand, HttpServer) {
     let server = HttpServer::without_objects();
     let command = TestCommand::with_scenario(scenario).args(["--disable-ha", "--server", &server.url()]);
     (command, server)
 }
 
-fn messages(lines: &[String]) -> Vec<String> {
+fn messages_of(lines: &[String]) -> Vec<String> {
     lines.iter().map(|line| parse_line(line)["message"].as_str().unwrap().to_owned()).collect()
 }
 
+/// Checks that this signal, with this name in the log, shuts the process down with status 0.
 fn ends_after_signal(signal: &str, name: &str) {
-    let (command, _server) = command("none");
+    let (command, _server) = command_with_server("none");
     let child = command.spawn();
     child.wait_for_line("greeter runs");
     child.signal(signal);
     let (status, lines) = child.wait();
     assert_eq!(status, 0, "{lines:#?}");
-    let messages = messages(&lines);
+    let messages = messages_of(&lines);
     assert_eq!(messages[messages.len() - 3], format!("received {name}: shutting down"));
     assert_eq!(messages[messages.len() - 2..], ["greeter ends", "task ended"]);
 }
@@ -63,7 +64,7 @@ fn ctrl_c_shuts_a_process_down() {
 }
 
 fn a_second_signal_ends_the_process_at_once() {
-    let (command, _server) = command("task hangs");
+    let (command, _server) = command_with_server("task hangs");
     let child = command.spawn();
     child.wait_for_line("greeter runs");
     child.signal("TERM");
@@ -71,7 +72,7 @@ fn a_second_signal_ends_the_process_at_once() {
     child.signal("INT");
     let (status, lines) = child.wait();
     assert_eq!(status, 1, "{lines:#?}");
-    assert_eq!(messages(&lines).last().unwrap(), "received SIGINT while shutting down: ending at once");
+    assert_eq!(messages_of(&lines).last().unwrap(), "received SIGINT while shutting down: ending at once");
 }
 
 fn a_signal_ends_a_process_that_waits_for_the_server() {
@@ -83,7 +84,7 @@ fn a_signal_ends_a_process_that_waits_for_the_server() {
 }
 
 fn a_task_that_hangs_is_dropped_at_the_deadline() {
-    let (command, _server) = command("task hangs");
+    let (command, _server) = command_with_server("task hangs");
     let child = command.arg("--shutdown-timeout=300ms").spawn();
     child.wait_for_line("greeter runs");
     let start_time = Instant::now();
@@ -92,17 +93,17 @@ fn a_task_that_hangs_is_dropped_at_the_deadline() {
     assert_eq!(status, 0, "{lines:#?}");
     assert!(start_time.elapsed() >= Duration::from_millis(300));
     assert!(
-        messages(&lines).last().unwrap().starts_with("dropped tasks that were still running"),
+        messages_of(&lines).last().unwrap().starts_with("dropped tasks that were still running"),
         "{lines:#?}"
     );
 }
 
 /// Checks that the scenario ends the process, and that other tasks are shut down before.
 fn ends_the_process(scenario: &str, last_message: &str) {
-    let (command, _server) = command(scenario);
+    let (command, _server) = command_with_server(scenario);
     let (status, lines) = command.run();
     assert_eq!(status, 1, "{lines:#?}");
-    let messages = messages(&lines);
+    let messages = messages_of(&lines);
     assert_eq!(messages.last().unwrap(), last_message);
     assert!(messages.contains(&"greeter ends".to_owned()), "{lines:#?}");
 }
@@ -112,13 +113,13 @@ fn a_task_that_fails_ends_the_process() {
 }
 
 fn a_task_that_fails_during_the_shutdown_is_a_failure() {
-    let (command, _server) = command("task fails late");
+    let (command, _server) = command_with_server("task fails late");
     let child = command.spawn();
     child.wait_for_line("greeter runs");
     child.signal("TERM");
     let (status, lines) = child.wait();
     assert_eq!(status, 1, "{lines:#?}");
-    assert_eq!(messages(&lines).last().unwrap(), "task wrong failed: no luck");
+    assert_eq!(messages_of(&lines).last().unwrap(), "task wrong failed: no luck");
 }
 
 fn a_task_that_panics_ends_the_process() {
@@ -126,7 +127,7 @@ fn a_task_that_panics_ends_the_process() {
 }
 
 fn the_process_continues_after_a_task_has_ended() {
-    let (command, _server) = command("task ends");
+    let (command, _server) = command_with_server("task ends");
     let child = command.spawn();
     let ended = parse_line(&child.wait_for_line("task ended"));
     assert_eq!(ended["task"], "short");
@@ -136,7 +137,7 @@ fn the_process_continues_after_a_task_has_ended() {
 }
 
 fn signals_are_handled_while_all_threads_are_blocked() {
-    let (command, _server) = command("task blocks");
+    let (command, _server) = command_with_server("task blocks");
     let child = command.arg("--shutdown-timeout=300ms").spawn();
     child.wait_for_line("blocking");
     child.signal("TERM");
@@ -173,7 +174,7 @@ pub(crate) fn wait_for_status(child: &Child, path: &str, status: u16) -> String 
 }
 
 fn probes_and_metrics_respond() {
-    let (command, _server) = command("task hangs");
+    let (command, _server) = command_with_server("task hangs");
     let child = command.spawn();
     wait_for_status(&child, "/readiness", 200);
     wait_for_status(&child, "/health", 200);
@@ -194,7 +195,7 @@ fn readiness_of_a_starting_process_has_a_reason() {
 }
 
 fn log_lines_have_the_keys_of_knative() {
-    let (command, _server) = command("none");
+    let (command, _server) = command_with_server("none");
     let child = command.env("POD_NAME", "faulty-0").spawn();
     let line = child.wait_for_line("greeter runs");
     assert!(line.starts_with(r#"{"severity":"INFO","timestamp":"20"#), "{line}");
@@ -219,13 +220,13 @@ fn config_logging_sets_the_level_unless_rust_log_is_set() {
         TestCommand::with_scenario("task fails").args(args).env("SYSTEM_NAMESPACE", "system")
     };
     let (_, lines) = command().run();
-    assert!(!messages(&lines).contains(&"greeter ends".to_owned()), "{lines:#?}");
+    assert!(!messages_of(&lines).contains(&"greeter ends".to_owned()), "{lines:#?}");
     let (_, lines) = command().env("RUST_LOG", "info").run();
-    assert!(messages(&lines).contains(&"greeter ends".to_owned()), "{lines:#?}");
+    assert!(messages_of(&lines).contains(&"greeter ends".to_owned()), "{lines:#?}");
 }
 
 fn user_flags_are_provided() {
-    let (command, _server) = command("none");
+    let (command, _server) = command_with_server("none");
     let child = command.args(["--greeting", "goodbye"]).spawn();
     assert_eq!(parse_line(&child.wait_for_line("greeter runs"))["greeting"], "goodbye");
 }

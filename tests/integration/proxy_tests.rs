@@ -1,4 +1,4 @@
-//! Tests of the proxy that the other tests use.
+//! Tests of the proxy in `tests/support`.
 
 use std::time::{Duration, Instant};
 

@@ -89,7 +89,7 @@ async fn last_transition_time_changes_only_with_the_status_of_its_condition() {
     next_second(&first).await;
     objects.set_service_name("x", "two").await;
     let renamed = objects.wait_until_ready("x", "two").await;
-    assert_eq!(last_transition_time(&renamed), first, "it changed with the spec");
+    assert_eq!(last_transition_time(&renamed), first, "lastTransitionTime changed with the spec");
 
     // Another process reconciles the object.
     controller.stop().await;
@@ -99,13 +99,13 @@ async fn last_transition_time_changes_only_with_the_status_of_its_condition() {
     assert_eq!(
         last_transition_time(&objects.wait_until_ready("x", "one").await),
         first,
-        "it changed after a restart"
+        "lastTransitionTime changed after a restart"
     );
 
     // The condition changes.
     objects.delete_service("one").await;
     let unavailable = last_transition_time(&objects.wait_for_state("x", &objects.unavailable("one")).await);
-    assert_ne!(unavailable, first, "it did not change with the condition");
+    assert_ne!(unavailable, first, "lastTransitionTime did not change with the condition");
     println!(
         "Ready True since {first} through two changes of the spec and a restart, then False since {unavailable}"
     );
