@@ -138,8 +138,8 @@ impl Environment {
 
 /// The condition of this type, or null.
 fn condition(status: &Value, kind: &str) -> Value {
-    let conditions = status["conditions"].as_array().into_iter().flatten();
-    conditions.cloned().find(|condition| condition["type"] == kind).unwrap_or_default()
+    let mut conditions = status["conditions"].as_array().into_iter().flatten();
+    conditions.find(|condition| condition["type"] == kind).cloned().unwrap_or_default()
 }
 
 fn url(number: usize) -> Value {

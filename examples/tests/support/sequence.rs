@@ -1,7 +1,7 @@
 //! The program sequence, and its objects.
 
 #[path = "../../sequence/main.rs"]
-#[expect(dead_code, unreachable_pub, reason = "a program, of which tests use only parts")]
+#[allow(dead_code, unreachable_pub, unused_imports, reason = "a program, of which tests use only parts")]
 pub(crate) mod program;
 
 use serde_json::{Value, json};
