@@ -208,11 +208,10 @@
 //!
 //! # Versions
 //!
-//! kube 4 requires k8s-openapi 0.28. kube-leader-election also accepts later versions, so cargo may select two, whose types
-//! do not match. If `cargo tree -i k8s-openapi` reports two versions, run
-//! `cargo update k8s-openapi@0.29.0 --precise 0.28.0`. TLS uses rustls with ring. A crate that defines a custom resource
-//! also depends on kube, schemars, serde and serde_json. A program selects the Kubernetes version by a feature of
-//! k8s-openapi (`latest`, `v1_33`); reknit enables none.
+//! kube 4 requires k8s-openapi 0.28, and TLS uses rustls with ring. A crate that defines a custom resource also depends on
+//! kube, schemars, serde and serde_json. A program selects the Kubernetes version by a feature of k8s-openapi (`latest`,
+//! `v1_33`); reknit enables none. [Installation](https://github.com/reknit/reknit/blob/main/docs/installation.md) has the
+//! dependencies, and what to do if cargo selects two versions of k8s-openapi.
 
 pub use reknit_apis as apis;
 pub use reknit_injection as injection;
