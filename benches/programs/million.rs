@@ -1,5 +1,5 @@
 //! Measures the memory and the time that many objects take in one process: half of them are Services, half are Ready
-//! AddressableServices, and watches deliver all of them to the controller of README.md. Run it as
+//! AddressableServices, and watches deliver all of them to the measured controller. Run it as
 //! `bench-million [OBJECTS [CHANGES]]`. The defaults are a million objects and a tenth as many changes.
 
 use std::{

@@ -1,4 +1,4 @@
-//! The controller of README.md, as a process.
+//! The measured controller of AddressableServices, as a process.
 
 use std::process::ExitCode;
 

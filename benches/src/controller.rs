@@ -1,4 +1,4 @@
-//! The controller of README.md: one status write for each object, and no finalizer.
+//! The measured controller of AddressableServices: one status write for each object, and no finalizer.
 
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;

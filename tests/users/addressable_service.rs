@@ -1,5 +1,4 @@
-//! The example of README.md: publishes the address of the Service that an `AddressableService` names. Other modules use
-//! its Kind.
+//! A controller that publishes the address of the Service that an `AddressableService` names. Other modules use its Kind.
 use k8s_openapi::api::core::v1::Service;
 use kube::CustomResource;
 use reknit::prelude::*;
