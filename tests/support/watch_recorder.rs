@@ -13,7 +13,7 @@ use reknit::testing::eventually;
 
 use super::wait::TIMEOUT;
 
-/// What a write changed: the difference between an event and the previous event of its object.
+/// The change of a write: the difference between an event and the previous event of its object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Write {
     Created,

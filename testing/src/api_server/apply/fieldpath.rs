@@ -48,11 +48,11 @@ const LISTS_BY_NAME: &str = "containers initContainers ephemeralContainers env v
 /// The merge strategies of a Kind's lists and objects, which server-side apply needs.
 #[derive(Clone, Debug)]
 pub(super) enum Strategies {
-    /// Those of the built-in Kinds.
+    /// The strategies of the built-in Kinds.
     BuiltIn,
-    /// Those of the schema of a custom resource.
+    /// The strategies in the schema of a custom resource.
     Declared(Schema),
-    /// Those of a custom resource without a known schema. Its lists are atomic, except for those in its metadata.
+    /// The strategies of a custom resource without a known schema. Its lists are atomic, except for those in its metadata.
     Unknown,
 }
 
