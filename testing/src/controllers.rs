@@ -132,12 +132,13 @@ fn spawn(controller: Controller, shutdown: &Shutdown) -> RunningController {
 }
 
 impl RunningControllers {
-    /// Waits until every informer has received its first list. Reconciles start then.
+    /// Waits until every informer has received its first list. Each controller starts to reconcile once its own informers
+    /// have.
     ///
     /// # Panics
     ///
-    /// Panics when the `limit` has passed, with the informers that have not, and why: a missing permission, a CRD that is not
-    /// installed.
+    /// Panics if this takes longer than `limit`. The message names the informers without a first list, and why: a missing
+    /// permission, a CRD that is not installed.
     pub async fn synced(&self, limit: Duration) {
         let waiting = || {
             let informers = self.running.iter().flat_map(|running| running.health.informers());

@@ -20,7 +20,7 @@ const SERVICES: usize = 50;
 const CONTROLLER: &str = "addressableservices.samples.knative.dev";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_thousand_objects_take_one_reconcile_and_one_status_write_each_and_none_after_a_restart() {
+async fn two_thousand_objects_take_one_reconcile_and_one_status_write_each_and_no_write_after_a_restart() {
     let server = Server::shared().await;
     let objects = server.objects_in_new_namespace("scale").await;
     let proxy = server.proxy().await;
@@ -102,7 +102,7 @@ async fn settled_passes(controller: &Process, at_least: usize) -> usize {
     wait_until_settled(std::time::Duration::from_secs(1), "the number of passes", count).await
 }
 
-/// The verb and the path of each write request so far, including those for events.
+/// The verb and the path of each write request so far, including those that write Kubernetes Events.
 fn write_requests(proxy: &Proxy) -> Vec<String> {
     let requests = proxy.exchanges().into_iter().map(|exchange| exchange.request);
     requests.filter(Request::is_write).map(|request| format!("{} {}", request.verb, request.path)).collect()

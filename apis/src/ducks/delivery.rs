@@ -80,7 +80,7 @@ fn check<T: std::fmt::Display>(value: &Option<T>, field: &str, is_valid: fn(&T) 
 
 fn check_duration(text: &Option<String>, field: &str, is_valid: fn(Span) -> bool) -> FieldError {
     let Some(text) = text else { return FieldError::none() };
-    let is_upper_case = !text.bytes().any(|letter| letter.is_ascii_lowercase()); // as Go requires
+    let is_upper_case = !text.bytes().any(|letter| letter.is_ascii_lowercase()); // as Eventing's parser requires
     match SpanParser::new().parse_span(text) {
         Ok(duration) if is_upper_case && is_valid(duration) => FieldError::none(),
         _ => FieldError::invalid_value(text, field),

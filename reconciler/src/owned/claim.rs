@@ -25,7 +25,7 @@ enum NotClaimed {
     #[error("{0} is gone or being deleted and adopts no objects")]
     OwnerDeleted(String),
     #[error("failed to change the owner references of {0}")]
-    Refused(String, #[source] kube::Error),
+    PatchFailed(String, #[source] kube::Error),
 }
 
 impl<T: Cached> Owned<T> {
@@ -108,7 +108,7 @@ impl<T: Cached> Owned<T> {
             Err(error) if status_code(&error) == Some(404) => Ok(()),
             answer => Ok(answer
                 .map(drop)
-                .map_err(|error| NotClaimed::Refused(self.shared.kind.with_key(&key), error))?),
+                .map_err(|error| NotClaimed::PatchFailed(self.shared.kind.with_key(&key), error))?),
         }
     }
 }

@@ -30,7 +30,7 @@ async fn a_panic_is_an_error_of_its_key_and_no_status_is_written() {
     assert_eq!(
         server.writes()[0].body["regarding"]["uid"],
         "uid-x",
-        "the uid, by which kubectl describe selects"
+        "the lamp's uid in the Event, by which kubectl describe selects Events"
     );
 }
 
@@ -94,7 +94,7 @@ fn run_as_leader() -> Run {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_mapping_that_panics_at_one_object_still_maps_the_others() {
+async fn at_each_resync_a_mapping_that_panics_at_one_object_still_maps_the_others() {
     let cx = Context::preloaded("test", ApiServer::new().client(), vec![]);
     let maps: Informer<ConfigMap> = cx.get();
     for name in ["a", "b"] {
@@ -109,12 +109,12 @@ async fn a_mapping_that_panics_at_one_object_still_maps_the_others() {
     });
     let (sender, mut recorded) = mpsc::unbounded_channel();
     tokio::spawn(build.resync(Duration::from_secs(60)).reconciler(KeyRecorder(sender)).run(run_as_leader()));
-    assert_eq!(recorded.recv().await.unwrap().name, "b");
-    assert_eq!(recorded.recv().await.unwrap().name, "b");
+    assert_eq!(recorded.recv().await.unwrap().name, "b"); // first resync
+    assert_eq!(recorded.recv().await.unwrap().name, "b"); // second resync
 }
 
 #[tokio::test]
-async fn a_controller_that_is_dropped_before_it_runs_queues_no_keys() {
+async fn dropping_a_controller_that_never_ran_empties_its_queue_and_keeps_it_empty() {
     let cx = Context::preloaded("test", ApiServer::new().client(), vec![]);
     let build = Controller::of::<Lamp>(&cx);
     let queue = build.queue();

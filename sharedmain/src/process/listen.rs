@@ -9,7 +9,7 @@ use tokio::net::TcpListener;
 
 use super::failure::Failure;
 
-/// An IP address to listen on, and the name of the flag, variable or key that sets it.
+/// An IP address to listen on, and the name of the flag, environment variable or ConfigMap key that sets it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Host {
     pub(crate) ip: IpAddr,
@@ -102,7 +102,7 @@ mod tests {
     const LOOPBACK: Host = Host::bind_address(IpAddr::V4(Ipv4Addr::LOCALHOST));
 
     #[tokio::test]
-    async fn the_error_of_a_port_in_use_names_the_setting() {
+    async fn the_error_of_a_port_in_use_names_the_variable() {
         let taken = open("probes", Some(LOOPBACK), 0, Some("PORT")).await.unwrap();
         let port = taken.local_addr().unwrap().port();
         for host in [Some(LOOPBACK), None] {
