@@ -1,4 +1,5 @@
-//! Knative Eventing's Sequence: calls subscribers one after the other, through a channel in front of each.
+//! Controllers for Knative Eventing's Sequence, a list of subscribers to call one after the other: they create a channel
+//! in front of each, and the Subscriptions between them. No events flow.
 
 mod channel;
 mod reconciler;

@@ -4,11 +4,12 @@ use reknit_apis::Key;
 
 use crate::{Controller, Outcome, Result, ResultExt, driver::PassMode};
 pub use crate::{
-    binding::bindable::{bind, changed, subject_of, unbind},
+    binding::bindable::{bind, subject_of, unbind, with_change},
     merge::merge,
 };
 
-/// Fails if no object of the controller's Kind can have this key.
+/// Fails if the key has the wrong form for the controller's Kind: no name, or a namespace where the Kind has none, or the
+/// reverse.
 pub fn check_key(controller: &Controller, key: &Key) -> Result<()> {
     controller.driver.key_problem(key).map_or(Ok(()), |problem| Err(problem).permanent())
 }

@@ -31,7 +31,7 @@ pub struct Condition {
     #[serde(default, skip_serializing_if = "Severity::is_error")]
     #[schemars(with = "String")]
     pub severity: Severity,
-    /// The time of the last change of this condition.
+    /// The time of the last change of this condition: of its status, severity, reason or message.
     ///
     /// Exact in memory; serialized in whole seconds of RFC 3339.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -147,7 +147,7 @@ async fn a_pass_does_not_wait_for_the_probe_which_enqueues_the_key_when_it_ends(
     assert_eq!(controller_of(&child), Some(("Waitdeployment".into(), "x".into())));
     let (status, reason, _) = probe_report(&server.object(Some("default"), "x").unwrap());
     assert_eq!((status.as_str(), reason.as_str()), ("True", "Connected"));
-    server.writes();
+    server.take_writes();
     assert!(controller.once(&key).await.is_ok());
-    assert_eq!(server.writes(), [], "a further pass writes nothing");
+    assert_eq!(server.take_writes(), [], "a further pass writes nothing");
 }

@@ -231,10 +231,10 @@ impl<K: Cached> Cache<K> {
         match response {
             ResponseState::Object { raw, .. } if !raw.is_of(&self.kind) => return false,
             ResponseState::Object { raw, text, is_deletion } if self.preloaded => {
-                self.apply_preloaded(raw, text, *is_deletion);
+                self.apply_to_preloaded(raw, text, *is_deletion);
             }
             ResponseState::Item { raw, text } if self.preloaded => {
-                self.apply_preloaded(raw, text, NOT_A_DELETION);
+                self.apply_to_preloaded(raw, text, NOT_A_DELETION);
             }
             ResponseState::Deleted { key, .. } | ResponseState::Absent { key, .. } if self.preloaded => {
                 self.remove(key)

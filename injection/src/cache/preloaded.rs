@@ -12,19 +12,19 @@ use crate::{
 };
 
 impl<K: Cached> Cache<K> {
-    /// Inserts an object that a test provides. Ignores objects of other Kinds.
+    /// Inserts one of the objects with which a test preloads each new informer. Ignores objects of other Kinds.
     pub(crate) fn preload(&self, object: &Value) {
         let text = object.to_string();
         if let Ok(raw) = RawObject::scan_text(&text)
             && raw.is_of(&self.kind)
         {
-            self.apply_preloaded(&raw, &text, NOT_A_DELETION);
+            self.apply_to_preloaded(&raw, &text, NOT_A_DELETION);
         }
     }
 
-    /// Applies an object to a preloaded cache, whatever its version: caches it, or records that it cannot be decoded,
-    /// or removes it if it is gone or not selected.
-    pub(super) fn apply_preloaded(&self, raw: &RawObject<'_>, text: &str, is_deletion: bool) {
+    /// Applies an object that a test provides, or that a response contains, to a preloaded cache, whatever its version:
+    /// caches it, or records that it cannot be decoded, or removes it if it is gone or not selected.
+    pub(super) fn apply_to_preloaded(&self, raw: &RawObject<'_>, text: &str, is_deletion: bool) {
         if raw.is_gone(is_deletion) {
             return self.remove(&raw.key());
         }
@@ -43,7 +43,7 @@ impl<K: Cached> Cache<K> {
         }
     }
 
-    /// Inserts an object that a test provides, or removes it if the selection does not admit it.
+    /// Caches an object that a test inserts, whatever its version, or removes it if the selection does not admit it.
     pub(crate) fn insert(&self, object: Object, decoded: &Arc<K>) {
         if self.selection.admits(&object).unwrap_or(true) {
             let key = object.state().key();

@@ -66,10 +66,10 @@ impl<K: Cached + Resource<DynamicType = ()> + Serialize + DeserializeOwned> Gate
         self.informer.get(key).is_some_and(|object| object.meta().deletion_timestamp.is_some())
     }
 
-    /// Asserts that the own writes were reported as these words, and that their echoes are not reported. To wait for
-    /// the echoes, it opens the gate and creates and deletes the object `last`.
+    /// Asserts that the changes so far were reported as these words (`+a` added, `~a` updated, `-a` deleted), and that the
+    /// echoes of own writes are not reported. To wait for the echoes, it opens the gate and creates and deletes the object `last`.
     async fn assert_reported(self, reported: &[&str], last: Value) {
-        assert_eq!(self.reported.all(), reported, "reported from own writes alone");
+        assert_eq!(self.reported.all(), reported, "reported before the gate is opened");
         self.gate.open();
         let key = self.create(last).await;
         self.reported.until(&format!("+{}", key.name)).await;

@@ -106,7 +106,7 @@ pub fn unbind<K: Bindable>(binding: &K, subject: &mut PodSpecable) {
 /// # Errors
 ///
 /// Fails if the object has no metadata and pod template of the right form.
-pub fn changed(object: &Value, change: impl FnOnce(&mut PodSpecable)) -> serde_json::Result<Value> {
+pub fn with_change(object: &Value, change: impl FnOnce(&mut PodSpecable)) -> serde_json::Result<Value> {
     let mut subject = PodSpecable::deserialize(object)?;
     let before = serde_json::to_value(&subject)?;
     change(&mut subject);
@@ -155,7 +155,7 @@ mod tests {
     fn fields_that_a_newer_kubernetes_has_are_kept() {
         let volume = |name: &str| json!({"name": name, "newer": {"source": name}});
         let object = |volumes: Value| json!({"replicas": 2, "spec": {"template": {"spec": {"volumes": volumes, "newer": 1}}}});
-        let changed = changed(&object(json!([volume("ours"), volume("theirs")])), |subject| {
+        let changed = with_change(&object(json!([volume("ours"), volume("theirs")])), |subject| {
             let spec = subject.spec.template.spec.as_mut().unwrap();
             spec.volumes.iter_mut().for_each(|volumes| volumes.retain(|volume| volume.name != "ours"));
         });

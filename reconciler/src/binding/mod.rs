@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 pub use self::bindable::Bindable;
 use self::{
-    bindable::{bind, changed, labelled, subject_of, unbind},
+    bindable::{bind, labelled, subject_of, unbind, with_change},
     error::BindingError,
 };
 use crate::{Result, ResultExt, TrackedAny, object_client::status_code, status::diff::diff};
@@ -259,7 +259,7 @@ fn conditional_patch(
     change: impl Fn(&mut PodSpecable),
 ) -> serde_json::Result<Option<Value>> {
     let before = serde_json::to_value(object)?;
-    let patch = diff(&before, changed(&before, change)?);
+    let patch = diff(&before, with_change(&before, change)?);
     Ok(patch.map(|mut patch| {
         patch["metadata"]["resourceVersion"] = json!(object.metadata.resource_version);
         patch

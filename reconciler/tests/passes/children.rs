@@ -35,7 +35,7 @@ impl<T: Cached + Resource<DynamicType = (), Scope = kube::core::NamespaceResourc
     }
 
     fn take_writes(&self) -> Vec<String> {
-        self.server.writes().iter().map(ToString::to_string).collect()
+        self.server.take_writes().iter().map(ToString::to_string).collect()
     }
 }
 
@@ -105,7 +105,7 @@ async fn an_apply_that_changes_nothing_on_the_server_leaves_the_child_unchanged(
     let mut changed = fixture.server.object::<ConfigMap>(Some("default"), "child").unwrap();
     changed.data.as_mut().unwrap().insert("theirs".into(), "x".into());
     fixture.client.replace("child", &PostParams::default(), &changed).await.unwrap();
-    fixture.server.writes();
+    fixture.server.take_writes();
     let unchanged = fixture.children.apply(&lamp(), config_map(&[("k", "v")])).await.unwrap();
     assert_eq!(
         fixture.take_writes().len(),

@@ -67,7 +67,7 @@ impl Fixture {
     /// Runs a pass, and returns its writes except those of the status.
     async fn pass(&self) -> Vec<String> {
         let _ = self.controller.once(&key()).await.unwrap();
-        let writes = self.server.writes().into_iter();
+        let writes = self.server.take_writes().into_iter();
         writes.map(|write| write.to_string()).filter(|write| !write.contains("status")).collect()
     }
 }

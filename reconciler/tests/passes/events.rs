@@ -31,7 +31,8 @@ async fn the_event_of_an_outcome_is_recorded_by_the_controller() {
         reconciling(|_, _| Ok(Outcome::skip().event(Event::normal("Seen", "it is there"))))(&cx).unwrap()
     };
     let _ = controller.once(&key()).await.unwrap();
-    let events: Vec<_> = server.writes().into_iter().filter(|write| write.resource == "events").collect();
+    let events: Vec<_> =
+        server.take_writes().into_iter().filter(|write| write.resource == "events").collect();
     let event = &events[0].body;
     assert_eq!(event["regarding"]["kind"], "Lamp");
     assert_eq!(event["regarding"]["uid"], "uid-x");
@@ -65,7 +66,7 @@ async fn a_repeated_event_is_counted_on_the_first_for_six_minutes() {
     }
     recorder.record(&lamp(), Event::normal("Again", "with another message"));
     recorder.flush().await;
-    let writes = server.writes();
+    let writes = server.take_writes();
     let verbs: Vec<_> = writes.iter().map(|write| write.verb).collect();
     assert_eq!(verbs, [Verb::Create, Verb::Patch, Verb::Patch, Verb::Create]);
     assert_eq!(writes[1].key, Key::new("default", writes[0].body["metadata"]["name"].as_str().unwrap()));
@@ -74,7 +75,7 @@ async fn a_repeated_event_is_counted_on_the_first_for_six_minutes() {
     tokio::time::advance(std::time::Duration::from_secs(361)).await;
     recorder.record(&lamp(), Event::normal("Again", "and again"));
     recorder.flush().await;
-    assert_eq!(server.writes()[0].verb, Verb::Create, "the series has not ended");
+    assert_eq!(server.take_writes()[0].verb, Verb::Create, "the series has not ended");
 }
 
 #[tokio::test]
@@ -88,7 +89,7 @@ async fn a_repeated_event_is_stored_again_if_the_first_expired() {
     recorder.record(&lamp(), event());
     recorder.record(&lamp(), event());
     recorder.flush().await;
-    let verbs: Vec<_> = server.writes().iter().map(|write| write.verb).collect();
+    let verbs: Vec<_> = server.take_writes().iter().map(|write| write.verb).collect();
     assert_eq!(verbs, [Verb::Create, Verb::Patch, Verb::Create, Verb::Patch]);
 }
 
@@ -100,7 +101,7 @@ async fn events_about_cluster_scoped_objects_are_in_the_namespace_default() {
     let recorder = lamp_recorder(&server);
     recorder.record(&shop, Event::normal("Opened", ""));
     recorder.flush().await;
-    assert_eq!(server.writes()[0].key.namespace.as_deref(), Some("default"));
+    assert_eq!(server.take_writes()[0].key.namespace.as_deref(), Some("default"));
 }
 
 #[tokio::test]
@@ -111,7 +112,7 @@ async fn long_texts_are_cut_between_characters() {
     long_named.metadata.name = Some(format!("system:{}", "Ä".repeat(100)));
     recorder.record(&long_named, Event::warning(&"R".repeat(200), "ä".repeat(600)));
     recorder.flush().await;
-    let event = &server.writes()[0].body;
+    let event = &server.take_writes()[0].body;
     assert_eq!(event["note"].as_str().unwrap(), "ä".repeat(512));
     assert_eq!(event["reason"].as_str().unwrap().len(), 128);
     let name = event["metadata"]["name"].as_str().unwrap();
@@ -142,7 +143,7 @@ async fn recording_never_waits_and_at_most_a_thousand_events_are_pending() {
         recorder.record(&lamp, Event::normal("Many", ""));
     }
     recorder.flush().await;
-    assert_eq!(server.writes().len(), 1000);
+    assert_eq!(server.take_writes().len(), 1000);
     let families = metrics.gather();
     let dropped = families.iter().find(|family| family.name() == "reknit_events_dropped_total").unwrap();
     assert_eq!(dropped.get_metric()[0].get_counter().get_value(), 500.0);
@@ -153,7 +154,7 @@ async fn events_are_published_in_the_background_without_a_flush() {
     let server = ApiServer::new();
     lamp_recorder(&server).record(&lamp(), Event::normal("Seen", ""));
     for _ in 0..1000 {
-        if !server.writes().is_empty() {
+        if !server.take_writes().is_empty() {
             return;
         }
         tokio::task::yield_now().await;
@@ -171,14 +172,14 @@ async fn the_events_about_one_object_are_limited_to_25_and_then_one_in_five_minu
     }
     recorder.record(&other, Event::normal("Few", ""));
     recorder.flush().await;
-    assert_eq!(server.writes().len(), 26);
+    assert_eq!(server.take_writes().len(), 26);
     for (minutes, stored) in [(4, 0), (1, 1), (10, 2)] {
         tokio::time::advance(Duration::from_secs(minutes * 60)).await;
         for n in 0..5 {
             recorder.record(&lamp(), Event::normal("More", format!("{minutes} {n}")));
         }
         recorder.flush().await;
-        assert_eq!(server.writes().len(), stored, "after {minutes} minutes");
+        assert_eq!(server.take_writes().len(), stored, "after {minutes} minutes");
     }
 }
 
@@ -191,7 +192,7 @@ async fn a_repeated_event_beyond_the_limit_is_counted_later() {
         recorder.flush().await;
         tokio::time::advance(Duration::from_secs(1)).await;
     }
-    let writes = server.writes();
+    let writes = server.take_writes();
     assert_eq!(writes.len(), 26);
     assert_eq!(writes[25].body["series"]["count"], 301);
 }

@@ -111,7 +111,7 @@ async fn removing_the_finalizer_of_a_deleted_object_succeeds() {
     let cached = serde_json::to_value(terminating(&[FINALIZER])).unwrap();
     let controller = finalizing(done)(&Context::preloaded("test", server.client(), vec![cached])).unwrap();
     assert_eq!(controller.once(&key()).await.unwrap(), Outcome::done());
-    let writes: Vec<_> = server.writes().iter().map(ToString::to_string).collect();
+    let writes: Vec<_> = server.take_writes().iter().map(ToString::to_string).collect();
     assert_eq!(writes[0], "patch lamps default/x");
 }
 
@@ -122,7 +122,7 @@ async fn an_object_deleted_before_its_finalizer_is_added_is_ignored() {
     let cached = serde_json::to_value(lamp()).unwrap();
     let controller = finalizing(never)(&Context::preloaded("test", server.client(), vec![cached])).unwrap();
     assert_eq!(controller.once(&key()).await.unwrap(), Outcome::skip());
-    let writes: Vec<_> = server.writes().iter().map(ToString::to_string).collect();
+    let writes: Vec<_> = server.take_writes().iter().map(ToString::to_string).collect();
     assert_eq!(writes, ["patch lamps default/x"], "an event was recorded");
 }
 
@@ -159,7 +159,7 @@ async fn server_side_apply_keeps_the_finalizers_of_other_managers() {
     let finalizers =
         || server.object::<Lamp>(Some("default"), "x").unwrap().metadata.finalizers.unwrap_or_default();
     let _ = controller.once(&key()).await.unwrap();
-    let applied = &server.writes()[0].body;
+    let applied = &server.take_writes()[0].body;
     assert_eq!(applied["metadata"]["finalizers"], json!(["demo.reknit.dev/lamp"]));
     assert_eq!(applied["metadata"]["uid"], "uid-x", "a deleted object would be created again");
     assert_eq!(finalizers(), ["other.io/x", "demo.reknit.dev/lamp"]);

@@ -28,7 +28,7 @@ async fn a_panic_is_an_error_of_its_key_and_no_status_is_written() {
     let cx = Context::preloaded("test", server.client(), vec![server.insert(&lamp())]);
     assert!(reconciling(panicking)(&cx).unwrap().once(&key()).await.is_err());
     assert_eq!(
-        server.writes()[0].body["regarding"]["uid"],
+        server.take_writes()[0].body["regarding"]["uid"],
         "uid-x",
         "the lamp's uid in the Event, by which kubectl describe selects Events"
     );

@@ -147,7 +147,7 @@ async fn an_event_about_an_absent_object_is_recorded_by_its_key() {
     let server = ApiServer::new();
     let controller: Result<Controller> = constructor(&Context::preloaded("test", server.client(), vec![]));
     let _ = controller.unwrap().once(&key()).await.unwrap();
-    let event = &server.writes()[0].body;
+    let event = &server.take_writes()[0].body;
     assert_eq!([&event["reason"], &event["metadata"]["namespace"]], ["Gone", "default"]);
     assert_eq!([&event["regarding"]["kind"], &event["regarding"]["name"]], ["Lamp", "x"]);
 }
@@ -206,7 +206,7 @@ async fn only_the_leader_records_an_event_for_an_undecodable_object() {
         builder(&Context::preloaded("test", server.client(), vec![server.insert(&garbled)]), never).build();
     let _ = controller.once(&key()).await.unwrap();
     assert_eq!(
-        server.writes()[0].body["regarding"]["uid"],
+        server.take_writes()[0].body["regarding"]["uid"],
         "uid-x",
         "the uid, by which kubectl describe selects"
     );

@@ -31,7 +31,7 @@ async fn merge(server: &ApiServer, patch: Value) {
     } else {
         lamps.patch("x", &params, &patch).await.unwrap();
     }
-    server.writes();
+    server.take_writes();
 }
 
 fn has_status(patch: &Patch<Value>) -> bool {
@@ -167,7 +167,7 @@ async fn concurrent_changes_of_other_fields_are_kept() {
     merge(&server, json!({"spec": {"watts": 60}})).await;
     merge(&server, json!({"status": {"annotations": {"by": "another"}, "newer": {"field": 1}}})).await;
     let _ = controller.once(&key()).await.unwrap();
-    let writes: Vec<_> = server.writes().iter().map(ToString::to_string).collect();
+    let writes: Vec<_> = server.take_writes().iter().map(ToString::to_string).collect();
     assert_eq!(writes, ["patch lamps/status default/x"; 2]);
     let after = stored_json(&server).await;
     assert_eq!(after["spec"]["watts"], 60);
@@ -186,7 +186,7 @@ async fn a_concurrent_change_of_the_same_list_is_left_to_the_next_pass() {
     let controller = controller_with_cached(&server, &lamp(), light);
     merge(&server, json!({"status": {"conditions": [{"type": "Dusty", "status": "True"}]}})).await;
     assert!(controller.once(&key()).await.unwrap_err().is_conflict());
-    assert_eq!(server.writes().len(), 1, "more than the conflicting write");
+    assert_eq!(server.take_writes().len(), 1, "more than the conflicting write");
     let _ = controller.once(&key()).await.unwrap();
     let conditions = &stored_json(&server).await["status"]["conditions"];
     let types: Vec<_> = conditions.as_array().unwrap().iter().map(|condition| &condition["type"]).collect();
@@ -208,7 +208,7 @@ async fn nothing_is_written_after_a_conflict_if_the_stored_status_is_already_rig
     .await;
     let before = stored_json(&server).await;
     let _ = controller.once(&key()).await.unwrap();
-    assert_eq!(server.writes().len(), 1);
+    assert_eq!(server.take_writes().len(), 1);
     assert_eq!(stored_json(&server).await, before);
 }
 
@@ -220,11 +220,11 @@ async fn no_status_is_written_if_the_object_was_deleted_or_replaced() {
         if replaced {
             let lamps: Api<Lamp> = Api::namespaced(server.client(), "default");
             lamps.create(&PostParams::default(), &lamp()).await.unwrap();
-            server.writes();
+            server.take_writes();
         }
         let outcome = controller.once(&key()).await.unwrap();
         assert_eq!(outcome, Outcome::done());
-        assert_eq!(server.writes().len(), 1, "one attempt; replaced: {replaced}");
+        assert_eq!(server.take_writes().len(), 1, "one attempt; replaced: {replaced}");
         if replaced {
             assert!(stored_json(&server).await["status"].is_null());
         }

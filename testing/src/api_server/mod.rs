@@ -29,24 +29,26 @@ use self::{
 };
 use crate::TestObject;
 
-/// An API server in memory, for tests of single reconciles. It answers requests at once, as the real API server does; a
-/// test of this crate compares the two verb by verb.
+/// An API server in memory, for tests of single reconciles. Its answers are those of the real API server, without
+/// a delay; a test of this crate compares the two verb by verb.
 ///
 /// It supports get, list (label and field selectors, pages), create, update, patch (merge patch, JSON patch,
 /// server-side apply with field owners and conflicts), delete and deletecollection, also of the `status` subresource.
 /// It generates names from `generateName`, uids, generations and creation times. A resourceVersion changes only with
 /// the object. A stale resourceVersion, another uid or a name that exists is answered with 409. Finalizers keep a
 /// deleted object until the last one is removed. Preconditions and dry runs work. Of propagation policies, `Orphan` and
-/// `Foreground` add their finalizer, and a Job that is deleted without a policy is orphaning, as on the real server.
+/// `Foreground` add their finalizer, and a Job that is deleted without a policy orphans its dependents, as on the real
+/// server.
 ///
 /// If the CustomResourceDefinition of a Kind was [inserted](Self::insert), its schema counts: unknown fields are pruned,
 /// defaults are set, types, required fields, enums, bounds and lengths are validated, and server-side apply merges lists by
 /// their `x-kubernetes-list-type`. Rules in CEL, patterns and formats are not validated, and the messages for
 /// fields with a format may differ. Without a definition, and for
-/// built-in Kinds, nothing is defaulted, validated or pruned, and lists of custom resources are atomic.
+/// built-in Kinds, nothing is defaulted, validated or pruned. Without a definition, server-side apply replaces each
+/// list in a custom resource as a whole.
 ///
-/// Every custom resource has a status. A built-in Kind can be selected by any field, other Kinds by name and namespace and
-/// by the `selectableFields` of their definition. No controllers run: dependents are not
+/// Every custom resource has the subresource `status`, even if its definition does not declare it. A field selector may
+/// name any field of a built-in Kind; of other Kinds, name, namespace and the `selectableFields` of their definition. No controllers run: dependents are not
 /// collected, a namespace does not have to exist, and a deleted pod is gone at once. Unsupported requests are answered
 /// with 501 and a message that names the feature: watches, strategic merge patches, other subresources. Use a
 /// [`ControlPlane`](crate::ControlPlane) for these. A test can still check that such a request is sent, and what
@@ -68,7 +70,7 @@ use crate::TestObject;
 ///
 /// server.fail(Verb::Create, "configmaps", 500);
 /// assert!(maps.create(&PostParams::default(), &map).await.is_err());
-/// assert_eq!(server.writes().len(), 2);
+/// assert_eq!(server.take_writes().len(), 2);
 /// # Ok(())
 /// # }
 /// ```
@@ -79,7 +81,7 @@ pub struct ApiServer(Arc<Mutex<State>>);
 struct State {
     objects: Objects,
     failures: Vec<Failure>,
-    /// The write requests that [`ApiServer::writes`] has not taken yet.
+    /// The write requests that [`ApiServer::take_writes`] has not taken yet.
     writes: Vec<Write>,
 }
 
@@ -168,7 +170,7 @@ impl ApiServer {
 
     /// Takes the write requests so far, in order. They include requests that failed and requests that this server does
     /// not support.
-    pub fn writes(&self) -> Vec<Write> {
+    pub fn take_writes(&self) -> Vec<Write> {
         std::mem::take(&mut self.state().writes)
     }
 

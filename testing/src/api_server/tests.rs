@@ -225,12 +225,12 @@ async fn writes_that_are_made_to_fail_are_recorded_and_not_stored() {
     create(&server, "a").await;
     assert_eq!(code_and_message(merge(&server, "a", json!({"data": {"k": "v"}})).await.unwrap_err()).0, 500);
     merge(&server, "a", json!({"data": {"k": "v"}})).await.unwrap();
-    let recorded: Vec<_> = server.writes().iter().map(ToString::to_string).collect();
+    let recorded: Vec<_> = server.take_writes().iter().map(ToString::to_string).collect();
     assert_eq!(
         recorded,
         ["create configmaps default/a", "patch configmaps default/a", "patch configmaps default/a"]
     );
-    assert!(server.writes().is_empty());
+    assert!(server.take_writes().is_empty());
 }
 
 #[tokio::test]
@@ -246,7 +246,7 @@ async fn unsupported_requests_are_recorded_and_can_be_made_to_fail() {
     let put_without_name =
         http::Request::put("/api/v1/namespaces/default/pods").body(Body::from(b"{}".to_vec())).unwrap();
     assert_eq!(server.client().send(put_without_name).await.unwrap().status().as_u16(), 501);
-    let writes = server.writes();
+    let writes = server.take_writes();
     let recorded: Vec<_> = writes.iter().map(ToString::to_string).collect();
     assert_eq!(
         recorded,

@@ -177,7 +177,7 @@ impl Given {
         controller.check_key(&key)?;
         let result =
             if following { controller.once_following(&key).await } else { controller.once(&key).await };
-        let writes = server.writes();
+        let writes = server.take_writes();
         check_no_mutation(&mutation_checks, &writes);
         Ok(Passed::new(result, controller.take_queued(), writes, server))
     }

@@ -17,7 +17,7 @@ use reknit_apis::{Kind, Operation, Reference};
 use reknit_injection::{Context, select};
 use reknit_reconciler::{
     Bindable,
-    internal::{bind, changed, subject_of, unbind},
+    internal::{bind, subject_of, unbind, with_change},
 };
 use serde::Deserialize;
 use serde_json::Value;
@@ -204,7 +204,7 @@ fn open<K: Bindable>(cx: &Context) -> Inject {
 }
 
 fn inject<K: Bindable>(binding: &K, object: &Value) -> serde_json::Result<Value> {
-    changed(object, |subject| match (&binding.meta().deletion_timestamp, binding.read_status()) {
+    with_change(object, |subject| match (&binding.meta().deletion_timestamp, binding.read_status()) {
         (Some(_), _) => unbind(binding, subject),
         (None, Some(status)) => bind(binding, status, subject),
         (None, None) => bind(binding, &Default::default(), subject),

@@ -41,7 +41,7 @@ async fn a_migration_continues_after_a_conflict() {
     let server = server_with_lamps();
     server.fail_times(Verb::Patch, "lamps", 409, 1);
     assert_eq!(migrate_storage(&server.client(), LAMPS).await.unwrap(), 3);
-    assert_eq!(server.writes().iter().filter(|write| write.resource == "lamps").count(), 3);
+    assert_eq!(server.take_writes().iter().filter(|write| write.resource == "lamps").count(), 3);
     assert_eq!(stored_versions(&server), ["v1"]);
 }
 
