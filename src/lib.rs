@@ -102,7 +102,7 @@
 //! | `injection.Context`, `Manager`, the `Context` of kube-runtime | [`Context`](prelude::Context) in the constructor, fields of the reconciler afterwards |
 //! | generated informers and listers, the manager's cache, `reflector::Store` | [`Informer`](prelude::Informer), [`Tracked`](prelude::Tracked), [`Owned`](prelude::Owned) |
 //! | `ReconcileKind`, `Reconcile`, the reconcile function | [`ReconcileKind`](prelude::ReconcileKind) |
-//! | `resolver.URIResolver` | [`AddressResolver`](prelude::AddressResolver) |
+//! | `resolver.URIResolver` | [`AddressResolver`](reconciler::AddressResolver) |
 //! | `reconcile.Result`, `Action` | [`Outcome`](prelude::Outcome) |
 //! | `controller.NewPermanentError`, `reconcile.TerminalError` | [`ResultExt::permanent`](prelude::ResultExt::permanent) |
 //! | `fmt.Errorf("failed to …: %w", err)`, `anyhow::Context` | [`ResultExt::context`](prelude::ResultExt::context) |
@@ -121,12 +121,12 @@
 //! | enqueue an object when an object that it references changes | `build.track()`, and `get` in the reconcile | Knative's tracker; `Watches` with a map function |
 //! | enqueue it when one that it controls changes | `build.owns()` | `Owns`; `Controller::owns` |
 //! | watch the target of a reference whose Kind is only known at run time | `build.track_any()` | Knative's tracker with a duck type |
-//! | find the address of a [`Destination`](apis::Destination) | `build.resolver()`, and [`AddressResolver::resolve`](prelude::AddressResolver::resolve) in the reconcile | Knative's `URIResolver` |
-//! | create or restore a child, and know which of the two happened | [`Owned::apply`](prelude::Owned::apply), [`Applied`](prelude::Applied) | server-side apply; `controllerutil.OperationResult` |
+//! | find the address of a [`Destination`](apis::Destination) | `build.resolver()`, and [`AddressResolver::resolve`](reconciler::AddressResolver::resolve) in the reconcile | Knative's `URIResolver` |
+//! | create or restore a child, and know which of the two happened | [`Owned::apply`](prelude::Owned::apply), [`Applied`](reconciler::Applied) | server-side apply; `controllerutil.OperationResult` |
 //! | create or update a child without server-side apply | [`Owned::create_or_update`](prelude::Owned::create_or_update) | `controllerutil.CreateOrUpdate` |
 //! | take over the children of a controller that updated them | [`Owned::upgrading_from`](prelude::Owned::upgrading_from) | client-go's `csaupgrade` |
-//! | own children of a Kind that is only known at run time, by a template | `build.owns_any()` and [`OwnedAny::kind`](prelude::OwnedAny::kind) | Knative's duck types with a dynamic client |
-//! | read objects of any Kind by the fields that they have in common | [`TrackedAny::get_as`](prelude::TrackedAny::get_as) with a [`Duck`](prelude::Duck) | Knative's duck informers |
+//! | own children of a Kind that is only known at run time, by a template | `build.owns_any()` and [`OwnedAny::kind`](reconciler::OwnedAny::kind) | Knative's duck types with a dynamic client |
+//! | read objects of any Kind by the fields that they have in common | [`TrackedAny::get_as`](prelude::TrackedAny::get_as) with a [`Duck`](reconciler::Duck) | Knative's duck informers |
 //! | find the keys that read an object | [`Tracked::observers`](prelude::Tracked::observers) | `GetObservers` of Knative's tracker |
 //! | make an object the controller of another by hand | [`controller_reference`](reconciler::controller_reference) | `kmeta.NewControllerRef`; `controllerutil.SetControllerReference` |
 //! | delete a child with its dependents | [`Owned::delete`](prelude::Owned::delete), in the background; [`delete_with`](prelude::Owned::delete_with) | `Delete` with `PropagationPolicy` |
@@ -136,7 +136,7 @@
 //! | reconcile only some objects of the Kind | [`Controller::selected`](prelude::Controller::selected) by label, field or namespace; `.class(annotation, value)`, `.filter(..)` | `cache.Options.ByObject`; class filters |
 //! | work in some namespaces only, with a Role in each | `select().namespaces(..)`, the flag [`NamespaceFlag`](sharedmain::NamespaceFlag) | `cache.Options.DefaultNamespaces` |
 //! | reconcile again after a while | [`Outcome::after`](prelude::Outcome::after) | `RequeueAfter`; `Action::requeue` |
-//! | tell the time, which a test can set | `cx.get::<Clock>()`, [`Clock`](prelude::Clock), with [`FakeClock`](testing::FakeClock) in tests | `clock.Clock` of k8s.io/utils and its `testing.FakeClock` |
+//! | tell the time, which a test can set | `cx.get::<Clock>()`, [`Clock`](injection::Clock), with [`FakeClock`](testing::FakeClock) in tests | `clock.Clock` of k8s.io/utils and its `testing.FakeClock` |
 //! | enqueue a key from an external event | `build.queue()`, [`Queue::add`](prelude::Queue::add) and [`add_after`](prelude::Queue::add_after) | `source.Channel`; `reconcile_on` |
 //! | clean up before an object is deleted | [`FinalizeKind`](prelude::FinalizeKind) and `.finalizing()` | `FinalizeKind`; `controllerutil.AddFinalizer`; `finalizer` |
 //! | find objects by a computed value | [`Informer::index`](prelude::Informer::index) | field indexes; indexers |
@@ -227,12 +227,11 @@ pub mod prelude {
         StatusConditions, Url, Validatable, kind,
     };
     pub use reknit_injection::{
-        Change, Clock, Config, Context, FromConfigMap, Informer, Inject, Selection, annotation, label, select,
+        Config, Context, FromConfigMap, Informer, Inject, Selection, annotation, label, select,
     };
     pub use reknit_reconciler::{
-        AddressResolver, Applied, Controller, Duck, Error, Event, FinalizeKind, NoFields, NotApplied,
-        ObserveKind, Outcome, Owned, OwnedAny, Queue, ReconcileKind, Result, ResultExt, Tracked, TrackedAny,
-        keys,
+        Controller, Error, Event, FinalizeKind, NotApplied, ObserveKind, Outcome, Owned, Queue,
+        ReconcileKind, Result, ResultExt, Tracked, TrackedAny, keys,
     };
     pub use reknit_sharedmain::{self as sharedmain, Main};
     pub use reknit_webhook::Webhook;

@@ -8,7 +8,7 @@ use k8s_openapi::{
     jiff::{SignedDuration, Timestamp},
 };
 use kube::ResourceExt;
-use reknit::{prelude::*, sharedmain::NamespaceFlag};
+use reknit::{injection::Clock, prelude::*, sharedmain::NamespaceFlag};
 use tracing::{info, warn};
 
 use super::{

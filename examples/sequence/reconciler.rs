@@ -7,7 +7,7 @@ use kube::{
     ResourceExt,
     api::{DynamicObject, ObjectMeta},
 };
-use reknit::{prelude::*, sharedmain::NamespaceFlag};
+use reknit::{prelude::*, reconciler::OwnedAny, sharedmain::NamespaceFlag};
 use serde_json::json;
 
 use super::{
